@@ -46,7 +46,7 @@ from fxad.api import lift
 from fxad.primitives.control import loop_steps
 from fxad.transforms.inversion import invertible as inversion, solver
 from fxad.transforms.inversion.rules import known_matrices, products
-from fxad.transforms.outlining import approximate_match, outline, regions
+from fxad.transforms.outlining import incomplete_match, outline, shared_body
 
 STEPS: Final = 15
 
@@ -202,8 +202,8 @@ def _no_kernel_model() -> None:
 
 
 def _no_parametrise() -> None:
-    _replace(regions, PARAMETRISED={})
-    _replace(approximate_match, PARAMETRISED={})
+    _replace(shared_body, PARAMETRISED={})
+    _replace(incomplete_match, PARAMETRISED={})
 
 
 def _no_known_matrices() -> None:

@@ -18,8 +18,9 @@ from fxad.operations.arguments import plain_ints
 from fxad.tracing.program import Program
 from fxad.transforms.ad.vjp import vjp_fused
 from fxad.transforms.inversion.second_order import without_derivative
+from fxad.transforms.memory.frontier import frontier
 from fxad.transforms.memory.peak import peak
-from fxad.transforms.memory.plans import MemoryPlan, apply_plan, frontier
+from fxad.transforms.memory.plans import MemoryPlan, apply_plan
 
 # From the program that `remat` returns to the program whose executable must fit.
 Within: TypeAlias = Callable[[Program[..., Any]], Program[..., object]]

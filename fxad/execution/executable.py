@@ -25,7 +25,7 @@ from fxad.tracing.array import DEFAULT_OPTIONS
 from fxad.tracing.placement import Division, Target, check_device
 from fxad.tracing.program import Program, Spec
 from fxad.units.cost_rule import Predicate, selected_bodies
-from fxad.units.maps import with_units
+from fxad.units.maps import program_with_calls
 from fxad.units.plan import Choice, Plan
 
 P = ParamSpec("P")
@@ -225,7 +225,7 @@ def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None =
 def units_choice(jaxpr: Jaxpr, units: Units) -> Choice:
     """The choice of units as a value. Raises: ParameterError for an unknown word."""
     check_choice("lower", units)
-    return selected_bodies(with_units(jaxpr), units) if callable(units) else units
+    return selected_bodies(program_with_calls(jaxpr), units) if callable(units) else units
 
 
 def check_choice(what: str, units: object) -> None:

@@ -72,7 +72,7 @@ def one_map(jaxpr: Jaxpr) -> OneMap | str:
     specs = _specs(program, maps[0].mesh)
     if isinstance(specs, str) or len(ids) > 1:
         return specs if isinstance(specs, str) else SEVERAL
-    return _with_stacks(_merged(program, maps[0], specs), maps[0].mesh, ids.pop() if ids else ())
+    return _with_stacks(_merged(program, maps[0].mesh, specs), maps[0].mesh, ids.pop() if ids else ())
 
 
 def _closed(spec: Spec) -> Spec:
@@ -127,21 +127,21 @@ def _same_on_all(eqn: Eqn) -> bool:
     return not (eqn.prim.effects or inside or isinstance(eqn.prim, Called))
 
 
-def _merged(program: Jaxpr, prim: ShardMap, specs: Mapping[Atom, Spec]) -> tuple[Jaxpr, list[Spec], list[Spec]]:
+def _merged(program: Jaxpr, mesh: Mesh, specs: Mapping[Atom, Spec]) -> tuple[Jaxpr, list[Spec], list[Spec]]:
     """The body of the one map, over parts, and the specs of its operands and results."""
     b = Builder()
 
     def part(a: Atom) -> Aval:
-        return a.aval.with_shape(local_shape(prim.mesh, specs.get(a, ()), a.aval.shape))
+        return a.aval.with_shape(local_shape(mesh, specs.get(a, ()), a.aval.shape))
 
     env: dict[Atom, Atom] = {v: b.input(part(v)) for v in program.ins}
     slices: dict[Atom, Atom] = {}  # of stacks
     for eqn in program.eqns:
-        of = eqn.prim
+        prim = eqn.prim
         b.source = eqn.source
-        if isinstance(of, ShardMap):
+        if isinstance(prim, ShardMap):
             args: list[Atom] = []
-            for a, spec, v in zip(eqn.ins, of.in_specs, of.body.ins, strict=True):
+            for a, spec, v in zip(eqn.ins, prim.in_specs, prim.body.ins, strict=True):
                 if isinstance(a, Lit):
                     args.append(Lit(a.bits, v.aval))
                 elif spec is not None:
@@ -150,15 +150,15 @@ def _merged(program: Jaxpr, prim: ShardMap, specs: Mapping[Atom, Spec]) -> tuple
                     if env[a] not in slices:
                         slices[env[a]] = b.one(_FIRST, env[a])
                     args.append(slices[env[a]])
-            results = list(b.inline(of.body, args))
-            for k, spec in enumerate(of.out_specs):
+            results = list(b.inline(prim.body, args))
+            for k, spec in enumerate(prim.out_specs):
                 if spec is None:
                     b.source = eqn.source
                     stack = b.one(_STACKED, results[k])
                     slices[stack] = results[k]
                     results[k] = stack
             env.update(zip(eqn.outs, results, strict=True))
-        elif isinstance(of, ShardingConstraint):
+        elif isinstance(prim, ShardingConstraint):
             env[eqn.outs[0]] = env.get(eqn.ins[0], eqn.ins[0])
         else:
             env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
@@ -197,7 +197,7 @@ def _with_stacks(merged: tuple[Jaxpr, list[Spec], list[Spec]], mesh: Mesh, ids: 
     return OneMap(parts, mesh, ids, tuple(of_ins), tuple(of_outs))
 
 
-def with_units(jaxpr: Jaxpr) -> Jaxpr:
+def program_with_calls(jaxpr: Jaxpr) -> Jaxpr:
     """The program whose calls may be units: the body of a map over devices, or else the program itself."""
-    of = one_map(jaxpr) if runs_on_devices(jaxpr) else ""
-    return jaxpr if isinstance(of, str) else of.body
+    found = one_map(jaxpr) if runs_on_devices(jaxpr) else NO_MAP
+    return found.body if isinstance(found, OneMap) else jaxpr

@@ -30,10 +30,10 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var
+from fxad.primitives.control.effects import may_fail
 from fxad.primitives.marks import Name
 from fxad.transforms.cleanup.cse import cse
 from fxad.transforms.costs import CHEAP_TO_RECOMPUTE
-from fxad.transforms.outlining.approximate_match import may_fail
 from fxad.units.cost_rule import called_body
 from fxad.units.min_cut import min_vertex_cut
 from fxad.units.pieces import Piece, Pieces, is_recomputation

@@ -30,36 +30,39 @@ from fxad.units.plan import Plan, Step, Unit
 _Division: TypeAlias = "Spec | None"
 
 
-def plan_over_devices(plan: Plan, of: OneMap) -> Plan:
+def plan_over_devices(plan: Plan, over: OneMap) -> Plan:
     """The plan of a map, from the plan of its body. Bytes are those of one device."""
-    return _Mapped(plan, of).plan()
+    return _Mapped(plan, over).plan()
 
 
 @final
 class _Mapped:
-    """Maps the units of a plan of a body. `divisions` has the division of each slot, and `varies` its axes. `usual` are
-    the divisions of operands and results by the axes that divide them and by the types of their parts."""
+    """Maps the units of `inner`, the plan of the body of the map `over`.
 
-    __slots__ = ("divisions", "of", "stacks", "the_plan", "usual", "varies")
+    `divisions` has the division of each slot, and `varies` its axes. `usual` are the divisions of operands and results
+    by the axes that divide them and by the types of their parts.
+    """
 
-    def __init__(self, plan: Plan, of: OneMap) -> None:
-        self.the_plan, self.of = plan, of
-        ends = (*of.ins, *of.outs)
+    __slots__ = ("divisions", "inner", "over", "stacks", "usual", "varies")
+
+    def __init__(self, inner: Plan, over: OneMap) -> None:
+        self.inner, self.over = inner, over
+        ends = (*over.ins, *over.outs)
         self.stacks = sum([s is None for s in ends]) > sum([bool(s) for s in ends])
         self.usual: dict[tuple[frozenset[str], Aval], _Division] = {}
-        for s, a in zip(ends, (*of.body.in_avals, *of.body.out_avals), strict=True):
+        for s, a in zip(ends, (*over.body.in_avals, *over.body.out_avals), strict=True):
             self.usual.setdefault((self._axes(s), a), s)
-        constants: list[_Division] = [()] * len(plan.constants)
-        self.divisions: list[_Division] = [*of.ins, *constants]
+        constants: list[_Division] = [()] * len(inner.constants)
+        self.divisions: list[_Division] = [*over.ins, *constants]
         self.varies = self._all_varies([self._axes(s) for s in self.divisions])
 
     def _axes(self, division: _Division) -> frozenset[str]:
         """The axes over which a value varies."""
-        return frozenset(self.of.names if division is None else names_in(division))
+        return frozenset(self.over.names if division is None else names_in(division))
 
     def plan(self) -> Plan:
         """The plan of the map."""
-        plan, results = self.the_plan, dict(zip(self.the_plan.outs, self.of.outs, strict=True))
+        plan, results = self.inner, dict(zip(self.inner.outs, self.over.outs, strict=True))
         signatures: dict[tuple[int, tuple[_Division, ...], tuple[_Division, ...]], int] = {}
         uses: list[int] = []
         steps: list[Step] = []
@@ -75,15 +78,15 @@ class _Mapped:
             uses[unit] += 1
             steps.append(replace(step, unit=unit))
         units = [self._unit(plan.units[k], ins, outs, uses[n]) for (k, ins, outs), n in signatures.items()]
-        slots = tuple([whole(self.of.mesh, s, a) for s, a in zip(self.divisions, plan.slots, strict=True)])
+        slots = tuple([whole(self.over.mesh, s, a) for s, a in zip(self.divisions, plan.slots, strict=True)])
         return replace(plan, units=tuple(units), steps=tuple(steps), slots=slots)
 
     def _all_varies(self, varies: list[frozenset[str]]) -> list[frozenset[str]]:
         """The axes over which each slot varies; `varies` are those of operands and constants. A value between units
         counts as varying over the axes of other values at the same place of its units, so that equal calls stay one
         unit: a cotangent may begin as a constant."""
-        units, steps, given = self.the_plan.units, self.the_plan.steps, len(varies)
-        found = varies + [frozenset[str]()] * (len(self.the_plan.slots) - given)
+        units, steps, given = self.inner.units, self.inner.steps, len(varies)
+        found = varies + [frozenset[str]()] * (len(self.inner.slots) - given)
         while True:
             places: dict[tuple[int, int], frozenset[str]] = {}
             rows: list[tuple[int, list[int]]] = []
@@ -109,7 +112,7 @@ class _Mapped:
     def _vary(self, body: Jaxpr, varies: list[frozenset[str]]) -> list[frozenset[str]]:
         """The axes over which each result of a body varies."""
         found: list[set[str]] = [set() for _ in body.outs]
-        for name, size in self.of.mesh:
+        for name, size in self.over.mesh:
             dims = tuple([0 if name in axes else None for axes in varies])
             try:
                 out_dims = vmap_named(body, size, name, dims, devices=True)[1]
@@ -127,11 +130,10 @@ class _Mapped:
             return self.usual[varies, part]
         if self.stacks or not part.ndim:
             return None
-        return (tuple([name for name in self.of.names if name in varies]),)
+        return (tuple([name for name in self.over.names if name in varies]),)
 
     def _unit(self, unit: Unit, ins: tuple[_Division, ...], outs: tuple[_Division, ...], uses: int) -> Unit:
-        of = self.of
-        return replace(unit, body=map_of(unit.body, of.mesh, of.devices, ins, outs), uses=uses)
+        return replace(unit, body=map_of(unit.body, self.over.mesh, self.over.devices, ins, outs), uses=uses)
 
 
 def whole(mesh: Mesh, division: Spec | None, part: Aval) -> Aval:

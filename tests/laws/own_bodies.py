@@ -15,7 +15,7 @@ from fxad.core.dce import rebind_operands
 from fxad.core.interpreter import run
 from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, InParallel, Layout, Slice, Unknown
 from fxad.core.memo import by_value
-from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
+from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import (
     Atom,
     Aval,
@@ -309,6 +309,9 @@ class Until(HigherOrder):
 
     def jvp(self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]) -> Pushed:
         n, m = self.n_consts, self.n_carry
+        if self.most == 0:  # the carry passes through, and the rows are empty
+            outs: tuple[Atom, ...] = ctx(self, *primals)
+            return outs, (*tangents[n:], *[Zero(v.aval) for v in outs[m:]])
         marks = tuple([isinstance(t, Lin) for t in tangents])
         while True:
             found = ctx.recur(self.body, marks).out_nonzero if ctx.split else ctx.recur_fused(self.body, marks)[1]
@@ -318,15 +321,13 @@ class Until(HigherOrder):
             marks = wider
         reached = (False, *marks[n:], *found[1 + m :])
         if not any(reached):
-            outs: tuple[Atom, ...] = ctx(self, *primals)
+            outs = ctx(self, *primals)
             return outs, tuple([Zero(v.aval) for v in outs])
         moves = [p for p, mark in enumerate(marks) if mark]
         dots = {len(primals) + p: tangents[p] for p in moves}
         n_out = len(self.body.outs)
         of_dots = [[p for p in dots if p - len(primals) < n], [p for p in dots if p - len(primals) >= n]]
         if ctx.split:
-            if self.most == 0:
-                raise NotDifferentiableError("until: no step")
             split = ctx.recur(self.body, marks)
             b = Builder()
             consts, count, carry = b.inputs(self.body.in_avals[:n]), b.input(COUNT), b.inputs(self.body.in_avals[n:])
@@ -416,7 +417,7 @@ def until(g: Growth, _: Atom) -> None:
     made = b.build((b.one(LT, counted, limit), counted, *b.inline(step, (*consts, *carry))), "until")
     operands = [draw_fitting_operand(g, a) for a in step.in_avals]
     limit_now = g.emit(UNKNOWN, ew.CLAMP, Lit.of(0, COUNT), g.like(COUNT), Lit.of(3, COUNT))
-    prim = Until(made, g.draw(st.sampled_from([2, 3, 1])), 1 + n_consts)
+    prim = Until(made, g.draw(st.sampled_from([2, 3, 1, 0])), 1 + n_consts)
     outs = g.builder(prim, limit_now, *operands[:n_consts], Lit.of(0, COUNT), *operands[n_consts:])
     for k, v in enumerate(outs):
         g.add(v, Fact(INPUT.low, INPUT.high, not g.smooth) if k <= n_carry else RESULT)

@@ -29,6 +29,7 @@ from fxad.testing.effect_laws import check_effects
 from fxad.testing.memory_laws import work
 from fxad.testing.unit_laws import check_units
 from fxad.transforms import partial_eval
+from fxad.transforms.memory import policies
 from fxad.transforms.memory.policies import Policy
 from tests.laws.budget import share
 from tests.laws.own_bodies import OWN, Until
@@ -119,6 +120,20 @@ def test_a_predicate_in_the_step(limit: float, known: tuple[bool, ...]) -> None:
         ["scan"] if split else [] if all(known) else ["until"]
     )
     assert work(halves.known)["sin"] == (4 if split or all(known) else 0)
+
+
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_the_step_of_a_loop_that_never_runs_stores_nothing(most: int) -> None:
+    """A loop over no slices reads the saved values of a step by the number of the step; without steps there is none."""
+    b, x = Builder(), Aval((), dtypes.float64)
+    (carry,) = b.inputs((x,))
+    sine = b.one(SIN, b.one(COS, carry))
+    body = b.build((b.one(LT, sine, Lit.of(2, x)), sine, sine), "until")
+    b = Builder()
+    (start,) = b.inputs((x,))
+    case = Case(b.build(b(Until(body, most, 0), start)[:1], "main"), (np.asarray(0.5),), 0, smooth=True)
+    for policy in (policies.everything, policies.where(lambda eqn: eqn.prim.name == "cos", "cosines")):
+        check_policy(case, policy)
 
 
 @given(cases(differentiable=True, steps=OWN, size=5), SEEDS)

@@ -1,4 +1,4 @@
-"""Programs without effects or checks, and programs that report checks only under a condition."""
+"""Programs without effects or checks, programs that report checks only under a condition, and what may fail."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from fxad.core.dce import rebind_operands
 from fxad.core.layout import Constant
 from fxad.core.memo import by_value
 from fxad.dtypes import bool_
-from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Primitive
+from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Primitive, distinct_jaxprs
 from fxad.primitives.check import Check, has_check, prim_has_check
 from fxad.primitives.elementwise.logic import AND
+from fxad.primitives.host_call import HostCall
 from fxad.primitives.shape import emit_broadcast
 
 LIVE: Final = Aval((), bool_)
@@ -136,3 +137,16 @@ def guard_checks_in_bodies(prim: HigherOrder) -> tuple[Primitive, int] | None:
         bodies.append(rebind_operands(jaxpr, takes, body.operands, operands, types={_NEW: LIVE}))
     sizes = tuple([g.size for g in layout.results])
     return prim.rebuild(tuple(bodies), tuple(map(len, operands)), sizes), layout.operands_of(group).start
+
+
+# ----------------------------------------------------------------------------------------------------- what may fail
+
+
+def may_fail(prim: Primitive) -> bool:
+    """Return True if an operation may fail or may not terminate on arbitrary operands. Passes do not compute such an
+    operation where nothing needs its results."""
+    if not isinstance(prim, HigherOrder):
+        return isinstance(prim, Check | HostCall)
+    inner = {p for body in prim.bodies for f in distinct_jaxprs(body) for p in f.prims}
+    carriers = [p for p in (prim, *inner) if isinstance(p, HigherOrder)]
+    return any([isinstance(p, Check | HostCall) for p in inner]) or any([p.layout.has_predicate for p in carriers])

@@ -176,8 +176,8 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
     body, takes = layout.bodies[at], layout.operand_indices(at)
     constants, carry = layout.group_of(at, Constant), layout.group_of(at, Carry)
     runs = body.runs
-    if constants is None or carry is None or not isinstance(runs, Unknown) or runs.most is None:
-        return None
+    if constants is None or carry is None or not isinstance(runs, Unknown) or not runs.most:
+        return None  # also for a loop that never runs: its stacks have no rows to read
     of_carry = next(g for g, group in enumerate(layout.results) if type(group.role) is Carry)
     n = len(body.jaxpr.ins)
     rows = resuming.in_avals[n:]

@@ -34,14 +34,14 @@ class BackwardStep:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """The equation that defines each value of a program, and those that read it. `origins`, if any, maps values to
-    equations of the original program."""
+    """The equation that defines each value of a program, and the indices of those that read it. New values are numbered
+    from `n`. `origins`, if any, maps values to equations of the original program."""
 
     ins: tuple[Var, ...]
     eqns: tuple[Eqn, ...]
     producer: Mapping[Atom, Eqn]
     readers: Mapping[Atom, Sequence[int]]
-    number: Mapping[Atom, int]
+    index_of_producer: Mapping[Atom, int]
     n: int
     origins: Mapping[Atom, EqnOrigin]
 
@@ -54,16 +54,16 @@ class Graph:
     @staticmethod
     def over(ins: tuple[Var, ...], eqns: tuple[Eqn, ...], n: int, origins: Mapping[Atom, EqnOrigin]) -> Graph:
         """Returns the graph of equations in any order. New values are numbered from n."""
-        maker: dict[Atom, Eqn] = {}
-        number: dict[Atom, int] = {}
+        producer: dict[Atom, Eqn] = {}
+        index: dict[Atom, int] = {}
         readers: dict[Atom, list[int]] = {}
         for k, eqn in enumerate(eqns):
-            maker.update(dict.fromkeys(eqn.outs, eqn))
-            number.update(dict.fromkeys(eqn.outs, k))
+            producer.update(dict.fromkeys(eqn.outs, eqn))
+            index.update(dict.fromkeys(eqn.outs, k))
             for a in dict.fromkeys(eqn.ins):
                 if isinstance(a, Var):
                     readers.setdefault(a, []).append(k)
-        return Graph(ins, eqns, maker, readers, number, n, origins)
+        return Graph(ins, eqns, producer, readers, index, n, origins)
 
     def located(self, refused: Refused, eqn: Eqn) -> Refused:
         """Returns the reason with the location of its equation."""

@@ -39,8 +39,8 @@ IvjpResults: TypeAlias = "tuple[dict[Atom, Atom], list[Atom]]"
 
 
 @final
-class Bodies:
-    """The `BodyCtx` of loops that run backwards: emits equations into a builder."""
+class _LoopCtx:
+    """The `BodyCtx` of a loop that runs backwards: emits equations into a builder. Nothing is measured."""
 
     __slots__ = ("_b", "_rules", "measured")
 
@@ -136,7 +136,7 @@ def _has_ivjp(eqn: Eqn, known: Mask, rules: InverseRules) -> bool:
     # a loop runs backwards step by step, from the last one
     if isinstance(prim, Scan):
         args = tuple([a if k else Hole(a.aval) for a, k in zip(eqn.ins, known, strict=True)])
-        plan = plan_backward_loop(Bodies(Builder(), rules), prim, args, eqn.outs)
+        plan = plan_backward_loop(_LoopCtx(Builder(), rules), prim, args, eqn.outs)
         return not isinstance(plan, Refused) and all([s or k for s, k in zip(plan[0].solved, plan[0].ins, strict=True)])
     # of other bodies (a `while`, a solver) no backward program is known
     if not isinstance(prim, Call | Remat | Cond):
@@ -174,7 +174,7 @@ def _loop(
     rules: InverseRules,
 ) -> IvjpResults:
     """Emits one loop from the last step to the first. Each step reconstructs its operands and propagates cotangents."""
-    ctx = Bodies(b, rules)
+    ctx = _LoopCtx(b, rules)
     plan = plan_backward_loop(ctx, prim, args, outs)
     assert not isinstance(plan, Refused)
     backward, steps, n = plan[0], prim.steps, prim.n_carry

@@ -109,15 +109,10 @@ class _Search:
                 self.forward.append(k)
             else:
                 self._queue_inverse(k)
-                producer_result = self.graph.eqns[k].outs[0]
-                self.masked.extend(
-                    [
-                        (producer_result, path)
-                        for path, part in self.parts.get(producer_result, {}).items()
-                        if part.followed
-                    ]
-                )
-        k = self.graph.number.get(v, -1)
+                result = self.graph.eqns[k].outs[0]
+                followed = [path for path, part in self.parts.get(result, {}).items() if part.followed]
+                self.masked.extend([(result, path) for path in followed])
+        k = self.graph.index_of_producer.get(v, -1)
         if k >= 0 and self.missing[k]:
             self._queue_inverse(k)
 
@@ -300,7 +295,7 @@ class _Search:
                 for again in self._emit_part(scratch, v, path):  # none if the value it came from is known by now
                     seen = scratch.one(reader.prim, *[again.value if a is v else a for a in reader.ins])
                     self._add_step((reader,), scratch, {reader.outs[0]: seen})
-        k = self.graph.number.get(v, -1)
+        k = self.graph.index_of_producer.get(v, -1)
         if k < 0 or k in path:
             return
         eqn = self.graph.eqns[k]

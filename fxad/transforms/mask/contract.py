@@ -23,8 +23,8 @@ Decisions: docs/adr/0050, docs/adr/0079.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
 from typing import Final, Protocol, TypeAlias, TypeVar, final
 
 import numpy as np
@@ -41,15 +41,16 @@ from fxad.primitives.elementwise.logic import AND, CLZ, LT
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.shape import Iota, emit_broadcast
 from fxad.transforms.mask.knowledge import (
+    NO_AXES,
+    NOTHING,
     Knowledge,
-    ZeroAxes,
+    PaddedAxes,
     filled_with_one,
     finite_axes,
     is_zero_literal,
     keeps_finite,
+    knowledge_of_literal,
     least_value,
-    literal_value,
-    moderate_literal,
     moved_axes,
     row_zero_axes,
     wide_range,
@@ -81,33 +82,28 @@ class MaskCtx(Builder):
     """
 
     __slots__ = (
-        *("_body", "_call", "_clean", "_counts", "_filled", "_finite", "_finite_axes", "_least", "_lines", "_pending"),
-        *("_row_zeros", "_rows", "_shares", "bounds", "padding", "sizes"),
+        *("_counts", "_filled", "_inside", "_knowledge", "_mask_body", "_mask_call", "_rows_below"),
+        *("bounds", "padding", "sizes"),
     )
 
     def __init__(
         self,
         padding: Padding,
-        body: Callable[[Jaxpr, Padding], Jaxpr],
-        call: Callable[[Jaxpr, Padding, tuple[Knowledge, ...]], tuple[Jaxpr, tuple[Knowledge, ...]]],
+        mask_body: Callable[[Jaxpr, Padding], Jaxpr],
+        mask_call: Callable[[Jaxpr, Padding, tuple[Knowledge, ...]], tuple[Jaxpr, tuple[Knowledge, ...]]],
     ) -> None:
         super().__init__()
         self.padding = padding
         self.bounds = dict(padding)
         self.sizes: dict[str, Atom] = {}
-        self._body = body
-        self._call = call
+        self._mask_body = mask_body
+        self._mask_call = mask_call
+        self._knowledge: dict[Atom, Knowledge] = {}
+        # values that were emitted before, by the arguments of the methods that emit them
         self._counts: dict[tuple[int, Aval], Atom] = {}
-        self._lines: dict[tuple[Shape, tuple[tuple[int, int], ...]], Atom] = {}
+        self._rows_below: dict[tuple[int, Atom], Atom] = {}
+        self._inside: dict[tuple[Shape, tuple[tuple[int, int], ...]], Atom] = {}
         self._filled: dict[tuple[Atom, Atom, tuple[tuple[int, int], ...]], Atom] = {}
-        self._rows: dict[tuple[int, Atom], Atom] = {}
-        self._clean: dict[Atom, ZeroAxes] = {}
-        self._row_zeros: dict[Atom, ZeroAxes] = {}
-        self._finite: set[Atom] = set()
-        self._finite_axes: dict[Atom, ZeroAxes] = {}
-        self._pending: dict[Atom, ZeroAxes] = {}
-        self._shares: dict[Atom, ZeroAxes] = {}
-        self._least: dict[Atom, float] = {}
 
     # ------------------------------------------------------------------------------------------------------- shapes
 
@@ -138,6 +134,10 @@ class MaskCtx(Builder):
         value = self._count(size, self._kind(size))
         return value if value.aval is INT else self.one(ConvertElementType(dtypes.int32), value)
 
+    def counts(self, size: int, shape: Shape) -> Atom:
+        """The value of a dimension as all elements of an array of a padded shape: i32."""
+        return emit_broadcast(self, self.count(size), shape, ())
+
     def _kind(self, size: int) -> Aval:
         """i64[] if the value of a dimension, or of what is divided in it, may not fit in 32 bits."""
         most = self.padded_size(size)
@@ -150,7 +150,7 @@ class MaskCtx(Builder):
         known = self._counts.get((size, kind))
         if known is None:
             known = self._counts[size, kind] = self._counted(size, kind)
-            self.learn_least(known, lower_bound(size))
+            self.learn(known, Knowledge(least=lower_bound(size)))
         return known
 
     def _counted(self, size: int, kind: Aval) -> Atom:
@@ -199,31 +199,31 @@ class MaskCtx(Builder):
 
     # ------------------------------------------------------------------------------------------------------ padding
 
-    def line(self, shape: Shape, axis: int) -> Atom:
-        """0, 1, 2, ... along an axis of a shape, which is padded: i32."""
+    def iota(self, shape: Shape, axis: int) -> Atom:
+        """0, 1, 2, ... along an axis of a padded shape: i32."""
         return self.one(Iota(shape, dtypes.int32, axis))
 
     def below(self, shape: Shape, axis: int, count: Atom) -> Atom:
         """True at the indices less than `count` along an axis of a padded shape: bool."""
         n = shape[axis]
-        row = self._rows.get((n, count))
+        row = self._rows_below.get((n, count))
         if row is None:
-            row = self._rows[n, count] = self.one(LT, self.line((n,), 0), emit_broadcast(self, count, (n,), ()))
+            row = self._rows_below[n, count] = self.one(LT, self.iota((n,), 0), emit_broadcast(self, count, (n,), ()))
         return row if len(shape) == 1 else emit_broadcast(self, row, shape, (axis,))
 
     def inside(self, shape: Shape, axes: Sequence[int] | None = None) -> Atom | None:
         """True at the valid elements of an array, along `axes` (default: all). None if there is no padding."""
         ragged = [(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes]
-        return self._inside(self.padded(shape), tuple(ragged)) if ragged else None
+        return self._all_inside(self.padded(shape), tuple(ragged)) if ragged else None
 
-    def _inside(self, padded: Shape, ragged: tuple[tuple[int, int], ...]) -> Atom:
-        found = self._lines.get((padded, ragged))
+    def _all_inside(self, padded: Shape, ragged: tuple[tuple[int, int], ...]) -> Atom:
+        found = self._inside.get((padded, ragged))
         if found is None:
             for a, n in ragged:
                 row = self.below(padded, a, self.count(n))
                 found = row if found is None else self.one(AND, found, row)
             assert found is not None
-            self._lines[padded, ragged] = found
+            self._inside[padded, ragged] = found
         return found
 
     def filled(self, x: Atom, shape: Shape, value: object, axes: Sequence[int] | None = None) -> Atom:
@@ -241,14 +241,13 @@ class MaskCtx(Builder):
     def _selected(self, x: Atom, fill: Atom, ragged: tuple[tuple[int, int], ...]) -> Atom:
         known = self._filled.get((x, fill, ragged))
         if known is None:
-            inside = self._inside(x.aval.shape, ragged)
+            inside = self._all_inside(x.aval.shape, ragged)
             known = self.one(SELECT_N, inside, emit_broadcast(self, fill, x.aval.shape, ()), x)
             self._filled[x, fill, ragged] = known
-            if is_zero_literal(fill):
-                self._clean[known] = frozenset(ragged) | self.zeros(x)
-            if self.finite(fill):
-                self.learn_finite_axes(known, self.finite_axes(x) | frozenset(ragged))
-            self.mark_pending(known, self.pending(x) - frozenset(ragged))
+            axes = frozenset(ragged)
+            zeros = self.zeros(x) | axes if is_zero_literal(fill) else NO_AXES
+            finite_axes = self.finite_axes(x) | axes if self.finite(fill) else NO_AXES
+            self.learn(known, Knowledge(finite_axes=finite_axes, zeros=zeros, pending=self.pending(x) - axes))
         return known
 
     def excluded(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
@@ -262,90 +261,56 @@ class MaskCtx(Builder):
                 x = self.one(ADD, x, emit_broadcast(self, row, x.aval.shape, (a,)))
         return x
 
-    def zeros(self, x: Atom) -> ZeroAxes:
+    def zeros(self, x: Atom) -> PaddedAxes:
         """The axes along which the padding of a value is known to be zero, with their sizes."""
-        return self._clean.get(x, frozenset())
+        return self.knowledge(x).zeros
 
-    def row_zeros(self, x: Atom) -> ZeroAxes:
+    def row_zeros(self, x: Atom) -> PaddedAxes:
         """The axes along which the padding of a value is zero, or no valid element of its row is finite."""
-        return self.zeros(x) | self._row_zeros.get(x, frozenset())
+        known = self.knowledge(x)
+        return known.zeros | known.row_zeros
 
-    def learn_row_zeros(self, x: Atom, axes: Iterable[tuple[int, int]]) -> None:
-        """State along which axes the padding of a value is zero, or no valid element of its row is finite."""
-        self._row_zeros[x] = self.row_zeros(x) | frozenset(axes)
-
-    def learn_shares(self, x: Atom, axes: ZeroAxes) -> None:
-        """State that `x` is a softmax along these axes: its padding is zero, or its row is nan."""
-        self._shares[x] = axes
-
-    def not_zero_for_products(self, x: Atom, shape: Shape, axes: Sequence[int]) -> list[int]:
-        """Those of `axes` along which the padding of `x` is to be replaced by zeros before a product over them. A row
-        of a softmax that is nan may have nan there, as has a product with this row."""
-        known = self._shares.get(x, frozenset())
-        return [a for a in axes if (a, shape[a]) not in known]
-
-    def finite(self, x: Atom, axes: ZeroAxes | None = None) -> bool:
+    def finite(self, x: Atom, axes: PaddedAxes | None = None) -> bool:
         """Returns True if all elements are finite, padding included, where the operands of the program are; if `axes`
         are given, the padding along these."""
-        if not x.aval.inexact or (axes is not None and axes <= self._finite_axes.get(x, frozenset())):
+        if not x.aval.inexact or (axes is not None and axes <= self.finite_axes(x)):
             return True
-        return wide_range(x.aval.dtype) and (moderate_literal(x) if isinstance(x, Lit) else x in self._finite)
+        return self.knowledge(x).finite
 
-    def assume_finite(self, x: Atom) -> None:
-        """State that a value is finite."""
-        self._finite.add(x)
+    def finite_axes(self, x: Atom) -> PaddedAxes:
+        """Axes along which the padding of a value is finite. It may be finite everywhere: `finite`."""
+        return self.knowledge(x).finite_axes
 
     def least(self, x: Atom) -> float | None:
         """A number that no element of a value is less than, padding included; None if none is known."""
-        if not isinstance(x, Lit):
-            return self._least.get(x)
-        return literal_value(x) if x.size is None else lower_bound(x.size)
+        return self.knowledge(x).least
 
-    def learn_least(self, x: Atom, low: float | None) -> None:
-        """State a number that no element of a value is less than, if it is not None."""
-        if low is not None and not isinstance(x, Lit):
-            self._least[x] = low
-
-    def finite_axes(self, x: Atom) -> ZeroAxes:
-        """Axes along which the padding of a value is finite. It may be finite everywhere: `finite`."""
-        return self._finite_axes.get(x, frozenset())
-
-    def learn_finite_axes(self, x: Atom, axes: ZeroAxes) -> None:
-        """State along which axes the padding of a value is finite, where the operands of the program are."""
-        if axes and wide_range(x.aval.dtype):
-            self._finite_axes[x] = self.finite_axes(x) | axes
-
-    def pending(self, x: Atom) -> ZeroAxes:
+    def pending(self, x: Atom) -> PaddedAxes:
         """The axes along which a value is to be cleared before an equation that may have an infinite slope there."""
-        return self._pending.get(x, frozenset())
-
-    def mark_pending(self, x: Atom, axes: ZeroAxes) -> None:
-        """State that a value is to be cleared later along these axes too."""
-        if axes and not isinstance(x, Lit):
-            self._pending[x] = self.pending(x) | axes
+        return self.knowledge(x).pending
 
     def knowledge(self, x: Atom) -> Knowledge:
-        """All that is known about a value."""
-        return self.finite(x), self.zeros(x), self.row_zeros(x), self.pending(x), self.finite_axes(x), self.least(x)
+        """The facts that are known about a value."""
+        known = self._knowledge.get(x)
+        if known is None:
+            known = self._knowledge[x] = knowledge_of_literal(x) if isinstance(x, Lit) else NOTHING
+        return known
 
-    def learn(self, x: Var, known: Knowledge) -> None:
-        """State what is known about a value."""
-        finite, zeros, row_zeros, pending, finite_beyond, least = known
-        if finite:
-            self.assume_finite(x)
-        if zeros:
-            self._clean[x] = zeros
-        if row_zeros:
-            self._row_zeros[x] = row_zeros
-        self.mark_pending(x, pending)
-        self.learn_finite_axes(x, finite_beyond)
-        self.learn_least(x, least)
+    def learn(self, x: Atom, more: Knowledge) -> None:
+        """Records facts about a value, beside those that are known. That it is finite is not recorded of a value whose
+        dtype has a narrow range, because a product of it may overflow."""
+        if isinstance(x, Lit):
+            return
+        if (more.finite or more.finite_axes) and not wide_range(x.aval.dtype):
+            more = replace(more, finite=False, finite_axes=NO_AXES)
+        known = self._knowledge.get(x)
+        self._knowledge[x] = more if known is None else known | more
 
     def clear_pending(self, x: Atom, value: object = 0) -> Atom:
         """`x`, with the padding replaced by `value` along the axes that are to be cleared."""
         return self.filled_along(x, value, self.pending(x))
 
-    def filled_along(self, x: Atom, value: object, axes: ZeroAxes) -> Atom:
+    def filled_along(self, x: Atom, value: object, axes: PaddedAxes) -> Atom:
         """`x`, with the padding along `axes` replaced by `value`."""
         return self._selected(x, Lit.of(value, x.aval.with_shape(())), tuple(sorted(axes))) if axes else x
 
@@ -360,19 +325,23 @@ class MaskCtx(Builder):
         return outs
 
     def _learn(self, prim: Primitive, args: Atoms, outs: tuple[Var, ...]) -> None:
-        if len(outs) == 1:
-            if axes := zero_axes(prim, args, self.zeros):
-                self._clean[outs[0]] = axes
-            if rows := row_zero_axes(prim, args, self.row_zeros):
-                self._row_zeros[outs[0]] = rows
-            self.learn_least(outs[0], least_value(prim, args, self.least))
-            keeps = keeps_finite(prim, args, self.least)
-            if keeps and all([self.finite(a) for a in args]):
-                self._finite.add(outs[0])
-            else:
-                self.learn_finite_axes(outs[0], finite_axes(prim, args, keeps, self._finite_parts, self.zeros))
+        """Records what follows about the result of an equation that has one."""
+        if len(outs) != 1:
+            return
+        keeps = keeps_finite(prim, args, self.least)
+        finite = keeps and all([self.finite(a) for a in args])
+        self.learn(
+            outs[0],
+            Knowledge(
+                finite=finite,
+                finite_axes=NO_AXES if finite else finite_axes(prim, args, keeps, self._finite_parts, self.zeros),
+                zeros=zero_axes(prim, args, self.zeros),
+                row_zeros=row_zero_axes(prim, args, self.row_zeros),
+                least=least_value(prim, args, self.least),
+            ),
+        )
 
-    def _finite_parts(self, x: Atom) -> ZeroAxes | None:
+    def _finite_parts(self, x: Atom) -> PaddedAxes | None:
         return None if self.finite(x) else self.finite_axes(x)
 
     def cleared(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
@@ -387,7 +356,7 @@ class MaskCtx(Builder):
         if not self.finite(x, later):
             return self.cleared(x, shape, axes)
         if x.aval.inexact:
-            self.mark_pending(x, later)
+            self.learn(x, Knowledge(pending=later))
         return x
 
     def zero_filled(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
@@ -398,11 +367,11 @@ class MaskCtx(Builder):
 
     def recur(self, body: Jaxpr) -> Jaxpr:
         """A body over padded arrays. It takes its operands, then the sizes: `size_operands`."""
-        return self._body(body, self.padding)
+        return self._mask_body(body, self.padding)
 
     def recur_once(self, body: Jaxpr, args: Atoms) -> tuple[Jaxpr, tuple[Knowledge, ...]]:
         """A body that runs once, on these operands and then the sizes, and what is known about its results."""
-        return self._call(body, self.padding, tuple([self.knowledge(a) for a in args]))
+        return self._mask_call(body, self.padding, tuple([self.knowledge(a) for a in args]))
 
     def uses_sizes(self, body: Jaxpr) -> bool:
         """Returns True if a body depends on a size that is masked."""
@@ -488,7 +457,7 @@ def not_masked(
 
 def lanewise(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """The same equation over padded arrays: each lane of the results depends on that lane of the operands only."""
-    axes = frozenset[tuple[int, int]]().union(*[ctx.pending(a) for a in args])
+    axes = NO_AXES.union(*[ctx.pending(a) for a in args])
     if not axes or not any([v.inexact for v in outs]):
         return ctx(prim, *args)  # a result that has no tangent has no slope
     finite = [ctx.finite(a, axes) for a in args]
@@ -498,7 +467,7 @@ def lanewise(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals
     if filled is not None and all([k == filled or known for k, known in enumerate(finite)]):
         args = tuple([ctx.filled_along(a, 1, axes) if k == filled else a for k, a in enumerate(args)])
         out = _passed_on(ctx, prim, args)
-        ctx.learn_finite_axes(out[0], axes)
+        ctx.learn(out[0], Knowledge(finite_axes=axes))
         return out
     return ctx(prim, *[ctx.clear_pending(a) for a in args])
 
@@ -506,8 +475,8 @@ def lanewise(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals
 def _passed_on(ctx: MaskCtx, prim: Primitive, args: Atoms) -> Sequence[Atom]:
     """An equation whose result is cleared later where the operands are."""
     (out,) = ctx(prim, *args)
-    for a in args:
-        ctx.mark_pending(out, moved_axes(prim, a.aval, ctx.pending(a)))
+    pending = [moved_axes(prim, a.aval, ctx.pending(a)) for a in args]
+    ctx.learn(out, Knowledge(pending=NO_AXES.union(*pending)))
     return (out,)
 
 

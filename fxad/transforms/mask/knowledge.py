@@ -1,14 +1,20 @@
-"""Knowledge about the padding of a value. Padding that is zero need not be filled with zeros again. Padding that is
-finite need not be cleared at once. A lower bound of a value tells that a reciprocal or a logarithm of it is finite."""
+"""Knowledge about the padding of a value: a dataflow analysis, run while `mask` emits equations.
+
+Padding that is zero need not be filled with zeros again. Padding that is finite need not be cleared at once. A lower
+bound of a value tells that a reciprocal or a logarithm of it is finite. `Knowledge` has the facts about one value. The
+functions of this module derive the facts about the result of an equation from those about its operands.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, final
 
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.dataclasses import dataclass
+from fxad.core.sizes import lower_bound
 from fxad.dtypes import DType
 from fxad.ir import Atom, Atoms, Aval, Lit, Primitive
 from fxad.primitives import elementwise as ew
@@ -20,11 +26,45 @@ from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 
-# Axes, each with the size that is valid: elements at indices from this size on are zero, or finite, or to be cleared.
-ZeroAxes: TypeAlias = frozenset[tuple[int, int]]
-# Of a value: is it finite, where is its padding zero, where is it zero in rows that have a finite element, along which
-# axes is it to be cleared later, along which axes is its padding finite, and a number that no element is less than.
-Knowledge: TypeAlias = tuple[bool, ZeroAxes, ZeroAxes, ZeroAxes, ZeroAxes, float | None]
+# Axes with padding, each with its symbolic size: the padding along the axis is at the indices from this size on.
+PaddedAxes: TypeAlias = frozenset[tuple[int, int]]
+NO_AXES: Final[PaddedAxes] = frozenset()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """The facts that are known about a value. A default says nothing.
+
+    `finite`: all elements are finite, padding included, if the operands of the program are. `finite_axes`: the padding
+    along these axes is. `zeros`: the padding along these axes is zero. `row_zeros`: it is zero, or no valid element of
+    its row is finite. `softmax`: the value is a softmax along these axes: its padding is zero, or its row is nan.
+    `least`: no element is less than this number, padding included. `pending`: the padding along these axes is to be
+    cleared before an equation that may have an infinite slope there.
+    """
+
+    finite: bool = False
+    finite_axes: PaddedAxes = NO_AXES
+    zeros: PaddedAxes = NO_AXES
+    row_zeros: PaddedAxes = NO_AXES
+    softmax: PaddedAxes = NO_AXES
+    least: float | None = None
+    pending: PaddedAxes = NO_AXES
+
+    def __or__(self, more: Knowledge) -> Knowledge:
+        """The facts of both; `least` is that of `more` if it has one."""
+        return Knowledge(
+            self.finite or more.finite,
+            self.finite_axes | more.finite_axes,
+            self.zeros | more.zeros,
+            self.row_zeros | more.row_zeros,
+            self.softmax | more.softmax,
+            self.least if more.least is None else more.least,
+            self.pending | more.pending,
+        )
+
+
+NOTHING: Final = Knowledge()
 
 # f(0) = 0, and not -0.0. The derivatives of all orders are finite at 0: sqrt and cbrt are not here, for 0 * inf is nan
 _KEEPS: Final[tuple[Unary, ...]] = (
@@ -71,10 +111,10 @@ _BY_LANES: Final[tuple[type[Primitive], ...]] = (
 _LINEAR: Final = (*_MOVES, ReduceSum, DotGeneral, Gather, DynamicSlice)
 
 
-def zero_axes(prim: Primitive, args: Atoms, known: Callable[[Atom], ZeroAxes]) -> ZeroAxes:
+def zero_axes(prim: Primitive, args: Atoms, known: Callable[[Atom], PaddedAxes]) -> PaddedAxes:
     """The axes along which the padding of the result is zero, given those of the operands."""
     if not args:
-        return frozenset()
+        return NO_AXES
     first = known(args[0])
     if prim in _KEEPS or isinstance(prim, ew.ConvertElementType):
         return first
@@ -86,33 +126,33 @@ def zero_axes(prim: Primitive, args: Atoms, known: Callable[[Atom], ZeroAxes]) -
     if prim is ew.SELECT_N:
         return _in_all(args[1:], known)
     if prim is ew.DIV:
-        return first if _is_positive(args[1]) else frozenset()
+        return first if _is_positive(args[1]) else NO_AXES
     if isinstance(prim, Concatenate):
         return frozenset([(a, n) for a, n in _in_all(args, known) if a != prim.axis])
     if isinstance(prim, Transpose | BroadcastInDim | ExpandDims | Squeeze | ReduceSum):
         return moved_axes(prim, args[0].aval, first)
-    return frozenset()
+    return NO_AXES
 
 
-def row_zero_axes(prim: Primitive, args: Atoms, known: Callable[[Atom], ZeroAxes]) -> ZeroAxes:
+def row_zero_axes(prim: Primitive, args: Atoms, known: Callable[[Atom], PaddedAxes]) -> PaddedAxes:
     """The axes along which the padding of the result is zero, or no valid element of its row is finite: as in scores,
     0 * inf is nan, and so a row of scores has nan in the padding only beside infinities and nan. `known`: those of the
     operands."""
     if not args:
-        return frozenset()
+        return NO_AXES
     first = known(args[0])
     if isinstance(prim, ew.ConvertElementType):
-        return first if prim.dtype in dtypes.FLOATING else frozenset()
+        return first if prim.dtype in dtypes.FLOATING else NO_AXES
     if prim in (ew.ADD, ew.SUB):
         return _in_all(args, known)
     if prim is ew.MUL:
-        return known(args[1]) if _is_positive(args[0]) else first if _is_positive(args[1]) else frozenset()
+        return known(args[1]) if _is_positive(args[0]) else first if _is_positive(args[1]) else NO_AXES
     if prim is ew.DIV:
-        return first if _is_positive(args[1]) else frozenset()
-    return moved_axes(prim, args[0].aval, first) if isinstance(prim, Transpose | ExpandDims) else frozenset()
+        return first if _is_positive(args[1]) else NO_AXES
+    return moved_axes(prim, args[0].aval, first) if isinstance(prim, Transpose | ExpandDims) else NO_AXES
 
 
-def moved_axes(prim: Primitive, x: Aval, axes: ZeroAxes) -> ZeroAxes:
+def moved_axes(prim: Primitive, x: Aval, axes: PaddedAxes) -> PaddedAxes:
     """The axes of a result that are these of an operand."""
     if isinstance(prim, Transpose):
         return frozenset([(prim.perm.index(a), n) for a, n in axes])
@@ -131,9 +171,15 @@ def wide_range(dtype: DType) -> bool:
     return dtype not in dtypes.FLOAT8 and dtype is not dtypes.float16
 
 
-def moderate_literal(x: Lit) -> bool:
+def knowledge_of_literal(x: Lit) -> Knowledge:
+    """The facts about a literal."""
+    least = _literal_value(x) if x.size is None else lower_bound(x.size)
+    return Knowledge(finite=wide_range(x.aval.dtype) and _is_moderate(x), least=least)
+
+
+def _is_moderate(x: Lit) -> bool:
     """Returns True for a literal that is finite, and not so large that sums and products of it overflow: the least
-    number of a dtype, which fills masked scores, is."""
+    number of a dtype, which fills masked scores, is so large."""
     return x.size is not None or bool(abs(np.asarray(x.value).astype(np.complex128)) <= _MODERATE)
 
 
@@ -161,19 +207,19 @@ def finite_axes(
     prim: Primitive,
     args: Atoms,
     keeps: bool,
-    finite: Callable[[Atom], ZeroAxes | None],
-    zeros: Callable[[Atom], ZeroAxes],
-) -> ZeroAxes:
+    finite: Callable[[Atom], PaddedAxes | None],
+    zeros: Callable[[Atom], PaddedAxes],
+) -> PaddedAxes:
     """The axes along which the padding of the result is finite, given those of the operands: `finite`, None for a value
     that is finite everywhere, and where it is zero. `keeps`: the equation keeps finite values."""
     if not keeps:
         at_zero = prim in _FINITE_AT_ZERO or (isinstance(prim, ew.IntegerPow) and prim.n >= 0)
-        return zeros(args[0]) if at_zero else frozenset()
+        return zeros(args[0]) if at_zero else NO_AXES
     known = [moved_axes(prim, a.aval, axes) for a in args if (axes := finite(a)) is not None]
-    found = frozenset.intersection(*known) if known else frozenset()
+    found = frozenset.intersection(*known) if known else NO_AXES
     if isinstance(prim, Concatenate):
         return frozenset([(a, n) for a, n in found if a != prim.axis])
-    return found if isinstance(prim, _BY_LANES) else frozenset()
+    return found if isinstance(prim, _BY_LANES) else NO_AXES
 
 
 def filled_with_one(prim: Primitive) -> int | None:
@@ -230,7 +276,7 @@ def _least_value(prim: Primitive, args: Atoms, known: Callable[[Atom], float | N
     return first if isinstance(prim, _MOVES) else None
 
 
-def literal_value(x: Lit) -> float | None:
+def _literal_value(x: Lit) -> float | None:
     """The number of a literal of real numbers; None if it is nan, or a size."""
     if x.size is not None or x.aval.dtype in dtypes.COMPLEX:
         return None
@@ -242,10 +288,10 @@ def _at_least(low: float | None, bound: float) -> bool:
     return low is not None and low >= bound
 
 
-def _in_all(args: Sequence[Atom], known: Callable[[Atom], ZeroAxes]) -> ZeroAxes:
+def _in_all(args: Sequence[Atom], known: Callable[[Atom], PaddedAxes]) -> PaddedAxes:
     """The axes of all operands that are not zero everywhere."""
     found = [known(a) for a in args if not is_zero_literal(a)]
-    return frozenset.intersection(*found) if found else frozenset()
+    return frozenset.intersection(*found) if found else NO_AXES
 
 
 def is_zero_literal(x: Atom) -> bool:
@@ -262,15 +308,16 @@ def _is_positive(x: Atom) -> bool:
 
 
 __all__ = [
+    "NOTHING",
+    "NO_AXES",
     "Knowledge",
-    "ZeroAxes",
+    "PaddedAxes",
     "filled_with_one",
     "finite_axes",
     "is_zero_literal",
     "keeps_finite",
+    "knowledge_of_literal",
     "least_value",
-    "literal_value",
-    "moderate_literal",
     "moved_axes",
     "row_zero_axes",
     "wide_range",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxad import dtypes
 from fxad.core.memo import by_value
 from fxad.core.sizes import Size
 from fxad.errors import SizeError, name_equation
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Param, Record, jaxprs_in_params, params, source_location
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Param, Record, Var, jaxprs_in_params, params, source_location
 from fxad.primitives.custom import CustomCall, NamedCall, called_functions
 from fxad.transforms.locate import describe
-from fxad.transforms.mask.contract import MaskCtx, MaskRules, Padding, not_masked
+from fxad.transforms.mask.contract import INT, MaskCtx, MaskRules, Padding, not_masked
 from fxad.transforms.mask.knowledge import Knowledge
 from fxad.transforms.mask.rules import MASK_RULES
 from fxad.transforms.specialize import size_names
@@ -27,18 +26,13 @@ def mask(jaxpr: Jaxpr, padding: Padding, rules: MaskRules = MASK_RULES) -> Jaxpr
     Cost:   one pass; about one select for each equation that combines elements along an axis of masked size.
     Raises: SizeError for an equation that has no padded form, with its line.
     """
-    b = _context(padding, rules)
-    args = b.inputs([b.type(v.aval) for v in jaxpr.ins])
-    b.sizes.update(zip([name for name, _ in padding], b.inputs([_INT] * len(padding)), strict=True))
+    b, args = _context(jaxpr, padding, rules)
     clear = [b.cleared(x, v.aval.shape) for x, v in zip(args, jaxpr.ins, strict=True)]
     for x in clear:
-        b.assume_finite(x)
+        b.learn(x, Knowledge(finite=True))
     outs = _walk(b, jaxpr, clear, rules)
     last = [b.clear_pending(b.zero_filled(x, a.aval.shape)) for x, a in zip(outs, jaxpr.outs, strict=True)]
     return b.build(last, f"mask_{jaxpr.name}")
-
-
-_INT = Aval((), dtypes.int32)
 
 
 @by_value
@@ -60,20 +54,22 @@ def masked_call(
 def _body_in_context(
     jaxpr: Jaxpr, padding: Padding, rules: MaskRules, known: tuple[Knowledge, ...]
 ) -> tuple[MaskCtx, Sequence[Atom]]:
-    b = _context(padding, rules)
-    args = b.inputs([b.type(v.aval) for v in jaxpr.ins])
-    b.sizes.update(zip([name for name, _ in padding], b.inputs([_INT] * len(padding)), strict=True))
+    b, args = _context(jaxpr, padding, rules)
     for x, knowledge in zip(args, known, strict=False):
         b.learn(x, knowledge)
     return b, _walk(b, jaxpr, args, rules)
 
 
-def _context(padding: Padding, rules: MaskRules) -> MaskCtx:
-    return MaskCtx(
+def _context(jaxpr: Jaxpr, padding: Padding, rules: MaskRules) -> tuple[MaskCtx, tuple[Var, ...]]:
+    """A context with the padded operands of a program, then the sizes, as its inputs; and these operands."""
+    b = MaskCtx(
         padding,
         lambda body, sizes: masked_body(body, sizes, rules),
         lambda body, sizes, known: masked_call(body, sizes, rules, known),
     )
+    args = b.inputs([b.type(v.aval) for v in jaxpr.ins])
+    b.sizes.update(zip([name for name, _ in padding], b.inputs([INT] * len(padding)), strict=True))
+    return b, args
 
 
 def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskRules) -> list[Atom]:

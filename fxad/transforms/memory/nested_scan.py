@@ -58,7 +58,7 @@ def _nested(
 
 
 def _row_block(b: Builder, x: Atom, start: int, stop: int, lead: tuple[int, ...]) -> Atom:
-    """Return rows of x, with leading axes `lead` in place of the first."""
+    """Returns rows of x, with leading axes `lead` in place of the first."""
     shape = x.aval.shape
     if (start, stop) != (0, shape[0]):
         x = b.one(Slice((start, *[0] * (len(shape) - 1)), (stop, *shape[1:]), (1,) * len(shape)), x)
@@ -66,7 +66,7 @@ def _row_block(b: Builder, x: Atom, start: int, stop: int, lead: tuple[int, ...]
 
 
 def balanced(n: int, depth: int) -> tuple[int, ...]:
-    """Return sizes of `depth - 1` nested segments of n steps, with about as many parts on every level."""
+    """Returns sizes of `depth - 1` nested segments of n steps, with about as many parts on every level."""
     parts, below = max(n, 1), 0  # the least number on each level: parts**depth >= n
     while parts - below > 1:
         middle = (parts + below) // 2
@@ -79,7 +79,7 @@ def balanced(n: int, depth: int) -> tuple[int, ...]:
 
 
 def carries_stored(n: int, sizes: Sequence[int]) -> int:
-    """Return the largest number of carries stored at a time: on each level one for each part."""
+    """Returns the largest number of carries stored at a time: on each level one for each part."""
     total = 0
     for m in sizes:
         total += -(-n // m)

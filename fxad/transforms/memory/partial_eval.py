@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
+from typing import TypeVar, final
 
-from fxad.core.builder import Builder, substitute
+from fxad.core.builder import Builder, subprogram
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
@@ -15,6 +15,8 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.marks import Name
 from fxad.transforms.cleanup.inline import MAX_EQUATIONS
 from fxad.transforms.memory.split_bodies import SplitBody, split_eqn
+
+T = TypeVar("T")
 
 
 @final
@@ -57,68 +59,72 @@ def partial_eval(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Halves:
           the second program, whatever its operands.
     Cost: one pass; each value that the second program reads is one residual.
     """
-    flat, sure = _opened(jaxpr, known)
-    known_values: set[Atom] = {v for v, k in zip(flat.ins, known, strict=True) if k}
-    known_values.update([v for e, s in zip(flat.eqns, sure, strict=True) if s for v in e.outs])
-    out_known = tuple([isinstance(a, Lit) or a in known_values for a in flat.outs])
-    late = [a for a, k in zip(flat.outs, out_known, strict=True) if not k]
-    rest = _live([e for e, s in zip(flat.eqns, sure, strict=True) if not s], late)
-    read = dict.fromkeys([a for e in rest for a in e.ins if a in known_values])
-    first = _builder_with(flat, known, (), [e for e, s in zip(flat.eqns, sure, strict=True) if s])
-    second = _builder_with(flat, [not k for k in known], tuple(read), rest)
-    results = [a for a, k in zip(flat.outs, out_known, strict=True) if k]
+    split, eqn_known = _with_split_equations(jaxpr, known)
+    known_ins, unknown_ins = _partition(split.ins, known)
+    known_eqns, unknown_eqns = _partition(split.eqns, eqn_known)
+    known_values: set[Atom] = {*known_ins, *[v for e in known_eqns for v in e.outs]}
+    out_known = tuple([isinstance(a, Lit) or a in known_values for a in split.outs])
+    known_outs, unknown_outs = _partition(split.outs, out_known)
+    live = _live(unknown_eqns, unknown_outs)
+    residuals = tuple(dict.fromkeys([a for e in live for a in e.ins if a in known_values]))
     return Halves(
-        dce(first[0].build(substitute((*results, *read), first[1]), f"known_{jaxpr.name}")),
-        second[0].build([second[1][a] for a in late], f"unknown_{jaxpr.name}"),
-        _passed(flat, tuple(read)),
+        dce(subprogram(known_eqns, known_ins, (*known_outs, *residuals), f"known_{jaxpr.name}")),
+        subprogram(live, (*residuals, *unknown_ins), unknown_outs, f"unknown_{jaxpr.name}"),
+        _passed(split, residuals),
         out_known,
     )
 
 
-def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
+def _partition(values: Sequence[T], marks: Sequence[bool]) -> tuple[list[T], list[T]]:
+    """Returns the marked values, and the others."""
+    pairs = list(zip(values, marks, strict=True))
+    return [v for v, m in pairs if m], [v for v, m in pairs if not m]
+
+
+def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
     """Inlines the calls and splits the equations that have both known and unknown operands. Returns the program and a
     mask of its known equations."""
     b = Builder.like(jaxpr)
     known_values: set[Atom] = {v for v, k in zip(jaxpr.ins, known, strict=True) if k}
-    sure: list[bool] = []
-    waiting = False  # True after the first effect of the second program
+    eqn_known: list[bool] = []
+    unknown_effect = False  # True after the first effect of the second program
 
-    def have(ins: tuple[Atom, ...]) -> list[bool]:
-        return [isinstance(a, Lit) or a in known_values for a in ins]
+    def marks_of(ins: tuple[Atom, ...]) -> tuple[bool, ...]:
+        return tuple([isinstance(a, Lit) or a in known_values for a in ins])
 
     def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
         # only a plain call can be inlined
-        if not isinstance(eqn.prim, Call) or all(marks := have(ins)):
+        if not isinstance(eqn.prim, Call) or all(marks := marks_of(ins)):
             return None
-        opened = any(marks) or any(partial_eval(eqn.prim.body, tuple(marks)).out_known)
-        return (eqn.prim.body, mark) if opened else None
+        has_known_part = any(marks) or any(partial_eval(eqn.prim.body, marks).out_known)
+        return (eqn.prim.body, mark) if has_known_part else None
 
     def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> Sequence[Atom]:
-        nonlocal waiting
-        here = have(ins)
+        nonlocal unknown_effect
+        marks = marks_of(ins)
         if len(b.eqns) > MAX_EQUATIONS:
             raise ParameterError(
                 f"partial_eval: {jaxpr.name} has more than {MAX_EQUATIONS:,} equations with those calls opened that"
                 " have known arguments and others",
                 remedy="give what is called so often only known arguments, or only others",
             )
-        if parts := split_eqn(eqn.prim, tuple(here), _halve):
+        if parts := split_eqn(eqn.prim, marks, _halve):
             b.source = eqn.source
             first = b(parts.known, *[k if isinstance(k, Lit) else ins[k] for k in parts.takes])
+            second = b(parts.unknown, *[ins[k] if k >= 0 else first[~k] for k in parts.reads])
             known_values.update(first)
-            sure.append(True)
-            rest = b(parts.unknown, *[ins[k] if k >= 0 else first[~k] for k in parts.reads])
-            sure.append(False)
-            known_results, late = iter([first[k] for k in parts.gives]), iter(rest)
-            return [next(known_results) if k else next(late) for k in parts.out_known]
-        effects = bool(eqn.prim.effects)
+            eqn_known.extend((True, False))
+            known_results, others = iter([first[k] for k in parts.gives]), iter(second)
+            return [next(known_results) if k else next(others) for k in parts.out_known]
         outs = b.copy(eqn, ins)
-        sure.append(all(here) and not (effects and waiting))
-        waiting = waiting or (effects and not sure[-1])
-        known_values.update(outs if sure[-1] else ())
+        has_effect = bool(eqn.prim.effects)
+        is_known = all(marks) and not (has_effect and unknown_effect)
+        unknown_effect = unknown_effect or (has_effect and not is_known)
+        eqn_known.append(is_known)
+        known_values.update(outs if is_known else ())
         return outs
 
-    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, add), jaxpr.name), sure
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, add), jaxpr.name), eqn_known
 
 
 def _halve(jaxpr: Jaxpr, known: tuple[bool, ...]) -> SplitBody:
@@ -134,18 +140,6 @@ def _live(eqns: Sequence[Eqn], wanted: Sequence[Atom]) -> list[Eqn]:
             live.update(eqn.ins)
             out.append(eqn)
     return out[::-1]
-
-
-def _builder_with(
-    jaxpr: Jaxpr, takes: Sequence[bool], further: Sequence[Atom], eqns: Sequence[Eqn]
-) -> tuple[Builder, dict[Atom, Atom]]:
-    """Returns a builder with the given equations of a program. Its operands are the `further` values, then the operands
-    marked in `takes`."""
-    b = Builder()
-    env: dict[Atom, Atom] = {a: b.input(a.aval) for a in further}
-    env.update({v: b.input(v.aval) for v, t in zip(jaxpr.ins, takes, strict=True) if t})
-    b.extend(eqns, env)
-    return b, env
 
 
 def _passed(jaxpr: Jaxpr, values: Sequence[Atom]) -> tuple[PassedValue, ...]:

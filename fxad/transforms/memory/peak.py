@@ -78,13 +78,13 @@ def _program(jaxpr: Jaxpr) -> _Body:
 @by_value
 def _most_bytes(jaxpr: Jaxpr, ins: Mask, outs: Mask) -> int:
     flat = _flat(jaxpr)
-    return max(_live_bytes(flat, *_spans(flat, ins, outs)), default=0)
+    return max(_bytes_in_memory(flat, *_spans(flat, ins, outs)), default=0)
 
 
 def _peak_of(body: _Body) -> Peak:
     flat = _flat(body.jaxpr)
     begin, end = _spans(flat, body.ins, body.outs)
-    live, eqns = _live_bytes(flat, begin, end), flat.eqns
+    live, eqns = _bytes_in_memory(flat, begin, end), flat.eqns
     if not live:
         return Peak(0, ())
     at = max(range(len(live)), key=live.__getitem__)
@@ -137,7 +137,7 @@ def _counted_within(eqn: Eqn, body: _Body | None) -> set[Atom]:
     return {*select_by_mask(eqn.ins, body.ins), *select_by_mask(eqn.outs, body.outs)}
 
 
-def _live_bytes(flat: Jaxpr, begin: _Spans, end: _Spans) -> list[int]:
+def _bytes_in_memory(flat: Jaxpr, begin: _Spans, end: _Spans) -> list[int]:
     """Returns the bytes in memory while each equation runs."""
     eqns = flat.eqns
     born, dead = [0] * len(eqns), [0] * (len(eqns) + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fxad.core.builder import Builder, rewrite, single_equation
+from fxad.core.layout import Body
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr
 from fxad.primitives.control.call import Call
@@ -25,13 +26,17 @@ def remat(jaxpr: Jaxpr, policy: Policy = nothing) -> Jaxpr:
           the selected values.
     Cost: none forward; one more forward computation in the backward program.
     """
-    name = f"remat_{jaxpr.name.removeprefix('remat_')}"
-    return single_equation(Remat(keeping(jaxpr, policy)), jaxpr.in_avals, name)
+    return as_remat(mark_kept(jaxpr, policy))
+
+
+def as_remat(marked: Jaxpr) -> Jaxpr:
+    """Returns a program whose only equation is the `remat` of a program with marks (`Keep`)."""
+    return single_equation(Remat(marked), marked.in_avals, f"remat_{marked.name.removeprefix('remat_')}")
 
 
 @by_value
-def keeping(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
-    """Returns the program with marks on the values that `policy` selects. `remat` makes it the body of its equation.
+def mark_kept(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
+    """Returns the program with marks (`Keep`) on the values that `policy` selects.
 
     The policy also selects values in bodies: of calls, loops and branches, and the body and the forward programs of a
     function with custom rules. In an inner `remat` it selects among its results and the values that it keeps itself.
@@ -40,23 +45,19 @@ def keeping(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
     if policy == nothing:
         return jaxpr
 
+    def marked_body(body: Body, in_remat: bool) -> Jaxpr:
+        if not body.stores:
+            return body.jaxpr
+        return mark_kept_outside(body.jaxpr, policy, 0) if in_remat else mark_kept(body.jaxpr, policy)
+
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
-        outs: tuple[Atom, ...]
-        if isinstance(eqn.prim, HigherOrder):
-            layout = eqn.prim.layout
-            bodies = [
-                body.jaxpr
-                if not body.stores
-                else keeping_too(body.jaxpr, policy, 0)
-                if layout.segment
-                else keeping(body.jaxpr, policy)
-                for body in layout.bodies
-            ]
-            outs = b(eqn.prim.with_bodies(tuple(bodies)), *ins)
-        else:
-            outs = b.copy(eqn, ins)
+        prim = eqn.prim
+        if isinstance(prim, HigherOrder):
+            layout = prim.layout
+            prim = prim.with_bodies(tuple([marked_body(body, layout.segment) for body in layout.bodies]))
+        outs: tuple[Atom, ...] = b.copy(eqn, ins, prim)
         # the results of a call are marked in its body
-        if not isinstance(eqn.prim, Keep | Call) and decided(policy, eqn):
+        if not isinstance(prim, Keep | Call) and decided(policy, eqn):
             outs = tuple([b.one(Keep(str(policy)), v) for v in outs])
         return outs
 
@@ -64,8 +65,9 @@ def keeping(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
 
 
 @by_value
-def keeping_too(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
-    """Returns the body of a `remat`, in which kept values that `policy` selects are also kept by the enclosing `remat`.
+def mark_kept_outside(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
+    """Returns the body of a `remat` with marks that an enclosing `remat` also keeps a value: on the kept values that
+    `policy` selects.
 
     `level` is the number of `remat` equations between this body and the enclosing one; all of them must keep the value.
     """
@@ -74,20 +76,20 @@ def keeping_too(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         prim = eqn.prim
         if isinstance(prim, Keep):
-            if len(prim.outer) == level and _chosen(policy, eqn.ins[0], producer):
+            if len(prim.outer) == level and _selects(policy, eqn.ins[0], producer):
                 prim = Keep(prim.by, (*prim.outer, str(policy)))
         elif isinstance(prim, HigherOrder):
             layout = prim.layout
             inner = level + layout.segment
-            made_of = [keeping_too(x.jaxpr, policy, inner) if x.stores else x.jaxpr for x in layout.bodies]
-            prim = prim.with_bodies(tuple(made_of))
+            bodies = [mark_kept_outside(x.jaxpr, policy, inner) if x.stores else x.jaxpr for x in layout.bodies]
+            prim = prim.with_bodies(tuple(bodies))
         producer.update(dict.fromkeys(eqn.outs, eqn))
         return b.copy(eqn, ins, prim)
 
     return rewrite(jaxpr, rule)
 
 
-def _chosen(policy: Policy, value: Atom, producer: Mapping[Atom, Eqn]) -> bool:
+def _selects(policy: Policy, value: Atom, producer: Mapping[Atom, Eqn]) -> bool:
     """Returns True if a policy selects the equation that computes a value, or one of the names of the value."""
     while value in producer:
         eqn = producer[value]

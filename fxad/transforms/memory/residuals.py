@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from typing import Final, SupportsIndex, final, overload
 
-from fxad.core.builder import Builder, rewrite, single_equation
+from fxad.core.builder import Builder, rewrite
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, drop_unread_operands
 from fxad.core.layout import Layout
@@ -16,12 +15,12 @@ from fxad.core.tables import Table, headed
 from fxad.errors import ArgumentError, described
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, SourceLocation, Var
 from fxad.primitives.control.call import callee
-from fxad.primitives.control.remat import Remat
 from fxad.primitives.marks import Keep, Mark, Name, unmarked_values
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.cleanup.derivative_rules import drop_derivative_rules
 from fxad.transforms.cleanup.inline import inline
 from fxad.transforms.locate import lines_of
+from fxad.transforms.memory.remat import as_remat
 
 _MAX_LINES: Final = 15  # of calls in each other that are named
 
@@ -159,40 +158,88 @@ def residuals(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Residuals:
     Law:  the rows are the distinct residuals that the linear program reads, without literals.
     Cost: one `linearize`.
     """
-    body = inline(jaxpr)
-    n, values = len(body.outs), [v for e in body.eqns for v in e.outs]
+    flat = inline(jaxpr)
+    n, values = len(flat.outs), [v for e in flat.eqns for v in e.outs]
     # every value is made a result, so that the results of the primal program show where each value is computed
-    split = linearize(Jaxpr(body.ins, body.eqns, (*body.outs, *values), body.name), wrt)
-    primal = split.primal
-    n_all, n_dots = n + len(values), sum(wrt)
-    tangents = split.linear.outs[: sum(split.out_nonzero[:n])]
-    linear = dce(Jaxpr(split.linear.ins, split.linear.eqns, tangents, body.name))
-    needed = drop_unread_operands(drop_derivative_rules(linear, True))[1][n_dots:]
-    before = unmarked_values(primal.eqns)
-    home: dict[Atom, Var] = {}
-    for a, v in zip(primal.outs[n:n_all], values, strict=True):
-        home.setdefault(before.get(a, a), v)
-    producer = {v: e for e in primal.eqns for v in e.outs}
-    position: dict[Atom, int] = {v: k for k, v in enumerate(producer)}
-    place = {v: position.get(before.get(a, a), 0) for a, v in zip(primal.outs[n:n_all], values, strict=True)}
-    around: dict[Atom, list[tuple[Eqn, int, tuple[Eqn, ...]]]] = {}
-    for e, calls in zip(body.eqns, _calls(jaxpr), strict=True):
-        for a in {*e.outs, *e.ins} if e.outs else ():
-            around.setdefault(a, []).append((e, place[e.outs[0]], calls))
+    split = linearize(Jaxpr(flat.ins, flat.eqns, (*flat.outs, *values), flat.name), wrt)
+    primal, tangents = split.primal, split.linear.outs[: sum(split.out_nonzero[:n])]
+    linear = dce(Jaxpr(split.linear.ins, split.linear.eqns, tangents, flat.name))
+    read = drop_unread_operands(drop_derivative_rules(linear, True))[1]
+    origins = _Origins(jaxpr, flat, primal, primal.outs[n : n + len(values)])
+    n_dots = sum(wrt)
     rows: dict[Atom, Residual] = {}
-    for a, v, needs in zip(primal.outs[n_all:], linear.ins[n_dots:], needed, strict=True):
-        root = before.get(a, a)
-        if needs and isinstance(root, Var) and root not in rows:
-            reader = _reader(linear, v)
-            if root in producer:
-                eqns, by = _makers(producer[root], root)
-                origin = _values(root, home, producer)
-                lines = lines_of((*_calls_around(eqns[0], position[root], origin, around), *eqns))
-                rows[root] = Residual(a.aval, _equation_label(eqns[-1].prim), lines, reader, by or "no policy", origin)
-            else:
-                what = f"argument {primal.ins.index(root)}"
-                rows[root] = Residual(a.aval, what, (), reader, "argument", (), is_argument=True)
-    return Residuals(jaxpr, wrt, tuple([rows[a] for a in (*primal.ins, *producer) if a in rows]))
+    for a, v, is_read in zip(primal.outs[n + len(values) :], linear.ins[n_dots:], read[n_dots:], strict=True):
+        value = origins.unmarked.get(a, a)
+        if is_read and isinstance(value, Var) and value not in rows:
+            rows[value] = origins.row(value, _reader(linear, v))
+    return Residuals(jaxpr, wrt, tuple([rows[a] for a in (*primal.ins, *origins.producer) if a in rows]))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Use:
+    """An equation of a program that computes or reads a value: the position of its first result in the primal program,
+    and the calls around it, from the outside in."""
+
+    eqn: Eqn
+    position: int
+    calls: tuple[Eqn, ...]
+
+
+@final
+class _Origins:
+    """Relates the values of a primal program to those of the program that it was linearized from."""
+
+    __slots__ = ("_ins", "_position", "_uses", "_value_of", "producer", "unmarked")
+
+    def __init__(self, jaxpr: Jaxpr, flat: Jaxpr, primal: Jaxpr, computed: Sequence[Atom]) -> None:
+        """`flat` is `jaxpr` with its calls inlined. `computed`: for each value of `flat`, the primal program's."""
+        self._ins = primal.ins
+        self.unmarked = unmarked_values(primal.eqns)
+        self.producer: dict[Atom, Eqn] = {v: e for e in primal.eqns for v in e.outs}
+        self._position: dict[Atom, int] = {v: k for k, v in enumerate(self.producer)}
+        self._value_of: dict[Atom, Var] = {}  # for a value of the primal program, the value of `flat`
+        position: dict[Var, int] = {}
+        for v, a in zip([v for e in flat.eqns for v in e.outs], computed, strict=True):
+            value = self.unmarked.get(a, a)
+            self._value_of.setdefault(value, v)
+            position[v] = self._position.get(value, 0)
+        self._uses: dict[Atom, list[_Use]] = {}
+        for eqn, calls in zip(flat.eqns, _calls(jaxpr), strict=True):
+            for a in {*eqn.outs, *eqn.ins} if eqn.outs else ():
+                self._uses.setdefault(a, []).append(_Use(eqn, position[eqn.outs[0]], calls))
+
+    def row(self, value: Var, reader: str) -> Residual:
+        """Returns the row of a value of the primal program."""
+        if value not in self.producer:
+            return Residual(
+                value.aval, f"argument {self._ins.index(value)}", (), reader, "argument", (), is_argument=True
+            )
+        eqns, policy = _makers(self.producer[value], value)
+        values = self._values(value)
+        lines = lines_of((*self._calls_around(eqns[0], self._position[value], values), *eqns))
+        return Residual(value.aval, _equation_label(eqns[-1].prim), lines, reader, policy or "no policy", values)
+
+    def _values(self, value: Var) -> tuple[Var, ...]:
+        """Returns the values of the program from which a value of the primal program is computed."""
+        out: dict[Var, None] = {}
+        stack: list[Atom] = [value]
+        seen: set[Atom] = set()
+        while stack:
+            a = stack.pop()
+            if a in self._value_of:
+                out[self._value_of[a]] = None
+            elif a in self.producer and a not in seen:
+                seen.add(a)
+                stack.extend(self.producer[a].ins)
+        return tuple(out)
+
+    def _calls_around(self, eqn: Eqn, position: int, values: Sequence[Var]) -> tuple[Eqn, ...]:
+        """Returns the calls around the equation of the program from whose rule an equation comes: it is on the same
+        line, computes or reads one of the `values`, and its results are nearest."""
+        uses = [use for v in values for use in self._uses.get(v, ()) if use.eqn.source == eqn.source]
+        nearest = min(uses, key=lambda use: abs(use.position - position), default=None)
+        return () if nearest is None else nearest.calls
 
 
 def _equation_label(prim: Primitive) -> str:
@@ -224,17 +271,6 @@ def _calls(jaxpr: Jaxpr) -> list[tuple[Eqn, ...]]:
     return out
 
 
-def _calls_around(
-    eqn: Eqn, at: int, origin: tuple[Var, ...], around: Mapping[Atom, list[tuple[Eqn, int, tuple[Eqn, ...]]]]
-) -> tuple[Eqn, ...]:
-    """Returns the calls around the equation of the program from whose rule an equation comes: it is on the same line,
-    computes or reads one of the values of `origin`, and its results are nearest."""
-    candidates = [
-        (abs(place - at), calls) for v in origin for e, place, calls in around.get(v, ()) if e.source == eqn.source
-    ]
-    return min(candidates, key=itemgetter(0))[1] if candidates else ()
-
-
 def _makers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
     """Returns the equation that computes a value, after those whose bodies contain it, and the policy that marks it
     there."""
@@ -263,21 +299,6 @@ def _makers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
 def _given(layout: Layout, body: int) -> Iterator[tuple[int | None, Atom]]:
     """Pairs each result of a body with the number of the equation's result that it becomes."""
     return zip(layout.result_indices(body), layout.bodies[body].jaxpr.outs, strict=True)
-
-
-def _values(value: Var, home: dict[Atom, Var], producer: dict[Var, Eqn]) -> tuple[Var, ...]:
-    """Returns the values of the program from which a value of the primal program is computed."""
-    out: dict[Var, None] = {}
-    stack: list[Atom] = [value]
-    seen: set[Atom] = set()
-    while stack:
-        a = stack.pop()
-        if a in home:
-            out[home[a]] = None
-        elif isinstance(a, Var) and a in producer and a not in seen:
-            seen.add(a)
-            stack.extend(producer[a].ins)
-    return tuple(out)
 
 
 def planned(jaxpr: Jaxpr, plan: Residuals) -> Jaxpr:
@@ -329,4 +350,4 @@ def _planned(jaxpr: Jaxpr, chosen: frozenset[Var]) -> Jaxpr:
         pairs = zip(eqn.outs, b.copy(eqn, ins), strict=True)
         return [b.one(Keep("plan"), w) if v in chosen else w for v, w in pairs]
 
-    return single_equation(Remat(rewrite(body, rule)), jaxpr.in_avals, f"remat_{jaxpr.name.removeprefix('remat_')}")
+    return as_remat(rewrite(body, rule))

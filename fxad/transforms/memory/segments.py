@@ -8,11 +8,11 @@ See docs/adr/0042.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from fxad.core.builder import Builder, rewrite, substitute
+from fxad.core.builder import Builder, rewrite, subprogram, substitute
 from fxad.core.constants import SEGMENT_BYTES, SEGMENT_TIMES
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Mask, Var
@@ -37,29 +37,37 @@ def in_segments(jaxpr: Jaxpr, carried: Mask, least: int = SEGMENT_BYTES) -> Jaxp
     ends = _ends(flat, carried, least)
     if len(ends) < 2:
         return flat if _segmented(flat) else jaxpr
-    last = {a: k for k, e in enumerate(flat.eqns) for a in e.ins}
-    last.update(dict.fromkeys(flat.outs, len(flat.eqns)))
+    last = last_reads(flat)
     b = Builder.like(flat)
     env: dict[Atom, Atom] = {}
     for start, end in pairwise((0, *ends)):
         eqns = flat.eqns[start:end]
-        b.source = eqns[-1].source
         if _stands_alone(eqns[0]):
-            results, prim, read = eqns[0].outs, eqns[0].prim, eqns[0].ins
-        else:
-            inside = {v for e in eqns for v in e.outs}
-            read = tuple(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in inside]))
-            results = tuple([v for e in eqns for v in e.outs if last.get(v, -1) >= end])
-            prim = Remat(_segment_body(eqns, read, results), True)
-        env.update(zip(results, b(prim, *substitute(read, env)), strict=True))
+            b.extend(eqns, env)
+            continue
+        b.source = eqns[-1].source
+        read, results = border(flat.eqns, start, end, last)
+        segment = Remat(subprogram(eqns, read, results, "segment"), True)
+        env.update(zip(results, b(segment, *substitute(read, env)), strict=True))
     return b.build(substitute(flat.outs, env), jaxpr.name)
 
 
-def _segment_body(eqns: Sequence[Eqn], read: Sequence[Atom], results: Sequence[Atom]) -> Jaxpr:
-    b = Builder()
-    env: dict[Atom, Atom] = dict(zip(read, b.inputs([a.aval for a in read]), strict=True))
-    b.extend(eqns, env)
-    return b.build(substitute(results, env), "segment")
+def last_reads(jaxpr: Jaxpr) -> dict[Atom, int]:
+    """Returns the last equation that reads each value; for a result of the program, the number of equations."""
+    last: dict[Atom, int] = {a: k for k, e in enumerate(jaxpr.eqns) for a in e.ins}
+    last.update(dict.fromkeys(jaxpr.outs, len(jaxpr.eqns)))
+    return last
+
+
+def border(
+    eqns: Sequence[Eqn], start: int, stop: int, last: Mapping[Atom, int]
+) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
+    """Returns the values that the equations from `start` to before `stop` read from outside, and those of their results
+    that are read after them. `last` has the `last_reads` of the program."""
+    own = eqns[start:stop]
+    inside = {v for e in own for v in e.outs}
+    read = tuple(dict.fromkeys([a for e in own for a in e.ins if isinstance(a, Var) and a not in inside]))
+    return read, tuple([v for e in own for v in e.outs if last.get(v, -1) >= stop])
 
 
 @by_value
@@ -79,14 +87,14 @@ def _with_bodies(eqn: Eqn, least: int) -> Eqn:
     made are split."""
     prim = eqn.prim
     if made_by_invertible(prim):
-        prim = replace(prim, function=replace(prim.function, body=_whole(prim.function.body, least)))
+        prim = replace(prim, function=replace(prim.function, body=_body_in_segments(prim.function.body, least)))
     # the programs of rules have the operands of the function: they are not split
     elif isinstance(prim, HigherOrder) and not isinstance(prim, Applied):
-        prim = prim.with_bodies(tuple([_whole(body, least) for body in prim.bodies]))
+        prim = prim.with_bodies(tuple([_body_in_segments(body, least) for body in prim.bodies]))
     return Eqn(prim, eqn.ins, eqn.outs, eqn.source)
 
 
-def _whole(body: Jaxpr, least: int) -> Jaxpr:
+def _body_in_segments(body: Jaxpr, least: int) -> Jaxpr:
     return in_segments(body, (True,) * len(body.ins), least)
 
 

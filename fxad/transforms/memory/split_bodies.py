@@ -155,114 +155,132 @@ def _loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> SplitE
     slice is read from the operand. The other residuals are stacked along the first axis, in the last groups of operands
     and results."""
     (at,) = layout.running
-    parts, takes, gives = layout.bodies[at], layout.operand_indices(at), layout.result_indices(at)
     last, last_result = len(layout.operands) - 1, len(layout.results) - 1
-    if parts.operands[-1:] != (last,) or parts.results[-1:] != (last_result,):
+    if layout.bodies[at].operands[-1:] != (last,) or layout.bodies[at].results[-1:] != (last_result,):
         return None
     if layout.operands[-1].role != Slice(0) or layout.results[-1].role != Slice(0):
         return None
-    carries, marks = layout.carries, list(have)
+    marks, halves = _split_step(layout, at, have, halve)
+    if halves.idle:
+        return None
+    takes, groups = layout.operand_indices(at), layout.bodies[at].operands
+    known_ins, unknown_ins = [p for p in takes if marks[p]], [p for p in takes if not marks[p]]
+    known_groups = [[p for p in layout.operands_of(g) if marks[p]] for g in range(last + 1)]
+    residuals, stacked = _places_of_residuals(layout, halves, known_ins)
+    unknown_groups: list[list[int]] = [[] for _ in layout.operands]
+    group_of = {p: g for g in groups for p in layout.operands_of(g)}
+    for p in residuals:
+        unknown_groups[last if p < 0 else group_of[p]].append(p)
+    for g, group in enumerate(layout.operands):
+        in_both = isinstance(group.role, Count)
+        unknown_groups[g] += [p for p in layout.operands_of(g) if not marks[p] or in_both]
+    known_body = rebind_operands(halves.known, known_ins, groups, known_groups)
+    n_results = sum(halves.out_known)
+    stacks = [known_body.outs[n_results + k] for k in stacked]
+    known_body = with_outs(known_body, (*known_body.outs[:n_results], *stacks))
+    unknown_body = rebind_operands(halves.unknown, (*residuals, *unknown_ins), groups, unknown_groups)
+    known_result = dict(zip(layout.result_indices(at), halves.out_known, strict=True))
+    sizes = [[known_result[q] for q in layout.results_of(g)] for g in range(last_result + 1)]
+    n_known, n_unknown = [m.count(True) for m in sizes], [m.count(False) for m in sizes]
+    n_known[-1] += len(stacked)
+    return SplitEqn(
+        prim.rebuild((known_body,), tuple(map(len, known_groups)), tuple(n_known)),
+        prim.rebuild((unknown_body,), tuple(map(len, unknown_groups)), tuple(n_unknown)),
+        tuple([p for group in known_groups for p in group]),
+        # the stacks are the last results of the known part
+        tuple([p if p >= 0 else p - n_results for group in unknown_groups for p in group]),
+        tuple([known_result[q] for q in range(len(known_result))]),
+        tuple(range(n_results)),
+    )
+
+
+def _split_step(layout: Layout, at: int, have: Mask, halve: Halve) -> tuple[list[bool], SplitBody]:
+    """Splits the step of a loop. Returns a mask of the operands of the loop whose value is known in every run, and the
+    two parts of the step, of which the known one returns exactly the known carries and rows."""
+    takes, gives = layout.operand_indices(at), layout.result_indices(at)
+    marks = list(have)
     while True:
-        body = halve(parts.jaxpr, tuple([marks[p] for p in takes]))
-        known = dict(zip(gives, body.out_known, strict=True))
-        fewer = [p for p, q in carries.items() if marks[p] and not known[q]]
+        step = halve(layout.bodies[at].jaxpr, tuple([marks[p] for p in takes]))
+        known = dict(zip(gives, step.out_known, strict=True))
+        fewer = [p for p, q in layout.carries.items() if marks[p] and not known[q]]
         if not fewer:
             break
         for p in fewer:
             marks[p] = False
-    known.update({q: marks[p] for p, q in carries.items()})
-    body = body.without(tuple([known[q] for q in gives]))
-    if body.idle:
-        return None
-    mine, others = [p for p in takes if marks[p]], [p for p in takes if not marks[p]]
-    operand = dict(zip(body.known.ins, mine, strict=True))
-    of_known = [[p for p in layout.operands_of(g) if marks[p]] for g in range(last + 1)]
-    of_unknown: list[list[int]] = [[] for _ in layout.operands]
-    roles, stacked = layout.operand_roles, list[Atom]()
-    handed: list[int] = []  # for each residual: its operand of the equation, or ~k for stacked residual k
-    for a in body.residuals:
+    known.update({q: marks[p] for p, q in layout.carries.items()})
+    return marks, step.without(tuple([known[q] for q in gives]))
+
+
+def _places_of_residuals(layout: Layout, step: SplitBody, known_ins: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Returns the place of each residual of a step: the operand of the loop that it is, or ~k for stack k; and the
+    residuals that are stacked. A carry is stacked, because each run has another value of it."""
+    operand = dict(zip(step.known.ins, known_ins, strict=True))
+    roles = layout.operand_roles
+    places: list[int] = []
+    stacked: list[int] = []
+    for k, a in enumerate(step.residuals):
         place = operand.get(a) if isinstance(a, Var) else None
         if place is None or isinstance(roles[place], Carry):
             place = ~len(stacked)
-            stacked.append(a)
-        handed.append(place)
-        of_unknown[last if place < 0 else next(g for g in parts.operands if place in layout.operands_of(g))].append(
-            place
-        )
-    for g, group in enumerate(layout.operands):
-        decides = isinstance(group.role, Count)
-        of_unknown[g] += [p for p in layout.operands_of(g) if not marks[p] or decides]
-    first = rebind_operands(body.known, mine, parts.operands, of_known)
-    first = with_outs(first, (*first.outs[: sum(body.out_known)], *_outs_of(first, body, stacked)))
-    second = rebind_operands(body.unknown, (*handed, *others), parts.operands, of_unknown)
-    sizes = [[known[q] for q in layout.results_of(g)] for g in range(last_result + 1)]
-    n_known, n_unknown = [m.count(True) for m in sizes], [m.count(False) for m in sizes]
-    n = sum(n_known)
-    n_known[-1] += len(stacked)
-    return SplitEqn(
-        prim.rebuild((first,), tuple(map(len, of_known)), tuple(n_known)),
-        prim.rebuild((second,), tuple(map(len, of_unknown)), tuple(n_unknown)),
-        tuple([p for group in of_known for p in group]),
-        tuple([p if p >= 0 else p - n for group in of_unknown for p in group]),
-        tuple([known[q] for q in range(len(known))]),
-        tuple(range(n)),
-    )
+            stacked.append(k)
+        places.append(place)
+    return places, stacked
 
 
 def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> SplitEqn | None:
     """Splits a loop with a bound that ends by a known predicate. The known part is a loop that also counts its runs;
-    the unknown part is a scan of so many steps. A predicate that the stepping body returns is its last row while the
-    body is split, so that equations which it shares with the step are computed once."""
-    decides = next(k for k in layout.running if PREDICATE in layout.bodies[k].results)
-    at = next((k for k in layout.running if k != decides), decides)
-    condition, parts = layout.bodies[decides], layout.bodies[at]
-    results = [g for g in parts.results if g != PREDICATE]
-    roles = [layout.operands[g].role for g in parts.operands] + [layout.results[g].role for g in results]
+    the unknown part is a scan of so many steps. A predicate that the step returns is its last row while the step is
+    split, so that equations which it shares with the step are computed once."""
+    test_at = next(k for k in layout.running if PREDICATE in layout.bodies[k].results)
+    step_at = next((k for k in layout.running if k != test_at), test_at)
+    in_step = test_at == step_at
+    test, step = layout.bodies[test_at], layout.bodies[step_at]
+    results = [g for g in step.results if g != PREDICATE]
+    roles = [layout.operands[g].role for g in step.operands] + [layout.results[g].role for g in results]
     if len(layout.running) > 2 or roles != [Constant(), Carry(), Carry(), Slice()]:
         return None
-    if not isinstance(parts.runs, Unknown) or not parts.runs.most or parts.results[-2:] != tuple(results):
+    if not isinstance(step.runs, Unknown) or not step.runs.most or step.results[-2:] != tuple(results):
         return None
-    takes, carries = layout.operand_indices(at), layout.operands_of(parts.operands[1])
-    predicate = condition.jaxpr.outs[layout.result_indices(decides).index(None)]
-    outs = zip(parts.jaxpr.outs, layout.result_indices(at), strict=True)
-    in_step = decides == at
-    step = with_outs(parts.jaxpr, [*[a for a, q in outs if q is not None], *[predicate] * in_step])
-    scan = Scan(step, parts.runs.most, False, 1, len(takes) - len(carries), len(carries), upto=True)
-    scan_parts = _loop(scan, scan.layout, (True, *[have[p] for p in takes]), halve)
-    if scan_parts is None or not isinstance(scan_parts.known, Scan) or (in_step and not scan_parts.out_known[-1]):
+    # the step as a scan: (count, constants, carries) -> (carries, rows)
+    takes, carries = layout.operand_indices(step_at), layout.operands_of(step.operands[1])
+    predicate = test.jaxpr.outs[layout.result_indices(test_at).index(None)]
+    outs = zip(step.jaxpr.outs, layout.result_indices(step_at), strict=True)
+    body = with_outs(step.jaxpr, [*[a for a, q in outs if q is not None], *[predicate] * in_step])
+    scan = Scan(body, step.runs.most, False, 1, len(takes) - len(carries), len(carries), upto=True)
+    parts = _loop(scan, scan.layout, (True, *[have[p] for p in takes]), halve)
+    if parts is None or not isinstance(parts.known, Scan) or (in_step and not parts.out_known[-1]):
         return None
-    out_known = scan_parts.out_known[: len(scan_parts.out_known) - in_step]
-    if not scan_parts.known.body.eqns and not any(out_known):
+    out_known = parts.out_known[: len(parts.out_known) - in_step]
+    if not parts.known.body.eqns and not any(out_known):
         return None
-    mine = [takes[k - 1] for k in scan_parts.takes if isinstance(k, int) and k]
-    test, read = drop_unread_operands(remove_dead_eqns(with_outs(condition.jaxpr, [predicate])))
-    needs = [p for p, r in zip(layout.operand_indices(decides), read, strict=True) if r and not in_step]
-    if not all([p in mine if p in carries else have[p] for p in needs]):
+    # the predicate must be known: it may read known operands, and the carries that the known part has
+    step_reads = [takes[k - 1] for k in parts.takes if isinstance(k, int) and k]
+    test_body, is_read = drop_unread_operands(remove_dead_eqns(with_outs(test.jaxpr, [predicate])))
+    operands = zip(layout.operand_indices(test_at), is_read, strict=True)
+    test_reads = [p for p, r in operands if r and not in_step]
+    if not all([p in step_reads if p in carries else have[p] for p in test_reads]):
         return None
-    # the count is one more carry, the last one
-    count, n = len(have), scan_parts.known.n_carry
-    wanted = {g: {*(mine if g in parts.operands else ()), *needs} for g in range(len(layout.operands))}
+    # the known part: the loop over known operands, with the count as one more carry, the last one
+    count, n_carry = len(have), parts.known.n_carry
+    wanted = [{*(step_reads if g in step.operands else ()), *test_reads} for g in range(len(layout.operands))]
     groups = [[p for p in layout.operands_of(g) if p in wanted[g]] for g in range(len(layout.operands))]
-    groups[parts.operands[1]].append(count)
-    avals = {
-        p: v.aval for k in layout.running for p, v in zip(layout.operand_indices(k), prim.bodies[k].ins, strict=True)
-    }
-    types = {count: COUNT, **avals}
-    first = rebind_operands(scan_parts.known.body, mine, parts.operands, groups, types=types)
-    if in_step:
-        bodies = {at: _counting(first, n, sum(out_known))}
-    else:
-        more = rebind_operands(test, needs, condition.operands, groups, types=types)
-        bodies = {decides: more, at: _counting(first, n)}
-    n_rows = len(first.outs) - n - in_step
+    groups[step.operands[1]].append(count)
+    types = {count: COUNT}
+    for k in layout.running:
+        types.update(zip(layout.operand_indices(k), prim.bodies[k].in_avals, strict=True))
+    step_body = rebind_operands(parts.known.body, step_reads, step.operands, groups, types=types)
+    n_rows = len(step_body.outs) - n_carry - in_step
+    bodies = {step_at: _counting(step_body, n_carry, sum(out_known) if in_step else None)}
+    if not in_step:
+        bodies[test_at] = rebind_operands(test_body, test_reads, test.operands, groups, types=types)
     return SplitEqn(
-        prim.rebuild(tuple([bodies[k] for k in layout.running]), tuple(map(len, groups)), (n + 1, n_rows)),
-        scan_parts.unknown,
-        tuple([Lit.of(0, COUNT) if p == count else p for group in groups for p in group]),
+        prim.rebuild(tuple([bodies[k] for k in layout.running]), tuple(map(len, groups)), (n_carry + 1, n_rows)),
+        parts.unknown,
+        tuple([Lit.zero(COUNT) if p == count else p for group in groups for p in group]),
         # the count comes before the rows, and the predicate was the last known row
-        tuple([takes[p - 1] if p > 0 else ~n if p == 0 else p - 1 + in_step for p in scan_parts.reads]),
+        tuple([takes[p - 1] if p > 0 else ~n_carry if p == 0 else p - 1 + in_step for p in parts.reads]),
         out_known,
-        tuple([k + (k >= n) for k in range(sum(out_known))]),
+        tuple([k + (k >= n_carry) for k in range(sum(out_known))]),
     )
 
 
@@ -273,9 +291,3 @@ def _counting(body: Jaxpr, n_carry: int, predicate: int | None = None) -> Jaxpr:
     outs = list(b.inline(body, b.ins))
     go = [] if predicate is None else [outs.pop(predicate)]
     return b.build((*go, *outs[:n_carry], b.one(ADD, b.ins[-1], Lit.of(1, COUNT)), *outs[n_carry:]), body.name)
-
-
-def _outs_of(first: Jaxpr, body: SplitBody, values: Sequence[Atom]) -> list[Atom]:
-    """Returns the residuals of a body as results of the program `first`."""
-    n = sum(body.out_known)
-    return [first.outs[n + body.residuals.index(a)] for a in values]

@@ -19,8 +19,8 @@ from fxad.primitives.control.call import Call, callee
 from fxad.transforms.cleanup.inline import inline, length
 from fxad.transforms.costs import equations, time_of
 from fxad.transforms.map_bodies import map_bodies
-from fxad.transforms.outlining.approximate_match import Pattern
-from fxad.transforms.outlining.regions import Flow, SharedBody, kind
+from fxad.transforms.outlining.incomplete_match import Pattern
+from fxad.transforms.outlining.shared_body import Flow, SharedBody, kind
 
 # for each body: the number of longer bodies that are considered, and (`MAX_TRIES`) the number that are compared
 MAX_LONGER: Final = 256

@@ -18,10 +18,10 @@ from fxad.ir import Atom, Jaxpr, Var
 from fxad.primitives.control.call import Call
 from fxad.transforms.costs import equations, microseconds
 from fxad.transforms.map_bodies import map_bodies
-from fxad.transforms.outlining.approximate_match import IncompleteMatch, Pattern, ends
+from fxad.transforms.outlining.incomplete_match import IncompleteMatch, Pattern, ends
 from fxad.transforms.outlining.merge_bodies import merge_bodies
-from fxad.transforms.outlining.regions import Flow, SharedBody, group_by_dataflow, shared_body
 from fxad.transforms.outlining.repeats import FreePlaces, Run, Windows, non_overlapping, runs
+from fxad.transforms.outlining.shared_body import Flow, SharedBody, group_by_dataflow, shared_body
 
 # the budget of comparisons in the search for incomplete uses: for each equation, and in any program
 COMPARISONS_PER_EQUATION: Final = 16

@@ -19,25 +19,25 @@ from fxad.transforms.outlining.outline import outline
 
 
 @by_value
-def outline_before_ad(jaxpr: Jaxpr, long: int = LONG_PROGRAM, lasts: float = UNIT_MICROSECONDS) -> Jaxpr:
-    """Returns the program with repeated sequences as calls, if a call takes an estimated `lasts` microseconds or more.
+def outline_before_ad(jaxpr: Jaxpr, min_equations: int = LONG_PROGRAM, min_cost: float = UNIT_MICROSECONDS) -> Jaxpr:
+    """Returns the program with repeated sequences as calls, if one of the calls takes at least `min_cost` microseconds.
 
-    Returns the same program if no call does, or if it has fewer than `long` equations.
+    Returns the same program if no call does, or if it has fewer than `min_equations` equations.
 
     Law:  same value; existing calls are kept.
     Cost: that of `outline`; nothing for a short program.
     """
-    if len(jaxpr.eqns) < long or time_of(jaxpr) < 2 * lasts:
+    if len(jaxpr.eqns) < min_equations or time_of(jaxpr) < 2 * min_cost:
         return jaxpr
     outlined, before = outline(jaxpr), set(distinct_jaxprs(jaxpr))
     new = [body for body in distinct_jaxprs(outlined) if body not in before and body is not outlined]
     called = [body for body in map(callee, outlined.eqns) if body in new]
-    if not any([time_of(body) >= lasts for body in called if body is not None]):
+    if not any([time_of(body) >= min_cost for body in called if body is not None]):
         return jaxpr
-    return _opened(outlined, {body for body in new if time_of(body) < lasts}, before)
+    return _inlined(outlined, {body for body in new if time_of(body) < min_cost}, before)
 
 
-def _opened(jaxpr: Jaxpr, short: set[Jaxpr], before: set[Jaxpr]) -> Jaxpr:
+def _inlined(jaxpr: Jaxpr, short: set[Jaxpr], before: set[Jaxpr]) -> Jaxpr:
     """Inlines the calls of the bodies in `short`, at any depth. Calls of bodies in `before` are kept."""
     done: dict[Jaxpr, Jaxpr] = {}
 

@@ -13,9 +13,28 @@ from fxad.ir import HigherOrder, Jaxpr
 from fxad.primitives.collectives import Collective
 from fxad.primitives.control.shard_map import ShardMap, with_whole_operands
 
-# The collective and its axes; the runs and the bytes, and whether both are exact.
+# A collective: its name, its axes and their sizes.
 _Key: TypeAlias = tuple[str, tuple[str, ...], tuple[int, ...]]
-_Entry: TypeAlias = tuple[int, int, bool]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Total:
+    """Runs of a collective and the bytes of its operands. `known`: both are exact."""
+
+    runs: int = 0
+    bytes: int = 0
+    known: bool = True
+
+    def __add__(self, other: _Total) -> _Total:
+        return _Total(self.runs + other.runs, self.bytes + other.bytes, self.known and other.known)
+
+    def times(self, count: int, known: bool) -> _Total:
+        """Returns the total of a loop, of which this is one run."""
+        return _Total(count * self.runs, count * self.bytes, known and self.known)
+
+
+_Totals: TypeAlias = dict[_Key, _Total]
 
 
 @final
@@ -74,55 +93,53 @@ def communication(jaxpr: Jaxpr) -> Communication:
     """Returns the collectives of a program, with their bytes on one device. A map over devices inside of another one
     gathers its results. Collectives that the partitioner adds for shardings of whole arrays are not in the program, and
     not counted."""
-    rows = [Traffic(*key, *entry) for key, entry in sorted(dict(_counted(jaxpr, False)).items())]
-    return Communication(tuple(rows))
+    totals = sorted(_totals(jaxpr, False), key=lambda row: row[0])
+    return Communication(tuple([Traffic(*key, total.runs, total.bytes, total.known) for key, total in totals]))
 
 
 @by_value
-def _counted(jaxpr: Jaxpr, in_map: bool) -> tuple[tuple[_Key, _Entry], ...]:
+def _totals(jaxpr: Jaxpr, in_map: bool) -> tuple[tuple[_Key, _Total], ...]:
     """The collectives of a program, which the devices of a map run if `in_map`: there a map gathers its results."""
-    totals: dict[_Key, _Entry] = {}
+    totals: _Totals = {}
     for eqn in jaxpr.eqns:
         prim = eqn.prim
         if isinstance(prim, Collective):
-            add(totals, (prim.name, prim.names, prim.sizes), (1, eqn.ins[0].aval.nbytes, True))
+            _add(totals, (prim.name, prim.names, prim.sizes), _Total(1, eqn.ins[0].aval.nbytes))
         elif isinstance(prim, HigherOrder):
-            for key, entry in _inside(prim, in_map).items():
-                add(totals, key, entry)
+            for key, total in _in_bodies(prim, in_map).items():
+                _add(totals, key, total)
     return tuple(totals.items())
 
 
-def add(totals: dict[_Key, _Entry], key: _Key, entry: _Entry) -> None:
-    """Add runs and bytes to those of an equal collective."""
-    runs, size, known = totals.get(key, (0, 0, True))
-    totals[key] = runs + entry[0], size + entry[1], known and entry[2]
+def _add(totals: _Totals, key: _Key, total: _Total) -> None:
+    totals[key] = totals.get(key, _Total()) + total
 
 
-def _inside(prim: HigherOrder, in_map: bool) -> dict[_Key, _Entry]:
+def _in_bodies(prim: HigherOrder, in_map: bool) -> _Totals:
     """The collectives of one run of an equation with bodies."""
     if isinstance(prim, ShardMap):
-        return dict(_counted(with_whole_operands(prim) if in_map else prim.body, True))
+        return dict(_totals(with_whole_operands(prim) if in_map else prim.body, True))
     layout = prim.layout
-    totals: dict[_Key, _Entry] = {}
-    branches: list[dict[_Key, _Entry]] = []
+    totals: _Totals = {}
+    branches: list[_Totals] = []
     for k in layout.running:
-        body, rows = layout.bodies[k], dict(_counted(layout.bodies[k].jaxpr, in_map))
+        body, of_body = layout.bodies[k], dict(_totals(layout.bodies[k].jaxpr, in_map))
         match body.runs:
             case OneOf():
-                branches.append(rows)
+                branches.append(of_body)
                 continue
             case Times(count):
-                times, known = count, True
+                runs, known = count, True
             case UpTo(most):
-                times, known = most, False
+                runs, known = most, False
             case Unknown():
-                times, known = 1, False
+                runs, known = 1, False
             case _:
-                times, known = 1, True
-        for key, (runs, size, sure) in rows.items():
-            add(totals, key, (times * runs, times * size, known and sure))
-    for key in dict.fromkeys([key for rows in branches for key in rows]):
-        entries = [rows.get(key, (0, 0, True)) for rows in branches]
-        runs, size = max([e[0] for e in entries]), max([e[1] for e in entries])
-        add(totals, key, (runs, size, len(set(entries)) == 1 and entries[0][2]))
+                runs, known = 1, True
+        for key, total in of_body.items():
+            _add(totals, key, total.times(runs, known))
+    for key in dict.fromkeys([key for branch in branches for key in branch]):
+        each = [branch.get(key, _Total()) for branch in branches]
+        equal = len(set(each)) == 1 and each[0].known
+        _add(totals, key, _Total(max([t.runs for t in each]), max([t.bytes for t in each]), equal))
     return totals

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from fxad.core.builder import Builder
 from fxad.core.layout import Constant
 from fxad.errors import SizeError
 from fxad.ir import Atom, HigherOrder, Jaxpr
 from fxad.primitives.check import Check
-from fxad.primitives.control.bodies import with_outs
+from fxad.primitives.control.bodies import reorder_operands, with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.loop_steps import Steps
@@ -37,7 +36,7 @@ def through_bodies(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, out
             raise not_masked(prim, f"its body {own.jaxpr.name} takes no constants, and the sizes would be some")
         groups.append(at)
         position = sum([layout.operands[g].size for g in own.operands[: own.operands.index(at) + 1]])
-        bodies.append(moved_in(ctx.recur(own.jaxpr), position, len(extra)))
+        bodies.append(_with_sizes_at(ctx, own.jaxpr, position))
     operands: list[Atom] = []
     sizes: list[int] = []
     for g, group in enumerate(layout.operands):
@@ -58,13 +57,11 @@ def _once(ctx: MaskCtx, prim: Call | Remat, args: Atoms, ins: Avals, outs: Avals
     return results
 
 
-def moved_in(body: Jaxpr, position: int, count: int) -> Jaxpr:
-    """A body that takes its last `count` operands at `position`."""
-    types = body.in_avals
-    own, last = types[: len(types) - count], types[len(types) - count :]
-    b = Builder()
-    before, moved, after = b.inputs(own[:position]), b.inputs(last), b.inputs(own[position:])
-    return b.build(b.inline(body, (*before, *after, *moved)), body.name)
+def _with_sizes_at(ctx: MaskCtx, body: Jaxpr, position: int) -> Jaxpr:
+    """A body over padded arrays, which takes the sizes at `position` among its operands."""
+    n = len(body.ins)
+    sizes = range(n, n + len(ctx.size_operands))
+    return reorder_operands(ctx.recur(body), (*range(position), *sizes, *range(position, n)))
 
 
 def _scan(ctx: MaskCtx, prim: Scan, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -76,7 +73,7 @@ def _scan(ctx: MaskCtx, prim: Scan, args: Atoms, ins: Avals, outs: Avals) -> Seq
     length = ctx.count(prim.length)
     count = length if given is None else ctx.one(MIN, given, length)
     consts, carry, xs = prim.steps.split(rest)
-    body = moved_in(ctx.recur(prim.body), prim.n_consts, len(extra))
+    body = _with_sizes_at(ctx, prim.body, prim.n_consts)
     steps = Steps(body, prim.n_consts + len(extra), prim.n_carry)
     padded = ctx.padded_size(prim.length)
     made = Scan(steps.body, padded, prim.reverse, 1, steps.n_consts, steps.n_carry, upto=True)
@@ -97,9 +94,9 @@ def _masked_function(ctx: MaskCtx, function: Function) -> Function:
     rules = function.rules
     jvp, vjp = [tuple([_derivative(ctx, rule) for rule in kind]) for kind in (rules.jvp, rules.vjp)]
     batch = [made for r in rules.batch for made in _for_stacks(ctx, r)]
-    plain = None if rules.derivative_of is None else _sizes_first(ctx, rules.derivative_of)
+    plain = None if rules.derivative_of is None else _with_sizes_at(ctx, rules.derivative_of, 0)
     made = Rules(jvp, vjp, tuple(batch), derivative_of=plain)
-    return Function(_sizes_first(ctx, function.body), len(ctx.size_operands) + function.captured, made)
+    return Function(_with_sizes_at(ctx, function.body, 0), len(ctx.size_operands) + function.captured, made)
 
 
 def _for_stacks(ctx: MaskCtx, rule: BatchRule) -> list[BatchRule]:
@@ -107,15 +104,11 @@ def _for_stacks(ctx: MaskCtx, rule: BatchRule) -> list[BatchRule]:
     if ctx.masked(rule.size):
         return []
     try:
-        return [replace(rule, body=_sizes_first(ctx, rule.body))]
+        return [replace(rule, body=_with_sizes_at(ctx, rule.body, 0))]
     except SizeError:
         if rule.any_size:  # it was traced in advance: no map may need it
             return []
         raise
-
-
-def _sizes_first(ctx: MaskCtx, body: Jaxpr) -> Jaxpr:
-    return moved_in(ctx.recur(body), 0, len(ctx.size_operands))
 
 
 def _derivative(ctx: MaskCtx, rule: Derivative | Refusal) -> Derivative | Refusal:
@@ -125,7 +118,7 @@ def _derivative(ctx: MaskCtx, rule: Derivative | Refusal) -> Derivative | Refusa
     if isinstance(rule, Refusal):
         return Refusal(moving, rule.message, rule.remedy)
     try:
-        masked = _sizes_first(ctx, rule.forward)
+        masked = _with_sizes_at(ctx, rule.forward, 0)
         push, pull = ctx.recur(rule.push), None if rule.pull is None else ctx.recur(rule.pull)
     except SizeError as e:
         return Refusal(moving, f"its rule {rule.forward.name} has no padded form: {e.message}", e.remedy)
@@ -138,7 +131,7 @@ def _named_call(ctx: MaskCtx, prim: NamedCall, args: Atoms, ins: Avals, outs: Av
     sizes = ctx.size_operands
     changes = [Batched(ctx.padded_size(c.size), (*(None,) * len(sizes), *c.in_dims), c.out_dims) for c in prim.changes]
     reads = tuple([(*(True,) * len(sizes), *row) for row in prim.reads])
-    body = _sizes_first(ctx, prim.body)
+    body = _with_sizes_at(ctx, prim.body, 0)
     return ctx(NamedCall(body, prim.function, tuple(changes), reads), *sizes, *args)
 
 
@@ -157,9 +150,9 @@ def _linear_solve(ctx: MaskCtx, prim: LinearSolve, args: Atoms, ins: Avals, outs
 def _root(ctx: MaskCtx, prim: Root, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """Captured operands come first in the equation and last in the linear system. The sizes are captured."""
     sizes = ctx.size_operands
-    first = [_sizes_first(ctx, body) for body in (prim.equation, prim.solve, prim.at)]
+    first = [_with_sizes_at(ctx, body, 0) for body in (prim.equation, prim.solve, prim.at)]
     before = len(prim.equation.outs) + len(prim.at.outs)
-    system = [moved_in(ctx.recur(body), before, len(sizes)) for body in prim.system]
+    system = [_with_sizes_at(ctx, body, before) for body in prim.system]
     made = Root(first[0], first[1], first[2], tuple(system), len(sizes) + prim.captured)
     return ctx(made, *sizes, *args)
 

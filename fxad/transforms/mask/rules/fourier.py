@@ -52,9 +52,9 @@ def _fft(ctx: MaskCtx, prim: Fft, args: Atoms, ins: Avals, outs: Avals) -> Seque
 
 def _weights(ctx: MaskCtx, shape: tuple[int, ...], like: Aval, n: int) -> Atom:
     """2 for the elements that represent two, 1 for those that represent only themselves: 0 and n / 2."""
-    line = ctx.line(shape, len(shape) - 1)
+    line = ctx.iota(shape, len(shape) - 1)
     twice = ctx.one(MUL, line, Lit.of(2, line.aval))
-    middle = ctx.one(EQ, twice, emit_broadcast(ctx, ctx.count(n), shape, ()))
+    middle = ctx.one(EQ, twice, ctx.counts(n, shape))
     alone = ctx.one(OR, ctx.one(EQ, line, Lit.of(0, line.aval)), middle)
     weights = like.with_shape(shape)
     return ctx.one(SELECT_N, alone, Lit.of(2, weights), Lit.of(1, weights))
@@ -84,7 +84,7 @@ def _bluestein(ctx: MaskCtx, x: Atom, count: Atom, inverse: bool) -> Atom:
     padded = x.aval.shape[-1]
     real = Aval((padded,), dtypes.real_part(x.aval.dtype))
     count = ctx.one(MAX, count, Lit.of(1, INT))
-    index = ctx.line((padded,), 0)
+    index = ctx.iota((padded,), 0)
     if not at_least(_EXACT - padded, 0):
         index = ctx.one(ConvertElementType(dtypes.int64), index)
     whole = count if index.aval.dtype is dtypes.int32 else ctx.one(ConvertElementType(index.aval.dtype), count)

@@ -20,8 +20,8 @@ from fxad.primitives.scatter import Scatter, ScatterMax, ScatterMin, ScatterMul
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose, emit_broadcast
 from fxad.primitives.slicing import Concatenate, Slice
 from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, int_literal, row
-from fxad.transforms.mask.knowledge import moved_axes
-from fxad.transforms.mask.rules.structure import padded_to, slice_rule, zero_of
+from fxad.transforms.mask.knowledge import NO_AXES, Knowledge, moved_axes
+from fxad.transforms.mask.rules.structure import padded_to, slice_rule
 
 
 def _wide(ctx: MaskCtx, i: Atom) -> Atom:
@@ -65,6 +65,12 @@ def _from_front(ctx: MaskCtx, i: Atom, size: int) -> Atom:
 # ------------------------------------------------------------------------------------------------------------ windows
 
 
+def _in_one_dtype(ctx: MaskCtx, starts: Sequence[Atom]) -> list[Atom]:
+    """Starts in the widest of their dtypes."""
+    widest = max([i.aval.dtype for i in starts], key=lambda d: d.itemsize)
+    return [i if i.aval.dtype is widest else ctx.one(ConvertElementType(widest), i) for i in starts]
+
+
 def _dynamic_slice(ctx: MaskCtx, prim: DynamicSlice, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     x, *starts = args
     at: list[Atom] = []
@@ -74,9 +80,7 @@ def _dynamic_slice(ctx: MaskCtx, prim: DynamicSlice, args: Atoms, ins: Avals, ou
             if ctx.masked(m):
                 x = padded_to(ctx, x, a, ctx.padded_size(n) + ctx.padded_size(m))
         at.append(start)
-    widest = max([i.aval.dtype for i in at], key=lambda d: d.itemsize)
-    at = [i if i.aval.dtype is widest else ctx.one(ConvertElementType(widest), i) for i in at]
-    out = ctx.one(DynamicSlice(ctx.padded(prim.sizes)), x, *at)
+    out = ctx.one(DynamicSlice(ctx.padded(prim.sizes)), x, *_in_one_dtype(ctx, at))
     return (ctx.cleared(out, outs[0].shape),)
 
 
@@ -94,15 +98,13 @@ def _dynamic_update_slice(
             if ctx.masked(m):  # the padding of the update must not be written
                 out = padded_to(ctx, out, a, ctx.padded_size(n) + ctx.padded_size(m))
                 first = start if start.aval is INT else ctx.one(ConvertElementType(dtypes.int32), start)
-                line = ctx.line(x.aval.shape, a)
+                line = ctx.iota(x.aval.shape, a)
                 low = ctx.one(GE, line, _number(ctx, first, line.aval))
                 end = ctx.one(ADD, first, ctx.count(m))
                 inside = ctx.one(AND, low, ctx.one(LT, line, _number(ctx, end, line.aval)))
                 written = inside if written is None else ctx.one(AND, written, inside)
         at.append(start)
-    widest = max([i.aval.dtype for i in at], key=lambda d: d.itemsize)
-    at = [i if i.aval.dtype is widest else ctx.one(ConvertElementType(widest), i) for i in at]
-    out = ctx.one(DYNAMIC_UPDATE_SLICE, out, update, *at)
+    out = ctx.one(DYNAMIC_UPDATE_SLICE, out, update, *_in_one_dtype(ctx, at))
     if written is None:
         return (out,)
     zeros = (0,) * x.aval.ndim
@@ -116,7 +118,7 @@ def _index(ctx: MaskCtx, prim: Index, args: Atoms, ins: Avals, outs: Avals) -> S
     full = ins[0]
     kept = ctx.pending(x)
     if prim.dynamic or any([(a, prim.sizes[a]) not in kept for a, _ in kept]):
-        x, kept = ctx.clear_pending(x), frozenset()
+        x, kept = ctx.clear_pending(x), NO_AXES
     windows = zip(prim.starts, prim.sizes, prim.strides, strict=True)
     limits = [start + maximum((m - 1) * stride + 1, 0) for start, m, stride in windows]
     fixed = [n if a in prim.dynamic else m for a, (n, m) in enumerate(zip(full.shape, prim.sizes, strict=True))]
@@ -136,11 +138,11 @@ def _index(ctx: MaskCtx, prim: Index, args: Atoms, ins: Avals, outs: Avals) -> S
         dynamic = DynamicSlice(prim.sizes)
         (x,) = _dynamic_slice(ctx, dynamic, (x, *at), (middle, *[INT] * full.ndim), (whole,))
     if not prim.dropped:
-        ctx.mark_pending(x, kept)
+        ctx.learn(x, Knowledge(pending=kept))
         return (x,)
     squeeze = Squeeze(prim.dropped)
     out = ctx.one(squeeze, x)
-    ctx.mark_pending(out, moved_axes(squeeze, x.aval, kept))
+    ctx.learn(out, Knowledge(pending=moved_axes(squeeze, x.aval, kept)))
     return (out,)
 
 
@@ -236,7 +238,7 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
         if ctx.masked(prim.slice_sizes[a]):  # the axis may be empty: then there is nothing to read
             some = ctx.one(LT, int_literal(0), ctx.count(prim.slice_sizes[a]))
             kept = emit_broadcast(ctx, some, out.aval.shape, ())
-            out = ctx.one(SELECT_N, kept, zero_of(out.aval).with_aval(out.aval.shape), out)
+            out = ctx.one(SELECT_N, kept, Lit.zero(out.aval), out)
     return (ctx.cleared_later(out, outs[0].shape),)
 
 
@@ -300,7 +302,7 @@ def _each_place(
     padded = updates.aval.shape[mine]
     shape = (*[updates.aval.shape[k] for k in batch], padded, 1)
     dims = (*range(len(batch)), len(batch) + 1)
-    line = ctx.line(shape, len(batch))
+    line = ctx.iota(shape, len(batch))
     found = [emit_broadcast(ctx, i, shape, dims) for i in columns]
     places = list(windows.index_map)
     if axis in places:

@@ -40,7 +40,7 @@ from fxad.primitives.shape import emit_broadcast
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sort import Sort
 from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, row
-from fxad.transforms.mask.rules.structure import padded_to, taken_from, zero_of
+from fxad.transforms.mask.rules.structure import padded_to, taken_from
 
 
 def with_identity(ctx: MaskCtx, x: Atom, aval: Aval) -> Atom:
@@ -57,13 +57,22 @@ def _with_block(ctx: MaskCtx, x: Atom, aval: Aval, values: Atom) -> Atom:
     return ctx.one(SELECT_N, outside, ctx.zero_filled(x, aval.shape), values)
 
 
+def _zero_filled(ctx: MaskCtx, args: Sequence[Atom], ins: Avals) -> list[Atom]:
+    """The operands with zeros in the padding."""
+    return [ctx.zero_filled(x, aval.shape) for x, aval in zip(args, ins, strict=True)]
+
+
+def _cleared(ctx: MaskCtx, results: Sequence[Atom], outs: Avals) -> list[Atom]:
+    """The results, cleared."""
+    return [ctx.cleared(y, aval.shape) for y, aval in zip(results, outs, strict=True)]
+
+
 # ---------------------------------------------------------------------------------------------- zeros and the identity
 
 
 def _zeros(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """The padding is zero, and stays apart."""
-    given = [ctx.zero_filled(x, aval.shape) for x, aval in zip(args, ins, strict=True)]
-    return [ctx.cleared(y, aval.shape) for y, aval in zip(ctx(prim, *given), outs, strict=True)]
+    return _cleared(ctx, ctx(prim, *_zero_filled(ctx, args, ins)), outs)
 
 
 def _cholesky(ctx: MaskCtx, prim: Cholesky, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -89,7 +98,7 @@ def _tridiagonal(ctx: MaskCtx, prim: TridiagonalSolve, args: Atoms, ins: Avals, 
 def _pivots(ctx: MaskCtx, x: Atom, aval: Aval) -> Atom:
     """Row exchanges that leave the padding in place."""
     inside = ctx.inside(aval.shape)
-    return x if inside is None else ctx.one(SELECT_N, inside, ctx.line(x.aval.shape, aval.ndim - 1), x)
+    return x if inside is None else ctx.one(SELECT_N, inside, ctx.iota(x.aval.shape, aval.ndim - 1), x)
 
 
 def _permutation(ctx: MaskCtx, prim: LuPivotsToPermutation, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -103,8 +112,8 @@ def _factored(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Aval
     """A matrix, its factors and its row exchanges, and perhaps right-hand sides."""
     (a, factors, pivots, *others), (of_a, of_factors, of_pivots, *rest) = args, ins
     given = [with_identity(ctx, a, of_a), with_identity(ctx, factors, of_factors), _pivots(ctx, pivots, of_pivots)]
-    given += [ctx.zero_filled(x, aval.shape) for x, aval in zip(others, rest, strict=True)]
-    return [ctx.cleared(y, aval.shape) for y, aval in zip(ctx(prim, *given), outs, strict=True)]
+    given += _zero_filled(ctx, others, tuple(rest))
+    return _cleared(ctx, ctx(prim, *given), outs)
 
 
 # ------------------------------------------------------------------------------------------------------- eigenvalues
@@ -121,7 +130,7 @@ def _bound(ctx: MaskCtx, size: Atom, order: int) -> Atom:
 def _apart(ctx: MaskCtx, bound: Atom, order: int, *, descending: bool = False) -> Atom:
     """Numbers between two and three times the bound, all different: (..., order)."""
     shape = (*bound.aval.shape, order)
-    steps = ctx.one(ConvertElementType(bound.aval.dtype), ctx.line(shape, len(shape) - 1))
+    steps = ctx.one(ConvertElementType(bound.aval.dtype), ctx.iota(shape, len(shape) - 1))
     steps = ctx.one(DIV, steps, Lit.of(order, steps.aval))  # the order may depend on sizes that are masked later
     factor = ctx.one(SUB if descending else ADD, Lit.of(3 if descending else 2, steps.aval), steps)
     return ctx.one(MUL, factor, emit_broadcast(ctx, bound, shape, tuple(range(bound.aval.ndim))))
@@ -140,7 +149,7 @@ def _eigh(ctx: MaskCtx, prim: Eigh, args: Atoms, ins: Avals, outs: Avals) -> Seq
         x = _with_block(ctx, x, aval, as_complex(ctx.one, on_columns(ctx.one, values, shape), x.aval))
     else:
         x = ctx.zero_filled(x, aval.shape)
-    return [ctx.cleared(y, out.shape) for y, out in zip(ctx(prim, x), outs, strict=True)]
+    return _cleared(ctx, ctx(prim, x), outs)
 
 
 def _eig(ctx: MaskCtx, prim: Eig, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -158,7 +167,7 @@ def _eig(ctx: MaskCtx, prim: Eig, args: Atoms, ins: Avals, outs: Avals) -> Seque
     last = len(shape) - 1
     found = [ctx(Sort(last - 1, 1), late, w)[1]]
     found += [ctx(Sort(last, 1), on_columns(ctx.one, late, shape), v)[1] for v in vectors]
-    return [ctx.cleared(y, out.shape) for y, out in zip(found, outs, strict=True)]
+    return _cleared(ctx, found, outs)
 
 
 # --------------------------------------------------------------------------------------------------- blocks in a frame
@@ -171,7 +180,7 @@ def _moved(ctx: MaskCtx, x: Atom, axis: int, by: Atom | None, most: int, padded:
         return _window(ctx, x, axis, None, padded)
     low, high = [0] * n, [0] * n
     low[axis], high[axis] = most, maximum(padded - x.aval.shape[axis], 0)
-    wide = ctx.one(Pad(tuple(low), tuple(high), (0,) * n), x, zero_of(x.aval))
+    wide = ctx.one(Pad(tuple(low), tuple(high), (0,) * n), x, Lit.zero(x.aval.with_shape(())))
     return taken_from(ctx, wide, axis, ctx.one(SUB, Lit.of(most, INT), by), padded)
 
 
@@ -208,7 +217,7 @@ def _framed(ctx: MaskCtx, x: Atom, aval: Aval) -> tuple[Atom, Atom | None]:
     x = _moved(ctx, _moved(ctx, x, n - 2, by, most, rows), n - 1, by, most, columns)
     shape = x.aval.shape
     end = ctx.count(m) if by is None else ctx.one(ADD, by, ctx.count(m))
-    line = ctx.line(shape, n - 2)
+    line = ctx.iota(shape, n - 2)
     outside = ctx.one(GE, line, emit_broadcast(ctx, end, shape, ()))
     if by is not None:
         outside = ctx.one(OR, outside, ctx.one(LT, line, emit_broadcast(ctx, by, shape, ())))
@@ -240,7 +249,7 @@ def _qr(ctx: MaskCtx, prim: Qr, args: Atoms, ins: Avals, outs: Avals) -> Sequenc
 
 def _reflections(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """Packed reflections; those of the padding are the identity, because their scales are zero."""
-    a, *others = [ctx.zero_filled(x, aval.shape) for x, aval in zip(args, ins, strict=True)]
+    a, *others = _zero_filled(ctx, args, ins)
     n = a.aval.ndim
     rows, columns = a.aval.shape[-2:]
     if others:
@@ -252,7 +261,7 @@ def _reflections(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: A
     for k, aval in enumerate(outs):
         for axis in range(n - 2, aval.ndim):
             found[k] = _window(ctx, found[k], axis, None, ctx.padded_size(aval.shape[axis]))
-    return [ctx.cleared(y, aval.shape) for y, aval in zip(found, outs, strict=True)]
+    return _cleared(ctx, found, outs)
 
 
 # --------------------------------------------------------------------------------------------------- singular values
@@ -314,7 +323,7 @@ def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[A
         x = _moved(ctx, _moved(ctx, x, rank - 2, by, columns, rows), rank - 1, by, columns, columns)
         shape = x.aval.shape
         values = on_columns(ctx.one, _apart(ctx, bound, columns, descending=True), shape)
-        first = ctx.one(LT, ctx.line(shape, rank - 1), emit_broadcast(ctx, by, shape, ()))
+        first = ctx.one(LT, ctx.iota(shape, rank - 1), emit_broadcast(ctx, by, shape, ()))
         first = ctx.one(AND, on_diagonal(ctx, shape), first)
         x = ctx.one(SELECT_N, first, x, as_complex(ctx.one, values, x.aval))
     s, *both = ctx(Svd(vectors, False), x)

@@ -8,7 +8,7 @@ from typing import Final
 from fxad.ir import Atom, Shape
 from fxad.primitives.dot import DotGeneral, free_axes
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, row
-from fxad.transforms.mask.knowledge import ZeroAxes
+from fxad.transforms.mask.knowledge import NO_AXES, Knowledge, PaddedAxes
 
 
 def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -24,18 +24,17 @@ def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -
     rhs = _operand(ctx, rhs, right.shape, prim.rhs_contract, rhs_free, finite_lhs)
     out: Atom = ctx.one(prim, lhs, rhs)
     # an element of the other operand that is infinite makes all products with it infinite or nan
-    ctx.learn_row_zeros(out, _moved(ctx.zeros(lhs), lhs_free, lhs_places))
-    ctx.learn_row_zeros(out, _moved(ctx.zeros(rhs), rhs_free, rhs_places))
-    ctx.learn_finite_axes(out, finite_lanes)
+    row_zeros = _moved(ctx.zeros(lhs), lhs_free, lhs_places) | _moved(ctx.zeros(rhs), rhs_free, rhs_places)
     later = [*(lhs_places if finite_rhs else ()), *(rhs_places if finite_lhs else ())]
-    ctx.learn_finite_axes(out, frozenset([(a, shape[a]) for a in ctx.ragged(shape) if a in later]))
+    finite_free = frozenset([(a, shape[a]) for a in ctx.ragged(shape) if a in later])
+    ctx.learn(out, Knowledge(finite_axes=finite_lanes | finite_free, row_zeros=row_zeros))
     out = ctx.cleared(out, shape, [a for a in (*lhs_places, *rhs_places) if a not in later])
-    ctx.mark_pending(out, _moved(ctx.pending(lhs), prim.lhs_batch, range(n)))
-    ctx.mark_pending(out, _moved(ctx.pending(rhs), prim.rhs_batch, range(n)))
+    pending = [_moved(ctx.pending(x), batch, range(n)) for x, batch in ((lhs, prim.lhs_batch), (rhs, prim.rhs_batch))]
+    ctx.learn(out, Knowledge(pending=NO_AXES.union(*pending)))
     return (ctx.cleared_later(out, shape, later),)
 
 
-def _same_lanes(ctx: MaskCtx, prim: DotGeneral, args: Atoms, shape: Shape) -> tuple[Atom, Atom, ZeroAxes]:
+def _same_lanes(ctx: MaskCtx, prim: DotGeneral, args: Atoms, shape: Shape) -> tuple[Atom, Atom, PaddedAxes]:
     """The operands, cleared along batch axes that are to be cleared and are not finite; and the finite batch axes of
     the result."""
     lhs, rhs = args
@@ -57,14 +56,16 @@ def _operand(
     it is to be cleared, and the other operand is not finite, it is cleared: its cotangent may be nan there."""
     ragged = frozenset([(a, shape[a]) for a in ctx.ragged(shape) if a in free]) if x.aval.inexact else frozenset()
     infinite = [a for a, n in ragged if not ctx.finite(x, frozenset([(a, n)]))]
-    zero = [*ctx.not_zero_for_products(x, shape, contracted), *infinite]
+    # a row of a softmax that is nan may have nan in its padding: the product with this row is nan in any case
+    softmax = ctx.knowledge(x).softmax
+    zero = [*[a for a in contracted if (a, shape[a]) not in softmax], *infinite]
     if not other_finite and (late := ragged & ctx.pending(x)):
         zeros = frozenset([(a, shape[a]) for a in ctx.ragged(shape) if a in zero])
         return ctx.filled_along(x, 0, late | (zeros - ctx.zeros(x)))
     return ctx.zero_filled(x, shape, zero)
 
 
-def _moved(axes: ZeroAxes, old: Sequence[int], new: Sequence[int]) -> ZeroAxes:
+def _moved(axes: PaddedAxes, old: Sequence[int], new: Sequence[int]) -> PaddedAxes:
     """The axes among `old` in their `new` places."""
     return frozenset([(new[old.index(a)], n) for a, n in axes if a in old])
 

@@ -14,14 +14,14 @@ from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.softmax import Softmax
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, row
-from fxad.transforms.mask.knowledge import ZeroAxes, moved_axes
+from fxad.transforms.mask.knowledge import NO_AXES, Knowledge, PaddedAxes, moved_axes
 
 
 def _sum(ctx: MaskCtx, prim: ReduceSum, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     x = ctx.zero_filled(args[0], ins[0].shape, prim.axes)
     x = x if ctx.finite(x, ctx.pending(x)) else ctx.clear_pending(x)
     out = ctx.one(prim, x)
-    ctx.mark_pending(out, moved_axes(prim, x.aval, ctx.pending(x)))
+    ctx.learn(out, Knowledge(pending=moved_axes(prim, x.aval, ctx.pending(x))))
     return (out,)
 
 
@@ -30,18 +30,16 @@ def _extremum(ctx: MaskCtx, prim: ReduceMax | ReduceMin, args: Atoms, ins: Avals
     x = args[0] if some and ctx.finite(args[0], ctx.pending(args[0])) else ctx.clear_pending(args[0])
     kept = [a for a in range(x.aval.ndim) if a not in prim.axes]
 
-    def moved(axes: ZeroAxes) -> ZeroAxes:
+    def moved(axes: PaddedAxes) -> PaddedAxes:
         return frozenset([(kept.index(a), n) for a, n in axes if a in kept])
 
     later, beyond = moved(ctx.pending(x)), moved(ctx.finite_axes(x))
     x = ctx.filled(x, ins[0].shape, prim.monoid.identity(ins[0].dtype), prim.axes)
     out = ctx.one(prim, x)
     if some:
-        ctx.learn_finite_axes(out, beyond)
-        ctx.mark_pending(out, later)
+        ctx.learn(out, Knowledge(finite_axes=beyond, pending=later))
     if some and finite:
-        ctx.assume_finite(out)
-        ctx.learn_least(out, ctx.least(args[0]))
+        ctx.learn(out, Knowledge(finite=True, least=ctx.least(args[0])))
     return (out,)
 
 
@@ -86,13 +84,9 @@ def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) 
         out = ctx.one(prim, ctx.filled(x, shape, extreme_value(ins[0].dtype, -1), prim.axes))
     if not lanes:
         return (ctx.cleared(out, shape),)
-    if finite:
-        ctx.assume_finite(out)
-        ctx.learn_shares(out, padded)
-    ctx.learn_finite_axes(out, kept)
-    ctx.learn_least(out, 0.0)
+    ctx.learn(out, Knowledge(finite, finite_axes=kept, softmax=padded if finite else NO_AXES, least=0.0))
     made = ctx.cleared_later(out, shape, prim.axes)
-    ctx.mark_pending(made, ctx.pending(x) - padded)
+    ctx.learn(made, Knowledge(pending=ctx.pending(x) - padded))
     return (made,)
 
 

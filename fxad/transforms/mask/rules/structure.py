@@ -17,12 +17,7 @@ from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, int_literal, lanewise, row
-from fxad.transforms.mask.knowledge import ZeroAxes, moved_axes
-
-
-def zero_of(x: Aval) -> Lit:
-    """A 0-d zero of a type's dtype."""
-    return Lit(bytes(x.dtype.itemsize), x.with_shape(()))
+from fxad.transforms.mask.knowledge import Knowledge, PaddedAxes, moved_axes
 
 
 def padded_to(ctx: MaskCtx, x: Atom, axis: int, size: int) -> Atom:
@@ -32,7 +27,7 @@ def padded_to(ctx: MaskCtx, x: Atom, axis: int, size: int) -> Atom:
         return x
     none = (0,) * x.aval.ndim
     high = tuple([more if a == axis else 0 for a in range(x.aval.ndim)])
-    return ctx.one(Pad(none, high, none), x, zero_of(x.aval))
+    return ctx.one(Pad(none, high, none), x, Lit.zero(x.aval.with_shape(())))
 
 
 def taken_from(ctx: MaskCtx, x: Atom, axis: int, start: Atom, size: int) -> Atom:
@@ -43,11 +38,12 @@ def taken_from(ctx: MaskCtx, x: Atom, axis: int, start: Atom, size: int) -> Atom
 
 
 def taken_at(ctx: MaskCtx, x: Atom, axis: int, places: Atom) -> Atom:
-    """The elements of `x` at `places`, an i32 vector, along an axis. Places out of range are clamped."""
+    """The elements of `x` at `places` (i32) along an axis, which the axes of `places` replace. Places out of range are
+    clamped."""
     x = padded_to(ctx, x, axis, 1)
-    shape = x.aval.shape
+    shape, rank = x.aval.shape, places.aval.ndim
     gather = Gather(
-        offset_dims=tuple([a for a in range(len(shape)) if a != axis]),
+        offset_dims=tuple([a if a < axis else a + rank - 1 for a in range(len(shape)) if a != axis]),
         collapsed_slice_dims=(axis,),
         operand_batching_dims=(),
         start_indices_batching_dims=(),
@@ -57,7 +53,7 @@ def taken_at(ctx: MaskCtx, x: Atom, axis: int, places: Atom) -> Atom:
         indices_sorted=False,
         unique_indices=False,
     )
-    return ctx.one(gather, x, ctx.one(ExpandDims((1,)), places))
+    return ctx.one(gather, x, ctx.one(ExpandDims((rank,)), places))
 
 
 # ------------------------------------------------------------------------------------------------------------ copies
@@ -67,7 +63,7 @@ def _broadcast(ctx: MaskCtx, prim: BroadcastInDim, args: Atoms, ins: Avals, outs
     (x,), shape = args, outs[0].shape
     x = x if ctx.finite(x, ctx.pending(x)) else ctx.clear_pending(x)
     out = emit_broadcast(ctx, x, ctx.padded(shape), prim.dims)
-    ctx.mark_pending(out, moved_axes(prim, x.aval, ctx.pending(x)))
+    ctx.learn(out, Knowledge(pending=moved_axes(prim, x.aval, ctx.pending(x))))
     kept = [d for d, n in zip(prim.dims, ins[0].shape, strict=True) if n == shape[d]]
     return (ctx.cleared_later(out, shape, [a for a in range(len(shape)) if a not in kept]),)
 
@@ -86,8 +82,8 @@ def slice_rule(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) 
     for a, (start, stride) in enumerate(zip(prim.starts, prim.strides, strict=True)):
         m = ctx.padded_size(y.shape[a])
         if ctx.masked(stride):
-            steps = ctx.one(MUL, ctx.line((m,), 0), emit_broadcast(ctx, ctx.count(stride), (m,), ()))
-            first = emit_broadcast(ctx, ctx.count(start), (m,), ())
+            steps = ctx.one(MUL, ctx.iota((m,), 0), ctx.counts(stride, (m,)))
+            first = ctx.counts(start, (m,))
             x = taken_at(ctx, x, a, ctx.one(ADD, steps, first))
             limits[a] = m
             continue
@@ -118,7 +114,7 @@ def _slice(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) -> S
     if any([old.shape[a] != new.shape[a] for a in {*ctx.ragged(old.shape), *ctx.ragged(new.shape)}]):
         return slice_rule(ctx, prim, (ctx.clear_pending(x),), ins, outs)
     (out,) = slice_rule(ctx, prim, args, ins, outs)
-    ctx.mark_pending(out, ctx.pending(x))
+    ctx.learn(out, Knowledge(pending=ctx.pending(x)))
     return (out,)
 
 
@@ -163,16 +159,16 @@ def pad_rule(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> S
 
 
 def _spread(ctx: MaskCtx, x: Atom, value: Atom, axis: int, n: int, padded: int, low: int, interior: int) -> Atom:
-    """`x` with as many values between its elements as a size summary: each of `padded` places reads its element."""
-    line = ctx.line((padded,), 0)
+    """`x` with `interior` values, a size, between its elements: each of `padded` places reads its element."""
+    line = ctx.iota((padded,), 0)
 
-    def row(size: int) -> Atom:
-        return emit_broadcast(ctx, ctx.count(size), (padded,), ())
-
-    at, step = ctx.one(SUB, line, row(low)), row(interior + 1)
+    at = ctx.one(SUB, line, ctx.counts(low, line.aval.shape))
+    step = ctx.counts(interior + 1, line.aval.shape)
     place = ctx.one(DIV, at, step)
-    whole = ctx.one(EQ, ctx.one(REM, at, step), int_literal(0).with_aval((padded,)))
-    inside = ctx.one(AND, ctx.one(GE, at, int_literal(0).with_aval((padded,))), ctx.one(LT, place, row(n)))
+    zero = Lit.zero(at.aval)
+    whole = ctx.one(EQ, ctx.one(REM, at, step), zero)
+    before_end = ctx.one(LT, place, ctx.counts(n, line.aval.shape))
+    inside = ctx.one(AND, ctx.one(GE, at, zero), before_end)
     found = taken_at(ctx, x, axis, place)
     here = emit_broadcast(ctx, ctx.one(AND, whole, inside), found.aval.shape, (axis,))
     return ctx.one(SELECT_N, here, emit_broadcast(ctx, value, found.aval.shape, ()), found)
@@ -191,7 +187,7 @@ def _concatenate(ctx: MaskCtx, prim: Concatenate, args: Atoms, ins: Avals, outs:
         # the padded size of an operand may be larger than its part of the result: a bound need not be attained
         padded = maximum(padded, ctx.padded_size(start) + x.aval.shape[axis])
         start = start + aval.shape[axis]
-    out: Atom = zero_of(y).with_aval((*shape[:axis], padded, *shape[axis + 1 :]))
+    out: Atom = Lit.zero(y.with_shape((*shape[:axis], padded, *shape[axis + 1 :])))
     for x, start in zip(args, starts, strict=True):  # each operand overwrites the padding of the one before
         at = ctx.count(start)
         out = ctx.one(DYNAMIC_UPDATE_SLICE, out, x, *[at if a == axis else int_literal(0) for a in range(y.ndim)])
@@ -217,14 +213,13 @@ def _reshape(ctx: MaskCtx, prim: Reshape, args: Atoms, ins: Avals, outs: Avals) 
         return (emit_reshape(ctx, x, ctx.padded(new)),)
     if _in_place(ctx, old, new):
 
-        def moved(axes: ZeroAxes) -> ZeroAxes:
+        def moved(axes: PaddedAxes) -> PaddedAxes:
             places = [(n, b) for a, n in axes for b, m in enumerate(new) if (n, prod(old[:a])) == (m, prod(new[:b]))]
             return frozenset([(b, n) for n, b in places])
 
         x = x if len(moved(ctx.pending(x))) == len(ctx.pending(x)) else ctx.clear_pending(x)
         out = emit_reshape(ctx, x, ctx.padded(new))
-        ctx.learn_finite_axes(out, moved(ctx.finite_axes(x)))
-        ctx.mark_pending(out, moved(ctx.pending(x)))
+        ctx.learn(out, Knowledge(finite_axes=moved(ctx.finite_axes(x)), pending=moved(ctx.pending(x))))
         return (out,)
     x = ctx.clear_pending(x)
     return (_regrouped(ctx, x, old, new),)
@@ -258,34 +253,22 @@ def _regrouped(ctx: MaskCtx, x: Atom, old: Shape, new: Shape) -> Atom:
     shape = ctx.padded(new)
     flat: Atom = int_literal(0).with_aval(shape)
     for a in range(len(new)):  # the number of each element in row-major order, at the true sizes
-        stride = emit_broadcast(ctx, ctx.count(prod(new[a + 1 :])), shape, ())
-        flat = ctx.one(ADD, flat, ctx.one(MUL, ctx.line(shape, a), stride))
+        stride = ctx.counts(prod(new[a + 1 :]), shape)
+        flat = ctx.one(ADD, flat, ctx.one(MUL, ctx.iota(shape, a), stride))
     one = int_literal(1).with_aval(shape)
     place: Atom = int_literal(0).with_aval(shape)
     padded = x.aval.shape
     for a in range(len(old)):
-        size = ctx.one(MAX, emit_broadcast(ctx, ctx.count(old[a]), shape, ()), one)
-        stride = ctx.one(MAX, emit_broadcast(ctx, ctx.count(prod(old[a + 1 :])), shape, ()), one)
+        size = ctx.one(MAX, ctx.counts(old[a], shape), one)
+        stride = ctx.one(MAX, ctx.counts(prod(old[a + 1 :]), shape), one)
         at = ctx.one(REM, ctx.one(DIV, flat, stride), size)
         place = ctx.one(ADD, place, ctx.one(MUL, at, int_literal(prod(padded[a + 1 :])).with_aval(shape)))
     total = prod(padded)
-    line = padded_to(ctx, emit_reshape(ctx, x, (total,)), 0, 1)
+    flat_x = emit_reshape(ctx, x, (total,))
     place = ctx.one(
         MAX, ctx.one(MIN, place, int_literal(maximum(total - 1, 0)).with_aval(shape)), int_literal(0).with_aval(shape)
     )
-    gather = Gather(
-        offset_dims=(),
-        collapsed_slice_dims=(0,),
-        operand_batching_dims=(),
-        start_indices_batching_dims=(),
-        start_index_map=(0,),
-        slice_sizes=(1,),
-        mode="clip",
-        indices_sorted=False,
-        unique_indices=False,
-    )
-    out = ctx.one(gather, line, ctx.one(ExpandDims((len(shape),)), place))
-    return ctx.cleared(out, new)
+    return ctx.cleared(taken_at(ctx, flat_x, 0, place), new)
 
 
 def groups_apart(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, groups: int) -> Atom:
@@ -333,5 +316,4 @@ __all__ = [
     "slice_rule",
     "taken_at",
     "taken_from",
-    "zero_of",
 ]

@@ -42,7 +42,6 @@ from fxad.transforms.mask.rules.structure import (
     padded_to,
     slice_rule,
     taken_at,
-    zero_of,
 )
 
 _Reduce = Callable[[tuple[int, ...], Sequence[Atom]], Sequence[Atom]]
@@ -89,7 +88,7 @@ def _every(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, stride: int, out: Aval)
 def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (lhs, rhs), (left, right), (out,) = args, ins, outs
     if 0 in ctx.padded(out.shape):
-        return (zero_of(out).with_aval(ctx.padded(out.shape)),)
+        return (Lit.zero(ctx.type(out)),)
     lhs, rhs = ctx.zero_filled(lhs, left.shape), ctx.zero_filled(rhs, right.shape)
     strides, bases, dilations = list(prim.strides), list(prim.lhs_dilation), list(prim.rhs_dilation)
     padding: list[tuple[int, int]] = []
@@ -97,10 +96,10 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
     for k, pads in enumerate(prim.padding):
         a, b, c = prim.lhs_spec[2 + k], prim.rhs_spec[2 + k], prim.out_spec[2 + k]
         if ctx.masked(dilations[k]):
-            rhs, right = _padded_axis(ctx, rhs, right, zero_of(right), b, (0, 0), dilations[k])
+            rhs, right = _padded_axis(ctx, rhs, right, Lit.zero(right.with_shape(())), b, (0, 0), dilations[k])
             dilations[k] = 1
         if ctx.masked(pads[0]) or ctx.masked(bases[k]):
-            lhs, left = _padded_axis(ctx, lhs, left, zero_of(left), a, pads, bases[k])
+            lhs, left = _padded_axis(ctx, lhs, left, Lit.zero(left.with_shape(())), a, pads, bases[k])
             pads, bases[k] = (0, 0), 1
         n, w = left.shape[a], right.shape[b]
         if ctx.masked(strides[k]):
@@ -176,28 +175,22 @@ def _elements(
     """For each place and each element of its window, the index of the element, and True if there is one."""
     shape = ctx.padded_size(m), ctx.padded_size(window)
 
-    def full(size: int) -> Atom:
-        return emit_broadcast(ctx, ctx.count(size), shape, ())
-
-    offset = ctx.line(shape, 1)
-    at = ctx.one(ADD, ctx.one(MUL, ctx.line(shape, 0), full(stride)), ctx.one(MUL, offset, full(dilation)))
-    at = ctx.one(SUB, at, full(low))
-    index = ctx.one(DIV, at, full(base))
+    offset = ctx.iota(shape, 1)
+    start = ctx.one(MUL, ctx.iota(shape, 0), ctx.counts(stride, shape))
+    at = ctx.one(ADD, start, ctx.one(MUL, offset, ctx.counts(dilation, shape)))
+    at = ctx.one(SUB, at, ctx.counts(low, shape))
+    index = ctx.one(DIV, at, ctx.counts(base, shape))
     zero = int_literal(0).with_aval(shape)
-    here = ctx.one(AND, ctx.one(GE, at, zero), ctx.one(LT, index, full(n)))
-    here = ctx.one(AND, here, ctx.one(LT, offset, full(window)))
-    return index, ctx.one(AND, here, ctx.one(EQ, ctx.one(REM, at, full(base)), zero))
+    here = ctx.one(AND, ctx.one(GE, at, zero), ctx.one(LT, index, ctx.counts(n, shape)))
+    here = ctx.one(AND, here, ctx.one(LT, offset, ctx.counts(window, shape)))
+    return index, ctx.one(AND, here, ctx.one(EQ, ctx.one(REM, at, ctx.counts(base, shape)), zero))
 
 
 def _gathered(ctx: MaskCtx, x: Atom, fill: Atom, axis: int, index: Atom, here: Atom) -> Atom:
     """The elements of windows: an axis of places, then one of elements, in place of `axis`."""
-    places, window = index.aval.shape
-    found = taken_at(ctx, x, axis, emit_reshape(ctx, index, (places * window,)))
-    shape = x.aval.shape
-    split = (*shape[:axis], places, window, *shape[axis + 1 :])
-    found = emit_reshape(ctx, found, split)
-    inside = emit_broadcast(ctx, here, split, (axis, axis + 1))
-    return ctx.one(SELECT_N, inside, emit_broadcast(ctx, fill, split, ()), found)
+    found = taken_at(ctx, x, axis, index)
+    inside = emit_broadcast(ctx, here, found.aval.shape, (axis, axis + 1))
+    return ctx.one(SELECT_N, inside, emit_broadcast(ctx, fill, found.aval.shape, ()), found)
 
 
 _KINDS: Final[Mapping[type[WindowReduction], Callable[[tuple[int, ...]], Primitive]]] = MappingProxyType(
@@ -213,7 +206,7 @@ _KINDS: Final[Mapping[type[WindowReduction], Callable[[tuple[int, ...]], Primiti
 def _reduce_window(ctx: MaskCtx, prim: WindowReduction, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (x,), (y,) = ins, outs
     if 0 in ctx.padded(y.shape):
-        return (zero_of(y).with_aval(ctx.padded(y.shape)),)
+        return (Lit.zero(ctx.type(y)),)
     if isinstance(prim, ReduceWindowMax | ReduceWindowMin) and x.inexact:
         if _by_sizes(ctx, prim.sliding):
             return (ctx.cleared(_extremes(ctx, prim, args[0], x, y.shape), y.shape),)
@@ -301,7 +294,7 @@ def _fold_windows(ctx: MaskCtx, prim: ReduceWindow, args: Atoms, ins: Avals, out
     n, shape = len(args) // 2, outs[0].shape
     inits = args[n:]
     if 0 in ctx.padded(shape):
-        return [zero_of(y).with_aval(ctx.padded(shape)) for y in outs]
+        return [Lit.zero(ctx.type(y)) for y in outs]
 
     def reduce(axes: tuple[int, ...], values: Sequence[Atom]) -> Sequence[Atom]:
         return ctx(Reduce(prim.body, axes), *values, *inits)
@@ -327,7 +320,7 @@ def _selection(ctx: MaskCtx, prim: Selection, args: Atoms, ins: Avals, outs: Ava
     gathers = isinstance(prim, SelectAndGatherAdd)
     places = out.shape if gathers else of_values.shape
     if 0 in ctx.padded(places) or 0 in ctx.padded(out.shape):
-        return (zero_of(out).with_aval(ctx.padded(out.shape)),)
+        return (Lit.zero(ctx.type(out)),)
     values = ctx.zero_filled(values, of_values.shape)
     if _by_sizes(ctx, prim.sliding) or any([ctx.masked(low) for low, _ in prim.padding]):
         at = _selected_elements(ctx, prim, x, of_x, places)
@@ -356,7 +349,7 @@ def _selected_elements(ctx: MaskCtx, prim: Selection, x: Atom, of_x: Aval, place
     One axis after the other: of equal elements, the first one of the window has the least number.
     """
     total, worst = int_literal(prod(x.aval.shape)), extreme_value(of_x.dtype, -prim.sign)
-    number = emit_reshape(ctx, ctx.line((prod(x.aval.shape),), 0), x.aval.shape)
+    number = emit_reshape(ctx, ctx.iota((prod(x.aval.shape),), 0), x.aval.shape)
     extreme = ReduceMax if prim.sign > 0 else ReduceMin
     for a, (low, _) in enumerate(prim.padding):
         n, m, window, stride = of_x.shape[a], places[a], prim.window[a], prim.strides[a]
@@ -383,7 +376,7 @@ def _at_elements(ctx: MaskCtx, gathers: bool, values: Atom, x: Aval, at: Atom) -
     if gathers:
         flat = padded_to(ctx, emit_reshape(ctx, values, (total,)), 0, 1)
         return ctx.one(Gather((), (0,), (), (), (0,), (1,), "drop", False, False), flat, at)
-    zeros = zero_of(x).with_aval((total,))
+    zeros = Lit.zero(x.with_shape((total,)))
     scatter = ScatterAdd((), (0,), (), (), (0,), "drop", False, False)
     return emit_reshape(ctx, ctx.one(scatter, zeros, at, values), x.shape)
 

@@ -13,11 +13,10 @@ from difflib import SequenceMatcher
 from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Eqn, HigherOrder, Lit, Primitive, Var, distinct_jaxprs
-from fxad.primitives.check import Check
-from fxad.primitives.host_call import HostCall
+from fxad.ir import Atom, Eqn, Lit, Var
+from fxad.primitives.control.effects import may_fail
 from fxad.transforms.outlining.parametrise import PARAMETRISED, PrimitiveAndOperands
-from fxad.transforms.outlining.regions import Flow, SharedBody
+from fxad.transforms.outlining.shared_body import Flow, SharedBody
 
 MAX_ROUNDS: Final = 8  # the search stops if equations still mismatch after so many rounds
 
@@ -149,15 +148,6 @@ class _Match:
 def _operation_in_body(eqn: Eqn, marked: tuple[bool, ...] | None) -> PrimitiveAndOperands:
     """Returns an equation in the form that it has in the body."""
     return (eqn.prim, eqn.ins) if marked is None else PARAMETRISED[type(eqn.prim)].general(eqn, marked)
-
-
-def may_fail(prim: Primitive) -> bool:
-    """Returns True if an operation may fail or may not terminate on arbitrary operands."""
-    if not isinstance(prim, HigherOrder):
-        return isinstance(prim, Check | HostCall)
-    inner = {p for body in prim.bodies for f in distinct_jaxprs(body) for p in f.prims}
-    carriers = [p for p in (prim, *inner) if isinstance(p, HigherOrder)]
-    return any([isinstance(p, Check | HostCall) for p in inner]) or any([p.layout.has_predicate for p in carriers])
 
 
 def ends(start: int, stop: int, length: int) -> list[tuple[int, int]]:

@@ -1,6 +1,7 @@
-"""Tests whether a program contains `invertible` calls, whose chains are merged before it is linearized.
+"""Reversible equations: reverse mode reconstructs their operands from their results.
 
-Merging needs the inverse rules of all primitives. A program without `invertible` does not import them.
+`merge_invertible` is the pass that merges chains of them, by `fxad.transforms.inversion.merge_chains`. That module
+needs the inverse rules of all primitives. A program without reversible equations does not import them.
 """
 
 from __future__ import annotations

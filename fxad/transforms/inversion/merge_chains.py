@@ -22,8 +22,8 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import CustomCall, made_by_invertible, rules_of
 from fxad.primitives.custom_rules import InverseRule
-from fxad.transforms.inversion.chains import has_reversible_in_bodies, merge_invertible, reversible
 from fxad.transforms.inversion.invertible import invertible
+from fxad.transforms.inversion.reversible import has_reversible_in_bodies, merge_invertible, reversible
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.solver import determine
 
@@ -42,7 +42,7 @@ def _kept_operands(eqn: Eqn) -> set[Atom]:
 
 @by_value
 def merge_chains(jaxpr: Jaxpr) -> Jaxpr:
-    """Implements `fxad.transforms.inversion.chains.merge_invertible` for programs with reversible equations."""
+    """Implements `fxad.transforms.inversion.reversible.merge_invertible` for programs with reversible equations."""
     flat = _merged_in_bodies(jaxpr)
     groups = _groups(flat)
     return _with_groups_merged(flat, groups) if any([len(g.members) > 1 for g in groups]) else flat

@@ -1,0 +1,297 @@
+"""The memory plans that are worth trying: those that need least memory for their time, by estimates.
+
+`frontier` examines some dozens of plans. It cuts the program into layers: where equations repeat, and elsewhere where
+few bytes live. It recomputes or reconstructs some layers, nests the steps of loops, and divides bodies. See
+docs/adr/0066 and 0074.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise, product
+from math import ceil, isqrt
+from typing import Final
+
+from fxad import transforms
+from fxad.core.builder import subprogram
+from fxad.core.sizes import at_least
+from fxad.errors import NotDifferentiableError, NotInvertibleError
+from fxad.ir import Eqn, HigherOrder, Jaxpr, Var
+from fxad.primitives.control.scan import Scan
+from fxad.transforms.ad.linearize import linearize
+from fxad.transforms.cleanup.inline import inline
+from fxad.transforms.inversion.reversible import reversible
+from fxad.transforms.memory.nested_scan import balanced
+from fxad.transforms.memory.plans import Inner, Loop, MemoryPlan, Segment
+from fxad.transforms.memory.policies import Policy, cost_ratio, costly, nothing
+from fxad.transforms.memory.segments import border, last_reads, live_bytes
+
+LEAST_GAIN: Final = 0.9  # a plan on the frontier needs at most this part of the bytes of the one before
+MAX_PARTS: Final = 16  # parts of a stretch in which nothing repeats
+MAX_PERIOD: Final = 1024  # equations of a repeated layer
+LAYER_PARTS: Final = (2, 4)  # parts of a layer
+MAX_LEVELS: Final = 6  # levels of recomputation within recomputation
+BODY_PARTS: Final = (1, 2, 4, 8)  # parts of a body
+SMALLEST_BODY: Final = 4  # equations of a body that is divided
+
+
+def frontier(jaxpr: Jaxpr, wrt: tuple[bool, ...], reconstruct: bool = False) -> tuple[MemoryPlan, ...]:
+    """Returns the plans worth trying: the plain program first, then each slower and smaller than the one before, by
+    estimates. No plan outside is estimated to be faster and as small. With `reconstruct`, functions with an inverse
+    are reconstructed too.
+
+    Law:  the same plans for every budget, so a smaller budget never chooses a larger plan.
+    Cost: a derivative for each plan that is examined, a few dozen.
+    """
+    rows = [(plan.microseconds, plan.bytes, plan) for plan in _candidates(jaxpr, wrt, reconstruct)]
+    plain, rest = rows[0], sorted(rows[1:], key=lambda row: row[:2])
+    out = [plain]
+    for row in rest:
+        if row[1] <= LEAST_GAIN * out[-1][1]:
+            out.append(row)
+    least = min(rest, key=lambda row: row[1], default=plain)
+    if least[1] < out[-1][1]:
+        out.append(least)
+    return tuple([plan for *_, plan in out])
+
+
+def _candidates(jaxpr: Jaxpr, wrt: tuple[bool, ...], reconstruct: bool) -> Iterator[MemoryPlan]:
+    flat = inline(jaxpr)
+    plain = MemoryPlan(jaxpr, wrt)
+    yield plain
+    scans = tuple(dict.fromkeys(_scans(flat)))
+    whole = tuple(map(Loop, scans))
+    loops = [tuple([ways[min(k, len(ways) - 1)] for ways in map(_divisions_of_loop, scans)]) for k in range(9)]
+    loops = list(dict.fromkeys(loops)) if scans else []
+    inner = _divisions_of_bodies(flat)
+    for chosen in loops:
+        yield MemoryPlan(jaxpr, wrt, (), chosen)
+    divided = []
+    for family in _sequences(flat):
+        for k, segments in enumerate(family):
+            plan = MemoryPlan(jaxpr, wrt, segments, whole)
+            yield plan
+            if k == 0 and plan.bytes > LEAST_GAIN * plain.bytes:
+                break  # the others of this family need more
+            divided.append(segments)
+    for bodies in inner:
+        yield MemoryPlan(jaxpr, wrt, (), whole, bodies)
+    # both at once, in steps: only the strongest of each
+    for chosen, segments in product(loops[2::3], divided[::4]):
+        yield MemoryPlan(jaxpr, wrt, segments, chosen)
+    for chosen, bodies in product(loops[2::3], inner[2:3]):
+        yield MemoryPlan(jaxpr, wrt, (), chosen, bodies)
+    if reconstruct:
+        for segments in _reconstructed(flat):
+            yield MemoryPlan(jaxpr, wrt, segments, whole)
+
+
+def _scans(jaxpr: Jaxpr) -> Iterator[Scan]:
+    """Returns the loops of a program and of its bodies that can be divided."""
+    for eqn in jaxpr.eqns:
+        prim = eqn.prim
+        # the steps of other loops are not known, so they cannot be divided
+        if isinstance(prim, Scan) and not prim.upto and at_least(prim.length, 2) and not prim.effects:
+            yield prim
+        if isinstance(prim, HigherOrder) and not reversible(eqn.prim):
+            for body in prim.layout.bodies:
+                if body.stores:
+                    yield from _scans(body.jaxpr)
+
+
+# ------------------------------------------------------------------------------------- bodies, and reconstructed layers
+
+
+def _divisions_of_bodies(flat: Jaxpr) -> list[tuple[Inner, ...]]:
+    """Returns ways to divide the bodies of a program, those with fewer segments first."""
+    bodies = tuple(dict.fromkeys(_stored_bodies(flat)))
+    out = []
+    for parts in BODY_PARTS:
+        division = []
+        for body in bodies:
+            inlined = inline(body)
+            live = live_bytes(inlined, (False,) * len(inlined.ins))
+            cuts = sorted({*_quantiles(live, 0, len(inlined.eqns), parts)})
+            division.append(Inner(body, tuple([Segment(i, j, nothing) for i, j in pairwise(cuts)])))
+        out.append(tuple(division))
+    return list(dict.fromkeys(out)) if bodies else []
+
+
+def _stored_bodies(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
+    """Returns the bodies in which segments may save memory: large ones whose values reverse mode stores."""
+    for eqn in jaxpr.eqns:
+        if isinstance(eqn.prim, HigherOrder) and not reversible(eqn.prim):
+            for body in eqn.prim.layout.bodies:
+                if body.stores and len(inline(body.jaxpr).eqns) >= SMALLEST_BODY:
+                    yield body.jaxpr
+                if body.stores:
+                    yield from _stored_bodies(body.jaxpr)
+
+
+def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
+    """Returns segments that are reconstructed: the longest stretches of layers that have an inverse, and loops."""
+    last, operands = last_reads(flat), frozenset(flat.ins)
+    # of the loops, only a `scan` runs backwards
+    cuts = {*_cuts(flat)} | {k + d for k, e in enumerate(flat.eqns) if isinstance(e.prim, Scan) for d in (0, 1)}
+    tried: dict[tuple[Jaxpr, tuple[bool, ...]], bool] = {}
+
+    def invertible(start: int, stop: int) -> bool:
+        read, returned = border(flat.eqns, start, stop, last)
+        if not returned or all([a in operands or not a.aval.inexact for a in read]):
+            return False  # nothing is to be reconstructed
+        program = subprogram(flat.eqns[start:stop], read, returned, "segment")
+        kept = tuple([a in operands for a in read])
+        if (program, kept) not in tried:
+            tried[program, kept] = _has_inverse(program, kept)
+        return tried[program, kept]
+
+    runs: list[list[int]] = []  # the borders of adjacent layers that have an inverse
+    for start, stop in pairwise(sorted(cuts)):
+        if invertible(start, stop):
+            if runs and runs[-1][-1] == start:
+                runs[-1].append(stop)
+            else:
+                runs.append([start, stop])
+    joined = [k for run in runs for k in ([(run[0], run[-1])] if invertible(run[0], run[-1]) else [*pairwise(run)])]
+    if joined:
+        ends = sorted({0, len(flat.eqns), *[k for run in joined for k in run]})
+        yield tuple([Segment(a, b, reconstruct=(a, b) in joined) for a, b in pairwise(ends)])
+
+
+def _has_inverse(body: Jaxpr, kept: tuple[bool, ...]) -> bool:
+    try:
+        transforms.invertible(body, kept)
+    except (NotDifferentiableError, NotInvertibleError):
+        return False
+    return True
+
+
+# ---------------------------------------------------------------------------------------------------------------- loops
+
+
+def _divisions_of_loop(scan: Scan) -> list[Loop]:
+    """Returns ways to run a loop, those that recompute less first."""
+    n, body = scan.length, scan.body
+    ratio = _least_ratio(body.eqns)
+    carry = sum([a.nbytes for a in body.in_avals[scan.n_consts :][: scan.n_carry]])
+    split = linearize(body, tuple([a.inexact for a in body.in_avals]))
+    kept = [a for a in split.primal.outs[len(body.outs) :] if isinstance(a, Var) and a not in split.primal.ins]
+    step = max(sum([a.aval.nbytes for a in kept]), 1)
+    m = _divisor(n, max(1, isqrt(max(1, n * carry // step))))
+    products = [costly(ratio)] if ratio else []
+    out = [Loop(scan, (), keep) for keep in (*products, nothing)]
+    out += [Loop(scan, (m,), None)] if 1 < m < n else []
+    depths = [balanced(n, depth) for depth in (2, 3, 4, 6, max(n, 2).bit_length())]
+    depths.insert(1, tuple([max(2, m // 2) for m in depths[0]]))  # shorter segments, which copy fewer slices
+    return [*out, *dict.fromkeys([Loop(scan, sizes, nothing) for sizes in depths if sizes])]
+
+
+def _divisor(n: int, wanted: int) -> int:
+    """Returns a divisor of n near the wanted number, or that number if none is near."""
+    near = [m for m in range(max(1, wanted // 2), min(n, 2 * wanted) + 1) if n % m == 0]
+    return min(near, key=lambda m: abs(m - wanted), default=wanted)
+
+
+def _least_ratio(eqns: Sequence[Eqn]) -> float:
+    """Returns the least cost ratio of equations that cost more than an elementwise operation; 0 if there is none."""
+    return min([r for r in map(cost_ratio, eqns) if r > 1.01], default=0.0)
+
+
+# ---------------------------------------------------------------------------------------------------- recomputed layers
+
+
+def _sequences(flat: Jaxpr) -> Iterator[list[tuple[Segment, ...]]]:
+    """Returns families of ways to divide a program into segments. The first of a family needs least memory."""
+    cuts = _cuts(flat)
+    n = len(cuts) - 1
+    if n < 1 or not flat.eqns:
+        return
+    layers = [Segment(a, b) for a, b in pairwise(cuts)]
+    ratio = _least_ratio(flat.eqns)
+    policies: list[Policy] = [*([costly(ratio)] if ratio else []), nothing]
+    for keep in policies:
+        # nothing is gained by recomputing the last layer: its derivative comes first
+        shares = dict.fromkeys([max(1, n - 1), ceil(n / 2), ceil(n / 4)])
+        yield [tuple([replace(s, keep=keep) if k < m else s for k, s in enumerate(layers)]) for m in shares]
+    yield [
+        tuple([Segment(g[0].start, g[-1].stop, nothing) for g in [layers[k : k + m] for k in range(0, n, m)]])
+        for m in (2, 3)
+        if m <= n // 2
+    ]
+    # recomputation within recomputation: a state for each level, and the values of one layer
+    yield [_nested_groups(layers, sizes) for sizes in _depths(n) if sizes]
+    live = live_bytes(flat, (False,) * len(flat.ins))
+    states = 2 * isqrt(n) * max([live[k] for k in cuts])
+    computed = [sum([v.aval.nbytes for e in flat.eqns[a:b] for v in e.outs]) for a, b in pairwise(cuts)]
+    if max(computed) > states:  # the values of a layer are more than the states: parts of layers help
+        for parts in LAYER_PARTS:
+            fine = {k for a, b in pairwise(cuts) for k in _quantiles(live, a, b, parts)}
+            leaves = [Segment(a, b) for a, b in pairwise(sorted(fine))]
+            yield [_nested_groups(leaves, sizes) for sizes in _depths(len(leaves)) if sizes]
+
+
+def _depths(n: int) -> list[tuple[int, ...]]:
+    """Returns the sizes of nested groups of n segments for each number of levels, the most levels first."""
+    return list(dict.fromkeys([balanced(n, depth) for depth in range(min(n.bit_length(), MAX_LEVELS), 0, -1)]))
+
+
+def _nested_groups(leaves: Sequence[Segment], sizes: tuple[int, ...]) -> tuple[Segment, ...]:
+    """Returns segments that are recomputed, in nested groups of `sizes` segments, outermost first."""
+    if not sizes:
+        return tuple([replace(s, keep=nothing) for s in leaves])
+    groups = [leaves[k : k + sizes[0]] for k in range(0, len(leaves), sizes[0])]
+    return tuple(
+        [Segment(g[0].start, g[-1].stop, nothing, _nested_groups(g, sizes[1:]) if len(g) > 1 else ()) for g in groups]
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------- layers
+
+
+def _cuts(flat: Jaxpr) -> list[int]:
+    """Returns where a program is cut into layers: between repeated stretches, and elsewhere where few bytes live."""
+    live = live_bytes(flat, (False,) * len(flat.ins))
+    labels: dict[object, int] = {}
+    kinds = [
+        labels.setdefault((e.prim, tuple([a.aval for a in e.ins]), tuple([v.aval for v in e.outs])), len(labels))
+        for e in flat.eqns
+    ]
+    inner = sorted({*_cuts_between(kinds, live, 0, len(kinds))} - {0, len(kinds)})
+    return [0, *inner, len(kinds)]
+
+
+def _cuts_between(kinds: Sequence[int], live: Sequence[int], start: int, stop: int) -> list[int]:
+    """Returns the cuts of a stretch of equations, given their kinds."""
+    n = stop - start
+    if n < 4:
+        return [start, stop]
+    best = (0, 0, 0)  # equations in repetitions, minus the period, first
+    for period in range(1, min(n // 2, MAX_PERIOD) + 1):
+        run = 0
+        for k in range(start, stop - period):
+            run = run + 1 if kinds[k] == kinds[k + period] else 0
+            if run >= period:
+                best = max(best, (run + period, -period, k - run + 1))
+        if best[0] > 0.8 * n:
+            break
+    covered, period, first = best[0], -best[1], best[2]
+    if covered < n // 2 or period < 2:
+        return _quantiles(live, start, stop, min(MAX_PARTS, max(1, n // 4)))
+    means = [_mean([live[c] for c in range(first + k, first + covered + 1, period)]) for k in range(period)]
+    phase = means.index(min(means))  # where layers begin: of equal shifts the first, where the run begins
+    cuts = list(range(first + phase, first + covered + 1, period))
+    before = _cuts_between(kinds, live, start, cuts[0]) if cuts[0] - start > 2 * period else [start]
+    after = _cuts_between(kinds, live, cuts[-1], stop) if stop - cuts[-1] > 2 * period else [stop]
+    return [*before, *cuts, *after]
+
+
+def _mean(numbers: Sequence[int]) -> float:
+    return sum(numbers) / max(1, len(numbers))
+
+
+def _quantiles(live: Sequence[int], start: int, stop: int, parts: int) -> list[int]:
+    """Returns cuts of a stretch in which nothing repeats: in each of equal parts, where the fewest bytes live."""
+    ends = [start + (stop - start) * k // parts for k in range(parts + 1)]
+    inside = [min(range(a + 1, b + 1), key=lambda k: (live[k], -k)) for a, b in pairwise(ends) if a < b]
+    return [start, *inside, stop]
