@@ -37,7 +37,7 @@ from fxad.execution.donation import Donate, Donation, donates_any, parse_donatio
 from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower, specs
 from fxad.execution.shardings import Shardings, check_shardings, with_program_shardings
 from fxad.ir import Aval
-from fxad.operations.arguments import plain_ints
+from fxad.operations.arguments import argument_keys
 from fxad.passes import Passes, check_passes
 from fxad.runtime import default_device
 from fxad.sharding import Mesh, get_mesh
@@ -603,9 +603,11 @@ def _check_jax_options(**options: object) -> None:
 
 def _with_jax_names(donate: Donate, argnums: object, argnames: object) -> Donate:
     """The donation of `donate`, or of JAX's names. Raises: ArgumentError for both."""
-    named: list[int | str] = []
-    for more in (plain_ints(argnums), argnames):
-        named += [more] if isinstance(more, int | str) else list(more) if isinstance(more, Sequence) else []
+    named: list[Any] = []  # `parse_donation` refuses what names no arguments
+    for given in (argnums, argnames):
+        if given is not None:
+            keys = argument_keys(given)
+            named += [given] if keys is None else keys
     if named and donates_any(donate):
         raise ArgumentError(
             f"jit: donate is {donate!r:.60}, and donate_argnums or donate_argnames is given too",

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad.api.jit import jit
-from fxad.api.lift import args_tree, check_function
+from fxad.api.lift import call_tree, check_function
 from fxad.api.symbolic_shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, symbolic_types, trace_symbolic
 from fxad.core import tree
 from fxad.core.builder import Builder
@@ -274,7 +274,7 @@ def _masked_program(program: Program[..., object], padding: Padding) -> Program[
     """The program on padded arrays, with the sizes as a further keyword argument. A program that is masked already has
     some sizes there, and gets more."""
     jaxpr = mask_jaxpr(program.jaxpr, padding)
-    args, kwargs = program.in_tree.children()
+    args, kwargs = program.args_tree, program.kwargs_tree
     keys, parts = [*kwargs.entries()], [*kwargs.children()]
     before = _masked_before(program, padding)
     if before:
@@ -287,7 +287,7 @@ def _masked_program(program: Program[..., object], padding: Padding) -> Program[
     names = [*before, *[name for name, _ in padding]]
     sizes = tree.structure({name: 0 for name in sorted(names)})
     unflat = [s.unflatten(range(s.num_leaves)) for s in (*parts, sizes)]
-    together = args_tree(args, tree.structure(dict(zip([*keys, "sizes"], unflat, strict=True))))
+    together = call_tree(args, tree.structure(dict(zip([*keys, "sizes"], unflat, strict=True))))
     if names != sorted(names):
         jaxpr = _last_in_order(jaxpr, [names.index(name) for name in sorted(names)])
     return program.replace(jaxpr, in_tree=together, name=f"mask_{program.name}")
@@ -295,7 +295,7 @@ def _masked_program(program: Program[..., object], padding: Padding) -> Program[
 
 def _masked_before(program: Program[..., object], padding: Padding) -> list[str]:
     """The sizes that a program takes already, as the last of its keyword arguments."""
-    _, kwargs = program.in_tree.children()
+    kwargs = program.kwargs_tree
     if not kwargs.num_leaves or kwargs.entries()[-1] != "sizes":
         return []
     given = kwargs.children()[-1]
