@@ -51,7 +51,7 @@ def cumulative_prod(
 def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None) -> Array:
     """Return the differences of adjacent elements of the flattened array, after `to_begin` and before `to_end`.
 
-    Type: the dtype of x.
+    Type: the dtype of `ary`.
     """
     array = as_array("ediff1d", ary).reshape(-1)
     ends = [None if e is None else as_array("ediff1d", e).reshape(-1).astype(array.dtype) for e in (to_begin, to_end)]
