@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TypeVar, final
 
-from fxad.api.lift import tangent_tree, tuple_structure
+from fxad.api.lift import tangent_tree
+from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError
 from fxad.operations.arguments import argument_keys, plain_ints
@@ -133,7 +134,7 @@ class ChosenArguments:
         return self._together([tangent_tree(a.tree, [avals[k] for k in a.leaves]) for a in self.arguments])
 
     def _together(self, trees: Sequence[Structure]) -> Structure:
-        return trees[0] if self.alone else tuple_structure(*trees)
+        return trees[0] if self.alone else tree.tuple_structure(*trees)
 
 
 def operand_mask(program: Program[..., object], leaves: Collection[int]) -> tuple[bool, ...]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Concatenate, Final, ParamSpec, TypeAlias, fina
 
 import numpy as np
 
-from fxad.api.lift import call_tree, tangent_tree
+from fxad.api.lift import tangent_tree
 from fxad.api.symbolic_zeros import CustomVJPPrimal, SymbolicZero
 from fxad.core import tree
 from fxad.core.builder import Builder
@@ -80,7 +80,7 @@ class Signature:
         names = tuple([positional_name(names, k) for k in range(n)])
         positions = [k for k in range(n) if k not in nondiff_argnums]
         leaves, in_tree = tree.flatten(tuple([args[k] for k in positions]))
-        accessors = call_tree(in_tree).accessors()
+        accessors = tree.call_structure(in_tree).accessors()
         paths = tuple([argument_path(a, [names[k] for k in positions]) for a in accessors])
         avals = tuple([_type_of(x, f"{name}: {p}") for x, p in zip(leaves, paths, strict=True)])
         return Signature(name, names, {k: args[k] for k in nondiff_argnums}, in_tree, avals, paths), leaves

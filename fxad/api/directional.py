@@ -13,13 +13,11 @@ from fxad import transforms
 from fxad.api.chosen_arguments import ChosenArguments, operand_mask, ranks
 from fxad.api.lift import (
     bind_static_arguments,
-    call_tree,
     check_function,
     check_no_statics,
     select_outs,
     tangent_tree,
     trace_for_transform,
-    tuple_structure,
 )
 from fxad.core import tree
 from fxad.core.builder import Builder
@@ -154,8 +152,8 @@ def _jvp(program: Program[..., object]) -> Program[..., Any]:
     jaxpr = Jaxpr(fused.ins, fused.eqns, (*fused.outs[:n_out], *dots), fused.name)
     return Program(
         jaxpr,
-        call_tree(tuple_structure(args, tangent_tree(args, program.in_avals[:n_args])), kwargs),
-        tuple_structure(program.out_tree, tangent_tree(program.out_tree, program.out_avals)),
+        tree.call_structure(tree.tuple_structure(args, tangent_tree(args, program.in_avals[:n_args])), kwargs),
+        tree.tuple_structure(program.out_tree, tangent_tree(program.out_tree, program.out_avals)),
         program.bound,
         ("primals", "tangents"),
         f"jvp_{program.name}",
@@ -257,7 +255,9 @@ def linearize(
     # called with the tangents one by one, as in JAX
     (tangents,) = bound.args_tree.children()
     names = tuple([f"tangents[{k}]" for k in range(tangents.num_children)])
-    f_jvp = ResidualProgram[..., Any](bound.jaxpr, call_tree(tangents), bound.out_tree, bound.bound, names, bound.name)
+    f_jvp = ResidualProgram[..., Any](
+        bound.jaxpr, tree.call_structure(tangents), bound.out_tree, bound.bound, names, bound.name
+    )
     return (out[0], f_jvp, out[1]) if has_aux else (out, f_jvp)
 
 
@@ -269,7 +269,7 @@ def _linearize(program: Program[..., object], argnums: Argnums | None) -> Linear
     chosen = ChosenArguments(program, arguments)
     split = transforms.linearize(program.jaxpr, operand_mask(program, chosen.inexact_leaves))
     residuals = tree.structure((0,) * split.n_res)
-    primal = program.replace(split.primal, out_tree=tuple_structure(program.out_tree, residuals))
+    primal = program.replace(split.primal, out_tree=tree.tuple_structure(program.out_tree, residuals))
     dots = instantiate_outs(
         split.linear.outs, split.out_nonzero, program.out_avals, [a.inexact for a in program.out_avals]
     )
@@ -278,7 +278,7 @@ def _linearize(program: Program[..., object], argnums: Argnums | None) -> Linear
         primal,
         Program(
             linear,
-            call_tree(tuple_structure(chosen.tangent_tree, residuals)),
+            tree.call_structure(tree.tuple_structure(chosen.tangent_tree, residuals)),
             tangent_tree(program.out_tree, program.out_avals),
             (),
             ("tangents", "residuals"),
@@ -324,7 +324,7 @@ def bind_trailing(program: Program[..., object], values: Sequence[object]) -> Re
     jaxpr = reorder_operands(program.jaxpr, (*range(n - n_last, n), *range(n - n_last)))
     return ResidualProgram(
         jaxpr,
-        call_tree(tuple_structure(*kept), program.kwargs_tree),
+        tree.call_structure(tree.tuple_structure(*kept), program.kwargs_tree),
         program.out_tree,
         (*values, *program.bound),
         program.names,
@@ -429,8 +429,8 @@ def _vjp_program(program: Program[..., object]) -> Program[..., object]:
     jaxpr = reorder_operands(jaxpr, (*range(n_bound + n_args), *cts, *range(n_bound + n_args, n_in)))
     return Program(
         jaxpr,
-        call_tree(tuple_structure(args, tangent_tree(program.out_tree, program.out_avals)), kwargs),
-        tuple_structure(program.out_tree, _grads_tree(program)),
+        tree.call_structure(tree.tuple_structure(args, tangent_tree(program.out_tree, program.out_avals)), kwargs),
+        tree.tuple_structure(program.out_tree, _grads_tree(program)),
         program.bound,
         ("primals", "cotangent"),
         f"vjp_{program.name}",
@@ -443,7 +443,7 @@ def _vjp_call(
     halves = transforms.vjp(program.jaxpr, operand_mask(program, _inexact_positional(program)))
     n_out = len(program.out_avals)
     forward = program.replace(
-        halves.forward, out_tree=tuple_structure(program.out_tree, tree.structure((0,) * halves.n_res))
+        halves.forward, out_tree=tree.tuple_structure(program.out_tree, tree.structure((0,) * halves.n_res))
     )
     out, residuals = forward(*primals, **kwargs)
     ct_tree, backward, ct_avals = program.out_tree, halves.backward, program.out_avals
@@ -459,7 +459,9 @@ def _vjp_call(
     pullback = bind_trailing(
         Program(
             backward,
-            call_tree(tuple_structure(tangent_tree(ct_tree, ct_avals), tree.structure((0,) * halves.n_res))),
+            tree.call_structure(
+                tree.tuple_structure(tangent_tree(ct_tree, ct_avals), tree.structure((0,) * halves.n_res))
+            ),
             _grads_tree(program),
             (),
             ("cotangent",),
@@ -536,7 +538,7 @@ def _transpose(program: Program[..., object], argnums: Argnums | None) -> Progra
     names, _ = chosen.others_of_call(program.names, {})
     return Program(
         adjoint,
-        call_tree(tuple_structure(program.out_tree, *rest), program.kwargs_tree),
+        tree.call_structure(tree.tuple_structure(program.out_tree, *rest), program.kwargs_tree),
         chosen.tree,
         program.bound,
         ("cotangent", *names),

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 from fxad import transforms
 from fxad.api.chosen_arguments import ChosenArguments, operand_mask, ranks
 from fxad.api.directional import result_and_aux, vjp
-from fxad.api.lift import check_no_reduce_axes, lift, select_outs, tuple_structure
+from fxad.api.lift import check_no_reduce_axes, lift, select_outs
 from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.dtypes import COMPLEX, FLOATING
@@ -128,7 +128,7 @@ def _value_and_grad(
     n = len(program.out_avals)
     jaxpr = select_outs(jaxpr, [*range(n), *[n + k for k in wrt.order]])
     return program.replace(
-        jaxpr, out_tree=tuple_structure(program.out_tree, wrt.tree), name=f"value_and_grad_{program.name}"
+        jaxpr, out_tree=tree.tuple_structure(program.out_tree, wrt.tree), name=f"value_and_grad_{program.name}"
     )
 
 
@@ -141,7 +141,7 @@ def _grad(
     n = len(program.out_avals) - 1
     jaxpr = select_outs(jaxpr, [*[n + k for k in wrt.order], *range(n)])
     return program.replace(
-        jaxpr, out_tree=wrt.tree if aux is None else tuple_structure(wrt.tree, aux), name=f"grad_{program.name}"
+        jaxpr, out_tree=wrt.tree if aux is None else tree.tuple_structure(wrt.tree, aux), name=f"grad_{program.name}"
     )
 
 
@@ -340,7 +340,7 @@ def _jacobian(
     jaxpr = select_outs(jaxpr, [*order, *range(n_out, n_all)])
     return program.replace(
         transforms.dce(jaxpr),
-        out_tree=jacobian_tree if aux is None else tuple_structure(jacobian_tree, aux),
+        out_tree=jacobian_tree if aux is None else tree.tuple_structure(jacobian_tree, aux),
         name=f"{what}_{program.name}",
     )
 

@@ -216,16 +216,6 @@ def tangent_tree(structure: Structure, avals: Sequence[Aval]) -> Structure:
     return tree.structure(structure.unflatten([0 if a.inexact else None for a in avals]))
 
 
-def tuple_structure(*structures: Structure) -> Structure:
-    """The structure of a tuple of trees."""
-    return tree.structure(tuple([s.unflatten(range(s.num_leaves)) for s in structures]))
-
-
-def call_tree(args: Structure, kwargs: Structure | None = None) -> Structure:
-    """The `in_tree` of a program with a tuple of positional arguments, and a dict of keyword arguments."""
-    return tuple_structure(args, tree.structure({}) if kwargs is None else kwargs)
-
-
 def select_outs(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
     """Return the program with the results at the indices `order`."""
     outs = tuple([jaxpr.outs[k] for k in order])

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from fxad.api.lift import call_tree, check_function
+from fxad.api.lift import check_function
 from fxad.api.symbolic_shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, trace_symbolic
 from fxad.core import tree
 from fxad.core.builder import Builder
@@ -281,7 +281,7 @@ def _masked_program(program: Program[..., object], padding: Padding) -> Program[
     names = [*before, *[name for name, _ in padding]]
     sizes = tree.structure({name: 0 for name in sorted(names)})
     unflat = [s.unflatten(range(s.num_leaves)) for s in (*parts, sizes)]
-    together = call_tree(args, tree.structure(dict(zip([*keys, "sizes"], unflat, strict=True))))
+    together = tree.call_structure(args, tree.structure(dict(zip([*keys, "sizes"], unflat, strict=True))))
     if names != sorted(names):
         jaxpr = _last_in_order(jaxpr, [names.index(name) for name in sorted(names)])
     return program.replace(jaxpr, in_tree=together, name=f"mask_{program.name}")

@@ -7,7 +7,6 @@ from typing import Any, final
 
 from fxad import transforms
 from fxad.api.chosen_arguments import ChosenArguments, operand_mask
-from fxad.api.lift import call_tree, tuple_structure
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, NotDifferentiableError
@@ -118,15 +117,17 @@ def partial_eval(program: Program[..., object], known: Sequence[bool]) -> Partia
     return Partial(
         Program(
             halves.known,
-            call_tree(known_args.tree),
-            tuple_structure(known_results, residuals),
+            tree.call_structure(known_args.tree),
+            tree.tuple_structure(known_results, residuals),
             program.bound,
             known_args.names,
             f"known_{program.name}",
         ),
         Program(
             halves.unknown,
-            call_tree(tuple_structure(residuals, *[a.tree for a in unknown_args.arguments]), program.kwargs_tree),
+            tree.call_structure(
+                tree.tuple_structure(residuals, *[a.tree for a in unknown_args.arguments]), program.kwargs_tree
+            ),
             unknown_results,
             (),
             ("residuals", *unknown_args.names),
