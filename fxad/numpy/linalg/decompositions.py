@@ -53,7 +53,7 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
     """
     symmetrize_input = flag("cholesky", "symmetrize_input", symmetrize_input)
     upper = flag("cholesky", "upper", upper)
-    return apply_op("cholesky", linalg.factor, (a,), upper, symmetrize_input)
+    return apply_op("cholesky", linalg.promoted_cholesky, (a,), upper, symmetrize_input)
 
 
 @overload
@@ -106,14 +106,14 @@ def eigh(a: ArrayLike, UPLO: str = "L", symmetrize_input: bool = True) -> EighRe
     UPLO = text("eigh", "UPLO", UPLO)
     symmetrize_input = flag("eigh", "symmetrize_input", symmetrize_input)
     static = _is_lower("eigh", UPLO), symmetrize_input, True
-    return EighResult(*apply_op_all("eigh", linalg.hermitian_eig, (a,), *static))
+    return EighResult(*apply_op_all("eigh", linalg.promoted_eigh, (a,), *static))
 
 
 def eigvalsh(a: ArrayLike, UPLO: str = "L", symmetrize_input: bool = True) -> Array:
     """Return the eigenvalues of Hermitian matrices, ascending; see `eigh`."""
     UPLO = text("eigvalsh", "UPLO", UPLO)
     symmetrize_input = flag("eigvalsh", "symmetrize_input", symmetrize_input)
-    return apply_op("eigvalsh", linalg.hermitian_eig, (a,), _is_lower("eigvalsh", UPLO), symmetrize_input, False)
+    return apply_op("eigvalsh", linalg.promoted_eigh, (a,), _is_lower("eigvalsh", UPLO), symmetrize_input, False)
 
 
 def _is_lower(name: str, uplo: str) -> bool:

@@ -166,7 +166,7 @@ def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
 def cho_factor(a: ArrayLike, lower: bool = False) -> tuple[Array, bool]:
     """Return the Cholesky factor and a flag that it is the lower one, for `cho_solve`."""
     lower = flag("cho_factor", "lower", lower)
-    return apply_op("cho_factor", linalg.factor, (a,), not lower, False), lower
+    return apply_op("cho_factor", linalg.promoted_cholesky, (a,), not lower, False), lower
 
 
 def cho_solve(c_and_lower: tuple[ArrayLike, bool], b: ArrayLike) -> Array:
@@ -184,7 +184,7 @@ def _check_pair(name: str, what: str, given: tuple[A, B]) -> tuple[A, B]:
 
 def lu_factor(a: ArrayLike) -> tuple[Array, Array]:
     """Return the packed LU factors and the row exchanges, for `lu_solve`."""
-    factors, pivots = apply_op_all("lu_factor", linalg.packed_lu, (a,))
+    factors, pivots = apply_op_all("lu_factor", linalg.promoted_lu, (a,))
     return factors, pivots
 
 
