@@ -28,9 +28,11 @@ R = TypeVar("R")
 # ------------------------------------------------------------------------------------------------------------ inverse
 
 
-def inverse(
-    f: Program[..., object] | Callable[..., object], argnums: ArgumentNames = 0, *, log_det: bool = False
-) -> Any:
+@overload
+def inverse(f: Program[..., object], argnums: ArgumentNames = 0, *, log_det: bool = False) -> Program[..., Any]: ...
+@overload
+def inverse(f: Callable[..., object], argnums: ArgumentNames = 0, *, log_det: bool = False) -> Callable[..., Any]: ...
+def inverse(f: Callable[..., object], argnums: ArgumentNames = 0, *, log_det: bool = False) -> Callable[..., Any]:
     """The function from results to the chosen arguments: `inverse(f)(f(x, w), w)` is x.
 
     It takes the results of `f` as one argument, then the other arguments of `f`. `argnums` are numbers or names; one

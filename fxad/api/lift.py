@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -34,7 +34,7 @@ def lift(
     argnums: Argnums | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-) -> Any:
+) -> Callable[..., object]:
     """`transform(f)` for a program; for a callable, a function that traces it, transforms and calls the result.
 
     `orders`: how often the transformation differentiates; `argnums`: by which arguments, none of them static.

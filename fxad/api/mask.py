@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, overload
 
 import numpy as np
 
@@ -41,9 +41,27 @@ from fxad.transforms.mask.contract import INT32_MAX, Padding
 from fxad.transforms.mask.mask import mask as mask_jaxpr
 from fxad.transforms.specialize import size_names
 
-T = TypeVar("T")
+R = TypeVar("R")
 
 
+@overload
+def mask(
+    f: Program[..., R],
+    in_shapes: None = None,
+    out_shapes: Shapes = None,
+    *,
+    padding: Mapping[str, int],
+    check: bool = False,
+) -> Program[..., R]: ...
+@overload
+def mask(
+    f: Callable[..., R],
+    in_shapes: Shapes = None,
+    out_shapes: Shapes = None,
+    *,
+    padding: Mapping[str, int] | None = None,
+    check: bool = False,
+) -> Callable[..., R]: ...
 def mask(
     f: Callable[..., object],
     in_shapes: Shapes = None,
@@ -51,7 +69,7 @@ def mask(
     *,
     padding: Mapping[str, int] | None = None,
     check: bool = False,
-) -> Any:
+) -> object:
     """The function on padded arrays, for every length up to the padding: `mask(f, in_shapes)(*padded, sizes={"n": n})`.
 
     `in_shapes` is a tree prefix of the tuple of positional arguments: texts as `"(n, 2*m+1, _)"`, where `_` is the size
