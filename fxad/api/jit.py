@@ -203,7 +203,7 @@ class _ByTypes(Generic[P, R]):
         if owner is not None:
             owner._call_with(self.call)
 
-    def call(self, *args: Any, **kwargs: Any) -> object:
+    def call(self, /, *args: Any, **kwargs: Any) -> object:
         """Call the function by the slow path."""
         return self.slow_path(args, kwargs)
 
