@@ -62,6 +62,11 @@ if TYPE_CHECKING:
         tree_util as tree_util,
         typing as typing,
     )
+    from fxad.api.buckets import (
+        bucketed as bucketed,
+        padded_size as padded_size,
+        ragged_batches as ragged_batches,
+    )
     from fxad.api.budget import plan_memory as plan_memory
     from fxad.api.comm import comm as comm
     from fxad.api.custom import (
@@ -76,6 +81,17 @@ if TYPE_CHECKING:
         make_array_from_callback as make_array_from_callback,
         make_array_from_process_local_data as make_array_from_process_local_data,
         make_array_from_single_device_arrays as make_array_from_single_device_arrays,
+    )
+    from fxad.api.devices import (
+        block_until_ready as block_until_ready,
+        default_backend as default_backend,
+        device_count as device_count,
+        device_get as device_get,
+        effects_barrier as effects_barrier,
+        local_device_count as local_device_count,
+        local_devices as local_devices,
+        process_count as process_count,
+        process_index as process_index,
     )
     from fxad.api.directional import (
         Linearized as Linearized,
@@ -93,14 +109,9 @@ if TYPE_CHECKING:
         invertible as invertible,
         reconstruction_error as reconstruction_error,
     )
-    from fxad.api.mask import (
-        bucketed as bucketed,
-        mask as mask,
-        padded_size as padded_size,
-        ragged_batches as ragged_batches,
-        shapecheck as shapecheck,
-    )
+    from fxad.api.mask import mask as mask, shapecheck as shapecheck
     from fxad.api.memory import Partial as Partial, partial_eval as partial_eval, residuals as residuals
+    from fxad.api.pmap import pmap as pmap
     from fxad.api.reference import diff as diff, interpret as interpret
     from fxad.api.rewrite import (
         apply_passes as apply_passes,
@@ -113,27 +124,18 @@ if TYPE_CHECKING:
         simplify as simplify,
         specialize as specialize,
     )
-    from fxad.api.shard_map import pmap as pmap, shard_map as shard_map
+    from fxad.api.shard_map import shard_map as shard_map
     from fxad.api.soft_pmap import soft_pmap as soft_pmap
     from fxad.api.staging import (
-        block_until_ready as block_until_ready,
         checkpoint as checkpoint,
         closure_convert as closure_convert,
-        default_backend as default_backend,
-        device_count as device_count,
-        device_get as device_get,
         disable_jit as disable_jit,
-        effects_barrier as effects_barrier,
         ensure_compile_time_eval as ensure_compile_time_eval,
         eval_shape as eval_shape,
         linear_transpose as linear_transpose,
-        local_device_count as local_device_count,
-        local_devices as local_devices,
         make_jaxpr as make_jaxpr,
         named_call as named_call,
         named_scope as named_scope,
-        process_count as process_count,
-        process_index as process_index,
         typeof as typeof,
     )
     from fxad.api.symbolic_zeros import CustomVJPPrimal as CustomVJPPrimal, SymbolicZero as SymbolicZero
@@ -157,14 +159,16 @@ else:
         __name__,
         {
             "fxad.api.comm": "comm",
-            "fxad.api.shard_map": "pmap shard_map",
+            "fxad.api.pmap": "pmap",
+            "fxad.api.shard_map": "shard_map",
             "fxad.api.soft_pmap": "soft_pmap",
             "fxad.sharding": "NamedSharding P make_mesh set_mesh",
             "fxad.api.custom": "CustomFunction custom_jvp custom_vjp custom_vmap",
             "fxad.api.directional": "Linearized jvp linearize transpose vjp",
             "fxad.api.exported": "Exported load_exported",
             "fxad.api.inverse": "custom_inverse custom_ivjp inverse invertible reconstruction_error",
-            "fxad.api.mask": "bucketed mask padded_size ragged_batches shapecheck",
+            "fxad.api.buckets": "bucketed padded_size ragged_batches",
+            "fxad.api.mask": "mask shapecheck",
             "fxad.api.budget": "plan_memory",
             "fxad.api.memory": "Partial partial_eval residuals",
             "fxad.api.explain_nan": "NanExplanation explain_nan",
@@ -175,10 +179,13 @@ else:
             "fxad.api.reference": "diff interpret",
             "fxad.api.rewrite": "apply_passes cse dce inline outline remat reroll simplify specialize",
             "fxad.api.custom_functions": "custom_gradient",
+            "fxad.api.devices": (
+                "block_until_ready default_backend device_count device_get effects_barrier local_device_count "
+                "local_devices process_count process_index"
+            ),
             "fxad.api.staging": (
-                "block_until_ready checkpoint closure_convert default_backend device_get disable_jit effects_barrier "
-                "device_count ensure_compile_time_eval eval_shape local_device_count local_devices "
-                "process_count process_index linear_transpose make_jaxpr named_call named_scope typeof"
+                "checkpoint closure_convert disable_jit ensure_compile_time_eval eval_shape linear_transpose "
+                "make_jaxpr named_call named_scope typeof"
             ),
             "fxad.api.symbolic_zeros": "CustomVJPPrimal SymbolicZero",
             "fxad.api.vmap": "vmap",

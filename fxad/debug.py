@@ -1,6 +1,7 @@
 """Looking at values while a program runs, and at how arrays are divided, under the names of `jax.debug`."""
 
-from fxad.api.staging import stop_in_debugger as breakpoint, visualize_array_sharding, visualize_sharding
+from fxad.api.devices import visualize_array_sharding, visualize_sharding
+from fxad.api.staging import stop_in_debugger as breakpoint
 from fxad.core.lazy_exports import lazy_exports
 from fxad.lax.control.host import debug_callback as callback, debug_print as print
 

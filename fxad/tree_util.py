@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fxad.api.lift import tuple_structure
 from fxad.core import tree
 from fxad.core.tree import (
     IsLeaf,
@@ -57,7 +56,7 @@ def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
 
 def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
     """The structure of a tuple of trees."""
-    return tuple_structure(*treedefs)
+    return tree.tuple_structure(*treedefs)
 
 
 def build_tree(treedef: PyTreeDef, xs: Sequence[object]) -> object:

@@ -6,7 +6,6 @@ is called in a trace, and are then part of the program.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, update_wrapper
@@ -19,13 +18,14 @@ from fxad.api.custom_rules import (
     GivenInverse,
     GivenRules,
     UserRule,
-    places_of,
-    static_places,
+    kept_positions,
+    nondiff_positions,
 )
 from fxad.api.lift import check_function, importable_name
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.operations.arguments import plain_ints
 from fxad.tracing.program import check_signature, function_name
+from fxad.tracing.static_args import Argnames, ArgumentNames
 from fxad.tracing.tracer import active_trace
 
 P = ParamSpec("P")
@@ -64,7 +64,7 @@ class CustomFunction(Generic[P, R]):
     ) -> None:
         self.fun = fun
         self._decorators = decorators
-        self._given = GivenRules(fun, static_places(function_name(fun), nondiff_argnums))
+        self._given = GivenRules(fun, nondiff_positions(fun, nondiff_argnums))
         update_wrapper(self, fun, updated=())
 
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> str | tuple[Any, ...]:
@@ -196,14 +196,14 @@ class CustomFunction(Generic[P, R]):
 
         return register
 
-    def definverse(self, inverse: F, keep: int | str | Sequence[int | str] = ()) -> F:
+    def definverse(self, inverse: F, keep: ArgumentNames = ()) -> F:
         """Define the inverse: `inverse(*nondiff, results, *kept) -> the other argument`, or a tuple of the others.
 
         `keep`: the arguments, by number or name, that the inverse takes.
         """
         return self._inverse(inverse, keep, False)
 
-    def defivjp(self, ivjp: F, keep: int | str | Sequence[int | str] = ()) -> F:
+    def defivjp(self, ivjp: F, keep: ArgumentNames = ()) -> F:
         """Define inverse and gradient together: `ivjp(*nondiff, results, cotangents, *kept) -> (the other argument, or a
         tuple of the others; a tuple with the cotangent of each argument)`.
 
@@ -212,10 +212,10 @@ class CustomFunction(Generic[P, R]):
         """
         return self._inverse(ivjp, keep, True)
 
-    def _inverse(self, rule: F, keep: int | str | Sequence[int | str], fused: bool) -> F:
+    def _inverse(self, rule: F, keep: ArgumentNames, fused: bool) -> F:
         role = "defivjp" if fused else "definverse"
         check_function(role, rule)
-        inverse = GivenInverse(rule, places_of(role, self.fun, keep), fused)
+        inverse = GivenInverse(rule, kept_positions(role, self.fun, keep), fused)
         self._given = replace(self._given, inverse=inverse)
         return rule
 
@@ -277,50 +277,35 @@ class CustomFunction(Generic[P, R]):
 
 
 def decorate(
-    what: str, fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+    what: str, fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> CustomFunction[P, R]:
     """The function with rules that the decorator `what` makes; another decorator of the same function adds to it."""
-    if nondiff_argnames:
-        nondiff_argnums = (*nondiff_argnums, *_numbers(what, fun, nondiff_argnames))
-    if isinstance(fun, CustomFunction):  # another decorator on the same function
-        if nondiff_argnums and tuple(sorted(set(nondiff_argnums))) != fun.nondiff_argnums:
-            raise ArgumentError(
-                f"{what}: nondiff_argnums {tuple(nondiff_argnums)} differs from {fun.nondiff_argnums}, "
-                f"which {function_name(fun.fun)} has already",
-                remedy="all rules of a function see the same arguments: give nondiff_argnums once",
-            )
-        fun.add_decorator(what)
-        return fun
     check_function(what, fun)
-    return CustomFunction(fun, nondiff_argnums, (what,))
-
-
-def _numbers(what: str, fun: Callable[..., object], names: Sequence[str]) -> list[int]:
-    """The positions of parameters. Raises: ArgumentError for a name that is not one."""
-    check_function(what, fun)
-    whole = fun.fun if isinstance(fun, CustomFunction) else fun
-    parameters = list(inspect.signature(whole).parameters)
-    chosen = [names] if isinstance(names, str) else list(names)
-    for name in chosen:
-        if name not in parameters:
-            raise ArgumentError(
-                f"{what} of {function_name(whole)}: nondiff_argnames has {name!r}, its parameters are "
-                f"{', '.join(parameters)}",
-                remedy="name parameters of the function",
-            )
-    return [parameters.index(name) for name in chosen]
+    decorated = fun if isinstance(fun, CustomFunction) else None
+    function = fun if decorated is None else decorated.fun
+    positions = nondiff_positions(function, nondiff_argnums, nondiff_argnames, what)
+    if decorated is None:
+        return CustomFunction(fun, positions, (what,))
+    if positions and positions != decorated.nondiff_argnums:
+        raise ArgumentError(
+            f"{what}: nondiff_argnums {positions} differs from {decorated.nondiff_argnums}, "
+            f"which {function_name(function)} has already",
+            remedy="all rules of a function see the same arguments: give nondiff_argnums once",
+        )
+    decorated.add_decorator(what)
+    return decorated
 
 
 @overload
 def custom_jvp(
-    fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+    fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> CustomFunction[P, R]: ...
 @overload
 def custom_jvp(
-    fun: None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+    fun: None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> Callable[[Callable[P, R]], CustomFunction[P, R]]: ...
 def custom_jvp(
-    fun: Callable[..., object] | None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+    fun: Callable[..., object] | None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> object:
     """A function whose derivative `defjvp` defines, for forward mode and, transposed, for reverse mode.
 
@@ -345,14 +330,14 @@ def custom_jvp(
 
 @overload
 def custom_vjp(
-    fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+    fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> CustomFunction[P, R]: ...
 @overload
 def custom_vjp(
-    fun: None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+    fun: None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> Callable[[Callable[P, R]], CustomFunction[P, R]]: ...
 def custom_vjp(
-    fun: Callable[..., object] | None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+    fun: Callable[..., object] | None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> object:
     """A function whose derivative `defvjp` defines, for reverse mode and, transposed, for forward mode.
 

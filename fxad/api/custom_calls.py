@@ -2,8 +2,9 @@
 
 Rules are traced once for each function, types of arguments and values of `nondiff_argnums`. A call of the function in
 its own rule, or in the rule of a function that its rules call, is a named call (`fxad.primitives.custom`). So functions
-whose rules call each other become one module. If a rule calls its function with other types or values, that is another
-function, whose rules are traced in turn: as deep as derivatives are taken around the call, and at least `DEPTH`.
+whose rules call each other become one module: a strongly connected component of the call graph. Tarjan's algorithm finds
+the components while it traces. If a rule calls its function with other types or values, that is another function, whose
+rules are traced in turn: as deep as derivatives are taken around the call, and at least `DEPTH`.
 Decisions: docs/adr/0047, docs/adr/0048, docs/adr/0080.
 """
 
@@ -50,14 +51,17 @@ _RETRACED: Final = 8  # times that a rule is traced to find the values that it c
 class TracedCall:
     """One call of a function with rules, in a trace.
 
-    The function is *active* while it is traced. Then it is *open* if a named call in it refers to an active function
-    with a lower number, or *closed*: then `prim` is its equation, which depends on no trace around it.
+    The function is *active* while it and its rules are traced. Then it is *open* if a named call in it refers to an
+    active function with a lower number: it belongs to the component of that function. Or it is *closed*: its component
+    is complete, and `prim` is its equation, which depends on no trace around it. `number` and `lowlink` are those of
+    Tarjan's algorithm: the order in which functions are met, and the lowest number of an active function that this one
+    reaches.
     """
 
     def __init__(self, rules: GivenRules, args: tuple[object, ...]) -> None:
         self.rules = rules
         self.signature, self.leaves = Signature.of(rules.fun, rules.nondiff_argnums, args)
-        self.number = self.lowest = 0  # of the function in its scope, and of the active functions that it refers to
+        self.number = self.lowlink = 0
         self.body: Body | None = None  # over the operands that a named call of it takes
         self.referable = True  # False: a call of it is traced again, as its operands change with each trace
         self.referred = False  # a named call refers to it
@@ -79,11 +83,11 @@ class TracedCall:
         return tree.unflatten(traced.signature.out_tree, bind(prim, *traced.body.captured, *self.leaves))
 
     def same(self, other: TracedCall) -> bool:
-        """Returns True if another call is of the same function, with the same types and static arguments."""
+        """Returns True if another call is of the same function, with the same types and the same values of `nondiff_argnums`."""
         a, b = self.signature, other.signature
         if self.rules is not other.rules or a.in_avals != b.in_avals or a.in_tree != b.in_tree:
             return False
-        return a.nondiff.keys() == b.nondiff.keys() and all(map(_alike, a.static, b.static))
+        return a.nondiff.keys() == b.nondiff.keys() and all(map(_alike, a.nondiff_values, b.nondiff_values))
 
     @property
     def traces_rules(self) -> bool:
@@ -145,7 +149,8 @@ class TracedCall:
 
 @final
 class _Scope:
-    """The functions that are traced for one call of a function with rules, in the order in which they were met."""
+    """The functions that are traced for one call of a function with rules, in the order in which they were met: the
+    stack of Tarjan's algorithm."""
 
     def __init__(self) -> None:
         self.functions: list[TracedCall] = []
@@ -166,7 +171,7 @@ class _Scope:
     def named_call(self, function: TracedCall, body: Body) -> NamedCall:
         """A call of a function that is active or open."""
         function.referred = True
-        self._refer(function.lowest)
+        self._refer(function.lowlink)
         return NamedCall(body.jaxpr, function.number)
 
     def _refer(self, number: int) -> None:
@@ -174,30 +179,30 @@ class _Scope:
         depend_on_outer_trace()
         for function in self.functions:
             if function.function is None:
-                function.lowest = min(function.lowest, number)
+                function.lowlink = min(function.lowlink, number)
 
     def _trace(self, call: TracedCall) -> None:
         """Trace a function that is met for the first time."""
-        call.number = call.lowest = number = next(self.numbers)
-        watch, at = TraceDependencies(), len(self.functions)
+        call.number = call.lowlink = number = next(self.numbers)
+        dependencies, first = TraceDependencies(), len(self.functions)
         self.functions.append(call)
         try:
-            with recording_dependencies(watch):
+            with recording_dependencies(dependencies):
                 body = call.body = call.trace_body()
                 alike = [
-                    f for f in self.functions[:at] if f.traces_rules and _code(f.rules.fun) is _code(call.rules.fun)
+                    f for f in self.functions[:first] if f.traces_rules and _code(f.rules.fun) is _code(call.rules.fun)
                 ]
-                deep = len(alike) >= DEPTH and len(alike) >= derivative_order()
-                if deep:
+                too_deep = len(alike) >= DEPTH and len(alike) >= derivative_order()
+                if too_deep:
                     self._refer(alike[0].number)
-                call.function = _without_rules(call, body) if deep else self._with_rules(call, body)
+                call.function = _without_rules(call, body) if too_deep else self._with_rules(call, body)
         except BaseException:
-            del self.functions[at:]
+            del self.functions[first:]
             raise
-        record_in_outer(watch)
-        call.on_transforms, call.end = watch.on_transforms, replay_position()
-        if call.lowest == number:
-            members = [f for f in self.functions[at:] if f.prim is None]
+        record_in_outer(dependencies)
+        call.on_transforms, call.end = dependencies.on_transforms, replay_position()
+        if call.lowlink == number:  # the root of its component, whose functions lie above it on the stack
+            members = [f for f in self.functions[first:] if f.prim is None]
             module = {f.number: f.function for f in members if f.function is not None}
             call.prim = module_call(module, number, over_stack)
             self.functions = [f for f in self.functions if f is call or f not in members]
@@ -265,7 +270,7 @@ def _code(fun: object) -> object:
 
 
 def _alike(a: object, b: object) -> bool:
-    """Returns True if two static arguments are equal. Functions are equal if they are one object."""
+    """Returns True if two values of `nondiff_argnums` are equal. Functions are equal if they are one object."""
     if a is b:
         return True
     try:

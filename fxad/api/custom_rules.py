@@ -27,13 +27,21 @@ from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
 from fxad.numpy.binary import add
 from fxad.numpy.shapes import broadcast_to
-from fxad.operations.arguments import plain_ints
+from fxad.operations.arguments import argument_keys, plain_ints
 from fxad.primitives.control.bodies import reorder_operands, select_by_mask, with_outs
 from fxad.primitives.custom_rules import BatchRule, Derivative, InverseRule, Refusal, Rules
 from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.tracing.context import stacked_axis_sizes
-from fxad.tracing.program import argument_path, check_signature, count_text, function_name, parameter_names
+from fxad.tracing.program import (
+    argument_path,
+    check_signature,
+    count_text,
+    function_name,
+    parameter_names,
+    positional_name,
+)
+from fxad.tracing.static_args import Argnames, ArgumentNames
 from fxad.transforms.ad.linear_rule import cotangent_maps, split_tangents
 
 Q = ParamSpec("Q")
@@ -69,21 +77,21 @@ class Signature:
                 f"{name}: nondiff_argnums has {nondiff_argnums[-1]}, and it is called with {count_text(n, 'argument')}",
                 remedy="number the arguments from 0",
             )
-        names = tuple([names[k] if k < len(names) else f"args[{k}]" for k in range(n)])
-        places = [k for k in range(n) if k not in nondiff_argnums]
-        leaves, in_tree = tree.flatten(tuple([args[k] for k in places]))
-        whole = tree.structure((in_tree.unflatten(range(in_tree.num_leaves)), {}))
-        paths = tuple([argument_path(a, tuple([names[k] for k in places])) for a in whole.accessors()])
+        names = tuple([positional_name(names, k) for k in range(n)])
+        positions = [k for k in range(n) if k not in nondiff_argnums]
+        leaves, in_tree = tree.flatten(tuple([args[k] for k in positions]))
+        accessors = tree.call_structure(in_tree).accessors()
+        paths = tuple([argument_path(a, [names[k] for k in positions]) for a in accessors])
         avals = tuple([_type_of(x, f"{name}: {p}") for x, p in zip(leaves, paths, strict=True)])
         return Signature(name, names, {k: args[k] for k in nondiff_argnums}, in_tree, avals, paths), leaves
 
     @property
-    def static(self) -> tuple[object, ...]:
+    def nondiff_values(self) -> tuple[object, ...]:
         """The values of the arguments in `nondiff_argnums`, in order."""
         return tuple(self.nondiff.values())
 
     @property
-    def places(self) -> tuple[int, ...]:
+    def positions(self) -> tuple[int, ...]:
         """The positions of the arguments that rules are about."""
         return tuple([k for k in range(len(self.names)) if k not in self.nondiff])
 
@@ -151,23 +159,23 @@ class GivenRules:
 
     def check(self, sig: Signature) -> None:
         """Raises: ArgumentError for a rule that cannot be called with its arguments."""
-        static = [sig.names[k] for k in sig.nondiff]
+        nondiff = [sig.names[k] for k in sig.nondiff]
         if isinstance(self.jvp, ArgumentRules) and len(self.jvp.rules) != len(sig.names):
             raise ArgumentError(
                 f"defjvps of {sig.name}: has {len(self.jvp.rules)} rules for {len(sig.names)} arguments",
                 remedy="give one for each argument, None where its tangent has no effect",
             )
         if self.jvp:
-            _check_takes("defjvp", sig, self.jvp, [*static, "primals", "tangents"])
+            _check_takes("defjvp", sig, self.jvp, [*nondiff, "primals", "tangents"])
         if self.vjp:
             _check_takes("defvjp", sig, self.vjp[0], sig.names)
-            _check_takes("defvjp", sig, self.vjp[1], [*static, "residuals", "cotangents"])
+            _check_takes("defvjp", sig, self.vjp[1], [*nondiff, "residuals", "cotangents"])
         if self.vmap:
             _check_takes("def_vmap", sig, self.vmap[0], ["axis_size", "in_batched", *sig.names])
         if self.inverse:
             cts = ["cotangents"] if self.inverse.fused else []
             kept = [sig.names[k] for k in self.inverse.keep if k < len(sig.names)]
-            _check_takes(self.inverse.role, sig, self.inverse.rule, [*static, "results", *cts, *kept])
+            _check_takes(self.inverse.role, sig, self.inverse.rule, [*nondiff, "results", *cts, *kept])
 
     def traced(self, sig: Signature, fewer: Callable[[], Sequence[Mask]]) -> Iterator[TracedRule]:
         """Trace the rules. A rule that raises an error is a refusal, because the program may not need the rule.
@@ -298,7 +306,7 @@ def tangent_rule(sig: Signature, rule: UserRule, live: Mask) -> TracedRule:
 
     def flat(*leaves: object) -> object:
         primals, dots = leaves[:n], with_none(sig.in_tree, sig.in_avals, leaves[n:], live)
-        returned = call_rule(what, rule, *sig.static, tree.unflatten(sig.in_tree, primals), dots)
+        returned = call_rule(what, rule, *sig.nondiff_values, tree.unflatten(sig.in_tree, primals), dots)
         out, dot = pair(what, "(results, tangents)", returned)
         results = _results(what, sig, out)
         if isinstance(rule, ArgumentRules):
@@ -385,7 +393,7 @@ def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], live: Mask, 
         arrays = iter(leaves[:n_res])
         residuals = tree.unflatten(res_tree, [next(arrays) if h is _ARRAY else h for h in constants])
         cts = with_none(sig.out_tree, sig.out_avals, leaves[n_res:])
-        bars = call_rule(back, bwd, *sig.static, residuals, cts)
+        bars = call_rule(back, bwd, *sig.nondiff_values, residuals, cts)
         wanted = [m for a, m in zip(sig.in_avals, live, strict=True) if a.inexact]
         return list(select_by_mask(cotangents(back, sig, bars), wanted))
 
@@ -497,19 +505,16 @@ def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = 
 # ------------------------------------------------------------------------------------------------------------ inverses
 
 
-def places_of(what: str, fun: object, keep: int | str | Sequence[int | str]) -> tuple[int, ...]:
-    """Arguments to keep, as positions. Raises: ArgumentError."""
-    names = parameter_names(fun)
-    out: list[int] = []
-    keep = plain_ints(keep)
-    for k in keep if isinstance(keep, list | tuple) else (keep,):
-        if not (k in names if isinstance(k, str) else isinstance(k, int) and not isinstance(k, bool) and k >= 0):
-            raise ArgumentError(
-                f"{what} of {function_name(fun)}: keep has {k!r}, which is no argument of it",
-                remedy="name arguments, or number them from 0",
-            )
-        out.append(names.index(k) if isinstance(k, str) else k)
-    return tuple(out)
+def kept_positions(role: str, fun: object, keep: ArgumentNames) -> tuple[int, ...]:
+    """The positions of the arguments that an inverse takes. Raises: ArgumentError."""
+    names, keys = parameter_names(fun), argument_keys(keep)
+    unknown = [keep] if keys is None else [k for k in keys if (k not in names if isinstance(k, str) else k < 0)]
+    if keys is None or unknown:
+        raise ArgumentError(
+            f"{role} of {function_name(fun)}: keep has {unknown[0]!r}, which is no argument of it",
+            remedy="name arguments, or number them from 0",
+        )
+    return tuple([names.index(k) if isinstance(k, str) else k for k in keys])
 
 
 def inverse_rule(sig: Signature, inverse: GivenInverse) -> TracedRule:
@@ -521,12 +526,12 @@ def inverse_rule(sig: Signature, inverse: GivenInverse) -> TracedRule:
     """
     what, n = f"{inverse.role} of {sig.name}: {function_name(inverse.rule)}", len(sig.out_avals)
     for k in inverse.keep:
-        if k not in sig.places:
+        if k not in sig.positions:
             raise ArgumentError(
-                f"{inverse.role} of {sig.name}: keep has {k}, and its rules are about arguments {', '.join(map(str, sig.places))}",
+                f"{inverse.role} of {sig.name}: keep has {k}, and its rules are about arguments {', '.join(map(str, sig.positions))}",
                 remedy="number positional arguments from 0; those in nondiff_argnums are given to the rule anyway",
             )
-    by_argument = list(zip(sig.places, tree.unflatten(sig.in_tree, range(len(sig.in_avals))), strict=True))
+    by_argument = list(zip(sig.positions, tree.unflatten(sig.in_tree, range(len(sig.in_avals))), strict=True))
     kept_leaves, kept_tree = tree.flatten(tuple([part for k, part in by_argument if k in inverse.keep]))
     others = [part for k, part in by_argument if k not in inverse.keep]
     shape = tree.structure(others[0] if len(others) == 1 else tuple(others))
@@ -537,7 +542,7 @@ def inverse_rule(sig: Signature, inverse: GivenInverse) -> TracedRule:
     def flat(*leaves: object) -> object:
         results, kept = tree.unflatten(sig.out_tree, leaves[:n]), tree.unflatten(kept_tree, leaves[n:m])
         cts = [with_none(sig.out_tree, sig.out_avals, leaves[m:])] if inverse.fused else []
-        value = call_rule(what, inverse.rule, *sig.static, results, *cts, *kept)
+        value = call_rule(what, inverse.rule, *sig.nondiff_values, results, *cts, *kept)
         value, bars = pair(what, "(arguments, cotangents)", value) if inverse.fused else (value, None)
         given, actual = tree.flatten(value)
         if actual != shape:
@@ -656,21 +661,35 @@ def check_types(what: str, verb: str, paths: Sequence[str], wants: Sequence[Aval
 # -------------------------------------------------------------------------------------- arguments that rules are not about
 
 
-def static_places(name: str, nondiff_argnums: Sequence[int]) -> tuple[int, ...]:
-    """`nondiff_argnums` in order, each once. Raises: ArgumentError for what are no positions."""
-    nondiff_argnums = plain_ints(nondiff_argnums)
-    if not isinstance(nondiff_argnums, Sequence):
+def nondiff_positions(
+    fun: object, argnums: Sequence[int], argnames: Argnames = (), what: str = "custom rules"
+) -> tuple[int, ...]:
+    """The positions of `nondiff_argnums` and `nondiff_argnames`, in order, each once. Raises: ArgumentError."""
+    name, names = function_name(fun), parameter_names(fun)
+    argnums, by_name = plain_ints(argnums), argument_keys(argnames, str)
+    if not isinstance(argnums, Sequence):
         raise ArgumentError(
-            f"custom rules of {name}: nondiff_argnums is {nondiff_argnums!r:.60}, not a sequence of numbers",
+            f"custom rules of {name}: nondiff_argnums is {argnums!r:.60}, not a sequence of numbers",
             remedy="nondiff_argnums=(0,)",
         )
-    for k in nondiff_argnums:
+    for k in argnums:
         if not isinstance(k, int) or isinstance(k, bool) or k < 0:
             raise ArgumentError(
-                f"custom rules of {name}: nondiff_argnums {nondiff_argnums!r} has {k!r}",
+                f"custom rules of {name}: nondiff_argnums {argnums!r} has {k!r}",
                 remedy="number positional arguments from 0",
             )
-    return tuple(sorted(set(nondiff_argnums)))
+    if by_name is None:
+        raise ArgumentError(
+            f"{what} of {name}: nondiff_argnames is {argnames!r:.60}, not a name or a sequence of them",
+            remedy="name parameters of the function",
+        )
+    for given in by_name:
+        if given not in names:
+            raise ArgumentError(
+                f"{what} of {name}: nondiff_argnames has {given!r}, its parameters are {', '.join(names) or 'not known'}",
+                remedy="name parameters of the function",
+            )
+    return tuple(sorted({*argnums, *[names.index(given) for given in by_name]}))
 
 
 def _type_of(x: object, what: str) -> Aval:

@@ -10,19 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, final, overload
 
 from fxad import transforms
+from fxad.api.chosen_arguments import ChosenArguments, operand_mask, ranks
 from fxad.api.lift import (
-    args_tree,
-    argument_numbers,
     bind_static_arguments,
     check_function,
     check_no_statics,
-    leaf_ranges,
-    mask_of,
-    positional,
     select_outs,
     tangent_tree,
     trace_for_transform,
-    tuple_structure,
 )
 from fxad.core import tree
 from fxad.core.builder import Builder
@@ -30,7 +25,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, described
 from fxad.ir import Aval, Jaxpr, Zero
-from fxad.operations.arguments import flag, plain_ints
+from fxad.operations.arguments import flag
 from fxad.primitives.control.bodies import instantiate_outs, reorder_operands
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, function_name, spec_of, trace
@@ -45,17 +40,9 @@ Aux = TypeVar("Aux")
 Primals = tuple[Any, ...]
 
 
-def _args(program: Program[..., object]) -> tuple[Structure, Structure]:
-    args, kwargs = program.in_tree.children()
-    return args, kwargs
-
-
-def _inexact_positional(program: Program[..., object], argnums: Argnums | None, what: str) -> list[int]:
-    """Return the indices of the leaves of the chosen arguments that have tangents. Raises: ArgumentError."""
-    n = len(positional(program))
-    numbers = tuple(range(n)) if argnums is None else argument_numbers(what, program, argnums)
-    ranges, avals = leaf_ranges(program), program.in_avals
-    return [k for i in sorted(numbers) for k in ranges[i] if avals[k].inexact]
+def _inexact_positional(program: Program[..., object]) -> list[int]:
+    """The leaves of positional arguments that have tangents."""
+    return [k for k, a in enumerate(program.in_avals[: program.args_tree.num_leaves]) if a.inexact]
 
 
 # ----------------------------------------------------------------------------------------------------------- jvp
@@ -153,10 +140,9 @@ def _as_tuple(name: str, value: object) -> Primals:
 
 
 def _jvp(program: Program[..., object]) -> Program[..., Any]:
-    args, kwargs = _args(program)
+    args, kwargs = program.args_tree, program.kwargs_tree
     n_args = args.num_leaves
-    leaves = _inexact_positional(program, None, "jvp")
-    fused, out_nonzero = transforms.jvp(program.jaxpr, mask_of(program, set(leaves)))
+    fused, out_nonzero = transforms.jvp(program.jaxpr, operand_mask(program, _inexact_positional(program)))
     # operands: bound, args, kwargs, tangents -> bound, args, tangents, kwargs
     n_bound, n_in = len(program.bound), len(program.jaxpr.ins)
     first, last = range(n_bound + n_args), range(n_bound + n_args, n_in)
@@ -166,8 +152,8 @@ def _jvp(program: Program[..., object]) -> Program[..., Any]:
     jaxpr = Jaxpr(fused.ins, fused.eqns, (*fused.outs[:n_out], *dots), fused.name)
     return Program(
         jaxpr,
-        args_tree(tuple_structure(args, tangent_tree(args, program.in_avals[:n_args])), kwargs),
-        tuple_structure(program.out_tree, tangent_tree(program.out_tree, program.out_avals)),
+        tree.call_structure(tree.tuple_structure(args, tangent_tree(args, program.in_avals[:n_args])), kwargs),
+        tree.tuple_structure(program.out_tree, tangent_tree(program.out_tree, program.out_avals)),
         program.bound,
         ("primals", "tangents"),
         f"jvp_{program.name}",
@@ -267,20 +253,23 @@ def linearize(
         linear = linear.replace(select_outs(linear.jaxpr, range(first.num_leaves)), out_tree=first)
     bound = bind_trailing(linear, residuals)
     # called with the tangents one by one, as in JAX
-    (tangents,) = _args(bound)[0].children()
+    (tangents,) = bound.args_tree.children()
     names = tuple([f"tangents[{k}]" for k in range(tangents.num_children)])
-    f_jvp = ResidualProgram[..., Any](bound.jaxpr, args_tree(tangents), bound.out_tree, bound.bound, names, bound.name)
+    f_jvp = ResidualProgram[..., Any](
+        bound.jaxpr, tree.call_structure(tangents), bound.out_tree, bound.bound, names, bound.name
+    )
     return (out[0], f_jvp, out[1]) if has_aux else (out, f_jvp)
 
 
 def _linearize(program: Program[..., object], argnums: Argnums | None) -> Linearized[..., Any]:
-    leaves = _inexact_positional(program, argnums, "linearize")
-    split = transforms.linearize(program.jaxpr, mask_of(program, set(leaves)))
+    arguments = program.positional_arguments
+    if argnums is not None:  # tangents are in the order of the arguments
+        keys = ChosenArguments.by_number("linearize", program, argnums).keys
+        arguments = [a for a in arguments if a.key in keys]
+    chosen = ChosenArguments(program, arguments)
+    split = transforms.linearize(program.jaxpr, operand_mask(program, chosen.inexact_leaves))
     residuals = tree.structure((0,) * split.n_res)
-    primal = program.replace(split.primal, out_tree=tuple_structure(program.out_tree, residuals))
-    trees, ranges, avals = positional(program), leaf_ranges(program), program.in_avals
-    numbers = range(len(trees)) if argnums is None else sorted(argument_numbers("linearize", program, argnums))
-    tangents = tuple_structure(*[tangent_tree(trees[i], [avals[k] for k in ranges[i]]) for i in numbers])
+    primal = program.replace(split.primal, out_tree=tree.tuple_structure(program.out_tree, residuals))
     dots = instantiate_outs(
         split.linear.outs, split.out_nonzero, program.out_avals, [a.inexact for a in program.out_avals]
     )
@@ -289,7 +278,7 @@ def _linearize(program: Program[..., object], argnums: Argnums | None) -> Linear
         primal,
         Program(
             linear,
-            args_tree(tuple_structure(tangents, residuals)),
+            tree.call_structure(tree.tuple_structure(chosen.tangent_tree, residuals)),
             tangent_tree(program.out_tree, program.out_avals),
             (),
             ("tangents", "residuals"),
@@ -330,13 +319,12 @@ tree.register(ResidualProgram, _flatten_program, _unflatten_program)
 
 def bind_trailing(program: Program[..., object], values: Sequence[object]) -> ResidualProgram[..., object]:
     """Return the program with its last positional argument, a tuple, bound to values."""
-    args, kwargs = _args(program)
-    *kept, last = args.children()
+    *kept, last = program.args_tree.children()
     n, n_last = len(program.jaxpr.ins), last.num_leaves
     jaxpr = reorder_operands(program.jaxpr, (*range(n - n_last, n), *range(n - n_last)))
     return ResidualProgram(
         jaxpr,
-        args_tree(tuple_structure(*kept), kwargs),
+        tree.call_structure(tree.tuple_structure(*kept), program.kwargs_tree),
         program.out_tree,
         (*values, *program.bound),
         program.names,
@@ -429,21 +417,20 @@ def result_and_aux(what: str, program: Program[..., object]) -> tuple[Structure,
 
 
 def _grads_tree(program: Program[..., object]) -> Structure:
-    args, _ = _args(program)
+    args = program.args_tree
     return tangent_tree(args, program.in_avals[: args.num_leaves])
 
 
 def _vjp_program(program: Program[..., object]) -> Program[..., object]:
-    args, kwargs = _args(program)
-    leaves = _inexact_positional(program, None, "vjp")
-    jaxpr = transforms.vjp_fused(program.jaxpr, mask_of(program, set(leaves)))
+    args, kwargs = program.args_tree, program.kwargs_tree
+    jaxpr = transforms.vjp_fused(program.jaxpr, operand_mask(program, _inexact_positional(program)))
     n_bound, n_args, n_in = len(program.bound), args.num_leaves, len(program.jaxpr.ins)
     cts = range(n_in, len(jaxpr.ins))
     jaxpr = reorder_operands(jaxpr, (*range(n_bound + n_args), *cts, *range(n_bound + n_args, n_in)))
     return Program(
         jaxpr,
-        args_tree(tuple_structure(args, tangent_tree(program.out_tree, program.out_avals)), kwargs),
-        tuple_structure(program.out_tree, _grads_tree(program)),
+        tree.call_structure(tree.tuple_structure(args, tangent_tree(program.out_tree, program.out_avals)), kwargs),
+        tree.tuple_structure(program.out_tree, _grads_tree(program)),
         program.bound,
         ("primals", "cotangent"),
         f"vjp_{program.name}",
@@ -453,11 +440,10 @@ def _vjp_program(program: Program[..., object]) -> Program[..., object]:
 def _vjp_call(
     program: Program[..., object], primals: Primals, kwargs: dict[str, object], n_aux: int, has_aux: bool
 ) -> object:
-    leaves = _inexact_positional(program, None, "vjp")
-    halves = transforms.vjp(program.jaxpr, mask_of(program, set(leaves)))
+    halves = transforms.vjp(program.jaxpr, operand_mask(program, _inexact_positional(program)))
     n_out = len(program.out_avals)
     forward = program.replace(
-        halves.forward, out_tree=tuple_structure(program.out_tree, tree.structure((0,) * halves.n_res))
+        halves.forward, out_tree=tree.tuple_structure(program.out_tree, tree.structure((0,) * halves.n_res))
     )
     out, residuals = forward(*primals, **kwargs)
     ct_tree, backward, ct_avals = program.out_tree, halves.backward, program.out_avals
@@ -473,7 +459,9 @@ def _vjp_call(
     pullback = bind_trailing(
         Program(
             backward,
-            args_tree(tuple_structure(tangent_tree(ct_tree, ct_avals), tree.structure((0,) * halves.n_res))),
+            tree.call_structure(
+                tree.tuple_structure(tangent_tree(ct_tree, ct_avals), tree.structure((0,) * halves.n_res))
+            ),
             _grads_tree(program),
             (),
             ("cotangent",),
@@ -526,37 +514,34 @@ def _has_types(program: Program[..., object], examples: tuple[object, ...]) -> b
 
 
 def _transpose(program: Program[..., object], argnums: Argnums | None) -> Program[..., Any]:
-    trees, ranges = positional(program), leaf_ranges(program)
-    argnums = plain_ints(argnums)
-    numbers = tuple(range(len(trees))) if argnums is None else argument_numbers("transpose", program, argnums)
-    chosen = {k for n in numbers for k in ranges[n]}
-    avals = program.in_avals
-    for k in sorted(chosen):
+    chosen = (
+        ChosenArguments(program, program.positional_arguments)
+        if argnums is None
+        else ChosenArguments.by_number("transpose", program, argnums)
+    )
+    leaves, avals = chosen.leaves, program.in_avals
+    for k in sorted(leaves):
         if not avals[k].inexact:
             raise DTypeError(
                 f"transpose: argument {program.paths[k]} of {program.name} has type {avals[k]},"
                 " in which nothing is linear",
                 remedy="choose the arguments that are floating or complex: argnums=...",
             )
-    mask = mask_of(program, chosen)
     jaxpr = transforms.dce(program.jaxpr)  # an unused result may be nonlinear
-    adjoint = transforms.transpose(jaxpr, mask)
+    adjoint = transforms.transpose(jaxpr, operand_mask(program, leaves))
     # operands: cotangents, then bound and other arguments -> bound, cotangents, other arguments
     n_ct, n_bound = len(program.out_avals), len(program.bound)
     others = range(n_ct + n_bound, len(adjoint.ins))
     adjoint = reorder_operands(adjoint, (*range(n_ct, n_ct + n_bound), *range(n_ct), *others))
-    rank = {leaf: k for k, leaf in enumerate(sorted(chosen))}
-    adjoint = select_outs(adjoint, [rank[k] for n in numbers for k in ranges[n]])
-    rest = [t for n, t in enumerate(trees) if n not in numbers]
-    out = trees[numbers[0]] if isinstance(argnums, int) else tuple_structure(*[trees[n] for n in numbers])
-    _, kwargs = _args(program)
-    names = ("cotangent", *[m for n, m in enumerate(program.names) if n not in numbers])
+    adjoint = select_outs(adjoint, ranks(leaves))
+    rest, _ = chosen.others_of_call([a.tree for a in program.positional_arguments], {})
+    names, _ = chosen.others_of_call(program.names, {})
     return Program(
         adjoint,
-        args_tree(tuple_structure(program.out_tree, *rest), kwargs),
-        out,
+        tree.call_structure(tree.tuple_structure(program.out_tree, *rest), program.kwargs_tree),
+        chosen.tree,
         program.bound,
-        names,
+        ("cotangent", *names),
         f"transpose_{program.name}",
     )
 

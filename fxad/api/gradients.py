@@ -7,25 +7,15 @@ from functools import partial
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from fxad import transforms
+from fxad.api.chosen_arguments import ChosenArguments, operand_mask, ranks
 from fxad.api.directional import result_and_aux, vjp
-from fxad.api.lift import (
-    argument_numbers,
-    check_no_reduce_axes,
-    check_real,
-    leaf_ranges,
-    lift,
-    mask_of,
-    positional,
-    select_outs,
-    tangent_tree,
-    tuple_structure,
-)
+from fxad.api.lift import check_no_reduce_axes, lift, select_outs
 from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.dtypes import COMPLEX, FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
 from fxad.execution.executable import specs
-from fxad.operations.arguments import flag, plain_ints
+from fxad.operations.arguments import flag
 from fxad.tracing.array import Array, asarray
 from fxad.tracing.program import Program, Traced, trace_for_call
 from fxad.tracing.static_args import Argnames, Argnums
@@ -38,7 +28,11 @@ X = TypeVar("X")
 
 
 class _Wrt:
-    """The chosen arguments of a program: their leaves, the mask over its operands, the tree of their gradients."""
+    """The arguments by which a program is differentiated: the mask over its operands, the tree of their gradients.
+
+    The jaxpr of a derivative returns gradients in the order of its operands. `order` are their places there, in the
+    order of `argnums`.
+    """
 
     def __init__(
         self,
@@ -48,34 +42,43 @@ class _Wrt:
         allow_int: bool = False,
         holomorphic: bool = False,
     ) -> None:
-        argnums = plain_ints(argnums)
-        self.numbers = argument_numbers(what, program, argnums)
-        ranges, trees, avals = leaf_ranges(program), positional(program), program.in_avals
-        self.leaves = [k for n in self.numbers for k in ranges[n]]
-        if allow_int:  # None stands for the gradient of an integer
-            self.leaves = [k for k in self.leaves if avals[k].inexact]
-            trees = [tangent_tree(t, [avals[k] for k in r]) for t, r in zip(trees, ranges, strict=True)]
+        chosen = ChosenArguments.by_number(what, program, argnums)
+        self.leaves = chosen.inexact_leaves if allow_int else chosen.leaves
+        self.tree = chosen.tangent_tree if allow_int else chosen.tree  # None stands for the gradient of an integer
         if holomorphic:
             _check_complex(what, program, self.leaves)
         else:
             # of real results the derivative in a complex argument is the vjp applied to a basis
-            to_complex = COMPLEX if what != "jacfwd" else ()
-            check_real(what, program, [k for k in self.leaves if avals[k].dtype not in to_complex])
-        self.mask = mask_of(program, set(self.leaves))
-        self.tree: Structure = (
-            trees[self.numbers[0]] if isinstance(argnums, int) else tuple_structure(*[trees[n] for n in self.numbers])
-        )
-        # the jaxpr returns gradients in the order of its operands, the user expects the order of argnums
-        rank = {leaf: k for k, leaf in enumerate(sorted(self.leaves))}
-        self.order = [rank[leaf] for leaf in self.leaves]
+            _check_real(what, program, self.leaves, complex_too=what != "jacfwd")
+        self.mask = operand_mask(program, self.leaves)
+        self.order = ranks(self.leaves)
+
+
+def _check_real(what: str, program: Program[..., object], leaves: Sequence[int], *, complex_too: bool) -> None:
+    """Raises: NotDifferentiableError naming the first of the argument leaves that is not real floating, nor complex if
+    `complex_too`."""
+    avals = program.in_avals
+    for k in leaves:
+        aval = avals[k]
+        if aval.dtype not in FLOATING and not (complex_too and aval.dtype in COMPLEX):
+            remedy = (
+                "give holomorphic=True for a holomorphic function, or use jacrev, vjp or jvp"
+                if aval.inexact
+                else "choose other argnums, close over the argument, or convert it to a floating dtype"
+            )
+            raise NotDifferentiableError(
+                f"{what}: argument {program.paths[k]} of {program.name} has type {aval}, not real floating",
+                remedy=remedy,
+            )
 
 
 def _check_complex(what: str, program: Program[..., object], leaves: Sequence[int]) -> None:
     """Raises: NotDifferentiableError naming the first of the argument leaves that is not complex."""
+    avals = program.in_avals
     for k in leaves:
-        if program.in_avals[k].dtype not in COMPLEX:
+        if avals[k].dtype not in COMPLEX:
             raise NotDifferentiableError(
-                f"{what}: argument {program.paths[k]} of {program.name} has type {program.in_avals[k]}, not complex",
+                f"{what}: argument {program.paths[k]} of {program.name} has type {avals[k]}, not complex",
                 remedy="leave out holomorphic=True, or convert the argument to a complex dtype",
             )
 
@@ -125,7 +128,7 @@ def _value_and_grad(
     n = len(program.out_avals)
     jaxpr = select_outs(jaxpr, [*range(n), *[n + k for k in wrt.order]])
     return program.replace(
-        jaxpr, out_tree=tuple_structure(program.out_tree, wrt.tree), name=f"value_and_grad_{program.name}"
+        jaxpr, out_tree=tree.tuple_structure(program.out_tree, wrt.tree), name=f"value_and_grad_{program.name}"
     )
 
 
@@ -138,7 +141,7 @@ def _grad(
     n = len(program.out_avals) - 1
     jaxpr = select_outs(jaxpr, [*[n + k for k in wrt.order], *range(n)])
     return program.replace(
-        jaxpr, out_tree=wrt.tree if aux is None else tuple_structure(wrt.tree, aux), name=f"grad_{program.name}"
+        jaxpr, out_tree=wrt.tree if aux is None else tree.tuple_structure(wrt.tree, aux), name=f"grad_{program.name}"
     )
 
 
@@ -146,11 +149,8 @@ def _holomorphic(
     what: str, program: Program[..., object], argnums: Argnums, has_aux: bool, allow_int: bool
 ) -> Program[..., object]:
     """The derivative of a holomorphic function: its vjp, applied to 1. Raises: NotDifferentiableError."""
-    argnums = plain_ints(argnums)
-    numbers = argument_numbers(what, program, argnums)
-    ranges, avals = leaf_ranges(program), program.in_avals
-    leaves = [k for n in numbers for k in ranges[n] if avals[k].inexact or not allow_int]
-    _check_complex(what, program, leaves)
+    chosen = ChosenArguments.by_number(what, program, argnums)
+    _check_complex(what, program, chosen.inexact_leaves if allow_int else chosen.leaves)
     if program.out_avals[0].dtype not in COMPLEX or program.out_avals[0].shape:
         raise NotDifferentiableError(
             f"{what}: {program.name} returns {program.out_avals[0]}, not a complex scalar",
@@ -158,19 +158,19 @@ def _holomorphic(
         )
 
     def derivative(*args: object, **kwargs: object) -> object:
-        def of_chosen(*chosen: object) -> object:
-            replaced = dict(zip(numbers, chosen, strict=True))
+        def of_chosen(*values: object) -> object:
+            replaced = dict(zip(chosen.keys, values, strict=True))
             return program(*[replaced.get(k, x) for k, x in enumerate(args)], **kwargs)
 
-        results = vjp(of_chosen, *[args[n] for n in numbers], has_aux=has_aux)
+        results = vjp(of_chosen, *chosen.of_call(args, kwargs), has_aux=has_aux)
         out, pullback, *aux = results
         grads = pullback(asarray(1, out.dtype))
-        gradient = grads[0] if isinstance(argnums, int) else grads
+        gradient = grads[0] if chosen.alone else grads
         if what == "grad":
             return (gradient, aux[0]) if has_aux else gradient
         return ((out, aux[0]) if has_aux else out), gradient
 
-    args, kwargs = specs(program.in_tree, avals)
+    args, kwargs = specs(program.in_tree, program.in_avals)
     return trace_for_call(derivative, args, kwargs)
 
 
@@ -340,7 +340,7 @@ def _jacobian(
     jaxpr = select_outs(jaxpr, [*order, *range(n_out, n_all)])
     return program.replace(
         transforms.dce(jaxpr),
-        out_tree=jacobian_tree if aux is None else tuple_structure(jacobian_tree, aux),
+        out_tree=jacobian_tree if aux is None else tree.tuple_structure(jacobian_tree, aux),
         name=f"{what}_{program.name}",
     )
 

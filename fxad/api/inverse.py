@@ -2,76 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from fxad.api.chosen_arguments import ChosenArguments, operand_mask
 from fxad.api.custom import CustomFunction, decorate
-from fxad.api.lift import bind_static_arguments, check_function, lift, positional, select_outs
+from fxad.api.lift import bind_static_arguments, check_function, lift, select_outs
 from fxad.api.rewrite import Rewrite
 from fxad.core import tree
 from fxad.errors import ArgumentError
-from fxad.operations.arguments import flag, plain_ints
+from fxad.operations.arguments import argument_keys, flag, plain_ints
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.array import binder
-from fxad.tracing.program import Program, count_text, function_name, spec_of, trace_for_call
-from fxad.tracing.static_args import Argnames, Argnums, static_arguments
+from fxad.tracing.program import Program, function_name, spec_of, trace_for_call
+from fxad.tracing.static_args import Argnames, Argnums, ArgumentNames, static_arguments
 from fxad.transforms.inversion.inverse import inverse as inverse_of
 from fxad.transforms.inversion.invertible import invertible as invertible_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Arguments, by number or by name.
-Names: TypeAlias = int | str | Sequence[int | str]
-
-
-def chosen_arguments(what: str, role: str, program: Program[..., object], given: Names) -> tuple[int | str, ...]:
-    """Return chosen arguments as numbers of positional ones and names of keyword ones.
-
-    Raises: ArgumentError for an argument that does not exist or is given twice.
-    """
-    given, n = plain_ints(given), len(positional(program))
-    positions = program.names[:n]
-    keywords = list(dict.fromkeys([str(where.entry) for kind, where, *_ in program.in_tree.accessors() if kind.entry]))
-    out: list[int | str] = []
-    for k in given if isinstance(given, list | tuple) else (given,):
-        if isinstance(k, str):
-            if k not in positions and k not in keywords:
-                raise ArgumentError(
-                    f"{what}: {role} has {k!r}, which is no argument of {program.name}",
-                    remedy=f"its arguments are {', '.join([*positions, *keywords])}",
-                )
-            out.append(positions.index(k) if k in positions else k)
-        elif not isinstance(k, int) or isinstance(k, bool):
-            raise ArgumentError(
-                f"{what}: {role} is {given!r:.60}, not a number or a name, or a sequence of them",
-                remedy="number the positional arguments from 0",
-            )
-        elif not -n <= k < n:
-            raise ArgumentError(
-                f"{what}: {role} has {k}, and {program.name} was given {count_text(n, 'positional argument')}",
-                remedy="number them from 0; what is given by keyword is chosen by name",
-            )
-        else:
-            out.append(k % n)
-    if len(set(out)) != len(out):
-        raise ArgumentError(f"{what}: {role} {given!r} has an argument twice", remedy="name each argument once")
-    return tuple(out)
-
-
-def leaf_mask(program: Program[..., object], chosen: Sequence[int | str]) -> tuple[bool, ...]:
-    """Return a mask of the leaves of the chosen arguments."""
-    arguments = [(a.entry if kind.entry == 0 else str(a.entry)) for kind, a, *_ in program.in_tree.accessors()]
-    return tuple([a in chosen for a in arguments])
-
-
 # ------------------------------------------------------------------------------------------------------------ inverse
 
 
-def inverse(f: Program[..., object] | Callable[..., object], argnums: Names = 0, *, log_det: bool = False) -> Any:
+@overload
+def inverse(f: Program[..., object], argnums: ArgumentNames = 0, *, log_det: bool = False) -> Program[..., Any]: ...
+@overload
+def inverse(f: Callable[..., object], argnums: ArgumentNames = 0, *, log_det: bool = False) -> Callable[..., Any]: ...
+def inverse(f: Callable[..., object], argnums: ArgumentNames = 0, *, log_det: bool = False) -> Callable[..., Any]:
     """The function from results to the chosen arguments: `inverse(f)(f(x, w), w)` is x.
 
     It takes the results of `f` as one argument, then the other arguments of `f`. `argnums` are numbers or names; one
@@ -116,30 +77,31 @@ def inverse(f: Program[..., object] | Callable[..., object], argnums: Names = 0,
 
 
 def _trace_from_results(
-    f: Callable[..., object], argnums: Names, results: object, held: tuple[object, ...], kwargs: dict[str, object]
+    f: Callable[..., object],
+    argnums: ArgumentNames,
+    results: object,
+    held: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> tuple[Program[..., object], tuple[object, ...], dict[str, Any]]:
     """Trace a function, with chosen arguments of the types of `results`. Returns the program, and its other arguments,
     with None for static ones.
 
     Raises: ArgumentError if the results of the function have other types.
     """
-    argnums = plain_ints(argnums)
-    several = isinstance(argnums, Sequence) and not isinstance(argnums, str)
-    requested: list[object] = [argnums] if isinstance(argnums, int | str) else list(argnums)
-    parts = list(results) if several and isinstance(results, tuple | list) else [results]
+    numbers = argument_keys(argnums, int)
+    one_number = isinstance(plain_ints(argnums), int)
+    parts = list(results) if isinstance(results, tuple | list) and not one_number else [results]
+    n_args = len(held) + len(numbers or ())
     remedy = f"trace it on examples first: inverse(trace({function_name(f)}, *examples), ...)"
-    if len(parts) != len(requested) or not all(
-        [isinstance(k, int) and 0 <= k <= len(held) + len(requested) for k in requested]
-    ):
+    if numbers is None or len(parts) != len(numbers) or not all([0 <= k < n_args for k in numbers]):
         raise ArgumentError(
             f"inverse: the types of arguments {argnums!r} of {function_name(f)} cannot be told from its results",
             remedy=remedy,
         )
-    examples = dict(zip(requested, parts, strict=True))
+    examples = dict(zip(numbers, parts, strict=True))
     others = iter(held)
-    args = tuple([examples[k] if k in examples else next(others) for k in range(len(held) + len(requested))])
+    args = tuple([examples[k] if k in examples else next(others) for k in range(n_args)])
     statics = static_arguments(f"inverse of {function_name(f)}", f)
-    numbers = [k for k in requested if isinstance(k, int)]
     g, args, kwargs = bind_static_arguments("inverse", f, statics, args, kwargs, numbers)
     program = trace_for_call(g, args, kwargs)
     leaves, structure = tree.flatten(results)
@@ -151,29 +113,27 @@ def _trace_from_results(
     return program, tuple([a for k, a in enumerate(args) if k not in examples]), kwargs
 
 
-def _inverse(program: Program[..., object], argnums: Names, log_det: bool) -> Program[..., object]:
-    argnums = plain_ints(argnums)
-    chosen = chosen_arguments("inverse", "argnums", program, argnums)
-    wanted = leaf_mask(program, chosen)
+def _inverse(program: Program[..., object], argnums: ArgumentNames, log_det: bool) -> Program[..., object]:
+    chosen = ChosenArguments.by_number_or_name("inverse", "argnums", program, argnums)
+    wanted = chosen.leaf_mask
     n_bound, n_out, n = len(program.bound), len(program.out_avals), len(wanted)
-    jaxpr = inverse_of(program.jaxpr, (False,) * n_bound + wanted, log_det, operand_labels(program))
+    jaxpr = inverse_of(program.jaxpr, operand_mask(program, chosen.leaves), log_det, operand_labels(program))
     # the new trees, over numbers of leaves: those of the arguments from 0, then those of the results
     args, kwargs = tree.unflatten(program.in_tree, range(n))
     results = tree.unflatten(program.out_tree, range(n, n + n_out))
-    held_args = [a for k, a in enumerate(args) if k not in chosen]
-    held_kwargs = {k: a for k, a in kwargs.items() if k not in chosen}
+    held_args, held_kwargs = chosen.others_of_call(args, kwargs)
     order, in_tree = tree.flatten(((results, *held_args), held_kwargs))
-    reconstructed = tuple([args[k] if isinstance(k, int) else kwargs[k] for k in chosen])
-    out = reconstructed[0] if isinstance(argnums, int | str) else reconstructed
+    reconstructed = chosen.of_call(args, kwargs)
+    out = reconstructed[0] if chosen.alone else tuple(reconstructed)
     out_order, out_tree = tree.flatten((out, n) if log_det else out)
     # the jaxpr: results, bound constants, held arguments -> wanted arguments, in their order
     held = [k for k, w in enumerate(wanted) if not w]
     operand = {**{n + k: k for k in range(n_out)}, **{k: n_out + n_bound + j for j, k in enumerate(held)}}
     jaxpr = reorder_operands(jaxpr, (*range(n_out, n_out + n_bound), *[operand[k] for k in order]))
-    result = {k: j for j, k in enumerate([*[k for k, w in enumerate(wanted) if w], n])}
+    result = {k: j for j, k in enumerate([*sorted(chosen.leaves), n])}
     jaxpr = select_outs(jaxpr, [result[k] for k in out_order])
-    names = ("results", *[name for k, name in enumerate(program.names) if k not in chosen])
-    return Program(jaxpr, in_tree, out_tree, program.bound, names, f"inverse_{program.name}")
+    names, _ = chosen.others_of_call(program.names, {})
+    return Program(jaxpr, in_tree, out_tree, program.bound, ("results", *names), f"inverse_{program.name}")
 
 
 def operand_labels(program: Program[..., object]) -> tuple[str, ...]:
@@ -185,24 +145,28 @@ def operand_labels(program: Program[..., object]) -> tuple[str, ...]:
 
 
 @overload
-def invertible(f: Program[P, R], *, keep: Names = (), tolerance: float | None = None) -> Program[P, R]: ...
+def invertible(f: Program[P, R], *, keep: ArgumentNames = (), tolerance: float | None = None) -> Program[P, R]: ...
 @overload
 def invertible(
     f: Callable[P, R],
     *,
-    keep: Names = (),
+    keep: ArgumentNames = (),
     tolerance: float | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Callable[P, R]: ...
 @overload
 def invertible(
-    *, keep: Names = (), tolerance: float | None = None, static_argnums: Argnums = (), static_argnames: Argnames = ()
+    *,
+    keep: ArgumentNames = (),
+    tolerance: float | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
 ) -> Rewrite: ...
 def invertible(
     f: Callable[..., object] | None = None,
     *,
-    keep: Names = (),
+    keep: ArgumentNames = (),
     tolerance: float | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
@@ -241,8 +205,8 @@ def invertible(
         )
 
     def transform(program: Program[..., object]) -> Program[..., object]:
-        kept = leaf_mask(program, chosen_arguments("invertible", "keep", program, keep))
-        marks = (True,) * len(program.bound) + kept
+        kept = ChosenArguments.by_number_or_name("invertible", "keep", program, keep)
+        marks = (True,) * len(program.bound) + kept.leaf_mask
         jaxpr = invertible_of(program.jaxpr, marks, operand_labels(program), float(tolerance or 0))
         return program.replace(jaxpr)
 
@@ -250,7 +214,7 @@ def invertible(
 
 
 def reconstruction_error(
-    f: Program[..., object] | Callable[..., object], /, *args: object, keep: Names = (), **kwargs: object
+    f: Program[..., object] | Callable[..., object], /, *args: object, keep: ArgumentNames = (), **kwargs: object
 ) -> float:
     """Measure the error of the values that `invertible` reconstructs: the largest difference in an argument, relative
     to its largest magnitude; nan if a value is lost.
@@ -261,7 +225,7 @@ def reconstruction_error(
         statics = static_arguments(f"reconstruction_error of {function_name(f)}", f)
         f, args, kwargs = bind_static_arguments("reconstruction_error", f, statics, args, kwargs)
     program = f if isinstance(f, Program) else trace_for_call(f, args, kwargs)
-    kept = leaf_mask(program, chosen_arguments("reconstruction_error", "keep", program, keep))
+    kept = ChosenArguments.by_number_or_name("reconstruction_error", "keep", program, keep).leaf_mask
     wanted = tuple([a.inexact and not k for a, k in zip(program.in_avals, kept, strict=True)])
     marks = (False,) * len(program.bound) + wanted
     back = inverse_of(program.jaxpr, marks, False, operand_labels(program))
@@ -276,7 +240,7 @@ def reconstruction_error(
 
 
 def custom_inverse(
-    fun: Callable[P, R], inverse: Callable[..., object] | None = None, *, keep: int | str | Sequence[int | str] = ()
+    fun: Callable[P, R], inverse: Callable[..., object] | None = None, *, keep: ArgumentNames = ()
 ) -> CustomFunction[P, R]:
     """A function with a custom inverse: `inverse` and `invertible` use `inverse(results, *kept)`; see `definverse`.
 
@@ -290,7 +254,7 @@ def custom_inverse(
 
 
 def custom_ivjp(
-    fun: Callable[P, R], ivjp: Callable[..., object] | None = None, *, keep: int | str | Sequence[int | str] = ()
+    fun: Callable[P, R], ivjp: Callable[..., object] | None = None, *, keep: ArgumentNames = ()
 ) -> CustomFunction[P, R]:
     """A function whose arguments and cotangents are computed together by `ivjp(results, cotangents, *kept)`; see
     `defivjp`.

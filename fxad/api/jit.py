@@ -37,7 +37,7 @@ from fxad.execution.donation import Donate, Donation, donates_any, parse_donatio
 from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower, specs
 from fxad.execution.shardings import Shardings, check_shardings, with_program_shardings
 from fxad.ir import Aval
-from fxad.operations.arguments import plain_ints
+from fxad.operations.arguments import argument_keys
 from fxad.passes import Passes, check_passes
 from fxad.runtime import default_device
 from fxad.sharding import Mesh, get_mesh
@@ -194,6 +194,19 @@ class _ByTypes(Generic[P, R]):
         leaves, in_tree = tree.flatten((args, kwargs))
         return self.program(in_tree, self.types(leaves, in_tree))
 
+    def clear(self) -> None:
+        """Drop the programs and executables. The next call takes the slow path."""
+        self.programs.clear()
+        self.executables.clear()
+        self._by_array_types.clear()
+        owner = self._owner()
+        if owner is not None:
+            owner._call_with(self.call)
+
+    def call(self, /, *args: Any, **kwargs: Any) -> object:
+        """Call the function by the slow path."""
+        return self.slow_path(args, kwargs)
+
     def slow_path(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         """The slow path of a call: inside a trace, for new types, or for other types than those of the last call."""
         if (here := current_binder()) is OPERATION_BY_OPERATION:
@@ -245,7 +258,7 @@ class _ByTypes(Generic[P, R]):
         owner = self._owner()
         if owner is not None and self.on_mesh:
             self._by_array_types.clear()
-            owner._call_with(lambda *args, **kwargs: self.slow_path(args, kwargs))
+            owner._call_with(self.call)
         elif owner is not None:
             owner._call_with(fast_path(dispatcher, self.slow_path))
 
@@ -295,8 +308,7 @@ class Jitted(_JittedFunction[P, R]):
     def __init__(self, fn: Callable[P, R], options: _JitOptions) -> None:
         self.fn = fn
         self._by_types = _ByTypes(self, fn, options)
-        slow_path = self._by_types.slow_path
-        self._call_with(lambda *args, **kwargs: slow_path(args, kwargs))
+        self._call_with(self._by_types.call)
         functools.update_wrapper(self, fn)
         attach_declaration(self, None, lambda numbers, names: StaticJitted(fn, numbers, names, options))
 
@@ -318,8 +330,7 @@ class Jitted(_JittedFunction[P, R]):
 
     def clear_cache(self) -> None:
         """Drop the programs and executables of this function. Equal ones stay in `fx.cache`."""
-        self._by_types.programs.clear()
-        self._by_types.executables.clear()
+        self._by_types.clear()
 
     @property
     def _executables(self) -> dict[tuple[Structure, tuple[Aval, ...], Mesh | None], Executable[P, R]]:
@@ -603,9 +614,11 @@ def _check_jax_options(**options: object) -> None:
 
 def _with_jax_names(donate: Donate, argnums: object, argnames: object) -> Donate:
     """The donation of `donate`, or of JAX's names. Raises: ArgumentError for both."""
-    named: list[int | str] = []
-    for more in (plain_ints(argnums), argnames):
-        named += [more] if isinstance(more, int | str) else list(more) if isinstance(more, Sequence) else []
+    named: list[Any] = []  # `parse_donation` refuses what names no arguments
+    for given in (argnums, argnames):
+        if given is not None:
+            keys = argument_keys(given)
+            named += [given] if keys is None else keys
     if named and donates_any(donate):
         raise ArgumentError(
             f"jit: donate is {donate!r:.60}, and donate_argnums or donate_argnames is given too",

@@ -1,24 +1,23 @@
-"""Helpers of all user-level transformations: programs or callables, argument numbers, trees of tangents."""
+"""Parts of all public transformations: the program of a function, the trees of tangents and of calls."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from fxad.core import tree
 from fxad.core.tree import Structure
-from fxad.dtypes import FLOATING
-from fxad.errors import ArgumentError, NotDifferentiableError, ParameterError, TracerError, described
+from fxad.errors import ArgumentError, ParameterError, TracerError, described
 from fxad.ir import Aval, Jaxpr
-from fxad.operations.arguments import plain_ints
+from fxad.operations.arguments import argument_keys
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
 from fxad.tracing import context
 from fxad.tracing.array import Array
-from fxad.tracing.program import Program, count_text, function_name, trace_for_call
+from fxad.tracing.program import Program, function_name, trace_for_call
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, attach_declaration, static_arguments
 
 R = TypeVar("R")
@@ -35,7 +34,7 @@ def lift(
     argnums: Argnums | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-) -> Any:
+) -> Callable[..., object]:
     """`transform(f)` for a program; for a callable, a function that traces it, transforms and calls the result.
 
     `orders`: how often the transformation differentiates; `argnums`: by which arguments, none of them static.
@@ -173,9 +172,7 @@ def hold_undifferentiated(
 ) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
     """`hold_settings` for the arguments by which a function is not differentiated."""
     n = len(args)
-    argnums = plain_ints(argnums)
-    numbers = argnums if isinstance(argnums, Sequence) else (argnums,)
-    differentiated = {k + n if isinstance(k, int) and k < 0 else k for k in numbers}
+    differentiated = {k + n if k < 0 else k for k in argument_keys(argnums, int) or ()}
     others = [None if k in differentiated else a for k, a in enumerate(args)]
     if not any([holds(x) for x in tree.leaves((others, kwargs))]):
         return f, args, kwargs
@@ -188,8 +185,7 @@ def hold_undifferentiated(
 
 def check_no_statics(what: str, program: Program[..., object], argnums: Argnums, argnames: Argnames) -> None:
     """Raises: ArgumentError for static arguments of a program."""
-    given = (plain_ints(argnums), argnames)
-    if not all([isinstance(g, tuple | list) and not g for g in given]):
+    if argument_keys(argnums) != () or argument_keys(argnames) != ():
         raise ArgumentError(
             f"{what}: {program.name} is a Program, which has no static arguments",
             remedy=f"{what} the function, or give them to trace as static_argnames",
@@ -215,78 +211,9 @@ def check_function(what: str, f: object) -> None:
         )
 
 
-def positional(program: Program[..., object]) -> list[Structure]:
-    """Structures of the positional arguments."""
-    return list(program.in_tree.children()[0].children())
-
-
-def argument_numbers(what: str, program: Program[..., object], argnums: Argnums) -> tuple[int, ...]:
-    """Return argument numbers as a tuple of ints >= 0. Raises: ArgumentError if one does not exist or is repeated."""
-    n = len(positional(program))
-    argnums = plain_ints(argnums)
-    requested = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
-    for k in requested:
-        if not isinstance(k, int) or isinstance(k, bool):
-            raise ArgumentError(
-                f"{what}: argnums is {argnums!r}, not an int or a sequence of ints",
-                remedy="number the positional arguments from 0; negative numbers count from the last",
-            )
-        if not -n <= k < n:
-            raise ArgumentError(
-                f"{what}: argnums {argnums!r} does not fit {program.name}, which was given"
-                f" {count_text(n, 'positional argument')}",
-                remedy="pass what is to be chosen by position: keyword arguments have no number",
-            )
-    out = tuple([k % n for k in requested])
-    if len(set(out)) != len(out):
-        raise ArgumentError(f"{what}: argnums {argnums!r} names an argument twice", remedy="name each argument once")
-    return out
-
-
-def leaf_ranges(program: Program[..., object]) -> list[range]:
-    """Return, for each positional argument, the indices of its leaves among all argument leaves."""
-    ranges, start = [], 0
-    for s in positional(program):
-        ranges.append(range(start, start + s.num_leaves))
-        start += s.num_leaves
-    return ranges
-
-
-def mask_of(program: Program[..., object], chosen: set[int]) -> tuple[bool, ...]:
-    """Return a mask over the operands of the jaxpr (bound ones first): those whose argument leaf is in `chosen`."""
-    return (False,) * len(program.bound) + tuple([k in chosen for k in range(len(program.in_avals))])
-
-
-def check_real(what: str, program: Program[..., object], leaves: Sequence[int]) -> None:
-    """Raises: NotDifferentiableError naming the first of the argument leaves that is not real floating."""
-    avals = program.in_avals
-    for k in leaves:
-        aval = avals[k]
-        if aval.dtype not in FLOATING:
-            remedy = (
-                "give holomorphic=True for a holomorphic function, or use jacrev, vjp or jvp"
-                if aval.inexact
-                else "choose other argnums, close over the argument, or convert it to a floating dtype"
-            )
-            raise NotDifferentiableError(
-                f"{what}: argument {program.paths[k]} of {program.name} has type {aval}, not real floating",
-                remedy=remedy,
-            )
-
-
 def tangent_tree(structure: Structure, avals: Sequence[Aval]) -> Structure:
     """Return the structure of tangents, with None for a leaf without a tangent (integers, bools)."""
     return tree.structure(structure.unflatten([0 if a.inexact else None for a in avals]))
-
-
-def tuple_structure(*structures: Structure) -> Structure:
-    """The structure of a tuple of trees."""
-    return tree.structure(tuple([s.unflatten(range(s.num_leaves)) for s in structures]))
-
-
-def args_tree(args: Structure, kwargs: Structure | None = None) -> Structure:
-    """The `in_tree` of a call with a tuple of positional arguments, and keyword arguments."""
-    return tuple_structure(args, tree.structure({}) if kwargs is None else kwargs)
 
 
 def select_outs(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:

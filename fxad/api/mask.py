@@ -1,18 +1,15 @@
-"""`mask`: one program for every length. `shapecheck`: the checks of its shapes. `bucketed`: calls with any lengths."""
+"""`mask`: one program for every length. `shapecheck`: the checks of its shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from math import ceil, inf
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, overload
 
 import numpy as np
-import numpy.typing as npt
 
-from fxad.api.jit import jit
-from fxad.api.lift import args_tree, check_function
-from fxad.api.symbolic_shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, symbolic_types, trace_symbolic
+from fxad.api.lift import check_function
+from fxad.api.symbolic_shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, trace_symbolic
 from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.sizes import (
@@ -26,11 +23,10 @@ from fxad.core.sizes import (
     substitute_sizes,
     upper_bound,
 )
-from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, TreeError, described
-from fxad.ir import Aval, Jaxpr, NDArray
+from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
+from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.checking import error_if
-from fxad.operations.arguments import number, plain_ints, to_int
+from fxad.operations.arguments import plain_ints
 from fxad.tracing.array import Array, asarray, binder
 from fxad.tracing.program import (
     Program,
@@ -39,17 +35,33 @@ from fxad.tracing.program import (
     size_equations,
     spec_of,
     trace_tree,
-    types_of,
     unify_assumptions,
 )
-from fxad.tracing.tracer import active_trace
 from fxad.transforms.mask.contract import INT32_MAX, Padding
 from fxad.transforms.mask.mask import mask as mask_jaxpr
 from fxad.transforms.specialize import size_names
 
-T = TypeVar("T")
+R = TypeVar("R")
 
 
+@overload
+def mask(
+    f: Program[..., R],
+    in_shapes: None = None,
+    out_shapes: Shapes = None,
+    *,
+    padding: Mapping[str, int],
+    check: bool = False,
+) -> Program[..., R]: ...
+@overload
+def mask(
+    f: Callable[..., R],
+    in_shapes: Shapes = None,
+    out_shapes: Shapes = None,
+    *,
+    padding: Mapping[str, int] | None = None,
+    check: bool = False,
+) -> Callable[..., R]: ...
 def mask(
     f: Callable[..., object],
     in_shapes: Shapes = None,
@@ -57,7 +69,7 @@ def mask(
     *,
     padding: Mapping[str, int] | None = None,
     check: bool = False,
-) -> Any:
+) -> object:
     """The function on padded arrays, for every length up to the padding: `mask(f, in_shapes)(*padded, sizes={"n": n})`.
 
     `in_shapes` is a tree prefix of the tuple of positional arguments: texts as `"(n, 2*m+1, _)"`, where `_` is the size
@@ -83,7 +95,7 @@ def mask(
                 f"mask: {f.name} is a Program, whose shapes are known",
                 remedy="leave out in_shapes, or pass the function",
             )
-        _check_result_shapes("mask of", f, out_shapes)
+        check_result_shapes("mask of", f, out_shapes)
         if padding is not None:
             return _masked_program(f, _checked_padding(f, padding))
         return _masked_function(f, lambda _args, _kwargs: (f, {}), check)
@@ -98,7 +110,7 @@ def mask(
         args: tuple[object, ...], kwargs: dict[str, object]
     ) -> tuple[Program[..., object], Mapping[str, str]]:
         program, user_names = trace_symbolic("mask", f, in_shapes, args, kwargs)
-        _check_result_shapes("mask of", program, out_shapes)
+        check_result_shapes("mask of", program, out_shapes)
         return program, user_names
 
     return _masked_function(f, program_of, check)
@@ -132,7 +144,7 @@ def shapecheck(f: Callable[..., object], in_shapes: Shapes, out_shapes: Shapes =
         else:
             avals.append(spec_of(x, "shapecheck: in_shapes"))
     program = trace_tree(f, in_tree, unify_assumptions(avals), function_name(f), parameter_names(f))
-    _check_result_shapes("shapecheck of", program, out_shapes)
+    check_result_shapes("shapecheck of", program, out_shapes)
     return program.out_tree.unflatten([_text(a.shape) for a in program.out_avals])
 
 
@@ -140,7 +152,7 @@ def _text(shape: Sequence[int]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def _check_result_shapes(op: str, program: Program[..., object], out_shapes: Shapes) -> None:
+def check_result_shapes(op: str, program: Program[..., object], out_shapes: Shapes) -> None:
     """Raises: ShapeError for a result of another shape than `out_shapes` says, with its path."""
     if out_shapes is None:
         return
@@ -274,7 +286,7 @@ def _masked_program(program: Program[..., object], padding: Padding) -> Program[
     """The program on padded arrays, with the sizes as a further keyword argument. A program that is masked already has
     some sizes there, and gets more."""
     jaxpr = mask_jaxpr(program.jaxpr, padding)
-    args, kwargs = program.in_tree.children()
+    args, kwargs = program.args_tree, program.kwargs_tree
     keys, parts = [*kwargs.entries()], [*kwargs.children()]
     before = _masked_before(program, padding)
     if before:
@@ -287,7 +299,7 @@ def _masked_program(program: Program[..., object], padding: Padding) -> Program[
     names = [*before, *[name for name, _ in padding]]
     sizes = tree.structure({name: 0 for name in sorted(names)})
     unflat = [s.unflatten(range(s.num_leaves)) for s in (*parts, sizes)]
-    together = args_tree(args, tree.structure(dict(zip([*keys, "sizes"], unflat, strict=True))))
+    together = tree.call_structure(args, tree.structure(dict(zip([*keys, "sizes"], unflat, strict=True))))
     if names != sorted(names):
         jaxpr = _last_in_order(jaxpr, [names.index(name) for name in sorted(names)])
     return program.replace(jaxpr, in_tree=together, name=f"mask_{program.name}")
@@ -295,7 +307,7 @@ def _masked_program(program: Program[..., object], padding: Padding) -> Program[
 
 def _masked_before(program: Program[..., object], padding: Padding) -> list[str]:
     """The sizes that a program takes already, as the last of its keyword arguments."""
-    _, kwargs = program.in_tree.children()
+    kwargs = program.kwargs_tree
     if not kwargs.num_leaves or kwargs.entries()[-1] != "sizes":
         return []
     given = kwargs.children()[-1]
@@ -404,168 +416,3 @@ def _with_size_check(name: str, size: str, least: int, bound: int, value: Array)
         f"mask of {name}: the size {size} is {{}}, the padded arguments hold {least} to {bound}",
         value,
     )
-
-
-# ------------------------------------------------------------------------------------------------------------ buckets
-
-
-def padded_size(n: int, least: int = 8, growth: float = 2.0) -> int:
-    """The smallest of the sizes `least`, `least * growth`, `least * growth**2`, ... (rounded up) that holds n.
-
-    Law:    at most `max(least, growth * n)`, up to rounding; O(log n) different values.
-    Raises: ArgumentError, ParameterError.
-    """
-    least, growth = _steps("padded_size", least, growth)
-    return _padded_size(to_int("padded_size", "n", n), least, growth)
-
-
-def _steps(op: str, least: int, growth: float) -> tuple[int, float]:
-    """Raises: ArgumentError for what is not a number; ParameterError for steps that do not grow."""
-    least, growth = to_int(op, "least", least), number(op, "growth", growth)
-    if least < 1 or not 1 < growth < inf:
-        raise ParameterError(
-            f"{op}: least is {least} and growth {growth}", remedy="least is at least 1, growth more than 1, and finite"
-        )
-    return least, growth
-
-
-def _padded_size(n: int, least: int, growth: float) -> int:
-    size = float(least)
-    while ceil(size) < n:
-        size *= growth
-    return ceil(size)
-
-
-def bucketed(
-    f: Callable[..., T], in_shapes: Shapes, out_shapes: Shapes = None, *, least: int = 8, growth: float = 2.0
-) -> Callable[..., T]:
-    """The function, compiled for padded arguments: calls with any lengths take one trace and O(log n) compilations.
-
-    A call pads its arguments to sizes `least * growth**k` in host memory, runs `jit(mask(f))`, and cuts the results.
-    Inside a trace, where sizes are fixed, it is `f` itself.
-
-    Law:    equals `f`.
-    Cost:   each size is at most `growth` times the true one (or `least`): so the work along an axis of symbolic size
-            grows by less than `growth`, at sizes drawn evenly by about (1 + growth) / 2. Arguments and results are
-            copied through host memory.
-    Raises: as `mask`.
-    """
-    check_function("bucketed", f)
-    least, growth = _steps("bucketed", least, growth)
-    name, parameters = function_name(f), parameter_names(f)
-    programs: dict[object, tuple[Program[..., T], Callable[..., object]]] = {}
-
-    @wraps(f, updated=())
-    def call(*args: object, **kwargs: object) -> T:
-        if active_trace() is not None:
-            return f(*args, **kwargs)
-        leaves, in_tree = tree.flatten((args, kwargs))
-        avals = types_of(f"bucketed {name}", f, leaves, in_tree)
-        types, _ = symbolic_types("bucketed", f, in_shapes, avals, in_tree)
-        known = programs.get((in_tree, types))
-        if known is None:
-            program = trace_tree(f, in_tree, types, name, parameters)
-            _check_result_shapes("bucketed", program, out_shapes)
-            known = programs[in_tree, types] = program, jit(mask(program))
-        program, run = known
-        sizes = solve_sizes(f"bucketed {name}", size_equations(avals, types, program.paths))
-        room = {n: _padded_size(m, least, growth) for n, m in sizes.items()}
-        padded = [
-            _padded(np.asarray(x, want.dtype), tuple([upper_bound(n, room) for n in want.shape]))
-            if want.symbolic
-            else x
-            for x, want in zip(leaves, types, strict=True)
-        ]
-        given, keywords = tree.unflatten(in_tree, padded)
-        outs, out_tree = tree.flatten(run(*given, sizes={n: np.int32(m) for n, m in sizes.items()}, **keywords))
-        cut = [
-            asarray(np.asarray(y)[tuple([slice(substitute_sizes(n, sizes)) for n in want.shape])])
-            if want.symbolic
-            else y
-            for y, want in zip(outs, program.out_avals, strict=True)
-        ]
-        result: T = tree.unflatten(out_tree, cut)
-        return result
-
-    return call
-
-
-def _padded(x: NDArray, shape: tuple[int, ...]) -> NDArray:
-    if x.shape == shape:
-        return x
-    out = np.zeros(shape, x.dtype)
-    out[tuple([slice(n) for n in x.shape])] = x
-    return out
-
-
-def ragged_batches(
-    examples: Iterable[T],
-    batch_size: int,
-    *,
-    length: Callable[[T], int] | None = None,
-    least: int = 8,
-    growth: float = 2.0,
-    drop_last: bool = False,
-) -> Iterator[tuple[T, npt.NDArray[np.int32]]]:
-    """Batches of examples of similar length: trees of arrays stacked and padded with zeros, and the lengths, i32.
-
-    The first axis of each array with the example's length is padded, to one of the sizes of `padded_size`; other arrays
-    are stacked. An example waits for others of its padded size; what is left at the end makes smaller batches, unless
-    `drop_last`. `length` gives the length of an example; by default it is the first size of its first array.
-
-    Cost: O(log n) different shapes.
-    """
-    batch_size = to_int("ragged_batches", "batch_size", batch_size)
-    least, growth = _steps("ragged_batches", least, growth)
-    if batch_size < 1:
-        raise ParameterError(f"ragged_batches: batch_size is {batch_size}", remedy="give a number from 1 on")
-    waiting: dict[tuple[int, Structure], list[tuple[int, list[NDArray]]]] = {}
-    for example in examples:
-        leaves, structure = tree.flatten(example)
-        arrays = [np.asarray(x) for x in leaves]
-        n = _length(arrays, example, length)
-        key = _padded_size(n, least, growth), structure
-        group = waiting.setdefault(key, [])
-        group.append((n, arrays))
-        if len(group) == batch_size:
-            yield _batch(waiting.pop(key), *key)
-    if not drop_last:
-        for key, group in waiting.items():
-            yield _batch(group, *key)
-
-
-def _length(arrays: Sequence[NDArray], example: T, length: Callable[[T], int] | None) -> int:
-    if length is not None:
-        return int(length(example))
-    first = next((x for x in arrays if x.ndim), None)
-    if first is None:
-        raise ArgumentError("ragged_batches: an example has no array with axes", remedy="give length=")
-    return int(first.shape[0])
-
-
-def _batch(
-    group: Sequence[tuple[int, list[NDArray]]], room: int, structure: Structure
-) -> tuple[Any, npt.NDArray[np.int32]]:
-    columns = zip(*[arrays for _, arrays in group], strict=True)
-    lengths = [n for n, _ in group]
-    stacked: list[NDArray] = []
-    for column in columns:
-        ragged = all([x.ndim and x.shape[0] == n for x, n in zip(column, lengths, strict=True)])
-        rows = [_padded(x, (room, *x.shape[1:])) if ragged else x for x in column]
-        for x, row in zip(column, rows, strict=True):
-            if (row.shape, row.dtype) != (rows[0].shape, rows[0].dtype):
-                path = structure.accessors()[len(stacked)].codify("")
-                raise ShapeError(
-                    f"ragged_batches: example{path} is {_array_text(column[0])} in one example and {_array_text(x)} in "
-                    "another",
-                    remedy="examples differ in their length only",
-                )
-        stacked.append(np.stack(rows))
-    return structure.unflatten(stacked), np.asarray(lengths, np.int32)
-
-
-def _array_text(x: NDArray) -> str:
-    return f"{x.dtype.name}[{','.join(map(str, x.shape))}]"
-
-
-__all__ = ["bucketed", "mask", "padded_size", "ragged_batches", "shapecheck"]

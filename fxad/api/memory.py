@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from fxad import transforms
-from fxad.api.lift import args_tree, argument_numbers, leaf_ranges, mask_of, positional, tuple_structure
+from fxad.api.chosen_arguments import ChosenArguments, operand_mask
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
-from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, NotDifferentiableError
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, count_text
 from fxad.tracing.static_args import Argnums
 from fxad.transforms.inversion.second_order import without_derivative
-from fxad.transforms.memory.partial_eval import Halves, PassedValue
+from fxad.transforms.memory.partial_eval import PassedValue
 from fxad.transforms.memory.residuals import Residuals
 
 
@@ -37,17 +36,15 @@ def residuals(program: Program[..., object], argnums: Argnums | None = None) -> 
         return transforms.residuals(
             program.jaxpr, tuple([a.inexact and not f for a, f in zip(avals, fixed, strict=True)])
         )
-    ranges, avals, chosen = leaf_ranges(program), program.in_avals, set[int]()
-    for n in argument_numbers("residuals", program, argnums):
-        floating = [k for k in ranges[n] if avals[k].inexact]
-        if ranges[n] and not floating:
-            k = ranges[n][0]
+    chosen, avals = ChosenArguments.by_number("residuals", program, argnums), program.in_avals
+    for argument in chosen.arguments:
+        if argument.leaves and not any([avals[k].inexact for k in argument.leaves]):
+            k = argument.leaves[0]
             raise NotDifferentiableError(
                 f"residuals: argument {program.paths[k]} of {program.name} has type {avals[k]}, which has no tangent",
                 remedy="choose other argnums, or convert the argument to a floating dtype",
             )
-        chosen.update(floating)
-    return transforms.residuals(program.jaxpr, mask_of(program, chosen))
+    return transforms.residuals(program.jaxpr, operand_mask(program, chosen.inexact_leaves))
 
 
 @final
@@ -99,56 +96,45 @@ def partial_eval(program: Program[..., object], known: Sequence[bool]) -> Partia
     Raises: ArgumentError for a value that is not a Program, and for a mask that is invalid or of another length.
     """
     _check_program("partial_eval", program)
-    n = len(positional(program))
+    arguments = program.positional_arguments
     if not isinstance(known, Sequence) or not all([isinstance(k, bool) for k in known]):
         raise ArgumentError(
             f"partial_eval: known is {known!r:.60}, not a sequence of bools",
             remedy="one bool for each positional argument",
         )
-    if len(known) != n:
+    if len(known) != len(arguments):
         raise ArgumentError(
-            f"partial_eval: known has {len(known)} entries, {program.name} takes {count_text(n, 'positional argument')}",
+            f"partial_eval: known has {len(known)} entries, {program.name} takes"
+            f" {count_text(len(arguments), 'positional argument')}",
             remedy="one bool for each positional argument; keyword arguments are not known",
         )
-    others = [not k for k in known]
-    known_leaves = {k for r, marked in zip(leaf_ranges(program), known, strict=True) if marked for k in r}
-    mask = (True,) * len(program.bound) + tuple([k in known_leaves for k in range(len(program.in_avals))])
-    halves = transforms.partial_eval(program.jaxpr, mask)
-    known_trees, unknown_trees = _trees(program, halves, known)
+    known_args = ChosenArguments(program, [a for a, k in zip(arguments, known, strict=True) if k])
+    unknown_args = ChosenArguments(program, [a for a, k in zip(arguments, known, strict=True) if not k])
+    halves = transforms.partial_eval(program.jaxpr, (True,) * len(program.bound) + known_args.leaf_mask)
+    residuals = tree.structure((0,) * len(halves.residuals))
+    known_results = tree.structure(program.out_tree.unflatten([0 if k else None for k in halves.out_known]))
+    unknown_results = tree.structure(program.out_tree.unflatten([None if k else 0 for k in halves.out_known]))
     return Partial(
-        Program(halves.known, *known_trees, program.bound, _names_of_marked(program, known), f"known_{program.name}"),
+        Program(
+            halves.known,
+            tree.call_structure(known_args.tree),
+            tree.tuple_structure(known_results, residuals),
+            program.bound,
+            known_args.names,
+            f"known_{program.name}",
+        ),
         Program(
             halves.unknown,
-            *unknown_trees,
+            tree.call_structure(
+                tree.tuple_structure(residuals, *[a.tree for a in unknown_args.arguments]), program.kwargs_tree
+            ),
+            unknown_results,
             (),
-            ("residuals", *_names_of_marked(program, others)),
+            ("residuals", *unknown_args.names),
             f"unknown_{program.name}",
         ),
         halves.residuals,
     )
-
-
-def _trees(
-    program: Program[..., object], halves: Halves, known: Sequence[bool]
-) -> tuple[tuple[Structure, Structure], tuple[Structure, Structure]]:
-    """Return the trees of arguments and results of both halves."""
-    args = positional(program)
-    residuals = tuple(range(len(halves.residuals)))
-    known_results = program.out_tree.unflatten([0 if k else None for k in halves.out_known])
-    unknown_results = program.out_tree.unflatten([None if k else 0 for k in halves.out_known])
-    known_args = tuple_structure(*[a for a, k in zip(args, known, strict=True) if k])
-    unknown_args = tuple_structure(tree.structure(residuals), *[a for a, k in zip(args, known, strict=True) if not k])
-    keywords = program.in_tree.children()[1]
-    return (
-        (args_tree(known_args), tree.structure((known_results, residuals))),
-        (args_tree(unknown_args, keywords), tree.structure(unknown_results)),
-    )
-
-
-def _names_of_marked(program: Program[..., object], marked: Sequence[bool]) -> tuple[str, ...]:
-    """Return the names of the marked positional arguments."""
-    names = (*program.names, *[f"args[{k}]" for k in range(len(program.names), len(marked))])
-    return tuple([name for name, m in zip(names, marked, strict=False) if m])
 
 
 def _check_program(what: str, program: object) -> None:

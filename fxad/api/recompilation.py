@@ -14,8 +14,8 @@ def recompilation_reason(program: Program[..., object], known: Sequence[Program[
         return f"called for the first time, with {arguments or 'no arguments'}{_more(len(program.in_avals))}"
     same_tree = [other for other in known if other.in_tree == program.in_tree]
     if not same_tree:
-        positional, keywords = program.in_tree.children()
-        error = tree_error(known[-1], program.in_tree, positional.num_children, dict.fromkeys(keywords.entries()))
+        keywords = dict.fromkeys(program.kwargs_tree.entries())
+        error = tree_error(known[-1], program.in_tree, program.args_tree.num_children, keywords)
         return error.message.partition(": ")[2]
     changes = min([_changes(program, other) for other in reversed(same_tree)], key=len)
     if not changes:

@@ -15,14 +15,8 @@ from fxad.api.mapped_axes import (
     mapped_axes_of_results,
     size_of_map,
 )
-from fxad.api.shard_map import (
-    FOR_OUT_AXES,
-    ManualAxes,
-    map_over_devices,
-    name_of_axis,
-    spec_along,
-    varying_result_error,
-)
+from fxad.api.pmap import name_of_axis, spec_along
+from fxad.api.shard_map import FOR_OUT_AXES, ManualAxes, map_over_devices, varying_result_error
 from fxad.errors import ParameterError, ShapeError
 from fxad.operations.arguments import plain_ints
 from fxad.runtime import Device, device_count

@@ -99,6 +99,17 @@ def structure(tree: object, is_leaf: IsLeaf = None) -> Structure:
     return flatten(tree, is_leaf)[1]
 
 
+def tuple_structure(*structures: Structure) -> Structure:
+    """The structure of a tuple of trees."""
+    return optree.treespec_tuple(structures, namespace=_NAMESPACE)
+
+
+def call_structure(args: Structure, kwargs: Structure | None = None) -> Structure:
+    """The structure of the arguments of a call: of the tuple of positional arguments and the dict of keyword arguments,
+    which is empty by default."""
+    return tuple_structure(args, structure({}) if kwargs is None else kwargs)
+
+
 def map(f: Callable[..., object], tree: T, *rest: object, is_leaf: IsLeaf = None) -> T:
     """Apply `f` to the leaves of a tree, and to the subtrees at the same places in the other trees.
 

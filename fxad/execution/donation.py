@@ -18,7 +18,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, DonationWarning, ParameterError, warn
 from fxad.ir import Aval
 from fxad.lower import aliases
-from fxad.operations.arguments import plain_ints
+from fxad.operations.arguments import argument_keys, plain_ints
 from fxad.runtime import Results, Start
 from fxad.tracing.program import Program
 from fxad.tracing.tracer import user_source
@@ -56,21 +56,13 @@ class Donation:
 
         Raises: TreeError when a prefix does not fit its argument.
         """
-        positional, keywords = program.in_tree.children()
-        arguments: dict[int | str, tuple[int, tree.Structure]] = {}  # with the index of the first leaf
-        start = 0
-        for k, part in enumerate(positional.children()):
-            arguments[k] = arguments[program.names[k] if k < len(program.names) else k] = start, part
-            start += part.num_leaves
-        for name, part in zip(keywords.entries(), keywords.children(), strict=True):
-            arguments[name] = start, part
-            start += part.num_leaves
+        arguments = {key: a for a in program.arguments for key in (a.key, a.name)}
         leaves: list[int] = []
         for key, prefix in self.entries:
-            if key in arguments:
-                first, part = arguments[key]
-                mask = tree.broadcast_prefix(prefix, part, f"{self.what}: donate of {key!r}", _is_bool)
-                leaves.extend([first + k for k, is_donated in enumerate(mask) if is_donated])
+            argument = arguments.get(key)
+            if argument is not None:
+                mask = tree.broadcast_prefix(prefix, argument.tree, f"{self.what}: donate of {key!r}", _is_bool)
+                leaves.extend([k for k, is_donated in zip(argument.leaves, mask, strict=True) if is_donated])
         return tuple(sorted(leaves))
 
 
@@ -98,19 +90,15 @@ def parse_donation(
 
 
 def _entries(what: str, donate: Donate) -> list[tuple[int | str, object]]:
-    donate = plain_ints(donate)
-    collection: object = (donate,) if isinstance(donate, int | str) else donate
-    pairs: list[tuple[int | str, object]] | None = None
-    if isinstance(collection, Mapping):
-        pairs = list(collection.items())
-    elif isinstance(collection, Sequence):
-        pairs = [(k, True) for k in collection]
-    if pairs is None or any(isinstance(k, bool) or not isinstance(k, int | str) for k, _ in pairs):
+    """Each argument with its prefix. Raises: ParameterError for a value that names no arguments."""
+    keys = argument_keys([*donate] if isinstance(donate, Mapping) else donate)
+    if keys is None:
         raise ParameterError(
-            f"{what}: donate is {donate!r:.60}, not a position or a name of an argument",
+            f"{what}: donate is {plain_ints(donate)!r:.60}, not a position or a name of an argument",
             remedy="give a position, a name, a sequence of them, or {name: tree prefix of bools}",
         )
-    return pairs
+    prefixes = donate.values() if isinstance(donate, Mapping) else [True] * len(keys)
+    return list(zip(keys, prefixes, strict=True))
 
 
 def _argument_key(
@@ -137,9 +125,9 @@ def _argument_key(
 
 def donated_operands(program: Program[..., object], donate: Donate) -> tuple[int, ...]:
     """The operands of a program's jaxpr that `donate` describes."""
-    positional, keywords = program.in_tree.children()
-    names = [program.names[k] if k < len(program.names) else f"args[{k}]" for k in range(positional.num_children)]
-    donation = parse_donation(f"compile of {program.name}", donate, names, [*names, *keywords.entries()])
+    names = [a.name for a in program.arguments]
+    positional = names[: program.args_tree.num_children]
+    donation = parse_donation(f"compile of {program.name}", donate, positional, names)
     return tuple([len(program.bound) + k for k in donation.leaves(program)])
 
 

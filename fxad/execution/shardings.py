@@ -27,7 +27,7 @@ def with_program_shardings(what: str, program: Program[P, R], ins: Shardings, ou
     """
     if ins is None and outs is None:
         return program
-    args, kwargs = program.in_tree.children()
+    args, kwargs = program.args_tree, program.kwargs_tree
     prefix = tuple(ins) if isinstance(ins, list) else ins
     if isinstance(prefix, tuple) and not isinstance(prefix, PartitionSpec) and len(prefix) != args.num_children:
         raise ArgumentError(

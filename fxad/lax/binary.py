@@ -94,7 +94,7 @@ def atan2(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """The next number after x in the direction of y."""
+    """The next number after x1 in the direction of x2."""
     scalar = type(x1) in _SCALARS or type(x2) in _SCALARS
     return _scalar(NEXTAFTER, x1, x2) if scalar else binder().bind(NEXTAFTER, (x1, x2))[0]
 

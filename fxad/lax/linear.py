@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
 from fxad.core import tree
-from fxad.core.tree import Structure
 from fxad.errors import DTypeError, FxadError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.bodies import Body, common_operands, traced_body
@@ -58,7 +57,7 @@ def linear_call(
     residual_avals = [
         aval_of(x, f"{what}: {p}") for x, p in zip(residuals, tree.paths(residual_tree, "residual_args"), strict=True)
     ]
-    body = traced_body(f"{what}: fun", fun, _pair_structure(residual_tree, linear_tree), [*residual_avals, *avals])
+    body = traced_body(f"{what}: fun", fun, tree.tuple_structure(residual_tree, linear_tree), [*residual_avals, *avals])
     outs = body.jaxpr.out_avals
     for path, aval in zip(tree.paths(body.out_tree, "result"), outs, strict=True):
         if not aval.inexact:
@@ -76,7 +75,10 @@ def linear_call(
         )
         return cast("R", tree.unflatten(body.out_tree, bind(prim, *linear, *captured, *residuals)))
     back = traced_body(
-        f"{what}: fun_transpose", fun_transpose, _pair_structure(residual_tree, body.out_tree), [*residual_avals, *outs]
+        f"{what}: fun_transpose",
+        fun_transpose,
+        tree.tuple_structure(residual_tree, body.out_tree),
+        [*residual_avals, *outs],
     )
     if back.out_tree != linear_tree:
         raise TreeError(
@@ -113,10 +115,6 @@ def _transpose_linear(forward: Jaxpr, n: int, what: str, as_whole: bool) -> Jaxp
     if as_whole:
         return transpose_by_unit_vectors(dce(without_checks(without_effects(forward))), n)
     return cotangent_maps(forward, n, what, "its linear arguments")[0]
-
-
-def _pair_structure(first: Structure, second: Structure) -> Structure:
-    return tree.structure((first.unflatten(range(first.num_leaves)), second.unflatten(range(second.num_leaves))))
 
 
 def _inexact_avals(what: str, leaves: Sequence[object], paths: Sequence[str]) -> list[Aval]:

@@ -101,8 +101,8 @@ def _reduction_operands(
         raise ArgumentError(f"{op}: takes at least one operand")
     scalars = [aval_of(x, f"{op}: operand {k}").with_shape(()) for k, x in enumerate(xs)]
     static = tuple([_static_initial_value(init, aval) for init, aval in zip(inits, scalars, strict=True)])
-    both = tree.structure((structure.unflatten(range(len(xs))), structure.unflatten(range(len(xs)))))
-    body = traced_body(f"{op}: computation", computation, both, [*scalars, *scalars])
+    pair = tree.tuple_structure(structure, structure)
+    body = traced_body(f"{op}: computation", computation, pair, [*scalars, *scalars])
     if body.out_tree.num_leaves != len(xs):
         raise TreeError(
             f"{op}: computation {body.name} returns {tree.shape_text(body.out_tree)}, and the operands are"

@@ -73,8 +73,8 @@ if TYPE_CHECKING:
         minimum, mod, multiply, nextafter, not_equal, pow, power, remainder, right_shift, subtract, true_divide,
     )
     from fxad.numpy.creation import (
-        arange, array, asarray, empty, empty_like, eye, from_dlpack, full, full_like, identity, linspace, meshgrid,
-        ones, ones_like, tri, tril, triu, zeros, zeros_like,
+        arange, array, asarray, copy, empty, empty_like, eye, from_dlpack, full, full_like, identity, linspace,
+        meshgrid, ones, ones_like, tri, tril, triu, zeros, zeros_like,
     )
     from fxad.numpy.cumulative import cumprod, cumsum, cumulative_prod, cumulative_sum, ediff1d
     from fxad.numpy.value_dependent import repeat
@@ -91,9 +91,8 @@ if TYPE_CHECKING:
         nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar,
     )
     from fxad.numpy.numbers import (
-        array_equiv, array_repr, array_str, copy, fabs, float_power, fmax, fmin, frexp, gcd, iscomplex, iscomplexobj,
-        isneginf, isposinf, isreal, isrealobj, isscalar, iterable, lcm, ldexp, logaddexp2, modf, packbits,
-        sort_complex, spacing, unpackbits,
+        array_equiv, fabs, float_power, fmax, fmin, frexp, gcd, iscomplex, iscomplexobj, isneginf, isposinf, isreal,
+        isrealobj, isscalar, iterable, lcm, ldexp, logaddexp2, modf, packbits, spacing, unpackbits,
     )
     from fxad.numpy.padding import pad
     from fxad.numpy.polynomials import (
@@ -118,12 +117,14 @@ if TYPE_CHECKING:
     from fxad.numpy.signal import (
         bartlett, blackman, convolve, correlate, gradient, hamming, hanning, interp, kaiser, trapezoid, unwrap,
     )
-    from fxad.numpy.sorting import argpartition, argsort, lexsort, partition, searchsorted, sort
+    from fxad.numpy.sorting import argpartition, argsort, lexsort, partition, searchsorted, sort, sort_complex
     from fxad.numpy.special import i0, sinc
     from fxad.numpy.statistics import (
         average, corrcoef, cov, median, nanmedian, nanpercentile, nanquantile, percentile, quantile,
     )
-    from fxad.numpy.files import frombuffer, fromfile, fromiter, fromstring, load, save, savez
+    from fxad.numpy.files import (
+        array_repr, array_str, frombuffer, fromfile, fromiter, fromstring, load, save, savez,
+    )
     from fxad.dtypes import issubdtype
     from fxad.numpy.types import (
         FloatInfo, IntInfo, can_cast, finfo, iinfo, isdtype, ndim, promote_types, result_type, shape,
@@ -152,8 +153,8 @@ else:
                 "right_shift subtract true_divide"
             ),
             "fxad.numpy.creation": (
-                "arange array asarray empty empty_like eye from_dlpack full full_like identity linspace meshgrid "
-                "ones ones_like tri tril triu zeros zeros_like"
+                "arange array asarray copy empty empty_like eye from_dlpack full full_like identity linspace "
+                "meshgrid ones ones_like tri tril triu zeros zeros_like"
             ),
             "fxad.numpy.cumulative": "cumprod cumsum cumulative_prod cumulative_sum ediff1d",
             "fxad.numpy.value_dependent": "repeat",
@@ -170,9 +171,8 @@ else:
                 "nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd nansum nanvar"
             ),
             "fxad.numpy.numbers": (
-                "array_equiv array_repr array_str copy fabs float_power fmax fmin frexp gcd iscomplex "
-                "iscomplexobj isneginf isposinf isreal isrealobj isscalar iterable lcm ldexp logaddexp2 modf "
-                "packbits sort_complex spacing unpackbits"
+                "array_equiv fabs float_power fmax fmin frexp gcd iscomplex iscomplexobj isneginf isposinf isreal "
+                "isrealobj isscalar iterable lcm ldexp logaddexp2 modf packbits spacing unpackbits"
             ),
             "fxad.numpy.padding": "pad",
             "fxad.numpy.polynomials": (
@@ -197,12 +197,12 @@ else:
             "fxad.numpy.signal": (
                 "bartlett blackman convolve correlate gradient hamming hanning interp kaiser trapezoid unwrap"
             ),
-            "fxad.numpy.sorting": "argpartition argsort lexsort partition searchsorted sort",
+            "fxad.numpy.sorting": "argpartition argsort lexsort partition searchsorted sort sort_complex",
             "fxad.numpy.special": "i0 sinc",
             "fxad.numpy.statistics": (
                 "average corrcoef cov median nanmedian nanpercentile nanquantile percentile quantile"
             ),
-            "fxad.numpy.files": "frombuffer fromfile fromiter fromstring load save savez",
+            "fxad.numpy.files": "array_repr array_str frombuffer fromfile fromiter fromstring load save savez",
             "fxad.dtypes": "issubdtype",
             "fxad.numpy.types": (
                 "FloatInfo IntInfo can_cast finfo iinfo isdtype ndim promote_types result_type shape "

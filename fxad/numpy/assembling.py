@@ -52,17 +52,17 @@ def dstack(tup: Sequence[ArrayLike], dtype: object = None) -> Array:
 
 
 def hsplit(ary: ArrayLike, indices_or_sections: Parts) -> list[Array]:
-    """Split x along the second axis, or along the only axis of a vector."""
+    """Split `ary` along the second axis, or along the only axis of a vector."""
     return _split("hsplit", ary, indices_or_sections, 1 if aval_of(ary, "hsplit: argument 0").ndim > 1 else 0, 1)
 
 
 def vsplit(ary: ArrayLike, indices_or_sections: Parts) -> list[Array]:
-    """Split x along the first axis. x has at least two axes."""
+    """Split `ary` along the first axis. It has at least two axes."""
     return _split("vsplit", ary, indices_or_sections, 0, 2)
 
 
 def dsplit(ary: ArrayLike, indices_or_sections: Parts) -> list[Array]:
-    """Split x along the third axis."""
+    """Split `ary` along the third axis."""
     return _split("dsplit", ary, indices_or_sections, 2, 3)
 
 
@@ -109,7 +109,7 @@ def _blocks(arrays: Blocks, depth: int, ndim: int) -> Array:
 
 
 def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
-    """Rotate x by k right angles in the plane of two axes, from the first axis towards the second."""
+    """Rotate `m` by k right angles in the plane of two axes, from the first axis towards the second."""
     k = to_int("rot90", "k", k)
     array = as_array("rot90", m)
     plane = to_tuple("rot90", "axes", axes)

@@ -178,7 +178,7 @@ def bitwise_right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
-    """True where x1 and x2 differ by at most atol + rtol * abs(x2)."""
+    """True where a and b differ by at most atol + rtol * abs(b)."""
     atol = number("isclose", "atol", atol)
     rtol = number("isclose", "rtol", rtol)
     equal_nan = flag("isclose", "equal_nan", equal_nan)
@@ -194,7 +194,7 @@ def allclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8,
 
 
 def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
-    """True if x1 and x2 have one shape and equal elements; with `equal_nan`, a nan equals a nan."""
+    """True if `a1` and `a2` have one shape and equal elements; with `equal_nan`, a nan equals a nan."""
     equal_nan = flag("array_equal", "equal_nan", equal_nan)
     a, b = as_array("array_equal", a1), as_array("array_equal", a2, 1)
     if a.shape != b.shape:

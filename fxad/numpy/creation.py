@@ -49,21 +49,21 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: object = None, *, devic
 def zeros_like(
     a: ArrayLike, dtype: object = None, shape: ShapeLike | None = None, *, device: Device | None = None
 ) -> Array:
-    """Return zeros, by default of the shape and dtype of x."""
+    """Return zeros, by default of the shape and dtype of `a`."""
     return _like("zeros_like", a, False, dtype, device, shape)
 
 
 def ones_like(
     a: ArrayLike, dtype: object = None, shape: ShapeLike | None = None, *, device: Device | None = None
 ) -> Array:
-    """Return ones, by default of the shape and dtype of x."""
+    """Return ones, by default of the shape and dtype of `a`."""
     return _like("ones_like", a, True, dtype, device, shape)
 
 
 def empty_like(
     prototype: ArrayLike, dtype: object = None, shape: ShapeLike | None = None, *, device: Device | None = None
 ) -> Array:
-    """Return zeros, by default of the shape and dtype of x."""
+    """Return zeros, by default of the shape and dtype of `prototype`."""
     return _like("empty_like", prototype, False, dtype, device, shape)
 
 
@@ -75,7 +75,7 @@ def full_like(
     *,
     device: Device | None = None,
 ) -> Array:
-    """Return an array filled with one value, by default of the shape and dtype of x."""
+    """Return an array filled with one value, by default of the shape and dtype of `a`."""
     return _like("full_like", a, fill_value, dtype, device, shape)
 
 
@@ -214,7 +214,7 @@ def eye(
     *,
     device: Device | None = None,
 ) -> Array:
-    """Return a matrix with ones on diagonal k and zeros elsewhere; square if `n_cols` is not given."""
+    """Return a matrix with ones on diagonal k and zeros elsewhere; square if `M` is not given."""
     k = to_int("eye", "k", k)
     want = dtypes.as_dtype(float if dtype is None else dtype)
     columns = N if M is None else M
@@ -227,7 +227,7 @@ def identity(n: int, dtype: object = None) -> Array:
 
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: object = None) -> Array:
-    """Return an n by m matrix with ones on and below diagonal k, zeros above."""
+    """Return an N by M matrix with ones on and below diagonal k, zeros above."""
     k = to_int("tri", "k", k)
     return tril(ones((N, N if M is None else M), dtype), k)
 
@@ -318,6 +318,11 @@ def array(
     array = asarray(object, dtype, device=device, copy=copy)
     missing = to_int("array", "ndmin", ndmin) - array.ndim
     return array.reshape((1,) * missing + array.shape) if missing > 0 else array
+
+
+def copy(a: ArrayLike) -> Array:
+    """Return the values in memory of their own, which can be donated separately. Inside a trace: the array itself."""
+    return as_array("copy", a).copy()
 
 
 def _check_order(name: str, order: str | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.shapes import concat, diff
-from fxad.operations import cumulative
+from fxad.operations import reductions
 from fxad.operations.arguments import flag, no_out
 from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike
@@ -13,13 +13,13 @@ from fxad.tracing.array import Array, ArrayLike
 def cumsum(a: ArrayLike, axis: int | None = None, dtype: object = None, out: None = None) -> Array:
     """Return cumulative sums along an axis; of the flattened array for None."""
     no_out("cumsum", out)
-    return apply_op("cumsum", cumulative.cumulate_flat, (a,), False, axis, optional_dtype(dtype))
+    return apply_op("cumsum", reductions.cumulate_flat, (a,), False, axis, optional_dtype(dtype))
 
 
 def cumprod(a: ArrayLike, axis: int | None = None, dtype: object = None, out: None = None) -> Array:
     """Return cumulative products along an axis; of the flattened array for None."""
     no_out("cumprod", out)
-    return apply_op("cumprod", cumulative.cumulate_flat, (a,), True, axis, optional_dtype(dtype))
+    return apply_op("cumprod", reductions.cumulate_flat, (a,), True, axis, optional_dtype(dtype))
 
 
 def cumulative_sum(
@@ -31,7 +31,7 @@ def cumulative_sum(
     """
     include_initial = flag("cumulative_sum", "include_initial", include_initial)
     return apply_op(
-        "cumulative_sum", cumulative.cumulate_array_api, (x,), False, axis, optional_dtype(dtype), bool(include_initial)
+        "cumulative_sum", reductions.cumulate_array_api, (x,), False, axis, optional_dtype(dtype), bool(include_initial)
     )
 
 
@@ -44,14 +44,14 @@ def cumulative_prod(
     """
     include_initial = flag("cumulative_prod", "include_initial", include_initial)
     return apply_op(
-        "cumulative_prod", cumulative.cumulate_array_api, (x,), True, axis, optional_dtype(dtype), bool(include_initial)
+        "cumulative_prod", reductions.cumulate_array_api, (x,), True, axis, optional_dtype(dtype), bool(include_initial)
     )
 
 
 def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None) -> Array:
     """Return the differences of adjacent elements of the flattened array, after `to_begin` and before `to_end`.
 
-    Type: the dtype of x.
+    Type: the dtype of `ary`.
     """
     array = as_array("ediff1d", ary).reshape(-1)
     ends = [None if e is None else as_array("ediff1d", e).reshape(-1).astype(array.dtype) for e in (to_begin, to_end)]

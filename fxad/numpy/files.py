@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from os import PathLike
 from types import MappingProxyType
 from typing import BinaryIO, Final, TypeAlias
@@ -13,7 +13,7 @@ from fxad import dtypes
 from fxad.errors import DTypeError
 from fxad.ir import NDArray
 from fxad.numpy.value_dependent import concrete_value
-from fxad.operations.arguments import by_numpy, text, to_int
+from fxad.operations.arguments import by_numpy, flag, text, to_int
 from fxad.tracing.array import Array, ArrayLike, asarray
 
 File: TypeAlias = "str | PathLike[str] | BinaryIO"
@@ -81,4 +81,35 @@ def fromstring(string: str, dtype: object = float, count: int = -1, *, sep: str)
     return asarray(by_numpy("fromstring", np.fromstring, string, dtypes.as_dtype(dtype), count, sep=sep))
 
 
-__all__ = ["frombuffer", "fromfile", "fromiter", "fromstring", "load", "save", "savez"]
+def array_repr(
+    arr: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
+) -> str:
+    """Return the array as text in NumPy's form, with its dtype; `numpy.set_printoptions` applies."""
+    return _as_text("array_repr", np.array_repr, arr, max_line_width, precision, suppress_small)
+
+
+def array_str(
+    a: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
+) -> str:
+    """Return the elements as text in NumPy's form; `numpy.set_printoptions` applies."""
+    return _as_text("array_str", np.array_str, a, max_line_width, precision, suppress_small)
+
+
+def _as_text(
+    name: str,
+    function: Callable[..., str],
+    x: ArrayLike,
+    width: int | None,
+    precision: int | None,
+    suppress_small: bool | None,
+) -> str:
+    precision = None if precision is None else to_int(name, "precision", precision)
+    width = None if width is None else to_int(name, "max_line_width", width)
+    suppress_small = None if suppress_small is None else flag(name, "suppress_small", suppress_small)
+    value = concrete_value(name, x, "return the array and write it outside")
+    return by_numpy(name, function, value, width, precision, suppress_small)
+
+
+__all__ = [
+    "array_repr", "array_str", "frombuffer", "fromfile", "fromiter", "fromstring", "load", "save", "savez",
+]  # fmt: skip

@@ -97,7 +97,7 @@ def where(
 
 
 def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None, fill_value: Scalar = 0) -> Array:
-    """Return the elements of the flattened x where the flattened condition holds."""
+    """Return the elements of the flattened `arr` where the flattened condition holds."""
     flat = condition.ravel() if isinstance(condition, Array | np.ndarray) else condition
     return compress(flat, arr, size=size, fill_value=fill_value)
 
@@ -110,7 +110,7 @@ def compress(
     size: int | None = None,
     fill_value: Scalar = 0,
 ) -> Array:
-    """Return the slices of x along an axis where a one-dimensional condition holds; of the flattened x for None."""
+    """Return the slices of `a` along an axis where a one-dimensional condition holds; of the flattened `a` for None."""
     array, shape = as_array("compress", a, 1), aval_of(condition, "compress: argument 0").shape
     if len(shape) != 1:
         raise ShapeError(f"compress: the condition must have one axis, got shape {shape}", remedy="use extract")
@@ -190,7 +190,7 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
 
 
 def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
-    """Return the indices of the diagonal of x, whose axes have equal sizes."""
+    """Return the indices of the diagonal of `arr`, whose axes have equal sizes."""
     shape = _cube("diag_indices_from", arr)
     return diag_indices(shape[0], len(shape))
 
@@ -268,9 +268,6 @@ def piecewise(
     """Apply each function (or scalar) where its condition holds, and a further last one, or 0, elsewhere. The result
     has the dtype of x. If several conditions hold, the last one counts, as in NumPy. Every function is applied to all
     of x, so a function whose derivative is not finite outside its condition needs a safe argument there.
-
-    Where several hold the last one counts, as in NumPy. Every function is applied to all of x: one whose derivative is
-    not finite where it does not count needs an argument that is safe there.
     """
     array = as_array("piecewise", x)
     condition_arrays = cast("Sequence[ArrayLike]", condlist if isinstance(condlist, list | tuple) else [condlist])
@@ -295,7 +292,8 @@ def _piece(x: Array, fn: Callable[..., ArrayLike] | Scalar, args: tuple[object, 
 
 
 def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, *, inplace: bool = False) -> Array:
-    """Return x with `values`, repeated as needed, at `indices` of the flattened array. `inplace` is False."""
+    """Return `a` with the values `v`, repeated as needed, at the indices `ind` of the flattened array. `inplace` is
+    False."""
     not_in_place("put", inplace)
     array, at = as_array("put", a), as_array("put", ind, 1).ravel()
     flat_values = as_array("put", v, 2).ravel()
@@ -307,8 +305,8 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, *, inplace: bool = False) ->
 def put_along_axis(
     arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None = -1, inplace: bool = False
 ) -> Array:
-    """Return x with `values` at `indices` along an axis; the other axes are batch axes. None flattens x. `inplace` is
-    False."""
+    """Return `arr` with `values` at `indices` along an axis; the other axes are batch axes. None flattens `arr`.
+    `inplace` is False."""
     not_in_place("put_along_axis", inplace)
     if axis is None:
         array = as_array("put_along_axis", arr)
@@ -318,12 +316,8 @@ def put_along_axis(
 
 
 def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: bool = False) -> Array:
-    """Return x with its diagonal replaced by a value, or by the elements of an array, repeated as needed. With `wrap`
-    the diagonal of a tall matrix starts again below its end.
-
-    `wrap`: the diagonal of a tall matrix starts again below its end.
-    `inplace`: False; the result is a new array.
-    """
+    """Return `a` with its diagonal replaced by a value, or by the elements of an array, repeated as needed. With `wrap`
+    the diagonal of a tall matrix starts again below its end. `inplace` is False."""
     not_in_place("fill_diagonal", inplace)
     wrap = flag("fill_diagonal", "wrap", wrap)
     array = as_array("fill_diagonal", a)
@@ -340,13 +334,13 @@ def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: 
 
 
 def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
-    """Concatenate x and `values` along an axis; None flattens both."""
+    """Concatenate `arr` and `values` along an axis; None flattens both."""
     return concat([as_array("append", arr), as_array("append", values, 1)], axis)
 
 
 def delete(arr: ArrayLike, obj: Where, axis: int | None = None) -> Array:
-    """Return x without the slices that an int, a slice or an array of ints or bools selects along an axis; of the
-    flattened x for None."""
+    """Return `arr` without the slices that an int, a slice or an array of ints or bools selects along an axis; of the
+    flattened `arr` for None."""
     array = as_array("delete", arr)
     if axis is None:
         array, axis = array.ravel(), 0
@@ -383,8 +377,8 @@ def _concrete_indices(name: str, obj: Where, n: int, more: int) -> npt.NDArray[n
 
 
 def insert(arr: ArrayLike, obj: Where, values: ArrayLike, axis: int | None = None) -> Array:
-    """Return x with `values` inserted before the slices that an int, a slice or an array of ints selects along an axis;
-    None flattens x."""
+    """Return `arr` with `values` inserted before the slices that an int, a slice or an array of ints selects along an
+    axis; None flattens `arr`."""
     array, inserted = as_array("insert", arr), as_array("insert", values, 2)
     if axis is None:
         array, axis = array.ravel(), 0

@@ -61,7 +61,7 @@ class NamespaceInfo:
 
     def default_dtypes(self, *, device: Device | None = None) -> dict[str, DType]:
         """The dtypes of new arrays."""
-        _check_kinds("default_dtypes", device)
+        _check_device("default_dtypes", device)
         return {
             "real floating": dtypes.float32,
             "complex floating": dtypes.complex64,
@@ -71,7 +71,7 @@ class NamespaceInfo:
 
     def dtypes(self, *, device: Device | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, DType]:
         """The standard's dtypes by name: all, those of one kind, or those of several kinds."""
-        _check_kinds("dtypes", device)
+        _check_device("dtypes", device)
         if kind is None:
             return dict(_STANDARD)
         for k in kind if isinstance(kind, tuple) else (kind,):
@@ -80,7 +80,8 @@ class NamespaceInfo:
         return {name: dtype for name, dtype in _STANDARD.items() if isdtype(dtype, kind)}
 
 
-def _check_kinds(op: str, device: Device | None) -> None:
+def _check_device(op: str, device: Device | None) -> None:
+    """Raises: ArgumentError for a value that is not a device."""
     if device is not None:
         check_device(op, device)
 

@@ -1,27 +1,23 @@
-"""Number-theoretic functions, bits, the parts of floats, and predicates."""
+"""Functions of integers, of bits and of the parts of floats, and predicates."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from fxad import dtypes, lax
-from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError
 from fxad.numpy.apply import as_array
 from fxad.numpy.binary import array_equal, equal, maximum, minimum, power, remainder, where
 from fxad.numpy.composites import jit_composite, jit_composite_all, promote_arguments
 from fxad.numpy.shapes import broadcast_arrays, concat, moveaxis
-from fxad.numpy.sorting import sort
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, exp2, isinf, isnan, log1p, trunc
-from fxad.numpy.value_dependent import concrete_value
 from fxad.operations import promotion
-from fxad.operations.arguments import by_numpy, flag, no_out, text, to_int
+from fxad.operations.arguments import no_out, text, to_int
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 
@@ -71,7 +67,7 @@ def _lcm(x: Array, y: Array) -> Array:
 
 def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Array:
     """Pack eight bools (or nonzero integers) along an axis into one uint8, padded with zeros at the end. None flattens
-    x.
+    `a`.
 
     Rule:   the first element is the highest bit for `bitorder` "big", the lowest for "little".
     """
@@ -87,8 +83,8 @@ def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Ar
 
 
 def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
-    """Unpack uint8 along an axis into bits, as uint8 0 and 1. None flattens x. `count` is the number of bits to return;
-    a negative count drops bits from the end."""
+    """Unpack uint8 along an axis into bits, as uint8 0 and 1. None flattens `a`. `count` is the number of bits to
+    return; a negative count drops bits from the end."""
     bitorder = text("unpackbits", "bitorder", bitorder)
     axis = None if axis is None else to_int("unpackbits", "axis", axis)
     count = None if count is None else to_int("unpackbits", "count", count)
@@ -285,16 +281,17 @@ _INTEGERS: Final = MappingProxyType({1: dtypes.int8, 2: dtypes.int16, 4: dtypes.
 def isposinf(x: ArrayLike, out: None = None) -> Array:
     """Return True where x is inf."""
     no_out("isposinf", out)
-    return equal(_spacing_order("isposinf", x), math.inf)
+    return equal(_ordered_floats("isposinf", x), math.inf)
 
 
 def isneginf(x: ArrayLike, out: None = None) -> Array:
     """Return True where x is -inf."""
     no_out("isneginf", out)
-    return equal(_spacing_order("isneginf", x), -math.inf)
+    return equal(_ordered_floats("isneginf", x), -math.inf)
 
 
-def _spacing_order(name: str, x: ArrayLike) -> Array:
+def _ordered_floats(name: str, x: ArrayLike) -> Array:
+    """Return x as real floats. Raises: DTypeError for complex numbers."""
     array = as_array(name, x)
     if array.dtype in dtypes.COMPLEX:
         raise DTypeError(f"{name}: complex infinities have no sign, got {array.aval}")
@@ -336,7 +333,7 @@ def iterable(y: object) -> bool:
 
 
 def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """Return True if x1 and x2 broadcast to one shape and have equal elements."""
+    """Return True if `a1` and `a2` broadcast to one shape and have equal elements."""
     a, b = promote_arguments("array_equiv", a1, a2)
     sizes = zip(a.shape[::-1], b.shape[::-1], strict=False)
     if not all([n == m or 1 in (n, m) for n, m in sizes]):
@@ -345,52 +342,8 @@ def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
     return array_equal(left, right)
 
 
-def array_repr(
-    arr: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
-) -> str:
-    """Return the array as text in NumPy's form, with its dtype; `numpy.set_printoptions` applies."""
-    return _as_text("array_repr", np.array_repr, arr, max_line_width, precision, suppress_small)
-
-
-def array_str(
-    a: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
-) -> str:
-    """Return the elements as text in NumPy's form; `numpy.set_printoptions` applies."""
-    return _as_text("array_str", np.array_str, a, max_line_width, precision, suppress_small)
-
-
-def _as_text(
-    name: str,
-    function: Callable[..., str],
-    x: ArrayLike,
-    width: int | None,
-    precision: int | None,
-    suppress_small: bool | None,
-) -> str:
-    precision = None if precision is None else to_int(name, "precision", precision)
-    width = None if width is None else to_int(name, "max_line_width", width)
-    suppress_small = None if suppress_small is None else flag(name, "suppress_small", suppress_small)
-    value = concrete_value(name, x, "return the array and write it outside")
-    return by_numpy(name, function, value, width, precision, suppress_small)
-
-
-def sort_complex(a: ArrayLike) -> Array:
-    """Return the elements as complex numbers, sorted by real and then by imaginary parts."""
-    array = as_array("sort_complex", a)
-    return sort(array if array.dtype in dtypes.COMPLEX else array.astype(_complex(array.dtype)))
-
-
-def _complex(dtype: DType) -> DType:
-    return dtypes.complex_of(dtypes.float64 if dtype is dtypes.float64 else dtypes.float32)
-
-
-def copy(a: ArrayLike) -> Array:
-    """Return the values in memory of their own, which can be donated separately. Inside a trace: the array itself."""
-    return as_array("copy", a).copy()
-
-
 __all__ = [
-    "array_equiv", "array_repr", "array_str", "copy", "fabs", "float_power", "fmax", "fmin", "frexp", "gcd",
-    "iscomplex", "iscomplexobj", "isneginf", "isposinf", "isreal", "isrealobj", "isscalar", "iterable", "lcm", "ldexp",
-    "logaddexp2", "modf", "packbits", "sort_complex", "spacing", "unpackbits",
+    "array_equiv", "fabs", "float_power", "fmax", "fmin", "frexp", "gcd", "iscomplex", "iscomplexobj", "isneginf",
+    "isposinf", "isreal", "isrealobj", "isscalar", "iterable", "lcm", "ldexp", "logaddexp2", "modf", "packbits",
+    "spacing", "unpackbits",
 ]  # fmt: skip

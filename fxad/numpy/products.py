@@ -34,13 +34,13 @@ def _with_precision(
 def matmul(
     a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: object = None
 ) -> Array:
-    """Return the matrix product over the last two axes; the other axes broadcast. A vector is a row (x1) or a column
-    (x2). `precision` is that of products on an accelerator, see `lax.Precision`."""
+    """Return the matrix product over the last two axes; the other axes broadcast. A vector is a row (`a`) or a column
+    (`b`). `precision` is that of products on an accelerator, see `lax.Precision`."""
     return _with_precision("matmul", contractions.matmul, (a, b), precision, optional_dtype(preferred_element_type))
 
 
 def dot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: object = None) -> Array:
-    """Return the product summed over the last axis of x1 and the second-to-last of x2; a scalar multiplies."""
+    """Return the product summed over the last axis of `a` and the second-to-last of `b`; a scalar multiplies."""
     return _with_precision("dot", contractions.dot, (a, b), precision, optional_dtype(preferred_element_type))
 
 
@@ -50,7 +50,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: Precis
 
 
 def vdot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None) -> Array:
-    """Return the sum of the products of all elements, with x1 conjugated."""
+    """Return the sum of the products of all elements, with `a` conjugated."""
     return vecdot(as_array("vdot", a).ravel(), as_array("vdot", b, 1).ravel(), precision=precision)
 
 

@@ -31,7 +31,7 @@ _SIZED: Final = "say size=: the result then has so many elements"
 
 
 def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
-    """Return the elements that are in x1 or in x2."""
+    """Return the elements that are in `ar1` or in `ar2`."""
     if size is None:
         one, other, dtype = _concrete_pair("union1d", ar1, ar2)
         return place_like_operands("union1d", (ar1, ar2), asarray(np.union1d(one, other).astype(dtype, copy=False)))
@@ -47,7 +47,7 @@ def setdiff1d(
     size: int | None = None,
     fill_value: ArrayLike | None = None,
 ) -> Array:
-    """Return the elements of x1 that are not in x2; in their original order with `assume_unique`."""
+    """Return the elements of `ar1` that are not in `ar2`; in their original order with `assume_unique`."""
     assume_unique = flag("setdiff1d", "assume_unique", assume_unique)
     if size is None:
         own = concrete_value("setdiff1d", ar1, _SIZED).reshape(-1)
@@ -67,7 +67,7 @@ def setxor1d(
     size: int | None = None,
     fill_value: ArrayLike | None = None,
 ) -> Array:
-    """Return the elements that are in exactly one of x1 and x2."""
+    """Return the elements that are in exactly one of `ar1` and `ar2`."""
     assume_unique = flag("setxor1d", "assume_unique", assume_unique)
     if size is None:
         one, other, dtype = _concrete_pair("setxor1d", ar1, ar2)
@@ -86,9 +86,9 @@ def intersect1d(
     size: int | None = None,
     fill_value: ArrayLike | None = None,
 ) -> Array | tuple[Array, Array, Array]:
-    """Return the elements that are in x1 and in x2; with `return_indices` also their first indices in both.
+    """Return the elements that are in `ar1` and in `ar2`; with `return_indices` also their first indices in both.
 
-    Rule:   the indices of missing elements are the sizes of x1 and x2.
+    Rule:   the indices of missing elements are the sizes of `ar1` and `ar2`.
     """
     return_indices = flag("intersect1d", "return_indices", return_indices)
     assume_unique = flag("intersect1d", "assume_unique", assume_unique)

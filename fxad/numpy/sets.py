@@ -138,30 +138,52 @@ def unique(
     return kept if len(kept) > 1 else kept[0]
 
 
+def _differ_from_previous(ordered: Array, equal_nan: bool = True) -> Array:
+    """Return True where an element of sorted rows differs from that of the row before, beginning with the second row.
+    With `equal_nan` two nans are equal."""
+    new = ordered[1:] != ordered[:-1]
+    if equal_nan and ordered.dtype in dtypes.INEXACT:
+        new = new & ~((ordered[1:] != ordered[1:]) & (ordered[:-1] != ordered[:-1]))
+    return new
+
+
+class _Distinct(NamedTuple):
+    """The first `size` distinct rows of n sorted ones. A row that is missing has count 0."""
+
+    at: Array  # the place of the first of equal rows in the sorted order; that of the last row for a missing one
+    there: Array  # False for a missing row
+    number: Array  # of each sorted row, its number among the distinct ones
+    counts: Array
+
+
+def _distinct_rows(new: Array, n: int, size: int) -> _Distinct:
+    """Number the distinct ones of n sorted rows; `new` is True for each row, after the first, that differs from the row
+    before."""
+    number = cumulative_sum(concat([full((1,), False), new]), dtype=dtypes.int32)
+    wanted = arange(size)
+    start, end = searchsorted(number, wanted), searchsorted(number, wanted, side="right")
+    return _Distinct(minimum(start, n - 1), wanted <= number[-1], number, end - start)
+
+
 def _pad_results(
     x: Array, size: int, fill_value: ArrayLike | None, equal_nan: bool
 ) -> tuple[Array, Array, Array, Array]:
+    """The results of `unique` with a size."""
     flat, n = x.ravel(), x.size
     if not n:
         none = full((size,), 0)
         return full((size,), 0 if fill_value is None else fill_value, x.dtype), none, none[:0].reshape(x.shape), none
     order = argsort(flat)
     ordered = flat[order]
-    new = ordered[1:] != ordered[:-1]
-    if equal_nan and x.dtype in dtypes.INEXACT:
-        new = new & ~((ordered[1:] != ordered[1:]) & (ordered[:-1] != ordered[:-1]))
-    number = cumulative_sum(concat([full((1,), False), new]), dtype=dtypes.int32)
-    wanted = arange(size)
-    start, end = searchsorted(number, wanted), searchsorted(number, wanted, side="right")
-    there, at = wanted <= number[-1], minimum(start, n - 1)
+    at, there, number, counts = _distinct_rows(_differ_from_previous(ordered, equal_nan), n, size)
     values = where(there, ordered[at], ordered[0] if fill_value is None else fill_value)
-    inverse = number[argsort(order)].reshape(x.shape)
-    return values, where(there, order[at], 0), inverse, end - start
+    return values, where(there, order[at], 0), number[argsort(order)].reshape(x.shape), counts
 
 
 def _pad_slices(
     x: Array, axis: int, size: int, fill_value: ArrayLike | None, equal_nan: bool
 ) -> tuple[Array, Array, Array, Array]:
+    """The results of `unique` along an axis with a size."""
     n = x.shape[axis]
     if not x.size:
         raise ShapeError(f"unique: takes slices along axis {axis} of {x.aval}", remedy="give slices that are not empty")
@@ -169,16 +191,10 @@ def _pad_slices(
     rows = slices.reshape(n, -1)
     order = lexsort(flip(rows.T, 0))
     ordered = rows[order]
-    new = ordered[1:] != ordered[:-1]
-    if equal_nan and x.dtype in dtypes.INEXACT:
-        new = new & ~((ordered[1:] != ordered[1:]) & (ordered[:-1] != ordered[:-1]))
-    number = cumulative_sum(concat([full((1,), False), new.any(1)]), dtype=dtypes.int32)
-    wanted = arange(size)
-    start, end = searchsorted(number, wanted), searchsorted(number, wanted, side="right")
-    there, at = wanted <= number[-1], minimum(start, n - 1)
+    at, there, number, counts = _distinct_rows(_differ_from_previous(ordered, equal_nan).any(1), n, size)
     values = where(there[:, None], ordered[at], ordered[0] if fill_value is None else fill_value)
     distinct = moveaxis(values.reshape(size, *slices.shape[1:]), 0, axis)
-    return distinct, where(there, order[at], 0), number[argsort(order)], end - start
+    return distinct, where(there, order[at], 0), number[argsort(order)], counts
 
 
 # Beside how many elements it pays to sort them.

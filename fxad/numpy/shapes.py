@@ -74,7 +74,7 @@ def expand_dims(a: ArrayLike, axis: int | Sequence[int]) -> Array:
 
 
 def broadcast_to(array: ArrayLike, shape: int | Sequence[int]) -> Array:
-    """Return x broadcast to a shape."""
+    """Return `array` broadcast to a shape."""
     return apply_op(
         "broadcast_to", shapes.broadcast_to, (array,), as_shape((shape,) if isinstance(shape, int) else shape)
     )
@@ -175,7 +175,7 @@ def unstack(x: ArrayLike, /, axis: int = 0) -> tuple[Array, ...]:
 
 
 def split(ary: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
-    """Split x along an axis into equal parts, or at positions."""
+    """Split `ary` along an axis into equal parts, or at positions."""
     shape = aval_of(ary, "split: argument 0").shape
     n = shape[normalize_axis_index("split", axis, len(shape))]
     positions = one_or_more("split", "indices_or_sections", indices_or_sections)
@@ -208,7 +208,7 @@ def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int], axis: 
 
 
 def tile(A: ArrayLike, reps: int | Sequence[int]) -> Array:
-    """Repeat the whole array `repetitions` times along each axis."""
+    """Repeat the whole array `reps` times along each axis."""
     return apply_op("tile", shapes.tile, (A,), sizes_argument((reps,)))
 
 
@@ -341,7 +341,8 @@ def _default_fill(dtype: dtypes.DType) -> bool | int | float:
 def diff(
     a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None, append: ArrayLike | None = None
 ) -> Array:
-    """Return the n-th differences of adjacent elements along an axis, of x between `prepend` and `append`."""
+    """Return the n-th differences of adjacent elements along an axis, of `a` between `prepend` and
+    `append`."""
     n = to_int("diff", "n", n)
     if n < 0:
         raise ParameterError(f"diff: order {n} is below 0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fxad import dtypes
 from fxad.errors import ArgumentError, ParameterError
 from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.shapes import take, unstack
@@ -30,6 +31,13 @@ def sort(
     descending = flag("sort", "descending", descending)
     del stable  # it always is
     return apply_op("sort", sorting.sort, (a,), axis, bool(descending))
+
+
+def sort_complex(a: ArrayLike) -> Array:
+    """Return the elements as complex numbers, sorted by real and then by imaginary parts."""
+    array = as_array("sort_complex", a)
+    wide = dtypes.float64 if array.dtype is dtypes.float64 else dtypes.float32
+    return sort(array if array.dtype in dtypes.COMPLEX else array.astype(dtypes.complex_of(wide)))
 
 
 def argsort(
@@ -92,12 +100,12 @@ def argpartition(a: ArrayLike, kth: int | Sequence[int], axis: int | None = -1) 
 def searchsorted(
     a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None, *, method: str = "scan"
 ) -> Array:
-    """Return the index at which each element of x2 keeps the sorted x1 sorted: before equal elements, or after them for
-    `side` "right".
+    """Return the index at which each element of `v` keeps the sorted `a` sorted: before equal elements, or after them
+    for `side` "right".
 
-    Type:   x1 is a vector, sorted, or sorted by `sorter`. The result has the shape of x2 and dtype int32.
-    Cost:   `method` "scan": log2(x1.size) lookups in a loop; "scan_unrolled": the same without a loop; "sort": sorts
-            both together; "compare_all": compares all pairs, best for a small x1.
+    Type:   `a` is a vector, sorted, or sorted by `sorter`. The result has the shape of `v` and dtype int32.
+    Cost:   `method` "scan": log2(a.size) lookups in a loop; "scan_unrolled": the same without a loop; "sort": sorts
+            both together; "compare_all": compares all pairs, best for a small `a`.
     """
     method = text("searchsorted", "method", method)
     side = text("searchsorted", "side", side)

@@ -72,7 +72,7 @@ def average(
 ) -> Array | tuple[Array, Array]:
     """Return the mean over axes, weighted by `weights`; with `returned` also the sum of the weights.
 
-    Type:   weights have the shape of x, or its sizes along `axis`.
+    Type:   weights have the shape of `a`, or its sizes along `axis`.
     Rule:   weights that sum to 0 give nan or infinities.
     """
     returned = flag("average", "returned", returned)
@@ -247,11 +247,11 @@ def quantile(
     """Return the quantiles of the elements over axes, for probabilities q; nan if an element is nan.
 
     Type:   the result has the axes of q first. `method` "lower", "higher", "nearest", "inverted_cdf" and
-            "closest_observation" return elements, in the dtype of x; the others interpolate between two elements.
+            "closest_observation" return elements, in the dtype of `a`; the others interpolate between two elements.
     Rule:   nan for an array element of q outside [0, 1]; an error for such a Python number. `weights` (only for
-            "inverted_cdf") have the shape of x, or its size along `axis`.
+            "inverted_cdf") have the shape of `a`, or its size along `axis`.
     Cost:   a sort; the derivative is a gather.
-    Raises: ParameterError, DTypeError for complex x.
+    Raises: ParameterError, DTypeError for complex numbers.
     """
     no_out("quantile", out, overwrite_input)
     return _quantile("quantile", a, q, 1, axis, method, keepdims, False, weights)

@@ -216,7 +216,7 @@ def trunc(x: ArrayLike) -> Array:
 
 
 def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
-    """x rounded to a number of decimals, ties to even."""
+    """The elements rounded to a number of decimals, ties to even."""
     no_out("round", out)
     decimals = to_int("round", "decimals", decimals)
     return apply_op("round", elementwise.round_to, (a,), decimals)

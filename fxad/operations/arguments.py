@@ -6,9 +6,9 @@ An integer is anything with `__index__`: an int, a NumPy integer, an integer arr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from operator import index
-from typing import Final, ParamSpec, SupportsFloat, SupportsIndex, TypeVar, cast
+from typing import Final, ParamSpec, SupportsFloat, SupportsIndex, TypeVar, cast, overload
 
 import numpy as np
 
@@ -77,6 +77,25 @@ def plain_ints(value: T) -> T:
         return cast("T", index(value))
     except (TypeError, FxadError):  # an array of numbers that are no integers, a tracer
         return value
+
+
+@overload
+def argument_keys(given: object) -> tuple[int | str, ...] | None: ...
+@overload
+def argument_keys(given: object, kind: type[int]) -> tuple[int, ...] | None: ...
+@overload
+def argument_keys(given: object, kind: type[str]) -> tuple[str, ...] | None: ...
+def argument_keys(given: object, kind: type[int | str] | None = None) -> tuple[int | str, ...] | None:
+    """Return numbers and names of arguments, one of them or a sequence, as a tuple. With `kind`, only numbers, or only
+    names. None for every other value: the error is the caller's."""
+    if type(given) is int and kind is not str:  # the common case
+        return (given,)
+    given = plain_ints(given)
+    keys = (given,) if isinstance(given, int | str) else given
+    if not isinstance(keys, Sequence):
+        return None
+    kinds = (int, str) if kind is None else kind
+    return tuple(keys) if all([isinstance(k, kinds) and not isinstance(k, bool) for k in keys]) else None
 
 
 def one_or_more(op: str, what: str, values: int | Iterable[int]) -> int | tuple[int, ...]:

@@ -198,8 +198,8 @@ class IndexUpdateRef(Generic[T]):
         x = self._array.aval
         how = updates.IndexMode(updates.checked_mode("at.get", mode, "clip"), indices_are_sorted, unique_indices)
         fill = fill_literal("at.get", x, fill_value) if how.mode == "drop" else None
-        todo, places = plan(x.shape, self._index, checked=mode is None)
-        return self._array._apply(updates.get, places, (todo, how, fill))
+        p, operands = plan(x.shape, self._index, checked=mode is None)
+        return self._array._apply(updates.get, operands, (p, how, fill))
 
     def _update(self, name: str, value: ArrayLike, mode: str | None, sorted_: bool, unique: bool) -> T:
         how = updates.IndexMode(updates.checked_mode(f"at.{name}", mode, "drop"), sorted_, unique)
@@ -212,13 +212,13 @@ class IndexUpdateRef(Generic[T]):
         if _is_mask(self._index) and not getattr(value, "ndim", 0):
             return self._array._apply(updates.masked_update, (value, self._index), (name,))
         try:
-            todo, places = plan(self._array.aval.shape, self._index, checked=mode is None)
+            p, operands = plan(self._array.aval.shape, self._index, checked=mode is None)
         except FxadError as e:
             e.message = e.message.replace("getitem:", f"at.{name}:", 1)
             raise
-        if mode is None and isinstance(todo.take, Gather) and todo.vectors is None:  # static indices, checked by `plan`
+        if mode is None and isinstance(p.take, Gather) and p.vectors is None:  # static indices, checked by `plan`
             how = updates.IndexMode("promise_in_bounds", sorted_, unique)
-        return self._array._apply(updates.update, (value, *places), (promise_unique_indices(todo, places), name, how))
+        return self._array._apply(updates.update, (value, *operands), (promise_unique_indices(p, operands), name, how))
 
 
 def _is_mask(index: object) -> bool:

@@ -218,12 +218,12 @@ def eigh(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> A
     return emit(Eigh(lower, vectors), x)
 
 
-def hermitian_eig(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> Atoms:
+def promoted_eigh(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> Atoms:
     """`eigh`, also of integers."""
     return eigh(emit, promote_for_lapack("eigh", emit, x), lower, symmetrize, vectors)
 
 
-def factor(emit: Emit, x: Atom, upper: bool, symmetrize: bool) -> Atoms:
+def promoted_cholesky(emit: Emit, x: Atom, upper: bool, symmetrize: bool) -> Atoms:
     """`cholesky`, also of integers."""
     return cholesky(emit, promote_for_lapack("cholesky", emit, x), symmetrize, upper)
 
@@ -233,6 +233,6 @@ def eig(emit: Emit, x: Atom, vectors: bool) -> Atoms:
     return emit(Eig(False, vectors), promote_for_lapack("eig", emit, x))
 
 
-def packed_lu(emit: Emit, x: Atom) -> Atoms:
+def promoted_lu(emit: Emit, x: Atom) -> Atoms:
     """`lu` without the permutation, also of integers."""
     return emit(LU, promote_for_lapack("lu_factor", emit, x))

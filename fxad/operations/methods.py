@@ -17,7 +17,6 @@ from fxad.errors import ArgumentError, ShapeError, remedy_of
 from fxad.ir import Aval, NDArray, Shape
 from fxad.operations import (
     contractions,
-    cumulative,
     elementwise,
     index_arrays,
     masked_reductions,
@@ -389,11 +388,11 @@ class Methods(Operators):
 
     def cumsum(self, axis: int | None = None, dtype: object = None) -> Self:
         """Cumulative sums along an axis; of the flattened array for None."""
-        return self._apply(cumulative.cumulate_flat, (), (False, axis, optional_dtype(dtype)))
+        return self._apply(reductions.cumulate_flat, (), (False, axis, optional_dtype(dtype)))
 
     def cumprod(self, axis: int | None = None, dtype: object = None) -> Self:
         """Cumulative products along an axis; of the flattened array for None."""
-        return self._apply(cumulative.cumulate_flat, (), (True, axis, optional_dtype(dtype)))
+        return self._apply(reductions.cumulate_flat, (), (True, axis, optional_dtype(dtype)))
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Self:
         """The diagonal of two axes, as a last axis."""

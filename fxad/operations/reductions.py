@@ -1,4 +1,4 @@
-"""Reductions in equations: normalized axes, NumPy's reduction dtype, then one primitive.
+"""Reductions and cumulative operations in equations: normalized axes, NumPy's reduction dtype, then one primitive.
 
 Integers narrower than 32 bits, and bools, are summed and multiplied in int32 (uint32 for unsigned ones), on every
 platform; wider ones in their own dtype. Moments of integers are float32, the default dtype, computed in float64.
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import nan, prod as product
-from typing import Final
 
 from fxad import dtypes
 from fxad.core.sizes import Size, maximum
@@ -20,12 +19,14 @@ from fxad.operations.arguments import flag
 from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index
 from fxad.operations.promotion import convert, to_inexact_dtype
 from fxad.primitives.argmax import ArgMax, ArgMin
+from fxad.primitives.cumulative import CumProd, CumSum
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB
 from fxad.primitives.elementwise.complex_parts import CONJ, REAL
 from fxad.primitives.elementwise.powers import SQRT, SQUARE
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum, emit_broadcast, emit_reshape
+from fxad.primitives.slicing import Pad
 
 
 def accumulation_dtype(dtype: DType) -> DType:
@@ -166,9 +167,7 @@ def _var(emit: Emit, x: Atom, axes: tuple[int, ...], correction: float) -> Atom:
     return _mean(emit, emit.one(SQUARE, off), axes, correction)
 
 
-# ---------------------------------------------------------------------------------------------------------- places
-
-_PLACES: Final = dtypes.int32
+# ----------------------------------------------------------------------------------------------- indices of extrema
 
 
 def argmax(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Atoms:
@@ -195,4 +194,34 @@ def _arg_extremum(
         flat, axes = x, (k,)
     if flat.aval.shape[k] == 0:
         raise ShapeError(f"{op}: axis {k} of {x.aval} is empty")
-    return restore_axes(op, emit, emit.one(prim(k, _PLACES), flat), x, axes, keepdims)
+    return restore_axes(op, emit, emit.one(prim(k, dtypes.int32), flat), x, axes, keepdims)
+
+
+# ----------------------------------------------------------------------------------------------------- cumulative
+
+
+def cumulate_flat(emit: Emit, x: Atom, product: bool, axis: int | None, dtype: DType | None) -> Atoms:
+    """NumPy's rule: for axis None the array is flattened."""
+    if axis is None:
+        x, axis = emit_reshape(emit, x, (x.aval.size,)), 0
+    return _cumulate(emit, x, product, axis, dtype)
+
+
+def _cumulate(emit: Emit, x: Atom, product: bool, axis: int, dtype: DType | None) -> Atoms:
+    k = normalize_axis_index("cumprod" if product else "cumsum", axis, x.aval.ndim)
+    return emit((CumProd if product else CumSum)(k, False), convert(emit, x, dtype or accumulation_dtype(x.aval.dtype)))
+
+
+def cumulate_array_api(
+    emit: Emit, x: Atom, product: bool, axis: int | None, dtype: DType | None, include: bool
+) -> Atoms:
+    """The array API's rule: axis None is for 1-d arrays only; `include` prepends the identity element."""
+    name, unit = ("cumulative_prod", 1) if product else ("cumulative_sum", 0)
+    if axis is None and x.aval.ndim != 1:
+        raise ShapeError(f"{name}: an array with {x.aval.ndim} axes needs an axis", remedy="pass axis=")
+    k = normalize_axis_index(name, 0 if axis is None else axis, x.aval.ndim)
+    (y,) = _cumulate(emit, x, product, k, dtype)
+    if not include:
+        return (y,)
+    none = (0,) * x.aval.ndim
+    return emit(Pad((*none[:k], 1, *none[k + 1 :]), none, none), y, Lit.of(unit, y.aval.with_shape(())))

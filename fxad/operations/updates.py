@@ -117,7 +117,7 @@ def fit_update(name: str, emit: Emit, value: Atom, x: Aval, shape: Shape) -> Ato
 
 
 @dataclass(frozen=True, slots=True)
-class _ScatterTargets:
+class _IndexedWindows:
     """Elements at index vectors: the dimension numbers, the primitive that makes the vectors, and the windows."""
 
     windows: DimensionNumbers
@@ -135,16 +135,16 @@ def update(emit: Emit, x: Atom, value: Atom, *rest: *tuple[*tuple[Atom, ...], Pl
     value = fit_update(f"at.{name}", emit, value, x.aval, p.shape)
     if p.empty:
         return (x,)
-    before, places, after = _split_plan(p, x.aval.shape)
+    before, indexed, after = _split_plan(p, x.aval.shape)
     view: Atom = x
-    if places is not None or name != "set":
+    if indexed is not None or name != "set":
         view = _apply_all(emit, view, before)
     for prim in reversed(after):
         value = _undo_axes_change(emit, prim, value, view.aval.shape if view is not x else _shape_after(x.aval, before))
-    if places is None:
+    if indexed is None:
         (new,) = COMBINE[name](emit, view, value)
     else:
-        new = _scatter(emit, name, view, value, _index_vectors(emit, places, indices), places, how)
+        new = _scatter(emit, name, view, value, _index_vectors(emit, indexed, indices), indexed, how)
     for prim in reversed(before):
         new = (
             _write_window(emit, x, new, prim)
@@ -157,12 +157,12 @@ def update(emit: Emit, x: Atom, value: Atom, *rest: *tuple[*tuple[Atom, ...], Pl
 def get(emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], Plan, IndexMode, Lit | None]) -> Atoms:
     """The indexed elements, with `fill` for those out of range; None: by the `IndexMode`."""
     *indices, p, how, fill = rest
-    before, places, after = _split_plan(p, x.aval.shape)
-    if p.empty or places is None:
+    before, indexed, after = _split_plan(p, x.aval.shape)
+    if p.empty or indexed is None:
         return getitem(emit, x, *indices, p)
-    x, vectors = _apply_all(emit, x, before), _index_vectors(emit, places, indices)
-    sorted_, unique = how.indices_sorted or places.once, how.unique_indices or places.once
-    prim = Gather(*places.windows.numbers, places.sizes, how.mode, sorted_, unique)
+    x, vectors = _apply_all(emit, x, before), _index_vectors(emit, indexed, indices)
+    sorted_, unique = how.indices_sorted or indexed.once, how.unique_indices or indexed.once
+    prim = Gather(*indexed.windows.numbers, indexed.sizes, how.mode, sorted_, unique)
     (out,) = emit(prim, x, vectors) if fill is None else gather(emit, x, vectors, prim, fill)
     return (_apply_all(emit, out, after),)
 
@@ -182,13 +182,14 @@ def masked_update(emit: Emit, x: Atom, value: Atom, mask: Atom, name: str) -> At
     return emit(SELECT_N, mask, x, new)
 
 
-def _split_plan(p: Plan, shape: Shape) -> tuple[tuple[Primitive, ...], _ScatterTargets | None, tuple[Primitive, ...]]:
-    """Split a plan into primitives that take a view of x, places in the view, and primitives that change the axes."""
+def _split_plan(p: Plan, shape: Shape) -> tuple[tuple[Primitive, ...], _IndexedWindows | None, tuple[Primitive, ...]]:
+    """Split a plan into primitives that take a view of x, the windows at index vectors in the view, and primitives that
+    change the axes."""
     take = p.take
     if take is None:
         return p.before, None, p.after
     if isinstance(take, Gather):
-        return p.before, _ScatterTargets(take.windows, p.vectors, take.slice_sizes, take.unique_indices), p.after
+        return p.before, _IndexedWindows(take.windows, p.vectors, take.slice_sizes, take.unique_indices), p.after
     part_shape = take.reachable_shape(shape)
     before = (take.reachable_slice(shape),) if part_shape != shape else ()
     if not take.dynamic:
@@ -196,7 +197,7 @@ def _split_plan(p: Plan, shape: Shape) -> tuple[tuple[Primitive, ...], _ScatterT
     stay = tuple(range(len(part_shape) - len(take.dropped)))
     windows = DimensionNumbers(stay, take.dropped, (), (), take.dynamic)
     vectors = IndexVectors(tuple([part_shape[a] for a in take.dynamic]))
-    return before, _ScatterTargets(windows, vectors, take.sizes, once=True), p.after
+    return before, _IndexedWindows(windows, vectors, take.sizes, once=True), p.after
 
 
 def _apply_all(emit: Emit, x: Atom, prims: Sequence[Primitive]) -> Atom:
@@ -212,8 +213,8 @@ def _shape_after(x: Aval, prims: Sequence[Primitive]) -> Shape:
     return x.shape
 
 
-def _index_vectors(emit: Emit, places: _ScatterTargets, indices: list[Atom]) -> Atom:
-    return indices[0] if places.vectors is None else emit.one(places.vectors, *indices)
+def _index_vectors(emit: Emit, indexed: _IndexedWindows, indices: list[Atom]) -> Atom:
+    return indices[0] if indexed.vectors is None else emit.one(indexed.vectors, *indices)
 
 
 def _undo_axes_change(emit: Emit, prim: Primitive, value: Atom, view: Shape) -> Atom:
@@ -244,15 +245,15 @@ def _write_window(emit: Emit, x: Atom, new: Atom, window: Slice) -> Atom:
     return emit.one(SELECT_N, mask, x, spread)
 
 
-def _scatter(emit: Emit, name: str, x: Atom, value: Atom, at: Atom, places: _ScatterTargets, how: IndexMode) -> Atom:
+def _scatter(emit: Emit, name: str, x: Atom, value: Atom, at: Atom, indexed: _IndexedWindows, how: IndexMode) -> Atom:
     """x with `value` combined into the elements at index vectors; repeated updates of one element are combined in
     sequence."""
-    sorted_, unique = how.indices_sorted or places.once, how.unique_indices or places.once
+    sorted_, unique = how.indices_sorted or indexed.once, how.unique_indices or indexed.once
     if x.aval.dtype is dtypes.bool_:
         name = _OF_BOOLS.get(name, name)
 
     def scatter(prim: Kind, x: Atom, value: Atom) -> Atom:
-        return emit.one(prim(*places.windows.numbers, how.mode, sorted_, unique), x, at, value)
+        return emit.one(prim(*indexed.windows.numbers, how.mode, sorted_, unique), x, at, value)
 
     if name == "subtract":
         return scatter(ScatterAdd, x, emit.one(NEG, value))
@@ -261,7 +262,7 @@ def _scatter(emit: Emit, name: str, x: Atom, value: Atom, at: Atom, places: _Sca
 
     # combine all updates of an element first: then repeated updates write the same value
     def read(a: Atom) -> Atom:
-        return emit.one(Gather(*places.windows.numbers, places.sizes, how.mode, sorted_, unique), a, at)
+        return emit.one(Gather(*indexed.windows.numbers, indexed.sizes, how.mode, sorted_, unique), a, at)
 
     if not unique:
         value = read(scatter(ScatterMul, Lit.of(1, x.aval), value))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.vendor.pretty import RepresentationPrinter
 
 from fxad import dtypes
-from fxad.api.inverse import Names, chosen_arguments, leaf_mask
+from fxad.api.chosen_arguments import ChosenArguments
 from fxad.core import tree
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.testing.inverse_state import HeldArrays, Move, State
@@ -23,6 +23,7 @@ from fxad.testing.programs import Case
 from fxad.testing.values import SEEDS, Domain, sample
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, trace
+from fxad.tracing.static_args import ArgumentNames
 
 _SMOOTH = frozenset({dtypes.float64, dtypes.complex128})
 
@@ -45,10 +46,10 @@ class Inversion:
     turn: int = 0
 
     @staticmethod
-    def of(f: Callable[..., object], *args: object, keep: Names = (), measured: bool = False) -> Inversion:
+    def of(f: Callable[..., object], *args: object, keep: ArgumentNames = (), measured: bool = False) -> Inversion:
         """Return the case of a function at arguments. Arguments named in `keep` and captured values are held."""
         program: Program[..., object] = f if isinstance(f, Program) else trace(f, *args)
-        kept = leaf_mask(program, chosen_arguments("Inversion.of", "keep", program, keep))
+        kept = ChosenArguments.by_number_or_name("Inversion.of", "keep", program, keep).leaf_mask
         values = [*program.bound, *tree.leaves(args)]
         operands = [np.asarray(x, a.dtype) for x, a in zip(values, program.jaxpr.in_avals, strict=True)]
         return Inversion(program.jaxpr, tuple(operands), (True,) * len(program.bound) + kept, 0, measured)

@@ -15,6 +15,7 @@ from typing import (
     Any,
     Final,
     Generic,
+    NamedTuple,
     NoReturn,
     ParamSpec,
     Protocol,
@@ -112,6 +113,15 @@ class Traced(Protocol[P, R_co]):
         """Run it."""
 
 
+class Argument(NamedTuple):
+    """An argument of a program."""
+
+    key: int | str  # the position, or the name of a keyword argument
+    name: str  # in messages: `params`, `args[1]`
+    tree: Structure
+    leaves: range  # their indices among the leaves of all arguments
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Program(Generic[P, R_co]):
     """A traced function as a value: `jaxpr`, the trees of its arguments and results, and the arrays it closed over.
@@ -146,6 +156,37 @@ class Program(Generic[P, R_co]):
     def out_avals(self) -> tuple[Aval, ...]:
         """Types of the result leaves."""
         return self.jaxpr.out_avals
+
+    @property
+    def args_tree(self) -> Structure:
+        """The tree of the positional arguments, a tuple."""
+        return self.in_tree.child(0)
+
+    @property
+    def kwargs_tree(self) -> Structure:
+        """The tree of the keyword arguments, a dict."""
+        return self.in_tree.child(1)
+
+    @property
+    def positional_arguments(self) -> list[Argument]:
+        """The positional arguments, in order."""
+        arguments, names, first = [], self.names, 0
+        for k, part in enumerate(self.args_tree.children()):
+            end = first + part.num_leaves
+            arguments.append(Argument(k, positional_name(names, k), part, range(first, end)))
+            first = end
+        return arguments
+
+    @property
+    def arguments(self) -> list[Argument]:
+        """The positional arguments, then the keyword arguments."""
+        arguments, kwargs = self.positional_arguments, self.kwargs_tree
+        first = self.args_tree.num_leaves
+        for name, part in zip(kwargs.entries(), kwargs.children(), strict=True):
+            end = first + part.num_leaves
+            arguments.append(Argument(name, name, part, range(first, end)))
+            first = end
+        return arguments
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -230,15 +271,16 @@ def size_equations(avals: Sequence[Aval], symbolic: Sequence[Aval], paths: Seque
     ]
 
 
-def argument_path(accessor: Accessor, names: tuple[str, ...]) -> str:
+def argument_path(accessor: Accessor, names: Sequence[str]) -> str:
     """`args[0]['w']` as `params['w']`, `kwargs['scale']` as `scale`."""
     kind, where, *rest = accessor
-    if kind.entry == 0:
-        k = where.entry
-        root = names[k] if k < len(names) else f"args[{k}]"
-    else:
-        root = str(where.entry)
+    root = positional_name(names, where.entry) if kind.entry == 0 else str(where.entry)
     return root + "".join([e.codify("") for e in rest])
+
+
+def positional_name(names: Sequence[str], k: int) -> str:
+    """The name of positional argument `k` in messages: that of its parameter, or `args[k]`."""
+    return names[k] if k < len(names) else f"args[{k}]"
 
 
 def parameter_names(fn: object) -> tuple[str, ...]:
@@ -521,25 +563,23 @@ def _argument_label(program: Program[..., object], k: int) -> str:
 
 def tree_error(program: Program[..., object], in_tree: Structure, n_args: int, kwargs: dict[str, object]) -> FxadError:
     """The error for arguments whose structure `in_tree` differs from that of the program."""
-    positional, keywords = program.in_tree.children()
-    given_positional, given_keywords = in_tree.children()
     remedy = "trace again for other arguments, or use jit, which does so by itself"
-    if positional.num_children != n_args:
-        wanted = count_text(positional.num_children, "positional argument")
+    if program.args_tree.num_children != n_args:
+        wanted = count_text(program.args_tree.num_children, "positional argument")
         return ArgumentError(f"{program.name}: takes {wanted}, {n_args} were given", remedy=remedy)
-    keyword_names = keywords.entries()
+    keyword_names = program.kwargs_tree.entries()
     if sorted(keyword_names) != sorted(kwargs):
         return ArgumentError(
             f"{program.name}: takes {_keywords(keyword_names)}, {_keywords(kwargs)} were given",
             remedy="a program takes by keyword what it was traced with by keyword; defaults are part of its code",
         )
-    names = [program.names[k] if k < len(program.names) else f"args[{k}]" for k in range(n_args)]
-    wanted_trees = [*positional.children(), *keywords.children()]
-    given_trees = [*given_positional.children(), *given_keywords.children()]
-    name, a, b = next(x for x in zip([*names, *keyword_names], wanted_trees, given_trees, strict=True) if x[1] != x[2])
+    given_args, given_kwargs = in_tree.children()
+    pairs = zip(program.arguments, (*given_args.children(), *given_kwargs.children()), strict=True)
+    argument, given = next((a, given) for a, given in pairs if a.tree != given)
     return TreeError(
-        f"{program.name}: argument {name} is {tree.shape_text(b)}, it was traced as {tree.shape_text(a)}",
-        remedy=_DIRECTION_REMEDIES.get(name, remedy),
+        f"{program.name}: argument {argument.name} is {tree.shape_text(given)}, it was traced as"
+        f" {tree.shape_text(argument.tree)}",
+        remedy=_DIRECTION_REMEDIES.get(argument.name, remedy),
     )
 
 

@@ -15,14 +15,15 @@ from typing import Any, Final, TypeVar, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ParameterError, described
-from fxad.operations.arguments import plain_ints
+from fxad.operations.arguments import argument_keys, plain_ints
 from fxad.tracing.array import exact_key
 
 Argnums = int | Sequence[int]
 Argnames = str | Sequence[str]
+ArgumentNames = int | str | Sequence[int | str]  # by number or by name
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _ATTRIBUTE: Final = "__fxad_static__"
-T = TypeVar("T")
+K = TypeVar("K", int, str)
 
 
 @final
@@ -105,8 +106,8 @@ class StaticArguments:
     def __init__(self, what: str, fn: Callable[..., object], argnums: Argnums, argnames: Argnames) -> None:
         self.what = what
         self.positional, all_names = parameters(fn)
-        numbers = set(self._checked(plain_ints(argnums), int, "static_argnums", "an int"))
-        names = set(self._checked(argnames, str, "static_argnames", "a name"))
+        numbers = set(self._given(argnums, int, "static_argnums", "an int"))
+        names = set(self._given(argnames, str, "static_argnames", "a name"))
         n = len(self.positional)
         if all_names is None and min(numbers, default=0) < 0:
             raise ParameterError(
@@ -138,16 +139,15 @@ class StaticArguments:
             fn = declared.declare(sorted(numbers), sorted(names))
         self.fn = fn
 
-    def _checked(self, value: T | Sequence[T], kind: type[T], role: str, one: str) -> Sequence[T]:
-        values = (value,) if isinstance(value, kind) else value
-        if not isinstance(values, tuple | list) or not all(
-            isinstance(k, kind) and not isinstance(k, bool) for k in values
-        ):
+    def _given(self, given: object, kind: type[K], role: str, one: str) -> tuple[K, ...]:
+        """Numbers or names as a tuple. Raises: ParameterError for other values."""
+        keys = argument_keys(given, kind)
+        if keys is None:
             raise ParameterError(
-                f"{self.what}: {role} is {value!r:.60}, not {one} or a sequence of them",
+                f"{self.what}: {role} is {plain_ints(given)!r:.60}, not {one} or a sequence of them",
                 remedy="static_argnums takes ints, static_argnames takes strings",
             )
-        return values
+        return keys
 
     def split(
         self, args: tuple[object, ...], kwargs: dict[str, object]
@@ -181,11 +181,10 @@ class StaticArguments:
 
     def check_not_static(self, what: str, argnums: Argnums, n: int) -> None:
         """Check that `argnums`, of `n` arguments, select no static one. Raises: ArgumentError."""
-        argnums = plain_ints(argnums)
-        for k in argnums if isinstance(argnums, Sequence) else (argnums,):
-            if isinstance(k, int) and -n <= k < n and k % n in self.numbers:
+        for k in argument_keys(argnums, int) or ():
+            if -n <= k < n and k % n in self.numbers:
                 raise ArgumentError(
-                    f"{what}: argnums {argnums!r} chooses {self._name(k % n)}, which is a static argument",
+                    f"{what}: argnums {plain_ints(argnums)!r} chooses {self._name(k % n)}, which is a static argument",
                     remedy="choose others: argnums=...; a static argument is a value that the program is made for",
                 )
 

@@ -411,3 +411,19 @@ def test_wrong_for_a_program() -> None:
         closes.compile(fx.CompileOptions(donate=(0,)))
     with pytest.raises(ParameterError, match=r"^jit of <lambda>: donate has -1, it takes any number of positional"):
         fx.jit(lambda *xs: xs, donate=-1)
+
+
+def test_arguments_without_names_are_donated_by_position() -> None:
+    """The parameters of `*xs` have no names: a program calls them args[0], args[1]."""
+    run = fx.lower(fx.trace(lambda *xs: (xs[0] + 1, xs[1]), F, F)).compile(donate=0)
+    x, y = ones(), ones()
+    run(x, y)
+    assert x.is_deleted()
+    assert not y.is_deleted()
+
+
+def test_names_of_jax_that_name_no_argument() -> None:
+    jit: Any = fx.jit
+    for option in ("donate_argnums", "donate_argnames"):
+        with pytest.raises(ParameterError, match=r"^jit of step: donate is \[1.5\], not a position or a name"):
+            jit(step, **{option: 1.5})

@@ -69,6 +69,18 @@ def test_stages_with_static_arguments_and_donation() -> None:
     assert np.array_equal(np.asarray(g(X + 0, X)), 2 * np.asarray(X))
 
 
+def test_a_function_is_traced_again_after_clear_cache() -> None:
+    factor = 2.0
+    f = fx.jit(lambda x: x * factor)
+    assert float(f(1.0)) == 2
+    assert float(f(fx.asarray(1.0))) == 2
+    factor = 3.0
+    assert float(f(fx.asarray(1.0))) == 2  # compiled for the value at that time
+    f.clear_cache()
+    assert float(f(fx.asarray(1.0))) == 3
+    assert float(f(1.0)) == 3
+
+
 def test_eval_shape_and_make_jaxpr() -> None:
     def f(x: Any, n: int) -> Any:
         return {"y": x**n, "s": (x.sum(), x.astype("int8"))}

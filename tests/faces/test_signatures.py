@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -110,3 +111,20 @@ def test_parameters_are_those_of_jax(module: str) -> None:
             differences[path] = (" ".join(sorted(absent)), " ".join(sorted(moved)))
     known = {p: (ABSENT.get(p, ""), MOVED.get(p, "")) for p in (*ABSENT, *MOVED) if p.rpartition(".")[0] == module}
     assert differences == known
+
+
+# Words of docstrings that are names of arguments and of nothing else.
+ARGUMENTS = frozenset({"x1", "x2", "n_cols", "ary", "arr", "ar1", "ar2"})
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_docstrings_name_parameters_that_exist(module: str) -> None:
+    wrong = {}
+    ours = importlib.import_module(f"fxad.{module}")
+    for name in dir(ours):
+        function = getattr(ours, name)
+        if inspect.isfunction(function):
+            named = ARGUMENTS & set(re.findall(r"\w+", inspect.getdoc(function) or ""))
+            if absent := named - {*inspect.signature(function).parameters}:
+                wrong[name] = sorted(absent)
+    assert wrong == {}

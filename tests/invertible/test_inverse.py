@@ -212,7 +212,7 @@ def test_a_jacobian_that_is_not_square() -> None:
 )
 def test_arguments_that_do_not_exist(argnums: object, message: str) -> None:
     with pytest.raises(ArgumentError) as e:
-        fx.inverse(fx.trace(chain, X, W), argnums)  # type: ignore[arg-type]
+        fx.inverse(fx.trace(chain, X, W), argnums)  # type: ignore[call-overload]
     assert str(e.value).startswith(message)
 
 

@@ -20,10 +20,11 @@ from fxad.primitives.elementwise import NEG
 X = np.linspace(0.1, 1, 3)
 
 
-def test_types_that_results_do_not_tell() -> None:
+@pytest.mark.parametrize("argnums", [3, 1, -1, (1,), 1.5])
+def test_types_that_results_do_not_tell(argnums: Any) -> None:
     with pytest.raises(ArgumentError) as e:
-        fx.inverse(fnp.tanh, argnums=3)(X)
-    assert e.value.message == "inverse: the types of arguments 3 of tanh cannot be told from its results"
+        fx.inverse(fnp.tanh, argnums=argnums)(X)
+    assert e.value.message == f"inverse: the types of arguments {argnums} of tanh cannot be told from its results"
     assert e.value.remedy == "trace it on examples first: inverse(trace(tanh, *examples), ...)"
 
 

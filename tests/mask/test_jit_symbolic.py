@@ -177,7 +177,7 @@ def test_a_masked_program_is_found_on_disk(tmp_path: Path) -> None:
         with fx.cache.private(dir=tmp_path / "cache") as mine:
             for n in (1, 2):
                 found = fx.mask(program, padding={"n": 3})(x, sizes={"n": n})
-                np.testing.assert_allclose(found, np.sin(x[:n]).sum() * 1.625, rtol=1e-5)
+                np.testing.assert_allclose(np.asarray(found), np.sin(x[:n]).sum() * 1.625, rtol=1e-5)
             assert mine.stats().compilations == compilations
 
 

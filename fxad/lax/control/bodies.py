@@ -63,8 +63,8 @@ def traced_body(what: str, fn: Callable[..., object], in_tree: Structure, avals:
         raise ArgumentError(
             f"{what} is {described(fn)}, not a function: {fn!r:.60}", remedy="pass a function, not what it returns"
         )
-    whole = tree.structure((in_tree.unflatten(range(in_tree.num_leaves)), {}))
-    jaxpr, captured, out_tree, leaves = trace_leaves(fn, whole, avals, function_name(fn), what)
+    call = tree.call_structure(in_tree)
+    jaxpr, captured, out_tree, leaves = trace_leaves(fn, call, avals, function_name(fn), what)
     numbers = tuple([x if is_scalar(x) else None for x in leaves])
     return Body(jaxpr, captured, out_tree, numbers, function_name(fn))
 
@@ -139,7 +139,7 @@ def traced_loop(
     leaves, carry_tree = tree.flatten(init)
     paths = tree.paths(carry_tree, start)
     first = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, paths, strict=True)]
-    args = tree.structure((carry_tree.unflatten(range(carry_tree.num_leaves)), *rest.unflatten(range(rest.num_leaves))))
+    args = tree.tuple_structure(carry_tree, *rest.children())
 
     traced_by_types: dict[tuple[Aval, ...], tuple[Body, Structure]] = {}
 

@@ -55,7 +55,7 @@ def checkpointed_scan(
     leaves, xs_tree = tree.flatten(xs)
     n, slices = slice_types("checkpointed_scan", leaves, xs_tree, length)
     sizes = segments(n, static_int("checkpointed_scan", "budget", budget, 1))
-    rest = tree.structure((xs_tree.unflatten(range(len(leaves))),))
+    rest = tree.tuple_structure(xs_tree)
     loop = traced_loop("checkpointed_scan", f, init, rest, slices, role="f", start="init", pair=True)
     captured = loop.body.captured
     body = loop.body.jaxpr

@@ -77,7 +77,7 @@ def scan(
     reverse = flag("scan", "reverse", reverse)
     leaves, xs_tree = tree.flatten(xs)
     n, slices = slice_types("scan", leaves, xs_tree, length)
-    rest = tree.structure((xs_tree.unflatten(range(len(leaves))),))
+    rest = tree.tuple_structure(xs_tree)
     loop = traced_loop("scan", f, init, rest, slices, role="f", start="init", pair=True)
     captured = loop.body.captured
     prim = Scan(
@@ -103,7 +103,7 @@ def map_(f: Callable[[Any], Y], xs: object, batch_size: int | None = None) -> Y:
     """
     leaves, xs_tree = tree.flatten(xs)
     n, slices = slice_types("map", leaves, xs_tree, None)
-    body = traced_body("map: f", f, tree.structure((xs_tree.unflatten(range(len(leaves))),)), slices)
+    body = traced_body("map: f", f, tree.tuple_structure(xs_tree), slices)
     n_consts = len(body.captured)
     if batch_size is None:
         outs = bind(Scan(body.jaxpr, n, False, 1, n_consts, 0), *body.captured, *leaves)

@@ -52,7 +52,7 @@ class Unknown:
     @property
     def argument(self) -> Structure:
         """The structure of the arguments of a function of the unknown."""
-        return tree.structure((self.structure.unflatten(range(len(self.avals))),))
+        return tree.tuple_structure(self.structure)
 
 
 def unknown_of(what: str, name: str, value: object) -> tuple[Unknown, list[object]]:

@@ -106,7 +106,7 @@ class Problem:
                 return tangent_solve(called[-1], y)
 
             run.__name__ = function_name(tangent_solve)
-            args = tree.structure((like.structure.unflatten(range(m)), (0,) * len(avals)))
+            args = tree.tuple_structure(like.structure, tree.structure((0,) * len(avals)))
             fn = run if callable(tangent_solve) else tangent_solve
             body = traced_body(f"{self.what}: tangent_solve", fn, args, (*like.avals, *avals))
             check_same_tree(self.what, called_as, body.out_tree, like, "y", aux=True)

@@ -46,14 +46,14 @@ class EigResult(NamedTuple):
 
 
 def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
-    """Return the Cholesky factor of positive definite matrices: L with L L^H = x, or for `upper` U with U^H U = x.
+    """Return the Cholesky factor of positive definite matrices: L with L L^H = a, or for `upper` U with U^H U = a.
 
-    Rule:   with `symmetrize_input` x is replaced by (x + x^H) / 2, so its gradient is Hermitian; otherwise the lower
-            triangle is read. The factor is nan if x is not positive definite.
+    Rule:   with `symmetrize_input` `a` is replaced by (a + a^H) / 2, so its gradient is Hermitian; otherwise the lower
+            triangle is read. The factor is nan if `a` is not positive definite.
     """
     symmetrize_input = flag("cholesky", "symmetrize_input", symmetrize_input)
     upper = flag("cholesky", "upper", upper)
-    return apply_op("cholesky", linalg.factor, (a,), upper, symmetrize_input)
+    return apply_op("cholesky", linalg.promoted_cholesky, (a,), upper, symmetrize_input)
 
 
 @overload
@@ -84,7 +84,8 @@ def svd(
 ) -> SVDResult | Array:
     """Return singular vectors and descending singular values; without `compute_uv` only the singular values.
 
-    Rule:   full matrices have a derivative only for square x. `hermitian` says that x is, which changes nothing here.
+    Rule:   full matrices have a derivative only for square `a`. `hermitian` says that `a` is Hermitian, which changes
+            nothing here.
     """
     compute_uv = flag("svd", "compute_uv", compute_uv)
     flag("svd", "hermitian", hermitian)
@@ -99,20 +100,20 @@ def svdvals(x: ArrayLike, /) -> Array:
 def eigh(a: ArrayLike, UPLO: str = "L", symmetrize_input: bool = True) -> EighResult:
     """Return eigenvalues and eigenvectors of Hermitian matrices.
 
-    Rule:   x is symmetrized as in `cholesky`; otherwise the triangle `UPLO` is read. The derivative of eigenvectors is
+    Rule:   `a` is symmetrized as in `cholesky`; otherwise the triangle `UPLO` is read. The derivative of eigenvectors is
             not finite if eigenvalues are equal.
     """
     UPLO = text("eigh", "UPLO", UPLO)
     symmetrize_input = flag("eigh", "symmetrize_input", symmetrize_input)
     static = _is_lower("eigh", UPLO), symmetrize_input, True
-    return EighResult(*apply_op_all("eigh", linalg.hermitian_eig, (a,), *static))
+    return EighResult(*apply_op_all("eigh", linalg.promoted_eigh, (a,), *static))
 
 
 def eigvalsh(a: ArrayLike, UPLO: str = "L", symmetrize_input: bool = True) -> Array:
     """Return the eigenvalues of Hermitian matrices, ascending; see `eigh`."""
     UPLO = text("eigvalsh", "UPLO", UPLO)
     symmetrize_input = flag("eigvalsh", "symmetrize_input", symmetrize_input)
-    return apply_op("eigvalsh", linalg.hermitian_eig, (a,), _is_lower("eigvalsh", UPLO), symmetrize_input, False)
+    return apply_op("eigvalsh", linalg.promoted_eigh, (a,), _is_lower("eigvalsh", UPLO), symmetrize_input, False)
 
 
 def _is_lower(name: str, uplo: str) -> bool:
@@ -144,10 +145,7 @@ def lu(a: ArrayLike, permute_l: bool = False) -> tuple[Array, ...]:
 
 
 def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None) -> Array:
-    """Return the number of singular values that exceed `rtol` times the largest, as int32. `rtol` is as in `pinv`.
-
-    `rtol` is as in `pinv`.
-    """
+    """Return the number of singular values that exceed `rtol` times the largest, as int32. `rtol` is as in `pinv`."""
     if rtol is not None:
         return apply_op("matrix_rank", linalg.matrix_rank, (M, rtol))
     return apply_op("matrix_rank", linalg.matrix_rank_default, (M,))

@@ -37,9 +37,9 @@ class LstsqResult(NamedTuple):
 
 
 def solve(a: ArrayLike, b: ArrayLike) -> Array:
-    """Return the x with x1 @ x = x2. An x2 with one axis is a vector, otherwise matrices.
+    """Return the x with a @ x = b. A `b` with one axis is a vector, otherwise matrices.
 
-    Rule:   one LU decomposition, which derivatives reuse. The result has infinities and nan if x1 is singular.
+    Rule:   one LU decomposition, which derivatives reuse. The result has infinities and nan if `a` is singular.
     """
     return apply_op("solve", linear_systems.solve, (as_array("solve", a), as_array("solve", b, 1)))
 
@@ -52,7 +52,7 @@ def inv(a: ArrayLike) -> Array:
 def det(a: ArrayLike) -> Array:
     """Return the determinant.
 
-    Rule:   the derivative is det(x) trace(x^-1 x_dot), which needs an inverse of x. Up to 3 by 3 the determinant is
+    Rule:   the derivative is det(a) trace(a^-1 a_dot), which needs an inverse of `a`. Up to 3 by 3 the determinant is
             computed as a polynomial of the elements, whose derivatives always exist.
     """
     return apply_op("det", linear_systems.det, (a,))
@@ -67,7 +67,7 @@ def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False) -
     """Return the pseudo-inverse. Singular values up to `rtol` times the largest count as zero.
 
     `rtol` is one number, or one for each matrix; by default the larger size of the matrices times the spacing of floats
-    at 1. `hermitian`: x is Hermitian, and its eigenvalues are used.
+    at 1. `hermitian`: `a` is Hermitian, and its eigenvalues are used.
     Rule:   the derivative is that for tangents that keep the rank.
     """
     hermitian = flag("pinv", "hermitian", hermitian)
@@ -88,7 +88,7 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None) -> LstsqRe
 
 
 def matrix_power(a: ArrayLike, n: int) -> Array:
-    """Return x multiplied by itself n times, in about log2(n) products; for negative n the power of the inverse."""
+    """Return `a` multiplied by itself n times, in about log2(n) products; for negative n the power of the inverse."""
     try:
         times = n.__index__()
     except (AttributeError, TypeError):
@@ -166,7 +166,7 @@ def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
 def cho_factor(a: ArrayLike, lower: bool = False) -> tuple[Array, bool]:
     """Return the Cholesky factor and a flag that it is the lower one, for `cho_solve`."""
     lower = flag("cho_factor", "lower", lower)
-    return apply_op("cho_factor", linalg.factor, (a,), not lower, False), lower
+    return apply_op("cho_factor", linalg.promoted_cholesky, (a,), not lower, False), lower
 
 
 def cho_solve(c_and_lower: tuple[ArrayLike, bool], b: ArrayLike) -> Array:
@@ -184,7 +184,7 @@ def _check_pair(name: str, what: str, given: tuple[A, B]) -> tuple[A, B]:
 
 def lu_factor(a: ArrayLike) -> tuple[Array, Array]:
     """Return the packed LU factors and the row exchanges, for `lu_solve`."""
-    factors, pivots = apply_op_all("lu_factor", linalg.packed_lu, (a,))
+    factors, pivots = apply_op_all("lu_factor", linalg.promoted_lu, (a,))
     return factors, pivots
 
 

@@ -1,0 +1,236 @@
+"""`pmap`: map over an axis of the arguments, each index on a device of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar, overload
+
+import numpy as np
+
+from fxad.api.device_put import device_put
+from fxad.api.jit import jit
+from fxad.api.lift import check_function, check_no_statics
+from fxad.api.mapped_axes import (
+    Axes,
+    mapped_arguments,
+    mapped_axes_of_program,
+    mapped_axes_of_results,
+    size_of_map,
+)
+from fxad.api.shard_map import FOR_OUT_AXES, ManualAxes, map_over_devices
+from fxad.core import tree
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
+from fxad.core.sizes import Size
+from fxad.errors import ArgumentError, ParameterError, ShapeError
+from fxad.ir import Aval, Jaxpr
+from fxad.operations.arguments import argument_keys, is_word, to_tuple
+from fxad.primitives.control.shard_map import mesh_of_maps
+from fxad.primitives.meshes import Spec
+from fxad.primitives.shape import ExpandDims, Squeeze
+from fxad.runtime import Device, default_device, devices as default_devices
+from fxad.sharding import Mesh, NamedSharding, PartitionSpec, ids_of
+from fxad.tracing.array import binder
+from fxad.tracing.context import n_axes_in_scope, new_axis
+from fxad.tracing.placement import check_device
+from fxad.tracing.program import Program, function_name
+from fxad.tracing.static_args import Argnames, Argnums, static_arguments
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@overload
+def pmap(
+    f: Program[P, R],
+    axis_name: str | None = None,
+    *,
+    in_axes: Axes = 0,
+    out_axes: Axes = 0,
+    axis_size: int,
+    devices: Sequence[Device] | None = None,
+) -> Program[P, R]: ...
+@overload
+def pmap(
+    f: Callable[P, R],
+    axis_name: str | None = None,
+    *,
+    in_axes: Axes = 0,
+    out_axes: Axes = 0,
+    axis_size: int | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+    devices: Sequence[Device] | None = None,
+    static_broadcasted_argnums: Argnums = (),
+    donate_argnums: int | Sequence[int] = (),
+    backend: str | None = None,
+    global_arg_shapes: None = None,
+) -> Callable[P, R]: ...
+def pmap(
+    f: Callable[..., object],
+    axis_name: str | None = None,
+    *,
+    in_axes: Axes = 0,
+    out_axes: Axes = 0,
+    axis_size: int | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+    devices: Sequence[Device] | None = None,
+    static_broadcasted_argnums: Argnums = (),
+    donate_argnums: int | Sequence[int] = (),
+    backend: str | None = None,
+    global_arg_shapes: None = None,
+) -> object:
+    """Map over an axis of the arguments, each index on a device of its own.
+
+    The arguments are those of `vmap`. `axis_name` names the axis for collectives in `f`. `devices` are those of the
+    indices, in order: the first ones if it is left out. `soft_pmap` maps an axis larger than the number of devices.
+    A program with `axis_size`, or one that was traced with the axis `axis_name`, becomes a program; another one becomes a
+    function.
+
+    `static_broadcasted_argnums` is JAX's name for `static_argnums`. With `donate_argnums`, the map is compiled, as by
+    `jit(pmap(f), donate_argnums=...)`.
+
+    Law:    equals `vmap`.
+    Raises: as `vmap`; ParameterError when it runs and there are fewer devices than indices.
+    Cost:   a function is traced at each call; `jit(pmap(f))` traces it once.
+    """
+    _check_jax_options(backend, global_arg_shapes)
+    statics_by_number = static_broadcasted_argnums if argument_keys(static_argnums) == () else static_argnums
+    donates = argument_keys(donate_argnums) != ()
+    if devices is not None:
+        devices = to_tuple("pmap", "devices", devices)
+        for device in devices:
+            check_device("pmap: devices", device)
+    if isinstance(f, Program):
+        check_no_statics("pmap", f, statics_by_number, static_argnames)
+        what = f"pmap of {f.name}"
+        if donates:
+            raise ArgumentError(
+                f"{what}: donate_argnums is for functions",
+                remedy="donate when it is compiled: jit(pmap(p), donate=...)",
+            )
+        size = size_of_map("pmap", f, axis_size, axis_name)
+        if size is not None:
+            dims = mapped_axes_of_program("pmap", f, in_axes)
+            return _pmapped(
+                what, f, _axis_of_pmap(what, name_of_axis(axis_name, f.jaxpr), size, devices), dims, out_axes
+            )
+    check_function("pmap", f)
+    name = function_name(f)
+    what = f"pmap of {name}"
+    statics = static_arguments(what, f, statics_by_number, static_argnames)
+
+    @wraps(f, updated=())
+    def mapped(*args: object, **kwargs: object) -> object:
+        m = mapped_arguments("pmap", f, statics, args, kwargs, in_axes, axis_size)
+        axis = new_axis(what, name_of_axis(axis_name), m.size, stacked=False)
+        program = m.trace(axis)
+        manual = _axis_of_pmap(what, name_of_axis(axis_name, program.jaxpr), m.size, devices)
+        if not (program.jaxpr.eqns or binder().staging()) and (
+            results := _constant_results(what, program, manual, out_axes)
+        ):
+            return results[0]
+        return _pmapped(what, program, manual, m.dims, out_axes)(*m.args, **m.kwargs)
+
+    mapped.__name__ = f"pmap_{name}"
+    return jit(mapped, static_argnums=statics_by_number, donate_argnums=donate_argnums) if donates else mapped
+
+
+def _check_jax_options(backend: str | None, global_arg_shapes: object) -> None:
+    """Check options of `jax.pmap`. Raises: ParameterError unless they have their defaults."""
+    if not is_word(backend, (None, default_device().platform)):
+        raise ParameterError(
+            f"pmap: backend={backend!r:.40} is not supported", remedy="give devices=fxad.devices(backend)"
+        )
+    if global_arg_shapes is not None:
+        raise ParameterError(
+            f"pmap: global_arg_shapes={global_arg_shapes!r:.60} is not supported",
+            remedy="pass arrays of all processes: make_array_from_process_local_data",
+        )
+
+
+def _constant_results(
+    what: str, program: Program[..., object], manual: ManualAxes, out_axes: Axes
+) -> tuple[object] | None:
+    """The results of a pmap of a program without equations whose results are no arguments: nothing is compiled. None for
+    any other program, and if there are more indices than devices."""
+    body, bound = program.jaxpr, len(program.bound)
+    ((name, size),) = manual.mesh
+    by_id = {d.id: d for d in default_devices()}
+    ids = manual.ids or tuple(by_id)[:size]
+    if any([a in body.ins[bound:] for a in body.outs]) or len(ids) < size or not set(ids) <= set(by_id):
+        return None
+    values = run(body, [*map(np.asarray, program.bound), *[np.zeros(a.shape, a.dtype) for a in body.in_avals[bound:]]])
+    mesh = Mesh(np.array([by_id[k] for k in ids], dtype=object), name)
+    results = []
+    for x, d in zip(values, mapped_axes_of_results(what, program, out_axes)[0], strict=True):
+        spec, whole = PartitionSpec(), x
+        if d is not None:
+            spec = PartitionSpec(*[None] * d, name)
+            whole = np.broadcast_to(np.expand_dims(x, d), (*x.shape[:d], size, *x.shape[d:]))
+        results.append(device_put(whole, NamedSharding(mesh, spec)))
+    return (tree.unflatten(program.out_tree, results),)
+
+
+def _axis_of_pmap(what: str, name: str, size: int, devices: Sequence[Device] | None) -> ManualAxes:
+    """The axis of a pmap. Raises: ShapeError for an axis of size 0 or a named size; ParameterError if `devices` are not
+    as many as the indices, or the same."""
+    if type(size) is Size:
+        raise ShapeError(
+            f"{what}: the mapped axis has size {size}, and the number of devices is a number",
+            remedy="use vmap, or map an axis of known size",
+        )
+    if size == 0:
+        raise ShapeError(
+            f"{what}: the mapped axis has size 0, and each index needs a device",
+            remedy="use vmap or soft_pmap, which map over an axis without indices",
+        )
+    if devices is not None and len(set(devices)) != size:
+        twice = "" if len(set(devices)) == len(devices) else " distinct ones"
+        raise ParameterError(
+            f"{what}: the axis has size {size}, devices has {len(set(devices))}{twice}",
+            remedy="give one device for each index",
+        )
+    return ManualAxes(((name, size),), ((name, size),), ids_of(tuple(devices)) if devices else (), checked=True)
+
+
+def name_of_axis(axis_name: str | None, body: Jaxpr | None = None) -> str:
+    """The name of an axis; one that no map around uses, and none in the body of the map, if none is given."""
+    if axis_name is not None:
+        return axis_name
+    inside = dict(mesh_of_maps(body)) if body is not None else {}
+    k = n_axes_in_scope()
+    while f"{_UNNAMED}{k}" in inside:
+        k += 1
+    return f"{_UNNAMED}{k}"
+
+
+_UNNAMED: Final = "pmap"
+
+
+def _pmapped(
+    what: str, program: Program[..., object], manual: ManualAxes, dims: Sequence[int | None], out_axes: Axes
+) -> Program[..., object]:
+    ((name, _),) = manual.mesh
+    out_dims, paths = mapped_axes_of_results(what, program, out_axes)
+    body, n = program.jaxpr, len(program.bound)
+    b = Builder()
+    args = list(b.inputs(body.in_avals[:n]))
+    for a, d in zip(body.in_avals[n:], dims, strict=True):
+        args.append(b.input(a) if d is None else b.one(Squeeze((d,)), b.input(_with_one(a, d))))
+    results = b.inline(body, args)
+    outs = [v if d is None else b.one(ExpandDims((d,)), v) for v, d in zip(results, out_dims, strict=True)]
+    on_parts = program.replace(b.build(outs, body.name))
+    specs = [spec_along(name, d) for d in dims]
+    return map_over_devices(what, on_parts, manual, specs, [spec_along(name, d) for d in out_dims], paths, FOR_OUT_AXES)
+
+
+def _with_one(a: Aval, d: int) -> Aval:
+    return a.with_shape((*a.shape[:d], 1, *a.shape[d:]))
+
+
+def spec_along(name: str, d: int | None) -> Spec:
+    """The spec of an array whose axis `d` an axis of devices divides; None is the whole array on each device."""
+    return () if d is None else (*[()] * d, (name,))
