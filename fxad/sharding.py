@@ -407,17 +407,18 @@ def part_type(what: str, mesh: Axes, spec: PartitionSpec, aval: Aval, path: str)
 
 
 def sharding_in_program(what: str, sharding: NamedSharding, aval: Aval, path: str) -> tuple[Axes, Spec, Ids]:
-    """The form in programs of a sharding of an array: the mesh, the axes that divide the array, and the ids of devices
-    that are not the first ones. Raises: AxisNameError, ShapeError naming the array, the axis and the sizes."""
+    """The form in programs of a sharding of an array: the mesh, the axes that divide the array, and the ids of the
+    devices. Raises: AxisNameError, ShapeError naming the array, the axis and the sizes."""
     mesh, spec = sharding.mesh, sharding.spec
     axes = tuple(mesh.shape.items())
     closed = PartitionSpec(*[None if e == OPEN else e for e in spec])
     part_type(what, axes, closed, aval, path)
-    return axes, spec.names, ids_of(tuple(mesh.devices.flat))
+    return axes, spec.names, tuple([d.id for d in mesh.devices.flat])
 
 
 def ids_of(on: tuple[runtime.Device, ...]) -> Ids:
-    """The form in programs of the ids of devices: () for the first ones of their platform."""
+    """The form in maps of the ids of devices: () for the first ones of their platform, so that a map may be inside of
+    another one, or beside one over more devices."""
     return () if runtime.devices(on[0].platform)[: len(on)] == on else tuple([d.id for d in on])
 
 

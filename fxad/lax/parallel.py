@@ -19,7 +19,7 @@ from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError
 from fxad.execution.shardings import flatten_shardings
 from fxad.ir import Atom, Emit, Primitive
 from fxad.lax.elementwise import convert_element_type
-from fxad.operations.arguments import flag, is_word, to_ints, to_tuple
+from fxad.operations.arguments import flag, is_word, to_int, to_ints, to_tuple
 from fxad.operations.axes import normalize_axis_index
 from fxad.primitives.collectives import (
     AllGather,
@@ -52,6 +52,14 @@ def named_axes(op: str, axis_name: AxisName) -> tuple[Names, Sizes]:
     sizes = tuple([size_of_axis(op, name) for name in names])
     if len(set(names)) != len(names):
         raise AxisNameError(f"{op}: axis_name {names} names an axis twice", remedy="name each axis once")
+    return names, sizes
+
+
+def _one_or_more_axes(op: str, axis_name: AxisName) -> tuple[Names, Sizes]:
+    """`named_axes`, for a collective that needs an axis. Raises: ParameterError too."""
+    names, sizes = named_axes(op, axis_name)
+    if not names:
+        raise ParameterError(f"{op}: axis_name {axis_name!r:.40} names no axis", remedy="name one axis or more")
     return names, sizes
 
 
@@ -115,7 +123,7 @@ def all_gather(
 ) -> T:
     """The values of all indices of named axes, of each leaf: stacked along a new `axis`, or concatenated along an
     existing one if `tiled`."""
-    names, sizes = named_axes("all_gather", axis_name)
+    names, sizes = _one_or_more_axes("all_gather", axis_name)
     groups, tiled = _to_groups("all_gather", axis_index_groups), flag("all_gather", "tiled", tiled)
 
     def one(leaf: ArrayLike) -> Array:
@@ -139,7 +147,7 @@ def psum_scatter(
 
     The dimension is as long as there are indices, and removed, unless `tiled`: then it is a multiple of that.
     """
-    names, sizes = named_axes("psum_scatter", axis_name)
+    names, sizes = _one_or_more_axes("psum_scatter", axis_name)
     groups, tiled = _to_groups("psum_scatter", axis_index_groups), flag("psum_scatter", "tiled", tiled)
 
     def one(leaf: ArrayLike) -> Array:
@@ -169,7 +177,7 @@ def all_to_all(
     `split_axis` is as long as there are indices; it is removed, and `concat_axis` is new. If `tiled`, it is a multiple
     of that, and the parts are concatenated along an existing axis.
     """
-    names, sizes = named_axes("all_to_all", axis_name)
+    names, sizes = _one_or_more_axes("all_to_all", axis_name)
     groups, tiled = _to_groups("all_to_all", axis_index_groups), flag("all_to_all", "tiled", tiled)
 
     def one(leaf: ArrayLike) -> Array:
@@ -199,7 +207,7 @@ def _check_exact(op: str, what: str, at: int, shape: tuple[int, ...], count: int
 def ppermute(x: T, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> T:
     """Each index has the value of another one, for each leaf: `perm` lists pairs `(source, target)`. An index that is
     no target has zeros."""
-    names, sizes = named_axes("ppermute", axis_name)
+    names, sizes = _one_or_more_axes("ppermute", axis_name)
     pairs = [to_ints("ppermute", "perm", p) for p in to_tuple("ppermute", "perm", perm)]
     for k, pair in enumerate(pairs):
         if len(pair) != 2:
@@ -211,7 +219,7 @@ def ppermute(x: T, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> T:
 
 def pshuffle(x: T, axis_name: AxisName, perm: Sequence[int]) -> T:
     """Index k has the value of index `perm[k]`, for each leaf."""
-    names, sizes = named_axes("pshuffle", axis_name)
+    names, sizes = _one_or_more_axes("pshuffle", axis_name)
     sources = to_ints("pshuffle", "perm", perm)
     if sorted(sources) != list(range(prod(sizes))):
         raise ShapeError(
@@ -224,7 +232,8 @@ def pshuffle(x: T, axis_name: AxisName, perm: Sequence[int]) -> T:
 
 def pbroadcast(x: T, axis_name: AxisName, source: int) -> T:
     """The value of index `source` of named axes, on all indices, for each leaf."""
-    names, sizes = named_axes("pbroadcast", axis_name)
+    names, sizes = _one_or_more_axes("pbroadcast", axis_name)
+    source = to_int("pbroadcast", "source", source)
     if not 0 <= source < prod(sizes):
         raise ParameterError(
             f"pbroadcast: source is {source}, there are {prod(sizes)} indices of {', '.join(map(repr, names))}",

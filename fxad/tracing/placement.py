@@ -14,6 +14,7 @@ from fxad import runtime
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ParameterError, PlacementError, described
 from fxad.ir import Atom, Eqn, Jaxpr
+from fxad.primitives.control.shard_map import device_ids
 from fxad.primitives.meshes import Mesh, Spec
 from fxad.runtime import Results, Start
 from fxad.sharding import ids_of
@@ -39,8 +40,12 @@ class Division:
         return self.devices[0]
 
     def program(self, jaxpr: Jaxpr) -> Jaxpr:
-        """The program of operands that are divided so."""
-        ids = ids_of(self.devices)
+        """The program of operands that are divided so. If it names other devices, it stays as it is, and the operands
+        are refused when it runs."""
+        named = device_ids(jaxpr)
+        if named and set(named[0]) != {d.id for d in self.devices}:
+            return jaxpr
+        ids = named[0] if named else ids_of(self.devices)
         return with_shardings(
             jaxpr, tuple([None if w is None else (*w, ids) for w in self.ins]), (None,) * len(jaxpr.outs)
         )

@@ -185,14 +185,16 @@ class OperandDivision:
           parts are kept while it lives, for the next call with the same array.
     """
 
-    __slots__ = ("_fits", "_ins", "_parts")
+    __slots__ = ("_fits", "_ins", "_many", "_name", "_parts")
 
-    def __init__(self, ins: list[ManyDevices]) -> None:
-        self._ins = ins
-        self._fits: Sequence[object] = ins  # shardings that are equal to those of the program
+    def __init__(self, name: str, placed: Placed) -> None:
+        self._name, self._many, self._ins = name, len(placed.devices) > 1, placed.ins
+        self._fits: Sequence[object] = placed.ins  # shardings that are equal to those of the program
         self._parts: dict[int, tuple[ref[Buffer], Buffer]] = {}  # of the operands of the last call that were divided
 
     def __call__(self, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
+        if self._many:
+            host_calls.check_may_start(self._name)
         where = list(map(sharding_of_buffer, buffers))
         if any(map(is_not, where, self._fits)):  # usually they are the same objects as in the last call
             if where == self._ins:
@@ -226,8 +228,8 @@ class DividingStart:
 
     __slots__ = ("_divided", "_start")
 
-    def __init__(self, start: Start, ins: list[ManyDevices]) -> None:
-        self._start, self._divided = start, OperandDivision(ins)
+    def __init__(self, start: Start, name: str, placed: Placed) -> None:
+        self._start, self._divided = start, OperandDivision(name, placed)
 
     def __call__(self, buffers: Sequence[Buffer]) -> Results:
         return self._start(self._divided(buffers))
@@ -315,7 +317,7 @@ class LoadedProgram:
             self.start = xla.processes.AgreedStart(self.start, raw, program.name, digest, _processes(self.devices))
         self.start_divided = self.start
         if placed is not None:  # the thread that donates operands divides them, not that of `interruptible`
-            self.start = DividingStart(self.start, placed.ins)
+            self.start = DividingStart(self.start, program.name, placed)
             commitments.any = True  # its results are
             self.handlers = self.committing_handlers = [
                 result_handler(a, where, True, self.origin)

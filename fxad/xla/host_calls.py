@@ -11,12 +11,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import count
 from operator import itemgetter
+from threading import local
 from typing import Final, Protocol, TypeAlias, final
 
 import numpy as np
 
 from fxad import lowering
-from fxad.errors import CompileError, FxadError
+from fxad.errors import CompileError, ExecutionError, FxadError
 from fxad.ir import NDArray
 from fxad.lowering.jaxlib import _jax
 from fxad.lowering.ordered_effects import DONE
@@ -93,6 +94,30 @@ _MAX_KEPT: Final = 64
 
 
 @final
+class _Caller(local):
+    """What called the host function that a thread runs. `many`: a program on several devices."""
+
+    many = False
+
+
+_caller: Final = _Caller()
+
+
+def check_may_start(name: str) -> None:
+    """Check that a program on several devices is not started by a host function of another one. XLA starts it after the
+    other one, which waits for the host function.
+
+    Raises: ExecutionError.
+    """
+    if _caller.many:
+        raise ExecutionError(
+            f"{name}: it runs on several devices, and a host function that another program on several devices calls"
+            " would wait for it for ever",
+            remedy="call it before or after that program, or compute on one device: np.asarray(x) gathers an array",
+        )
+
+
+@final
 class _Callback:
     """The function that XLA calls: it evaluates the equation, and stores its exceptions."""
 
@@ -105,6 +130,8 @@ class _Callback:
         args, device = operands, 0
         if self._errors.deferred:
             args, device = operands[:-1], int(operands[-1])
+        around = _caller.many
+        _caller.many = around or self._errors.deferred
         try:
             return call_host_function(self._call.impl, *args)
         except BaseException as e:  # also KeyboardInterrupt and the like, which are no failures of the function
@@ -112,6 +139,8 @@ class _Callback:
             if not self._errors.deferred:
                 raise self._errors.add(error) from e
             self._errors.add_for_all(device, error)
+        finally:
+            _caller.many = around
         outs = self._call.out_avals if isinstance(self._call, HostCall) else ()
         return tuple([np.zeros(a.shape, a.dtype) for a in outs])
 

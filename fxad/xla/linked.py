@@ -88,7 +88,7 @@ class LinkedProgram:
         self._divided: OperandDivision | None = None
         if self.placed is not None:
             commitments.any = True  # its results are
-            self._divided = OperandDivision(self.placed.ins)
+            self._divided = OperandDivision(plan.name, self.placed)
             everywhere = ManyDevices(self.devices, self.placed.mesh, ())
             self._constants = [resharded(c, everywhere) for c in self._constants]
         self._outs = _pick(plan.outs)

@@ -507,6 +507,51 @@ def test_a_host_function_that_fails(place: str, kind: str) -> None:
         assert "combinations_on_devices.py" in str(e.value.where)
 
 
+@pytest.mark.parametrize("outer", [lambda v: v, lambda v: lax.psum(v, "i")], ids=["alone", "with a collective"])
+@pytest.mark.parametrize("units", ["auto", "all"])
+def test_a_host_function_of_devices_that_starts_a_program_on_devices(outer: Function, units: str) -> None:
+    """XLA would start it after the program that waits for the host function: both waited for ever. A program on one
+    device runs."""
+
+    @fx.jit
+    def twice(v: Any) -> Any:
+        return v * 2
+
+    chosen: Any = units if units == "auto" else lambda body: True
+    on_devices: Any = fx.jit(fx.pmap(twice), units=chosen)
+    whole = NamedSharding(make_mesh((8,), ("i",)), P())
+
+    def on_host(v: Any) -> Any:
+        return np.asarray(on_devices(X))[0] + v
+
+    def by_another_program(v: Any) -> Any:
+        return np.asarray(fx.jit(lambda u: fx.pure_callback(on_host, fx.Spec((4,)), u))(v))
+
+    def of_one_operation(v: Any) -> Any:
+        return np.asarray(fx.device_put(v, whole) + 1)
+
+    def on_one_device(v: Any) -> Any:
+        return np.asarray(twice(fnp.asarray(v)))
+
+    def calling(f: Any) -> Any:
+        return fx.jit(fx.pmap(lambda v: outer(fx.pure_callback(f, fx.Spec((4,)), v)), "i"))
+
+    for f, name in ((on_host, "pmap_twice"), (by_another_program, "pmap_twice"), (of_one_operation, "eager")):
+        with pytest.raises(ExecutionError) as e:
+            calling(f)(X)
+        assert e.value.message == (
+            f"{name}: it runs on several devices, and a host function that another program on several devices calls"
+            " would wait for it for ever"
+        )
+        assert "combinations_on_devices.py" in str(e.value.where)
+    np.testing.assert_array_equal(np.asarray(on_devices(X)), 2 * X)
+    want = fx.vmap(lambda v: outer(2 * v), axis_name="i")(X)
+    np.testing.assert_allclose(np.asarray(calling(on_one_device)(X)), np.asarray(want), rtol=1e-6)
+    np.testing.assert_allclose(  # a program on one device waits for nobody
+        np.asarray(fx.jit(lambda v: fx.pure_callback(on_host, fx.Spec((4,)), v))(X[0])), 3 * X[0], rtol=1e-6
+    )
+
+
 # ------------------------------------------------------------------------------------- running, storing, explaining
 
 

@@ -57,6 +57,13 @@ LINEAR: dict[str, Any] = {
     "psum_scatter": over(lambda v: lax.psum_scatter(v[0], "i", scatter_dimension=0, tiled=False)[None]),
     "psum_scatter, tiled": over(lambda v: lax.psum_scatter(v, "i", scatter_dimension=1, tiled=True)),
     "ppermute": over(lambda v: lax.ppermute(v, "i", RING)),
+    "ppermute over two axes": over(lambda v: lax.ppermute(v, ("i", "j"), [(0, 2), (1, 3), (7, 0)]), GRID, BOTH, BOTH),
+    # JAX counts the indices in the order of the mesh here, and in that of the names in other collectives
+    "ppermute over axes in another order": over(
+        lambda v: lax.ppermute(v, ("j", "i"), [(0, 2), (1, 3), (7, 0)]), GRID, BOTH, BOTH
+    ),
+    "ppermute of negative indices": over(lambda v: lax.ppermute(v, "i", [(-1, 0), (0, -2)])),
+    "all_gather in another order": over(lambda v: lax.all_gather(v, ("j", "i"), tiled=True), GRID, BOTH, BOTH),
     "pmap": jax.pmap(summed, axis_name="i"),
     "pmap, out_axes=None": jax.pmap(lambda v: lax.psum(v, "i"), axis_name="i", out_axes=None),
     "scan in a map": over(lambda v: lax.scan(lambda c, _: (shifted(c), None), v, None, length=3)[0]),

@@ -558,6 +558,37 @@ def test_meshes_of_other_devices() -> None:
         np.testing.assert_array_equal(np.asarray(y), X + 1)
 
 
+def _in_order(devices: Any) -> NamedSharding:
+    return NamedSharding(Mesh(np.array(devices, dtype=object), "d"), P("d"))
+
+
+def test_a_sharding_is_that_of_its_devices() -> None:
+    """Also if they are the first ones, and arguments or other shardings have others: the results were on those."""
+    every = fx.devices()
+    first, all_, back, last = _in_order(every[:4]), _in_order(every), _in_order(every[::-1]), _in_order(every[4:])
+    one = SingleDeviceSharding(every[0])
+    x: Any = fx.device_put(X, back)
+    asked: list[tuple[str, Callable[[Any, Any], Any]]] = [
+        ("in", lambda x, to: fx.jit(lambda v: v + 1, in_shardings=to)(x)),
+        ("out", lambda x, to: fx.jit(lambda v: v + 1, out_shardings=to)(x)),
+        ("constraint", lambda x, to: fx.jit(lambda v: lax.with_sharding_constraint(v + 1, to))(x)),
+        ("one operation", lambda x, to: lax.with_sharding_constraint(x, to) + 1),
+    ]
+    for name, f in asked:
+        y = f(x, all_)
+        assert y.sharding == all_, name
+        np.testing.assert_array_equal(np.asarray(y), X + 1)
+        assert f(fx.device_put(X, all_), back).sharding == back, name
+        for there, to in ((all_, first), (last, first), (back, first), (all_, one), (last, one)):
+            with pytest.raises(PlacementError, match=r"0 is on cpu|argument v is on cpu"):
+                f(fx.device_put(X, there), to)
+    for ins, outs in ((all_, first), (back, all_), (last, first), (all_, one), (one, all_)):
+        with pytest.raises(PlacementError, match="give all meshes of a program the same devices"):
+            fx.jit(lambda v: v + 1, in_shardings=ins, out_shardings=outs)(X)
+    in_a_map = fx.pmap(lambda v: lax.with_sharding_constraint(v, _in_order(every[:2])))  # means nothing there
+    np.testing.assert_array_equal(np.asarray(in_a_map(X)), X)
+
+
 def test_division_that_xla_chooses() -> None:
     """Axes of a mesh are factored where XLA divides by a part of one."""
     kind: Any = xla_client.HloSharding
@@ -587,8 +618,8 @@ def _halves(m: Mesh) -> Any:
 
 def _on_half_and_all(m: Mesh) -> Any:
     half = NamedSharding(Mesh(np.array(fx.devices()[4:], dtype=object), "d"), P("d"))
-    whole = NamedSharding(m, P(("i", "j")))
-    return fx.jit(lambda x: lax.with_sharding_constraint((x, x), (half, whole)))(X)
+    mapped = fx.shard_map(lambda v: v, m, P(("i", "j")), P(("i", "j")))
+    return fx.jit(lambda x: (lax.with_sharding_constraint(x, half), mapped(x)))(X)
 
 
 def _on_two_orders(m: Mesh) -> Any:

@@ -276,6 +276,20 @@ REFUSED = [
     (lambda: mapped(lambda v: lax.psum_scatter(v, "i", tiled=True), X), ShapeError,
      "psum_scatter: axis 0 of f32[2] has size 2, which 4 indices of 'i' do not divide",
      "pad the axis, or choose another one"),
+    (lambda: mapped(lambda v: WRONG.lax.pbroadcast(v, "i", "a"), X), ArgumentError,
+     "pbroadcast: source must be an integer, got a str: 'a'",
+     "it is static: a Python value, which cannot come from a traced array"),
+    (lambda: mapped(lambda v: WRONG.lax.pbroadcast(v, "i", 1.5), X), ArgumentError,
+     "pbroadcast: source must be an integer, got a float: 1.5",
+     "it is static: a Python value, which cannot come from a traced array"),
+    (lambda: mapped(lambda v: lax.pbroadcast(v, "i", 4), X), ParameterError,
+     "pbroadcast: source is 4, there are 4 indices of 'i'", "give an index"),
+    (lambda: mapped(lambda v: lax.all_gather(v, ()), X), ParameterError,
+     "all_gather: axis_name () names no axis", "name one axis or more"),
+    (lambda: mapped(lambda v: lax.pshuffle(v, (), [0]), X), ParameterError,
+     "pshuffle: axis_name () names no axis", "name one axis or more"),
+    (lambda: mapped(lambda v: lax.psum_scatter(v, []), X), ParameterError,
+     "psum_scatter: axis_name [] names no axis", "name one axis or more"),
 ]  # fmt: skip
 
 

@@ -62,6 +62,15 @@ def _all_to_all(eqn: Equation, x: Value) -> Array:
     )
 
 
+def _ppermute(eqn: Equation, x: Value) -> Array:
+    names, pairs = _axis_names(eqn, eqn.params["axis_name"]), eqn.params["perm"]
+    if not isinstance(names, str) and eqn.translation.manual is not None:
+        mesh = eqn.translation.manual[0]
+        names = tuple([n for n in mesh.axis_names if n in names])  # JAX counts in the order of the mesh
+    count = lax.axis_size(names)
+    return lax.ppermute(array(x), names, [(s % count, d % count) for s, d in pairs])  # indices may be negative
+
+
 def _shard_map(eqn: Equation, *args: Value) -> object:
     p = eqn.params
     mesh = dict(p["mesh"].shape)
@@ -88,7 +97,7 @@ PARALLEL: Final[Rows] = MappingProxyType({
     "all_gather_invariant": _all_gather,
     "reduce_scatter": _reduce_scatter,
     "all_to_all": _all_to_all,
-    "ppermute": lambda eqn, x: lax.ppermute(array(x), _axis_names(eqn, eqn.params["axis_name"]), eqn.params["perm"]),
+    "ppermute": _ppermute,
     "axis_index": lambda eqn: lax.axis_index(_axis_names(eqn, eqn.params["axis_name"])),
     "pvary": lambda eqn, *xs: list(map(array, xs)),
     "shard_map": _shard_map,

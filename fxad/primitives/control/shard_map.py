@@ -434,12 +434,14 @@ def devices_needed(jaxpr: Jaxpr, around: Mesh = ()) -> int:
 
 
 @by_value
-def device_ids(jaxpr: Jaxpr) -> tuple[Ids, ...]:
-    """The distinct ids of devices that meshes of a program give, in order. A program that can run has one at most."""
+def device_ids(jaxpr: Jaxpr, in_map: bool = False) -> tuple[Ids, ...]:
+    """The distinct ids of devices that meshes of a program give, in order. A program that can run has one at most. In a
+    map, only those of maps count."""
     found: dict[Ids, None] = {}
     for prim in jaxpr.prims:
-        if isinstance(prim, OnMesh) and prim.devices:
+        is_map = isinstance(prim, ShardMap)
+        if isinstance(prim, OnMesh) and prim.devices and (is_map or not in_map):
             found[prim.devices] = None
         if isinstance(prim, HigherOrder):
-            found.update(dict.fromkeys([ids for body in prim.bodies for ids in device_ids(body)]))
+            found.update(dict.fromkeys([ids for body in prim.bodies for ids in device_ids(body, in_map or is_map)]))
     return tuple(found)
