@@ -42,7 +42,7 @@ from fxad.passes import Passes, check_passes
 from fxad.runtime import default_device
 from fxad.sharding import Mesh, get_mesh
 from fxad.tracing import placement
-from fxad.tracing.array import OPERATION_BY_OPERATION, Array
+from fxad.tracing.array import OPERATION_BY_OPERATION, Array, current_binder
 from fxad.tracing.context import (
     EnclosingTransforms,
     TraceDependencies,
@@ -69,7 +69,7 @@ from fxad.tracing.static_args import (
     parameters,
     static_arguments,
 )
-from fxad.tracing.tracer import Tracer, active_trace, current_binder
+from fxad.tracing.tracer import Tracer, active_trace
 
 P = ParamSpec("P")
 R = TypeVar("R")

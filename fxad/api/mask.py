@@ -36,7 +36,7 @@ from fxad.tracing.program import (
     Program,
     function_name,
     parameter_names,
-    size_equations,
+    size_constraints,
     spec_of,
     trace_tree,
     types_of,
@@ -214,7 +214,7 @@ def _bounds(program: Program[..., object], found: Sequence[Aval]) -> Padding:
             )
     equations = [
         (n, m, where)
-        for n, m, where in size_equations(found, program.in_avals, program.paths)
+        for n, m, where in size_constraints(found, program.in_avals, program.paths)
         if type(n) is Size and n != m
     ]
     bounds = solve_sizes(what, [e for e in equations if _grows(e[0])])
@@ -468,7 +468,7 @@ def bucketed(
             _check_result_shapes("bucketed", program, out_shapes)
             known = programs[in_tree, types] = program, jit(mask(program))
         program, run = known
-        sizes = solve_sizes(f"bucketed {name}", size_equations(avals, types, program.paths))
+        sizes = solve_sizes(f"bucketed {name}", size_constraints(avals, types, program.paths))
         room = {n: _padded_size(m, least, growth) for n, m in sizes.items()}
         padded = [
             _padded(np.asarray(x, want.dtype), tuple([upper_bound(n, room) for n in want.shape]))

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.atoms import Aval, Lit
 from fxad.core.declaration import Record
 from fxad.core.sizes import Size
 from fxad.errors import DTypeError, TypecheckError
@@ -122,11 +123,11 @@ def parameter(value: Param, names: Labels) -> str:
             non_default = [f.name for f in fields(value) if getattr(value, f.name) != f.default]
             inner = ", ".join([f"{name}={parameter(getattr(value, name), names)}" for name in non_default])
             return f"{value.name}({inner})"
+        case Aval() | Lit():
+            return str(value)
         case _:
-            if value in names:
+            if value in names:  # a program
                 return names[value]
-            if hasattr(value, "with_aval") or hasattr(value, "with_dtype"):
-                return str(value)  # a Lit or an Aval
     raise TypecheckError(f"{value!r} is not a value that a program can hold")
 
 

@@ -65,12 +65,14 @@ class Binder(Protocol):
         """Returns True if operations of the calling code become equations."""
 
 
-_binder: ContextVar[Binder | None] = ContextVar("fxad_binder", default=None)
+_binder: Final[ContextVar[Binder | None]] = ContextVar("fxad_binder", default=None)
+# The active binder of this context (thread, asyncio task); None for `EAGER`. It is called without a Python frame.
+current_binder: Final = _binder.get
 
 
 def binder() -> Binder:
     """The active binder of this context (thread, asyncio task)."""
-    return _binder.get() or EAGER
+    return current_binder() or EAGER
 
 
 class Array(Typed, Conversions, Methods, Updatable):
@@ -247,12 +249,12 @@ class Array(Typed, Conversions, Methods, Updatable):
             other = y if x is self else x
             if not isinstance(other, runtime.SupportsDLPack):
                 return cast("Self", NotImplemented)
-        if type(x) is Array is type(y) and _binder.get() is None:
+        if type(x) is Array is type(y) and current_binder() is None:
             return cast("Self", EAGER.run(op, (x, y), static)[0])
         return cast("Self", apply_operation(op, (x, y), static))
 
     def __getitem__(self, index: object) -> Self:
-        active = _binder.get()
+        active = current_binder()
         if active is None:
             return cast("Self", EAGER.getitem(self, index))
         plan, operands = index_plan.plan(self.aval.shape, index)
@@ -291,7 +293,7 @@ def evaluating() -> Iterator[None]:
 @contextmanager
 def running_each_operation(on: bool) -> Iterator[None]:
     """Inside it, functions of `jit` run operation by operation. A trace that is active stays so."""
-    active = _binder.get()
+    active = current_binder()
     if active is None or active is OPERATION_BY_OPERATION:
         active = OPERATION_BY_OPERATION if on else None
     before = _binder.set(active)
@@ -574,7 +576,7 @@ def exact_key(static: Hashable) -> Hashable:
 
 def apply_operation(op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Array:
     """`binder().apply(op, args, static)[0]`, with a fast path for arrays outside a trace."""
-    active = _binder.get()
+    active = current_binder()
     if active is not None:
         return active.apply(op, args, static)[0]
     for a in args:
@@ -627,6 +629,7 @@ __all__ = [
     "asarray",
     "aval_of",
     "binder",
+    "current_binder",
     "is_scalar",
     "load_executable",
     "operation_name",

@@ -49,8 +49,8 @@ class TraceDependencies:
 
 
 _axes: Final[Scoped[tuple[MappedAxis, ...]]] = Scoped("fxad_mapped_axes", ())
-_orders: Final = Scoped("fxad_orders", 0)
-_dependencies: Final[Scoped[TraceDependencies | None]] = Scoped("fxad_watch", None)
+_order: Final = Scoped("fxad_derivative_order", 0)
+_dependencies: Final[Scoped[TraceDependencies | None]] = Scoped("fxad_trace_dependencies", None)
 
 
 def mapped_over(*axes: MappedAxis) -> AbstractContextManager[None]:
@@ -112,12 +112,12 @@ def size_of_axis(what: str, name: object) -> int:
 
 def differentiated(times: int = 1) -> AbstractContextManager[None]:
     """A block whose traces are differentiated `times` times."""
-    return _orders(_orders.get() + times)
+    return _order(_order.get() + times)
 
 
 def enclosing_transforms() -> EnclosingTransforms:
     """The enclosing mapped axes, the order of differentiation, and the mesh."""
-    return _axes.get(), _orders.get(), get_mesh()
+    return _axes.get(), _order.get(), get_mesh()
 
 
 def depend_on_transforms() -> None:
@@ -163,7 +163,7 @@ def stacked_axis_sizes() -> tuple[int, ...]:
 def derivative_order() -> int:
     """The order of differentiation. Records that the trace depends on it."""
     depend_on_transforms()
-    return _orders.get()
+    return _order.get()
 
 
 def depend_on_outer_trace() -> None:
@@ -210,7 +210,7 @@ class Replay:
         return cast("T", value)
 
 
-_replay: Final[Scoped[Replay | None]] = Scoped("fxad_tape", None)
+_replay: Final[Scoped[Replay | None]] = Scoped("fxad_replay", None)
 
 
 def replay_position() -> int:

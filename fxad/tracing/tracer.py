@@ -39,7 +39,18 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import whole_segment
 from fxad.runtime import Device, default_device
 from fxad.sharding import Sharding
-from fxad.tracing.array import EAGER, Array, Binder, Operation, _binder, aval_of, binder, is_scalar, operation_name
+from fxad.tracing.array import (
+    EAGER,
+    Array,
+    Binder,
+    Operation,
+    _binder,
+    aval_of,
+    binder,
+    current_binder,
+    is_scalar,
+    operation_name,
+)
 from fxad.tracing.placement import PathOf, check_device, operand_label
 
 # Frames in NumPy and optree are not the user's either.
@@ -240,7 +251,7 @@ class Trace:
         self.builder = Builder()
         # id -> (captured object, its operand); the reference to the object keeps the id unique
         self.captured: dict[int, tuple[object, Var]] = {}
-        # what custom rules ask for: the values with a tangent, of the operands and the first equations
+        # for custom rules: a number of equations, and the values with a tangent among their results and the operands
         self.dependent: tuple[int, set[Atom]] = 0, set()
 
     @property
@@ -455,14 +466,11 @@ _NOT_ELEMENTWISE: Final[frozenset[object]] = frozenset(
 )
 
 
-current_binder: Final = _binder.get  # the innermost trace or None, without a Python frame
-
-
 def active_trace() -> Trace | None:
     """The trace to which the calling code adds equations, if there is one."""
-    trace = _binder.get()
+    trace = current_binder()
     while isinstance(trace, Trace) and trace.source() is ASYNCHRONOUS:
-        if not trace.alive and trace is _binder.get():
+        if not trace.alive and trace is current_binder():
             _binder.set(trace.outer)  # a copied context, or an interruption, has left it there
         trace = trace.outer
     return trace if isinstance(trace, Trace) else None
