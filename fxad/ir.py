@@ -249,6 +249,89 @@ def _digest(jaxpr: Jaxpr) -> str:
     return hashlib.sha256(printing.function_text(jaxpr, "fxad 1 ", digests).encode()).hexdigest()
 
 
+# ------------------------------------------------------------------------------------------------ parameters and bodies
+
+
+# The types of parameters of a primitive: hashable and exact in text. No arrays, callables, dicts or lists.
+# A float parameter is a `Lit`, so that it is compared by bits.
+Param: TypeAlias = "int | bool | str | None | DType | Jaxpr | Lit | Aval | Record | tuple[Param, ...]"
+
+
+def params(prim: Primitive | Record) -> tuple[tuple[str, Param], ...]:
+    """The static parameters of a primitive, or the fields of a record: names and values, in the order of the class."""
+    return tuple((f.name, getattr(prim, f.name)) for f in fields(prim))
+
+
+def map_parameter(
+    value: object, fn: Callable[[object], object], of_record: Callable[[Record], Record | None] = lambda _: None
+) -> object:
+    """Returns a parameter with `fn` applied to the values in its tuples and records. Records are not checked again.
+    `of_record` may give another record for one."""
+    if type(value) is tuple:
+        return tuple([map_parameter(v, fn, of_record) for v in value])
+    if not isinstance(value, Record):
+        return fn(value)
+    if (replacement := of_record(value)) is not None:
+        return replacement
+    copy = object.__new__(type(value))
+    for name, v in params(value):
+        _set(copy, name, map_parameter(v, fn, of_record))
+    return copy
+
+
+def jaxprs_in_params(prim: Primitive | Record) -> tuple[Jaxpr, ...]:
+    """The programs among the parameters of a primitive or a record, in the order of its fields."""
+    out: list[Jaxpr] = []
+    stack: list[Param] = [value for _, value in reversed(params(prim))]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, Jaxpr):
+            out.append(value)
+        elif isinstance(value, tuple):
+            stack.extend(reversed(value))
+        elif isinstance(value, Record):
+            stack.extend([v for _, v in reversed(params(value))])
+    return tuple(out)
+
+
+def distinct_jaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
+    """The distinct programs nested in `jaxpr`, each after its own bodies; `jaxpr` itself is last.
+
+    Cost: linear in the distinct equations, for any depth of nesting and any sharing of bodies.
+    """
+    return jaxprs_without_memo(jaxpr, None)
+
+
+def jaxprs_without_memo(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:
+    """The programs of `distinct_jaxprs(jaxpr)` whose memo has no entry for `key` (None: all), and `jaxpr` itself, last.
+    If a program has the entry, its bodies are assumed to have it too."""
+    done: dict[Jaxpr, None] = {}
+    stack: list[tuple[Jaxpr, Iterator[Jaxpr]]] = [(jaxpr, iter(subjaxprs(jaxpr)))]
+    while stack:
+        top, rest = stack[-1]
+        inner = next((b for b in rest if b not in done and key not in b._memo), None)
+        if inner is None:
+            done[top] = None
+            stack.pop()
+        else:
+            stack.append((inner, iter(subjaxprs(inner))))
+    return tuple(done)
+
+
+def subjaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
+    """The distinct bodies in the equations. The result is memoised, because every pass calls `distinct_jaxprs`."""
+    if "subjaxprs" not in jaxpr._memo:
+        names = {kind: [n for n, _ in params(p)] for kind, p in {type(p): p for p in jaxpr.prims}.items()}
+        with_bodies = [p for p in jaxpr.prims if not has_no_jaxpr(p, names[type(p)])]
+        bodies = [body for prim in with_bodies for body in jaxprs_in_params(prim)]
+        jaxpr._memo["subjaxprs"] = tuple(dict.fromkeys(bodies))
+    distinct: tuple[Jaxpr, ...] = jaxpr._memo["subjaxprs"]
+    return distinct
+
+
+# ------------------------------------------------------------------------------------------------------------- pickling
+
+
 @final
 class _PickledJaxpr:
     """The pickled form of a program. Its bodies are in this form too. A program has one such object, so pickle writes a
@@ -313,23 +396,6 @@ def _unpickled_eqn(
     return Eqn(prim, ins, outs, at)
 
 
-def map_parameter(
-    value: object, fn: Callable[[object], object], of_record: Callable[[Record], Record | None] = lambda _: None
-) -> object:
-    """Returns a parameter with `fn` applied to the values in its tuples and records. Records are not checked again.
-    `of_record` may give another record for one."""
-    if type(value) is tuple:
-        return tuple([map_parameter(v, fn, of_record) for v in value])
-    if not isinstance(value, Record):
-        return fn(value)
-    if (replacement := of_record(value)) is not None:
-        return replacement
-    copy = object.__new__(type(value))
-    for name, v in params(value):
-        _set(copy, name, map_parameter(v, fn, of_record))
-    return copy
-
-
 def _pickled_if_jaxpr(value: object) -> object:
     return _pickled(value) if isinstance(value, Jaxpr) else value
 
@@ -338,61 +404,22 @@ def _unpickled_if_jaxpr(value: object) -> object:
     return value.jaxpr if isinstance(value, _PickledJaxpr) else value
 
 
-def jaxprs_in_params(prim: Primitive | Record) -> tuple[Jaxpr, ...]:
-    """The programs among the parameters of a primitive or a record, in the order of its fields."""
-    out: list[Jaxpr] = []
-    stack: list[Param] = [value for _, value in reversed(params(prim))]
-    while stack:
-        value = stack.pop()
-        if isinstance(value, Jaxpr):
-            out.append(value)
-        elif isinstance(value, tuple):
-            stack.extend(reversed(value))
-        elif isinstance(value, Record):
-            stack.extend([v for _, v in reversed(params(value))])
-    return tuple(out)
+# ---------------------------------------------------------------------------------------- the interfaces of rules
 
-
-def distinct_jaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
-    """The distinct programs nested in `jaxpr`, each after its own bodies; `jaxpr` itself is last.
-
-    Cost: linear in the distinct equations, for any depth of nesting and any sharing of bodies.
-    """
-    return jaxprs_without_memo(jaxpr, None)
-
-
-def jaxprs_without_memo(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:
-    """The programs of `distinct_jaxprs(jaxpr)` whose memo has no entry for `key` (None: all), and `jaxpr` itself, last.
-    If a program has the entry, its bodies are assumed to have it too."""
-    done: dict[Jaxpr, None] = {}
-    stack: list[tuple[Jaxpr, Iterator[Jaxpr]]] = [(jaxpr, iter(subjaxprs(jaxpr)))]
-    while stack:
-        top, rest = stack[-1]
-        inner = next((b for b in rest if b not in done and key not in b._memo), None)
-        if inner is None:
-            done[top] = None
-            stack.pop()
-        else:
-            stack.append((inner, iter(subjaxprs(inner))))
-    return tuple(done)
-
-
-def subjaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
-    """The distinct bodies in the equations. The result is memoised, because every pass calls `distinct_jaxprs`."""
-    if "subjaxprs" not in jaxpr._memo:
-        names = {kind: [n for n, _ in params(p)] for kind, p in {type(p): p for p in jaxpr.prims}.items()}
-        with_bodies = [p for p in jaxpr.prims if not has_no_jaxpr(p, names[type(p)])]
-        bodies = [body for prim in with_bodies for body in jaxprs_in_params(prim)]
-        jaxpr._memo["subjaxprs"] = tuple(dict.fromkeys(bodies))
-    distinct: tuple[Jaxpr, ...] = jaxpr._memo["subjaxprs"]
-    return distinct
-
-
-# ------------------------------------------------------------------------------------------------------ primitives
-
-# The types of parameters of a primitive: hashable and exact in text. No arrays, callables, dicts or lists.
-# A float parameter is a `Lit`, so that it is compared by bits.
-Param: TypeAlias = "int | bool | str | None | DType | Jaxpr | Lit | Aval | Record | tuple[Param, ...]"
+# The types in the signatures of rules. A tuple has one entry per operand or result.
+Atoms: TypeAlias = tuple[Atom, ...]
+Avals: TypeAlias = Sequence[Aval]
+Tangents: TypeAlias = tuple[Tangent, ...]
+Cotangents: TypeAlias = tuple[Cotangent, ...]
+Operands: TypeAlias = tuple[Atom | Hole, ...]  # of a transposed equation: a `Hole` is a linear operand
+Dims: TypeAlias = tuple[int | None, ...]  # batch axes; None: not batched
+HloValues: TypeAlias = Sequence[HloValue]
+Mask: TypeAlias = tuple[bool, ...]  # marks operands or results
+FreeAxes: TypeAlias = frozenset[tuple[str, int]]  # names and sizes of mapped axes
+# From the results that are stored to the primitive that takes them as further operands, or None.
+Resume: TypeAlias = Callable[[Mask], "Primitive | None"]
+# Prunes a body: returns it with only the results marked, without unread operands, and a mask of the operands left.
+Prune: TypeAlias = Callable[[Jaxpr, Mask], tuple[Jaxpr, Mask]]
 
 
 class Emit(Protocol):
@@ -473,10 +500,10 @@ class JvpCtx(Batching, Protocol):
     def split(self) -> bool:
         """True if the two programs are separate (linearize), False if they are one (forward mode)."""
 
-    def recur(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
+    def recur(self, body: Jaxpr, nonzero: Mask) -> LinearizedBody:
         """Linearize a body with respect to the operands marked in `nonzero`. For `split` contexts."""
 
-    def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+    def recur_fused(self, body: Jaxpr, nonzero: Mask) -> tuple[Jaxpr, Mask]:
         """Forward mode of a body. The new body takes the operands, then the tangents of those marked. It returns the
         results, then the tangents of those that the returned mask marks."""
 
@@ -490,33 +517,21 @@ class LinearizedBody:
     primal: Jaxpr
     linear: Jaxpr
     n_res: int
-    out_nonzero: tuple[bool, ...]
+    out_nonzero: Mask
 
 
 class TransposeCtx(Emit, Protocol):
     """The context of a transpose rule: it adds equations to the transposed program, and transposes bodies."""
 
-    def recur(self, body: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
+    def recur(self, body: Jaxpr, linear: Mask) -> Jaxpr:
         """Transpose a body that is linear in the operands marked. The new body takes the cotangents of all results,
         then the operands not marked. It returns the cotangents of the marked operands, all instantiated."""
 
 
+# ------------------------------------------------------------------------------------------------------ primitives
+
 _PURE: Final[frozenset[str]] = frozenset()
-
-# Names and sizes of mapped axes.
-FreeAxes: TypeAlias = frozenset[tuple[str, int]]
 _NO_AXES: Final[FreeAxes] = frozenset()
-
-
-# The types in the signatures of rules. A tuple has one entry per operand or result.
-Atoms: TypeAlias = tuple[Atom, ...]
-Avals: TypeAlias = Sequence[Aval]
-Tangents: TypeAlias = tuple[Tangent, ...]
-Cotangents: TypeAlias = tuple[Cotangent, ...]
-Operands: TypeAlias = tuple[Atom | Hole, ...]  # of a transposed equation: a `Hole` is a linear operand
-Dims: TypeAlias = tuple[int | None, ...]  # batch axes; None: not batched
-HloValues: TypeAlias = Sequence[HloValue]
-Mask: TypeAlias = tuple[bool, ...]  # marks operands or results
 
 
 class Primitive(metaclass=Abstract):
@@ -581,7 +596,7 @@ class Linear(Primitive):
     __slots__ = ()
 
     @abstractmethod
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+    def linear_in(self, mask: Mask) -> bool:
         """Returns True if the equation is linear in the marked operands taken together, with the others held fixed."""
 
     @abstractmethod
@@ -598,7 +613,7 @@ class LinearMap(Linear):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents)
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+    def linear_in(self, mask: Mask) -> bool:
         return all(mask)
 
 
@@ -653,18 +668,7 @@ class HigherOrder(Primitive):
                     )
         return prim
 
-    def without_results(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn | None:
+    def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn | None:
         """`eqn`, an equation of this primitive, without unused results and the operands that only these need. A
         primitive with rules overrides this method. Returns None if the layout suffices to do it."""
         return None
-
-
-# From the results that are stored to the primitive that takes them as further operands, or None.
-Resume: TypeAlias = Callable[[Mask], Primitive | None]
-# Prunes a body: returns it with only the results marked, without unread operands, and a mask of the operands left.
-Prune: TypeAlias = Callable[[Jaxpr, tuple[bool, ...]], tuple[Jaxpr, tuple[bool, ...]]]
-
-
-def params(prim: Primitive | Record) -> tuple[tuple[str, Param], ...]:
-    """The static parameters of a primitive, or the fields of a record: names and values, in the order of the class."""
-    return tuple((f.name, getattr(prim, f.name)) for f in fields(prim))

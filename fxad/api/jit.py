@@ -384,7 +384,7 @@ class StaticJitted(_JittedFunction[P, R]):
         if jitted is None:
             jitted = Jitted(self._statics.bound(fixed), self._options_without_statics)
             if len(self._jitted) and _log.isEnabledFor(logging.INFO):
-                what = self._statics.described(fixed), len(self._jitted)
+                what = self._statics.values_text(fixed), len(self._jitted)
                 _log.info("jit of %s: %s is new to a function known for %d others", function_name(self.fn), *what)
             self._jitted.put(key, jitted)
         return jitted, args, kwargs

@@ -16,7 +16,7 @@ BodyToInline: TypeAlias = Callable[[Eqn, tuple[Atom, ...], bool], tuple[Jaxpr, b
 AddEqn: TypeAlias = Callable[[Eqn, tuple[Atom, ...], bool], Sequence[Atom]]
 
 
-# Picks values from a list, by their positions.
+# Picks values from a list by their positions.
 _Pick: TypeAlias = Callable[[list[Atom]], tuple[Atom, ...]]
 
 
@@ -44,7 +44,7 @@ def _by_position(jaxpr: Jaxpr) -> _Positions:
 
 
 def _results(eqn: Eqn) -> tuple[Mapping[int, tuple[Var]], tuple[Aval, ...]]:
-    """Return the known variables of the type of the only result, by index, and the types of all results."""
+    """The known variables of the type of the only result, by index, and the types of all results."""
     avals = tuple([v.aval for v in eqn.outs])
     return (avals[0]._vars if len(avals) == 1 else _NONE), avals
 

@@ -12,7 +12,7 @@ from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit
 
 
 def keep_all_results(eqn: Eqn, _used: tuple[bool, ...]) -> Eqn:
-    """Returns the equation unchanged, whichever of its results are used."""
+    """The equation itself, whichever of its results are used."""
     return eqn
 
 
@@ -46,6 +46,7 @@ def drop_unread_operands(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[bool, ...]]:
     if all(needed):
         return jaxpr, needed
     b = Builder()
+    # an unread operand stands for itself: no equation gets it
     args: list[Atom] = [b.input(v.aval) if n else v for v, n in zip(jaxpr.ins, needed, strict=True)]
     return b.build(b.inline(jaxpr, args), jaxpr.name), needed
 
@@ -199,9 +200,9 @@ def rebind_operands(
     literals: Mapping[int, Lit] = MappingProxyType({}),
     types: Mapping[int, Aval] = MappingProxyType({}),
 ) -> Jaxpr:
-    """Change the operands of a body after the operands of its equation changed. The body took the operands `taken` of
-    the equation; the new one takes those in the `groups` that `operands` lists. `literals` operands become literals.
-    `types` are the types of operands that the body did not take.
+    """A body with other operands, after the operands of its equation changed. The body took the operands `taken` of the
+    equation. The new one takes those in the `groups` whose indices `operands` lists. Operands in `literals` become
+    literals. `types` are the types of operands that the body did not take.
     """
     new_operands = [p for g in operands for p in groups[g]]
     if list(taken) == new_operands:
