@@ -43,7 +43,12 @@ from fxad.core.declaration import (
 )
 from fxad.core.hlo import Hlo as Hlo, HloValue as HloValue, Region as Region
 from fxad.core.layout import Layout as Layout
-from fxad.core.source_info import Source as Source, SourceLocation as SourceLocation, source_location as source_location
+from fxad.core.source_info import (
+    Source as Source,
+    SourceLocation as SourceLocation,
+    source_location as source_location,
+    source_text as source_text,
+)
 from fxad.core.weak import WeakTable
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError

@@ -9,7 +9,19 @@ from typing import Final, Self, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import FxadError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Source, Var, new_eqn, result_vars, source_location
+from fxad.ir import (
+    Atom,
+    Aval,
+    Eqn,
+    Jaxpr,
+    Lit,
+    Primitive,
+    Source,
+    Var,
+    new_eqn,
+    result_vars,
+    source_text,
+)
 
 # See `Builder.inline_calls`.
 BodyToInline: TypeAlias = Callable[[Eqn, tuple[Atom, ...], bool], tuple[Jaxpr, bool] | None]
@@ -108,7 +120,7 @@ class Builder:
                 avals = self._types[key] = prim.abstract_eval(*[a.aval for a in args])
             except FxadError as e:
                 equation_text = f"{prim.name} {' '.join(map(repr, args))}"
-                raise e.located(equation=equation_text, where=str(source_location(self.source) or ""))
+                raise e.located(equation=equation_text, where=source_text(self.source))
         outs = result_vars(self.n, avals)
         self.n += len(outs)
         self.eqns.append(new_eqn(prim, args, outs, self.source))

@@ -14,7 +14,7 @@ import numpy as np
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError, name_equation
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Var, source_location
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Var, source_text
 
 # Called after every equation with its number, itself and its results.
 Observe: TypeAlias = Callable[[int, Eqn, tuple[NDArray, ...]], None]
@@ -61,7 +61,7 @@ def _apply(i: int, eqn: Eqn, args: list[NDArray]) -> tuple[NDArray, ...]:
     try:
         outs = tuple([_read_only(x) for x in eqn.prim.impl(*args)])
     except Exception as e:
-        name_equation(e, where, str(source_location(eqn.source) or ""))
+        name_equation(e, where, source_text(eqn.source))
         raise
     if [(x.shape, x.dtype) for x in outs] != [(v.aval.shape, v.aval.dtype) for v in eqn.outs]:
         actual, expected = ", ".join(map(_type_text, outs)), ", ".join([str(v.aval) for v in eqn.outs])

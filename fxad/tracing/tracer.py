@@ -33,7 +33,20 @@ from fxad.errors import (
     TracerError,
     is_rule,
 )
-from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, new_eqn, result_vars, source_location
+from fxad.ir import (
+    Atom,
+    Aval,
+    Jaxpr,
+    Lit,
+    NDArray,
+    Primitive,
+    Source,
+    Var,
+    new_eqn,
+    result_vars,
+    source_location,
+    source_text,
+)
 from fxad.operations import contractions, indexing, promotion, sorting
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import whole_segment
@@ -416,8 +429,7 @@ class Trace:
             raise value.leaked(what, f"it is used in {self.name}")
 
     def _located(self, e: FxadError, op: str, atoms: Sequence[Atom], source: Source) -> FxadError:
-        where = source_location(source)
-        return e.located(equation=f"{op} {' '.join(map(repr, atoms))}", where=str(where) if where else "")
+        return e.located(equation=f"{op} {' '.join(map(repr, atoms))}", where=source_text(source))
 
     def variable_of(self, value: object) -> Var | None:
         """The variable of a tracer of this trace; None for a literal and for every other value."""
@@ -489,8 +501,7 @@ def line_of_traceback(traceback: TracebackType | None) -> str:
             source = code, traceback.tb_lasti
         called_by_fxad = own
         traceback = traceback.tb_next
-    where = source_location(source)
-    return str(where) if where else ""
+    return source_text(source)
 
 
 def trace_flat(
@@ -521,7 +532,7 @@ def trace_flat(
             f" {sys.getrecursionlimit()} frames",
             remedy="trace the inner functions first: fx.trace(f, x) is a program, and programs call each other at any"
             " depth; or loop over one function with lax.scan",
-        ).located(where=str(source_location(first) or "")) from None
+        ).located(where=source_text(first)) from None
     finally:  # an asynchronous exception may prevent this; then the trace ends with this frame
         trace.frames.end()
         _binder.reset(before)

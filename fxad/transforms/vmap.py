@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.core.sizes import names_of
-from fxad.errors import AxisNameError, ShapeError, name_equation
-from fxad.ir import Atom, Dims, Eqn, FreeAxes, Jaxpr, source_location
+from fxad.errors import AxisNameError, ShapeError
+from fxad.ir import Atom, Dims, Eqn, FreeAxes, Jaxpr
 from fxad.primitives.collectives import exchanged_axes, has_ppermute
 from fxad.primitives.control.shard_map import mesh_of_maps, runs_on_devices
 from fxad.primitives.shape import broadcast_to_axis
-from fxad.transforms.locate import describe
+from fxad.transforms.locate import locate
 from fxad.transforms.specialize import rule_of_size, with_fresh_size
 
 
@@ -114,7 +114,7 @@ def vmap(
             if axis is not None:
                 _check_bound(b.eqns[start:], axis, eqn, devices)
         except Exception as e:
-            name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
+            locate(e, eqn)
             raise
         for v, out, d in zip(eqn.outs, outs, result_dims, strict=True):
             env[v] = out

@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol
 
 from fxad.core.builder import Builder, single_equation
 from fxad.core.memo import by_value
-from fxad.errors import NotDifferentiableError, name_equation
+from fxad.errors import NotDifferentiableError
 from fxad.ir import (
     Atom,
     Atoms,
@@ -34,10 +34,9 @@ from fxad.ir import (
     Var,
     Zero,
     as_lin,
-    source_location,
 )
 from fxad.primitives.elementwise.arithmetic import ADD
-from fxad.transforms.locate import describe
+from fxad.transforms.locate import locate
 from fxad.transforms.vmap import over_stack
 
 
@@ -135,7 +134,7 @@ def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, tangents: dict[Atom, Lin]) ->
         try:
             outs, dots = eqn.prim.jvp(ctx, primals, tangents_in)
         except Exception as e:
-            name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
+            locate(e, eqn)
             raise
         if len(eqn.outs) == 1:  # the common case; this loop is the hot path of differentiation
             env[eqn.outs[0]] = outs[0]

@@ -10,7 +10,7 @@ from fxad.core.builder import Builder, single_equation
 from fxad.core.dce import drop_unread_operands, remove_dead_eqns
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotLinearError
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, LinearizedBody, Mask, Zero, source_location
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, LinearizedBody, Mask, Zero, source_text
 from fxad.primitives.control.bodies import instantiate_outs, leading, mask_or, select_by_mask, with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import without_checks, without_effects
@@ -187,7 +187,7 @@ _AS_WHOLE: Final = (
 
 def _not_linear(problem: str, culprit: Eqn | int, remedy: str) -> NotLinearError:
     if isinstance(culprit, Eqn):
-        where = str(source_location(culprit.source) or "")
+        where = source_text(culprit.source)
         return NotLinearError(problem, equation=describe(culprit), where=where, remedy=remedy)
     return NotLinearError(
         f"{problem}: result {culprit} is constant in them and not zero",

@@ -14,7 +14,7 @@ from typing import Protocol, cast
 
 from fxad.core.builder import Builder, substitute
 from fxad.core.memo import by_value
-from fxad.errors import NotLinearError, name_equation
+from fxad.errors import NotLinearError
 from fxad.ir import (
     Atom,
     Cotangent,
@@ -28,13 +28,13 @@ from fxad.ir import (
     Primitive,
     Var,
     Zero,
-    source_location,
+    source_text,
 )
 from fxad.primitives.elementwise.arithmetic import ADD, NEG
 from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros
 from fxad.primitives.shape import BroadcastInDim
 from fxad.transforms.ad.zeros import zero_values
-from fxad.transforms.locate import describe
+from fxad.transforms.locate import describe, locate
 from fxad.transforms.memory.partial_eval import partial_eval
 
 
@@ -57,11 +57,10 @@ def _linear_operands(eqn: Eqn, linear: set[Atom]) -> Mask:
         places = linear_with_zeros(prim, eqn, mask)
         if places is not None:
             return places if isinstance(prim, HigherOrder) else mask
-    where = source_location(eqn.source)
     raise NotLinearError(
         f"transpose: {prim.name} is not linear in operands {[k for k, a in enumerate(eqn.ins) if a in linear]}",
         equation=describe(eqn),
-        where=str(where) if where else "",
+        where=source_text(eqn.source),
         remedy="transpose takes programs linear in the chosen operands, such as the linear part of linearize",
     )
 
@@ -153,7 +152,7 @@ def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: FixedValue
     try:
         operand_cts = prim.transpose(ctx, cts, args)
     except Exception as e:
-        name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
+        locate(e, eqn)
         raise
     for a, operand_ct in zip(eqn.ins, operand_cts, strict=True):
         if operand_ct is not None and isinstance(a, Var):
