@@ -118,7 +118,7 @@ class _Bucket(list[weakref.ref["Jaxpr"]]):
     __slots__ = ("__weakref__",)
 
     def find(self, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: Atoms) -> Jaxpr | None:
-        """Returns the first live program with these parts, or None."""
+        """The first live program with these parts, or None."""
         for ref in tuple(self):
             program = ref()
             if program is not None and program.ins == ins and program.outs == outs and program.eqns == eqns:
@@ -241,7 +241,7 @@ class Jaxpr:
 
 
 def _memoised(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
-    """Returns `compute(jaxpr)`, computed once. It is computed for bodies first, because deep nesting must not recur."""
+    """`compute(jaxpr)`, computed once. It is computed for bodies first, because deep nesting must not recur."""
     if key not in jaxpr._memo:
         for inner in jaxprs_without_memo(jaxpr, key):
             inner._memo[key] = compute(inner)
@@ -270,7 +270,7 @@ def params(prim: Primitive | Record) -> tuple[tuple[str, Param], ...]:
 def map_parameter(
     value: object, fn: Callable[[object], object], of_record: Callable[[Record], Record | None] = lambda _: None
 ) -> object:
-    """Returns a parameter with `fn` applied to the values in its tuples and records. Records are not checked again.
+    """A parameter with `fn` applied to the values in its tuples and records. Records are not checked again.
     `of_record` may give another record for one."""
     if type(value) is tuple:
         return tuple([map_parameter(v, fn, of_record) for v in value])
@@ -362,7 +362,7 @@ _PickledEqn: TypeAlias = Eqn | _PickledHigherOrder
 
 
 def _pickled(jaxpr: Jaxpr) -> _PickledJaxpr:
-    """Returns the pickled form of a program whose bodies have been converted already."""
+    """The pickled form of a program whose bodies have been converted already."""
     pickled: _PickledJaxpr | None = jaxpr._memo.get("pickled")
     if pickled is None:
         eqns = (
@@ -380,7 +380,7 @@ def _pickled_eqn(eqn: Eqn) -> _PickledHigherOrder:
 
 
 def _unpickled(records: tuple[_PickledJaxpr, ...]) -> Jaxpr:
-    """Returns the last of the pickled programs. Each program comes after its bodies."""
+    """The last of the pickled programs. Each program comes after its bodies."""
     for pickled in records:
         if pickled.jaxpr is None:
             eqns = [e if isinstance(e, Eqn) else _unpickled_eqn(*e) for e in pickled.eqns]
@@ -461,7 +461,7 @@ class BatchCtx(Batching, Protocol):
 
     @property
     def devices(self) -> bool:
-        """True if devices run the indices of the mapped axis."""
+        """Returns True if devices run the indices of the mapped axis."""
 
     def recur(self, body: Jaxpr, in_dims: Dims, out_dims: Dims | None = None) -> tuple[Jaxpr, Dims]:
         """Batch a body. Returns the batched body and the batch axis of each result (None: not batched)."""
@@ -503,7 +503,7 @@ class JvpCtx(Batching, Protocol):
 
     @property
     def split(self) -> bool:
-        """True if the two programs are separate (linearize), False if they are one (forward mode)."""
+        """Returns True if the two programs are separate (linearize), False if they are one (forward mode)."""
 
     def recur(self, body: Jaxpr, nonzero: Mask) -> LinearizedBody:
         """Linearize a body with respect to the operands marked in `nonzero`. For `split` contexts."""

@@ -86,7 +86,7 @@ def _merge_bodies(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _outline(jaxpr: Jaxpr) -> Jaxpr:
-    """Outlines a program, unless most of its equations are in repeated calls already. The gradient of a function that
+    """Outline a program, unless most of its equations are in repeated calls already. The gradient of a function that
     was outlined before differentiation is such a program, so a program is outlined once."""
     if 2 * left_to_compile(jaxpr, units_by_cost(jaxpr)) <= weight_of_nested(jaxpr).equations:
         return jaxpr

@@ -13,7 +13,7 @@ from dataclasses import field
 from math import prod
 from operator import index
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, cast, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -297,7 +297,8 @@ class Lit:
                 f"literal: {self!r} has no value while the program is of symbolic shape",
                 remedy="specialize the program, or mask it",
             )
-        return cast(np.generic, np.frombuffer(self.bits, self.aval.dtype)[0])
+        element: np.generic = np.frombuffer(self.bits, self.aval.dtype)[0]
+        return element
 
     @property
     def array(self) -> NDArray:

@@ -8,15 +8,15 @@ from types import MappingProxyType
 from fxad.core.builder import Builder, substitute
 from fxad.core.layout import Carry, Constant, Layout, Once
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Mask
 
 
-def keep_all_results(eqn: Eqn, _used: tuple[bool, ...]) -> Eqn:
+def keep_all_results(eqn: Eqn, _used: Mask) -> Eqn:
     """The equation itself, whichever of its results are used."""
     return eqn
 
 
-def remove_dead_eqns(jaxpr: Jaxpr, shrink: Callable[[Eqn, tuple[bool, ...]], Eqn] = keep_all_results) -> Jaxpr:
+def remove_dead_eqns(jaxpr: Jaxpr, shrink: Callable[[Eqn, Mask], Eqn] = keep_all_results) -> Jaxpr:
     """The program without dead equations; the program itself if none is dead.
 
     `shrink(eqn, used)` may replace a live equation by one that has only the results marked in `used`.
@@ -37,7 +37,7 @@ def remove_dead_eqns(jaxpr: Jaxpr, shrink: Callable[[Eqn, tuple[bool, ...]], Eqn
     return b.build(substitute(jaxpr.outs, env), jaxpr.name)
 
 
-def drop_unread_operands(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[bool, ...]]:
+def drop_unread_operands(jaxpr: Jaxpr) -> tuple[Jaxpr, Mask]:
     """The program without unread operands, and a mask of the operands that remain."""
     read: set[Atom] = set(jaxpr.outs)
     for eqn in jaxpr.eqns:
@@ -64,7 +64,7 @@ def dce(jaxpr: Jaxpr) -> Jaxpr:
 
 
 @by_value
-def prune(jaxpr: Jaxpr, used: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+def prune(jaxpr: Jaxpr, used: Mask) -> tuple[Jaxpr, Mask]:
     """The program with only the results marked in `used`, without the operands that they do not read.
 
     Returns the program and a mask of the operands that remain.
@@ -73,7 +73,7 @@ def prune(jaxpr: Jaxpr, used: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]
     return drop_unread_operands(dce(Jaxpr(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)))
 
 
-def _without_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
+def _without_unused(eqn: Eqn, used: Mask) -> Eqn:
     """An equation with bodies, without its unused results and the operands that then are not read."""
     if not isinstance(eqn.prim, HigherOrder):
         return eqn
@@ -86,7 +86,7 @@ def _without_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
         eqn = shrunk
 
 
-def remove_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
+def remove_unused(eqn: Eqn, used: Mask) -> Eqn:
     """An equation with bodies, without its unused results and the operands that then no body reads; the equation itself
     if all are needed.
 
@@ -137,7 +137,7 @@ def remove_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
 def _rebound_body(
     layout: Layout,
     body: int,
-    pruned: tuple[Jaxpr, tuple[bool, ...]],
+    pruned: tuple[Jaxpr, Mask],
     groups: Sequence[Sequence[int]],
     literals: Mapping[int, Lit],
 ) -> Jaxpr:

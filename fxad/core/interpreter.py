@@ -57,16 +57,16 @@ def _operands(jaxpr: Jaxpr, args: Sequence[NDArray]) -> list[NDArray]:
 
 
 def _apply(i: int, eqn: Eqn, args: list[NDArray]) -> tuple[NDArray, ...]:
-    where = f"equation {i} ({eqn.prim.name})"
+    label = f"equation {i} ({eqn.prim.name})"
     try:
         outs = tuple([_read_only(x) for x in eqn.prim.impl(*args)])
     except Exception as e:
-        name_equation(e, where, source_text(eqn.source))
+        name_equation(e, label, source_text(eqn.source))
         raise
     if [(x.shape, x.dtype) for x in outs] != [(v.aval.shape, v.aval.dtype) for v in eqn.outs]:
         actual, expected = ", ".join(map(_type_text, outs)), ", ".join([str(v.aval) for v in eqn.outs])
         raise TypecheckError(
-            f"interpret: {where} gave {actual or 'nothing'}, its type rule says {expected or 'nothing'}"
+            f"interpret: {label} gave {actual or 'nothing'}, its type rule says {expected or 'nothing'}"
         )
     return outs
 

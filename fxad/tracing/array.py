@@ -101,7 +101,8 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     @property
     def committed(self) -> bool:
-        """True if the array was put on its device, or computed from such an array. It then never moves implicitly."""
+        """Returns True if the array was put on its device, or computed from such an array. Such an array never moves
+        implicitly."""
         return self._buffer._committed
 
     @property
@@ -114,11 +115,11 @@ class Array(Typed, Conversions, Methods, Updatable):
         return set(self.sharding.device_set)
 
     def is_deleted(self) -> bool:
-        """True if the memory was freed: deleted, or donated."""
+        """Returns True if the memory was freed: deleted, or donated."""
         return runtime.is_deleted(self._buffer)
 
     def is_ready(self) -> bool:
-        """True if the value has been computed."""
+        """Returns True if the value has been computed."""
         return runtime.is_ready(self._buffer)
 
     def delete(self) -> None:
@@ -144,17 +145,17 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     @property
     def is_fully_addressable(self) -> bool:
-        """True if all parts are on devices of this process."""
+        """Returns True if all parts are on devices of this process."""
         return self.sharding.is_fully_addressable
 
     @property
     def is_fully_replicated(self) -> bool:
-        """True if each device has the whole value."""
+        """Returns True if each device has the whole value."""
         return self.sharding.is_fully_replicated
 
     def addressable_data(self, index: int) -> Array:
         """The value of one part on the devices of this process."""
-        return cast("Array", self.addressable_shards[index].data)
+        return cast("Array", self.addressable_shards[index].data)  # a `Shard` is below arrays, and says object
 
     def to_device(self, device: runtime.Device, /, *, stream: None = None) -> Array:
         """The value on another device; the array itself if it is there. `stream` must be None (array API standard)."""
@@ -240,7 +241,8 @@ class Array(Typed, Conversions, Methods, Updatable):
         equal: object = self == value
         return bool(equal.any()) if isinstance(equal, Array) else False
 
-    # Operations make Arrays outside traces and Tracers inside, as `Self` says; their types say Array, hence the casts.
+    # Operations make Arrays outside traces and Tracers inside, as `Self` says. Their types say Array, hence the casts
+    # to `Self` in this class.
     def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Self:
         return cast("Self", apply_operation(op, (self, *args), static))
 
@@ -412,7 +414,7 @@ class Eager:
         for a in args:
             if type(a) is not Array:
                 return self.run(op, self.operands(op, args, static), static)
-        return self.run(op, cast("tuple[Array, ...]", args), static)
+        return self.run(op, cast("tuple[Array, ...]", args), static)  # the loop has checked it
 
     def call(
         self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label
@@ -582,7 +584,7 @@ def apply_operation(op: Operation, args: tuple[object, ...], static: tuple[Hasha
     for a in args:
         if type(a) is not Array:
             return EAGER.run(op, EAGER.operands(op, args, static), static)[0]
-    return EAGER.run(op, cast("tuple[Array, ...]", args), static)[0]
+    return EAGER.run(op, cast("tuple[Array, ...]", args), static)[0]  # the loop has checked it
 
 
 def _scalar_array(value: promotion.Scalar, like: dtypes.DType | None) -> Array:

@@ -207,7 +207,7 @@ class Replay:
             self.values[self.at :] = [(key, make())]
         value = self.values[self.at][1]
         self.at += 1
-        return cast("T", value)
+        return cast("T", value)  # an object of an equal key was made by the same code
 
 
 _replay: Final[Scoped[Replay | None]] = Scoped("fxad_replay", None)

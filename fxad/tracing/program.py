@@ -205,7 +205,7 @@ class Program(Generic[P, R_co]):
         if jaxpr.symbolic:
             jaxpr = specialize_to_arguments(self, leaves)
         outs = binder().call(jaxpr, [*self.bound, *leaves], self.operand_path)
-        return cast(R_co, self.out_tree.unflatten(outs))
+        return cast(R_co, self.out_tree.unflatten(outs))  # the tree is that of the results of type R
 
 
 def specialize_to_arguments(program: Program[..., object], leaves: Sequence[object]) -> Jaxpr:
