@@ -24,8 +24,8 @@ from fxad.ir import (
 )
 
 # See `Builder.inline_calls`.
-BodyToInline: TypeAlias = Callable[[Eqn, tuple[Atom, ...], bool], tuple[Jaxpr, bool] | None]
-AddEqn: TypeAlias = Callable[[Eqn, tuple[Atom, ...], bool], Sequence[Atom]]
+BodyToInline: TypeAlias = Callable[[Eqn, tuple[Atom, ...]], Jaxpr | None]
+AddEqn: TypeAlias = Callable[[Eqn, tuple[Atom, ...]], Sequence[Atom]]
 
 
 # Picks values from a list by their positions.
@@ -163,33 +163,30 @@ class Builder:
     ) -> tuple[Atom, ...]:
         """`inline` that also inlines calls, at any depth.
 
-        `body_to_inline(eqn, ins, mark)` returns the body of a call and the mark of the equations in that body, or None
-        to keep the equation. `add(eqn, ins, mark)` adds a kept equation (default: `copy`). `mark` is the mark of the
-        enclosing call, and False at the top level.
+        `body_to_inline(eqn, ins)` returns the body of a call, or None to keep the equation. `add(eqn, ins)` adds a kept
+        equation and returns its results (default: `copy`).
 
         Cost: linear in the equations that are added, at any depth of nesting.
         """
         env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
-        mark = False
         rest, outs = iter(jaxpr.eqns), jaxpr.outs
-        # the enclosing programs: remaining equations, results, results of the call, environment, mark
-        callers: list[tuple[Iterator[Eqn], tuple[Atom, ...], tuple[Var, ...], dict[Atom, Atom], bool]] = []
+        # the enclosing programs: remaining equations, results, results of the call, environment
+        callers: list[tuple[Iterator[Eqn], tuple[Atom, ...], tuple[Var, ...], dict[Atom, Atom]]] = []
         while True:
             for eqn in rest:
                 ins = tuple([env.get(a, a) for a in eqn.ins])
-                inlined = body_to_inline(eqn, ins, mark)
-                if inlined is not None:
-                    callers.append((rest, outs, eqn.outs, env, mark))
-                    body, mark = inlined
+                body = body_to_inline(eqn, ins)
+                if body is not None:
+                    callers.append((rest, outs, eqn.outs, env))
                     rest, outs, env = iter(body.eqns), body.outs, dict(zip(body.ins, ins, strict=True))
                     break
-                results_of_eqn = self.copy(eqn, ins) if add is None else add(eqn, ins, mark)
+                results_of_eqn = self.copy(eqn, ins) if add is None else add(eqn, ins)
                 env.update(zip(eqn.outs, results_of_eqn, strict=True))
             else:
                 results = tuple([env.get(a, a) for a in outs])
                 if not callers:
                     return results
-                rest, outs, call_outs, env, mark = callers.pop()
+                rest, outs, call_outs, env = callers.pop()
                 env.update(zip(call_outs, results, strict=True))
 
     def paste(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:

@@ -260,11 +260,10 @@ def plain(jaxpr: Jaxpr) -> Jaxpr:
     differentiation."""
     b = Builder.like(jaxpr)
 
-    def body_to_inline(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
-        body = None if is_recomputation(eqn) else called_body(eqn)
-        return None if body is None else (body, mark)
+    def body_to_inline(eqn: Eqn, _ins: tuple[Atom, ...]) -> Jaxpr | None:
+        return None if is_recomputation(eqn) else called_body(eqn)
 
-    def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> tuple[Atom, ...]:
+    def add(eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Atom, ...]:
         return ins if isinstance(eqn.prim, Name) else b.copy(eqn, ins)
 
     return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, add), jaxpr.name)

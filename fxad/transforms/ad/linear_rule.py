@@ -228,17 +228,17 @@ def _without_custom_rules(jaxpr: Jaxpr, mask: Mask) -> Jaxpr:
     reached: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
     zeros: set[Atom] = set()
 
-    def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+    def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...]) -> Jaxpr | None:
         prim, here, vanish = eqn.prim, tuple([a in reached for a in ins]), zero_mask(ins, zeros)
         # linearity is a property of the function, not of its rules
         if any(here) and isinstance(prim, CustomCall | NamedCall):
-            return prim.body, mark
+            return prim.body
         if not any([*here, *vanish]) or not isinstance(prim, Call):
             return None
         keeps = not any(here) and all(zero_results(eqn, ins, zeros))
-        return None if keeps or is_linear_eqn(eqn, here) else (prim.body, mark)
+        return None if keeps or is_linear_eqn(eqn, here) else prim.body
 
-    def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> tuple[Atom, ...]:
+    def add(eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Atom, ...]:
         here = tuple([a in reached for a in ins])
         outs = b.copy(eqn, ins)
         if any(here):

@@ -42,7 +42,7 @@ def inline(jaxpr: Jaxpr) -> Jaxpr:
         )
     b = Builder.like(jaxpr)
 
-    def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> tuple[Atom, ...]:
+    def add(eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Atom, ...]:
         prim = eqn.prim
         if isinstance(prim, HigherOrder):
             b.source = eqn.source
@@ -52,9 +52,4 @@ def inline(jaxpr: Jaxpr) -> Jaxpr:
             eqn = Eqn(prim, ins, eqn.outs, eqn.source)
         return b.copy(eqn, ins)
 
-    return b.build(b.inline_calls(jaxpr, jaxpr.ins, _body_of_call, add), jaxpr.name)
-
-
-def _body_of_call(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
-    body = callee(eqn)
-    return None if body is None else (body, mark)
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, lambda eqn, _: callee(eqn), add), jaxpr.name)

@@ -86,14 +86,14 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
     def have(ins: tuple[Atom, ...]) -> list[bool]:
         return [isinstance(a, Lit) or a in known_values for a in ins]
 
-    def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+    def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...]) -> Jaxpr | None:
         # only a plain call can be inlined
         if not isinstance(eqn.prim, Call) or all(marks := have(ins)):
             return None
         opened = any(marks) or any(partial_eval(eqn.prim.body, tuple(marks)).out_known)
-        return (eqn.prim.body, mark) if opened else None
+        return eqn.prim.body if opened else None
 
-    def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> Sequence[Atom]:
+    def add(eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         nonlocal waiting
         here = have(ins)
         if len(b.eqns) > MAX_EQUATIONS:
