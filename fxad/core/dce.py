@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
+from itertools import compress
 from types import MappingProxyType
 
 from fxad.core.builder import Builder, substitute
@@ -99,24 +100,12 @@ def remove_unused(eqn: Eqn, used: Mask) -> Eqn:
     if by_rule is not None:
         return by_rule
     layout = prim.layout
-    running, carries = layout.running, layout.carries
-    operands_of = {k: layout.operand_indices(k) for k in running}
-    results_of = {k: layout.result_indices(k) for k in running}
     keep = [u or g for u, g in zip(used, [g.fixed for g in layout.results for _ in range(g.size)], strict=True)]
-    invariant = _invariant_carries(layout, carries, keep) if carries else set[int]()
-    while True:
-        pruned = {
-            k: prune(layout.bodies[k].jaxpr, tuple([q is None or keep[q] for q in results_of[k]])) for k in running
-        }
-        read = {k: {p for p, r in zip(operands_of[k], pruned[k][1], strict=True) if r} for k in running}
-        read_anywhere = set[int]().union(*read.values())
-        more_carries = [q for p, q in carries.items() if p in read_anywhere and p not in invariant and not keep[q]]
-        if not more_carries:
-            break
-        for q in more_carries:
-            keep[q] = True
+    invariant = _invariant_carries(layout, keep)
+    pruned, read = _prune_bodies(layout, keep, invariant)
     all_kept = all(keep) and all([j is layout.bodies[k].jaxpr and all(mask) for k, (j, mask) in pruned.items()])
-    moves_literals = type(layout.bodies[running[0]].runs) is not Once and any([isinstance(a, Lit) for a in eqn.ins])
+    first = layout.bodies[layout.running[0]]
+    moves_literals = type(first.runs) is not Once and any([isinstance(a, Lit) for a in eqn.ins])
     if all_kept and not invariant and not moves_literals:
         return eqn  # the common case
     groups, literals = _kept_operands(eqn, layout, keep, invariant, read)
@@ -134,6 +123,25 @@ def remove_unused(eqn: Eqn, used: Mask) -> Eqn:
     return Eqn(rebuilt, ins, tuple([v for v, k in zip(eqn.outs, keep, strict=True) if k]), eqn.source)
 
 
+def _prune_bodies(
+    layout: Layout, keep: list[bool], invariant: AbstractSet[int]
+) -> tuple[dict[int, tuple[Jaxpr, Mask]], dict[int, set[int]]]:
+    """The running bodies, as `prune` returns them, and the operands of the equation that each of them reads. Marks in
+    `keep` the results of carries that a body reads, except those of `invariant` ones."""
+    while True:
+        pruned = {
+            k: prune(layout.bodies[k].jaxpr, tuple([q is None or keep[q] for q in layout.result_indices(k)]))
+            for k in layout.running
+        }
+        read = {k: set(compress(layout.operand_indices(k), mask)) for k, (_, mask) in pruned.items()}
+        live = set[int]().union(*read.values()) - invariant
+        more_carries = [q for p, q in layout.carries.items() if p in live and not keep[q]]
+        if not more_carries:
+            return pruned, read
+        for q in more_carries:
+            keep[q] = True
+
+
 def _rebound_body(
     layout: Layout,
     body: int,
@@ -149,12 +157,13 @@ def _rebound_body(
     )
 
 
-def _invariant_carries(layout: Layout, carries: Mapping[int, int], keep: Sequence[bool]) -> set[int]:
+def _invariant_carries(layout: Layout, keep: Sequence[bool]) -> set[int]:
     """The loop-invariant carries whose results are not kept. Empty if a body that takes the carries has no group of
     constants to which they could move."""
-    if all([keep[q] for q in carries.values()]) or any(
-        [layout.group_of(k, Constant) is None for k in layout.bodies_taking(_carry_group(layout))]
-    ):
+    carries = layout.carries
+    if all([keep[q] for q in carries.values()]):  # also if there are none
+        return set()
+    if any([layout.group_of(k, Constant) is None for k in layout.bodies_taking(_carry_group(layout))]):
         return set()
     invariant = set[int]()
     for k in layout.running:
@@ -165,6 +174,7 @@ def _invariant_carries(layout: Layout, carries: Mapping[int, int], keep: Sequenc
 
 
 def _carry_group(layout: Layout) -> int:
+    """The group of operands that are carries."""
     return next(g for g, group in enumerate(layout.operands) if type(group.role) is Carry)
 
 

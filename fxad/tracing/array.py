@@ -554,8 +554,8 @@ class Eager:
             if is_scalar(value):
                 return _scalar_array(value, like)
         except DTypeError as e:
-            raise promotion.argument(e, f"{op if isinstance(op, str) else operation_name(*op)}: argument {k}") from None
-        what = f"{op if isinstance(op, str) else operation_name(*op)}: argument {k}"
+            raise promotion.argument(e, _argument_text(op, k)) from None
+        what = _argument_text(op, k)
         if isinstance(value, Array):  # a tracer, and no active trace
             raise value.leaked(what, "no function is being traced here")
         aval = aval_of(value, what)
@@ -600,6 +600,11 @@ def is_scalar(value: object) -> TypeGuard[promotion.Scalar]:
 def operation_name(op: Operation, static: tuple[Hashable, ...]) -> str:
     """The name of an operation in a message: that of its primitive or program, or its own."""
     return next((s.name for s in static if isinstance(s, Primitive | Jaxpr)), op.__name__)
+
+
+def _argument_text(op: str | tuple[Operation, tuple[Hashable, ...]], k: int) -> str:
+    """An argument of an operation in a message. `op` is a name, or an operation and its static arguments."""
+    return f"{op if isinstance(op, str) else operation_name(*op)}: argument {k}"
 
 
 def _paste(b: Builder, *args: Any) -> tuple[Atom, ...]:
