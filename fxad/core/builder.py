@@ -23,10 +23,10 @@ from fxad.ir import (
     source_text,
 )
 
-# See `Builder.inline_calls`.
+# Rewrites an equation with new operands: returns the atoms of its results, or None to copy the equation.
+Rule: TypeAlias = "Callable[[Builder, Eqn, tuple[Atom, ...]], Sequence[Atom] | None]"
+# Returns the body of a call with new operands that is inlined, or None to keep the equation.
 BodyToInline: TypeAlias = Callable[[Eqn, tuple[Atom, ...]], Jaxpr | None]
-AddEqn: TypeAlias = Callable[[Eqn, tuple[Atom, ...]], Sequence[Atom]]
-
 
 # Picks values from a list by their positions.
 _Pick: TypeAlias = Callable[[list[Atom]], tuple[Atom, ...]]
@@ -159,12 +159,11 @@ class Builder:
         return substitute(jaxpr.outs, env)
 
     def inline_calls(
-        self, jaxpr: Jaxpr, args: Sequence[Atom], body_to_inline: BodyToInline, add: AddEqn | None = None
+        self, jaxpr: Jaxpr, args: Sequence[Atom], body_to_inline: BodyToInline, rule: Rule | None = None
     ) -> tuple[Atom, ...]:
-        """`inline` that also inlines calls, at any depth.
+        """`inline` that also inlines the calls for which `body_to_inline` returns a body, at any depth.
 
-        `body_to_inline(eqn, ins)` returns the body of a call, or None to keep the equation. `add(eqn, ins)` adds a kept
-        equation and returns its results (default: `copy`).
+        `rule` may replace the other equations: see `rewrite`.
 
         Cost: linear in the equations that are added, at any depth of nesting.
         """
@@ -180,8 +179,9 @@ class Builder:
                     callers.append((rest, outs, eqn.outs, env))
                     rest, outs, env = iter(body.eqns), body.outs, dict(zip(body.ins, ins, strict=True))
                     break
-                results_of_eqn = self.copy(eqn, ins) if add is None else add(eqn, ins)
-                env.update(zip(eqn.outs, results_of_eqn, strict=True))
+                self.source = eqn.source
+                replaced = None if rule is None else rule(self, eqn, ins)
+                env.update(zip(eqn.outs, self.copy(eqn, ins) if replaced is None else replaced, strict=True))
             else:
                 results = tuple([env.get(a, a) for a in outs])
                 if not callers:
@@ -222,10 +222,6 @@ def subprogram(eqns: Iterable[Eqn], ins: Sequence[Atom], outs: Iterable[Atom], n
     env: dict[Atom, Atom] = dict(zip(ins, b.inputs([a.aval for a in ins]), strict=True))
     b.extend(eqns, env)
     return b.build(substitute(outs, env), name)
-
-
-# Rewrites an equation with new operands: returns the atoms of its results, or None to copy the equation.
-Rule: TypeAlias = Callable[[Builder, Eqn, tuple[Atom, ...]], Sequence[Atom] | None]
 
 
 def rewrite(jaxpr: Jaxpr, rule: Rule) -> Jaxpr:

@@ -25,7 +25,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from fxad.errors import DTypeError, TypecheckError
 if TYPE_CHECKING:
     from fxad.ir import Eqn, Jaxpr, Param, Primitive, Var
 
-Labels = Mapping[object, str]  # bodies -> their labels in a text
+Labels: TypeAlias = Mapping[object, str]  # bodies -> their labels in a text
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -90,7 +90,7 @@ def operation(prim: Primitive, names: Labels) -> str:
     """A primitive with its parameters: `reduce_sum[axes=(0,)]`."""
     values = []
     for f in fields(prim):
-        if f.default == "" == getattr(prim, f.name):  # a text that is not there
+        if f.default == "" and getattr(prim, f.name) == "":  # a text that is not given
             continue
         try:
             values.append(f"{f.name}={parameter(getattr(prim, f.name), names)}")

@@ -4,6 +4,9 @@ Shapes are static, so a function that depends on the batch size (a custom batchi
 enclosing mapped axes, and a collective needs the size of its axis. A rule that calls functions with rules is traced to
 the depth of the enclosing derivatives. A cache of traces uses `recording_dependencies` to find out if a trace depends
 on these transformations.
+
+The second part of the file is for functions that are traced several times, such as rules that call the function that
+they belong to. `Replay` gives each of these traces the same objects.
 """
 
 from __future__ import annotations

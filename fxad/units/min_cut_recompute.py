@@ -258,15 +258,15 @@ def _later(a: Sequence[int], b: Sequence[int] | None) -> Sequence[int]:
 def plain(jaxpr: Jaxpr) -> Jaxpr:
     """The program with calls inlined, except recomputations, and without `name` equations, which are not used after
     differentiation."""
-    b = Builder.like(jaxpr)
 
     def body_to_inline(eqn: Eqn, _ins: tuple[Atom, ...]) -> Jaxpr | None:
         return None if is_recomputation(eqn) else called_body(eqn)
 
-    def add(eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Atom, ...]:
-        return ins if isinstance(eqn.prim, Name) else b.copy(eqn, ins)
+    def rule(_b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+        return ins if isinstance(eqn.prim, Name) else None
 
-    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, add), jaxpr.name)
+    b = Builder.like(jaxpr)
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, rule), jaxpr.name)
 
 
 def _formula(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula | None:

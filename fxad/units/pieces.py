@@ -96,16 +96,16 @@ def inline_calls(jaxpr: Jaxpr, which: Container[Jaxpr]) -> tuple[Jaxpr, frozense
     def body_of_first_computation(eqn: Eqn, ins: tuple[Atom, ...]) -> Jaxpr | None:
         return None if is_recomputation(eqn) else body(eqn, ins)
 
-    def add(eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
         recomputed = body(eqn, ins)
         if recomputed is None:
-            return b.copy(eqn, ins)
+            return None
         start = len(b.eqns)
         outs = b.inline_calls(recomputed, ins, body)
         pinned.extend(range(start, len(b.eqns)))
         return outs
 
-    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_of_first_computation, add), jaxpr.name), frozenset(pinned)
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_of_first_computation, rule), jaxpr.name), frozenset(pinned)
 
 
 def is_recomputation(eqn: Eqn) -> bool:

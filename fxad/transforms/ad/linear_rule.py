@@ -238,7 +238,7 @@ def _without_custom_rules(jaxpr: Jaxpr, mask: Mask) -> Jaxpr:
         keeps = not any(here) and all(zero_results(eqn, ins, zeros))
         return None if keeps or is_linear_eqn(eqn, here) else prim.body
 
-    def add(eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Atom, ...]:
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         here = tuple([a in reached for a in ins])
         outs = b.copy(eqn, ins)
         if any(here):
@@ -247,7 +247,7 @@ def _without_custom_rules(jaxpr: Jaxpr, mask: Mask) -> Jaxpr:
             zeros.update(select_by_mask(outs, zero_results(eqn, ins, zeros)))
         return outs
 
-    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, add), jaxpr.name)
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, rule), jaxpr.name)
 
 
 def _dependent_results(eqn: Eqn, mask: Mask, outs: Sequence[Atom]) -> list[Atom]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from fxad.core.builder import Builder
@@ -40,16 +41,15 @@ def inline(jaxpr: Jaxpr) -> Jaxpr:
             f"inline: {jaxpr.name} has {length:,} equations with its calls opened, more than {MAX_EQUATIONS:,}",
             remedy="leave the calls: every transformation looks at a body once, however often it is called",
         )
-    b = Builder.like(jaxpr)
 
-    def add(eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Atom, ...]:
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         prim = eqn.prim
         if isinstance(prim, HigherOrder):
-            b.source = eqn.source
             return b(prim.with_bodies(tuple([inline(body) for body in prim.bodies])), *ins)
         if any([isinstance(a, Lit) and a is not was for a, was in zip(ins, eqn.ins, strict=True)]):
             prim, ins = static_starts(prim, ins)  # a start index that is now a literal becomes a parameter
             eqn = Eqn(prim, ins, eqn.outs, eqn.source)
         return b.copy(eqn, ins)
 
-    return b.build(b.inline_calls(jaxpr, jaxpr.ins, lambda eqn, _: callee(eqn), add), jaxpr.name)
+    b = Builder.like(jaxpr)
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, lambda eqn, _: callee(eqn), rule), jaxpr.name)

@@ -93,7 +93,7 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
         opened = any(marks) or any(partial_eval(eqn.prim.body, tuple(marks)).out_known)
         return eqn.prim.body if opened else None
 
-    def add(eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         nonlocal waiting
         here = have(ins)
         if len(b.eqns) > MAX_EQUATIONS:
@@ -103,7 +103,6 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
                 remedy="give what is called so often only known arguments, or only others",
             )
         if parts := split_eqn(eqn.prim, tuple(here), _halve):
-            b.source = eqn.source
             first = b(parts.known, *[k if isinstance(k, Lit) else ins[k] for k in parts.takes])
             known_values.update(first)
             sure.append(True)
@@ -118,7 +117,7 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
         known_values.update(outs if sure[-1] else ())
         return outs
 
-    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, add), jaxpr.name), sure
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, rule), jaxpr.name), sure
 
 
 def _halve(jaxpr: Jaxpr, known: tuple[bool, ...]) -> SplitBody:
