@@ -197,7 +197,8 @@ class Jaxpr:
 
     @property
     def prims(self) -> tuple[Primitive, ...]:
-        """The primitives of the equations, each object once: few, where a program has many equations."""
+        """The primitives of the equations, each object once. A program repeats few of them, so questions about them
+        take less time than questions about equations."""
         if "prims" not in self._memo:
             self._memo["prims"] = tuple({id(e.prim): e.prim for e in self.eqns}.values())
         prims: tuple[Primitive, ...] = self._memo["prims"]

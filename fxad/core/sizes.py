@@ -456,7 +456,7 @@ def _refuse_operand(a: int, sign: str, b: object) -> object:
     return NotImplemented
 
 
-# ---------------------------------------------------------------------------------------------------------- assumptions
+# ----------------------------------------------------------------------------------- lower bounds, from assumptions
 
 
 def lower_bound(size: int) -> int | None:
@@ -493,22 +493,22 @@ def _lower_bound_with_function(rest: int, c: int, function: SizeFunction, depth:
     """A lower bound of `rest + c * function`: bounds of the function, in terms of its operands, replace it."""
     a, b = function.a, function.b
 
-    def bound(size: int) -> int | None:
+    def lower(size: int) -> int | None:
         return _lower_bound_of_terms(_terms(size), depth)
 
     if function.function in ("max", "min"):
-        known = [low for low in (bound(rest + a * c), bound(rest + b * c)) if low is not None]
+        known = [low for low in (lower(rest + a * c), lower(rest + b * c)) if low is not None]
         if (function.function == "max") == (c > 0):  # c times the function is at least c * a and at least c * b
             return max(known, default=None)
         return min(known) if len(known) == 2 else None  # it is one of them, and it is not known which
     if function.function == "bits":
-        return bound(rest + a * c) if c < 0 and at_least(a, 0) else None  # bits(a) <= a
+        return lower(rest + a * c) if c < 0 and at_least(a, 0) else None  # bits(a) <= a
     if type(b) is int and b > 0:
         # of b times the whole: b * (a // b) is between a - b + 1 and a
-        low = bound(rest * b + (a if c < 0 else a - b + 1) * c)
+        low = lower(rest * b + (a if c < 0 else a - b + 1) * c)
         return None if low is None else -(-low // b)
     if c < 0 and at_least(a, 0) and at_least(b, 1):
-        return bound(rest + a * c)  # a // b <= a
+        return lower(rest + a * c)  # a // b <= a
     return None
 
 
@@ -626,7 +626,7 @@ def _assumptions_text(names: Iterable[Name]) -> str:
     return ", ".join([f"{n.name} >= {n.at_least}" for n in names])
 
 
-# ------------------------------------------------------------------------------------------------------------- values
+# --------------------------------------------------------------------------------------------------------- evaluation
 
 
 def dimension(value: object) -> int:
@@ -679,6 +679,9 @@ def evaluate(size: int, value: Callable[[Name], int]) -> int:
             term = term * (factor**power if power > 1 else factor)
         total = total + term
     return total
+
+
+# ------------------------------------------------------------------------------------------------------- upper bounds
 
 
 def upper_bound(size: int, bounds: Mapping[str, int]) -> int:
@@ -752,6 +755,9 @@ def _interval_product(x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int]
         return a * c, b * d
     ends = a * c, a * d, b * c, b * d
     return reduce(minimum, ends), reduce(maximum, ends)
+
+
+# --------------------------------------------------------------------------------- sizes from the shapes of arguments
 
 
 Constraint: TypeAlias = tuple[int, int, str]  # a dimension, its actual value, and where it is, for messages

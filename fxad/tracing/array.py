@@ -58,8 +58,9 @@ class Binder(Protocol):
     ) -> tuple[Array, ...]:
         """A whole program over its operands, as one equation in a trace. `path` names an operand in messages."""
 
-    def inline(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
-        """The short program of a function of the library over its operands, as its equations in a trace."""
+    def paste(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
+        """The short program of a function of the library over its operands. In a trace, its equations are added, with
+        the user's line as their source."""
 
     def staging(self) -> bool:
         """Returns True if operations of the calling code become equations."""
@@ -427,7 +428,7 @@ class Eager:
         loaded = load_executable(jaxpr)
         return tuple(wrap_buffers(loaded.out_avals, loaded.execute(buffers)))
 
-    def inline(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
+    def paste(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
         return self.run(_paste, [self._operand(op, k, a) for k, a in enumerate(args)], (jaxpr,))
 
     def staging(self) -> bool:

@@ -495,15 +495,15 @@ def fit_leaf(program: Program[..., object], k: int, value: object, aval: Aval) -
     if actual is aval or (aval.symbolic and _may_match(actual, aval)):
         return value
     path = _argument_label(program, k)
-    role = _DIRECTION_REMEDIES.get(program.paths[k].partition("[")[0], "")
+    remedy = _DIRECTION_REMEDIES.get(program.paths[k].partition("[")[0], "")
     if actual.shape != aval.shape:
         raise ShapeError(
             f"{path} has shape {actual.shape}, it was traced with {aval.shape}",
-            remedy=role or "trace again for the other shape, or use jit, which does so by itself",
+            remedy=remedy or "trace again for the other shape, or use jit, which does so by itself",
         )
     raise DTypeError(
         f"{path} has dtype {actual.dtype.name}, it was traced with {aval.dtype.name}",
-        remedy=role or f"convert it with astype('{aval.dtype.name}'), or trace again; nothing is converted silently",
+        remedy=remedy or f"convert it with astype('{aval.dtype.name}'), or trace again; nothing is converted silently",
     )
 
 

@@ -383,10 +383,10 @@ class Trace:
         segment = whole_segment(jaxpr)
         return self.bind(Call(jaxpr) if segment is None else segment, tuple(args))
 
-    def inline(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
+    def paste(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
         source = self.source()
         if source is ASYNCHRONOUS:
-            return self._other_binder(op).inline(op, jaxpr, args)
+            return self._other_binder(op).paste(op, jaxpr, args)
         atoms: list[Atom] = []
         for a in args:
             atoms.append(a._var if type(a) is Tracer and a._trace is self else self.lift(op, len(atoms), a))
