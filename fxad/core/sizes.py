@@ -779,12 +779,10 @@ def solve_sizes(what: str, constraints: Iterable[Constraint]) -> dict[str, int]:
             name = _first_unsolved(size, values)
             if name is None:
                 expected = substitute_sizes(size, values)
-                if expected != actual:
-                    reasons = ", ".join([f"{n.name} = {values[n.name]} by {origin[n.name]}" for n in names_of(size)])
-                    raise ShapeError(
-                        f"{what}: {where} is {actual}, but {size} is {expected}: {reasons}", remedy=_AGREEING
-                    )
-                continue
+                if expected == actual:
+                    continue
+                reasons = ", ".join([f"{n.name} = {values[n.name]} by {origin[n.name]}" for n in names_of(size)])
+                raise ShapeError(f"{what}: {where} is {actual}, but {size} is {expected}: {reasons}", remedy=_AGREEING)
             linear = _as_linear(size, name, values)
             if linear is None:
                 postponed.append((size, actual, where))
@@ -941,19 +939,27 @@ class Reader:
                 self.fail("a size is too large")
             self.at += 1
             return int(token)
-        if token in ("bits", "div", "max", "min"):
-            self.at += 1
-            self.take("(")
-            a = self.sum()
-            if token == "bits":
-                self.take(")")
-                return a.bit_length()
-            self.take(",")
-            b = self.sum()
+        return self._function() if token in ("bits", "div", "max", "min") else self._named()
+
+    def _function(self) -> int:
+        """`div(n,2)`."""
+        function = self.tokens[self.at]
+        self.at += 1
+        self.take("(")
+        a = self.sum()
+        if function == "bits":
             self.take(")")
-            if token == "div" and b == 0:
-                self.fail("division by 0")
-            return a // b if token == "div" else maximum(a, b) if token == "max" else minimum(a, b)
+            return a.bit_length()
+        self.take(",")
+        b = self.sum()
+        self.take(")")
+        if function == "div" and b == 0:
+            self.fail("division by 0")
+        return a // b if function == "div" else maximum(a, b) if function == "max" else minimum(a, b)
+
+    def _named(self) -> int:
+        """`n`, `n>=1`."""
+        token = self.tokens[self.at]
         bound = self.scope is None and _BOUND.fullmatch(token)
         if not (bound or _NAME.fullmatch(token)) or token in _RESERVED:
             self.fail(f"expected a size, got {repr(token) if token else 'the end'}")

@@ -2,7 +2,8 @@
 
 XLA takes 4 us for a call of a small program, so each 0.1 us in Python counts. Each program has a closure for the usual
 call, with arrays of exactly its types. The closure holds all values that the call reads. `Dispatcher` handles every
-other call. See docs/adr/0036-a-function-for-each-call.md.
+other call. See docs/adr/0036-a-function-for-each-call.md. A program whose results are operands is not run: a call
+returns the buffers of the operands.
 """
 
 from __future__ import annotations

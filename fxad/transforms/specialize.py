@@ -182,12 +182,11 @@ def _all_names(jaxpr: Jaxpr) -> tuple[Name, ...]:
 
     Cost: each distinct body is looked at once.
     """
-    names: dict[Name, None] = {}
-    seen: set[Aval] = set()
+    names: set[Name] = set()
 
     def add(value: Param) -> None:
         if type(value) is Size:
-            names.update(dict.fromkeys(value.names))
+            names.update(value.names)
         elif type(value) is tuple:
             for v in value:
                 add(v)
@@ -195,30 +194,19 @@ def _all_names(jaxpr: Jaxpr) -> tuple[Name, ...]:
             for _, v in params(value):
                 add(v)
         elif isinstance(value, Lit):
-            names.update(dict.fromkeys(names_of(value.size)))
+            names.update(names_of(value.size))
             add(value.aval)
-        elif isinstance(value, Aval) and value not in seen:
-            seen.add(value)
-            if value.symbolic:
-                for n in value.shape:
-                    names.update(dict.fromkeys(names_of(n)))
+        elif isinstance(value, Aval) and value.symbolic:
+            add(value.shape)
 
-    for v in jaxpr.ins:
-        add(v.aval)
-    for eqn in jaxpr.eqns:
-        for a in eqn.ins:
-            if isinstance(a, Lit):
-                add(a)
-        for v in eqn.outs:
-            add(v.aval)
+    atoms = [*jaxpr.ins, *[a for eqn in jaxpr.eqns for a in (*eqn.ins, *eqn.outs)], *jaxpr.outs]
+    for literal_or_type in dict.fromkeys([a if isinstance(a, Lit) else a.aval for a in atoms]):
+        add(literal_or_type)
     for prim in dict.fromkeys(jaxpr.prims):
         for _, value in params(prim):
             add(value)
-    for a in jaxpr.outs:
-        if isinstance(a, Lit):
-            add(a)
     for body in subjaxprs(jaxpr):
-        names.update(dict.fromkeys(_all_names(body)))
+        names.update(_all_names(body))
     return tuple(sorted(names, key=lambda n: (n.name, n.at_least)))
 
 
