@@ -27,7 +27,7 @@ from fxad.core.interpreter import run
 from fxad.core.sizes import Size
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
-from fxad.ir import Aval, Jaxpr, source_text
+from fxad.ir import Aval, Jaxpr, source_location
 from fxad.operations.arguments import flag, is_word, plain_ints, to_tuple
 from fxad.primitives.control.shard_map import ShardMap, mesh_of_maps
 from fxad.primitives.meshes import Ids, Mesh as MeshAxes, Spec, names_in
@@ -289,7 +289,7 @@ def varying_result_error(
     source = next((e.source for e in reversed(body.eqns) if body.outs[result] in e.outs), None)
     return ShapeError(
         f"{what}: {path} differs along axis {name!r}, {wording[0]}",
-        where=source_text(source),
+        where=str(source_location(source) or ""),
         remedy=f"combine it, with psum or all_gather over {name!r}, or {wording[1]}",
     )
 

@@ -16,18 +16,7 @@ from fxad.core.dce import rebind_operands
 from fxad.core.layout import PREDICATE, Carry, Constant, InParallel, Layout, Once, OneOf, Role, Value
 from fxad.core.memo import by_value
 from fxad.errors import CompileError
-from fxad.ir import (
-    Atom,
-    Aval,
-    Eqn,
-    HigherOrder,
-    Jaxpr,
-    Lit,
-    Primitive,
-    Var,
-    distinct_jaxprs,
-    source_text,
-)
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, Var, distinct_jaxprs, source_location
 from fxad.primitives.check import Called
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.while_ import While
@@ -93,7 +82,7 @@ def _thread_equation(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], token: Atom) -
         raise CompileError(
             f"compile: an ordered call of the host inside {prim.name} has no place in an order",
             remedy="leave out `ordered`, or call the host outside of it",
-            where=source_text(eqn.source),
+            where=str(source_location(eqn.source) or ""),
         )
     new, at, after = ordered
     outs = b(new, *ins[:at], token, *ins[at:])
