@@ -104,7 +104,7 @@ def _bind_operands(
     forward, adjoint = [rotate_operands(jaxpr, n) for jaxpr in jaxprs]
     remedy = "for a map that is linear only as a whole give as_whole=True"
     for role, jaxpr, k in zip(checked, (forward, adjoint), (len(linear), len(body.jaxpr.outs)), strict=False):
-        refuse_nonlinear(jaxpr, k, f"linear_call: {role}", "its linear arguments", remedy)
+        refuse_nonlinear(jaxpr, k, f"linear_call: {role} is not linear in its linear arguments", remedy)
     return bind(LinearCall(forward, adjoint, len(linear)), *linear, *captured, *residuals)
 
 

@@ -67,7 +67,7 @@ def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jax
 
 
 @by_value
-def cotangent_maps(rule: Jaxpr, n: int, what: str, operands: str = "the cotangents") -> tuple[Jaxpr, Jaxpr]:
+def cotangent_maps(rule: Jaxpr, n: int, what: str, of: str = "the cotangents") -> tuple[Jaxpr, Jaxpr]:
     """The pair (push, pull) of a rule (`n` cotangents, then residuals) -> cotangents of operands.
 
     `pull` is the rule in a form in which every equation that depends on the cotangents is linear in them. `push` is its
@@ -77,19 +77,20 @@ def cotangent_maps(rule: Jaxpr, n: int, what: str, operands: str = "the cotangen
     is assumed. Then the whole rule becomes one equation, and its transpose is computed with unit vectors. Only `pull`
     has the effects and checks of the rule.
 
-    Raises: NotLinearError that names the equation, when the rule is not linear in the cotangents.
+    Raises: NotLinearError that names the equation, when the rule is not linear in the cotangents. Its message is that
+            `what` is not linear in `of`.
     """
-    form = dce(rule)
+    form, problem = dce(rule), f"{what} is not linear in {of}"
     pure, mask = dce(without_effects(form)), leading(n, len(rule.ins))
     if not is_linear(pure, mask):  # checks of cotangents are not part of the map
         pure = dce(without_checks(pure))
     try:
-        pull = linear_form(pure, n, what, operands)
+        pull = linear_form(pure, n, problem)
         push = dce(transpose(pull, mask))
     except (NotLinearError, NotDifferentiableError):
         if not reaches_opaque_eqn(pure, mask):
             raise
-        _check_linear_results(pure, mask, what, operands)
+        _check_linear_results(pure, mask, problem)
         push = transpose_by_unit_vectors(pure, n)
     else:
         if pure is form:
@@ -97,26 +98,27 @@ def cotangent_maps(rule: Jaxpr, n: int, what: str, operands: str = "the cotangen
     return push, as_linear_call(form, push, n)
 
 
-def _check_linear_results(rule: Jaxpr, mask: Mask, what: str, operands: str) -> None:
+def _check_linear_results(rule: Jaxpr, mask: Mask, problem: str) -> None:
     """Check the results that do not depend on a loop without a bound or a host function. Raises: NotLinearError if the
     equations of one show that it is not linear."""
     for k in range(len(rule.outs)):
         one_result = dce(with_outs(rule, rule.outs[k : k + 1]))
         if not reaches_opaque_eqn(one_result, mask):
-            linear_form(one_result, sum(mask), what, operands)
+            linear_form(one_result, sum(mask), problem)
 
 
 @by_value
-def linear_form(rule: Jaxpr, n: int, what: str, operands: str) -> Jaxpr:
+def linear_form(rule: Jaxpr, n: int, problem: str) -> Jaxpr:
     """The same map in a form in which every equation that depends on the first `n` operands is linear in them.
 
-    Raises: NotLinearError that names the equation, when the map is not linear in these operands.
+    Raises: NotLinearError with the message `problem` that names the equation, when the map is not linear in these
+            operands.
     """
     mask = leading(n, len(rule.ins))
     form = dce(rule)
     if is_linear(form, mask):
         return form
-    split = _linearize_rule(form, mask, 0, f"{what} is not linear in {operands}")
+    split = _linearize_rule(form, mask, 0, problem)
     b = Builder()
     linear, others = b.inputs(rule.in_avals[:n]), b.inputs(rule.in_avals[n:])
     known = b.inline(split.primal, others)
@@ -124,7 +126,7 @@ def linear_form(rule: Jaxpr, n: int, what: str, operands: str) -> Jaxpr:
 
 
 @by_value
-def refuse_nonlinear(rule: Jaxpr, n: int, what: str, operands: str, remedy: str) -> None:
+def refuse_nonlinear(rule: Jaxpr, n: int, problem: str, remedy: str) -> None:
     """Refuse a program whose equations show that it is not linear in its first `n` operands.
 
     A program that applies a loop, a branch or a host function to these operands is accepted. It may be linear as a
@@ -148,7 +150,7 @@ def refuse_nonlinear(rule: Jaxpr, n: int, what: str, operands: str, remedy: str)
     if first_nonlinear is None:
         first_nonlinear = next((k for k, a in enumerate(flat.outs) if a not in reached and not is_zero(a)), None)
     if first_nonlinear is not None:
-        raise _not_linear(f"{what} is not linear in {operands}", first_nonlinear, remedy)
+        raise _not_linear(problem, first_nonlinear, remedy)
 
 
 def _instantiated(split: LinearizedBody, dots: tuple[Atom, ...], rule: Jaxpr) -> list[Atom]:
