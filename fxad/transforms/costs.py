@@ -157,15 +157,16 @@ def weight_of_nested(jaxpr: Jaxpr) -> Weight:
 @by_value
 def weight(jaxpr: Jaxpr) -> Weight:
     """The weight of a program. Cost: linear in its distinct equations, once; recursive, see `weight_of_nested`."""
-    size, fused = 0, True
-    for kind, n in Counter([type(eqn.prim) for eqn in jaxpr.eqns]).items():
-        carriers = [e.prim for e in jaxpr.eqns if type(e.prim) is kind] if issubclass(kind, HigherOrder) else []
-        inside = [[weight(body) for body in p.bodies] for p in carriers if isinstance(p, HigherOrder)]
-        inside = [bodies for bodies in inside if bodies]
-        alone = n - len(inside)
-        size += alone + sum([w.equations for bodies in inside for w in bodies])
-        fused = fused and all([w.border for bodies in inside for w in bodies])
-        fused = fused and (not alone or issubclass(kind, _FUSED))
+    kinds = Counter([type(eqn.prim) for eqn in jaxpr.eqns])
+    if any([issubclass(kind, HigherOrder) for kind in kinds]):
+        with_bodies = [e.prim for e in jaxpr.eqns if isinstance(e.prim, HigherOrder) and e.prim.bodies]
+    else:
+        with_bodies = []
+    inside = [weight(body) for prim in with_bodies for body in prim.bodies]
+    kinds.subtract(map(type, with_bodies))  # only their bodies count
+    others = [kind for kind, n in kinds.items() if n]
+    size = len(jaxpr.eqns) - len(with_bodies) + sum([w.equations for w in inside])
+    fused = all([issubclass(kind, _FUSED) for kind in others]) and all([w.border for w in inside])
     border = sum([a.aval.nbytes for a in (*jaxpr.ins, *jaxpr.outs)]) / BYTES_PER_MICROSECOND if fused else 0.0
     return Weight(size, time_of(jaxpr), border)
 
