@@ -98,7 +98,7 @@ def jacfwd(jaxpr: Jaxpr, wrt: Mask, n_out: int, holomorphic: bool = False) -> Ja
     stacks = [next(dots) if nz else None for nz in nonzero]
     for aval, stack in zip(jaxpr.out_avals[:n_out], stacks, strict=False):
         if stack is None:
-            jacobians.extend([Lit.of(0, Aval((*aval.shape, *a.shape), aval.dtype)) for a in avals])
+            jacobians.extend([Lit.zero(Aval((*aval.shape, *a.shape), aval.dtype)) for a in avals])
         else:
             jacobians.extend(blocks(b, stack, avals, last=True))
     return b.build([*outs, *jacobians], f"jacfwd_{jaxpr.name}")
@@ -124,7 +124,7 @@ def jacrev(jaxpr: Jaxpr, wrt: Mask, n_out: int, holomorphic: bool = False) -> Ja
         if k < n_out:
             cts.append(next(seeds))
         elif a.inexact:
-            cts.append(Lit.of(0, Aval((size, *a.shape), a.dtype)))
+            cts.append(Lit.zero(a.stacked(size)))
     dims: Dims = (0,) * len(cts) + (None,) * both.n_res
     pulled, _ = vmap(both.backward, size, dims, (0,) * len(avals))
     by_operand = [blocks(b, x, seeds_of, last=False) for x in b.inline(pulled, [*cts, *residuals])]

@@ -10,7 +10,7 @@ from fxad.core.builder import Builder, single_equation
 from fxad.core.dce import drop_unread_operands, remove_dead_eqns
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotLinearError
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, LinearizedBody, Mask, Zero, source_text
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, LinearizedBody, Lit, Mask, source_text
 from fxad.primitives.control.bodies import instantiate_outs, leading, mask_or, select_by_mask, with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import without_checks, without_effects
@@ -175,9 +175,7 @@ def _linearize_rule(rule: Jaxpr, mask: Mask, n_out: int, problem: str) -> Linear
             "as_whole=True",
         )
     b = Builder()
-    args: list[Atom] = [
-        Zero(v.aval).instantiate() if m else b.input(v.aval) for v, m in zip(primal.ins, mask, strict=True)
-    ]
+    args: list[Atom] = [Lit.zero(v.aval) if m else b.input(v.aval) for v, m in zip(primal.ins, mask, strict=True)]
     return LinearizedBody(dce(b.build(b.inline(primal, args), rule.name)), split.linear, split.n_res, split.out_nonzero)
 
 

@@ -24,6 +24,7 @@ from fxad.ir import (
     Hole,
     Jaxpr,
     Linear,
+    Lit,
     Mask,
     Primitive,
     Var,
@@ -250,7 +251,7 @@ def split_linear(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
 
 
 def _literal(a: Atom, zeros: Container[Atom]) -> Atom:
-    return Zero(a.aval).instantiate() if a in zeros and a.aval.inexact else a
+    return Lit.zero(a.aval) if a in zeros and a.aval.inexact else a
 
 
 def _split_linear_bodies(prim: Primitive, ins: tuple[Atom, ...], here: Mask) -> Primitive:

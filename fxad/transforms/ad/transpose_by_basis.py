@@ -12,7 +12,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder, rewrite, single_equation, subprogram
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Dims, Eqn, HigherOrder, Jaxpr, Mask, Var, Zero
+from fxad.ir import Atom, Aval, Dims, Eqn, HigherOrder, Jaxpr, Lit, Mask, Var
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import eqn_without_effects
@@ -88,7 +88,7 @@ def transpose_by_unit_vectors(body: Jaxpr, n: int) -> Jaxpr:
                 product = _products(b, out, ct, size, _widest(body))
                 total = product if total is None else b.one(ADD, total, product)
     if total is None:
-        return b.build([Zero(a).instantiate() for a in avals], f"transpose_{body.name}")
+        return b.build([Lit.zero(a) for a in avals], f"transpose_{body.name}")
     return b.build(_cotangents_of(b, total, avals, parts), f"transpose_{body.name}")
 
 
@@ -187,5 +187,5 @@ def _forward(flat: Jaxpr, later: Sequence[Eqn], outs: tuple[Atom, ...], n_dots: 
     alone = dce(Jaxpr(flat.ins, tuple(reversed(kept)), outs, flat.name))
     n = len(flat.ins) - n_dots
     b = Builder()
-    zeros = [Zero(v.aval).instantiate() for v in flat.ins[n:]]
+    zeros = [Lit.zero(v.aval) for v in flat.ins[n:]]
     return dce(b.build(b.inline(alone, (*b.inputs(flat.in_avals[:n]), *zeros)), flat.name))

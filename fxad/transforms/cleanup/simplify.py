@@ -125,7 +125,7 @@ def _known_results(layout: Layout, ins: tuple[Atom, ...], outs: Sequence[Var]) -
     and stacks of the slices of an operand."""
     of_carry = {q: p for p, q in layout.carries.items()}
     if _no_runs(layout):
-        return {q: ins[of_carry[q]] if q in of_carry else Lit.of(0, v.aval) for q, v in enumerate(outs)}
+        return {q: ins[of_carry[q]] if q in of_carry else Lit.zero(v.aval) for q, v in enumerate(outs)}
     roles, of, known = layout.operand_roles, layout.result_roles, dict[int, Atom]()
     for k in layout.running:
         body = layout.bodies[k]
@@ -241,7 +241,7 @@ def _neg(defs: _Defs, eqn: Eqn) -> Atom | None:
 def _bitwise(defs: _Defs, eqn: Eqn) -> Atom | None:
     x, y = eqn.ins
     ones = Lit.of(True if x.aval.dtype is dtypes.bool_ else -1, x.aval)
-    zero = Lit.of(0, x.aval)
+    zero = Lit.zero(x.aval)
     absorbing, neutral = (zero, ones) if eqn.prim is AND else (ones, zero)
     for a, b in ((x, y), (y, x)):
         if b is neutral:
