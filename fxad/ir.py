@@ -43,7 +43,12 @@ from fxad.core.declaration import (
 )
 from fxad.core.hlo import Hlo as Hlo, HloValue as HloValue, Region as Region
 from fxad.core.layout import Layout as Layout
-from fxad.core.source_info import Source as Source, SourceLocation as SourceLocation, source_location as source_location
+from fxad.core.source_info import (
+    Source as Source,
+    SourceLocation as SourceLocation,
+    source_location as source_location,
+    source_text as source_text,
+)
 from fxad.core.weak import WeakTable
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError
@@ -113,7 +118,7 @@ class _Bucket(list[weakref.ref["Jaxpr"]]):
     __slots__ = ("__weakref__",)
 
     def find(self, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: Atoms) -> Jaxpr | None:
-        """Returns the first live program with these parts, or None."""
+        """The first live program with these parts, or None."""
         for ref in tuple(self):
             program = ref()
             if program is not None and program.ins == ins and program.outs == outs and program.eqns == eqns:
@@ -192,7 +197,8 @@ class Jaxpr:
 
     @property
     def prims(self) -> tuple[Primitive, ...]:
-        """The primitives of the equations, each object once: few, where a program has many equations."""
+        """The primitives of the equations, each object once. A program repeats few of them, so questions about them
+        take less time than questions about equations."""
         if "prims" not in self._memo:
             self._memo["prims"] = tuple({id(e.prim): e.prim for e in self.eqns}.values())
         prims: tuple[Primitive, ...] = self._memo["prims"]
@@ -236,7 +242,7 @@ class Jaxpr:
 
 
 def _memoised(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
-    """Returns `compute(jaxpr)`, computed once. It is computed for bodies first, because deep nesting must not recur."""
+    """`compute(jaxpr)`, computed once. It is computed for bodies first, because deep nesting must not recur."""
     if key not in jaxpr._memo:
         for inner in jaxprs_without_memo(jaxpr, key):
             inner._memo[key] = compute(inner)
@@ -249,74 +255,23 @@ def _digest(jaxpr: Jaxpr) -> str:
     return hashlib.sha256(printing.function_text(jaxpr, "fxad 1 ", digests).encode()).hexdigest()
 
 
-@final
-class _PickledJaxpr:
-    """The pickled form of a program. Its bodies are in this form too. A program has one such object, so pickle writes a
-    shared body once."""
-
-    __slots__ = ("eqns", "ins", "jaxpr", "name", "outs")
-
-    def __init__(
-        self, ins: tuple[Var, ...], eqns: tuple[_PickledEqn, ...], outs: Atoms, name: str, jaxpr: Jaxpr | None
-    ) -> None:
-        self.ins, self.eqns, self.outs, self.name = ins, eqns, outs, name
-        self.jaxpr = jaxpr  # set by unpickling
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _PickledJaxpr, (self.ins, self.eqns, self.outs, self.name, None)
+# ------------------------------------------------------------------------------------------------ parameters and bodies
 
 
-# The pickled form of an equation with bodies: class and parameters of the primitive, operands, results, location.
-_PickledHigherOrder: TypeAlias = tuple[
-    type["Primitive"], tuple[object, ...], tuple[Atom, ...], tuple[Var, ...], SourceLocation | None
-]
-_PickledEqn: TypeAlias = Eqn | _PickledHigherOrder
+# The types of parameters of a primitive: hashable and exact in text. No arrays, callables, dicts or lists.
+# A float parameter is a `Lit`, so that it is compared by bits.
+Param: TypeAlias = "int | bool | str | None | DType | Jaxpr | Lit | Aval | Record | tuple[Param, ...]"
 
 
-def _pickled(jaxpr: Jaxpr) -> _PickledJaxpr:
-    """Returns the pickled form of a program whose bodies have been converted already."""
-    pickled: _PickledJaxpr | None = jaxpr._memo.get("pickled")
-    if pickled is None:
-        eqns = (
-            tuple([_pickled_eqn(e) if jaxprs_in_params(e.prim) else e for e in jaxpr.eqns])
-            if subjaxprs(jaxpr)
-            else jaxpr.eqns
-        )
-        pickled = jaxpr._memo.setdefault("pickled", _PickledJaxpr(jaxpr.ins, eqns, jaxpr.outs, jaxpr.name, None))
-    return pickled
-
-
-def _pickled_eqn(eqn: Eqn) -> _PickledHigherOrder:
-    values = tuple([map_parameter(value, _pickled_if_jaxpr) for _, value in params(eqn.prim)])
-    return type(eqn.prim), values, eqn.ins, eqn.outs, source_location(eqn.source)
-
-
-def _unpickled(records: tuple[_PickledJaxpr, ...]) -> Jaxpr:
-    """Returns the last of the pickled programs. Each program comes after its bodies."""
-    for pickled in records:
-        if pickled.jaxpr is None:
-            eqns = [e if isinstance(e, Eqn) else _unpickled_eqn(*e) for e in pickled.eqns]
-            pickled.jaxpr = Jaxpr(pickled.ins, tuple(eqns), pickled.outs, pickled.name)
-    whole = records[-1].jaxpr
-    assert whole is not None
-    return whole
-
-
-def _unpickled_eqn(
-    kind: type[Primitive],
-    values: tuple[object, ...],
-    ins: Atoms,
-    outs: tuple[Var, ...],
-    at: SourceLocation | None,
-) -> Eqn:
-    prim = kind(*[map_parameter(value, _unpickled_if_jaxpr) for value in values])
-    return Eqn(prim, ins, outs, at)
+def params(prim: Primitive | Record) -> tuple[tuple[str, Param], ...]:
+    """The static parameters of a primitive, or the fields of a record: names and values, in the order of the class."""
+    return tuple((f.name, getattr(prim, f.name)) for f in fields(prim))
 
 
 def map_parameter(
     value: object, fn: Callable[[object], object], of_record: Callable[[Record], Record | None] = lambda _: None
 ) -> object:
-    """Returns a parameter with `fn` applied to the values in its tuples and records. Records are not checked again.
+    """A parameter with `fn` applied to the values in its tuples and records. Records are not checked again.
     `of_record` may give another record for one."""
     if type(value) is tuple:
         return tuple([map_parameter(v, fn, of_record) for v in value])
@@ -328,14 +283,6 @@ def map_parameter(
     for name, v in params(value):
         _set(copy, name, map_parameter(v, fn, of_record))
     return copy
-
-
-def _pickled_if_jaxpr(value: object) -> object:
-    return _pickled(value) if isinstance(value, Jaxpr) else value
-
-
-def _unpickled_if_jaxpr(value: object) -> object:
-    return value.jaxpr if isinstance(value, _PickledJaxpr) else value
 
 
 def jaxprs_in_params(prim: Primitive | Record) -> tuple[Jaxpr, ...]:
@@ -388,11 +335,97 @@ def subjaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
     return distinct
 
 
-# ------------------------------------------------------------------------------------------------------ primitives
+# ------------------------------------------------------------------------------------------------------------- pickling
 
-# The types of parameters of a primitive: hashable and exact in text. No arrays, callables, dicts or lists.
-# A float parameter is a `Lit`, so that it is compared by bits.
-Param: TypeAlias = "int | bool | str | None | DType | Jaxpr | Lit | Aval | Record | tuple[Param, ...]"
+
+@final
+class _PickledJaxpr:
+    """The pickled form of a program. Its bodies are in this form too. A program has one such object, so pickle writes a
+    shared body once."""
+
+    __slots__ = ("eqns", "ins", "jaxpr", "name", "outs")
+
+    def __init__(
+        self, ins: tuple[Var, ...], eqns: tuple[_PickledEqn, ...], outs: Atoms, name: str, jaxpr: Jaxpr | None
+    ) -> None:
+        self.ins, self.eqns, self.outs, self.name = ins, eqns, outs, name
+        self.jaxpr = jaxpr  # set by unpickling
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _PickledJaxpr, (self.ins, self.eqns, self.outs, self.name, None)
+
+
+# The pickled form of an equation with bodies: class and parameters of the primitive, operands, results, location.
+_PickledHigherOrder: TypeAlias = tuple[
+    type["Primitive"], tuple[object, ...], tuple[Atom, ...], tuple[Var, ...], SourceLocation | None
+]
+_PickledEqn: TypeAlias = Eqn | _PickledHigherOrder
+
+
+def _pickled(jaxpr: Jaxpr) -> _PickledJaxpr:
+    """The pickled form of a program whose bodies have been converted already."""
+    pickled: _PickledJaxpr | None = jaxpr._memo.get("pickled")
+    if pickled is None:
+        eqns = (
+            tuple([_pickled_eqn(e) if jaxprs_in_params(e.prim) else e for e in jaxpr.eqns])
+            if subjaxprs(jaxpr)
+            else jaxpr.eqns
+        )
+        pickled = jaxpr._memo.setdefault("pickled", _PickledJaxpr(jaxpr.ins, eqns, jaxpr.outs, jaxpr.name, None))
+    return pickled
+
+
+def _pickled_eqn(eqn: Eqn) -> _PickledHigherOrder:
+    values = tuple([map_parameter(value, _pickled_if_jaxpr) for _, value in params(eqn.prim)])
+    return type(eqn.prim), values, eqn.ins, eqn.outs, source_location(eqn.source)
+
+
+def _unpickled(records: tuple[_PickledJaxpr, ...]) -> Jaxpr:
+    """The last of the pickled programs. Each program comes after its bodies."""
+    for pickled in records:
+        if pickled.jaxpr is None:
+            eqns = [e if isinstance(e, Eqn) else _unpickled_eqn(*e) for e in pickled.eqns]
+            pickled.jaxpr = Jaxpr(pickled.ins, tuple(eqns), pickled.outs, pickled.name)
+    whole = records[-1].jaxpr
+    assert whole is not None
+    return whole
+
+
+def _unpickled_eqn(
+    kind: type[Primitive],
+    values: tuple[object, ...],
+    ins: Atoms,
+    outs: tuple[Var, ...],
+    at: SourceLocation | None,
+) -> Eqn:
+    prim = kind(*[map_parameter(value, _unpickled_if_jaxpr) for value in values])
+    return Eqn(prim, ins, outs, at)
+
+
+def _pickled_if_jaxpr(value: object) -> object:
+    return _pickled(value) if isinstance(value, Jaxpr) else value
+
+
+def _unpickled_if_jaxpr(value: object) -> object:
+    return value.jaxpr if isinstance(value, _PickledJaxpr) else value
+
+
+# ---------------------------------------------------------------------------------------- the interfaces of rules
+
+# The types in the signatures of rules. A tuple has one entry per operand or result.
+Atoms: TypeAlias = tuple[Atom, ...]
+Avals: TypeAlias = Sequence[Aval]
+Tangents: TypeAlias = tuple[Tangent, ...]
+Cotangents: TypeAlias = tuple[Cotangent, ...]
+Operands: TypeAlias = tuple[Atom | Hole, ...]  # of a transposed equation: a `Hole` is a linear operand
+Dims: TypeAlias = tuple[int | None, ...]  # batch axes; None: not batched
+HloValues: TypeAlias = Sequence[HloValue]
+Mask: TypeAlias = tuple[bool, ...]  # marks operands or results
+FreeAxes: TypeAlias = frozenset[tuple[str, int]]  # names and sizes of mapped axes
+# From the results that are stored to the primitive that takes them as further operands, or None.
+Resume: TypeAlias = Callable[[Mask], "Primitive | None"]
+# Prunes a body: returns it with only the results marked, without unread operands, and a mask of the operands left.
+Prune: TypeAlias = Callable[[Jaxpr, Mask], tuple[Jaxpr, Mask]]
 
 
 class Emit(Protocol):
@@ -429,7 +462,7 @@ class BatchCtx(Batching, Protocol):
 
     @property
     def devices(self) -> bool:
-        """True if devices run the indices of the mapped axis."""
+        """Returns True if devices run the indices of the mapped axis."""
 
     def recur(self, body: Jaxpr, in_dims: Dims, out_dims: Dims | None = None) -> tuple[Jaxpr, Dims]:
         """Batch a body. Returns the batched body and the batch axis of each result (None: not batched)."""
@@ -471,12 +504,12 @@ class JvpCtx(Batching, Protocol):
 
     @property
     def split(self) -> bool:
-        """True if the two programs are separate (linearize), False if they are one (forward mode)."""
+        """Returns True if the two programs are separate (linearize), False if they are one (forward mode)."""
 
-    def recur(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
+    def recur(self, body: Jaxpr, nonzero: Mask) -> LinearizedBody:
         """Linearize a body with respect to the operands marked in `nonzero`. For `split` contexts."""
 
-    def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+    def recur_fused(self, body: Jaxpr, nonzero: Mask) -> tuple[Jaxpr, Mask]:
         """Forward mode of a body. The new body takes the operands, then the tangents of those marked. It returns the
         results, then the tangents of those that the returned mask marks."""
 
@@ -490,33 +523,21 @@ class LinearizedBody:
     primal: Jaxpr
     linear: Jaxpr
     n_res: int
-    out_nonzero: tuple[bool, ...]
+    out_nonzero: Mask
 
 
 class TransposeCtx(Emit, Protocol):
     """The context of a transpose rule: it adds equations to the transposed program, and transposes bodies."""
 
-    def recur(self, body: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
+    def recur(self, body: Jaxpr, linear: Mask) -> Jaxpr:
         """Transpose a body that is linear in the operands marked. The new body takes the cotangents of all results,
         then the operands not marked. It returns the cotangents of the marked operands, all instantiated."""
 
 
+# ------------------------------------------------------------------------------------------------------ primitives
+
 _PURE: Final[frozenset[str]] = frozenset()
-
-# Names and sizes of mapped axes.
-FreeAxes: TypeAlias = frozenset[tuple[str, int]]
 _NO_AXES: Final[FreeAxes] = frozenset()
-
-
-# The types in the signatures of rules. A tuple has one entry per operand or result.
-Atoms: TypeAlias = tuple[Atom, ...]
-Avals: TypeAlias = Sequence[Aval]
-Tangents: TypeAlias = tuple[Tangent, ...]
-Cotangents: TypeAlias = tuple[Cotangent, ...]
-Operands: TypeAlias = tuple[Atom | Hole, ...]  # of a transposed equation: a `Hole` is a linear operand
-Dims: TypeAlias = tuple[int | None, ...]  # batch axes; None: not batched
-HloValues: TypeAlias = Sequence[HloValue]
-Mask: TypeAlias = tuple[bool, ...]  # marks operands or results
 
 
 class Primitive(metaclass=Abstract):
@@ -581,7 +602,7 @@ class Linear(Primitive):
     __slots__ = ()
 
     @abstractmethod
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+    def linear_in(self, mask: Mask) -> bool:
         """Returns True if the equation is linear in the marked operands taken together, with the others held fixed."""
 
     @abstractmethod
@@ -598,7 +619,7 @@ class LinearMap(Linear):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents)
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+    def linear_in(self, mask: Mask) -> bool:
         return all(mask)
 
 
@@ -653,18 +674,7 @@ class HigherOrder(Primitive):
                     )
         return prim
 
-    def without_results(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn | None:
+    def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn | None:
         """`eqn`, an equation of this primitive, without unused results and the operands that only these need. A
         primitive with rules overrides this method. Returns None if the layout suffices to do it."""
         return None
-
-
-# From the results that are stored to the primitive that takes them as further operands, or None.
-Resume: TypeAlias = Callable[[Mask], Primitive | None]
-# Prunes a body: returns it with only the results marked, without unread operands, and a mask of the operands left.
-Prune: TypeAlias = Callable[[Jaxpr, tuple[bool, ...]], tuple[Jaxpr, tuple[bool, ...]]]
-
-
-def params(prim: Primitive | Record) -> tuple[tuple[str, Param], ...]:
-    """The static parameters of a primitive, or the fields of a record: names and values, in the order of the class."""
-    return tuple((f.name, getattr(prim, f.name)) for f in fields(prim))

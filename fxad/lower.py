@@ -39,6 +39,7 @@ from fxad.ir import (
     Zero,
     distinct_jaxprs,
     source_location,
+    source_text,
 )
 from fxad.lowering.failed_checks import with_loops_ended
 from fxad.lowering.host_calls_on_devices import COPIES, covering, with_host_calls_on_devices
@@ -402,7 +403,7 @@ class _Function:
         except Exception as e:
             if eqn is not None:
                 equation = f"{eqn.prim.name} of {', '.join([str(a.aval) for a in eqn.ins])}"
-                name_equation(e, equation, str(source_location(eqn.source) or ""))
+                name_equation(e, equation, source_text(eqn.source))
             raise
         self._loc = alias(name, "", None)
         self.op(terminator, [env[x] if type(x) is Var else constant(x) for x in jaxpr.outs], ())

@@ -86,7 +86,7 @@ def _merge_bodies(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _outline(jaxpr: Jaxpr) -> Jaxpr:
-    """Outlines a program, unless most of its equations are in repeated calls already. The gradient of a function that
+    """Outline a program, unless most of its equations are in repeated calls already. The gradient of a function that
     was outlined before differentiation is such a program, so a program is outlined once."""
     if 2 * left_to_compile(jaxpr, units_by_cost(jaxpr)) <= weight_of_nested(jaxpr).equations:
         return jaxpr
@@ -152,32 +152,44 @@ def plan_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: 
     default = BEFORE_COMPILATION if passes is None and choice == "auto" else ()
     jaxpr = run_passes(jaxpr, passes or ())
     # A plan of a single unit refers to the program, so it is not memoised: it would keep the program alive.
-    return (None if choice == "none" else _linked(jaxpr, choice, donate, default)) or single_unit(jaxpr, donate)
+    if choice == "none":
+        plan = None
+    elif isinstance(choice, str):
+        plan = _plan_by_cost(jaxpr, donate, default)
+    else:
+        plan = _chosen_plan(jaxpr, choice, donate)
+    return plan or single_unit(jaxpr, donate)
 
 
 @by_value
-def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...], passes: Passes) -> Plan | None:
-    """The plan with several steps, of the program after the passes. None if there is one step only, or if units do not
-    pay. The plan of a map over devices is that of its body, mapped. Its steps take 1.15 to 1.35 times as long as those
-    of one unit, so only the user chooses it (docs/adr/0075)."""
-    if not isinstance(choice, str):
-        if not runs_on_devices(jaxpr):
-            return linked_plan(jaxpr, choice, donate, jaxpr.name)
-        of = one_map(jaxpr)
-        if isinstance(of, str):  # the reason why it is no map
-            return None
-        plan = linked_plan(of.body, choice, donate, jaxpr.name)
-        return units.plans_over_devices.plan_over_devices(plan, of) if plan else None
+def _chosen_plan(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...]) -> Plan | None:
+    """The plan with the units that the user chose; None if it has one step only. The plan of a map over devices is that
+    of its body, mapped."""
+    if not runs_on_devices(jaxpr):
+        return linked_plan(jaxpr, chosen, donate, jaxpr.name)
+    over_devices = one_map(jaxpr)
+    if isinstance(over_devices, str):  # the reason why the program is not one map
+        return None
+    plan = linked_plan(over_devices.body, chosen, donate, jaxpr.name)
+    return units.plans_over_devices.plan_over_devices(plan, over_devices) if plan else None
+
+
+@by_value
+def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> Plan | None:
+    """The plan with the units that the cost model chooses, of the program after the passes; None if there is one step
+    only, or if units do not pay. A map over devices is one unit: its steps would take 1.15 to 1.35 times as long
+    (docs/adr/0075)."""
     if runs_on_devices(jaxpr):
         return None
-    runs = drop_derivative_rules(jaxpr)
-    saves = -inf if donate or recomputes(runs) else SAVED_MS
-    if not large_enough(runs, saves):
+    plain = drop_derivative_rules(jaxpr)
+    # A program that donates or recomputes was written to hold less memory. As units it does (docs/adr/0024).
+    least_saving = -inf if donate or recomputes(plain) else SAVED_MS
+    if not large_enough(plain, least_saving):
         return None
     outlined = run_passes(jaxpr, passes)
     plan = linked_plan(outlined, units_by_cost(outlined), donate, jaxpr.name)
     # The estimate is of the units of the plan: they recompute cheap values, so they store less and have fewer kernels.
-    return plan if plan and saves_compile_time([u.body for u in plan.units], runs, saves) else None
+    return plan if plan and saves_compile_time([u.body for u in plan.units], plain, least_saving) else None
 
 
 # ------------------------------------------------------------------------------------------------------------ stages

@@ -22,7 +22,7 @@ from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import NDArray
 from fxad.operations.arguments import number, to_int
 from fxad.tracing.array import asarray
-from fxad.tracing.program import Program, function_name, parameter_names, size_equations, trace_tree, types_of
+from fxad.tracing.program import Program, function_name, parameter_names, size_constraints, trace_tree, types_of
 from fxad.tracing.tracer import active_trace
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ def bucketed(
             check_result_shapes("bucketed", program, out_shapes)
             known = programs[in_tree, types] = program, jit(mask(program))
         program, run = known
-        sizes = solve_sizes(f"bucketed {name}", size_equations(avals, types, program.paths))
+        sizes = solve_sizes(f"bucketed {name}", size_constraints(avals, types, program.paths))
         room = {n: _padded_size(m, least, growth) for n, m in sizes.items()}
         padded = [
             _padded(np.asarray(x, want.dtype), tuple([upper_bound(n, room) for n in want.shape]))

@@ -12,12 +12,11 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run_by_layout
 from fxad.core.layout import PREDICATE
 from fxad.core.lockstep import gather_from_runs
-from fxad.errors import name_equation
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation, source_location
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation
 from fxad.primitives.collectives import Collective
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.tracing.program import Program, numpy_operands, trace_for_call
-from fxad.transforms.locate import body_label, describe, lines_of
+from fxad.transforms.locate import body_label, describe, lines_of, locate
 
 _SHOWN: Final = 4  # operands whose values are shown
 
@@ -231,7 +230,7 @@ def _run_equation(eqn: Eqn, ins: list[NDArray]) -> list[NDArray]:
     try:
         return [np.asarray(x) for x in eqn.prim.impl(*ins)]
     except Exception as e:  # from a check or a host function
-        name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
+        locate(e, eqn)
         raise
 
 

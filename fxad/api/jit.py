@@ -42,7 +42,7 @@ from fxad.passes import Passes, check_passes
 from fxad.runtime import default_device
 from fxad.sharding import Mesh, get_mesh
 from fxad.tracing import placement
-from fxad.tracing.array import OPERATION_BY_OPERATION, Array
+from fxad.tracing.array import OPERATION_BY_OPERATION, Array, current_binder
 from fxad.tracing.context import (
     EnclosingTransforms,
     TraceDependencies,
@@ -69,7 +69,7 @@ from fxad.tracing.static_args import (
     parameters,
     static_arguments,
 )
-from fxad.tracing.tracer import Tracer, active_trace, current_binder
+from fxad.tracing.tracer import Tracer, active_trace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -395,7 +395,7 @@ class StaticJitted(_JittedFunction[P, R]):
         if jitted is None:
             jitted = Jitted(self._statics.bound(fixed), self._options_without_statics)
             if len(self._jitted) and _log.isEnabledFor(logging.INFO):
-                what = self._statics.described(fixed), len(self._jitted)
+                what = self._statics.values_text(fixed), len(self._jitted)
                 _log.info("jit of %s: %s is new to a function known for %d others", function_name(self.fn), *what)
             self._jitted.put(key, jitted)
         return jitted, args, kwargs

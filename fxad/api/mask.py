@@ -32,7 +32,7 @@ from fxad.tracing.program import (
     Program,
     function_name,
     parameter_names,
-    size_equations,
+    size_constraints,
     spec_of,
     trace_tree,
     unify_assumptions,
@@ -226,7 +226,7 @@ def _bounds(program: Program[..., object], found: Sequence[Aval]) -> Padding:
             )
     equations = [
         (n, m, where)
-        for n, m, where in size_equations(found, program.in_avals, program.paths)
+        for n, m, where in size_constraints(found, program.in_avals, program.paths)
         if type(n) is Size and n != m
     ]
     bounds = solve_sizes(what, [e for e in equations if _grows(e[0])])

@@ -13,7 +13,7 @@ from dataclasses import field
 from math import prod
 from operator import index
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, cast, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -276,20 +276,17 @@ class Lit:
                 return Lit(_PACK[aval.dtype](value), aval)  # same as NumPy below, three times faster
             except OverflowError:
                 pass
-        if type(value) is int and aval.dtype in dtypes.INTEGER:
+        if isinstance(value, Size):
+            return Lit.sized(value, aval)
+        if aval.dtype in dtypes.INTEGER and isinstance(value, int) and type(value) is not bool:
             size = aval.dtype.itemsize
             return Lit((value & (1 << 8 * size) - 1).to_bytes(size, "little"), aval)
         if type(value) not in _REAL:
-            if isinstance(value, Size):
-                return Lit.sized(value, aval)
             if not isinstance(value, _SCALARS) or np.ndim(value) != 0 or np.asarray(value).dtype.kind in "USOMm":
                 raise ArgumentError(f"literal: {value!r} of {type(value).__name__} is not a scalar")
             if np.iscomplexobj(value) and not dtypes.is_complex(aval.dtype):
                 raise DTypeError(f"literal: {value!r} is complex, {aval} is not")
         with np.errstate(all="ignore"):
-            if isinstance(value, int) and not isinstance(value, bool) and dtypes.is_integer(aval.dtype):
-                value %= 1 << (8 * aval.dtype.itemsize)
-                return Lit(value.to_bytes(aval.dtype.itemsize, "little"), aval)
             return Lit(np.asarray(value).astype(aval.dtype).tobytes(), aval)
 
     @property
@@ -300,7 +297,8 @@ class Lit:
                 f"literal: {self!r} has no value while the program is of symbolic shape",
                 remedy="specialize the program, or mask it",
             )
-        return cast(np.generic, np.frombuffer(self.bits, self.aval.dtype)[0])
+        element: np.generic = np.frombuffer(self.bits, self.aval.dtype)[0]
+        return element
 
     @property
     def array(self) -> NDArray:

@@ -9,14 +9,26 @@ from typing import Final, Self, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import FxadError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Source, Var, new_eqn, result_vars, source_location
+from fxad.ir import (
+    Atom,
+    Aval,
+    Eqn,
+    Jaxpr,
+    Lit,
+    Primitive,
+    Source,
+    Var,
+    new_eqn,
+    result_vars,
+    source_text,
+)
 
-# See `Builder.inline_calls`.
-BodyToInline: TypeAlias = Callable[[Eqn, tuple[Atom, ...], bool], tuple[Jaxpr, bool] | None]
-AddEqn: TypeAlias = Callable[[Eqn, tuple[Atom, ...], bool], Sequence[Atom]]
+# Rewrites an equation with new operands: returns the atoms of its results, or None to copy the equation.
+Rule: TypeAlias = "Callable[[Builder, Eqn, tuple[Atom, ...]], Sequence[Atom] | None]"
+# Returns the body of a call with new operands that is inlined, or None to keep the equation.
+BodyToInline: TypeAlias = Callable[[Eqn, tuple[Atom, ...]], Jaxpr | None]
 
-
-# Picks values from a list, by their positions.
+# Picks values from a list by their positions.
 _Pick: TypeAlias = Callable[[list[Atom]], tuple[Atom, ...]]
 
 
@@ -44,7 +56,7 @@ def _by_position(jaxpr: Jaxpr) -> _Positions:
 
 
 def _results(eqn: Eqn) -> tuple[Mapping[int, tuple[Var]], tuple[Aval, ...]]:
-    """Return the known variables of the type of the only result, by index, and the types of all results."""
+    """The known variables of the type of the only result, by index, and the types of all results."""
     avals = tuple([v.aval for v in eqn.outs])
     return (avals[0]._vars if len(avals) == 1 else _NONE), avals
 
@@ -108,7 +120,7 @@ class Builder:
                 avals = self._types[key] = prim.abstract_eval(*[a.aval for a in args])
             except FxadError as e:
                 equation_text = f"{prim.name} {' '.join(map(repr, args))}"
-                raise e.located(equation=equation_text, where=str(source_location(self.source) or ""))
+                raise e.located(equation=equation_text, where=source_text(self.source))
         outs = result_vars(self.n, avals)
         self.n += len(outs)
         self.eqns.append(new_eqn(prim, args, outs, self.source))
@@ -147,37 +159,34 @@ class Builder:
         return substitute(jaxpr.outs, env)
 
     def inline_calls(
-        self, jaxpr: Jaxpr, args: Sequence[Atom], body_to_inline: BodyToInline, add: AddEqn | None = None
+        self, jaxpr: Jaxpr, args: Sequence[Atom], body_to_inline: BodyToInline, rule: Rule | None = None
     ) -> tuple[Atom, ...]:
-        """`inline` that also inlines calls, at any depth.
+        """`inline` that also inlines the calls for which `body_to_inline` returns a body, at any depth.
 
-        `body_to_inline(eqn, ins, mark)` returns the body of a call and the mark of the equations in that body, or None
-        to keep the equation. `add(eqn, ins, mark)` adds a kept equation (default: `copy`). `mark` is the mark of the
-        enclosing call, and False at the top level.
+        `rule` may replace the other equations: see `rewrite`.
 
         Cost: linear in the equations that are added, at any depth of nesting.
         """
         env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
-        mark = False
         rest, outs = iter(jaxpr.eqns), jaxpr.outs
-        # the enclosing programs: remaining equations, results, results of the call, environment, mark
-        callers: list[tuple[Iterator[Eqn], tuple[Atom, ...], tuple[Var, ...], dict[Atom, Atom], bool]] = []
+        # the enclosing programs: remaining equations, results, results of the call, environment
+        callers: list[tuple[Iterator[Eqn], tuple[Atom, ...], tuple[Var, ...], dict[Atom, Atom]]] = []
         while True:
             for eqn in rest:
                 ins = tuple([env.get(a, a) for a in eqn.ins])
-                inlined = body_to_inline(eqn, ins, mark)
-                if inlined is not None:
-                    callers.append((rest, outs, eqn.outs, env, mark))
-                    body, mark = inlined
+                body = body_to_inline(eqn, ins)
+                if body is not None:
+                    callers.append((rest, outs, eqn.outs, env))
                     rest, outs, env = iter(body.eqns), body.outs, dict(zip(body.ins, ins, strict=True))
                     break
-                results_of_eqn = self.copy(eqn, ins) if add is None else add(eqn, ins, mark)
-                env.update(zip(eqn.outs, results_of_eqn, strict=True))
+                self.source = eqn.source
+                replaced = None if rule is None else rule(self, eqn, ins)
+                env.update(zip(eqn.outs, self.copy(eqn, ins) if replaced is None else replaced, strict=True))
             else:
                 results = tuple([env.get(a, a) for a in outs])
                 if not callers:
                     return results
-                rest, outs, call_outs, env, mark = callers.pop()
+                rest, outs, call_outs, env = callers.pop()
                 env.update(zip(call_outs, results, strict=True))
 
     def paste(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
@@ -213,10 +222,6 @@ def subprogram(eqns: Iterable[Eqn], ins: Sequence[Atom], outs: Iterable[Atom], n
     env: dict[Atom, Atom] = dict(zip(ins, b.inputs([a.aval for a in ins]), strict=True))
     b.extend(eqns, env)
     return b.build(substitute(outs, env), name)
-
-
-# Rewrites an equation with new operands: returns the atoms of its results, or None to copy the equation.
-Rule: TypeAlias = Callable[[Builder, Eqn, tuple[Atom, ...]], Sequence[Atom] | None]
 
 
 def rewrite(jaxpr: Jaxpr, rule: Rule) -> Jaxpr:

@@ -88,7 +88,7 @@ def frozen_dataclass(
         metaclass: type[type] = type(declared)
         cls = metaclass(declared.__name__, declared.__bases__, body)
         cls.__qualname__ = declared.__qualname__
-        return cast("type[T]", cls)
+        return cast("type[T]", cls)  # the same declaration, with slots
 
     return decorate
 
@@ -138,7 +138,8 @@ class _Fields:
             "__doc__": "without one, the standard decorator prints a signature",
         }
         template = type(self.cls.__name__, (), body)
-        made = cast("type[_DataclassLike]", dataclasses.dataclass(init=False, repr=False, eq=False)(template))
+        decorated: object = dataclasses.dataclass(init=False, repr=False, eq=False)(template)
+        made = cast("type[_DataclassLike]", decorated)  # the decorator has set the attribute
         fields = made.__dataclass_fields__
         type.__setattr__(self.cls, "__dataclass_fields__", fields)  # as in `_Initializer`
         return fields
@@ -234,7 +235,8 @@ def _generate_init(cls: type, fields: Mapping[str, _Declared]) -> FunctionType:
     scope: dict[str, object] = {"_set": object.__setattr__}
     params, body = ["self"], []
     for name, (_, declared) in fields.items():
-        value, default, factory = name, declared, cast(object, dataclasses.MISSING)
+        value, default = name, declared
+        factory: object = dataclasses.MISSING
         if isinstance(declared, dataclasses.Field):
             default, factory = declared.default, declared.default_factory
         if factory is not dataclasses.MISSING:
@@ -248,7 +250,7 @@ def _generate_init(cls: type, fields: Mapping[str, _Declared]) -> FunctionType:
         body.append("self.__post_init__()")
     text = f"def __init__({', '.join(params)}):\n " + "\n ".join(body or ["pass"])
     exec(compile(text, _FILE, "exec"), scope)
-    init = cast("FunctionType", scope["__init__"])
+    init = cast("FunctionType", scope["__init__"])  # the text defines it
     init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
     init.__annotations__ = {name: f.annotation for name, f in fields.items()} | {"return": None}
     return init

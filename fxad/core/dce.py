@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
+from itertools import compress
 from types import MappingProxyType
 
 from fxad.core.builder import Builder, substitute
 from fxad.core.layout import Carry, Constant, Layout, Once
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Mask
 
 
-def keep_all_results(eqn: Eqn, _used: tuple[bool, ...]) -> Eqn:
-    """Returns the equation unchanged, whichever of its results are used."""
+def keep_all_results(eqn: Eqn, _used: Mask) -> Eqn:
+    """The equation itself, whichever of its results are used."""
     return eqn
 
 
-def remove_dead_eqns(jaxpr: Jaxpr, shrink: Callable[[Eqn, tuple[bool, ...]], Eqn] = keep_all_results) -> Jaxpr:
+def remove_dead_eqns(jaxpr: Jaxpr, shrink: Callable[[Eqn, Mask], Eqn] = keep_all_results) -> Jaxpr:
     """The program without dead equations; the program itself if none is dead.
 
     `shrink(eqn, used)` may replace a live equation by one that has only the results marked in `used`.
@@ -37,7 +38,7 @@ def remove_dead_eqns(jaxpr: Jaxpr, shrink: Callable[[Eqn, tuple[bool, ...]], Eqn
     return b.build(substitute(jaxpr.outs, env), jaxpr.name)
 
 
-def drop_unread_operands(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[bool, ...]]:
+def drop_unread_operands(jaxpr: Jaxpr) -> tuple[Jaxpr, Mask]:
     """The program without unread operands, and a mask of the operands that remain."""
     read: set[Atom] = set(jaxpr.outs)
     for eqn in jaxpr.eqns:
@@ -46,6 +47,7 @@ def drop_unread_operands(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[bool, ...]]:
     if all(needed):
         return jaxpr, needed
     b = Builder()
+    # an unread operand stands for itself: no equation gets it
     args: list[Atom] = [b.input(v.aval) if n else v for v, n in zip(jaxpr.ins, needed, strict=True)]
     return b.build(b.inline(jaxpr, args), jaxpr.name), needed
 
@@ -63,7 +65,7 @@ def dce(jaxpr: Jaxpr) -> Jaxpr:
 
 
 @by_value
-def prune(jaxpr: Jaxpr, used: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+def prune(jaxpr: Jaxpr, used: Mask) -> tuple[Jaxpr, Mask]:
     """The program with only the results marked in `used`, without the operands that they do not read.
 
     Returns the program and a mask of the operands that remain.
@@ -72,7 +74,7 @@ def prune(jaxpr: Jaxpr, used: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]
     return drop_unread_operands(dce(Jaxpr(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)))
 
 
-def _without_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
+def _without_unused(eqn: Eqn, used: Mask) -> Eqn:
     """An equation with bodies, without its unused results and the operands that then are not read."""
     if not isinstance(eqn.prim, HigherOrder):
         return eqn
@@ -85,7 +87,7 @@ def _without_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
         eqn = shrunk
 
 
-def remove_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
+def remove_unused(eqn: Eqn, used: Mask) -> Eqn:
     """An equation with bodies, without its unused results and the operands that then no body reads; the equation itself
     if all are needed.
 
@@ -98,24 +100,12 @@ def remove_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
     if by_rule is not None:
         return by_rule
     layout = prim.layout
-    running, carries = layout.running, layout.carries
-    operands_of = {k: layout.operand_indices(k) for k in running}
-    results_of = {k: layout.result_indices(k) for k in running}
     keep = [u or g for u, g in zip(used, [g.fixed for g in layout.results for _ in range(g.size)], strict=True)]
-    invariant = _invariant_carries(layout, carries, keep) if carries else set[int]()
-    while True:
-        pruned = {
-            k: prune(layout.bodies[k].jaxpr, tuple([q is None or keep[q] for q in results_of[k]])) for k in running
-        }
-        read = {k: {p for p, r in zip(operands_of[k], pruned[k][1], strict=True) if r} for k in running}
-        read_anywhere = set[int]().union(*read.values())
-        more_carries = [q for p, q in carries.items() if p in read_anywhere and p not in invariant and not keep[q]]
-        if not more_carries:
-            break
-        for q in more_carries:
-            keep[q] = True
+    invariant = _invariant_carries(layout, keep)
+    pruned, read = _prune_bodies(layout, keep, invariant)
     all_kept = all(keep) and all([j is layout.bodies[k].jaxpr and all(mask) for k, (j, mask) in pruned.items()])
-    moves_literals = type(layout.bodies[running[0]].runs) is not Once and any([isinstance(a, Lit) for a in eqn.ins])
+    first = layout.bodies[layout.running[0]]
+    moves_literals = type(first.runs) is not Once and any([isinstance(a, Lit) for a in eqn.ins])
     if all_kept and not invariant and not moves_literals:
         return eqn  # the common case
     groups, literals = _kept_operands(eqn, layout, keep, invariant, read)
@@ -133,10 +123,29 @@ def remove_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
     return Eqn(rebuilt, ins, tuple([v for v, k in zip(eqn.outs, keep, strict=True) if k]), eqn.source)
 
 
+def _prune_bodies(
+    layout: Layout, keep: list[bool], invariant: AbstractSet[int]
+) -> tuple[dict[int, tuple[Jaxpr, Mask]], dict[int, set[int]]]:
+    """The running bodies, as `prune` returns them, and the operands of the equation that each of them reads. Marks in
+    `keep` the results of carries that a body reads, except those of `invariant` ones."""
+    while True:
+        pruned = {
+            k: prune(layout.bodies[k].jaxpr, tuple([q is None or keep[q] for q in layout.result_indices(k)]))
+            for k in layout.running
+        }
+        read = {k: set(compress(layout.operand_indices(k), mask)) for k, (_, mask) in pruned.items()}
+        live = set[int]().union(*read.values()) - invariant
+        more_carries = [q for p, q in layout.carries.items() if p in live and not keep[q]]
+        if not more_carries:
+            return pruned, read
+        for q in more_carries:
+            keep[q] = True
+
+
 def _rebound_body(
     layout: Layout,
     body: int,
-    pruned: tuple[Jaxpr, tuple[bool, ...]],
+    pruned: tuple[Jaxpr, Mask],
     groups: Sequence[Sequence[int]],
     literals: Mapping[int, Lit],
 ) -> Jaxpr:
@@ -148,12 +157,13 @@ def _rebound_body(
     )
 
 
-def _invariant_carries(layout: Layout, carries: Mapping[int, int], keep: Sequence[bool]) -> set[int]:
+def _invariant_carries(layout: Layout, keep: Sequence[bool]) -> set[int]:
     """The loop-invariant carries whose results are not kept. Empty if a body that takes the carries has no group of
     constants to which they could move."""
-    if all([keep[q] for q in carries.values()]) or any(
-        [layout.group_of(k, Constant) is None for k in layout.bodies_taking(_carry_group(layout))]
-    ):
+    carries = layout.carries
+    if all([keep[q] for q in carries.values()]):  # also if there are none
+        return set()
+    if any([layout.group_of(k, Constant) is None for k in layout.bodies_taking(_carry_group(layout))]):
         return set()
     invariant = set[int]()
     for k in layout.running:
@@ -164,6 +174,7 @@ def _invariant_carries(layout: Layout, carries: Mapping[int, int], keep: Sequenc
 
 
 def _carry_group(layout: Layout) -> int:
+    """The group of operands that are carries."""
     return next(g for g, group in enumerate(layout.operands) if type(group.role) is Carry)
 
 
@@ -199,9 +210,9 @@ def rebind_operands(
     literals: Mapping[int, Lit] = MappingProxyType({}),
     types: Mapping[int, Aval] = MappingProxyType({}),
 ) -> Jaxpr:
-    """Change the operands of a body after the operands of its equation changed. The body took the operands `taken` of
-    the equation; the new one takes those in the `groups` that `operands` lists. `literals` operands become literals.
-    `types` are the types of operands that the body did not take.
+    """A body with other operands, after the operands of its equation changed. The body took the operands `taken` of the
+    equation. The new one takes those in the `groups` whose indices `operands` lists. Operands in `literals` become
+    literals. `types` are the types of operands that the body did not take.
     """
     new_operands = [p for g in operands for p in groups[g]]
     if list(taken) == new_operands:

@@ -98,7 +98,7 @@ class _Parametrised(Protocol):
 
 
 def _make_post_init() -> Callable[[_Parametrised], None]:
-    """Returns the `__post_init__` of a primitive. It checks the parameters and converts them to plain values."""
+    """The `__post_init__` of a primitive. It checks the parameters and converts them to plain values."""
     parameters: list[tuple[str, object, Test]] = []
 
     def check(self: _Parametrised) -> None:
@@ -193,7 +193,7 @@ def to_plain_value(hint: object, value: object) -> object:
         )
     if hint is int and not isinstance(value, bool | np.bool_):
         try:
-            return index(cast("typing.SupportsIndex", value))
+            return index(cast("typing.SupportsIndex", value))  # it raises for any other object
         except TypeError:
             return value
     if hint is bool and isinstance(value, np.bool_):

@@ -120,9 +120,9 @@ class CalledFrames:
         return True
 
     def _find(self, frame: FrameType) -> bool:
-        """`__contains__` by a walk from a frame to a known member."""
+        """`__contains__` by a walk from a frame to a known member. The frames on the way become known members."""
         base, members, last = self.base, self._members, self.last
-        unknown: list[FrameType] = []
+        unknown: list[FrameType] = []  # the frames on the way, from `frame` on
         current = frame
         while current is not base and current is not last and current not in members:
             if is_asynchronous(current):
@@ -135,9 +135,9 @@ class CalledFrames:
             current = caller
         if current is last and current is not base:
             members[current] = None
-        while members and next(reversed(members)) is not current:
+        while members and next(reversed(members)) is not current:  # members after it have returned
             members.popitem()
-        while len(unknown) > 1:
+        while len(unknown) > 1:  # the callers of `frame`; another caller may resume a generator
             caller = unknown.pop()
             if not caller.f_code.co_flags & CO_GENERATOR:
                 members[caller] = None

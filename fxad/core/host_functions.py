@@ -42,7 +42,7 @@ class HostFunctions:
 
     def call(self, number: object, label: str, args: Sequence[NDArray]) -> Sequence[object]:
         """Call a function. Raises: ExecutionError if the function was dropped, or if it raises."""
-        function = self._functions.get(int(cast("int", number)))
+        function = self._functions.get(int(cast("int", number)))  # an element of type u64, or a NumPy array of it
         if function is None:
             raise ExecutionError(
                 f"host_call: {label} is gone: it is of another process, or nobody holds its program",

@@ -16,7 +16,7 @@ from fxad.core.layout import Count, InParallel, Layout, OneOf, Role, Slice, Time
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError, name_equation
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Var, source_location
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Var, source_text
 
 # Called after every equation with its number, itself and its results.
 Observe: TypeAlias = Callable[[int, Eqn, tuple[NDArray, ...]], None]
@@ -59,16 +59,16 @@ def _operands(jaxpr: Jaxpr, args: Sequence[NDArray]) -> list[NDArray]:
 
 
 def _apply(i: int, eqn: Eqn, args: list[NDArray]) -> tuple[NDArray, ...]:
-    where = f"equation {i} ({eqn.prim.name})"
+    label = f"equation {i} ({eqn.prim.name})"
     try:
         outs = tuple([_read_only(x) for x in eqn.prim.impl(*args)])
     except Exception as e:
-        name_equation(e, where, str(source_location(eqn.source) or ""))
+        name_equation(e, label, source_text(eqn.source))
         raise
     if [(x.shape, x.dtype) for x in outs] != [(v.aval.shape, v.aval.dtype) for v in eqn.outs]:
         actual, expected = ", ".join(map(_type_text, outs)), ", ".join([str(v.aval) for v in eqn.outs])
         raise TypecheckError(
-            f"interpret: {where} gave {actual or 'nothing'}, its type rule says {expected or 'nothing'}"
+            f"interpret: {label} gave {actual or 'nothing'}, its type rule says {expected or 'nothing'}"
         )
     return outs
 

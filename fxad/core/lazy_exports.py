@@ -17,7 +17,7 @@ from fxad.core.absent import absent
 def lazy_exports(
     package: str, exports: Mapping[str, str], modules: str = ""
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Returns `__getattr__` and `__dir__` of a package. `exports` maps a file to the names that it exports; `map=map_`
+    """The `__getattr__` and `__dir__` of a package. `exports` maps a file to the names that it exports; `map=map_`
     exports `map_` as `map`. `modules` are submodules that are exported themselves.
 
     Rule: a name may equal that of its own file, but not that of another file of the package.

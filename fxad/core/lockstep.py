@@ -82,7 +82,7 @@ def _coordinates(names: Sequence[str], sizes: Sequence[int]) -> _Position:
                 f"interpret: axis {name!r} of size {size} is not bound",
                 remedy=f"map over it: vmap(program, axis_name={name!r}, axis_size={size})",
             )
-    return cast(_Position, position)
+    return cast(_Position, position)  # it binds a name, or there are no names
 
 
 def index_of(names: Sequence[str], sizes: Sequence[int]) -> int:
@@ -100,7 +100,7 @@ def gather_from_runs(names: Sequence[str], sizes: Sequence[int], value: T) -> li
     others = tuple([(name, k) for name, (k, _) in position.index.items() if name not in names])
     key = (tuple(names), others, position.path, count)
     values = position.exchanges.exchange(key, index_of(names, sizes), prod(sizes), value)
-    return cast("list[T]", values)
+    return cast("list[T]", values)  # all runs exchange values of one type
 
 
 def run_mapped(names: Sequence[str], sizes: Sequence[int], run: Callable[[tuple[int, ...]], T]) -> list[T]:

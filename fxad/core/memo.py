@@ -44,7 +44,7 @@ def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jax
         except KeyError:
             pass  # `fn` runs outside this handler: its exceptions must not be chained to a KeyError with the whole key
         else:
-            return cast(R, jaxpr) if cached is _ITSELF else cached
+            return cast(R, jaxpr) if cached is _ITSELF else cached  # the result was the argument
         if nearly_full():
             deeper: R = run_on_new_stack(lambda: memoised(jaxpr, *args, **kwargs))
             return deeper

@@ -25,11 +25,12 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.atoms import Aval, Lit
 from fxad.core.declaration import Record
 from fxad.core.sizes import Size
 from fxad.errors import DTypeError, TypecheckError
@@ -37,7 +38,7 @@ from fxad.errors import DTypeError, TypecheckError
 if TYPE_CHECKING:
     from fxad.ir import Eqn, Jaxpr, Param, Primitive, Var
 
-Labels = Mapping[object, str]  # bodies -> their labels in a text
+Labels: TypeAlias = Mapping[object, str]  # bodies -> their labels in a text
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -89,7 +90,7 @@ def operation(prim: Primitive, names: Labels) -> str:
     """A primitive with its parameters: `reduce_sum[axes=(0,)]`."""
     values = []
     for f in fields(prim):
-        if f.default == "" == getattr(prim, f.name):  # a text that is not there
+        if f.default == "" and getattr(prim, f.name) == "":  # a text that is not given
             continue
         try:
             values.append(f"{f.name}={parameter(getattr(prim, f.name), names)}")
@@ -122,11 +123,11 @@ def parameter(value: Param, names: Labels) -> str:
             non_default = [f.name for f in fields(value) if getattr(value, f.name) != f.default]
             inner = ", ".join([f"{name}={parameter(getattr(value, name), names)}" for name in non_default])
             return f"{value.name}({inner})"
+        case Aval() | Lit():
+            return str(value)
         case _:
-            if value in names:
+            if value in names:  # a program
                 return names[value]
-            if hasattr(value, "with_aval") or hasattr(value, "with_dtype"):
-                return str(value)  # a Lit or an Aval
     raise TypecheckError(f"{value!r} is not a value that a program can hold")
 
 

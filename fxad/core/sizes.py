@@ -115,7 +115,7 @@ else:
 
         def __new__(cls, terms):
             """The size of ordered terms. At least one of them is not constant."""
-            text = _terms_text(terms, "text", "*", "+")
+            text = _terms_text(terms, "text", "+")
             interned = _sizes.get(text)
             if interned is not None:
                 return interned
@@ -150,7 +150,7 @@ else:
             return tuple(sorted(names, key=lambda n: n.name))
 
         def __str__(self):
-            return _terms_text(self.terms, "readable", "*", " + ").replace("+ -", "- ")
+            return _terms_text(self.terms, "readable", " + ").replace("+ -", "- ")
 
         __repr__ = __str__
 
@@ -292,7 +292,8 @@ _LARGEST_SIZE: Final = 2**31 - 1  # no dimension is larger
 _sizes: Final[WeakTable[str, Size]] = WeakTable()
 
 
-def _terms_text(terms: Iterable[tuple[Monomial, int]], attribute: str, times: str, plus: str) -> str:
+def _terms_text(terms: Iterable[tuple[Monomial, int]], attribute: str, plus: str) -> str:
+    """Terms as text. `attribute` is that of factors: `text` or `readable`."""
     texts = []
     for mono, c in terms:
         factors = []
@@ -303,7 +304,7 @@ def _terms_text(terms: Iterable[tuple[Monomial, int]], attribute: str, times: st
             factors.append(f"{factor}^{power}" if power > 1 else factor)
         if not factors or abs(c) != 1:
             factors.insert(0, str(abs(c)))
-        texts.append(("-" if c < 0 else "") + times.join(factors))
+        texts.append(("-" if c < 0 else "") + "*".join(factors))
     return plus.join(texts) if attribute == "readable" else plus.join(texts).replace("+-", "-")
 
 
@@ -344,7 +345,8 @@ def _multiply_monomials(a: Monomial, b: Monomial) -> Monomial:
     return tuple(sorted(powers.items(), key=lambda item: _factor_order(item[0])))
 
 
-def _size_of_factor(factor: Factor) -> int:
+def size_of(factor: Factor) -> int:
+    """The size that is one factor."""
     return Size(((((factor, 1),), 1),))
 
 
@@ -358,17 +360,12 @@ def named_size(name: str, at_least: int = 0) -> int:
             f"size: {name!r} is not a name of a size",
             remedy="begin with a letter; bits, div, max, min and dtypes are taken",
         )
-    return _size_of_factor(Name(name, at_least))
-
-
-def size_of(name: Name) -> int:
-    """The size with a name that a size has already."""
-    return _size_of_factor(name)
+    return size_of(Name(name, at_least))
 
 
 def bound_size(k: int, at_least: int = 0) -> int:
     """Size number k of those that rules bind, with a name that no user can give."""
-    return _size_of_factor(Name(f"_axis{k}", at_least))
+    return size_of(Name(f"_axis{k}", at_least))
 
 
 _RESERVED: Final = frozenset({"bits", "div", "max", "min", "none", "true", "false", "complex"})
@@ -397,7 +394,7 @@ def _floor_divide(a: int, b: int) -> int:
         exact_quotient = _exact_quotient(a, b)
         if exact_quotient is not None:
             return exact_quotient
-    return _size_of_factor(SizeFunction("//", a, b))
+    return size_of(SizeFunction("//", a, b))
 
 
 def _exact_quotient(a: int, b: int) -> int | None:
@@ -415,12 +412,8 @@ def _exact_quotient(a: int, b: int) -> int | None:
             powers[factor] = powers.get(factor, 0) - power
         if c % lead_c or any([p < 0 for p in powers.values()]):
             return None
-        q = _size_of_terms(
-            {
-                tuple([(factor, p) for factor, p in sorted(powers.items(), key=lambda i: _factor_order(i[0])) if p]): c
-                // lead_c
-            }
-        )
+        ordered = sorted(powers.items(), key=lambda item: _factor_order(item[0]))
+        q = _size_of_terms({tuple([(factor, power) for factor, power in ordered if power]): c // lead_c})
         out, left = out + q, left - q * b
     return None
 
@@ -433,7 +426,7 @@ def maximum(a: int, b: int) -> int:
         return a
     if at_least(b - a, 0):
         return b
-    return _size_of_factor(SizeFunction("max", *sorted((a, b), key=exact_text)))
+    return size_of(SizeFunction("max", *sorted((a, b), key=exact_text)))
 
 
 def minimum(a: int, b: int) -> int:
@@ -444,12 +437,12 @@ def minimum(a: int, b: int) -> int:
         return b
     if at_least(b - a, 0):
         return a
-    return _size_of_factor(SizeFunction("min", *sorted((a, b), key=exact_text)))
+    return size_of(SizeFunction("min", *sorted((a, b), key=exact_text)))
 
 
 def _bit_length(a: int, _: int = 0) -> int:
     """The number of binary digits of a size; 0 of a negative one."""
-    return max(a, 0).bit_length() if type(a) is int else _size_of_factor(SizeFunction("bits", a, 0))
+    return max(a, 0).bit_length() if type(a) is int else size_of(SizeFunction("bits", a, 0))
 
 
 def _refuse_operand(a: int, sign: str, b: object) -> object:
@@ -463,7 +456,7 @@ def _refuse_operand(a: int, sign: str, b: object) -> object:
     return NotImplemented
 
 
-# ---------------------------------------------------------------------------------------------------------- assumptions
+# ----------------------------------------------------------------------------------- lower bounds, from assumptions
 
 
 def lower_bound(size: int) -> int | None:
@@ -474,10 +467,10 @@ def lower_bound(size: int) -> int | None:
 
 
 def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
+    """A lower bound of a polynomial. Bounds replace products and functions in it, at most `depth` of them."""
     if depth == 0:
         return None
     direct = _constant_after_shift(terms)
-    # replace the atom of a term: by something at least as large if its coefficient is negative, else at most as large
     for mono, c in terms.items():
         if (rounded := _rounded_to_multiple(mono)) is not None:
             a, b = rounded
@@ -489,30 +482,33 @@ def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
         return direct
     for mono, c in terms.items():
         if len(mono) == 1 and mono[0][1] == 1 and isinstance(mono[0][0], SizeFunction):
-            function = mono[0][0]
-            remaining = {m: d for m, d in terms.items() if m != mono}
-            bounds: list[int] = []
-            if function.function == "bits":
-                bounds = [function.a * c] if c < 0 and at_least(function.a, 0) else []
-            elif function.function != "//":
-                bounds = [function.a * c, function.b * c]
-            elif type(function.b) is int and function.b > 0 and c % function.b == 0:
-                bounds = [(function.a if c < 0 else function.a - function.b + 1) * (c // function.b)]
-            elif type(function.b) is int and function.b > 0:
-                # b times the whole, in which c * b * (a // b) is at least c * a or c * (a - b + 1), then divided by b
-                scaled = (function.a if c < 0 else function.a - function.b + 1) * c
-                whole = _lower_bound_of_terms(_terms(_size_of_terms(remaining) * function.b + scaled), depth - 1)
-                if whole is not None:
-                    return -(-whole // function.b)
-            elif c < 0 and at_least(function.a, 0) and at_least(function.b, 1):
-                bounds = [function.a * c]
-            below = [_lower_bound_of_terms(_terms(_size_of_terms(remaining) + bound), depth - 1) for bound in bounds]
-            least = [n for n in below if n is not None]
-            # the function is one of its operands, and it is not known which: both bounds must be there
-            if function.function in ("max", "min") and (function.function == "max") == (c < 0):
-                least = [min(least)] if len(least) == 2 else []
-            if least:
-                return max(least)
+            rest = _size_of_terms({m: d for m, d in terms.items() if m != mono})
+            low = _lower_bound_with_function(rest, c, mono[0][0], depth - 1)
+            if low is not None:
+                return low
+    return None
+
+
+def _lower_bound_with_function(rest: int, c: int, function: SizeFunction, depth: int) -> int | None:
+    """A lower bound of `rest + c * function`: bounds of the function, in terms of its operands, replace it."""
+    a, b = function.a, function.b
+
+    def lower(size: int) -> int | None:
+        return _lower_bound_of_terms(_terms(size), depth)
+
+    if function.function in ("max", "min"):
+        known = [low for low in (lower(rest + a * c), lower(rest + b * c)) if low is not None]
+        if (function.function == "max") == (c > 0):  # c times the function is at least c * a and at least c * b
+            return max(known, default=None)
+        return min(known) if len(known) == 2 else None  # it is one of them, and it is not known which
+    if function.function == "bits":
+        return lower(rest + a * c) if c < 0 and at_least(a, 0) else None  # bits(a) <= a
+    if type(b) is int and b > 0:
+        # of b times the whole: b * (a // b) is between a - b + 1 and a
+        low = lower(rest * b + (a if c < 0 else a - b + 1) * c)
+        return None if low is None else -(-low // b)
+    if c < 0 and at_least(a, 0) and at_least(b, 1):
+        return lower(rest + a * c)  # a // b <= a
     return None
 
 
@@ -630,7 +626,7 @@ def _assumptions_text(names: Iterable[Name]) -> str:
     return ", ".join([f"{n.name} >= {n.at_least}" for n in names])
 
 
-# ------------------------------------------------------------------------------------------------------------- values
+# --------------------------------------------------------------------------------------------------------- evaluation
 
 
 def dimension(value: object) -> int:
@@ -655,7 +651,7 @@ def exact_text(size: int) -> str:
 
 def substitute_sizes(size: int, values: Mapping[str, int]) -> int:
     """A dimension with the named sizes replaced by ints or sizes. Names without a value stay."""
-    return evaluate(size, lambda n: values[n.name] if n.name in values else _size_of_factor(n), _FUNCTIONS)
+    return evaluate(size, lambda n: values[n.name] if n.name in values else size_of(n))
 
 
 def typical_size(size: int) -> int:
@@ -668,10 +664,8 @@ _FUNCTIONS: Final[Mapping[str, Callable[[int, int], int]]] = MappingProxyType(
 )
 
 
-def evaluate(
-    size: int, value: Callable[[Name], int], apply: Mapping[str, Callable[[int, int], int]] = _FUNCTIONS
-) -> int:
-    """A polynomial evaluated over values of its names."""
+def evaluate(size: int, value: Callable[[Name], int]) -> int:
+    """A dimension with `value(name)`, an int or a size, in place of each name."""
     if not isinstance(size, Size):
         return size
     total: int = 0
@@ -681,11 +675,13 @@ def evaluate(
             if isinstance(base, Name):
                 factor = value(base)
             else:
-                a, b = evaluate(base.a, value, apply), evaluate(base.b, value, apply)
-                factor = apply[base.function](a, b)
+                factor = _FUNCTIONS[base.function](evaluate(base.a, value), evaluate(base.b, value))
             term = term * (factor**power if power > 1 else factor)
         total = total + term
     return total
+
+
+# ------------------------------------------------------------------------------------------------------- upper bounds
 
 
 def upper_bound(size: int, bounds: Mapping[str, int]) -> int:
@@ -740,7 +736,7 @@ def _interval_of_terms(terms: Iterable[tuple[Monomial, int]], bounds: Mapping[st
 
 def _interval_of_factor(base: Factor, bounds: Mapping[str, int], depth: int) -> tuple[int, int]:
     if isinstance(base, Name):
-        n = _size_of_factor(base)
+        n = size_of(base)
         return (base.at_least, bounds[base.name]) if base.name in bounds else (n, n)
     (a, b), (c, d) = _interval(base.a, bounds, depth), _interval(base.b, bounds, depth)
     if base.function != "//":
@@ -759,6 +755,9 @@ def _interval_product(x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int]
         return a * c, b * d
     ends = a * c, a * d, b * c, b * d
     return reduce(minimum, ends), reduce(maximum, ends)
+
+
+# --------------------------------------------------------------------------------- sizes from the shapes of arguments
 
 
 Constraint: TypeAlias = tuple[int, int, str]  # a dimension, its actual value, and where it is, for messages
@@ -780,12 +779,10 @@ def solve_sizes(what: str, constraints: Iterable[Constraint]) -> dict[str, int]:
             name = _first_unsolved(size, values)
             if name is None:
                 expected = substitute_sizes(size, values)
-                if expected != actual:
-                    reasons = ", ".join([f"{n.name} = {values[n.name]} by {origin[n.name]}" for n in names_of(size)])
-                    raise ShapeError(
-                        f"{what}: {where} is {actual}, but {size} is {expected}: {reasons}", remedy=_AGREEING
-                    )
-                continue
+                if expected == actual:
+                    continue
+                reasons = ", ".join([f"{n.name} = {values[n.name]} by {origin[n.name]}" for n in names_of(size)])
+                raise ShapeError(f"{what}: {where} is {actual}, but {size} is {expected}: {reasons}", remedy=_AGREEING)
             linear = _as_linear(size, name, values)
             if linear is None:
                 postponed.append((size, actual, where))
@@ -942,19 +939,27 @@ class Reader:
                 self.fail("a size is too large")
             self.at += 1
             return int(token)
-        if token in ("bits", "div", "max", "min"):
-            self.at += 1
-            self.take("(")
-            a = self.sum()
-            if token == "bits":
-                self.take(")")
-                return a.bit_length()
-            self.take(",")
-            b = self.sum()
+        return self._function() if token in ("bits", "div", "max", "min") else self._named()
+
+    def _function(self) -> int:
+        """`div(n,2)`."""
+        function = self.tokens[self.at]
+        self.at += 1
+        self.take("(")
+        a = self.sum()
+        if function == "bits":
             self.take(")")
-            if token == "div" and b == 0:
-                self.fail("division by 0")
-            return a // b if token == "div" else maximum(a, b) if token == "max" else minimum(a, b)
+            return a.bit_length()
+        self.take(",")
+        b = self.sum()
+        self.take(")")
+        if function == "div" and b == 0:
+            self.fail("division by 0")
+        return a // b if function == "div" else maximum(a, b) if function == "max" else minimum(a, b)
+
+    def _named(self) -> int:
+        """`n`, `n>=1`."""
+        token = self.tokens[self.at]
         bound = self.scope is None and _BOUND.fullmatch(token)
         if not (bound or _NAME.fullmatch(token)) or token in _RESERVED:
             self.fail(f"expected a size, got {repr(token) if token else 'the end'}")
@@ -969,7 +974,7 @@ class Reader:
             low = max(low, int(number) + (sign == ">"))
             if self.scope is not None:
                 self.scope[token] = low
-        return _size_of_factor(Name(token, low)) if bound else named_size(token, low)
+        return size_of(Name(token, low)) if bound else named_size(token, low)
 
 
 def read_size(text: str) -> int:

@@ -50,3 +50,8 @@ def source_location(source: Source) -> SourceLocation | None:
             line = at or line
             break
     return SourceLocation(code.co_filename, line, code.co_qualname)
+
+
+def source_text(source: Source) -> str:
+    """The line of `source_location` as text, for messages; empty if there is none."""
+    return str(source_location(source) or "")

@@ -41,28 +41,29 @@ def nearly_full() -> bool:
 
 
 @final
-class _Flag:
-    """`up` is True if the outermost of these calls was interrupted, so that no thread waits for the others."""
+class _Chain:
+    """The threads that wait for each other: each continues the pass of the one before. `interrupted`: a signal ended
+    the wait of one of them, so no thread waits for the later ones."""
 
-    __slots__ = ("up",)
+    __slots__ = ("interrupted",)
 
     def __init__(self) -> None:
-        self.up = False
+        self.interrupted = False
 
 
 @final
-class _Stack(threading.local):
-    """The stack of this thread: the flag that it shares with the threads that wait for it."""
+class _Current(threading.local):
+    """The chain of this thread; None for a thread that `run_on_new_stack` has not started."""
 
     def __init__(self) -> None:
-        self.stop: _Flag | None = None
+        self.chain: _Chain | None = None
 
 
-_stack: Final = _Stack()
+_current: Final = _Current()
 
 
 @final
-class _Stopped(BaseException):
+class _Abandoned(BaseException):
     """Ends a thread for which no thread waits."""
 
 
@@ -82,14 +83,14 @@ def run_on_new_stack(call: Callable[[], R]) -> R:
 
     Raises: what `call` raises; DepthError when the system gives no further thread.
     """
-    stop = _stack.stop or _Flag()
-    if stop.up:
-        raise _Stopped
+    chain = _current.chain or _Chain()
+    if chain.interrupted:
+        raise _Abandoned
     outcome = _Outcome[R]()
     context = copy_context()
 
     def run() -> None:
-        _stack.stop = stop
+        _current.chain = chain
         try:
             outcome.results.append(context.run(call))
         except BaseException as e:  # noqa: BLE001  the waiting thread raises it
@@ -106,7 +107,7 @@ def run_on_new_stack(call: Callable[[], R]) -> R:
     try:
         thread.join()
     except BaseException:  # a signal: the thread ends at the next level
-        stop.up = True
+        chain.interrupted = True
         raise
     if outcome.error is not None:
         if isinstance(outcome.error, FxadError):

@@ -130,15 +130,22 @@ def flatten_with_path(
     tree: object, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[KeyPath, Any]], Structure]:
     """The leaves with their paths, in order, and the structure. With `is_leaf_takes_path`, `is_leaf(path, value)`."""
-    pairs, structure = _flatten(tree, is_leaf, is_leaf_takes_path)
-    return pairs, structure
+    if not isinstance(is_leaf_takes_path, bool):
+        raise ArgumentError(
+            f"tree: is_leaf_takes_path is {described(is_leaf_takes_path)}: {is_leaf_takes_path!r:.60}",
+            remedy="give True or False",
+        )
+    if is_leaf_takes_path and is_leaf is not None:
+        is_leaf = _by_path(tree, is_leaf)
+    leaves, structure = _flatten(tree, is_leaf)
+    return [(key_path(a), x) for a, x in zip(structure.accessors(), leaves, strict=True)], structure
 
 
 def leaves_with_path(
     tree: object, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> list[tuple[KeyPath, Any]]:
     """The leaves with their paths, in order."""
-    return _flatten(tree, is_leaf, is_leaf_takes_path)[0]
+    return flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
 
 
 def map_with_path(
@@ -151,7 +158,7 @@ def map_with_path(
     """Apply `f(path, leaf, ...)` to the leaves of trees of one structure."""
     if not callable(f):
         raise ArgumentError(f"tree.map_with_path: f is {described(f)}: {f!r:.60}", remedy="give a function")
-    pairs, structure = _flatten(tree, is_leaf, is_leaf_takes_path)
+    pairs, structure = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     paths: Any = structure.unflatten([_Path(path) for path, _ in pairs])
     values = structure.unflatten([value for _, value in pairs])
 
@@ -172,21 +179,9 @@ class _Path:
         self.keys = keys
 
 
+# the functions above have a parameter `tree`, as in JAX
 _map: Final = tree.map
-_whole: Final = tree.flatten
-
-
-def _flatten(
-    values: object, is_leaf: Callable[..., bool] | None, takes_path: bool
-) -> tuple[list[tuple[KeyPath, Any]], Structure]:
-    if not isinstance(takes_path, bool):
-        raise ArgumentError(
-            f"tree: is_leaf_takes_path is {described(takes_path)}: {takes_path!r:.60}", remedy="give True or False"
-        )
-    if takes_path and is_leaf is not None:
-        is_leaf = _by_path(values, is_leaf)
-    leaves, structure = _whole(values, is_leaf)
-    return [(key_path(a), x) for a, x in zip(structure.accessors(), leaves, strict=True)], structure
+_flatten: Final = tree.flatten
 
 
 def _by_path(values: object, is_leaf: Callable[..., bool]) -> Callable[[Any], bool]:
@@ -197,7 +192,7 @@ def _by_path(values: object, is_leaf: Callable[..., bool]) -> Callable[[Any], bo
         if is_leaf(path, value):
             chosen.add(id(value))
             return
-        children, outer = _whole(value, lambda x: x is not value)
+        children, outer = _flatten(value, lambda x: x is not value)
         if outer.num_nodes == 1 and outer.num_leaves == 1:
             return
         for accessor, child in zip(outer.accessors(), children, strict=True):

@@ -29,7 +29,7 @@ from fxad.core.layout import (
 )
 from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, TypecheckError, described
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Record, Var, jaxprs_without_memo, params, source_location
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Record, Var, jaxprs_without_memo, params, source_text
 
 
 def typecheck(jaxpr: Jaxpr) -> None:
@@ -98,11 +98,10 @@ _STORABLE: Final = frozenset({type(None), bool, int, Size, str, Aval, Lit, Jaxpr
 
 
 def _error(jaxpr: Jaxpr, i: int, eqn: Eqn, problem: str) -> TypecheckError:
-    where = source_location(eqn.source)
     return TypecheckError(
         f"typecheck: {jaxpr.name}: equation {i} ({eqn.prim.name}): {problem}",
         equation=f"{', '.join(map(repr, eqn.outs))} = {eqn.prim.name} {' '.join(map(repr, eqn.ins))}",
-        where=str(where) if where else "",
+        where=source_text(eqn.source),
     )
 
 

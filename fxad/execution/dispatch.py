@@ -2,7 +2,8 @@
 
 XLA takes 4 us for a call of a small program, so each 0.1 us in Python counts. Each program has a closure for the usual
 call, with arrays of exactly its types. The closure holds all values that the call reads. `Dispatcher` handles every
-other call. See docs/adr/0036-a-function-for-each-call.md.
+other call. See docs/adr/0036-a-function-for-each-call.md. A program whose results are operands is not run: a call
+returns the buffers of the operands.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from fxad import runtime
 from fxad.core import tree
 from fxad.errors import ArgumentError, ExecutionError
 from fxad.execution.donation import DonatingStart
-from fxad.ir import Aval
+from fxad.ir import Atom, Aval, Eqn, Jaxpr
 from fxad.runtime import Results, Start, collect_garbage, collection_due, commitments, donated_placeholder
-from fxad.tracing.array import Array, aval_of, device_array, wrap_buffers
-from fxad.tracing.placement import CommittedRun, Division, Forwarding, Target, forwarded_operands, is_committed, target
+from fxad.tracing.array import Array, aval_of, current_binder, device_array, wrap_buffers
+from fxad.tracing.placement import CommittedRun, Division, Target, is_committed, target
 from fxad.tracing.program import Program, fit_leaf, tree_error
-from fxad.tracing.tracer import Tracer, active_trace, current_binder
+from fxad.tracing.tracer import Tracer, active_trace
+from fxad.units.cost_rule import called_body
 
 SlowPath: TypeAlias = Callable[[tuple[object, ...], dict[str, object]], object]
 
@@ -363,3 +365,68 @@ def _call_of_any_trees(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[
         return build_results(outs)
 
     return call
+
+
+# ------------------------------------------------------------------------------ programs whose results are operands
+
+
+@final
+class Forwarding:
+    """The execution of a program whose results are operands: it returns their buffers."""
+
+    __slots__ = ("_operands",)
+
+    def __init__(self, operands: tuple[int, ...]) -> None:
+        self._operands = operands
+
+    def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
+        for b in buffers:
+            if b.is_deleted():
+                raise runtime.XlaRuntimeError(runtime.OPERAND_DELETED)
+        return _ForwardedResults([buffers[k] for k in self._operands])
+
+
+@final
+class _ForwardedResults:
+    """Results that are arrays already."""
+
+    __slots__ = ("_arrays",)
+
+    def __init__(self, arrays: list[runtime.Buffer]) -> None:
+        self._arrays = arrays
+
+    def consume_with_handlers(self, _handlers: Sequence[runtime.ResultHandler], /) -> list[runtime.Buffer]:
+        return self._arrays
+
+
+def forwarded_operands(jaxpr: Jaxpr, bound: int) -> tuple[int, ...] | None:
+    """The operands that are the results of a trivial program, if all results are distinct arguments; None for any other
+    program. Its `bound` leading operands are closed-over arrays, which are never returned themselves."""
+    if jaxpr.effects:
+        return None
+    operands: dict[int, None] = {}
+    for a in jaxpr.outs:
+        k = _operand(jaxpr, a)
+        if k < bound or k in operands:
+            return None  # stop at the first: searching for each of a thousand gradients takes longer than planning them
+        operands[k] = None
+    return tuple(operands)
+
+
+def _operand(jaxpr: Jaxpr, a: Atom) -> int:
+    """The index of the operand that a value is, also through calls; -1 for a computed value."""
+    callers: list[tuple[Jaxpr, Eqn]] = []
+    while True:
+        if a in jaxpr.ins:
+            k = jaxpr.ins.index(a)
+            if not callers:
+                return k
+            jaxpr, eqn = callers.pop()
+            a = eqn.ins[k]
+            continue
+        producer = next((e for e in reversed(jaxpr.eqns) if a in e.outs), None)
+        body = None if producer is None else called_body(producer)
+        if producer is None or body is None:
+            return -1
+        callers.append((jaxpr, producer))
+        jaxpr, a = body, body.outs[producer.outs.index(a)]

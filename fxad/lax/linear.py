@@ -16,7 +16,7 @@ from fxad.primitives.linear_call import LinearCall
 from fxad.tracing.array import aval_of
 from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
-from fxad.transforms.ad.linear_rule import check_equations, cotangent_maps
+from fxad.transforms.ad.linear_rule import cotangent_maps, refuse_nonlinear
 from fxad.transforms.ad.transpose_by_basis import transpose_by_unit_vectors
 from fxad.transforms.cleanup.dce import dce
 
@@ -106,7 +106,7 @@ def _bind_operands(
     forward, adjoint = [rotate_operands(jaxpr, n) for jaxpr in jaxprs]
     remedy = "for a map that is linear only as a whole give as_whole=True"
     for role, jaxpr, k in zip(checked, (forward, adjoint), (len(linear), len(body.jaxpr.outs)), strict=False):
-        check_equations(jaxpr, k, f"linear_call: {role}", "its linear arguments", remedy)
+        refuse_nonlinear(jaxpr, k, f"linear_call: {role} is not linear in its linear arguments", remedy)
     return bind(LinearCall(forward, adjoint, len(linear)), *linear, *captured, *residuals)
 
 

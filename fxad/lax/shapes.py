@@ -201,7 +201,7 @@ def _along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis: int, 
     operands = (operand, start) if isinstance(start, Array) else (operand,)
     program = _windows.peek(key) or _windows.get(key)
     if program is not None:
-        return binder().inline(op, program, operands)[0]
+        return binder().paste(op, program, operands)[0]
     out = _window_along(op, operand, start, size, axis, drop)
     b, shape = Builder(), operand.shape
     k = axis % len(shape)

@@ -10,7 +10,7 @@ from typing import Final
 
 from fxad.core.layout import Once, Slice
 from fxad.errors import CompileError
-from fxad.ir import HigherOrder, Jaxpr, distinct_jaxprs, source_location
+from fxad.ir import HigherOrder, Jaxpr, distinct_jaxprs, source_text
 
 # Stack in units of one call, with a margin for other versions of jaxlib.
 _MAX_CALLS: Final = 150
@@ -41,7 +41,7 @@ def check_nesting(jaxpr: Jaxpr, what: str = "compile") -> None:
         f"{what}: bodies are nested {levels} deep in {jaxpr.name}, and XLA has stack for"
         f" {_MAX_CALLS * levels // stack} of this kind",
         remedy="fxad.inline opens calls; let segments, branches and loops follow each other, or loop over one body",
-    ).located(equation=f"{eqn.prim.name} of {len(eqn.ins)} operands", where=str(source_location(eqn.source) or ""))
+    ).located(equation=f"{eqn.prim.name} of {len(eqn.ins)} operands", where=source_text(eqn.source))
 
 
 def _depth_of(prim: HigherOrder, depth: dict[Jaxpr, tuple[int, int]]) -> tuple[int, int]:

@@ -56,7 +56,7 @@ def _call_composite(fn: Callable[..., object], args: tuple[object, ...]) -> tupl
         _programs.put(key, program)
     if len(program.eqns) > _SHORT:
         return binder().call(program, operands)
-    return binder().inline(fn.__name__.lstrip("_"), program, operands)
+    return binder().paste(fn.__name__.lstrip("_"), program, operands)
 
 
 def _parameters(fn: Callable[..., object], args: tuple[object, ...]) -> Iterator[tuple[str, str, object]]:

@@ -30,7 +30,7 @@ from fxad.testing.compare import (
 from fxad.testing.programs import Case
 from fxad.text import parse, to_text
 from fxad.transforms import cse, dce, inline, outline, outline_before_ad, reroll, simplify
-from fxad.transforms.costs import equations
+from fxad.transforms.costs import equations_to_compile
 from fxad.transforms.outlining.parametrise import static_starts
 
 Transform: TypeAlias = Callable[[Jaxpr], Jaxpr]
@@ -85,7 +85,7 @@ def _bodies(prim: object) -> Sequence[Jaxpr]:
 def eqns_to_compile(jaxpr: Jaxpr) -> float:
     """Return the number of equations to compile if each called body is compiled once."""
     called = {callee(e) for body in distinct_jaxprs(jaxpr) for e in body.eqns}
-    return sum([equations(e) for body in {jaxpr, *called} if body is not None for e in body.eqns])
+    return sum([equations_to_compile(e) for body in {jaxpr, *called} if body is not None for e in body.eqns])
 
 
 # --------------------------------------------------------------------------------------------- rewriting, lowering

@@ -19,7 +19,7 @@ from fxad import dtypes
 from fxad.core import printing, scalar_text as scalars
 from fxad.core.sizes import Reader, read_size
 from fxad.errors import ArgumentError, FxadError, ParameterError, ParseError, described
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, Var, distinct_jaxprs, source_location
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, Var, distinct_jaxprs, source_text
 from fxad.primitives import ALL
 from fxad.text.lexer import token_kind, token_offset, tokens
 from fxad.text.parameters import Field, Records, fields_of
@@ -44,12 +44,7 @@ def to_text(jaxpr: Jaxpr, *, source: bool = False) -> str:
 
     Law: `parse(to_text(j)) is j`.
     """
-    return printing.program(distinct_jaxprs(jaxpr), _comment if source else None)
-
-
-def _comment(eqn: Eqn) -> str:
-    where = source_location(eqn.source)
-    return str(where) if where else ""
+    return printing.program(distinct_jaxprs(jaxpr), (lambda eqn: source_text(eqn.source)) if source else None)
 
 
 def parse(text: str, primitives: OwnPrimitives = ()) -> Jaxpr:

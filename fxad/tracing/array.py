@@ -58,19 +58,22 @@ class Binder(Protocol):
     ) -> tuple[Array, ...]:
         """A whole program over its operands, as one equation in a trace. `path` names an operand in messages."""
 
-    def inline(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
-        """The short program of a function of the library over its operands, as its equations in a trace."""
+    def paste(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
+        """The short program of a function of the library over its operands. In a trace, its equations are added, with
+        the user's line as their source."""
 
     def staging(self) -> bool:
         """Returns True if operations of the calling code become equations."""
 
 
-_binder: ContextVar[Binder | None] = ContextVar("fxad_binder", default=None)
+_binder: Final[ContextVar[Binder | None]] = ContextVar("fxad_binder", default=None)
+# The active binder of this context (thread, asyncio task); None for `EAGER`. It is called without a Python frame.
+current_binder: Final = _binder.get
 
 
 def binder() -> Binder:
     """The active binder of this context (thread, asyncio task)."""
-    return _binder.get() or EAGER
+    return current_binder() or EAGER
 
 
 class Array(Typed, Conversions, Methods, Updatable):
@@ -99,7 +102,8 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     @property
     def committed(self) -> bool:
-        """True if the array was put on its device, or computed from such an array. It then never moves implicitly."""
+        """Returns True if the array was put on its device, or computed from such an array. Such an array never moves
+        implicitly."""
         return self._buffer._committed
 
     @property
@@ -112,11 +116,11 @@ class Array(Typed, Conversions, Methods, Updatable):
         return set(self.sharding.device_set)
 
     def is_deleted(self) -> bool:
-        """True if the memory was freed: deleted, or donated."""
+        """Returns True if the memory was freed: deleted, or donated."""
         return runtime.is_deleted(self._buffer)
 
     def is_ready(self) -> bool:
-        """True if the value has been computed."""
+        """Returns True if the value has been computed."""
         return runtime.is_ready(self._buffer)
 
     def delete(self) -> None:
@@ -142,17 +146,17 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     @property
     def is_fully_addressable(self) -> bool:
-        """True if all parts are on devices of this process."""
+        """Returns True if all parts are on devices of this process."""
         return self.sharding.is_fully_addressable
 
     @property
     def is_fully_replicated(self) -> bool:
-        """True if each device has the whole value."""
+        """Returns True if each device has the whole value."""
         return self.sharding.is_fully_replicated
 
     def addressable_data(self, index: int) -> Array:
         """The value of one part on the devices of this process."""
-        return cast("Array", self.addressable_shards[index].data)
+        return cast("Array", self.addressable_shards[index].data)  # a `Shard` is below arrays, and says object
 
     def to_device(self, device: runtime.Device, /, *, stream: None = None) -> Array:
         """The value on another device; the array itself if it is there. `stream` must be None (array API standard)."""
@@ -238,7 +242,8 @@ class Array(Typed, Conversions, Methods, Updatable):
         equal: object = self == value
         return bool(equal.any()) if isinstance(equal, Array) else False
 
-    # Operations make Arrays outside traces and Tracers inside, as `Self` says; their types say Array, hence the casts.
+    # Operations make Arrays outside traces and Tracers inside, as `Self` says. Their types say Array, hence the casts
+    # to `Self` in this class.
     def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Self:
         return cast("Self", apply_operation(op, (self, *args), static))
 
@@ -247,12 +252,12 @@ class Array(Typed, Conversions, Methods, Updatable):
             other = y if x is self else x
             if not isinstance(other, runtime.SupportsDLPack):
                 return cast("Self", NotImplemented)
-        if type(x) is Array is type(y) and _binder.get() is None:
+        if type(x) is Array is type(y) and current_binder() is None:
             return cast("Self", EAGER.run(op, (x, y), static)[0])
         return cast("Self", apply_operation(op, (x, y), static))
 
     def __getitem__(self, index: object) -> Self:
-        active = _binder.get()
+        active = current_binder()
         if active is None:
             return cast("Self", EAGER.getitem(self, index))
         plan, operands = index_plan.plan(self.aval.shape, index)
@@ -291,7 +296,7 @@ def evaluating() -> Iterator[None]:
 @contextmanager
 def running_each_operation(on: bool) -> Iterator[None]:
     """Inside it, functions of `jit` run operation by operation. A trace that is active stays so."""
-    active = _binder.get()
+    active = current_binder()
     if active is None or active is OPERATION_BY_OPERATION:
         active = OPERATION_BY_OPERATION if on else None
     before = _binder.set(active)
@@ -410,7 +415,7 @@ class Eager:
         for a in args:
             if type(a) is not Array:
                 return self.run(op, self.operands(op, args, static), static)
-        return self.run(op, cast("tuple[Array, ...]", args), static)
+        return self.run(op, cast("tuple[Array, ...]", args), static)  # the loop has checked it
 
     def call(
         self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label
@@ -423,7 +428,7 @@ class Eager:
         loaded = load_executable(jaxpr)
         return tuple(wrap_buffers(loaded.out_avals, loaded.execute(buffers)))
 
-    def inline(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
+    def paste(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
         return self.run(_paste, [self._operand(op, k, a) for k, a in enumerate(args)], (jaxpr,))
 
     def staging(self) -> bool:
@@ -550,8 +555,8 @@ class Eager:
             if is_scalar(value):
                 return _scalar_array(value, like)
         except DTypeError as e:
-            raise promotion.argument(e, f"{op if isinstance(op, str) else operation_name(*op)}: argument {k}") from None
-        what = f"{op if isinstance(op, str) else operation_name(*op)}: argument {k}"
+            raise promotion.argument(e, _argument_text(op, k)) from None
+        what = _argument_text(op, k)
         if isinstance(value, Array):  # a tracer, and no active trace
             raise value.leaked(what, "no function is being traced here")
         aval = aval_of(value, what)
@@ -574,13 +579,13 @@ def exact_key(static: Hashable) -> Hashable:
 
 def apply_operation(op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Array:
     """`binder().apply(op, args, static)[0]`, with a fast path for arrays outside a trace."""
-    active = _binder.get()
+    active = current_binder()
     if active is not None:
         return active.apply(op, args, static)[0]
     for a in args:
         if type(a) is not Array:
             return EAGER.run(op, EAGER.operands(op, args, static), static)[0]
-    return EAGER.run(op, cast("tuple[Array, ...]", args), static)[0]
+    return EAGER.run(op, cast("tuple[Array, ...]", args), static)[0]  # the loop has checked it
 
 
 def _scalar_array(value: promotion.Scalar, like: dtypes.DType | None) -> Array:
@@ -596,6 +601,11 @@ def is_scalar(value: object) -> TypeGuard[promotion.Scalar]:
 def operation_name(op: Operation, static: tuple[Hashable, ...]) -> str:
     """The name of an operation in a message: that of its primitive or program, or its own."""
     return next((s.name for s in static if isinstance(s, Primitive | Jaxpr)), op.__name__)
+
+
+def _argument_text(op: str | tuple[Operation, tuple[Hashable, ...]], k: int) -> str:
+    """An argument of an operation in a message. `op` is a name, or an operation and its static arguments."""
+    return f"{op if isinstance(op, str) else operation_name(*op)}: argument {k}"
 
 
 def _paste(b: Builder, *args: Any) -> tuple[Atom, ...]:
@@ -627,6 +637,7 @@ __all__ = [
     "asarray",
     "aval_of",
     "binder",
+    "current_binder",
     "is_scalar",
     "load_executable",
     "operation_name",

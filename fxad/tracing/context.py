@@ -4,6 +4,9 @@ Shapes are static, so a function that depends on the batch size (a custom batchi
 enclosing mapped axes, and a collective needs the size of its axis. A rule that calls functions with rules is traced to
 the depth of the enclosing derivatives. A cache of traces uses `recording_dependencies` to find out if a trace depends
 on these transformations.
+
+The second part of the file is for functions that are traced several times, such as rules that call the function that
+they belong to. `Replay` gives each of these traces the same objects.
 """
 
 from __future__ import annotations
@@ -49,8 +52,8 @@ class TraceDependencies:
 
 
 _axes: Final[Scoped[tuple[MappedAxis, ...]]] = Scoped("fxad_mapped_axes", ())
-_orders: Final = Scoped("fxad_orders", 0)
-_dependencies: Final[Scoped[TraceDependencies | None]] = Scoped("fxad_watch", None)
+_order: Final = Scoped("fxad_derivative_order", 0)
+_dependencies: Final[Scoped[TraceDependencies | None]] = Scoped("fxad_trace_dependencies", None)
 
 
 def mapped_over(*axes: MappedAxis) -> AbstractContextManager[None]:
@@ -112,12 +115,12 @@ def size_of_axis(what: str, name: object) -> int:
 
 def differentiated(times: int = 1) -> AbstractContextManager[None]:
     """A block whose traces are differentiated `times` times."""
-    return _orders(_orders.get() + times)
+    return _order(_order.get() + times)
 
 
 def enclosing_transforms() -> EnclosingTransforms:
     """The enclosing mapped axes, the order of differentiation, and the mesh."""
-    return _axes.get(), _orders.get(), get_mesh()
+    return _axes.get(), _order.get(), get_mesh()
 
 
 def depend_on_transforms() -> None:
@@ -163,7 +166,7 @@ def stacked_axis_sizes() -> tuple[int, ...]:
 def derivative_order() -> int:
     """The order of differentiation. Records that the trace depends on it."""
     depend_on_transforms()
-    return _orders.get()
+    return _order.get()
 
 
 def depend_on_outer_trace() -> None:
@@ -207,10 +210,10 @@ class Replay:
             self.values[self.at :] = [(key, make())]
         value = self.values[self.at][1]
         self.at += 1
-        return cast("T", value)
+        return cast("T", value)  # an object of an equal key was made by the same code
 
 
-_replay: Final[Scoped[Replay | None]] = Scoped("fxad_tape", None)
+_replay: Final[Scoped[Replay | None]] = Scoped("fxad_replay", None)
 
 
 def replay_position() -> int:

@@ -246,7 +246,7 @@ class Program(Generic[P, R_co]):
         if jaxpr.symbolic:
             jaxpr = specialize_to_arguments(self, leaves)
         outs = binder().call(jaxpr, [*self.bound, *leaves], self.operand_path)
-        return cast(R_co, self.out_tree.unflatten(outs))
+        return cast(R_co, self.out_tree.unflatten(outs))  # the tree is that of the results of type R
 
 
 def specialize_to_arguments(program: Program[..., object], leaves: Sequence[object]) -> Jaxpr:
@@ -258,12 +258,13 @@ def specialize_to_arguments(program: Program[..., object], leaves: Sequence[obje
 
 def specialize_to_types(program: Program[..., object], avals: Sequence[Aval]) -> Jaxpr:
     """The program of symbolic shape, for the sizes of types. Raises: ShapeError."""
-    values = sizes.solve_sizes(program.name, size_equations(avals, program.in_avals, program.paths))
+    values = sizes.solve_sizes(program.name, size_constraints(avals, program.in_avals, program.paths))
     return specialize(program.jaxpr, tuple(sorted(values.items())))
 
 
-def size_equations(avals: Sequence[Aval], symbolic: Sequence[Aval], paths: Sequence[str]) -> list[tuple[int, int, str]]:
-    """For each axis of the arguments: its symbolic size, its size in `avals`, and its name in messages."""
+def size_constraints(avals: Sequence[Aval], symbolic: Sequence[Aval], paths: Sequence[str]) -> list[sizes.Constraint]:
+    """The constraints of the axes of arguments, for `solve_sizes`: an axis of a `symbolic` type has its size in
+    `avals`."""
     return [
         (size, n, f"size {axis} of argument {path}")
         for aval, want, path in zip(avals, symbolic, paths, strict=True)
@@ -391,13 +392,13 @@ def _axes_of(what: str, axis_env: object) -> list[MappedAxis]:
         raise ArgumentError(
             f"{what}: axis_env is {described(axis_env)}: {axis_env!r:.60}", remedy='give a dict, as in {"i": 8}'
         )
-    sizes = {name: plain_ints(size) for name, size in axis_env.items()}
-    for name, size in sizes.items():
+    axes = {name: plain_ints(size) for name, size in axis_env.items()}
+    for name, size in axes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ArgumentError(
                 f"{what}: axis_env[{name!r}] is {size!r:.60}, not a size", remedy="give each axis an int from 1 on"
             )
-    return [new_axis(what, name, size) for name, size in sizes.items()]
+    return [new_axis(what, name, size) for name, size in axes.items()]
 
 
 def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:
@@ -423,7 +424,7 @@ def unify_assumptions(avals: Sequence[Aval]) -> tuple[Aval, ...]:
 def trace_tree(
     f: Callable[..., R], in_tree: Structure, avals: Sequence[Aval], name: str, names: tuple[str, ...]
 ) -> Program[Any, R]:
-    """Trace a function whose flattened argument types are known."""
+    """Trace a function of arguments with the tree `in_tree` and leaves of the types `avals`."""
     jaxpr, bound, out_tree, _ = trace_leaves(f, in_tree, avals, name)
     return Program(jaxpr, in_tree, out_tree, bound, names, name)
 
@@ -431,8 +432,9 @@ def trace_tree(
 def trace_leaves(
     f: Callable[..., object], in_tree: Structure, avals: Sequence[Aval], name: str, role: str = "trace of"
 ) -> tuple[Jaxpr, tuple[object, ...], Structure, Sequence[object]]:
-    """`trace_tree` in parts: the jaxpr, the values of its leading operands, the tree of the results, and the results of
-    `f` themselves, which distinguish a bare Python number from an array. `role` describes `f` in messages."""
+    """What `trace_tree` makes a `Program` of: the jaxpr, the values of its leading operands, and the tree of the
+    results. Then the leaves that `f` returned, which tell a Python number from an array. `role` describes `f` in
+    messages."""
     out_tree: Structure | None = None
     leaves: Sequence[object] = ()
 
@@ -535,15 +537,15 @@ def fit_leaf(program: Program[..., object], k: int, value: object, aval: Aval) -
     if actual is aval or (aval.symbolic and _may_match(actual, aval)):
         return value
     path = _argument_label(program, k)
-    role = _DIRECTION_REMEDIES.get(program.paths[k].partition("[")[0], "")
+    remedy = _DIRECTION_REMEDIES.get(program.paths[k].partition("[")[0], "")
     if actual.shape != aval.shape:
         raise ShapeError(
             f"{path} has shape {actual.shape}, it was traced with {aval.shape}",
-            remedy=role or "trace again for the other shape, or use jit, which does so by itself",
+            remedy=remedy or "trace again for the other shape, or use jit, which does so by itself",
         )
     raise DTypeError(
         f"{path} has dtype {actual.dtype.name}, it was traced with {aval.dtype.name}",
-        remedy=role or f"convert it with astype('{aval.dtype.name}'), or trace again; nothing is converted silently",
+        remedy=remedy or f"convert it with astype('{aval.dtype.name}'), or trace again; nothing is converted silently",
     )
 
 

@@ -79,7 +79,7 @@ def _declaration_of_bound(
 
 
 def _is_empty(given: object) -> bool:
-    return isinstance(given, tuple | list) and not given
+    return isinstance(given, tuple | list) and not given  # users give arrays too, which have no truth value
 
 
 def static_arguments(
@@ -188,7 +188,7 @@ class StaticArguments:
                     remedy="choose others: argnums=...; a static argument is a value that the program is made for",
                 )
 
-    def described(self, fixed: dict[int | str, object]) -> str:
+    def values_text(self, fixed: dict[int | str, object]) -> str:
         """Static values for a message: `n=3, mode='full'`."""
         return ", ".join([f"{self._name(k)}={v!r:.40}" for k, v in fixed.items()])
 

@@ -33,18 +33,53 @@ from fxad.errors import (
     TracerError,
     is_rule,
 )
-from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, new_eqn, result_vars, source_location
+from fxad.ir import (
+    Atom,
+    Aval,
+    Jaxpr,
+    Lit,
+    NDArray,
+    Primitive,
+    Source,
+    Var,
+    new_eqn,
+    result_vars,
+    source_location,
+    source_text,
+)
 from fxad.operations import contractions, indexing, promotion, sorting
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import whole_segment
 from fxad.runtime import Device, default_device
 from fxad.sharding import Sharding
-from fxad.tracing.array import EAGER, Array, Binder, Operation, _binder, aval_of, binder, is_scalar, operation_name
+from fxad.tracing.array import (
+    EAGER,
+    Array,
+    Binder,
+    Operation,
+    _binder,
+    aval_of,
+    binder,
+    current_binder,
+    is_scalar,
+    operation_name,
+)
 from fxad.tracing.placement import PathOf, check_device, operand_label
 
 # Frames in NumPy and optree are not the user's either.
 _INTERNAL_PATHS: Final = (PACKAGE, *[os.path.dirname(m) + os.sep for m in (np.__file__, optree.__file__)])
-_is_internal: Final[dict[str, bool]] = {}
+
+
+@final
+class _InternalFiles(dict[str, bool]):
+    """By name of a file: True if its code is not the user's."""
+
+    def __missing__(self, file: str) -> bool:
+        internal = self[file] = file.startswith(_INTERNAL_PATHS)
+        return internal
+
+
+_is_internal: Final = _InternalFiles()
 
 
 def user_source(depth: int) -> Source:
@@ -53,16 +88,11 @@ def user_source(depth: int) -> Source:
 
 
 def _source(frame: FrameType) -> Source:
-    while True:
-        code = frame.f_code
-        internal = _is_internal.get(code.co_filename)
-        if internal is None:
-            internal = _is_internal[code.co_filename] = code.co_filename.startswith(_INTERNAL_PATHS)
-        if not internal:
-            return code, frame.f_lasti
+    while _is_internal[frame.f_code.co_filename]:
         if frame.f_back is None:
             return None
         frame = frame.f_back
+    return frame.f_code, frame.f_lasti
 
 
 class Tracer(Array):
@@ -240,7 +270,7 @@ class Trace:
         self.builder = Builder()
         # id -> (captured object, its operand); the reference to the object keeps the id unique
         self.captured: dict[int, tuple[object, Var]] = {}
-        # what custom rules ask for: the values with a tangent, of the operands and the first equations
+        # for custom rules: a number of equations, and the values with a tangent among their results and the operands
         self.dependent: tuple[int, set[Atom]] = 0, set()
 
     @property
@@ -251,13 +281,7 @@ class Trace:
     def source(self) -> Source | Asynchronous:
         """The user's line that is running; ASYNCHRONOUS for code that the traced function has not called."""
         frame, base = sys._getframe(2), self.frames.base
-        while True:
-            code = frame.f_code
-            internal = _is_internal.get(code.co_filename)
-            if internal is None:
-                internal = _is_internal[code.co_filename] = code.co_filename.startswith(_INTERNAL_PATHS)
-            if not internal:
-                break
+        while _is_internal[(code := frame.f_code).co_filename]:
             if frame is base:  # the traced function belongs to fxad
                 return _source(frame)
             caller = frame.f_back
@@ -305,8 +329,9 @@ class Trace:
         source = self.source()
         if source is ASYNCHRONOUS:
             return self._other_binder(operation_name(op, static)).apply(op, args, static)
-        like, scalars = None, False
-        atoms: list[Atom | None] = []
+        like: Aval | None = None  # the type of the first array
+        scalars = False
+        atoms: list[Atom | None] = []  # None for a Python scalar
         for k, a in enumerate(args):
             if type(a) is Tracer and a._trace is self:
                 atom: Atom | None = a._var
@@ -319,20 +344,7 @@ class Trace:
             atoms.append(atom)
         b = self.builder
         b.source = source
-        operands: list[Any] = atoms
-        if scalars:
-            if like is None:
-                alone = promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
-                like = None if alone is None else Aval((), alone)
-            elif like.shape and not _NOT_ELEMENTWISE.isdisjoint((op, *static)):
-                like = like.with_shape(())
-            operands = list(atoms)
-            for k, x in enumerate(args):
-                if atoms[k] is None and is_scalar(x):
-                    try:
-                        operands[k] = promotion.scalar_literal(x, like)
-                    except DTypeError as e:
-                        raise promotion.argument(e, f"{operation_name(op, static)}: argument {k}") from None
+        operands: list[Any] = self._with_scalars(op, args, static, atoms, like) if scalars else atoms
         start, first = len(b.eqns), b.n
         try:
             outs = op(b, *operands, *static)
@@ -343,15 +355,38 @@ class Trace:
             raise self._located(e, operation_name(op, static), operands, source)
         return (Tracer(self, outs[0]),) if len(outs) == 1 else tuple([Tracer(self, v) for v in outs])
 
+    def _with_scalars(
+        self,
+        op: Operation,
+        args: tuple[object, ...],
+        static: tuple[Hashable, ...],
+        atoms: Sequence[Atom | None],
+        like: Aval | None,
+    ) -> list[Atom | None]:
+        """The atoms of arguments, with literals for the Python scalars. `like` is the type of the first array."""
+        if like is None:
+            alone = promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
+            like = None if alone is None else Aval((), alone)
+        elif like.shape and not _NOT_ELEMENTWISE.isdisjoint((op, *static)):
+            like = like.with_shape(())
+        operands = list(atoms)
+        for k, x in enumerate(args):
+            if atoms[k] is None and is_scalar(x):
+                try:
+                    operands[k] = promotion.scalar_literal(x, like)
+                except DTypeError as e:
+                    raise promotion.argument(e, f"{operation_name(op, static)}: argument {k}") from None
+        return operands
+
     def call(self, jaxpr: Jaxpr, args: Sequence[object], path: PathOf = operand_label) -> tuple[Array, ...]:
         # a segment is a call already; a second call around it would sum its cotangent contributions separately
         segment = whole_segment(jaxpr)
         return self.bind(Call(jaxpr) if segment is None else segment, tuple(args))
 
-    def inline(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
+    def paste(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
         source = self.source()
         if source is ASYNCHRONOUS:
-            return self._other_binder(op).inline(op, jaxpr, args)
+            return self._other_binder(op).paste(op, jaxpr, args)
         atoms: list[Atom] = []
         for a in args:
             atoms.append(a._var if type(a) is Tracer and a._trace is self else self.lift(op, len(atoms), a))
@@ -405,8 +440,7 @@ class Trace:
             raise value.leaked(what, f"it is used in {self.name}")
 
     def _located(self, e: FxadError, op: str, atoms: Sequence[Atom], source: Source) -> FxadError:
-        where = source_location(source)
-        return e.located(equation=f"{op} {' '.join(map(repr, atoms))}", where=str(where) if where else "")
+        return e.located(equation=f"{op} {' '.join(map(repr, atoms))}", where=source_text(source))
 
     def variable_of(self, value: object) -> Var | None:
         """The variable of a tracer of this trace; None for a literal and for every other value."""
@@ -455,14 +489,11 @@ _NOT_ELEMENTWISE: Final[frozenset[object]] = frozenset(
 )
 
 
-current_binder: Final = _binder.get  # the innermost trace or None, without a Python frame
-
-
 def active_trace() -> Trace | None:
     """The trace to which the calling code adds equations, if there is one."""
-    trace = _binder.get()
+    trace = current_binder()
     while isinstance(trace, Trace) and trace.source() is ASYNCHRONOUS:
-        if not trace.alive and trace is _binder.get():
+        if not trace.alive and trace is current_binder():
             _binder.set(trace.outer)  # a copied context, or an interruption, has left it there
         trace = trace.outer
     return trace if isinstance(trace, Trace) else None
@@ -474,15 +505,14 @@ def line_of_traceback(traceback: TracebackType | None) -> str:
     called_by_fxad = False
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        own = code.co_filename.startswith(_INTERNAL_PATHS)
+        own = _is_internal[code.co_filename]
         if called_by_fxad and not own and is_rule(traceback.tb_frame):
             break
         if not own:
             source = code, traceback.tb_lasti
         called_by_fxad = own
         traceback = traceback.tb_next
-    where = source_location(source)
-    return str(where) if where else ""
+    return source_text(source)
 
 
 def trace_flat(
@@ -513,7 +543,7 @@ def trace_flat(
             f" {sys.getrecursionlimit()} frames",
             remedy="trace the inner functions first: fx.trace(f, x) is a program, and programs call each other at any"
             " depth; or loop over one function with lax.scan",
-        ).located(where=str(source_location(first) or "")) from None
+        ).located(where=source_text(first)) from None
     finally:  # an asynchronous exception may prevent this; then the trace ends with this frame
         trace.frames.end()
         _binder.reset(before)
@@ -529,7 +559,7 @@ def _traces_in(traceback: TracebackType | None) -> tuple[int, Source]:
     while traceback is not None:
         code = traceback.tb_frame.f_code
         n += code is trace_flat.__code__
-        if n and first is None and not code.co_filename.startswith(_INTERNAL_PATHS):
+        if n and first is None and not _is_internal[code.co_filename]:
             first = code, traceback.tb_lasti
         traceback = traceback.tb_next
     return n, first

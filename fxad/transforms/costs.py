@@ -47,7 +47,7 @@ from fxad.primitives.slicing import Concatenate, Pad, Slice
 
 
 def microseconds(eqn: Eqn) -> float:
-    """Returns the estimated time of one run."""
+    """The estimated time of one run."""
     prim = eqn.prim
     if isinstance(prim, HigherOrder):
         layout = prim.layout
@@ -63,7 +63,7 @@ def microseconds(eqn: Eqn) -> float:
 
 
 def _number_of_runs(runs: Runs) -> int:
-    """Returns how often a body runs; 1 if that is not known."""
+    """The number of runs of a body; 1 if it is not known."""
     match runs:
         case Times(count) | InParallel(count) | UpTo(count):
             return nominal(count) if type(count) is Size else count
@@ -73,13 +73,12 @@ def _number_of_runs(runs: Runs) -> int:
 
 @by_value
 def time_of(jaxpr: Jaxpr) -> float:
-    """Returns the sum of `microseconds` over a program."""
+    """The sum of `microseconds` over a program."""
     return total_time(jaxpr.eqns)
 
 
 def total_time(eqns: Iterable[Eqn]) -> float:
-    """Returns the sum of `microseconds` over equations. Cost: 0.2 us each; for most equations only the bytes written
-    count."""
+    """The sum of `microseconds` over equations. Cost: 0.2 us each; for most equations only the bytes written count."""
     plain: dict[type[Primitive], bool] = {}
     time, written = 0.0, 0
     for eqn in eqns:
@@ -122,18 +121,18 @@ def _elements(aval: Aval) -> int:
 # ---------------------------------------------------------------------------------------------------------------- size
 
 
-def equations(eqn: Eqn) -> float:
-    """Returns the equations to compile: one, or those of the bodies. A call counts as none, because its body is
-    compiled once anyway."""
+def equations_to_compile(eqn: Eqn) -> int:
+    """One, or the number of those in the bodies. A call counts as none: calls share their body, which is compiled once,
+    while the bodies of other primitives are compiled for each equation. `Weight` counts with calls inlined."""
     prim = eqn.prim
-    if isinstance(prim, Call):  # only a call shares its body: other bodies are compiled for each equation
+    if isinstance(prim, Call):
         return 0
-    return sum([_equations(body) for body in prim.bodies]) if isinstance(prim, HigherOrder) else 1
+    return sum(map(_equations_to_compile, prim.bodies)) if isinstance(prim, HigherOrder) else 1
 
 
 @by_value
-def _equations(jaxpr: Jaxpr) -> float:
-    return sum([equations(e) for e in jaxpr.eqns])
+def _equations_to_compile(jaxpr: Jaxpr) -> int:
+    return sum(map(equations_to_compile, jaxpr.eqns))
 
 
 @final
@@ -158,15 +157,16 @@ def weight_of_nested(jaxpr: Jaxpr) -> Weight:
 @by_value
 def weight(jaxpr: Jaxpr) -> Weight:
     """The weight of a program. Cost: linear in its distinct equations, once; recursive, see `weight_of_nested`."""
-    size, fused = 0, True
-    for kind, n in Counter([type(eqn.prim) for eqn in jaxpr.eqns]).items():
-        carriers = [e.prim for e in jaxpr.eqns if type(e.prim) is kind] if issubclass(kind, HigherOrder) else []
-        inside = [[weight(body) for body in p.bodies] for p in carriers if isinstance(p, HigherOrder)]
-        inside = [bodies for bodies in inside if bodies]
-        alone = n - len(inside)
-        size += alone + sum([w.equations for bodies in inside for w in bodies])
-        fused = fused and all([w.border for bodies in inside for w in bodies])
-        fused = fused and (not alone or issubclass(kind, _FUSED))
+    kinds = Counter([type(eqn.prim) for eqn in jaxpr.eqns])
+    if any([issubclass(kind, HigherOrder) for kind in kinds]):
+        with_bodies = [e.prim for e in jaxpr.eqns if isinstance(e.prim, HigherOrder) and e.prim.bodies]
+    else:
+        with_bodies = []
+    inside = [weight(body) for prim in with_bodies for body in prim.bodies]
+    kinds.subtract(map(type, with_bodies))  # only their bodies count
+    others = [kind for kind, n in kinds.items() if n]
+    size = len(jaxpr.eqns) - len(with_bodies) + sum([w.equations for w in inside])
+    fused = all([issubclass(kind, _FUSED) for kind in others]) and all([w.border for w in inside])
     border = sum([a.aval.nbytes for a in (*jaxpr.ins, *jaxpr.outs)]) / BYTES_PER_MICROSECOND if fused else 0.0
     return Weight(size, time_of(jaxpr), border)
 

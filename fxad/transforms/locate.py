@@ -1,25 +1,31 @@
-"""Descriptions of equations for error messages."""
+"""Equations in messages: their text, and their lines in the user's program."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from fxad.core.layout import OneOf
-from fxad.ir import Eqn, HigherOrder, Jaxpr, SourceLocation, source_location
+from fxad.errors import name_equation
+from fxad.ir import Eqn, HigherOrder, Jaxpr, SourceLocation, source_location, source_text
 
 
 def describe(eqn: Eqn) -> str:
-    """Returns the equation in one line, for messages."""
+    """The equation in one line, for messages."""
     return f"{', '.join(map(repr, eqn.outs))} = {eqn.prim.name} {' '.join(map(repr, eqn.ins))}"
 
 
+def locate(e: Exception, eqn: Eqn) -> None:
+    """Name an equation and the user's line in an exception that a rule raised for the equation."""
+    name_equation(e, describe(eqn), source_text(eqn.source))
+
+
 def primitive_name_in(equation: str) -> str:
-    """Returns the name of the primitive in a description that `describe` returned."""
+    """The name of the primitive in a description that `describe` returned."""
     return (*equation.partition(" = ")[2].split(" "), "")[0]
 
 
 def body_label(eqn: Eqn, body: Jaxpr) -> str:
-    """Returns the name of a body of an equation in messages: `call of f`, `branch 1 of cond`."""
+    """The name of a body of an equation in messages: `call of f`, `branch 1 of cond`."""
     prim = eqn.prim
     assert isinstance(prim, HigherOrder), "an equation with bodies"
     layout = prim.layout
@@ -30,7 +36,7 @@ def body_label(eqn: Eqn, body: Jaxpr) -> str:
 
 
 def lines_of(eqns: Iterable[Eqn]) -> tuple[SourceLocation, ...]:
-    """Returns the user's lines of equations, each in a body of the one before: the outermost line first. Of adjacent
+    """The user's lines of equations, each in a body of the one before: the outermost line first. Of adjacent
     equations on one line, the inner one counts.
 
     Equal bodies are one program, with the lines of the function that was traced first. So the line of an equation in a

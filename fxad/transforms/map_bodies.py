@@ -1,4 +1,4 @@
-"""Applies a transformation to the bodies of a program."""
+"""A transformation applied to the bodies of a program."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fxad.core.builder import Builder, rewrite
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, subjaxprs
+from fxad.primitives.control.bodies import leading
 from fxad.primitives.linearity import is_linear
 
 
 def map_bodies(jaxpr: Jaxpr, transform: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
-    """Returns the program with its bodies transformed, or the same program if no body changes.
+    """The program with its bodies transformed, or the same program if no body changes.
 
     Some equations require a body that is a linear map. Such a body is left unchanged if its transformed form has
     nonlinear equations, because these cannot be transposed. For example, in a chain of products the same operand may be
@@ -21,12 +22,9 @@ def map_bodies(jaxpr: Jaxpr, transform: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
         return jaxpr
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
-        prim = eqn.prim
-        return (
-            b.copy(eqn, ins, prim.with_bodies(_transformed(prim, transformed)))
-            if isinstance(prim, HigherOrder)
-            else None
-        )
+        if not isinstance(eqn.prim, HigherOrder):
+            return None
+        return b.copy(eqn, ins, eqn.prim.with_bodies(_transformed(eqn.prim, transformed)))
 
     return rewrite(jaxpr, rule)
 
@@ -40,4 +38,4 @@ def _transformed(prim: HigherOrder, transformed: Mapping[Jaxpr, Jaxpr]) -> tuple
 
 def _is_linear_map(body: Jaxpr, n: int) -> bool:
     """Returns True if n > 0 and all equations are linear in the first `n` operands."""
-    return n > 0 and is_linear(body, (True,) * n + (False,) * (len(body.ins) - n))
+    return n > 0 and is_linear(body, leading(n, len(body.ins)))

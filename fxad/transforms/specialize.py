@@ -1,4 +1,8 @@
-"""Named sizes replaced by numbers: the program of one size, from the program of every size."""
+"""Named sizes replaced by numbers: the program of one size, from the program of every size.
+
+The result is the program that tracing at these sizes gives. So equations that tracing would simplify there, such as a
+reshape to the same shape, are simplified here.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +48,8 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
         return specialized
 
     def specialize_lit(a: Lit) -> Lit:
-        value = substitute_sizes(a.size, sizes) if a.size is not None else None
-        return (
-            Lit.of(value, specialize_aval(a.aval)) if value is not None else a.with_aval(specialize_aval(a.aval).shape)
-        )
+        aval = specialize_aval(a.aval)
+        return a.with_aval(aval.shape) if a.size is None else Lit.of(substitute_sizes(a.size, sizes), aval)
 
     def specialize_param(value: object) -> object:
         if type(value) is Size:
@@ -77,11 +79,7 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
     for eqn in jaxpr.eqns:
         ins = tuple([specialize_lit(a) if isinstance(a, Lit) else env[a] for a in eqn.ins])
         outs = tuple([specialize_aval(v.aval) for v in eqn.outs])
-        if (
-            isinstance(eqn.prim, _REMOVED_IF_TRIVIAL)
-            and ins[0].aval is outs[0]
-            and eqn.ins[0].aval is not eqn.outs[0].aval
-        ):
+        if _became_trivial(eqn, ins, outs):
             env[eqn.outs[0]] = ins[0]
             continue
         if _reads_nothing(eqn, ins, outs):
@@ -91,15 +89,9 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
         if prim is None:
             values_at_sizes = [map_parameter(value, specialize_param, specialize_rule) for _, value in params(eqn.prim)]
             prim = operations[eqn.prim] = type(eqn.prim)(*values_at_sizes)
-        # axes that have one element at these sizes
-        shape = eqn.outs[0].aval.shape if isinstance(prim, Slice | Rev) else ()
-        single = [k for k, n in enumerate(shape) if type(n) is Size and outs[0].shape[k] == 1]
         if isinstance(prim, Slice):
-            assert isinstance(eqn.prim, Slice)
-            steps = [k for k, n in enumerate(eqn.prim.strides) if type(n) is Size]
-            single += [k for k in steps if outs[0].shape[k] == 1]
-            prim = tight_slice(_up_to_last(prim, steps, outs[0].shape), single)
-        elif isinstance(prim, Rev) and single:
+            prim = _traced_slice(prim, eqn, outs[0].shape)
+        elif isinstance(prim, Rev) and (single := _single_axes(eqn, outs[0].shape)):
             prim = Rev(tuple([k for k in prim.axes if k not in single]))
             if not prim.axes:
                 env[eqn.outs[0]] = ins[0]
@@ -108,16 +100,37 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
     return b.build([specialize_lit(a) if isinstance(a, Lit) else env[a] for a in jaxpr.outs], jaxpr.name)
 
 
-def _up_to_last(prim: Slice, axes: Sequence[int], shape: Sequence[int]) -> Slice:
-    """The slice that ends at its last element along `axes`, as one of a known step."""
-    if not axes:
-        return prim
-    ends = [start + maximum((m - 1) * n + 1, 0) for start, m, n in zip(prim.starts, shape, prim.strides, strict=True)]
-    return Slice(prim.starts, tuple([ends[k] if k in axes else n for k, n in enumerate(prim.limits)]), prim.strides)
+# The functions below make the equation that tracing at the known sizes would add.
+
+
+def _single_axes(eqn: Eqn, shape: Sequence[int]) -> list[int]:
+    """The axes of a result whose symbolic size is 1 in `shape`."""
+    return [k for k, n in enumerate(eqn.outs[0].aval.shape) if type(n) is Size and shape[k] == 1]
+
+
+def _traced_slice(prim: Slice, eqn: Eqn, shape: Sequence[int]) -> Slice:
+    """A slice with known sizes and the result `shape`, for the equation `eqn` of symbolic shape. Along an axis with a
+    symbolic stride, it ends at its last element."""
+    assert isinstance(eqn.prim, Slice)
+    axes = [k for k, stride in enumerate(eqn.prim.strides) if type(stride) is Size]
+    limits = list(prim.limits)
+    for k in axes:
+        limits[k] = prim.starts[k] + maximum((shape[k] - 1) * prim.strides[k] + 1, 0)
+    single = [*_single_axes(eqn, shape), *[k for k in axes if shape[k] == 1]]
+    return tight_slice(Slice(prim.starts, tuple(limits), prim.strides), single)
 
 
 # Tracing adds no equation of these where they change nothing.
 _REMOVED_IF_TRIVIAL: Final = (BroadcastInDim, Reshape, Slice)
+
+
+def _became_trivial(eqn: Eqn, ins: tuple[Atom, ...], outs: tuple[Aval, ...]) -> bool:
+    """Returns True if the result has the type of the operand at these sizes only."""
+    return (
+        isinstance(eqn.prim, _REMOVED_IF_TRIVIAL) and ins[0].aval is outs[0] and eqn.ins[0].aval is not eqn.outs[0].aval
+    )
+
+
 # A literal where the result of these is empty: the axis that they index, or that their padding cuts, may be empty too.
 _LITERAL_IF_EMPTY: Final = (ConvGeneralDilated, DynamicSlice, Gather, Index)
 
@@ -169,12 +182,11 @@ def _all_names(jaxpr: Jaxpr) -> tuple[Name, ...]:
 
     Cost: each distinct body is looked at once.
     """
-    names: dict[Name, None] = {}
-    seen: set[Aval] = set()
+    names: set[Name] = set()
 
     def add(value: Param) -> None:
         if type(value) is Size:
-            names.update(dict.fromkeys(value.names))
+            names.update(value.names)
         elif type(value) is tuple:
             for v in value:
                 add(v)
@@ -182,30 +194,19 @@ def _all_names(jaxpr: Jaxpr) -> tuple[Name, ...]:
             for _, v in params(value):
                 add(v)
         elif isinstance(value, Lit):
-            names.update(dict.fromkeys(names_of(value.size)))
+            names.update(names_of(value.size))
             add(value.aval)
-        elif isinstance(value, Aval) and value not in seen:
-            seen.add(value)
-            if value.symbolic:
-                for n in value.shape:
-                    names.update(dict.fromkeys(names_of(n)))
+        elif isinstance(value, Aval) and value.symbolic:
+            add(value.shape)
 
-    for v in jaxpr.ins:
-        add(v.aval)
-    for eqn in jaxpr.eqns:
-        for a in eqn.ins:
-            if isinstance(a, Lit):
-                add(a)
-        for v in eqn.outs:
-            add(v.aval)
+    atoms = [*jaxpr.ins, *[a for eqn in jaxpr.eqns for a in (*eqn.ins, *eqn.outs)], *jaxpr.outs]
+    for literal_or_type in dict.fromkeys([a if isinstance(a, Lit) else a.aval for a in atoms]):
+        add(literal_or_type)
     for prim in dict.fromkeys(jaxpr.prims):
         for _, value in params(prim):
             add(value)
-    for a in jaxpr.outs:
-        if isinstance(a, Lit):
-            add(a)
     for body in subjaxprs(jaxpr):
-        names.update(dict.fromkeys(_all_names(body)))
+        names.update(_all_names(body))
     return tuple(sorted(names, key=lambda n: (n.name, n.at_least)))
 
 

@@ -7,55 +7,36 @@ from collections.abc import Sequence
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.core.sizes import names_of
-from fxad.errors import AxisNameError, ShapeError, name_equation
-from fxad.ir import Atom, Dims, Eqn, FreeAxes, Jaxpr, source_location
+from fxad.errors import AxisNameError, ShapeError
+from fxad.ir import Atom, Dims, Eqn, FreeAxes, Jaxpr
 from fxad.primitives.collectives import exchanged_axes, has_ppermute
 from fxad.primitives.control.shard_map import mesh_of_maps, runs_on_devices
 from fxad.primitives.shape import broadcast_to_axis
-from fxad.transforms.locate import describe
+from fxad.transforms.locate import locate
 from fxad.transforms.specialize import rule_of_size, with_fresh_size
 
 
 class BatchedCtx(Builder):
     """The `BatchCtx`: the builder of the batched program. It batches bodies by value."""
 
-    __slots__ = ("_axis", "_devices", "_size", "_spmd")
+    __slots__ = ("axis", "devices", "size", "spmd")
 
-    def __init__(self, size: int, axis: str | None = None, spmd: tuple[str, ...] = (), devices: bool = False) -> None:
+    def __init__(self, size: int, axis: str | None, spmd: tuple[str, ...], devices: bool) -> None:
         super().__init__()
-        self._size = size
-        self._axis = axis
-        self._spmd = spmd
-        self._devices = devices
-
-    @property
-    def size(self) -> int:
-        return self._size
-
-    @property
-    def axis(self) -> str | None:
-        return self._axis
-
-    @property
-    def spmd(self) -> tuple[str, ...]:
-        return self._spmd
-
-    @property
-    def devices(self) -> bool:
-        return self._devices
+        self.size, self.axis, self.spmd, self.devices = size, axis, spmd, devices
 
     def recur(self, body: Jaxpr, in_dims: Dims, out_dims: Dims | None = None) -> tuple[Jaxpr, Dims]:
-        return vmap_named(body, self._size, self._axis, in_dims, out_dims, self._spmd, self._devices)
+        return vmap_named(body, self.size, self.axis, in_dims, out_dims, self.spmd, self.devices)
 
     @staticmethod  # so that results can be memoised by it
     def batched(body: Jaxpr, size: int, in_dims: Dims, out_dims: Dims, axis: str | None = None) -> Jaxpr:
         return over_stack(body, size, in_dims, out_dims, axis)
 
     def rule_of_size(self, rule: Jaxpr, declared: int) -> Jaxpr | None:
-        return rule_of_size(rule, declared, self._size)
+        return rule_of_size(rule, declared, self.size)
 
     def with_fresh_size(self, rule: Jaxpr, declared: int) -> tuple[int, Jaxpr]:
-        return with_fresh_size(rule, declared, names_of(self._size))
+        return with_fresh_size(rule, declared, names_of(self.size))
 
 
 def vmap_named(
@@ -77,12 +58,13 @@ def vmap_named(
     if devices and axis is not None and (has_ppermute(jaxpr) or axis in dict(mesh_of_maps(jaxpr))):
         return vmap(jaxpr, size, in_dims, out_dims, axis, devices=True)
     named = axis if axis is not None and has_axis(jaxpr.free_axes, axis) else None
-    divided = spmd if spmd and runs_on_devices(jaxpr) else ()
-    if divided:
-        return vmap(jaxpr, size, in_dims, out_dims, named, divided)
+    if spmd and runs_on_devices(jaxpr):
+        return vmap(jaxpr, size, in_dims, out_dims, named, spmd)
     if devices:
         return vmap(jaxpr, size, in_dims, out_dims, named, devices=True)
-    return vmap(jaxpr, size, in_dims, out_dims) if named is None else vmap(jaxpr, size, in_dims, out_dims, named)
+    if named is not None:
+        return vmap(jaxpr, size, in_dims, out_dims, named)
+    return vmap(jaxpr, size, in_dims, out_dims)  # without `None`: one entry in the memo with calls that give no name
 
 
 def has_axis(axes: FreeAxes, name: str) -> bool:
@@ -100,7 +82,7 @@ def vmap(
     spmd: tuple[str, ...] = (),
     devices: bool = False,
 ) -> tuple[Jaxpr, Dims]:
-    """Maps a program over a new axis of length `size`. Returns the program and the batch axis of each result.
+    """Map a program over a new axis of length `size`. Returns the program and the batch axis of each result.
 
     `in_dims[i]` is the batch axis of operand i; None means that the operand is not mapped. `out_dims` gives the batch
     axis of each result. Without `out_dims` the batching rules choose the axis, and a result that depends on no mapped
@@ -132,7 +114,7 @@ def vmap(
             if axis is not None:
                 _check_bound(b.eqns[start:], axis, eqn, devices)
         except Exception as e:
-            name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
+            locate(e, eqn)
             raise
         for v, out, d in zip(eqn.outs, outs, result_dims, strict=True):
             env[v] = out
@@ -149,7 +131,7 @@ def vmap(
 
 
 def _check_bound(eqns: Sequence[Eqn], axis: str, eqn: Eqn, devices: bool) -> None:
-    """Checks that a batching rule left no collective over the axis. Where devices run the indices, an `axis_index` may
+    """Check that a batching rule left no collective over the axis. Where devices run the indices, an `axis_index` may
     stay. Raises: AxisNameError."""
     exchanged = any([axis in exchanged_axes(e.prim) for e in eqns])
     if not (exchanged or devices) and any([has_axis(e.prim.free_axes, axis) for e in eqns]):
@@ -167,6 +149,7 @@ def _check_bound(eqns: Sequence[Eqn], axis: str, eqn: Eqn, devices: bool) -> Non
 
 
 def _move(b: Builder, k: int, a: Atom, dim: int | None, to: int | None, size: int) -> Atom:
+    """Result k, with its batch axis moved from `dim` to `to`. Raises: ShapeError."""
     if to is None:
         if dim is not None:
             raise ShapeError(
@@ -178,5 +161,5 @@ def _move(b: Builder, k: int, a: Atom, dim: int | None, to: int | None, size: in
 
 
 def over_stack(jaxpr: Jaxpr, size: int, in_dims: Dims, out_dims: Dims, axis: str | None = None) -> Jaxpr:
-    """Returns the program of `vmap` with all batch axes given. `axis` names the mapped axis."""
+    """The program of `vmap` with all batch axes given. `axis` names the mapped axis."""
     return vmap_named(jaxpr, size, axis, in_dims, out_dims)[0]

@@ -258,16 +258,15 @@ def _later(a: Sequence[int], b: Sequence[int] | None) -> Sequence[int]:
 def plain(jaxpr: Jaxpr) -> Jaxpr:
     """The program with calls inlined, except recomputations, and without `name` equations, which are not used after
     differentiation."""
+
+    def body_to_inline(eqn: Eqn, _ins: tuple[Atom, ...]) -> Jaxpr | None:
+        return None if is_recomputation(eqn) else called_body(eqn)
+
+    def rule(_b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+        return ins if isinstance(eqn.prim, Name) else None
+
     b = Builder.like(jaxpr)
-
-    def body_to_inline(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
-        body = None if is_recomputation(eqn) else called_body(eqn)
-        return None if body is None else (body, mark)
-
-    def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> tuple[Atom, ...]:
-        return ins if isinstance(eqn.prim, Name) else b.copy(eqn, ins)
-
-    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, add), jaxpr.name)
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, rule), jaxpr.name)
 
 
 def _formula(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula | None:

@@ -89,16 +89,23 @@ def inline_calls(jaxpr: Jaxpr, which: Container[Jaxpr]) -> tuple[Jaxpr, frozense
     b = Builder.like(jaxpr)
     pinned: list[int] = []
 
-    def body_to_inline(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
-        body = called_body(eqn)
-        return (body, mark or is_recomputation(eqn)) if body is not None and body in which else None
+    def body(eqn: Eqn, _ins: tuple[Atom, ...]) -> Jaxpr | None:
+        called = called_body(eqn)
+        return called if called is not None and called in which else None
 
-    def add(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Var, ...]:
-        if mark:
-            pinned.append(len(b.eqns))
-        return b.copy(eqn, ins)
+    def body_of_first_computation(eqn: Eqn, ins: tuple[Atom, ...]) -> Jaxpr | None:
+        return None if is_recomputation(eqn) else body(eqn, ins)
 
-    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, add), jaxpr.name), frozenset(pinned)
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+        recomputed = body(eqn, ins)
+        if recomputed is None:
+            return None
+        start = len(b.eqns)
+        outs = b.inline_calls(recomputed, ins, body)
+        pinned.extend(range(start, len(b.eqns)))
+        return outs
+
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_of_first_computation, rule), jaxpr.name), frozenset(pinned)
 
 
 def is_recomputation(eqn: Eqn) -> bool:

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.tables import Table, headed
-from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, source_location
+from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, source_text
 from fxad.lower import aliases
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.transforms.costs import weight_of_nested
@@ -139,7 +139,7 @@ class Plan:
         steps = []
         for k, s in enumerate(self.steps):
             what = f"{s.unit} {self.units[s.unit].body.name}"
-            at = str(source_location(s.source) or "") if places else ""
+            at = source_text(s.source) if places else ""
             steps.append((str(k), what, str(len(s.frees)), f"{s.live_bytes:,}", at))
         right = (0, 2, 3)  # numbers
         return (

@@ -13,7 +13,7 @@ import numpy as np
 
 from fxad import xla
 from fxad.errors import CompileError
-from fxad.ir import Aval, source_location
+from fxad.ir import Aval, source_text
 from fxad.lower import aliases
 from fxad.primitives.control.shard_map import device_ids, devices_needed, runs_on_devices
 from fxad.primitives.meshes import local_shape
@@ -236,7 +236,7 @@ def _unit_text(plan: Plan, k: int) -> str:
 
 
 def _source_line(step: Step) -> str:
-    return str(source_location(step.source) or "")
+    return source_text(step.source)
 
 
 # XLA uses about two cores to compile one program.

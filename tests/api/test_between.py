@@ -16,7 +16,8 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.tracing.tracer import active_trace, current_binder
+from fxad.tracing.array import current_binder
+from fxad.tracing.tracer import active_trace
 
 X = np.arange(3, dtype=np.float32)
 TABLE = fx.asarray(X)

@@ -26,8 +26,9 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ExecutionError
+from fxad.tracing.array import current_binder
 from fxad.tracing.context import enclosing_transforms
-from fxad.tracing.tracer import active_trace, current_binder
+from fxad.tracing.tracer import active_trace
 from fxad.xla.interruptible import interruptible
 
 X = np.arange(3, dtype=np.float32)

@@ -6,10 +6,10 @@ import pytest
 
 from fxad.core.builder import Builder
 from fxad.errors import FxadError, ShapeError
+from fxad.execution import dispatch
 from fxad.ir import Atom, Aval, Jaxpr
 from fxad.primitives.elementwise import ADD, SIN
 from fxad.primitives.elementwise.family import Unary
-from fxad.tracing import placement
 
 F3 = Aval((3,), "float32")
 F4 = Aval((4,), "float32")
@@ -53,13 +53,13 @@ def test_a_program_that_computes_is_known_by_its_first_result(monkeypatch: pytes
     outs = [b.one(SIN, x) for _ in range(50)]
     computes, hands_on = b.build(outs), Jaxpr((x,), (), (x,))
     looked: list[Atom] = []
-    operand = placement._operand
+    operand = dispatch._operand
 
     def counting(jaxpr: Jaxpr, a: Atom) -> int:
         looked.append(a)
         return operand(jaxpr, a)
 
-    monkeypatch.setattr(placement, "_operand", counting)
-    assert placement.forwarded_operands(computes, 0) is None
+    monkeypatch.setattr(dispatch, "_operand", counting)
+    assert dispatch.forwarded_operands(computes, 0) is None
     assert len(looked) == 1
-    assert placement.forwarded_operands(hands_on, 0) == (0,)
+    assert dispatch.forwarded_operands(hands_on, 0) == (0,)

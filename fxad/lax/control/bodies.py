@@ -15,7 +15,7 @@ from fxad import dtypes
 from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.source_info import source_location
+from fxad.core.source_info import source_text
 from fxad.core.tree import Structure
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
@@ -167,7 +167,7 @@ def traced_loop(
             error = _carry_error(what, f"{role} {body.name}", path, want, have)
             widening = _widening_equation(body.jaxpr, len(body.captured) + k, body.jaxpr.outs[k])
             if widening is not None and want.dtype is not have.dtype:
-                error.located(equation=describe(widening), where=str(source_location(widening.source) or ""))
+                error.located(equation=describe(widening), where=source_text(widening.source))
             raise error
     values = tuple([_as_carry(x, a) for x, a in zip(leaves, avals, strict=True)])
     return Loop(body, values, carry_tree, rest_tree)

@@ -12,7 +12,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core import tree
 from fxad.errors import ArgumentError, CheckError, DTypeError, described
-from fxad.ir import source_location
+from fxad.ir import source_text
 from fxad.lax.control.host import check_format, try_format
 from fxad.primitives.check import Check
 from fxad.tracing.array import Array, asarray, aval_of, binder
@@ -64,7 +64,7 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
         raise ArgumentError(f"error_if: {x!r:.60} has no arrays", remedy="give what the program goes on with")
     text = f"error_if: {positional_format(message, len(args), kwargs)}" if avals else f"error_if: {message}"
     types = ", ".join(map(str, [aval_of(v, "error_if: x") for v in leaves]))
-    prim = Check(text, f"error_if({types}; {aval})", str(source_location(user_source(2)) or ""), len(avals))
+    prim = Check(text, f"error_if({types}; {aval})", source_text(user_source(2)), len(avals))
     if not isinstance(pred, Tracer):
         value = np.asarray(pred)
         if not value.any():

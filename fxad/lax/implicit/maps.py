@@ -223,9 +223,8 @@ def trace_linear_map(what: str, role: str, fn: Callable[..., object], like: Unkn
     """
     body = trace_function(what, role, fn, like, name)
     n = len(body.captured)
-    form = linear_form(
-        rotate_operands(body.jaxpr, n), len(like.avals), f"{what}: {role} {function_name(fn)}", "its argument"
-    )
+    problem = f"{what}: {role} {function_name(fn)} is not linear in its argument"
+    form = linear_form(rotate_operands(body.jaxpr, n), len(like.avals), problem)
     return replace(body, jaxpr=rotate_operands(form, len(like.avals)))
 
 

@@ -20,6 +20,11 @@ def select_by_mask(xs: Sequence[T], mask: Sequence[bool]) -> tuple[T, ...]:
     return tuple([x for x, m in zip(xs, mask, strict=True) if m])
 
 
+def leading(n: int, total: int) -> tuple[bool, ...]:
+    """The mask of `total` places that marks the first `n`."""
+    return (True,) * n + (False,) * (total - n)
+
+
 def mask_or(a: Sequence[bool], b: Sequence[bool]) -> tuple[bool, ...]:
     """Return the elementwise `or` of two masks."""
     return tuple([x or y for x, y in zip(a, b, strict=True)])

@@ -1,4 +1,4 @@
-"""Jacobians: forward mode, or the transposed linear program, batched over a basis."""
+"""Jacobians: forward mode or the transposed linear program, batched over a basis of unit vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit
+from fxad.ir import Atom, Aval, Dims, Emit, Jaxpr, Lit, Mask
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import EQ
@@ -20,8 +20,7 @@ from fxad.transforms.vmap import vmap
 
 
 def basis(emit: Emit, avals: Sequence[Aval]) -> list[Atom]:
-    """Returns the standard basis of the direct sum of `avals`: for each aval one stack of shape (total size,
-    *shape)."""
+    """The standard basis of the direct sum of `avals`: for each aval one stack of shape (total size, *shape)."""
     total = sum([a.size for a in avals])
     out: list[Atom] = []
     offset = 0
@@ -37,8 +36,8 @@ def basis(emit: Emit, avals: Sequence[Aval]) -> list[Atom]:
 
 
 def blocks(emit: Emit, x: Atom, avals: Sequence[Aval], *, last: bool) -> list[Atom]:
-    """Cuts axis 0 of `x` (total size, *rest) into one block for each of `avals`, and reshapes the axis of each block to
-    the aval's shape. A block has shape (*rest, *shape) if `last`, else (*shape, *rest)."""
+    """Axis 0 of `x` (total size, *rest), cut into one block for each of `avals`. The axis of a block is reshaped to the
+    shape of its aval: a block has shape (*rest, *shape) if `last`, else (*shape, *rest)."""
     rest = x.aval.shape[1:]
     out: list[Atom] = []
     offset = 0
@@ -55,10 +54,11 @@ def blocks(emit: Emit, x: Atom, avals: Sequence[Aval], *, last: bool) -> list[At
     return out
 
 
-def _check_kind(jaxpr: Jaxpr, what: str, seeded: Sequence[Aval], others: Sequence[Aval], holomorphic: bool) -> None:
-    """`seeded` are the operands in forward mode and the results in reverse mode: a basis of them must be real, unless
-    the program is holomorphic."""
-    for a in [*seeded, *[a for a in others if holomorphic or a.dtype not in dtypes.COMPLEX]]:
+def _check_kind(jaxpr: Jaxpr, what: str, basis_of: Sequence[Aval], others: Sequence[Aval], holomorphic: bool) -> None:
+    """Check the types of operands and results: `basis_of` are those of which a basis is built (the operands in forward
+    mode, the results in reverse mode), `others` the others. In a holomorphic program all are complex. Otherwise those
+    in `basis_of` are real, and none is an integer. Raises: NotDifferentiableError."""
+    for a in [*basis_of, *[a for a in others if holomorphic or a.dtype not in dtypes.COMPLEX]]:
         if holomorphic and a.dtype not in dtypes.COMPLEX:
             raise NotDifferentiableError(
                 f"{what}: {jaxpr.name} has an operand or result of type {a}, not complex",
@@ -72,8 +72,8 @@ def _check_kind(jaxpr: Jaxpr, what: str, seeded: Sequence[Aval], others: Sequenc
 
 
 @by_value
-def jacfwd(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int, holomorphic: bool = False) -> Jaxpr:
-    """Returns the program of Jacobians by forward mode: operands -> all results, then the Jacobians.
+def jacfwd(jaxpr: Jaxpr, wrt: Mask, n_out: int, holomorphic: bool = False) -> Jaxpr:
+    """The program of Jacobians by forward mode: operands -> all results, then the Jacobians.
 
     For each of the first `n_out` results and each marked operand it returns one Jacobian of shape (*result, *operand).
     A `holomorphic` program maps complex numbers to complex numbers, and has complex derivatives.
@@ -87,7 +87,7 @@ def jacfwd(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int, holomorphic: bool = 
     forward, nonzero = jvp(jaxpr, wrt)
     b, n = Builder.like(jaxpr), len(jaxpr.outs)
     size = sum([a.size for a in avals])
-    dims: tuple[int | None, ...] = (None,) * len(jaxpr.ins) + (0,) * len(avals)
+    dims: Dims = (None,) * len(jaxpr.ins) + (0,) * len(avals)
     _, where = vmap(forward, size, dims)
     pushed, _ = vmap(forward, size, dims, where[:n] + (0,) * sum(nonzero))
     both = b.inline(pushed, [*jaxpr.ins, *basis(b, avals)])
@@ -98,15 +98,15 @@ def jacfwd(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int, holomorphic: bool = 
     stacks = [next(dots) if nz else None for nz in nonzero]
     for aval, stack in zip(jaxpr.out_avals[:n_out], stacks, strict=False):
         if stack is None:
-            jacobians.extend([Lit.of(0, Aval((*aval.shape, *a.shape), aval.dtype)) for a in avals])
+            jacobians.extend([Lit.zero(Aval((*aval.shape, *a.shape), aval.dtype)) for a in avals])
         else:
             jacobians.extend(blocks(b, stack, avals, last=True))
     return b.build([*outs, *jacobians], f"jacfwd_{jaxpr.name}")
 
 
 @by_value
-def jacrev(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int, holomorphic: bool = False) -> Jaxpr:
-    """Returns the Jacobians of `jacfwd`, by reverse mode.
+def jacrev(jaxpr: Jaxpr, wrt: Mask, n_out: int, holomorphic: bool = False) -> Jaxpr:
+    """The program of `jacfwd`, by reverse mode.
 
     Cost: the transposed linear program, batched over as many basis vectors as the first `n_out` results have elements.
     """
@@ -124,8 +124,8 @@ def jacrev(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int, holomorphic: bool = 
         if k < n_out:
             cts.append(next(seeds))
         elif a.inexact:
-            cts.append(Lit.of(0, Aval((size, *a.shape), a.dtype)))
-    dims = (0,) * len(cts) + (None,) * both.n_res
+            cts.append(Lit.zero(a.stacked(size)))
+    dims: Dims = (0,) * len(cts) + (None,) * both.n_res
     pulled, _ = vmap(both.backward, size, dims, (0,) * len(avals))
     by_operand = [blocks(b, x, seeds_of, last=False) for x in b.inline(pulled, [*cts, *residuals])]
     jacobians = [by_operand[j][i] for i in range(n_out) for j in range(len(avals))]

@@ -1,18 +1,19 @@
 """Forward mode: one program that computes results and their tangents.
 
-`linearize` shares `apply_jvp_rules`, which applies the `jvp` rule of every equation in a context. In forward mode the
-context is one builder, so tangents are ordinary variables of the same program.
+`apply_jvp_rules` applies the `jvp` rule of every equation. The rules add equations to a primal and a linear program. In
+forward mode (`FusedCtx`) these are one program, so tangents are ordinary variables of it. In `linearize` (`SplitCtx`)
+they are two.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from fxad.core.builder import Builder, single_equation
 from fxad.core.memo import by_value
-from fxad.errors import NotDifferentiableError, name_equation
+from fxad.errors import NotDifferentiableError
 from fxad.ir import (
     Atom,
     Atoms,
@@ -24,28 +25,42 @@ from fxad.ir import (
     Lin,
     LinearizedBody,
     Lit,
+    Mask,
     Primitive,
     Resume,
     Source,
     Tangent,
+    Tangents,
     Var,
     Zero,
     as_lin,
-    source_location,
 )
 from fxad.primitives.elementwise.arithmetic import ADD
-from fxad.transforms.locate import describe
+from fxad.transforms.locate import locate
 from fxad.transforms.vmap import over_stack
 
 
+class JvpBuilder(JvpCtx, Protocol):
+    """A `JvpCtx` that is also the builder of the primal program. `linear` is the builder of the linear program."""
+
+    source: Source
+
+    @property
+    def linear(self) -> Builder:
+        """The builder to which `lin` adds equations; the context itself in forward mode."""
+
+    def copy(self, eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Var, ...]:
+        """Add `eqn` over other operands of the same types."""
+
+
 class TangentBuilder(Builder):
-    """The part of a `JvpCtx` that forward mode and `linearize` share."""
+    """The methods that the contexts of forward mode and of `linearize` share."""
 
     __slots__ = ()
 
     @abstractmethod
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
-        """The single tangent of a linear equation."""
+        """See `JvpCtx`."""
 
     def add(self, a: Tangent, b: Tangent) -> Tangent:
         if type(a) is Zero:
@@ -54,7 +69,7 @@ class TangentBuilder(Builder):
             return a
         return self.lin_one(ADD, a, b)
 
-    def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+    def recur_fused(self, body: Jaxpr, nonzero: Mask) -> tuple[Jaxpr, Mask]:
         return jvp(body, nonzero)
 
     @staticmethod  # so that results can be memoised by it
@@ -63,15 +78,16 @@ class TangentBuilder(Builder):
 
 
 class FusedCtx(TangentBuilder):
-    """The `JvpCtx` of forward mode: one builder receives primal and tangent equations, in dependency order."""
+    """The `JvpCtx` of forward mode: one builder gets primal and tangent equations, in dependency order."""
 
     __slots__ = ()
+    split: ClassVar[bool] = False
 
     @property
-    def split(self) -> bool:
-        return False
+    def linear(self) -> Builder:
+        return self
 
-    def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> tuple[Tangent, ...]:
+    def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangents:
         if Lin not in map(type, operands):
             return zero_tangents(prim, operands)
         return tuple([as_lin(v) for v in self(prim, *[as_operand(a) for a in operands])])
@@ -79,46 +95,30 @@ class FusedCtx(TangentBuilder):
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
         return self.lin(prim, *operands)[0]
 
-    def lin_again(
-        self,
-        prim: Primitive,
-        operands: Sequence[Lin | Atom],
-        results: Atoms,
-        resumed: Resume,
-    ) -> tuple[Tangent, ...]:
+    def lin_again(self, prim: Primitive, operands: Sequence[Lin | Atom], results: Atoms, resumed: Resume) -> Tangents:
         raise AssertionError("forward mode recomputes nothing")
 
-    def recur(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
+    def recur(self, body: Jaxpr, nonzero: Mask) -> LinearizedBody:
         raise AssertionError("forward mode uses recur_fused")
 
 
 def as_operand(a: Lin | Zero | Var | Lit) -> Atom:
-    """Returns the atom of an operand of a linear equation; a symbolic zero becomes a literal."""
+    """The atom of an operand of a linear equation; a symbolic zero becomes a literal."""
     if isinstance(a, Lin):
         return a.var
     return a.instantiate() if isinstance(a, Zero) else a
 
 
-def zero_tangents(prim: Primitive, operands: tuple[Lin | Zero | Var | Lit, ...]) -> tuple[Tangent, ...]:
-    """Returns symbolic zeros of the types of the equation's results."""
+def zero_tangents(prim: Primitive, operands: tuple[Lin | Zero | Var | Lit, ...]) -> Tangents:
+    """Symbolic zeros of the types of the equation's results."""
     return tuple([Zero(a) for a in prim.abstract_eval(*[o.aval for o in operands])])
 
 
-class JvpBuilder(JvpCtx, Protocol):
-    """A `JvpCtx` that is also the builder of the primal program."""
+def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, tangents: dict[Atom, Lin]) -> tuple[Atom, ...]:
+    """Apply the jvp rule of every equation that a tangent reaches, and copy the other equations. Returns the results of
+    the primal program.
 
-    source: Source
-
-    def copy(self, eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Var, ...]:
-        """Adds `eqn` with other operands of the same types."""
-
-
-def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, linear: Builder, tangents: dict[Atom, Lin]) -> tuple[Atom, ...]:
-    """Applies the jvp rule of every equation that a tangent reaches, and copies the other equations.
-
-    `linear` is the builder that `ctx.lin` writes to (`ctx` itself in forward mode). `tangents` initially holds the
-    nonzero tangents of the operands. The walk adds the nonzero tangents of all variables. Returns the results of the
-    primal program.
+    `tangents` holds the nonzero tangents of the operands. This function adds those of all other variables.
     """
     env: dict[Atom, Atom] = {}
     get, tangent = env.get, tangents.get
@@ -129,12 +129,12 @@ def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, linear: Builder, tangents: di
         if not any(dots_in):
             env.update(zip(eqn.outs, ctx.copy(eqn, primals), strict=True))
             continue
-        ctx.source = linear.source = eqn.source
-        tangents_in: tuple[Tangent, ...] = tuple([t or Zero(a.aval) for t, a in zip(dots_in, ins, strict=True)])
+        ctx.source = ctx.linear.source = eqn.source
+        tangents_in: Tangents = tuple([t or Zero(a.aval) for t, a in zip(dots_in, ins, strict=True)])
         try:
             outs, dots = eqn.prim.jvp(ctx, primals, tangents_in)
         except Exception as e:
-            name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
+            locate(e, eqn)
             raise
         if len(eqn.outs) == 1:  # the common case; this loop is the hot path of differentiation
             env[eqn.outs[0]] = outs[0]
@@ -149,7 +149,7 @@ def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, linear: Builder, tangents: di
 
 
 def add_dependent_values(reached: set[Atom], eqns: Iterable[Eqn], operands: Iterable[Atom]) -> None:
-    """Adds to `reached` the values that have a tangent if all inexact operands have one. The results of an equation
+    """Add to `reached` the values that have a tangent if all inexact operands have one. The results of an equation
     whose derivative is refused have none, unless its bodies compute them: then all inexact ones count."""
     reached.update([v for v in operands if v.aval.inexact])
     for eqn in eqns:
@@ -165,8 +165,8 @@ def add_dependent_values(reached: set[Atom], eqns: Iterable[Eqn], operands: Iter
         reached.update([v for v, m in zip(eqn.outs, moves, strict=True) if m])
 
 
-def check_differentiable(jaxpr: Jaxpr, nonzero: tuple[bool, ...], what: str) -> None:
-    """Checks the types of the marked operands. Raises: NotDifferentiableError if one has no tangent."""
+def check_differentiable(jaxpr: Jaxpr, nonzero: Mask, what: str) -> None:
+    """Check the types of the marked operands. Raises: NotDifferentiableError if one has no tangent."""
     for k, (v, nz) in enumerate(zip(jaxpr.ins, nonzero, strict=True)):
         if nz and not v.aval.inexact:
             raise NotDifferentiableError(
@@ -176,7 +176,7 @@ def check_differentiable(jaxpr: Jaxpr, nonzero: tuple[bool, ...], what: str) -> 
 
 
 @by_value
-def jvp(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+def jvp(jaxpr: Jaxpr, nonzero: Mask) -> tuple[Jaxpr, Mask]:
     """Forward mode: (operands, tangents of the marked operands) -> (results, nonzero tangents of the results).
 
     The second value marks the results that have a tangent.
@@ -188,7 +188,7 @@ def jvp(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...
     check_differentiable(jaxpr, nonzero, "jvp")
     b = FusedCtx.like(jaxpr)
     tangents: dict[Atom, Lin] = {v: as_lin(b.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz}
-    outs = apply_jvp_rules(jaxpr, b, b, tangents)
+    outs = apply_jvp_rules(jaxpr, b, tangents)
     dots = [tangents.get(a) for a in jaxpr.outs]
     out = b.build([*outs, *[t.var for t in dots if t]], f"jvp_{jaxpr.name}")
     return out, tuple([t is not None for t in dots])

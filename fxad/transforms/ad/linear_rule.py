@@ -10,8 +10,8 @@ from fxad.core.builder import Builder, single_equation
 from fxad.core.dce import drop_unread_operands, remove_dead_eqns
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotLinearError
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, LinearizedBody, Zero, source_location
-from fxad.primitives.control.bodies import instantiate_outs, mask_or, select_by_mask, with_outs
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, LinearizedBody, Lit, Mask, source_text
+from fxad.primitives.control.bodies import instantiate_outs, leading, mask_or, select_by_mask, with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom import CustomCall, NamedCall
@@ -34,7 +34,7 @@ from fxad.transforms.locate import describe
 
 @by_value
 def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jaxpr, Jaxpr]:
-    """Splits a rule (operands, then `n_dots` tangents) -> (`n_out` results, then tangents of results) in two.
+    """Split a rule (operands, then `n_dots` tangents) -> (`n_out` results, then tangents of results) in two.
 
     forward: operands -> results, then residuals. push: (tangents, residuals) -> tangents of results. Effects that the
     rule applies to tangents are in `push`, so they occur when tangents are pushed forward.
@@ -67,8 +67,8 @@ def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jax
 
 
 @by_value
-def cotangent_maps(rule: Jaxpr, n: int, what: str, operands: str = "the cotangents") -> tuple[Jaxpr, Jaxpr]:
-    """Returns (push, pull) of a rule (`n` cotangents, then residuals) -> cotangents of operands.
+def cotangent_maps(rule: Jaxpr, n: int, what: str, of: str = "the cotangents") -> tuple[Jaxpr, Jaxpr]:
+    """The pair (push, pull) of a rule (`n` cotangents, then residuals) -> cotangents of operands.
 
     `pull` is the rule in a form in which every equation that depends on the cotangents is linear in them. `push` is its
     transpose.
@@ -77,19 +77,20 @@ def cotangent_maps(rule: Jaxpr, n: int, what: str, operands: str = "the cotangen
     is assumed. Then the whole rule becomes one equation, and its transpose is computed with unit vectors. Only `pull`
     has the effects and checks of the rule.
 
-    Raises: NotLinearError that names the equation, when the rule is not linear in the cotangents.
+    Raises: NotLinearError that names the equation, when the rule is not linear in the cotangents. Its message is that
+            `what` is not linear in `of`.
     """
-    form = dce(rule)
-    pure, mask = dce(without_effects(form)), (True,) * n + (False,) * (len(rule.ins) - n)
+    form, problem = dce(rule), f"{what} is not linear in {of}"
+    pure, mask = dce(without_effects(form)), leading(n, len(rule.ins))
     if not is_linear(pure, mask):  # checks of cotangents are not part of the map
         pure = dce(without_checks(pure))
     try:
-        pull = linear_form(pure, n, what, operands)
+        pull = linear_form(pure, n, problem)
         push = dce(transpose(pull, mask))
     except (NotLinearError, NotDifferentiableError):
         if not reaches_opaque_eqn(pure, mask):
             raise
-        _check_linear_results(pure, mask, what, operands)
+        _check_linear_results(pure, mask, problem)
         push = transpose_by_unit_vectors(pure, n)
     else:
         if pure is form:
@@ -97,26 +98,27 @@ def cotangent_maps(rule: Jaxpr, n: int, what: str, operands: str = "the cotangen
     return push, as_linear_call(form, push, n)
 
 
-def _check_linear_results(rule: Jaxpr, mask: tuple[bool, ...], what: str, operands: str) -> None:
-    """Rejects results whose equations show that they are not linear. Skips results that depend on a loop without a
-    bound or a host function. Raises: NotLinearError."""
+def _check_linear_results(rule: Jaxpr, mask: Mask, problem: str) -> None:
+    """Check the results that do not depend on a loop without a bound or a host function. Raises: NotLinearError if the
+    equations of one show that it is not linear."""
     for k in range(len(rule.outs)):
         one_result = dce(with_outs(rule, rule.outs[k : k + 1]))
         if not reaches_opaque_eqn(one_result, mask):
-            linear_form(one_result, sum(mask), what, operands)
+            linear_form(one_result, sum(mask), problem)
 
 
 @by_value
-def linear_form(rule: Jaxpr, n: int, what: str, operands: str) -> Jaxpr:
-    """Returns the same map in a form in which every equation that depends on the first `n` operands is linear in them.
+def linear_form(rule: Jaxpr, n: int, problem: str) -> Jaxpr:
+    """The same map in a form in which every equation that depends on the first `n` operands is linear in them.
 
-    Raises: NotLinearError that names the equation, when the map is not linear in these operands.
+    Raises: NotLinearError with the message `problem` that names the equation, when the map is not linear in these
+            operands.
     """
-    mask = (True,) * n + (False,) * (len(rule.ins) - n)
+    mask = leading(n, len(rule.ins))
     form = dce(rule)
     if is_linear(form, mask):
         return form
-    split = _linearize_rule(form, mask, 0, f"{what} is not linear in {operands}")
+    split = _linearize_rule(form, mask, 0, problem)
     b = Builder()
     linear, others = b.inputs(rule.in_avals[:n]), b.inputs(rule.in_avals[n:])
     known = b.inline(split.primal, others)
@@ -124,15 +126,15 @@ def linear_form(rule: Jaxpr, n: int, what: str, operands: str) -> Jaxpr:
 
 
 @by_value
-def check_equations(rule: Jaxpr, n: int, what: str, operands: str, remedy: str) -> None:
-    """Rejects a program whose equations show that it is not linear in its first `n` operands.
+def refuse_nonlinear(rule: Jaxpr, n: int, problem: str, remedy: str) -> None:
+    """Refuse a program whose equations show that it is not linear in its first `n` operands.
 
     A program that applies a loop, a branch or a host function to these operands is accepted. It may be linear as a
     whole, as a solver is.
 
     Raises: NotLinearError that names the equation.
     """
-    mask = (True,) * n + (False,) * (len(rule.ins) - n)
+    mask = leading(n, len(rule.ins))
     flat = dce(_without_custom_rules(dce(rule), mask))
     first_nonlinear: Eqn | int | None = None
     reached: set[Atom] = set(flat.ins[:n])
@@ -148,21 +150,19 @@ def check_equations(rule: Jaxpr, n: int, what: str, operands: str, remedy: str) 
     if first_nonlinear is None:
         first_nonlinear = next((k for k, a in enumerate(flat.outs) if a not in reached and not is_zero(a)), None)
     if first_nonlinear is not None:
-        raise _not_linear(f"{what} is not linear in {operands}", first_nonlinear, remedy)
+        raise _not_linear(problem, first_nonlinear, remedy)
 
 
 def _instantiated(split: LinearizedBody, dots: tuple[Atom, ...], rule: Jaxpr) -> list[Atom]:
-    """Returns the tangents of all results of a rule, from those that are not zero."""
+    """The tangents of all results of a rule, from those that are not zero."""
     return instantiate_outs(dots, split.out_nonzero, rule.out_avals, (True,) * len(rule.outs))
 
 
-def _linearize_rule(rule: Jaxpr, mask: tuple[bool, ...], n_out: int, problem: str) -> LinearizedBody:
-    """Linearizes a rule in the marked operands. The primal program does not depend on them and does not take them.
-
-    primal: other operands -> the first `n_out` results, then residuals.
-    """
+def _linearize_rule(rule: Jaxpr, mask: Mask, n_out: int, problem: str) -> LinearizedBody:
+    """Linearize a rule in the marked operands. The primal program does not depend on them and does not take them: it
+    maps the other operands to the first `n_out` results, then residuals."""
     flat = dce(_without_custom_rules(rule, mask))
-    first_nonlinear = _nonlinear(flat, mask, n_out)
+    first_nonlinear = _first_nonlinear(flat, mask, n_out)
     if first_nonlinear is not None:
         raise _not_linear(problem, first_nonlinear, _AS_WHOLE)
     split = linearize(flat, mask)
@@ -175,9 +175,7 @@ def _linearize_rule(rule: Jaxpr, mask: tuple[bool, ...], n_out: int, problem: st
             "as_whole=True",
         )
     b = Builder()
-    args: list[Atom] = [
-        Zero(v.aval).instantiate() if m else b.input(v.aval) for v, m in zip(primal.ins, mask, strict=True)
-    ]
+    args: list[Atom] = [Lit.zero(v.aval) if m else b.input(v.aval) for v, m in zip(primal.ins, mask, strict=True)]
     return LinearizedBody(dce(b.build(b.inline(primal, args), rule.name)), split.linear, split.n_res, split.out_nonzero)
 
 
@@ -189,7 +187,7 @@ _AS_WHOLE: Final = (
 
 def _not_linear(problem: str, culprit: Eqn | int, remedy: str) -> NotLinearError:
     if isinstance(culprit, Eqn):
-        where = str(source_location(culprit.source) or "")
+        where = source_text(culprit.source)
         return NotLinearError(problem, equation=describe(culprit), where=where, remedy=remedy)
     return NotLinearError(
         f"{problem}: result {culprit} is constant in them and not zero",
@@ -197,11 +195,11 @@ def _not_linear(problem: str, culprit: Eqn | int, remedy: str) -> NotLinearError
     )
 
 
-def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | None:
-    """Returns the first equation that is not linear in the marked operands, or the number of the first result after
-    `n_out` that is constant and not zero, or None. Equations with bodies are accepted here, because a body may compute
-    primal values and tangents together."""
-    linear: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
+def _first_nonlinear(jaxpr: Jaxpr, mask: Mask, n_out: int) -> Eqn | int | None:
+    """The first equation that is not linear in the marked operands, or the number of the first result after `n_out`
+    that is constant and not zero, or None. Equations with bodies are accepted here, because a body may compute primal
+    values and tangents together."""
+    linear: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
     zeros: set[Atom] = set()  # results of linear equations applied to zeros, such as an instantiated symbolic zero
     for eqn in jaxpr.eqns:
         here = tuple([a in linear for a in eqn.ins])
@@ -219,28 +217,28 @@ def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | 
 
 
 @by_value
-def _without_custom_rules(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
-    """Replaces functions with custom rules by their plain bodies where they take a marked operand, and inlines calls
-    that are not linear in operands that are marked or zero.
+def _without_custom_rules(jaxpr: Jaxpr, mask: Mask) -> Jaxpr:
+    """The program with the plain bodies of functions with custom rules where these take a marked operand. Calls that
+    are not linear in operands that are marked or zero are inlined.
 
     A rule already computes a derivative, so the functions that it applies to tangents do not use their custom rules
     again. A linear function may be its own rule: `f_jvp = lambda primals, tangents: (f(*primals), f(*tangents))`.
     """
     b = Builder.like(jaxpr)
-    reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
+    reached: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
     zeros: set[Atom] = set()
 
-    def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+    def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...]) -> Jaxpr | None:
         prim, here, vanish = eqn.prim, tuple([a in reached for a in ins]), zero_mask(ins, zeros)
         # linearity is a property of the function, not of its rules
         if any(here) and isinstance(prim, CustomCall | NamedCall):
-            return prim.body, mark
+            return prim.body
         if not any([*here, *vanish]) or not isinstance(prim, Call):
             return None
         keeps = not any(here) and all(zero_results(eqn, ins, zeros))
-        return None if keeps or is_linear_eqn(eqn, here) else (prim.body, mark)
+        return None if keeps or is_linear_eqn(eqn, here) else prim.body
 
-    def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> tuple[Atom, ...]:
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         here = tuple([a in reached for a in ins])
         outs = b.copy(eqn, ins)
         if any(here):
@@ -249,11 +247,11 @@ def _without_custom_rules(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
             zeros.update(select_by_mask(outs, zero_results(eqn, ins, zeros)))
         return outs
 
-    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, add), jaxpr.name)
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, rule), jaxpr.name)
 
 
-def _dependent_results(eqn: Eqn, mask: tuple[bool, ...], outs: Sequence[Atom]) -> list[Atom]:
-    """Returns the results of an equation that depend on the marked operands. A body may have other results too."""
+def _dependent_results(eqn: Eqn, mask: Mask, outs: Sequence[Atom]) -> list[Atom]:
+    """The results of an equation that depend on the marked operands. A body may have other results too."""
     if not isinstance(eqn.prim, HigherOrder) or is_linear_eqn(eqn, mask):
         return list(outs)
     alone = single_equation(eqn.prim, [a.aval for a in eqn.ins])

@@ -7,7 +7,7 @@ program, all others to the primal program. A residual is a primal value that the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
@@ -20,9 +20,11 @@ from fxad.ir import (
     Lin,
     LinearizedBody,
     Lit,
+    Mask,
     Primitive,
     Resume,
     Tangent,
+    Tangents,
     Var,
     Zero,
     as_lin,
@@ -40,6 +42,7 @@ class SplitCtx(TangentBuilder):
     """
 
     __slots__ = ("_again", "linear", "residuals")
+    split: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,11 +51,7 @@ class SplitCtx(TangentBuilder):
         # recomputations: their places in the linear program, the results they compute, and the shorter primitives
         self._again: list[tuple[int, Atoms, Resume]] = []
 
-    @property
-    def split(self) -> bool:
-        return True
-
-    def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> tuple[Tangent, ...]:
+    def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangents:
         if Lin not in map(type, operands):
             return zero_tangents(prim, operands)
         return tuple([as_lin(v) for v in self.linear(prim, *self._operands(operands))])
@@ -62,20 +61,14 @@ class SplitCtx(TangentBuilder):
             return zero_tangents(prim, operands)[0]
         return as_lin(self.linear(prim, *self._operands(operands))[0])
 
-    def lin_again(
-        self,
-        prim: Primitive,
-        operands: Sequence[Lin | Atom],
-        results: Atoms,
-        resumed: Resume,
-    ) -> tuple[Tangent, ...]:
+    def lin_again(self, prim: Primitive, operands: Sequence[Lin | Atom], results: Atoms, resumed: Resume) -> Tangents:
         if not any([isinstance(a, Lin) for a in operands]):
             return zero_tangents(prim, tuple(operands))
         self._again.append((len(self.linear.eqns), results, resumed))
         return self.lin(prim, *operands)
 
     def use_stored_results(self) -> None:
-        """Lets recomputations start from results that other equations store."""
+        """Let recomputations start from results that other equations store."""
         eqns = self.linear.eqns
         for k, results, resumed in self._again:
             stored = tuple([a in self.residuals for a in results])
@@ -99,7 +92,7 @@ class SplitCtx(TangentBuilder):
                 ins.append(a.instantiate() if isinstance(a, Zero) else a)
         return ins
 
-    def recur(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
+    def recur(self, body: Jaxpr, nonzero: Mask) -> LinearizedBody:
         linearized = linearize(body, nonzero)
         n_residuals = len(self.residuals) + linearized.n_res
         if n_residuals > MAX_RESIDUALS:
@@ -112,8 +105,8 @@ class SplitCtx(TangentBuilder):
 
 
 @by_value
-def linearize(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
-    """Splits a program in two, with respect to the marked operands.
+def linearize(jaxpr: Jaxpr, nonzero: Mask) -> LinearizedBody:
+    """Split a program in two, with respect to the marked operands.
 
     `primal`: operands -> results, then residuals. `linear`: tangents of the marked operands, then residuals -> nonzero
     tangents of the results (`out_nonzero` marks these results).
@@ -129,7 +122,7 @@ def linearize(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
     tangents: dict[Atom, Lin] = {
         v: as_lin(linear.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz
     }
-    outs = apply_jvp_rules(jaxpr, ctx, linear, tangents)
+    outs = apply_jvp_rules(jaxpr, ctx, tangents)
     ctx.use_stored_results()
     dots = [tangents.get(a) for a in jaxpr.outs]
     return LinearizedBody(

@@ -1,5 +1,8 @@
 """Transposition: the adjoint of a linear program, by one backward walk.
 
+The walk holds the cotangents that it has computed so far in `ct_env`, by variable. It takes the cotangents of the
+results of an equation from there, and adds those of its operands.
+
 An equation may compute both linear values and others, as the call of a `jit` under `jvp` does. `split_linear` splits
 it first.
 """
@@ -11,25 +14,28 @@ from typing import Protocol, cast
 
 from fxad.core.builder import Builder, substitute
 from fxad.core.memo import by_value
-from fxad.errors import NotLinearError, name_equation
+from fxad.errors import NotLinearError
 from fxad.ir import (
     Atom,
     Cotangent,
+    Cotangents,
     Eqn,
     HigherOrder,
     Hole,
     Jaxpr,
     Linear,
+    Lit,
+    Mask,
     Primitive,
     Var,
     Zero,
-    source_location,
+    source_text,
 )
 from fxad.primitives.elementwise.arithmetic import ADD, NEG
 from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros
 from fxad.primitives.shape import BroadcastInDim
 from fxad.transforms.ad.zeros import zero_values
-from fxad.transforms.locate import describe
+from fxad.transforms.locate import describe, locate
 from fxad.transforms.memory.partial_eval import partial_eval
 
 
@@ -38,12 +44,12 @@ class BackwardCtx(Builder):
 
     __slots__ = ()
 
-    def recur(self, body: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
+    def recur(self, body: Jaxpr, linear: Mask) -> Jaxpr:
         return transpose(body, linear)
 
 
-def _linear_operands(eqn: Eqn, linear: set[Atom]) -> tuple[bool, ...]:
-    """Returns a mask of the operands of `eqn` to which the cotangent flows. Raises: NotLinearError."""
+def _linear_operands(eqn: Eqn, linear: set[Atom]) -> Mask:
+    """A mask of the operands of `eqn` to which the cotangent flows. Raises: NotLinearError."""
     prim, mask = eqn.prim, tuple([a in linear for a in eqn.ins])
     if isinstance(prim, Linear):
         if prim.linear_in(mask):
@@ -52,11 +58,10 @@ def _linear_operands(eqn: Eqn, linear: set[Atom]) -> tuple[bool, ...]:
         places = linear_with_zeros(prim, eqn, mask)
         if places is not None:
             return places if isinstance(prim, HigherOrder) else mask
-    where = source_location(eqn.source)
     raise NotLinearError(
         f"transpose: {prim.name} is not linear in operands {[k for k, a in enumerate(eqn.ins) if a in linear]}",
         equation=describe(eqn),
-        where=str(where) if where else "",
+        where=source_text(eqn.source),
         remedy="transpose takes programs linear in the chosen operands, such as the linear part of linearize",
     )
 
@@ -64,7 +69,7 @@ def _linear_operands(eqn: Eqn, linear: set[Atom]) -> tuple[bool, ...]:
 def backward(
     ctx: BackwardCtx, jaxpr: Jaxpr, linear: Sequence[bool], known: Sequence[Atom], cts: Sequence[Cotangent]
 ) -> list[Cotangent]:
-    """Emits the adjoint of `jaxpr` into `ctx`. Returns the cotangents of the operands marked in `linear`.
+    """Add the adjoint of `jaxpr` to `ctx`. Returns the cotangents of the operands marked in `linear`.
 
     `known` are the values of the other operands, `cts` the cotangents of the results. Equations that do not depend on a
     marked operand are copied and run forward.
@@ -82,10 +87,10 @@ def backward(
             tape.append(eqn)
             reached.update(eqn.outs)
 
-    bars: dict[Atom, Atom] = {}
+    ct_env: dict[Atom, Atom] = {}
     for a, ct in zip(jaxpr.outs, cts, strict=True):
         if a in reached:
-            accumulate(ctx, bars, a, ct)
+            accumulate(ctx, ct_env, a, ct)
         elif not isinstance(ct, Zero) and (isinstance(a, Var) or any(a.bits)):
             raise NotLinearError(
                 f"transpose: result {a!r} of {jaxpr.name} is constant, so the program is affine",
@@ -93,27 +98,27 @@ def backward(
             )
     start = len(ctx.eqns)
     for eqn in reversed(tape):
-        if type(eqn.prim) is BroadcastInDim and len(ctx.eqns) > start and _take_negation(ctx, eqn, bars):
+        if type(eqn.prim) is BroadcastInDim and len(ctx.eqns) > start and _take_negation(ctx, eqn, ct_env):
             (a,) = eqn.ins
-            total = bars.pop(a, None)
-            backward_eqn(ctx, eqn, reached, env, bars)
-            ct = ctx.one(NEG, bars.pop(a))
-            bars[a] = ct if total is None else ctx.one(ADD, total, ct)
+            total = ct_env.pop(a, None)
+            backward_eqn(ctx, eqn, reached, env, ct_env)
+            ct = ctx.one(NEG, ct_env.pop(a))
+            ct_env[a] = ct if total is None else ctx.one(ADD, total, ct)
         else:
-            backward_eqn(ctx, eqn, reached, env, bars)
-    return [bars.get(v) or Zero(v.aval) for v, lin in zip(jaxpr.ins, linear, strict=True) if lin]
+            backward_eqn(ctx, eqn, reached, env, ct_env)
+    return [ct_env.get(v) or Zero(v.aval) for v, lin in zip(jaxpr.ins, linear, strict=True) if lin]
 
 
-def _take_negation(ctx: BackwardCtx, eqn: Eqn, bars: dict[Atom, Atom]) -> bool:
-    """Removes the last equation if it is the negation of the cotangent of a broadcast, and is not read elsewhere.
+def _take_negation(ctx: BackwardCtx, eqn: Eqn, ct_env: dict[Atom, Atom]) -> bool:
+    """Remove the last equation if it is the negation of the cotangent of a broadcast, and is not read elsewhere.
     Returns True if it is removed; the caller then negates the cotangent of the operand, which has fewer elements. XLA
     computes the sum of a product of matrices as one product, but not if there is a negation between them."""
-    last, ct = ctx.eqns[-1], bars.get(eqn.outs[0])
-    if last.prim is not NEG or last.outs[0] is not ct or list(bars.values()).count(ct) > 1:
+    last, ct = ctx.eqns[-1], ct_env.get(eqn.outs[0])
+    if last.prim is not NEG or last.outs[0] is not ct or list(ct_env.values()).count(ct) > 1:
         return False
     ctx.eqns.pop()
     ctx.n -= 1
-    bars[eqn.outs[0]] = last.ins[0]
+    ct_env[eqn.outs[0]] = last.ins[0]
     return True
 
 
@@ -122,20 +127,20 @@ class FixedValues(Protocol):
     read."""
 
     def get(self, a: Atom, default: Atom, /) -> Atom:
-        """Returns the value of an atom."""
+        """The value of an atom."""
 
 
-def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: FixedValues, bars: dict[Atom, Atom]) -> None:
-    """Emits the adjoint of one equation. Removes the cotangents of its results from `bars` and adds those of its
-    operands."""
-    cts: tuple[Cotangent, ...]
+def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: FixedValues, ct_env: dict[Atom, Atom]) -> None:
+    """Add the adjoint of one equation to `ctx`. Takes the cotangents of its results out of `ct_env`, and adds those of
+    its operands to it."""
+    cts: Cotangents
     if len(eqn.outs) == 1:  # the common case
-        ct = bars.pop(eqn.outs[0], None)
+        ct = ct_env.pop(eqn.outs[0], None)
         if ct is None:
             return
         cts = (ct,)
     else:
-        popped = [bars.pop(v, None) for v in eqn.outs]
+        popped = [ct_env.pop(v, None) for v in eqn.outs]
         if popped.count(None) == len(popped):
             return
         cts = tuple([Zero(v.aval) if ct is None else ct for ct, v in zip(popped, eqn.outs, strict=True)])
@@ -144,36 +149,42 @@ def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: FixedValue
     ctx.source = eqn.source
     prim = cast(Linear, eqn.prim)  # `_linear_operands` has checked it
     if isinstance(prim, HigherOrder):
-        prim, cts = _with_earlier_cotangents(prim, eqn, mask, cts, bars)
+        prim, cts = _with_earlier_cotangents(prim, eqn, mask, cts, ct_env)
     try:
-        bars_in = prim.transpose(ctx, cts, args)
+        operand_cts = prim.transpose(ctx, cts, args)
     except Exception as e:
-        name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
+        locate(e, eqn)
         raise
-    for a, bar in zip(eqn.ins, bars_in, strict=True):
-        if bar is not None and isinstance(a, Var):
-            accumulate(ctx, bars, a, bar)
+    for a, operand_ct in zip(eqn.ins, operand_cts, strict=True):
+        if operand_ct is not None and isinstance(a, Var):
+            accumulate(ctx, ct_env, a, operand_ct)
 
 
 def _with_earlier_cotangents(
-    prim: HigherOrder, eqn: Eqn, mask: tuple[bool, ...], cts: tuple[Cotangent, ...], bars: dict[Atom, Atom]
-) -> tuple[Linear, tuple[Cotangent, ...]]:
-    """Returns the primitive to transpose in place of an equation, and its cotangents, so that the order of additions
-    does not change. In floating point (a + b) + c differs from a + (b + c). Without the segment, each contribution of
-    its body would be added to the cotangent that the operand already has. So the segment returns such operands as
-    further results, and their cotangents are removed from `bars` and passed in as cotangents of these results."""
-    first_positions = {a: k for k, (a, m) in reversed([*enumerate(zip(eqn.ins, mask, strict=True))]) if m and a in bars}
-    operands = tuple(sorted(first_positions.values()))
+    prim: HigherOrder, eqn: Eqn, mask: Mask, cts: Cotangents, ct_env: dict[Atom, Atom]
+) -> tuple[Linear, Cotangents]:
+    """The primitive to transpose in place of that of an equation, and its cotangents, so that the order of additions
+    does not change: in floating point (a + b) + c differs from a + (b + c).
+
+    Only a segment (`remat`) is replaced. Without the segment, each contribution of its body would be added to the
+    cotangent that the operand already has. So the segment returns such operands as further results. Their cotangents
+    are taken out of `ct_env` and become the cotangents of these results.
+    """
+    first_positions: dict[Atom, int] = {}  # of the linear operands that have a cotangent already
+    for k, (a, m) in enumerate(zip(eqn.ins, mask, strict=True)):
+        if m and a in ct_env:
+            first_positions.setdefault(a, k)
+    operands = tuple(first_positions.values())
     extended = _returning_operands(prim, operands) if operands else None
-    # the equation is linear, and it stays so with more results
+    # the casts: the equation is linear, and it stays so with more results
     if extended is None:
         return cast(Linear, prim), cts
-    return cast(Linear, extended), (*[bars.pop(eqn.ins[k]) for k in operands], *cts)
+    return cast(Linear, extended), (*[ct_env.pop(a) for a in first_positions], *cts)
 
 
 def _returning_operands(prim: HigherOrder, operands: tuple[int, ...]) -> Primitive | None:
-    """Returns the segment with these operands as further results, before its own. Returns None for other equations: the
-    order of additions in a cotangent does not matter there."""
+    """The segment with these operands as further results, before its own. None for other primitives: the order of
+    additions in a cotangent does not matter there."""
     layout = prim.layout
     if not layout.segment:
         return None
@@ -183,19 +194,19 @@ def _returning_operands(prim: HigherOrder, operands: tuple[int, ...]) -> Primiti
     return prim.rebuild((Jaxpr(body.ins, body.eqns, outs, body.name),), sizes, (results.size + len(operands),))
 
 
-def accumulate(ctx: BackwardCtx, bars: dict[Atom, Atom], a: Atom, ct: Cotangent) -> None:
-    """Adds a cotangent to the cotangent of an atom."""
+def accumulate(ctx: BackwardCtx, ct_env: dict[Atom, Atom], a: Atom, ct: Cotangent) -> None:
+    """Add `ct` to the cotangent of an atom."""
     if isinstance(ct, Zero):
         return
-    total = bars.get(a)
-    bars[a] = ct if total is None else ctx.one(ADD, total, ct)
+    total = ct_env.get(a)
+    ct_env[a] = ct if total is None else ctx.one(ADD, total, ct)
 
 
 @by_value
-def transpose(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
-    """Returns the adjoint of a program that is linear in the marked operands.
+def transpose(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
+    """The adjoint of a program that is linear in the marked operands.
 
-    (cotangents of all results, then the operands not marked) -> cotangents of the marked operands.
+    It maps (cotangents of all results, then the operands not marked) to the cotangents of the marked operands.
 
     Law:    <y_bar, A x_dot> = <A^T y_bar, x_dot>; transposing twice gives a program of the same meaning.
     Rule:   complex numbers are not conjugated: A^T, not A^H. An integer has no cotangent, so a conversion to integers
@@ -206,15 +217,15 @@ def transpose(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
     b = BackwardCtx()
     cts = b.inputs(jaxpr.out_avals)
     known = b.inputs([v.aval for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin])
-    bars = backward(b, form, linear, known, cts)
-    return b.build(instantiate(bars), f"transpose_{jaxpr.name}")
+    operand_cts = backward(b, form, linear, known, cts)
+    return b.build(instantiate(operand_cts), f"transpose_{jaxpr.name}")
 
 
 @by_value
-def split_linear(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
-    """Returns the same program with other equations: values that do not depend on the marked operands are computed
-    apart from those that do, also in bodies. Zeros among them are literals where an equation is only linear with a zero
-    in that place. The program itself if it is linear as it stands."""
+def split_linear(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
+    """The same program with other equations: values that do not depend on the marked operands are computed apart from
+    those that do, also in bodies. Zeros among them are literals where an equation is only linear with a zero in that
+    place. The program itself if it is linear as it stands."""
     if is_linear(jaxpr, linear):
         return jaxpr
     parts = partial_eval(jaxpr, tuple([not lin for lin in linear]))
@@ -234,18 +245,16 @@ def split_linear(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
         return outs
 
     n = sum(parts.out_known)
-    known, rest = (
-        iter([_literal(a, zeros) for a in values[:n]]),
-        iter(b.inline(parts.unknown, (*values[n:], *linear_ins), rule)),
-    )
-    return b.build([next(known) if k else next(rest) for k in parts.out_known], jaxpr.name)
+    known = iter([_literal(a, zeros) for a in values[:n]])
+    dependent = iter(b.inline(parts.unknown, (*values[n:], *linear_ins), rule))
+    return b.build([next(known) if k else next(dependent) for k in parts.out_known], jaxpr.name)
 
 
 def _literal(a: Atom, zeros: Container[Atom]) -> Atom:
-    return Zero(a.aval).instantiate() if a in zeros and a.aval.inexact else a
+    return Lit.zero(a.aval) if a in zeros and a.aval.inexact else a
 
 
-def _split_linear_bodies(prim: Primitive, ins: tuple[Atom, ...], here: tuple[bool, ...]) -> Primitive:
+def _split_linear_bodies(prim: Primitive, ins: tuple[Atom, ...], here: Mask) -> Primitive:
     if not isinstance(prim, HigherOrder) or prim.layout.has_rules:
         return prim
     layout = prim.layout
@@ -255,6 +264,6 @@ def _split_linear_bodies(prim: Primitive, ins: tuple[Atom, ...], here: tuple[boo
     return prim.with_bodies(tuple([split_linear(body, mask) for body, mask in zip(prim.bodies, marks, strict=True)]))
 
 
-def instantiate(bars: list[Cotangent]) -> list[Atom]:
-    """Returns cotangents as atoms. Symbolic zeros become literals, because results of a program must be atoms."""
-    return [ct.instantiate() if isinstance(ct, Zero) else ct for ct in bars]
+def instantiate(cts: list[Cotangent]) -> list[Atom]:
+    """Cotangents as atoms. Symbolic zeros become literals, because results of a program must be atoms."""
+    return [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]

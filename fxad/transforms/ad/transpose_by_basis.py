@@ -1,4 +1,4 @@
-"""Transposes a linear map by applying it to unit vectors. Used where no single equation is linear.
+"""Transposition of a linear map by applying it to unit vectors. Used where no single equation is linear.
 
 Examples are a solver in a loop without a bound, and a linear host function. The map and its transpose are stored in one
 `linear_call` equation, which is linear.
@@ -12,7 +12,8 @@ from fxad import dtypes
 from fxad.core.builder import Builder, rewrite, single_equation, subprogram
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Var, Zero
+from fxad.ir import Atom, Aval, Dims, Eqn, HigherOrder, Jaxpr, Lit, Mask, Var
+from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import eqn_without_effects
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG
@@ -27,9 +28,9 @@ from fxad.transforms.cleanup.dce import dce
 from fxad.transforms.vmap import vmap
 
 
-def reaches_opaque_eqn(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
+def reaches_opaque_eqn(jaxpr: Jaxpr, mask: Mask) -> bool:
     """Returns True if a loop without a bound or a host function takes a value that depends on the marked operands."""
-    reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
+    reached: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
     for eqn in jaxpr.eqns:
         if reached.isdisjoint(eqn.ins):
             continue
@@ -53,7 +54,7 @@ def _has_opaque_eqn(jaxpr: Jaxpr) -> bool:
 
 
 def as_linear_call(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:
-    """Returns a program of one `linear_call`: a map that is linear in its first `n` operands, with its transpose. The
+    """A program of one `linear_call`: a map that is linear in its first `n` operands, with its transpose. The
     body itself if it has no such operands."""
     if not n:
         return body
@@ -65,7 +66,7 @@ def as_linear_call(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:
 
 @by_value
 def transpose_by_unit_vectors(body: Jaxpr, n: int) -> Jaxpr:
-    """Returns the transpose of a program that is linear in its first `n` operands: (cotangents of the results, other
+    """The transpose of a program that is linear in its first `n` operands: (cotangents of the results, other
     operands) -> cotangents of the first `n` operands.
 
     Rule: <y_bar, A e> for each unit vector e; for complex operands e and i e, so that a map may conjugate.
@@ -77,7 +78,7 @@ def transpose_by_unit_vectors(body: Jaxpr, n: int) -> Jaxpr:
     size = sum([p.size for p in parts])
     b = Builder()
     cts, known = b.inputs(body.out_avals), b.inputs(body.in_avals[n:])
-    dims: tuple[int | None, ...] = (0,) * n + (None,) * len(known)
+    dims: Dims = (0,) * n + (None,) * len(known)
     total: Atom | None = None
     if size:
         where = tuple([None if d is None else 0 for d in vmap(body, size, dims)[1]])
@@ -87,18 +88,17 @@ def transpose_by_unit_vectors(body: Jaxpr, n: int) -> Jaxpr:
                 product = _products(b, out, ct, size, _widest(body))
                 total = product if total is None else b.one(ADD, total, product)
     if total is None:
-        return b.build([Zero(a).instantiate() for a in avals], f"transpose_{body.name}")
+        return b.build([Lit.zero(a) for a in avals], f"transpose_{body.name}")
     return b.build(_cotangents_of(b, total, avals, parts), f"transpose_{body.name}")
 
 
 def _real_parts(aval: Aval) -> tuple[Aval, ...]:
-    """Returns the types of the real arrays for which unit vectors are built: two for a complex array, one for a real
-    array."""
+    """The types of the real arrays for which unit vectors are built: two for a complex array, one for a real array."""
     return (Aval(aval.shape, dtypes.real_part(aval.dtype)),) * 2 if aval.dtype.kind == "c" else (aval,)
 
 
 def _widest(body: Jaxpr) -> DType:
-    """Returns the real dtype for summing contributions: f64 if an operand or result has that precision, else f32."""
+    """The real dtype for summing contributions: f64 if an operand or result has that precision, else f32."""
     types = [a.dtype for a in (*body.in_avals, *body.out_avals) if a.inexact]
     real = [dtypes.real_part(d) if d.kind == "c" else d for d in types]
     return dtypes.float64 if dtypes.float64 in real else dtypes.float32
@@ -110,7 +110,7 @@ def _unit_vectors(b: Builder, avals: Sequence[Aval], parts: Sequence[Aval]) -> l
 
 
 def _products(b: Builder, stack: Atom, ct: Atom, size: int, dtype: DType) -> Atom:
-    """Returns the inner products of the rows of a stack with a cotangent, as real numbers."""
+    """The inner products of the rows of a stack with a cotangent, as real numbers."""
     product = b.one(MUL, stack, broadcast_to_axis(b, ct, None, size, 0))
     if product.aval.dtype.kind == "c":
         product = b.one(REAL, product)
@@ -120,7 +120,7 @@ def _products(b: Builder, stack: Atom, ct: Atom, size: int, dtype: DType) -> Ato
 
 
 def _cotangents_of(b: Builder, products: Atom, avals: Sequence[Aval], parts: Sequence[Aval]) -> list[Atom]:
-    """Returns the cotangents of the operands. `products` holds their elements one operand after the other."""
+    """The cotangents of the operands. `products` holds their elements one operand after the other."""
     reals = iter(
         [
             x if x.aval.dtype is p.dtype else b.one(ConvertElementType(p.dtype), x)
@@ -135,14 +135,15 @@ def _cotangents_of(b: Builder, products: Atom, avals: Sequence[Aval], parts: Seq
 
 @by_value
 def split_results_and_tangents(rule: Jaxpr, n_out: int, n_dots: int) -> tuple[Jaxpr, Jaxpr]:
-    """Splits a program (operands, then `n_dots` tangents) -> (`n_out` results, then others) in two.
+    """Split a program (operands, then `n_dots` tangents) -> (`n_out` results, then others) in two.
 
     The `n_out` results do not depend on the tangents. forward: operands -> results, then residuals. push: tangents,
     then residuals -> others. An equation that computes results and tangents together is in both programs; in `forward`
     it has no effects.
     """
-    flat = _nonlinear_calls_inlined(dce(rule), (False,) * (len(rule.ins) - n_dots) + (True,) * n_dots)
-    dots = flat.ins[len(flat.ins) - n_dots :]
+    n = len(rule.ins) - n_dots
+    flat = _nonlinear_calls_inlined(dce(rule), (False,) * n + (True,) * n_dots)
+    dots = flat.ins[n:]
     reached: set[Atom] = set(dots)
     later: list[Eqn] = []
     for eqn in flat.eqns:
@@ -156,9 +157,10 @@ def split_results_and_tangents(rule: Jaxpr, n_out: int, n_dots: int) -> tuple[Ja
     return _forward(flat, later, (*flat.outs[:n_out], *residuals), n_dots), push
 
 
-def _nonlinear_calls_inlined(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
-    """Inlines the calls that take values which depend on the marked operands and that are not linear in them."""
-    reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
+def _nonlinear_calls_inlined(jaxpr: Jaxpr, mask: Mask) -> Jaxpr:
+    """The program without the calls that take values which depend on the marked operands and that are not linear in
+    them: their bodies are inlined."""
+    reached: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         here = tuple([a in reached for a in ins])
@@ -173,7 +175,7 @@ def _nonlinear_calls_inlined(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
 
 
 def _forward(flat: Jaxpr, later: Sequence[Eqn], outs: tuple[Atom, ...], n_dots: int) -> Jaxpr:
-    """Returns the program of results that do not depend on the last `n_dots` operands. `later` are the equations that
+    """The program of results that do not depend on the last `n_dots` operands. `later` are the equations that
     depend on them."""
     live: set[Atom] = set(outs)
     kept: list[Eqn] = []
@@ -185,5 +187,5 @@ def _forward(flat: Jaxpr, later: Sequence[Eqn], outs: tuple[Atom, ...], n_dots: 
     alone = dce(Jaxpr(flat.ins, tuple(reversed(kept)), outs, flat.name))
     n = len(flat.ins) - n_dots
     b = Builder()
-    zeros = [Zero(v.aval).instantiate() for v in flat.ins[n:]]
+    zeros = [Lit.zero(v.aval) for v in flat.ins[n:]]
     return dce(b.build(b.inline(alone, (*b.inputs(flat.in_avals[:n]), *zeros)), flat.name))

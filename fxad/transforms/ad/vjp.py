@@ -8,7 +8,7 @@ from typing import final
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, ShapeError
-from fxad.ir import Atom, Cotangent, Jaxpr, LinearizedBody, Lit, Zero
+from fxad.ir import Atom, Cotangent, Jaxpr, LinearizedBody, Lit, Mask, Zero
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import BackwardCtx, backward, instantiate
 from fxad.transforms.cleanup.dce import dce
@@ -28,14 +28,14 @@ class Vjp:
 def _pull_back(
     b: BackwardCtx, lin: LinearizedBody, n: int, residuals: Sequence[Atom], cts: Sequence[Cotangent]
 ) -> list[Atom]:
-    """Adds the transpose of a linear program of `n` tangents to a builder. Returns the cotangents of its tangents.
-    `cts` are the cotangents of its results."""
+    """Add the transpose of a linear program of `n` tangents to a builder. Returns the cotangents of its tangents. `cts`
+    are the cotangents of its results."""
     return instantiate(backward(b, lin.linear, [True] * n + [False] * lin.n_res, residuals, cts))
 
 
 @by_value
-def vjp(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Vjp:
-    """Returns reverse mode as two programs, with respect to the marked operands.
+def vjp(jaxpr: Jaxpr, wrt: Mask) -> Vjp:
+    """Reverse mode as two programs, with respect to the marked operands.
 
     Law:    <y_bar, J x_dot> = <backward(y_bar), x_dot>.
     Raises: NotDifferentiableError for a marked operand without a tangent, or an equation without a derivative.
@@ -47,13 +47,13 @@ def vjp(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Vjp:
     cts = dict(zip([k for k, a in enumerate(jaxpr.out_avals) if a.inexact], b.inputs(inexact), strict=True))
     residuals = b.inputs(lin.primal.out_avals[n_out:])
     seeds = [cts[k] for k, nz in enumerate(lin.out_nonzero) if nz]
-    bars = _pull_back(b, lin, sum(wrt), residuals, seeds)
-    return Vjp(lin.primal, b.build(bars, f"backward_{jaxpr.name}"), lin.n_res)
+    operand_cts = _pull_back(b, lin, sum(wrt), residuals, seeds)
+    return Vjp(lin.primal, b.build(operand_cts, f"backward_{jaxpr.name}"), lin.n_res)
 
 
 @by_value
-def vjp_fused(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
-    """Returns reverse mode as one program: (operands, cotangents of the floating and complex results) -> (results,
+def vjp_fused(jaxpr: Jaxpr, wrt: Mask) -> Jaxpr:
+    """Reverse mode as one program: (operands, cotangents of the floating and complex results) -> (results,
     cotangents of the marked operands)."""
     lin = linearize(jaxpr, wrt)
     n_out = len(jaxpr.outs)
@@ -61,13 +61,13 @@ def vjp_fused(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
     b = BackwardCtx.resume(lin.primal)
     cts = {k: b.input(a) for k, a in enumerate(jaxpr.out_avals) if a.inexact}
     seeds = [cts[k] for k, nz in enumerate(lin.out_nonzero) if nz]
-    bars = _pull_back(b, lin, sum(wrt), lin.primal.outs[n_out:], seeds)
-    return b.build([*lin.primal.outs[:n_out], *bars], f"vjp_{jaxpr.name}")
+    operand_cts = _pull_back(b, lin, sum(wrt), lin.primal.outs[n_out:], seeds)
+    return b.build([*lin.primal.outs[:n_out], *operand_cts], f"vjp_{jaxpr.name}")
 
 
 @by_value
-def value_and_grad(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
-    """Returns the program operands -> (results, gradients of the first result with respect to the marked operands).
+def value_and_grad(jaxpr: Jaxpr, wrt: Mask) -> Jaxpr:
+    """The program operands -> (results, gradients of the first result with respect to the marked operands).
 
     The first result must be a real floating scalar; the others are auxiliary.
 
@@ -95,14 +95,14 @@ def value_and_grad(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
     for k, nz in enumerate(lin.out_nonzero):
         if nz:
             seeds.append(Lit.of(1, aval) if k == 0 else Zero(jaxpr.outs[k].aval))
-    bars = _pull_back(b, lin, sum(wrt), lin.primal.outs[n_out:], seeds)
+    gradients = _pull_back(b, lin, sum(wrt), lin.primal.outs[n_out:], seeds)
     # dce removes unused results of segments, which would be computed twice: forward, and again for the derivative
-    return dce(b.build([*lin.primal.outs[:n_out], *bars], f"value_and_grad_{jaxpr.name}"))
+    return dce(b.build([*lin.primal.outs[:n_out], *gradients], f"value_and_grad_{jaxpr.name}"))
 
 
 @by_value
-def grad(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
-    """Returns the program operands -> (all results but the first, gradients of the first result).
+def grad(jaxpr: Jaxpr, wrt: Mask) -> Jaxpr:
+    """The program operands -> (all results but the first, gradients of the first result).
 
     The gradients are with respect to the marked operands.
 

@@ -1,4 +1,4 @@
-"""Finds the values of a program that are zero because other values are, such as tangents that vanish.
+"""Values of a program that are zero because other values are, such as tangents that vanish.
 
 An equation that is linear in operands that are zero gives zeros. Zeros pass through bodies by their layouts.
 """
@@ -15,7 +15,7 @@ from fxad.primitives.linearity import is_zero
 
 
 def zero_values(eqns: Iterable[Eqn], zeros: Iterable[Atom]) -> set[Atom]:
-    """Returns `zeros`, and the results of equations that are zero because these are."""
+    """The set of `zeros` and of the results of equations that are zero because these are."""
     values = set(zeros)
     for eqn in eqns:
         values.update(select_by_mask(eqn.outs, zero_results(eqn, eqn.ins, values)))
@@ -23,21 +23,21 @@ def zero_values(eqns: Iterable[Eqn], zeros: Iterable[Atom]) -> set[Atom]:
 
 
 def zero_results(eqn: Eqn, operands: Sequence[Atom], zeros: Container[Atom]) -> Mask:
-    """Marks the results of an equation that are zero because operands are. A zero may also be an integer literal: the
-    operand of a conversion, or the index of a branch."""
+    """The mask of the results of an equation that are zero because operands are. A zero may also be an integer literal:
+    the operand of a conversion, or the index of a branch."""
     masks = [zero_mask(operands, zeros, integers) for integers in (False, True)]
     return mask_or(*[_zero_results(eqn.prim, mask, len(eqn.outs)) for mask in masks])
 
 
 def zero_mask(atoms: Sequence[Atom], zeros: Container[Atom], integers: bool = False) -> Mask:
-    """Marks the atoms that are zero: those in `zeros`, and literals. With `integers`, integer and bool literals
-    count too."""
+    """The mask of the atoms that are zero: those in `zeros`, and literals. Integer and bool literals count only
+    with `integers`."""
     return tuple([a in zeros or is_zero(a) or (integers and isinstance(a, Lit) and not any(a.bits)) for a in atoms])
 
 
 def _zero_results(prim: Primitive, zeros: Mask, n: int) -> Mask:
-    """Marks the results, of `n`, that are zero when the marked operands are. Of bodies, only those that run count: a
-    function with custom rules computes the values of its plain body."""
+    """The mask of the `n` results that are zero when the marked operands are. Only bodies that run count: a function
+    with custom rules computes the values of its plain body."""
     if any(zeros) and isinstance(prim, Linear) and prim.linear_in(zeros):
         return (True,) * n
     layout = prim.layout if isinstance(prim, HigherOrder) else None
@@ -60,6 +60,6 @@ def _zero_results(prim: Primitive, zeros: Mask, n: int) -> Mask:
 
 @by_value
 def zero_outs(jaxpr: Jaxpr, mask: Mask) -> Mask:
-    """Marks the results of a program that are zero when the marked operands are."""
+    """The mask of the results of a program that are zero when the marked operands are."""
     zeros = zero_values(jaxpr.eqns, select_by_mask(jaxpr.ins, mask))
     return zero_mask(jaxpr.outs, zeros)

@@ -1,4 +1,4 @@
-"""Dead code elimination: removes equations that no result and no effect depends on."""
+"""Dead code elimination. The code is in `fxad.core.dce`, because the rules of primitives use it too."""
 
 from __future__ import annotations
 

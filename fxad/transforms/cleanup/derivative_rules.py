@@ -16,7 +16,7 @@ from fxad.primitives.linear_call import LinearCall, drop_unused_residuals
 
 @by_value
 def drop_derivative_rules(jaxpr: Jaxpr, transposed: bool = False) -> Jaxpr:
-    """Removes the operands and rules that only derivatives need, from a program that is not differentiated any more.
+    """The program without the operands and rules that only derivatives need.
     `transposed`: the program is linear and may still be transposed.
 
     Rule: an equation whose value needs fewer operands than its rules loses its rules.
@@ -31,10 +31,8 @@ def drop_derivative_rules(jaxpr: Jaxpr, transposed: bool = False) -> Jaxpr:
             maps, needed = drop_unused_residuals(
                 [drop_derivative_rules(body) for body in prim.bodies], prim.linear_bodies
             )
-            prim, ins = (
-                prim.with_bodies(tuple(maps)),
-                (*ins[: prim.n_linear], *select_by_mask(ins[prim.n_linear :], needed)),
-            )
+            ins = (*ins[: prim.n_linear], *select_by_mask(ins[prim.n_linear :], needed))
+            prim = prim.with_bodies(tuple(maps))
         # functions with rules: only these have a value that needs fewer operands than the rules
         elif isinstance(prim, CustomCall | LinearCall):
             value, needed = prune(drop_derivative_rules(prim.value), (True,) * len(eqn.outs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from fxad.core.builder import Builder
@@ -15,14 +16,14 @@ MAX_EQUATIONS: Final = 1 << 22  # the largest number of equations of a program w
 
 
 @by_value
-def length(jaxpr: Jaxpr) -> int:
-    """Returns the number of equations of a program; the equations of a body count once for each call."""
-    return sum([1 if body is None else length(body) for body in map(callee, jaxpr.eqns)])
+def inlined_length(jaxpr: Jaxpr) -> int:
+    """The number of equations of a program with its calls inlined."""
+    return sum([1 if body is None else inlined_length(body) for body in map(callee, jaxpr.eqns)])
 
 
 @by_value
 def inline(jaxpr: Jaxpr) -> Jaxpr:
-    """Returns the program without `call` equations, at any depth. Bodies of other higher-order primitives are inlined
+    """The program without `call` equations, at any depth. Bodies of other higher-order primitives are inlined
     too.
 
     `remat` is not inlined, because that would lose its effect on memory. If a call passes a literal as the start of a
@@ -34,26 +35,21 @@ def inline(jaxpr: Jaxpr) -> Jaxpr:
     """
     if not any([isinstance(prim, HigherOrder) for prim in jaxpr.prims]):
         return jaxpr
-    if length(jaxpr) > MAX_EQUATIONS:
+    length = inlined_length(jaxpr)
+    if length > MAX_EQUATIONS:
         raise ParameterError(
-            f"inline: {jaxpr.name} has {length(jaxpr):,} equations with its calls opened, more than {MAX_EQUATIONS:,}",
+            f"inline: {jaxpr.name} has {length:,} equations with its calls opened, more than {MAX_EQUATIONS:,}",
             remedy="leave the calls: every transformation looks at a body once, however often it is called",
         )
-    b = Builder.like(jaxpr)
 
-    def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> tuple[Atom, ...]:
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         prim = eqn.prim
         if isinstance(prim, HigherOrder):
-            b.source = eqn.source
             return b(prim.with_bodies(tuple([inline(body) for body in prim.bodies])), *ins)
         if any([isinstance(a, Lit) and a is not was for a, was in zip(ins, eqn.ins, strict=True)]):
             prim, ins = static_starts(prim, ins)  # a start index that is now a literal becomes a parameter
             eqn = Eqn(prim, ins, eqn.outs, eqn.source)
         return b.copy(eqn, ins)
 
-    return b.build(b.inline_calls(jaxpr, jaxpr.ins, _body_of_call, add), jaxpr.name)
-
-
-def _body_of_call(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
-    body = callee(eqn)
-    return None if body is None else (body, mark)
+    b = Builder.like(jaxpr)
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, lambda eqn, _: callee(eqn), rule), jaxpr.name)

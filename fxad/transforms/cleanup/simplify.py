@@ -41,7 +41,7 @@ _MOVES: Final = (BroadcastInDim, Reshape, Transpose, Squeeze, ExpandDims, Rev, S
 
 @by_value
 def simplify(jaxpr: Jaxpr) -> Jaxpr:
-    """Returns the program with constants folded and identities removed, also in bodies, and without dead equations.
+    """The program with constants folded and identities removed, also in bodies, and without dead equations.
 
     Law:  same value, bit for bit; idempotent; never more equations.
     Cost: one pass, and a sweep.
@@ -57,7 +57,7 @@ def simplify(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _emit(b: Builder, defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom:
-    """Returns the result of an equation: an existing atom, a literal, or the result of a new equation."""
+    """The result of an equation: an existing atom, a literal, or the result of a new equation."""
     prim = eqn.prim
     for _ in range(8):  # a rewritten equation may be simplified again; chains are short
         current = Eqn(prim, ins, eqn.outs, eqn.source)
@@ -76,7 +76,7 @@ def _emit(b: Builder, defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom:
 
 
 def _simplify_bodies(b: Builder, prim: HigherOrder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
-    """Simplifies the bodies of an equation, then the equation. Returns its results."""
+    """Simplify the bodies of an equation, then the equation. Returns its results."""
     simplified = prim.with_bodies(tuple([simplify(body) for body in prim.bodies]))
     assert isinstance(simplified, HigherOrder), "bodies of the same types make the same primitive"
     layout = simplified.layout
@@ -95,15 +95,13 @@ def _simplify_bodies(b: Builder, prim: HigherOrder, eqn: Eqn, ins: tuple[Atom, .
 
 
 def _taken_branch(layout: Layout, branches: Sequence[int], ins: tuple[Atom, ...]) -> int | None:
-    """Returns the number of the branch that runs, if the index is a literal or all branches are the same."""
+    """The number of the branch that runs, if the index is a literal or all branches are the same."""
     if len({layout.bodies[k].jaxpr for k in branches}) == 1:
         return branches[0]
     which = next(a for a, role in zip(ins, layout.operand_roles, strict=True) if isinstance(role, BranchIndex))
-    return (
-        branches[min(max(int(which.value), 0), len(branches) - 1)]
-        if isinstance(which, Lit) and which.size is None
-        else None
-    )
+    if not isinstance(which, Lit) or which.size is not None:
+        return None
+    return branches[min(max(int(which.value), 0), len(branches) - 1)]
 
 
 def _no_runs(layout: Layout) -> bool:
@@ -122,12 +120,12 @@ def _most(runs: Times | UpTo | Unknown | InParallel) -> int | None:
 
 
 def _known_results(layout: Layout, ins: tuple[Atom, ...], outs: Sequence[Var]) -> dict[int, Atom]:
-    """Returns the results of a loop that are known without running it. If the loop takes no step, these are the initial
+    """The results of a loop that are known without running it. If the loop takes no step, these are the initial
     carries and empty stacks. Otherwise they are carries that no step changes and, if all steps run, stacks of literals
     and stacks of the slices of an operand."""
     of_carry = {q: p for p, q in layout.carries.items()}
     if _no_runs(layout):
-        return {q: ins[of_carry[q]] if q in of_carry else Lit.of(0, v.aval) for q, v in enumerate(outs)}
+        return {q: ins[of_carry[q]] if q in of_carry else Lit.zero(v.aval) for q, v in enumerate(outs)}
     roles, of, known = layout.operand_roles, layout.result_roles, dict[int, Atom]()
     for k in layout.running:
         body = layout.bodies[k]
@@ -150,7 +148,7 @@ def _known_results(layout: Layout, ins: tuple[Atom, ...], outs: Sequence[Var]) -
 
 
 def _fold(eqn: Eqn) -> Lit | None:
-    """Returns the literal result of an equation over literals, if it is exact."""
+    """The literal result of an equation over literals, if it is exact."""
     if not eqn.ins or not all([isinstance(a, Lit) for a in eqn.ins]):
         return None
     out = eqn.outs[0].aval
@@ -170,16 +168,16 @@ def _is_exact(prim: Primitive, lits: list[Lit], out: Aval) -> bool:
         return _widens(lits[0].aval.dtype, out.dtype)
     if isinstance(prim, BitcastConvertType):
         return False
-    whole = [a.aval.dtype for a in lits] + [out.dtype]
-    return prim in _EXACT or not any([d in dtypes.INEXACT for d in whole])
+    rounds = any([aval.inexact for aval in (*[a.aval for a in lits], out)])
+    return prim in _EXACT or not rounds
 
 
 def _widens(a: dtypes.DType, b: dtypes.DType) -> bool:
     """Returns True if every value of `a` is a value of `b`. Floating `a` is excluded, because a conversion may change
     the payload of a nan."""
-    whole = {dtypes.bool_, *dtypes.INTEGER}
-    return a in whole and (
-        b in whole or (b is dtypes.float64 and a.itemsize < 8) or (a.itemsize <= 2 and b.itemsize >= 4)
+    integers = {dtypes.bool_, *dtypes.INTEGER}
+    return a in integers and (
+        b in integers or (b is dtypes.float64 and a.itemsize < 8) or (a.itemsize <= 2 and b.itemsize >= 4)
     )
 
 
@@ -210,7 +208,7 @@ def _add(defs: _Defs, eqn: Eqn) -> Atom | None:
 
 
 def _neutral(aval: Aval) -> Lit:
-    """Returns the neutral element of addition: -0.0 (in both parts of a complex number), or 0 for integers."""
+    """The neutral element of addition: -0.0 (in both parts of a complex number), or 0 for integers."""
     if aval.dtype in dtypes.COMPLEX:
         return Lit.of(complex(-0.0, -0.0), aval)
     return Lit.of(-0.0 if aval.dtype in dtypes.FLOATING else 0, aval)
@@ -243,7 +241,7 @@ def _neg(defs: _Defs, eqn: Eqn) -> Atom | None:
 def _bitwise(defs: _Defs, eqn: Eqn) -> Atom | None:
     x, y = eqn.ins
     ones = Lit.of(True if x.aval.dtype is dtypes.bool_ else -1, x.aval)
-    zero = Lit.of(0, x.aval)
+    zero = Lit.zero(x.aval)
     absorbing, neutral = (zero, ones) if eqn.prim is AND else (ones, zero)
     for a, b in ((x, y), (y, x)):
         if b is neutral:
@@ -254,7 +252,7 @@ def _bitwise(defs: _Defs, eqn: Eqn) -> Atom | None:
 
 
 def _max_or_min_of_same(defs: _Defs, eqn: Eqn) -> Atom | None:
-    """Simplifies max(x, x) and min(x, x)."""
+    """max(x, x) and min(x, x) are x."""
     return eqn.ins[0] if eqn.ins[0] is eqn.ins[1] else None
 
 
@@ -274,7 +272,7 @@ def _power(defs: _Defs, eqn: Eqn) -> Atom | None:
 
 
 def _noop(defs: _Defs, eqn: Eqn) -> Atom | None:
-    """Removes operations that do nothing if the result has the type of the operand."""
+    """An operation that does nothing if the result has the type of the operand."""
     return eqn.ins[0] if eqn.ins[0].aval is eqn.outs[0].aval else None
 
 

@@ -21,8 +21,8 @@ from fxad.core.builder import Builder, single_equation, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
-from fxad.errors import NotDifferentiableError, NotInvertibleError, name_equation
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Mask, Tangent, Var, Zero, as_lin, source_location
+from fxad.errors import NotDifferentiableError, NotInvertibleError
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Mask, Tangent, Var, Zero, as_lin
 from fxad.primitives.check import has_check
 from fxad.primitives.control.bodies import reorder_operands, select_by_mask, with_operands
 from fxad.primitives.custom import CustomCall
@@ -44,7 +44,7 @@ from fxad.transforms.inversion.second_order import (
     without_derivative,
 )
 from fxad.transforms.inversion.solver import LazyValues, determine, solve
-from fxad.transforms.locate import describe
+from fxad.transforms.locate import locate
 from fxad.transforms.memory.segments import in_segments
 
 T = TypeVar("T")
@@ -361,7 +361,7 @@ class _StepwiseSplit(SplitCtx):
             try:
                 outs, dots_out = eqn.prim.jvp(self, ins, tangents)
             except Exception as e:
-                name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
+                locate(e, eqn)
                 raise
             # a custom derivative may use another program than the function, and the function itself is run backwards
             itself = isinstance(eqn.prim, CustomCall) or eqn.outs[0] in self.copied

@@ -8,7 +8,7 @@ from typing import Final, final
 from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, Var, source_location
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, Var, source_text
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.check import Check, has_check
 from fxad.primitives.control.call import callee
@@ -137,9 +137,7 @@ def origin_of(jaxpr: Jaxpr, name: str, equation: str, where: str) -> EqnOrigin |
     """Finds the equation of a program, and the bodies that contain it, for a message about another form of the program.
     Prefers the equation with the same description, then the first one with this primitive at this line. Returns None if
     there is none."""
-    met = [
-        o for o in _all_origins(jaxpr) if o.eqn.prim.name == name and str(source_location(o.eqn.source) or "") == where
-    ]
+    met = [o for o in _all_origins(jaxpr) if o.eqn.prim.name == name and source_text(o.eqn.source) == where]
     return next((o for o in met if describe(o.eqn) == equation), met[0] if met else None)
 
 

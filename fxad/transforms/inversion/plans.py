@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from fxad.ir import Atom, Eqn, Jaxpr, Var, source_location
+from fxad.ir import Atom, Eqn, Jaxpr, Var, source_text
 from fxad.transforms.inversion.normal_form import EqnOrigin
 from fxad.transforms.inversion.rules.contract import Refused
 from fxad.transforms.locate import describe
@@ -69,7 +69,7 @@ class Graph:
         """Returns the reason with the location of its equation."""
         origin = self.origins[eqn.outs[0]] if self.origins else EqnOrigin(eqn)
         of = origin.eqn
-        return refused.located(of.prim.name, describe(of), str(source_location(of.source) or "")).within(*origin.inside)
+        return refused.located(of.prim.name, describe(of), source_text(of.source)).within(*origin.inside)
 
 
 @final

@@ -17,8 +17,8 @@ from typing import Final, final
 
 from fxad.core.builder import Builder, substitute
 from fxad.core.memo import by_value
-from fxad.errors import SizeError, name_equation
-from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Mask, Var, source_location
+from fxad.errors import SizeError
+from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Mask, Var
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.shape import BroadcastInDim, emit_reshape
@@ -35,7 +35,7 @@ from fxad.transforms.inversion.rules.contract import Determined, InverseRow, Inv
 from fxad.transforms.inversion.rules.measuring import log_det_of, total_log_det
 from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of, with_places
 from fxad.transforms.inversion.rules.structure import box_of
-from fxad.transforms.locate import body_label, describe
+from fxad.transforms.locate import body_label, locate
 
 Path = tuple[int, ...]
 
@@ -198,7 +198,7 @@ class _Search:
         except SizeError as e:  # the places of elements are numbers
             return Refused(f"its inverse needs the sizes: {e.message}")
         except Exception as e:
-            name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
+            locate(e, eqn)
             raise
         if scratch.measured and not isinstance(solved, Refused):
             self._measure(scratch, eqn, rule, solved)

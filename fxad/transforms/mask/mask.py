@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from fxad.core.memo import by_value
 from fxad.core.sizes import Size
-from fxad.errors import SizeError, name_equation
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Param, Record, Var, jaxprs_in_params, params, source_location
+from fxad.errors import SizeError
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Param, Record, Var, jaxprs_in_params, params, source_text
 from fxad.primitives.custom import CustomCall, NamedCall, called_functions
-from fxad.transforms.locate import describe
+from fxad.transforms.locate import describe, locate
 from fxad.transforms.mask.contract import INT, MaskCtx, MaskRules, Padding, not_masked
 from fxad.transforms.mask.knowledge import Knowledge
 from fxad.transforms.mask.rules import MASK_RULES
@@ -93,7 +93,7 @@ def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskRules) -> l
             types = tuple([a.aval for a in eqn.ins]), tuple([v.aval for v in eqn.outs])
             outs = tuple(row.write(b, eqn.prim, ins, *types))
         except Exception as e:
-            name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
+            locate(e, eqn)
             raise
         for v, out in zip(eqn.outs, outs, strict=True):
             if out.aval is not b.type(v.aval):
@@ -101,7 +101,7 @@ def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskRules) -> l
                     f"mask: the rule of {eqn.prim.name} gives {out.aval} for {v.aval}, not {b.type(v.aval)}",
                     remedy="correct the rule: its results have the padded types",
                     equation=describe(eqn),
-                    where=str(source_location(eqn.source) or ""),
+                    where=source_text(eqn.source),
                 )
             env[v] = out
     return [atom(a) for a in jaxpr.outs]

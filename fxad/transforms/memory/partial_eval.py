@@ -92,14 +92,14 @@ def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, l
     def marks_of(ins: tuple[Atom, ...]) -> tuple[bool, ...]:
         return tuple([isinstance(a, Lit) or a in known_values for a in ins])
 
-    def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+    def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...]) -> Jaxpr | None:
         # only a plain call can be inlined
         if not isinstance(eqn.prim, Call) or all(marks := marks_of(ins)):
             return None
         has_known_part = any(marks) or any(partial_eval(eqn.prim.body, marks).out_known)
-        return (eqn.prim.body, mark) if has_known_part else None
+        return eqn.prim.body if has_known_part else None
 
-    def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> Sequence[Atom]:
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         nonlocal unknown_effect
         marks = marks_of(ins)
         if len(b.eqns) > MAX_EQUATIONS:
@@ -109,7 +109,6 @@ def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, l
                 remedy="give what is called so often only known arguments, or only others",
             )
         if parts := split_eqn(eqn.prim, marks, _halve):
-            b.source = eqn.source
             first = b(parts.known, *[k if isinstance(k, Lit) else ins[k] for k in parts.takes])
             second = b(parts.unknown, *[ins[k] if k >= 0 else first[~k] for k in parts.reads])
             known_values.update(first)
@@ -124,7 +123,7 @@ def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, l
         known_values.update(outs if is_known else ())
         return outs
 
-    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, add), jaxpr.name), eqn_known
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, rule), jaxpr.name), eqn_known
 
 
 def _halve(jaxpr: Jaxpr, known: tuple[bool, ...]) -> SplitBody:

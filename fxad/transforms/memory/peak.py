@@ -103,11 +103,10 @@ def _peak_of(body: _Body) -> Peak:
 def _flat(jaxpr: Jaxpr) -> Jaxpr:
     """Returns the program without calls, and without `remat` equations that only matter for differentiation."""
 
-    def opens(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+    def opens(eqn: Eqn, _ins: tuple[Atom, ...]) -> Jaxpr | None:
         prim = eqn.prim
         # after differentiation, a `remat` that is not opaque is a plain call
-        body = prim.body if isinstance(prim, Remat) and not prim.opaque else callee(eqn)
-        return None if body is None else (body, mark)
+        return prim.body if isinstance(prim, Remat) and not prim.opaque else callee(eqn)
 
     if not any([isinstance(prim, HigherOrder) for prim in jaxpr.prims]):
         return jaxpr

@@ -16,8 +16,8 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, Jaxpr, Lit
 from fxad.primitives.control.call import Call, callee
-from fxad.transforms.cleanup.inline import inline, length
-from fxad.transforms.costs import equations, time_of
+from fxad.transforms.cleanup.inline import inline, inlined_length
+from fxad.transforms.costs import equations_to_compile, time_of
 from fxad.transforms.map_bodies import map_bodies
 from fxad.transforms.outlining.incomplete_match import Pattern
 from fxad.transforms.outlining.shared_body import Flow, SharedBody, kind
@@ -48,9 +48,9 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     if len(uses) < 2:
         return jaxpr
     # bodies are inlined: a missing equation in an inner call makes it a call of a different body
-    flat = {body: inline(body) if length(body) <= MAX_LENGTH else body for body in uses}
+    flat = {body: inline(body) if inlined_length(body) <= MAX_LENGTH else body for body in uses}
     kinds = {body: Counter(map(kind, flat[body].eqns)) for body in uses}
-    size = {body: sum(map(equations, flat[body].eqns)) for body in uses}
+    size = {body: sum(map(equations_to_compile, flat[body].eqns)) for body in uses}
     time = {body: time_of(flat[body]) for body in uses}
     spare = waste * time_of(jaxpr)
     ordered = sorted(uses, key=lambda body: (size[body], len(body.outs)))

@@ -16,7 +16,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Jaxpr, Var
 from fxad.primitives.control.call import Call
-from fxad.transforms.costs import equations, microseconds
+from fxad.transforms.costs import equations_to_compile, microseconds
 from fxad.transforms.map_bodies import map_bodies
 from fxad.transforms.outlining.incomplete_match import IncompleteMatch, Pattern, ends
 from fxad.transforms.outlining.merge_bodies import merge_bodies
@@ -139,7 +139,7 @@ class _Search:
         self.waste = waste
         self.windows = Windows(self.flow.numbers)
         # prefix sums over the equations
-        self.sizes = np.concatenate([[0.0], np.cumsum(self.flow.of_each(equations))])
+        self.sizes = np.concatenate([[0.0], np.cumsum(self.flow.of_each(equations_to_compile))])
         self.times = np.concatenate([[0.0], np.cumsum(self.flow.of_each(microseconds))])
         self.free = FreePlaces(len(jaxpr.eqns))
 
