@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, final
 from fxad import runtime
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ParameterError, PlacementError, described
-from fxad.ir import Atom, Eqn, Jaxpr
+from fxad.ir import Jaxpr
 from fxad.primitives.control.shard_map import device_ids
 from fxad.primitives.meshes import Mesh, Spec
 from fxad.runtime import Results, Start
