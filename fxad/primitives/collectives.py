@@ -30,7 +30,6 @@ from fxad.ir import (
     Avals,
     BatchCtx,
     Cotangent,
-    Cotangents,
     Dims,
     Emit,
     FreeAxes,
@@ -38,16 +37,13 @@ from fxad.ir import (
     Hlo,
     HloValue,
     HloValues,
-    Hole,
     Jaxpr,
     JvpCtx,
     LinearMap,
     Lit,
     NDArray,
-    Operands,
     Primitive,
     Tangents,
-    TransposeCtx,
     Zero,
     distinct_jaxprs,
     primitive,
@@ -57,6 +53,7 @@ from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import EQ
+from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.mlir_attributes import i64_attribute
 from fxad.primitives.operand_checks import check_axis, check_count
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, SUM, Monoid, ReduceMax, ReduceMin
@@ -217,7 +214,7 @@ class Grouped(Collective):
         return self.names[k + 1 :], self.sizes[k + 1 :]
 
 
-class Adjoint(LinearMap):
+class LinearCollective(LinearMap, LinearInOne):
     """A collective that is linear in its operand."""
 
     __slots__ = ()
@@ -227,11 +224,8 @@ class Adjoint(LinearMap):
         """The collective that is the transpose."""
 
     @final
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x,) = cts, args
-        if not isinstance(x, Hole):
-            return (None,)
-        return (Zero(x.aval) if isinstance(ct, Zero) else ctx.one(self.adjoint(), ct),)
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        return emit.one(self.adjoint(), ct)
 
 
 # ------------------------------------------------------------------------------------------------------------ checks
@@ -416,7 +410,7 @@ class Reducing(Grouped):
 
 @final
 @primitive
-class Psum(Reducing, Adjoint):
+class Psum(Reducing, LinearCollective):
     """The sum of the values of the indices of a group.
 
     Type: x of any dtype but bool; the dtype is kept.
@@ -498,7 +492,7 @@ class Pmin(Extremum):
 
 @final
 @primitive
-class AllGather(Grouped, Adjoint):
+class AllGather(Grouped, LinearCollective):
     """The values of the indices of a group, one after the other along axis `dim`.
 
     Type: x of any dtype; axis `dim` of the result is as many times as long as the group has indices.
@@ -548,7 +542,7 @@ class AllGather(Grouped, Adjoint):
 
 @final
 @primitive
-class PsumScatter(Grouped, Adjoint):
+class PsumScatter(Grouped, LinearCollective):
     """The sum of the values of the indices of a group, of which each index has one part of axis `dim`, in order.
 
     Type: x of any dtype but bool; the size of axis `dim` is a multiple of the number of indices in a group.
@@ -600,7 +594,7 @@ class PsumScatter(Grouped, Adjoint):
 
 @final
 @primitive
-class AllToAll(Grouped, Adjoint):
+class AllToAll(Grouped, LinearCollective):
     """Index k of a group has part k along axis `split` of the values of all indices of the group, in order along
     `concat`.
 
@@ -691,7 +685,7 @@ def _size_of_part(op: str, x: Aval, dim: int, prim: Grouped) -> int:
 
 @final
 @primitive
-class Ppermute(Collective, Adjoint):
+class Ppermute(Collective, LinearCollective):
     """Index `d` has the value of index `s`, for each pair `(s, d)` of `perm`; zeros if no pair has it as second entry.
 
     Type: x of any dtype; no two pairs have the same first, or the same second entry.

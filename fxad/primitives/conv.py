@@ -37,9 +37,10 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.dot import Bilinear, product_dtype
+from fxad.primitives.dot import product_dtype
 from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.linear_families import Bilinear
 from fxad.primitives.mlir_attributes import i64_array, i64_attribute, precision_attribute
 from fxad.primitives.operand_checks import check_count, check_precision
 from fxad.primitives.shape import Rev, emit_reshape, insert_entry, move_axis

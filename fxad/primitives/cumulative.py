@@ -48,7 +48,7 @@ from fxad.primitives.elementwise.logic import AND, EQ, NE, OR
 from fxad.primitives.elementwise.powers import ABS
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather import Gather
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_axis, check_count
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, PRODUCT, SUM, Monoid

@@ -33,7 +33,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.gather import Gather
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.linear_families import LinearInOne, only_cotangent
 from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_ranks
 from fxad.primitives.scatter import Scatter
@@ -213,14 +213,12 @@ class DynamicUpdateSlice(Linear):
         return all(mask[:2]) and not any(mask[2:])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x, update, *starts) = cts, args
-        rest = (None,) * len(starts)
-        if isinstance(ct, Zero):
-            return (*[Zero(a.aval) if isinstance(a, Hole) else None for a in (x, update)], *rest)
+        ct, (x, update, *starts) = only_cotangent(cts), args
         known = [s for s in starts if not isinstance(s, Hole)]
         hole = Zero(update.aval).instantiate()
         x_bar = ctx.one(self, ct, hole, *known) if isinstance(x, Hole) else None
-        return x_bar, ctx.one(DynamicSlice(update.aval.shape), ct, *known) if isinstance(update, Hole) else None, *rest
+        update_bar = ctx.one(DynamicSlice(update.aval.shape), ct, *known) if isinstance(update, Hole) else None
+        return x_bar, update_bar, *[None] * len(starts)
 
 
 DYNAMIC_UPDATE_SLICE: Final = DynamicUpdateSlice()

@@ -34,7 +34,7 @@ from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ
 from fxad.primitives.elementwise.family import WIDE
 from fxad.primitives.elementwise.logic import EQ, OR
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import Iota, emit_broadcast, move_axis

@@ -41,7 +41,7 @@ from fxad.ir import (
 from fxad.primitives.dimension_numbers import DimensionNumbers, clamp_starts, widen_indices, windows_in_range
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.linear_families import LinearInOne, only_cotangent
 from fxad.primitives.mlir_attributes import bool_attribute, i64_array
 from fxad.primitives.operand_checks import check_count, check_ranks
 from fxad.primitives.reduce import SUM, Monoid
@@ -356,13 +356,10 @@ class ScatterAdd(ScatterFamily, Linear):
         return mask == (True, False, True)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x, indices, updates) = cts, args
-        x_bar = ct if isinstance(x, Hole) else None
-        if not isinstance(updates, Hole):
-            return x_bar, None, None
-        if isinstance(ct, Zero) or isinstance(indices, Hole):
-            return x_bar, None, Zero(updates.aval)
-        return x_bar, None, self.read(ctx, ct, indices, updates.aval)
+        ct, (x, indices, updates) = only_cotangent(cts), args
+        assert not isinstance(indices, Hole), "scatter_add is not linear in its indices"
+        updates_bar = self.read(ctx, ct, indices, updates.aval) if isinstance(updates, Hole) else None
+        return ct if isinstance(x, Hole) else None, None, updates_bar
 
 
 INDEXING: Final = (Gather, ScatterAdd)

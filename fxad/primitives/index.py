@@ -39,7 +39,7 @@ from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import LT
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather import Gather
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.operand_checks import check_axes, check_ranks
 from fxad.primitives.shape import (
     ExpandDims,

@@ -35,7 +35,7 @@ from fxad.ir import (
     primitive_family,
 )
 from fxad.primitives.elementwise.family import as_accumulated
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, PRODUCT, SUM, Monoid
 from fxad.primitives.reduce_prod import product_tangent

@@ -32,7 +32,7 @@ from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather import ScatterAdd, ScatterFamily
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.linear_families import LinearInOne, only_cotangent
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, PRODUCT, Monoid
 from fxad.primitives.shape import Iota, Reshape
 
@@ -73,9 +73,8 @@ class Scatter(ScatterFamily, Linear):
         return self.unique_indices and mask == (True, False, True)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x, indices, updates) = cts, args
-        if isinstance(ct, Zero) or isinstance(indices, Hole):
-            return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])
+        ct, (x, indices, updates) = only_cotangent(cts), args
+        assert not isinstance(indices, Hole), "scatter is not linear in its indices"
         x_bar = ctx.one(self, ct, indices, Zero(updates.aval).instantiate()) if isinstance(x, Hole) else None
         return x_bar, None, self.read(ctx, ct, indices, updates.aval) if isinstance(updates, Hole) else None
 

@@ -49,7 +49,7 @@ from fxad.primitives.elementwise.arithmetic import ADD, MUL, REM, SUB
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import extreme_value
 from fxad.primitives.shape import Iota, align_batch_axes

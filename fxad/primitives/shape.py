@@ -34,7 +34,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.mlir_attributes import i64_array, i64_attribute
 from fxad.primitives.operand_checks import check_axes, check_axis, check_count
 from fxad.primitives.without_tangent import WithoutTangent

@@ -36,6 +36,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.linear_families import only_cotangent
 from fxad.primitives.linearity import is_zero
 from fxad.primitives.mlir_attributes import i64_array, i64_attribute
 from fxad.primitives.operand_checks import check_axis, check_count, check_ranks
@@ -208,9 +209,7 @@ class Pad(LinearMap):
         return emit.one(self, true, Lit.of(False, Aval((), dtypes.bool_)))
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x, value) = cts, args
-        if isinstance(ct, Zero):
-            return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])
+        ct, (x, value) = only_cotangent(cts), args
         x_bar = self._elements_of_operand(ctx, ct, x.aval) if isinstance(x, Hole) else None
         if not isinstance(value, Hole):
             return x_bar, None
@@ -278,14 +277,11 @@ class Concatenate(LinearMap):
         return ctx(Concatenate(self.axis + (self.axis >= at)), *args), (at,)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), start = cts, 0
+        ct, start = only_cotangent(cts), 0
         bars: list[Cotangent | None] = []
         for x in args:
             limit = start + x.aval.shape[self.axis]
-            if not isinstance(x, Hole):
-                bars.append(None)
-            else:
-                bars.append(Zero(x.aval) if isinstance(ct, Zero) else emit_slice(ctx, ct, self.axis, start, limit))
+            bars.append(emit_slice(ctx, ct, self.axis, start, limit) if isinstance(x, Hole) else None)
             start = limit
         return tuple(bars)
 

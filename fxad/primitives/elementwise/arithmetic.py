@@ -43,7 +43,7 @@ from fxad.primitives.elementwise.family import (
 )
 from fxad.primitives.elementwise.logic import EQ, GT, LT
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.linear_families import LinearInOne, only_cotangent
 
 
 def scale_tangent(ctx: JvpCtx, t: Tangent, slope: Atom) -> Tangent:
@@ -114,8 +114,8 @@ class Sub(Binary, Linear):
         return mask == (True, True)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,) = cts
-        return ct, ct if isinstance(ct, Zero) else ctx.one(NEG, ct)
+        ct = only_cotangent(cts)
+        return ct, ctx.one(NEG, ct)
 
 
 @final
@@ -142,16 +142,14 @@ class Mul(Binary, Linear):
         return mask in ((True, False), (False, True))
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x, y) = cts, args
+        ct, (x, y) = only_cotangent(cts), args
         if not isinstance(y, Hole):
             return _scale_cotangent(ctx, ct, y), None
         assert not isinstance(x, Hole), "mul is not linear in both"
         return None, _scale_cotangent(ctx, ct, x)
 
 
-def _scale_cotangent(ctx: TransposeCtx, ct: Cotangent, by: Atom) -> Cotangent:
-    if isinstance(ct, Zero):
-        return ct
+def _scale_cotangent(ctx: TransposeCtx, ct: Atom, by: Atom) -> Atom:
     # the cotangent of a sum is all ones: 1 * x is x, bit for bit, but for the signs of complex zeros
     if isinstance(ct, Lit) and ct.aval.dtype not in dtypes.COMPLEX and ct is literal_like(1, ct):
         return by

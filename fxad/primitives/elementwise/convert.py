@@ -35,7 +35,7 @@ from fxad.primitives.elementwise.family import (
     Unary,
     nonzero_mask,
 )
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import move_axis
 from fxad.primitives.without_tangent import WithoutTangent

@@ -35,7 +35,7 @@ from fxad.ir import (
     Tangents,
     Zero,
 )
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import align_batch_axes
 from fxad.primitives.without_tangent import WithoutTangent

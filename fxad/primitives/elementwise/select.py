@@ -46,6 +46,7 @@ from fxad.primitives.elementwise.family import (
     operand_error,
 )
 from fxad.primitives.elementwise.logic import AND, LT
+from fxad.primitives.linear_families import only_cotangent
 from fxad.primitives.operand_checks import check_count
 
 
@@ -111,19 +112,15 @@ class SelectN(Linear):
         return all(mask[1:])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (which, *cases) = cts, args
-        return (None, *[self._picked(ctx, ct, which, k, case, len(cases)) for k, case in enumerate(cases)])
-
-    def _picked(
-        self, ctx: TransposeCtx, ct: Cotangent, which: Atom | Hole, k: int, case: Atom | Hole, count: int
-    ) -> Cotangent | None:
-        if not isinstance(case, Hole):
-            return None
-        if isinstance(ct, Zero):
-            return ct
+        ct, (which, *cases) = only_cotangent(cts), args
         assert not isinstance(which, Hole), "select_n is not linear in its selector"
-        zero = Zero(case.aval).instantiate()
-        return ctx.one(self, which, *[ct if j == k else zero for j in range(count)])
+        zero = Zero(ct.aval).instantiate()
+        bars: list[Cotangent | None] = [None]
+        for k, case in enumerate(cases):
+            others = [zero] * len(cases)
+            picked = [*others[:k], ct, *others[k + 1 :]]
+            bars.append(ctx.one(self, which, *picked) if isinstance(case, Hole) else None)
+        return tuple(bars)
 
 
 @final

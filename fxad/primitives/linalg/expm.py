@@ -56,7 +56,7 @@ from fxad.primitives.linalg.matrices import (
     transposed,
 )
 from fxad.primitives.linalg.solve import Solve, lu_factors
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import BroadcastInDim, ReduceSum

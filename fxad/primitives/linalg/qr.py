@@ -57,7 +57,7 @@ from fxad.primitives.linalg.matrices import (
     where,
 )
 from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import align_batch_axes
 from fxad.primitives.slicing import Concatenate

@@ -55,7 +55,7 @@ from fxad.primitives.linalg.family import (
 from fxad.primitives.linalg.lu import LU, LuPivotsToPermutation
 from fxad.primitives.linalg.matrices import adjoint, column, diagonal, dot, minus, permuted, plus, transposed
 from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ReduceXor
 from fxad.primitives.reduce_prod import ReduceProd

@@ -39,7 +39,7 @@ from fxad.primitives.linalg.family import (
 )
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import below, conj, dot, minus, transposed, unless, where
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import align_batch_axes, emit_reshape, move_axis
 

@@ -29,7 +29,7 @@ from fxad.primitives.linalg.calls import has_empty, or_nan, zeros_constant
 from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, matrix_shape
 from fxad.primitives.linalg.lapack import lapack_call
 from fxad.primitives.linalg.matrices import One, X, minus, on_rows
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.slicing import Pad
 
