@@ -23,8 +23,8 @@ from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.elementwise.convert import BitcastConvertType, ConvertElementType
 from fxad.primitives.elementwise.logic import AND, NE, SHIFT_RIGHT_ARITHMETIC, XOR
 from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.gather_scatter import ScatterExtremum, ScatterMax
 from fxad.primitives.reduce import ExtremumReduction, ReduceMax
-from fxad.primitives.scatter import ScatterExtremum, ScatterMax
 
 # Integers of the width of a float. A float of 8 bits is compared as one of 32.
 _INTEGERS: Final[Mapping[int, DType]] = MappingProxyType({2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64})

@@ -15,7 +15,6 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.constants import WINDOW_SIZE
-from fxad.core.sizes import minimum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import (
@@ -47,7 +46,7 @@ from fxad.primitives.elementwise.family import WIDER, as_accumulated, lower_in_f
 from fxad.primitives.elementwise.logic import AND, EQ, NE, OR
 from fxad.primitives.elementwise.powers import ABS
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.gather import Gather
+from fxad.primitives.gather_scatter import gather_along_axis
 from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_axis, check_count
@@ -296,10 +295,7 @@ class CumExtremum(MonoidScan):
         if isinstance(t, Zero) or not x.aval.size:
             return (y,), (Zero(y.aval),)
         index = ctx.one(ExpandDims((x.aval.ndim,)), self._places(ctx, y))
-        others = tuple([a for a in range(x.aval.ndim) if a != self.axis])
-        single = tuple([minimum(1, n) for n in x.aval.shape])
-        gather = Gather((), (self.axis,), others, others, (self.axis,), single, "promise_in_bounds", False, False)
-        return (y,), ctx.lin(gather, t, index)
+        return (y,), ctx.lin(gather_along_axis(x.aval, self.axis, unique_indices=False), t, index)
 
     def _places(self, emit: Emit, y: Atom) -> Atom:
         """Return the index at which the current extremum first occurs."""

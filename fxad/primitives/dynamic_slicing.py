@@ -7,7 +7,7 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.sizes import may_fit, minimum
+from fxad.core.sizes import may_fit
 from fxad.errors import ArgumentError, DTypeError, ShapeError
 from fxad.ir import (
     Atom,
@@ -32,11 +32,10 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.gather import Gather
+from fxad.primitives.gather_scatter import Scatter, gather_window_per_example
 from fxad.primitives.linear_families import LinearInOne, only_cotangent
 from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_ranks
-from fxad.primitives.scatter import Scatter
 from fxad.primitives.shape import (
     axes_after_insert,
     broadcast_to_axis,
@@ -128,18 +127,7 @@ class DynamicSlice(LinearInOne):
             sizes = insert_entry(self.sizes, dim, x.aval.shape[dim])
             return ctx(DynamicSlice(sizes), x, *_with_zero(tuple(starts), dim)), (dim,)
         indices = _stack_starts(ctx, tuple(starts), tuple(start_dims))
-        axes = tuple(range(ndim)) if dim is None else axes_after_insert(range(ndim), dim)
-        gather = Gather(
-            offset_dims=tuple(range(1, ndim + 1)),
-            collapsed_slice_dims=(),
-            operand_batching_dims=() if dim is None else (dim,),
-            start_indices_batching_dims=() if dim is None else (0,),
-            start_index_map=axes,
-            slice_sizes=self.sizes if dim is None else insert_entry(self.sizes, dim, minimum(1, x.aval.shape[dim])),
-            mode="clip",
-            indices_sorted=False,
-            unique_indices=False,
-        )
+        gather = gather_window_per_example(self.sizes, (), tuple(range(ndim)), dim, ctx.size)
         return ctx(gather, x, indices), (0,)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:

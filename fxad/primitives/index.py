@@ -12,7 +12,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.sizes import Size, may_fit, minimum
+from fxad.core.sizes import Size, may_fit
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
@@ -38,7 +38,7 @@ from fxad.primitives.elementwise.arithmetic import ADD, MAX, MIN
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import LT
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.gather import Gather
+from fxad.primitives.gather_scatter import gather_window_per_example
 from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.operand_checks import check_axes, check_ranks
 from fxad.primitives.shape import (
@@ -245,18 +245,7 @@ class Index(LinearInOne):
             for i, d in zip(places, place_dims, strict=True)
         ]
         vectors = ctx.one(IndexVectors(tuple([x.aval.shape[a] for a in prim.dynamic])), *columns)
-        stay = len(self.sizes) - len(self.dropped)
-        gather = Gather(
-            offset_dims=tuple(range(1, stay + 1)),
-            collapsed_slice_dims=prim.dropped,
-            operand_batching_dims=() if dim is None else (dim,),
-            start_indices_batching_dims=() if dim is None else (0,),
-            start_index_map=prim.dynamic,
-            slice_sizes=prim.sizes if dim is None else insert_entry(self.sizes, dim, minimum(1, ctx.size)),
-            mode="clip",
-            indices_sorted=False,
-            unique_indices=False,
-        )
+        gather = gather_window_per_example(self.sizes, self.dropped, self.dynamic, dim, ctx.size)
         return ctx(gather, x, vectors), (0,)
 
     def _mapped(self, size: int, dim: int) -> Index:

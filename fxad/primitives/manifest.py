@@ -26,7 +26,7 @@ from fxad.primitives.elementwise.beta import BETA
 from fxad.primitives.elementwise.gamma import GAMMA
 from fxad.primitives.fft import FFT
 from fxad.primitives.fold import FOLD
-from fxad.primitives.gather import INDEXING
+from fxad.primitives.gather_scatter import GATHER_SCATTER
 from fxad.primitives.host_call import HOST_CALLS
 from fxad.primitives.implicit import IMPLICIT
 from fxad.primitives.index import PICKING
@@ -36,7 +36,6 @@ from fxad.primitives.random import RANDOM
 from fxad.primitives.reduce import REDUCE
 from fxad.primitives.reduce_prod import REDUCE_PROD
 from fxad.primitives.reduce_window import REDUCE_WINDOW
-from fxad.primitives.scatter import SCATTER
 from fxad.primitives.select_and_scatter import SELECT_AND_SCATTER
 from fxad.primitives.shape import SHAPE
 from fxad.primitives.sharding_constraint import SHARDING_CONSTRAINT
@@ -57,8 +56,7 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     *SHAPE,
     *SLICING,
     *DYNAMIC_SLICING,
-    *INDEXING,
-    *SCATTER,
+    *GATHER_SCATTER,
     *PICKING,
     *REDUCE,
     *REDUCE_PROD,

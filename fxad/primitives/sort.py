@@ -14,7 +14,6 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.constants import RADIX_SORT_SIZE
-from fxad.core.sizes import minimum
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (
@@ -42,7 +41,7 @@ from fxad.primitives.elementwise.convert import BitcastConvertType, emit_convert
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LT, NE, OR, SHIFT_LEFT, SHIFT_RIGHT_LOGICAL, XOR
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.gather import Gather
+from fxad.primitives.gather_scatter import gather_along_axis
 from fxad.primitives.mlir_attributes import bool_attribute, i64_attribute
 from fxad.primitives.operand_checks import check_axis
 from fxad.primitives.shape import ExpandDims, Iota, align_batch_axes
@@ -201,19 +200,12 @@ class Sort(Primitive):
             return ctx(self, *primals), tangents
         *outs, places = ctx(self, *primals, ctx.one(Iota(x.shape, _I32, self.axis)))
         index = ctx.one(ExpandDims((x.ndim,)), places)
-        gather = gather_along_axis(x, self.axis)
+        gather = gather_along_axis(x, self.axis, unique_indices=True)
         return tuple(outs), tuple([ctx.lin_one(gather, t, index) if isinstance(t, Lin) else t for t in tangents])
 
 
 def _real_parts(x: NDArray) -> tuple[NDArray, ...]:
     return (x.real, x.imag) if x.dtype in dtypes.COMPLEX else (as_accumulated(x),)
-
-
-def gather_along_axis(x: Aval, axis: int) -> Gather:
-    """Return the gather along one axis, at distinct places in range, with the other axes as batch axes."""
-    others = tuple([a for a in range(x.ndim) if a != axis])
-    single = tuple([minimum(1, n) for n in x.shape])
-    return Gather((), (axis,), others, others, (axis,), single, "promise_in_bounds", False, True)
 
 
 def _emit_sort(hlo: Hlo, args: HloValues, avals: Avals, axis: int, less: Jaxpr) -> tuple[HloValue, ...]:
@@ -238,9 +230,8 @@ def _gather_program(avals: tuple[Aval, ...], axis: int) -> Jaxpr:
     b = Builder()
     *args, places = b.inputs((*avals, avals[0].with_dtype(_I32)))
     index = b.one(ExpandDims((avals[0].ndim,)), places)
-    return b.build(
-        [b.one(gather_along_axis(x, axis), arg, index) for arg, x in zip(args, avals, strict=True)], "gathered"
-    )
+    gather = gather_along_axis(avals[0], axis, unique_indices=True)
+    return b.build([b.one(gather, x, index) for x in args], "gathered")
 
 
 def _less(avals: tuple[Aval, ...], num_keys: int) -> Jaxpr:

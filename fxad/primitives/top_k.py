@@ -34,12 +34,13 @@ from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.elementwise.logic import EQ, NE
 from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.gather_scatter import gather_along_axis
 from fxad.primitives.mlir_attributes import i64_attribute
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ORDERED
 from fxad.primitives.shape import ExpandDims, Iota, Rev, move_axis
 from fxad.primitives.slicing import emit_slice
-from fxad.primitives.sort import Sort, gather_along_axis
+from fxad.primitives.sort import Sort
 
 
 @final
@@ -101,7 +102,8 @@ class TopK(Primitive):
         if not isinstance(t, Lin) or not values.aval.size:
             return (values, places), (Zero(values.aval), Zero(places.aval))
         index = ctx.one(ExpandDims((x.aval.ndim,)), places)
-        return (values, places), (ctx.lin_one(gather_along_axis(x.aval, x.aval.ndim - 1), t, index), Zero(places.aval))
+        gather = gather_along_axis(x.aval, x.aval.ndim - 1, unique_indices=True)
+        return (values, places), (ctx.lin_one(gather, t, index), Zero(places.aval))
 
 
 def _canonical_floats(x: Aval) -> Jaxpr:
@@ -116,7 +118,8 @@ def _canonical_floats(x: Aval) -> Jaxpr:
 def _gather_places(x: Aval, places: Aval) -> Jaxpr:
     b = Builder()
     operand, at = b.inputs((x, places))
-    return b.build((b.one(gather_along_axis(x, x.ndim - 1), operand, b.one(ExpandDims((x.ndim,)), at)), at), "picked")
+    gather = gather_along_axis(x, x.ndim - 1, unique_indices=True)
+    return b.build((b.one(gather, operand, b.one(ExpandDims((x.ndim,)), at)), at), "picked")
 
 
 def _by_sorting(x: Aval, k: int) -> Jaxpr:

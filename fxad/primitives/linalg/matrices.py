@@ -18,7 +18,7 @@ from fxad.primitives.elementwise.complex_parts import CONJ
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import EQ, GE
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.gather import Gather
+from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum, Reshape, Transpose
 from fxad.primitives.slicing import Pad, Slice
 

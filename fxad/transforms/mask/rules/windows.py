@@ -20,7 +20,7 @@ from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, REM, SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LT, NE, OR
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.fold import Reduce, ReduceWindow
-from fxad.primitives.gather import Gather, ScatterAdd
+from fxad.primitives.gather_scatter import Gather, ScatterAdd
 from fxad.primitives.reduce import ReduceMax, ReduceMin, extreme_value
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.reduce_window import (
