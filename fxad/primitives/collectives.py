@@ -49,22 +49,25 @@ from fxad.ir import (
     primitive,
     primitive_family,
 )
+from fxad.primitives.axes import axes_after_insert, axis_after_insert, replace_entry
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL
 from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.family import ORDERED
 from fxad.primitives.elementwise.logic import EQ
-from fxad.primitives.linear_families import LinearInOne
+from fxad.primitives.families import LinearInOne
 from fxad.primitives.mlir_attributes import i64_attribute
 from fxad.primitives.operand_checks import check_axis, check_count
-from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, SUM, Monoid, ReduceMax, ReduceMin
+from fxad.primitives.reduce import MAXIMUM, MINIMUM, SUM, Monoid, ReduceMax, ReduceMin
 from fxad.primitives.shape import (
     Iota,
     ReduceSum,
     Transpose,
-    axes_after_insert,
     broadcast_to_axis,
     emit_reshape,
+    merge_axes,
     move_axis,
+    split_axis,
 )
 from fxad.primitives.slicing import Concatenate, emit_slice
 
@@ -283,18 +286,6 @@ def take_rows(emit: Emit, x: Atom, order: Sequence[int]) -> Atom:
     return parts[0] if len(parts) == 1 else emit.one(Concatenate(0), *parts)
 
 
-def _merge_axes(emit: Emit, x: Atom, axis: int) -> Atom:
-    """Axes `axis` and `axis + 1` as one."""
-    shape = x.aval.shape
-    return emit_reshape(emit, x, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
-
-
-def _split_axis(emit: Emit, x: Atom, axis: int, n: int) -> Atom:
-    """Axis `axis` as two, the first of size `n`."""
-    shape = x.aval.shape
-    return emit_reshape(emit, x, (*shape[:axis], n, shape[axis] // n, *shape[axis + 1 :]))
-
-
 def _swap_axes(emit: Emit, x: Atom, a: int, b: int) -> Atom:
     """Two axes exchanged."""
     a, b = min(a, b), max(a, b)
@@ -506,7 +497,7 @@ class AllGather(Grouped, LinearCollective):
 
     def shape_of(self, x: Aval) -> Aval:
         check_axis(self.name, self.dim, x.ndim)
-        return _resized(x, self.dim, x.shape[self.dim] * self.width)
+        return x.with_shape(replace_entry(x.shape, self.dim, x.shape[self.dim] * self.width))
 
     def combine(self, xs: list[NDArray], at: int) -> object:
         return np.concatenate(xs, self.dim)
@@ -520,20 +511,20 @@ class AllGather(Grouped, LinearCollective):
         )
 
     def with_extra_axis(self, emit: Emit, x: Atom, dim: int) -> Atom:
-        return emit.one(AllGather(self.names, self.sizes, self.dim + (dim <= self.dim), self.groups), x)
+        return emit.one(AllGather(self.names, self.sizes, axis_after_insert(self.dim, dim), self.groups), x)
 
     def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
         # the fastest axis first, so that the slower ones are outside
         names, sizes = self.faster_axes(k)
         if names:
             x, dim = AllGather(names, sizes, self.dim).batch_other_axis(ctx, x, dim)
-        x = _merge_axes(ctx, broadcast_to_axis(ctx, x, dim, ctx.size, self.dim), self.dim)
+        x = merge_axes(ctx, broadcast_to_axis(ctx, x, dim, ctx.size, self.dim), self.dim)
         names, sizes = self.slower_axes(k)
         return ctx.one(AllGather(names, sizes, self.dim), x) if names else x, None
 
     def batch_grouped(self, emit: Emit, x: Atom) -> Atom:
         n = x.aval.shape[1]
-        joined = _merge_axes(emit, move_axis(emit, x, 1, 1 + self.dim), 1 + self.dim)
+        joined = merge_axes(emit, move_axis(emit, x, 1, 1 + self.dim), 1 + self.dim)
         return broadcast_to_axis(emit, joined, None, n, 1)
 
     def adjoint(self) -> PsumScatter:
@@ -557,7 +548,7 @@ class PsumScatter(Grouped, LinearCollective):
     def shape_of(self, x: Aval) -> Aval:
         if x.dtype not in dtypes.NUMERIC:
             raise DTypeError(f"psum_scatter: is not defined for {x}")
-        return _resized(x, self.dim, _size_of_part(self.name, x, self.dim, self))
+        return x.with_shape(replace_entry(x.shape, self.dim, _size_of_part(self.name, x, self.dim, self)))
 
     def combine(self, xs: list[NDArray], at: int) -> object:
         wide = dtypes.accumulated(xs[0].dtype)
@@ -572,7 +563,7 @@ class PsumScatter(Grouped, LinearCollective):
         return _by_parts(hlo, reduced, args[0], ins[0], outs[0])
 
     def with_extra_axis(self, emit: Emit, x: Atom, dim: int) -> Atom:
-        return emit.one(PsumScatter(self.names, self.sizes, self.dim + (dim <= self.dim), self.groups), x)
+        return emit.one(PsumScatter(self.names, self.sizes, axis_after_insert(self.dim, dim), self.groups), x)
 
     def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
         # the slowest axis first: it has the largest parts
@@ -580,12 +571,12 @@ class PsumScatter(Grouped, LinearCollective):
         if names:
             x, dim = PsumScatter(names, sizes, self.dim).batch_other_axis(ctx, x, dim)
         x = _sum_of_equal(ctx, x, ctx.size) if dim is None else ctx.one(ReduceSum((dim,)), x)
-        x = _split_axis(ctx, x, self.dim, ctx.size)
+        x = split_axis(ctx, x, self.dim, ctx.size)
         names, sizes = self.faster_axes(k)
         return PsumScatter(names, sizes, self.dim).batch_other_axis(ctx, x, self.dim) if names else (x, self.dim)
 
     def batch_grouped(self, emit: Emit, x: Atom) -> Atom:
-        parts = _split_axis(emit, emit.one(ReduceSum((1,)), x), 1 + self.dim, x.aval.shape[1])
+        parts = split_axis(emit, emit.one(ReduceSum((1,)), x), 1 + self.dim, x.aval.shape[1])
         return move_axis(emit, parts, 1 + self.dim, 1)
 
     def adjoint(self) -> AllGather:
@@ -611,8 +602,8 @@ class AllToAll(Grouped, LinearCollective):
     def shape_of(self, x: Aval) -> Aval:
         part = _size_of_part(self.name, x, self.split, self)
         check_axis(self.name, self.concat, x.ndim)
-        out = _resized(x, self.split, part)
-        return _resized(out, self.concat, out.shape[self.concat] * self.width)
+        divided = replace_entry(x.shape, self.split, part)
+        return x.with_shape(replace_entry(divided, self.concat, divided[self.concat] * self.width))
 
     def combine(self, xs: list[NDArray], at: int) -> object:
         return np.concatenate([np.split(x, len(xs), self.split)[at] for x in xs], self.concat)
@@ -635,8 +626,7 @@ class AllToAll(Grouped, LinearCollective):
         x = broadcast_to_axis(ctx, x, dim, ctx.size, 0)
         # the parts as axes of their own, one for each named axis; then each axis exchanges in place
         at = 1 + self.split
-        shape = x.aval.shape
-        x = emit_reshape(ctx, x, (*shape[:at], *self.sizes, shape[at] // self.count, *shape[at + 1 :]))
+        x = split_axis(ctx, x, at, *self.sizes)
         for j, (name, size) in enumerate(zip(self.names, self.sizes, strict=True)):
             where = at + j
             x = _swap_axes(ctx, x, 0, where) if j == k else ctx.one(AllToAll((name,), (size,), where, where), x)
@@ -655,20 +645,15 @@ class AllToAll(Grouped, LinearCollective):
             order += [*parts, own[a]] if a == self.concat else [own[a]]
         if order != sorted(order):
             x = emit.one(Transpose(tuple(order)), x)
-        at, shape = lead + self.concat, x.aval.shape
-        return emit_reshape(emit, x, (*shape[:at], prod(shape[at : at + n + 1]), *shape[at + n + 1 :]))
+        return merge_axes(emit, x, lead + self.concat, n + 1)
 
     def batch_grouped(self, emit: Emit, x: Atom) -> Atom:
         n, at = x.aval.shape[1], 2 + self.split
-        x = _swap_axes(emit, _split_axis(emit, x, at, n), 1, at)
+        x = _swap_axes(emit, split_axis(emit, x, at, n), 1, at)
         return self._merge_sources(emit, x, 2, 1)
 
     def adjoint(self) -> AllToAll:
         return AllToAll(self.names, self.sizes, self.concat, self.split, self.groups)
-
-
-def _resized(x: Aval, dim: int, size: int) -> Aval:
-    return x.with_shape((*x.shape[:dim], size, *x.shape[dim + 1 :]))
 
 
 def _size_of_part(op: str, x: Aval, dim: int, prim: Grouped) -> int:

@@ -23,11 +23,12 @@ from fxad.ir import (
     NDArray,
     primitive,
 )
+from fxad.primitives.axes import axes_after_insert, other_axes
 from fxad.primitives.elementwise.convert import emit_convert
-from fxad.primitives.linear_families import Bilinear
+from fxad.primitives.families import Bilinear
 from fxad.primitives.mlir_attributes import int_list, precision_attribute
 from fxad.primitives.operand_checks import check_axis, check_count, check_precision
-from fxad.primitives.shape import Transpose, axes_after_insert
+from fxad.primitives.shape import Transpose
 
 _KINDS: Final = (dtypes.FLOATING, dtypes.COMPLEX, dtypes.INTEGER)
 
@@ -164,7 +165,7 @@ class DotGeneral(Bilinear):
 
 def free_axes(ndim: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[int, ...]:
     """Return the axes of an operand that are neither batch nor contracting."""
-    return tuple([a for a in range(ndim) if a not in contract and a not in batch])
+    return other_axes((*batch, *contract), ndim)
 
 
 def _paired(mine: tuple[int, ...], other: tuple[int, ...]) -> list[int]:

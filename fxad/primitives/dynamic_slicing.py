@@ -32,16 +32,12 @@ from fxad.ir import (
     Zero,
     primitive,
 )
+from fxad.primitives.axes import axes_after_insert, insert_entry
+from fxad.primitives.families import LinearInOne, only_cotangent
 from fxad.primitives.gather_scatter import Scatter, gather_window_per_example
-from fxad.primitives.linear_families import LinearInOne, only_cotangent
 from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_ranks
-from fxad.primitives.shape import (
-    axes_after_insert,
-    broadcast_to_axis,
-    emit_reshape,
-    insert_entry,
-)
+from fxad.primitives.shape import broadcast_to_axis, emit_reshape
 from fxad.primitives.slicing import Concatenate
 
 

@@ -33,8 +33,8 @@ from fxad.primitives.elementwise.arithmetic import DIV, MUL
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ
 from fxad.primitives.elementwise.family import WIDE
 from fxad.primitives.elementwise.logic import EQ, OR
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linear_families import LinearInOne
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.families import LinearInOne
 from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import Iota, emit_broadcast, move_axis
@@ -135,7 +135,7 @@ class Fft(LinearMap, LinearInOne):
             middle = emit.one(EQ, k, Lit.of(0 if n % 2 else n // 2, k.aval))
         alone = emit.one(OR, emit.one(EQ, k, Lit.of(0, k.aval)), middle)
         real = Aval((m,), dtypes.real_part(half.dtype))
-        weights = emit.one(SELECT_N, alone, Lit.of(twice, real), Lit.of(once, real))
+        weights = emit_where(emit, alone, Lit.of(once, real), Lit.of(twice, real))
         row = emit.one(COMPLEX, weights, Lit.of(0, real))
         return emit_broadcast(emit, row, half.shape, (half.ndim - 1,))
 

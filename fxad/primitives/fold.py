@@ -38,18 +38,12 @@ from fxad.ir import (
     Zero,
     primitive,
 )
+from fxad.primitives.axes import axes_after_insert, other_axes, remove_axes
 from fxad.primitives.elementwise.logic import OR
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_axes
-from fxad.primitives.shape import (
-    Transpose,
-    align_batch_axes,
-    axes_after_insert,
-    emit_broadcast,
-    emit_reshape,
-    remove_axes,
-)
+from fxad.primitives.shape import Transpose, align_batch_axes, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate
 from fxad.primitives.sliding import Padding, SlidingWindow
 
@@ -153,7 +147,7 @@ class Reduce(Fold):
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         n = len(args) // 2
-        kept = [a for a in range(args[0].ndim) if a not in self.axes]
+        kept = other_axes(self.axes, args[0].ndim)
         lead = tuple([args[0].shape[a] for a in kept])
         size = prod([args[0].shape[a] for a in self.axes])
         return self.folded(args[n:], [x.transpose(*kept, *self.axes).reshape(*lead, size) for x in args[:n]])
@@ -242,8 +236,8 @@ def _guarded_body(body: Jaxpr) -> Jaxpr:
     p, *left = b.inputs((flag, *scalars))
     q, *right = b.inputs((flag, *scalars))
     both = b.inline(body, (*left, *right))
-    one = [b.one(SELECT_N, q, x, z) for x, z in zip(left, both, strict=True)]
-    outs = [b.one(SELECT_N, p, y, z) for y, z in zip(right, one, strict=True)]
+    one = [emit_where(b, q, z, x) for x, z in zip(left, both, strict=True)]
+    outs = [emit_where(b, p, z, y) for y, z in zip(right, one, strict=True)]
     return b.build([b.one(OR, p, q), *outs], f"{body.name}_guarded")
 
 
@@ -254,7 +248,7 @@ def _reduce_examples(emit: Emit, body: Jaxpr, xs: Atoms, axes: Axes, inits: Atom
     `flags` mark the elements that are present; None marks all.
     """
     shape = xs[0].aval.shape
-    kept = [a for a in range(len(shape)) if a not in axes]
+    kept = other_axes(axes, len(shape))
     lead = tuple([shape[a] for a in kept])
     size = prod([shape[a] for a in axes])
 

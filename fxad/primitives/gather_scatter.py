@@ -42,27 +42,18 @@ from fxad.ir import (
     primitive,
     primitive_family,
 )
+from fxad.primitives.axes import axes_after_insert, insert_entry, other_axes
 from fxad.primitives.dimension_numbers import DimensionNumbers, clamp_starts, widen_indices, windows_in_range
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MUL
 from fxad.primitives.elementwise.convert import ConvertElementType
-from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.elementwise.family import ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import EQ
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linear_families import LinearInOne, only_cotangent
+from fxad.primitives.elementwise.select import SELECT_N, emit_where
+from fxad.primitives.families import LinearInOne, only_cotangent
 from fxad.primitives.mlir_attributes import bool_attribute, i64_array
 from fxad.primitives.operand_checks import check_count, check_ranks
-from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, PRODUCT, SUM, Monoid
-from fxad.primitives.shape import (
-    BroadcastInDim,
-    ExpandDims,
-    Iota,
-    Reshape,
-    Squeeze,
-    axes_after_insert,
-    broadcast_to_axis,
-    insert_entry,
-    move_axis,
-)
+from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Squeeze, broadcast_to_axis, move_axis
 
 _GATHER: Final = (
     "offset_dims",
@@ -162,9 +153,9 @@ class Gather(LinearInOne):
         out = b.one(self._with(self.windows, self.slice_sizes, "clip"), operand, at)
         if self.mode == "drop" and self.start_index_map:
             within = windows_in_range(b, at, tuple([x.shape[a] - self.slice_sizes[a] for a in self.start_index_map]))
-            batch = tuple([a for a in range(out.aval.ndim) if a not in self.offset_dims])
+            batch = other_axes(self.offset_dims, out.aval.ndim)
             mask = b.one(BroadcastInDim(out.aval.shape, batch), within)
-            out = b.one(SELECT_N, mask, Zero(out.aval).instantiate(), out)
+            out = emit_where(b, mask, out, Zero(out.aval).instantiate())
         return b.build((out,), "gather")
 
     def _with(self, w: DimensionNumbers, sizes: Shape, mode: str, *, stacked: bool = False) -> Gather:
@@ -195,7 +186,7 @@ class Gather(LinearInOne):
 def gather_along_axis(x: Aval, axis: int, *, unique_indices: bool) -> Gather:
     """Return the gather of single elements along one axis, at places in range, with the other axes as batch axes. The
     places have the shape of x, and a further last axis of size 1."""
-    others = tuple([a for a in range(x.ndim) if a != axis])
+    others = other_axes((axis,), x.ndim)
     return Gather(
         offset_dims=(),
         collapsed_slice_dims=(axis,),

@@ -33,27 +33,17 @@ from fxad.ir import (
     Tangents,
     primitive,
 )
+from fxad.primitives.axes import axes_after_insert, insert_entry, remove_axes
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
 from fxad.primitives.elementwise.arithmetic import ADD, MAX, MIN
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import LT
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.families import LinearInOne, WithoutTangent
 from fxad.primitives.gather_scatter import gather_window_per_example
-from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.operand_checks import check_axes, check_ranks
-from fxad.primitives.shape import (
-    ExpandDims,
-    Squeeze,
-    axes_after_insert,
-    broadcast_to_axis,
-    emit_broadcast,
-    emit_reshape,
-    insert_entry,
-    move_axis,
-    remove_axes,
-)
+from fxad.primitives.shape import ExpandDims, Squeeze, broadcast_to_axis, emit_broadcast, emit_reshape, move_axis
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.primitives.without_tangent import WithoutTangent
 
 INT32_MAX: Final = 2**31 - 1
 
@@ -87,7 +77,7 @@ def normalize_index(emit: Emit, i: Atom, size: int, dtype: DType) -> Atom:
         i = emit.one(ConvertElementType(dtype), i)
     if not signed:
         return i
-    return emit.one(SELECT_N, emit.one(LT, i, Lit.of(0, i.aval)), i, emit.one(ADD, i, Lit.of(size, i.aval)))
+    return emit_where(emit, emit.one(LT, i, Lit.of(0, i.aval)), emit.one(ADD, i, Lit.of(size, i.aval)), i)
 
 
 def normalize_index_numpy(i: NDArray, size: int, dtype: DType) -> NDArray:

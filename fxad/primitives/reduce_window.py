@@ -34,10 +34,10 @@ from fxad.ir import (
     primitive,
     primitive_family,
 )
-from fxad.primitives.elementwise.family import as_accumulated
-from fxad.primitives.linear_families import LinearInOne
+from fxad.primitives.elementwise.family import ORDERED, as_accumulated
+from fxad.primitives.families import LinearInOne
 from fxad.primitives.operand_checks import check_count
-from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, PRODUCT, SUM, Monoid
+from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
 from fxad.primitives.reduce_prod import product_tangent
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd
 from fxad.primitives.shape import Reshape

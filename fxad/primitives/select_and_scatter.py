@@ -48,11 +48,11 @@ from fxad.primitives.argmax import better
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, REM, SUB
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linear_families import LinearInOne
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.families import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import extreme_value
-from fxad.primitives.shape import Iota, align_batch_axes
+from fxad.primitives.shape import Iota, align_to_first
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
 
@@ -106,8 +106,7 @@ class Selection(LinearInOne):
 
     @final
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        at = next(d for d in dims if d is not None)
-        args = align_batch_axes(ctx, args, dims, at)
+        args, at = align_to_first(ctx, args, dims)
         return ctx(replace(self, **self.sliding.mapped(at).parameters), *args), (at,)
 
     @final
@@ -309,7 +308,7 @@ def _scatter_by_masks(sliding: SlidingWindow, source: Aval, shape: Shape) -> Jax
     zero, total = Zero(source).instantiate(), None
     full = [dilated_size(n, by) for n, by in zip(shape, sliding.base_dilation, strict=True)]
     for steps, here in _window_offsets(sliding, shape):
-        masked = b.one(SELECT_N, b.one(EQ, chosen, Lit.of(here, index)), zero, values)
+        masked = emit_where(b, b.one(EQ, chosen, Lit.of(here, index)), values, zero)
         low = [k - p for k, (p, _) in zip(steps, sliding.padding, strict=True)]
         high = [
             n - lo - dilated_size(m, s) for n, lo, m, s in zip(full, low, source.shape, sliding.strides, strict=True)
@@ -352,11 +351,11 @@ def _select_by_comparison(sliding: SlidingWindow, sign: int, x: Aval, places: Sh
         if there is not None:
             take = b.one(AND, there, b.one(OR, take, b.one(LT, chosen, Lit.of(0, index))))
         first = number == 0 and there is None  # without holes the first place has an element in every window
-        best = element if first else b.one(SELECT_N, take, best, element)
-        chosen = Lit.of(here, index) if first else b.one(SELECT_N, take, chosen, Lit.of(here, index))
+        best = element if first else emit_where(b, take, element, best)
+        chosen = Lit.of(here, index) if first else emit_where(b, take, Lit.of(here, index), chosen)
         if others is not None:
             candidate = b.one(cut, others)
-            value = candidate if first else b.one(SELECT_N, take, value, candidate)
+            value = candidate if first else emit_where(b, take, candidate, value)
     return b.build([value if gather else chosen], "gathered" if gather else "chosen")
 
 

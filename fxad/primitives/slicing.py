@@ -35,19 +35,13 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linear_families import only_cotangent
+from fxad.primitives.axes import axis_after_insert, insert_entry, remove_axes, replace_entry
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.families import only_cotangent
 from fxad.primitives.linearity import is_zero
 from fxad.primitives.mlir_attributes import i64_array, i64_attribute
 from fxad.primitives.operand_checks import check_axis, check_count, check_ranks
-from fxad.primitives.shape import (
-    Rearrange,
-    ReduceSum,
-    align_batch_axes,
-    broadcast_to_axis,
-    emit_broadcast,
-    insert_entry,
-)
+from fxad.primitives.shape import Rearrange, ReduceSum, align_to_first, broadcast_to_axis, emit_broadcast
 
 
 @final
@@ -113,14 +107,18 @@ def tight_slice(prim: Slice, single: Sequence[int]) -> Slice:
     return Slice(prim.starts, limits, tuple([1 if k in single else n for k, n in enumerate(prim.strides)]))
 
 
+def slice_along_axis(shape: Shape, axis: int, start: int, limit: int) -> Slice:
+    """The slice `x[start:limit]` along `axis` of an array of this shape."""
+    none = (0,) * len(shape)
+    return Slice(replace_entry(none, axis, start), replace_entry(shape, axis, limit), (1,) * len(shape))
+
+
 def emit_slice(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
     """`x[start:limit]` along `axis`; emits nothing for a literal."""
     shape = x.aval.shape
     if isinstance(x, Lit):
-        return x.with_aval((*shape[:axis], limit - start, *shape[axis + 1 :]))
-    starts, limits = [0] * len(shape), list(shape)
-    starts[axis], limits[axis] = start, limit
-    return emit.one(Slice(tuple(starts), tuple(limits), (1,) * len(shape)), x)
+        return x.with_aval(replace_entry(shape, axis, limit - start))
+    return emit.one(slice_along_axis(shape, axis, start, limit), x)
 
 
 @final
@@ -191,9 +189,8 @@ class Pad(LinearMap):
             return ctx(pad, x, value), (dim,)
         # each example has its own value: pad with zero, then select
         at = 0 if dim is None else dim
-        inside = self._operand_mask(
-            ctx, x.aval if dim is None else Aval(_without_axis(x.aval.shape, dim), x.aval.dtype)
-        )
+        example = x.aval if dim is None else x.aval.with_shape(remove_axes(x.aval.shape, (dim,)))
+        inside = self._operand_mask(ctx, example)
         shape = insert_entry(inside.aval.shape, at, ctx.size)
         zero = Zero(x.aval.with_shape(shape)).instantiate()
         # keep the literal zero: `pad` of it and a tangent is linear, `select_n` of another constant is not
@@ -201,7 +198,7 @@ class Pad(LinearMap):
         if not is_zero(x):
             kept = broadcast_to_axis(ctx, ctx.one(pad, x, zero.with_aval(())), dim, ctx.size, at)
         inside = broadcast_to_axis(ctx, inside, None, ctx.size, at)
-        return (ctx.one(SELECT_N, inside, emit_broadcast(ctx, value, shape, (at,)), kept),), (at,)
+        return (emit_where(ctx, inside, kept, emit_broadcast(ctx, value, shape, (at,))),), (at,)
 
     def _operand_mask(self, emit: Emit, x: Aval) -> Atom:
         """Return a mask of the result elements that are elements of `x`."""
@@ -214,7 +211,7 @@ class Pad(LinearMap):
         if not isinstance(value, Hole):
             return x_bar, None
         inside = self._operand_mask(ctx, x.aval)
-        rest = ctx.one(SELECT_N, inside, ct, Zero(ct.aval).instantiate())
+        rest = emit_where(ctx, inside, Zero(ct.aval).instantiate(), ct)
         return x_bar, ctx.one(ReduceSum(tuple(range(ct.aval.ndim))), rest)
 
     def _elements_of_operand(self, emit: Emit, ct: Atom, x: Aval) -> Atom:
@@ -232,10 +229,6 @@ class Pad(LinearMap):
             for lo, n, i, m in zip(low, x.shape, self.interior, more, strict=True)
         ]
         return emit.one(Slice(low, tuple(limits), tuple([i + 1 for i in self.interior])), ct)
-
-
-def _without_axis(shape: Shape, dim: int) -> Shape:
-    return shape[:dim] + shape[dim + 1 :]
 
 
 @final
@@ -272,9 +265,8 @@ class Concatenate(LinearMap):
         return hlo.op("stablehlo.concatenate", args, outs, {"dimension": i64_attribute(self.axis)})
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        at = next(d for d in dims if d is not None)
-        args = align_batch_axes(ctx, args, dims, at)
-        return ctx(Concatenate(self.axis + (self.axis >= at)), *args), (at,)
+        args, at = align_to_first(ctx, args, dims)
+        return ctx(Concatenate(axis_after_insert(self.axis, at)), *args), (at,)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         ct, start = only_cotangent(cts), 0

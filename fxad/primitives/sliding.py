@@ -16,8 +16,8 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Size, maximum, may_fit
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Aval, NDArray, Shape
+from fxad.primitives.axes import insert_entry
 from fxad.primitives.mlir_attributes import i64_array
-from fxad.primitives.shape import insert_entry
 from fxad.primitives.slicing import Pad
 
 Axes: TypeAlias = tuple[int, ...]

@@ -36,15 +36,16 @@ from fxad.ir import (
     Tangents,
     primitive,
 )
+from fxad.primitives.axes import axis_after_insert
 from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG, REAL
 from fxad.primitives.elementwise.convert import BitcastConvertType, emit_convert
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LT, NE, OR, SHIFT_LEFT, SHIFT_RIGHT_LOGICAL, XOR
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.gather_scatter import gather_along_axis
 from fxad.primitives.mlir_attributes import bool_attribute, i64_attribute
 from fxad.primitives.operand_checks import check_axis
-from fxad.primitives.shape import ExpandDims, Iota, align_batch_axes
+from fxad.primitives.shape import ExpandDims, Iota, align_to_first
 
 # ------------------------------------------------------------------------------------------------ floats as integers
 
@@ -68,11 +69,11 @@ def order_preserving_bits(emit: Emit, x: Atom, ties: bool) -> Atom:
         return emit.one(XOR, emit.one(BitcastConvertType(unsigned), wide), top)
     x = emit_convert(emit, x, dtypes.float64 if unsigned == _U64 else dtypes.float32)
     if ties:
-        x = _where(emit, emit.one(EQ, x, Lit.of(0.0, x.aval)), Lit.of(0.0, x.aval), x)
-    x = _where(emit, emit.one(NE, x, x), Lit.of(np.nan, x.aval), x)
+        x = emit_where(emit, emit.one(EQ, x, Lit.of(0.0, x.aval)), Lit.of(0.0, x.aval), x)
+    x = emit_where(emit, emit.one(NE, x, x), Lit.of(np.nan, x.aval), x)
     bits = emit.one(BitcastConvertType(unsigned), x)
     # the bits of negative floats are in reverse order
-    flip = _where(emit, emit.one(GE, bits, top), Lit.of(-1, bits.aval), top)
+    flip = emit_where(emit, emit.one(GE, bits, top), Lit.of(-1, bits.aval), top)
     return emit.one(XOR, bits, flip)
 
 
@@ -85,13 +86,9 @@ def _from_order_preserving_bits(emit: Emit, key: Atom, dtype: DType) -> Atom:
     if dtype in dtypes.SIGNED:
         signed = BitcastConvertType(dtypes.int64 if double else dtypes.int32)
         return emit_convert(emit, emit.one(signed, emit.one(XOR, key, top)), dtype)
-    flip = _where(emit, emit.one(GE, key, top), top, Lit.of(-1, key.aval))
+    flip = emit_where(emit, emit.one(GE, key, top), top, Lit.of(-1, key.aval))
     bits = emit.one(XOR, key, flip)
     return emit_convert(emit, emit.one(BitcastConvertType(dtypes.float64 if double else dtypes.float32), bits), dtype)
-
-
-def _where(emit: Emit, which: Atom, yes: Atom, no: Atom) -> Atom:
-    return emit.one(SELECT_N, which, no, yes)
 
 
 def _pack_words(emit: Emit, high: Atom, low: Atom) -> Atom:
@@ -190,9 +187,8 @@ class Sort(Primitive):
         return hlo.call(b.build((emit_convert(b, low, _I32),), "places"), done)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        at = next(d for d in dims if d is not None)
-        args = align_batch_axes(ctx, args, dims, at)
-        return ctx(Sort(self.axis + (self.axis >= at), self.num_keys), *args), (at,) * len(args)
+        args, at = align_to_first(ctx, args, dims)
+        return ctx(Sort(axis_after_insert(self.axis, at), self.num_keys), *args), (at,) * len(args)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         x = primals[0].aval

@@ -31,13 +31,12 @@ from fxad.ir import (
 )
 from fxad.primitives.elementwise.arithmetic import SUB
 from fxad.primitives.elementwise.convert import ConvertElementType
-from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.elementwise.family import ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import EQ, NE
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.gather_scatter import gather_along_axis
 from fxad.primitives.mlir_attributes import i64_attribute
 from fxad.primitives.operand_checks import check_count
-from fxad.primitives.reduce import ORDERED
 from fxad.primitives.shape import ExpandDims, Iota, Rev, move_axis
 from fxad.primitives.slicing import emit_slice
 from fxad.primitives.sort import Sort
@@ -111,8 +110,8 @@ def _canonical_floats(x: Aval) -> Jaxpr:
     b = Builder()
     f: Atom = b.input(x)
     f = f if x.dtype == dtypes.float32 else b.one(ConvertElementType(dtypes.float32), f)
-    f = b.one(SELECT_N, b.one(EQ, f, Lit.of(0, f.aval)), f, Lit.of(0.0, f.aval))
-    return b.build((b.one(SELECT_N, b.one(NE, f, f), f, Lit.of(np.nan, f.aval)),), "plain")
+    f = emit_where(b, b.one(EQ, f, Lit.of(0, f.aval)), Lit.of(0.0, f.aval), f)
+    return b.build((emit_where(b, b.one(NE, f, f), Lit.of(np.nan, f.aval), f),), "plain")
 
 
 def _gather_places(x: Aval, places: Aval) -> Jaxpr:

@@ -57,7 +57,7 @@ from fxad.primitives.control.effects import guard_checks
 from fxad.primitives.control.scan import scan_over_examples
 from fxad.primitives.elementwise.convert import STOP_GRADIENT
 from fxad.primitives.elementwise.logic import EQ
-from fxad.primitives.elementwise.select import CLAMP, SELECT_N
+from fxad.primitives.elementwise.select import CLAMP, SELECT_N, emit_where
 from fxad.primitives.linearity import affine_operands, is_linear
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
 from fxad.primitives.shape import broadcast_to_axis, emit_broadcast
@@ -215,7 +215,7 @@ class Cond(HigherOrder, Linear):
                 every = broadcast_to_axis(ctx, a, d, ctx.size, 0) if d is None else a
                 where[j] = at = d or 0
                 one = Lit.of(0.5, every.aval)
-                replaced[j] = ctx.one(SELECT_N, emit_broadcast(ctx, chosen, every.aval.shape, (at,)), one, every)
+                replaced[j] = emit_where(ctx, emit_broadcast(ctx, chosen, every.aval.shape, (at,)), every, one)
         return replaced, where
 
     def _with_stopped_gradients(
@@ -239,7 +239,7 @@ class Cond(HigherOrder, Linear):
             if mapped[j] and d is not None:
                 fixed = Lit.of(0.0 if affine[j] else 0.5, a.aval)
                 other: Atom = fixed if shared or affine[j] else ctx.one(STOP_GRADIENT, a)
-                replaced[j] = ctx.one(SELECT_N, emit_broadcast(ctx, chosen, a.aval.shape, (d,)), other, a)
+                replaced[j] = emit_where(ctx, emit_broadcast(ctx, chosen, a.aval.shape, (d,)), a, other)
         return replaced, dims
 
     # ----------------------------------------------------------------------------------------------- differentiation

@@ -23,7 +23,7 @@ from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_
 from fxad.primitives.control.remat import is_opaque, without_opaque
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
 from fxad.primitives.elementwise.logic import LT
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS, Kinds
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import BroadcastInDim, Iota, emit_broadcast
@@ -92,7 +92,7 @@ def stop_at_count(steps: Steps, guard: Jaxpr | None) -> Steps:
     others: list[Atom] = [*state, *[Zero(a.aval).instantiate() for a in outs[n:]]]
     # no select for an unchanged carry or a zero result: the literal zero is linear in every operand, a select is not
     kept = [
-        a if a == o else b.one(SELECT_N, emit_broadcast(b, taken, a.aval.shape, ()), o, a)
+        a if a == o else emit_where(b, emit_broadcast(b, taken, a.aval.shape, ()), a, o)
         for a, o in zip(outs, others, strict=True)
     ]
     return Steps(b.build(kept, body.name), steps.n_consts + 1, n)

@@ -41,6 +41,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
+from fxad.primitives.axes import replace_entry
 from fxad.primitives.collectives import INDEX, AllGather, Psum, flat_index
 from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.dynamic_slicing import DynamicSlice
@@ -381,8 +382,7 @@ def _taking_parts(
                 at = flat_index(b, over_axes, tuple([sizes[name] for name in over_axes]))
                 starts: list[Atom] = [Lit.of(0, INDEX)] * x.aval.ndim
                 starts[axis] = b.one(MUL, at, Lit.of(part[axis], INDEX))
-                window_shape = (*x.aval.shape[:axis], part[axis], *x.aval.shape[axis + 1 :])
-                x = b.one(DynamicSlice(window_shape), x, *starts)
+                x = b.one(DynamicSlice(replace_entry(x.aval.shape, axis, part[axis])), x, *starts)
         args.append(emit_reshape(b, x, a.shape))
     outs: list[Atom] = []
     for y, spec in zip(b.inline(body, args), out_specs, strict=True):

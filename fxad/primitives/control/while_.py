@@ -55,7 +55,7 @@ from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.convert import STOP_GRADIENT
 from fxad.primitives.elementwise.logic import AND, LT
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
 from fxad.primitives.reduce import ReduceOr
@@ -469,7 +469,7 @@ def batched_step(
 
 
 def _select_live(b: Builder, live: Atom, new: Atom, old: Atom) -> Atom:
-    return b.one(SELECT_N, emit_broadcast(b, live, new.aval.shape, (0,)), old, new)
+    return emit_where(b, emit_broadcast(b, live, new.aval.shape, (0,)), new, old)
 
 
 def _operand_of_live(b: Builder, x: Atom, one: Atom | None, live: Atom) -> Atom:

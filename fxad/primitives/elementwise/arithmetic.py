@@ -42,8 +42,8 @@ from fxad.primitives.elementwise.family import (
     literal_like,
 )
 from fxad.primitives.elementwise.logic import EQ, GT, LT
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linear_families import LinearInOne, only_cotangent
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.families import LinearInOne, only_cotangent
 
 
 def scale_tangent(ctx: JvpCtx, t: Tangent, slope: Atom) -> Tangent:
@@ -268,8 +268,8 @@ def _extremum_tangent(
     def share(t: Tangent, won: Compare) -> Tangent:
         if isinstance(t, Zero):
             return t
-        alone = ctx.one(SELECT_N, ctx.one(won, x, y), literal_like(0.0, x), literal_like(1.0, x))
-        return scale_tangent(ctx, t, ctx.one(SELECT_N, tied, alone, literal_like(0.5, x)))
+        alone = emit_where(ctx, ctx.one(won, x, y), literal_like(1.0, x), literal_like(0.0, x))
+        return scale_tangent(ctx, t, emit_where(ctx, tied, literal_like(0.5, x), alone))
 
     return ctx.add(share(tx, beats), share(ty, loses))
 

@@ -13,7 +13,7 @@ from fxad.primitives.elementwise.formula import Formulas, chebyshev, formula_pro
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.powers import SIGN
 from fxad.primitives.elementwise.references import scipy_special
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 
 # exp(-x) I0(x) for 0 <= x <= 8 in x / 4 - 1, and its product with sqrt(x) for x > 8 in 16 / x - 1: Chebyshev
 # interpolants of scipy.special.i0e, highest order first
@@ -91,8 +91,8 @@ class BesselI1e(Unary):
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         zero = ctx.one(EQ, x, literal_like(0, x))
-        divisor = ctx.one(SELECT_N, zero, x, literal_like(1, x))
-        ratio = ctx.one(SELECT_N, zero, ctx.one(DIV, y, divisor), literal_like(0.5, x))
+        divisor = emit_where(ctx, zero, literal_like(1, x), x)
+        ratio = emit_where(ctx, zero, literal_like(0.5, x), ctx.one(DIV, y, divisor))
         slope = ctx.one(SUB, ctx.one(BESSEL_I0E, x), ctx.one(ADD, ctx.one(MUL, ctx.one(SIGN, x), y), ratio))
         return scale_tangent(ctx, t, slope)
 

@@ -30,7 +30,7 @@ from fxad.ir import (
 )
 from fxad.primitives.elementwise.arithmetic import NEG
 from fxad.primitives.elementwise.family import WIDE, LinearUnary, Unary, batch_elementwise, from_ufunc, operand_error
-from fxad.primitives.linear_families import only_cotangent
+from fxad.primitives.families import only_cotangent
 from fxad.primitives.operand_checks import check_count
 
 

@@ -35,10 +35,9 @@ from fxad.primitives.elementwise.family import (
     Unary,
     nonzero_mask,
 )
-from fxad.primitives.linear_families import LinearInOne
+from fxad.primitives.families import LinearInOne, WithoutTangent
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import move_axis
-from fxad.primitives.without_tangent import WithoutTangent
 
 
 @final

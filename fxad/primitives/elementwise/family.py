@@ -35,10 +35,9 @@ from fxad.ir import (
     Tangents,
     Zero,
 )
-from fxad.primitives.linear_families import LinearInOne
+from fxad.primitives.families import LinearInOne, WithoutTangent
 from fxad.primitives.operand_checks import check_count
-from fxad.primitives.shape import align_batch_axes
-from fxad.primitives.without_tangent import WithoutTangent
+from fxad.primitives.shape import align_to_first
 
 # -------------------------------------------------------------------------------------------------- dtypes by kind
 
@@ -93,9 +92,7 @@ def literal_like(value: object, like: Atom) -> Lit:
 
 def batch_elementwise(prim: Primitive, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
     """Batch an elementwise primitive: all operands get the mapped axis at the place of the first mapped one."""
-    at = next(d for d in dims if d is not None)
-    if dims.count(at) != len(dims):
-        args = align_batch_axes(ctx, args, dims, at)
+    args, at = align_to_first(ctx, args, dims)
     return ctx(prim, *args), (at,)
 
 

@@ -17,7 +17,7 @@ from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, NEG,
 from fxad.primitives.elementwise.exponential import EXP, EXPM1, LOG, LOG1P
 from fxad.primitives.elementwise.logic import AND, GE, GT, LE, LT, NOT, OR
 from fxad.primitives.elementwise.powers import ABS, RSQRT, SQRT
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.elementwise.special import DIGAMMA, LGAMMA
 from fxad.primitives.reduce import ReduceOr
 
@@ -107,7 +107,7 @@ class Formula:
     def where(self, yes: Operand, no: Formula) -> Formula:
         """`yes` where this holds, else `no`."""
         taken = yes if isinstance(yes, Formula) else no.like(yes)
-        return Formula(self._emit, self._emit.one(SELECT_N, self.atom, no.atom, taken.atom))
+        return Formula(self._emit, emit_where(self._emit, self.atom, taken.atom, no.atom))
 
     def anywhere(self) -> Formula:
         """True if this holds at any element."""

@@ -26,7 +26,7 @@ from fxad.primitives.elementwise.family import (
     literal_like,
 )
 from fxad.primitives.elementwise.logic import AND, EQ
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 
 
 @final
@@ -70,7 +70,7 @@ class Sign(Unary):
             return Zero(y.aval)
         # the part of t across the direction y, over the radius
         radius = ctx.one(ABS, x)
-        safe = ctx.one(SELECT_N, ctx.one(EQ, radius, literal_like(0.0, radius)), radius, literal_like(1.0, radius))
+        safe = emit_where(ctx, ctx.one(EQ, radius, literal_like(0.0, radius)), literal_like(1.0, radius), radius)
         across = ctx.lin_one(DIV, ctx.lin_one(IMAG, scale_tangent(ctx, t, ctx.one(CONJ, y))), safe)
         return scale_tangent(ctx, ctx.lin_one(COMPLEX, Zero(across.aval), across), y)
 
@@ -257,7 +257,7 @@ class Pow(Binary):
             # 0 * 0^-1 would be nan: where both are 0 the power is taken of 1; elsewhere higher derivatives stay right
             less = ctx.one(SUB, y, literal_like(1.0, y))
             both = ctx.one(AND, ctx.one(EQ, x, literal_like(0.0, x)), ctx.one(EQ, y, literal_like(0.0, y)))
-            x = ctx.one(SELECT_N, both, x, literal_like(1.0, x))
+            x = emit_where(ctx, both, literal_like(1.0, x), x)
         return scale_tangent(ctx, t, ctx.one(MUL, ctx.one(POW, x, less), y))
 
     def _along_exponent(self, ctx: JvpCtx, x: Atom, z: Atom, t: Tangent) -> Tangent:
@@ -265,7 +265,7 @@ class Pow(Binary):
             return t
         if isinstance(x, Lit) and x.aval.dtype in dtypes.FLOATING and (base := float(x.value)) > 0:
             return scale_tangent(ctx, t, ctx.one(MUL, z, literal_like(math.log(base), x)))
-        safe = ctx.one(SELECT_N, ctx.one(EQ, x, literal_like(0.0, x)), x, literal_like(1.0, x))
+        safe = emit_where(ctx, ctx.one(EQ, x, literal_like(0.0, x)), literal_like(1.0, x), x)
         return scale_tangent(ctx, t, ctx.one(MUL, z, ctx.one(LOG, safe)))
 
 

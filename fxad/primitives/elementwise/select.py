@@ -18,6 +18,7 @@ from fxad.ir import (
     Cotangent,
     Cotangents,
     Dims,
+    Emit,
     Hlo,
     HloValues,
     Hole,
@@ -30,6 +31,7 @@ from fxad.ir import (
     Tangent,
     Tangents,
     TransposeCtx,
+    Var,
     Zero,
     primitive,
 )
@@ -46,7 +48,7 @@ from fxad.primitives.elementwise.family import (
     operand_error,
 )
 from fxad.primitives.elementwise.logic import AND, LT
-from fxad.primitives.linear_families import only_cotangent
+from fxad.primitives.families import only_cotangent
 from fxad.primitives.operand_checks import check_count
 
 
@@ -121,6 +123,11 @@ class SelectN(Linear):
             picked = [*others[:k], ct, *others[k + 1 :]]
             bars.append(ctx.one(self, which, *picked) if isinstance(case, Hole) else None)
         return tuple(bars)
+
+
+def emit_where(emit: Emit, mask: Atom, yes: Atom, no: Atom) -> Var:
+    """Return `yes` where the mask is True, else `no`."""
+    return emit.one(SELECT_N, mask, no, yes)
 
 
 @final

@@ -34,7 +34,8 @@ from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
 from fxad.primitives.elementwise.convert import BitcastConvertType, ConvertElementType
 from fxad.primitives.elementwise.logic import IS_FINITE, LT, SHIFT_LEFT, SHIFT_RIGHT_LOGICAL
 from fxad.primitives.elementwise.powers import ABS
-from fxad.primitives.elementwise.select import CLAMP, SELECT_N
+from fxad.primitives.elementwise.select import CLAMP, emit_where
+from fxad.primitives.families import LinearInOne
 from fxad.primitives.linalg.calls import has_empty, zeros_constant
 from fxad.primitives.linalg.family import (
     Matrixwise,
@@ -56,7 +57,6 @@ from fxad.primitives.linalg.matrices import (
     transposed,
 )
 from fxad.primitives.linalg.solve import Solve, lu_factors
-from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
@@ -232,7 +232,7 @@ def _scaling(b: Builder, a: Atom, bound: float) -> tuple[Atom, Atom]:
     bits = b.one(SHIFT_RIGHT_LOGICAL, b.one(BitcastConvertType(integer), part), _int_literal(fraction, norm, integer))
     count: Atom = b.one(SUB, bits, _int_literal(bias - 1, norm, integer))
     count = b.one(CLAMP, _int_literal(0, norm, integer), count, _int_literal(bias - 1, norm, integer))
-    count = b.one(SELECT_N, b.one(IS_FINITE, norm), _int_literal(0, norm, integer), count)
+    count = emit_where(b, b.one(IS_FINITE, norm), count, _int_literal(0, norm, integer))
     factor = b.one(
         SHIFT_LEFT, b.one(SUB, _int_literal(bias, norm, integer), count), _int_literal(fraction, norm, integer)
     )
@@ -265,7 +265,7 @@ def _squared(carry: Sequence[Aval]) -> Jaxpr:
         here = b.one(LT, b.one(BroadcastInDim(counts.aval.shape, ()), done), counts)
         shape = x[0].aval.shape
         mask = b.one(BroadcastInDim(shape, tuple(range(len(shape) - 2))), here)
-        y = tuple([b.one(SELECT_N, mask, p, q) for p, q in zip(x, y, strict=True)])
+        y = tuple([emit_where(b, mask, q, p) for p, q in zip(x, y, strict=True)])
     return b.build([b.one(ADD, done, Lit.of(1, done.aval)), counts, *y], "squared")
 
 

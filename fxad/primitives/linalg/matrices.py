@@ -17,10 +17,10 @@ from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
 from fxad.primitives.elementwise.complex_parts import CONJ
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import EQ, GE
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import SELECT_N, emit_where
 from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum, Reshape, Transpose
-from fxad.primitives.slicing import Pad, Slice
+from fxad.primitives.slicing import Pad, slice_along_axis
 
 X = TypeVar("X", bound=Var | Lit | Lin | Zero)
 Operand: TypeAlias = Var | Lit | Lin | Zero
@@ -107,7 +107,7 @@ def unless(one: One[X], mask: Atom, a: Operand) -> X:
 
 def identity(emit: Emit, aval: Aval) -> Atom:
     """The identity, or its first rows or columns."""
-    return emit.one(SELECT_N, on_diagonal(emit, aval.shape), Zero(aval).instantiate(), Lit.of(1, aval))
+    return emit_where(emit, on_diagonal(emit, aval.shape), Lit.of(1, aval), Zero(aval).instantiate())
 
 
 def diagonal(emit: Emit, one: One[X], a: X) -> X:
@@ -135,9 +135,7 @@ def _slice_axis(one: One[X], a: X, axis: int, start: int, limit: int) -> X:
     shape = a.aval.shape
     if (start, limit) == (0, shape[axis]):
         return a
-    starts, limits = [0] * len(shape), list(shape)
-    starts[axis], limits[axis] = start, limit
-    return one(Slice(tuple(starts), tuple(limits), (1,) * len(shape)), a)
+    return one(slice_along_axis(shape, axis, start, limit), a)
 
 
 def columns(one: One[X], a: X, start: int, limit: int) -> X:

@@ -29,6 +29,7 @@ from fxad.ir import (
 )
 from fxad.primitives.elementwise.arithmetic import NEG
 from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG
+from fxad.primitives.families import LinearInOne
 from fxad.primitives.linalg.calls import corner, has_empty, lower_identity as unit, lower_triangle, zeros_constant
 from fxad.primitives.linalg.family import (
     Entries,
@@ -57,7 +58,6 @@ from fxad.primitives.linalg.matrices import (
     where,
 )
 from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
-from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import align_batch_axes
 from fxad.primitives.slicing import Concatenate

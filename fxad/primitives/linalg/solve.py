@@ -42,7 +42,8 @@ from fxad.primitives.elementwise.convert import STOP_GRADIENT
 from fxad.primitives.elementwise.exponential import LOG
 from fxad.primitives.elementwise.logic import NE
 from fxad.primitives.elementwise.powers import ABS, SIGN
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.families import LinearInOne
 from fxad.primitives.linalg.calls import has_empty, zeros_constant
 from fxad.primitives.linalg.family import (
     Matrixwise,
@@ -55,7 +56,6 @@ from fxad.primitives.linalg.family import (
 from fxad.primitives.linalg.lu import LU, LuPivotsToPermutation
 from fxad.primitives.linalg.matrices import adjoint, column, diagonal, dot, minus, permuted, plus, transposed
 from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
-from fxad.primitives.linear_families import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ReduceXor
 from fxad.primitives.reduce_prod import ReduceProd
@@ -261,7 +261,7 @@ def _parity(emit: Emit, pivots: Atom, like: Aval) -> Atom:
     last = pivots.aval.ndim - 1
     moved = emit.one(NE, pivots, emit.one(Iota(pivots.aval.shape, dtypes.int32, last)))
     odd = emit.one(ReduceXor((last,)), moved)
-    return emit.one(SELECT_N, odd, Lit.of(1, like), Lit.of(-1, like))
+    return emit_where(emit, odd, Lit.of(-1, like), Lit.of(1, like))
 
 
 # -------------------------------------------------------------------------------------------------- pseudo-inverse

@@ -1,5 +1,7 @@
-"""The base classes of primitives with one result that are linear in one operand, or in each of two. They state
-cotangents, and nothing else."""
+"""The base classes of primitives whose derivative has a simple form: no tangent, linear in one operand, bilinear.
+
+The linear ones state cotangents, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ from fxad.ir import (
     JvpCtx,
     Linear,
     Operands,
+    Primitive,
     Tangents,
     TransposeCtx,
     Zero,
@@ -29,6 +32,17 @@ def only_cotangent(cts: Cotangents) -> Atom:
     (ct,) = cts
     assert not isinstance(ct, Zero), "transpose: at least one cotangent is not zero"
     return ct
+
+
+class WithoutTangent(Primitive):
+    """A primitive whose results have no tangent: integers, bools, and constants."""
+
+    __slots__ = ()
+
+    @final
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
+        outs = ctx(self, *primals)
+        return outs, tuple([Zero(v.aval) for v in outs])
 
 
 class LinearInOne(Linear):
