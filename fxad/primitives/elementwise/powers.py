@@ -228,7 +228,7 @@ class Pow(Binary):
 
         bits = 8 * aval.dtype.itemsize
         power, base = op("power", x, op("and", y, 63)), x
-        for shift in range(6, bits if bits > 8 else 6, 6):  # modulo 2^8 the 64th power of an odd number is 1
+        for shift in range(6, bits, 6):
             for _ in range(6):
                 base = op("multiply", base, base)
             power = op("multiply", power, op("power", base, op("and", op("shift_right_logical", y, shift), 63)))
