@@ -9,8 +9,8 @@ import numpy as np
 from fxad import dtypes
 from fxad.ir import Atoms, Aval, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangents, primitive
 from fxad.primitives.elementwise.complex_parts import REAL
-from fxad.primitives.linalg.calls import has_empty, lower_triangle, or_nan, zeros_constant
 from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, square_shape
+from fxad.primitives.linalg.hlo_matrices import has_empty, lower_triangle, or_nan, zeros_constant
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
     One,

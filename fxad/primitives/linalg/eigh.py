@@ -24,7 +24,6 @@ from fxad.ir import (
 from fxad.primitives.elementwise.arithmetic import DIV
 from fxad.primitives.elementwise.complex_parts import REAL
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linalg.calls import has_empty, or_nan, zeros_constant
 from fxad.primitives.linalg.cholesky import hermitian
 from fxad.primitives.linalg.family import (
     Entries,
@@ -34,6 +33,7 @@ from fxad.primitives.linalg.family import (
     real_dtype,
     square_shape,
 )
+from fxad.primitives.linalg.hlo_matrices import has_empty, or_nan, zeros_constant
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
     adjoint,

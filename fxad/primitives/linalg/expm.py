@@ -36,7 +36,6 @@ from fxad.primitives.elementwise.logic import IS_FINITE, LT, SHIFT_LEFT, SHIFT_R
 from fxad.primitives.elementwise.powers import ABS
 from fxad.primitives.elementwise.select import CLAMP, emit_where
 from fxad.primitives.families import LinearInOne
-from fxad.primitives.linalg.calls import has_empty, zeros_constant
 from fxad.primitives.linalg.family import (
     Matrixwise,
     as_entries,
@@ -44,6 +43,7 @@ from fxad.primitives.linalg.family import (
     real_dtype,
     square_shape,
 )
+from fxad.primitives.linalg.hlo_matrices import has_empty, zeros_constant
 from fxad.primitives.linalg.matrices import (
     One,
     Operand,

@@ -30,8 +30,8 @@ from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.logic import EQ, GE, LT
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import WithoutTangent
-from fxad.primitives.linalg.calls import has_empty, zeros_constant
 from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, matrix_shape
+from fxad.primitives.linalg.hlo_matrices import has_empty, zeros_constant
 from fxad.primitives.linalg.lapack import lapack_call
 from fxad.primitives.linalg.matrices import (
     below,

@@ -30,7 +30,6 @@ from fxad.ir import (
 from fxad.primitives.elementwise.arithmetic import NEG
 from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG
 from fxad.primitives.families import LinearInOne
-from fxad.primitives.linalg.calls import corner, has_empty, lower_identity as unit, lower_triangle, zeros_constant
 from fxad.primitives.linalg.family import (
     Entries,
     Matrixwise,
@@ -39,6 +38,13 @@ from fxad.primitives.linalg.family import (
     check_lapack_dtype,
     check_same_batch,
     matrix_shape,
+)
+from fxad.primitives.linalg.hlo_matrices import (
+    corner,
+    has_empty,
+    lower_identity as unit,
+    lower_triangle,
+    zeros_constant,
 )
 from fxad.primitives.linalg.lapack import lapack_call
 from fxad.primitives.linalg.matrices import (

@@ -44,7 +44,6 @@ from fxad.primitives.elementwise.logic import NE
 from fxad.primitives.elementwise.powers import ABS, SIGN
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import LinearInOne
-from fxad.primitives.linalg.calls import has_empty, zeros_constant
 from fxad.primitives.linalg.family import (
     Matrixwise,
     check_lapack_dtype,
@@ -53,6 +52,7 @@ from fxad.primitives.linalg.family import (
     real_dtype,
     square_shape,
 )
+from fxad.primitives.linalg.hlo_matrices import has_empty, zeros_constant
 from fxad.primitives.linalg.lu import LU, LuPivotsToPermutation
 from fxad.primitives.linalg.matrices import adjoint, column, diagonal, dot, minus, permuted, plus, transposed
 from fxad.primitives.linalg.triangular import TriangularSolve, more_columns

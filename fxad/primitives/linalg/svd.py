@@ -27,7 +27,6 @@ from fxad.ir import (
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB
 from fxad.primitives.elementwise.complex_parts import REAL
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linalg.calls import has_empty, lower_identity, or_nan, zeros_constant
 from fxad.primitives.linalg.family import (
     Entries,
     Matrixwise,
@@ -36,6 +35,7 @@ from fxad.primitives.linalg.family import (
     matrix_shape,
     real_dtype,
 )
+from fxad.primitives.linalg.hlo_matrices import has_empty, lower_identity, or_nan, zeros_constant
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
     adjoint,

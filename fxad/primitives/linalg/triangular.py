@@ -29,7 +29,6 @@ from fxad.ir import (
 )
 from fxad.primitives.elementwise.complex_parts import CONJ
 from fxad.primitives.families import LinearInOne
-from fxad.primitives.linalg.calls import has_empty, zeros_constant
 from fxad.primitives.linalg.family import (
     Entries,
     as_entries,
@@ -38,6 +37,7 @@ from fxad.primitives.linalg.family import (
     matrix_shape,
     square_shape,
 )
+from fxad.primitives.linalg.hlo_matrices import has_empty, zeros_constant
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import below, conj, dot, minus, transposed, unless, where
 from fxad.primitives.operand_checks import check_count
