@@ -297,4 +297,4 @@ class Index(LinearInOne):
         return emit.one(Squeeze(self.dropped), x) if self.dropped else x
 
 
-PICKING: Final = (Index, IndexVectors)
+INDEX: Final = (Index, IndexVectors)

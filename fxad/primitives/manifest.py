@@ -7,7 +7,7 @@ from typing import Final
 from fxad.ir import Primitive
 from fxad.primitives.argmax import ARGMAX
 from fxad.primitives.barrier import BARRIER
-from fxad.primitives.check import CHECKING
+from fxad.primitives.check import CHECK
 from fxad.primitives.collectives import COLLECTIVES
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
@@ -29,9 +29,9 @@ from fxad.primitives.fold import FOLD
 from fxad.primitives.gather_scatter import GATHER_SCATTER
 from fxad.primitives.host_call import HOST_CALLS
 from fxad.primitives.implicit import IMPLICIT
-from fxad.primitives.index import PICKING
+from fxad.primitives.index import INDEX
 from fxad.primitives.linalg import LINALG
-from fxad.primitives.marks import NAMING
+from fxad.primitives.marks import MARKS
 from fxad.primitives.random import RANDOM
 from fxad.primitives.reduce import REDUCE
 from fxad.primitives.reduce_prod import REDUCE_PROD
@@ -57,7 +57,7 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     *SLICING,
     *DYNAMIC_SLICING,
     *GATHER_SCATTER,
-    *PICKING,
+    *INDEX,
     *REDUCE,
     *REDUCE_PROD,
     *ARGMAX,
@@ -69,7 +69,7 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     *LINALG,
     *CONV,
     *BARRIER,
-    *NAMING,
+    *MARKS,
     *RANDOM,
     Call,
     Remat,
@@ -79,7 +79,7 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     ShardMap,
     *CUSTOM,
     *IMPLICIT,
-    *CHECKING,
+    *CHECK,
     *HOST_CALLS,
     *COLLECTIVES,
     *SHARDING_CONSTRAINT,

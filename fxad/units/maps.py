@@ -15,7 +15,7 @@ from fxad.core.dce import remove_dead_eqns
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Var, distinct_jaxprs
 from fxad.lowering.ordered_effects import calls_host
-from fxad.primitives.check import Called
+from fxad.primitives.check import CallsHost
 from fxad.primitives.control.shard_map import ShardMap, runs_on_devices
 from fxad.primitives.meshes import OPEN, Ids, Mesh, OnMesh, Spec, local_shape
 from fxad.primitives.shape import ExpandDims, Squeeze
@@ -124,7 +124,7 @@ def _same_on_all(eqn: Eqn) -> bool:
     """Returns True if an equation outside of maps may run on each device: it neither calls the host nor has a map."""
     bodies = eqn.prim.bodies if isinstance(eqn.prim, HigherOrder) else ()
     inside = any([runs_on_devices(body) or calls_host(body) for body in bodies])
-    return not (eqn.prim.effects or inside or isinstance(eqn.prim, Called))
+    return not (eqn.prim.effects or inside or isinstance(eqn.prim, CallsHost))
 
 
 def _merged(program: Jaxpr, prim: ShardMap, specs: Mapping[Atom, Spec]) -> tuple[Jaxpr, list[Spec], list[Spec]]:
