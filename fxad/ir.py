@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, Type
 from fxad.core import printing
 from fxad.core.absent import absent_attribute
 from fxad.core.atoms import (
+    BOOL_SCALAR as BOOL_SCALAR,
+    INT32_SCALAR as INT32_SCALAR,
     Atom as Atom,
     Aval as Aval,
     Cotangent as Cotangent,

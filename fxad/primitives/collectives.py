@@ -24,6 +24,7 @@ from fxad.core.lockstep import gather_from_runs, index_of
 from fxad.core.memo import by_value
 from fxad.errors import AxisNameError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
+    INT32_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -50,7 +51,7 @@ from fxad.ir import (
     primitive_family,
 )
 from fxad.primitives.axes import axes_after_insert, axis_after_insert, replace_entry
-from fxad.primitives.dynamic_slicing import DynamicSlice
+from fxad.primitives.dynamic_slicing import read_row
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import ORDERED
@@ -76,7 +77,6 @@ Sizes: TypeAlias = tuple[int, ...]
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
 Batched: TypeAlias = tuple[Atom, int | None]
 
-INDEX: Final = Aval((), dtypes.int32)
 
 # ---------------------------------------------------------------------------------------------------------- families
 
@@ -726,10 +726,7 @@ class Ppermute(Collective, LinearCollective):
         where = {place: row for row, place in enumerate(places)}
         rows = take_rows(ctx, table, [where.get(sources[place], -1) for place in places])
         rows = emit_reshape(ctx, rows, (prod(sizes), *x.aval.shape))
-        start = [Lit.of(0, INDEX)] * rows.aval.ndim
-        sliced_at = [flat_index(ctx, names, sizes), *start[1:]]
-        mine = ctx.one(DynamicSlice((1, *x.aval.shape)), rows, *sliced_at)
-        return emit_reshape(ctx, mine, x.aval.shape)
+        return read_row(ctx, rows, flat_index(ctx, names, sizes))
 
     def adjoint(self) -> Ppermute:
         return Ppermute(self.names, self.sizes, tuple([(d, s) for s, d in self.perm]))
@@ -766,7 +763,7 @@ class AxisIndex(Primitive):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_count(self, avals, 0)
         check_named_axes(self.name, (self.axis,), (self.size,))
-        return (INDEX,)
+        return (INT32_SCALAR,)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return (np.asarray(index_of((self.axis,), (self.size,)), np.int32),)
@@ -775,7 +772,7 @@ class AxisIndex(Primitive):
         replica_groups(hlo, self.name, (self.axis,), (self.size,))  # checks the axis
         names = [name for name, _ in hlo.mesh]
         stride = prod([size for _, size in hlo.mesh[names.index(self.axis) + 1 :]])
-        id_ = INDEX.with_dtype(dtypes.uint32)
+        id_ = INT32_SCALAR.with_dtype(dtypes.uint32)
         value = hlo.op("stablehlo.partition_id", (), (id_,))
         if stride > 1:
             value = hlo.op("stablehlo.divide", (*value, hlo.constant(Lit.of(stride, id_))), (id_,))
@@ -790,18 +787,18 @@ class AxisIndex(Primitive):
                 f"axis_index: axis {self.axis!r} has size {ctx.size}, it was traced with {self.size}",
                 remedy="trace the program again for this size",
             )
-        return ctx(Iota((self.size,), INDEX.dtype, 0)), (0,)
+        return ctx(Iota((self.size,), dtypes.int32, 0)), (0,)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return ctx(self), (Zero(INDEX),)
+        return ctx(self), (Zero(INT32_SCALAR),)
 
 
 def flat_index(emit: Emit, names: Names, sizes: Sizes) -> Atom:
     """The index along several axes, the first one slowest."""
-    at: Atom = Lit.of(0, INDEX)
+    at: Atom = Lit.of(0, INT32_SCALAR)
     for k, (name, size) in enumerate(zip(names, sizes, strict=True)):
         one: Atom = emit.one(AxisIndex(name, size))
-        at = one if k == 0 else emit.one(ADD, emit.one(MUL, at, Lit.of(size, INDEX)), one)
+        at = one if k == 0 else emit.one(ADD, emit.one(MUL, at, Lit.of(size, INT32_SCALAR)), one)
     return at
 
 

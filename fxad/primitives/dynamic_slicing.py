@@ -10,6 +10,7 @@ from fxad import dtypes
 from fxad.core.sizes import may_fit
 from fxad.errors import ArgumentError, DTypeError, ShapeError
 from fxad.ir import (
+    INT32_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -24,6 +25,7 @@ from fxad.ir import (
     Hole,
     JvpCtx,
     Linear,
+    Lit,
     NDArray,
     Operands,
     Shape,
@@ -37,7 +39,7 @@ from fxad.primitives.families import LinearInOne, only_cotangent
 from fxad.primitives.gather_scatter import Scatter, gather_window_per_example
 from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_ranks
-from fxad.primitives.shape import broadcast_to_axis, emit_reshape
+from fxad.primitives.shape import ExpandDims, Squeeze, broadcast_to_axis, emit_reshape
 from fxad.primitives.slicing import Concatenate
 
 
@@ -82,7 +84,7 @@ def _stack_starts(ctx: BatchCtx, starts: Atoms, dims: Dims) -> Atom:
 
 def _with_zero(starts: Atoms, at: int) -> Atoms:
     """Start indices with a zero put in for the mapped axis at `at`."""
-    zero = Zero(starts[0].aval if starts else Aval((), dtypes.int32)).instantiate()
+    zero = Zero(starts[0].aval if starts else INT32_SCALAR).instantiate()
     return (*starts[:at], zero, *starts[at:])
 
 
@@ -206,5 +208,22 @@ class DynamicUpdateSlice(Linear):
 
 
 DYNAMIC_UPDATE_SLICE: Final = DynamicUpdateSlice()
+
+
+def read_row(emit: Emit, stack: Atom, k: Atom) -> Atom:
+    """Return `stack[k]`: row `k` of a stack along axis 0."""
+    row = emit.one(DynamicSlice((1, *stack.aval.shape[1:])), stack, *_row_start(stack.aval, k))
+    return emit.one(Squeeze((0,)), row)
+
+
+def write_row(emit: Emit, stack: Atom, k: Atom, row: Atom) -> Atom:
+    """Return the stack with row `k` replaced."""
+    window = row.with_aval((1, *row.aval.shape)) if isinstance(row, Lit) else emit.one(ExpandDims((0,)), row)
+    return emit.one(DYNAMIC_UPDATE_SLICE, stack, window, *_row_start(stack.aval, k))
+
+
+def _row_start(stack: Aval, k: Atom) -> Atoms:
+    return k, *[Lit.of(0, k.aval)] * (stack.ndim - 1)
+
 
 DYNAMIC_SLICING: Final = (DynamicSlice, DynamicUpdateSlice)

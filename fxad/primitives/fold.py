@@ -19,6 +19,7 @@ from fxad.core.layout import Body, Elements, Group, Layout, Unknown, Value
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, NotDifferentiableError, ParameterError, ShapeError
 from fxad.ir import (
+    BOOL_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -225,16 +226,15 @@ class ReduceWindow(Fold):
 
 def _guarded_inits(xs: Iterable[Atom]) -> list[Atom]:
     """Return the initial values of a guarded body: flags that are False, then zeros."""
-    return [Lit.of(False, Aval((), dtypes.bool_)), *[Zero(x.aval.with_shape(())).instantiate() for x in xs]]
+    return [Lit.of(False, BOOL_SCALAR), *[Zero(x.aval.with_shape(())).instantiate() for x in xs]]
 
 
 @by_value
 def _guarded_body(body: Jaxpr) -> Jaxpr:
     """Return the body on elements that carry a flag for presence. It needs no identity element."""
     b, scalars = Builder(), body.out_avals
-    flag = Aval((), dtypes.bool_)
-    p, *left = b.inputs((flag, *scalars))
-    q, *right = b.inputs((flag, *scalars))
+    p, *left = b.inputs((BOOL_SCALAR, *scalars))
+    q, *right = b.inputs((BOOL_SCALAR, *scalars))
     both = b.inline(body, (*left, *right))
     one = [emit_where(b, q, z, x) for x, z in zip(left, both, strict=True)]
     outs = [emit_where(b, p, z, y) for y, z in zip(right, one, strict=True)]

@@ -16,6 +16,7 @@ from fxad.core.sizes import may_fit, minimum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, NotDifferentiableError, ShapeError
 from fxad.ir import (
+    INT32_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -437,7 +438,7 @@ class Scatter(ScatterFamily, Linear):
             return ctx(self, *primals), ctx.lin(self, tx, indices, tu)
         # scatter the number of each update, from 1, instead of the update: a gather then finds the stored ones
         shape, size = updates.aval.shape, updates.aval.size
-        one = Lit.of(1, Aval((), dtypes.int32))
+        one = Lit.of(1, INT32_SCALAR)
         numbers = ctx.one(ADD, ctx.one(Iota((size,), dtypes.int32, 0)), one.with_aval((size,)))
         numbers = ctx.one(Reshape(shape), numbers)
         owner = ctx.one(self, Lit.of(0, x.aval.with_dtype(dtypes.int32)), indices, numbers)

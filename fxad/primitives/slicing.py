@@ -14,6 +14,7 @@ from fxad import dtypes
 from fxad.core.sizes import at_least, maximum
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
+    BOOL_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -203,7 +204,7 @@ class Pad(LinearMap):
     def _operand_mask(self, emit: Emit, x: Aval) -> Atom:
         """Return a mask of the result elements that are elements of `x`."""
         true = Lit.of(True, x.with_dtype(dtypes.bool_))
-        return emit.one(self, true, Lit.of(False, Aval((), dtypes.bool_)))
+        return emit.one(self, true, Lit.of(False, BOOL_SCALAR))
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         ct, (x, value) = only_cotangent(cts), args

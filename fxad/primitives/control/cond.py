@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
-from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, BranchIndex, Constant, Group, Layout, OneOf, Value
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
+    INT32_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -62,7 +62,6 @@ from fxad.primitives.linearity import affine_operands, is_linear
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
 from fxad.primitives.shape import broadcast_to_axis, emit_broadcast
 
-INDEX: Final = Aval((), dtypes.int32)
 SELECT: Final = "select"
 LOOP: Final = "loop"
 PLACEHOLDER: Final = "apart"
@@ -113,7 +112,7 @@ class Cond(HigherOrder, Linear):
         for k, branch in enumerate(self.branches):
             _check_same(k, "takes", branch.in_avals, first.in_avals)
             _check_same(k, "returns", branch.out_avals, first.out_avals)
-        wants = (INDEX, *first.in_avals)
+        wants = (INT32_SCALAR, *first.in_avals)
         if avals != wants:
             if len(avals) != len(wants):
                 raise ArgumentError(
@@ -133,7 +132,7 @@ class Cond(HigherOrder, Linear):
         if len(self.branches) == 1:
             return hlo.call(self.branches[0], args[1:])
         # StableHLO runs the last branch for every index out of range, also below 0
-        index = hlo.op("stablehlo.maximum", (args[0], hlo.constant(Lit.of(0, INDEX))), (INDEX,))
+        index = hlo.op("stablehlo.maximum", (args[0], hlo.constant(Lit.of(0, INT32_SCALAR))), (INT32_SCALAR,))
         regions = [Region(branch, tuple(args[1:])) for branch in self.branches]
         return hlo.op("stablehlo.case", index, outs, regions=regions)
 

@@ -16,7 +16,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import drop_unread_operands, remove_dead_eqns
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
-from fxad.ir import Atom, Atoms, Aval, Emit, Eqn, Jaxpr, LinearizedBody, Lit, Mask, Primitive, Var, Zero
+from fxad.ir import INT32_SCALAR, Atom, Atoms, Emit, Eqn, Jaxpr, LinearizedBody, Lit, Mask, Primitive, Var, Zero
 from fxad.primitives import elementwise as ew
 from fxad.primitives.check import prim_has_check
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, select_by_mask, with_outs
@@ -29,8 +29,6 @@ from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import BroadcastInDim, Iota, emit_broadcast
 
 T = TypeVar("T")
-
-COUNT: Final = Aval((), dtypes.int32)  # the type of a number of steps
 
 
 @final
@@ -84,9 +82,9 @@ def stop_at_count(steps: Steps, guard: Jaxpr | None) -> Steps:
     consts, carry, xs = steps.split(body.in_avals)
     b = Builder()
     fixed = b.inputs(consts)
-    count = b.input(COUNT)
+    count = b.input(INT32_SCALAR)
     state, slices = b.inputs(carry), b.inputs(xs)
-    taken = b.one(LT, b.input(COUNT), count)
+    taken = b.one(LT, b.input(INT32_SCALAR), count)
     operands = (*fixed, *state, *slices)
     outs = b.inline(body, operands) if guard is None else b.inline(guard, (taken, *operands))
     others: list[Atom] = [*state, *[Zero(a.aval).instantiate() for a in outs[n:]]]

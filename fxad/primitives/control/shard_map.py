@@ -16,6 +16,7 @@ from fxad.core.lockstep import run_mapped
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, AxisNameError
 from fxad.ir import (
+    INT32_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -42,7 +43,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.axes import replace_entry
-from fxad.primitives.collectives import INDEX, AllGather, Psum, flat_index
+from fxad.primitives.collectives import AllGather, Psum, flat_index
 from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.arithmetic import MUL
@@ -380,8 +381,8 @@ def _taking_parts(
         for axis, over_axes in enumerate((names,) if spec is None else spec):
             if over_axes:
                 at = flat_index(b, over_axes, tuple([sizes[name] for name in over_axes]))
-                starts: list[Atom] = [Lit.of(0, INDEX)] * x.aval.ndim
-                starts[axis] = b.one(MUL, at, Lit.of(part[axis], INDEX))
+                starts: list[Atom] = [Lit.of(0, INT32_SCALAR)] * x.aval.ndim
+                starts[axis] = b.one(MUL, at, Lit.of(part[axis], INT32_SCALAR))
                 x = b.one(DynamicSlice(replace_entry(x.aval.shape, axis, part[axis])), x, *starts)
         args.append(emit_reshape(b, x, a.shape))
     outs: list[Atom] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final, TypeVar, final
+from typing import ClassVar, TypeVar, final
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, Layout, Sl
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import (
+    BOOL_SCALAR,
+    INT32_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -42,7 +44,6 @@ from fxad.primitives.control.bodies import insert_zeros, mask_or, select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks, without_checks, without_effects
 from fxad.primitives.control.loop_steps import (
-    COUNT,
     LoopContext,
     Steps,
     fuse_tangents,
@@ -51,7 +52,7 @@ from fxad.primitives.control.loop_steps import (
     unchanged_carries,
 )
 from fxad.primitives.control.scan import Scan, scan_over_examples
-from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
+from fxad.primitives.dynamic_slicing import DynamicSlice, write_row
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.convert import STOP_GRADIENT
 from fxad.primitives.elementwise.logic import AND, LT
@@ -59,12 +60,9 @@ from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
 from fxad.primitives.reduce import ReduceOr
-from fxad.primitives.shape import ExpandDims, broadcast_to_axis, emit_broadcast
+from fxad.primitives.shape import broadcast_to_axis, emit_broadcast
 
 T = TypeVar("T")
-
-_BOOL: Final = Aval((), dtypes.bool_)
-_FIRST: Final = Lit.of(0, COUNT)
 
 
 @final
@@ -160,7 +158,7 @@ class While(HigherOrder):
                 f"while: cond takes the carry ({_listed(self.cond.in_avals[self.n_cond :])}), body ({_listed(carry)})",
                 remedy=TRACE_AGAIN,
             )
-        if self.cond.out_avals != (_BOOL,):
+        if self.cond.out_avals != (BOOL_SCALAR,):
             raise DTypeError(
                 f"while: cond returns ({_listed(self.cond.out_avals)}), not a bool without axes",
                 remedy="let cond return one comparison",
@@ -186,14 +184,14 @@ class While(HigherOrder):
         if self.max_steps == 0:
             return *carry, *[hlo.constant(Zero(a).instantiate()) for a in outs[len(carry) :]]
         state = (
-            hlo.constant(Lit.of(0, COUNT)),
+            hlo.constant(Lit.of(0, INT32_SCALAR)),
             *carry,
             *[hlo.constant(Zero(a).instantiate()) for a in outs[len(carry) :]],
         )
         cond = bounded_predicate(self.cond, self.n_cond, self.max_steps, self.rows)
         body = body_storing_rows(self.body, self.n_body, len(carry), self.max_steps)
         regions = (Region(cond, of_cond), Region(body, of_body))
-        return hlo.op("stablehlo.while", state, (COUNT, *outs), regions=regions)[1:]
+        return hlo.op("stablehlo.while", state, (INT32_SCALAR, *outs), regions=regions)[1:]
 
     @property
     def layout(self) -> Layout:
@@ -369,7 +367,7 @@ class While(HigherOrder):
             count_steps(both.primal.body, both.primal.n_consts, adding=True),
         )
         loop = While(cond, body, self.n_cond, both.primal.n_consts, self.max_steps)
-        count, *outs = ctx(loop, *of_cond, *of_body, *both.hoisted, Lit.of(0, COUNT), *carry)
+        count, *outs = ctx(loop, *of_cond, *of_body, *both.hoisted, Lit.of(0, INT32_SCALAR), *carry)
         results, stacks = tuple(outs[: len(self.body.outs)]), (*both.counts, *outs[len(carry) :])
         of_consts, of_carry, _ = self.steps.split(both.ins)
         linear = both.linear
@@ -400,10 +398,10 @@ def bounded_predicate(cond: Jaxpr, n_cond: int, max_steps: int, rows: tuple[Aval
     """Return the predicate over (constants, step, carry, stacks of rows) that is false after `max_steps`."""
     b = Builder()
     consts = b.inputs(cond.in_avals[:n_cond])
-    step = b.input(COUNT)
+    step = b.input(INT32_SCALAR)
     (more,) = b.inline(cond, (*consts, *b.inputs(cond.in_avals[n_cond:])))
     b.inputs([a.stacked(max_steps) for a in rows])
-    return b.build((b.one(AND, more, b.one(LT, step, Lit.of(max_steps, COUNT))),), cond.name)
+    return b.build((b.one(AND, more, b.one(LT, step, Lit.of(max_steps, INT32_SCALAR))),), cond.name)
 
 
 @by_value
@@ -412,19 +410,12 @@ def body_storing_rows(body: Jaxpr, n_consts: int, n_carry: int, max_steps: int) 
     the stacks."""
     b = Builder()
     consts = b.inputs(body.in_avals[:n_consts])
-    step = b.input(COUNT)
+    step = b.input(INT32_SCALAR)
     outs = b.inline(body, (*consts, *b.inputs(body.in_avals[n_consts:])))
     rows = outs[n_carry:]
     stacks = b.inputs([a.aval.stacked(max_steps) for a in rows])
-    stored = [
-        b.one(DynamicUpdateSlice(), stack, _as_row(b, row), step, *[_FIRST] * row.aval.ndim)
-        for stack, row in zip(stacks, rows, strict=True)
-    ]
-    return b.build((b.one(ADD, step, Lit.of(1, COUNT)), *outs[:n_carry], *stored), body.name)
-
-
-def _as_row(b: Builder, a: Atom) -> Atom:
-    return a.with_aval((1, *a.aval.shape)) if isinstance(a, Lit) else b.one(ExpandDims((0,)), a)
+    stored = [write_row(b, stack, step, row) for stack, row in zip(stacks, rows, strict=True)]
+    return b.build((b.one(ADD, step, Lit.of(1, INT32_SCALAR)), *outs[:n_carry], *stored), body.name)
 
 
 # ---------------------------------------------------------------------------------------------------------- batching
@@ -480,7 +471,7 @@ def _operand_of_live(b: Builder, x: Atom, one: Atom | None, live: Atom) -> Atom:
     times it would be nan. A constant has no derivative.
     """
     if one is not None:
-        row = b.one(DynamicSlice((1, *x.aval.shape[1:])), x, one, *[_FIRST] * (x.aval.ndim - 1))
+        row = b.one(DynamicSlice((1, *x.aval.shape[1:])), x, one, *[Lit.of(0, one.aval)] * (x.aval.ndim - 1))
         return _select_live(b, live, x, emit_broadcast(b, row, x.aval.shape, tuple(range(x.aval.ndim))))
     return _select_live(b, live, x, b.one(STOP_GRADIENT, x)) if x.aval.inexact else x
 
@@ -510,6 +501,6 @@ def count_steps(body: Jaxpr, n_consts: int, *, adding: bool = False) -> Jaxpr:
     number."""
     b = Builder()
     consts = b.inputs(body.in_avals[:n_consts])
-    count = b.input(COUNT)
+    count = b.input(INT32_SCALAR)
     outs = b.inline(body, (*consts, *b.inputs(body.in_avals[n_consts:])))
-    return b.build((b.one(ADD, count, Lit.of(1, COUNT)), *outs) if adding else outs, body.name)
+    return b.build((b.one(ADD, count, Lit.of(1, INT32_SCALAR)), *outs) if adding else outs, body.name)

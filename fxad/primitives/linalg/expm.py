@@ -14,6 +14,7 @@ from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.errors import ShapeError
 from fxad.ir import (
+    INT32_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -273,7 +274,7 @@ def _lowered(hlo: Hlo, args: HloValues, ins: Avals) -> HloValues:
     if has_empty(ins[0]):
         return [zeros_constant(hlo, a) for a in ins]
     body = _approximated(ins)
-    carry = (Aval((), dtypes.int32), *body.out_avals)
+    carry = (INT32_SCALAR, *body.out_avals)
     start = hlo.constant(Zero(carry[0]).instantiate())
     bodies = _squarings_left(carry), _squared(carry)
     return hlo.op("stablehlo.while", (start, *hlo.call(body, args)), carry, regions=bodies)[2:]

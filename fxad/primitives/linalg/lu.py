@@ -11,6 +11,7 @@ from fxad.core.builder import Builder
 from fxad.core.sizes import at_least, minimum
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
+    INT32_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -188,7 +189,7 @@ class LuPivotsToPermutation(Matrixwise, WithoutTangent):
         (start,) = hlo.op("stablehlo.iota", (), outs, {"iota_dimension": f"{order.ndim - 1} : i64"})
         if has_empty(pivots, order):
             return (start,)
-        carry = (Aval((), dtypes.int32), order, pivots)
+        carry = (INT32_SCALAR, order, pivots)
         first = hlo.constant(Lit.of(pivots.shape[-1] - 1 if self.inverse else 0, carry[0]))
         bodies = _has_next(carry, self.inverse), _exchange(carry, self.inverse)
         _, out, _ = hlo.op("stablehlo.while", (first, start, *args), carry, regions=bodies)

@@ -9,9 +9,9 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import drop_unread_operands, rebind_operands, remove_dead_eqns
 from fxad.core.layout import PREDICATE, BranchIndex, Carry, Constant, Count, Layout, OneOf, Slice, Unknown
-from fxad.ir import Atom, HigherOrder, Jaxpr, Lit, Mask, Primitive, Var
+from fxad.ir import INT32_SCALAR, Atom, HigherOrder, Jaxpr, Lit, Mask, Primitive, Var
 from fxad.primitives.control.bodies import assign_slots, shared_slots, with_outs, with_slot_operands, with_slot_results
-from fxad.primitives.control.loop_steps import COUNT, rearrange_operands
+from fxad.primitives.control.loop_steps import rearrange_operands
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise.arithmetic import ADD
 
@@ -247,7 +247,7 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -
     avals = {
         p: v.aval for k in layout.running for p, v in zip(layout.operand_indices(k), prim.bodies[k].ins, strict=True)
     }
-    types = {count: COUNT, **avals}
+    types = {count: INT32_SCALAR, **avals}
     first = rebind_operands(scan_parts.known.body, mine, parts.operands, groups, types=types)
     if in_step:
         bodies = {at: _counting(first, n, sum(out_known))}
@@ -258,7 +258,7 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -
     return SplitEqn(
         prim.rebuild(tuple([bodies[k] for k in layout.running]), tuple(map(len, groups)), (n + 1, n_rows)),
         scan_parts.unknown,
-        tuple([Lit.of(0, COUNT) if p == count else p for group in groups for p in group]),
+        tuple([Lit.of(0, INT32_SCALAR) if p == count else p for group in groups for p in group]),
         # the count comes before the rows, and the predicate was the last known row
         tuple([takes[p - 1] if p > 0 else ~n if p == 0 else p - 1 + in_step for p in scan_parts.reads]),
         out_known,
@@ -272,7 +272,7 @@ def _counting(body: Jaxpr, n_carry: int, predicate: int | None = None) -> Jaxpr:
     b = Builder.like(body)
     outs = list(b.inline(body, b.ins))
     go = [] if predicate is None else [outs.pop(predicate)]
-    return b.build((*go, *outs[:n_carry], b.one(ADD, b.ins[-1], Lit.of(1, COUNT)), *outs[n_carry:]), body.name)
+    return b.build((*go, *outs[:n_carry], b.one(ADD, b.ins[-1], Lit.of(1, INT32_SCALAR)), *outs[n_carry:]), body.name)
 
 
 def _outs_of(first: Jaxpr, body: SplitBody, values: Sequence[Atom]) -> list[Atom]:
