@@ -46,7 +46,7 @@ from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_axes
 from fxad.primitives.shape import Transpose, align_batch_axes, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate
-from fxad.primitives.sliding import Padding, SlidingWindow
+from fxad.primitives.sliding import Padding, Windowed
 
 Axes: TypeAlias = tuple[int, ...]
 Results: TypeAlias = tuple[tuple[Atom, ...], tuple[int | None, ...]]
@@ -169,7 +169,7 @@ class Reduce(Fold):
 
 @final
 @primitive
-class ReduceWindow(Fold):
+class ReduceWindow(Fold, Windowed):
     """Combine the elements of each window by `body`; holes hold the initial values.
 
     Type:  n operands of one shape, n 0-d initial values of their dtypes; body: n and n scalars -> n scalars; one entry
@@ -185,11 +185,6 @@ class ReduceWindow(Fold):
     padding: Padding
     base_dilation: Axes
     window_dilation: Axes
-
-    @property
-    def sliding(self) -> SlidingWindow:
-        """The parameters of the windows."""
-        return SlidingWindow(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> ReduceWindow:
         (body,) = bodies
@@ -213,7 +208,7 @@ class ReduceWindow(Fold):
         n, sliding = len(args) // 2, self.sliding.mapped(0)
         xs = align_batch_axes(ctx, args[:n], dims[:n])
         if all([d is None for d in dims[n:]]):
-            return ctx(ReduceWindow(self.body, *sliding.values), *xs, *args[n:]), (0,) * n
+            return ctx(self.with_sliding(sliding), *xs, *args[n:]), (0,) * n
         inits = align_batch_axes(ctx, args[n:], dims[n:])
         flag = Lit.of(True, xs[0].aval.with_dtype(dtypes.bool_))
         window = ReduceWindow(_guarded_body(self.body), *sliding.values)

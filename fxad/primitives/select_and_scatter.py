@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import reduce
 from itertools import product
 from math import prod
@@ -54,7 +53,7 @@ from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import extreme_value
 from fxad.primitives.shape import Iota, align_to_first
 from fxad.primitives.slicing import Pad, Slice
-from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
+from fxad.primitives.sliding import Padding, SlidingWindow, Windowed, dilated_size
 
 Axes: TypeAlias = tuple[int, ...]
 
@@ -63,7 +62,7 @@ _SIGNS: Final = MappingProxyType({"ge": 1, "le": -1})
 
 
 @primitive_family
-class Selection(LinearInOne):
+class Selection(LinearInOne, Windowed):
     """A selection of values: the first operand holds the values; the extreme element of each window of the second gives
     the place.
 
@@ -84,11 +83,6 @@ class Selection(LinearInOne):
         """Return the transpose of this primitive."""
 
     @property
-    def sliding(self) -> SlidingWindow:
-        """The parameters of the windows."""
-        return SlidingWindow(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
-
-    @property
     def sign(self) -> int:
         """Return 1 for the greatest element, -1 for the least."""
         return _SIGNS[self.select]
@@ -107,7 +101,7 @@ class Selection(LinearInOne):
     @final
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         args, at = align_to_first(ctx, args, dims)
-        return ctx(replace(self, **self.sliding.mapped(at).parameters), *args), (at,)
+        return ctx(self.with_sliding(self.sliding.mapped(at)), *args), (at,)
 
     @final
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:

@@ -230,7 +230,7 @@ def _combined(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: 
         return ctx(kind(axes), *values)
 
     def slide(sliding: SlidingWindow, values: Sequence[Atom]) -> Sequence[Atom]:
-        return ctx(replace(prim, **sliding.parameters), *values)
+        return ctx(prim.with_sliding(sliding), *values)
 
     (found,) = _windows(ctx, prim.sliding, (x,), (prim.monoid.identity(of_x.dtype),), of_x, places, reduce, slide)
     return found
