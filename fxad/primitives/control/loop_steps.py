@@ -17,11 +17,11 @@ from fxad.core.dce import drop_unread_operands, remove_dead_eqns
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
 from fxad.ir import INT32_SCALAR, Atom, Atoms, Emit, Eqn, Jaxpr, LinearizedBody, Lit, Mask, Primitive, Var, Zero
-from fxad.primitives import elementwise as ew
 from fxad.primitives.check import prim_has_check
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, select_by_mask, with_outs
 from fxad.primitives.control.remat import is_opaque, without_opaque
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
+from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import LT
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS, Kinds
@@ -105,7 +105,7 @@ def stop_at_count(steps: Steps, guard: Jaxpr | None) -> Steps:
 # excluded: every consumer would repeat it for each element (measured on an n-body program: 0.4 of the memory, 1.2
 # times the time; use `remat` for this trade).
 
-_MOVES: Final[Kinds] = (*VIEWS, *MOVES, ew.ConvertElementType)
+_MOVES: Final[Kinds] = (*VIEWS, *MOVES, ConvertElementType)
 _CHEAP: Final[Kinds] = (*ARITHMETIC, *VIEWS, *MOVES)
 _COUNTING: Final[frozenset[DType]] = frozenset({dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64})
 _DEPTH: Final = 6  # the longest chain of equations to recompute
@@ -142,7 +142,7 @@ def counters(steps: Steps) -> dict[Var, Lit]:
     """Return the carries that grow by the same integer in every step, with that integer. Their values are known before
     the loop."""
     _, carry, _ = steps.split(steps.body.ins)
-    sums = {e.outs[0]: e.ins for e in steps.body.eqns if e.prim is ew.ADD}
+    sums = {e.outs[0]: e.ins for e in steps.body.eqns if e.prim is ADD}
     out = {}
     for v, a in zip(carry, steps.body.outs, strict=False):
         ins = sums.get(a, ()) if isinstance(a, Var) else ()

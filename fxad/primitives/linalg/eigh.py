@@ -24,7 +24,6 @@ from fxad.ir import (
 from fxad.primitives.elementwise.arithmetic import DIV
 from fxad.primitives.elementwise.complex_parts import REAL
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linalg.cholesky import hermitian
 from fxad.primitives.linalg.family import (
     Entries,
     Matrixwise,
@@ -40,6 +39,7 @@ from fxad.primitives.linalg.matrices import (
     as_complex,
     diagonal,
     dot,
+    hermitian,
     minus,
     on_columns,
     on_diagonal,

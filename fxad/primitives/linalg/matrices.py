@@ -14,7 +14,7 @@ from fxad.core.sizes import minimum
 from fxad.ir import Atom, Aval, Emit, Lin, Lit, Shape, Var, Zero
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
-from fxad.primitives.elementwise.complex_parts import CONJ
+from fxad.primitives.elementwise.complex_parts import CONJ, REAL
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import EQ, GE
 from fxad.primitives.elementwise.select import SELECT_N, emit_where
@@ -108,6 +108,17 @@ def unless(one: One[X], mask: Atom, a: Operand) -> X:
 def identity(emit: Emit, aval: Aval) -> Atom:
     """The identity, or its first rows or columns."""
     return emit_where(emit, on_diagonal(emit, aval.shape), Lit.of(1, aval), Zero(aval).instantiate())
+
+
+def hermitian(emit: Emit, one: One[X], a: X, *, lower: bool = True) -> X:
+    """The Hermitian matrix given by one triangle and the real part of the diagonal."""
+    shape = a.aval.shape
+    mask = below(emit, shape, -1)
+    strict = where(one, mask, a if lower else adjoint(one, a))
+    line = where(one, on_diagonal(emit, shape), a)
+    if a.aval.dtype in dtypes.COMPLEX:
+        line = as_complex(one, one(REAL, line), a.aval)
+    return plus(one, plus(one, strict, adjoint(one, strict)), line)
 
 
 def diagonal(emit: Emit, one: One[X], a: X) -> X:

@@ -3,7 +3,7 @@
 Each primitive here takes a matrix and a factor of it (its LU decomposition, its pseudo-inverse). The value is computed
 from the factor. The derivative is with respect to the matrix alone and reuses the factor. So a solve and all its
 derivatives factor once, and no derivative differentiates pivoting or singular vectors. The factor must therefore be
-computed from `stop_gradient` of the matrix: see `factored`.
+computed from `stop_gradient` of the matrix, as in `lu_factors`.
 """
 
 from __future__ import annotations
