@@ -363,6 +363,11 @@ def distinct_jaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
     return jaxprs_without_memo(jaxpr, None)
 
 
+def all_prims(jaxpr: Jaxpr) -> list[Primitive]:
+    """The primitives of `jaxpr` and of the programs nested in it. A primitive may occur several times."""
+    return [prim for body in distinct_jaxprs(jaxpr) for prim in body.prims]
+
+
 def jaxprs_without_memo(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:
     """The programs of `distinct_jaxprs(jaxpr)` whose memo has no entry for `key` (None: all), and `jaxpr` itself, last.
     If a program has the entry, its bodies are assumed to have it too."""

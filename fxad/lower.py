@@ -37,7 +37,7 @@ from fxad.ir import (
     Region,
     Var,
     Zero,
-    distinct_jaxprs,
+    all_prims,
     source_location,
 )
 from fxad.lowering.failed_checks import with_loops_ended
@@ -194,14 +194,13 @@ def first_line(jaxpr: Jaxpr) -> str:
 
 def may_not_end(jaxpr: Jaxpr) -> bool:
     """Returns True if a program has a loop whose number of runs has no bound."""
-    loops = [prim for body in distinct_jaxprs(jaxpr) for prim in body.prims if isinstance(prim, HigherOrder)]
+    loops = [prim for prim in all_prims(jaxpr) if isinstance(prim, HigherOrder)]
     return any([loop.layout.unbounded for loop in loops])
 
 
 def _calls_loop(body: Jaxpr) -> bool:
     """Returns True if the body calls a function that has a loop."""
-    prims = [prim for called in distinct_jaxprs(body) for prim in called.prims]
-    runs = [b.runs for p in prims if isinstance(p, HigherOrder) for b in p.layout.bodies]
+    runs = [b.runs for p in all_prims(body) if isinstance(p, HigherOrder) for b in p.layout.bodies]
     return any([isinstance(r, Times | UpTo | Unknown) for r in runs])
 
 

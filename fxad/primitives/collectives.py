@@ -46,7 +46,7 @@ from fxad.ir import (
     Primitive,
     Tangents,
     Zero,
-    distinct_jaxprs,
+    all_prims,
     primitive,
     primitive_family,
 )
@@ -846,7 +846,7 @@ def _exchanged_axes(jaxpr: Jaxpr) -> frozenset[str]:
 @by_value
 def has_ppermute(jaxpr: Jaxpr) -> bool:
     """Returns True if a program or a body has a `ppermute`. In one, XLA makes all devices wait."""
-    return any([type(prim) is Ppermute for body in distinct_jaxprs(jaxpr) for prim in body.prims])
+    return any([type(prim) is Ppermute for prim in all_prims(jaxpr)])
 
 
 COLLECTIVES: Final = (Psum, Pmax, Pmin, AllGather, PsumScatter, AllToAll, Ppermute, AxisIndex)

@@ -34,7 +34,7 @@ from fxad.ir import (
     Region,
     Tangents,
     Zero,
-    distinct_jaxprs,
+    all_prims,
     primitive,
 )
 from fxad.primitives.argmax import ArgMax
@@ -246,13 +246,8 @@ class While(HigherOrder):
             return scan_over_examples(ctx, self, args, tuple([None if d is None else 0 for d in dims]))
         if guard is not None:
             body, _ = ctx.recur(guard, (0, *_dims((*of_body, *carry))), _dims((*carry, *rows)))
-        may_not_end = any(
-            [
-                isinstance(e.prim, HigherOrder) and e.prim.layout.has_predicate
-                for j in distinct_jaxprs(self.body)
-                for e in j.eqns
-            ]
-        )
+        loops = [prim for prim in all_prims(self.body) if isinstance(prim, HigherOrder)]
+        may_not_end = any([prim.layout.has_predicate for prim in loops])
         mapped = (*of_body, *carry)
         step = batched_step(
             body, cond, self.n_body, self.n_cond, mapped, ctx.size, may_not_end=may_not_end, guarded=guard is not None
