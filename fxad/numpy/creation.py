@@ -214,7 +214,7 @@ def eye(
     *,
     device: Device | None = None,
 ) -> Array:
-    """Return a matrix with ones on diagonal k and zeros elsewhere; square if `n_cols` is not given."""
+    """Return a matrix with ones on diagonal k and zeros elsewhere; square if `M` is not given."""
     k = to_int("eye", "k", k)
     want = dtypes.as_dtype(float if dtype is None else dtype)
     columns = N if M is None else M

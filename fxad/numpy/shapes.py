@@ -208,7 +208,7 @@ def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int], axis: 
 
 
 def tile(A: ArrayLike, reps: int | Sequence[int]) -> Array:
-    """Repeat the whole array `repetitions` times along each axis."""
+    """Repeat the whole array `reps` times along each axis."""
     return apply_op("tile", shapes.tile, (A,), sizes_argument((reps,)))
 
 

@@ -75,7 +75,7 @@ def plan_masked_reduction(
     dtype: DType | None = None,
     correction: float = 0,
 ) -> tuple[tuple[object, ...], MaskedReduction]:
-    """Return the operands of `reduction` after an x of this dtype, and its last static argument."""
+    """Return the operands of a masked reduction after an x of this dtype, and its last static argument."""
     if type(initial) in (bool, int, float, complex):  # in the dtype of the result, not in that of x
         value = cast("Scalar", initial)
         initial = np.asarray(value, scalar_dtype(value, _result_dtype(name, x, dtype), f"{name}: initial"))[()]

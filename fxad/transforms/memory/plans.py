@@ -275,7 +275,7 @@ def _add(
     choice: _Choice,
     operands: frozenset[Atom],
 ) -> None:
-    """Adds segments to a builder. `given` are the operands of the program."""
+    """Adds segments to a builder. `operands` are those of the program."""
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
         return _in_bodies(b, eqn, ins, choice)
