@@ -16,11 +16,9 @@ from typing import ClassVar, Final, TypeAlias, final
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Aval, Avals, Hlo, HloValue, HloValues, Lit
-from fxad.primitives.elementwise.family import Unary, emit_compare
+from fxad.primitives.elementwise.family import Unary, bitcast_to_int, emit_compare
 
 Complex: TypeAlias = "tuple[Real, Real]"
-
-_BITS: Final = MappingProxyType({dtypes.float32: dtypes.int32, dtypes.float64: dtypes.int64})
 
 
 @final
@@ -62,8 +60,7 @@ class Real:
     @property
     def negative(self) -> Real:
         """True where the sign bit is set."""
-        bits = self.aval.with_dtype(_BITS[self.aval.dtype])
-        as_int = Real(self.hlo, self.hlo.op("stablehlo.bitcast_convert", (self.value,), (bits,))[0], bits)
+        as_int = Real(self.hlo, *bitcast_to_int(self.hlo, self.value, self.aval))
         return as_int._compared("LT", as_int.like(0))
 
     def where(self, yes: Real | float, no: Real) -> Real:

@@ -16,14 +16,11 @@ from fxad.ir import (
     Hlo,
     HloValues,
     JvpCtx,
-    Lit,
     NDArray,
     Tangents,
     primitive,
 )
-from fxad.primitives.elementwise.arithmetic import DIV
 from fxad.primitives.elementwise.complex_parts import REAL
-from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.linalg.family import (
     Entries,
     Matrixwise,
@@ -40,12 +37,12 @@ from fxad.primitives.linalg.matrices import (
     diagonal,
     dot,
     hermitian,
+    inverse_off_diagonal,
     minus,
     on_columns,
     on_diagonal,
     on_rows,
     times,
-    unless,
 )
 from fxad.primitives.operand_checks import check_count
 
@@ -114,6 +111,4 @@ def inverse_gaps(ctx: JvpCtx, w: Atom) -> Atom:
     """1 / (w[j] - w[i]), and 0 on the diagonal."""
     one, shape = ctx.one, (*w.aval.shape, w.aval.shape[-1])
     gaps = minus(one, on_columns(one, w, shape), on_rows(one, w, shape))
-    line = on_diagonal(ctx, shape)
-    safe = one(SELECT_N, line, gaps, Lit.of(1, gaps.aval))
-    return unless(one, line, one(DIV, Lit.of(1, gaps.aval), safe))
+    return inverse_off_diagonal(ctx, gaps, on_diagonal(ctx, shape))

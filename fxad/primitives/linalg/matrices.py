@@ -13,7 +13,7 @@ from fxad import dtypes
 from fxad.core.sizes import minimum
 from fxad.ir import Atom, Aval, Emit, Lin, Lit, Shape, Var, Zero
 from fxad.primitives.dot import DotGeneral
-from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB
 from fxad.primitives.elementwise.complex_parts import CONJ, REAL
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import EQ, GE
@@ -103,6 +103,12 @@ def where(one: One[X], mask: Atom, a: Operand) -> X:
 def unless(one: One[X], mask: Atom, a: Operand) -> X:
     """Zero where the mask holds, else a."""
     return one(SELECT_N, mask, a, Zero(a.aval).instantiate())
+
+
+def inverse_off_diagonal(emit: Emit, a: Atom, line: Atom) -> Atom:
+    """1 / a, and 0 on the diagonal, where the mask `line` holds, whatever a is there."""
+    unit = Lit.of(1, a.aval)
+    return unless(emit.one, line, emit.one(DIV, unit, emit_where(emit, line, unit, a)))
 
 
 def identity(emit: Emit, aval: Aval) -> Atom:

@@ -17,7 +17,6 @@ from fxad.ir import (
     Hlo,
     HloValues,
     JvpCtx,
-    Lit,
     NDArray,
     Tangent,
     Tangents,
@@ -42,6 +41,7 @@ from fxad.primitives.linalg.matrices import (
     as_complex,
     diagonal,
     dot,
+    inverse_off_diagonal,
     minus,
     on_columns,
     on_diagonal,
@@ -49,7 +49,6 @@ from fxad.primitives.linalg.matrices import (
     plus,
     scaled,
     times,
-    unless,
 )
 from fxad.primitives.operand_checks import check_count
 
@@ -157,8 +156,7 @@ def _vectors_tangent(ctx: JvpCtx, s: Atom, u: Atom, v: Atom, inner: Tangent) -> 
     right, left = on_columns(one, s, like.shape), on_rows(one, s, like.shape)
     line = on_diagonal(ctx, like.shape)
     gaps = times(one, one(ADD, right, left), one(SUB, right, left))
-    unit = Lit.of(1, gaps.aval)
-    f = unless(one, line, one(DIV, unit, one(SELECT_N, line, gaps, unit)))
+    f = inverse_off_diagonal(ctx, gaps, line)
     f, right, left = as_complex(one, f, like), as_complex(one, right, like), as_complex(one, left, like)
     turned = adjoint(lin, inner)
     across = plus(lin, lin(MUL, inner, right), lin(MUL, turned, left))  # M S + S M^H
