@@ -32,9 +32,9 @@ from fxad.primitives.elementwise.family import ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, GT, LT, NE, OR
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import WithoutTangent
-from fxad.primitives.mlir_attributes import i64_array, i64_attribute
 from fxad.primitives.operand_checks import check_axis, check_count
 from fxad.primitives.reduce import extreme_value
+from fxad.primitives.stablehlo import i64_array, i64_attribute
 
 
 @primitive_family

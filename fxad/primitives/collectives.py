@@ -57,7 +57,6 @@ from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import ORDERED
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.families import LinearInOne
-from fxad.primitives.mlir_attributes import i64_attribute
 from fxad.primitives.operand_checks import check_axis, check_count
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, SUM, Monoid, ReduceMax, ReduceMin
 from fxad.primitives.shape import (
@@ -71,6 +70,7 @@ from fxad.primitives.shape import (
     split_axis,
 )
 from fxad.primitives.slicing import Concatenate, emit_slice
+from fxad.primitives.stablehlo import i64_attribute, zeros_constant
 
 Names: TypeAlias = tuple[str, ...]
 Sizes: TypeAlias = tuple[int, ...]
@@ -124,7 +124,7 @@ class Collective(Primitive):
         if outs[0].size:
             return self.exchange(hlo, args, ins, outs)
         replica_groups(hlo, self.name, self.names, self.sizes)  # checks the axes; XLA refuses collectives of nothing
-        return [hlo.constant(Zero(outs[0]).instantiate())]
+        return [zeros_constant(hlo, outs[0])]
 
     @abstractmethod
     def exchange(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -698,7 +698,7 @@ class Ppermute(Collective, LinearCollective):
         rows = replica_groups(hlo, self.name, self.names, self.sizes)
         pairs = [[row[s], row[d]] for row in rows for s, d in self.perm]
         if not pairs:
-            return [hlo.constant(Zero(outs[0]).instantiate())]
+            return [zeros_constant(hlo, outs[0])]
         attrs = {"source_target_pairs": _table(pairs), "channel_handle": _channel(hlo)}
         return hlo.op("stablehlo.collective_permute", args, outs, attrs)
 

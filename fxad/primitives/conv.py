@@ -42,7 +42,6 @@ from fxad.primitives.dot import product_dtype
 from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.families import Bilinear
-from fxad.primitives.mlir_attributes import i64_array, i64_attribute, precision_attribute
 from fxad.primitives.operand_checks import check_count, check_precision
 from fxad.primitives.shape import Rev, merge_axes, move_axis, split_axis
 from fxad.primitives.sliding import (
@@ -56,6 +55,7 @@ from fxad.primitives.sliding import (
     window_count,
     window_views,
 )
+from fxad.primitives.stablehlo import i64_array, i64_attribute, precision_attribute, zeros_constant
 
 Axes: TypeAlias = tuple[int, ...]
 
@@ -169,7 +169,7 @@ class ConvGeneralDilated(Bilinear):
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if not all([a.size for a in (*ins, *outs)]):
-            return (hlo.constant(Zero(outs[0]).instantiate()),)
+            return (zeros_constant(hlo, outs[0]),)
         # Use the axis order of the fast convolution in XLA's CPU backend. XLA permutes axes itself only in the entry
         # computation: in a branch or loop, another order is up to a hundred times slower.
         lhs, rhs, out = self._specs()

@@ -43,17 +43,17 @@ from fxad.primitives.axes import axis_after_insert
 from fxad.primitives.cumulative_lowering import Join, Parts, cumulative_program
 from fxad.primitives.elementwise.arithmetic import ADD, MAX, MUL, NEG, SUB
 from fxad.primitives.elementwise.exponential import EXP, LOG1P
-from fxad.primitives.elementwise.family import ORDERED, WIDER, as_accumulated, lower_in_float32
+from fxad.primitives.elementwise.family import ORDERED, WIDER, as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, NE, OR
 from fxad.primitives.elementwise.powers import ABS
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import LinearInOne
 from fxad.primitives.gather_scatter import gather_along_axis
-from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_axis, check_count
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
 from fxad.primitives.shape import ExpandDims, Iota, align_to_first
 from fxad.primitives.slicing import Pad
+from fxad.primitives.stablehlo import i64_array, lower_in_float32
 
 SUMMED: Final = dtypes.NUMERIC - dtypes.FLOAT8
 

@@ -21,9 +21,9 @@ from fxad.primitives.elementwise.arithmetic import MAX, MIN
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LE
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.mlir_attributes import int_list
 from fxad.primitives.operand_checks import check_axes, check_axis
 from fxad.primitives.shape import Iota, ReduceSum
+from fxad.primitives.stablehlo import int_list
 
 Axes: TypeAlias = tuple[int, ...]
 

@@ -26,9 +26,9 @@ from fxad.ir import (
 from fxad.primitives.axes import axes_after_insert, other_axes
 from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.families import Bilinear
-from fxad.primitives.mlir_attributes import int_list, precision_attribute
 from fxad.primitives.operand_checks import check_axis, check_count, check_precision
 from fxad.primitives.shape import Transpose
+from fxad.primitives.stablehlo import int_list, precision_attribute
 
 _KINDS: Final = (dtypes.FLOATING, dtypes.COMPLEX, dtypes.INTEGER)
 

@@ -37,10 +37,10 @@ from fxad.ir import (
 from fxad.primitives.axes import axes_after_insert, insert_entry
 from fxad.primitives.families import LinearInOne, only_cotangent
 from fxad.primitives.gather_scatter import Scatter, gather_window_per_example
-from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_ranks
 from fxad.primitives.shape import ExpandDims, Squeeze, broadcast_to_axis, emit_reshape
 from fxad.primitives.slicing import Concatenate
+from fxad.primitives.stablehlo import i64_array
 
 
 def _check_starts(name: str, x: Aval, starts: tuple[Aval, ...], sizes: Shape) -> None:

@@ -26,7 +26,6 @@ from fxad.ir import (
     LinearMap,
     Lit,
     NDArray,
-    Zero,
     primitive,
 )
 from fxad.primitives.elementwise.arithmetic import DIV, MUL
@@ -35,9 +34,9 @@ from fxad.primitives.elementwise.family import WIDE
 from fxad.primitives.elementwise.logic import EQ, OR
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import LinearInOne
-from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import Iota, emit_broadcast, move_axis
+from fxad.primitives.stablehlo import i64_array, zeros_constant
 
 KINDS: Final = ("FFT", "IFFT", "RFFT", "IRFFT")
 _Transform: TypeAlias = Callable[[NDArray, tuple[int, ...], tuple[int, ...]], NDArray]
@@ -100,7 +99,7 @@ class Fft(LinearMap, LinearInOne):
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if not ins[0].size:
-            return (hlo.constant(Zero(outs[0]).instantiate()),)
+            return (zeros_constant(hlo, outs[0]),)
         attrs = {"fft_type": f"#stablehlo<fft_type {self.kind}>", "fft_length": i64_array(self.lengths)}
         return hlo.op("stablehlo.fft", args, outs, attrs)
 

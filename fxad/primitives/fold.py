@@ -42,11 +42,11 @@ from fxad.ir import (
 from fxad.primitives.axes import axes_after_insert, other_axes, remove_axes
 from fxad.primitives.elementwise.logic import OR
 from fxad.primitives.elementwise.select import emit_where
-from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_axes
 from fxad.primitives.shape import Transpose, align_batch_axes, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate
 from fxad.primitives.sliding import Padding, Windowed
+from fxad.primitives.stablehlo import i64_array
 
 Axes: TypeAlias = tuple[int, ...]
 Results: TypeAlias = tuple[tuple[Atom, ...], tuple[int | None, ...]]

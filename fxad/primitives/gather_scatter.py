@@ -51,10 +51,10 @@ from fxad.primitives.elementwise.family import ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.select import SELECT_N, emit_where
 from fxad.primitives.families import LinearInOne, only_cotangent
-from fxad.primitives.mlir_attributes import bool_attribute, i64_array
 from fxad.primitives.operand_checks import check_count, check_ranks
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Squeeze, broadcast_to_axis, move_axis
+from fxad.primitives.stablehlo import bool_attribute, i64_array, zeros_constant
 
 _GATHER: Final = (
     "offset_dims",
@@ -136,7 +136,7 @@ class Gather(LinearInOne):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         x, indices = ins
         if x.size == 0 or outs[0].size == 0:
-            return (hlo.constant(Zero(outs[0]).instantiate()),)
+            return (zeros_constant(hlo, outs[0]),)
         if self.mode == "drop" or indices.dtype.itemsize < 4:
             return hlo.call(self._without_range_rule(x, indices), args)
         attrs = {

@@ -35,8 +35,8 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.mlir_attributes import bool_attribute
 from fxad.primitives.shape import move_axis
+from fxad.primitives.stablehlo import bool_attribute
 
 NUMBER: Final = Aval((), dtypes.uint64)
 TOKEN: Final = Aval((), dtypes.uint32)

@@ -38,7 +38,8 @@ from fxad.primitives.elementwise.family import ORDERED, Binary, as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, OR, XOR
 from fxad.primitives.families import WithoutTangent
 from fxad.primitives.operand_checks import check_axes, check_count
-from fxad.primitives.shape import ReduceSum, emit_broadcast, lower_reduce
+from fxad.primitives.shape import ReduceSum, emit_broadcast
+from fxad.primitives.stablehlo import lower_reduce
 
 
 def extreme_value(dtype: DType, sign: int) -> Lit:

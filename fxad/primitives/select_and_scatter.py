@@ -54,6 +54,7 @@ from fxad.primitives.reduce import extreme_value
 from fxad.primitives.shape import Iota, align_to_first
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sliding import Padding, SlidingWindow, Windowed, dilated_size
+from fxad.primitives.stablehlo import zeros_constant
 
 Axes: TypeAlias = tuple[int, ...]
 
@@ -176,7 +177,7 @@ class SelectAndGatherAdd(Selection):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (values, x), (out,) = ins, outs
         if not x.size or not out.size:
-            return (hlo.constant(Zero(out).instantiate()),)
+            return (zeros_constant(hlo, out),)
         if prod(self.window) <= UNROLLED_WINDOW:
             return hlo.call(_select_by_comparison(self.sliding, self.sign, x, out.shape, gather=True), args[::-1])
         return self._reduce_windows(hlo, x, out.shape, args[::-1], (values,))[2:]
@@ -215,7 +216,7 @@ class SelectAndScatterAdd(Selection):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (source, x), (out,) = ins, outs
         if not x.size or not source.size:
-            return (hlo.constant(Zero(out).instantiate()),)
+            return (zeros_constant(hlo, out),)
         dilated = max((*self.base_dilation, *self.window_dilation), default=1) > 1
         if prod(self.window) <= UNROLLED_WINDOW:
             apart = all(map(ge, self.strides, map(dilated_size, self.window, self.window_dilation)))
@@ -229,7 +230,7 @@ class SelectAndScatterAdd(Selection):
             return hlo.call(_scatter_by_masks(self.sliding, source, x.shape), (args[0], *inside))
         sliding = self.sliding.attributes()
         attrs = {k: sliding[k] for k in ("window_dimensions", "window_strides", "padding")}
-        zero = hlo.constant(Zero(x.with_shape(())).instantiate())
+        zero = zeros_constant(hlo, x.with_shape(()))
         regions = (_keep_first(x.with_shape(()), self.sign), "stablehlo.add")
         return hlo.op("stablehlo.select_and_scatter", (args[1], args[0], zero), outs, attrs, regions)
 

@@ -36,8 +36,8 @@ from fxad.ir import (
 )
 from fxad.primitives.axes import axes_after_insert, axis_after_remove, insert_entry, other_axes, remove_axes
 from fxad.primitives.families import LinearInOne, WithoutTangent
-from fxad.primitives.mlir_attributes import i64_array, i64_attribute
 from fxad.primitives.operand_checks import check_axes, check_axis, check_count
+from fxad.primitives.stablehlo import i64_array, i64_attribute, lower_reduce
 
 # ------------------------------------------------------------------------------------------- placing a mapped axis
 
@@ -221,19 +221,6 @@ class ReduceSum(Rearrange):
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         return emit_broadcast(emit, ct, x.shape, other_axes(self.axes, x.ndim))
-
-
-def lower_reduce(
-    hlo: Hlo, applies: str, axes: tuple[int, ...], start: Lit, args: HloValues, x: Aval, outs: Avals
-) -> HloValues:
-    """Emit a `stablehlo.reduce` of a value of type `x`, in the dtype of `start`."""
-    wide = start.aval.dtype
-    wide_args = args if wide is x.dtype else hlo.op("stablehlo.convert", args, (x.with_dtype(wide),))
-    types = [a.with_dtype(wide) for a in outs]
-    done = hlo.op(
-        "stablehlo.reduce", (*wide_args, hlo.constant(start)), types, {"dimensions": i64_array(axes)}, (applies,)
-    )
-    return done if wide is x.dtype else hlo.op("stablehlo.convert", done, outs)
 
 
 @final

@@ -40,9 +40,9 @@ from fxad.primitives.axes import axis_after_insert, insert_entry, remove_axes, r
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import only_cotangent
 from fxad.primitives.linearity import is_zero
-from fxad.primitives.mlir_attributes import i64_array, i64_attribute
 from fxad.primitives.operand_checks import check_axis, check_count, check_ranks
 from fxad.primitives.shape import Rearrange, ReduceSum, align_to_first, broadcast_to_axis, emit_broadcast
+from fxad.primitives.stablehlo import i64_array, i64_attribute
 
 
 @final

@@ -18,8 +18,8 @@ from fxad.core.sizes import Size, maximum, may_fit
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Aval, NDArray, Primitive, Shape
 from fxad.primitives.axes import insert_entry
-from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.slicing import Pad
+from fxad.primitives.stablehlo import i64_array
 
 Axes: TypeAlias = tuple[int, ...]
 Padding: TypeAlias = tuple[tuple[int, int], ...]

@@ -43,9 +43,9 @@ from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LT, NE, OR, SHIFT_LEFT, SHIFT_RIGHT_LOGICAL, XOR
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.gather_scatter import gather_along_axis
-from fxad.primitives.mlir_attributes import bool_attribute, i64_attribute
 from fxad.primitives.operand_checks import check_axis
 from fxad.primitives.shape import ExpandDims, Iota, align_to_first
+from fxad.primitives.stablehlo import bool_attribute, i64_attribute
 
 # ------------------------------------------------------------------------------------------------ floats as integers
 
@@ -165,7 +165,7 @@ class Sort(Primitive):
         bits = _key_bits(x.dtype)
         exact = len(ins) == 1 and (x.dtype not in dtypes.INEXACT or bits > 64)
         if self.num_keys > 1 or x.size < RADIX_SORT_SIZE or exact or (len(ins) > 1 and bits > 32):
-            return _emit_sort(hlo, args, outs, self.axis, _less(tuple([a.with_shape(()) for a in ins]), self.num_keys))
+            return _lower_sort(hlo, args, outs, self.axis, _less(tuple([a.with_shape(()) for a in ins]), self.num_keys))
         if len(ins) == 1:
             key = self._by_integer(hlo, hlo.call(_sort_key_program(x), args), x)
             return hlo.call(_operand_program(x), key)
@@ -173,7 +173,7 @@ class Sort(Primitive):
 
     def _by_integer(self, hlo: Hlo, key: HloValues, x: Aval) -> HloValues:
         unsigned = x.with_dtype(_U32 if _key_bits(x.dtype) == 32 else _U64)
-        return _emit_sort(hlo, key, (unsigned,), self.axis, _less((unsigned.with_shape(()),), 1))
+        return _lower_sort(hlo, key, (unsigned,), self.axis, _less((unsigned.with_shape(()),), 1))
 
     def _places(self, hlo: Hlo, key: HloValue, x: Aval) -> HloValues:
         """Return the permutation, by sorting a key and place packed together."""
@@ -204,7 +204,7 @@ def _real_parts(x: NDArray) -> tuple[NDArray, ...]:
     return (x.real, x.imag) if x.dtype in dtypes.COMPLEX else (as_accumulated(x),)
 
 
-def _emit_sort(hlo: Hlo, args: HloValues, avals: Avals, axis: int, less: Jaxpr) -> tuple[HloValue, ...]:
+def _lower_sort(hlo: Hlo, args: HloValues, avals: Avals, axis: int, less: Jaxpr) -> tuple[HloValue, ...]:
     return hlo.op(
         "stablehlo.sort", args, avals, {"dimension": i64_attribute(axis), "is_stable": bool_attribute(True)}, (less,)
     )

@@ -35,11 +35,11 @@ from fxad.primitives.elementwise.family import ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import EQ, NE
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.gather_scatter import gather_along_axis
-from fxad.primitives.mlir_attributes import i64_attribute
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import ExpandDims, Iota, Rev, move_axis
 from fxad.primitives.slicing import emit_slice
 from fxad.primitives.sort import Sort
+from fxad.primitives.stablehlo import i64_attribute, zeros_constant
 
 
 @final
@@ -79,7 +79,7 @@ class TopK(Primitive):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), (values, places) = ins, outs
         if not values.size:
-            return [hlo.constant(Zero(a).instantiate()) for a in outs]
+            return [zeros_constant(hlo, a) for a in outs]
         # XLA has a selection algorithm for float32 only; for other dtypes it sorts, slower than `_by_sorting`
         if x.dtype not in dtypes.FLOATING or x.dtype.itemsize > 4 or 16 * self.k > x.shape[-1]:
             return hlo.call(_by_sorting(x, self.k), args)

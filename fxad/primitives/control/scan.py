@@ -66,6 +66,7 @@ from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN, type_misma
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import Iota, broadcast_to_axis, emit_reshape, move_axis
 from fxad.primitives.slicing import Concatenate, emit_slice
+from fxad.primitives.stablehlo import zeros_constant
 
 T = TypeVar("T")
 
@@ -191,8 +192,8 @@ class Scan(HigherOrder, Linear):
         if n <= max(self.unroll, 1) and not (n and self.upto):
             if n:
                 return hlo.call(unrolled_steps(self.body, n, 0, self.reverse, *counts), (*consts, *xs, *carry))
-            return *carry, *[hlo.constant(Zero(a).instantiate()) for a in outs[self.n_carry :]]
-        zero_stacks = [hlo.constant(Zero(a).instantiate()) for a in outs[self.n_carry :]]
+            return *carry, *[zeros_constant(hlo, a) for a in outs[self.n_carry :]]
+        zero_stacks = [zeros_constant(hlo, a) for a in outs[self.n_carry :]]
         index = index_aval(n)
         condition = scan_condition(self.body, n, self.unroll, *counts, self.upto)
         iteration = scan_iteration(self.body, n, self.reverse, self.unroll, *counts, self.upto)
@@ -201,7 +202,7 @@ class Scan(HigherOrder, Linear):
             bound = hlo.op("stablehlo.minimum", (*count, hlo.constant(Lit.of(n, INT32_SCALAR))), (INT32_SCALAR,))
         _, *state = hlo.op(
             "stablehlo.while",
-            (hlo.constant(Zero(index).instantiate()), *carry, *zero_stacks),
+            (zeros_constant(hlo, index), *carry, *zero_stacks),
             (index, *outs),
             regions=(Region(condition, bound), Region(iteration, (*bound, *consts, *xs))),
         )

@@ -61,6 +61,7 @@ from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
 from fxad.primitives.reduce import ReduceOr
 from fxad.primitives.shape import broadcast_to_axis, emit_broadcast
+from fxad.primitives.stablehlo import zeros_constant
 
 T = TypeVar("T")
 
@@ -182,11 +183,11 @@ class While(HigherOrder):
             regions = (Region(self.cond, of_cond), Region(self.body, of_body))
             return hlo.op("stablehlo.while", carry, outs, regions=regions)
         if self.max_steps == 0:
-            return *carry, *[hlo.constant(Zero(a).instantiate()) for a in outs[len(carry) :]]
+            return *carry, *[zeros_constant(hlo, a) for a in outs[len(carry) :]]
         state = (
             hlo.constant(Lit.of(0, INT32_SCALAR)),
             *carry,
-            *[hlo.constant(Zero(a).instantiate()) for a in outs[len(carry) :]],
+            *[zeros_constant(hlo, a) for a in outs[len(carry) :]],
         )
         cond = bounded_predicate(self.cond, self.n_cond, self.max_steps, self.rows)
         body = body_storing_rows(self.body, self.n_body, len(carry), self.max_steps)

@@ -16,7 +16,8 @@ from typing import ClassVar, Final, TypeAlias, final
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Aval, Avals, Hlo, HloValue, HloValues, Lit
-from fxad.primitives.elementwise.family import Unary, bitcast_to_int, emit_compare
+from fxad.primitives.elementwise.family import Unary
+from fxad.primitives.stablehlo import bitcast_to_int, lower_compare
 
 Complex: TypeAlias = "tuple[Real, Real]"
 
@@ -45,7 +46,7 @@ class Real:
         return other if isinstance(other, Real) else self.like(other)
 
     def _compared(self, direction: str, other: Real | float) -> Real:
-        (out,) = emit_compare(self.hlo, direction, (self.value, self._of_type(other).value), self.aval)
+        (out,) = lower_compare(self.hlo, direction, (self.value, self._of_type(other).value), self.aval)
         return Real(self.hlo, out, self.aval.with_dtype(dtypes.bool_))
 
     def equals(self, other: Real | float) -> Real:

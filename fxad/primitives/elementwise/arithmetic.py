@@ -31,19 +31,11 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise.family import (
-    ORDERED,
-    REAL,
-    Binary,
-    Compare,
-    LinearUnary,
-    emit_compare,
-    from_ufunc,
-    literal_like,
-)
+from fxad.primitives.elementwise.family import ORDERED, REAL, Binary, Compare, LinearUnary, from_ufunc, literal_like
 from fxad.primitives.elementwise.logic import EQ, GT, LT
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import LinearInOne, only_cotangent
+from fxad.primitives.stablehlo import lower_compare
 
 
 def scale_tangent(ctx: JvpCtx, t: Tangent, slope: Atom) -> Tangent:
@@ -59,7 +51,7 @@ def _guarded(hlo: Hlo, op: str, args: HloValues, aval: Aval, at_zero: Callable[[
     """
     if aval.dtype not in dtypes.INTEGER:
         return hlo.op(op, args, [aval])
-    (none,) = emit_compare(hlo, "EQ", (args[1], hlo.constant(Lit.of(0, aval))), aval)
+    (none,) = lower_compare(hlo, "EQ", (args[1], hlo.constant(Lit.of(0, aval))), aval)
     by = hlo.op("stablehlo.select", (none, hlo.constant(Lit.of(1, aval)), args[1]), [aval])
     quotient = hlo.op(op, (args[0], *by), [aval])
     return hlo.op("stablehlo.select", (none, at_zero(), *quotient), [aval])

@@ -16,17 +16,10 @@ from fxad.primitives.elementwise.annex_g import ComplexUnary
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB, scale_tangent
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL
 from fxad.primitives.elementwise.exponential import LOG
-from fxad.primitives.elementwise.family import (
-    SIGNED,
-    Binary,
-    Unary,
-    bitcast_to_int,
-    emit_compare,
-    from_ufunc,
-    literal_like,
-)
+from fxad.primitives.elementwise.family import SIGNED, Binary, Unary, from_ufunc, literal_like
 from fxad.primitives.elementwise.logic import AND, EQ
 from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.stablehlo import bitcast_to_int, lower_compare
 
 
 @final
@@ -56,13 +49,13 @@ class Sign(Unary):
         # bits, meets one with nan: hence the clamp
         bits, whole = bitcast_to_int(hlo, x, aval)
         minus, zero, one, size = [hlo.constant(Lit.of(k, whole)) for k in (-1, 0, 1, dtypes.RANGES[whole.dtype][1])]
-        (below,) = emit_compare(hlo, "LT", (bits, zero), whole)
+        (below,) = lower_compare(hlo, "LT", (bits, zero), whole)
         (size,) = hlo.op("stablehlo.and", (bits, size), (whole,))
         (less,) = hlo.op("stablehlo.negate", (size,), (whole,))
         (signed,) = hlo.op("stablehlo.select", (below, less, size), (whole,))
         (signed,) = hlo.op("stablehlo.clamp", (minus, signed, one), (whole,))
         (out,) = hlo.op("stablehlo.convert", (signed,), (aval,))
-        (odd,) = emit_compare(hlo, "NE", (x, x), aval)
+        (odd,) = lower_compare(hlo, "NE", (x, x), aval)
         return hlo.op("stablehlo.select", (odd, x, out), (aval,))
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -212,9 +205,9 @@ class Pow(Binary):
         # XLA takes the logarithm of a complex 0 and gets nan; the power is 0 where the exponent's real part is positive
         (part,) = REAL.abstract_eval(ins[1])
         zero = hlo.constant(Lit.of(0, ins[0]))
-        base = emit_compare(hlo, "EQ", (args[0], zero), ins[0])
+        base = lower_compare(hlo, "EQ", (args[0], zero), ins[0])
         real = hlo.op(REAL.hlo_name, args[1:], (part,))
-        decays = emit_compare(hlo, "GT", (*real, hlo.constant(Lit.of(0, part))), part)
+        decays = lower_compare(hlo, "GT", (*real, hlo.constant(Lit.of(0, part))), part)
         both = hlo.op("stablehlo.and", (*base, *decays), (part.with_dtype(dtypes.bool_),))
         return hlo.op("stablehlo.select", (*both, zero, *power), outs)
 
@@ -235,10 +228,10 @@ class Pow(Binary):
         if aval.dtype in dtypes.UNSIGNED:
             return (power,)
         zero, one, other = [hlo.constant(Lit.of(v, aval)) for v in (0, 1, -1)]
-        (ones,) = emit_compare(hlo, "EQ", (x, one), aval)
-        (others,) = emit_compare(hlo, "EQ", (x, other), aval)
-        (odd,) = emit_compare(hlo, "NE", (op("and", y, one), zero), aval)
-        (below,) = emit_compare(hlo, "LT", (y, zero), aval)
+        (ones,) = lower_compare(hlo, "EQ", (x, one), aval)
+        (others,) = lower_compare(hlo, "EQ", (x, other), aval)
+        (odd,) = lower_compare(hlo, "NE", (op("and", y, one), zero), aval)
+        (below,) = lower_compare(hlo, "LT", (y, zero), aval)
         inverse = op("select", ones, one, op("select", others, op("select", odd, x, one), zero))
         return (op("select", below, inverse, power),)
 

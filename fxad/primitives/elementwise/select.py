@@ -43,13 +43,13 @@ from fxad.primitives.elementwise.family import (
     Unary,
     as_accumulated,
     batch_elementwise,
-    emit_compare,
     from_ufunc,
     operand_error,
 )
 from fxad.primitives.elementwise.logic import AND, LT
 from fxad.primitives.families import only_cotangent
 from fxad.primitives.operand_checks import check_count
+from fxad.primitives.stablehlo import lower_compare
 
 
 @final
@@ -99,7 +99,7 @@ class SelectN(Linear):
             return hlo.op("stablehlo.select", (which, cases[1], cases[0]), outs)
         out = cases[-1]
         for k in range(len(cases) - 2, -1, -1):
-            (early,) = emit_compare(hlo, "LE", (which, hlo.constant(Lit.of(k, ins[0]))), ins[0])
+            (early,) = lower_compare(hlo, "LE", (which, hlo.constant(Lit.of(k, ins[0]))), ins[0])
             (out,) = hlo.op("stablehlo.select", (early, cases[k], out), outs)
         return (out,)
 

@@ -19,8 +19,9 @@ from fxad.ir import Atom, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, Zero,
 from fxad.primitives.elementwise.annex_g import Real
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP
-from fxad.primitives.elementwise.family import WIDER, Binary, Unary, literal_like, lower_in_float32
+from fxad.primitives.elementwise.family import WIDER, Binary, Unary, literal_like
 from fxad.primitives.elementwise.powers import SQUARE
+from fxad.primitives.stablehlo import lower_in_float32
 
 
 def _apply_float64(f: Callable[..., float], *args: NDArray) -> object:

@@ -9,7 +9,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.ir import Atoms, Aval, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangents, primitive
 from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, square_shape
-from fxad.primitives.linalg.hlo_matrices import has_empty, lower_triangle, or_nan, zeros_constant
+from fxad.primitives.linalg.hlo_matrices import has_empty, lower_triangle, or_nan
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
     below,
@@ -22,6 +22,7 @@ from fxad.primitives.linalg.matrices import (
 )
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.operand_checks import check_count
+from fxad.primitives.stablehlo import zeros_constant
 
 
 @final

@@ -14,10 +14,9 @@ from typing import Final, TypeAlias
 from fxad import dtypes
 from fxad.errors import CompileError
 from fxad.ir import Aval, Avals, Hlo, HloValue, HloValues
-from fxad.primitives.elementwise.family import emit_compare
 from fxad.primitives.linalg.calls import library_call
-from fxad.primitives.linalg.hlo_matrices import conjugate_transpose, corner, pad_axis, with_longer_axis, zeros_constant
-from fxad.primitives.mlir_attributes import bool_attribute, i64_array
+from fxad.primitives.linalg.hlo_matrices import conjugate_transpose, corner, pad_axis, with_longer_axis
+from fxad.primitives.stablehlo import bool_attribute, i64_array, lower_compare, zeros_constant
 
 Options: TypeAlias = Mapping[str, str]
 Row: TypeAlias = Callable[[Hlo, HloValues, Avals, Avals, Options], tuple[HloValue, ...]]
@@ -131,7 +130,7 @@ def _unpacked(hlo: Hlo, packed: HloValue, x: Aval, im: HloValue, out: Aval) -> H
     axes = {"broadcast_dimensions": i64_array([*range(len(batch)), n])}
     (row,) = hlo.op("stablehlo.broadcast_in_dim", (im,), (x,), axes)
     zero = zeros_constant(hlo, x)
-    (first,), (second,) = [emit_compare(hlo, order, (row, zero), x) for order in ("GT", "LT")]
+    (first,), (second,) = [lower_compare(hlo, order, (row, zero), x) for order in ("GT", "LT")]
     (negated,) = hlo.op("stablehlo.negate", (packed,), (x,))
     (im_of_first_or_real,) = hlo.op("stablehlo.select", (first, _column_at(hlo, packed, x, 1), zero), (x,))
     (im_part,) = hlo.op("stablehlo.select", (second, negated, im_of_first_or_real), (x,))

@@ -29,7 +29,7 @@ from fxad.primitives.linalg.family import (
     real_dtype,
     square_shape,
 )
-from fxad.primitives.linalg.hlo_matrices import has_empty, or_nan, zeros_constant
+from fxad.primitives.linalg.hlo_matrices import has_empty, or_nan
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
     adjoint,
@@ -45,6 +45,7 @@ from fxad.primitives.linalg.matrices import (
     times,
 )
 from fxad.primitives.operand_checks import check_count
+from fxad.primitives.stablehlo import zeros_constant
 
 
 @final

@@ -44,7 +44,7 @@ from fxad.primitives.linalg.family import (
     real_dtype,
     square_shape,
 )
-from fxad.primitives.linalg.hlo_matrices import has_empty, zeros_constant
+from fxad.primitives.linalg.hlo_matrices import has_empty
 from fxad.primitives.linalg.matrices import (
     One,
     Operand,
@@ -62,6 +62,7 @@ from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.primitives.slicing import Pad
+from fxad.primitives.stablehlo import zeros_constant
 
 # A matrix, or a matrix and its directional derivative (a dual number): the algorithm is the same for both.
 _Value: TypeAlias = tuple[Atom, ...]
@@ -275,7 +276,7 @@ def _lowered(hlo: Hlo, args: HloValues, ins: Avals) -> HloValues:
         return [zeros_constant(hlo, a) for a in ins]
     body = _approximated(ins)
     carry = (INT32_SCALAR, *body.out_avals)
-    start = hlo.constant(Zero(carry[0]).instantiate())
+    start = zeros_constant(hlo, carry[0])
     bodies = _squarings_left(carry), _squared(carry)
     return hlo.op("stablehlo.while", (start, *hlo.call(body, args)), carry, regions=bodies)[2:]
 

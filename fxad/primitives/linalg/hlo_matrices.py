@@ -5,17 +5,16 @@ from __future__ import annotations
 from math import nan
 
 from fxad import dtypes
-from fxad.ir import Aval, Hlo, HloValue, Lit, Shape, Zero
+from fxad.ir import Aval, Hlo, HloValue, Lit, Shape
 from fxad.primitives.axes import replace_entry
 from fxad.primitives.elementwise.complex_parts import CONJ
-from fxad.primitives.elementwise.family import emit_compare
-from fxad.primitives.mlir_attributes import i64_array, i64_attribute
+from fxad.primitives.stablehlo import i64_array, i64_attribute, lower_compare, zeros_constant
 
 
 def or_nan(hlo: Hlo, info: HloValue, value: HloValue, aval: Aval, batch: Shape) -> HloValue:
     """`value` for the matrices of the batch whose routine succeeded (info 0), nan for the others."""
     kind = Aval(batch, dtypes.int32)
-    (ok,) = emit_compare(hlo, "EQ", (info, hlo.constant(Lit.of(0, kind))), kind)
+    (ok,) = lower_compare(hlo, "EQ", (info, hlo.constant(Lit.of(0, kind))), kind)
     if aval.shape != batch:
         spread = {"broadcast_dimensions": i64_array(range(len(batch)))}
         (ok,) = hlo.op("stablehlo.broadcast_in_dim", (ok,), (aval.with_dtype(dtypes.bool_),), spread)
@@ -27,7 +26,7 @@ def or_nan(hlo: Hlo, info: HloValue, value: HloValue, aval: Aval, batch: Shape) 
 def lower_triangle(hlo: Hlo, value: HloValue, aval: Aval, *, lower: bool) -> HloValue:
     """The lower or the upper triangle, diagonal included; zero elsewhere."""
     rows, columns, counts = _rows_and_columns(hlo, aval)
-    (kept,) = emit_compare(hlo, "GE" if lower else "LE", (rows, columns), counts)
+    (kept,) = lower_compare(hlo, "GE" if lower else "LE", (rows, columns), counts)
     (out,) = hlo.op("stablehlo.select", (kept, value, zeros_constant(hlo, aval)), (aval,))
     return out
 
@@ -35,7 +34,7 @@ def lower_triangle(hlo: Hlo, value: HloValue, aval: Aval, *, lower: bool) -> Hlo
 def lower_identity(hlo: Hlo, aval: Aval) -> HloValue:
     """Ones on the diagonal, zeros elsewhere."""
     rows, columns, counts = _rows_and_columns(hlo, aval)
-    (line,) = emit_compare(hlo, "EQ", (rows, columns), counts)
+    (line,) = lower_compare(hlo, "EQ", (rows, columns), counts)
     (out,) = hlo.op("stablehlo.select", (line, hlo.constant(Lit.of(1, aval)), zeros_constant(hlo, aval)), (aval,))
     return out
 
@@ -63,11 +62,6 @@ def _rows_and_columns(hlo: Hlo, aval: Aval) -> tuple[HloValue, HloValue, Aval]:
     (rows,) = hlo.op("stablehlo.iota", (), (counts,), {"iota_dimension": i64_attribute(aval.ndim - 2)})
     (columns,) = hlo.op("stablehlo.iota", (), (counts,), {"iota_dimension": i64_attribute(aval.ndim - 1)})
     return rows, columns, counts
-
-
-def zeros_constant(hlo: Hlo, aval: Aval) -> HloValue:
-    """Zeros; of an empty type, its only value."""
-    return hlo.constant(Zero(aval).instantiate())
 
 
 def has_empty(*avals: Aval) -> bool:

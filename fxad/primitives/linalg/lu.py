@@ -32,7 +32,7 @@ from fxad.primitives.elementwise.logic import EQ, GE, LT
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import WithoutTangent
 from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, matrix_shape
-from fxad.primitives.linalg.hlo_matrices import has_empty, zeros_constant
+from fxad.primitives.linalg.hlo_matrices import has_empty
 from fxad.primitives.linalg.lapack import lapack_call
 from fxad.primitives.linalg.matrices import (
     below,
@@ -50,6 +50,7 @@ from fxad.primitives.linalg.matrices import (
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum
+from fxad.primitives.stablehlo import zeros_constant
 
 
 @final

@@ -39,13 +39,7 @@ from fxad.primitives.linalg.family import (
     check_same_batch,
     matrix_shape,
 )
-from fxad.primitives.linalg.hlo_matrices import (
-    corner,
-    has_empty,
-    lower_identity,
-    lower_triangle,
-    zeros_constant,
-)
+from fxad.primitives.linalg.hlo_matrices import corner, has_empty, lower_identity, lower_triangle
 from fxad.primitives.linalg.lapack import lapack_call
 from fxad.primitives.linalg.matrices import (
     adjoint,
@@ -64,10 +58,10 @@ from fxad.primitives.linalg.matrices import (
     where,
 )
 from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
-from fxad.primitives.mlir_attributes import bool_attribute
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import align_batch_axes
 from fxad.primitives.slicing import Concatenate
+from fxad.primitives.stablehlo import bool_attribute, zeros_constant
 
 
 @final

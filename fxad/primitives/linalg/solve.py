@@ -52,7 +52,7 @@ from fxad.primitives.linalg.family import (
     real_dtype,
     square_shape,
 )
-from fxad.primitives.linalg.hlo_matrices import has_empty, zeros_constant
+from fxad.primitives.linalg.hlo_matrices import has_empty
 from fxad.primitives.linalg.lu import LU, LuPivotsToPermutation
 from fxad.primitives.linalg.matrices import adjoint, column, diagonal, dot, minus, permuted, plus, transposed
 from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
@@ -60,6 +60,7 @@ from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ReduceXor
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import Iota, ReduceSum, align_batch_axes
+from fxad.primitives.stablehlo import zeros_constant
 
 
 def lu_factors(emit: Emit, a: Atom) -> tuple[Atom, Atom]:

@@ -34,7 +34,7 @@ from fxad.primitives.linalg.family import (
     matrix_shape,
     real_dtype,
 )
-from fxad.primitives.linalg.hlo_matrices import has_empty, lower_identity, or_nan, zeros_constant
+from fxad.primitives.linalg.hlo_matrices import has_empty, lower_identity, or_nan
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
     adjoint,
@@ -51,6 +51,7 @@ from fxad.primitives.linalg.matrices import (
     times,
 )
 from fxad.primitives.operand_checks import check_count
+from fxad.primitives.stablehlo import zeros_constant
 
 
 @final

@@ -37,11 +37,12 @@ from fxad.primitives.linalg.family import (
     matrix_shape,
     square_shape,
 )
-from fxad.primitives.linalg.hlo_matrices import has_empty, zeros_constant
+from fxad.primitives.linalg.hlo_matrices import has_empty
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import below, conj, dot, minus, transposed, unless, where
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import align_batch_axes, emit_reshape, merge_axes, move_axis
+from fxad.primitives.stablehlo import zeros_constant
 
 
 @final
