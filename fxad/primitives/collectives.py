@@ -75,7 +75,7 @@ from fxad.primitives.stablehlo import i64_attribute, zeros_constant
 Names: TypeAlias = tuple[str, ...]
 Sizes: TypeAlias = tuple[int, ...]
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
-Batched: TypeAlias = tuple[Atom, int | None]
+BatchedValue: TypeAlias = tuple[Atom, int | None]  # a value and its batch axis
 
 
 # ---------------------------------------------------------------------------------------------------------- families
@@ -136,7 +136,7 @@ class Collective(Primitive):
         out, at = self.batch_own_axis(ctx, x, dim) if ctx.axis in self.names else self.batch_other_axis(ctx, x, dim)
         return (out,), (at,)
 
-    def batch_other_axis(self, ctx: BatchCtx, x: Atom, dim: int | None) -> Batched:
+    def batch_other_axis(self, ctx: BatchCtx, x: Atom, dim: int | None) -> BatchedValue:
         """The result for a stack along an axis that the collective does not run over."""
         return (ctx.one(self, x), None) if dim is None else (self.with_extra_axis(ctx, x, dim), dim)
 
@@ -145,7 +145,7 @@ class Collective(Primitive):
         """The result for an operand with a further axis at `dim`, where the result has it too."""
 
     @final
-    def batch_own_axis(self, ctx: BatchCtx, x: Atom, dim: int | None) -> Batched:
+    def batch_own_axis(self, ctx: BatchCtx, x: Atom, dim: int | None) -> BatchedValue:
         """The result for a stack of the values of all indices along one of the axes."""
         k = self.names.index(str(ctx.axis))
         if self.sizes[k] != ctx.size:
@@ -156,7 +156,7 @@ class Collective(Primitive):
         return self.batch_named_axis(ctx, x, dim, k)
 
     @abstractmethod
-    def batch_named_axis(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_named_axis(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
         """The result for a stack of the values of all indices along axis number `k`."""
 
 
@@ -191,7 +191,7 @@ class Grouped(Collective):
         """The result for index `at` of a group, of the operands of the group."""
 
     @final
-    def batch_named_axis(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_named_axis(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
         if not self.groups:
             return self.batch_ungrouped(ctx, x, dim, k)
         # (groups, members, ...) -> (groups, members, ...)
@@ -201,7 +201,7 @@ class Grouped(Collective):
         return take_rows(ctx, emit_reshape(ctx, done, (ctx.size, *done.aval.shape[2:])), back), 0
 
     @abstractmethod
-    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
         """`batch_named_axis` without groups."""
 
     @abstractmethod
@@ -389,7 +389,7 @@ class Reducing(Grouped):
         return emit.one(self, x)
 
     @final
-    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
         x = self.of_equal_values(ctx, x, ctx.size) if dim is None else ctx.one(self.along(dim), x)
         names, sizes = (*self.names[:k], *self.names[k + 1 :]), (*self.sizes[:k], *self.sizes[k + 1 :])
         return ctx.one(replace(self, names=names, sizes=sizes), x) if names else x, None
@@ -513,7 +513,7 @@ class AllGather(Grouped, LinearCollective):
     def with_extra_axis(self, emit: Emit, x: Atom, dim: int) -> Atom:
         return emit.one(AllGather(self.names, self.sizes, axis_after_insert(self.dim, dim), self.groups), x)
 
-    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
         # the fastest axis first, so that the slower ones are outside
         names, sizes = self.faster_axes(k)
         if names:
@@ -565,7 +565,7 @@ class PsumScatter(Grouped, LinearCollective):
     def with_extra_axis(self, emit: Emit, x: Atom, dim: int) -> Atom:
         return emit.one(PsumScatter(self.names, self.sizes, axis_after_insert(self.dim, dim), self.groups), x)
 
-    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
         # the slowest axis first: it has the largest parts
         names, sizes = self.slower_axes(k)
         if names:
@@ -622,7 +622,7 @@ class AllToAll(Grouped, LinearCollective):
         split, concat = axes_after_insert((self.split, self.concat), dim)
         return emit.one(AllToAll(self.names, self.sizes, split, concat, self.groups), x)
 
-    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
         x = broadcast_to_axis(ctx, x, dim, ctx.size, 0)
         # the parts as axes of their own, one for each named axis; then each axis exchanges in place
         at = 1 + self.split
@@ -705,7 +705,7 @@ class Ppermute(Collective, LinearCollective):
     def with_extra_axis(self, emit: Emit, x: Atom, dim: int) -> Atom:
         return emit.one(self, x)
 
-    def batch_named_axis(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_named_axis(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
         sources = self._sources()
         x = broadcast_to_axis(ctx, x, dim, ctx.size, 0)
         if len(self.names) == 1:

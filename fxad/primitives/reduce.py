@@ -1,4 +1,7 @@
-"""Extrema, and logical operations along axes. The sum is in `shape`, the product in `reduce_prod`."""
+"""Extrema, and logical operations along axes.
+
+The sum is in `shape`, beside its transpose, and the product in `reduce_prod`. Reductions by any body are in `fold`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Primitives that move, copy and sum elements.
 
-Duals: broadcast_in_dim and reduce_sum, squeeze and expand_dims; reshape, transpose and rev are their own duals. All
-       batching rules place the mapped axis with the helpers at the top.
+Duals: broadcast_in_dim and reduce_sum, squeeze and expand_dims; reshape, transpose and rev are their own duals.
+
+The batching rules of all primitives place the mapped axis with the helpers at the top.
 """
 
 from __future__ import annotations

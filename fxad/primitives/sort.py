@@ -211,11 +211,13 @@ def _lower_sort(hlo: Hlo, args: HloValues, avals: Avals, axis: int, less: Jaxpr)
 
 
 def _sort_key_program(x: Aval) -> Jaxpr:
+    """Return the program from an operand to integers in the same order."""
     b = Builder()
     return b.build((_to_sort_key(b, b.input(x), False),), "key")
 
 
 def _operand_program(x: Aval) -> Jaxpr:
+    """Return the program from these integers back to the operand."""
     b = Builder()
     (key,) = b.inputs((x.with_dtype(_U32 if _key_bits(x.dtype) == 32 else _U64),))
     return b.build((_from_sort_key(b, key, x.dtype),), "unkey")
@@ -233,24 +235,23 @@ def _gather_program(avals: tuple[Aval, ...], axis: int) -> Jaxpr:
 def _less(avals: tuple[Aval, ...], num_keys: int) -> Jaxpr:
     """Return the comparison of two elements, each one 0-d value per operand: x0, y0, x1, y1, ..."""
     b = Builder()
-    pairs = list(zip(*[iter(b.inputs([a for a in avals for _ in range(2)]))] * 2, strict=True))
+    elements = b.inputs([a for a in avals for _ in range(2)])
     keys: list[tuple[Atom, Atom]] = []
-    for x, y in pairs[:num_keys]:
+    for x, y in zip(elements[: 2 * num_keys : 2], elements[1 : 2 * num_keys : 2], strict=True):
         if x.aval.dtype in dtypes.COMPLEX:
             keys += [(b.one(part, x), b.one(part, y)) for part in (REAL, IMAG)]
         else:
             keys.append((x, y))
-    # compare integers directly: XLA recognizes this form
-    plain = [pair if pair[0].aval.dtype not in dtypes.INEXACT else _order_preserving_pair(b, *pair) for pair in keys]
 
-    less: Atom = b.one(LT, *plain[-1])
-    for x, y in reversed(plain[:-1]):
-        less = b.one(OR, b.one(LT, x, y), b.one(AND, b.one(EQ, x, y), less))
+    def comparable(key: Atom) -> Atom:
+        # integers are compared directly: XLA recognizes this form
+        return order_preserving_bits(b, key, True) if key.aval.dtype in dtypes.INEXACT else key
+
+    *first, last = [(comparable(left), comparable(right)) for left, right in keys]
+    less: Atom = b.one(LT, *last)
+    for left, right in reversed(first):
+        less = b.one(OR, b.one(LT, left, right), b.one(AND, b.one(EQ, left, right), less))
     return b.build((less,), "less")
-
-
-def _order_preserving_pair(emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
-    return order_preserving_bits(emit, x, True), order_preserving_bits(emit, y, True)
 
 
 SORT: Final = (Sort,)

@@ -7,7 +7,6 @@ finds those that are zero in all steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
-from types import MappingProxyType
 from typing import Final, TypeVar, final
 
 from fxad import dtypes
@@ -18,7 +17,13 @@ from fxad.core.memo import by_value
 from fxad.dtypes import DType
 from fxad.ir import INT32_SCALAR, Atom, Atoms, Emit, Eqn, Jaxpr, LinearizedBody, Lit, Mask, Primitive, Var, Zero
 from fxad.primitives.check import prim_has_check
-from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, select_by_mask, with_outs
+from fxad.primitives.control.bodies import (
+    instantiate_linear_outs,
+    instantiate_outs,
+    rearrange_operands,
+    select_by_mask,
+    with_outs,
+)
 from fxad.primitives.control.remat import is_opaque, without_opaque
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
 from fxad.primitives.elementwise.convert import ConvertElementType
@@ -55,23 +60,6 @@ def unchanged_carries(steps: Steps) -> Mask:
     """Return a mask of the carries that every step returns unchanged."""
     _, carry, _ = steps.split(steps.body.ins)
     return tuple([a is v for a, v in zip(steps.body.outs, carry, strict=False)])
-
-
-_NONE: Final[Mapping[int, Lit]] = MappingProxyType({})
-
-
-def rearrange_operands(
-    body: Jaxpr, order: Sequence[int], outs: Sequence[Atom], fixed: Mapping[int, Lit] = _NONE
-) -> Jaxpr:
-    """Return the body with other operands and results: operand k is operand `order[k]` of `body`, operands in `fixed`
-    become literals, and `outs` are atoms of `body`. An operand that is in neither must be unused."""
-    if not fixed and tuple(order) == tuple(range(len(body.ins))):
-        return Jaxpr(body.ins, body.eqns, tuple(outs), body.name)
-    b = Builder()
-    env: dict[int, Atom] = {k: b.input(body.ins[k].aval) for k in order}
-    env.update(fixed)
-    args = [env.get(k, v) for k, v in enumerate(body.ins)]
-    return b.build(b.inline(Jaxpr(body.ins, body.eqns, tuple(outs), body.name), args), body.name)
 
 
 def stop_at_count(steps: Steps, guard: Jaxpr | None) -> Steps:

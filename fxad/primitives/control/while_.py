@@ -40,7 +40,7 @@ from fxad.ir import (
 from fxad.primitives.argmax import ArgMax
 from fxad.primitives.check import has_check
 from fxad.primitives.collectives import check_uniform
-from fxad.primitives.control.bodies import insert_zeros, mask_or, select_by_mask, with_operands
+from fxad.primitives.control.bodies import insert_zeros, mask_or, rearrange_operands, select_by_mask, with_operands
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks, without_checks, without_effects
 from fxad.primitives.control.loop_steps import (
@@ -48,7 +48,6 @@ from fxad.primitives.control.loop_steps import (
     Steps,
     fuse_tangents,
     linearize_steps,
-    rearrange_operands,
     unchanged_carries,
 )
 from fxad.primitives.control.scan import Scan, scan_over_examples
@@ -210,17 +209,23 @@ class While(HigherOrder):
     def with_constants(self, still: Mask) -> tuple[While, list[int]]:
         """Return the loop with the marked carries, which no step changes, as constants of both bodies; and the places
         of its operands among the operands of this loop."""
-        n, at, count = len(self.carry), self.n_cond + self.n_body, sum(still)
-        fixed = [at + k for k, s in enumerate(still) if s]
+        fixed = [k for k, s in enumerate(still) if s]
         moving = [k for k, s in enumerate(still) if not s]
+
+        def fixed_first(n_consts: int) -> list[int]:
+            return [*range(n_consts), *[n_consts + k for k in (*fixed, *moving)]]
+
+        outs = [*[self.body.outs[k] for k in moving], *self.body.outs[len(self.carry) :]]
         loop = While(
-            carries_to_constants(self.cond, self.n_cond, still, (0,)),
-            carries_to_constants(self.body, self.n_body, still, [*moving, *range(n, len(self.body.outs))]),
-            self.n_cond + count,
-            self.n_body + count,
+            rearrange_operands(self.cond, fixed_first(self.n_cond), self.cond.outs),
+            rearrange_operands(self.body, fixed_first(self.n_body), outs),
+            self.n_cond + len(fixed),
+            self.n_body + len(fixed),
             self.max_steps,
         )
-        return loop, [*range(self.n_cond), *fixed, *range(self.n_cond, at), *fixed, *[at + k for k in moving]]
+        at = self.n_cond + self.n_body
+        of_cond = [*range(self.n_cond), *[at + k for k in fixed]]
+        return loop, [*of_cond, *range(self.n_cond, at), *[at + k for k in (*fixed, *moving)]]
 
     # ---------------------------------------------------------------------------------------------------- batching
 
@@ -480,16 +485,6 @@ def any_live(step: Jaxpr, n_consts: int) -> Jaxpr:
 
 
 # --------------------------------------------------------------------------------------------------- differentiation
-
-
-def carries_to_constants(body: Jaxpr, n_consts: int, still: tuple[bool, ...], outs: Sequence[int]) -> Jaxpr:
-    """Return the body with the marked carries moved behind its constants, and with its results in `outs`."""
-    fixed = [n_consts + k for k, s in enumerate(still) if s]
-    moving = [n_consts + k for k, s in enumerate(still) if not s]
-    b = Builder()
-    ins = {k: b.input(body.in_avals[k]) for k in (*range(n_consts), *fixed, *moving)}
-    results = b.inline(body, [ins[k] for k in range(len(ins))])
-    return b.build([results[k] for k in outs], body.name)
 
 
 def count_steps(body: Jaxpr, n_consts: int, *, adding: bool = False) -> Jaxpr:

@@ -10,8 +10,14 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import drop_unread_operands, rebind_operands, remove_dead_eqns
 from fxad.core.layout import PREDICATE, BranchIndex, Carry, Constant, Count, Layout, OneOf, Slice, Unknown
 from fxad.ir import INT32_SCALAR, Atom, HigherOrder, Jaxpr, Lit, Mask, Primitive, Var
-from fxad.primitives.control.bodies import assign_slots, shared_slots, with_outs, with_slot_operands, with_slot_results
-from fxad.primitives.control.loop_steps import rearrange_operands
+from fxad.primitives.control.bodies import (
+    assign_slots,
+    rearrange_operands,
+    shared_slots,
+    with_outs,
+    with_slot_operands,
+    with_slot_results,
+)
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise.arithmetic import ADD
 
