@@ -56,14 +56,15 @@ from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Squeeze, broadcast_to_axis, move_axis
 from fxad.primitives.stablehlo import bool_attribute, i64_array, zeros_constant
 
-_GATHER: Final = (
+# the names of the dimension numbers in the attributes of StableHLO
+_GATHER_NAMES: Final = (
     "offset_dims",
     "collapsed_slice_dims",
     "operand_batching_dims",
     "start_indices_batching_dims",
     "start_index_map",
 )
-_SCATTER: Final = (
+_SCATTER_NAMES: Final = (
     "update_window_dims",
     "inserted_window_dims",
     "input_batching_dims",
@@ -140,7 +141,7 @@ class Gather(LinearInOne):
         if self.mode == "drop" or indices.dtype.itemsize < 4:
             return hlo.call(self._without_range_rule(x, indices), args)
         attrs = {
-            "dimension_numbers": self.windows.attribute("gather", _GATHER, indices.ndim - 1),
+            "dimension_numbers": self.windows.attribute("gather", _GATHER_NAMES, indices.ndim - 1),
             "slice_sizes": i64_array(self.slice_sizes),
             "indices_are_sorted": bool_attribute(self.indices_sorted),
         }
@@ -330,7 +331,7 @@ class ScatterFamily(Primitive):
         if self.mode == "clip" or indices.dtype.itemsize < 4:
             return hlo.call(self._without_range_rule(x, indices, updates), args)
         attrs = {
-            "scatter_dimension_numbers": self.windows.attribute("scatter", _SCATTER, indices.ndim - 1),
+            "scatter_dimension_numbers": self.windows.attribute("scatter", _SCATTER_NAMES, indices.ndim - 1),
             "indices_are_sorted": bool_attribute(self.indices_sorted),
             "unique_indices": bool_attribute(self.unique_indices),
         }

@@ -110,8 +110,7 @@ class SelectN(Linear):
         return ctx(self, *primals), ctx.lin(self, primals[0], *tangents[1:])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        # the selector may be marked if it is the literal 0: transformations mark literal zeros like tangents
-        return all(mask[1:])
+        return not mask[0] and all(mask[1:])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         ct, (which, *cases) = only_cotangent(cts), args
