@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, Type
 from fxad.core import printing
 from fxad.core.absent import absent_attribute
 from fxad.core.atoms import (
+    BOOL_SCALAR as BOOL_SCALAR,
+    INT32_SCALAR as INT32_SCALAR,
     Atom as Atom,
     Aval as Aval,
     Cotangent as Cotangent,
@@ -306,6 +308,11 @@ def distinct_jaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
     Cost: linear in the distinct equations, for any depth of nesting and any sharing of bodies.
     """
     return jaxprs_without_memo(jaxpr, None)
+
+
+def all_prims(jaxpr: Jaxpr) -> list[Primitive]:
+    """The primitives of `jaxpr` and of the programs nested in it. A primitive may occur several times."""
+    return [prim for body in distinct_jaxprs(jaxpr) for prim in body.prims]
 
 
 def jaxprs_without_memo(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:

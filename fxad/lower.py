@@ -37,7 +37,7 @@ from fxad.ir import (
     Region,
     Var,
     Zero,
-    distinct_jaxprs,
+    all_prims,
     source_location,
     source_text,
 )
@@ -46,7 +46,7 @@ from fxad.lowering.host_calls_on_devices import COPIES, covering, with_host_call
 from fxad.lowering.locations import Locations
 from fxad.lowering.mlir_text import dense_attribute, tensor_type
 from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_ordered
-from fxad.primitives.check import Called
+from fxad.primitives.check import CallsHost
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.shard_map import ShardMap, device_ids, devices_needed, runs_on_devices
 from fxad.primitives.meshes import OPEN, Ids, Mesh, Spec, local_shape, mesh_within
@@ -107,7 +107,7 @@ class LoweredModule:
     out_avals: tuple[Aval, ...]
     body: str
     locations: str
-    host: tuple[tuple[Called, str], ...] = ()
+    host: tuple[tuple[CallsHost, str], ...] = ()
     waits: bool = False
     name: str = field(default="main", compare=False)
     where: str = field(default="", compare=False)
@@ -195,14 +195,13 @@ def first_line(jaxpr: Jaxpr) -> str:
 
 def may_not_end(jaxpr: Jaxpr) -> bool:
     """Returns True if a program has a loop whose number of runs has no bound."""
-    loops = [prim for body in distinct_jaxprs(jaxpr) for prim in body.prims if isinstance(prim, HigherOrder)]
+    loops = [prim for prim in all_prims(jaxpr) if isinstance(prim, HigherOrder)]
     return any([loop.layout.unbounded for loop in loops])
 
 
 def _calls_loop(body: Jaxpr) -> bool:
     """Returns True if the body calls a function that has a loop."""
-    prims = [prim for called in distinct_jaxprs(body) for prim in called.prims]
-    runs = [b.runs for p in prims if isinstance(p, HigherOrder) for b in p.layout.bodies]
+    runs = [b.runs for p in all_prims(body) if isinstance(p, HigherOrder) for b in p.layout.bodies]
     return any([isinstance(r, Times | UpTo | Unknown) for r in runs])
 
 
@@ -313,7 +312,7 @@ class _Module:
 
     def __init__(self, devices: int, platform: str) -> None:
         self.platform = platform
-        self.host: list[tuple[Called, str]] = []
+        self.host: list[tuple[CallsHost, str]] = []
         self.channels = 0
         self.devices = devices
         self.meshes: dict[Mesh, int] = {}
@@ -525,7 +524,7 @@ class _Function:
         """The index of a host call; see `fxad.ir.Hlo`."""
         where = source_location(self._module.locations.source(self._loc))
         # `Hlo` says Primitive: its module stands below the primitives that call the host
-        self._module.host.append((cast(Called, call), str(where or "")))
+        self._module.host.append((cast(CallsHost, call), str(where or "")))
         return len(self._module.host) - 1
 
     def sharding(self, mesh: Mesh, spec: Spec, aval: Aval) -> str:

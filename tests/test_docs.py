@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
+import keyword
 import re
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +41,44 @@ def test_blocks_run_and_print_what_the_page_says(page: Path) -> None:
 def test_docstrings_run(path: Path) -> None:
     module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
     assert doctest.testmod(module).failed == 0
+
+
+# names of jax and LAPACK, of rules of users, in formulas and in examples
+NOT_OF_FXAD = {
+    "active", "axis_env", "disassemble_into_single_device_arrays", "en", "fxad_getrf_f64", "jax_enable_x64",
+    "lapack_dgetrf_ffi", "loss", "name_1", "out_batched", "shutdown_timeout", "with_logs", "x_dot",
+}  # fmt: skip
+
+
+def defined(module: ast.Module) -> Iterator[str]:
+    """What a module defines or reads, without parameters and local variables; and its strings, such as primitives."""
+    for node in ast.walk(module):
+        match node:
+            case ast.FunctionDef() | ast.ClassDef():
+                yield node.name
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.Attribute(attr=name) | ast.Constant(value=str(name)):
+                yield name
+            case ast.alias():
+                yield from (*node.name.split("."), node.asname or "")
+
+
+def unknown_names(node: ast.AST, known: frozenset[str]) -> Iterator[str]:
+    """The names in docstrings of functions that are neither known nor parameters."""
+    for child in ast.iter_child_nodes(node):
+        inside = known
+        if isinstance(child, ast.FunctionDef):
+            inside = known | {n.arg for n in ast.walk(child.args) if isinstance(n, ast.arg)}
+            names = re.findall(r"`([a-z_][a-z_0-9]*)`", ast.get_docstring(child) or "")
+            yield from [f"{child.name}: {name}" for name in names if name not in inside]
+        yield from unknown_names(child, inside)
+
+
+def test_docstrings_name_parameters_that_there_are() -> None:
+    paths = sorted((ROOT / "fxad").rglob("*.py"))
+    modules = [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
+    known = {*NOT_OF_FXAD, *keyword.kwlist, *[part for path in paths for part in path.with_suffix("").parts]}
+    known.update(name for module in modules for name in defined(module))
+    assert [found for module in modules for found in unknown_names(module, frozenset(known))] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

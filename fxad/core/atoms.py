@@ -149,6 +149,9 @@ def as_shape(shape: int | Iterable[int]) -> Shape:
     return out
 
 
+INT32_SCALAR: Final = Aval((), dtypes.int32)
+BOOL_SCALAR: Final = Aval((), dtypes.bool_)
+
 NOMINAL: Final = 256  # the value of a named size in estimates of memory and work
 
 

@@ -20,8 +20,15 @@ from fxad.operations import indexing
 from fxad.operations.arguments import function, text
 from fxad.operations.at import fill_literal
 from fxad.operations.updates import checked_mode
-from fxad.primitives.gather import Gather, ScatterAdd, ScatterFamily
-from fxad.primitives.scatter import Scatter, ScatterMax, ScatterMin, ScatterMul
+from fxad.primitives.gather_scatter import (
+    Gather,
+    Scatter,
+    ScatterAdd,
+    ScatterFamily,
+    ScatterMax,
+    ScatterMin,
+    ScatterMul,
+)
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 _Kind: TypeAlias = "type[Scatter | ScatterAdd | ScatterMul | ScatterMin | ScatterMax]"

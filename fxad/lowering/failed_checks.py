@@ -15,7 +15,7 @@ from typing import Final
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Atoms, Aval, Eqn, FreeAxes, HigherOrder, Jaxpr, Lit, distinct_jaxprs
+from fxad.ir import Atom, Atoms, Aval, Eqn, FreeAxes, HigherOrder, Jaxpr, Lit, all_prims
 from fxad.lowering.ordered_effects import Threaded, with_predicate_in_body, with_threaded
 from fxad.primitives.check import Check, has_check
 from fxad.primitives.collectives import Pmax, exchanged_axes, has_ppermute
@@ -32,7 +32,7 @@ FLAG: Final = Aval((), dtypes.bool_)
 def with_loops_ended(jaxpr: Jaxpr) -> Jaxpr:
     """The program with loops that end after a failed check; the same operands and results."""
     # only a `while` may run on after a failed check: the steps of other loops are bounded
-    loops = [prim for body in distinct_jaxprs(jaxpr) for prim in body.prims if isinstance(prim, While)]
+    loops = [prim for prim in all_prims(jaxpr) if isinstance(prim, While)]
     if not loops or not has_check(jaxpr):
         return jaxpr
     b = Builder.like(jaxpr)
@@ -43,7 +43,7 @@ def with_loops_ended(jaxpr: Jaxpr) -> Jaxpr:
 @by_value
 def _uses_flag(jaxpr: Jaxpr) -> bool:
     """Returns True if a program changes the flag or reads it."""
-    return any([isinstance(prim, Check | While) for body in distinct_jaxprs(jaxpr) for prim in body.prims])
+    return any([isinstance(prim, Check | While) for prim in all_prims(jaxpr)])
 
 
 @by_value

@@ -14,10 +14,10 @@ from typing import Final
 from fxad import dtypes
 from fxad.core.builder import Builder, rewrite
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lit, Source
+from fxad.ir import INT32_SCALAR, Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lit, Source
 from fxad.lowering.ordered_effects import calls_host
 from fxad.primitives.check import Check
-from fxad.primitives.collectives import INDEX, AxisIndex, Pmax, Psum
+from fxad.primitives.collectives import AxisIndex, Pmax, Psum
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.shard_map import ShardMap
@@ -91,7 +91,7 @@ def _call_on_first(call: HostCall, avals: tuple[Aval, ...], source: Source, axis
     zeros = b.build([Lit.of(-0.0 if a.inexact else 0, a) for a in host_call.out_avals], "wait")
     b = Builder()
     args = b.inputs(avals)
-    first = b.one(ConvertElementType(INDEX.dtype), b.one(EQ, b.one(AxisIndex(axis, size)), Lit.of(0, INDEX)))
+    first = b.one(ConvertElementType(dtypes.int32), b.one(EQ, b.one(AxisIndex(axis, size)), Lit.of(0, INT32_SCALAR)))
     values = b(Cond((zeros, host_call)), first, *args)
     outs = [b.one((Pmax if v.aval.dtype == dtypes.bool_ else Psum)((axis,), (size,)), v) for v in values]
     return b.build(outs, call.name)

@@ -17,14 +17,14 @@ from fxad import dtypes
 from fxad.core.builder import Builder, rewrite
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
-from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Lit, Primitive, distinct_jaxprs
+from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Lit, Primitive, all_prims
 from fxad.primitives.collectives import Extremum, Pmax
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.elementwise.convert import BitcastConvertType, ConvertElementType
 from fxad.primitives.elementwise.logic import AND, NE, SHIFT_RIGHT_ARITHMETIC, XOR
 from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.gather_scatter import ScatterExtremum, ScatterMax
 from fxad.primitives.reduce import ExtremumReduction, ReduceMax
-from fxad.primitives.scatter import ScatterExtremum, ScatterMax
 
 # Integers of the width of a float. A float of 8 bits is compared as one of 32.
 _INTEGERS: Final[Mapping[int, DType]] = MappingProxyType({2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64})
@@ -51,8 +51,7 @@ def with_nan_kept(jaxpr: Jaxpr, in_map: bool = False) -> Jaxpr:
 
 @by_value
 def _has_extremum(jaxpr: Jaxpr) -> bool:
-    prims = [prim for body in distinct_jaxprs(jaxpr) for prim in body.prims]
-    return any([isinstance(prim, Extremum | ExtremumReduction | ScatterExtremum) for prim in prims])
+    return any([isinstance(prim, Extremum | ExtremumReduction | ScatterExtremum) for prim in all_prims(jaxpr)])
 
 
 def _is_exchange(prim: Primitive, ins: Atoms, in_map: bool) -> bool:

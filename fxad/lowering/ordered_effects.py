@@ -16,8 +16,19 @@ from fxad.core.dce import rebind_operands
 from fxad.core.layout import PREDICATE, Carry, Constant, InParallel, Layout, Once, OneOf, Role, Value
 from fxad.core.memo import by_value
 from fxad.errors import CompileError
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, Var, distinct_jaxprs, source_location
-from fxad.primitives.check import Called
+from fxad.ir import (
+    Atom,
+    Aval,
+    Eqn,
+    HigherOrder,
+    Jaxpr,
+    Lit,
+    Primitive,
+    Var,
+    all_prims,
+    source_location,
+)
+from fxad.primitives.check import CallsHost
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.while_ import While
 from fxad.primitives.host_call import ORDERED, TOKEN, HostCall
@@ -33,7 +44,7 @@ DONE: Final = Aval((), dtypes.uint8)
 
 def calls_host(jaxpr: Jaxpr) -> bool:
     """Returns True if the program may call the host: for values, for effects, or for a failed check."""
-    return any([isinstance(prim, Called) for body in distinct_jaxprs(jaxpr) for prim in body.prims])
+    return any([isinstance(prim, CallsHost) for prim in all_prims(jaxpr)])
 
 
 def with_host_calls_ordered(jaxpr: Jaxpr) -> Jaxpr:

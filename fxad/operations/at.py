@@ -16,7 +16,7 @@ from fxad.operations.aval_attributes import Typed
 from fxad.operations.index_plan import plan, promise_unique_indices
 from fxad.operations.operators import ArrayLike, Operation
 from fxad.operations.promotion import dtype_kind, scalar_dtype
-from fxad.primitives.gather import Gather
+from fxad.primitives.gather_scatter import Gather
 
 
 class Updatable:

@@ -18,8 +18,8 @@ from fxad.primitives.cumulative import CumSum
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, REM, SUB
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.gather_scatter import Scatter
 from fxad.primitives.index import IndexVectors, index_dtype, normalize_index
-from fxad.primitives.scatter import Scatter
 from fxad.primitives.shape import Iota, emit_reshape
 
 

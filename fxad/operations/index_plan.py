@@ -23,7 +23,7 @@ from fxad.dtypes import DType
 from fxad.errors import ArgumentError, AxisError, DTypeError, TracerError
 from fxad.ir import Aval, NDArray, Primitive, Shape
 from fxad.operations.promotion import common_shape
-from fxad.primitives.gather import Gather
+from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import Index, IndexVectors, index_dtype
 from fxad.primitives.shape import ExpandDims, Reshape, Rev, Squeeze
 from fxad.primitives.slicing import Slice

@@ -18,7 +18,7 @@ from fxad.operations.shapes import emit_rearrange
 from fxad.primitives.dimension_numbers import windows_in_range
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.gather import Gather
+from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import IndexVectors, index_dtype, normalize_index
 from fxad.primitives.shape import Squeeze, emit_broadcast
 

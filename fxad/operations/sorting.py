@@ -20,7 +20,7 @@ from fxad.primitives.elementwise.arithmetic import ADD, SUB
 from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.logic import LE, LT, SHIFT_RIGHT_LOGICAL
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.gather import Gather
+from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import index_dtype
 from fxad.primitives.shape import ExpandDims, Iota, ReduceSum, Rev, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate

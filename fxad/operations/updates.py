@@ -20,14 +20,14 @@ from fxad.operations.index_plan import Plan
 from fxad.operations.indexing import gather, getitem
 from fxad.operations.promotion import broadcast, common_shape, convert, dtype_kind
 from fxad.operations.shapes import emit_rearrange
+from fxad.primitives.axes import insert_entry, remove_axes
 from fxad.primitives.dimension_numbers import DimensionNumbers
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE
 from fxad.primitives.elementwise.arithmetic import DIV, MAX, MIN, NEG, SUB
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.gather import Gather, ScatterAdd
+from fxad.primitives.gather_scatter import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin, ScatterMul
 from fxad.primitives.index import IndexVectors, index_dtype
-from fxad.primitives.scatter import Scatter, ScatterMax, ScatterMin, ScatterMul
-from fxad.primitives.shape import ExpandDims, Rev, Squeeze, emit_broadcast, emit_reshape, insert_entry, remove_axes
+from fxad.primitives.shape import ExpandDims, Rev, Squeeze, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Pad, Slice
 
 Combine: TypeAlias = Callable[[Emit, Atom, Atom], Atoms]

@@ -27,14 +27,14 @@ from fxad.ir import (
     primitive,
     primitive_family,
 )
-from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.axes import axis_after_insert, axis_after_remove, remove_axes
+from fxad.primitives.elementwise.family import ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, GT, LT, NE, OR
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.mlir_attributes import i64_array, i64_attribute
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.families import WithoutTangent
 from fxad.primitives.operand_checks import check_axis, check_count
-from fxad.primitives.reduce import ORDERED, extreme_value
-from fxad.primitives.shape import axes_after_insert, remove_axes
-from fxad.primitives.without_tangent import WithoutTangent
+from fxad.primitives.reduce import extreme_value
+from fxad.primitives.stablehlo import i64_array, i64_attribute
 
 
 @primitive_family
@@ -85,8 +85,8 @@ class ArgExtremum(WithoutTangent):
         (dim,) = dims
         if dim is None:
             return ctx(self, *args), (None,)
-        (axis,) = axes_after_insert((self.axis,), dim)
-        return ctx(replace(self, axis=axis), *args), (dim - (axis < dim),)
+        axis = axis_after_insert(self.axis, dim)
+        return ctx(replace(self, axis=axis), *args), (axis_after_remove(dim, (axis,)),)
 
 
 def better(value: Aval, index: Aval, sign: int, *carried: Aval) -> Jaxpr:
@@ -101,7 +101,7 @@ def better(value: Aval, index: Aval, sign: int, *carried: Aval) -> Jaxpr:
         wins = b.one(OR, wins, b.one(AND, x_nan, b.one(EQ, y, y)))
         ties = b.one(OR, ties, b.one(AND, x_nan, b.one(NE, y, y)))
     first = b.one(OR, wins, b.one(AND, ties, b.one(LT, i, j)))
-    return b.build([b.one(SELECT_N, first, other, one) for one, other in zip(left, right, strict=True)], "better")
+    return b.build([emit_where(b, first, one, other) for one, other in zip(left, right, strict=True)], "better")
 
 
 @final

@@ -37,7 +37,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.host_call import IO, HostCall, custom_call
+from fxad.primitives.host_call import IO, HostCall, call_host
 from fxad.primitives.reduce import ReduceOr
 from fxad.primitives.shape import broadcast_to_axis
 
@@ -63,11 +63,11 @@ class Check(Linear):
     where: str
     n_fields: int = 0
     sizes: tuple[int, ...] = ()
-    told: bool = False  # set by lowering in the branch of a failed check, which has no results and is an effect
+    reports: bool = False  # set by lowering in the branch of a failed check: an effect without results
 
     @property
     def effects(self) -> frozenset[str]:
-        return frozenset({IO}) if self.told else frozenset()
+        return frozenset({IO}) if self.reports else frozenset()
 
     @property
     def label(self) -> str:
@@ -104,15 +104,15 @@ class Check(Linear):
         return CheckError(message + index, equation=self.equation, where=self.where)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        if self.told:
-            return custom_call(self, hlo, args, ())
+        if self.reports:
+            return call_host(self, hlo, args, ())
         n = 1 + self.n_fields
         b = Builder()
         failed = b.build((b.one(ReduceOr(tuple(range(len(self.sizes)))), b.input(ins[0])),), "failed")
         any_ = hlo.call(failed, args[:1]) if self.sizes else args[:1]
         b = Builder()
-        b(replace(self, told=True), *b.inputs(ins[:n]))
-        hlo.op("stablehlo.if", any_, (), regions=(Region(b.build((), "tell"), tuple(args[:n])), NOTHING))
+        b(replace(self, reports=True), *b.inputs(ins[:n]))
+        hlo.op("stablehlo.if", any_, (), regions=(Region(b.build((), "report"), tuple(args[:n])), NOTHING))
         return args[n:]
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
@@ -156,6 +156,5 @@ def prim_has_check(prim: Primitive) -> bool:
     return isinstance(prim, Check) or (isinstance(prim, HigherOrder) and any([has_check(b) for b in prim.bodies]))
 
 
-CHECKING: Final = (Check,)
-# The equations for which XLA calls the host.
-Called: TypeAlias = HostCall | Check
+CHECK: Final = (Check,)
+CallsHost: TypeAlias = HostCall | Check  # an equation for which XLA calls the host

@@ -24,13 +24,13 @@ from fxad.core.lockstep import gather_from_runs, index_of
 from fxad.core.memo import by_value
 from fxad.errors import AxisNameError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
+    INT32_SCALAR,
     Atom,
     Atoms,
     Aval,
     Avals,
     BatchCtx,
     Cotangent,
-    Cotangents,
     Dims,
     Emit,
     FreeAxes,
@@ -38,45 +38,45 @@ from fxad.ir import (
     Hlo,
     HloValue,
     HloValues,
-    Hole,
     Jaxpr,
     JvpCtx,
     LinearMap,
     Lit,
     NDArray,
-    Operands,
     Primitive,
     Tangents,
-    TransposeCtx,
     Zero,
-    distinct_jaxprs,
+    all_prims,
     primitive,
     primitive_family,
 )
-from fxad.primitives.dynamic_slicing import DynamicSlice
+from fxad.primitives.axes import axes_after_insert, axis_after_insert, replace_entry
+from fxad.primitives.dynamic_slicing import read_row
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL
 from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.family import ORDERED
 from fxad.primitives.elementwise.logic import EQ
-from fxad.primitives.mlir_attributes import i64_attribute
+from fxad.primitives.families import LinearInOne
 from fxad.primitives.operand_checks import check_axis, check_count
-from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, SUM, Monoid, ReduceMax, ReduceMin
+from fxad.primitives.reduce import MAXIMUM, MINIMUM, SUM, Monoid, ReduceMax, ReduceMin
 from fxad.primitives.shape import (
     Iota,
     ReduceSum,
     Transpose,
-    axes_after_insert,
     broadcast_to_axis,
     emit_reshape,
+    merge_axes,
     move_axis,
+    split_axis,
 )
 from fxad.primitives.slicing import Concatenate, emit_slice
+from fxad.primitives.stablehlo import i64_attribute, zeros_constant
 
 Names: TypeAlias = tuple[str, ...]
 Sizes: TypeAlias = tuple[int, ...]
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
-Batched: TypeAlias = tuple[Atom, int | None]
+BatchedValue: TypeAlias = tuple[Atom, int | None]  # a value and its batch axis
 
-INDEX: Final = Aval((), dtypes.int32)
 
 # ---------------------------------------------------------------------------------------------------------- families
 
@@ -124,7 +124,7 @@ class Collective(Primitive):
         if outs[0].size:
             return self.exchange(hlo, args, ins, outs)
         replica_groups(hlo, self.name, self.names, self.sizes)  # checks the axes; XLA refuses collectives of nothing
-        return [hlo.constant(Zero(outs[0]).instantiate())]
+        return [zeros_constant(hlo, outs[0])]
 
     @abstractmethod
     def exchange(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -136,7 +136,7 @@ class Collective(Primitive):
         out, at = self.batch_own_axis(ctx, x, dim) if ctx.axis in self.names else self.batch_other_axis(ctx, x, dim)
         return (out,), (at,)
 
-    def batch_other_axis(self, ctx: BatchCtx, x: Atom, dim: int | None) -> Batched:
+    def batch_other_axis(self, ctx: BatchCtx, x: Atom, dim: int | None) -> BatchedValue:
         """The result for a stack along an axis that the collective does not run over."""
         return (ctx.one(self, x), None) if dim is None else (self.with_extra_axis(ctx, x, dim), dim)
 
@@ -145,7 +145,7 @@ class Collective(Primitive):
         """The result for an operand with a further axis at `dim`, where the result has it too."""
 
     @final
-    def batch_own_axis(self, ctx: BatchCtx, x: Atom, dim: int | None) -> Batched:
+    def batch_own_axis(self, ctx: BatchCtx, x: Atom, dim: int | None) -> BatchedValue:
         """The result for a stack of the values of all indices along one of the axes."""
         k = self.names.index(str(ctx.axis))
         if self.sizes[k] != ctx.size:
@@ -156,7 +156,7 @@ class Collective(Primitive):
         return self.batch_named_axis(ctx, x, dim, k)
 
     @abstractmethod
-    def batch_named_axis(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_named_axis(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
         """The result for a stack of the values of all indices along axis number `k`."""
 
 
@@ -191,7 +191,7 @@ class Grouped(Collective):
         """The result for index `at` of a group, of the operands of the group."""
 
     @final
-    def batch_named_axis(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_named_axis(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
         if not self.groups:
             return self.batch_ungrouped(ctx, x, dim, k)
         # (groups, members, ...) -> (groups, members, ...)
@@ -201,7 +201,7 @@ class Grouped(Collective):
         return take_rows(ctx, emit_reshape(ctx, done, (ctx.size, *done.aval.shape[2:])), back), 0
 
     @abstractmethod
-    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
         """`batch_named_axis` without groups."""
 
     @abstractmethod
@@ -217,7 +217,7 @@ class Grouped(Collective):
         return self.names[k + 1 :], self.sizes[k + 1 :]
 
 
-class Adjoint(LinearMap):
+class LinearCollective(LinearMap, LinearInOne):
     """A collective that is linear in its operand."""
 
     __slots__ = ()
@@ -227,11 +227,8 @@ class Adjoint(LinearMap):
         """The collective that is the transpose."""
 
     @final
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x,) = cts, args
-        if not isinstance(x, Hole):
-            return (None,)
-        return (Zero(x.aval) if isinstance(ct, Zero) else ctx.one(self.adjoint(), ct),)
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        return emit.one(self.adjoint(), ct)
 
 
 # ------------------------------------------------------------------------------------------------------------ checks
@@ -287,18 +284,6 @@ def take_rows(emit: Emit, x: Atom, order: Sequence[int]) -> Atom:
         for run in runs
     ]
     return parts[0] if len(parts) == 1 else emit.one(Concatenate(0), *parts)
-
-
-def _merge_axes(emit: Emit, x: Atom, axis: int) -> Atom:
-    """Axes `axis` and `axis + 1` as one."""
-    shape = x.aval.shape
-    return emit_reshape(emit, x, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
-
-
-def _split_axis(emit: Emit, x: Atom, axis: int, n: int) -> Atom:
-    """Axis `axis` as two, the first of size `n`."""
-    shape = x.aval.shape
-    return emit_reshape(emit, x, (*shape[:axis], n, shape[axis] // n, *shape[axis + 1 :]))
 
 
 def _swap_axes(emit: Emit, x: Atom, a: int, b: int) -> Atom:
@@ -404,7 +389,7 @@ class Reducing(Grouped):
         return emit.one(self, x)
 
     @final
-    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
         x = self.of_equal_values(ctx, x, ctx.size) if dim is None else ctx.one(self.along(dim), x)
         names, sizes = (*self.names[:k], *self.names[k + 1 :]), (*self.sizes[:k], *self.sizes[k + 1 :])
         return ctx.one(replace(self, names=names, sizes=sizes), x) if names else x, None
@@ -416,7 +401,7 @@ class Reducing(Grouped):
 
 @final
 @primitive
-class Psum(Reducing, Adjoint):
+class Psum(Reducing, LinearCollective):
     """The sum of the values of the indices of a group.
 
     Type: x of any dtype but bool; the dtype is kept.
@@ -498,7 +483,7 @@ class Pmin(Extremum):
 
 @final
 @primitive
-class AllGather(Grouped, Adjoint):
+class AllGather(Grouped, LinearCollective):
     """The values of the indices of a group, one after the other along axis `dim`.
 
     Type: x of any dtype; axis `dim` of the result is as many times as long as the group has indices.
@@ -512,7 +497,7 @@ class AllGather(Grouped, Adjoint):
 
     def shape_of(self, x: Aval) -> Aval:
         check_axis(self.name, self.dim, x.ndim)
-        return _resized(x, self.dim, x.shape[self.dim] * self.width)
+        return x.with_shape(replace_entry(x.shape, self.dim, x.shape[self.dim] * self.width))
 
     def combine(self, xs: list[NDArray], at: int) -> object:
         return np.concatenate(xs, self.dim)
@@ -526,20 +511,20 @@ class AllGather(Grouped, Adjoint):
         )
 
     def with_extra_axis(self, emit: Emit, x: Atom, dim: int) -> Atom:
-        return emit.one(AllGather(self.names, self.sizes, self.dim + (dim <= self.dim), self.groups), x)
+        return emit.one(AllGather(self.names, self.sizes, axis_after_insert(self.dim, dim), self.groups), x)
 
-    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
         # the fastest axis first, so that the slower ones are outside
         names, sizes = self.faster_axes(k)
         if names:
             x, dim = AllGather(names, sizes, self.dim).batch_other_axis(ctx, x, dim)
-        x = _merge_axes(ctx, broadcast_to_axis(ctx, x, dim, ctx.size, self.dim), self.dim)
+        x = merge_axes(ctx, broadcast_to_axis(ctx, x, dim, ctx.size, self.dim), self.dim)
         names, sizes = self.slower_axes(k)
         return ctx.one(AllGather(names, sizes, self.dim), x) if names else x, None
 
     def batch_grouped(self, emit: Emit, x: Atom) -> Atom:
         n = x.aval.shape[1]
-        joined = _merge_axes(emit, move_axis(emit, x, 1, 1 + self.dim), 1 + self.dim)
+        joined = merge_axes(emit, move_axis(emit, x, 1, 1 + self.dim), 1 + self.dim)
         return broadcast_to_axis(emit, joined, None, n, 1)
 
     def adjoint(self) -> PsumScatter:
@@ -548,7 +533,7 @@ class AllGather(Grouped, Adjoint):
 
 @final
 @primitive
-class PsumScatter(Grouped, Adjoint):
+class PsumScatter(Grouped, LinearCollective):
     """The sum of the values of the indices of a group, of which each index has one part of axis `dim`, in order.
 
     Type: x of any dtype but bool; the size of axis `dim` is a multiple of the number of indices in a group.
@@ -563,7 +548,7 @@ class PsumScatter(Grouped, Adjoint):
     def shape_of(self, x: Aval) -> Aval:
         if x.dtype not in dtypes.NUMERIC:
             raise DTypeError(f"psum_scatter: is not defined for {x}")
-        return _resized(x, self.dim, _size_of_part(self.name, x, self.dim, self))
+        return x.with_shape(replace_entry(x.shape, self.dim, _size_of_part(self.name, x, self.dim, self)))
 
     def combine(self, xs: list[NDArray], at: int) -> object:
         wide = dtypes.accumulated(xs[0].dtype)
@@ -578,20 +563,20 @@ class PsumScatter(Grouped, Adjoint):
         return _by_parts(hlo, reduced, args[0], ins[0], outs[0])
 
     def with_extra_axis(self, emit: Emit, x: Atom, dim: int) -> Atom:
-        return emit.one(PsumScatter(self.names, self.sizes, self.dim + (dim <= self.dim), self.groups), x)
+        return emit.one(PsumScatter(self.names, self.sizes, axis_after_insert(self.dim, dim), self.groups), x)
 
-    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
         # the slowest axis first: it has the largest parts
         names, sizes = self.slower_axes(k)
         if names:
             x, dim = PsumScatter(names, sizes, self.dim).batch_other_axis(ctx, x, dim)
         x = _sum_of_equal(ctx, x, ctx.size) if dim is None else ctx.one(ReduceSum((dim,)), x)
-        x = _split_axis(ctx, x, self.dim, ctx.size)
+        x = split_axis(ctx, x, self.dim, ctx.size)
         names, sizes = self.faster_axes(k)
         return PsumScatter(names, sizes, self.dim).batch_other_axis(ctx, x, self.dim) if names else (x, self.dim)
 
     def batch_grouped(self, emit: Emit, x: Atom) -> Atom:
-        parts = _split_axis(emit, emit.one(ReduceSum((1,)), x), 1 + self.dim, x.aval.shape[1])
+        parts = split_axis(emit, emit.one(ReduceSum((1,)), x), 1 + self.dim, x.aval.shape[1])
         return move_axis(emit, parts, 1 + self.dim, 1)
 
     def adjoint(self) -> AllGather:
@@ -600,7 +585,7 @@ class PsumScatter(Grouped, Adjoint):
 
 @final
 @primitive
-class AllToAll(Grouped, Adjoint):
+class AllToAll(Grouped, LinearCollective):
     """Index k of a group has part k along axis `split` of the values of all indices of the group, in order along
     `concat`.
 
@@ -617,8 +602,8 @@ class AllToAll(Grouped, Adjoint):
     def shape_of(self, x: Aval) -> Aval:
         part = _size_of_part(self.name, x, self.split, self)
         check_axis(self.name, self.concat, x.ndim)
-        out = _resized(x, self.split, part)
-        return _resized(out, self.concat, out.shape[self.concat] * self.width)
+        divided = replace_entry(x.shape, self.split, part)
+        return x.with_shape(replace_entry(divided, self.concat, divided[self.concat] * self.width))
 
     def combine(self, xs: list[NDArray], at: int) -> object:
         return np.concatenate([np.split(x, len(xs), self.split)[at] for x in xs], self.concat)
@@ -637,12 +622,11 @@ class AllToAll(Grouped, Adjoint):
         split, concat = axes_after_insert((self.split, self.concat), dim)
         return emit.one(AllToAll(self.names, self.sizes, split, concat, self.groups), x)
 
-    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
         x = broadcast_to_axis(ctx, x, dim, ctx.size, 0)
         # the parts as axes of their own, one for each named axis; then each axis exchanges in place
         at = 1 + self.split
-        shape = x.aval.shape
-        x = emit_reshape(ctx, x, (*shape[:at], *self.sizes, shape[at] // self.count, *shape[at + 1 :]))
+        x = split_axis(ctx, x, at, *self.sizes)
         for j, (name, size) in enumerate(zip(self.names, self.sizes, strict=True)):
             where = at + j
             x = _swap_axes(ctx, x, 0, where) if j == k else ctx.one(AllToAll((name,), (size,), where, where), x)
@@ -661,20 +645,15 @@ class AllToAll(Grouped, Adjoint):
             order += [*parts, own[a]] if a == self.concat else [own[a]]
         if order != sorted(order):
             x = emit.one(Transpose(tuple(order)), x)
-        at, shape = lead + self.concat, x.aval.shape
-        return emit_reshape(emit, x, (*shape[:at], prod(shape[at : at + n + 1]), *shape[at + n + 1 :]))
+        return merge_axes(emit, x, lead + self.concat, n + 1)
 
     def batch_grouped(self, emit: Emit, x: Atom) -> Atom:
         n, at = x.aval.shape[1], 2 + self.split
-        x = _swap_axes(emit, _split_axis(emit, x, at, n), 1, at)
+        x = _swap_axes(emit, split_axis(emit, x, at, n), 1, at)
         return self._merge_sources(emit, x, 2, 1)
 
     def adjoint(self) -> AllToAll:
         return AllToAll(self.names, self.sizes, self.concat, self.split, self.groups)
-
-
-def _resized(x: Aval, dim: int, size: int) -> Aval:
-    return x.with_shape((*x.shape[:dim], size, *x.shape[dim + 1 :]))
 
 
 def _size_of_part(op: str, x: Aval, dim: int, prim: Grouped) -> int:
@@ -691,7 +670,7 @@ def _size_of_part(op: str, x: Aval, dim: int, prim: Grouped) -> int:
 
 @final
 @primitive
-class Ppermute(Collective, Adjoint):
+class Ppermute(Collective, LinearCollective):
     """Index `d` has the value of index `s`, for each pair `(s, d)` of `perm`; zeros if no pair has it as second entry.
 
     Type: x of any dtype; no two pairs have the same first, or the same second entry.
@@ -719,14 +698,14 @@ class Ppermute(Collective, Adjoint):
         rows = replica_groups(hlo, self.name, self.names, self.sizes)
         pairs = [[row[s], row[d]] for row in rows for s, d in self.perm]
         if not pairs:
-            return [hlo.constant(Zero(outs[0]).instantiate())]
+            return [zeros_constant(hlo, outs[0])]
         attrs = {"source_target_pairs": _table(pairs), "channel_handle": _channel(hlo)}
         return hlo.op("stablehlo.collective_permute", args, outs, attrs)
 
     def with_extra_axis(self, emit: Emit, x: Atom, dim: int) -> Atom:
         return emit.one(self, x)
 
-    def batch_named_axis(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_named_axis(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
         sources = self._sources()
         x = broadcast_to_axis(ctx, x, dim, ctx.size, 0)
         if len(self.names) == 1:
@@ -747,10 +726,7 @@ class Ppermute(Collective, Adjoint):
         where = {place: row for row, place in enumerate(places)}
         rows = take_rows(ctx, table, [where.get(sources[place], -1) for place in places])
         rows = emit_reshape(ctx, rows, (prod(sizes), *x.aval.shape))
-        start = [Lit.of(0, INDEX)] * rows.aval.ndim
-        sliced_at = [flat_index(ctx, names, sizes), *start[1:]]
-        mine = ctx.one(DynamicSlice((1, *x.aval.shape)), rows, *sliced_at)
-        return emit_reshape(ctx, mine, x.aval.shape)
+        return read_row(ctx, rows, flat_index(ctx, names, sizes))
 
     def adjoint(self) -> Ppermute:
         return Ppermute(self.names, self.sizes, tuple([(d, s) for s, d in self.perm]))
@@ -787,7 +763,7 @@ class AxisIndex(Primitive):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_count(self, avals, 0)
         check_named_axes(self.name, (self.axis,), (self.size,))
-        return (INDEX,)
+        return (INT32_SCALAR,)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return (np.asarray(index_of((self.axis,), (self.size,)), np.int32),)
@@ -796,7 +772,7 @@ class AxisIndex(Primitive):
         replica_groups(hlo, self.name, (self.axis,), (self.size,))  # checks the axis
         names = [name for name, _ in hlo.mesh]
         stride = prod([size for _, size in hlo.mesh[names.index(self.axis) + 1 :]])
-        id_ = INDEX.with_dtype(dtypes.uint32)
+        id_ = INT32_SCALAR.with_dtype(dtypes.uint32)
         value = hlo.op("stablehlo.partition_id", (), (id_,))
         if stride > 1:
             value = hlo.op("stablehlo.divide", (*value, hlo.constant(Lit.of(stride, id_))), (id_,))
@@ -811,18 +787,18 @@ class AxisIndex(Primitive):
                 f"axis_index: axis {self.axis!r} has size {ctx.size}, it was traced with {self.size}",
                 remedy="trace the program again for this size",
             )
-        return ctx(Iota((self.size,), INDEX.dtype, 0)), (0,)
+        return ctx(Iota((self.size,), dtypes.int32, 0)), (0,)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return ctx(self), (Zero(INDEX),)
+        return ctx(self), (Zero(INT32_SCALAR),)
 
 
 def flat_index(emit: Emit, names: Names, sizes: Sizes) -> Atom:
     """The index along several axes, the first one slowest."""
-    at: Atom = Lit.of(0, INDEX)
+    at: Atom = Lit.of(0, INT32_SCALAR)
     for k, (name, size) in enumerate(zip(names, sizes, strict=True)):
         one: Atom = emit.one(AxisIndex(name, size))
-        at = one if k == 0 else emit.one(ADD, emit.one(MUL, at, Lit.of(size, INDEX)), one)
+        at = one if k == 0 else emit.one(ADD, emit.one(MUL, at, Lit.of(size, INT32_SCALAR)), one)
     return at
 
 
@@ -870,7 +846,7 @@ def _exchanged_axes(jaxpr: Jaxpr) -> frozenset[str]:
 @by_value
 def has_ppermute(jaxpr: Jaxpr) -> bool:
     """Returns True if a program or a body has a `ppermute`. In one, XLA makes all devices wait."""
-    return any([type(prim) is Ppermute for body in distinct_jaxprs(jaxpr) for prim in body.prims])
+    return any([type(prim) is Ppermute for prim in all_prims(jaxpr)])
 
 
 COLLECTIVES: Final = (Psum, Pmax, Pmin, AllGather, PsumScatter, AllToAll, Ppermute, AxisIndex)

@@ -37,12 +37,13 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.dot import Bilinear, product_dtype
+from fxad.primitives.axes import remove_axes
+from fxad.primitives.dot import product_dtype
 from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.family import as_accumulated
-from fxad.primitives.mlir_attributes import i64_array, i64_attribute, precision_attribute
+from fxad.primitives.families import Bilinear
 from fxad.primitives.operand_checks import check_count, check_precision
-from fxad.primitives.shape import Rev, emit_reshape, insert_entry, move_axis
+from fxad.primitives.shape import Rev, merge_axes, move_axis, split_axis
 from fxad.primitives.sliding import (
     Padding,
     adjoint_padding,
@@ -54,6 +55,7 @@ from fxad.primitives.sliding import (
     window_count,
     window_views,
 )
+from fxad.primitives.stablehlo import i64_array, i64_attribute, precision_attribute, zeros_constant
 
 Axes: TypeAlias = tuple[int, ...]
 
@@ -167,7 +169,7 @@ class ConvGeneralDilated(Bilinear):
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if not all([a.size for a in (*ins, *outs)]):
-            return (hlo.constant(Zero(outs[0]).instantiate()),)
+            return (zeros_constant(hlo, outs[0]),)
         # Use the axis order of the fast convolution in XLA's CPU backend. XLA permutes axes itself only in the entry
         # computation: in a branch or loop, another order is up to a hundred times slower.
         lhs, rhs, out = self._specs()
@@ -213,18 +215,18 @@ class ConvGeneralDilated(Bilinear):
                 if one_batch
                 else self._with_groups(1, self.batch_groups * size)
             )
-            return (_split_axis(ctx, ctx.one(conv, x, w), out_f, 1, size),), (out_f,)
+            return (_split_groups(ctx, ctx.one(conv, x, w), out_f, 1, size),), (out_f,)
         if left is not None:
             y = ctx.one(self, _merge_groups(ctx, lhs, left, b, self.batch_groups), rhs)
-            return (_split_axis(ctx, y, out_b, 1, size),), (out_b,)
+            return (_split_groups(ctx, y, out_b, 1, size),), (out_b,)
         assert right is not None
         groups = self.feature_groups * self.batch_groups
         y = ctx.one(self, lhs, _merge_groups(ctx, rhs, right, o, groups))
-        return (_split_axis(ctx, y, out_f, groups, size),), (out_f,)
+        return (_split_groups(ctx, y, out_f, groups, size),), (out_f,)
 
     def _empty_batch(self, lhs: Aval, rhs: Aval, left: int | None, right: int | None) -> tuple[Atoms, Dims]:
         """Return the result for an empty batch."""
-        one = [a if d is None else a.with_shape(a.shape[:d] + a.shape[d + 1 :]) for a, d in ((lhs, left), (rhs, right))]
+        one = [a if d is None else a.with_shape(remove_axes(a.shape, (d,))) for a, d in ((lhs, left), (rhs, right))]
         (out,) = self.abstract_eval(*one)
         return (Zero(out.stacked(0)).instantiate(),), (0,)
 
@@ -353,29 +355,24 @@ def _regroup(emit: Emit, x: Atom, src: int, dst: int, groups: int) -> Atom:
     """Return `x` with the groups of axis `src` moved to the front of axis `dst`, and merged into it."""
     if groups == 1:
         return x
-    shape = list(x.aval.shape)
-    shape[src] //= groups
-    x = move_axis(emit, emit_reshape(emit, x, insert_entry(shape, src, groups)), src, dst)
-    shape[dst] *= groups
-    return emit_reshape(emit, x, tuple(shape))
+    return merge_axes(emit, move_axis(emit, split_axis(emit, x, src, groups), src, dst), dst)
 
 
 def _merge_groups(emit: Emit, x: Atom, dim: int, axis: int, groups: int) -> Atom:
     """Return `x` with its mapped axis merged into `axis` (counted without it), inside the groups of `axis`."""
     x = move_axis(emit, x, dim, axis)
-    size, n = x.aval.shape[axis : axis + 2]
-    before, after = x.aval.shape[:axis], x.aval.shape[axis + 2 :]
-    if groups > 1:
-        x = move_axis(emit, emit_reshape(emit, x, (*before, size, groups, n // groups, *after)), axis + 1, axis)
-    return emit_reshape(emit, x, (*before, size * n, *after))
+    if groups == 1:
+        return merge_axes(emit, x, axis)
+    x = move_axis(emit, split_axis(emit, x, axis + 1, groups), axis + 1, axis)
+    return merge_axes(emit, x, axis, 3)
 
 
-def _split_axis(emit: Emit, y: Atom, axis: int, groups: int, size: int) -> Atom:
+def _split_groups(emit: Emit, y: Atom, axis: int, groups: int, size: int) -> Atom:
     """The inverse of `_merge_groups`: return `y` with the mapped axis in front of `axis`."""
-    before, n, after = y.aval.shape[:axis], y.aval.shape[axis], y.aval.shape[axis + 1 :]
-    if groups > 1:
-        y = move_axis(emit, emit_reshape(emit, y, (*before, groups, size, n // size // groups, *after)), axis + 1, axis)
-    return emit_reshape(emit, y, (*before, size, n // size, *after))
+    if groups == 1:
+        return split_axis(emit, y, axis, size)
+    y = move_axis(emit, split_axis(emit, y, axis, groups, size), axis + 1, axis)
+    return merge_axes(emit, y, axis + 1)
 
 
 CONV: Final = (ConvGeneralDilated,)

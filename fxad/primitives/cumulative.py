@@ -15,7 +15,6 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.constants import WINDOW_SIZE
-from fxad.core.sizes import minimum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import (
@@ -40,20 +39,21 @@ from fxad.ir import (
     primitive,
     primitive_family,
 )
+from fxad.primitives.axes import axis_after_insert
 from fxad.primitives.cumulative_lowering import Join, Parts, cumulative_program
 from fxad.primitives.elementwise.arithmetic import ADD, MAX, MUL, NEG, SUB
 from fxad.primitives.elementwise.exponential import EXP, LOG1P
-from fxad.primitives.elementwise.family import WIDER, as_accumulated, lower_in_float32
+from fxad.primitives.elementwise.family import ORDERED, WIDER, as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, NE, OR
 from fxad.primitives.elementwise.powers import ABS
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.gather import Gather
-from fxad.primitives.linear_in_one import LinearInOne
-from fxad.primitives.mlir_attributes import i64_array
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.families import LinearInOne
+from fxad.primitives.gather_scatter import gather_along_axis
 from fxad.primitives.operand_checks import check_axis, check_count
-from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, PRODUCT, SUM, Monoid
-from fxad.primitives.shape import ExpandDims, Iota, align_batch_axes
+from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
+from fxad.primitives.shape import ExpandDims, Iota, align_to_first
 from fxad.primitives.slicing import Pad
+from fxad.primitives.stablehlo import i64_array, lower_in_float32
 
 SUMMED: Final = dtypes.NUMERIC - dtypes.FLOAT8
 
@@ -125,9 +125,8 @@ class LinearRecurrence(LinearInOne):
         return Jaxpr(program.ins, program.eqns, program.outs[1:], program.name)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        at = next(d for d in dims if d is not None)
-        args = align_batch_axes(ctx, args, dims, at)
-        return ctx(LinearRecurrence(self.axis + (self.axis >= at), self.reverse), *args), (at,)
+        args, at = align_to_first(ctx, args, dims)
+        return ctx(LinearRecurrence(axis_after_insert(self.axis, at), self.reverse), *args), (at,)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (a, b), (ta, tb) = primals, tangents
@@ -192,7 +191,7 @@ class Cumulative(Primitive):
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (dim,) = dims
-        axis = self.axis if dim is None else self.axis + (self.axis >= dim)
+        axis = self.axis if dim is None else axis_after_insert(self.axis, dim)
         return ctx(replace(self, axis=axis), *args), dims
 
 
@@ -229,7 +228,7 @@ class MonoidScan(Cumulative):
 
 def subtract_or_zero(emit: Emit, a: Atom, b: Atom) -> Atom:
     """Return a - b, or 0 if both are the same infinity."""
-    return emit.one(SELECT_N, emit.one(EQ, a, b), emit.one(SUB, a, b), Lit.of(0.0, a.aval))
+    return emit_where(emit, emit.one(EQ, a, b), Lit.of(0.0, a.aval), emit.one(SUB, a, b))
 
 
 def log_add_exp(emit: Emit, left: Parts, right: Parts) -> Parts:
@@ -238,7 +237,7 @@ def log_add_exp(emit: Emit, left: Parts, right: Parts) -> Parts:
     top = emit.one(MAX, a, b)
     more = emit.one(LOG1P, emit.one(EXP, emit.one(NEG, emit.one(ABS, subtract_or_zero(emit, a, b)))))
     infinite = emit.one(EQ, emit.one(ABS, top), Lit.of(np.inf, top.aval))
-    return (emit.one(SELECT_N, infinite, emit.one(ADD, top, more), top),)
+    return (emit_where(emit, infinite, top, emit.one(ADD, top, more)),)
 
 
 @final
@@ -296,10 +295,7 @@ class CumExtremum(MonoidScan):
         if isinstance(t, Zero) or not x.aval.size:
             return (y,), (Zero(y.aval),)
         index = ctx.one(ExpandDims((x.aval.ndim,)), self._places(ctx, y))
-        others = tuple([a for a in range(x.aval.ndim) if a != self.axis])
-        single = tuple([minimum(1, n) for n in x.aval.shape])
-        gather = Gather((), (self.axis,), others, others, (self.axis,), single, "promise_in_bounds", False, False)
-        return (y,), ctx.lin(gather, t, index)
+        return (y,), ctx.lin(gather_along_axis(x.aval, self.axis, unique_indices=False), t, index)
 
     def _places(self, emit: Emit, y: Atom) -> Atom:
         """Return the index at which the current extremum first occurs."""
@@ -310,7 +306,7 @@ class CumExtremum(MonoidScan):
         same = emit.one(OR, nans, emit.one(EQ, y, previous))
         at = emit.one(Iota(y.aval.shape, dtypes.int32, self.axis))
         first = n - 1 if self.reverse else 0
-        latest = emit.one(SELECT_N, same, at, Lit.of(first, at.aval))
+        latest = emit_where(emit, same, Lit.of(first, at.aval), at)
         return emit.one((CumMin if self.reverse else CumMax)(self.axis, self.reverse), latest)
 
 
@@ -374,7 +370,7 @@ class CumLogSumExp(Cumulative):
         # while the sum is 0, the tangent is 0
         empty = ctx.one(EQ, y, Lit.of(-np.inf, y.aval))
         old, new = [
-            ctx.one(SELECT_N, empty, ctx.one(EXP, subtract_or_zero(ctx, part, y)), Zero(y.aval).instantiate())
+            emit_where(ctx, empty, Zero(y.aval).instantiate(), ctx.one(EXP, subtract_or_zero(ctx, part, y)))
             for part in (previous, x)
         ]
         return (y,), ctx.lin(LinearRecurrence(self.axis, self.reverse), old, ctx.lin_one(MUL, t, new))

@@ -32,8 +32,9 @@ from fxad.ir import (
     record,
 )
 from fxad.primitives.control.bodies import insert_zeros, select_by_mask, with_operands, with_outs
-from fxad.primitives.control.call import Call, call_primal
-from fxad.primitives.linear_call import LinearCall, batch_adjoint, check_body_type
+from fxad.primitives.control.call import Call, call_primal, check_body_type
+from fxad.primitives.linear_call import LinearCall
+from fxad.primitives.linear_maps import batch_adjoint
 from fxad.primitives.linearity import with_zero_operands
 
 R = TypeVar("R", bound=Record)

@@ -16,13 +16,14 @@ from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.errors import AxisError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, NDArray, Shape
+from fxad.primitives.axes import axes_after_insert, insert_entry, other_axes
 from fxad.primitives.elementwise.arithmetic import MAX, MIN
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LE
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.mlir_attributes import int_list
 from fxad.primitives.operand_checks import check_axes, check_axis
-from fxad.primitives.shape import Iota, ReduceSum, axes_after_insert, insert_entry
+from fxad.primitives.shape import Iota, ReduceSum
+from fxad.primitives.stablehlo import int_list
 
 Axes: TypeAlias = tuple[int, ...]
 
@@ -96,8 +97,7 @@ class DimensionNumbers:
 
     def axes(self, ndim: int) -> tuple[int, ...]:
         """Return the operand axes that the window runs over, for an operand of `ndim` axes."""
-        gone = {*self.collapsed, *self.batched}
-        return tuple([a for a in range(ndim) if a not in gone])
+        return other_axes((*self.collapsed, *self.batched), ndim)
 
     def order(self, ndim: int) -> tuple[int, ...]:
         """Return the place of each axis of a gathered array of `ndim` axes in (batch axes, window axes)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from math import prod
 from typing import ClassVar, Final, final
 
@@ -17,26 +16,19 @@ from fxad.ir import (
     Aval,
     Avals,
     BatchCtx,
-    Cotangent,
-    Cotangents,
     Dims,
     Emit,
     Hlo,
     HloValues,
-    Hole,
-    JvpCtx,
-    Linear,
     NDArray,
-    Operands,
-    Tangents,
-    TransposeCtx,
-    Zero,
     primitive,
 )
+from fxad.primitives.axes import axes_after_insert, other_axes
 from fxad.primitives.elementwise.convert import emit_convert
-from fxad.primitives.mlir_attributes import int_list, precision_attribute
+from fxad.primitives.families import Bilinear
 from fxad.primitives.operand_checks import check_axis, check_count, check_precision
-from fxad.primitives.shape import Transpose, axes_after_insert
+from fxad.primitives.shape import Transpose
+from fxad.primitives.stablehlo import int_list, precision_attribute
 
 _KINDS: Final = (dtypes.FLOATING, dtypes.COMPLEX, dtypes.INTEGER)
 
@@ -58,40 +50,6 @@ def product_dtype(name: str, lhs: Aval, rhs: Aval, preferred: DType | None) -> D
             remedy="prefer a dtype of the same kind that is no narrower, and convert the result",
         )
     return preferred
-
-
-class Bilinear(Linear):
-    """A primitive of two operands that is linear in each, with the other held fixed."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def lhs_cotangent(self, emit: Emit, ct: Atom, lhs: Aval, rhs: Atom) -> Atom:
-        """The cotangent of the first operand, whose type is `lhs`."""
-
-    @abstractmethod
-    def rhs_cotangent(self, emit: Emit, ct: Atom, lhs: Atom, rhs: Aval) -> Atom:
-        """The cotangent of the second operand, whose type is `rhs`."""
-
-    @final
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        (lhs, rhs), (lhs_dot, rhs_dot) = primals, tangents
-        t = ctx.add(ctx.lin_one(self, lhs_dot, rhs), ctx.lin_one(self, lhs, rhs_dot))
-        return ctx(self, *primals), (t,)
-
-    @final
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask in ((True, False), (False, True))
-
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (lhs, rhs) = cts, args
-        if isinstance(ct, Zero):
-            return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])
-        if isinstance(lhs, Hole) and not isinstance(rhs, Hole):
-            return self.lhs_cotangent(ctx, ct, lhs.aval, rhs), None
-        if isinstance(rhs, Hole) and not isinstance(lhs, Hole):
-            return None, self.rhs_cotangent(ctx, ct, lhs, rhs.aval)
-        return None, None
 
 
 @final
@@ -207,7 +165,7 @@ class DotGeneral(Bilinear):
 
 def free_axes(ndim: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[int, ...]:
     """Return the axes of an operand that are neither batch nor contracting."""
-    return tuple([a for a in range(ndim) if a not in contract and a not in batch])
+    return other_axes((*batch, *contract), ndim)
 
 
 def _paired(mine: tuple[int, ...], other: tuple[int, ...]) -> list[int]:

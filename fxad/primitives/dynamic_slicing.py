@@ -7,9 +7,10 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.sizes import may_fit, minimum
+from fxad.core.sizes import may_fit
 from fxad.errors import ArgumentError, DTypeError, ShapeError
 from fxad.ir import (
+    INT32_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -24,6 +25,7 @@ from fxad.ir import (
     Hole,
     JvpCtx,
     Linear,
+    Lit,
     NDArray,
     Operands,
     Shape,
@@ -32,18 +34,13 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.gather import Gather
-from fxad.primitives.linear_in_one import LinearInOne
-from fxad.primitives.mlir_attributes import i64_array
+from fxad.primitives.axes import axes_after_insert, insert_entry
+from fxad.primitives.families import LinearInOne, only_cotangent
+from fxad.primitives.gather_scatter import Scatter, gather_window_per_example
 from fxad.primitives.operand_checks import check_ranks
-from fxad.primitives.scatter import Scatter
-from fxad.primitives.shape import (
-    axes_after_insert,
-    broadcast_to_axis,
-    emit_reshape,
-    insert_entry,
-)
+from fxad.primitives.shape import ExpandDims, Squeeze, broadcast_to_axis, emit_reshape
 from fxad.primitives.slicing import Concatenate
+from fxad.primitives.stablehlo import i64_array
 
 
 def _check_starts(name: str, x: Aval, starts: tuple[Aval, ...], sizes: Shape) -> None:
@@ -87,7 +84,7 @@ def _stack_starts(ctx: BatchCtx, starts: Atoms, dims: Dims) -> Atom:
 
 def _with_zero(starts: Atoms, at: int) -> Atoms:
     """Start indices with a zero put in for the mapped axis at `at`."""
-    zero = Zero(starts[0].aval if starts else Aval((), dtypes.int32)).instantiate()
+    zero = Zero(starts[0].aval if starts else INT32_SCALAR).instantiate()
     return (*starts[:at], zero, *starts[at:])
 
 
@@ -128,18 +125,7 @@ class DynamicSlice(LinearInOne):
             sizes = insert_entry(self.sizes, dim, x.aval.shape[dim])
             return ctx(DynamicSlice(sizes), x, *_with_zero(tuple(starts), dim)), (dim,)
         indices = _stack_starts(ctx, tuple(starts), tuple(start_dims))
-        axes = tuple(range(ndim)) if dim is None else axes_after_insert(range(ndim), dim)
-        gather = Gather(
-            offset_dims=tuple(range(1, ndim + 1)),
-            collapsed_slice_dims=(),
-            operand_batching_dims=() if dim is None else (dim,),
-            start_indices_batching_dims=() if dim is None else (0,),
-            start_index_map=axes,
-            slice_sizes=self.sizes if dim is None else insert_entry(self.sizes, dim, minimum(1, x.aval.shape[dim])),
-            mode="clip",
-            indices_sorted=False,
-            unique_indices=False,
-        )
+        gather = gather_window_per_example(self.sizes, (), tuple(range(ndim)), dim, ctx.size)
         return ctx(gather, x, indices), (0,)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
@@ -213,16 +199,31 @@ class DynamicUpdateSlice(Linear):
         return all(mask[:2]) and not any(mask[2:])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x, update, *starts) = cts, args
-        rest = (None,) * len(starts)
-        if isinstance(ct, Zero):
-            return (*[Zero(a.aval) if isinstance(a, Hole) else None for a in (x, update)], *rest)
+        ct, (x, update, *starts) = only_cotangent(cts), args
         known = [s for s in starts if not isinstance(s, Hole)]
         hole = Zero(update.aval).instantiate()
         x_bar = ctx.one(self, ct, hole, *known) if isinstance(x, Hole) else None
-        return x_bar, ctx.one(DynamicSlice(update.aval.shape), ct, *known) if isinstance(update, Hole) else None, *rest
+        update_bar = ctx.one(DynamicSlice(update.aval.shape), ct, *known) if isinstance(update, Hole) else None
+        return x_bar, update_bar, *[None] * len(starts)
 
 
 DYNAMIC_UPDATE_SLICE: Final = DynamicUpdateSlice()
+
+
+def read_row(emit: Emit, stack: Atom, k: Atom) -> Atom:
+    """Return `stack[k]`: row `k` of a stack along axis 0."""
+    row = emit.one(DynamicSlice((1, *stack.aval.shape[1:])), stack, *_row_start(stack.aval, k))
+    return emit.one(Squeeze((0,)), row)
+
+
+def write_row(emit: Emit, stack: Atom, k: Atom, row: Atom) -> Atom:
+    """Return the stack with row `k` replaced."""
+    window = row.with_aval((1, *row.aval.shape)) if isinstance(row, Lit) else emit.one(ExpandDims((0,)), row)
+    return emit.one(DYNAMIC_UPDATE_SLICE, stack, window, *_row_start(stack.aval, k))
+
+
+def _row_start(stack: Aval, k: Atom) -> Atoms:
+    return k, *[Lit.of(0, k.aval)] * (stack.ndim - 1)
+
 
 DYNAMIC_SLICING: Final = (DynamicSlice, DynamicUpdateSlice)

@@ -26,18 +26,17 @@ from fxad.ir import (
     LinearMap,
     Lit,
     NDArray,
-    Zero,
     primitive,
 )
 from fxad.primitives.elementwise.arithmetic import DIV, MUL
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ
 from fxad.primitives.elementwise.family import WIDE
 from fxad.primitives.elementwise.logic import EQ, OR
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linear_in_one import LinearInOne
-from fxad.primitives.mlir_attributes import i64_array
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.families import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import Iota, emit_broadcast, move_axis
+from fxad.primitives.stablehlo import i64_array, zeros_constant
 
 KINDS: Final = ("FFT", "IFFT", "RFFT", "IRFFT")
 _Transform: TypeAlias = Callable[[NDArray, tuple[int, ...], tuple[int, ...]], NDArray]
@@ -100,7 +99,7 @@ class Fft(LinearMap, LinearInOne):
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if not ins[0].size:
-            return (hlo.constant(Zero(outs[0]).instantiate()),)
+            return (zeros_constant(hlo, outs[0]),)
         attrs = {"fft_type": f"#stablehlo<fft_type {self.kind}>", "fft_length": i64_array(self.lengths)}
         return hlo.op("stablehlo.fft", args, outs, attrs)
 
@@ -135,7 +134,7 @@ class Fft(LinearMap, LinearInOne):
             middle = emit.one(EQ, k, Lit.of(0 if n % 2 else n // 2, k.aval))
         alone = emit.one(OR, emit.one(EQ, k, Lit.of(0, k.aval)), middle)
         real = Aval((m,), dtypes.real_part(half.dtype))
-        weights = emit.one(SELECT_N, alone, Lit.of(twice, real), Lit.of(once, real))
+        weights = emit_where(emit, alone, Lit.of(once, real), Lit.of(twice, real))
         row = emit.one(COMPLEX, weights, Lit.of(0, real))
         return emit_broadcast(emit, row, half.shape, (half.ndim - 1,))
 

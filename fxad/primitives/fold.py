@@ -19,6 +19,7 @@ from fxad.core.layout import Body, Elements, Group, Layout, Unknown, Value
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, NotDifferentiableError, ParameterError, ShapeError
 from fxad.ir import (
+    BOOL_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -38,20 +39,14 @@ from fxad.ir import (
     Zero,
     primitive,
 )
+from fxad.primitives.axes import axes_after_insert, other_axes, remove_axes
 from fxad.primitives.elementwise.logic import OR
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.mlir_attributes import i64_array
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.operand_checks import check_axes
-from fxad.primitives.shape import (
-    Transpose,
-    align_batch_axes,
-    axes_after_insert,
-    emit_broadcast,
-    emit_reshape,
-    remove_axes,
-)
+from fxad.primitives.shape import Transpose, align_batch_axes, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate
-from fxad.primitives.sliding import Padding, SlidingWindow
+from fxad.primitives.sliding import Padding, Windowed
+from fxad.primitives.stablehlo import i64_array
 
 Axes: TypeAlias = tuple[int, ...]
 Results: TypeAlias = tuple[tuple[Atom, ...], tuple[int | None, ...]]
@@ -153,7 +148,7 @@ class Reduce(Fold):
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         n = len(args) // 2
-        kept = [a for a in range(args[0].ndim) if a not in self.axes]
+        kept = other_axes(self.axes, args[0].ndim)
         lead = tuple([args[0].shape[a] for a in kept])
         size = prod([args[0].shape[a] for a in self.axes])
         return self.folded(args[n:], [x.transpose(*kept, *self.axes).reshape(*lead, size) for x in args[:n]])
@@ -174,7 +169,7 @@ class Reduce(Fold):
 
 @final
 @primitive
-class ReduceWindow(Fold):
+class ReduceWindow(Fold, Windowed):
     """Combine the elements of each window by `body`; holes hold the initial values.
 
     Type:  n operands of one shape, n 0-d initial values of their dtypes; body: n and n scalars -> n scalars; one entry
@@ -190,11 +185,6 @@ class ReduceWindow(Fold):
     padding: Padding
     base_dilation: Axes
     window_dilation: Axes
-
-    @property
-    def sliding(self) -> SlidingWindow:
-        """The parameters of the windows."""
-        return SlidingWindow(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> ReduceWindow:
         (body,) = bodies
@@ -218,7 +208,7 @@ class ReduceWindow(Fold):
         n, sliding = len(args) // 2, self.sliding.mapped(0)
         xs = align_batch_axes(ctx, args[:n], dims[:n])
         if all([d is None for d in dims[n:]]):
-            return ctx(ReduceWindow(self.body, *sliding.values), *xs, *args[n:]), (0,) * n
+            return ctx(self.with_sliding(sliding), *xs, *args[n:]), (0,) * n
         inits = align_batch_axes(ctx, args[n:], dims[n:])
         flag = Lit.of(True, xs[0].aval.with_dtype(dtypes.bool_))
         window = ReduceWindow(_guarded_body(self.body), *sliding.values)
@@ -231,19 +221,18 @@ class ReduceWindow(Fold):
 
 def _guarded_inits(xs: Iterable[Atom]) -> list[Atom]:
     """Return the initial values of a guarded body: flags that are False, then zeros."""
-    return [Lit.of(False, Aval((), dtypes.bool_)), *[Zero(x.aval.with_shape(())).instantiate() for x in xs]]
+    return [Lit.of(False, BOOL_SCALAR), *[Zero(x.aval.with_shape(())).instantiate() for x in xs]]
 
 
 @by_value
 def _guarded_body(body: Jaxpr) -> Jaxpr:
     """Return the body on elements that carry a flag for presence. It needs no identity element."""
     b, scalars = Builder(), body.out_avals
-    flag = Aval((), dtypes.bool_)
-    p, *left = b.inputs((flag, *scalars))
-    q, *right = b.inputs((flag, *scalars))
+    p, *left = b.inputs((BOOL_SCALAR, *scalars))
+    q, *right = b.inputs((BOOL_SCALAR, *scalars))
     both = b.inline(body, (*left, *right))
-    one = [b.one(SELECT_N, q, x, z) for x, z in zip(left, both, strict=True)]
-    outs = [b.one(SELECT_N, p, y, z) for y, z in zip(right, one, strict=True)]
+    one = [emit_where(b, q, z, x) for x, z in zip(left, both, strict=True)]
+    outs = [emit_where(b, p, z, y) for y, z in zip(right, one, strict=True)]
     return b.build([b.one(OR, p, q), *outs], f"{body.name}_guarded")
 
 
@@ -254,7 +243,7 @@ def _reduce_examples(emit: Emit, body: Jaxpr, xs: Atoms, axes: Axes, inits: Atom
     `flags` mark the elements that are present; None marks all.
     """
     shape = xs[0].aval.shape
-    kept = [a for a in range(len(shape)) if a not in axes]
+    kept = other_axes(axes, len(shape))
     lead = tuple([shape[a] for a in kept])
     size = prod([shape[a] for a in axes])
 

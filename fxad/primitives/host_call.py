@@ -36,6 +36,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.shape import move_axis
+from fxad.primitives.stablehlo import bool_attribute
 
 NUMBER: Final = Aval((), dtypes.uint64)
 TOKEN: Final = Aval((), dtypes.uint32)
@@ -173,7 +174,7 @@ class HostCall(Primitive):
         return outs
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        return custom_call(self, hlo, args, outs)
+        return call_host(self, hlo, args, outs)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         marks = tuple([d is not None for d in dims])
@@ -207,14 +208,14 @@ def _has(dtype: dtypes.DType, x: complex) -> bool:
             return dtypes.is_complex(dtype)
 
 
-def custom_call(call: Primitive, hlo: Hlo, args: HloValues, outs: Avals) -> HloValues:
+def call_host(call: Primitive, hlo: Hlo, args: HloValues, outs: Avals) -> HloValues:
     """Emit the custom call through which XLA calls `impl` of an equation on the host. On several devices it has one
     more operand: the number of the device."""
     if prod([size for _, size in hlo.mesh]) > 1:
         args = (*args, *hlo.op("stablehlo.partition_id", (), (Aval((), dtypes.uint32),)))
     attrs = {
         "call_target_name": f'"xla_ffi_python_{"cpu" if hlo.platform == "cpu" else "gpu"}_callback"',
-        "has_side_effect": "true" if call.effects else "false",
+        "has_side_effect": bool_attribute(bool(call.effects)),
         "api_version": "4 : i32",
         "backend_config": f"{{index = {hlo.host(call)} : ui64}}",
     }

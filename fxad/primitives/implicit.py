@@ -32,9 +32,9 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.control.bodies import insert_zeros, select_by_mask, with_outs
-from fxad.primitives.control.call import Applied, Call, call_primal, check_operands, layout_with_rules
+from fxad.primitives.control.call import Applied, Call, call_primal, check_body_type, check_operands, layout_with_rules
 from fxad.primitives.elementwise.arithmetic import NEG
-from fxad.primitives.linear_call import check_body_type, drop_unused_residuals
+from fxad.primitives.linear_maps import drop_unused_residuals
 from fxad.primitives.shape import align_batch_axes
 
 

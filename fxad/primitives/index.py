@@ -12,7 +12,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.sizes import Size, may_fit, minimum
+from fxad.core.sizes import Size, may_fit
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
@@ -33,27 +33,17 @@ from fxad.ir import (
     Tangents,
     primitive,
 )
+from fxad.primitives.axes import axes_after_insert, insert_entry, remove_axes
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
 from fxad.primitives.elementwise.arithmetic import ADD, MAX, MIN
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import LT
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.gather import Gather
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.families import LinearInOne, WithoutTangent
+from fxad.primitives.gather_scatter import gather_window_per_example
 from fxad.primitives.operand_checks import check_axes, check_ranks
-from fxad.primitives.shape import (
-    ExpandDims,
-    Squeeze,
-    axes_after_insert,
-    broadcast_to_axis,
-    emit_broadcast,
-    emit_reshape,
-    insert_entry,
-    move_axis,
-    remove_axes,
-)
+from fxad.primitives.shape import ExpandDims, Squeeze, broadcast_to_axis, emit_broadcast, emit_reshape, move_axis
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.primitives.without_tangent import WithoutTangent
 
 INT32_MAX: Final = 2**31 - 1
 
@@ -87,7 +77,7 @@ def normalize_index(emit: Emit, i: Atom, size: int, dtype: DType) -> Atom:
         i = emit.one(ConvertElementType(dtype), i)
     if not signed:
         return i
-    return emit.one(SELECT_N, emit.one(LT, i, Lit.of(0, i.aval)), i, emit.one(ADD, i, Lit.of(size, i.aval)))
+    return emit_where(emit, emit.one(LT, i, Lit.of(0, i.aval)), emit.one(ADD, i, Lit.of(size, i.aval)), i)
 
 
 def normalize_index_numpy(i: NDArray, size: int, dtype: DType) -> NDArray:
@@ -245,18 +235,7 @@ class Index(LinearInOne):
             for i, d in zip(places, place_dims, strict=True)
         ]
         vectors = ctx.one(IndexVectors(tuple([x.aval.shape[a] for a in prim.dynamic])), *columns)
-        stay = len(self.sizes) - len(self.dropped)
-        gather = Gather(
-            offset_dims=tuple(range(1, stay + 1)),
-            collapsed_slice_dims=prim.dropped,
-            operand_batching_dims=() if dim is None else (dim,),
-            start_indices_batching_dims=() if dim is None else (0,),
-            start_index_map=prim.dynamic,
-            slice_sizes=prim.sizes if dim is None else insert_entry(self.sizes, dim, minimum(1, ctx.size)),
-            mode="clip",
-            indices_sorted=False,
-            unique_indices=False,
-        )
+        gather = gather_window_per_example(self.sizes, self.dropped, self.dynamic, dim, ctx.size)
         return ctx(gather, x, vectors), (0,)
 
     def _mapped(self, size: int, dim: int) -> Index:
@@ -318,4 +297,4 @@ class Index(LinearInOne):
         return emit.one(Squeeze(self.dropped), x) if self.dropped else x
 
 
-PICKING: Final = (Index, IndexVectors)
+INDEX: Final = (Index, IndexVectors)

@@ -12,7 +12,7 @@ from fxad.core.layout import BranchIndex, Count
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, Lit, Mask, Zero
 
-_FEW: Final = 6
+_FEW: Final = 6  # up to so many zeros, every subset of them is tried
 
 
 @by_value

@@ -7,7 +7,7 @@ from typing import Final
 from fxad.ir import Primitive
 from fxad.primitives.argmax import ARGMAX
 from fxad.primitives.barrier import BARRIER
-from fxad.primitives.check import CHECKING
+from fxad.primitives.check import CHECK
 from fxad.primitives.collectives import COLLECTIVES
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
@@ -26,17 +26,16 @@ from fxad.primitives.elementwise.beta import BETA
 from fxad.primitives.elementwise.gamma import GAMMA
 from fxad.primitives.fft import FFT
 from fxad.primitives.fold import FOLD
-from fxad.primitives.gather import INDEXING
+from fxad.primitives.gather_scatter import GATHER_SCATTER
 from fxad.primitives.host_call import HOST_CALLS
 from fxad.primitives.implicit import IMPLICIT
-from fxad.primitives.index import PICKING
+from fxad.primitives.index import INDEX
 from fxad.primitives.linalg import LINALG
-from fxad.primitives.marks import NAMING
+from fxad.primitives.marks import MARKS
 from fxad.primitives.random import RANDOM
 from fxad.primitives.reduce import REDUCE
 from fxad.primitives.reduce_prod import REDUCE_PROD
 from fxad.primitives.reduce_window import REDUCE_WINDOW
-from fxad.primitives.scatter import SCATTER
 from fxad.primitives.select_and_scatter import SELECT_AND_SCATTER
 from fxad.primitives.shape import SHAPE
 from fxad.primitives.sharding_constraint import SHARDING_CONSTRAINT
@@ -57,9 +56,8 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     *SHAPE,
     *SLICING,
     *DYNAMIC_SLICING,
-    *INDEXING,
-    *SCATTER,
-    *PICKING,
+    *GATHER_SCATTER,
+    *INDEX,
     *REDUCE,
     *REDUCE_PROD,
     *ARGMAX,
@@ -71,7 +69,7 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     *LINALG,
     *CONV,
     *BARRIER,
-    *NAMING,
+    *MARKS,
     *RANDOM,
     Call,
     Remat,
@@ -81,7 +79,7 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     ShardMap,
     *CUSTOM,
     *IMPLICIT,
-    *CHECKING,
+    *CHECK,
     *HOST_CALLS,
     *COLLECTIVES,
     *SHARDING_CONSTRAINT,

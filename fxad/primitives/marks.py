@@ -110,4 +110,4 @@ def kept_values(eqns: Sequence[Eqn], level: int) -> dict[Atom, Var]:
     return out
 
 
-NAMING: Final = (Name, Keep)
+MARKS: Final = (Name, Keep)

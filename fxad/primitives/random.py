@@ -40,11 +40,11 @@ from fxad.primitives.elementwise.exponential import EXP
 from fxad.primitives.elementwise.family import WIDER, Binary, batch_elementwise, literal_like
 from fxad.primitives.elementwise.gamma import RANDOM_GAMMA_GRAD
 from fxad.primitives.elementwise.logic import AND, LT, NE, OR, SHIFT_LEFT, SHIFT_RIGHT_LOGICAL, XOR
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.elementwise.special import DIGAMMA
+from fxad.primitives.families import WithoutTangent
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import BroadcastInDim
-from fxad.primitives.without_tangent import WithoutTangent
 
 # Salmon et al., table 2 (Threefry-2x32) and the key schedule's parity word of section 4.2
 _ROTATIONS: Final = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -137,7 +137,7 @@ def _cipher_loop(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
     b = Builder()
     i, x0, x1, ka, kb, kc = b.inputs((count, *[aval] * 5))
     odd = b.one(NE, b.one(AND, i, Lit.of(1, count)), Lit.of(0, count))
-    chosen = [b.one(SELECT_N, odd, Lit.of(r, count), Lit.of(s, count)) for r, s in zip(*_ROTATIONS, strict=True)]
+    chosen = [emit_where(b, odd, Lit.of(s, count), Lit.of(r, count)) for r, s in zip(*_ROTATIONS, strict=True)]
     y0, y1 = _four_rounds(b, x0, x1, [_fill(b, r, aval) for r in chosen])
     following = b.one(ADD, i, Lit.of(1, count))
     y0, y1 = b.one(ADD, y0, ka), b.one(ADD, b.one(ADD, y1, kb), _fill(b, following, aval))
@@ -210,7 +210,7 @@ def _log_rate(emit: Emit, a: Atom, log: Atom) -> Atom:
     draw = emit.one(EXP, emit.one(MAX, log, limit))
     usual = emit.one(DIV, emit.one(RANDOM_GAMMA_GRAD, a, draw), draw)
     ends = emit.one(DIV, emit.one(SUB, emit.one(DIGAMMA, emit.one(ADD, a, literal_like(1, a))), log), a)
-    return emit.one(SELECT_N, small, usual, ends)
+    return emit_where(emit, small, ends, usual)
 
 
 THREEFRY2X32: Final = Threefry2x32(loop=False)

@@ -1,4 +1,7 @@
-"""Extrema, and logical operations along axes. The sum is in `shape`, the product in `reduce_prod`."""
+"""Extrema, and logical operations along axes.
+
+The sum is in `shape`, beside its transpose, and the product in `reduce_prod`. Reductions by any body are in `fold`.
+"""
 
 from __future__ import annotations
 
@@ -31,21 +34,15 @@ from fxad.ir import (
     primitive,
     primitive_family,
 )
+from fxad.primitives.axes import axes_after_insert, axis_after_remove, other_axes, remove_axes
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL
 from fxad.primitives.elementwise.convert import ConvertElementType
-from fxad.primitives.elementwise.family import Binary, as_accumulated
+from fxad.primitives.elementwise.family import ORDERED, Binary, as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, OR, XOR
+from fxad.primitives.families import WithoutTangent
 from fxad.primitives.operand_checks import check_axes, check_count
-from fxad.primitives.shape import (
-    ReduceSum,
-    axes_after_insert,
-    emit_broadcast,
-    lower_reduce,
-    remove_axes,
-)
-from fxad.primitives.without_tangent import WithoutTangent
-
-ORDERED: Final = dtypes.INTEGER | dtypes.FLOATING | {dtypes.bool_}
+from fxad.primitives.shape import ReduceSum, emit_broadcast
+from fxad.primitives.stablehlo import lower_reduce
 
 
 def extreme_value(dtype: DType, sign: int) -> Lit:
@@ -120,12 +117,12 @@ class Reduction(Primitive):
         if dim is None:
             return ctx(self, *args), (None,)
         axes = axes_after_insert(self.axes, dim)
-        return ctx(replace(self, axes=axes), *args), (dim - sum([a < dim for a in axes]),)
+        return ctx(replace(self, axes=axes), *args), (axis_after_remove(dim, axes),)
 
 
 def broadcast_result(ctx: JvpCtx, y: Atom, x: Aval, axes: tuple[int, ...]) -> Atom:
     """Return a result of a reduction over `axes`, broadcast along them."""
-    return emit_broadcast(ctx, y, x.shape, tuple([a for a in range(x.ndim) if a not in axes]))
+    return emit_broadcast(ctx, y, x.shape, other_axes(axes, x.ndim))
 
 
 def extremum_jvp(ctx: JvpCtx, prim: Primitive, axes: tuple[int, ...], x: Atom, t: Tangent) -> tuple[Atom, Tangent]:

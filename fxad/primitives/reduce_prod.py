@@ -9,6 +9,7 @@ from fxad import dtypes
 from fxad.core.sizes import Size
 from fxad.dtypes import DType
 from fxad.ir import Atom, Atoms, Aval, JvpCtx, Tangent, Tangents, Zero, primitive
+from fxad.primitives.axes import other_axes
 from fxad.primitives.cumulative import CumProd, predecessors
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.reduce import PRODUCT, Monoid, Reduction
@@ -41,7 +42,7 @@ class ReduceProd(Reduction):
 def product_tangent(ctx: JvpCtx, axes: tuple[int, ...], x: Atom, t: Tangent, y: Aval) -> Tangent:
     """Return the tangent of a product along `axes`, by halving: (ab)' = a'b + ab' for the halves a and b of the
     remaining elements."""
-    perm = Transpose((*axes, *[a for a in range(x.aval.ndim) if a not in axes]))
+    perm = Transpose((*axes, *other_axes(axes, x.aval.ndim)))
     n = prod([x.aval.shape[a] for a in axes])
     flat = Reshape((n, *y.shape))
     x, t = ctx.one(flat, ctx.one(perm, x)), ctx.lin_one(flat, ctx.lin_one(perm, t))

@@ -3,7 +3,6 @@ select elements, and their derivative is the pair of `select_and_scatter`."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from typing import ClassVar, Final, TypeAlias, final
 
@@ -27,28 +26,27 @@ from fxad.ir import (
     JvpCtx,
     LinearMap,
     NDArray,
-    Primitive,
     Shape,
     Tangents,
     Zero,
     primitive,
     primitive_family,
 )
-from fxad.primitives.elementwise.family import as_accumulated
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.elementwise.family import ORDERED, as_accumulated
+from fxad.primitives.families import LinearInOne
 from fxad.primitives.operand_checks import check_count
-from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, PRODUCT, SUM, Monoid
+from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
 from fxad.primitives.reduce_prod import product_tangent
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd
 from fxad.primitives.shape import Reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice, tight_slice
-from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
+from fxad.primitives.sliding import Padding, SlidingWindow, Windowed, dilated_size
 
 Axes: TypeAlias = tuple[int, ...]
 
 
 @primitive_family
-class WindowReduction(Primitive):
+class WindowReduction(Windowed):
     """Combine the elements of each window by an associative and commutative operation; holes do not count."""
 
     __slots__ = ()
@@ -60,11 +58,6 @@ class WindowReduction(Primitive):
     padding: Padding
     base_dilation: Axes
     window_dilation: Axes
-
-    @property
-    def sliding(self) -> SlidingWindow:
-        """The parameters of the windows."""
-        return SlidingWindow(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
 
     @final
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -93,7 +86,7 @@ class WindowReduction(Primitive):
     @final
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (dim,) = dims
-        return ctx(self if dim is None else replace(self, **self.sliding.mapped(dim).parameters), *args), (dim,)
+        return ctx(self if dim is None else self.with_sliding(self.sliding.mapped(dim)), *args), (dim,)
 
 
 @final

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import reduce
 from itertools import product
 from math import prod
@@ -48,13 +47,14 @@ from fxad.primitives.argmax import better
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, REM, SUB
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.families import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import extreme_value
-from fxad.primitives.shape import Iota, align_batch_axes
+from fxad.primitives.shape import Iota, align_to_first
 from fxad.primitives.slicing import Pad, Slice
-from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
+from fxad.primitives.sliding import Padding, SlidingWindow, Windowed, dilated_size
+from fxad.primitives.stablehlo import zeros_constant
 
 Axes: TypeAlias = tuple[int, ...]
 
@@ -63,7 +63,7 @@ _SIGNS: Final = MappingProxyType({"ge": 1, "le": -1})
 
 
 @primitive_family
-class Selection(LinearInOne):
+class Selection(LinearInOne, Windowed):
     """A selection of values: the first operand holds the values; the extreme element of each window of the second gives
     the place.
 
@@ -84,11 +84,6 @@ class Selection(LinearInOne):
         """Return the transpose of this primitive."""
 
     @property
-    def sliding(self) -> SlidingWindow:
-        """The parameters of the windows."""
-        return SlidingWindow(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
-
-    @property
     def sign(self) -> int:
         """Return 1 for the greatest element, -1 for the least."""
         return _SIGNS[self.select]
@@ -106,9 +101,8 @@ class Selection(LinearInOne):
 
     @final
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        at = next(d for d in dims if d is not None)
-        args = align_batch_axes(ctx, args, dims, at)
-        return ctx(replace(self, **self.sliding.mapped(at).parameters), *args), (at,)
+        args, at = align_to_first(ctx, args, dims)
+        return ctx(self.with_sliding(self.sliding.mapped(at)), *args), (at,)
 
     @final
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
@@ -183,7 +177,7 @@ class SelectAndGatherAdd(Selection):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (values, x), (out,) = ins, outs
         if not x.size or not out.size:
-            return (hlo.constant(Zero(out).instantiate()),)
+            return (zeros_constant(hlo, out),)
         if prod(self.window) <= UNROLLED_WINDOW:
             return hlo.call(_select_by_comparison(self.sliding, self.sign, x, out.shape, gather=True), args[::-1])
         return self._reduce_windows(hlo, x, out.shape, args[::-1], (values,))[2:]
@@ -222,7 +216,7 @@ class SelectAndScatterAdd(Selection):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (source, x), (out,) = ins, outs
         if not x.size or not source.size:
-            return (hlo.constant(Zero(out).instantiate()),)
+            return (zeros_constant(hlo, out),)
         dilated = max((*self.base_dilation, *self.window_dilation), default=1) > 1
         if prod(self.window) <= UNROLLED_WINDOW:
             apart = all(map(ge, self.strides, map(dilated_size, self.window, self.window_dilation)))
@@ -236,7 +230,7 @@ class SelectAndScatterAdd(Selection):
             return hlo.call(_scatter_by_masks(self.sliding, source, x.shape), (args[0], *inside))
         sliding = self.sliding.attributes()
         attrs = {k: sliding[k] for k in ("window_dimensions", "window_strides", "padding")}
-        zero = hlo.constant(Zero(x.with_shape(())).instantiate())
+        zero = zeros_constant(hlo, x.with_shape(()))
         regions = (_keep_first(x.with_shape(()), self.sign), "stablehlo.add")
         return hlo.op("stablehlo.select_and_scatter", (args[1], args[0], zero), outs, attrs, regions)
 
@@ -309,7 +303,7 @@ def _scatter_by_masks(sliding: SlidingWindow, source: Aval, shape: Shape) -> Jax
     zero, total = Zero(source).instantiate(), None
     full = [dilated_size(n, by) for n, by in zip(shape, sliding.base_dilation, strict=True)]
     for steps, here in _window_offsets(sliding, shape):
-        masked = b.one(SELECT_N, b.one(EQ, chosen, Lit.of(here, index)), zero, values)
+        masked = emit_where(b, b.one(EQ, chosen, Lit.of(here, index)), values, zero)
         low = [k - p for k, (p, _) in zip(steps, sliding.padding, strict=True)]
         high = [
             n - lo - dilated_size(m, s) for n, lo, m, s in zip(full, low, source.shape, sliding.strides, strict=True)
@@ -352,11 +346,11 @@ def _select_by_comparison(sliding: SlidingWindow, sign: int, x: Aval, places: Sh
         if there is not None:
             take = b.one(AND, there, b.one(OR, take, b.one(LT, chosen, Lit.of(0, index))))
         first = number == 0 and there is None  # without holes the first place has an element in every window
-        best = element if first else b.one(SELECT_N, take, best, element)
-        chosen = Lit.of(here, index) if first else b.one(SELECT_N, take, chosen, Lit.of(here, index))
+        best = element if first else emit_where(b, take, element, best)
+        chosen = Lit.of(here, index) if first else emit_where(b, take, Lit.of(here, index), chosen)
         if others is not None:
             candidate = b.one(cut, others)
-            value = candidate if first else b.one(SELECT_N, take, value, candidate)
+            value = candidate if first else emit_where(b, take, candidate, value)
     return b.build([value if gather else chosen], "gathered" if gather else "chosen")
 
 

@@ -1,7 +1,8 @@
 """Primitives that move, copy and sum elements.
 
-Duals: broadcast_in_dim and reduce_sum, squeeze and expand_dims; reshape, transpose and rev are their own duals. All
-       batching rules place the mapped axis with the helpers at the top.
+Duals: broadcast_in_dim and reduce_sum, squeeze and expand_dims; reshape, transpose and rev are their own duals.
+
+The batching rules of all primitives place the mapped axis with the helpers at the top.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.linear_in_one import LinearInOne
-from fxad.primitives.mlir_attributes import i64_array, i64_attribute
+from fxad.primitives.axes import axes_after_insert, axis_after_remove, insert_entry, other_axes, remove_axes
+from fxad.primitives.families import LinearInOne, WithoutTangent
 from fxad.primitives.operand_checks import check_axes, check_axis, check_count
-from fxad.primitives.without_tangent import WithoutTangent
+from fxad.primitives.stablehlo import i64_array, i64_attribute, lower_reduce
 
 # ------------------------------------------------------------------------------------------- placing a mapped axis
 
@@ -66,6 +67,15 @@ def align_batch_axes(ctx: BatchCtx, args: Sequence[Atom], dims: Sequence[int | N
     return tuple([broadcast_to_axis(ctx, a, d, ctx.size, at) for a, d in zip(args, dims, strict=True)])
 
 
+def align_to_first(ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, int]:
+    """Return operands with the mapped axis where the first mapped one has it, and that place."""
+    at = next(d for d in dims if d is not None)
+    return (args if dims.count(at) == len(dims) else align_batch_axes(ctx, args, dims, at)), at
+
+
+# ------------------------------------------------------------------- other shapes; no equation if nothing changes
+
+
 def emit_broadcast(emit: Emit, x: Atom, shape: Shape, dims: tuple[int, ...]) -> Atom:
     """`x` broadcast to `shape`, its axes at `dims`; emits nothing for a literal or when nothing changes."""
     if isinstance(x, Lit):
@@ -80,14 +90,19 @@ def emit_reshape(emit: Emit, x: Atom, shape: Shape) -> Atom:
     return x if x.aval.shape == shape else emit.one(Reshape(shape), x)
 
 
-def axes_after_insert(axes: Sequence[int], dim: int) -> tuple[int, ...]:
-    """Return the numbers of `axes` after a mapped axis is inserted at `dim`."""
-    return tuple([a + (a >= dim) for a in axes])
+def merge_axes(emit: Emit, x: Atom, axis: int, count: int = 2) -> Atom:
+    """`x` with `count` neighbouring axes, from `axis` on, merged into one."""
+    shape = x.aval.shape
+    return emit_reshape(emit, x, (*shape[:axis], prod(shape[axis : axis + count]), *shape[axis + count :]))
 
 
-def insert_entry(values: Sequence[int], at: int, value: int) -> tuple[int, ...]:
-    """Return a per-axis parameter with an entry inserted at `at`."""
-    return (*values[:at], value, *values[at:])
+def split_axis(emit: Emit, x: Atom, axis: int, *sizes: int) -> Atom:
+    """`x` with one axis as several: those of `sizes`, then one of the remaining size."""
+    shape = x.aval.shape
+    rest = shape[axis]
+    for n in sizes:
+        rest //= n
+    return emit_reshape(emit, x, (*shape[:axis], *sizes, rest, *shape[axis + 1 :]))
 
 
 # ------------------------------------------------------------------------------------------------------ primitives
@@ -168,7 +183,7 @@ class BroadcastInDim(Rearrange):
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         kept = [d for n, d in zip(x.shape, self.dims, strict=True) if n == self.shape[d]]
-        axes = tuple([a for a in range(len(self.shape)) if a not in kept])
+        axes = other_axes(kept, len(self.shape))
         return emit_reshape(emit, emit.one(ReduceSum(axes), ct) if axes else ct, x.shape)
 
 
@@ -203,28 +218,10 @@ class ReduceSum(Rearrange):
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         axes = axes_after_insert(self.axes, dim)
-        return emit.one(ReduceSum(axes), x), dim - sum([a < dim for a in axes])
+        return emit.one(ReduceSum(axes), x), axis_after_remove(dim, axes)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
-        return emit_broadcast(emit, ct, x.shape, tuple([a for a in range(x.ndim) if a not in self.axes]))
-
-
-def lower_reduce(
-    hlo: Hlo, applies: str, axes: tuple[int, ...], start: Lit, args: HloValues, x: Aval, outs: Avals
-) -> HloValues:
-    """Emit a `stablehlo.reduce` of a value of type `x`, in the dtype of `start`."""
-    wide = start.aval.dtype
-    wide_args = args if wide is x.dtype else hlo.op("stablehlo.convert", args, (x.with_dtype(wide),))
-    types = [a.with_dtype(wide) for a in outs]
-    done = hlo.op(
-        "stablehlo.reduce", (*wide_args, hlo.constant(start)), types, {"dimensions": i64_array(axes)}, (applies,)
-    )
-    return done if wide is x.dtype else hlo.op("stablehlo.convert", done, outs)
-
-
-def remove_axes(shape: Shape, axes: tuple[int, ...]) -> Shape:
-    """`shape` without `axes`."""
-    return tuple([n for a, n in enumerate(shape) if a not in axes])
+        return emit_broadcast(emit, ct, x.shape, other_axes(self.axes, x.ndim))
 
 
 @final
@@ -323,7 +320,7 @@ class Squeeze(Rearrange):
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         axes = axes_after_insert(self.axes, dim)
-        return emit.one(Squeeze(axes), x), dim - sum([a < dim for a in axes])
+        return emit.one(Squeeze(axes), x), axis_after_remove(dim, axes)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         return ct.with_aval(x.shape) if isinstance(ct, Lit) else emit.one(ExpandDims(self.axes), ct)
@@ -357,7 +354,7 @@ class ExpandDims(Rearrange):
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         ndim = x.aval.ndim - 1 + len(self.axes)
-        old = [a for a in range(ndim) if a not in self.axes]
+        old = other_axes(self.axes, ndim)
         at = old[dim] if dim < len(old) else ndim
         return emit.one(ExpandDims(axes_after_insert(self.axes, at)), x), at
 

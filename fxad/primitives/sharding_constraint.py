@@ -19,7 +19,7 @@ from fxad.ir import (
     NDArray,
     primitive,
 )
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.families import LinearInOne
 from fxad.primitives.meshes import (
     OPEN,
     Ids,

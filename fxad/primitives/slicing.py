@@ -14,6 +14,7 @@ from fxad import dtypes
 from fxad.core.sizes import at_least, maximum
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
+    BOOL_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -35,18 +36,13 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.axes import axis_after_insert, insert_entry, remove_axes, replace_entry
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.families import only_cotangent
 from fxad.primitives.linearity import is_zero
-from fxad.primitives.mlir_attributes import i64_array, i64_attribute
 from fxad.primitives.operand_checks import check_axis, check_count, check_ranks
-from fxad.primitives.shape import (
-    Rearrange,
-    ReduceSum,
-    align_batch_axes,
-    broadcast_to_axis,
-    emit_broadcast,
-    insert_entry,
-)
+from fxad.primitives.shape import Rearrange, ReduceSum, align_to_first, broadcast_to_axis, emit_broadcast
+from fxad.primitives.stablehlo import i64_array, i64_attribute
 
 
 @final
@@ -112,14 +108,18 @@ def tight_slice(prim: Slice, single: Sequence[int]) -> Slice:
     return Slice(prim.starts, limits, tuple([1 if k in single else n for k, n in enumerate(prim.strides)]))
 
 
+def slice_along_axis(shape: Shape, axis: int, start: int, limit: int) -> Slice:
+    """The slice `x[start:limit]` along `axis` of an array of this shape."""
+    none = (0,) * len(shape)
+    return Slice(replace_entry(none, axis, start), replace_entry(shape, axis, limit), (1,) * len(shape))
+
+
 def emit_slice(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
     """`x[start:limit]` along `axis`; emits nothing for a literal."""
     shape = x.aval.shape
     if isinstance(x, Lit):
-        return x.with_aval((*shape[:axis], limit - start, *shape[axis + 1 :]))
-    starts, limits = [0] * len(shape), list(shape)
-    starts[axis], limits[axis] = start, limit
-    return emit.one(Slice(tuple(starts), tuple(limits), (1,) * len(shape)), x)
+        return x.with_aval(replace_entry(shape, axis, limit - start))
+    return emit.one(slice_along_axis(shape, axis, start, limit), x)
 
 
 @final
@@ -190,9 +190,8 @@ class Pad(LinearMap):
             return ctx(pad, x, value), (dim,)
         # each example has its own value: pad with zero, then select
         at = 0 if dim is None else dim
-        inside = self._operand_mask(
-            ctx, x.aval if dim is None else Aval(_without_axis(x.aval.shape, dim), x.aval.dtype)
-        )
+        example = x.aval if dim is None else x.aval.with_shape(remove_axes(x.aval.shape, (dim,)))
+        inside = self._operand_mask(ctx, example)
         shape = insert_entry(inside.aval.shape, at, ctx.size)
         zero = Zero(x.aval.with_shape(shape)).instantiate()
         # keep the literal zero: `pad` of it and a tangent is linear, `select_n` of another constant is not
@@ -200,22 +199,20 @@ class Pad(LinearMap):
         if not is_zero(x):
             kept = broadcast_to_axis(ctx, ctx.one(pad, x, zero.with_aval(())), dim, ctx.size, at)
         inside = broadcast_to_axis(ctx, inside, None, ctx.size, at)
-        return (ctx.one(SELECT_N, inside, emit_broadcast(ctx, value, shape, (at,)), kept),), (at,)
+        return (emit_where(ctx, inside, kept, emit_broadcast(ctx, value, shape, (at,))),), (at,)
 
     def _operand_mask(self, emit: Emit, x: Aval) -> Atom:
         """Return a mask of the result elements that are elements of `x`."""
         true = Lit.of(True, x.with_dtype(dtypes.bool_))
-        return emit.one(self, true, Lit.of(False, Aval((), dtypes.bool_)))
+        return emit.one(self, true, Lit.of(False, BOOL_SCALAR))
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x, value) = cts, args
-        if isinstance(ct, Zero):
-            return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])
+        ct, (x, value) = only_cotangent(cts), args
         x_bar = self._elements_of_operand(ctx, ct, x.aval) if isinstance(x, Hole) else None
         if not isinstance(value, Hole):
             return x_bar, None
         inside = self._operand_mask(ctx, x.aval)
-        rest = ctx.one(SELECT_N, inside, ct, Zero(ct.aval).instantiate())
+        rest = emit_where(ctx, inside, Zero(ct.aval).instantiate(), ct)
         return x_bar, ctx.one(ReduceSum(tuple(range(ct.aval.ndim))), rest)
 
     def _elements_of_operand(self, emit: Emit, ct: Atom, x: Aval) -> Atom:
@@ -233,10 +230,6 @@ class Pad(LinearMap):
             for lo, n, i, m in zip(low, x.shape, self.interior, more, strict=True)
         ]
         return emit.one(Slice(low, tuple(limits), tuple([i + 1 for i in self.interior])), ct)
-
-
-def _without_axis(shape: Shape, dim: int) -> Shape:
-    return shape[:dim] + shape[dim + 1 :]
 
 
 @final
@@ -273,19 +266,15 @@ class Concatenate(LinearMap):
         return hlo.op("stablehlo.concatenate", args, outs, {"dimension": i64_attribute(self.axis)})
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        at = next(d for d in dims if d is not None)
-        args = align_batch_axes(ctx, args, dims, at)
-        return ctx(Concatenate(self.axis + (self.axis >= at)), *args), (at,)
+        args, at = align_to_first(ctx, args, dims)
+        return ctx(Concatenate(axis_after_insert(self.axis, at)), *args), (at,)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), start = cts, 0
+        ct, start = only_cotangent(cts), 0
         bars: list[Cotangent | None] = []
         for x in args:
             limit = start + x.aval.shape[self.axis]
-            if not isinstance(x, Hole):
-                bars.append(None)
-            else:
-                bars.append(Zero(x.aval) if isinstance(ct, Zero) else emit_slice(ctx, ct, self.axis, start, limit))
+            bars.append(emit_slice(ctx, ct, self.axis, start, limit) if isinstance(x, Hole) else None)
             start = limit
         return tuple(bars)
 

@@ -8,17 +8,18 @@ fits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias, TypedDict, final
+from dataclasses import replace
+from typing import Self, TypeAlias, final
 
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Size, maximum, may_fit
 from fxad.errors import ParameterError, ShapeError
-from fxad.ir import Aval, NDArray, Shape
-from fxad.primitives.mlir_attributes import i64_array
-from fxad.primitives.shape import insert_entry
+from fxad.ir import Aval, NDArray, Primitive, Shape
+from fxad.primitives.axes import insert_entry
 from fxad.primitives.slicing import Pad
+from fxad.primitives.stablehlo import i64_array
 
 Axes: TypeAlias = tuple[int, ...]
 Padding: TypeAlias = tuple[tuple[int, int], ...]
@@ -87,16 +88,6 @@ def padding_attribute(padding: Padding) -> str:
     return f"dense<[{text}]> : tensor<{len(padding)}x2xi64>" if padding else "dense<> : tensor<0x2xi64>"
 
 
-class WindowParameters(TypedDict):
-    """The parameters of a primitive that describe its windows."""
-
-    window: Shape
-    strides: Axes
-    padding: Padding
-    base_dilation: Axes
-    window_dilation: Axes
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class SlidingWindow:
@@ -112,17 +103,6 @@ class SlidingWindow:
     def values(self) -> tuple[Shape, Axes, Padding, Axes, Axes]:
         """The fields, in the order of the primitives' parameters."""
         return self.window, self.strides, self.padding, self.base_dilation, self.window_dilation
-
-    @property
-    def parameters(self) -> WindowParameters:
-        """The fields by name, as parameters of a primitive."""
-        return WindowParameters(
-            window=self.window,
-            strides=self.strides,
-            padding=self.padding,
-            base_dilation=self.base_dilation,
-            window_dilation=self.window_dilation,
-        )
 
     def places(self, name: str, x: Aval) -> Shape:
         """Return the number of windows along each axis of `x`. Raises: ParameterError, ShapeError."""
@@ -175,3 +155,33 @@ class SlidingWindow:
             "window_dilations": i64_array(self.window_dilation),
             "padding": padding_attribute(self.padding),
         }
+
+
+class Windowed(Primitive):
+    """A primitive that slides windows over its operands. A leaf, or its family, declares the parameters as fields."""
+
+    __slots__ = ()
+
+    window: Shape
+    strides: Axes
+    padding: Padding
+    base_dilation: Axes
+    window_dilation: Axes
+
+    @property
+    @final
+    def sliding(self) -> SlidingWindow:
+        """The parameters of the windows."""
+        return SlidingWindow(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation)
+
+    @final
+    def with_sliding(self, sliding: SlidingWindow) -> Self:
+        """Return the same primitive with other windows."""
+        return replace(
+            self,
+            window=sliding.window,
+            strides=sliding.strides,
+            padding=sliding.padding,
+            base_dilation=sliding.base_dilation,
+            window_dilation=sliding.window_dilation,
+        )

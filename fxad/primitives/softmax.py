@@ -24,13 +24,14 @@ from fxad.ir import (
     Tangents,
     primitive,
 )
+from fxad.primitives.axes import axes_after_insert, other_axes
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB
 from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.exponential import EXP
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.operand_checks import check_axes, check_count
 from fxad.primitives.reduce import ReduceMax
-from fxad.primitives.shape import BroadcastInDim, ReduceSum, axes_after_insert
+from fxad.primitives.shape import BroadcastInDim, ReduceSum
 
 Axes: TypeAlias = tuple[int, ...]
 
@@ -77,7 +78,7 @@ class Softmax(Primitive):
 
 def _broadcast_along(x: Aval, axes: Axes) -> BroadcastInDim:
     """Return the broadcast of the result of a reduction of `x` along `axes` to the shape of `x`."""
-    return BroadcastInDim(x.shape, tuple([a for a in range(x.ndim) if a not in axes]))
+    return BroadcastInDim(x.shape, other_axes(axes, x.ndim))
 
 
 def _softmax_program(aval: Aval, axes: Axes) -> Jaxpr:

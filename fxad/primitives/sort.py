@@ -14,7 +14,6 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.constants import RADIX_SORT_SIZE
-from fxad.core.sizes import minimum
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (
@@ -37,15 +36,16 @@ from fxad.ir import (
     Tangents,
     primitive,
 )
+from fxad.primitives.axes import axis_after_insert
 from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG, REAL
 from fxad.primitives.elementwise.convert import BitcastConvertType, emit_convert
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LT, NE, OR, SHIFT_LEFT, SHIFT_RIGHT_LOGICAL, XOR
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.gather import Gather
-from fxad.primitives.mlir_attributes import bool_attribute, i64_attribute
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.gather_scatter import gather_along_axis
 from fxad.primitives.operand_checks import check_axis
-from fxad.primitives.shape import ExpandDims, Iota, align_batch_axes
+from fxad.primitives.shape import ExpandDims, Iota, align_to_first
+from fxad.primitives.stablehlo import bool_attribute, i64_attribute
 
 # ------------------------------------------------------------------------------------------------ floats as integers
 
@@ -69,11 +69,11 @@ def order_preserving_bits(emit: Emit, x: Atom, ties: bool) -> Atom:
         return emit.one(XOR, emit.one(BitcastConvertType(unsigned), wide), top)
     x = emit_convert(emit, x, dtypes.float64 if unsigned == _U64 else dtypes.float32)
     if ties:
-        x = _where(emit, emit.one(EQ, x, Lit.of(0.0, x.aval)), Lit.of(0.0, x.aval), x)
-    x = _where(emit, emit.one(NE, x, x), Lit.of(np.nan, x.aval), x)
+        x = emit_where(emit, emit.one(EQ, x, Lit.of(0.0, x.aval)), Lit.of(0.0, x.aval), x)
+    x = emit_where(emit, emit.one(NE, x, x), Lit.of(np.nan, x.aval), x)
     bits = emit.one(BitcastConvertType(unsigned), x)
     # the bits of negative floats are in reverse order
-    flip = _where(emit, emit.one(GE, bits, top), Lit.of(-1, bits.aval), top)
+    flip = emit_where(emit, emit.one(GE, bits, top), Lit.of(-1, bits.aval), top)
     return emit.one(XOR, bits, flip)
 
 
@@ -86,13 +86,9 @@ def _from_order_preserving_bits(emit: Emit, key: Atom, dtype: DType) -> Atom:
     if dtype in dtypes.SIGNED:
         signed = BitcastConvertType(dtypes.int64 if double else dtypes.int32)
         return emit_convert(emit, emit.one(signed, emit.one(XOR, key, top)), dtype)
-    flip = _where(emit, emit.one(GE, key, top), top, Lit.of(-1, key.aval))
+    flip = emit_where(emit, emit.one(GE, key, top), top, Lit.of(-1, key.aval))
     bits = emit.one(XOR, key, flip)
     return emit_convert(emit, emit.one(BitcastConvertType(dtypes.float64 if double else dtypes.float32), bits), dtype)
-
-
-def _where(emit: Emit, which: Atom, yes: Atom, no: Atom) -> Atom:
-    return emit.one(SELECT_N, which, no, yes)
 
 
 def _pack_words(emit: Emit, high: Atom, low: Atom) -> Atom:
@@ -169,7 +165,7 @@ class Sort(Primitive):
         bits = _key_bits(x.dtype)
         exact = len(ins) == 1 and (x.dtype not in dtypes.INEXACT or bits > 64)
         if self.num_keys > 1 or x.size < RADIX_SORT_SIZE or exact or (len(ins) > 1 and bits > 32):
-            return _emit_sort(hlo, args, outs, self.axis, _less(tuple([a.with_shape(()) for a in ins]), self.num_keys))
+            return _lower_sort(hlo, args, outs, self.axis, _less(tuple([a.with_shape(()) for a in ins]), self.num_keys))
         if len(ins) == 1:
             key = self._by_integer(hlo, hlo.call(_sort_key_program(x), args), x)
             return hlo.call(_operand_program(x), key)
@@ -177,7 +173,7 @@ class Sort(Primitive):
 
     def _by_integer(self, hlo: Hlo, key: HloValues, x: Aval) -> HloValues:
         unsigned = x.with_dtype(_U32 if _key_bits(x.dtype) == 32 else _U64)
-        return _emit_sort(hlo, key, (unsigned,), self.axis, _less((unsigned.with_shape(()),), 1))
+        return _lower_sort(hlo, key, (unsigned,), self.axis, _less((unsigned.with_shape(()),), 1))
 
     def _places(self, hlo: Hlo, key: HloValue, x: Aval) -> HloValues:
         """Return the permutation, by sorting a key and place packed together."""
@@ -191,9 +187,8 @@ class Sort(Primitive):
         return hlo.call(b.build((emit_convert(b, low, _I32),), "places"), done)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        at = next(d for d in dims if d is not None)
-        args = align_batch_axes(ctx, args, dims, at)
-        return ctx(Sort(self.axis + (self.axis >= at), self.num_keys), *args), (at,) * len(args)
+        args, at = align_to_first(ctx, args, dims)
+        return ctx(Sort(axis_after_insert(self.axis, at), self.num_keys), *args), (at,) * len(args)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         x = primals[0].aval
@@ -201,7 +196,7 @@ class Sort(Primitive):
             return ctx(self, *primals), tangents
         *outs, places = ctx(self, *primals, ctx.one(Iota(x.shape, _I32, self.axis)))
         index = ctx.one(ExpandDims((x.ndim,)), places)
-        gather = gather_along_axis(x, self.axis)
+        gather = gather_along_axis(x, self.axis, unique_indices=True)
         return tuple(outs), tuple([ctx.lin_one(gather, t, index) if isinstance(t, Lin) else t for t in tangents])
 
 
@@ -209,25 +204,20 @@ def _real_parts(x: NDArray) -> tuple[NDArray, ...]:
     return (x.real, x.imag) if x.dtype in dtypes.COMPLEX else (as_accumulated(x),)
 
 
-def gather_along_axis(x: Aval, axis: int) -> Gather:
-    """Return the gather along one axis, at distinct places in range, with the other axes as batch axes."""
-    others = tuple([a for a in range(x.ndim) if a != axis])
-    single = tuple([minimum(1, n) for n in x.shape])
-    return Gather((), (axis,), others, others, (axis,), single, "promise_in_bounds", False, True)
-
-
-def _emit_sort(hlo: Hlo, args: HloValues, avals: Avals, axis: int, less: Jaxpr) -> tuple[HloValue, ...]:
+def _lower_sort(hlo: Hlo, args: HloValues, avals: Avals, axis: int, less: Jaxpr) -> tuple[HloValue, ...]:
     return hlo.op(
         "stablehlo.sort", args, avals, {"dimension": i64_attribute(axis), "is_stable": bool_attribute(True)}, (less,)
     )
 
 
 def _sort_key_program(x: Aval) -> Jaxpr:
+    """Return the program from an operand to integers in the same order."""
     b = Builder()
     return b.build((_to_sort_key(b, b.input(x), False),), "key")
 
 
 def _operand_program(x: Aval) -> Jaxpr:
+    """Return the program from these integers back to the operand."""
     b = Builder()
     (key,) = b.inputs((x.with_dtype(_U32 if _key_bits(x.dtype) == 32 else _U64),))
     return b.build((_from_sort_key(b, key, x.dtype),), "unkey")
@@ -238,32 +228,30 @@ def _gather_program(avals: tuple[Aval, ...], axis: int) -> Jaxpr:
     b = Builder()
     *args, places = b.inputs((*avals, avals[0].with_dtype(_I32)))
     index = b.one(ExpandDims((avals[0].ndim,)), places)
-    return b.build(
-        [b.one(gather_along_axis(x, axis), arg, index) for arg, x in zip(args, avals, strict=True)], "gathered"
-    )
+    gather = gather_along_axis(avals[0], axis, unique_indices=True)
+    return b.build([b.one(gather, x, index) for x in args], "gathered")
 
 
 def _less(avals: tuple[Aval, ...], num_keys: int) -> Jaxpr:
     """Return the comparison of two elements, each one 0-d value per operand: x0, y0, x1, y1, ..."""
     b = Builder()
-    pairs = list(zip(*[iter(b.inputs([a for a in avals for _ in range(2)]))] * 2, strict=True))
+    elements = b.inputs([a for a in avals for _ in range(2)])
     keys: list[tuple[Atom, Atom]] = []
-    for x, y in pairs[:num_keys]:
+    for x, y in zip(elements[: 2 * num_keys : 2], elements[1 : 2 * num_keys : 2], strict=True):
         if x.aval.dtype in dtypes.COMPLEX:
             keys += [(b.one(part, x), b.one(part, y)) for part in (REAL, IMAG)]
         else:
             keys.append((x, y))
-    # compare integers directly: XLA recognizes this form
-    plain = [pair if pair[0].aval.dtype not in dtypes.INEXACT else _order_preserving_pair(b, *pair) for pair in keys]
 
-    less: Atom = b.one(LT, *plain[-1])
-    for x, y in reversed(plain[:-1]):
-        less = b.one(OR, b.one(LT, x, y), b.one(AND, b.one(EQ, x, y), less))
+    def comparable(key: Atom) -> Atom:
+        # integers are compared directly: XLA recognizes this form
+        return order_preserving_bits(b, key, True) if key.aval.dtype in dtypes.INEXACT else key
+
+    *first, last = [(comparable(left), comparable(right)) for left, right in keys]
+    less: Atom = b.one(LT, *last)
+    for left, right in reversed(first):
+        less = b.one(OR, b.one(LT, left, right), b.one(AND, b.one(EQ, left, right), less))
     return b.build((less,), "less")
-
-
-def _order_preserving_pair(emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
-    return order_preserving_bits(emit, x, True), order_preserving_bits(emit, y, True)
 
 
 SORT: Final = (Sort,)

@@ -31,15 +31,15 @@ from fxad.ir import (
 )
 from fxad.primitives.elementwise.arithmetic import SUB
 from fxad.primitives.elementwise.convert import ConvertElementType
-from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.elementwise.family import ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import EQ, NE
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.mlir_attributes import i64_attribute
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.gather_scatter import gather_along_axis
 from fxad.primitives.operand_checks import check_count
-from fxad.primitives.reduce import ORDERED
 from fxad.primitives.shape import ExpandDims, Iota, Rev, move_axis
 from fxad.primitives.slicing import emit_slice
-from fxad.primitives.sort import Sort, gather_along_axis
+from fxad.primitives.sort import Sort
+from fxad.primitives.stablehlo import i64_attribute, zeros_constant
 
 
 @final
@@ -79,7 +79,7 @@ class TopK(Primitive):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), (values, places) = ins, outs
         if not values.size:
-            return [hlo.constant(Zero(a).instantiate()) for a in outs]
+            return [zeros_constant(hlo, a) for a in outs]
         # XLA has a selection algorithm for float32 only; for other dtypes it sorts, slower than `_by_sorting`
         if x.dtype not in dtypes.FLOATING or x.dtype.itemsize > 4 or 16 * self.k > x.shape[-1]:
             return hlo.call(_by_sorting(x, self.k), args)
@@ -101,7 +101,8 @@ class TopK(Primitive):
         if not isinstance(t, Lin) or not values.aval.size:
             return (values, places), (Zero(values.aval), Zero(places.aval))
         index = ctx.one(ExpandDims((x.aval.ndim,)), places)
-        return (values, places), (ctx.lin_one(gather_along_axis(x.aval, x.aval.ndim - 1), t, index), Zero(places.aval))
+        gather = gather_along_axis(x.aval, x.aval.ndim - 1, unique_indices=True)
+        return (values, places), (ctx.lin_one(gather, t, index), Zero(places.aval))
 
 
 def _canonical_floats(x: Aval) -> Jaxpr:
@@ -109,14 +110,15 @@ def _canonical_floats(x: Aval) -> Jaxpr:
     b = Builder()
     f: Atom = b.input(x)
     f = f if x.dtype == dtypes.float32 else b.one(ConvertElementType(dtypes.float32), f)
-    f = b.one(SELECT_N, b.one(EQ, f, Lit.of(0, f.aval)), f, Lit.of(0.0, f.aval))
-    return b.build((b.one(SELECT_N, b.one(NE, f, f), f, Lit.of(np.nan, f.aval)),), "plain")
+    f = emit_where(b, b.one(EQ, f, Lit.of(0, f.aval)), Lit.of(0.0, f.aval), f)
+    return b.build((emit_where(b, b.one(NE, f, f), Lit.of(np.nan, f.aval), f),), "plain")
 
 
 def _gather_places(x: Aval, places: Aval) -> Jaxpr:
     b = Builder()
     operand, at = b.inputs((x, places))
-    return b.build((b.one(gather_along_axis(x, x.ndim - 1), operand, b.one(ExpandDims((x.ndim,)), at)), at), "picked")
+    gather = gather_along_axis(x, x.ndim - 1, unique_indices=True)
+    return b.build((b.one(gather, operand, b.one(ExpandDims((x.ndim,)), at)), at), "picked")
 
 
 def _by_sorting(x: Aval, k: int) -> Jaxpr:

@@ -21,6 +21,7 @@ from fxad.primitives.elementwise.family import Compare
 from fxad.primitives.elementwise.gamma import Incomplete
 from fxad.primitives.elementwise.special import Polygamma
 from fxad.primitives.fft import Fft
+from fxad.primitives.gather_scatter import ScatterExtremum, ScatterMul
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.linalg.expm import ExpmFrechet
 from fxad.primitives.linalg.family import Matrixwise
@@ -30,7 +31,6 @@ from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.linalg.tridiagonal import TridiagonalSolve
 from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowSum
-from fxad.primitives.scatter import ScatterExtremum, ScatterMul
 from fxad.primitives.select_and_scatter import Selection
 from fxad.primitives.shape import (
     Iota,

@@ -13,10 +13,10 @@ from fxad.ir import Aval, Primitive, Shape
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.dimension_numbers import MODES, DimensionNumbers
 from fxad.primitives.dot import DotGeneral
-from fxad.primitives.gather import Gather, ScatterAdd
-from fxad.primitives.reduce import ORDERED, ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor
+from fxad.primitives.elementwise.family import ORDERED
+from fxad.primitives.gather_scatter import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin, ScatterMul
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor
 from fxad.primitives.reduce_prod import ReduceProd
-from fxad.primitives.scatter import Scatter, ScatterMax, ScatterMin, ScatterMul
 from fxad.testing.applications import ANY, Spec, Specs, dtype_of, index_of, some_axes
 from fxad.testing.values import ORDINARY, SPECIAL, Domain, shapes
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.ir import Aval, Primitive
-from fxad.primitives.elementwise.family import WIDE
+from fxad.primitives.elementwise.family import ORDERED, WIDE
 from fxad.primitives.fft import KINDS, Fft
-from fxad.primitives.reduce import ORDERED
 from fxad.primitives.top_k import TopK
 from fxad.testing.applications import Spec, Specs, dtype_of
 from fxad.testing.values import ORDINARY, SPECIAL, shapes, with_long_axis

@@ -25,7 +25,7 @@ from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.cumulative import CumMax, CumMin
 from fxad.primitives.elementwise import ELEMENTWISE
 from fxad.primitives.fold import FOLD
-from fxad.primitives.gather import Gather, ScatterFamily
+from fxad.primitives.gather_scatter import Gather, ScatterFamily
 from fxad.primitives.linalg.eig import Eig
 from fxad.primitives.linalg.eigh import Eigh
 from fxad.primitives.linalg.lu import LuPivotsToPermutation

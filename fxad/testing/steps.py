@@ -20,7 +20,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise.family import Binary, Unary
-from fxad.primitives.gather import Gather, ScatterAdd
+from fxad.primitives.gather_scatter import Gather, ScatterAdd
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import (

@@ -36,7 +36,7 @@ from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.primitives.elementwise.powers import Rsqrt, Sqrt
 from fxad.primitives.elementwise.select import Clamp, SelectN
 from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS, Kinds
-from fxad.primitives.gather import Gather
+from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import Index
 from fxad.primitives.marks import Mark
 from fxad.primitives.reduce import ReduceMax, ReduceMin

@@ -19,7 +19,7 @@ from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_p
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.custom_rules import BatchRule
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
-from fxad.primitives.gather import Gather
+from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, Reshape, Rev
 from fxad.primitives.slicing import Slice, tight_slice

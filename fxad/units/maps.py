@@ -13,9 +13,9 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import remove_dead_eqns
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Var, distinct_jaxprs
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Var, all_prims, distinct_jaxprs
 from fxad.lowering.ordered_effects import calls_host
-from fxad.primitives.check import Called
+from fxad.primitives.check import CallsHost
 from fxad.primitives.control.shard_map import ShardMap, runs_on_devices
 from fxad.primitives.meshes import OPEN, Ids, Mesh, OnMesh, Spec, local_shape
 from fxad.primitives.shape import ExpandDims, Squeeze
@@ -57,15 +57,14 @@ def one_map(jaxpr: Jaxpr) -> OneMap | str:
 
     Law: the map of the body has the results of the program.
     """
-    bodies = distinct_jaxprs(jaxpr)
-    maps = [prim for body in bodies for prim in body.prims if isinstance(prim, ShardMap)]
+    maps = [prim for prim in all_prims(jaxpr) if isinstance(prim, ShardMap)]
     if not maps:
         return NO_MAP
     if any([runs_on_devices(prim.body) for prim in maps]):
         return NESTED
     if any([prim.mesh != maps[0].mesh for prim in maps]):
         return SEVERAL
-    program, recomputed = inline_calls(jaxpr, {b for b in bodies if runs_on_devices(b)})
+    program, recomputed = inline_calls(jaxpr, {b for b in distinct_jaxprs(jaxpr) if runs_on_devices(b)})
     if recomputed:  # in one program with the first computation, XLA would merge the two
         return RECOMPUTED
     ids = {prim.devices for prim in program.prims if isinstance(prim, OnMesh) and prim.devices}
@@ -124,7 +123,7 @@ def _same_on_all(eqn: Eqn) -> bool:
     """Returns True if an equation outside of maps may run on each device: it neither calls the host nor has a map."""
     bodies = eqn.prim.bodies if isinstance(eqn.prim, HigherOrder) else ()
     inside = any([runs_on_devices(body) or calls_host(body) for body in bodies])
-    return not (eqn.prim.effects or inside or isinstance(eqn.prim, Called))
+    return not (eqn.prim.effects or inside or isinstance(eqn.prim, CallsHost))
 
 
 def _merged(program: Jaxpr, mesh: Mesh, specs: Mapping[Atom, Spec]) -> tuple[Jaxpr, list[Spec], list[Spec]]:

@@ -19,7 +19,7 @@ from fxad.core.constants import CHARACTER_BYTES, EXECUTABLE_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.errors import AxisNameError, CompileError
-from fxad.ir import Aval, Jaxpr, distinct_jaxprs
+from fxad.ir import Aval, Jaxpr, all_prims
 from fxad.lower import Placement, first_line, may_not_end
 from fxad.lowering.jaxlib import _jax, jaxlib_version
 from fxad.primitives.check import Check
@@ -65,7 +65,7 @@ def is_storable(jaxpr: Jaxpr) -> bool:
     It does not for programs that call the host, because the functions belong to this process; nor for programs with
     primitives from outside fxad, because a change of their lowering cannot be detected.
     """
-    kinds = {type(prim) for body in distinct_jaxprs(jaxpr) for prim in body.prims}
+    kinds = {type(prim) for prim in all_prims(jaxpr)}
     ours = all([kind.__module__.startswith("fxad.") for kind in kinds])
     of_process = any([issubclass(kind, (HostCall, Check)) for kind in kinds])
     return ours and not jaxpr.effects and not of_process

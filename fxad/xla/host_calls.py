@@ -21,7 +21,7 @@ from fxad.errors import CompileError, ExecutionError, FxadError
 from fxad.ir import NDArray
 from fxad.lowering.jaxlib import _jax
 from fxad.lowering.ordered_effects import DONE
-from fxad.primitives.check import Called
+from fxad.primitives.check import CallsHost
 from fxad.primitives.host_call import HostCall
 from fxad.xla.client import Device
 from fxad.xla.compat import result_handler
@@ -123,7 +123,7 @@ class _Callback:
 
     __slots__ = ("_call", "_errors", "_where")
 
-    def __init__(self, call: Called, where: str, errors: HostErrors) -> None:
+    def __init__(self, call: CallsHost, where: str, errors: HostErrors) -> None:
         self._call, self._where, self._errors = call, where, errors
 
     def __call__(self, *operands: NDArray) -> tuple[NDArray, ...]:
@@ -185,7 +185,7 @@ class _SynchronousResults:
 
 def compile_with_callbacks(
     source: str,
-    calls: Sequence[tuple[Called, str]],
+    calls: Sequence[tuple[CallsHost, str]],
     devices: Sequence[Device],
     options: _jax.CompileOptions,
 ) -> tuple[_jax.LoadedExecutable, HostErrors]:

@@ -29,11 +29,10 @@ from fxad.primitives.elementwise import (
     IntegerPow,
 )
 from fxad.primitives.fft import Fft
-from fxad.primitives.gather import ScatterAdd
+from fxad.primitives.gather_scatter import Scatter, ScatterAdd
 from fxad.primitives.linalg.eigh import Eigh
 from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.linalg.triangular import TriangularSolve
-from fxad.primitives.scatter import Scatter
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.primitives.slicing import Pad
 from fxad.testing import calls

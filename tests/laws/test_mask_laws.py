@@ -14,8 +14,8 @@ from fxad.ir import Primitive
 from fxad.primitives import ALL
 from fxad.primitives.collectives import COLLECTIVES
 from fxad.primitives.control.shard_map import ShardMap
+from fxad.primitives.gather_scatter import Scatter
 from fxad.primitives.host_call import HostCall
-from fxad.primitives.scatter import Scatter
 from fxad.testing import (
     MASK_STEPS,
     RaggedCase,

@@ -9,10 +9,10 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Zero
+from fxad.ir import INT32_SCALAR, Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Zero
 from fxad.lower import lower_jaxpr
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.cond import INDEX, Cond
+from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise import COS, EXP, MUL, NEG, SIN, SUB
 from fxad.text import parse, to_text
@@ -59,7 +59,7 @@ def test_laws(k: int, batched: str) -> None:
 
 
 def test_the_index_is_clamped() -> None:
-    p = program(Cond(THREE), INDEX, V, V)
+    p = program(Cond(THREE), INT32_SCALAR, V, V)
     x, y = floats(3), floats(3) + 1
     for k in (-(2**31), -1, 0, 1, 2, 3, 2**31 - 1):
         want = run(THREE[min(max(k, 0), 2)], (x, y))
@@ -68,7 +68,7 @@ def test_the_index_is_clamped() -> None:
 
 
 def test_one_branch_is_a_call() -> None:
-    p = program(Cond(THREE[:1]), INDEX, V, V)
+    p = program(Cond(THREE[:1]), INT32_SCALAR, V, V)
     assert "stablehlo.case" not in lower_jaxpr(p).text()
     check(Cond(THREE[:1]), at(4), floats(3), floats(3))
 
@@ -76,7 +76,7 @@ def test_one_branch_is_a_call() -> None:
 def test_branches_without_operands_and_without_results() -> None:
     constants = tuple([Jaxpr((), (), (Lit.of(k, V),)) for k in range(3)])
     check(Cond(constants), at(2), differentiate=False)
-    nothing = program(Cond((Jaxpr((), (), ()),) * 2), INDEX)
+    nothing = program(Cond((Jaxpr((), (), ()),) * 2), INT32_SCALAR)
     assert run(nothing, (at(0),)) == ()
     assert xla(nothing, at(0)) == ()
 
@@ -85,7 +85,7 @@ def test_branches_without_operands_and_without_results() -> None:
 
 
 def linearized(prim: Primitive, *nonzero: bool) -> tuple[Eqn, Eqn]:
-    split = linearize(program(prim, INDEX, V, V), nonzero)
+    split = linearize(program(prim, INT32_SCALAR, V, V), nonzero)
     (primal,), (linear,) = split.primal.eqns, split.linear.eqns
     return primal, linear
 
@@ -109,22 +109,22 @@ def test_residuals_of_different_types_have_different_places() -> None:
         outs[aval is long] = b.one(SIN, b.one(COS, z))
         return b.build(outs)
 
-    split = linearize(program(Cond((of(wide), of(long))), INDEX, wide, long), (False, True, True))
+    split = linearize(program(Cond((of(wide), of(long))), INT32_SCALAR, wide, long), (False, True, True))
     stored = split.primal.out_avals[2:]
     assert stored.count(wide) == stored.count(long) == 2
 
 
 def test_a_tangent_that_reaches_no_result_is_zero() -> None:
     prim = Cond((branch("y", "0"), branch("1", "square")))
-    split = linearize(program(prim, INDEX, V, V), (False, True, False))
+    split = linearize(program(prim, INT32_SCALAR, V, V), (False, True, False))
     assert split.out_nonzero == (False, False)
     assert split.linear.eqns == ()
-    assert jvp(program(prim, INDEX, V, V), (False, True, False))[1] == (False, False)
+    assert jvp(program(prim, INT32_SCALAR, V, V), (False, True, False))[1] == (False, False)
 
 
 def test_a_result_has_a_tangent_where_one_branch_gives_it_one() -> None:
     prim = Cond((branch("y", "0"), branch("1", "square")))
-    forward, nonzero = jvp(program(prim, INDEX, V, V), (False, False, True))
+    forward, nonzero = jvp(program(prim, INT32_SCALAR, V, V), (False, False, True))
     assert nonzero == (True, True)
     x, y, dot = floats(3), floats(3) + 1, floats(3) + 2
     same(run(forward, (at(0), x, y, dot))[2:], (dot, np.zeros(3)))
@@ -141,7 +141,7 @@ def test_linear_where_every_branch_is() -> None:
 
 
 def test_a_cotangent_that_vanishes_in_all_branches_is_no_result() -> None:
-    adjoint = transpose(program(Cond((branch("neg"), branch("x"))), INDEX, V, V), (False, True, True))
+    adjoint = transpose(program(Cond((branch("neg"), branch("x"))), INT32_SCALAR, V, V), (False, True, True))
     (eqn,) = adjoint.eqns
     assert len(eqn.outs) == 1
     assert adjoint.outs[1] == Zero(V).instantiate()
@@ -149,7 +149,7 @@ def test_a_cotangent_that_vanishes_in_all_branches_is_no_result() -> None:
 
 def test_cotangents_that_vanish_are_no_operands() -> None:
     b = Builder()
-    ins = b.inputs((INDEX, V, V))
+    ins = b.inputs((INT32_SCALAR, V, V))
     first, _ = b(Cond((branch("neg", "sub"), branch("x", "y"))), *ins)
     (eqn,) = transpose(b.build((first,)), (False, True, True)).eqns
     assert len(eqn.ins) == 2
@@ -159,16 +159,16 @@ def test_cotangents_that_vanish_are_no_operands() -> None:
 
 
 def test_an_index_for_all_stays_one_cond() -> None:
-    batched, dims = vmap(program(Cond(THREE), INDEX, V, V), 4, (None, 0, None))
+    batched, dims = vmap(program(Cond(THREE), INT32_SCALAR, V, V), 4, (None, 0, None))
     assert eqns(batched) == ["cond"]
     assert dims == (0, 0)
 
 
 def test_select_runs_all_branches_and_loop_one_at_a_time() -> None:
-    picked, _ = vmap(program(Cond(THREE), INDEX, V, V), 4, (0, 0, None))
+    picked, _ = vmap(program(Cond(THREE), INT32_SCALAR, V, V), 4, (0, 0, None))
     # branches that are not linear get another operand in examples that do not choose them
     assert [eqns(picked).count(name) for name in ("call", "select_n", "while", "scan")] == [3, 4, 0, 0]
-    looped, _ = vmap(program(Cond(THREE, "loop"), INDEX, V, V), 4, (0, 0, None))
+    looped, _ = vmap(program(Cond(THREE, "loop"), INT32_SCALAR, V, V), 4, (0, 0, None))
     (eqn,) = looped.eqns
     assert isinstance(eqn.prim, Scan)
     assert [e.prim for e in eqn.prim.body.eqns] == [Cond(THREE, "loop")]
@@ -179,7 +179,7 @@ def test_select_runs_all_branches_and_loop_one_at_a_time() -> None:
 
 
 def test_results_are_batched_where_one_branch_varies() -> None:
-    batched, dims = vmap(program(Cond((branch("x", "y"), branch("y", "y"))), INDEX, V, V), 2, (None, 1, None))
+    batched, dims = vmap(program(Cond((branch("x", "y"), branch("y", "y"))), INT32_SCALAR, V, V), 2, (None, 1, None))
     assert dims == (0, None)
     x, y = floats(3, 2), floats(3)
     same(run(batched, (at(0), x, y)), (x.T, y))
@@ -191,7 +191,7 @@ def test_results_are_batched_where_one_branch_varies() -> None:
 
 def test_dead_results_and_what_only_they_read_disappear() -> None:
     b = Builder()
-    ins = b.inputs((INDEX, V, V))
+    ins = b.inputs((INT32_SCALAR, V, V))
     first, _ = b(Cond((branch("neg", "sin"), branch("x", "exp"))), *ins)
     (eqn,) = dce(b.build((first,))).eqns
     assert eqn.ins == ins[:2]
@@ -202,7 +202,7 @@ def test_dead_results_and_what_only_they_read_disappear() -> None:
 
 def test_literals_move_into_the_branches() -> None:
     b = Builder()
-    index, x = b.inputs((INDEX, V))
+    index, x = b.inputs((INT32_SCALAR, V))
     p = dce(b.build(b(Cond(THREE), index, x, Lit.of(2, V))))
     assert len(p.eqns[0].ins) == 2
     assert dce(p) is p
@@ -212,25 +212,25 @@ def test_literals_move_into_the_branches() -> None:
 def test_an_index_that_is_known_decides() -> None:
     b = Builder()
     x, y = b.inputs((V, V))
-    p = simplify(b.build(b(Cond(THREE), Lit.of(7, INDEX), x, y)))
+    p = simplify(b.build(b(Cond(THREE), Lit.of(7, INT32_SCALAR), x, y)))
     assert [e.prim for e in p.eqns] == [Call(simplify(THREE[2]))]
     assert eqns(inline(p)) == []
 
 
 def test_branches_that_are_the_same_are_one() -> None:
-    p = simplify(program(Cond((branch("sin", "x"), branch("sin", "x"))), INDEX, V, V))
+    p = simplify(program(Cond((branch("sin", "x"), branch("sin", "x"))), INT32_SCALAR, V, V))
     assert eqns(p) == ["call"]
 
 
 def test_equal_conds_merge() -> None:
     b = Builder()
-    ins = b.inputs((INDEX, V, V))
+    ins = b.inputs((INT32_SCALAR, V, V))
     p = b.build((*b(Cond(THREE), *ins), *b(Cond(THREE), *ins)))
     assert eqns(cse(p)) == ["cond"]
 
 
 def test_text() -> None:
-    p = program(Cond(THREE, "loop"), INDEX, V, V)
+    p = program(Cond(THREE, "loop"), INT32_SCALAR, V, V)
     assert parse(to_text(p)) is p
     assert 'cond[branches=(@branch, @branch#1, @branch#2), batched="loop"] %arg0, %arg1, %arg2' in to_text(p)
 
@@ -242,9 +242,9 @@ TOGETHER = "the bodies of one equation belong together: trace the function again
 @pytest.mark.parametrize(
     ("prim", "avals", "error", "message", "remedy"),
     [
-        (Cond(()), (INDEX,), ParameterError, "cond: has no branch", "give at least one"),
-        (Cond(THREE, "all"), (INDEX, V, V), ParameterError, "cond: batched is 'all'", "use 'select' or 'loop'"),
-        (Cond(THREE), (INDEX, V), ArgumentError, "cond: takes an index and 2 operands, got 2 in all", FITTING),
+        (Cond(()), (INT32_SCALAR,), ParameterError, "cond: has no branch", "give at least one"),
+        (Cond(THREE, "all"), (INT32_SCALAR, V, V), ParameterError, "cond: batched is 'all'", "use 'select' or 'loop'"),
+        (Cond(THREE), (INT32_SCALAR, V), ArgumentError, "cond: takes an index and 2 operands, got 2 in all", FITTING),
         (
             Cond(THREE),
             (Aval((), dtypes.bool_), V, V),
@@ -255,21 +255,21 @@ TOGETHER = "the bodies of one equation belong together: trace the function again
         (Cond(THREE), (Aval((1,), "int32"), V, V), ShapeError, "cond: the index must be i32[], got i32[1]", FITTING),
         (
             Cond(THREE),
-            (INDEX, V, Aval((4,), "float64")),
+            (INT32_SCALAR, V, Aval((4,), "float64")),
             ShapeError,
             "cond: operand 1 is f64[4], its branches take f64[3]",
             FITTING,
         ),
         (
             Cond((THREE[0], Jaxpr((), (), ()))),
-            (INDEX,),
+            (INT32_SCALAR,),
             ShapeError,
             "cond: branch 1 takes (), branch 0 takes (f64[3], f64[3])",
             TOGETHER,
         ),
         (
             Cond((THREE[0], branch("x"))),
-            (INDEX, V, V),
+            (INT32_SCALAR, V, V),
             ShapeError,
             "cond: branch 1 returns (f64[3]), branch 0 returns (f64[3], f64[3])",
             TOGETHER,

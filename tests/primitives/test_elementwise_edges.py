@@ -53,6 +53,8 @@ EXACT: list[tuple[Primitive, str, tuple[list[object], ...], list[object]]] = [
     (ew.MAX, "f32", ([NAN, 1.0, 2.0], [1.0, NAN, 3.0]), [NAN, NAN, 3.0]),
     (ew.MIN, "f32", ([NAN, 1.0, 2.0], [1.0, NAN, 3.0]), [NAN, NAN, 2.0]),
     (ew.MAX, "bool", ([False, True], [False, False]), [False, True]),
+    (ew.POW, "i8", ([-8, 2, 3, -1, 0, 5], [64, 127, 65, 64, 64, -1]), [0, 0, 3, 1, 0, 0]),
+    (ew.POW, "u8", ([2, 3, 4, 0], [200, 129, 64, 0]), [0, 3, 0, 1]),
     (
         ew.POW,
         "f64",

@@ -9,8 +9,7 @@ from fxad import dtypes
 from fxad.errors import DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import Aval, NDArray, Primitive
 from fxad.primitives.dimension_numbers import MODES
-from fxad.primitives.gather import Gather, ScatterAdd
-from fxad.primitives.scatter import Scatter
+from fxad.primitives.gather_scatter import Gather, Scatter, ScatterAdd
 from fxad.transforms.vmap import vmap
 from tests.primitives.harness import check, eqns, floats, program
 

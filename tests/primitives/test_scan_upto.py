@@ -8,8 +8,7 @@ import pytest
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.errors import DTypeError, FxadError, ParameterError
-from fxad.ir import Aval, Jaxpr, Lit
-from fxad.primitives.control.loop_steps import COUNT
+from fxad.ir import INT32_SCALAR, Aval, Jaxpr, Lit
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise import MUL, SIN
 from fxad.text import parse, to_text
@@ -51,7 +50,7 @@ def test_meaning(reverse: bool) -> None:
     for x in xs[1::-1] if reverse else xs[:2]:
         last = np.sin(last) * x
     zero, two = np.zeros(3), np.full(3, 2.0)
-    p = program(scan(reverse=reverse), COUNT, V, V, XS)
+    p = program(scan(reverse=reverse), INT32_SCALAR, V, V, XS)
     want = last, np.stack([w * xs[0], w * xs[1], zero, zero]), np.stack([two, two, zero, zero])
     same(run(p, (at(2), w, h, xs)), want)
     same(xla(p, at(2), w, h, xs), want)
@@ -59,7 +58,7 @@ def test_meaning(reverse: bool) -> None:
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_each_example_has_its_own_count(reverse: bool) -> None:
-    p = program(scan(reverse=reverse), COUNT, V, V, XS)
+    p = program(scan(reverse=reverse), INT32_SCALAR, V, V, XS)
     counts, w, h, xs = np.array([3, 0, 4, 9, -2], np.int32), floats(3) + 1, floats(3, 5), floats(4, 3)
     batched, dims = vmap(p, 5, (0, None, 1, None))
     rows = [run(p, (n, w, h[:, k], xs)) for k, n in enumerate(counts)]
@@ -69,7 +68,7 @@ def test_each_example_has_its_own_count(reverse: bool) -> None:
 
 
 def test_rewriting() -> None:
-    p = program(scan(), COUNT, V, V, XS)
+    p = program(scan(), INT32_SCALAR, V, V, XS)
     assert parse(to_text(p)) is p
     # neither the literal nor the slices: rows beyond the count are zero
     assert eqns(simplify(p)) == ["scan"]
@@ -93,7 +92,7 @@ def test_rewriting() -> None:
         ),
         (
             Scan(step(), 4, False, 2, 1, 1, True),
-            (COUNT, V, V, XS),
+            (INT32_SCALAR, V, V, XS),
             ParameterError,
             "scan: up to a count, unroll must be 1 and length less than 2**31, got 2 and 4",
             "leave out unroll, or the count",

@@ -12,7 +12,7 @@ from fxad.core.interpreter import run
 from fxad.errors import DTypeError, FxadError, NotDifferentiableError, ParameterError, ShapeError
 from fxad.ir import Aval, NDArray, Primitive
 from fxad.primitives.dimension_numbers import MODES
-from fxad.primitives.scatter import Scatter, ScatterMax, ScatterMin, ScatterMul
+from fxad.primitives.gather_scatter import Scatter, ScatterMax, ScatterMin, ScatterMul
 from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.vmap import vmap
 from tests.primitives.harness import check, eqns, floats, program, same, xla

@@ -10,10 +10,10 @@ import numpy as np
 from fxad import dtypes
 from fxad.core import tree
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
-from fxad.ir import Aval, Lit
+from fxad.ir import INT32_SCALAR, Aval, Lit
 from fxad.lax.control.bodies import Body, common_operands, traced_body
 from fxad.operations import elementwise, promotion
-from fxad.primitives.control.cond import INDEX, LOOP, SELECT, Cond
+from fxad.primitives.control.cond import LOOP, SELECT, Cond
 from fxad.tracing.array import Array, asarray, aval_of, binder, is_scalar
 from fxad.tracing.tracer import bind
 
@@ -108,14 +108,14 @@ def switch(
 
 
 def _to_index(x: Array) -> Array:
-    return binder().apply(elementwise.astype, (x,), (INDEX.dtype,))[0]
+    return binder().apply(elementwise.astype, (x,), (dtypes.int32,))[0]
 
 
 def _clamp_index(index: object, aval: Aval, count: int) -> object:
     """Return a clamped index as int32."""
     if is_scalar(index) or isinstance(index, np.integer):
         return np.int32(min(max(int(cast("int", index)), 0), count - 1))
-    if aval is INDEX:
+    if aval is INT32_SCALAR:
         return index
     last = Lit.of(min(count - 1, dtypes.RANGES[aval.dtype][1]), aval).value
     return _to_index(binder().apply(elementwise.clip, (index, np.zeros((), aval.dtype)[()], last), ())[0])

@@ -55,14 +55,24 @@ def with_outs(jaxpr: Jaxpr, outs: Sequence[Atom]) -> Jaxpr:
     return Jaxpr(jaxpr.ins, jaxpr.eqns, tuple(outs), jaxpr.name)
 
 
+def rearrange_operands(
+    jaxpr: Jaxpr, order: Sequence[int], outs: Sequence[Atom], fixed: Mapping[int, Lit] = MappingProxyType({})
+) -> Jaxpr:
+    """Return the body with other operands and results: operand k is operand `order[k]` of `jaxpr`, operands in `fixed`
+    become literals, and `outs` are atoms of `jaxpr`. An operand that is in neither must be unused."""
+    changed = with_outs(jaxpr, outs)
+    if not fixed and tuple(order) == tuple(range(len(jaxpr.ins))):
+        return changed
+    b = Builder()
+    env: dict[int, Atom] = {k: b.input(jaxpr.ins[k].aval) for k in order}
+    env.update(fixed)
+    return b.build(b.inline(changed, [env.get(k, v) for k, v in enumerate(jaxpr.ins)]), jaxpr.name)
+
+
 @by_value
 def reorder_operands(jaxpr: Jaxpr, order: tuple[int, ...]) -> Jaxpr:
     """Return the program with reordered operands: operand k of the result is operand `order[k]` of `jaxpr`."""
-    if order == tuple(range(len(order))):
-        return jaxpr
-    b = Builder()
-    env = {k: b.input(jaxpr.ins[k].aval) for k in order}
-    return b.build(b.inline(jaxpr, [env[k] for k in range(len(jaxpr.ins))]), jaxpr.name)
+    return rearrange_operands(jaxpr, order, jaxpr.outs)
 
 
 def rotate_operands(jaxpr: Jaxpr, n: int) -> Jaxpr:

@@ -8,7 +8,7 @@ from typing import ClassVar, Final, final
 from fxad.core.builder import substitute
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, Constant, Group, Layout, Never, Once, Value
-from fxad.errors import ArgumentError
+from fxad.errors import ArgumentError, ParameterError
 from fxad.ir import (
     Atom,
     Atoms,
@@ -37,7 +37,7 @@ from fxad.ir import (
 )
 from fxad.primitives.control.bodies import insert_zeros
 from fxad.primitives.linearity import is_linear, is_zero
-from fxad.primitives.operand_checks import MATCH_BODIES, type_mismatch
+from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN, type_mismatch
 
 ONCE: Final = Once()
 
@@ -208,3 +208,14 @@ def check_operands(name: str, body: Jaxpr, avals: tuple[Aval, ...]) -> None:
     for k, (have, want) in enumerate(zip(avals, body.in_avals, strict=True)):
         if have is not want:
             raise type_mismatch(f"{name}: operand {k} of {body.name} is {have}, its body takes {want}", have, want)
+
+
+def check_body_type(name: str, role: str, jaxpr: Jaxpr, ins: tuple[Aval, ...], outs: tuple[Aval, ...]) -> None:
+    """Check the type of a body of an equation. Raises: ParameterError."""
+    for verb, have, want in (("takes", jaxpr.in_avals, ins), ("returns", jaxpr.out_avals, outs)):
+        if have != want:
+            actual, wanted = ", ".join(map(str, have)), ", ".join(map(str, want))
+            raise ParameterError(
+                f"{name}: {role} {jaxpr.name} {verb} ({actual}), expected ({wanted})",
+                remedy=TRACE_AGAIN,
+            )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final, final
+from typing import ClassVar, Final, NamedTuple, final
 
-from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, BranchIndex, Constant, Group, Layout, OneOf, Value
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
+    INT32_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -57,12 +57,11 @@ from fxad.primitives.control.effects import guard_checks
 from fxad.primitives.control.scan import scan_over_examples
 from fxad.primitives.elementwise.convert import STOP_GRADIENT
 from fxad.primitives.elementwise.logic import EQ
-from fxad.primitives.elementwise.select import CLAMP, SELECT_N
+from fxad.primitives.elementwise.select import CLAMP, SELECT_N, emit_where
 from fxad.primitives.linearity import affine_operands, is_linear
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
 from fxad.primitives.shape import broadcast_to_axis, emit_broadcast
 
-INDEX: Final = Aval((), dtypes.int32)
 SELECT: Final = "select"
 LOOP: Final = "loop"
 PLACEHOLDER: Final = "apart"
@@ -113,7 +112,7 @@ class Cond(HigherOrder, Linear):
         for k, branch in enumerate(self.branches):
             _check_same(k, "takes", branch.in_avals, first.in_avals)
             _check_same(k, "returns", branch.out_avals, first.out_avals)
-        wants = (INDEX, *first.in_avals)
+        wants = (INT32_SCALAR, *first.in_avals)
         if avals != wants:
             if len(avals) != len(wants):
                 raise ArgumentError(
@@ -133,7 +132,7 @@ class Cond(HigherOrder, Linear):
         if len(self.branches) == 1:
             return hlo.call(self.branches[0], args[1:])
         # StableHLO runs the last branch for every index out of range, also below 0
-        index = hlo.op("stablehlo.maximum", (args[0], hlo.constant(Lit.of(0, INDEX))), (INDEX,))
+        index = hlo.op("stablehlo.maximum", (args[0], hlo.constant(Lit.of(0, INT32_SCALAR))), (INT32_SCALAR,))
         regions = [Region(branch, tuple(args[1:])) for branch in self.branches]
         return hlo.op("stablehlo.case", index, outs, regions=regions)
 
@@ -215,7 +214,7 @@ class Cond(HigherOrder, Linear):
                 every = broadcast_to_axis(ctx, a, d, ctx.size, 0) if d is None else a
                 where[j] = at = d or 0
                 one = Lit.of(0.5, every.aval)
-                replaced[j] = ctx.one(SELECT_N, emit_broadcast(ctx, chosen, every.aval.shape, (at,)), one, every)
+                replaced[j] = emit_where(ctx, emit_broadcast(ctx, chosen, every.aval.shape, (at,)), every, one)
         return replaced, where
 
     def _with_stopped_gradients(
@@ -239,7 +238,7 @@ class Cond(HigherOrder, Linear):
             if mapped[j] and d is not None:
                 fixed = Lit.of(0.0 if affine[j] else 0.5, a.aval)
                 other: Atom = fixed if shared or affine[j] else ctx.one(STOP_GRADIENT, a)
-                replaced[j] = ctx.one(SELECT_N, emit_broadcast(ctx, chosen, a.aval.shape, (d,)), other, a)
+                replaced[j] = emit_where(ctx, emit_broadcast(ctx, chosen, a.aval.shape, (d,)), a, other)
         return replaced, dims
 
     # ----------------------------------------------------------------------------------------------- differentiation
@@ -301,59 +300,55 @@ def _check_same(k: int, verb: str, have: tuple[Aval, ...], want: tuple[Aval, ...
         raise ShapeError(f"cond: branch {k} {verb} ({mine}), branch 0 {verb} ({first})", remedy=TRACE_AGAIN)
 
 
+class _Residuals(NamedTuple):
+    """The residuals of a branch: operands and results of the branch with their places, and `own`, all others."""
+
+    operands: dict[Var, int]
+    results: dict[Var, int]
+    own: tuple[Var, ...]
+
+
+def _residuals_of(split: LinearizedBody, n_out: int) -> _Residuals:
+    body = split.primal
+    residuals = [a for a in dict.fromkeys(body.outs[n_out:]) if isinstance(a, Var)]
+    places_in = {v: k for k, v in enumerate(body.ins)}
+    places_out = {a: k for k, a in enumerate(body.outs[:n_out])}
+    operands = {v: places_in[v] for v in residuals if v in places_in}
+    results = {v: places_out[v] for v in residuals if v in places_out and v not in operands}
+    return _Residuals(operands, results, tuple([v for v in residuals if v not in operands and v not in results]))
+
+
 @final
 class _SharedResiduals:
     """The places from which the linear halves of branches read their residuals.
 
     A residual that is an operand or a result of its branch is read from there: `operands` and `results` are their
-    places. The others use `slots`: for each type, the maximum number that a branch needs. A branch fills its unused
-    slots with zeros.
+    places. The others use `slots`: for each type, the maximum number that a branch needs.
     """
 
     def __init__(self, splits: Sequence[LinearizedBody], n_out: int) -> None:
         self.n_out = n_out
-        operands: set[int] = set()
-        results: set[int] = set()
-        for split in splits:
-            _, held = _split_residuals(split, n_out)
-            operands |= {k for v, k in held.items() if k < 0}
-            results |= {k for v, k in held.items() if k >= 0}
-        self.operands = sorted([~k for k in operands])
-        self.results = sorted(results)
-        self.slots = shared_slots([[v.aval for v in _split_residuals(split, n_out)[0]] for split in splits])
-
-    def _slot_values(self, split: LinearizedBody) -> list[Var | None]:
-        """Return the residual of a branch for each slot, or None for an unused slot."""
-        return assign_slots(_split_residuals(split, self.n_out)[0], self.slots)
+        of_branches = [_residuals_of(split, n_out) for split in splits]
+        self.operands = sorted({k for branch in of_branches for k in branch.operands.values()})
+        self.results = sorted({k for branch in of_branches for k in branch.results.values()})
+        self.slots = shared_slots([[v.aval for v in branch.own] for branch in of_branches])
 
     def primal(self, split: LinearizedBody) -> Jaxpr:
         """Return the program operands -> results, then slots."""
-        return with_slot_results(split.primal, self.n_out, self._slot_values(split), self.slots)
+        in_slots = assign_slots(_residuals_of(split, self.n_out).own, self.slots)
+        return with_slot_results(split.primal, self.n_out, in_slots, self.slots)
 
     def linear(self, split: LinearizedBody, reached: tuple[bool, ...]) -> Jaxpr:
         """Return the program (tangents, then the operands, results and slots that hold residuals) -> tangents of the
         reached results."""
-        body = split.primal
+        body, of_branch = split.primal, _residuals_of(split, self.n_out)
         linear = instantiate_linear_outs(split, reached)
         b = Builder()
         dots = b.inputs(linear.in_avals[: len(linear.ins) - split.n_res])
-        at_operands = {k: b.input(body.ins[k].aval) for k in self.operands}
-        at_results = {k: b.input(body.outs[k].aval) for k in self.results}
-        at_slots = dict(zip(self._slot_values(split), b.inputs(self.slots), strict=True))
-        _, held = _split_residuals(split, self.n_out)
-        residuals: list[Atom] = []
-        for a in body.outs[self.n_out :]:
-            assert isinstance(a, Var), "a residual is a variable"
-            k = held.get(a)
-            residuals.append(at_slots[a] if k is None else at_operands[~k] if k < 0 else at_results[k])
-        return b.build(b.inline(linear, (*dots, *residuals)), linear.name)
-
-
-def _split_residuals(split: LinearizedBody, n_out: int) -> tuple[tuple[Var, ...], dict[Var, int]]:
-    """Return the residuals that only the branch has, without duplicates, and the residuals that the caller has, with
-    their place: that of a result, or ~place of an operand."""
-    body = split.primal
-    place = {a: k for k, a in enumerate(body.outs[:n_out])} | {v: ~k for k, v in enumerate(body.ins)}
-    residuals = [a for a in dict.fromkeys(body.outs[n_out:]) if isinstance(a, Var)]
-    own = tuple([v for v in residuals if v not in place])
-    return own, {v: place[v] for v in residuals if v in place}
+        operands = {k: b.input(body.ins[k].aval) for k in self.operands}
+        results = {k: b.input(body.outs[k].aval) for k in self.results}
+        slots = dict(zip(assign_slots(of_branch.own, self.slots), b.inputs(self.slots), strict=True))
+        values: dict[Atom, Var] = {v: operands[k] for v, k in of_branch.operands.items()}
+        values.update({v: results[k] for v, k in of_branch.results.items()})
+        values.update({v: slots[v] for v in of_branch.own})
+        return b.build(b.inline(linear, (*dots, *[values[a] for a in body.outs[self.n_out :]])), linear.name)

@@ -9,14 +9,12 @@ from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.dce import rebind_operands
 from fxad.core.layout import Constant
 from fxad.core.memo import by_value
-from fxad.dtypes import bool_
-from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Primitive, distinct_jaxprs
+from fxad.ir import BOOL_SCALAR, Atom, Atoms, Eqn, HigherOrder, Jaxpr, Primitive, all_prims
 from fxad.primitives.check import Check, has_check, prim_has_check
 from fxad.primitives.elementwise.logic import AND
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.shape import emit_broadcast
 
-LIVE: Final = Aval((), bool_)
 _NEW: Final = -1  # the added operand, in lists of operand numbers
 
 # ------------------------------------------------------------------------------------------------------- without them
@@ -90,7 +88,7 @@ def guard_checks(jaxpr: Jaxpr) -> Jaxpr | None:
     """Return the program (active, operands) -> results, in which checks fail only where `active` is true. Return None
     if a check is in a body that cannot take a further operand."""
     b = Builder()
-    live = b.input(LIVE)
+    live = b.input(BOOL_SCALAR)
     possible = True
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
@@ -134,7 +132,7 @@ def guard_checks_in_bodies(prim: HigherOrder) -> tuple[Primitive, int] | None:
             if guard is None:
                 return None
             jaxpr, takes = guard, (_NEW, *takes)
-        bodies.append(rebind_operands(jaxpr, takes, body.operands, operands, types={_NEW: LIVE}))
+        bodies.append(rebind_operands(jaxpr, takes, body.operands, operands, types={_NEW: BOOL_SCALAR}))
     sizes = tuple([g.size for g in layout.results])
     return prim.rebuild(tuple(bodies), tuple(map(len, operands)), sizes), layout.operands_of(group).start
 
@@ -147,6 +145,6 @@ def may_fail(prim: Primitive) -> bool:
     operation where nothing needs its results."""
     if not isinstance(prim, HigherOrder):
         return isinstance(prim, Check | HostCall)
-    inner = {p for body in prim.bodies for f in distinct_jaxprs(body) for p in f.prims}
+    inner = {p for body in prim.bodies for p in all_prims(body)}
     carriers = [p for p in (prim, *inner) if isinstance(p, HigherOrder)]
     return any([isinstance(p, Check | HostCall) for p in inner]) or any([p.layout.has_predicate for p in carriers])

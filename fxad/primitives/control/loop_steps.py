@@ -7,7 +7,6 @@ finds those that are zero in all steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
-from types import MappingProxyType
 from typing import Final, TypeVar, final
 
 from fxad import dtypes
@@ -16,21 +15,25 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import drop_unread_operands, remove_dead_eqns
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
-from fxad.ir import Atom, Atoms, Aval, Emit, Eqn, Jaxpr, LinearizedBody, Lit, Mask, Primitive, Var, Zero
-from fxad.primitives import elementwise as ew
+from fxad.ir import INT32_SCALAR, Atom, Atoms, Emit, Eqn, Jaxpr, LinearizedBody, Lit, Mask, Primitive, Var, Zero
 from fxad.primitives.check import prim_has_check
-from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, select_by_mask, with_outs
+from fxad.primitives.control.bodies import (
+    instantiate_linear_outs,
+    instantiate_outs,
+    rearrange_operands,
+    select_by_mask,
+    with_outs,
+)
 from fxad.primitives.control.remat import is_opaque, without_opaque
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
+from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import LT
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS, Kinds
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import BroadcastInDim, Iota, emit_broadcast
 
 T = TypeVar("T")
-
-COUNT: Final = Aval((), dtypes.int32)  # the type of a number of steps
 
 
 @final
@@ -59,23 +62,6 @@ def unchanged_carries(steps: Steps) -> Mask:
     return tuple([a is v for a, v in zip(steps.body.outs, carry, strict=False)])
 
 
-_NONE: Final[Mapping[int, Lit]] = MappingProxyType({})
-
-
-def rearrange_operands(
-    body: Jaxpr, order: Sequence[int], outs: Sequence[Atom], fixed: Mapping[int, Lit] = _NONE
-) -> Jaxpr:
-    """Return the body with other operands and results: operand k is operand `order[k]` of `body`, operands in `fixed`
-    become literals, and `outs` are atoms of `body`. An operand that is in neither must be unused."""
-    if not fixed and tuple(order) == tuple(range(len(body.ins))):
-        return Jaxpr(body.ins, body.eqns, tuple(outs), body.name)
-    b = Builder()
-    env: dict[int, Atom] = {k: b.input(body.ins[k].aval) for k in order}
-    env.update(fixed)
-    args = [env.get(k, v) for k, v in enumerate(body.ins)]
-    return b.build(b.inline(Jaxpr(body.ins, body.eqns, tuple(outs), body.name), args), body.name)
-
-
 def stop_at_count(steps: Steps, guard: Jaxpr | None) -> Steps:
     """Return steps that do nothing beyond a count. The count is the last constant; the index is the last slice. Beyond
     the count the carry is unchanged and results are zero. `guard` is the body with its checks guarded, if it has
@@ -84,15 +70,15 @@ def stop_at_count(steps: Steps, guard: Jaxpr | None) -> Steps:
     consts, carry, xs = steps.split(body.in_avals)
     b = Builder()
     fixed = b.inputs(consts)
-    count = b.input(COUNT)
+    count = b.input(INT32_SCALAR)
     state, slices = b.inputs(carry), b.inputs(xs)
-    taken = b.one(LT, b.input(COUNT), count)
+    taken = b.one(LT, b.input(INT32_SCALAR), count)
     operands = (*fixed, *state, *slices)
     outs = b.inline(body, operands) if guard is None else b.inline(guard, (taken, *operands))
     others: list[Atom] = [*state, *[Zero(a.aval).instantiate() for a in outs[n:]]]
     # no select for an unchanged carry or a zero result: the literal zero is linear in every operand, a select is not
     kept = [
-        a if a == o else b.one(SELECT_N, emit_broadcast(b, taken, a.aval.shape, ()), o, a)
+        a if a == o else emit_where(b, emit_broadcast(b, taken, a.aval.shape, ()), a, o)
         for a, o in zip(outs, others, strict=True)
     ]
     return Steps(b.build(kept, body.name), steps.n_consts + 1, n)
@@ -107,7 +93,7 @@ def stop_at_count(steps: Steps, guard: Jaxpr | None) -> Steps:
 # excluded: every consumer would repeat it for each element (measured on an n-body program: 0.4 of the memory, 1.2
 # times the time; use `remat` for this trade).
 
-_MOVES: Final[Kinds] = (*VIEWS, *MOVES, ew.ConvertElementType)
+_MOVES: Final[Kinds] = (*VIEWS, *MOVES, ConvertElementType)
 _CHEAP: Final[Kinds] = (*ARITHMETIC, *VIEWS, *MOVES)
 _COUNTING: Final[frozenset[DType]] = frozenset({dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64})
 _DEPTH: Final = 6  # the longest chain of equations to recompute
@@ -144,7 +130,7 @@ def counters(steps: Steps) -> dict[Var, Lit]:
     """Return the carries that grow by the same integer in every step, with that integer. Their values are known before
     the loop."""
     _, carry, _ = steps.split(steps.body.ins)
-    sums = {e.outs[0]: e.ins for e in steps.body.eqns if e.prim is ew.ADD}
+    sums = {e.outs[0]: e.ins for e in steps.body.eqns if e.prim is ADD}
     out = {}
     for v, a in zip(carry, steps.body.outs, strict=False):
         ins = sums.get(a, ()) if isinstance(a, Var) else ()

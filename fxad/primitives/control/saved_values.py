@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxad import dtypes
 from fxad.core.builder import Builder, substitute
 from fxad.core.dce import rebind_operands
 from fxad.core.layout import Carry, Constant, Layout, Once, OneOf, Role, Slice, Unknown
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, Lit, Primitive, Var
+from fxad.ir import INT32_SCALAR, Atom, Aval, HigherOrder, Jaxpr, Lit, Primitive, Var
 from fxad.primitives.control.bodies import assign_slots, shared_slots, with_slot_operands, with_slot_results
 from fxad.primitives.control.call import Call
-from fxad.primitives.dynamic_slicing import DynamicSlice
+from fxad.primitives.dynamic_slicing import read_row
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.marks import Keep, kept_values, unmarked_values
-from fxad.primitives.shape import Squeeze
 
-_COUNT = Aval((), dtypes.int32)
 _STACKS = Slice(0)  # the role of stacked values of any rank
 
 
@@ -182,7 +179,7 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
     n = len(body.jaxpr.ins)
     rows = resuming.in_avals[n:]
     stacks, step = [-1 - k for k in range(len(rows))], -1 - len(rows)
-    types = {k: a.with_shape((runs.most, *a.shape)) for k, a in zip(stacks, rows, strict=True)} | {step: _COUNT}
+    types = {k: a.with_shape((runs.most, *a.shape)) for k, a in zip(stacks, rows, strict=True)} | {step: INT32_SCALAR}
     groups = [list(layout.operands_of(g)) for g in range(len(layout.operands))]
     groups[constants] += stacks
     groups[carry].insert(0, step)
@@ -193,17 +190,17 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
     ]
     b = Builder()
     ins: dict[int, Atom] = {p: b.input(types[p]) for g in body.operands for p in groups[g]}
-    saved = [_read_row(b, ins[k], ins[step]) for k in stacks]
+    saved = [read_row(b, ins[k], ins[step]) for k in stacks]
     outs = list(b.inline(resuming, (*[ins[p] for p in takes], *saved)))
     first = sum([1 if g < 0 else layout.results[g].size for g in body.results[: body.results.index(of_carry)]])
-    outs.insert(first, b.one(ADD, ins[step], Lit.of(1, _COUNT)))
+    outs.insert(first, b.one(ADD, ins[step], Lit.of(1, INT32_SCALAR)))
     bodies[at] = b.build(outs, body.jaxpr.name)
     sizes = [group.size + (g == of_carry) for g, group in enumerate(layout.results)]
     loop = prim.rebuild(tuple(bodies), tuple(map(len, groups)), tuple(sizes))
     b = Builder()
     n_ins = sum([g.size for g in layout.operands])
     loop_ins: dict[int, Atom] = {p: b.input(types[p]) for p in (*range(n_ins), *stacks)}
-    loop_ins[step] = Lit.of(0, _COUNT)
+    loop_ins[step] = Lit.of(0, INT32_SCALAR)
     results = list(b(loop, *[loop_ins[p] for group in groups for p in group]))
     del results[layout.results_of(of_carry).start]
     return Call(b.build(results, body.jaxpr.name))
@@ -217,9 +214,3 @@ def _whole_operand_types(layout: Layout) -> dict[int, Aval]:
         for p, v in zip(layout.operand_indices(k), layout.bodies[k].jaxpr.ins, strict=True)
         if isinstance(layout.operand_roles[p], Constant | Carry)
     }
-
-
-def _read_row(b: Builder, stack: Atom, step: Atom) -> Atom:
-    first = Lit.of(0, _COUNT)
-    row = b.one(DynamicSlice((1, *stack.aval.shape[1:])), stack, step, *[first] * (stack.aval.ndim - 1))
-    return b.one(Squeeze((0,)), row)

@@ -15,6 +15,7 @@ from fxad.core.memo import by_value
 from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (
+    INT32_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -26,6 +27,7 @@ from fxad.ir import (
     Emit,
     HigherOrder,
     Hlo,
+    HloValue,
     HloValues,
     Hole,
     Jaxpr,
@@ -37,7 +39,6 @@ from fxad.ir import (
     Operands,
     Primitive,
     Region,
-    Shape,
     Tangents,
     TransposeCtx,
     Zero,
@@ -49,7 +50,6 @@ from fxad.primitives.control.bodies import insert_zeros, select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks
 from fxad.primitives.control.loop_steps import (
-    COUNT,
     LoopContext,
     Steps,
     fuse_tangents,
@@ -59,13 +59,14 @@ from fxad.primitives.control.loop_steps import (
     stop_at_count,
     transpose_steps,
 )
-from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
+from fxad.primitives.dynamic_slicing import read_row, write_row
 from fxad.primitives.elementwise.arithmetic import ADD, SUB
 from fxad.primitives.elementwise.logic import LT
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN, type_mismatch
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import Iota, broadcast_to_axis, emit_reshape, move_axis
 from fxad.primitives.slicing import Concatenate, emit_slice
+from fxad.primitives.stablehlo import zeros_constant
 
 T = TypeVar("T")
 
@@ -120,9 +121,9 @@ class Scan(HigherOrder, Linear):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         self._check_parameters()
         count, operands = self.split_count(avals)
-        if count not in ((), (COUNT,)):
+        if count not in ((), (INT32_SCALAR,)):
             raise type_mismatch(
-                f"scan: the count of slices to run over must be {COUNT}, got {count[0]}", count[0], COUNT
+                f"scan: the count of slices to run over must be {INT32_SCALAR}, got {count[0]}", count[0], INT32_SCALAR
             )
         if len(operands) != len(self.body.ins):
             raise ArgumentError(
@@ -191,15 +192,17 @@ class Scan(HigherOrder, Linear):
         if n <= max(self.unroll, 1) and not (n and self.upto):
             if n:
                 return hlo.call(unrolled_steps(self.body, n, 0, self.reverse, *counts), (*consts, *xs, *carry))
-            return *carry, *[hlo.constant(Zero(a).instantiate()) for a in outs[self.n_carry :]]
-        zero_stacks = [hlo.constant(Zero(a).instantiate()) for a in outs[self.n_carry :]]
+            return *carry, *[zeros_constant(hlo, a) for a in outs[self.n_carry :]]
+        zero_stacks = [zeros_constant(hlo, a) for a in outs[self.n_carry :]]
         index = index_aval(n)
         condition = scan_condition(self.body, n, self.unroll, *counts, self.upto)
         iteration = scan_iteration(self.body, n, self.reverse, self.unroll, *counts, self.upto)
-        bound = hlo.op("stablehlo.minimum", (*count, hlo.constant(Lit.of(n, COUNT))), (COUNT,)) if count else ()
+        bound: tuple[HloValue, ...] = ()
+        if count:
+            bound = hlo.op("stablehlo.minimum", (*count, hlo.constant(Lit.of(n, INT32_SCALAR))), (INT32_SCALAR,))
         _, *state = hlo.op(
             "stablehlo.while",
-            (hlo.constant(Zero(index).instantiate()), *carry, *zero_stacks),
+            (zeros_constant(hlo, index), *carry, *zero_stacks),
             (index, *outs),
             regions=(Region(condition, bound), Region(iteration, (*bound, *consts, *xs))),
         )
@@ -257,7 +260,7 @@ class Scan(HigherOrder, Linear):
         steps = stop_at_count(self.steps, guard)
         consts, carry, xs = self.steps.split(operands)
         of_consts, of_carry, of_xs = self.steps.split(where)
-        index = ctx.one(Iota((self.length,), COUNT.dtype, 0))
+        index = ctx.one(Iota((self.length,), dtypes.int32, 0))
         every = (ctx.one(ReduceMax((0,)), counts), *consts, counts, *carry, *xs, index)
         return self.with_steps(steps).batch(ctx, every, (None, *of_consts, dims[0], *of_carry, *of_xs, None))
 
@@ -464,20 +467,7 @@ def _emit_step(
     emit: Emit, steps: Steps, consts: Sequence[Atom], xs: Sequence[Atom], state: Sequence[Atom], slot: Atom
 ) -> Atoms:
     """Run one step: read slot `slot`, apply the body, write the slot. `state` is the carry and the written arrays."""
-    zero = Lit.of(0, slot.aval)
-
-    def at(shape: Shape) -> Atoms:
-        return slot, *[zero] * (len(shape) - 1)
-
     carry, ys = state[: steps.n_carry], state[steps.n_carry :]
-    rows = []
-    for x in xs:
-        shape = x.aval.shape
-        row = emit.one(DynamicSlice((1, *shape[1:])), x, *at(shape))
-        rows.append(emit_reshape(emit, row, shape[1:]))
-    outs = emit(Call(steps.body), *consts, *carry, *rows)
-    written = [
-        emit.one(DYNAMIC_UPDATE_SLICE, y, emit_reshape(emit, new, (1, *new.aval.shape)), *at(y.aval.shape))
-        for y, new in zip(ys, outs[steps.n_carry :], strict=True)
-    ]
+    outs = emit(Call(steps.body), *consts, *carry, *[read_row(emit, x, slot) for x in xs])
+    written = [write_row(emit, y, slot, new) for y, new in zip(ys, outs[steps.n_carry :], strict=True)]
     return *outs[: steps.n_carry], *written

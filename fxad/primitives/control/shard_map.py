@@ -16,6 +16,7 @@ from fxad.core.lockstep import run_mapped
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, AxisNameError
 from fxad.ir import (
+    INT32_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -41,7 +42,8 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.collectives import INDEX, AllGather, Psum, flat_index
+from fxad.primitives.axes import replace_entry
+from fxad.primitives.collectives import AllGather, Psum, flat_index
 from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.arithmetic import MUL
@@ -237,22 +239,22 @@ class ShardMap(HigherOrder, Linear, OnMesh):
 
     def _over(
         self, body: Jaxpr, takes: Sequence[int], specs: dict[int, Spec | None], outs: Sequence[Spec | None]
-    ) -> tuple[ShardMap, list[int]]:
-        """The map of another body, whose operands have these numbers and specs, and the order of its operands."""
+    ) -> tuple[ShardMap, list[int], list[int]]:
+        """The map of another body, whose operands have the numbers `takes`, with `specs` by number, and whose results
+        have the specs `outs`. Also returns the numbers of the operands in the order of the map, which has stacks last,
+        and the place of each result of the body among the results of the map."""
         consts = [p for p in takes if specs[p] == ()]
         parts = [p for p in takes if specs[p]]
         stacks = [p for p in takes if specs[p] is None]
         made = rebind_operands(body, takes, (0, 1, 2), (consts, parts, stacks))
         ins = tuple([s for p in parts if (s := specs[p]) is not None])
-        results = tuple([s for s in outs if s is not None])
-        return ShardMap(made, self.mesh, len(consts), ins, results, self.devices), [*consts, *parts, *stacks]
-
-    def _sorted(self, body: Jaxpr, outs: Sequence[Spec | None]) -> tuple[Jaxpr, list[int]]:
-        """The body with the stacks last among its results, and the order of the results."""
         order = [k for k, s in enumerate(outs) if s is not None] + [k for k, s in enumerate(outs) if s is None]
-        return with_outs(body, [body.outs[k] for k in order]), order
+        made = with_outs(made, [made.outs[k] for k in order])
+        prim = ShardMap(made, self.mesh, len(consts), ins, tuple([s for s in outs if s is not None]), self.devices)
+        return prim, [*consts, *parts, *stacks], [order.index(k) for k in range(len(order))]
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
+        # values are numbered: operand p is p, its tangent n + p, and stored residual k is 2 n + k
         n, n_out = len(primals), len(self.body.outs)
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
         specs: dict[int, Spec | None] = dict(enumerate(self.in_specs))
@@ -275,18 +277,16 @@ class ShardMap(HigherOrder, Linear, OnMesh):
             linear = _reading(split.linear, len(dots), residuals, known)
             takes = [*dots, *dict.fromkeys([known[a] for a in residuals if a in known])]
             out_specs = [s for s, r in zip(self.out_specs, reached, strict=True) if r]
-            linear, order = self._sorted(linear, out_specs)
-            prim, operands = self._over(linear, takes, specs, [out_specs[k] for k in order])
+            prim, operands, places = self._over(linear, takes, specs, out_specs)
             results = ctx.lin(prim, *[given[p] for p in operands]) if any(reached) else ()
-            moved = tuple([results[order.index(k)] for k in range(len(order))]) if results else ()
+            moved = tuple([results[k] for k in places]) if results else ()
         else:
             fused, reached = ctx.recur_fused(self.body, nonzero)
             out_specs = [*self.out_specs, *[s for s, r in zip(self.out_specs, reached, strict=True) if r]]
-            fused, order = self._sorted(fused, out_specs)
-            prim, operands = self._over(fused, (*range(n), *dots), specs, [out_specs[k] for k in order])
+            prim, operands, places = self._over(fused, (*range(n), *dots), specs, out_specs)
             values: dict[int, Atom] = {**dict(enumerate(primals)), **{p: t.var for p, t in dots.items()}}
             both = ctx(prim, *[values[p] for p in operands])
-            placed = [both[order.index(k)] for k in range(len(order))]
+            placed = [both[k] for k in places]
             outs, moved = tuple(placed[:n_out]), tuple([Lin(v) for v in placed[n_out:]])
         every = iter(moved)
         return outs, tuple([next(every) if r else Zero(v.aval) for r, v in zip(reached, outs, strict=True)])
@@ -295,6 +295,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         return is_linear(self.body, mask)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
+        # values are numbered: operand p is p, and the cotangent of result q is n + q
         n = len(args)
         mask = tuple([isinstance(a, Hole) for a in args])
         live = [not isinstance(ct, Zero) for ct in cts]
@@ -308,12 +309,11 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         bars_in = [self._shared(b, b.input(a), specs[p]) for a, p in zip(adjoint.in_avals, given, strict=False)]
         found = b.inline(adjoint, [*bars_in, *b.inputs(adjoint.in_avals[len(given) :])])
         sums = [self._summed(b, a, self.in_specs[p]) for a, p in zip(found, holes, strict=True)]
-        out_specs = [self.in_specs[p] for p in holes]
-        back, order = self._sorted(b.build(sums, adjoint.name), out_specs)
-        prim, operands = self._over(back, (*given, *values), specs, [out_specs[k] for k in order])
+        back = b.build(sums, adjoint.name)
+        prim, operands, places = self._over(back, (*given, *values), specs, [self.in_specs[p] for p in holes])
         every = {**values, **given}
         outs = ctx(prim, *[every[p] for p in operands])
-        bars: dict[int, Atom] = {holes[k]: out for k, out in zip(order, outs, strict=True)}
+        bars: dict[int, Atom] = {p: outs[k] for p, k in zip(holes, places, strict=True)}
         return tuple([bars.get(p) for p in range(n)])
 
     def _shared(self, b: Builder, ct: Atom, spec: Spec | None) -> Atom:
@@ -379,10 +379,9 @@ def _taking_parts(
         for axis, over_axes in enumerate((names,) if spec is None else spec):
             if over_axes:
                 at = flat_index(b, over_axes, tuple([sizes[name] for name in over_axes]))
-                starts: list[Atom] = [Lit.of(0, INDEX)] * x.aval.ndim
-                starts[axis] = b.one(MUL, at, Lit.of(part[axis], INDEX))
-                window_shape = (*x.aval.shape[:axis], part[axis], *x.aval.shape[axis + 1 :])
-                x = b.one(DynamicSlice(window_shape), x, *starts)
+                starts: list[Atom] = [Lit.of(0, INT32_SCALAR)] * x.aval.ndim
+                starts[axis] = b.one(MUL, at, Lit.of(part[axis], INT32_SCALAR))
+                x = b.one(DynamicSlice(replace_entry(x.aval.shape, axis, part[axis])), x, *starts)
         args.append(emit_reshape(b, x, a.shape))
     outs: list[Atom] = []
     for y, spec in zip(b.inline(body, args), out_specs, strict=True):

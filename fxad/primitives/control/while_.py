@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final, TypeVar, final
+from typing import ClassVar, TypeVar, final
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, Layout, Sl
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import (
+    BOOL_SCALAR,
+    INT32_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -32,39 +34,35 @@ from fxad.ir import (
     Region,
     Tangents,
     Zero,
-    distinct_jaxprs,
+    all_prims,
     primitive,
 )
 from fxad.primitives.argmax import ArgMax
 from fxad.primitives.check import has_check
 from fxad.primitives.collectives import check_uniform
-from fxad.primitives.control.bodies import insert_zeros, mask_or, select_by_mask, with_operands
+from fxad.primitives.control.bodies import insert_zeros, mask_or, rearrange_operands, select_by_mask, with_operands
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks, without_checks, without_effects
 from fxad.primitives.control.loop_steps import (
-    COUNT,
     LoopContext,
     Steps,
     fuse_tangents,
     linearize_steps,
-    rearrange_operands,
     unchanged_carries,
 )
 from fxad.primitives.control.scan import Scan, scan_over_examples
-from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
+from fxad.primitives.dynamic_slicing import DynamicSlice, write_row
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.convert import STOP_GRADIENT
 from fxad.primitives.elementwise.logic import AND, LT
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
 from fxad.primitives.reduce import ReduceOr
-from fxad.primitives.shape import ExpandDims, broadcast_to_axis, emit_broadcast
+from fxad.primitives.shape import broadcast_to_axis, emit_broadcast
+from fxad.primitives.stablehlo import zeros_constant
 
 T = TypeVar("T")
-
-_BOOL: Final = Aval((), dtypes.bool_)
-_FIRST: Final = Lit.of(0, COUNT)
 
 
 @final
@@ -160,7 +158,7 @@ class While(HigherOrder):
                 f"while: cond takes the carry ({_listed(self.cond.in_avals[self.n_cond :])}), body ({_listed(carry)})",
                 remedy=TRACE_AGAIN,
             )
-        if self.cond.out_avals != (_BOOL,):
+        if self.cond.out_avals != (BOOL_SCALAR,):
             raise DTypeError(
                 f"while: cond returns ({_listed(self.cond.out_avals)}), not a bool without axes",
                 remedy="let cond return one comparison",
@@ -184,16 +182,16 @@ class While(HigherOrder):
             regions = (Region(self.cond, of_cond), Region(self.body, of_body))
             return hlo.op("stablehlo.while", carry, outs, regions=regions)
         if self.max_steps == 0:
-            return *carry, *[hlo.constant(Zero(a).instantiate()) for a in outs[len(carry) :]]
+            return *carry, *[zeros_constant(hlo, a) for a in outs[len(carry) :]]
         state = (
-            hlo.constant(Lit.of(0, COUNT)),
+            hlo.constant(Lit.of(0, INT32_SCALAR)),
             *carry,
-            *[hlo.constant(Zero(a).instantiate()) for a in outs[len(carry) :]],
+            *[zeros_constant(hlo, a) for a in outs[len(carry) :]],
         )
         cond = bounded_predicate(self.cond, self.n_cond, self.max_steps, self.rows)
         body = body_storing_rows(self.body, self.n_body, len(carry), self.max_steps)
         regions = (Region(cond, of_cond), Region(body, of_body))
-        return hlo.op("stablehlo.while", state, (COUNT, *outs), regions=regions)[1:]
+        return hlo.op("stablehlo.while", state, (INT32_SCALAR, *outs), regions=regions)[1:]
 
     @property
     def layout(self) -> Layout:
@@ -211,17 +209,23 @@ class While(HigherOrder):
     def with_constants(self, still: Mask) -> tuple[While, list[int]]:
         """Return the loop with the marked carries, which no step changes, as constants of both bodies; and the places
         of its operands among the operands of this loop."""
-        n, at, count = len(self.carry), self.n_cond + self.n_body, sum(still)
-        fixed = [at + k for k, s in enumerate(still) if s]
+        fixed = [k for k, s in enumerate(still) if s]
         moving = [k for k, s in enumerate(still) if not s]
+
+        def fixed_first(n_consts: int) -> list[int]:
+            return [*range(n_consts), *[n_consts + k for k in (*fixed, *moving)]]
+
+        outs = [*[self.body.outs[k] for k in moving], *self.body.outs[len(self.carry) :]]
         loop = While(
-            carries_to_constants(self.cond, self.n_cond, still, (0,)),
-            carries_to_constants(self.body, self.n_body, still, [*moving, *range(n, len(self.body.outs))]),
-            self.n_cond + count,
-            self.n_body + count,
+            rearrange_operands(self.cond, fixed_first(self.n_cond), self.cond.outs),
+            rearrange_operands(self.body, fixed_first(self.n_body), outs),
+            self.n_cond + len(fixed),
+            self.n_body + len(fixed),
             self.max_steps,
         )
-        return loop, [*range(self.n_cond), *fixed, *range(self.n_cond, at), *fixed, *[at + k for k in moving]]
+        at = self.n_cond + self.n_body
+        of_cond = [*range(self.n_cond), *[at + k for k in fixed]]
+        return loop, [*of_cond, *range(self.n_cond, at), *[at + k for k in (*fixed, *moving)]]
 
     # ---------------------------------------------------------------------------------------------------- batching
 
@@ -248,13 +252,8 @@ class While(HigherOrder):
             return scan_over_examples(ctx, self, args, tuple([None if d is None else 0 for d in dims]))
         if guard is not None:
             body, _ = ctx.recur(guard, (0, *_dims((*of_body, *carry))), _dims((*carry, *rows)))
-        may_not_end = any(
-            [
-                isinstance(e.prim, HigherOrder) and e.prim.layout.has_predicate
-                for j in distinct_jaxprs(self.body)
-                for e in j.eqns
-            ]
-        )
+        loops = [prim for prim in all_prims(self.body) if isinstance(prim, HigherOrder)]
+        may_not_end = any([prim.layout.has_predicate for prim in loops])
         mapped = (*of_body, *carry)
         step = batched_step(
             body, cond, self.n_body, self.n_cond, mapped, ctx.size, may_not_end=may_not_end, guarded=guard is not None
@@ -369,7 +368,7 @@ class While(HigherOrder):
             count_steps(both.primal.body, both.primal.n_consts, adding=True),
         )
         loop = While(cond, body, self.n_cond, both.primal.n_consts, self.max_steps)
-        count, *outs = ctx(loop, *of_cond, *of_body, *both.hoisted, Lit.of(0, COUNT), *carry)
+        count, *outs = ctx(loop, *of_cond, *of_body, *both.hoisted, Lit.of(0, INT32_SCALAR), *carry)
         results, stacks = tuple(outs[: len(self.body.outs)]), (*both.counts, *outs[len(carry) :])
         of_consts, of_carry, _ = self.steps.split(both.ins)
         linear = both.linear
@@ -400,10 +399,10 @@ def bounded_predicate(cond: Jaxpr, n_cond: int, max_steps: int, rows: tuple[Aval
     """Return the predicate over (constants, step, carry, stacks of rows) that is false after `max_steps`."""
     b = Builder()
     consts = b.inputs(cond.in_avals[:n_cond])
-    step = b.input(COUNT)
+    step = b.input(INT32_SCALAR)
     (more,) = b.inline(cond, (*consts, *b.inputs(cond.in_avals[n_cond:])))
     b.inputs([a.stacked(max_steps) for a in rows])
-    return b.build((b.one(AND, more, b.one(LT, step, Lit.of(max_steps, COUNT))),), cond.name)
+    return b.build((b.one(AND, more, b.one(LT, step, Lit.of(max_steps, INT32_SCALAR))),), cond.name)
 
 
 @by_value
@@ -412,19 +411,12 @@ def body_storing_rows(body: Jaxpr, n_consts: int, n_carry: int, max_steps: int) 
     the stacks."""
     b = Builder()
     consts = b.inputs(body.in_avals[:n_consts])
-    step = b.input(COUNT)
+    step = b.input(INT32_SCALAR)
     outs = b.inline(body, (*consts, *b.inputs(body.in_avals[n_consts:])))
     rows = outs[n_carry:]
     stacks = b.inputs([a.aval.stacked(max_steps) for a in rows])
-    stored = [
-        b.one(DynamicUpdateSlice(), stack, _as_row(b, row), step, *[_FIRST] * row.aval.ndim)
-        for stack, row in zip(stacks, rows, strict=True)
-    ]
-    return b.build((b.one(ADD, step, Lit.of(1, COUNT)), *outs[:n_carry], *stored), body.name)
-
-
-def _as_row(b: Builder, a: Atom) -> Atom:
-    return a.with_aval((1, *a.aval.shape)) if isinstance(a, Lit) else b.one(ExpandDims((0,)), a)
+    stored = [write_row(b, stack, step, row) for stack, row in zip(stacks, rows, strict=True)]
+    return b.build((b.one(ADD, step, Lit.of(1, INT32_SCALAR)), *outs[:n_carry], *stored), body.name)
 
 
 # ---------------------------------------------------------------------------------------------------------- batching
@@ -469,7 +461,7 @@ def batched_step(
 
 
 def _select_live(b: Builder, live: Atom, new: Atom, old: Atom) -> Atom:
-    return b.one(SELECT_N, emit_broadcast(b, live, new.aval.shape, (0,)), old, new)
+    return emit_where(b, emit_broadcast(b, live, new.aval.shape, (0,)), new, old)
 
 
 def _operand_of_live(b: Builder, x: Atom, one: Atom | None, live: Atom) -> Atom:
@@ -480,7 +472,7 @@ def _operand_of_live(b: Builder, x: Atom, one: Atom | None, live: Atom) -> Atom:
     times it would be nan. A constant has no derivative.
     """
     if one is not None:
-        row = b.one(DynamicSlice((1, *x.aval.shape[1:])), x, one, *[_FIRST] * (x.aval.ndim - 1))
+        row = b.one(DynamicSlice((1, *x.aval.shape[1:])), x, one, *[Lit.of(0, one.aval)] * (x.aval.ndim - 1))
         return _select_live(b, live, x, emit_broadcast(b, row, x.aval.shape, tuple(range(x.aval.ndim))))
     return _select_live(b, live, x, b.one(STOP_GRADIENT, x)) if x.aval.inexact else x
 
@@ -495,21 +487,11 @@ def any_live(step: Jaxpr, n_consts: int) -> Jaxpr:
 # --------------------------------------------------------------------------------------------------- differentiation
 
 
-def carries_to_constants(body: Jaxpr, n_consts: int, still: tuple[bool, ...], outs: Sequence[int]) -> Jaxpr:
-    """Return the body with the marked carries moved behind its constants, and with its results in `outs`."""
-    fixed = [n_consts + k for k, s in enumerate(still) if s]
-    moving = [n_consts + k for k, s in enumerate(still) if not s]
-    b = Builder()
-    ins = {k: b.input(body.in_avals[k]) for k in (*range(n_consts), *fixed, *moving)}
-    results = b.inline(body, [ins[k] for k in range(len(ins))])
-    return b.build([results[k] for k in outs], body.name)
-
-
 def count_steps(body: Jaxpr, n_consts: int, *, adding: bool = False) -> Jaxpr:
     """Return the body over a carry that begins with the number of steps taken; with `adding` it also returns the next
     number."""
     b = Builder()
     consts = b.inputs(body.in_avals[:n_consts])
-    count = b.input(COUNT)
+    count = b.input(INT32_SCALAR)
     outs = b.inline(body, (*consts, *b.inputs(body.in_avals[n_consts:])))
-    return b.build((b.one(ADD, count, Lit.of(1, COUNT)), *outs) if adding else outs, body.name)
+    return b.build((b.one(ADD, count, Lit.of(1, INT32_SCALAR)), *outs) if adding else outs, body.name)

@@ -16,16 +16,15 @@ from typing import ClassVar, Final, TypeAlias, final
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Aval, Avals, Hlo, HloValue, HloValues, Lit
-from fxad.primitives.elementwise.family import Unary, emit_compare
+from fxad.primitives.elementwise.family import Unary
+from fxad.primitives.stablehlo import bitcast_to_int, lower_compare
 
 Complex: TypeAlias = "tuple[Real, Real]"
-
-_BITS: Final = MappingProxyType({dtypes.float32: dtypes.int32, dtypes.float64: dtypes.int64})
 
 
 @final
 class Real:
-    """A real or bool value of the function under construction."""
+    """A real or bool value in StableHLO, with Python's operators. Numbers take its type."""
 
     __slots__ = ("aval", "hlo", "value")
 
@@ -43,16 +42,31 @@ class Real:
     def like(self, value: float) -> Real:
         return Real(self.hlo, self.hlo.constant(Lit.of(value, self.aval)), self.aval)
 
-    def _compared(self, direction: str, other: Real) -> Real:
-        (out,) = emit_compare(self.hlo, direction, (self.value, other.value), self.aval)
+    def _of_type(self, other: Real | float) -> Real:
+        return other if isinstance(other, Real) else self.like(other)
+
+    def _compared(self, direction: str, other: Real | float) -> Real:
+        (out,) = lower_compare(self.hlo, direction, (self.value, self._of_type(other).value), self.aval)
         return Real(self.hlo, out, self.aval.with_dtype(dtypes.bool_))
 
-    def equals(self, value: float) -> Real:
-        return self._compared("EQ", self.like(value))
+    def equals(self, other: Real | float) -> Real:
+        return self._compared("EQ", other)
+
+    def differs(self, other: Real | float) -> Real:
+        return self._compared("NE", other)
+
+    def __lt__(self, other: Real | float) -> Real:
+        return self._compared("LT", other)
+
+    def __gt__(self, other: Real | float) -> Real:
+        return self._compared("GT", other)
+
+    def __ge__(self, other: Real | float) -> Real:
+        return self._compared("GE", other)
 
     @property
     def is_nan(self) -> Real:
-        return self._compared("NE", self)
+        return self.differs(self)
 
     @property
     def is_finite(self) -> Real:
@@ -62,14 +76,12 @@ class Real:
     @property
     def negative(self) -> Real:
         """True where the sign bit is set."""
-        bits = self.aval.with_dtype(_BITS[self.aval.dtype])
-        as_int = Real(self.hlo, self.hlo.op("stablehlo.bitcast_convert", (self.value,), (bits,))[0], bits)
-        return as_int._compared("LT", as_int.like(0))
+        as_int = Real(self.hlo, *bitcast_to_int(self.hlo, self.value, self.aval))
+        return as_int < 0
 
     def where(self, yes: Real | float, no: Real) -> Real:
         """`yes` where this holds, else `no`."""
-        taken = yes if isinstance(yes, Real) else no.like(yes)
-        operands = (self.value, taken.value, no.value)
+        operands = (self.value, no._of_type(yes).value, no.value)
         return Real(self.hlo, self.hlo.op("stablehlo.select", operands, (no.aval,))[0], no.aval)
 
     def __and__(self, other: Real) -> Real:
@@ -87,8 +99,23 @@ class Real:
     def __abs__(self) -> Real:
         return self.op("abs")
 
+    def __add__(self, other: Real) -> Real:
+        return self.op("add", other)
+
+    def __sub__(self, other: Real) -> Real:
+        return self.op("subtract", other)
+
     def __mul__(self, other: Real) -> Real:
         return self.op("multiply", other)
+
+    def __truediv__(self, other: Real) -> Real:
+        return self.op("divide", other)
+
+    def __radd__(self, other: float) -> Real:
+        return self.like(other) + self
+
+    def __rsub__(self, other: float) -> Real:
+        return self.like(other) - self
 
 
 def _joined(re: Real, im: Real) -> HloValue:
@@ -181,7 +208,7 @@ def _log(a: Real, b: Real) -> Complex:
 def _log1p(a: Real, b: Real) -> Complex:
     re, _ = _xla("stablehlo.log_plus_one", a, b)
     infinite = abs(a).equals(inf) | b.equals(inf)
-    return infinite.where(inf, re), b.op("atan2", a.op("add", a.like(1)))
+    return infinite.where(inf, re), b.op("atan2", 1 + a)
 
 
 def _sqrt(a: Real, b: Real) -> Complex:

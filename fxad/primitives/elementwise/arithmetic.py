@@ -31,19 +31,11 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise.family import (
-    ORDERED,
-    REAL,
-    Binary,
-    Compare,
-    LinearUnary,
-    emit_compare,
-    from_ufunc,
-    literal_like,
-)
+from fxad.primitives.elementwise.family import ORDERED, REAL, Binary, Compare, LinearUnary, from_ufunc, literal_like
 from fxad.primitives.elementwise.logic import EQ, GT, LT
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.families import LinearInOne, only_cotangent
+from fxad.primitives.stablehlo import lower_compare
 
 
 def scale_tangent(ctx: JvpCtx, t: Tangent, slope: Atom) -> Tangent:
@@ -59,7 +51,7 @@ def _guarded(hlo: Hlo, op: str, args: HloValues, aval: Aval, at_zero: Callable[[
     """
     if aval.dtype not in dtypes.INTEGER:
         return hlo.op(op, args, [aval])
-    (none,) = emit_compare(hlo, "EQ", (args[1], hlo.constant(Lit.of(0, aval))), aval)
+    (none,) = lower_compare(hlo, "EQ", (args[1], hlo.constant(Lit.of(0, aval))), aval)
     by = hlo.op("stablehlo.select", (none, hlo.constant(Lit.of(1, aval)), args[1]), [aval])
     quotient = hlo.op(op, (args[0], *by), [aval])
     return hlo.op("stablehlo.select", (none, at_zero(), *quotient), [aval])
@@ -114,8 +106,8 @@ class Sub(Binary, Linear):
         return mask == (True, True)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,) = cts
-        return ct, ct if isinstance(ct, Zero) else ctx.one(NEG, ct)
+        ct = only_cotangent(cts)
+        return ct, ctx.one(NEG, ct)
 
 
 @final
@@ -142,16 +134,14 @@ class Mul(Binary, Linear):
         return mask in ((True, False), (False, True))
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x, y) = cts, args
+        ct, (x, y) = only_cotangent(cts), args
         if not isinstance(y, Hole):
             return _scale_cotangent(ctx, ct, y), None
         assert not isinstance(x, Hole), "mul is not linear in both"
         return None, _scale_cotangent(ctx, ct, x)
 
 
-def _scale_cotangent(ctx: TransposeCtx, ct: Cotangent, by: Atom) -> Cotangent:
-    if isinstance(ct, Zero):
-        return ct
+def _scale_cotangent(ctx: TransposeCtx, ct: Atom, by: Atom) -> Atom:
     # the cotangent of a sum is all ones: 1 * x is x, bit for bit, but for the signs of complex zeros
     if isinstance(ct, Lit) and ct.aval.dtype not in dtypes.COMPLEX and ct is literal_like(1, ct):
         return by
@@ -270,8 +260,8 @@ def _extremum_tangent(
     def share(t: Tangent, won: Compare) -> Tangent:
         if isinstance(t, Zero):
             return t
-        alone = ctx.one(SELECT_N, ctx.one(won, x, y), literal_like(0.0, x), literal_like(1.0, x))
-        return scale_tangent(ctx, t, ctx.one(SELECT_N, tied, alone, literal_like(0.5, x)))
+        alone = emit_where(ctx, ctx.one(won, x, y), literal_like(1.0, x), literal_like(0.0, x))
+        return scale_tangent(ctx, t, emit_where(ctx, tied, literal_like(0.5, x), alone))
 
     return ctx.add(share(tx, beats), share(ty, loses))
 

@@ -8,12 +8,13 @@ from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scale_tangent
-from fxad.primitives.elementwise.family import WIDER, Binary, Unary, literal_like, lower_in_float32
+from fxad.primitives.elementwise.family import WIDER, Binary, Unary, literal_like
 from fxad.primitives.elementwise.formula import Formulas, chebyshev, formula_program
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.powers import SIGN
 from fxad.primitives.elementwise.references import scipy_special
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.stablehlo import lower_in_float32
 
 # exp(-x) I0(x) for 0 <= x <= 8 in x / 4 - 1, and its product with sqrt(x) for x > 8 in 16 / x - 1: Chebyshev
 # interpolants of scipy.special.i0e, highest order first
@@ -91,8 +92,8 @@ class BesselI1e(Unary):
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         zero = ctx.one(EQ, x, literal_like(0, x))
-        divisor = ctx.one(SELECT_N, zero, x, literal_like(1, x))
-        ratio = ctx.one(SELECT_N, zero, ctx.one(DIV, y, divisor), literal_like(0.5, x))
+        divisor = emit_where(ctx, zero, literal_like(1, x), x)
+        ratio = emit_where(ctx, zero, literal_like(0.5, x), ctx.one(DIV, y, divisor))
         slope = ctx.one(SUB, ctx.one(BESSEL_I0E, x), ctx.one(ADD, ctx.one(MUL, ctx.one(SIGN, x), y), ratio))
         return scale_tangent(ctx, t, slope)
 

@@ -32,19 +32,13 @@ from fxad.ir import (
 )
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP, LOG, LOG1P
-from fxad.primitives.elementwise.family import (
-    WIDER,
-    as_accumulated,
-    batch_elementwise,
-    literal_like,
-    lower_in_float32,
-    operand_error,
-)
+from fxad.primitives.elementwise.family import WIDER, as_accumulated, batch_elementwise, literal_like, operand_error
 from fxad.primitives.elementwise.formula import Formula, Formulas, formula_program, iterate_until_converged
 from fxad.primitives.elementwise.gamma import excess, log_gamma_1p, stirling
 from fxad.primitives.elementwise.references import scipy_special
 from fxad.primitives.elementwise.special import LGAMMA
 from fxad.primitives.operand_checks import check_count
+from fxad.primitives.stablehlo import lower_in_float32
 
 
 @final

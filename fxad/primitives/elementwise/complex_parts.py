@@ -30,6 +30,7 @@ from fxad.ir import (
 )
 from fxad.primitives.elementwise.arithmetic import NEG
 from fxad.primitives.elementwise.family import WIDE, LinearUnary, Unary, batch_elementwise, from_ufunc, operand_error
+from fxad.primitives.families import only_cotangent
 from fxad.primitives.operand_checks import check_count
 
 
@@ -137,9 +138,7 @@ class Complex(LinearMap):
         return batch_elementwise(self, ctx, args, dims)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x, y) = cts, args
-        if isinstance(ct, Zero):
-            return Zero(x.aval), Zero(y.aval)
+        ct, (x, y) = only_cotangent(cts), args
         return (
             ctx.one(REAL, ct) if isinstance(x, Hole) else None,
             ctx.one(NEG, ctx.one(IMAG, ct)) if isinstance(y, Hole) else None,

@@ -27,18 +27,11 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise.family import (
-    ANY,
-    REAL,
-    WIDE,
-    PiecewiseConstantUnary,
-    Unary,
-    nonzero_mask,
-)
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.elementwise.family import ANY, REAL, WIDE, PiecewiseConstantUnary, Unary
+from fxad.primitives.families import LinearInOne, WithoutTangent
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import move_axis
-from fxad.primitives.without_tangent import WithoutTangent
+from fxad.primitives.stablehlo import nonzero_mask
 
 
 @final

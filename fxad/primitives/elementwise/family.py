@@ -25,7 +25,6 @@ from fxad.ir import (
     BatchCtx,
     Dims,
     Hlo,
-    HloValue,
     HloValues,
     JvpCtx,
     Lit,
@@ -35,10 +34,10 @@ from fxad.ir import (
     Tangents,
     Zero,
 )
-from fxad.primitives.linear_in_one import LinearInOne
+from fxad.primitives.families import LinearInOne, WithoutTangent
 from fxad.primitives.operand_checks import check_count
-from fxad.primitives.shape import align_batch_axes
-from fxad.primitives.without_tangent import WithoutTangent
+from fxad.primitives.shape import align_to_first
+from fxad.primitives.stablehlo import lower_compare
 
 # -------------------------------------------------------------------------------------------------- dtypes by kind
 
@@ -93,9 +92,7 @@ def literal_like(value: object, like: Atom) -> Lit:
 
 def batch_elementwise(prim: Primitive, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
     """Batch an elementwise primitive: all operands get the mapped axis at the place of the first mapped one."""
-    at = next(d for d in dims if d is not None)
-    if dims.count(at) != len(dims):
-        args = align_batch_axes(ctx, args, dims, at)
+    args, at = align_to_first(ctx, args, dims)
     return ctx(prim, *args), (at,)
 
 
@@ -246,60 +243,8 @@ class Compare(WithoutTangent):
 
     @final
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        return emit_compare(hlo, self.name.upper(), args, ins[0])
+        return lower_compare(hlo, self.name.upper(), args, ins[0])
 
     @final
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         return batch_elementwise(self, ctx, args, dims)
-
-
-def bitcast_to_int(hlo: Hlo, x: HloValue, aval: Aval) -> tuple[HloValue, Aval]:
-    """A float value as a signed integer of its size."""
-    bits = aval.with_dtype(_OF_SIZE[aval.dtype.itemsize])
-    return hlo.op("stablehlo.bitcast_convert", (x,), (bits,))[0], bits
-
-
-_OF_SIZE: Final = MappingProxyType({1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64})
-
-
-def nonzero_mask(hlo: Hlo, x: HloValue, aval: Aval) -> HloValue:
-    """Return a mask of the elements that are not 0. It compares bits, because XLA's comparison treats subnormals as
-    0."""
-    if aval.dtype in dtypes.INEXACT - dtypes.FLOAT8:
-        x, aval = _joined_bits(hlo, x, aval)
-        # without the sign bit
-        (x,) = hlo.op("stablehlo.shift_left", (x, hlo.constant(Lit.of(1, aval))), (aval,))
-    return emit_compare(hlo, "NE", (x, hlo.constant(Zero(aval).instantiate())), aval)[0]
-
-
-def _joined_bits(hlo: Hlo, x: HloValue, aval: Aval) -> tuple[HloValue, Aval]:
-    """The bits of a float; those that are set in a part of a complex number. One comparison of both parts: LLVM joins
-    two comparisons into one that treats subnormals as 0."""
-    if aval.dtype not in dtypes.COMPLEX:
-        return bitcast_to_int(hlo, x, aval)
-    part = aval.with_dtype(dtypes.real_part(aval.dtype))
-    (re, bits), (im, _) = [
-        bitcast_to_int(hlo, hlo.op(f"stablehlo.{name}", (x,), (part,))[0], part) for name in ("real", "imag")
-    ]
-    return hlo.op("stablehlo.or", (re, im), (bits,))[0], bits
-
-
-def emit_compare(hlo: Hlo, direction: str, args: HloValues, x: Aval) -> tuple[HloValue, ...]:
-    """A `stablehlo.compare` of two values of type `x`."""
-    kind = "FLOAT" if x.inexact else "SIGNED" if x.dtype in dtypes.SIGNED else "UNSIGNED"
-    attrs = {
-        "comparison_direction": f"#stablehlo<comparison_direction {direction}>",
-        "compare_type": f"#stablehlo<comparison_type {kind}>",
-    }
-    return hlo.op("stablehlo.compare", args, (x.with_dtype(dtypes.bool_),), attrs)
-
-
-def lower_in_float32(
-    hlo: Hlo, args: HloValues, x: Aval, meaning: Callable[[HloValues, Aval], HloValue]
-) -> tuple[HloValue, ...]:
-    """Lower `meaning` over operands of type `x`. Floats below 32 bits are computed in float32."""
-    wide = x.with_dtype(dtypes.accumulated(x.dtype))
-    if wide is x:
-        return (meaning(args, x),)
-    wide_args = [hlo.op("stablehlo.convert", (a,), (wide,))[0] for a in args]
-    return hlo.op("stablehlo.convert", (meaning(wide_args, wide),), (x,))

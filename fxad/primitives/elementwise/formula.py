@@ -12,12 +12,12 @@ from typing import TypeAlias, final
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.ir import Atom, Aval, Emit, Hlo, HloValue, Jaxpr, Lit, Primitive
+from fxad.ir import INT32_SCALAR, Atom, Aval, Emit, Hlo, HloValue, Jaxpr, Lit, Primitive
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, NEG, SUB
 from fxad.primitives.elementwise.exponential import EXP, EXPM1, LOG, LOG1P
 from fxad.primitives.elementwise.logic import AND, GE, GT, LE, LT, NOT, OR
 from fxad.primitives.elementwise.powers import ABS, RSQRT, SQRT
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.elementwise.special import DIGAMMA, LGAMMA
 from fxad.primitives.reduce import ReduceOr
 
@@ -107,7 +107,7 @@ class Formula:
     def where(self, yes: Operand, no: Formula) -> Formula:
         """`yes` where this holds, else `no`."""
         taken = yes if isinstance(yes, Formula) else no.like(yes)
-        return Formula(self._emit, self._emit.one(SELECT_N, self.atom, no.atom, taken.atom))
+        return Formula(self._emit, emit_where(self._emit, self.atom, taken.atom, no.atom))
 
     def anywhere(self) -> Formula:
         """True if this holds at any element."""
@@ -200,7 +200,7 @@ def iterate_until_converged(
           args, then the state, and returns a mask of the elements that continue, and the next state. The entries in
           `keep` are returned; they do not change after convergence. At most `limit` rounds.
     """
-    n_args, mask, count = len(args), t.with_dtype(dtypes.bool_), Aval((), dtypes.int32)
+    n_args, mask, count = len(args), t.with_dtype(dtypes.bool_), INT32_SCALAR
     first = formula_program(f"{name}_start", (t,) * n_args, start)
     types = (count, mask, *[t] * n_args, *first.out_avals)
 

@@ -17,10 +17,11 @@ from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, NDArray, Primitive, Tangent, Zero, primitive
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP, LOG
-from fxad.primitives.elementwise.family import WIDER, Binary, literal_like, lower_in_float32
+from fxad.primitives.elementwise.family import WIDER, Binary, literal_like
 from fxad.primitives.elementwise.formula import Formula, Formulas, formula_program, iterate_until_converged, polynomial
 from fxad.primitives.elementwise.references import gamma_slopes, scipy_special
 from fxad.primitives.elementwise.special import DIGAMMA, LGAMMA
+from fxad.primitives.stablehlo import lower_in_float32
 
 # ---------------------------------------------------------------------------------------------------- the density
 

@@ -16,17 +16,10 @@ from fxad.primitives.elementwise.annex_g import ComplexUnary
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB, scale_tangent
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL
 from fxad.primitives.elementwise.exponential import LOG
-from fxad.primitives.elementwise.family import (
-    SIGNED,
-    Binary,
-    Unary,
-    bitcast_to_int,
-    emit_compare,
-    from_ufunc,
-    literal_like,
-)
+from fxad.primitives.elementwise.family import SIGNED, Binary, Unary, from_ufunc, literal_like
 from fxad.primitives.elementwise.logic import AND, EQ
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.stablehlo import bitcast_to_int, lower_compare
 
 
 @final
@@ -56,13 +49,13 @@ class Sign(Unary):
         # bits, meets one with nan: hence the clamp
         bits, whole = bitcast_to_int(hlo, x, aval)
         minus, zero, one, size = [hlo.constant(Lit.of(k, whole)) for k in (-1, 0, 1, dtypes.RANGES[whole.dtype][1])]
-        (below,) = emit_compare(hlo, "LT", (bits, zero), whole)
+        (below,) = lower_compare(hlo, "LT", (bits, zero), whole)
         (size,) = hlo.op("stablehlo.and", (bits, size), (whole,))
         (less,) = hlo.op("stablehlo.negate", (size,), (whole,))
         (signed,) = hlo.op("stablehlo.select", (below, less, size), (whole,))
         (signed,) = hlo.op("stablehlo.clamp", (minus, signed, one), (whole,))
         (out,) = hlo.op("stablehlo.convert", (signed,), (aval,))
-        (odd,) = emit_compare(hlo, "NE", (x, x), aval)
+        (odd,) = lower_compare(hlo, "NE", (x, x), aval)
         return hlo.op("stablehlo.select", (odd, x, out), (aval,))
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -70,7 +63,7 @@ class Sign(Unary):
             return Zero(y.aval)
         # the part of t across the direction y, over the radius
         radius = ctx.one(ABS, x)
-        safe = ctx.one(SELECT_N, ctx.one(EQ, radius, literal_like(0.0, radius)), radius, literal_like(1.0, radius))
+        safe = emit_where(ctx, ctx.one(EQ, radius, literal_like(0.0, radius)), literal_like(1.0, radius), radius)
         across = ctx.lin_one(DIV, ctx.lin_one(IMAG, scale_tangent(ctx, t, ctx.one(CONJ, y))), safe)
         return scale_tangent(ctx, ctx.lin_one(COMPLEX, Zero(across.aval), across), y)
 
@@ -212,9 +205,9 @@ class Pow(Binary):
         # XLA takes the logarithm of a complex 0 and gets nan; the power is 0 where the exponent's real part is positive
         (part,) = REAL.abstract_eval(ins[1])
         zero = hlo.constant(Lit.of(0, ins[0]))
-        base = emit_compare(hlo, "EQ", (args[0], zero), ins[0])
+        base = lower_compare(hlo, "EQ", (args[0], zero), ins[0])
         real = hlo.op(REAL.hlo_name, args[1:], (part,))
-        decays = emit_compare(hlo, "GT", (*real, hlo.constant(Lit.of(0, part))), part)
+        decays = lower_compare(hlo, "GT", (*real, hlo.constant(Lit.of(0, part))), part)
         both = hlo.op("stablehlo.and", (*base, *decays), (part.with_dtype(dtypes.bool_),))
         return hlo.op("stablehlo.select", (*both, zero, *power), outs)
 
@@ -228,17 +221,17 @@ class Pow(Binary):
 
         bits = 8 * aval.dtype.itemsize
         power, base = op("power", x, op("and", y, 63)), x
-        for shift in range(6, bits if bits > 8 else 6, 6):  # modulo 2^8 the 64th power of an odd number is 1
+        for shift in range(6, bits, 6):
             for _ in range(6):
                 base = op("multiply", base, base)
             power = op("multiply", power, op("power", base, op("and", op("shift_right_logical", y, shift), 63)))
         if aval.dtype in dtypes.UNSIGNED:
             return (power,)
         zero, one, other = [hlo.constant(Lit.of(v, aval)) for v in (0, 1, -1)]
-        (ones,) = emit_compare(hlo, "EQ", (x, one), aval)
-        (others,) = emit_compare(hlo, "EQ", (x, other), aval)
-        (odd,) = emit_compare(hlo, "NE", (op("and", y, one), zero), aval)
-        (below,) = emit_compare(hlo, "LT", (y, zero), aval)
+        (ones,) = lower_compare(hlo, "EQ", (x, one), aval)
+        (others,) = lower_compare(hlo, "EQ", (x, other), aval)
+        (odd,) = lower_compare(hlo, "NE", (op("and", y, one), zero), aval)
+        (below,) = lower_compare(hlo, "LT", (y, zero), aval)
         inverse = op("select", ones, one, op("select", others, op("select", odd, x, one), zero))
         return (op("select", below, inverse, power),)
 
@@ -257,7 +250,7 @@ class Pow(Binary):
             # 0 * 0^-1 would be nan: where both are 0 the power is taken of 1; elsewhere higher derivatives stay right
             less = ctx.one(SUB, y, literal_like(1.0, y))
             both = ctx.one(AND, ctx.one(EQ, x, literal_like(0.0, x)), ctx.one(EQ, y, literal_like(0.0, y)))
-            x = ctx.one(SELECT_N, both, x, literal_like(1.0, x))
+            x = emit_where(ctx, both, literal_like(1.0, x), x)
         return scale_tangent(ctx, t, ctx.one(MUL, ctx.one(POW, x, less), y))
 
     def _along_exponent(self, ctx: JvpCtx, x: Atom, z: Atom, t: Tangent) -> Tangent:
@@ -265,7 +258,7 @@ class Pow(Binary):
             return t
         if isinstance(x, Lit) and x.aval.dtype in dtypes.FLOATING and (base := float(x.value)) > 0:
             return scale_tangent(ctx, t, ctx.one(MUL, z, literal_like(math.log(base), x)))
-        safe = ctx.one(SELECT_N, ctx.one(EQ, x, literal_like(0.0, x)), x, literal_like(1.0, x))
+        safe = emit_where(ctx, ctx.one(EQ, x, literal_like(0.0, x)), literal_like(1.0, x), x)
         return scale_tangent(ctx, t, ctx.one(MUL, z, ctx.one(LOG, safe)))
 
 

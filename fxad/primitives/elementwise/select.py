@@ -18,6 +18,7 @@ from fxad.ir import (
     Cotangent,
     Cotangents,
     Dims,
+    Emit,
     Hlo,
     HloValues,
     Hole,
@@ -30,6 +31,7 @@ from fxad.ir import (
     Tangent,
     Tangents,
     TransposeCtx,
+    Var,
     Zero,
     primitive,
 )
@@ -41,12 +43,13 @@ from fxad.primitives.elementwise.family import (
     Unary,
     as_accumulated,
     batch_elementwise,
-    emit_compare,
     from_ufunc,
     operand_error,
 )
 from fxad.primitives.elementwise.logic import AND, LT
+from fxad.primitives.families import only_cotangent
 from fxad.primitives.operand_checks import check_count
+from fxad.primitives.stablehlo import lower_compare
 
 
 @final
@@ -96,7 +99,7 @@ class SelectN(Linear):
             return hlo.op("stablehlo.select", (which, cases[1], cases[0]), outs)
         out = cases[-1]
         for k in range(len(cases) - 2, -1, -1):
-            (early,) = emit_compare(hlo, "LE", (which, hlo.constant(Lit.of(k, ins[0]))), ins[0])
+            (early,) = lower_compare(hlo, "LE", (which, hlo.constant(Lit.of(k, ins[0]))), ins[0])
             (out,) = hlo.op("stablehlo.select", (early, cases[k], out), outs)
         return (out,)
 
@@ -107,23 +110,23 @@ class SelectN(Linear):
         return ctx(self, *primals), ctx.lin(self, primals[0], *tangents[1:])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        # the selector may be marked if it is the literal 0: transformations mark literal zeros like tangents
-        return all(mask[1:])
+        return not mask[0] and all(mask[1:])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (which, *cases) = cts, args
-        return (None, *[self._picked(ctx, ct, which, k, case, len(cases)) for k, case in enumerate(cases)])
-
-    def _picked(
-        self, ctx: TransposeCtx, ct: Cotangent, which: Atom | Hole, k: int, case: Atom | Hole, count: int
-    ) -> Cotangent | None:
-        if not isinstance(case, Hole):
-            return None
-        if isinstance(ct, Zero):
-            return ct
+        ct, (which, *cases) = only_cotangent(cts), args
         assert not isinstance(which, Hole), "select_n is not linear in its selector"
-        zero = Zero(case.aval).instantiate()
-        return ctx.one(self, which, *[ct if j == k else zero for j in range(count)])
+        zero = Zero(ct.aval).instantiate()
+        bars: list[Cotangent | None] = [None]
+        for k, case in enumerate(cases):
+            others = [zero] * len(cases)
+            picked = [*others[:k], ct, *others[k + 1 :]]
+            bars.append(ctx.one(self, which, *picked) if isinstance(case, Hole) else None)
+        return tuple(bars)
+
+
+def emit_where(emit: Emit, mask: Atom, yes: Atom, no: Atom) -> Var:
+    """Return `yes` where the mask is True, else `no`."""
+    return emit.one(SELECT_N, mask, no, yes)
 
 
 @final

@@ -15,11 +15,13 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
+from fxad.ir import Atom, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, Zero, primitive
+from fxad.primitives.elementwise.annex_g import Real
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP
-from fxad.primitives.elementwise.family import WIDER, Binary, Unary, emit_compare, literal_like, lower_in_float32
+from fxad.primitives.elementwise.family import WIDER, Binary, Unary, literal_like
 from fxad.primitives.elementwise.powers import SQUARE
+from fxad.primitives.stablehlo import lower_in_float32
 
 
 def _apply_float64(f: Callable[..., float], *args: NDArray) -> object:
@@ -156,43 +158,9 @@ class Polygamma(Binary):
         return _apply_float64(_polygamma, x, y)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        return lower_in_float32(hlo, args, ins[0], lambda wide, t: self._lower_wide(hlo, wide[0], wide[1], t))
-
-    def _lower_wide(self, hlo: Hlo, n: HloValue, x: HloValue, t: Aval) -> HloValue:
-        def op(name: str, *operands: HloValue) -> HloValue:
-            return hlo.op(name, operands, (t,))[0]
-
-        def number(value: float) -> HloValue:
-            return hlo.constant(Lit.of(value, t))
-
-        mask = t.with_dtype(dtypes.bool_)
-
-        def both(first: HloValue, second: HloValue) -> HloValue:
-            return hlo.op("stablehlo.and", (first, second), (mask,))[0]
-
-        (from_1,), (whole,) = (
-            emit_compare(hlo, "GE", (n, number(1)), t),
-            emit_compare(hlo, "EQ", (n, op("stablehlo.floor", n)), t),
+        return lower_in_float32(
+            hlo, args, ins[0], lambda wide, t: _lower_polygamma(*[Real(hlo, value, t) for value in wide]).value
         )
-        order, below = both(from_1, whole), op("stablehlo.floor", x)
-        # below 0: with f = x - floor(x), the values at f and, up to the sign, at 1 - f less that at 1 - x
-        (negative,), (between,) = emit_compare(hlo, "LT", (x, number(0)), t), emit_compare(hlo, "NE", (x, below), t)
-        reflected = both(order, both(negative, between))
-        place = op("stablehlo.select", reflected, op("stablehlo.subtract", number(1), x), x)
-        # for large x: -(-1)^n gamma(n) (1 + n / 2x) / x^n; XLA's sum contains the power n + 1, which underflows
-        power = op("stablehlo.power", place, op("stablehlo.negate", n))
-        size = op("stablehlo.multiply", op("stablehlo.exponential", op("chlo.lgamma", n)), power)
-        more = op("stablehlo.divide", n, op("stablehlo.add", place, place))
-        size = op("stablehlo.multiply", size, op("stablehlo.add", number(1), more))
-        (odd,) = emit_compare(hlo, "NE", (op("stablehlo.remainder", n, number(2)), number(0)), t)
-        far = op("stablehlo.select", odd, size, op("stablehlo.negate", size))
-        (large,) = emit_compare(hlo, "GT", (place, number(1e8 if t.dtype == dtypes.float64 else 1e4)), t)
-        value = op("stablehlo.select", both(order, large), far, op("chlo.polygamma", n, place))
-        f = op("stablehlo.subtract", x, below)
-        rest = op("stablehlo.subtract", op("chlo.polygamma", n, op("stablehlo.subtract", number(1), f)), value)
-        rest = op("stablehlo.select", odd, rest, op("stablehlo.negate", rest))
-        sum_of_both = op("stablehlo.add", op("chlo.polygamma", n, f), rest)
-        return op("stablehlo.select", reflected, sum_of_both, value)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         if not isinstance(tx, Zero):
@@ -200,6 +168,22 @@ class Polygamma(Binary):
                 "polygamma: the order n has no derivative", remedy="apply stop_gradient to the first operand"
             )
         return scale_tangent(ctx, ty, ctx.one(POLYGAMMA, ctx.one(ADD, x, literal_like(1.0, x)), y))
+
+
+def _lower_polygamma(n: Real, x: Real) -> Real:
+    integral = (n >= 1) & n.equals(n.op("floor"))
+    # below 0: with f = x - floor(x), the values at f and, up to the sign, at 1 - f less that at 1 - x
+    floor = x.op("floor")
+    reflected = integral & ((x < 0) & x.differs(floor))
+    place = reflected.where(1 - x, x)
+    # for large x: -(-1)^n gamma(n) (1 + n / 2x) / x^n; XLA's sum contains the power n + 1, which underflows
+    size = n.op("chlo.lgamma").op("exponential") * place.op("power", -n) * (1 + n / (place + place))
+    odd = n.op("remainder", n.like(2)).differs(0)
+    large = place > (1e8 if x.aval.dtype == dtypes.float64 else 1e4)
+    value = (integral & large).where(odd.where(size, -size), n.op("chlo.polygamma", place))
+    f = x - floor
+    rest = n.op("chlo.polygamma", 1 - f) - value
+    return reflected.where(n.op("chlo.polygamma", f) + odd.where(rest, -rest), value)
 
 
 # ------------------------------------------------------------------------------------------- the double references

@@ -8,17 +8,13 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.ir import Atoms, Aval, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangents, primitive
-from fxad.primitives.elementwise.complex_parts import REAL
-from fxad.primitives.linalg.calls import has_empty, lower_triangle, or_nan, zeros_constant
 from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, square_shape
+from fxad.primitives.linalg.hlo_matrices import has_empty, lower_triangle, or_nan
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
-    One,
-    X,
-    adjoint,
-    as_complex,
     below,
     dot,
+    hermitian,
     on_diagonal,
     plus,
     scaled,
@@ -26,6 +22,7 @@ from fxad.primitives.linalg.matrices import (
 )
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.operand_checks import check_count
+from fxad.primitives.stablehlo import zeros_constant
 
 
 @final
@@ -74,17 +71,6 @@ class Cholesky(Matrixwise):
 
 def _numpy_cholesky(a: Entries) -> tuple[NDArray]:
     return (np.linalg.cholesky(a),)
-
-
-def hermitian(ctx: JvpCtx, one: One[X], a: X, *, lower: bool = True) -> X:
-    """The Hermitian matrix given by one triangle and the real part of the diagonal."""
-    shape = a.aval.shape
-    mask = below(ctx, shape, -1)
-    strict = where(one, mask, a if lower else adjoint(one, a))
-    line = where(one, on_diagonal(ctx, shape), a)
-    if a.aval.dtype in dtypes.COMPLEX:
-        line = as_complex(one, one(REAL, line), a.aval)
-    return plus(one, plus(one, strict, adjoint(one, strict)), line)
 
 
 CHOLESKY: Final = Cholesky()

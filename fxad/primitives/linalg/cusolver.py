@@ -13,11 +13,10 @@ from typing import Final, TypeAlias
 
 from fxad import dtypes
 from fxad.errors import CompileError
-from fxad.ir import Aval, Avals, Hlo, HloValue, HloValues, Lit
-from fxad.primitives.elementwise.complex_parts import CONJ
-from fxad.primitives.elementwise.family import emit_compare
-from fxad.primitives.linalg.calls import corner, library_call, zeros_constant
-from fxad.primitives.mlir_attributes import i64_array
+from fxad.ir import Aval, Avals, Hlo, HloValue, HloValues
+from fxad.primitives.linalg.calls import library_call
+from fxad.primitives.linalg.hlo_matrices import conjugate_transpose, corner, pad_axis, with_longer_axis
+from fxad.primitives.stablehlo import bool_attribute, i64_array, lower_compare, zeros_constant
 
 Options: TypeAlias = Mapping[str, str]
 Row: TypeAlias = Callable[[Hlo, HloValues, Avals, Avals, Options], tuple[HloValue, ...]]
@@ -32,10 +31,6 @@ def _letter(option: str) -> str:
     return chr(int(option.partition(" ")[0]))
 
 
-def _bool(value: bool) -> str:
-    return "true" if value else "false"
-
-
 def _same(routine: str, overwritten: int = 0) -> Row:
     """A routine with LAPACK's operands, results and options. Its first result overwrites an operand."""
 
@@ -46,7 +41,7 @@ def _same(routine: str, overwritten: int = 0) -> Row:
 
 
 def _potrf(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) -> tuple[HloValue, ...]:
-    lower = {"lower": _bool(_letter(options["uplo"]) == "L")}
+    lower = {"lower": bool_attribute(_letter(options["uplo"]) == "L")}
     return library_call(hlo, "potrf", args, ins, outs, lower, overwrite=[(0, 0)])
 
 
@@ -54,9 +49,9 @@ def _trsm(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) 
     """XLA's own operation, which calls cuBLAS."""
     transposed = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}[_letter(options["trans_x"])]
     attrs = {
-        "left_side": _bool(_letter(options["side"]) == "L"),
-        "lower": _bool(_letter(options["uplo"]) == "L"),
-        "unit_diagonal": _bool(_letter(options["diag"]) == "U"),
+        "left_side": bool_attribute(_letter(options["side"]) == "L"),
+        "lower": bool_attribute(_letter(options["uplo"]) == "L"),
+        "unit_diagonal": bool_attribute(_letter(options["diag"]) == "U"),
         "transpose_a": f"#stablehlo<transpose {transposed}>",
     }
     return hlo.op("stablehlo.triangular_solve", args, outs, attrs)
@@ -64,7 +59,7 @@ def _trsm(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) 
 
 def _syevd(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) -> tuple[HloValue, ...]:
     """Eigenvalues alone are computed with the vectors. Algorithm 0 lets the handler choose by the size."""
-    attrs = {"lower": _bool(_letter(options["uplo"]) == "L"), "algorithm": "0 : ui8"}
+    attrs = {"lower": bool_attribute(_letter(options["uplo"]) == "L"), "algorithm": "0 : ui8"}
     return library_call(hlo, "syevd", args, ins, outs, attrs, overwrite=[(0, 0)])
 
 
@@ -82,10 +77,10 @@ def _gesvdj(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options
     economy = mode == "S" and min(m, n) > _JACOBI_ECONOMY
     rows, columns = (min(m, n),) * 2 if economy else (m, n)
     left, right = x.with_shape((*batch, m, rows)), x.with_shape((*batch, n, columns))
-    attrs = {"full_matrices": _bool(not economy), "compute_uv": _bool(mode != "N")}
+    attrs = {"full_matrices": bool_attribute(not economy), "compute_uv": bool_attribute(mode != "N")}
     results = (x, s, left, right, info)
     a, values, u_value, v, status = library_call(hlo, "gesvdj", args, ins, results, attrs, overwrite=[(0, 0)])
-    adjoint, adjoint_value = _adjoint(hlo, v, right)
+    adjoint, adjoint_value = conjugate_transpose(hlo, v, right)
     return a, values, corner(hlo, u_value, left, u), corner(hlo, adjoint_value, adjoint, vh), status
 
 
@@ -96,7 +91,11 @@ def _gesvd(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options)
     wide = x.shape[-2] < x.shape[-1]
     if mode == "N":
         u = vh = x.with_shape(())
-    attrs = {"full_matrices": _bool(mode == "A"), "compute_uv": _bool(mode != "N"), "transposed": _bool(wide)}
+    attrs = {
+        "full_matrices": bool_attribute(mode == "A"),
+        "compute_uv": bool_attribute(mode != "N"),
+        "transposed": bool_attribute(wide),
+    }
     results = (x, s, vh, u, info) if wide else (x, s, u, vh, info)
     a, values, first, second, status = library_call(
         hlo, "gesvd", args, ins, results, attrs, overwrite=[(0, 0)], row_major=wide
@@ -114,7 +113,7 @@ def _geev(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) 
             remedy="compute the right ones, and inv(v).conj().T of them, or run this part on fx.devices('cpu')",
         )
     w = x.with_shape(x.shape[:-1]).with_dtype(right.dtype)
-    attrs = {"left": "false", "right": _bool(_letter(options["compute_right"]) == "V")}
+    attrs = {"left": "false", "right": bool_attribute(_letter(options["compute_right"]) == "V")}
     _, values, _, vectors, status = library_call(hlo, "geev", args, ins, (x, w, x, x, info), attrs)
     none = zeros_constant(hlo, left)
     if x.dtype in dtypes.COMPLEX:
@@ -131,7 +130,7 @@ def _unpacked(hlo: Hlo, packed: HloValue, x: Aval, im: HloValue, out: Aval) -> H
     axes = {"broadcast_dimensions": i64_array([*range(len(batch)), n])}
     (row,) = hlo.op("stablehlo.broadcast_in_dim", (im,), (x,), axes)
     zero = zeros_constant(hlo, x)
-    (first,), (second,) = [emit_compare(hlo, order, (row, zero), x) for order in ("GT", "LT")]
+    (first,), (second,) = [lower_compare(hlo, order, (row, zero), x) for order in ("GT", "LT")]
     (negated,) = hlo.op("stablehlo.negate", (packed,), (x,))
     (im_of_first_or_real,) = hlo.op("stablehlo.select", (first, _column_at(hlo, packed, x, 1), zero), (x,))
     (im_part,) = hlo.op("stablehlo.select", (second, negated, im_of_first_or_real), (x,))
@@ -142,7 +141,7 @@ def _unpacked(hlo: Hlo, packed: HloValue, x: Aval, im: HloValue, out: Aval) -> H
 
 def _column_at(hlo: Hlo, value: HloValue, x: Aval, offset: int) -> HloValue:
     """Column j + offset at column j, and zeros where there is none."""
-    return _padded(hlo, value, x, x.ndim - 1, -offset, offset)
+    return pad_axis(hlo, value, x, x.ndim - 1, -offset, offset)
 
 
 def _gtsv(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) -> tuple[HloValue, ...]:
@@ -151,38 +150,17 @@ def _gtsv(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) 
     (dl, d, du, b), (_, line, _, matrix) = args, ins
     last, rows = line.ndim - 1, matrix.ndim - 2
     more = max(_LEAST_TRIDIAGONAL - line.shape[last], 0)
-    shorter, lines, whole = _grown(line, last, -1), _grown(line, last, more), _grown(matrix, rows, more)
-    below = _padded(hlo, _padded(hlo, dl, line, last, -1, 0), shorter, last, 1, more)
-    above = _padded(hlo, _padded(hlo, du, line, last, 0, -1), shorter, last, 0, 1 + more)
+    shorter, lines, whole = (
+        with_longer_axis(line, last, -1),
+        with_longer_axis(line, last, more),
+        with_longer_axis(matrix, rows, more),
+    )
+    below = pad_axis(hlo, pad_axis(hlo, dl, line, last, -1, 0), shorter, last, 1, more)
+    above = pad_axis(hlo, pad_axis(hlo, du, line, last, 0, -1), shorter, last, 0, 1 + more)
     if more:
-        d, b = _padded(hlo, d, line, last, 0, more, 1), _padded(hlo, b, matrix, rows, 0, more)
+        d, b = pad_axis(hlo, d, line, last, 0, more, 1), pad_axis(hlo, b, matrix, rows, 0, more)
     (x,) = library_call(hlo, "gtsv", (below, d, above, b), (lines, lines, lines, whole), (whole,), overwrite=[(3, 0)])
     return dl, d, du, corner(hlo, x, whole, matrix), zeros_constant(hlo, outs[-1])
-
-
-def _grown(aval: Aval, axis: int, by: int) -> Aval:
-    return aval.with_shape(tuple([n + by * (k == axis) for k, n in enumerate(aval.shape)]))
-
-
-def _padded(hlo: Hlo, value: HloValue, aval: Aval, axis: int, low: int, high: int, fill: int = 0) -> HloValue:
-    """`low` elements before an axis and `high` after it. Negative numbers remove elements."""
-    amounts = [[by * (k == axis) for k in range(aval.ndim)] for by in (low, high, 0)]
-    names = ("edge_padding_low", "edge_padding_high", "interior_padding")
-    attrs = {name: i64_array(by) for name, by in zip(names, amounts, strict=True)}
-    operands = (value, hlo.constant(Lit.of(fill, aval.with_shape(()))))
-    (out,) = hlo.op("stablehlo.pad", operands, (_grown(aval, axis, low + high),), attrs)
-    return out
-
-
-def _adjoint(hlo: Hlo, value: HloValue, aval: Aval) -> tuple[Aval, HloValue]:
-    """The conjugate transpose of matrices, and its type."""
-    n = aval.ndim
-    out = aval.with_shape((*aval.shape[:-2], aval.shape[-1], aval.shape[-2]))
-    order = {"permutation": i64_array([*range(n - 2), n - 1, n - 2])}
-    (value,) = hlo.op("stablehlo.transpose", (value,), (out,), order)
-    if aval.dtype in dtypes.COMPLEX:
-        (value,) = CONJ.lower(hlo, (value,), (out,), (out,))
-    return out, value
 
 
 ON_CUDA: Final[Mapping[str, Row]] = MappingProxyType(

@@ -9,9 +9,9 @@ import numpy as np
 from fxad import dtypes
 from fxad.ir import Atom, Atoms, Aval, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, Tangents, primitive
 from fxad.primitives.elementwise.complex_parts import CONJ
-from fxad.primitives.linalg.calls import has_empty, or_nan, zeros_constant
 from fxad.primitives.linalg.eigh import inverse_gaps
 from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, square_shape
+from fxad.primitives.linalg.hlo_matrices import has_empty, or_nan
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
     adjoint,
@@ -25,6 +25,7 @@ from fxad.primitives.linalg.matrices import (
 from fxad.primitives.linalg.solve import Solve, lu_factors
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import ReduceSum
+from fxad.primitives.stablehlo import zeros_constant
 
 
 @final

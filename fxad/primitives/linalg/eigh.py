@@ -16,16 +16,11 @@ from fxad.ir import (
     Hlo,
     HloValues,
     JvpCtx,
-    Lit,
     NDArray,
     Tangents,
     primitive,
 )
-from fxad.primitives.elementwise.arithmetic import DIV
 from fxad.primitives.elementwise.complex_parts import REAL
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linalg.calls import has_empty, or_nan, zeros_constant
-from fxad.primitives.linalg.cholesky import hermitian
 from fxad.primitives.linalg.family import (
     Entries,
     Matrixwise,
@@ -34,20 +29,23 @@ from fxad.primitives.linalg.family import (
     real_dtype,
     square_shape,
 )
+from fxad.primitives.linalg.hlo_matrices import has_empty, or_nan
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
     adjoint,
     as_complex,
     diagonal,
     dot,
+    hermitian,
+    inverse_off_diagonal,
     minus,
     on_columns,
     on_diagonal,
     on_rows,
     times,
-    unless,
 )
 from fxad.primitives.operand_checks import check_count
+from fxad.primitives.stablehlo import zeros_constant
 
 
 @final
@@ -114,6 +112,4 @@ def inverse_gaps(ctx: JvpCtx, w: Atom) -> Atom:
     """1 / (w[j] - w[i]), and 0 on the diagonal."""
     one, shape = ctx.one, (*w.aval.shape, w.aval.shape[-1])
     gaps = minus(one, on_columns(one, w, shape), on_rows(one, w, shape))
-    line = on_diagonal(ctx, shape)
-    safe = one(SELECT_N, line, gaps, Lit.of(1, gaps.aval))
-    return unless(one, line, one(DIV, Lit.of(1, gaps.aval), safe))
+    return inverse_off_diagonal(ctx, gaps, on_diagonal(ctx, shape))

@@ -14,6 +14,7 @@ from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.errors import ShapeError
 from fxad.ir import (
+    INT32_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -34,8 +35,8 @@ from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
 from fxad.primitives.elementwise.convert import BitcastConvertType, ConvertElementType
 from fxad.primitives.elementwise.logic import IS_FINITE, LT, SHIFT_LEFT, SHIFT_RIGHT_LOGICAL
 from fxad.primitives.elementwise.powers import ABS
-from fxad.primitives.elementwise.select import CLAMP, SELECT_N
-from fxad.primitives.linalg.calls import has_empty, zeros_constant
+from fxad.primitives.elementwise.select import CLAMP, emit_where
+from fxad.primitives.families import LinearInOne
 from fxad.primitives.linalg.family import (
     Matrixwise,
     as_entries,
@@ -43,6 +44,7 @@ from fxad.primitives.linalg.family import (
     real_dtype,
     square_shape,
 )
+from fxad.primitives.linalg.hlo_matrices import has_empty
 from fxad.primitives.linalg.matrices import (
     One,
     Operand,
@@ -56,11 +58,11 @@ from fxad.primitives.linalg.matrices import (
     transposed,
 )
 from fxad.primitives.linalg.solve import Solve, lu_factors
-from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.primitives.slicing import Pad
+from fxad.primitives.stablehlo import zeros_constant
 
 # A matrix, or a matrix and its directional derivative (a dual number): the algorithm is the same for both.
 _Value: TypeAlias = tuple[Atom, ...]
@@ -232,7 +234,7 @@ def _scaling(b: Builder, a: Atom, bound: float) -> tuple[Atom, Atom]:
     bits = b.one(SHIFT_RIGHT_LOGICAL, b.one(BitcastConvertType(integer), part), _int_literal(fraction, norm, integer))
     count: Atom = b.one(SUB, bits, _int_literal(bias - 1, norm, integer))
     count = b.one(CLAMP, _int_literal(0, norm, integer), count, _int_literal(bias - 1, norm, integer))
-    count = b.one(SELECT_N, b.one(IS_FINITE, norm), _int_literal(0, norm, integer), count)
+    count = emit_where(b, b.one(IS_FINITE, norm), count, _int_literal(0, norm, integer))
     factor = b.one(
         SHIFT_LEFT, b.one(SUB, _int_literal(bias, norm, integer), count), _int_literal(fraction, norm, integer)
     )
@@ -265,7 +267,7 @@ def _squared(carry: Sequence[Aval]) -> Jaxpr:
         here = b.one(LT, b.one(BroadcastInDim(counts.aval.shape, ()), done), counts)
         shape = x[0].aval.shape
         mask = b.one(BroadcastInDim(shape, tuple(range(len(shape) - 2))), here)
-        y = tuple([b.one(SELECT_N, mask, p, q) for p, q in zip(x, y, strict=True)])
+        y = tuple([emit_where(b, mask, q, p) for p, q in zip(x, y, strict=True)])
     return b.build([b.one(ADD, done, Lit.of(1, done.aval)), counts, *y], "squared")
 
 
@@ -273,8 +275,8 @@ def _lowered(hlo: Hlo, args: HloValues, ins: Avals) -> HloValues:
     if has_empty(ins[0]):
         return [zeros_constant(hlo, a) for a in ins]
     body = _approximated(ins)
-    carry = (Aval((), dtypes.int32), *body.out_avals)
-    start = hlo.constant(Zero(carry[0]).instantiate())
+    carry = (INT32_SCALAR, *body.out_avals)
+    start = zeros_constant(hlo, carry[0])
     bodies = _squarings_left(carry), _squared(carry)
     return hlo.op("stablehlo.while", (start, *hlo.call(body, args)), carry, regions=bodies)[2:]
 

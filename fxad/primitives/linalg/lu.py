@@ -11,6 +11,7 @@ from fxad.core.builder import Builder
 from fxad.core.sizes import at_least, minimum
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
+    INT32_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -28,9 +29,10 @@ from fxad.ir import (
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.logic import EQ, GE, LT
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linalg.calls import has_empty, zeros_constant
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.families import WithoutTangent
 from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, matrix_shape
+from fxad.primitives.linalg.hlo_matrices import has_empty
 from fxad.primitives.linalg.lapack import lapack_call
 from fxad.primitives.linalg.matrices import (
     below,
@@ -48,7 +50,7 @@ from fxad.primitives.linalg.matrices import (
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum
-from fxad.primitives.without_tangent import WithoutTangent
+from fxad.primitives.stablehlo import zeros_constant
 
 
 @final
@@ -132,14 +134,14 @@ def _square_factors(ctx: JvpCtx, lu: Atom) -> tuple[Atom, Atom]:
         counts = upper.aval.with_dtype(dtypes.int32)
         late = ctx.one(LT, Lit.of(k - 1, counts), ctx.one(Iota(counts.shape, dtypes.int32, counts.ndim - 2)))
         ones = where(ctx.one, on_diagonal(ctx, upper.aval.shape), Lit.of(1, upper.aval))
-        upper = ctx.one(SELECT_N, late, upper, ones)
+        upper = emit_where(ctx, late, ones, upper)
     return lower, upper
 
 
 def _unit_lower(ctx: JvpCtx, lower: Atom) -> Atom:
     shape = lower.aval.shape
     strict = where(ctx.one, below(ctx, shape, -1), lower)
-    return ctx.one(SELECT_N, on_diagonal(ctx, shape), strict, Lit.of(1, lower.aval))
+    return emit_where(ctx, on_diagonal(ctx, shape), Lit.of(1, lower.aval), strict)
 
 
 def _upper(ctx: JvpCtx, upper: Atom) -> Atom:
@@ -188,7 +190,7 @@ class LuPivotsToPermutation(Matrixwise, WithoutTangent):
         (start,) = hlo.op("stablehlo.iota", (), outs, {"iota_dimension": f"{order.ndim - 1} : i64"})
         if has_empty(pivots, order):
             return (start,)
-        carry = (Aval((), dtypes.int32), order, pivots)
+        carry = (INT32_SCALAR, order, pivots)
         first = hlo.constant(Lit.of(pivots.shape[-1] - 1 if self.inverse else 0, carry[0]))
         bodies = _has_next(carry, self.inverse), _exchange(carry, self.inverse)
         _, out, _ = hlo.op("stablehlo.while", (first, start, *args), carry, regions=bodies)
@@ -226,7 +228,7 @@ def _exchange(carry: tuple[Aval, ...], backward: bool) -> Jaxpr:
         here = b.one(EQ, places, b.one(BroadcastInDim(order.aval.shape, ()), i))
         taken = b.one(ReduceSum((len(batch),)), where(b.one, there, order))
         theirs = b.one(BroadcastInDim(order.aval.shape, along[:-1]), taken)
-        order = b.one(SELECT_N, here, b.one(SELECT_N, there, order, wide(mine)), theirs)
+        order = emit_where(b, here, theirs, emit_where(b, there, wide(mine), order))
     return b.build([b.one(ADD, i, Lit.of(-1 if backward else 1, i.aval)), order, pivots], "exchange")
 
 

@@ -13,14 +13,14 @@ from fxad import dtypes
 from fxad.core.sizes import minimum
 from fxad.ir import Atom, Aval, Emit, Lin, Lit, Shape, Var, Zero
 from fxad.primitives.dot import DotGeneral
-from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
-from fxad.primitives.elementwise.complex_parts import CONJ
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB
+from fxad.primitives.elementwise.complex_parts import CONJ, REAL
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import EQ, GE
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.gather import Gather
+from fxad.primitives.elementwise.select import SELECT_N, emit_where
+from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum, Reshape, Transpose
-from fxad.primitives.slicing import Pad, Slice
+from fxad.primitives.slicing import Pad, slice_along_axis
 
 X = TypeVar("X", bound=Var | Lit | Lin | Zero)
 Operand: TypeAlias = Var | Lit | Lin | Zero
@@ -105,9 +105,26 @@ def unless(one: One[X], mask: Atom, a: Operand) -> X:
     return one(SELECT_N, mask, a, Zero(a.aval).instantiate())
 
 
+def inverse_off_diagonal(emit: Emit, a: Atom, line: Atom) -> Atom:
+    """1 / a, and 0 on the diagonal, where the mask `line` holds, whatever a is there."""
+    unit = Lit.of(1, a.aval)
+    return unless(emit.one, line, emit.one(DIV, unit, emit_where(emit, line, unit, a)))
+
+
 def identity(emit: Emit, aval: Aval) -> Atom:
     """The identity, or its first rows or columns."""
-    return emit.one(SELECT_N, on_diagonal(emit, aval.shape), Zero(aval).instantiate(), Lit.of(1, aval))
+    return emit_where(emit, on_diagonal(emit, aval.shape), Lit.of(1, aval), Zero(aval).instantiate())
+
+
+def hermitian(emit: Emit, one: One[X], a: X, *, lower: bool = True) -> X:
+    """The Hermitian matrix given by one triangle and the real part of the diagonal."""
+    shape = a.aval.shape
+    mask = below(emit, shape, -1)
+    strict = where(one, mask, a if lower else adjoint(one, a))
+    line = where(one, on_diagonal(emit, shape), a)
+    if a.aval.dtype in dtypes.COMPLEX:
+        line = as_complex(one, one(REAL, line), a.aval)
+    return plus(one, plus(one, strict, adjoint(one, strict)), line)
 
 
 def diagonal(emit: Emit, one: One[X], a: X) -> X:
@@ -135,9 +152,7 @@ def _slice_axis(one: One[X], a: X, axis: int, start: int, limit: int) -> X:
     shape = a.aval.shape
     if (start, limit) == (0, shape[axis]):
         return a
-    starts, limits = [0] * len(shape), list(shape)
-    starts[axis], limits[axis] = start, limit
-    return one(Slice(tuple(starts), tuple(limits), (1,) * len(shape)), a)
+    return one(slice_along_axis(shape, axis, start, limit), a)
 
 
 def columns(one: One[X], a: X, start: int, limit: int) -> X:

@@ -29,7 +29,7 @@ from fxad.ir import (
 )
 from fxad.primitives.elementwise.arithmetic import NEG
 from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG
-from fxad.primitives.linalg.calls import corner, has_empty, lower_identity as unit, lower_triangle, zeros_constant
+from fxad.primitives.families import LinearInOne
 from fxad.primitives.linalg.family import (
     Entries,
     Matrixwise,
@@ -39,6 +39,7 @@ from fxad.primitives.linalg.family import (
     check_same_batch,
     matrix_shape,
 )
+from fxad.primitives.linalg.hlo_matrices import corner, has_empty, lower_identity, lower_triangle
 from fxad.primitives.linalg.lapack import lapack_call
 from fxad.primitives.linalg.matrices import (
     adjoint,
@@ -57,10 +58,10 @@ from fxad.primitives.linalg.matrices import (
     where,
 )
 from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
-from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import align_batch_axes
 from fxad.primitives.slicing import Concatenate
+from fxad.primitives.stablehlo import bool_attribute, zeros_constant
 
 
 @final
@@ -137,9 +138,7 @@ class HouseholderProduct(Matrixwise):
         m, n = a.shape[-2:]
         out = np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape).copy()
         for i in range(taus.shape[-1] - 1, -1, -1):
-            v = a[..., :, i : i + 1].copy()
-            v[..., :i, :] = 0
-            v[..., i, :] = 1
+            v = _reflector(a, i)
             out -= taus[..., i, None, None] * v @ (np.swapaxes(v, -1, -2).conj() @ out)
         return (out,)
 
@@ -147,7 +146,7 @@ class HouseholderProduct(Matrixwise):
         if has_empty(*outs):
             return (zeros_constant(hlo, outs[0]),)
         if not ins[1].size:
-            return (unit(hlo, outs[0]),)
+            return (lower_identity(hlo, outs[0]),)
         return lapack_call(hlo, "orgqr", args, ins, outs, overwrite=[(0, 0)])
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
@@ -156,6 +155,14 @@ class HouseholderProduct(Matrixwise):
         if not taus.aval.size:
             return outs, (Zero(a.aval),)
         return outs, (_wy_tangent(ctx, a, taus, a_dot, taus_dot),)
+
+
+def _reflector(a: Entries, i: int) -> Entries:
+    """The vector v_i of reflection i, as a column."""
+    v = a[..., :, i : i + 1].copy()
+    v[..., :i, :] = 0
+    v[..., i, :] = 1
+    return v
 
 
 def _wy_tangent(ctx: JvpCtx, a: Atom, taus: Atom, a_dot: Tangent, taus_dot: Tangent) -> Tangent:
@@ -239,9 +246,7 @@ class Ormqr(LinearInOne):
         backwards = self.adjoint != self.left_side
         order = range(taus.shape[-1])
         for i in order[::-1] if backwards else order:
-            v = a[..., :, i : i + 1].copy()
-            v[..., :i, :] = 0
-            v[..., i, :] = 1
+            v = _reflector(a, i)
             tau = taus[..., i, None, None]
             out = out - (tau if backwards else tau.conj()) * v @ (np.swapaxes(v, -1, -2).conj() @ out)
         return (out if self.left_side else np.swapaxes(out, -1, -2).conj(),)
@@ -251,7 +256,7 @@ class Ormqr(LinearInOne):
             return (zeros_constant(hlo, outs[0]),)
         if not ins[1].size:
             return (args[2],)
-        options = {"left": str(self.left_side).lower(), "transpose": str(self.adjoint).lower()}
+        options = {"left": bool_attribute(self.left_side), "transpose": bool_attribute(self.adjoint)}
         return lapack_call(hlo, "ormqr", args, ins, outs, options, overwrite=[(2, 0)])
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
@@ -328,7 +333,7 @@ class Qr(Matrixwise):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), (q, r) = ins, outs
         if has_empty(x):
-            return unit(hlo, q), zeros_constant(hlo, r)
+            return lower_identity(hlo, q), zeros_constant(hlo, r)
         *batch, m, n = x.shape
         k = min(m, n)
         taus = Aval((*batch, k), x.dtype)

@@ -3,7 +3,7 @@
 Each primitive here takes a matrix and a factor of it (its LU decomposition, its pseudo-inverse). The value is computed
 from the factor. The derivative is with respect to the matrix alone and reuses the factor. So a solve and all its
 derivatives factor once, and no derivative differentiates pivoting or singular vectors. The factor must therefore be
-computed from `stop_gradient` of the matrix: see `factored`.
+computed from `stop_gradient` of the matrix, as in `lu_factors`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from fxad.primitives.elementwise.convert import STOP_GRADIENT
 from fxad.primitives.elementwise.exponential import LOG
 from fxad.primitives.elementwise.logic import NE
 from fxad.primitives.elementwise.powers import ABS, SIGN
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linalg.calls import has_empty, zeros_constant
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.families import LinearInOne
 from fxad.primitives.linalg.family import (
     Matrixwise,
     check_lapack_dtype,
@@ -52,14 +52,15 @@ from fxad.primitives.linalg.family import (
     real_dtype,
     square_shape,
 )
+from fxad.primitives.linalg.hlo_matrices import has_empty
 from fxad.primitives.linalg.lu import LU, LuPivotsToPermutation
 from fxad.primitives.linalg.matrices import adjoint, column, diagonal, dot, minus, permuted, plus, transposed
 from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
-from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ReduceXor
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import Iota, ReduceSum, align_batch_axes
+from fxad.primitives.stablehlo import zeros_constant
 
 
 def lu_factors(emit: Emit, a: Atom) -> tuple[Atom, Atom]:
@@ -261,7 +262,7 @@ def _parity(emit: Emit, pivots: Atom, like: Aval) -> Atom:
     last = pivots.aval.ndim - 1
     moved = emit.one(NE, pivots, emit.one(Iota(pivots.aval.shape, dtypes.int32, last)))
     odd = emit.one(ReduceXor((last,)), moved)
-    return emit.one(SELECT_N, odd, Lit.of(1, like), Lit.of(-1, like))
+    return emit_where(emit, odd, Lit.of(-1, like), Lit.of(1, like))
 
 
 # -------------------------------------------------------------------------------------------------- pseudo-inverse

@@ -17,7 +17,6 @@ from fxad.ir import (
     Hlo,
     HloValues,
     JvpCtx,
-    Lit,
     NDArray,
     Tangent,
     Tangents,
@@ -27,7 +26,6 @@ from fxad.ir import (
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB
 from fxad.primitives.elementwise.complex_parts import REAL
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linalg.calls import has_empty, lower_identity, or_nan, zeros_constant
 from fxad.primitives.linalg.family import (
     Entries,
     Matrixwise,
@@ -36,12 +34,14 @@ from fxad.primitives.linalg.family import (
     matrix_shape,
     real_dtype,
 )
+from fxad.primitives.linalg.hlo_matrices import has_empty, lower_identity, or_nan
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
     adjoint,
     as_complex,
     diagonal,
     dot,
+    inverse_off_diagonal,
     minus,
     on_columns,
     on_diagonal,
@@ -49,9 +49,9 @@ from fxad.primitives.linalg.matrices import (
     plus,
     scaled,
     times,
-    unless,
 )
 from fxad.primitives.operand_checks import check_count
+from fxad.primitives.stablehlo import zeros_constant
 
 
 @final
@@ -157,8 +157,7 @@ def _vectors_tangent(ctx: JvpCtx, s: Atom, u: Atom, v: Atom, inner: Tangent) -> 
     right, left = on_columns(one, s, like.shape), on_rows(one, s, like.shape)
     line = on_diagonal(ctx, like.shape)
     gaps = times(one, one(ADD, right, left), one(SUB, right, left))
-    unit = Lit.of(1, gaps.aval)
-    f = unless(one, line, one(DIV, unit, one(SELECT_N, line, gaps, unit)))
+    f = inverse_off_diagonal(ctx, gaps, line)
     f, right, left = as_complex(one, f, like), as_complex(one, right, like), as_complex(one, left, like)
     turned = adjoint(lin, inner)
     across = plus(lin, lin(MUL, inner, right), lin(MUL, turned, left))  # M S + S M^H

@@ -28,7 +28,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.elementwise.complex_parts import CONJ
-from fxad.primitives.linalg.calls import has_empty, zeros_constant
+from fxad.primitives.families import LinearInOne
 from fxad.primitives.linalg.family import (
     Entries,
     as_entries,
@@ -37,11 +37,12 @@ from fxad.primitives.linalg.family import (
     matrix_shape,
     square_shape,
 )
+from fxad.primitives.linalg.hlo_matrices import has_empty
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import below, conj, dot, minus, transposed, unless, where
-from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.operand_checks import check_count
-from fxad.primitives.shape import align_batch_axes, emit_reshape, move_axis
+from fxad.primitives.shape import align_batch_axes, emit_reshape, merge_axes, move_axis
+from fxad.primitives.stablehlo import zeros_constant
 
 
 @final
@@ -146,10 +147,8 @@ def more_columns(ctx: BatchCtx, prim: Linear, known: Atoms, b: Atom, dim: int, *
     # (..., n, size, m) and (..., size, m, n): the mapped axis next to the columns, or rows, that it joins
     at = b.aval.ndim - (2 if left_side else 3)
     b = move_axis(ctx, b, dim, at)
-    shape = b.aval.shape
-    wide = (*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :])
-    x = ctx.one(prim, *known, emit_reshape(ctx, b, wide))
-    return move_axis(ctx, emit_reshape(ctx, x, shape), at, 0)
+    x = ctx.one(prim, *known, merge_axes(ctx, b, at))
+    return move_axis(ctx, emit_reshape(ctx, x, b.aval.shape), at, 0)
 
 
 def _substitute(m: Entries, b: Entries, *, forward: bool) -> NDArray:

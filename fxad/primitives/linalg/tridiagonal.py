@@ -25,13 +25,14 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.elementwise.arithmetic import MUL
-from fxad.primitives.linalg.calls import has_empty, or_nan, zeros_constant
+from fxad.primitives.families import LinearInOne
 from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, matrix_shape
+from fxad.primitives.linalg.hlo_matrices import has_empty, or_nan
 from fxad.primitives.linalg.lapack import lapack_call
 from fxad.primitives.linalg.matrices import One, X, minus, on_rows
-from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.slicing import Pad
+from fxad.primitives.stablehlo import zeros_constant
 
 
 @final

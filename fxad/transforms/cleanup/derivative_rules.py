@@ -11,7 +11,8 @@ from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.custom_rules import Function
-from fxad.primitives.linear_call import LinearCall, drop_unused_residuals
+from fxad.primitives.linear_call import LinearCall
+from fxad.primitives.linear_maps import drop_unused_residuals
 
 
 @by_value

@@ -21,7 +21,7 @@ from fxad.primitives import elementwise as ew
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.family import Unary
-from fxad.primitives.gather import Gather
+from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice

@@ -9,9 +9,15 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import drop_unread_operands, rebind_operands, remove_dead_eqns
 from fxad.core.layout import PREDICATE, BranchIndex, Carry, Constant, Count, Layout, OneOf, Slice, Unknown
-from fxad.ir import Atom, HigherOrder, Jaxpr, Lit, Mask, Primitive, Var
-from fxad.primitives.control.bodies import assign_slots, shared_slots, with_outs, with_slot_operands, with_slot_results
-from fxad.primitives.control.loop_steps import COUNT, rearrange_operands
+from fxad.ir import INT32_SCALAR, Atom, HigherOrder, Jaxpr, Lit, Mask, Primitive, Var
+from fxad.primitives.control.bodies import (
+    assign_slots,
+    rearrange_operands,
+    shared_slots,
+    with_outs,
+    with_slot_operands,
+    with_slot_results,
+)
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise.arithmetic import ADD
 
@@ -265,7 +271,7 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -
     wanted = [{*(step_reads if g in step.operands else ()), *test_reads} for g in range(len(layout.operands))]
     groups = [[p for p in layout.operands_of(g) if p in wanted[g]] for g in range(len(layout.operands))]
     groups[step.operands[1]].append(count)
-    types = {count: COUNT}
+    types = {count: INT32_SCALAR}
     for k in layout.running:
         types.update(zip(layout.operand_indices(k), prim.bodies[k].in_avals, strict=True))
     step_body = rebind_operands(parts.known.body, step_reads, step.operands, groups, types=types)
@@ -276,7 +282,7 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -
     return SplitEqn(
         prim.rebuild(tuple([bodies[k] for k in layout.running]), tuple(map(len, groups)), (n_carry + 1, n_rows)),
         parts.unknown,
-        tuple([Lit.zero(COUNT) if p == count else p for group in groups for p in group]),
+        tuple([Lit.zero(INT32_SCALAR) if p == count else p for group in groups for p in group]),
         # the count comes before the rows, and the predicate was the last known row
         tuple([takes[p - 1] if p > 0 else ~n_carry if p == 0 else p - 1 + in_step for p in parts.reads]),
         out_known,
@@ -290,4 +296,4 @@ def _counting(body: Jaxpr, n_carry: int, predicate: int | None = None) -> Jaxpr:
     b = Builder.like(body)
     outs = list(b.inline(body, b.ins))
     go = [] if predicate is None else [outs.pop(predicate)]
-    return b.build((*go, *outs[:n_carry], b.one(ADD, b.ins[-1], Lit.of(1, COUNT)), *outs[n_carry:]), body.name)
+    return b.build((*go, *outs[:n_carry], b.one(ADD, b.ins[-1], Lit.of(1, INT32_SCALAR)), *outs[n_carry:]), body.name)

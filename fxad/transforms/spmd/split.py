@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from fxad.core.builder import Builder, rewrite, single_equation
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit
-from fxad.primitives.collectives import INDEX, AllGather, AxisIndex, Collective, Grouped, flat_index
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr
+from fxad.primitives.collectives import AllGather, AxisIndex, Collective, Grouped, flat_index
 from fxad.primitives.custom import NamedCall
-from fxad.primitives.dynamic_slicing import DynamicSlice
+from fxad.primitives.dynamic_slicing import read_row
 from fxad.primitives.shape import emit_reshape
 from fxad.transforms.vmap import has_axis, vmap_named
 
@@ -57,6 +57,4 @@ def _gathered(b: Builder, prim: Grouped, x: Atom, name: str, sizes: tuple[int, i
     stacked, _ = vmap_named(single_equation(prim, [x.aval]), sizes[0] * sizes[1], name, (0,), (0,))
     every = b.one(AllGather((name, inner), sizes, 0), emit_reshape(b, x, (1, *x.aval.shape)))
     (rows,) = b.inline(stacked, [every])
-    shape = rows.aval.shape[1:]
-    start = [flat_index(b, (name, inner), sizes), *[Lit.of(0, INDEX)] * len(shape)]
-    return emit_reshape(b, b.one(DynamicSlice((1, *shape)), rows, *start), shape)
+    return read_row(b, rows, flat_index(b, (name, inner), sizes))

@@ -13,8 +13,7 @@ from fxad import dtypes
 from fxad.ir import Atom, Emit, Hole, Lit
 from fxad.primitives.elementwise.arithmetic import DIV, NEG
 from fxad.primitives.elementwise.formula import Formula
-from fxad.primitives.gather import Gather, ScatterAdd
-from fxad.primitives.scatter import Scatter, ScatterMul
+from fxad.primitives.gather_scatter import Gather, Scatter, ScatterAdd, ScatterMul
 from fxad.transforms.inversion.rules.arithmetic import inexact
 from fxad.transforms.inversion.rules.contract import (
     VOLUME,

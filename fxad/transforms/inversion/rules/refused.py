@@ -35,6 +35,7 @@ from fxad.primitives.elementwise.select import Ceil, Clamp, Floor, Nextafter, Ro
 from fxad.primitives.elementwise.special import Digamma, Lgamma, Polygamma
 from fxad.primitives.elementwise.trigonometric import Atan2, Cos, Cosh, Sin, Tan
 from fxad.primitives.fold import Reduce, ReduceWindow
+from fxad.primitives.gather_scatter import ScatterMax, ScatterMin
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.index import IndexVectors
 from fxad.primitives.linalg.eig import Eig
@@ -44,7 +45,6 @@ from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet
 from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
-from fxad.primitives.scatter import ScatterMax, ScatterMin
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
 from fxad.primitives.shape import Iota
 from fxad.primitives.softmax import Softmax

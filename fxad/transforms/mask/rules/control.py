@@ -159,7 +159,7 @@ def _root(ctx: MaskCtx, prim: Root, args: Atoms, ins: Avals, outs: Avals) -> Seq
 
 def _check(ctx: MaskCtx, prim: Check, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     pred = ctx.filled(args[0], ins[0].shape, False)
-    made = Check(prim.message, prim.equation, prim.where, prim.n_fields, ctx.padded(prim.sizes), prim.told)
+    made = Check(prim.message, prim.equation, prim.where, prim.n_fields, ctx.padded(prim.sizes), prim.reports)
     return ctx(made, pred, *args[1:])
 
 

@@ -14,9 +14,16 @@ from fxad.primitives.elementwise.arithmetic import ADD, MAX, MIN, SUB
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import AND, GE, LE, LT
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.gather import Gather, ScatterAdd, ScatterFamily
+from fxad.primitives.gather_scatter import (
+    Gather,
+    Scatter,
+    ScatterAdd,
+    ScatterFamily,
+    ScatterMax,
+    ScatterMin,
+    ScatterMul,
+)
 from fxad.primitives.index import Index, IndexVectors
-from fxad.primitives.scatter import Scatter, ScatterMax, ScatterMin, ScatterMul
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose, emit_broadcast
 from fxad.primitives.slicing import Concatenate, Slice
 from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, int_literal, row

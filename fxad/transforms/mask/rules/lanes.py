@@ -10,7 +10,7 @@ from fxad.primitives.elementwise import ELEMENTWISE
 from fxad.primitives.elementwise.bessel import BESSEL
 from fxad.primitives.elementwise.beta import BETA
 from fxad.primitives.elementwise.gamma import GAMMA
-from fxad.primitives.marks import NAMING
+from fxad.primitives.marks import MARKS
 from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose
 from fxad.primitives.sharding_constraint import SHARDING_CONSTRAINT
@@ -22,7 +22,7 @@ _KINDS: Final[tuple[type[Primitive], ...]] = (
     *BESSEL,
     *BETA,
     *BARRIER,
-    *NAMING,
+    *MARKS,
     *SHARDING_CONSTRAINT,
     Threefry2x32,
     GammaSample,

@@ -12,7 +12,7 @@ from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, REM, SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LT
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.gather import Gather
+from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice

@@ -20,7 +20,7 @@ from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, REM, SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LT, NE, OR
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.fold import Reduce, ReduceWindow
-from fxad.primitives.gather import Gather, ScatterAdd
+from fxad.primitives.gather_scatter import Gather, ScatterAdd
 from fxad.primitives.reduce import ReduceMax, ReduceMin, extreme_value
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.reduce_window import (
@@ -223,7 +223,7 @@ def _combined(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: 
         return ctx(kind(axes), *values)
 
     def slide(sliding: SlidingWindow, values: Sequence[Atom]) -> Sequence[Atom]:
-        return ctx(replace(prim, **sliding.parameters), *values)
+        return ctx(prim.with_sliding(sliding), *values)
 
     (found,) = _windows(ctx, prim.sliding, (x,), (prim.monoid.identity(of_x.dtype),), of_x, places, reduce, slide)
     return found

@@ -1,4 +1,8 @@
-"""Reads and writes at the places in an index array. gather and scatter_add are duals."""
+"""Reads and writes of windows at the places in an index array. gather and scatter_add are duals.
+
+The other scatters replace elements, multiply with them, or keep the minimum or maximum. Their tangents use scatter_add
+and gather, so second derivatives need no further rules. `dimension_numbers` says where the windows are.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,9 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.sizes import may_fit, minimum
 from fxad.dtypes import DType
-from fxad.errors import DTypeError, ShapeError
+from fxad.errors import DTypeError, NotDifferentiableError, ShapeError
 from fxad.ir import (
+    INT32_SCALAR,
     Atom,
     Atoms,
     Aval,
@@ -38,23 +43,28 @@ from fxad.ir import (
     primitive,
     primitive_family,
 )
+from fxad.primitives.axes import axes_after_insert, insert_entry, other_axes
 from fxad.primitives.dimension_numbers import DimensionNumbers, clamp_starts, widen_indices, windows_in_range
-from fxad.primitives.elementwise.family import as_accumulated
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linear_in_one import LinearInOne
-from fxad.primitives.mlir_attributes import bool_attribute, i64_array
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MUL
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.family import ORDERED, as_accumulated
+from fxad.primitives.elementwise.logic import EQ
+from fxad.primitives.elementwise.select import SELECT_N, emit_where
+from fxad.primitives.families import LinearInOne, only_cotangent
 from fxad.primitives.operand_checks import check_count, check_ranks
-from fxad.primitives.reduce import SUM, Monoid
-from fxad.primitives.shape import BroadcastInDim, ExpandDims, Squeeze, broadcast_to_axis, insert_entry, move_axis
+from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Squeeze, broadcast_to_axis, move_axis
+from fxad.primitives.stablehlo import bool_attribute, i64_array, zeros_constant
 
-_GATHER: Final = (
+# the names of the dimension numbers in the attributes of StableHLO
+_GATHER_NAMES: Final = (
     "offset_dims",
     "collapsed_slice_dims",
     "operand_batching_dims",
     "start_indices_batching_dims",
     "start_index_map",
 )
-_SCATTER: Final = (
+_SCATTER_NAMES: Final = (
     "update_window_dims",
     "inserted_window_dims",
     "input_batching_dims",
@@ -127,11 +137,11 @@ class Gather(LinearInOne):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         x, indices = ins
         if x.size == 0 or outs[0].size == 0:
-            return (hlo.constant(Zero(outs[0]).instantiate()),)
+            return (zeros_constant(hlo, outs[0]),)
         if self.mode == "drop" or indices.dtype.itemsize < 4:
             return hlo.call(self._without_range_rule(x, indices), args)
         attrs = {
-            "dimension_numbers": self.windows.attribute("gather", _GATHER, indices.ndim - 1),
+            "dimension_numbers": self.windows.attribute("gather", _GATHER_NAMES, indices.ndim - 1),
             "slice_sizes": i64_array(self.slice_sizes),
             "indices_are_sorted": bool_attribute(self.indices_sorted),
         }
@@ -145,9 +155,9 @@ class Gather(LinearInOne):
         out = b.one(self._with(self.windows, self.slice_sizes, "clip"), operand, at)
         if self.mode == "drop" and self.start_index_map:
             within = windows_in_range(b, at, tuple([x.shape[a] - self.slice_sizes[a] for a in self.start_index_map]))
-            batch = tuple([a for a in range(out.aval.ndim) if a not in self.offset_dims])
+            batch = other_axes(self.offset_dims, out.aval.ndim)
             mask = b.one(BroadcastInDim(out.aval.shape, batch), within)
-            out = b.one(SELECT_N, mask, Zero(out.aval).instantiate(), out)
+            out = emit_where(b, mask, out, Zero(out.aval).instantiate())
         return b.build((out,), "gather")
 
     def _with(self, w: DimensionNumbers, sizes: Shape, mode: str, *, stacked: bool = False) -> Gather:
@@ -173,6 +183,49 @@ class Gather(LinearInOne):
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         scatter = ScatterAdd(*self.windows.numbers, self.mode, self.indices_sorted, self.unique_indices)
         return emit.one(scatter, Zero(x).instantiate(), *others, ct)
+
+
+def gather_along_axis(x: Aval, axis: int, *, unique_indices: bool) -> Gather:
+    """Return the gather of single elements along one axis, at places in range, with the other axes as batch axes. The
+    places have the shape of x, and a further last axis of size 1."""
+    others = other_axes((axis,), x.ndim)
+    return Gather(
+        offset_dims=(),
+        collapsed_slice_dims=(axis,),
+        operand_batching_dims=others,
+        start_indices_batching_dims=others,
+        start_index_map=(axis,),
+        slice_sizes=tuple([minimum(1, n) for n in x.shape]),
+        mode="promise_in_bounds",
+        indices_sorted=False,
+        unique_indices=unique_indices,
+    )
+
+
+def gather_window_per_example(
+    sizes: Shape, dropped: tuple[int, ...], indexed: tuple[int, ...], dim: int | None, count: int
+) -> Gather:
+    """Return the gather of one window for each of `count` examples, clamped, stacked along axis 0 of the result. The
+    index vectors are stacked along axis 0 of the indices.
+
+    `sizes`, `dropped` and `indexed` are the window's sizes, the axes that the result does not have, and the axes that
+    an index vector is for, in an operand without mapped axis. `dim` is the mapped axis of the operand, if it has one.
+    """
+    if dim is not None:
+        sizes = insert_entry(sizes, dim, minimum(1, count))
+        dropped, indexed = axes_after_insert(dropped, dim), axes_after_insert(indexed, dim)
+    n_mapped = int(dim is not None)
+    return Gather(
+        offset_dims=tuple(range(1, len(sizes) - n_mapped - len(dropped) + 1)),
+        collapsed_slice_dims=dropped,
+        operand_batching_dims=() if dim is None else (dim,),
+        start_indices_batching_dims=() if dim is None else (0,),
+        start_index_map=indexed,
+        slice_sizes=sizes,
+        mode="clip",
+        indices_sorted=False,
+        unique_indices=False,
+    )
 
 
 @primitive_family
@@ -278,7 +331,7 @@ class ScatterFamily(Primitive):
         if self.mode == "clip" or indices.dtype.itemsize < 4:
             return hlo.call(self._without_range_rule(x, indices, updates), args)
         attrs = {
-            "scatter_dimension_numbers": self.windows.attribute("scatter", _SCATTER, indices.ndim - 1),
+            "scatter_dimension_numbers": self.windows.attribute("scatter", _SCATTER_NAMES, indices.ndim - 1),
             "indices_are_sorted": bool_attribute(self.indices_sorted),
             "unique_indices": bool_attribute(self.unique_indices),
         }
@@ -325,9 +378,12 @@ class ScatterFamily(Primitive):
     def read(self, emit: Emit, x: Atom, indices: Atom, updates: Aval) -> Atom:
         """Return the windows of `x` that the updates apply to; zero for updates that are left out."""
         sizes = self.sizes(x.aval.shape, updates.shape)
-        return emit.one(
-            Gather(*self.windows.numbers, sizes, self.mode, self.indices_sorted, self.unique_indices), x, indices
-        )
+        gather = Gather(*self.windows.numbers, sizes, self.mode, self.indices_sorted, self.unique_indices)
+        return emit.one(gather, x, indices)
+
+    def adding(self) -> ScatterAdd:
+        """Return the scatter_add with the same windows."""
+        return ScatterAdd(*self.windows.numbers, self.mode, self.indices_sorted, self.unique_indices)
 
 
 def _replace_program(scalar: Aval) -> Jaxpr:
@@ -356,13 +412,143 @@ class ScatterAdd(ScatterFamily, Linear):
         return mask == (True, False, True)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x, indices, updates) = cts, args
-        x_bar = ct if isinstance(x, Hole) else None
-        if not isinstance(updates, Hole):
-            return x_bar, None, None
-        if isinstance(ct, Zero) or isinstance(indices, Hole):
-            return x_bar, None, Zero(updates.aval)
-        return x_bar, None, self.read(ctx, ct, indices, updates.aval)
+        ct, (x, indices, updates) = only_cotangent(cts), args
+        assert not isinstance(indices, Hole), "scatter_add is not linear in its indices"
+        updates_bar = self.read(ctx, ct, indices, updates.aval) if isinstance(updates, Hole) else None
+        return ct if isinstance(x, Hole) else None, None, updates_bar
 
 
-INDEXING: Final = (Gather, ScatterAdd)
+@final
+@primitive
+class Scatter(ScatterFamily, Linear):
+    """Replace windows of x, at the places in an index array, by updates.
+
+    Type: x of any dtype, indices of any integer dtype, updates of x's dtype.
+    Rule: if several updates write one element, one of them is stored: in XLA any one, in `impl` the last. The
+          derivative follows the stored one. With `unique_indices`, linear in x and the updates together.
+    Source: stablehlo.scatter; see `ScatterFamily`.
+    """
+
+    name: ClassVar[str] = "scatter"
+    monoid: ClassVar[Monoid | None] = None
+    takes: ClassVar[frozenset[DType]] = frozenset(dtypes.ALL)
+
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
+        (x, indices, updates), (tx, _, tu) = primals, tangents
+        if self.unique_indices:
+            return ctx(self, *primals), ctx.lin(self, tx, indices, tu)
+        # scatter the number of each update, from 1, instead of the update: a gather then finds the stored ones
+        shape, size = updates.aval.shape, updates.aval.size
+        one = Lit.of(1, INT32_SCALAR)
+        numbers = ctx.one(ADD, ctx.one(Iota((size,), dtypes.int32, 0)), one.with_aval((size,)))
+        numbers = ctx.one(Reshape(shape), numbers)
+        owner = ctx.one(self, Lit.of(0, x.aval.with_dtype(dtypes.int32)), indices, numbers)
+        stays = ctx.one(EQ, self.read(ctx, owner, indices, numbers.aval), numbers)
+        kept = ctx.one(EQ, owner, Lit.of(0, owner.aval))
+        tx = ctx.lin_one(SELECT_N, kept, Zero(tx.aval), tx)
+        tu = ctx.lin_one(SELECT_N, stays, Zero(tu.aval), tu)
+        return ctx(self, *primals), ctx.lin(self.adding(), tx, indices, tu)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return self.unique_indices and mask == (True, False, True)
+
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
+        ct, (x, indices, updates) = only_cotangent(cts), args
+        assert not isinstance(indices, Hole), "scatter is not linear in its indices"
+        x_bar = ctx.one(self, ct, indices, Zero(updates.aval).instantiate()) if isinstance(x, Hole) else None
+        return x_bar, None, self.read(ctx, ct, indices, updates.aval) if isinstance(updates, Hole) else None
+
+
+_REMEDY: Final = "say unique_indices=True if no two updates meet"
+
+
+@final
+@primitive
+class ScatterMul(ScatterFamily, LinearInOne):
+    """Multiply windows of x, at the places in an index array, by updates. Updates of the same element are multiplied.
+
+    Type: x of any dtype but bool, indices of any integer dtype, updates of x's dtype.
+    Rule: linear in x. With `unique_indices` differentiable in the updates: an update's tangent is multiplied by x.
+    Source: stablehlo.scatter with stablehlo.multiply; see `ScatterFamily`.
+    """
+
+    name: ClassVar[str] = "scatter_mul"
+    monoid: ClassVar[Monoid | None] = PRODUCT
+    takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
+
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
+        (x, indices, updates), (tx, _, tu) = primals, tangents
+        t_out = ctx.lin_one(self, tx, indices, updates) if not isinstance(tx, Zero) else tx
+        if isinstance(tu, Zero):
+            return ctx(self, *primals), (t_out,)
+        if not self.unique_indices:
+            raise NotDifferentiableError(
+                "scatter_mul: updates may meet in one place, where the derivative in one is the product of the others",
+                remedy=_REMEDY,
+            )
+        scaled = ctx.lin_one(MUL, tu, self.read(ctx, x, indices, updates.aval))
+        t_add = ctx.lin_one(self.adding(), Zero(x.aval), indices, scaled)
+        return ctx(self, *primals), (ctx.add(t_out, t_add),)
+
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        return emit.one(self, ct, *others)
+
+
+class ScatterExtremum(ScatterFamily):
+    """Store the minimum, or the maximum, of the elements of x and the updates.
+
+    Type: x integer, float or bool, indices of any integer dtype, updates of x's dtype; the result is nan if any of them
+          is nan.
+    Rule: the tangent is the mean of the tangents of the values, in x and the updates, equal to the extremum.
+    """
+
+    __slots__ = ()
+
+    takes: ClassVar[frozenset[DType]] = ORDERED
+
+    @final
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
+        (x, indices, updates), (tx, _, tu) = primals, tangents
+        out = ctx.one(self, *primals)
+        add, to_float = self.adding(), ConvertElementType(x.aval.dtype)
+        kept = ctx.one(to_float, ctx.one(EQ, x, out))
+        won = ctx.one(to_float, ctx.one(EQ, updates, self.read(ctx, out, indices, updates.aval)))
+        # the number of values equal to the extremum; 0 if it is nan
+        count = ctx.one(MAX, ctx.one(add, kept, indices, won), Lit.of(1, x.aval))
+        tx = ctx.lin_one(MUL, tx, ctx.one(DIV, kept, count))
+        tu = ctx.lin_one(MUL, tu, ctx.one(DIV, won, self._counts(ctx, count, indices, updates)))
+        return (out,), ctx.lin(add, tx, indices, tu)
+
+    def _counts(self, ctx: JvpCtx, count: Atom, indices: Atom, updates: Atom) -> Atom:
+        """Return the counts at the places of the updates; 1 for updates that are left out."""
+        counts = self.read(ctx, count, indices, updates.aval)
+        return ctx.one(MAX, counts, Lit.of(1, updates.aval))
+
+
+@final
+@primitive
+class ScatterMin(ScatterExtremum):
+    """The minimum of windows of x, at the places in an index array, and all updates of each element.
+
+    Type, Rule: see `ScatterExtremum`.
+    Source: stablehlo.scatter with stablehlo.minimum; see `ScatterFamily`.
+    """
+
+    name: ClassVar[str] = "scatter_min"
+    monoid: ClassVar[Monoid | None] = MINIMUM
+
+
+@final
+@primitive
+class ScatterMax(ScatterExtremum):
+    """The maximum of windows of x, at the places in an index array, and all updates of each element.
+
+    Type, Rule: see `ScatterExtremum`.
+    Source: stablehlo.scatter with stablehlo.maximum; see `ScatterFamily`.
+    """
+
+    name: ClassVar[str] = "scatter_max"
+    monoid: ClassVar[Monoid | None] = MAXIMUM
+
+
+GATHER_SCATTER: Final = (Gather, ScatterAdd, Scatter, ScatterMul, ScatterMin, ScatterMax)
