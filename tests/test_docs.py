@@ -60,6 +60,8 @@ def defined(module: ast.Module) -> Iterator[str]:
                 yield name
             case ast.alias():
                 yield from (*node.name.split("."), node.asname or "")
+            case _:
+                pass
 
 
 def unknown_names(node: ast.AST, known: frozenset[str]) -> Iterator[str]:

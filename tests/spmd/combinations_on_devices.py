@@ -543,6 +543,9 @@ def test_a_host_function_of_devices_that_starts_a_program_on_devices(outer: Func
             f"{name}: it runs on several devices, and a host function that another program on several devices calls"
             " would wait for it for ever"
         )
+        assert e.value.remedy == (
+            "call it before or after that program, or compute on one device: np.asarray(x) gathers an array"
+        )
         assert "combinations_on_devices.py" in str(e.value.where)
     np.testing.assert_array_equal(np.asarray(on_devices(X)), 2 * X)
     want = fx.vmap(lambda v: outer(2 * v), axis_name="i")(X)
