@@ -664,7 +664,7 @@ def check_types(what: str, verb: str, paths: Sequence[str], wants: Sequence[Aval
 def nondiff_positions(
     fun: object, argnums: Sequence[int], argnames: Argnames = (), what: str = "custom rules"
 ) -> tuple[int, ...]:
-    """The positions of `nondiff_argnums` and `nondiff_argnames`, in order, each once. Raises: ArgumentError."""
+    """The positions of the arguments without a derivative, in order, each once. Raises: ArgumentError."""
     name, names = function_name(fun), parameter_names(fun)
     argnums, by_name = plain_ints(argnums), argument_keys(argnames, str)
     if not isinstance(argnums, Sequence):
