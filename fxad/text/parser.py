@@ -216,6 +216,7 @@ class _Parser:
         return Jaxpr(ins, tuple(eqns), outs, name)
 
     def name(self) -> str:
+        """The name of a function, from its label: `@f`, `@f#1`, `@"<lambda>"`."""
         label = self.one("label", "a function as in '@f'")
         if label[1] != '"':
             return label[1:].split("#")[0]
@@ -229,6 +230,7 @@ class _Parser:
         return at, name, self.aval()
 
     def bind(self, env: dict[str, Var], binding: tuple[int, str, Aval], index: int) -> Var:
+        """The variable with an index, under the name of a binding in `env`."""
         at, name, aval = binding
         if name in env:
             self.fail(f"{_short(name)} is bound twice", at)
@@ -336,6 +338,7 @@ class _Parser:
         return lit
 
     def element(self) -> str:
+        """Step over the element of a literal, or over one part of it; returns the token."""
         token = self.tokens[self.at]
         if token_kind(token) not in ("number", "word", "size"):
             self.expected("a value as in '%0' or '1.0:f32[]'")
@@ -343,6 +346,7 @@ class _Parser:
         return token
 
     def quoted(self, token: str) -> str:
+        """The text in a string token, which was the last one."""
         try:
             return str(json.loads(token))
         except ValueError:

@@ -15,7 +15,7 @@ from fxad.ir import Aval, HigherOrder, Jaxpr, Lit
 from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
 from fxad.operations import promotion
-from fxad.primitives.control.bodies import rotate_operands, select_by_mask, with_outs
+from fxad.primitives.control.bodies import leading, rotate_operands, select_by_mask, with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise.complex_parts import CONJ
 from fxad.primitives.linearity import is_linear
@@ -209,7 +209,7 @@ class LinearMap:
     def over_complex(self) -> bool:
         """Return True if the map is known to be linear over the complex numbers, not only over the reals."""
         n = len(self.like.avals)
-        return complex_linear(self.jaxpr, (True,) * n + (False,) * (len(self.jaxpr.ins) - n))
+        return complex_linear(self.jaxpr, leading(n, len(self.jaxpr.ins)))
 
     def transposed(self, jaxpr: Jaxpr) -> LinearMap:
         """Return the transpose, whose program is given."""
@@ -253,7 +253,7 @@ def transposed_program(jaxpr: Jaxpr, n: int) -> Jaxpr | None:
     """Return the transpose of a program with respect to its first `n` operands, or None if an equation is not linear in
     them or has no transpose."""
     slim = dce(jaxpr)
-    mask = (True,) * n + (False,) * (len(jaxpr.ins) - n)
+    mask = leading(n, len(jaxpr.ins))
     if not is_linear(slim, mask):
         return None
     try:
