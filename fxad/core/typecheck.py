@@ -183,6 +183,6 @@ def _stack(of_run: Aval, axis: int, runs: Runs) -> Aval | None:
     """The type of the slices of all runs; None if their number has no bound."""
     match runs:
         case Times(count) | InParallel(count) | UpTo(count) | Unknown(int(count)):
-            return of_run.with_shape((*of_run.shape[:axis], count, *of_run.shape[axis:]))
+            return of_run.stacked(count, axis)
         case _:
             return None
