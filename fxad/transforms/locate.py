@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fxad.core.layout import OneOf
-from fxad.errors import name_equation
+from fxad.errors import TypecheckError, name_equation
 from fxad.ir import Eqn, HigherOrder, Jaxpr, SourceLocation, source_location, source_text
 
 
@@ -17,6 +17,17 @@ def describe(eqn: Eqn) -> str:
 def locate(e: Exception, eqn: Eqn) -> None:
     """Name an equation and the user's line in an exception that a rule raised for the equation."""
     name_equation(e, describe(eqn), source_text(eqn.source))
+
+
+def check_counts(eqn: Eqn, rule: str, expected: int, **returned: int) -> None:
+    """Raises: TypecheckError if a rule of a primitive returned another number of values. `returned` are the numbers, by
+    what the values are."""
+    for what, n in returned.items():
+        if n != expected:
+            raise TypecheckError(
+                f"{eqn.prim.name}: the rule `{rule}` returns {n} {what}, not {expected}",
+                remedy="correct the rule; testing.check_primitive checks the rules of a primitive",
+            )
 
 
 def primitive_name_in(equation: str) -> str:

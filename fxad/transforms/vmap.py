@@ -12,7 +12,7 @@ from fxad.ir import Atom, Dims, Eqn, FreeAxes, Jaxpr
 from fxad.primitives.collectives import exchanged_axes, has_ppermute
 from fxad.primitives.control.shard_map import mesh_of_maps, runs_on_devices
 from fxad.primitives.shape import broadcast_to_axis
-from fxad.transforms.locate import locate
+from fxad.transforms.locate import check_counts, locate
 from fxad.transforms.specialize import rule_of_size, with_fresh_size
 
 
@@ -111,6 +111,8 @@ def vmap(
         start = len(b.eqns)
         try:
             outs, result_dims = eqn.prim.batch(b, args, operand_dims)
+            if not len(outs) == len(result_dims) == len(eqn.outs):
+                check_counts(eqn, "batch", len(eqn.outs), results=len(outs), dims=len(result_dims))
             if axis is not None:
                 _check_bound(b.eqns[start:], axis, eqn, devices)
         except Exception as e:

@@ -401,3 +401,61 @@ def test_a_layout_that_says_something_else() -> None:
     with pytest.raises(AssertionError, match="impl differs from the bodies, run as the layout says"):
         testing.check_layout(application)
     testing.check_layout(testing.Application(turns(""), application.args))
+
+
+# ------------------------------------------------------------------------------------- rules that return too few values
+
+
+@final
+@ex.primitive
+class Both(ex.Linear):
+    """(a, b) -> (a, b). The rule `short` returns too few values."""
+
+    name: ClassVar[str] = "both"
+    short: str
+
+    def abstract_eval(self, *avals: ex.Aval) -> tuple[ex.Aval, ...]:
+        return avals
+
+    def impl(self, *args: ex.NDArray) -> tuple[ex.NDArray, ...]:
+        return args[: self.kept("impl")]
+
+    def kept(self, rule: str) -> int:
+        return 1 if self.short == rule else 2
+
+    def lower(self, hlo: ex.Hlo, args: ex.HloValues, ins: ex.Avals, outs: ex.Avals) -> ex.HloValues:
+        return args[: self.kept("lower")]
+
+    def batch(self, ctx: ex.BatchCtx, args: ex.Atoms, dims: ex.Dims) -> tuple[tuple[ex.Atom, ...], ex.Dims]:
+        return tuple(args[: self.kept("batch")]), dims[: self.kept("dims")]
+
+    def jvp(
+        self, ctx: ex.JvpCtx, primals: ex.Atoms, tangents: ex.Tangents
+    ) -> tuple[tuple[ex.Atom, ...], tuple[ex.Tangent, ...]]:
+        outs = ctx(self, *primals)
+        return outs[: self.kept("results")], ctx.lin(self, *tangents)[: self.kept("jvp")]
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return True
+
+    def transpose(self, ctx: ex.TransposeCtx, cts: ex.Cotangents, args: ex.Operands) -> tuple[ex.Atom | None, ...]:
+        return tuple([ct.instantiate() if isinstance(ct, ex.Zero) else ct for ct in cts])[: self.kept("transpose")]
+
+
+CORRECT = "correct the rule; testing.check_primitive checks the rules of a primitive"
+SHORT: dict[str, tuple[Callable[[Callable[..., object]], object], str]] = {
+    "jvp": (lambda f: fx.jvp(f, (X, X), (X, X)), "both: the rule `jvp` returns 1 tangents, not 2"),
+    "results": (lambda f: fx.jvp(f, (X, X), (X, X)), "both: the rule `jvp` returns 1 results, not 2"),
+    "transpose": (lambda f: fx.vjp(f, X, X)[1]((X, X)), "both: the rule `transpose` returns 1 cotangents, not 2"),
+    "batch": (lambda f: fx.vmap(f)(X, X), "both: the rule `batch` returns 1 results, not 2"),
+    "dims": (lambda f: fx.vmap(f)(X, X), "both: the rule `batch` returns 1 dims, not 2"),
+}
+
+
+@pytest.mark.parametrize("short", SHORT)
+def test_a_rule_that_returns_too_few_values(short: str) -> None:
+    apply, message = SHORT[short]
+    with pytest.raises(fx.errors.TypecheckError) as e:
+        apply(lambda a, b: ex.bind(Both(short), a, b))
+    assert (e.value.message, e.value.remedy) == (message, CORRECT)
+    assert "test_from_outside.py" in e.value.where

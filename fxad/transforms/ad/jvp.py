@@ -36,7 +36,7 @@ from fxad.ir import (
     as_lin,
 )
 from fxad.primitives.elementwise.arithmetic import ADD
-from fxad.transforms.locate import locate
+from fxad.transforms.locate import check_counts, locate
 from fxad.transforms.vmap import over_stack
 
 
@@ -133,6 +133,8 @@ def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, tangents: dict[Atom, Lin]) ->
         tangents_in: Tangents = tuple([t or Zero(a.aval) for t, a in zip(dots_in, ins, strict=True)])
         try:
             outs, dots = eqn.prim.jvp(ctx, primals, tangents_in)
+            if not len(outs) == len(dots) == len(eqn.outs):
+                check_counts(eqn, "jvp", len(eqn.outs), results=len(outs), tangents=len(dots))
         except Exception as e:
             locate(e, eqn)
             raise

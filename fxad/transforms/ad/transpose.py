@@ -35,7 +35,7 @@ from fxad.primitives.elementwise.arithmetic import ADD, NEG
 from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros
 from fxad.primitives.shape import BroadcastInDim
 from fxad.transforms.ad.zeros import zero_values
-from fxad.transforms.locate import describe, locate
+from fxad.transforms.locate import check_counts, describe, locate
 from fxad.transforms.memory.partial_eval import partial_eval
 
 
@@ -152,6 +152,8 @@ def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: FixedValue
         prim, cts = _with_earlier_cotangents(prim, eqn, mask, cts, ct_env)
     try:
         operand_cts = prim.transpose(ctx, cts, args)
+        if len(operand_cts) != len(args):
+            check_counts(eqn, "transpose", len(args), cotangents=len(operand_cts))
     except Exception as e:
         locate(e, eqn)
         raise
