@@ -11,6 +11,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
+from fxad.core.atoms import Lit
 from fxad.core.dataclasses import dataclass
 
 if TYPE_CHECKING:
@@ -282,3 +283,16 @@ class Layout:
     def unbounded(self) -> bool:
         """Returns True if a predicate alone determines the number of runs, without an upper bound."""
         return self.has_predicate and any([self.bodies[k].runs == Unknown() for k in self.running])
+
+    @property
+    def takes_no_step(self) -> bool:
+        """Returns True for a loop whose number of steps is 0, or whose predicate is the literal False."""
+        for body in [self.bodies[k] for k in self.running]:
+            match body.runs:
+                case Times(0) | UpTo(0) | Unknown(0) | InParallel(0):
+                    return True
+                case _:
+                    pass
+            if body.results == (PREDICATE,) and isinstance(more := body.jaxpr.outs[0], Lit) and not more.value:
+                return True
+        return False

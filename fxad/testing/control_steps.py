@@ -138,7 +138,7 @@ def while_step(g: Growth, _: Atom) -> None:
     more = b.build([b.one(ew.LT, count, limit)], "more")
     # without `max_steps` there is no reverse mode
     free = g.unbounded or not any([a.inexact for a in step.in_avals[n_consts:]])
-    most = None if free and g.draw(st.booleans()) else g.draw(st.sampled_from([2, 3, 1]))
+    most = None if free and g.draw(st.booleans()) else g.draw(st.sampled_from([2, 3, 1, 0]))
     limit_now = g.emit(UNKNOWN, ew.CLAMP, Lit.of(0, _STEP), g.like(_STEP), Lit.of(3, _STEP))
     operands = [draw_fitting_operand(g, a) for a in step.in_avals]
     start = Lit.of(0, _STEP)

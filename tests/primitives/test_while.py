@@ -17,7 +17,7 @@ from fxad.primitives.host_call import ORDERED, HostCall
 from fxad.primitives.shape import ReduceSum
 from fxad.testing.effect_laws import EffectLog
 from fxad.text import parse, to_text
-from fxad.transforms import cse, dce, simplify, vjp
+from fxad.transforms import cse, dce, simplify, transpose, vjp
 from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.vmap import vmap
@@ -449,3 +449,16 @@ def test_messages(prim: While, avals: tuple[Aval, ...], error: type[FxadError], 
     with pytest.raises(error) as caught:
         prim.abstract_eval(*avals)
     assert (caught.value.message, caught.value.remedy) == (message, remedy)
+
+
+def test_the_tangents_of_a_loop_that_takes_no_step_are_transposed() -> None:
+    """They are those of the operands: the loop, which is not linear, does not run."""
+    b = Builder()
+    x = b.input(V)
+    step = b.build((b.one(SIN, x),), "step")
+    b = Builder()
+    more = b.build((b.one(LT, b.one(ReduceSum((0,)), b.input(V)), Lit.of(9, S)),), "more")
+    pushed, _ = jvp(program(While(more, step, 0, 0, 0), V), (True,))
+    tangents = Jaxpr(pushed.ins, pushed.eqns, pushed.outs[1:], "tangents")
+    bar, value = floats(3), floats(3)
+    same(run(transpose(tangents, (False, True)), (bar, value)), (bar,))

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from fxad.core.builder import Builder
+from fxad.core.layout import Layout
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, BatchCtx, Dims, Jaxpr, LinearizedBody, Lit, Var, Zero
 from fxad.primitives.linearity import is_zero
@@ -157,3 +158,9 @@ def batch_alike(ctx: BatchCtx, bodies: Sequence[Jaxpr], dims: Dims) -> tuple[tup
     every = zip(*[d for _, d in batched], strict=True)
     out_dims = tuple([ds[0] if all([d == ds[0] for d in ds]) else 0 for ds in every])
     return tuple([ctx.recur(body, dims, out_dims)[0] for body in bodies]), out_dims
+
+
+def results_without_steps(layout: Layout, ins: Sequence[Atom], outs: Sequence[Aval]) -> list[Atom]:
+    """The results, of types `outs`, of a loop that takes no step: the initial carries, and stacks of zeros."""
+    initial = {q: p for p, q in layout.carries.items()}
+    return [ins[initial[q]] if q in initial else Lit.zero(a) for q, a in enumerate(outs)]

@@ -31,6 +31,7 @@ from fxad.ir import (
     Zero,
     source_text,
 )
+from fxad.primitives.control.bodies import results_without_steps
 from fxad.primitives.elementwise.arithmetic import ADD, NEG
 from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros
 from fxad.primitives.shape import BroadcastInDim
@@ -241,6 +242,8 @@ def split_linear(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
         prim, here = eqn.prim, tuple([a in reached for a in ins])
         if any(here) and not (isinstance(prim, Linear) and prim.linear_in(here)):
             ins = tuple([_literal(a, zeros) for a in ins])
+            if isinstance(prim, HigherOrder) and prim.layout.takes_no_step:
+                return results_without_steps(prim.layout, ins, [v.aval for v in eqn.outs])
             prim = _split_linear_bodies(prim, ins, here)
         outs = b.copy(eqn, ins, prim)
         reached.update(outs if any(here) else ())

@@ -14,10 +14,11 @@ from typing import Final, TypeAlias
 from fxad import dtypes
 from fxad.core.builder import Builder, rewrite
 from fxad.core.dce import remove_dead_eqns
-from fxad.core.layout import PREDICATE, BranchIndex, InParallel, Layout, OneOf, Times, Unknown, UpTo
+from fxad.core.layout import BranchIndex, InParallel, Layout, OneOf, Times
 from fxad.core.memo import by_value
 from fxad.core.sizes import at_least
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, Var
+from fxad.primitives.control.bodies import results_without_steps
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, NEG, SUB
 from fxad.primitives.elementwise.convert import BitcastConvertType, ConvertElementType
@@ -88,9 +89,9 @@ def _simplify_bodies(b: Builder, prim: HigherOrder, eqn: Eqn, ins: tuple[Atom, .
         if k is None:
             return b.copy(eqn, ins, simplified)
         return b.copy(eqn, tuple([ins[p] for p in layout.operand_indices(k)]), Call(layout.bodies[k].jaxpr))
+    if layout.takes_no_step:
+        return results_without_steps(layout, ins, [v.aval for v in eqn.outs])
     known = _known_results(layout, ins, eqn.outs)
-    if len(known) == len(eqn.outs) and _no_runs(layout):
-        return [known[q] for q in range(len(eqn.outs))]
     return [known.get(q, v) for q, v in enumerate(b.copy(eqn, ins, simplified))]
 
 
@@ -104,28 +105,10 @@ def _taken_branch(layout: Layout, branches: Sequence[int], ins: tuple[Atom, ...]
     return branches[min(max(int(which.value), 0), len(branches) - 1)]
 
 
-def _no_runs(layout: Layout) -> bool:
-    """Returns True if a loop takes no step: its number of steps is 0, or its predicate is the literal False."""
-    for k in layout.running:
-        body = layout.bodies[k]
-        if isinstance(body.runs, Times | UpTo | Unknown | InParallel) and _most(body.runs) == 0:
-            return True
-        if body.results == (PREDICATE,) and isinstance(more := body.jaxpr.outs[0], Lit) and not more.value:
-            return True
-    return False
-
-
-def _most(runs: Times | UpTo | Unknown | InParallel) -> int | None:
-    return runs.count if isinstance(runs, Times | InParallel) else runs.most
-
-
 def _known_results(layout: Layout, ins: tuple[Atom, ...], outs: Sequence[Var]) -> dict[int, Atom]:
-    """The results of a loop that are known without running it. If the loop takes no step, these are the initial
-    carries and empty stacks. Otherwise they are carries that no step changes and, if all steps run, stacks of literals
-    and stacks of the slices of an operand."""
+    """The results of a loop that are known without running it: carries that no step changes and, if all steps run,
+    stacks of literals and stacks of the slices of an operand."""
     of_carry = {q: p for p, q in layout.carries.items()}
-    if _no_runs(layout):
-        return {q: ins[of_carry[q]] if q in of_carry else Lit.zero(v.aval) for q, v in enumerate(outs)}
     roles, of, known = layout.operand_roles, layout.result_roles, dict[int, Atom]()
     for k in layout.running:
         body = layout.bodies[k]
