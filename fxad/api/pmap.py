@@ -24,7 +24,7 @@ from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, ParameterError, ShapeError
-from fxad.ir import Aval, Jaxpr
+from fxad.ir import Jaxpr
 from fxad.operations.arguments import argument_keys, is_word, to_tuple
 from fxad.primitives.control.shard_map import mesh_of_maps
 from fxad.primitives.meshes import Spec
@@ -219,16 +219,12 @@ def _pmapped(
     b = Builder()
     args = list(b.inputs(body.in_avals[:n]))
     for a, d in zip(body.in_avals[n:], dims, strict=True):
-        args.append(b.input(a) if d is None else b.one(Squeeze((d,)), b.input(_with_one(a, d))))
+        args.append(b.input(a) if d is None else b.one(Squeeze((d,)), b.input(a.stacked(1, d))))
     results = b.inline(body, args)
     outs = [v if d is None else b.one(ExpandDims((d,)), v) for v, d in zip(results, out_dims, strict=True)]
     on_parts = program.replace(b.build(outs, body.name))
     specs = [spec_along(name, d) for d in dims]
     return map_over_devices(what, on_parts, manual, specs, [spec_along(name, d) for d in out_dims], paths, FOR_OUT_AXES)
-
-
-def _with_one(a: Aval, d: int) -> Aval:
-    return a.with_shape((*a.shape[:d], 1, *a.shape[d:]))
 
 
 def spec_along(name: str, d: int | None) -> Spec:

@@ -14,7 +14,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import rebind_operands, remove_dead_eqns
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
-from fxad.ir import Jaxpr, source_location
+from fxad.ir import Jaxpr, source_text
 from fxad.operations.arguments import flag
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.meshes import Ids, Mesh as MeshAxes, Spec, names_in
@@ -270,6 +270,6 @@ def varying_result_error(
     source = next((e.source for e in reversed(body.eqns) if body.outs[result] in e.outs), None)
     return ShapeError(
         f"{what}: {path} differs along axis {name!r}, {wording[0]}",
-        where=str(source_location(source) or ""),
+        where=source_text(source),
         remedy=f"combine it, with psum or all_gather over {name!r}, or {wording[1]}",
     )
