@@ -43,13 +43,8 @@ from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import insert_zeros, mask_or, rearrange_operands, select_by_mask, with_operands
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks, without_checks, without_effects
-from fxad.primitives.control.loop_steps import (
-    LoopContext,
-    Steps,
-    fuse_tangents,
-    linearize_steps,
-    unchanged_carries,
-)
+from fxad.primitives.control.loop_derivatives import LoopContext, fuse_tangents, linearize_steps
+from fxad.primitives.control.loop_steps import Steps, unchanged_carries
 from fxad.primitives.control.scan import Scan, scan_over_examples
 from fxad.primitives.dynamic_slicing import DynamicSlice, write_row
 from fxad.primitives.elementwise.arithmetic import ADD
