@@ -377,7 +377,7 @@ class CumLogSumExp(Cumulative):
         # while the sum is 0, the tangent is 0
         empty = ctx.one(EQ, y, Lit.of(-np.inf, y.aval))
         old, new = [
-            emit_where(ctx, empty, Zero(y.aval).instantiate(), ctx.one(EXP, subtract_or_zero(ctx, part, y)))
+            emit_where(ctx, empty, Lit.zero(y.aval), ctx.one(EXP, subtract_or_zero(ctx, part, y)))
             for part in (previous, x)
         ]
         return (y,), ctx.lin(LinearRecurrence(self.axis, self.reverse), old, ctx.lin_one(MUL, t, new))

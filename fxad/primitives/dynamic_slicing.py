@@ -31,7 +31,6 @@ from fxad.ir import (
     Shape,
     Tangents,
     TransposeCtx,
-    Zero,
     primitive,
 )
 from fxad.primitives.axes import axes_after_insert, insert_entry
@@ -84,7 +83,7 @@ def _stack_starts(ctx: BatchCtx, starts: Atoms, dims: Dims) -> Atom:
 
 def _with_zero(starts: Atoms, at: int) -> Atoms:
     """Start indices with a zero put in for the mapped axis at `at`."""
-    zero = Zero(starts[0].aval if starts else INT32_SCALAR).instantiate()
+    zero = Lit.zero(starts[0].aval if starts else INT32_SCALAR)
     return (*starts[:at], zero, *starts[at:])
 
 
@@ -132,7 +131,7 @@ class DynamicSlice(LinearInOne):
         return ctx(self, *primals), ctx.lin(self, tangents[0], *primals[1:])
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
-        return emit.one(DYNAMIC_UPDATE_SLICE, Zero(x).instantiate(), ct, *others)
+        return emit.one(DYNAMIC_UPDATE_SLICE, Lit.zero(x), ct, *others)
 
 
 @final
@@ -201,7 +200,7 @@ class DynamicUpdateSlice(Linear):
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         ct, (x, update, *starts) = only_cotangent(cts), args
         known = [s for s in starts if not isinstance(s, Hole)]
-        hole = Zero(update.aval).instantiate()
+        hole = Lit.zero(update.aval)
         x_bar = ctx.one(self, ct, hole, *known) if isinstance(x, Hole) else None
         update_bar = ctx.one(DynamicSlice(update.aval.shape), ct, *known) if isinstance(update, Hole) else None
         return x_bar, update_bar, *[None] * len(starts)

@@ -32,7 +32,6 @@ from fxad.ir import (
     Lit,
     NDArray,
     Shape,
-    Zero,
     primitive,
 )
 from fxad.primitives.axes import axes_after_insert, axis_after_remove, insert_entry, other_axes, remove_axes
@@ -213,7 +212,7 @@ class ReduceSum(Rearrange):
         return (np.asarray(np.sum(x.astype(wide), axis=self.axes, dtype=wide)).astype(x.dtype),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        zero = Zero(ins[0].with_shape(()).with_dtype(dtypes.accumulated(ins[0].dtype))).instantiate()
+        zero = Lit.zero(ins[0].with_shape(()).with_dtype(dtypes.accumulated(ins[0].dtype)))
         return lower_reduce(hlo, "stablehlo.add", self.axes, zero, args, ins[0], outs)
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:

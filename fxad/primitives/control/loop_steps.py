@@ -12,7 +12,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
-from fxad.ir import INT32_SCALAR, Atom, Eqn, Jaxpr, LinearizedBody, Lit, Mask, Primitive, Var, Zero
+from fxad.ir import INT32_SCALAR, Atom, Eqn, Jaxpr, LinearizedBody, Lit, Mask, Primitive, Var
 from fxad.primitives.check import prim_has_check
 from fxad.primitives.control.bodies import select_by_mask, with_outs
 from fxad.primitives.elementwise.arithmetic import ADD
@@ -59,7 +59,7 @@ def stop_at_count(steps: Steps, guard: Jaxpr | None) -> Steps:
     taken = b.one(LT, b.input(INT32_SCALAR), count)
     operands = (*fixed, *state, *slices)
     outs = b.inline(body, operands) if guard is None else b.inline(guard, (taken, *operands))
-    others: list[Atom] = [*state, *[Zero(a.aval).instantiate() for a in outs[n:]]]
+    others: list[Atom] = [*state, *[Lit.zero(a.aval) for a in outs[n:]]]
     # no select for an unchanged carry or a zero result: the literal zero is linear in every operand, a select is not
     kept = [
         a if a == o else emit_where(b, emit_broadcast(b, taken, a.aval.shape, ()), a, o)

@@ -333,10 +333,7 @@ class Scan(HigherOrder, Linear):
             self.with_steps(back.steps, backward=True),
             *count,
             *[operands[k] for k in consts if k in operands],
-            *[
-                Zero(args[k].aval).instantiate()
-                for k in select_by_mask([k for k in consts if k not in operands], back.consts)
-            ],
+            *[Lit.zero(args[k].aval) for k in select_by_mask([k for k in consts if k not in operands], back.consts)],
             *[ct.instantiate() if isinstance(ct, Zero) else ct for ct in select_by_mask(cts[:n], back.carry)],
             *[ct for ct in cts[n:] if not isinstance(ct, Zero)],
             *[operands[k] for k in xs if k in operands],

@@ -33,7 +33,6 @@ from fxad.ir import (
     NDArray,
     Region,
     Tangents,
-    Zero,
     all_prims,
     primitive,
 )
@@ -450,7 +449,7 @@ def batched_step(
         old if a is v or not m else _select_live(b, live, new, old)
         for new, a, (old, m, v) in zip(stepped, body.outs, olds, strict=False)
     ]
-    rows = [_select_live(b, live, row, Zero(row.aval).instantiate()) for row in stepped[n_carry:]]
+    rows = [_select_live(b, live, row, Lit.zero(row.aval)) for row in stepped[n_carry:]]
     (more,) = b.inline(cond, (*of_cond, *state))
     return b.build((b.one(AND, live, more), *state, *rows), body.name)
 
