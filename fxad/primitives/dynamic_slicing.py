@@ -37,7 +37,7 @@ from fxad.primitives.axes import axes_after_insert, insert_entry
 from fxad.primitives.families import LinearInOne, only_cotangent
 from fxad.primitives.gather_scatter import Scatter, gather_window_per_example
 from fxad.primitives.operand_checks import check_ranks
-from fxad.primitives.shape import ExpandDims, Squeeze, broadcast_to_axis, emit_reshape
+from fxad.primitives.shape import Squeeze, broadcast_to_axis, emit_expand_dims, emit_reshape
 from fxad.primitives.slicing import Concatenate
 from fxad.primitives.stablehlo import i64_array
 
@@ -217,8 +217,7 @@ def read_row(emit: Emit, stack: Atom, k: Atom) -> Atom:
 
 def write_row(emit: Emit, stack: Atom, k: Atom, row: Atom) -> Atom:
     """Return the stack with row `k` replaced."""
-    window = row.with_aval((1, *row.aval.shape)) if isinstance(row, Lit) else emit.one(ExpandDims((0,)), row)
-    return emit.one(DYNAMIC_UPDATE_SLICE, stack, window, *_row_start(stack.aval, k))
+    return emit.one(DYNAMIC_UPDATE_SLICE, stack, emit_expand_dims(emit, row, (0,)), *_row_start(stack.aval, k))
 
 
 def _row_start(stack: Aval, k: Atom) -> Atoms:

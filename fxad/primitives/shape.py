@@ -89,6 +89,12 @@ def emit_reshape(emit: Emit, x: Atom, shape: Shape) -> Atom:
     return x if x.aval.shape == shape else emit.one(Reshape(shape), x)
 
 
+def emit_expand_dims(emit: Emit, x: Atom, axes: tuple[int, ...]) -> Atom:
+    """`x` with axes of size 1, which are `axes` of the result; emits nothing for a literal."""
+    prim = ExpandDims(axes)
+    return x.with_aval(prim.result_shape(x.aval.shape)) if isinstance(x, Lit) else emit.one(prim, x)
+
+
 def merge_axes(emit: Emit, x: Atom, axis: int, count: int = 2) -> Atom:
     """`x` with `count` neighbouring axes, from `axis` on, merged into one."""
     shape = x.aval.shape
@@ -322,7 +328,7 @@ class Squeeze(Rearrange):
         return emit.one(Squeeze(axes), x), axis_after_remove(dim, axes)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
-        return ct.with_aval(x.shape) if isinstance(ct, Lit) else emit.one(ExpandDims(self.axes), ct)
+        return emit_expand_dims(emit, ct, self.axes)
 
 
 @final
@@ -342,14 +348,15 @@ class ExpandDims(Rearrange):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         (x,) = check_count(self, avals, 1)
         check_axes("expand_dims", self.axes, x.ndim + len(self.axes))
-        return (Aval(self._shape(x.shape), x.dtype),)
+        return (Aval(self.result_shape(x.shape), x.dtype),)
 
-    def _shape(self, shape: Shape) -> Shape:
+    def result_shape(self, shape: Shape) -> Shape:
+        """Return the shape of the result, for an operand of this shape."""
         sizes = iter(shape)
         return tuple([1 if a in self.axes else next(sizes) for a in range(len(shape) + len(self.axes))])
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        return (args[0].reshape(self._shape(args[0].shape)),)
+        return (args[0].reshape(self.result_shape(args[0].shape)),)
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         ndim = x.aval.ndim - 1 + len(self.axes)

@@ -17,6 +17,7 @@ from fxad.ir import Atom, Atoms, Emit, Jaxpr, LinearizedBody, Lit, Mask, Var
 from fxad.primitives.control.bodies import (
     instantiate_linear_outs,
     instantiate_outs,
+    mask_or,
     rearrange_operands,
     select_by_mask,
     with_outs,
@@ -36,11 +37,6 @@ from fxad.primitives.shape import Iota, emit_broadcast
 # ------------------------------------------------------------------------------------------------------ forward mode
 
 
-def _mask_or_prefix(a: Mask, b: Mask) -> Mask:
-    """Return the elementwise `or` of two masks, as long as the first."""
-    return tuple([x or y for x, y in zip(a, b, strict=False)])
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class FusedSteps:
@@ -58,7 +54,7 @@ def fuse_tangents(steps: Steps, recur: Callable[[Jaxpr, Mask], tuple[Jaxpr, Mask
     consts, carry, xs = steps.split(nonzero)
     while True:
         body, out_nonzero = recur(steps.body, (*consts, *carry, *xs))
-        wider = _mask_or_prefix(carry, out_nonzero)
+        wider = mask_or(carry, out_nonzero[: steps.n_carry])
         if wider == carry:
             break
         carry = wider
@@ -121,7 +117,7 @@ def linearize_steps(
     consts, carry, xs = steps.split(nonzero)
     while True:
         split = recur(steps.body, (*consts, *carry, *xs))
-        wider = _mask_or_prefix(carry, split.out_nonzero)
+        wider = mask_or(carry, split.out_nonzero[: steps.n_carry])
         if wider == carry:
             break
         carry = wider
@@ -302,7 +298,7 @@ def transpose_steps(
     while True:
         back = recur(with_outs(body, [a for a, m in zip(body.outs, (*carry, *ys), strict=True) if m]), mask)
         moves = tuple([not is_zero(a) for a in back.outs])
-        wider = _mask_or_prefix(carry, moves[at : at + n_carry])
+        wider = mask_or(carry, moves[at : at + n_carry])
         if wider == carry:
             break
         carry = wider
