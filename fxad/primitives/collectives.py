@@ -280,7 +280,7 @@ def take_rows(emit: Emit, x: Atom, order: Sequence[int]) -> Atom:
     parts = [
         emit_slice(emit, x, 0, run[0], run[-1] + 1)
         if run[0] >= 0
-        else Zero(x.aval.with_shape((len(run), *x.aval.shape[1:]))).instantiate()
+        else Lit.zero(x.aval.with_shape((len(run), *x.aval.shape[1:])))
         for run in runs
     ]
     return parts[0] if len(parts) == 1 else emit.one(Concatenate(0), *parts)

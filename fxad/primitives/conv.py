@@ -30,6 +30,7 @@ from fxad.ir import (
     HloValue,
     HloValues,
     Hole,
+    Lit,
     NDArray,
     Operands,
     Shape,
@@ -228,7 +229,7 @@ class ConvGeneralDilated(Bilinear):
         """Return the result for an empty batch."""
         one = [a if d is None else a.with_shape(remove_axes(a.shape, (d,))) for a, d in ((lhs, left), (rhs, right))]
         (out,) = self.abstract_eval(*one)
-        return (Zero(out.stacked(0)).instantiate(),), (0,)
+        return (Lit.zero(out.stacked(0)),), (0,)
 
     def _with_groups(self, feature_groups: int, batch_groups: int) -> ConvGeneralDilated:
         return ConvGeneralDilated(

@@ -144,7 +144,7 @@ class NamedCall(Applied):
         if not self.reads:
             return eqn
         needed = [any(column) for column in zip(*select_by_mask(self.reads, used), strict=True)]
-        ins = tuple([a if n else Zero(a.aval).instantiate() for a, n in zip(eqn.ins, needed, strict=True)])
+        ins = tuple([a if n else Lit.zero(a.aval) for a, n in zip(eqn.ins, needed, strict=True)])
         return eqn if ins == eqn.ins else Eqn(self, ins, eqn.outs, eqn.source)
 
 

@@ -31,14 +31,13 @@ from fxad.ir import (
     Shape,
     Tangents,
     TransposeCtx,
-    Zero,
     primitive,
 )
 from fxad.primitives.axes import axes_after_insert, insert_entry
 from fxad.primitives.families import LinearInOne, only_cotangent
 from fxad.primitives.gather_scatter import Scatter, gather_window_per_example
 from fxad.primitives.operand_checks import check_ranks
-from fxad.primitives.shape import ExpandDims, Squeeze, broadcast_to_axis, emit_reshape
+from fxad.primitives.shape import Squeeze, broadcast_to_axis, emit_expand_dims, emit_reshape
 from fxad.primitives.slicing import Concatenate
 from fxad.primitives.stablehlo import i64_array
 
@@ -84,7 +83,7 @@ def _stack_starts(ctx: BatchCtx, starts: Atoms, dims: Dims) -> Atom:
 
 def _with_zero(starts: Atoms, at: int) -> Atoms:
     """Start indices with a zero put in for the mapped axis at `at`."""
-    zero = Zero(starts[0].aval if starts else INT32_SCALAR).instantiate()
+    zero = Lit.zero(starts[0].aval if starts else INT32_SCALAR)
     return (*starts[:at], zero, *starts[at:])
 
 
@@ -132,7 +131,7 @@ class DynamicSlice(LinearInOne):
         return ctx(self, *primals), ctx.lin(self, tangents[0], *primals[1:])
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
-        return emit.one(DYNAMIC_UPDATE_SLICE, Zero(x).instantiate(), ct, *others)
+        return emit.one(DYNAMIC_UPDATE_SLICE, Lit.zero(x), ct, *others)
 
 
 @final
@@ -201,7 +200,7 @@ class DynamicUpdateSlice(Linear):
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         ct, (x, update, *starts) = only_cotangent(cts), args
         known = [s for s in starts if not isinstance(s, Hole)]
-        hole = Zero(update.aval).instantiate()
+        hole = Lit.zero(update.aval)
         x_bar = ctx.one(self, ct, hole, *known) if isinstance(x, Hole) else None
         update_bar = ctx.one(DynamicSlice(update.aval.shape), ct, *known) if isinstance(update, Hole) else None
         return x_bar, update_bar, *[None] * len(starts)
@@ -218,8 +217,7 @@ def read_row(emit: Emit, stack: Atom, k: Atom) -> Atom:
 
 def write_row(emit: Emit, stack: Atom, k: Atom, row: Atom) -> Atom:
     """Return the stack with row `k` replaced."""
-    window = row.with_aval((1, *row.aval.shape)) if isinstance(row, Lit) else emit.one(ExpandDims((0,)), row)
-    return emit.one(DYNAMIC_UPDATE_SLICE, stack, window, *_row_start(stack.aval, k))
+    return emit.one(DYNAMIC_UPDATE_SLICE, stack, emit_expand_dims(emit, row, (0,)), *_row_start(stack.aval, k))
 
 
 def _row_start(stack: Aval, k: Atom) -> Atoms:

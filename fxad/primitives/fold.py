@@ -36,7 +36,6 @@ from fxad.ir import (
     NDArray,
     Shape,
     Tangents,
-    Zero,
     primitive,
 )
 from fxad.primitives.axes import axes_after_insert, other_axes, remove_axes
@@ -221,7 +220,7 @@ class ReduceWindow(Fold, Windowed):
 
 def _guarded_inits(xs: Iterable[Atom]) -> list[Atom]:
     """Return the initial values of a guarded body: flags that are False, then zeros."""
-    return [Lit.of(False, BOOL_SCALAR), *[Zero(x.aval.with_shape(())).instantiate() for x in xs]]
+    return [Lit.of(False, BOOL_SCALAR), *[Lit.zero(x.aval.with_shape(())) for x in xs]]
 
 
 @by_value

@@ -157,7 +157,7 @@ class Gather(LinearInOne):
             within = windows_in_range(b, at, tuple([x.shape[a] - self.slice_sizes[a] for a in self.start_index_map]))
             batch = other_axes(self.offset_dims, out.aval.ndim)
             mask = b.one(BroadcastInDim(out.aval.shape, batch), within)
-            out = emit_where(b, mask, out, Zero(out.aval).instantiate())
+            out = emit_where(b, mask, out, Lit.zero(out.aval))
         return b.build((out,), "gather")
 
     def _with(self, w: DimensionNumbers, sizes: Shape, mode: str, *, stacked: bool = False) -> Gather:
@@ -182,7 +182,7 @@ class Gather(LinearInOne):
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         scatter = ScatterAdd(*self.windows.numbers, self.mode, self.indices_sorted, self.unique_indices)
-        return emit.one(scatter, Zero(x).instantiate(), *others, ct)
+        return emit.one(scatter, Lit.zero(x), *others, ct)
 
 
 def gather_along_axis(x: Aval, axis: int, *, unique_indices: bool) -> Gather:
@@ -455,7 +455,7 @@ class Scatter(ScatterFamily, Linear):
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         ct, (x, indices, updates) = only_cotangent(cts), args
         assert not isinstance(indices, Hole), "scatter is not linear in its indices"
-        x_bar = ctx.one(self, ct, indices, Zero(updates.aval).instantiate()) if isinstance(x, Hole) else None
+        x_bar = ctx.one(self, ct, indices, Lit.zero(updates.aval)) if isinstance(x, Hole) else None
         return x_bar, None, self.read(ctx, ct, indices, updates.aval) if isinstance(updates, Hole) else None
 
 

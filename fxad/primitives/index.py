@@ -42,7 +42,14 @@ from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import LinearInOne, WithoutTangent
 from fxad.primitives.gather_scatter import gather_window_per_example
 from fxad.primitives.operand_checks import check_axes, check_ranks
-from fxad.primitives.shape import ExpandDims, Squeeze, broadcast_to_axis, emit_broadcast, emit_reshape, move_axis
+from fxad.primitives.shape import (
+    Squeeze,
+    broadcast_to_axis,
+    emit_broadcast,
+    emit_expand_dims,
+    emit_reshape,
+    move_axis,
+)
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 
 INT32_MAX: Final = 2**31 - 1
@@ -254,7 +261,7 @@ class Index(LinearInOne):
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         zero = Lit.zero(x.with_shape(()))
         if self.dropped:
-            ct = emit_reshape(emit, ct, self.sizes) if isinstance(ct, Lit) else emit.one(ExpandDims(self.dropped), ct)
+            ct = emit_expand_dims(emit, ct, self.dropped)
         if self.dynamic:
             part_shape = self.reachable_shape(x.shape)
             starts = self._starts(emit, x.shape, others)

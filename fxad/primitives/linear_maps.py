@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fxad.core.builder import Builder
 from fxad.core.dce import drop_unread_operands, remove_dead_eqns
-from fxad.ir import Atom, BatchCtx, Dims, Jaxpr, Lit, Zero
+from fxad.ir import Atom, BatchCtx, Dims, Jaxpr, Lit
 from fxad.primitives.control.bodies import select_by_mask, with_operands
 from fxad.primitives.elementwise.arithmetic import ADD, DIV
 from fxad.primitives.linearity import is_zero, with_zero_operands
@@ -91,4 +91,4 @@ def _sum_stack(b: Builder, a: Atom, dim: int | None) -> Atom:
     """Return the sum of a stack along its first axis. If `dim` is None, `a` is zero and is returned unchanged."""
     if dim is None:
         return a
-    return Zero(a.aval.with_shape(a.aval.shape[1:])).instantiate() if is_zero(a) else b.one(ReduceSum((0,)), a)
+    return Lit.zero(a.aval.with_shape(a.aval.shape[1:])) if is_zero(a) else b.one(ReduceSum((0,)), a)

@@ -10,7 +10,7 @@ from fxad.core.builder import Builder
 from fxad.core.dce import remove_dead_eqns
 from fxad.core.layout import BranchIndex, Count
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, Lit, Mask, Zero
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, Lit, Mask
 
 _FEW: Final = 6  # up to so many zeros, every subset of them is tried
 
@@ -140,14 +140,14 @@ def with_zero_operands(jaxpr: Jaxpr, live: tuple[bool, ...]) -> tuple[Jaxpr, tup
     zeros: set[Atom] = set()
     reached: set[Atom] = set()
     for v, moves in zip(first, live, strict=True):
-        env[v] = b.input(v.aval) if moves else Zero(v.aval).instantiate()
+        env[v] = b.input(v.aval) if moves else Lit.zero(v.aval)
         (reached if moves else zeros).add(v)
     env.update(zip(known, b.inputs([v.aval for v in known]), strict=True))
     for eqn in jaxpr.eqns:
         none = tuple([a in zeros for a in eqn.ins])
         if any(none) and reached.isdisjoint(eqn.ins) and is_linear_eqn(eqn, none):
             zeros.update(eqn.outs)
-            env.update({v: Zero(v.aval).instantiate() for v in eqn.outs})
+            env.update({v: Lit.zero(v.aval) for v in eqn.outs})
             continue
         if not reached.isdisjoint(eqn.ins):
             reached.update(eqn.outs)

@@ -39,7 +39,6 @@ from fxad.ir import (
     Primitive,
     Shape,
     Tangents,
-    Zero,
     primitive,
     primitive_family,
 )
@@ -138,7 +137,7 @@ class Selection(LinearInOne, Windowed):
         inits = [
             extreme_value(x.dtype, -self.sign),
             extreme_value(index.dtype, 1),
-            *[Zero(a.with_shape(())).instantiate() for a in carried],
+            *[Lit.zero(a.with_shape(())) for a in carried],
         ]
         body = better(scalars[0], scalars[1], self.sign, *scalars[2:])
         operands = (args[0], *at, *args[1:], *[hlo.constant(i) for i in inits])
@@ -300,7 +299,7 @@ def _scatter_by_masks(sliding: SlidingWindow, source: Aval, shape: Shape) -> Jax
     written there."""
     b, index = Builder(), Aval(source.shape, _index_dtype(sliding, shape))
     values, chosen = b.inputs((source, index))
-    zero, total = Zero(source).instantiate(), None
+    zero, total = Lit.zero(source), None
     full = [dilated_size(n, by) for n, by in zip(shape, sliding.base_dilation, strict=True)]
     for steps, here in _window_offsets(sliding, shape):
         masked = emit_where(b, b.one(EQ, chosen, Lit.of(here, index)), values, zero)
@@ -324,7 +323,7 @@ def _select_by_comparison(sliding: SlidingWindow, sign: int, x: Aval, places: Sh
     """
     b, index = Builder(), Aval(places, _index_dtype(sliding, x.shape))
     scalar, result = x.with_shape(()), x.with_shape(places)
-    worst, zero = extreme_value(x.dtype, -sign), Zero(scalar).instantiate()
+    worst, zero = extreme_value(x.dtype, -sign), Lit.zero(scalar)
     pad = Pad(
         tuple([low for low, _ in sliding.padding]),
         tuple([high for _, high in sliding.padding]),

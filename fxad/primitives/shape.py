@@ -32,7 +32,6 @@ from fxad.ir import (
     Lit,
     NDArray,
     Shape,
-    Zero,
     primitive,
 )
 from fxad.primitives.axes import axes_after_insert, axis_after_remove, insert_entry, other_axes, remove_axes
@@ -88,6 +87,12 @@ def emit_reshape(emit: Emit, x: Atom, shape: Shape) -> Atom:
     if isinstance(x, Lit):
         return x.with_aval(shape)
     return x if x.aval.shape == shape else emit.one(Reshape(shape), x)
+
+
+def emit_expand_dims(emit: Emit, x: Atom, axes: tuple[int, ...]) -> Atom:
+    """`x` with axes of size 1, which are `axes` of the result; emits nothing for a literal."""
+    prim = ExpandDims(axes)
+    return x.with_aval(prim.result_shape(x.aval.shape)) if isinstance(x, Lit) else emit.one(prim, x)
 
 
 def merge_axes(emit: Emit, x: Atom, axis: int, count: int = 2) -> Atom:
@@ -213,7 +218,7 @@ class ReduceSum(Rearrange):
         return (np.asarray(np.sum(x.astype(wide), axis=self.axes, dtype=wide)).astype(x.dtype),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        zero = Zero(ins[0].with_shape(()).with_dtype(dtypes.accumulated(ins[0].dtype))).instantiate()
+        zero = Lit.zero(ins[0].with_shape(()).with_dtype(dtypes.accumulated(ins[0].dtype)))
         return lower_reduce(hlo, "stablehlo.add", self.axes, zero, args, ins[0], outs)
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
@@ -323,7 +328,7 @@ class Squeeze(Rearrange):
         return emit.one(Squeeze(axes), x), axis_after_remove(dim, axes)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
-        return ct.with_aval(x.shape) if isinstance(ct, Lit) else emit.one(ExpandDims(self.axes), ct)
+        return emit_expand_dims(emit, ct, self.axes)
 
 
 @final
@@ -343,14 +348,15 @@ class ExpandDims(Rearrange):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         (x,) = check_count(self, avals, 1)
         check_axes("expand_dims", self.axes, x.ndim + len(self.axes))
-        return (Aval(self._shape(x.shape), x.dtype),)
+        return (Aval(self.result_shape(x.shape), x.dtype),)
 
-    def _shape(self, shape: Shape) -> Shape:
+    def result_shape(self, shape: Shape) -> Shape:
+        """Return the shape of the result, for an operand of this shape."""
         sizes = iter(shape)
         return tuple([1 if a in self.axes else next(sizes) for a in range(len(shape) + len(self.axes))])
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        return (args[0].reshape(self._shape(args[0].shape)),)
+        return (args[0].reshape(self.result_shape(args[0].shape)),)
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         ndim = x.aval.ndim - 1 + len(self.axes)

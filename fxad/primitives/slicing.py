@@ -33,7 +33,6 @@ from fxad.ir import (
     Operands,
     Shape,
     TransposeCtx,
-    Zero,
     primitive,
 )
 from fxad.primitives.axes import axis_after_insert, insert_entry, remove_axes, replace_entry
@@ -193,7 +192,7 @@ class Pad(LinearMap):
         example = x.aval if dim is None else x.aval.with_shape(remove_axes(x.aval.shape, (dim,)))
         inside = self._operand_mask(ctx, example)
         shape = insert_entry(inside.aval.shape, at, ctx.size)
-        zero = Zero(x.aval.with_shape(shape)).instantiate()
+        zero = Lit.zero(x.aval.with_shape(shape))
         # keep the literal zero: `pad` of it and a tangent is linear, `select_n` of another constant is not
         kept: Atom = zero
         if not is_zero(x):
@@ -212,7 +211,7 @@ class Pad(LinearMap):
         if not isinstance(value, Hole):
             return x_bar, None
         inside = self._operand_mask(ctx, x.aval)
-        rest = emit_where(ctx, inside, Zero(ct.aval).instantiate(), ct)
+        rest = emit_where(ctx, inside, Lit.zero(ct.aval), ct)
         return x_bar, ctx.one(ReduceSum(tuple(range(ct.aval.ndim))), rest)
 
     def _elements_of_operand(self, emit: Emit, ct: Atom, x: Aval) -> Atom:

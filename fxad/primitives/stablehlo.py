@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad import dtypes
-from fxad.ir import Aval, Avals, Hlo, HloValue, HloValues, Lit, Zero
+from fxad.ir import Aval, Avals, Hlo, HloValue, HloValues, Lit
 
 # ------------------------------------------------------------------------------------------------------- attributes
 
@@ -46,7 +46,7 @@ def precision_attribute(precision: str) -> dict[str, str]:
 
 def zeros_constant(hlo: Hlo, aval: Aval) -> HloValue:
     """Zeros; of an empty type, its only value."""
-    return hlo.constant(Zero(aval).instantiate())
+    return hlo.constant(Lit.zero(aval))
 
 
 def lower_compare(hlo: Hlo, direction: str, args: HloValues, x: Aval) -> tuple[HloValue, ...]:

@@ -88,7 +88,7 @@ def instantiate_outs(
     """Return the tangents of the results marked in `wants`. `outs` holds those of the results marked in `has`; the
     others are zeros."""
     dots = iter(outs)
-    every = [next(dots) if h else Zero(a).instantiate() for a, h in zip(avals, has, strict=True)]
+    every = [next(dots) if h else Lit.zero(a) for a, h in zip(avals, has, strict=True)]
     return [x for x, w in zip(every, wants, strict=True) if w]
 
 

@@ -1,37 +1,26 @@
-"""The steps of `scan` and `while`: their operands in groups, their derivatives, and the residuals they store.
+"""The steps of `scan` and `while`: their operands in groups, and what is known of their values before the loop runs.
 
-A tangent of the carry that is zero in the first step can be nonzero later; so can a cotangent. A fixpoint over the body
-finds those that are zero in all steps.
+These are loop invariants, counters, and residuals that are cheap to compute again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Mapping, Sequence, Set as AbstractSet
 from typing import Final, TypeVar, final
 
 from fxad import dtypes
-from fxad.core.builder import Builder, substitute
+from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.dce import drop_unread_operands, remove_dead_eqns
-from fxad.core.memo import by_value
 from fxad.dtypes import DType
-from fxad.ir import INT32_SCALAR, Atom, Atoms, Emit, Eqn, Jaxpr, LinearizedBody, Lit, Mask, Primitive, Var, Zero
+from fxad.ir import INT32_SCALAR, Atom, Eqn, Jaxpr, LinearizedBody, Lit, Mask, Primitive, Var
 from fxad.primitives.check import prim_has_check
-from fxad.primitives.control.bodies import (
-    instantiate_linear_outs,
-    instantiate_outs,
-    rearrange_operands,
-    select_by_mask,
-    with_outs,
-)
-from fxad.primitives.control.remat import is_opaque, without_opaque
-from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
+from fxad.primitives.control.bodies import select_by_mask, with_outs
+from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import LT
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS, Kinds
-from fxad.primitives.linearity import is_linear, is_zero
-from fxad.primitives.shape import BroadcastInDim, Iota, emit_broadcast
+from fxad.primitives.shape import BroadcastInDim, emit_broadcast
 
 T = TypeVar("T")
 
@@ -49,11 +38,6 @@ class Steps:
         """Split values for the operands into those for the constants, the carry and the arrays."""
         a, b = self.n_consts, self.n_consts + self.n_carry
         return tuple(values[:a]), tuple(values[a:b]), tuple(values[b:])
-
-
-def marked_indices(marks: Sequence[bool]) -> list[int]:
-    """Return the marked places."""
-    return [k for k, m in enumerate(marks) if m]
 
 
 def unchanged_carries(steps: Steps) -> Mask:
@@ -75,7 +59,7 @@ def stop_at_count(steps: Steps, guard: Jaxpr | None) -> Steps:
     taken = b.one(LT, b.input(INT32_SCALAR), count)
     operands = (*fixed, *state, *slices)
     outs = b.inline(body, operands) if guard is None else b.inline(guard, (taken, *operands))
-    others: list[Atom] = [*state, *[Zero(a.aval).instantiate() for a in outs[n:]]]
+    others: list[Atom] = [*state, *[Lit.zero(a.aval) for a in outs[n:]]]
     # no select for an unchanged carry or a zero result: the literal zero is linear in every operand, a select is not
     kept = [
         a if a == o else emit_where(b, emit_broadcast(b, taken, a.aval.shape, ()), a, o)
@@ -212,293 +196,3 @@ def _recompute_others(split: LinearizedBody, n_out: int, held: AbstractSet[Atom]
     outs = b.inline(linear, [*dots, *[env[r] for r in residuals]])
     half: Jaxpr = with_outs(primal, (*primal.outs[:n_out], *leaves))
     return LinearizedBody(half, b.build(outs, linear.name), len(leaves), split.out_nonzero)
-
-
-# ------------------------------------------------------------------------------------------------------ forward mode
-
-
-def _mask_or_prefix(a: Mask, b: Mask) -> Mask:
-    """Return the elementwise `or` of two masks, as long as the first."""
-    return tuple([x or y for x, y in zip(a, b, strict=False)])
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class FusedSteps:
-    """Steps that compute tangents together with results. Each group of operands, the carry and the stacked results are
-    followed by their tangents. `ins` and `outs` mark the values with a tangent; both hold the fixpoint for the
-    carry."""
-
-    steps: Steps
-    ins: Mask
-    outs: Mask
-
-
-def fuse_tangents(steps: Steps, recur: Callable[[Jaxpr, Mask], tuple[Jaxpr, Mask]], nonzero: Mask) -> FusedSteps:
-    """Return the forward mode of the steps, for tangents of the marked operands."""
-    consts, carry, xs = steps.split(nonzero)
-    while True:
-        body, out_nonzero = recur(steps.body, (*consts, *carry, *xs))
-        wider = _mask_or_prefix(carry, out_nonzero)
-        if wider == carry:
-            break
-        carry = wider
-    ins, outs = (*consts, *carry, *xs), (*carry, *out_nonzero[steps.n_carry :])
-    n, n_out, at = len(ins), len(outs), sum(carry)
-    dot = dict(zip(marked_indices(ins), range(n, len(body.ins)), strict=True))
-    order = [k for group in steps.split(range(n)) for k in (*group, *[dot[j] for j in group if ins[j]])]
-    primal = body.outs[:n_out]
-    dots = instantiate_outs(body.outs[n_out:], out_nonzero, steps.body.out_avals, outs)
-    results = (*primal[: steps.n_carry], *dots[:at], *primal[steps.n_carry :], *dots[at:])
-    fused = Steps(rearrange_operands(body, order, results), steps.n_consts + sum(consts), steps.n_carry + at)
-    return FusedSteps(fused, ins, outs)
-
-
-# ---------------------------------------------------------------------------------------------------- linearization
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class LinearizedSteps:
-    """The primal and the linear half of the steps. Each residual is kept once. A loop invariant is computed outside the
-    loop and is a constant of the linear half. A counter is computed outside. A slice of an operand or of a result is
-    read from that operand or result. Only the other residuals are stacked.
-
-    `primal` takes `hoisted` as further constants, and stacks further results. `linear` takes the tangents of the
-    constants and `invariant`, the tangents of the carry, and as slices: the tangents of slices, the arrays `stacked`
-    (places among the arrays that `primal` runs over), `counts`, and the arrays that `primal` stacks. `ins` and `outs`
-    mark the values with a tangent, as in `FusedSteps`.
-    """
-
-    primal: Steps
-    hoisted: tuple[Atom, ...]
-    linear: Steps
-    invariant: tuple[Atom, ...]
-    counts: tuple[Atom, ...]
-    stacked: tuple[int, ...]
-    ins: Mask
-    outs: Mask
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class LoopContext:
-    """The context of a loop: a way to emit equations outside it, its operands, length and direction. `is_loop`: both
-    halves become loops, so the compiled code keeps them separate. `upto`: the number of steps is known only at run
-    time."""
-
-    emit: Emit
-    operands: tuple[Atom, ...]
-    length: int
-    reverse: bool
-    is_loop: bool
-    upto: bool = False
-
-
-def linearize_steps(
-    outside: LoopContext, steps: Steps, recur: Callable[[Jaxpr, Mask], LinearizedBody], nonzero: Mask
-) -> LinearizedSteps:
-    """Linearize steps with respect to the marked operands."""
-    consts, carry, xs = steps.split(nonzero)
-    while True:
-        split = recur(steps.body, (*consts, *carry, *xs))
-        wider = _mask_or_prefix(carry, split.out_nonzero)
-        if wider == carry:
-            break
-        carry = wider
-    ins, outs = (*consts, *carry, *xs), (*carry, *split.out_nonzero[steps.n_carry :])
-    n_out, n_dots = len(outs), sum(ins)
-    results = split.primal.outs[:n_out]
-    whole = Steps(with_outs(split.primal, results), steps.n_consts, steps.n_carry)
-    runs, ys = whole.split(whole.body.ins)[2], results[steps.n_carry :]
-    same = loop_invariants(whole)
-    # with `upto` and `reverse` the first step is not known, so the start of a counter is not known
-    counting = {} if outside.upto and outside.reverse else counters(whole)
-    split = drop_cheap_residuals(split, n_out, {a for a in (*same.values, *counting, *runs, *ys) if isinstance(a, Var)})
-    residuals = split.primal.outs[n_out:]
-
-    known = _hoist(outside, whole, same, residuals)
-    counts = [v for v in counting if v in residuals]
-    there = {*known, *runs, *counts, *ys}
-    extra = [r for r in residuals if r not in there]
-    place: dict[Atom, int] = {}
-    for k, a in enumerate((*runs, *counts, *ys, *extra)):
-        place.setdefault(a, k)
-    constant = {k: known[r] for k, r in enumerate(residuals, n_dots) if r in known}
-    fixed = {k: a for k, a in constant.items() if isinstance(a, Lit)}
-    varying = {k: place[r] for k, r in enumerate(residuals, n_dots) if r not in known}
-    invariant = [k for k in constant if k not in fixed]
-    primal, hoisted = _without_known(whole, known, (*results, *extra))
-    of_consts, of_carry, of_xs = Steps(whole.body, sum(consts), sum(carry)).split(range(n_dots))
-    order = (*of_consts, *invariant, *of_carry, *of_xs, *varying)
-    linear = rearrange_operands(split.linear, order, instantiate_linear_outs(split, outs).outs, fixed)
-    if outside.is_loop and not is_opaque(primal.body):
-        linear = without_opaque(linear)
-    return LinearizedSteps(
-        primal,
-        hoisted,
-        Steps(linear, sum(consts) + len(invariant), sum(carry)),
-        tuple([constant[k] for k in invariant]),
-        tuple([_counter_values(outside, whole, v, counting[v]) for v in counts]),
-        tuple(varying.values()),
-        ins,
-        outs,
-    )
-
-
-def _hoist(outside: LoopContext, steps: Steps, same: LoopInvariants, wanted: Sequence[Atom]) -> dict[Atom, Atom]:
-    """Compute the loop-invariant values among `wanted` outside the loop, with the values that they need.
-
-    Returns a map from variables of the body to the values computed outside.
-    """
-    known: dict[Atom, Atom] = {v: a for v, a in zip(steps.body.ins, outside.operands, strict=True) if v in same.values}
-    _, _, runs = steps.split(steps.body.ins)
-    for v, a in zip(runs, steps.split(outside.operands)[2], strict=True):
-        if isinstance(a, Lit):  # a slice of a literal
-            known[v] = a.with_aval(v.aval.shape)
-    needed = set(wanted)
-    eqns = []
-    for eqn in reversed(same.eqns):
-        if not needed.isdisjoint(eqn.outs):
-            needed.update(eqn.ins)
-            eqns.append(eqn)
-    for eqn in reversed(eqns):
-        known.update(zip(eqn.outs, outside.emit(eqn.prim, *[known.get(a, a) for a in eqn.ins]), strict=True))
-    return known
-
-
-def _counter_values(outside: LoopContext, steps: Steps, v: Var, step: Lit) -> Atom:
-    """Return the value of a counter before each step, stacked."""
-    emit, index = outside.emit, v.aval.with_shape((outside.length,))
-    count: Atom = emit.one(Iota(index.shape, index.dtype, 0))
-    if outside.reverse:
-        count = emit.one(SUB, Lit.of(outside.length - 1, index), count)
-    count = emit.one(MUL, count, step.with_aval(index.shape))
-    first = outside.operands[steps.body.ins.index(v)]
-    return emit.one(ADD, emit_broadcast(emit, first, index.shape, ()), count)
-
-
-def _without_known(steps: Steps, known: dict[Atom, Atom], outs: Atoms) -> tuple[Steps, Atoms]:
-    """Return the steps with other results and without the equations whose results are in `known`, and the values of the
-    further constants: the known values that the remaining equations read."""
-    body = steps.body
-    rest = [e for e in body.eqns if known.keys().isdisjoint(e.outs)]
-    if len(rest) == len(body.eqns):
-        return Steps(with_outs(body, outs), steps.n_consts, steps.n_carry), ()
-    read = {*outs, *[a for e in rest for a in e.ins]}
-    further = [v for e in body.eqns if not known.keys().isdisjoint(e.outs) for v in e.outs if v in read]
-    consts, carry, xs = steps.split(body.ins)
-    b = Builder()
-    env: dict[Atom, Atom] = {v: b.input(v.aval) for v in (*consts, *further, *carry, *xs)}
-    b.extend(rest, env)
-    rest_body = b.build(substitute(outs, env), body.name)
-    return Steps(rest_body, steps.n_consts + len(further), steps.n_carry), tuple([known[v] for v in further])
-
-
-# ------------------------------------------------------------------------------------------------------ transposition
-
-
-@by_value
-def is_linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Mask) -> bool:
-    """Return True if the carries and stacked results of the steps are linear in the marked operands.
-
-    Carries that are not marked (counters) must not depend on marked operands, and must have an integer or bool type.
-    The same holds for stacked results that are not linear. These have no cotangent.
-    """
-    reached = _depends_on(body, mask)
-    carry = mask[n_consts : n_consts + n_carry]
-    for k, (a, r) in enumerate(zip(body.outs, reached, strict=True)):
-        if k < n_carry and not carry[k] and (r or a.aval.inexact):
-            return False
-    linear = [
-        a
-        for k, (a, r) in enumerate(zip(body.outs, reached, strict=True))
-        if (carry[k] if k < n_carry else r or a.aval.inexact)
-    ]
-    return is_linear(with_outs(body, linear), mask)
-
-
-def _depends_on(body: Jaxpr, mask: Mask) -> Mask:
-    """Return a mask of the results that depend on the marked operands."""
-    dependent: set[Atom] = set(select_by_mask(body.ins, mask))
-    for eqn in body.eqns:
-        if not dependent.isdisjoint(eqn.ins):
-            dependent.update(eqn.outs)
-    return tuple([a in dependent for a in body.outs])
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class SplitCounters:
-    """The steps of a scan, split by the carries that depend on nothing linear. `known` computes only these carries,
-    from the operands at `ins`, and stacks their values before each step. `linear` takes the operands at `places`, then
-    those stacks as further slices."""
-
-    known: Steps
-    ins: tuple[int, ...]
-    linear: Steps
-    places: tuple[int, ...]
-
-
-def split_counters(steps: Steps, mask: Mask) -> SplitCounters:
-    """Compute the carries that are not marked in a scan of their own. All carries of the remaining steps are linear."""
-    body, at = steps.body, steps.n_consts
-    consts, carry, xs = steps.split(range(len(body.ins)))
-    counters_at = [k for k in carry if not mask[k]]
-    outs = [*[body.outs[k - at] for k in counters_at], *[body.ins[k] for k in counters_at]]
-    counter_body = remove_dead_eqns(with_outs(body, outs))
-    needed = drop_unread_operands(counter_body)[1]
-    of_consts, of_xs = [k for k in consts if needed[k]], [k for k in xs if needed[k]]
-    ins = (*of_consts, *counters_at, *of_xs)
-    known = Steps(rearrange_operands(counter_body, ins, counter_body.outs), len(of_consts), len(counters_at))
-    kept = [k for k in carry if mask[k]]
-    results = (*[body.outs[k - at] for k in kept], *body.outs[steps.n_carry :])
-    places = (*consts, *kept, *xs)
-    return SplitCounters(
-        known, ins, Steps(rearrange_operands(body, (*places, *counters_at), results), at, len(kept)), places
-    )
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class TransposedSteps:
-    """The steps of a transposed scan. Constants: the known ones. Carry: sums of the cotangents of linear constants,
-    then cotangents of the carry. Slices: cotangents of stacked results, then the known slices. Results: this carry, and
-    the cotangents of linear slices. The masks mark the values of each group that are not zero."""
-
-    steps: Steps
-    consts: Mask
-    carry: Mask
-    xs: Mask
-
-
-def transpose_steps(
-    steps: Steps, recur: Callable[[Jaxpr, Mask], Jaxpr], mask: Mask, carry: Mask, ys: Mask
-) -> TransposedSteps:
-    """Transpose steps that are linear in the operands marked in `mask`, which include all carries. `carry` and `ys`
-    mark the results whose cotangent is not zero."""
-    body, n_carry = steps.body, steps.n_carry
-    of_consts = steps.split(mask)[0]
-    at = sum(of_consts)
-    while True:
-        back = recur(with_outs(body, [a for a, m in zip(body.outs, (*carry, *ys), strict=True) if m]), mask)
-        moves = tuple([not is_zero(a) for a in back.outs])
-        wider = _mask_or_prefix(carry, moves[at : at + n_carry])
-        if wider == carry:
-            break
-        carry = wider
-    consts, xs = moves[:at], moves[at + n_carry :]
-    b = Builder()
-    n_cts, n_known = sum(carry) + sum(ys), of_consts.count(False)
-    groups = back.in_avals[: sum(carry)], back.in_avals[sum(carry) : n_cts], back.in_avals[n_cts:]
-    known = b.inputs(groups[2][:n_known])
-    sums = b.inputs([a.aval for a, m in zip(back.outs[:at], consts, strict=True) if m])
-    cts = b.inputs(groups[0])
-    rows = b.inputs(groups[1])
-    slices = b.inputs(groups[2][n_known:])
-    bars = b.inline(back, [*cts, *rows, *known, *slices])
-    added = [b.one(ADD, s, d) for s, d in zip(sums, select_by_mask(bars[:at], consts), strict=True)]
-    step = b.build(
-        (*added, *select_by_mask(bars[at : at + n_carry], carry), *select_by_mask(bars[at + n_carry :], xs)), back.name
-    )
-    return TransposedSteps(Steps(step, n_known, len(sums) + len(cts)), consts, carry, xs)

@@ -49,16 +49,15 @@ from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import insert_zeros, select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks
-from fxad.primitives.control.loop_steps import (
+from fxad.primitives.control.loop_derivatives import (
     LoopContext,
-    Steps,
     fuse_tangents,
     is_linear_body,
     linearize_steps,
     split_counters,
-    stop_at_count,
     transpose_steps,
 )
+from fxad.primitives.control.loop_steps import Steps, stop_at_count
 from fxad.primitives.dynamic_slicing import read_row, write_row
 from fxad.primitives.elementwise.arithmetic import ADD, SUB
 from fxad.primitives.elementwise.logic import LT
@@ -334,10 +333,7 @@ class Scan(HigherOrder, Linear):
             self.with_steps(back.steps, backward=True),
             *count,
             *[operands[k] for k in consts if k in operands],
-            *[
-                Zero(args[k].aval).instantiate()
-                for k in select_by_mask([k for k in consts if k not in operands], back.consts)
-            ],
+            *[Lit.zero(args[k].aval) for k in select_by_mask([k for k in consts if k not in operands], back.consts)],
             *[ct.instantiate() if isinstance(ct, Zero) else ct for ct in select_by_mask(cts[:n], back.carry)],
             *[ct for ct in cts[n:] if not isinstance(ct, Zero)],
             *[operands[k] for k in xs if k in operands],

@@ -33,7 +33,6 @@ from fxad.ir import (
     NDArray,
     Region,
     Tangents,
-    Zero,
     all_prims,
     primitive,
 )
@@ -43,13 +42,8 @@ from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import insert_zeros, mask_or, rearrange_operands, select_by_mask, with_operands
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks, without_checks, without_effects
-from fxad.primitives.control.loop_steps import (
-    LoopContext,
-    Steps,
-    fuse_tangents,
-    linearize_steps,
-    unchanged_carries,
-)
+from fxad.primitives.control.loop_derivatives import LoopContext, fuse_tangents, linearize_steps
+from fxad.primitives.control.loop_steps import Steps, unchanged_carries
 from fxad.primitives.control.scan import Scan, scan_over_examples
 from fxad.primitives.dynamic_slicing import DynamicSlice, write_row
 from fxad.primitives.elementwise.arithmetic import ADD
@@ -455,7 +449,7 @@ def batched_step(
         old if a is v or not m else _select_live(b, live, new, old)
         for new, a, (old, m, v) in zip(stepped, body.outs, olds, strict=False)
     ]
-    rows = [_select_live(b, live, row, Zero(row.aval).instantiate()) for row in stepped[n_carry:]]
+    rows = [_select_live(b, live, row, Lit.zero(row.aval)) for row in stepped[n_carry:]]
     (more,) = b.inline(cond, (*of_cond, *state))
     return b.build((b.one(AND, live, more), *state, *rows), body.name)
 

@@ -22,10 +22,10 @@ from fxad.ir import (
     HloValues,
     Hole,
     LinearMap,
+    Lit,
     NDArray,
     Operands,
     TransposeCtx,
-    Zero,
     primitive,
 )
 from fxad.primitives.elementwise.arithmetic import NEG
@@ -56,7 +56,7 @@ class Real(LinearUnary):
         return np.real(x)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
-        return emit.one(COMPLEX, ct, Zero(ct.aval).instantiate())
+        return emit.one(COMPLEX, ct, Lit.zero(ct.aval))
 
 
 @final
@@ -81,7 +81,7 @@ class Imag(LinearUnary):
         return np.imag(x)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
-        return emit.one(COMPLEX, Zero(ct.aval).instantiate(), emit.one(NEG, ct))
+        return emit.one(COMPLEX, Lit.zero(ct.aval), emit.one(NEG, ct))
 
 
 @final

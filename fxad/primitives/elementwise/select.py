@@ -115,7 +115,7 @@ class SelectN(Linear):
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         ct, (which, *cases) = only_cotangent(cts), args
         assert not isinstance(which, Hole), "select_n is not linear in its selector"
-        zero = Zero(ct.aval).instantiate()
+        zero = Lit.zero(ct.aval)
         bars: list[Cotangent | None] = [None]
         for k, case in enumerate(cases):
             others = [zero] * len(cases)

@@ -189,7 +189,7 @@ def _approximated(ins: Sequence[Aval]) -> Jaxpr:
     count, factor = _scaling(b, parts[0], bound)
     x: _Value = tuple([b.one(MUL, a, _per_matrix(b, factor, a.aval)) for a in parts])
     unit = identity(b, ins[0])
-    powers: list[_Value] = [(unit, *[Zero(a).instantiate() for a in ins[1:]]), _times(b, x, x)]
+    powers: list[_Value] = [(unit, *[Lit.zero(a) for a in ins[1:]]), _times(b, x, x)]
     for _ in range(2 if double else degree // 2 - 1):
         powers.append(_times(b, powers[-1], powers[1]))
     c = _coefficients(degree)

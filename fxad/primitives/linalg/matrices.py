@@ -97,12 +97,12 @@ def on_diagonal(emit: Emit, shape: Shape) -> Atom:
 
 def where(one: One[X], mask: Atom, a: Operand) -> X:
     """a where the mask holds, else zero."""
-    return one(SELECT_N, mask, Zero(a.aval).instantiate(), a)
+    return one(SELECT_N, mask, Lit.zero(a.aval), a)
 
 
 def unless(one: One[X], mask: Atom, a: Operand) -> X:
     """Zero where the mask holds, else a."""
-    return one(SELECT_N, mask, a, Zero(a.aval).instantiate())
+    return one(SELECT_N, mask, a, Lit.zero(a.aval))
 
 
 def inverse_off_diagonal(emit: Emit, a: Atom, line: Atom) -> Atom:
@@ -113,7 +113,7 @@ def inverse_off_diagonal(emit: Emit, a: Atom, line: Atom) -> Atom:
 
 def identity(emit: Emit, aval: Aval) -> Atom:
     """The identity, or its first rows or columns."""
-    return emit_where(emit, on_diagonal(emit, aval.shape), Lit.of(1, aval), Zero(aval).instantiate())
+    return emit_where(emit, on_diagonal(emit, aval.shape), Lit.of(1, aval), Lit.zero(aval))
 
 
 def hermitian(emit: Emit, one: One[X], a: X, *, lower: bool = True) -> X:

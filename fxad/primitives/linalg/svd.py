@@ -9,20 +9,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.sizes import at_least, minimum
 from fxad.errors import NotDifferentiableError
-from fxad.ir import (
-    Atom,
-    Atoms,
-    Aval,
-    Avals,
-    Hlo,
-    HloValues,
-    JvpCtx,
-    NDArray,
-    Tangent,
-    Tangents,
-    Zero,
-    primitive,
-)
+from fxad.ir import Atom, Atoms, Aval, Avals, Hlo, HloValues, JvpCtx, Lit, NDArray, Tangent, Tangents, primitive
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB
 from fxad.primitives.elementwise.complex_parts import REAL
 from fxad.primitives.elementwise.select import SELECT_N
@@ -165,6 +152,6 @@ def _vectors_tangent(ctx: JvpCtx, s: Atom, u: Atom, v: Atom, inner: Tangent) -> 
     inside = times(lin, f, across)
     if like.dtype in dtypes.COMPLEX:
         skew = scaled(lin, minus(lin, inner, turned), 0.5)
-        skew = lin(SELECT_N, line, Zero(like).instantiate(), skew)
+        skew = lin(SELECT_N, line, Lit.zero(like), skew)
         inside = plus(lin, inside, lin(DIV, skew, right))
     return dot(lin, u, inside), dot(lin, v, times(lin, f, along))
