@@ -9,7 +9,7 @@ from typing import Any
 from fxad.errors import DTypeError
 from fxad.lax.control.bodies import Body, common_operands
 from fxad.lax.implicit.maps import (
-    LinearMap,
+    TracedMap,
     Unknown,
     trace_linear_map,
     trace_solver,
@@ -19,7 +19,6 @@ from fxad.lax.implicit.maps import (
 from fxad.operations.arguments import flag
 from fxad.primitives.control.bodies import rotate_operands
 from fxad.primitives.implicit import LinearSolve
-from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
 
 
@@ -69,8 +68,7 @@ def linear_solve(
         if not aval.inexact:
             raise DTypeError(f"{what}: {path} is {aval}, which no solution has", remedy="convert it: astype('float32')")
     matrix = trace_linear_map(what, role, matvec, like, "b")
-    captured = matrix.captured
-    apply = LinearMap(f"{role} {function_name(matvec)}", rotate_operands(matrix.jaxpr, len(captured)), captured, like)
+    apply = TracedMap.of(role, matvec, matrix, like)
     forward = trace_solver(what, "solve", solve, lambda value: solve(apply, value), like, "b", has_aux)
     adjoint = _adjoint(what, apply, matrix, forward.solution, transpose_solve, symmetric, has_aux, like)
     jaxprs, operands = common_operands([matrix, forward.body, *adjoint])
@@ -81,7 +79,7 @@ def linear_solve(
 
 def _adjoint(
     what: str,
-    apply: LinearMap,
+    apply: TracedMap,
     matrix: Body,
     forward: Body,
     transpose_solve: Callable[..., object] | None,
