@@ -211,6 +211,15 @@ def check_function(what: str, f: object) -> None:
         )
 
 
+def check_program(what: str, program: object, further: str = "") -> None:
+    """Raises: ArgumentError for a value that is not a Program. `further` are other arguments, for the remedy."""
+    if not isinstance(program, Program):
+        raise ArgumentError(
+            f"{what}: takes a Program, got {program!r:.60}",
+            remedy=f"trace the function first: {what}(trace(f, *examples){further})",
+        )
+
+
 def tangent_tree(structure: Structure, avals: Sequence[Aval]) -> Structure:
     """Return the structure of tangents, with None for a leaf without a tangent (integers, bools)."""
     return tree.structure(structure.unflatten([0 if a.inexact else None for a in avals]))

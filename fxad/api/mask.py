@@ -180,7 +180,7 @@ def _masked_function(
     program_of: Callable[[tuple[object, ...], dict[str, object]], tuple[Program[..., object], Mapping[str, str]]],
     check: bool,
 ) -> Callable[..., object]:
-    name = f.name if isinstance(f, Program) else function_name(f)
+    name = function_name(f)
 
     def masked(*args: object, sizes: Mapping[str, object] | None = None, **kwargs: object) -> object:
         program, user_names = program_of(args, kwargs)
