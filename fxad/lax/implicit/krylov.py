@@ -19,6 +19,7 @@ from fxad.lax.implicit.convergence import Convergence
 from fxad.lax.implicit.maps import (
     TracedMap,
     Unknown,
+    right_hand_side,
     trace_function,
     trace_linear_map,
     transposed_program,
@@ -240,10 +241,7 @@ def _transpose_map(m: TracedMap) -> TracedMap | None:
 def _setup(
     what: str, A: Operator, b: object, x0: object, tol: ArrayLike, atol: ArrayLike, M: Operator | None
 ) -> _Setup:
-    like, leaves = unknown_of(what, "b", b)
-    for path, aval in zip(like.paths, like.avals, strict=True):
-        if not aval.inexact:
-            raise DTypeError(f"{what}: {path} is {aval}, which no solution has", remedy="convert it: astype('float32')")
+    like, leaves = right_hand_side(what, b)
     space = vector_space_of(what, like)
     real = dtypes.real_part(space.dtype) if space.dtype.kind == "c" else space.dtype
     if x0 is not None:

@@ -75,6 +75,18 @@ def unknown_of(what: str, name: str, value: object) -> tuple[Unknown, list[objec
     return Unknown(structure, avals, paths), arrays
 
 
+def right_hand_side(what: str, b: object) -> tuple[Unknown, list[object]]:
+    """Return the type of the right-hand side of a linear system, and its leaves as arrays.
+
+    Raises: as `unknown_of`; DTypeError for a leaf that is not floating or complex.
+    """
+    like, leaves = unknown_of(what, "b", b)
+    for path, aval in zip(like.paths, like.avals, strict=True):
+        if not aval.inexact:
+            raise DTypeError(f"{what}: {path} is {aval}, which no solution has", remedy="convert it: astype('float32')")
+    return like, leaves
+
+
 # ------------------------------------------------------------------------------------------------------------- bodies
 
 
