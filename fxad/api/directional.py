@@ -33,7 +33,6 @@ from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, static_
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Q = ParamSpec("Q")
 X = TypeVar("X")
 Aux = TypeVar("Aux")
 
