@@ -68,6 +68,7 @@ _SHORT: Final = MappingProxyType({d: s for s, d in BY_SHORT.items()})
 ALL: Final = tuple(BY_SHORT.values())
 SIGNED: Final = frozenset({int8, int16, int32, int64})
 UNSIGNED: Final = frozenset({uint8, uint16, uint32, uint64})
+SIGNED_OF_SIZE: Final[Mapping[int, DType]] = MappingProxyType({1: int8, 2: int16, 4: int32, 8: int64})  # in bytes
 INTEGER: Final = SIGNED | UNSIGNED
 FLOAT8: Final = frozenset({float8_e4m3fn, float8_e5m2, float8_e4m3b11fnuz, float8_e4m3fnuz, float8_e5m2fnuz})
 FLOATING: Final = FLOAT8 | {float16, bfloat16, float32, float64}

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from fxad import transforms
+from fxad.api.lift import check_program
 from fxad.core import tree
 from fxad.core.constants import LEAST_SHARE
 from fxad.dtypes import FLOATING
@@ -61,11 +62,7 @@ def plan_memory(
     Raises: as `remat`; ArgumentError for a value that is not a Program; AxisNameError for collectives over an axis of a
             map around it.
     """
-    if not isinstance(program, Program):
-        raise ArgumentError(
-            f"plan_memory: takes a Program, got {program!r:.60}",
-            remedy="trace the function first: plan_memory(trace(f, *examples), budget=...)",
-        )
+    check_program("plan_memory", program, ", budget=...")
     limit = parse_bytes(budget)
     if program.jaxpr.free_axes:
         names = ", ".join([repr(name) for name, _ in sorted(program.jaxpr.free_axes)])

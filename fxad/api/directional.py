@@ -33,7 +33,6 @@ from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, static_
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Q = ParamSpec("Q")
 X = TypeVar("X")
 Aux = TypeVar("Aux")
 
@@ -401,8 +400,7 @@ def vjp(
     statics = static_arguments(f"vjp of {function_name(f)}", f, static_argnums, static_argnames)
     g, primals, kwargs = bind_static_arguments("vjp", f, statics, primals, kwargs)
     program = trace_for_transform(g, primals, kwargs)
-    n_aux = result_and_aux("vjp", program)[1].num_leaves if has_aux else 0
-    return _vjp_call(program, primals, kwargs, n_aux, has_aux)
+    return _vjp_call(program, primals, kwargs, has_aux)
 
 
 def result_and_aux(what: str, program: Program[..., object]) -> tuple[Structure, Structure]:
@@ -424,6 +422,7 @@ def _grads_tree(program: Program[..., object]) -> Structure:
 def _vjp_program(program: Program[..., object]) -> Program[..., object]:
     args, kwargs = program.args_tree, program.kwargs_tree
     jaxpr = transforms.vjp_fused(program.jaxpr, operand_mask(program, _inexact_positional(program)))
+    # operands: bound, args, kwargs, cotangents -> bound, args, cotangents, kwargs
     n_bound, n_args, n_in = len(program.bound), args.num_leaves, len(program.jaxpr.ins)
     cts = range(n_in, len(jaxpr.ins))
     jaxpr = reorder_operands(jaxpr, (*range(n_bound + n_args), *cts, *range(n_bound + n_args, n_in)))
@@ -438,40 +437,37 @@ def _vjp_program(program: Program[..., object]) -> Program[..., object]:
 
 
 def _vjp_call(
-    program: Program[..., object], primals: Primals, kwargs: dict[str, object], n_aux: int, has_aux: bool
-) -> object:
+    program: Program[..., object], primals: Primals, kwargs: dict[str, object], has_aux: bool
+) -> tuple[object, ...]:
+    """The results, the function of their cotangent, and the auxiliary results if there are any."""
+    ct_tree = result_and_aux("vjp", program)[0] if has_aux else program.out_tree
+    n_ct = ct_tree.num_leaves
     halves = transforms.vjp(program.jaxpr, operand_mask(program, _inexact_positional(program)))
-    n_out = len(program.out_avals)
-    forward = program.replace(
-        halves.forward, out_tree=tree.tuple_structure(program.out_tree, tree.structure((0,) * halves.n_res))
-    )
+    residual_tree = tree.structure((0,) * halves.n_res)
+    forward = program.replace(halves.forward, out_tree=tree.tuple_structure(program.out_tree, residual_tree))
     out, residuals = forward(*primals, **kwargs)
-    ct_tree, backward, ct_avals = program.out_tree, halves.backward, program.out_avals
-    if has_aux:
-        # the cotangents of auxiliary results are zeros
-        ct_tree = program.out_tree.children()[0]
-        ct_avals = program.out_avals[: n_out - n_aux]
-        b = Builder()
-        cts = b.inputs([a for a in ct_avals if a.inexact])
-        zeros = [Zero(a).instantiate() for a in program.out_avals[n_out - n_aux :] if a.inexact]
-        res = b.inputs([a.aval for a in backward.ins[len(cts) + len(zeros) :]])
-        backward = b.build(b.inline(backward, [*cts, *zeros, *res]), backward.name)
-    pullback = bind_trailing(
-        Program(
-            backward,
-            tree.call_structure(
-                tree.tuple_structure(tangent_tree(ct_tree, ct_avals), tree.structure((0,) * halves.n_res))
-            ),
-            _grads_tree(program),
-            (),
-            ("cotangent",),
-            f"vjp_{program.name}",
-        ),
-        residuals,
+    ct_avals, aux_avals = program.out_avals[:n_ct], program.out_avals[n_ct:]
+    backward: Program[..., Any] = Program(
+        _with_zero_cotangents(halves.backward, ct_avals, aux_avals),
+        tree.call_structure(tree.tuple_structure(tangent_tree(ct_tree, ct_avals), residual_tree)),
+        _grads_tree(program),
+        (),
+        ("cotangent",),
+        f"vjp_{program.name}",
     )
-    if has_aux:
-        return out[0], pullback, out[1]
-    return out, pullback
+    pullback = bind_trailing(backward, residuals)
+    return (out[0], pullback, out[1]) if has_aux else (out, pullback)
+
+
+def _with_zero_cotangents(backward: Jaxpr, given: Sequence[Aval], missing: Sequence[Aval]) -> Jaxpr:
+    """The backward program (cotangents, residuals) -> cotangents of operands, with zeros for the last cotangents."""
+    if not missing:
+        return backward
+    b = Builder()
+    cts = b.inputs([a for a in given if a.inexact])
+    zeros = [Zero(a).instantiate() for a in missing if a.inexact]
+    residuals = b.inputs(backward.in_avals[len(cts) + len(zeros) :])
+    return b.build(b.inline(backward, [*cts, *zeros, *residuals]), backward.name)
 
 
 # ------------------------------------------------------------------------------------------------------- transpose

@@ -88,9 +88,9 @@ def _trace_from_results(
 
     Raises: ArgumentError if the results of the function have other types.
     """
-    numbers = argument_keys(argnums, int)
-    one_number = isinstance(plain_ints(argnums), int)
-    parts = list(results) if isinstance(results, tuple | list) and not one_number else [results]
+    argnums = plain_ints(argnums)
+    numbers, alone = argument_keys(argnums, int), isinstance(argnums, int)
+    parts = list(results) if isinstance(results, tuple | list) and not alone else [results]
     n_args = len(held) + len(numbers or ())
     remedy = f"trace it on examples first: inverse(trace({function_name(f)}, *examples), ...)"
     if numbers is None or len(parts) != len(numbers) or not all([0 <= k < n_args for k in numbers]):

@@ -199,6 +199,7 @@ class _ByTypes(Generic[P, R]):
         self.programs.clear()
         self.executables.clear()
         self._by_array_types.clear()
+        self.on_mesh = False
         owner = self._owner()
         if owner is not None:
             owner._call_with(self.call)

@@ -18,7 +18,14 @@ from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
 from fxad.tracing import context
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, function_name, trace_for_call
-from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, attach_declaration, static_arguments
+from fxad.tracing.static_args import (
+    Argnames,
+    Argnums,
+    FunctionCall,
+    StaticArguments,
+    attach_declaration,
+    static_arguments,
+)
 
 R = TypeVar("R")
 
@@ -84,7 +91,7 @@ def bind_static_arguments(
     args: tuple[object, ...],
     kwargs: dict[str, object],
     argnums: Argnums | None = None,
-) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
+) -> FunctionCall:
     """A function with the static values of a call, and the arguments, with None for those.
 
     Raises: ArgumentError for a static value that is not hashable, and for argnums that choose one.
@@ -154,7 +161,7 @@ def _needs_value(e: BaseException | None) -> bool:
 
 def hold_settings(
     f: Callable[..., object], leaves: Sequence[object], structure: Structure, held: Sequence[bool]
-) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
+) -> FunctionCall:
     """A function that always gets the leaves marked in `held`, and its arguments, with None in place of these."""
 
     @wraps(f, updated=())
@@ -169,7 +176,7 @@ def hold_settings(
 
 def hold_undifferentiated(
     f: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], argnums: Argnums, holds: Holds
-) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
+) -> FunctionCall:
     """`hold_settings` for the arguments by which a function is not differentiated."""
     n = len(args)
     differentiated = {k + n if k < 0 else k for k in argument_keys(argnums, int) or ()}
@@ -208,6 +215,15 @@ def check_function(what: str, f: object) -> None:
         raise ArgumentError(
             f"{what}: {described(f)} is neither a Program nor a function: {f!r:.60}",
             remedy="pass the function itself, or trace(f, *examples)",
+        )
+
+
+def check_program(what: str, program: object, further: str = "") -> None:
+    """Raises: ArgumentError for a value that is not a Program. `further` are other arguments, for the remedy."""
+    if not isinstance(program, Program):
+        raise ArgumentError(
+            f"{what}: takes a Program, got {program!r:.60}",
+            remedy=f"trace the function first: {what}(trace(f, *examples){further})",
         )
 
 

@@ -180,7 +180,7 @@ def _masked_function(
     program_of: Callable[[tuple[object, ...], dict[str, object]], tuple[Program[..., object], Mapping[str, str]]],
     check: bool,
 ) -> Callable[..., object]:
-    name = f.name if isinstance(f, Program) else function_name(f)
+    name = function_name(f)
 
     def masked(*args: object, sizes: Mapping[str, object] | None = None, **kwargs: object) -> object:
         program, user_names = program_of(args, kwargs)
@@ -349,31 +349,36 @@ def _size_operands(
                 f"{what}: {name} is not a size of its shapes, which have {', '.join(written) or 'none'}",
                 remedy="give each size that in_shapes names, and no other",
             )
-    out: list[Array] = []
+    bounds, out = dict(padding), list[Array]()
     for word, name in written.items():
         if word not in given:
             raise ArgumentError(f"{what}: the size {word} is missing", remedy=f'sizes={{"{word}": ...}}')
-        value, bound, least = given[word], dict(padding)[name], own.get(name, 0)
-        if isinstance(value, bool) or (not isinstance(value, int | Array | np.ndarray | np.generic)):
-            raise ArgumentError(
-                f"{what}: the size {word} is {described(value)}, not an integer: {value!r:.60}", remedy=_remedy(value)
-            )
-        if not isinstance(value, Array) and type(value) is not Size:
-            number = np.asarray(value)
-            if number.dtype.kind not in "iu" or number.ndim:
-                raise ArgumentError(f"{what}: the size {word} is {value!r:.60}, not an integer", remedy=_remedy(value))
-            if type(bound) is int and not least <= int(number) <= bound:
-                beyond = int(number) > bound
-                raise ShapeError(
-                    f"{what}: the size {word} is {int(number)}, the padded arguments hold {least} to {bound}",
-                    remedy="pad the arguments to the largest size" if beyond else f"give a size of {least} or more",
-                )
-            value = number.astype(np.int32)
-        array = value if isinstance(value, Array) else asarray(value)
-        if array.aval.shape or array.aval.dtype.kind not in "iu":
-            raise ShapeError(f"{what}: the size {word} is {array.aval}, not a single integer", remedy=_remedy(array))
-        out.append(array if array.aval.dtype == np.int32 else array.astype("int32"))
+        out.append(_size_operand(f"{what}: the size {word}", given[word], own.get(name, 0), bounds[name]))
     return out
+
+
+def _size_operand(what: str, value: object, least: int, bound: int) -> Array:
+    """A size as an i32[] array. Raises: ArgumentError; ShapeError for one that is known and not between `least` and
+    `bound`."""
+    if isinstance(value, bool) or (not isinstance(value, int | Array | np.ndarray | np.generic)):
+        raise ArgumentError(
+            f"{what} is {described(value)}, not an integer: {value!r:.60}", remedy=_remedy_for_size(value)
+        )
+    if not isinstance(value, Array) and type(value) is not Size:
+        number = np.asarray(value)
+        if number.dtype.kind not in "iu" or number.ndim:
+            raise ArgumentError(f"{what} is {value!r:.60}, not an integer", remedy=_remedy_for_size(value))
+        if type(bound) is int and not least <= int(number) <= bound:
+            beyond = int(number) > bound
+            raise ShapeError(
+                f"{what} is {int(number)}, the padded arguments hold {least} to {bound}",
+                remedy="pad the arguments to the largest size" if beyond else f"give a size of {least} or more",
+            )
+        value = number.astype(np.int32)
+    array = value if isinstance(value, Array) else asarray(value)
+    if array.aval.shape or array.aval.dtype.kind not in "iu":
+        raise ShapeError(f"{what} is {array.aval}, not a single integer", remedy=_remedy_for_size(array))
+    return array if array.aval.dtype == np.int32 else array.astype("int32")
 
 
 def _check_dimensions(
@@ -402,7 +407,7 @@ def _check_dimensions(
                 )
 
 
-def _remedy(value: object) -> str:
+def _remedy_for_size(value: object) -> str:
     """Returns the remedy for a value that is not a size."""
     if isinstance(value, list | tuple) or (isinstance(value, Array | np.ndarray) and value.ndim):
         return "sizes of a batch are mapped: vmap(lambda x, n: masked(x, sizes={'n': n}))(xs, lengths)"

@@ -7,6 +7,7 @@ from typing import Any, final
 
 from fxad import transforms
 from fxad.api.chosen_arguments import ChosenArguments, operand_mask
+from fxad.api.lift import check_program
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, NotDifferentiableError
@@ -29,7 +30,7 @@ def residuals(program: Program[..., object], argnums: Argnums | None = None) -> 
     Raises: ArgumentError for a value that is not a Program, and for argnums that do not fit it; NotDifferentiableError
             for an argument without floating leaves.
     """
-    _check_program("residuals", program)
+    check_program("residuals", program)
     if argnums is None:
         avals, n = program.jaxpr.in_avals, len(program.bound)
         fixed = without_derivative(program.jaxpr, tuple([k < n for k in range(len(avals))]))
@@ -95,7 +96,7 @@ def partial_eval(program: Program[..., object], known: Sequence[bool]) -> Partia
             half returns all known results. Effects stay in order: one that follows an effect of the second is in the second.
     Raises: ArgumentError for a value that is not a Program, and for a mask that is invalid or of another length.
     """
-    _check_program("partial_eval", program)
+    check_program("partial_eval", program)
     arguments = program.positional_arguments
     if not isinstance(known, Sequence) or not all([isinstance(k, bool) for k in known]):
         raise ArgumentError(
@@ -135,11 +136,3 @@ def partial_eval(program: Program[..., object], known: Sequence[bool]) -> Partia
         ),
         halves.residuals,
     )
-
-
-def _check_program(what: str, program: object) -> None:
-    if not isinstance(program, Program):
-        raise ArgumentError(
-            f"{what}: takes a Program, got {program!r:.60}",
-            remedy=f"trace the function first: {what}(trace(f, *examples))",
-        )

@@ -104,7 +104,7 @@ def shard_map(
         return partial(
             shard_map, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names=axis_names, check_vma=check_vma
         )
-    name = function_name(f) if not isinstance(f, Program) else f.name
+    name = function_name(f)
     what = f"shard_map of {name}"
     if isinstance(f, Program):
         manual = ManualAxes.of(what, mesh, axis_names, check_vma)

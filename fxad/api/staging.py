@@ -22,7 +22,6 @@ from fxad.transforms.memory.policies import Policy
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 
 # -------------------------------------------------------------------------------------------------- types of results

@@ -140,11 +140,7 @@ def conv_general_dilated(
     x, w = aval_of(lhs, f"{op}: lhs").shape, aval_of(rhs, f"{op}: rhs").shape
     specs = conv_dimension_numbers(x, w, dimension_numbers)
     n = len(x) - 2
-    strides, base, dilation = (
-        ints_per_axis(op, "window_strides", window_strides, n),
-        ints_per_axis(op, "lhs_dilation", lhs_dilation, n),
-        ints_per_axis(op, "rhs_dilation", rhs_dilation, n),
-    )
+    strides, base, dilation = _steps_and_dilations(op, n, window_strides, lhs_dilation, rhs_dilation)
     pads = padding_pairs(op, padding, n)
     if pads is None:
         pads = _named_padding(op, str(padding), x, w, specs, strides, base, dilation)
@@ -154,6 +150,17 @@ def conv_general_dilated(
     how = to_precision(op, precision)
     prim = ConvGeneralDilated(strides, pads, base, dilation, *specs, groups, batch_groups, preferred, how)
     return binder().bind(prim, (lhs, rhs))[0]
+
+
+def _steps_and_dilations(
+    op: str, n: int, strides: Sequence[int], lhs_dilation: Sequence[int] | None, rhs_dilation: Sequence[int] | None
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """The strides, the dilation of lhs and that of rhs for `n` spatial axes. Raises: ArgumentError, ShapeError."""
+    return (
+        ints_per_axis(op, "window_strides", strides, n),
+        ints_per_axis(op, "lhs_dilation", lhs_dilation, n),
+        ints_per_axis(op, "rhs_dilation", rhs_dilation, n),
+    )
 
 
 def _named_padding(
@@ -293,11 +300,7 @@ def conv_general_dilated_patches(
     specs = conv_dimension_numbers(x, (1, 1, *window), dimension_numbers)
     order = sorted(range(n), key=specs.rhs_spec[2:].__getitem__)  # filter_shape is in the order of the kernel's axes
     window = tuple([window[order.index(k)] for k in range(n)])
-    strides, base, dilation = (
-        ints_per_axis(op, "window_strides", window_strides, n),
-        ints_per_axis(op, "lhs_dilation", lhs_dilation, n),
-        ints_per_axis(op, "rhs_dilation", rhs_dilation, n),
-    )
+    strides, base, dilation = _steps_and_dilations(op, n, window_strides, lhs_dilation, rhs_dilation)
     pads = padding_pairs(op, padding, n)
     if pads is None:
         kernel = [1] * len(x)

@@ -21,7 +21,7 @@ from fxad.numpy.sorting import searchsorted
 from fxad.numpy.types import result_type
 from fxad.numpy.value_dependent import concrete_value
 from fxad.operations import promotion
-from fxad.operations.arguments import by_numpy, flag, to_int, to_tuple
+from fxad.operations.arguments import by_numpy, flag, is_one_integer, to_int, to_tuple
 from fxad.tracing.array import Array, ArrayLike
 
 Bins: TypeAlias = "int | str | ArrayLike | Sequence[float]"
@@ -120,7 +120,7 @@ def _edges(name: str, x: Array, bins: object, range: Range, value: ArrayLike | N
         return place_like_operands(
             name, (x,), asarray(by_numpy(name, np.histogram_bin_edges, values, bins, limits)).astype(_edge_dtype(x))
         )
-    if hasattr(bins, "__index__") and not getattr(bins, "ndim", 0):
+    if is_one_integer(bins):
         bins = to_int(name, "bins", cast("int", bins))
         if bins < 1:
             raise ParameterError(f"{name}: {bins} bins; there must be at least 1")
@@ -214,8 +214,7 @@ def histogramdd(
     if points.ndim != 2:
         raise ShapeError(f"histogramdd: points must be the rows of a matrix, got {points.aval}")
     d = points.shape[1]
-    one = hasattr(bins, "__index__") and not getattr(bins, "ndim", 0)
-    each = [bins] * d if one else list(to_tuple("histogramdd", "bins", cast("Sequence[Bins]", bins)))
+    each = [bins] * d if is_one_integer(bins) else list(to_tuple("histogramdd", "bins", cast("Sequence[Bins]", bins)))
     limits = [None] * d if range is None else list(to_tuple("histogramdd", "range", range))
     if len(each) != d or len(limits) != d:
         raise ShapeError(f"histogramdd: {len(each)} bins and {len(limits)} ranges for points of {d} coordinates")
@@ -246,7 +245,7 @@ def _histogram(points: Array, w: Array | None, density: bool, *edges: Array) -> 
     )
     for k, e in enumerate(edges):
         size = diff(e).astype(out.dtype)
-        out = out / broadcast_to(size.reshape([-1 if a == k else 1 for a in np.arange(len(shape)).tolist()]), shape)
+        out = out / broadcast_to(size.reshape([-1 if a == k else 1 for a in range(len(shape))]), shape)
     return out / counts.sum().astype(out.dtype)
 
 

@@ -260,7 +260,7 @@ def spacing(x: ArrayLike, /) -> Array:
 def _spacing(x: Array) -> Array:
     # in bits, for results may be subnormal: a step down of the exponent, or a bit further down the fraction
     fraction = round(-math.log2(finfo(x.dtype).eps))
-    integer = _INTEGERS[x.dtype.itemsize]
+    integer = dtypes.SIGNED_OF_SIZE[x.dtype.itemsize]
     sign = -1 << 8 * x.dtype.itemsize - 1
     bits = lax.bitcast_convert_type(x, integer)
     size = bits & ~sign
@@ -270,9 +270,6 @@ def _spacing(x: Array) -> Array:
     step = where(lower == 0, one << minimum(maximum(exponent - 1, 0), fraction), lower)
     step = where((bits < 0) & (size != 0), step | sign, step)
     return where(isinf(x) | isnan(x), math.nan, lax.bitcast_convert_type(step, x.dtype))
-
-
-_INTEGERS: Final = MappingProxyType({1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64})
 
 
 # -------------------------------------------------------------------------------------------------------- questions

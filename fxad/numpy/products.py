@@ -14,7 +14,7 @@ from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.ir import Shape
 from fxad.numpy.apply import apply_op, as_array
 from fxad.operations import arithmetic, contractions
-from fxad.operations.arguments import no_out, to_int, to_tuple
+from fxad.operations.arguments import is_one_integer, no_out, to_int, to_tuple
 from fxad.operations.axes import normalize_axis_tuple
 from fxad.operations.contractions import Label
 from fxad.operations.operators import Operation
@@ -83,7 +83,7 @@ def tensordot(
     """Return the product summed over pairs of axes, or over the last `axes` axes of the first array
     and the first ones of the second."""
     n, m = [aval_of(x, f"tensordot: argument {k}").ndim for k, x in enumerate((a, b))]
-    if hasattr(axes, "__index__") and not getattr(axes, "ndim", 0):
+    if is_one_integer(axes):
         count = to_int("tensordot", "axes", cast("int", axes))
         if not 0 <= count <= min(n, m):
             raise ParameterError(f"tensordot: {count} axes of arrays with {n} and {m}")

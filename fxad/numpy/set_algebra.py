@@ -23,7 +23,7 @@ from fxad.numpy.sets import distinct_values, isin
 from fxad.numpy.shapes import concat
 from fxad.numpy.sorting import argsort, searchsorted
 from fxad.numpy.types import result_type
-from fxad.numpy.value_dependent import concrete_value, index_dtype_array
+from fxad.numpy.value_dependent import as_int32, concrete_value
 from fxad.operations.arguments import flag, to_int
 from fxad.tracing.array import Array, ArrayLike, asarray
 
@@ -96,9 +96,7 @@ def intersect1d(
         one, other, dtype = _concrete_pair("intersect1d", ar1, ar2)
         both, *at = np.intersect1d(one, other, assume_unique, return_indices=True)
         common = asarray(both.astype(dtype, copy=False))
-        outs = place_like_operands(
-            "intersect1d", (ar1, ar2), (common, index_dtype_array(at[0]), index_dtype_array(at[1]))
-        )
+        outs = place_like_operands("intersect1d", (ar1, ar2), (common, as_int32(at[0]), as_int32(at[1])))
         return outs if return_indices else outs[0]
     a, b = _flatten_pair("intersect1d", ar1, ar2)
     common, there, first = _padded_set(a, None, b, "inside", size, fill_value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, cast
@@ -17,6 +16,7 @@ from fxad.lax.shapes import broadcast_shapes
 from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.operations import arithmetic, contractions, elementwise, indexing, shapes
 from fxad.operations.arguments import by_numpy, column_major, flag, no_out, one_or_more, to_int
+from fxad.operations.at import default_fill
 from fxad.operations.axes import Axes, hashable_axis, normalize_axis_index
 from fxad.operations.methods import sizes_argument
 from fxad.primitives.elementwise.logic import GE, LT
@@ -325,17 +325,8 @@ def _taken(
     picked = pick(x, apply_op(name, elementwise.where, (places, np.zeros((), places.dtype), inside)))
     if places_axis is not None:
         inside = inside.reshape(*inside.shape, *[1] * (x.ndim - 1 - places_axis))
-    fill = _default_fill(x.dtype) if fill_value is None else fill_value
+    fill = default_fill(x.dtype) if fill_value is None else fill_value
     return apply_op(name, elementwise.where, (picked, as_array(name, fill).astype(x.dtype), inside))
-
-
-def _default_fill(dtype: dtypes.DType) -> bool | int | float:
-    if dtype in dtypes.INEXACT:
-        return math.nan
-    if dtype is dtypes.bool_:
-        return True
-    least, most = dtypes.RANGES[dtype]
-    return most if dtype in dtypes.UNSIGNED else least
 
 
 def diff(

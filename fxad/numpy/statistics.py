@@ -217,8 +217,8 @@ def _correlations(c: Array) -> Array:
 
 # ----------------------------------------------------------------------------------------------------------- orders
 
-# Continuous ones: the place of q among n elements is n*q + a + q*(1 - a - b) - 1 (Hyndman and Fan, 1996).
-_PLOTTED: Final = MappingProxyType(
+# Continuous methods: the place of q among n elements is n*q + a + q*(1 - a - b) - 1 (Hyndman and Fan, 1996).
+_CONTINUOUS: Final = MappingProxyType(
     {
         "linear": (1.0, 1.0),
         "interpolated_inverted_cdf": (0.0, 1.0),
@@ -228,9 +228,9 @@ _PLOTTED: Final = MappingProxyType(
         "normal_unbiased": (3 / 8, 3 / 8),
     }
 )
-# Those whose result is an element.
-_PICKED: Final = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")
-METHODS: Final = (*_PLOTTED, *_PICKED, "midpoint", "averaged_inverted_cdf")
+# Methods whose result is an element.
+_DISCRETE: Final = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")
+METHODS: Final = (*_CONTINUOUS, *_DISCRETE, "midpoint", "averaged_inverted_cdf")
 
 
 def quantile(
@@ -329,9 +329,10 @@ def _quantile(
     axis: Axes,
     method: str,
     keepdims: bool,
-    skip: bool,
+    skip_nans: bool,
     weights: ArrayLike | None,
 ) -> Array:
+    """The quantiles of x for q / whole: 1 for probabilities, 100 for percentages. Raises: as `quantile`."""
     method, keepdims = text(name, "method", method), flag(name, "keepdims", keepdims)
     array = as_array(name, x)
     axes = normalize_axes(name, axis, array.ndim)
@@ -342,7 +343,9 @@ def _quantile(
     if not all([array.shape[a] for a in axes]):
         raise ShapeError(f"{name}: {array.aval} has no elements along axis {axis}")
     if weights is None:
-        return jit_composite(_ordered, array, _probabilities(name, q, whole), whole, axes, method, bool(keepdims), skip)
+        return jit_composite(
+            _ordered, array, _probabilities(name, q, whole), whole, axes, method, bool(keepdims), skip_nans
+        )
     if method != "inverted_cdf":
         raise ParameterError(f"{name}: weights are for method 'inverted_cdf', not {method!r}")
     w = as_array(name, weights, 2)
@@ -350,7 +353,7 @@ def _quantile(
         if len(axes) != 1 or w.shape != (array.shape[axes[0]],):
             raise ShapeError(f"{name}: weights of shape {w.shape} for axis {axis} of {array.aval}")
         w = w.reshape([-1 if a == axes[0] else 1 for a in range(array.ndim)])
-    return jit_composite(_by_weight, array, w, _probabilities(name, q, whole), whole, axes, bool(keepdims), skip)
+    return jit_composite(_by_weight, array, w, _probabilities(name, q, whole), whole, axes, bool(keepdims), skip_nans)
 
 
 def _probabilities(name: str, q: Probabilities, whole: int) -> Array | float | tuple[float, ...]:
@@ -391,25 +394,25 @@ def _as_vector(q: Array | float, whole: int) -> Array:
 
 
 def _ordered(
-    x: Array, q: Array | float, whole: int, axes: tuple[int, ...], method: str, keepdims: bool, skip: bool
+    x: Array, q: Array | float, whole: int, axes: tuple[int, ...], method: str, keepdims: bool, skip_nans: bool
 ) -> Array:
-    dtype = x.dtype if method in _PICKED and x.dtype is not dtypes.bool_ else statistics_dtype(x)
-    y = sort(_merge_axes_last(x if method in _PICKED else to_statistics_dtype(x), axes))
+    dtype = x.dtype if method in _DISCRETE and x.dtype is not dtypes.bool_ else statistics_dtype(x)
+    y = sort(_merge_axes_last(x if method in _DISCRETE else to_statistics_dtype(x), axes))
     parts = _as_vector(q, whole)
     missing = isnan(y)
-    n = (~missing).sum(-1, keepdims=True).astype(parts.dtype) if skip else full((1,), y.shape[-1], parts.dtype)
+    n = (~missing).sum(-1, keepdims=True).astype(parts.dtype) if skip_nans else full((1,), y.shape[-1], parts.dtype)
     at = _quantile_positions(n, parts, method)
     last = n - 1
     low = clip(floor(at), 0, last)
     high = clip(floor(at) + 1, 0, last)
     share = _upper_weight(at, method).astype(y.dtype if y.dtype in dtypes.FLOATING else dtypes.float32)
     a, b = _take_last_axis(y, low), _take_last_axis(y, high)
-    if method not in _PICKED:
+    if method not in _DISCRETE:
         gap = where(logical_or(a == b, share == 0), 0, b - a)  # of equal infinities it would be nan
         a = where(share < 0.5, a + gap * share, where(share == 1, b, b - gap * (1 - share)))
     wrong = (parts < 0) | (parts > 1) | isnan(parts)
     if y.dtype in dtypes.FLOATING:
-        wrong = wrong | ((n == 0) if skip else missing[..., -1:])
+        wrong = wrong | ((n == 0) if skip_nans else missing[..., -1:])
         a = where(wrong, np.nan, a)
     return _quantile_axes_first(a.astype(dtype), x, q, axes, keepdims)
 
@@ -424,8 +427,8 @@ def _take_last_axis(y: Array, at: Array) -> Array:
 
 def _quantile_positions(n: Array, q: Array, method: str) -> Array:
     """Return the position of quantile q among n sorted elements; integral for methods that select an element."""
-    if method in _PLOTTED:
-        a, b = _PLOTTED[method]
+    if method in _CONTINUOUS:
+        a, b = _CONTINUOUS[method]
         return n * q + (a + q * (1 - a - b)) - 1
     if method in ("inverted_cdf", "averaged_inverted_cdf"):
         at = n * q - 1
@@ -447,13 +450,13 @@ def _upper_weight(at: Array, method: str) -> Array:
 
 
 def _by_weight(
-    x: Array, w: Array, q: Array | float, whole: int, axes: tuple[int, ...], keepdims: bool, skip: bool
+    x: Array, w: Array, q: Array | float, whole: int, axes: tuple[int, ...], keepdims: bool, skip_nans: bool
 ) -> Array:
     y, w = [_merge_axes_last(v, axes) for v in broadcast_arrays(x, w)]
     parts = _as_vector(q, whole)
     missing = isnan(y)
     w = w.astype(result_type(w, dtypes.float64 if w.dtype in dtypes.INTEGER else dtypes.float32))
-    w = where(missing, 0, w) if skip else w
+    w = where(missing, 0, w) if skip_nans else w
     order = argsort(y)
     y, w = take_along_axis(y, order), take_along_axis(w, order)
     reached = cumsum(w, -1)
@@ -463,7 +466,7 @@ def _by_weight(
     index = here.argmax(-1)
     out = take_along_axis(y, index)
     if y.dtype in dtypes.FLOATING:
-        wrong = (parts < 0) | (parts > 1) | (total == 0 if skip else missing.any(-1, keepdims=True))
+        wrong = (parts < 0) | (parts > 1) | (total == 0 if skip_nans else missing.any(-1, keepdims=True))
         out = where(wrong, np.nan, out)
     return _quantile_axes_first(out, x, q, axes, keepdims)
 

@@ -36,7 +36,7 @@ def concrete_value(name: str, x: ArrayLike, remedy: str, k: int = 0) -> NDArray:
     return np.asarray(x if isinstance(x, Array | np.ndarray | np.generic) else asarray(x)).astype(aval.dtype)
 
 
-def index_dtype_array(values: NDArray) -> Array:
+def as_int32(values: NDArray) -> Array:
     """Return indices or counts as int32."""
     return asarray(values.astype(dtypes.int32))
 
@@ -46,7 +46,7 @@ def nonzero(x: ArrayLike, /) -> tuple[Array, ...]:
     value = concrete_value("nonzero", x, "use nonzero(x, size=...), or where(condition, x, y) to choose")
     if not value.ndim:
         raise ShapeError("nonzero: takes an array with at least one axis", remedy="use x != 0")
-    return place_like_operands("nonzero", (x,), tuple([index_dtype_array(i) for i in np.nonzero(value)]))
+    return place_like_operands("nonzero", (x,), tuple([as_int32(i) for i in np.nonzero(value)]))
 
 
 def repeat(
@@ -76,4 +76,4 @@ def repeat(
     counts = concrete_value("repeat", repeats, "use a Python int, or say total_repeat_length", 1)
     if np.any(counts.astype(np.int64) < 0):
         raise ParameterError(f"repeat: counts {counts!r:.60} are below 0")
-    return take(array, index_dtype_array(np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))), axis=k)
+    return take(array, as_int32(np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))), axis=k)

@@ -98,12 +98,16 @@ def argument_keys(given: object, kind: type[int | str] | None = None) -> tuple[i
     return tuple(keys) if all([isinstance(k, kinds) and not isinstance(k, bool) for k in keys]) else None
 
 
+def is_one_integer(value: object) -> bool:
+    """Returns True for an integer, and for an array without axes: `to_int` says if it is one. False for a sequence."""
+    return hasattr(value, "__index__") and not getattr(value, "ndim", 0)
+
+
 def one_or_more(op: str, what: str, values: int | Iterable[int]) -> int | tuple[int, ...]:
     """Return one integer as an int, and a sequence of integers as a tuple. Raises: ArgumentError."""
     if type(values) is int:
         return values
-    single = hasattr(values, "__index__") and not (isinstance(values, Typed | np.ndarray) and values.ndim)
-    return to_int(op, what, values) if single else to_ints(op, what, values)  # type: ignore[arg-type]  # both check it
+    return to_int(op, what, values) if is_one_integer(values) else to_ints(op, what, values)  # type: ignore[arg-type]  # both check it
 
 
 def flag(op: str, what: str, value: object) -> bool:

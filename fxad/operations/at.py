@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
+from math import nan
 from typing import Final, Generic, Self, TypeVar, cast, final
 
 import numpy as np
@@ -233,15 +234,21 @@ def as_0d_scalar(value: ArrayLike, x: Aval) -> ArrayLike:
     return value
 
 
+def default_fill(dtype: dtypes.DType) -> bool | int | float:
+    """The value of elements out of range: nan, the least signed integer, the greatest unsigned one, or True."""
+    if dtype in dtypes.INEXACT:
+        return nan
+    if dtype is dtypes.bool_:
+        return True
+    least, greatest = dtypes.RANGES[dtype]
+    return greatest if dtype in dtypes.UNSIGNED else least
+
+
 def fill_literal(name: str, x: Aval, value: bool | complex | np.generic | None) -> Lit:
     """Return the literal for elements out of range. Raises: DTypeError if its kind does not fit."""
     scalar = x.with_shape(())
     if value is None:
-        if x.dtype == dtypes.bool_:
-            return Lit.of(True, scalar)
-        if x.dtype in dtypes.INTEGER:
-            return Lit.of(dtypes.RANGES[x.dtype][x.dtype in dtypes.UNSIGNED], scalar)
-        return Lit.of(float("nan"), scalar)
+        return Lit.of(default_fill(x.dtype), scalar)
     if isinstance(value, np.ndarray | Typed) and not value.ndim:
         value = cast("np.generic", np.asarray(value)[()])
     own = value.dtype if isinstance(value, np.generic) else scalar_dtype(value, x.dtype, f"{name}: fill_value")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import Final
-
 import ml_dtypes
 import numpy as np
 
@@ -30,9 +27,6 @@ from fxad.primitives.elementwise.logic import AND, EQ, GT, IS_FINITE, LE, LT, NE
 from fxad.primitives.elementwise.powers import ABS, SQRT
 from fxad.primitives.elementwise.select import CEIL, CLAMP, FLOOR, SELECT_N, TO_NEAREST_EVEN, Round
 from fxad.primitives.elementwise.trigonometric import ATAN2
-
-# Signed integers by their size in bytes.
-_BITS: Final = MappingProxyType({1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64})
 
 
 def promote_all(op: str, emit: Emit, xs: tuple[Atom, ...]) -> tuple[Atom, ...]:
@@ -161,7 +155,7 @@ def isinf(emit: Emit, x: Atom) -> Atoms:
 def signbit(emit: Emit, x: Atom) -> Atoms:
     """True where the sign bit is set, also for -0.0 and nan."""
     if x.aval.dtype in dtypes.FLOATING:
-        x = emit.one(BitcastConvertType(_BITS[x.aval.dtype.itemsize]), x)
+        x = emit.one(BitcastConvertType(dtypes.SIGNED_OF_SIZE[x.aval.dtype.itemsize]), x)
     return emit(LT, x, literal_like(0, x))
 
 

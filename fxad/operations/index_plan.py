@@ -255,7 +255,7 @@ class _PlanBuilder:
         self.reversed: list[int] = []
         self.int_axes: list[int] = []  # axes indexed by an int, which are removed
         self.arrays: list[tuple[int, _IndexArray]] = []
-        self.flags: list[int] = []
+        self.scalar_masks: list[int] = []  # their sizes, 1 or 0
         # the axes of the result, entry by entry; None for an int or an array
         self.result: list[tuple[int, ...] | None] = []
 
@@ -268,7 +268,7 @@ class _PlanBuilder:
         elif type(e) is _IndexArray:
             self._array(e)
         elif type(e) is _ScalarMask:
-            self.flags.append(e.size)
+            self.scalar_masks.append(e.size)
             self.result.append(None)
         else:
             self.result.append((_NEW_AXIS,) if e is None else ())
@@ -367,9 +367,9 @@ class _PlanBuilder:
     def plan(self) -> tuple[Plan, tuple[object, ...]]:
         """The plan, and the operands."""
         batch: Shape = ()
-        for shape in [*[a.shape for _, a in self.arrays], *[(n,) for n in self.flags]]:
+        for shape in [*[a.shape for _, a in self.arrays], *[(n,) for n in self.scalar_masks]]:
             batch = common_shape("getitem: index arrays", batch, shape)
-        advanced = bool(self.flags) or any([a.shape for _, a in self.arrays])
+        advanced = bool(self.scalar_masks) or any([a.shape for _, a in self.arrays])
         split = self._place_of_arrays() if advanced else 0
         before = [n for part in self.result[:split] if part for n in part]
         behind = [n for part in self.result[split:] if part for n in part]

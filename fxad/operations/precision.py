@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
+from types import MappingProxyType
 from typing import Final, TypeAlias, cast
 
 from fxad.errors import ParameterError
@@ -26,19 +27,18 @@ class Precision(Enum):
 
 PrecisionLike: TypeAlias = "Precision | str | tuple[Precision, Precision] | tuple[str, str] | None"
 
-_NAMES: Final = {
+_NAMES: Final = MappingProxyType({
     None: "", Precision.DEFAULT: "", Precision.HIGH: "high", Precision.HIGHEST: "highest", "default": "", "fastest": "",
     "bfloat16": "", "high": "high", "bfloat16_3x": "high", "tensorfloat32": "high", "highest": "highest",
     "float32": "highest",
-}.items()  # fmt: skip
+})  # fmt: skip
 
 
 def to_precision(op: str, precision: PrecisionLike) -> str:
     """Return a `precision` argument as a parameter of primitives. Raises: ParameterError."""
     pair = precision if isinstance(precision, tuple | list) else (precision, precision)
-    names = dict(_NAMES)
     try:
-        left, right = [names[p] for p in pair]
+        left, right = [_NAMES[p] for p in pair]
     except (KeyError, TypeError, ValueError):
         raise ParameterError(
             f"{op}: precision {precision!r:.60}", remedy='use "default", "high" or "highest", or lax.Precision'

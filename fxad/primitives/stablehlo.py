@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import MappingProxyType
-from typing import Final
 
 from fxad import dtypes
 from fxad.ir import Aval, Avals, Hlo, HloValue, HloValues, Lit
@@ -83,12 +81,9 @@ def lower_reduce(
     return done if wide is x.dtype else hlo.op("stablehlo.convert", done, outs)
 
 
-_INT_OF_SIZE: Final = MappingProxyType({1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64})
-
-
 def bitcast_to_int(hlo: Hlo, x: HloValue, aval: Aval) -> tuple[HloValue, Aval]:
     """A float value as a signed integer of its size."""
-    bits = aval.with_dtype(_INT_OF_SIZE[aval.dtype.itemsize])
+    bits = aval.with_dtype(dtypes.SIGNED_OF_SIZE[aval.dtype.itemsize])
     return hlo.op("stablehlo.bitcast_convert", (x,), (bits,))[0], bits
 
 

@@ -322,7 +322,7 @@ def trace(
     f: Callable[..., object],
     /,
     *args: object,
-    static_argnames: Any = (),
+    static_argnames: Any = (),  # one of the keyword arguments of the second overload
     axis_env: AxisEnv = _NO_AXES,
     **kwargs: object,
 ) -> object:
@@ -342,12 +342,12 @@ def trace(
 
 
 def trace_for_call(
-    f: Callable[..., object],
+    f: Callable[..., R],
     args: tuple[object, ...],
     kwargs: dict[str, object],
     static_argnames: Argnames = (),
     axis_env: AxisEnv = _NO_AXES,
-) -> Program[..., Any]:
+) -> Program[..., R]:
     """`trace` for a program that runs at once: it holds the NumPy arrays that `f` closes over, and no copies."""
     if not callable(f):
         raise ArgumentError(f"trace: {described(f)} is not a function: {f!r:.60}", remedy="trace(f, *examples)")

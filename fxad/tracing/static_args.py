@@ -11,7 +11,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from types import MethodType
-from typing import Any, Final, TypeVar, final
+from typing import Any, Final, TypeAlias, TypeVar, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ParameterError, described
@@ -21,6 +21,8 @@ from fxad.tracing.array import exact_key
 Argnums = int | Sequence[int]
 Argnames = str | Sequence[str]
 ArgumentNames = int | str | Sequence[int | str]  # by number or by name
+# A function, and the positional and keyword arguments of a call.
+FunctionCall: TypeAlias = tuple[Callable[..., object], tuple[object, ...], dict[str, object]]
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _ATTRIBUTE: Final = "__fxad_static__"
 K = TypeVar("K", int, str)
@@ -162,9 +164,7 @@ class StaticArguments:
         rest = tuple([a for k, a in enumerate(args) if k not in fixed])
         return key, fixed, rest, {k: v for k, v in kwargs.items() if k not in fixed}
 
-    def with_placeholders(
-        self, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
+    def with_placeholders(self, args: tuple[object, ...], kwargs: dict[str, object]) -> FunctionCall:
         """The function with its static values bound, and the arguments with None in place of static ones, so that the
         positions of the others do not change.
 

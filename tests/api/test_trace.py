@@ -458,3 +458,16 @@ def test_a_plain_function_is_traced_without_looking_at_its_signature(monkeypatch
     """`inspect.signature` took a third of the time of a short trace."""
     monkeypatch.setattr(inspect, "signature", lambda f: pytest.fail(f"the signature of {f} is looked at"))
     assert fx.trace(lambda x: x + 1, X).names == ("x",)
+
+
+def test_the_arguments_of_a_program() -> None:
+    def f(params: Any, *xs: Any, scale: Any, none: Any = None) -> Any:
+        return params["w"] * scale + sum(xs)
+
+    program = fx.trace(f, {"b": 1.0, "w": 2.0}, 3.0, 4.0, scale=5.0, none=None)
+    found = [(a.key, a.name, list(a.leaves)) for a in program.arguments]
+    assert found == [
+        (0, "params", [0, 1]), (1, "args[1]", [2]), (2, "args[2]", [3]), ("none", "none", []), ("scale", "scale", [4]),
+    ]  # fmt: skip
+    assert program.positional_arguments == program.arguments[:3]
+    assert [a.tree for a in program.arguments] == [*program.args_tree.children(), *program.kwargs_tree.children()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -27,16 +28,16 @@ def parameters(f: Callable[..., object]) -> set[str]:
 # The names of parameters of public functions, and of the functions that these return.
 NAMES: Final = sorted({
     "self", "args", "kwargs", "fn", "held", "results", "cotangent", "leaves", "what", "owner",
-    *[name for f in vars(fx).values() if inspect.isfunction(f) for name in parameters(f)],
+    *[name for f in map(partial(getattr, fx), dir(fx)) if inspect.isfunction(f) for name in parameters(f)],
 })  # fmt: skip
 GIVEN: Final[Given] = {name: np.float32(k + 1) for k, name in enumerate(NAMES)}
 
 
-def total(x: Any, **given: Any) -> Any:
+def total(x: Any, /, **given: Any) -> Any:
     return (x * sum([(k + 1) * given[name] for k, name in enumerate(sorted(given))])).sum()
 
 
-def scaled(x: Any, **given: Any) -> Any:
+def scaled(x: Any, /, **given: Any) -> Any:
     """A function that can be inverted."""
     return x * sum([(k + 1) * given[name] for k, name in enumerate(sorted(given))])
 
@@ -70,7 +71,7 @@ PASSED_ON: Final[dict[str, Callable[..., Any]]] = {
     "jit, traced": lambda f, given: LOOSE.jit(f).trace(X, **given)(X, **given),
     "jit, lowered": lambda f, given: LOOSE.jit(f).lower(X, **given).compile()(X, **given),
     "jit, eval_shape": lambda f, given: np.zeros(LOOSE.jit(f).eval_shape(X, **given).shape),
-    "jit of a static argument": lambda f, given: LOOSE.jit(lambda n, x, **k: f(x, **k) * n, static_argnums=0)(
+    "jit of a static argument": lambda f, given: LOOSE.jit(lambda n, x, /, **k: f(x, **k) * n, static_argnums=0)(
         2, X, **given
     ),
     "make_jaxpr": lambda f, given: LOOSE.make_jaxpr(f)(X, **given)(X, **given),
@@ -88,7 +89,9 @@ AT_ONCE: Final[dict[str, Callable[..., Any]]] = {
     "linearize": lambda f, given: LOOSE.linearize(f, X, **given)[1](X),
     "vjp": lambda f, given: LOOSE.vjp(f, X, **given)[1](np.float32(1)),
     "eval_shape": lambda f, given: np.zeros(LOOSE.eval_shape(f, X, **given).shape),
-    "explain_nan": lambda f, given: np.isnan(LOOSE.explain_nan(lambda x, **k: f(x, **k) * np.nan, X, **given).nan.at),
+    "explain_nan": lambda f, given: np.isnan(
+        LOOSE.explain_nan(lambda x, /, **k: f(x, **k) * np.nan, X, **given).nan.at
+    ),
     "interpret": lambda f, given: LOOSE.interpret(LOOSE.make_jaxpr(f)(X, **given), X, **given),
     "trace": lambda f, given: LOOSE.trace(f, X, **given)(X, **given),
 }

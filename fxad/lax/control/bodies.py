@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Final, cast, final
+from typing import Any, Final, cast, final
 
 from fxad import dtypes
 from fxad.core import tree
@@ -114,6 +114,11 @@ class Loop:
     def carry_avals(self) -> tuple[Aval, ...]:
         """Types of the carry."""
         return tuple([aval_of(x) for x in self.init])
+
+    def results(self, outs: Sequence[object]) -> tuple[Any, Any]:
+        """The last carry and the other results, as trees."""
+        n = len(self.init)
+        return self.carry_tree.unflatten(outs[:n]), self.rest_tree.unflatten(outs[n:])
 
 
 def traced_loop(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, ParamSpec, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from fxad.primitives.control.cond import LOOP, SELECT, Cond
 from fxad.tracing.array import Array, asarray, aval_of, binder, is_scalar
 from fxad.tracing.tracer import bind
 
-P = ParamSpec("P")
 NOT_GIVEN: Final = object()
 R = TypeVar("R")
 

@@ -60,9 +60,7 @@ def checkpointed_scan(
     captured = loop.body.captured
     body = loop.body.jaxpr
     whole = nested_scan(Scan(body, n, False, 1, len(captured), len(loop.init)), sizes, nothing)
-    outs = binder().call(whole, [*captured, *loop.init, *leaves])
-    at = len(loop.init)
-    return cast("tuple[C, Y]", (loop.carry_tree.unflatten(outs[:at]), loop.rest_tree.unflatten(outs[at:])))
+    return loop.results(binder().call(whole, [*captured, *loop.init, *leaves]))
 
 
 def segments(n: int, budget: int) -> tuple[int, ...]:

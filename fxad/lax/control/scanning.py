@@ -80,17 +80,8 @@ def scan(
     rest = tree.tuple_structure(xs_tree)
     loop = traced_loop("scan", f, init, rest, slices, role="f", start="init", pair=True)
     captured = loop.body.captured
-    prim = Scan(
-        loop.body.jaxpr,
-        n,
-        flag("scan", "reverse", reverse),
-        _unrolled("scan", unroll, n),
-        len(captured),
-        len(loop.init),
-    )
-    outs = bind(prim, *captured, *loop.init, *leaves)
-    at = len(loop.init)
-    return cast("tuple[C, Y]", (loop.carry_tree.unflatten(outs[:at]), loop.rest_tree.unflatten(outs[at:])))
+    prim = Scan(loop.body.jaxpr, n, reverse, _unrolled("scan", unroll, n), len(captured), len(loop.init))
+    return loop.results(bind(prim, *captured, *loop.init, *leaves))
 
 
 def map_(f: Callable[[Any], Y], xs: object, batch_size: int | None = None) -> Y:

@@ -14,11 +14,9 @@ from fxad.lax.creation import full
 from fxad.lax.elementwise import is_finite
 from fxad.lax.implicit.convergence import Breakdown, Convergence
 from fxad.lax.implicit.krylov import attainable_tolerance, tolerance
-from fxad.lax.implicit.maps import LinearMap, Unknown, trace_function, unknown_of
+from fxad.lax.implicit.maps import TracedMap, Unknown, trace_function, unknown_of
 from fxad.lax.implicit.vectors import norm, select_value, vector_space_of
-from fxad.primitives.control.bodies import rotate_operands
 from fxad.tracing.array import Array, ArrayLike
-from fxad.tracing.program import function_name
 
 # The number of steps, the last two points, the residual and its target.
 _State: TypeAlias = tuple[Array, object, object, Array, Array]
@@ -46,7 +44,7 @@ def fixed_point_iteration(
     space = vector_space_of(what, like.direction)
     real = dtypes.real_part(space.dtype) if space.dtype.kind == "c" else space.dtype
     rel, least = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
-    step = LinearMap(function_name(f), rotate_operands(body.jaxpr, len(body.captured)), body.captured, like)
+    step = TracedMap.of("", f, body, like)
 
     def moving(x: object) -> Array:
         parts = [leaf for leaf, moves in zip(tree.leaves(x), like.moving, strict=True) if moves]

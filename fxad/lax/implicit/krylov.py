@@ -17,8 +17,9 @@ from fxad.lax.control.scanning import static_int
 from fxad.lax.creation import convert, splat
 from fxad.lax.implicit.convergence import Convergence
 from fxad.lax.implicit.maps import (
-    LinearMap,
+    TracedMap,
     Unknown,
+    right_hand_side,
     trace_function,
     trace_linear_map,
     transposed_program,
@@ -29,7 +30,6 @@ from fxad.lax.implicit.problem import Problem
 from fxad.lax.implicit.restarts import solve_with_restarts
 from fxad.lax.implicit.systems import linear_solve
 from fxad.lax.implicit.vectors import Map, Space, epsilon, norm, select_value, vector_space_of
-from fxad.primitives.control.bodies import rotate_operands
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of, is_scalar
 from fxad.tracing.program import function_name
 
@@ -179,15 +179,15 @@ class _Setup:
     space: Space
     tol: Array
     atol: Array
-    precondition: LinearMap | None
+    precondition: TracedMap | None
     least: float | None = None  # the solution is nan if the residual, relative to b, exceeds this
 
     def solved(self, method: Method, limits: _Limits, hermitian: bool) -> tuple[Any, Convergence]:
         """Solve the system by a method."""
 
-        def run(m: LinearMap | None, x0: object, matvec: LinearMap, b: object) -> tuple[Any, Convergence]:
-            whole = all([f.over_complex for f in (matvec, m) if f is not None])
-            space = self.space if whole else self.space.over_reals
+        def run(m: TracedMap | None, x0: object, matvec: TracedMap, b: object) -> tuple[Any, Convergence]:
+            over_complex = all([f.over_complex for f in (matvec, m) if f is not None])
+            space = self.space if over_complex else self.space.over_reals
             start = None if x0 is None else space.vector(x0)
             precondition: Map = (lambda v: v) if m is None else space.lifted(m)
             right = space.vector(b)
@@ -218,10 +218,7 @@ class _Setup:
             return solution
         # the guess is for this right-hand side; the systems of derivatives start from 0
         matrix = trace_linear_map(self.what, "A", self.matvec, self.like, "b")
-        n = len(matrix.captured)
-        apply = LinearMap(
-            f"A {function_name(self.matvec)}", rotate_operands(matrix.jaxpr, n), matrix.captured, self.like
-        )
+        apply = TracedMap.of("A", self.matvec, matrix, self.like)
 
         def residual(x: object) -> object:
             return tree.map(sub, apply(x), self.b)
@@ -236,7 +233,7 @@ class _Setup:
         return solution
 
 
-def _transpose_map(m: LinearMap) -> LinearMap | None:
+def _transpose_map(m: TracedMap) -> TracedMap | None:
     jaxpr = transposed_program(m.jaxpr, len(m.like.avals))
     return None if jaxpr is None else m.transposed(jaxpr)
 
@@ -244,10 +241,7 @@ def _transpose_map(m: LinearMap) -> LinearMap | None:
 def _setup(
     what: str, A: Operator, b: object, x0: object, tol: ArrayLike, atol: ArrayLike, M: Operator | None
 ) -> _Setup:
-    like, leaves = unknown_of(what, "b", b)
-    for path, aval in zip(like.paths, like.avals, strict=True):
-        if not aval.inexact:
-            raise DTypeError(f"{what}: {path} is {aval}, which no solution has", remedy="convert it: astype('float32')")
+    like, leaves = right_hand_side(what, b)
     space = vector_space_of(what, like)
     real = dtypes.real_part(space.dtype) if space.dtype.kind == "c" else space.dtype
     if x0 is not None:
@@ -255,9 +249,7 @@ def _setup(
     precondition = None
     if M is not None:
         inverse = _matvec_function(what, "M", M, like)
-        body = trace_linear_map(what, "M", inverse, like, "b")
-        n = len(body.captured)
-        precondition = LinearMap(f"M {function_name(inverse)}", rotate_operands(body.jaxpr, n), body.captured, like)
+        precondition = TracedMap.of("M", inverse, trace_linear_map(what, "M", inverse, like, "b"), like)
     rel, least = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
     matvec, whole = _matvec_function(what, "A", A, like), tree.unflatten(like.structure, leaves)
     return _Setup(what, matvec, whole, x0, like, space, rel, least, precondition)

@@ -75,6 +75,18 @@ def unknown_of(what: str, name: str, value: object) -> tuple[Unknown, list[objec
     return Unknown(structure, avals, paths), arrays
 
 
+def right_hand_side(what: str, b: object) -> tuple[Unknown, list[object]]:
+    """Return the type of the right-hand side of a linear system, and its leaves as arrays.
+
+    Raises: as `unknown_of`; DTypeError for a leaf that is not floating or complex.
+    """
+    like, leaves = unknown_of(what, "b", b)
+    for path, aval in zip(like.paths, like.avals, strict=True):
+        if not aval.inexact:
+            raise DTypeError(f"{what}: {path} is {aval}, which no solution has", remedy="convert it: astype('float32')")
+    return like, leaves
+
+
 # ------------------------------------------------------------------------------------------------------------- bodies
 
 
@@ -168,10 +180,10 @@ def trace_solver(
 
 
 @final
-class LinearMap:
-    """A linear program as a function that solvers call: from a tree of the type of the unknown to such a tree.
+class TracedMap:
+    """A program as a function that solvers call: from a tree of the type of the unknown to such a tree.
 
-    `jaxpr`: (leaves, then the `known` values) -> leaves. `used` is True after a call.
+    `jaxpr`: (leaves, then the `known` values) -> leaves. `used` is True after a call. Most are linear maps.
     """
 
     def __init__(self, name: str, jaxpr: Jaxpr, known: Sequence[object], like: Unknown) -> None:
@@ -180,6 +192,12 @@ class LinearMap:
         self.known = tuple(known)
         self.like = like
         self.used = False
+
+    @classmethod
+    def of(cls, role: str, fn: Callable[..., object], body: Body, like: Unknown) -> TracedMap:
+        """The map of a function that was traced. Its name in messages is `role` and that of the function."""
+        jaxpr = rotate_operands(body.jaxpr, len(body.captured))
+        return cls(f"{role} {function_name(fn)}".strip(), jaxpr, body.captured, like)
 
     def __call__(self, x: object) -> Any:
         """Apply the map. Raises: TreeError, ShapeError, DTypeError for a value of another type."""
@@ -207,13 +225,13 @@ class LinearMap:
 
     @property
     def over_complex(self) -> bool:
-        """Return True if the map is known to be linear over the complex numbers, not only over the reals."""
+        """Return True if the map is known to be linear, over the complex numbers and not only over the reals."""
         n = len(self.like.avals)
         return complex_linear(self.jaxpr, leading(n, len(self.jaxpr.ins)))
 
-    def transposed(self, jaxpr: Jaxpr) -> LinearMap:
+    def transposed(self, jaxpr: Jaxpr) -> TracedMap:
         """Return the transpose, whose program is given."""
-        return LinearMap(f"transpose of {self.__name__}", jaxpr, self.known, self.like)
+        return TracedMap(f"transpose of {self.__name__}", jaxpr, self.known, self.like)
 
 
 def trace_linear_map(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> Body:

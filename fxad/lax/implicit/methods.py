@@ -84,24 +84,24 @@ def bicgstab(apply: Map, precondition: Map, r: Array, target: Array, limit: Arra
 
     def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
         k, d, r, p, v, rho, alpha, omega, _ = state
-        now = inner_product(shadow, r)
-        lost = absolute(now) <= tiny * short_norm(shadow) * short_norm(r)
-        p = r + safe_ratio(now, rho) * safe_ratio(alpha, omega) * (p - omega * v)
-        toward = precondition(p)
-        v = apply(toward)
-        across = inner_product(shadow, v)
-        alpha = select_value(lost, 0, safe_ratio(now, across))
+        rho_next = inner_product(shadow, r)
+        orthogonal = absolute(rho_next) <= tiny * short_norm(shadow) * short_norm(r)
+        p = r + safe_ratio(rho_next, rho) * safe_ratio(alpha, omega) * (p - omega * v)
+        p_hat = precondition(p)
+        v = apply(p_hat)
+        shadow_v = inner_product(shadow, v)
+        alpha = select_value(orthogonal, 0, safe_ratio(rho_next, shadow_v))
         s = r - alpha * v
-        toward_s = precondition(s)
-        t = apply(toward_s)
-        omega = select_value(lost, 0, safe_ratio(inner_product(t, s), inner_product(t, t)))
-        d, r = d + alpha * toward + omega * toward_s, s - omega * t
+        s_hat = precondition(s)
+        t = apply(s_hat)
+        omega = select_value(orthogonal, 0, safe_ratio(inner_product(t, s), inner_product(t, t)))
+        d, r = d + alpha * p_hat + omega * s_hat, s - omega * t
         why = first_true(
             (~is_finite(short_norm(r)), Breakdown.NOT_FINITE),
-            (lost, Breakdown.ORTHOGONAL),
-            ((across == 0) | ((omega == 0) & (short_norm(s) > target)), Breakdown.SINGULAR),
+            (orthogonal, Breakdown.ORTHOGONAL),
+            ((shadow_v == 0) | ((omega == 0) & (short_norm(s) > target)), Breakdown.SINGULAR),
         )
-        return k + 1, d, r, p, v, now, alpha, omega, why
+        return k + 1, d, r, p, v, rho_next, alpha, omega, why
 
     start: tuple[Array, ...] = (zero, full_like(r, 0), r, full_like(r, 0), full_like(r, 0), one, one, one, zero)
     k, d, *_, why = while_loop(going, step, start)
@@ -110,8 +110,8 @@ def bicgstab(apply: Map, precondition: Map, r: Array, target: Array, limit: Arra
 
 def gmres_cycle(length: int) -> Method:
     """GMRES for any matrix, of at most `length` steps: the least residual over the Krylov space, with right
-    preconditioning, so the residual is that of the system. One rotation per step gives its norm, and ends the cycle
-    early.
+    preconditioning, so the residual is that of the system. One Givens rotation per step gives its norm, and ends the
+    cycle early.
 
     Cost:   `length` + 1 vectors, and two passes over the current ones per step.
     Source: Saad, Schultz, GMRES: A Generalized Minimal Residual Algorithm for Solving Nonsymmetric Linear Systems
@@ -131,38 +131,40 @@ def gmres_cycle(length: int) -> Method:
             return (left > target) & (j < m) & (j < limit) & (why == _NONE)
 
         def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
-            j, basis, triangle, turn, _, _ = state
+            j, basis, upper_triangle, rotations, _, _ = state
             image = apply(precondition(dynamic_index_in_dim(basis, j, 0, keepdims=False)))
             size = short_norm(image)
-            first = dot(basis.conj(), image)
-            rest = image - dot(first, basis)
-            second = dot(basis.conj(), rest)
-            rest = rest - dot(second, basis)
+            coefficients = dot(basis.conj(), image)  # classical Gram-Schmidt, twice
+            rest = image - dot(coefficients, basis)
+            correction = dot(basis.conj(), rest)
+            rest = rest - dot(correction, basis)
             after = short_norm(rest)
             after = select_value(after > eps * size, after, 0)
             below = convert(after, dtype) * convert(iota(dtypes.int32, m + 1) == j + 1, dtype)
-            column = dot(turn, first + second + below)
+            column = dot(rotations, coefficients + correction + below)
             a = dynamic_index_in_dim(column, j, 0, keepdims=False)
             length = sqrt(absolute(a) * absolute(a) + after * after)
             singular = ~(length > eps * size)
             cos, sin = safe_ratio(a.conj(), convert(length, dtype)), convert(safe_ratio(after, length), dtype)
-            upper = dynamic_index_in_dim(turn, j, 0, keepdims=False)
-            lower = dynamic_index_in_dim(turn, j + 1, 0, keepdims=False)
-            turned = dynamic_update_index_in_dim(turn, cos * upper + sin * lower, j, 0)
-            turned = dynamic_update_index_in_dim(turned, cos.conj() * lower - sin * upper, j + 1, 0)
+            upper = dynamic_index_in_dim(rotations, j, 0, keepdims=False)
+            lower = dynamic_index_in_dim(rotations, j + 1, 0, keepdims=False)
+            rotated = dynamic_update_index_in_dim(rotations, cos * upper + sin * lower, j, 0)
+            rotated = dynamic_update_index_in_dim(rotated, cos.conj() * lower - sin * upper, j + 1, 0)
             column = dynamic_update_index_in_dim(column[:m], convert(length, dtype).reshape(1), j, 0)
-            filled = dynamic_update_index_in_dim(triangle, column, j, 1)
-            turn, triangle = select_value(singular, turn, turned), select_value(singular, triangle, filled)
-            basis = dynamic_update_index_in_dim(basis, safe_ratio(full((), 1, after.dtype), after) * rest, j + 1, 0)
-            left = beta * absolute(dynamic_index_in_dim(turned, j + 1, 0, keepdims=False)[0])
+            filled = dynamic_update_index_in_dim(upper_triangle, column, j, 1)
+            rotations = select_value(singular, rotations, rotated)
+            upper_triangle = select_value(singular, upper_triangle, filled)
+            normalized = safe_ratio(full((), 1, after.dtype), after) * rest
+            basis = dynamic_update_index_in_dim(basis, normalized, j + 1, 0)
+            left = beta * absolute(dynamic_index_in_dim(rotated, j + 1, 0, keepdims=False)[0])
             why = first_true((~is_finite(size), Breakdown.NOT_FINITE), (singular, Breakdown.SINGULAR))
-            return j + 1, basis, triangle, turn, select_value(singular, state[4], left), why
+            return j + 1, basis, upper_triangle, rotations, select_value(singular, state[4], left), why
 
         start: tuple[Array, ...] = (zero, basis, _identity_matrix(m, dtype), _identity_matrix(m + 1, dtype), beta, zero)
-        j, basis, triangle, turn, _, why = while_loop(going, step, start)
+        j, basis, upper_triangle, rotations, _, why = while_loop(going, step, start)
         used = j - convert(why == int(Breakdown.SINGULAR), dtypes.int32)
-        rhs = convert(beta, dtype) * turn[:m, 0] * convert(iota(dtypes.int32, m) < used, dtype)
-        weights = triangular_solve(triangle, rhs, left_side=True, lower=False)
+        rhs = convert(beta, dtype) * rotations[:m, 0] * convert(iota(dtypes.int32, m) < used, dtype)
+        weights = triangular_solve(upper_triangle, rhs, left_side=True, lower=False)
         return precondition(dot(weights, basis[:m])), j, why
 
     return method

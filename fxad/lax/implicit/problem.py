@@ -13,7 +13,7 @@ from fxad.errors import NotDifferentiableError
 from fxad.ir import Jaxpr
 from fxad.lax.control.bodies import Body, common_operands, traced_body
 from fxad.lax.implicit.maps import (
-    LinearMap,
+    TracedMap,
     Unknown,
     check_result_type,
     check_same_tree,
@@ -97,12 +97,12 @@ class Problem:
         """Return the linear map of the tangents and its solver; and, if they exist, their transposes."""
         like, avals = self.like.direction, at.jaxpr.out_avals
         m = len(like.avals)
-        called: list[LinearMap] = []
+        called: list[TracedMap] = []
         called_as = f"tangent_solve {function_name(tangent_solve)}"
 
         def traced(linear: Jaxpr, name: str) -> Body:
             def run(y: object, known: Sequence[object]) -> object:
-                called.append(LinearMap(name, linear, known, like))
+                called.append(TracedMap(name, linear, known, like))
                 return tangent_solve(called[-1], y)
 
             run.__name__ = function_name(tangent_solve)

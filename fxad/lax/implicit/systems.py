@@ -6,20 +6,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fxad.errors import DTypeError
 from fxad.lax.control.bodies import Body, common_operands
 from fxad.lax.implicit.maps import (
-    LinearMap,
+    TracedMap,
     Unknown,
+    right_hand_side,
     trace_linear_map,
     trace_solver,
     transposed_program,
-    unknown_of,
 )
 from fxad.operations.arguments import flag
 from fxad.primitives.control.bodies import rotate_operands
 from fxad.primitives.implicit import LinearSolve
-from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
 
 
@@ -64,13 +62,9 @@ def linear_solve(
 ) -> Any:
     """`custom_linear_solve` with other names in messages: `what` for the function, `role` for its argument `matvec`."""
     symmetric, has_aux = flag(what, "symmetric", symmetric), flag(what, "has_aux", has_aux)
-    like, leaves = unknown_of(what, "b", b)
-    for path, aval in zip(like.paths, like.avals, strict=True):
-        if not aval.inexact:
-            raise DTypeError(f"{what}: {path} is {aval}, which no solution has", remedy="convert it: astype('float32')")
+    like, leaves = right_hand_side(what, b)
     matrix = trace_linear_map(what, role, matvec, like, "b")
-    captured = matrix.captured
-    apply = LinearMap(f"{role} {function_name(matvec)}", rotate_operands(matrix.jaxpr, len(captured)), captured, like)
+    apply = TracedMap.of(role, matvec, matrix, like)
     forward = trace_solver(what, "solve", solve, lambda value: solve(apply, value), like, "b", has_aux)
     adjoint = _adjoint(what, apply, matrix, forward.solution, transpose_solve, symmetric, has_aux, like)
     jaxprs, operands = common_operands([matrix, forward.body, *adjoint])
@@ -81,7 +75,7 @@ def linear_solve(
 
 def _adjoint(
     what: str,
-    apply: LinearMap,
+    apply: TracedMap,
     matrix: Body,
     forward: Body,
     transpose_solve: Callable[..., object] | None,

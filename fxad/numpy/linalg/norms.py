@@ -41,11 +41,7 @@ def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, o
 def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: str | float | None = "fro") -> Array:
     """Return the norm of matrices on the last two axes. "fro": square root of the sum of squares; 1 and inf (-1 and
     -inf): the largest (smallest) sum of absolute values of a column and a row; 2 (-2): the largest (smallest) singular
-    value; "nuc": the sum of the singular values.
-
-    "fro": root of the sum of squares; 1, inf (-1, -inf): largest (smallest) sum of a column, of a row; 2 (-2): largest
-    (smallest) singular value; "nuc": their sum.
-    """
+    value; "nuc": the sum of the singular values."""
     ord = ord if ord is None or isinstance(ord, str) else number("matrix_norm", "ord", ord)
     array = to_inexact(as_array("matrix_norm", x))
     if array.ndim < 2:

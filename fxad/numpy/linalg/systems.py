@@ -78,10 +78,7 @@ def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False) -
 
 def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None) -> LstsqResult:
     """Return the x of least norm that minimizes the sum of squares of b - a @ x. The sums of squared residuals are
-    always returned, one for each column of b; NumPy omits them for some ranks.
-
-    The sums of squares that are left are always given, one for each column of b; NumPy leaves them out by the rank.
-    """
+    always returned, one for each column of b; NumPy omits them for some ranks."""
     if rcond is None:
         return LstsqResult(*apply_op_all("lstsq", linalg.lstsq_default, (a, b)))
     return LstsqResult(*apply_op_all("lstsq", linalg.lstsq, (a, b, rcond)))
