@@ -29,9 +29,10 @@ from fxad.primitives.custom import CustomCall
 from fxad.primitives.custom_rules import Derivative, Function, InverseRule, Rules
 from fxad.transforms.ad.linearize import SplitCtx, linearize
 from fxad.transforms.ad.transpose import BackwardCtx, accumulate, backward_eqn, instantiate
-from fxad.transforms.inversion.inverse import locate_error, not_invertible, reason_in_program
+from fxad.transforms.ad.without_derivative import without_derivative
 from fxad.transforms.inversion.normal_form import normal_form, without_effects_and_checks
 from fxad.transforms.inversion.plans import InversionPlan
+from fxad.transforms.inversion.reasons import locate_error, not_invertible, reason_in_program
 from fxad.transforms.inversion.reconstruction_check import after_checks, agree, compared, sketch, sketched, where_right
 from fxad.transforms.inversion.reversible_adjoint import Ivjp, IvjpEqn, eqns_with_ivjp
 from fxad.transforms.inversion.rules import INVERSE_RULES
@@ -41,7 +42,6 @@ from fxad.transforms.inversion.second_order import (
     has_custom_derivatives,
     may_move_differently,
     with_derivatives_of,
-    without_derivative,
 )
 from fxad.transforms.inversion.solver import LazyValues, determine, solve
 from fxad.transforms.locate import locate
@@ -429,7 +429,7 @@ def ivjp(
 
 
 def _reconstruction_moves_differently(values: _PrimalValues) -> bool:
-    return any([may_move_differently(eqn) for step in values.lazy.steps for eqn in step.of])
+    return any([may_move_differently(eqn) for step in values.lazy.steps for eqn in step.inverts])
 
 
 def _ivjp_of_body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Mask, outs: Mask, wrt: Mask) -> Jaxpr:

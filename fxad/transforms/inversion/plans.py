@@ -18,12 +18,13 @@ UNUSED: Final = Refused("no result depends on it")
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class BackwardStep:
-    """Equations run backwards. `eqns` compute the operands in `gives`, over atoms of the program and new ones.
+    """The equations `inverts`, run backwards: `eqns` compute the operands in `gives`, over atoms of the program and new
+    ones.
 
     `measures` are their log-determinants. `unmeasured` is the reason if some of these are missing.
     """
 
-    of: tuple[Eqn, ...]
+    inverts: tuple[Eqn, ...]
     eqns: tuple[Eqn, ...]
     gives: Mapping[Var, Atom]
     reads: tuple[Atom, ...]

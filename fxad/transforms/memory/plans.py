@@ -157,7 +157,8 @@ class MemoryPlan:
         return Table(head, tuple(rows), right=(0, 1, 2))
 
     @property
-    def _loops(self) -> list[str]:
+    def _lines(self) -> list[str]:
+        """A line for each loop, and one for each body."""
         loops = [f"loop {k}: {_loop_text(loop)}" for k, loop in enumerate(self.loops)]
         return [*loops, *[f"body {k}: {_inner_text(inner)}" for k, inner in enumerate(self.inner)]]
 
@@ -166,11 +167,11 @@ class MemoryPlan:
         return f"estimate: {self.bytes:,} bytes of temporaries, {self.microseconds:,.0f} microseconds"
 
     def __str__(self) -> str:
-        return "\n".join([*self._loops, self._table.text(), self._estimate])
+        return "\n".join([*self._lines, self._table.text(), self._estimate])
 
     def _repr_html_(self) -> str:
-        loops = [f"<div>{escaped(loop)}</div>" for loop in self._loops]
-        return headed(f"MemoryPlan of {self.jaxpr.name}, {self._estimate}", *loops, self._table.html())
+        lines = [f"<div>{escaped(line)}</div>" for line in self._lines]
+        return headed(f"MemoryPlan of {self.jaxpr.name}, {self._estimate}", *lines, self._table.html())
 
 
 def _loop_text(loop: Loop) -> str:
