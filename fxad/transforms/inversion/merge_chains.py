@@ -148,8 +148,8 @@ def _with_groups_merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
     group_of = {k: tuple(g.members) for g in groups for k in g.members}
     nodes = [group_of.get(k, (k,)) for k in range(len(jaxpr.eqns)) if group_of.get(k, (k,))[-1] == k]
     maker = {v: n for n, node in enumerate(nodes) for k in node for v in jaxpr.eqns[k].outs}
-    after: list[set[int]] = [set() for _ in nodes]
-    missing = []
+    after: list[set[int]] = [set() for _ in nodes]  # for each node, those that depend on it
+    missing: list[int] = []  # for each node, how many of those before it are not emitted
     last: int | None = None  # the last node with effects, which stay in order
     for n, node in enumerate(nodes):
         before = {maker[a] for k in node for a in jaxpr.eqns[k].ins if a in maker} - {n}
@@ -161,7 +161,7 @@ def _with_groups_merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
             after[m].add(n)
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
-    ready = [n for n, m in enumerate(missing) if not m]
+    ready = [n for n, m in enumerate(missing) if not m]  # a heap: the first in program order comes first
     while ready:
         n = heapq.heappop(ready)
         eqns = [jaxpr.eqns[k] for k in nodes[n]]
