@@ -33,7 +33,7 @@ from fxad.core.constants import EQUATION_MS, KERNEL_MS, LIBRARY_MS, PROGRAM_MS, 
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.dtypes import FLOAT8
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
+from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
@@ -156,7 +156,7 @@ class _Body:
 
     rest: Iterator[Eqn]
     values: dict[Atom, _Value]
-    results: tuple[Atom, ...]
+    results: Atoms
     outs: tuple[Var, ...] = ()
     caller: dict[Atom, _Value] | None = None  # the environment in which `outs` are bound; None: results are in memory
 
@@ -224,7 +224,7 @@ class Inlined:
         self.avals.append(aval)
         return len(self.avals) - 1
 
-    def _read(self, atoms: tuple[Atom, ...], values: dict[Atom, _Value]) -> tuple[_Value, ...]:
+    def _read(self, atoms: Atoms, values: dict[Atom, _Value]) -> tuple[_Value, ...]:
         return tuple([values[a] if a in values else self._literal(a) for a in atoms])
 
     def _literal(self, a: Atom) -> _Value:

@@ -22,7 +22,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotInvertibleError
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Mask, Tangent, Var, Zero, as_lin
+from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Mask, Tangent, Var, Zero, as_lin
 from fxad.primitives.check import has_check
 from fxad.primitives.control.bodies import reorder_operands, select_by_mask, with_operands
 from fxad.primitives.custom import CustomCall
@@ -136,7 +136,7 @@ class CheckedProgram:
     moves_differently: bool = False
 
 
-def _forward(jaxpr: Jaxpr, stored: Mask, watched: tuple[Atom, ...]) -> Jaxpr:
+def _forward(jaxpr: Jaxpr, stored: Mask, watched: Atoms) -> Jaxpr:
     """Returns the forward program with the stored values: results, held operands and sketches."""
     n, normal = len(jaxpr.outs), normal_form(jaxpr) if watched else jaxpr
     all_results = Jaxpr(normal.ins, normal.eqns, (*normal.outs, *watched), jaxpr.name)
@@ -328,7 +328,7 @@ class _StepwiseSplit(SplitCtx):
 
     def run(
         self, jaxpr: Jaxpr, wrt: Mask, fused: Mapping[Var, IvjpEqn], copied: AbstractSet[Var] = frozenset()
-    ) -> tuple[Atom, ...]:
+    ) -> Atoms:
         """Walks the program and returns the atoms of its results. For an equation in `copied`, given by its first
         result, the results are those of a copy of the equation, which can be run backwards."""
         self.copied = copied
@@ -341,7 +341,7 @@ class _StepwiseSplit(SplitCtx):
             ins = substitute(eqn.ins, env)
             dots_in = [self.tangents.get(a) for a in eqn.ins]
             self.source = self.linear.source = eqn.source
-            outs: tuple[Atom, ...]
+            outs: Atoms
             if not any(dots_in):
                 outs = self.copy(eqn, ins)
             else:
@@ -353,8 +353,8 @@ class _StepwiseSplit(SplitCtx):
         return substitute(jaxpr.outs, env)
 
     def _linearized(
-        self, eqn: Eqn, ins: tuple[Atom, ...], tangents: tuple[Tangent, ...], ivjp_eqn: IvjpEqn | None
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        self, eqn: Eqn, ins: Atoms, tangents: tuple[Tangent, ...], ivjp_eqn: IvjpEqn | None
+    ) -> tuple[Atoms, tuple[Tangent, ...]]:
         # a tangent of a captured value: the rules of the function do not cover it, and its jvp rule raises the error
         moves = isinstance(eqn.prim, CustomCall) and any([isinstance(t, Lin) for t in tangents[: eqn.prim.captured]])
         if ivjp_eqn is None or moves:

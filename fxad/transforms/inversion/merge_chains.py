@@ -16,7 +16,7 @@ from typing import final
 from fxad.core.builder import Builder, rewrite, single_equation, subprogram, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var
+from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
@@ -53,7 +53,7 @@ def _merged_in_bodies(jaxpr: Jaxpr) -> Jaxpr:
     return rewrite(jaxpr, _merge_in_eqn)
 
 
-def _merge_in_eqn(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+def _merge_in_eqn(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
     prim = eqn.prim
     if not isinstance(prim, HigherOrder) or not has_reversible_in_bodies(prim):
         return None

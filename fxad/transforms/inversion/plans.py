@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from fxad.ir import Atom, Eqn, Jaxpr, Var, source_text
+from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Var, source_text
 from fxad.transforms.inversion.normal_form import EqnOrigin
 from fxad.transforms.inversion.rules.contract import Refused
 from fxad.transforms.locate import describe
@@ -27,8 +27,8 @@ class BackwardStep:
     inverts: tuple[Eqn, ...]
     eqns: tuple[Eqn, ...]
     gives: Mapping[Var, Atom]
-    reads: tuple[Atom, ...]
-    measures: tuple[Atom, ...] = ()
+    reads: Atoms
+    measures: Atoms = ()
     unmeasured: Refused | None = None
 
 

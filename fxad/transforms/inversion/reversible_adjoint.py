@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias, final
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Eqn, Hole, Jaxpr, Mask, Primitive, Var, Zero
+from fxad.ir import Atom, Atoms, Eqn, Hole, Jaxpr, Mask, Primitive, Var, Zero
 from fxad.primitives.control.bodies import mask_or, select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
@@ -168,7 +168,7 @@ def _loop(
     prim: Scan,
     args: Args,
     eqn: Eqn,
-    outs: tuple[Atom, ...],
+    outs: Atoms,
     cts: Sequence[Atom],
     wrt: Mask,
     recur: Ivjp,

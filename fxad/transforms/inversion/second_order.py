@@ -15,7 +15,7 @@ from typing import TypeAlias
 from fxad.core.builder import Builder, single_equation
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Primitive
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Mask, Primitive
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, select_by_mask, with_operands
 from fxad.primitives.control.effects import without_effects
 from fxad.primitives.custom import CustomCall, made_by_invertible, rules_of
@@ -67,7 +67,7 @@ def _has_custom_inverse(prim: Primitive) -> bool:
     return has_inverse or _has_custom_derivative(prim) or isinstance(prim, LinearCall | StopGradient)
 
 
-def forward_rule(jaxpr: Jaxpr, moving: tuple[bool, ...], through: LinearizedBody) -> tuple[Jaxpr, Jaxpr]:
+def forward_rule(jaxpr: Jaxpr, moving: Mask, through: LinearizedBody) -> tuple[Jaxpr, Jaxpr]:
     """Returns the rule (forward, push) of forward mode: the program linearized in the marked operands.
 
     If a function has a rule for tangents and a rule for cotangents, forward mode uses the rule for tangents. Then the

@@ -18,7 +18,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.core.tables import Table, escaped, headed
 from fxad.errors import ArgumentError
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var, source_location
+from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Mask, Var, source_location
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import made_by_invertible
 from fxad.transforms.ad.vjp import vjp_fused
@@ -82,7 +82,7 @@ class MemoryPlan:
     """
 
     jaxpr: Jaxpr
-    wrt: tuple[bool, ...]
+    wrt: Mask
     segments: tuple[Segment, ...] = ()
     loops: tuple[Loop, ...] = ()
     inner: tuple[Inner, ...] = ()
@@ -262,7 +262,7 @@ class _Division:
     def emit(self, b: Builder, segments: Sequence[Segment], env: dict[Atom, Atom]) -> None:
         """Adds segments to a builder. `env` maps the values of the program to those of the builder."""
 
-        def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+        def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
             return _in_bodies(b, eqn, ins, self.choice)
 
         for segment in segments:
@@ -288,7 +288,7 @@ class _Division:
         return b.build(substitute(returned, env), "segment")
 
 
-def _in_bodies(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], choice: _Choice) -> Sequence[Atom] | None:
+def _in_bodies(b: Builder, eqn: Eqn, ins: Atoms, choice: _Choice) -> Sequence[Atom] | None:
     """Applies a plan to the bodies of an equation whose values reverse mode may store, and divides a loop."""
     prim = eqn.prim
     if not isinstance(prim, HigherOrder) or reversible(eqn.prim) or not (choice.loops or choice.inner):

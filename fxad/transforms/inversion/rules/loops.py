@@ -13,7 +13,7 @@ from typing import final
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import remove_unused
-from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Mask, Var, Zero
+from fxad.ir import Atom, Atoms, Aval, Eqn, Hole, Jaxpr, Mask, Var, Zero
 from fxad.primitives.control.bodies import mask_or, select_by_mask
 from fxad.primitives.control.loop_steps import Steps, unchanged_carries
 from fxad.primitives.control.scan import Scan
@@ -130,7 +130,7 @@ class StepInputs:
     """Operands of a backward step: those of its program (known results, then known operands), and the additional
     carries `extra`. `n_consts` is the number of its constants."""
 
-    operands: tuple[Atom, ...]
+    operands: Atoms
     extra: tuple[Var, ...]
     n_consts: int
 
