@@ -18,7 +18,7 @@ from fxad.ir import source_location
 from fxad.operations.arguments import plain_ints
 from fxad.tracing.program import Program
 from fxad.transforms.ad.vjp import vjp_fused
-from fxad.transforms.inversion.second_order import without_derivative
+from fxad.transforms.ad.without_derivative import without_derivative
 from fxad.transforms.memory.frontier import frontier
 from fxad.transforms.memory.peak import peak
 from fxad.transforms.memory.plans import MemoryPlan, apply_plan

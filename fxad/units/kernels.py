@@ -1,4 +1,4 @@
-"""Estimates XLA's compile time of a program from its kernels, by a model of its fusion.
+"""Estimates XLA's compile time of a program from its kernels, by a model of its fusion; and chooses XLA's effort.
 
 XLA's CPU compiler compiles equal kernels once: 30 equal layers of a product and a tanh take 0.08 s, 30 layers of
 different widths 1.15 s. Products and plain reductions call a library. Any other kernel takes `KERNEL_MS`, plus a time
@@ -33,7 +33,7 @@ from fxad.core.constants import EQUATION_MS, KERNEL_MS, LIBRARY_MS, PROGRAM_MS, 
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.dtypes import FLOAT8
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
+from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
@@ -78,25 +78,6 @@ def takes_at_least(jaxpr: Jaxpr, least: float) -> bool:
     return first.milliseconds >= least or (not first.complete and milliseconds(jaxpr) >= least)
 
 
-def wants_full_effort(jaxpr: Jaxpr) -> bool:
-    """Returns True if the program has many equal kernels, or so many equations that this is not known, or functions
-    that XLA computes less exactly with less effort, or a loop that may run for long: each iteration of a loop with few
-    elements takes up to a seventh longer with less effort."""
-    estimate = _estimate(jaxpr, MAX_READ)
-    repeats = estimate.all_kernels > REPEATED_KERNELS * estimate.kernels
-    return repeats or not estimate.complete or estimate.less_exact or estimate.open_ended
-
-
-def effort(jaxpr: Jaxpr) -> XlaEffort:
-    """XLA's effort to compile a program for a CPU, if the options leave it to fxad: "less" if few kernels are equal,
-    "level 1" if many are and the program runs on several devices."""
-    if not wants_full_effort(jaxpr):
-        return "less"
-    estimate = _estimate(jaxpr, MAX_READ)
-    exact = estimate.complete and not estimate.less_exact
-    return "level 1" if exact and runs_on_devices(jaxpr) else "full"
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class _Estimate:
@@ -134,6 +115,28 @@ def _estimate(jaxpr: Jaxpr, at_most: int) -> _Estimate:
     return _Estimate(whole, distinct, all_kernels, program.seen < at_most, less_exact, open_ended)
 
 
+# ------------------------------------------------------------------------------------------------ the compiler's effort
+
+
+def wants_full_effort(jaxpr: Jaxpr) -> bool:
+    """Returns True if the program has many equal kernels, or so many equations that this is not known, or functions
+    that XLA computes less exactly with less effort, or a loop that may run for long: each iteration of a loop with few
+    elements takes up to a seventh longer with less effort."""
+    estimate = _estimate(jaxpr, MAX_READ)
+    repeats = estimate.all_kernels > REPEATED_KERNELS * estimate.kernels
+    return repeats or not estimate.complete or estimate.less_exact or estimate.open_ended
+
+
+def effort(jaxpr: Jaxpr) -> XlaEffort:
+    """XLA's effort to compile a program for a CPU, if the options leave it to fxad: "less" if few kernels are equal,
+    "level 1" if many are and the program runs on several devices."""
+    if not wants_full_effort(jaxpr):
+        return "less"
+    estimate = _estimate(jaxpr, MAX_READ)
+    exact = estimate.complete and not estimate.less_exact
+    return "level 1" if exact and runs_on_devices(jaxpr) else "full"
+
+
 # ------------------------------------------------------------------------------------------------------- the model
 
 
@@ -153,7 +156,7 @@ class _Body:
 
     rest: Iterator[Eqn]
     values: dict[Atom, _Value]
-    results: tuple[Atom, ...]
+    results: Atoms
     outs: tuple[Var, ...] = ()
     caller: dict[Atom, _Value] | None = None  # the environment in which `outs` are bound; None: results are in memory
 
@@ -221,7 +224,7 @@ class Inlined:
         self.avals.append(aval)
         return len(self.avals) - 1
 
-    def _read(self, atoms: tuple[Atom, ...], values: dict[Atom, _Value]) -> tuple[_Value, ...]:
+    def _read(self, atoms: Atoms, values: dict[Atom, _Value]) -> tuple[_Value, ...]:
         return tuple([values[a] if a in values else self._literal(a) for a in atoms])
 
     def _literal(self, a: Atom) -> _Value:

@@ -29,7 +29,7 @@ from fxad.core.builder import Builder, subprogram
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var
+from fxad.ir import Atom, Atoms, Aval, Eqn, Jaxpr, Lit, Var
 from fxad.primitives.control.effects import may_fail
 from fxad.primitives.marks import Name
 from fxad.transforms.cleanup.cse import cse
@@ -44,7 +44,7 @@ MAX_READERS: Final = 2
 # A body and the index of an operand or of a result, for all the pieces with that body.
 Port: TypeAlias = tuple[Jaxpr, int]
 # The values of one operand at all uses of its body.
-_Column: TypeAlias = tuple[Atom, ...]
+_Column: TypeAlias = Atoms
 
 
 def recompute(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
@@ -106,7 +106,7 @@ class DefUse:
         self.readers: dict[Atom, list[tuple[int, int]]] = {}
         self.uses: dict[Jaxpr, list[int]] = {}
         self._positions_of: dict[Jaxpr, dict[Atom, _Position]] = {}
-        self._never_freed: tuple[Atom, ...] = tuple([v for k, v in enumerate(pieces.ins) if k not in donate])
+        self._never_freed: Atoms = tuple([v for k, v in enumerate(pieces.ins) if k not in donate])
         self._always_live: set[Atom] = {*self._never_freed, *pieces.constants, *pieces.outs}
         for k, p in enumerate(self.pieces):
             self.uses.setdefault(p.body, []).append(k)
@@ -259,10 +259,10 @@ def plain(jaxpr: Jaxpr) -> Jaxpr:
     """The program with calls inlined, except recomputations, and without `name` equations, which are not used after
     differentiation."""
 
-    def body_to_inline(eqn: Eqn, _ins: tuple[Atom, ...]) -> Jaxpr | None:
+    def body_to_inline(eqn: Eqn, _ins: Atoms) -> Jaxpr | None:
         return None if is_recomputation(eqn) else called_body(eqn)
 
-    def rule(_b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+    def rule(_b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
         return ins if isinstance(eqn.prim, Name) else None
 
     b = Builder.like(jaxpr)

@@ -25,7 +25,7 @@ from fxad.core.builder import Builder, subprogram
 from fxad.core.constants import WAITING_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, Jaxpr, Lit, Source, Var, distinct_jaxprs
+from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lit, Source, Var, distinct_jaxprs
 from fxad.primitives.control.remat import Remat
 from fxad.units.cost_rule import called_body
 
@@ -42,8 +42,8 @@ class Piece:
     """One step of a program: `body` applied to `ins`, operands of the program or results of earlier pieces."""
 
     body: Jaxpr
-    ins: tuple[Atom, ...]
-    outs: tuple[Atom, ...]  # a literal is materialized here for a later call that takes it as an operand
+    ins: Atoms
+    outs: Atoms  # a literal is materialized here for a later call that takes it as an operand
     remainder: bool  # False for the call of a unit
     source: Source = field(default=None, compare=False, repr=False)
 
@@ -59,7 +59,7 @@ class Pieces:
     ins: tuple[Var, ...]
     constants: tuple[Lit, ...]
     pieces: tuple[Piece, ...]
-    outs: tuple[Atom, ...]
+    outs: Atoms
 
 
 @by_value
@@ -89,14 +89,14 @@ def inline_calls(jaxpr: Jaxpr, which: Container[Jaxpr]) -> tuple[Jaxpr, frozense
     b = Builder.like(jaxpr)
     pinned: list[int] = []
 
-    def body(eqn: Eqn, _ins: tuple[Atom, ...]) -> Jaxpr | None:
+    def body(eqn: Eqn, _ins: Atoms) -> Jaxpr | None:
         called = called_body(eqn)
         return called if called is not None and called in which else None
 
-    def body_of_first_computation(eqn: Eqn, ins: tuple[Atom, ...]) -> Jaxpr | None:
+    def body_of_first_computation(eqn: Eqn, ins: Atoms) -> Jaxpr | None:
         return None if is_recomputation(eqn) else body(eqn, ins)
 
-    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
         recomputed = body(eqn, ins)
         if recomputed is None:
             return None

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.tables import Table, headed
-from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, source_text
+from fxad.ir import Atoms, Aval, Jaxpr, Lit, Source, source_text
 from fxad.lower import aliases
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.transforms.costs import weight_of_nested
@@ -186,7 +186,7 @@ def _with_recompute(pieces: Pieces, plan: Plan) -> Plan:
 
 def _plan_of_pieces(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:
     """Convert pieces to units and steps over slots, with the liveness of each slot."""
-    inputs: tuple[Atom, ...] = (*pieces.ins, *pieces.constants)
+    inputs: Atoms = (*pieces.ins, *pieces.constants)
     slots = [a.aval for a in inputs]
     slot = {a: k for k, a in enumerate(inputs)}
     reads: list[tuple[int, ...]] = []

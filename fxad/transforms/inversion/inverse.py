@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from fxad.core.memo import by_value
-from fxad.errors import NotDifferentiableError, NotInvertibleError
+from fxad.errors import NotInvertibleError
 from fxad.ir import Jaxpr, Mask
 from fxad.primitives.control.bodies import select_by_mask
-from fxad.transforms.inversion.normal_form import normal_form_with_origins, origin_of, without_effects_and_checks
+from fxad.transforms.inversion.reasons import not_invertible, reason_in_program
 from fxad.transforms.inversion.rules import INVERSE_RULES
-from fxad.transforms.inversion.rules.arithmetic import BOTH
-from fxad.transforms.inversion.rules.contract import InverseRules, Refused
-from fxad.transforms.inversion.rules.control import STEPS, TAKEN
-from fxad.transforms.inversion.rules.conversion import LOST
-from fxad.transforms.inversion.rules.indexing import ADDED, LEFT_OUT, MULTIPLIED
+from fxad.transforms.inversion.rules.contract import InverseRules
 from fxad.transforms.inversion.rules.totals import not_square, real_numbers
-from fxad.transforms.inversion.solver import PARTLY_DETERMINED, determine, solve
-from fxad.transforms.locate import describe, primitive_name_in
+from fxad.transforms.inversion.solver import determine
 
 REMEDY: Final = "hold the argument (argnums), or give the function that is not inverted a custom_inverse"
 
 WITHOUT_LOG_DET: Final = "ask for the arguments alone, and add the log-determinant by hand"
-MASKS: Final = "write a coupling by a mask as where(m, x, ...), or m * x + (1 - m) * (...) with m an fxad array"
-SLICES: Final = "write to a slice, such as x.at[..., 1::2], or choose by where(m, x, ...)"
-HINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
-    {
-        ("add", BOTH): MASKS,
-        ("scatter", LEFT_OUT): SLICES,
-        ("scatter", PARTLY_DETERMINED.reason): SLICES,
-        ("scatter_add", ADDED): SLICES,
-        ("scatter_mul", MULTIPLIED): SLICES,
-        ("", PARTLY_DETERMINED.reason): "return the other elements too, as they are or changed by what stays",
-        ("", LOST): "return the integer or the bool too",
-        ("", TAKEN): "choose by what is held",
-        ("", STEPS): "take a number of steps that is known: fori_loop or scan",
-    }
-)
 
 
 @by_value
@@ -84,48 +62,3 @@ def check_square(jaxpr: Jaxpr, wanted: Mask) -> None:
             f"inverse: log_det of {jaxpr.name}: {not_square(m, n)}",
             remedy="return as many numbers as are to be reconstructed",
         )
-
-
-def reason_in_program(
-    jaxpr: Jaxpr, known: Mask, outs: Mask, rules: InverseRules, k: int, why: Refused | None
-) -> Refused:
-    """Returns the reason why operand k is not determined, with an equation of the original program.
-
-    `why` was found in another form of the program: without dead and duplicate equations, or with additional values for
-    derivatives. The result is the equation between the operand and the results that is refused for the same reason.
-    """
-    assert why is not None, "something is not determined"
-    traced, origins = normal_form_with_origins(
-        Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name)
-    )
-    plan = solve(
-        without_effects_and_checks(traced), (*select_by_mask(jaxpr.ins, known), *traced.outs), rules, False, origins
-    )
-    reasons = list(plan.reasons(traced.ins[k]))
-    equal = [r for r in reasons if (r.name, r.reason) == (why.name, why.reason)]
-    at_line = [r for r in equal if r.where == why.where]
-    return next(iter([*at_line, *equal, *reasons]), None) or _locate_reason(jaxpr, why)
-
-
-def _locate_reason(jaxpr: Jaxpr, why: Refused) -> Refused:
-    """Locates a reason about an equation that only derivatives compute, which is not in the program. Keeps the user's
-    line, and names the program's equation with this primitive at this line, if there is one."""
-    origin = origin_of(jaxpr, why.name, "", why.where)
-    reason = Refused(why.reason, why.name, describe(origin.eqn) if origin else "", why.where)
-    return reason.within(*origin.inside) if origin else reason
-
-
-def locate_error(jaxpr: Jaxpr, e: NotDifferentiableError) -> NotDifferentiableError:
-    """Adds to the error of a derivative rule the equation of the original program and the bodies that contain it."""
-    if not e.inside and (origin := origin_of(jaxpr, primitive_name_in(e.equation), e.equation, e.where)):
-        e.equation, e.inside = describe(origin.eqn), origin.inside
-    return e
-
-
-def not_invertible(what: str, which: str, why: Refused, remedy: str = "") -> NotInvertibleError:
-    """Returns the error for a value that the results do not determine."""
-    hint = HINTS.get((why.name, why.reason)) or HINTS.get(("", why.reason))
-    remedy = "; or ".join([part for part in (hint, remedy) if part])
-    subject = f"{why.name} is not inverted: {why.reason}" if why.name else why.reason
-    message = f"{what}: {which}: {subject}"
-    return NotInvertibleError(message, equation=why.equation, where=why.where, inside=why.inside, remedy=remedy)

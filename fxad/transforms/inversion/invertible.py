@@ -22,16 +22,17 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotInvertibleError
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Mask, Tangent, Var, Zero, as_lin
+from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Mask, Tangent, Var, Zero, as_lin
 from fxad.primitives.check import has_check
 from fxad.primitives.control.bodies import reorder_operands, select_by_mask, with_operands
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.custom_rules import Derivative, Function, InverseRule, Rules
 from fxad.transforms.ad.linearize import SplitCtx, linearize
 from fxad.transforms.ad.transpose import BackwardCtx, accumulate, backward_eqn, instantiate
-from fxad.transforms.inversion.inverse import locate_error, not_invertible, reason_in_program
+from fxad.transforms.ad.without_derivative import without_derivative
 from fxad.transforms.inversion.normal_form import normal_form, without_effects_and_checks
 from fxad.transforms.inversion.plans import InversionPlan
+from fxad.transforms.inversion.reasons import locate_error, not_invertible, reason_in_program
 from fxad.transforms.inversion.reconstruction_check import after_checks, agree, compared, sketch, sketched, where_right
 from fxad.transforms.inversion.reversible_adjoint import Ivjp, IvjpEqn, eqns_with_ivjp
 from fxad.transforms.inversion.rules import INVERSE_RULES
@@ -41,7 +42,6 @@ from fxad.transforms.inversion.second_order import (
     has_custom_derivatives,
     may_move_differently,
     with_derivatives_of,
-    without_derivative,
 )
 from fxad.transforms.inversion.solver import LazyValues, determine, solve
 from fxad.transforms.locate import locate
@@ -136,7 +136,7 @@ class CheckedProgram:
     moves_differently: bool = False
 
 
-def _forward(jaxpr: Jaxpr, stored: Mask, watched: tuple[Atom, ...]) -> Jaxpr:
+def _forward(jaxpr: Jaxpr, stored: Mask, watched: Atoms) -> Jaxpr:
     """Returns the forward program with the stored values: results, held operands and sketches."""
     n, normal = len(jaxpr.outs), normal_form(jaxpr) if watched else jaxpr
     all_results = Jaxpr(normal.ins, normal.eqns, (*normal.outs, *watched), jaxpr.name)
@@ -328,7 +328,7 @@ class _StepwiseSplit(SplitCtx):
 
     def run(
         self, jaxpr: Jaxpr, wrt: Mask, fused: Mapping[Var, IvjpEqn], copied: AbstractSet[Var] = frozenset()
-    ) -> tuple[Atom, ...]:
+    ) -> Atoms:
         """Walks the program and returns the atoms of its results. For an equation in `copied`, given by its first
         result, the results are those of a copy of the equation, which can be run backwards."""
         self.copied = copied
@@ -341,7 +341,7 @@ class _StepwiseSplit(SplitCtx):
             ins = substitute(eqn.ins, env)
             dots_in = [self.tangents.get(a) for a in eqn.ins]
             self.source = self.linear.source = eqn.source
-            outs: tuple[Atom, ...]
+            outs: Atoms
             if not any(dots_in):
                 outs = self.copy(eqn, ins)
             else:
@@ -353,8 +353,8 @@ class _StepwiseSplit(SplitCtx):
         return substitute(jaxpr.outs, env)
 
     def _linearized(
-        self, eqn: Eqn, ins: tuple[Atom, ...], tangents: tuple[Tangent, ...], ivjp_eqn: IvjpEqn | None
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        self, eqn: Eqn, ins: Atoms, tangents: tuple[Tangent, ...], ivjp_eqn: IvjpEqn | None
+    ) -> tuple[Atoms, tuple[Tangent, ...]]:
         # a tangent of a captured value: the rules of the function do not cover it, and its jvp rule raises the error
         moves = isinstance(eqn.prim, CustomCall) and any([isinstance(t, Lin) for t in tangents[: eqn.prim.captured]])
         if ivjp_eqn is None or moves:
@@ -429,7 +429,7 @@ def ivjp(
 
 
 def _reconstruction_moves_differently(values: _PrimalValues) -> bool:
-    return any([may_move_differently(eqn) for step in values.lazy.steps for eqn in step.of])
+    return any([may_move_differently(eqn) for step in values.lazy.steps for eqn in step.inverts])
 
 
 def _ivjp_of_body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Mask, outs: Mask, wrt: Mask) -> Jaxpr:

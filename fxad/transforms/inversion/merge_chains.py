@@ -16,7 +16,7 @@ from typing import final
 from fxad.core.builder import Builder, rewrite, single_equation, subprogram, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var
+from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
@@ -53,7 +53,7 @@ def _merged_in_bodies(jaxpr: Jaxpr) -> Jaxpr:
     return rewrite(jaxpr, _merge_in_eqn)
 
 
-def _merge_in_eqn(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+def _merge_in_eqn(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
     prim = eqn.prim
     if not isinstance(prim, HigherOrder) or not has_reversible_in_bodies(prim):
         return None
@@ -148,8 +148,8 @@ def _with_groups_merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
     group_of = {k: tuple(g.members) for g in groups for k in g.members}
     nodes = [group_of.get(k, (k,)) for k in range(len(jaxpr.eqns)) if group_of.get(k, (k,))[-1] == k]
     maker = {v: n for n, node in enumerate(nodes) for k in node for v in jaxpr.eqns[k].outs}
-    after: list[set[int]] = [set() for _ in nodes]
-    missing = []
+    after: list[set[int]] = [set() for _ in nodes]  # for each node, those that depend on it
+    missing: list[int] = []  # for each node, how many of those before it are not emitted
     last: int | None = None  # the last node with effects, which stay in order
     for n, node in enumerate(nodes):
         before = {maker[a] for k in node for a in jaxpr.eqns[k].ins if a in maker} - {n}
@@ -161,7 +161,7 @@ def _with_groups_merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
             after[m].add(n)
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
-    ready = [n for n, m in enumerate(missing) if not m]
+    ready = [n for n, m in enumerate(missing) if not m]  # a heap: the first in program order comes first
     while ready:
         n = heapq.heappop(ready)
         eqns = [jaxpr.eqns[k] for k in nodes[n]]

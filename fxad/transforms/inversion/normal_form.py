@@ -8,7 +8,7 @@ from typing import Final, final
 from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, Var, source_text
+from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Primitive, Var, source_text
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.check import Check, has_check
 from fxad.primitives.control.call import callee
@@ -71,7 +71,7 @@ def _with_choices_inlined(jaxpr: Jaxpr) -> Jaxpr:
     if not selected or not any([_inlined_body(e, selected) for e in jaxpr.eqns]):
         return jaxpr
 
-    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
         body = _inlined_body(eqn, selected)
         return None if body is None else b.inline(body, ins)
 
@@ -110,17 +110,17 @@ def normal_form_with_origins(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, EqnOrigin]
     stopped = _stopped(kept)
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
-    seen: dict[tuple[Primitive, tuple[Atom, ...]], tuple[Var, ...]] = {}
+    seen: dict[tuple[Primitive, Atoms], tuple[Var, ...]] = {}
     origins: dict[Atom, EqnOrigin] = {}
 
-    def add(eqn: Eqn, ins: tuple[Atom, ...], origin: EqnOrigin) -> tuple[Var, ...]:
+    def add(eqn: Eqn, ins: Atoms, origin: EqnOrigin) -> tuple[Var, ...]:
         outs = None if eqn.prim.effects else seen.get((eqn.prim, ins))
         if outs is None:
             outs = seen[eqn.prim, ins] = b.copy(eqn, ins)
             origins.update(dict.fromkeys(outs, origin))
         return outs
 
-    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom]:
         if _is_equal_choice(eqn, eqn.ins, stopped):
             return ins[2:]
         body = _inlined_body(eqn, selected)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from fxad.ir import Atom, Eqn, Jaxpr, Var, source_text
+from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Var, source_text
 from fxad.transforms.inversion.normal_form import EqnOrigin
 from fxad.transforms.inversion.rules.contract import Refused
 from fxad.transforms.locate import describe
@@ -18,16 +18,17 @@ UNUSED: Final = Refused("no result depends on it")
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class BackwardStep:
-    """Equations run backwards. `eqns` compute the operands in `gives`, over atoms of the program and new ones.
+    """The equations `inverts`, run backwards: `eqns` compute the operands in `gives`, over atoms of the program and new
+    ones.
 
     `measures` are their log-determinants. `unmeasured` is the reason if some of these are missing.
     """
 
-    of: tuple[Eqn, ...]
+    inverts: tuple[Eqn, ...]
     eqns: tuple[Eqn, ...]
     gives: Mapping[Var, Atom]
-    reads: tuple[Atom, ...]
-    measures: tuple[Atom, ...] = ()
+    reads: Atoms
+    measures: Atoms = ()
     unmeasured: Refused | None = None
 
 

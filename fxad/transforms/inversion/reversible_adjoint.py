@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias, final
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Eqn, Hole, Jaxpr, Mask, Primitive, Var, Zero
+from fxad.ir import Atom, Atoms, Eqn, Hole, Jaxpr, Mask, Primitive, Var, Zero
 from fxad.primitives.control.bodies import mask_or, select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
@@ -111,7 +111,8 @@ class IvjpEqn:
 
 def eqns_with_ivjp(jaxpr: Jaxpr, plan: InversionPlan, rules: InverseRules) -> Mapping[Var, IvjpEqn]:
     """Returns the equations of a program that have an ivjp, by their first results."""
-    steps = {s.of[0].outs[0]: s for s in plan.computed_by.values() if isinstance(s, BackwardStep) and len(s.of) == 1}
+    backward = [step for step in plan.computed_by.values() if isinstance(step, BackwardStep)]
+    steps = {step.inverts[0].outs[0]: step for step in backward if len(step.inverts) == 1}
     result: dict[Var, IvjpEqn] = {}
     for eqn in jaxpr.eqns:
         step = steps.get(eqn.outs[0]) if eqn.outs else None
@@ -167,58 +168,66 @@ def _loop(
     prim: Scan,
     args: Args,
     eqn: Eqn,
-    outs: tuple[Atom, ...],
+    outs: Atoms,
     cts: Sequence[Atom],
     wrt: Mask,
     recur: Ivjp,
     rules: InverseRules,
 ) -> IvjpResults:
-    """Emits one loop from the last step to the first. Each step reconstructs its operands and propagates cotangents."""
+    """Emits one loop from the last step to the first. Each step reconstructs its operands and propagates cotangents.
+
+    The carries of the backward loop are the reconstructed carries, their cotangents, and the sums of the cotangents of
+    the constants. It runs over the slices that the reconstruction reads, and the cotangents of the rows.
+    """
     ctx = _LoopCtx(b, rules)
     plan = plan_backward_loop(ctx, prim, args, outs)
     assert not isinstance(plan, Refused)
-    backward, steps, n = plan[0], prim.steps, prim.n_carry
-    of_body = prim.split_count(wrt)[1]
-    of_consts, _, of_xs = steps.split(of_body)
-    avals = steps.split(prim.body.in_avals)
-    carry_moves = tuple([a.inexact for a in avals[1]])
-    moves = (*of_consts, *carry_moves, *of_xs)
+    backward, steps = plan[0], prim.steps
+    count, operands = prim.split_count(args)
+    wrt_operands = prim.split_count(wrt)[1]
+    wrt_consts, _, wrt_xs = steps.split(wrt_operands)
+    of_consts, of_carry, _ = steps.split(prim.body.in_avals)
+    carry_moves = tuple([a.inexact for a in of_carry])
     n_carry_cts = sum(carry_moves)
+    moves = (*wrt_consts, *carry_moves, *wrt_xs)
     program = recur(prim.body, backward.ins, (*backward.last, *backward.rows), moves)
 
+    # one step: the operands that it reconstructs, and the cotangents of its operands
     s = Builder()
-    sums = [*select_by_mask(avals[1], carry_moves), *select_by_mask(avals[0], of_consts)]
-    step = backward.inputs(s, (), sums)
-    rows = s.inputs([a for a in prim.body.out_avals[n:] if a.inexact])
-    results = s.inline(program, (*step.operands, *step.extra[:n_carry_cts], *rows))
-    remaining = iter(results)
+    of_sums = select_by_mask(of_consts, wrt_consts)
+    step = backward.inputs(s, [*select_by_mask(of_carry, carry_moves), *of_sums])
+    carry_cts, sums = step.extra[:n_carry_cts], step.extra[n_carry_cts:]
+    row_cts = s.inputs([a for a in prim.body.out_avals[prim.n_carry :] if a.inexact])
+    remaining = iter(s.inline(program, (*step.operands, *carry_cts, *row_cts)))
     consts, carry, xs = steps.split([None if k else next(remaining) for k in backward.ins])
     d_consts, d_carry, d_xs = steps.split([next(remaining) if m else None for m in moves])
-    total = [_accumulate(s, a, d) for a, d in zip(step.extra[n_carry_cts:], [d for d in d_consts if d], strict=True)]
     assert not any(consts), "an unknown constant is not given by a loop"
-    ends = [*[a for a in carry if a], *[d for d in d_carry if d], *total]
+    new_sums = [_accumulate(s, a, d) for a, d in zip(sums, [d for d in d_consts if d], strict=True)]
+    ends = [*[a for a in carry if a], *[d for d in d_carry if d], *new_sums]
     step_program = s.build([*ends, *[a for a in xs if a], *[d for d in d_xs if d]], program.name)
+
+    # the loop, from the last carries and their cotangents
     loop = prim.with_steps(Steps(step_program, step.n_consts, len(ends)), backward=True)
-    back = iter(
+    results = iter(
         ctx(
             loop,
-            *known_atoms(prim.split_count(args)[0]),
+            *known_atoms(count),
             *backward.constants(args),
             *backward.state(ctx, args, outs),
             *cts[:n_carry_cts],
-            *[Zero(a).instantiate() for a in select_by_mask(avals[0], of_consts)],
+            *[Zero(a).instantiate() for a in of_sums],
             *backward.slices(ctx, args, outs),
             *cts[n_carry_cts:],
         )
     )
-    first = [next(back) if a else None for a in carry]
-    ct_carry = [next(back) if d else None for d in d_carry]
-    ct_consts = [next(back) if d else None for d in d_consts]
-    slices = [next(back) if a else None for a in xs]
-    ct_xs = [next(back) if d else None for d in d_xs]
-    made_ins = zip(prim.split_count(eqn.ins)[1], prim.split_count(args)[1], [*consts, *first, *slices], strict=True)
-    values = {a: v for a, arg, v in made_ins if v is not None and isinstance(arg, Hole)}
-    bars = select_by_mask([*ct_consts, *ct_carry, *ct_xs], of_body)
+    first = [next(results) if a else None for a in carry]
+    ct_carry = [next(results) if d else None for d in d_carry]
+    ct_consts = [next(results) if d else None for d in d_consts]
+    slices = [next(results) if a else None for a in xs]
+    ct_xs = [next(results) if d else None for d in d_xs]
+    found = zip(prim.split_count(eqn.ins)[1], operands, [*consts, *first, *slices], strict=True)
+    values = {a: v for a, arg, v in found if v is not None and isinstance(arg, Hole)}
+    bars = select_by_mask([*ct_consts, *ct_carry, *ct_xs], wrt_operands)
     return values, [ct for ct in bars if ct is not None]
 
 

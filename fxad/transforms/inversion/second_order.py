@@ -15,8 +15,7 @@ from typing import TypeAlias
 from fxad.core.builder import Builder, single_equation
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
-from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Primitive
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Mask, Primitive
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, select_by_mask, with_operands
 from fxad.primitives.control.effects import without_effects
 from fxad.primitives.custom import CustomCall, made_by_invertible, rules_of
@@ -24,7 +23,6 @@ from fxad.primitives.custom_rules import Function, InverseRule, Rules
 from fxad.primitives.elementwise.convert import StopGradient
 from fxad.primitives.linear_call import LinearCall
 from fxad.transforms.ad.jvp import jvp
-from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
 from fxad.transforms.ad.transpose_by_basis import as_linear_call
 
@@ -69,31 +67,7 @@ def _has_custom_inverse(prim: Primitive) -> bool:
     return has_inverse or _has_custom_derivative(prim) or isinstance(prim, LinearCall | StopGradient)
 
 
-def without_derivative(jaxpr: Jaxpr, kept: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Marks the operands in `kept` without a derivative. A function with custom rules may close over such an operand.
-
-    Raises: NotDifferentiableError if the program has no derivative with respect to the remaining operands.
-    """
-    no_marks, moving = (False,) * len(jaxpr.ins), tuple([a.inexact for a in jaxpr.in_avals])
-    try:
-        linearize(jaxpr, moving)
-    except NotDifferentiableError:
-        fixed = list(no_marks)
-        for k, of in enumerate(zip(moving, kept, strict=True)):
-            if all(of):
-                try:
-                    linearize(jaxpr, (*no_marks[:k], True, *no_marks[k + 1 :]))
-                except NotDifferentiableError:
-                    fixed[k] = True
-        remaining = tuple([m and not f for m, f in zip(moving, fixed, strict=True)])
-        if not any(remaining):
-            raise
-        linearize(jaxpr, remaining)
-        return tuple(fixed)
-    return no_marks
-
-
-def forward_rule(jaxpr: Jaxpr, moving: tuple[bool, ...], through: LinearizedBody) -> tuple[Jaxpr, Jaxpr]:
+def forward_rule(jaxpr: Jaxpr, moving: Mask, through: LinearizedBody) -> tuple[Jaxpr, Jaxpr]:
     """Returns the rule (forward, push) of forward mode: the program linearized in the marked operands.
 
     If a function has a rule for tangents and a rule for cotangents, forward mode uses the rule for tangents. Then the

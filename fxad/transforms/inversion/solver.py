@@ -18,7 +18,7 @@ from typing import Final, final
 from fxad.core.builder import Builder, substitute
 from fxad.core.memo import by_value
 from fxad.errors import SizeError
-from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Mask, Var
+from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Hole, Jaxpr, Lit, Mask, Var
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.shape import BroadcastInDim, emit_reshape
@@ -389,7 +389,7 @@ class LazyValues:
     env: dict[Atom, Atom]
     steps: dict[BackwardStep, dict[Atom, Atom]] = field(default_factory=dict)  # the emitted steps, with their new atoms
     # for each inverted equation: the values that it gave, and the values that it read
-    inverted: list[tuple[tuple[Atom, ...], tuple[Atom, ...]]] = field(default_factory=list)
+    inverted: list[tuple[Atoms, Atoms]] = field(default_factory=list)
 
     def get(self, a: Atom) -> Atom:
         """Returns the value of an atom that the plan determines."""

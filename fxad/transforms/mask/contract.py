@@ -34,7 +34,7 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Name, Size, lower_bound, names_of, size_of, upper_bound
 from fxad.errors import SizeError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Shape, Var
+from fxad.ir import Atom, Atoms, Aval, Avals, Eqn, Jaxpr, Lit, Primitive, Shape, Var
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, SUB
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import AND, CLZ, LT
@@ -61,8 +61,6 @@ from fxad.transforms.specialize import size_names
 P = TypeVar("P", bound=Primitive)
 Q = TypeVar("Q", bound=Primitive, contravariant=True)
 Padding: TypeAlias = tuple[tuple[str, int], ...]  # names of sizes and their largest values, in order
-Avals: TypeAlias = tuple[Aval, ...]
-Atoms: TypeAlias = tuple[Atom, ...]
 
 INT: Final = Aval((), dtypes.int32)
 LONG: Final = Aval((), dtypes.int64)
@@ -481,8 +479,6 @@ def _passed_on(ctx: MaskCtx, prim: Primitive, args: Atoms) -> Sequence[Atom]:
 
 
 __all__ = [
-    "Atoms",
-    "Avals",
     "HasMask",
     "MaskCtx",
     "MaskRule",

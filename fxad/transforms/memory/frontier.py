@@ -17,7 +17,7 @@ from fxad import transforms
 from fxad.core.builder import subprogram
 from fxad.core.sizes import at_least
 from fxad.errors import NotDifferentiableError, NotInvertibleError
-from fxad.ir import Eqn, HigherOrder, Jaxpr, Var
+from fxad.ir import Eqn, HigherOrder, Jaxpr, Mask, Var
 from fxad.primitives.control.scan import Scan
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.cleanup.inline import inline
@@ -36,7 +36,7 @@ BODY_PARTS: Final = (1, 2, 4, 8)  # parts of a body
 SMALLEST_BODY: Final = 4  # equations of a body that is divided
 
 
-def frontier(jaxpr: Jaxpr, wrt: tuple[bool, ...], reconstruct: bool = False) -> tuple[MemoryPlan, ...]:
+def frontier(jaxpr: Jaxpr, wrt: Mask, reconstruct: bool = False) -> tuple[MemoryPlan, ...]:
     """Returns the plans worth trying: the plain program first, then each slower and smaller than the one before, by
     estimates. No plan outside is estimated to be faster and as small. With `reconstruct`, functions with an inverse
     are reconstructed too.
@@ -56,7 +56,7 @@ def frontier(jaxpr: Jaxpr, wrt: tuple[bool, ...], reconstruct: bool = False) -> 
     return tuple([plan for *_, plan in out])
 
 
-def _candidates(jaxpr: Jaxpr, wrt: tuple[bool, ...], reconstruct: bool) -> Iterator[MemoryPlan]:
+def _candidates(jaxpr: Jaxpr, wrt: Mask, reconstruct: bool) -> Iterator[MemoryPlan]:
     flat = inline(jaxpr)
     plain = MemoryPlan(jaxpr, wrt)
     yield plain
@@ -134,7 +134,7 @@ def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
     last, operands = last_reads(flat), frozenset(flat.ins)
     # of the loops, only a `scan` runs backwards
     cuts = {*_cuts(flat)} | {k + d for k, e in enumerate(flat.eqns) if isinstance(e.prim, Scan) for d in (0, 1)}
-    tried: dict[tuple[Jaxpr, tuple[bool, ...]], bool] = {}
+    tried: dict[tuple[Jaxpr, Mask], bool] = {}
 
     def invertible(start: int, stop: int) -> bool:
         read, returned = border(flat.eqns, start, stop, last)
@@ -159,7 +159,7 @@ def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
         yield tuple([Segment(a, b, reconstruct=(a, b) in joined) for a, b in pairwise(ends)])
 
 
-def _has_inverse(body: Jaxpr, kept: tuple[bool, ...]) -> bool:
+def _has_inverse(body: Jaxpr, kept: Mask) -> bool:
     try:
         transforms.invertible(body, kept)
     except (NotDifferentiableError, NotInvertibleError):

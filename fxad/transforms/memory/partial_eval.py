@@ -10,7 +10,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, SourceLocation, source_location
+from fxad.ir import Atom, Atoms, Aval, Eqn, Jaxpr, Lit, Mask, SourceLocation, source_location
 from fxad.primitives.control.call import Call
 from fxad.primitives.marks import Name
 from fxad.transforms.cleanup.inline import MAX_EQUATIONS
@@ -39,11 +39,11 @@ class Halves:
     known: Jaxpr
     unknown: Jaxpr
     residuals: tuple[PassedValue, ...]
-    out_known: tuple[bool, ...]
+    out_known: Mask
 
 
 @by_value
-def partial_eval(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Halves:
+def partial_eval(jaxpr: Jaxpr, known: Mask) -> Halves:
     """Splits a program into a known part, which depends only on the marked operands, and an unknown part.
 
     An equation is known if all its operands are known. Literals are known. Some equations with bodies are split: calls,
@@ -89,17 +89,17 @@ def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, l
     eqn_known: list[bool] = []
     unknown_effect = False  # True after the first effect of the second program
 
-    def marks_of(ins: tuple[Atom, ...]) -> tuple[bool, ...]:
+    def marks_of(ins: Atoms) -> Mask:
         return tuple([isinstance(a, Lit) or a in known_values for a in ins])
 
-    def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...]) -> Jaxpr | None:
+    def body_to_inline(eqn: Eqn, ins: Atoms) -> Jaxpr | None:
         # only a plain call can be inlined
         if not isinstance(eqn.prim, Call) or all(marks := marks_of(ins)):
             return None
         has_known_part = any(marks) or any(partial_eval(eqn.prim.body, marks).out_known)
         return eqn.prim.body if has_known_part else None
 
-    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom]:
         nonlocal unknown_effect
         marks = marks_of(ins)
         if len(b.eqns) > MAX_EQUATIONS:
@@ -126,7 +126,7 @@ def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, l
     return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, rule), jaxpr.name), eqn_known
 
 
-def _halve(jaxpr: Jaxpr, known: tuple[bool, ...]) -> SplitBody:
+def _halve(jaxpr: Jaxpr, known: Mask) -> SplitBody:
     halves = partial_eval(jaxpr, known)
     return SplitBody(halves.known, halves.unknown, halves.out_known)
 

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, final
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Mask, Var
+from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Lit, Mask, Var
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import callee
 from fxad.primitives.control.remat import Remat
@@ -103,7 +103,7 @@ def _peak_of(body: _Body) -> Peak:
 def _flat(jaxpr: Jaxpr) -> Jaxpr:
     """Returns the program without calls, and without `remat` equations that only matter for differentiation."""
 
-    def opens(eqn: Eqn, _ins: tuple[Atom, ...]) -> Jaxpr | None:
+    def opens(eqn: Eqn, _ins: Atoms) -> Jaxpr | None:
         prim = eqn.prim
         # after differentiation, a `remat` that is not opaque is a plain call
         return prim.body if isinstance(prim, Remat) and not prim.opaque else callee(eqn)

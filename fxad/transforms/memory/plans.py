@@ -18,7 +18,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.core.tables import Table, escaped, headed
 from fxad.errors import ArgumentError
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var, source_location
+from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Mask, Var, source_location
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import made_by_invertible
 from fxad.transforms.ad.vjp import vjp_fused
@@ -82,7 +82,7 @@ class MemoryPlan:
     """
 
     jaxpr: Jaxpr
-    wrt: tuple[bool, ...]
+    wrt: Mask
     segments: tuple[Segment, ...] = ()
     loops: tuple[Loop, ...] = ()
     inner: tuple[Inner, ...] = ()
@@ -157,7 +157,8 @@ class MemoryPlan:
         return Table(head, tuple(rows), right=(0, 1, 2))
 
     @property
-    def _loops(self) -> list[str]:
+    def _lines(self) -> list[str]:
+        """A line for each loop, and one for each body."""
         loops = [f"loop {k}: {_loop_text(loop)}" for k, loop in enumerate(self.loops)]
         return [*loops, *[f"body {k}: {_inner_text(inner)}" for k, inner in enumerate(self.inner)]]
 
@@ -166,11 +167,11 @@ class MemoryPlan:
         return f"estimate: {self.bytes:,} bytes of temporaries, {self.microseconds:,.0f} microseconds"
 
     def __str__(self) -> str:
-        return "\n".join([*self._loops, self._table.text(), self._estimate])
+        return "\n".join([*self._lines, self._table.text(), self._estimate])
 
     def _repr_html_(self) -> str:
-        loops = [f"<div>{escaped(loop)}</div>" for loop in self._loops]
-        return headed(f"MemoryPlan of {self.jaxpr.name}, {self._estimate}", *loops, self._table.html())
+        lines = [f"<div>{escaped(line)}</div>" for line in self._lines]
+        return headed(f"MemoryPlan of {self.jaxpr.name}, {self._estimate}", *lines, self._table.html())
 
 
 def _loop_text(loop: Loop) -> str:
@@ -261,7 +262,7 @@ class _Division:
     def emit(self, b: Builder, segments: Sequence[Segment], env: dict[Atom, Atom]) -> None:
         """Adds segments to a builder. `env` maps the values of the program to those of the builder."""
 
-        def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+        def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
             return _in_bodies(b, eqn, ins, self.choice)
 
         for segment in segments:
@@ -287,7 +288,7 @@ class _Division:
         return b.build(substitute(returned, env), "segment")
 
 
-def _in_bodies(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], choice: _Choice) -> Sequence[Atom] | None:
+def _in_bodies(b: Builder, eqn: Eqn, ins: Atoms, choice: _Choice) -> Sequence[Atom] | None:
     """Applies a plan to the bodies of an equation whose values reverse mode may store, and divides a loop."""
     prim = eqn.prim
     if not isinstance(prim, HigherOrder) or reversible(eqn.prim) or not (choice.loops or choice.inner):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fxad.core.builder import Builder, rewrite, single_equation
 from fxad.core.layout import Body
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr
+from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.marks import Keep, Mark
@@ -50,12 +50,12 @@ def mark_kept(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
             return body.jaxpr
         return mark_kept_outside(body.jaxpr, policy, 0) if in_remat else mark_kept(body.jaxpr, policy)
 
-    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom]:
         prim = eqn.prim
         if isinstance(prim, HigherOrder):
             layout = prim.layout
             prim = prim.with_bodies(tuple([marked_body(body, layout.segment) for body in layout.bodies]))
-        outs: tuple[Atom, ...] = b.copy(eqn, ins, prim)
+        outs: Atoms = b.copy(eqn, ins, prim)
         # the results of a call are marked in its body
         if not isinstance(prim, Keep | Call) and decided(policy, eqn):
             outs = tuple([b.one(Keep(str(policy)), v) for v in outs])
@@ -73,7 +73,7 @@ def mark_kept_outside(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
     """
     producer: dict[Atom, Eqn] = {}
 
-    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom]:
         prim = eqn.prim
         if isinstance(prim, Keep):
             if len(prim.outer) == level and _selects(policy, eqn.ins[0], producer):

@@ -13,7 +13,7 @@ from fxad.core.layout import Layout
 from fxad.core.memo import by_value
 from fxad.core.tables import Table, headed
 from fxad.errors import ArgumentError, described
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, SourceLocation, Var
+from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Mask, Primitive, SourceLocation, Var
 from fxad.primitives.control.call import callee
 from fxad.primitives.marks import Keep, Mark, Name, unmarked_values
 from fxad.transforms.ad.linearize import linearize
@@ -68,7 +68,7 @@ class Residuals(Sequence[Residual]):
     """
 
     jaxpr: Jaxpr
-    wrt: tuple[bool, ...]
+    wrt: Mask
     rows: tuple[Residual, ...]
 
     @overload
@@ -152,7 +152,7 @@ def _line(r: Residual) -> str:
 
 
 @by_value
-def residuals(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Residuals:
+def residuals(jaxpr: Jaxpr, wrt: Mask) -> Residuals:
     """Returns the table of the values that `linearize` stores for derivatives with respect to the marked operands.
 
     Law:  the rows are the distinct residuals that the linear program reads, without literals.
@@ -346,7 +346,7 @@ def _planned(jaxpr: Jaxpr, chosen: frozenset[Var]) -> Jaxpr:
     values."""
     body = inline(jaxpr)
 
-    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom]:
         pairs = zip(eqn.outs, b.copy(eqn, ins), strict=True)
         return [b.one(Keep("plan"), w) if v in chosen else w for v, w in pairs]
 

@@ -9,7 +9,7 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import drop_unread_operands, rebind_operands, remove_dead_eqns
 from fxad.core.layout import PREDICATE, BranchIndex, Carry, Constant, Count, Layout, OneOf, Slice, Unknown
-from fxad.ir import INT32_SCALAR, Atom, HigherOrder, Jaxpr, Lit, Mask, Primitive, Var
+from fxad.ir import INT32_SCALAR, Atoms, HigherOrder, Jaxpr, Lit, Mask, Primitive, Var
 from fxad.primitives.control.bodies import (
     assign_slots,
     rearrange_operands,
@@ -33,7 +33,7 @@ class SplitBody:
     out_known: Mask
 
     @property
-    def residuals(self) -> tuple[Atom, ...]:
+    def residuals(self) -> Atoms:
         """The residuals, as values of `known`."""
         return self.known.outs[sum(self.out_known) :]
 

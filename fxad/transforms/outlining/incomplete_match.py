@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Eqn, Lit, Var
+from fxad.ir import Atom, Atoms, Eqn, Lit, Mask, Var
 from fxad.primitives.control.effects import may_fail
 from fxad.transforms.outlining.parametrise import PARAMETRISED, PrimitiveAndOperands
 from fxad.transforms.outlining.shared_body import Flow, SharedBody
@@ -31,7 +31,7 @@ class IncompleteMatch:
     start: int
     stop: int
     places: Mapping[int, int]
-    operands: tuple[Atom, ...]
+    operands: Atoms
     late: tuple[int, ...]
 
 
@@ -145,7 +145,7 @@ class _Match:
         return Lit.of(1, v.aval)
 
 
-def _operation_in_body(eqn: Eqn, marked: tuple[bool, ...] | None) -> PrimitiveAndOperands:
+def _operation_in_body(eqn: Eqn, marked: Mask | None) -> PrimitiveAndOperands:
     """Returns an equation in the form that it has in the body."""
     return (eqn.prim, eqn.ins) if marked is None else PARAMETRISED[type(eqn.prim)].general(eqn, marked)
 

@@ -14,7 +14,7 @@ from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.constants import CALL_EQUATIONS, OVERLAP
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, Jaxpr, Lit
+from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lit
 from fxad.primitives.control.call import Call, callee
 from fxad.transforms.cleanup.inline import inline, inlined_length
 from fxad.transforms.costs import equations_to_compile, time_of
@@ -76,7 +76,7 @@ class _Part:
     operand or a literal."""
 
     whole: Jaxpr
-    operands: tuple[Atom, ...]
+    operands: Atoms
     results: tuple[int | None, ...]
 
 
@@ -106,7 +106,7 @@ def _part(part: Jaxpr, body: Jaxpr, whole: Jaxpr) -> _Part | None:
 def _called(jaxpr: Jaxpr, replacements: Mapping[Jaxpr, _Part]) -> Jaxpr:
     """Replaces calls of the parts by calls of the whole bodies."""
 
-    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
         body = callee(eqn)
         part = None if body is None else replacements.get(body)
         if part is None or body is None:

@@ -14,7 +14,7 @@ from fxad.core.builder import Builder, substitute
 from fxad.core.constants import BODY_EQUATIONS, CALL_EQUATIONS, OVERLAP, VALUE_BYTES, VALUE_EQUATIONS, WASTE
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Jaxpr, Var
+from fxad.ir import Atom, Atoms, Jaxpr, Var
 from fxad.primitives.control.call import Call
 from fxad.transforms.costs import equations_to_compile, microseconds
 from fxad.transforms.map_bodies import map_bodies
@@ -87,7 +87,7 @@ class _Use:
     shared: SharedBody
     start: int
     stop: int
-    operands: tuple[Atom, ...]
+    operands: Atoms
     places: Mapping[int, int]
     late: tuple[int, ...] = ()
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fxad.core.builder import Builder, rewrite
 from fxad.core.constants import LONG_PROGRAM, UNIT_MICROSECONDS
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, distinct_jaxprs
+from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.call import callee
 from fxad.transforms.costs import time_of
 from fxad.transforms.outlining.outline import outline
@@ -41,7 +41,7 @@ def _inlined(jaxpr: Jaxpr, short: set[Jaxpr], before: set[Jaxpr]) -> Jaxpr:
     """Inlines the calls of the bodies in `short`, at any depth. Calls of bodies in `before` are kept."""
     done: dict[Jaxpr, Jaxpr] = {}
 
-    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
         called = callee(eqn)
         if called is not None and called in short and done[called] not in before:
             return b.inline(done[called], ins)

@@ -10,12 +10,12 @@ from types import MappingProxyType
 from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Aval, Eqn, Lit, Primitive
+from fxad.ir import Atom, Atoms, Aval, Eqn, Lit, Mask, Primitive
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.index import Index, index_dtype
 from fxad.primitives.slicing import Pad, Slice
 
-PrimitiveAndOperands: TypeAlias = tuple[Primitive, tuple[Atom, ...]]
+PrimitiveAndOperands: TypeAlias = tuple[Primitive, Atoms]
 
 
 @final
@@ -26,7 +26,7 @@ class Parametrised:
 
     key: Callable[[Eqn], Hashable]
     numbers: Callable[[Eqn], tuple[int, ...]]
-    general: Callable[[Eqn, tuple[bool, ...]], PrimitiveAndOperands]
+    general: Callable[[Eqn, Mask], PrimitiveAndOperands]
 
 
 def _places(shape: tuple[int, ...], numbers: Sequence[int]) -> tuple[Lit, ...]:
@@ -46,7 +46,7 @@ def _index_numbers(eqn: Eqn) -> tuple[int, ...]:
     return eqn.prim.starts
 
 
-def _index(eqn: Eqn, marked: tuple[bool, ...]) -> PrimitiveAndOperands:
+def _index(eqn: Eqn, marked: Mask) -> PrimitiveAndOperands:
     prim, (x, *places) = eqn.prim, eqn.ins
     assert isinstance(prim, Index)
     axes: dict[int, Atom] = dict(zip(prim.dynamic, places, strict=True))
@@ -69,7 +69,7 @@ def _slice_numbers(eqn: Eqn) -> tuple[int, ...]:
     return eqn.prim.starts
 
 
-def _slice(eqn: Eqn, _marked: tuple[bool, ...]) -> PrimitiveAndOperands:
+def _slice(eqn: Eqn, _marked: Mask) -> PrimitiveAndOperands:
     (x,) = eqn.ins
     return DynamicSlice(eqn.outs[0].aval.shape), (x, *_places(x.aval.shape, _slice_numbers(eqn)))
 
@@ -86,7 +86,7 @@ def _pad_numbers(eqn: Eqn) -> tuple[int, ...]:
     return eqn.prim.low
 
 
-def _pad(eqn: Eqn, _marked: tuple[bool, ...]) -> PrimitiveAndOperands:
+def _pad(eqn: Eqn, _marked: Mask) -> PrimitiveAndOperands:
     (x, value), out = eqn.ins, eqn.outs[0].aval
     assert isinstance(value, Lit)
     return DYNAMIC_UPDATE_SLICE, (value.with_aval(out.shape), x, *_places(out.shape, _pad_numbers(eqn)))
@@ -104,7 +104,7 @@ PARAMETRISED: Final = MappingProxyType[type[Primitive], Parametrised](
 # ----------------------------------------------------------------------------------------- operands to parameters
 
 
-def static_starts(prim: Primitive, ins: tuple[Atom, ...]) -> PrimitiveAndOperands:
+def static_starts(prim: Primitive, ins: Atoms) -> PrimitiveAndOperands:
     """Returns the operation with literal start indices as parameters again: the inverse of `general`."""
     rule = _STATIC_STARTS.get(type(prim))
     return (rule(prim, ins) if rule else None) or (prim, ins)
@@ -121,7 +121,7 @@ def _largest_starts(shape: Sequence[int], window: Sequence[int]) -> list[int]:
     return [n - m for n, m in zip(shape, window, strict=True)]
 
 
-def _static_index(prim: Primitive, ins: tuple[Atom, ...]) -> PrimitiveAndOperands | None:
+def _static_index(prim: Primitive, ins: Atoms) -> PrimitiveAndOperands | None:
     assert isinstance(prim, Index)
     (x, *places), largest = ins, _largest_starts(ins[0].aval.shape, prim.sizes)
     starts, left = list(prim.starts), []
@@ -135,7 +135,7 @@ def _static_index(prim: Primitive, ins: tuple[Atom, ...]) -> PrimitiveAndOperand
     return Index(tuple(starts), prim.sizes, prim.strides, prim.dropped, axes), (x, *[place for _, place in left])
 
 
-def _static_slice(prim: Primitive, ins: tuple[Atom, ...]) -> PrimitiveAndOperands | None:
+def _static_slice(prim: Primitive, ins: Atoms) -> PrimitiveAndOperands | None:
     assert isinstance(prim, DynamicSlice)
     starts = _literal_starts(ins[1:], _largest_starts(ins[0].aval.shape, prim.sizes))
     if starts is None:
@@ -144,7 +144,7 @@ def _static_slice(prim: Primitive, ins: tuple[Atom, ...]) -> PrimitiveAndOperand
     return Slice(tuple(starts), limits, (1,) * len(starts)), ins[:1]
 
 
-def _static_update(_prim: Primitive, ins: tuple[Atom, ...]) -> PrimitiveAndOperands | None:
+def _static_update(_prim: Primitive, ins: Atoms) -> PrimitiveAndOperands | None:
     x, update, *places = ins
     largest = _largest_starts(x.aval.shape, update.aval.shape)
     starts = _literal_starts(places, largest)
@@ -154,6 +154,6 @@ def _static_update(_prim: Primitive, ins: tuple[Atom, ...]) -> PrimitiveAndOpera
     return Pad(tuple(starts), high, (0,) * len(starts)), (update, x.with_aval(()))
 
 
-_STATIC_STARTS: Final = MappingProxyType[
-    type[Primitive], Callable[[Primitive, tuple[Atom, ...]], PrimitiveAndOperands | None]
-]({Index: _static_index, DynamicSlice: _static_slice, DynamicUpdateSlice: _static_update})
+_STATIC_STARTS: Final = MappingProxyType[type[Primitive], Callable[[Primitive, Atoms], PrimitiveAndOperands | None]](
+    {Index: _static_index, DynamicSlice: _static_slice, DynamicUpdateSlice: _static_update}
+)

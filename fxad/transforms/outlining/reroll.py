@@ -10,7 +10,7 @@ from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import remove_dead_eqns
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Aval, Emit, Eqn, Jaxpr, Lit, Var
+from fxad.ir import Atom, Atoms, Aval, Emit, Eqn, Jaxpr, Lit, Var
 from fxad.primitives.control.call import callee
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise.arithmetic import ADD, MUL
@@ -23,7 +23,7 @@ from fxad.transforms.outlining.outline import outline
 INTS: Final = (dtypes.int32, dtypes.int64)  # dtypes of indices
 
 # The values of one operand in all calls of a chain.
-Column: TypeAlias = tuple[Atom, ...]
+Column: TypeAlias = Atoms
 
 
 @by_value

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Eqn, Jaxpr, Lit, Primitive, Source, SourceLocation, Var
+from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lit, Mask, Primitive, Source, SourceLocation, Var
 from fxad.transforms.outlining.parametrise import PARAMETRISED
 from fxad.transforms.outlining.repeats import Ints
 
@@ -78,8 +78,8 @@ class SharedBody:
     body: Jaxpr
     starts: tuple[int, ...]
     length: int
-    operands: tuple[tuple[Atom, ...], ...]
-    marked: tuple[tuple[bool, ...] | None, ...]
+    operands: tuple[Atoms, ...]
+    marked: tuple[Mask | None, ...]
 
     @property
     def owners(self) -> list[tuple[int, int]]:
@@ -113,8 +113,8 @@ def shared_body(flow: Flow, starts: Sequence[int], length: int) -> SharedBody:
     """Returns the body of sequences that are `group_by_dataflow`."""
     b = Builder()
     env: list[Atom] = []  # results of the body's equations, by their code
-    marked: list[tuple[bool, ...] | None] = []
-    operands: dict[tuple[Atom, ...], Var] = {}  # operands of the body, by their values in each sequence
+    marked: list[Mask | None] = []
+    operands: dict[Atoms, Var] = {}  # operands of the body, by their values in each sequence
     bases = [flow.firsts[start] for start in starts]
     for slot in range(length):
         eqns = [flow.eqns[start + slot] for start in starts]
@@ -138,7 +138,7 @@ def shared_body(flow: Flow, starts: Sequence[int], length: int) -> SharedBody:
     return SharedBody(body, tuple(starts), length, rows, tuple(marked))
 
 
-def _merged(eqns: Sequence[Eqn]) -> tuple[Primitive, list[tuple[Atom, ...]], tuple[bool, ...] | None]:
+def _merged(eqns: Sequence[Eqn]) -> tuple[Primitive, list[Atoms], Mask | None]:
     """Returns the common operation of equations of one kind, its operands in each of them, and a mask of the numeric
     parameters that became operands; None if the parameters are equal."""
     prim = eqns[0].prim

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fxad.core.builder import Builder, rewrite, single_equation
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr
+from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr
 from fxad.primitives.collectives import AllGather, AxisIndex, Collective, Grouped, flat_index
 from fxad.primitives.custom import NamedCall
 from fxad.primitives.dynamic_slicing import read_row
@@ -24,15 +24,13 @@ def split_axis(jaxpr: Jaxpr, name: str, sizes: tuple[int, int], inner: str) -> J
     Law:    the same values for each index.
     """
 
-    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
         return _over_two(b, eqn, ins, name, sizes, inner) if has_axis(eqn.prim.free_axes, name) else None
 
     return rewrite(jaxpr, rule)
 
 
-def _over_two(
-    b: Builder, eqn: Eqn, args: tuple[Atom, ...], name: str, sizes: tuple[int, int], inner: str
-) -> tuple[Atom, ...]:
+def _over_two(b: Builder, eqn: Eqn, args: Atoms, name: str, sizes: tuple[int, int], inner: str) -> Atoms:
     prim, axes = eqn.prim, (name, inner)
     if isinstance(prim, HigherOrder):
         new = prim.with_bodies(tuple([split_axis(body, name, sizes, inner) for body in prim.bodies]))

@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import Final, Protocol, TypeAlias, TypeVar, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Emit, Eqn, Hole, Jaxpr, Lit, NDArray, Primitive, Var
+from fxad.ir import Atom, Atoms, Emit, Eqn, Hole, Jaxpr, Lit, Mask, NDArray, Primitive, Var
 
 P = TypeVar("P", bound=Primitive)
 Q = TypeVar("Q", bound=Primitive, contravariant=True)
@@ -58,7 +58,7 @@ class Determined:
     the first operand that is not solved, `unmeasured` the reason if the log-determinant is incomplete."""
 
     program: Jaxpr
-    solved: tuple[bool, ...]
+    solved: Mask
     refused: Refused | None
     unmeasured: Refused | None = None
 
@@ -75,7 +75,7 @@ class BodyCtx(InverseCtx, Protocol):
     def measured(self) -> bool:
         """Is True if log-determinants are computed."""
 
-    def recur(self, body: Jaxpr, ins: tuple[bool, ...], outs: tuple[bool, ...]) -> Determined:
+    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> Determined:
         """Runs a body backwards, from the results marked in `outs` and the operands marked in `ins`."""
 
     def measure(self, log_det: Atom) -> None:
@@ -128,11 +128,11 @@ class PartialValue:
 
 
 Args: TypeAlias = tuple[Atom | Hole, ...]
-Outs: TypeAlias = tuple[Atom, ...]
+Outs: TypeAlias = Atoms
 Solved: TypeAlias = tuple[Atom | PartialValue | None, ...]
 
 
-def known_mask(args: Args) -> tuple[bool, ...]:
+def known_mask(args: Args) -> Mask:
     """Returns a mask of the known values."""
     return tuple([not isinstance(a, Hole) for a in args])
 
@@ -148,7 +148,7 @@ def all_known(args: Sequence[Atom | Hole]) -> list[Atom] | None:
     return known if len(known) == len(args) else None
 
 
-def at_positions(values: Sequence[Atom], solved: tuple[bool, ...]) -> tuple[Atom | None, ...]:
+def at_positions(values: Sequence[Atom], solved: Mask) -> tuple[Atom | None, ...]:
     """Returns the found values at the positions of their operands, and None at the others."""
     remaining = iter(values)
     return tuple([next(remaining) if s else None for s in solved])
@@ -173,9 +173,7 @@ class LogDetRule(Protocol[Q]):
     this point. Elementwise primitives (`Unary`, `Binary`) return log|slope| for each element; complex ones return the
     logarithm of the slope."""
 
-    def __call__(
-        self, ctx: InverseCtx, prim: Q, args: tuple[Atom, ...], unknown: tuple[bool, ...], outs: Outs, /
-    ) -> Atom | None: ...
+    def __call__(self, ctx: InverseCtx, prim: Q, args: Atoms, unknown: Mask, outs: Outs, /) -> Atom | None: ...
 
 
 class SolveBodyRule(Protocol[Q]):
@@ -216,9 +214,7 @@ def row(kind: type[P], solve: SolveRule[P], log_det: LogDetRule[P] | VolumePrese
         return InverseRow(kind, solving, log_det, False)
     measure = log_det
 
-    def measuring(
-        ctx: InverseCtx, prim: Primitive, args: tuple[Atom, ...], unknown: tuple[bool, ...], outs: Outs
-    ) -> Atom | None:
+    def measuring(ctx: InverseCtx, prim: Primitive, args: Atoms, unknown: Mask, outs: Outs) -> Atom | None:
         assert isinstance(prim, kind)
         return measure(ctx, prim, args, unknown, outs)
 
@@ -246,7 +242,7 @@ class HasInverse(Primitive):
         """Emits equations that compute the operands that are a `Hole` from the results, which are all known, as in
         `SolveRule`. Returns an entry for each operand, None for known ones; or `Refused` with the reason."""
 
-    def log_det(self, ctx: InverseCtx, args: tuple[Atom, ...], unknown: tuple[bool, ...], outs: Outs) -> Atom | None:
+    def log_det(self, ctx: InverseCtx, args: Atoms, unknown: Mask, outs: Outs) -> Atom | None:
         """As in `LogDetRule`; None, as here, if it is not known."""
         return None
 
@@ -257,9 +253,7 @@ def own_row(kind: type[HasInverse]) -> InverseRow:
     def solve(ctx: InverseCtx, prim: HasInverse, args: Args, outs: Outs) -> Solved | Refused:
         return prim.solve(ctx, args, outs)
 
-    def log_det(
-        ctx: InverseCtx, prim: HasInverse, args: tuple[Atom, ...], unknown: tuple[bool, ...], outs: Outs
-    ) -> Atom | None:
+    def log_det(ctx: InverseCtx, prim: HasInverse, args: Atoms, unknown: Mask, outs: Outs) -> Atom | None:
         return prim.log_det(ctx, args, unknown, outs)
 
     return row(kind, solve, log_det)

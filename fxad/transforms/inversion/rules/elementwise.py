@@ -16,7 +16,7 @@ from typing import Final, final
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Aval, Lit, Primitive
+from fxad.ir import Atom, Atoms, Aval, Lit, Mask, Primitive
 from fxad.primitives.elementwise.exponential import LOGISTIC, Exp, Exp2, Expm1, Log, Log1p, Logistic, Logit
 from fxad.primitives.elementwise.formula import Formula
 from fxad.primitives.elementwise.logic import IS_FINITE
@@ -187,9 +187,7 @@ def _row(kind: type[Primitive], undone: ScalarInverse) -> InverseRow:
             return Refused(coarse(y.aval))
         return (undone.undo(Formula(ctx, y)).atom,)
 
-    def log_det(
-        ctx: InverseCtx, prim: Primitive, args: tuple[Atom, ...], unknown: tuple[bool, ...], outs: Outs
-    ) -> Atom:
+    def log_det(ctx: InverseCtx, prim: Primitive, args: Atoms, unknown: Mask, outs: Outs) -> Atom:
         return undone.slope(Formula(ctx, args[0]), Formula(ctx, outs[0])).atom
 
     return row(kind, solve, log_det)

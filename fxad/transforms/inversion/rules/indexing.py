@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from fxad import dtypes
-from fxad.ir import Atom, Emit, Hole, Lit
+from fxad.ir import Atom, Emit, Hole, Lit, Mask
 from fxad.primitives.elementwise.arithmetic import DIV, NEG
 from fxad.primitives.elementwise.formula import Formula
 from fxad.primitives.gather_scatter import Gather, Scatter, ScatterAdd, ScatterMul
@@ -91,7 +91,7 @@ def _scatter_mul(ctx: InverseCtx, prim: ScatterMul, args: Args, outs: Outs) -> S
     return (x if y.aval.dtype in dtypes.COMPLEX else finite(Formula(ctx, x)).atom), None, None
 
 
-def _scatter_mul_log_det(ctx: InverseCtx, prim: ScatterMul, args: Outs, unknown: tuple[bool, ...], outs: Outs) -> Atom:
+def _scatter_mul_log_det(ctx: InverseCtx, prim: ScatterMul, args: Outs, unknown: Mask, outs: Outs) -> Atom:
     return total(ctx, log_sizes(ctx, _factor(ctx, prim, *args)))
 
 

@@ -13,7 +13,7 @@ from typing import final
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import remove_unused
-from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Mask, Var, Zero
+from fxad.ir import Atom, Atoms, Aval, Eqn, Hole, Jaxpr, Mask, Var, Zero
 from fxad.primitives.control.bodies import mask_or, select_by_mask
 from fxad.primitives.control.loop_steps import Steps, unchanged_carries
 from fxad.primitives.control.scan import Scan
@@ -64,9 +64,9 @@ class BackwardLoop:
     def state(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
         """Returns the initial carries of the backward loop, which are final carries of the loop; zeros for carries that
         a step does not read."""
-        last_values = (
-            forward_only(ctx, self.prim, args, self.moving, False) if any(self.moving) and not self.stored else []
-        )
+        last_values: list[Atom] = []
+        if any(self.moving) and not self.stored:
+            last_values = run_carries_forward(ctx, self.prim, args, self.moving, stacked=False)
         remaining = iter(last_values)
         carries: list[Atom] = []
         for a, here, moves, wanted in zip(outs, self.last, self.moving, self.carry, strict=False):
@@ -78,16 +78,17 @@ class BackwardLoop:
     def slices(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
         """Returns the arrays over which the backward loop runs."""
         xs = self.prim.steps.split(self.prim.split_count(args)[1])[2]
-        stacks = forward_only(ctx, self.prim, args, self.moving, True) if any(self.moving) and self.stored else []
+        stacks: list[Atom] = []
+        if any(self.moving) and self.stored:
+            stacks = run_carries_forward(ctx, self.prim, args, self.moving, stacked=True)
         return [*known_atoms(xs), *stacks, *known_atoms(outs[self.prim.n_carry :])]
 
-    def inputs(self, b: Builder, more_consts: Sequence[Aval], more_carry: Sequence[Aval]) -> Inputs:
-        """Adds the operands of a backward step to a builder, in the order of a loop's body."""
+    def inputs(self, b: Builder, more_carry: Sequence[Aval]) -> StepInputs:
+        """Adds the operands of a backward step to a builder, in the order of a loop's body, with more carries."""
         body, steps = self.prim.body, self.prim.steps
         of_consts, of_carry, of_xs = steps.split(body.in_avals)
         consts = b.inputs(select_by_mask(of_consts, self.consts))
         still = iter(b.inputs(select_by_mask(of_carry, self.still)))
-        further = b.inputs(more_consts)
         left = iter(b.inputs(select_by_mask(of_carry, self.carry)))
         extra = b.inputs(more_carry)
         xs = b.inputs(select_by_mask(of_xs, self.xs))
@@ -100,7 +101,7 @@ class BackwardLoop:
         ]
         final_carries = [next(left) if c else None for c in self.carry]
         last = [v for v, m in zip(final_carries, self.last, strict=True) if m and v]
-        return Inputs((*last, *rows, *consts, *known_carries, *xs), further, extra, len(consts) + sum(self.still))
+        return StepInputs((*last, *rows, *consts, *known_carries, *xs), extra, len(consts) + sum(self.still))
 
     # ----------------------------------------------------------------------------------------------------- the loop
 
@@ -109,7 +110,7 @@ class BackwardLoop:
         measured, then the solved slices."""
         state = self.state(ctx, args, outs)
         b = Builder()
-        step = self.inputs(b, (), (program.out_avals[-1],) if ctx.measured else ())
+        step = self.inputs(b, (program.out_avals[-1],) if ctx.measured else ())
         results = b.inline(program, step.operands)
         remaining = iter(results)
         _, new, rest = self.prim.steps.split([next(remaining) if s else None for s in self.solved])
@@ -125,12 +126,11 @@ class BackwardLoop:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class StepInputs:
     """Operands of a backward step: those of its program (known results, then known operands), and the additional
-    constants and carries."""
+    carries `extra`. `n_consts` is the number of its constants."""
 
-    operands: tuple[Atom, ...]
-    further: tuple[Var, ...]
+    operands: Atoms
     extra: tuple[Var, ...]
     n_consts: int
 
@@ -201,7 +201,7 @@ def forward_carries(prim: Scan, operands: Args) -> Mask:
         marks = fewer
 
 
-def forward_only(ctx: BodyCtx, prim: Scan, args: Args, marks: Mask, stacked: bool) -> list[Atom]:
+def run_carries_forward(ctx: BodyCtx, prim: Scan, args: Args, marks: Mask, *, stacked: bool) -> list[Atom]:
     """Runs a loop over the marked carries alone. Returns their last values, or, if `stacked`, their initial values in
     each step."""
     steps, n = prim.steps, prim.n_carry

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from fxad.ir import Atom, Hole, Lit
+from fxad.ir import Atom, Hole, Lit, Mask
 from fxad.primitives.cumulative import (
     CumLogSumExp,
     CumProd,
@@ -49,7 +49,7 @@ def _cumprod(ctx: InverseCtx, prim: CumProd, args: Args, outs: Outs) -> Solved |
     )
 
 
-def _cumprod_log_det(ctx: InverseCtx, prim: CumProd, args: Outs, unknown: tuple[bool, ...], outs: Outs) -> Atom:
+def _cumprod_log_det(ctx: InverseCtx, prim: CumProd, args: Outs, unknown: Mask, outs: Outs) -> Atom:
     (y,) = outs
     return total(ctx, log_sizes(ctx, predecessors(ctx, y, prim.axis, prim.reverse, prim.identity(y.aval.dtype))))
 
@@ -62,9 +62,7 @@ def _cumlogsumexp(ctx: InverseCtx, prim: CumLogSumExp, args: Args, outs: Outs) -
     return ((Formula(ctx, y) + (-below).log()).atom,)
 
 
-def _cumlogsumexp_log_det(
-    ctx: InverseCtx, prim: CumLogSumExp, args: Outs, unknown: tuple[bool, ...], outs: Outs
-) -> Atom:
+def _cumlogsumexp_log_det(ctx: InverseCtx, prim: CumLogSumExp, args: Outs, unknown: Mask, outs: Outs) -> Atom:
     return total(ctx, ctx.one(SUB, args[0], outs[0]))
 
 
@@ -86,7 +84,7 @@ def _fft(ctx: InverseCtx, prim: Fft, args: Args, outs: Outs) -> Solved | Refused
     return (ctx.one(Fft(back, prim.lengths), outs[0]),)
 
 
-def _fft_log_det(ctx: InverseCtx, prim: Fft, args: Outs, unknown: tuple[bool, ...], outs: Outs) -> Atom:
+def _fft_log_det(ctx: InverseCtx, prim: Fft, args: Outs, unknown: Mask, outs: Outs) -> Atom:
     """FFT over n elements is sqrt(n) times a unitary map. On n pairs of real numbers its determinant is n^n."""
     (y,) = outs
     size = y.aval.size * math.log(math.prod(prim.lengths))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fxad.ir import Atom, Hole, Lit
+from fxad.ir import Atom, Hole, Lit, Mask
 from fxad.primitives.cumulative import predecessors
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.linalg.cholesky import Cholesky
@@ -70,9 +70,7 @@ def _triangular_solve(ctx: InverseCtx, prim: TriangularSolve, args: Args, outs: 
     return None, (dot(one, m, x) if prim.left_side else dot(one, x, m))
 
 
-def _triangular_log_det(
-    ctx: InverseCtx, prim: TriangularSolve, args: Outs, unknown: tuple[bool, ...], outs: Outs
-) -> Atom:
+def _triangular_log_det(ctx: InverseCtx, prim: TriangularSolve, args: Outs, unknown: Mask, outs: Outs) -> Atom:
     a, (x,) = args[0], outs
     if prim.unit_diagonal:
         return constant(0.0, x)
@@ -99,7 +97,7 @@ def _solve(ctx: InverseCtx, prim: Solve, args: Args, outs: Outs) -> Solved | Ref
     return None, None, None, x
 
 
-def _solve_log_det(ctx: InverseCtx, prim: Solve, args: Outs, unknown: tuple[bool, ...], outs: Outs) -> Atom:
+def _solve_log_det(ctx: InverseCtx, prim: Solve, args: Outs, unknown: Mask, outs: Outs) -> Atom:
     """Uses |det A| = |det U|."""
     return _less(ctx, diagonal(ctx, ctx.one, args[1]), outs[0], outs[0].aval.shape[-1])
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final
 
-from fxad.ir import Atom
+from fxad.ir import Atom, Atoms, Avals
 from fxad.primitives.collectives import AllGather, AllToAll, AxisIndex, Pmax, Pmin, Ppermute, Psum, PsumScatter
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.meshes import Spec
-from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, lanewise, row
+from fxad.transforms.mask.contract import MaskCtx, MaskRule, lanewise, row
 from fxad.transforms.mask.rules.control import through_bodies
 from fxad.transforms.mask.rules.structure import groups_apart, groups_together
 

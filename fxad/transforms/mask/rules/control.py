@@ -8,7 +8,7 @@ from typing import Final
 
 from fxad.core.layout import Constant
 from fxad.errors import SizeError
-from fxad.ir import Atom, HigherOrder, Jaxpr
+from fxad.ir import Atom, Atoms, Avals, HigherOrder, Jaxpr
 from fxad.primitives.check import Check
 from fxad.primitives.control.bodies import reorder_operands, with_outs
 from fxad.primitives.control.call import Call
@@ -22,7 +22,7 @@ from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusa
 from fxad.primitives.elementwise.arithmetic import MIN
 from fxad.primitives.implicit import LinearSolve, Root
 from fxad.primitives.linear_call import LinearCall
-from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, not_masked, row
+from fxad.transforms.mask.contract import MaskCtx, MaskRule, not_masked, row
 
 
 def through_bodies(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from fxad import dtypes
 from fxad.core.sizes import Size, at_least
-from fxad.ir import Atom, Aval, Lit
+from fxad.ir import Atom, Atoms, Aval, Avals, Lit
 from fxad.primitives.elementwise.arithmetic import DIV, MAX, MUL, REM
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, REAL
 from fxad.primitives.elementwise.convert import ConvertElementType
@@ -22,7 +22,7 @@ from fxad.primitives.elementwise.trigonometric import COS, SIN
 from fxad.primitives.fft import Fft
 from fxad.primitives.shape import Rev, Transpose, emit_broadcast
 from fxad.primitives.slicing import Concatenate, Slice, emit_slice
-from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, row
+from fxad.transforms.mask.contract import INT, MaskCtx, MaskRule, row
 from fxad.transforms.mask.rules.structure import padded_to
 
 

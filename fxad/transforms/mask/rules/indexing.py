@@ -7,7 +7,7 @@ from typing import Final
 
 from fxad import dtypes
 from fxad.core.sizes import maximum
-from fxad.ir import Atom, Aval, Lit
+from fxad.ir import Atom, Atoms, Aval, Avals, Lit
 from fxad.primitives.dimension_numbers import DimensionNumbers
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise.arithmetic import ADD, MAX, MIN, SUB
@@ -26,7 +26,7 @@ from fxad.primitives.gather_scatter import (
 from fxad.primitives.index import Index, IndexVectors
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose, emit_broadcast
 from fxad.primitives.slicing import Concatenate, Slice
-from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, int_literal, row
+from fxad.transforms.mask.contract import INT, MaskCtx, MaskRule, int_literal, row
 from fxad.transforms.mask.knowledge import NO_AXES, Knowledge, moved_axes
 from fxad.transforms.mask.rules.structure import padded_to, slice_rule
 

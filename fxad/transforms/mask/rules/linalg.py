@@ -17,7 +17,7 @@ from typing import Final
 
 from fxad import dtypes
 from fxad.core.sizes import at_least, maximum, minimum
-from fxad.ir import Atom, Aval, Lit, Primitive
+from fxad.ir import Atom, Atoms, Aval, Avals, Lit, Primitive
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB
 from fxad.primitives.elementwise.complex_parts import REAL
 from fxad.primitives.elementwise.convert import STOP_GRADIENT, ConvertElementType
@@ -39,7 +39,7 @@ from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import emit_broadcast
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sort import Sort
-from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, row
+from fxad.transforms.mask.contract import INT, MaskCtx, MaskRule, row
 from fxad.transforms.mask.rules.structure import padded_to, taken_from
 
 
@@ -112,7 +112,7 @@ def _factored(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Aval
     """A matrix, its factors and its row exchanges, and perhaps right-hand sides."""
     (a, factors, pivots, *others), (of_a, of_factors, of_pivots, *rest) = args, ins
     given = [with_identity(ctx, a, of_a), with_identity(ctx, factors, of_factors), _pivots(ctx, pivots, of_pivots)]
-    given += _zero_filled(ctx, others, tuple(rest))
+    given += _zero_filled(ctx, others, rest)
     return _cleared(ctx, ctx(prim, *given), outs)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fxad.ir import Atom, Shape
+from fxad.ir import Atom, Atoms, Avals, Shape
 from fxad.primitives.dot import DotGeneral, free_axes
-from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, row
+from fxad.transforms.mask.contract import MaskCtx, MaskRule, row
 from fxad.transforms.mask.knowledge import NO_AXES, Knowledge, PaddedAxes
 
 

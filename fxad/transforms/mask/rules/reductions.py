@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from fxad.core.sizes import lower_bound
-from fxad.ir import Atom, Aval
+from fxad.ir import Atom, Atoms, Aval, Avals
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum, Cumulative, LinearRecurrence
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor, Reduction, extreme_value
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.softmax import Softmax
-from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, row
+from fxad.transforms.mask.contract import MaskCtx, MaskRule, row
 from fxad.transforms.mask.knowledge import NO_AXES, Knowledge, PaddedAxes, moved_axes
 
 

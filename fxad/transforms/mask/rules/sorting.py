@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from fxad import dtypes
-from fxad.ir import Atom
+from fxad.ir import Atom, Atoms, Avals
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import NOT
 from fxad.primitives.reduce import extreme_value
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
-from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, row
+from fxad.transforms.mask.contract import MaskCtx, MaskRule, row
 
 
 def _sort(ctx: MaskCtx, prim: Sort, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:

@@ -7,7 +7,7 @@ from math import prod
 from typing import Final
 
 from fxad.core.sizes import Size, at_least, lower_bound, maximum
-from fxad.ir import Atom, Aval, Lit, Shape
+from fxad.ir import Atom, Atoms, Aval, Avals, Lit, Shape
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, REM, SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LT
@@ -16,7 +16,7 @@ from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, int_literal, lanewise, row
+from fxad.transforms.mask.contract import MaskCtx, MaskRule, int_literal, lanewise, row
 from fxad.transforms.mask.knowledge import Knowledge, PaddedAxes, moved_axes
 
 

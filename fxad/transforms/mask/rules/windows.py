@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad.core.sizes import lower_bound, maximum
-from fxad.ir import Atom, Aval, Lit, Primitive, Shape
+from fxad.ir import Atom, Atoms, Aval, Avals, Lit, Primitive, Shape
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, REM, SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LT, NE, OR
@@ -34,7 +34,7 @@ from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScat
 from fxad.primitives.shape import ExpandDims, ReduceSum, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sliding import SlidingWindow, dilated_size, window_count
-from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, int_literal, not_masked, row
+from fxad.transforms.mask.contract import MaskCtx, MaskRule, int_literal, not_masked, row
 from fxad.transforms.mask.rules.structure import (
     groups_apart,
     groups_together,
