@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import field
 from functools import partial
 from math import prod
 from types import MappingProxyType
@@ -97,10 +96,9 @@ class LoweredModule:
     """A StableHLO module, as a value.
 
     `body` is the text after the header of `@main`: its operations and the other functions. `locations` defines the
-    source locations of operations; it is not part of `text()`. `name` and `where` are the user's function and its first
-    traced line, for messages. `host` are the calls of the host, with the user's lines. If `waits` is True, the program
-    calls the host, and the module has one more result, `DONE`, which is the last. `placement` says how operands and
-    results are divided among devices; None for a program that runs on one device. `unbounded`: see `may_not_end`.
+    source locations of operations; it is not part of `text()`. `host` are the calls of the host, with the user's lines.
+    If `waits` is True, the program may call the host, and the module has one more result, `DONE`, which is the last.
+    `placement` says how operands and results are divided among devices; None for a program that runs on one device.
     """
 
     in_avals: tuple[Aval, ...]
@@ -109,18 +107,19 @@ class LoweredModule:
     locations: str
     host: tuple[tuple[CallsHost, str], ...] = ()
     waits: bool = False
-    name: str = field(default="main", compare=False)
-    where: str = field(default="", compare=False)
     placement: Placement | None = None
-    unbounded: bool = field(default=False, compare=False)
+
+    @property
+    def results(self) -> tuple[Aval, ...]:
+        """The types of the results of the module: those of the program, and `DONE` if it may call the host."""
+        return (*self.out_avals, DONE) if self.waits else self.out_avals
 
     def source(self, donate: tuple[int, ...] = ()) -> str:
         """The module text for XLA, with locations. Results overwrite operands in `donate` (see `aliases`).
 
         Raises: ParameterError if an operand in `donate` does not exist.
         """
-        outs = (*self.out_avals, DONE) if self.waits else self.out_avals
-        header = _header("public @main", self.in_avals, outs, self._aliases(donate), self.placement)
+        header = _header("public @main", self.in_avals, self.results, self._aliases(donate), self.placement)
         return f"{header}{self.body}{self.locations}"
 
     def _aliases(self, donate: tuple[int, ...]) -> dict[int, int]:
@@ -137,8 +136,8 @@ class LoweredModule:
 
     def plain(self) -> str:
         """StableHLO in MLIR's generic form, as XLA reads it, without locations."""
-        outs = (*self.out_avals, DONE) if self.waits else self.out_avals
-        return _header("public @main", self.in_avals, outs, {}, self.placement) + _LOCATION.sub("", self.body)
+        header = _header("public @main", self.in_avals, self.results, {}, self.placement)
+        return header + _LOCATION.sub("", self.body)
 
     def text(self) -> str:
         """StableHLO in MLIR's pretty form, checked by MLIR's verifier. Raises: CompileError if it is not valid."""
@@ -181,22 +180,15 @@ def _lower(jaxpr: Jaxpr, platform: str) -> LoweredModule:
     parts += [
         f"sdy.mesh @mesh{k} = {_mesh_text(mesh)}\n" for k, mesh in enumerate(placement.meshes if placement else ())
     ]
-    body, locations = "".join(parts), module.locations.definitions()
-    ins, outs, host = jaxpr.in_avals, jaxpr.out_avals, tuple(module.host)
-    waits = calls_host(jaxpr)
-    name, where, unbounded = jaxpr.name, first_line(jaxpr), may_not_end(jaxpr)
-    return LoweredModule(ins, outs, body, locations, host, waits, name, where, placement, unbounded)
-
-
-def first_line(jaxpr: Jaxpr) -> str:
-    """The first user line that traced an equation; empty if none is known."""
-    return next((str(p) for e in jaxpr.eqns if (p := source_location(e.source))), "")
-
-
-def may_not_end(jaxpr: Jaxpr) -> bool:
-    """Returns True if a program has a loop whose number of runs has no bound."""
-    loops = [prim for prim in all_prims(jaxpr) if isinstance(prim, HigherOrder)]
-    return any([loop.layout.unbounded for loop in loops])
+    return LoweredModule(
+        jaxpr.in_avals,
+        jaxpr.out_avals,
+        "".join(parts),
+        module.locations.definitions(),
+        tuple(module.host),
+        calls_host(jaxpr),
+        placement,
+    )
 
 
 def _calls_loop(body: Jaxpr) -> bool:

@@ -20,7 +20,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.errors import AxisNameError, CompileError
 from fxad.ir import Aval, Jaxpr, all_prims
-from fxad.lower import Placement, first_line, may_not_end
+from fxad.lower import Placement
 from fxad.lowering.jaxlib import _jax, jaxlib_version
 from fxad.primitives.check import Check
 from fxad.primitives.control.shard_map import runs_on_devices
@@ -30,7 +30,7 @@ from fxad.xla import custom_calls
 from fxad.xla.client import Device, devices, process_count, process_index
 from fxad.xla.compat import reason
 from fxad.xla.disk import Directory, DiskEntry
-from fxad.xla.executable import Compilation, CompileOptions, LoadedProgram, StoredProgram, load, options_for
+from fxad.xla.executable import Compilation, CompileOptions, LoadedProgram, load, options_for
 from fxad.xla.sharded import devices_for
 
 
@@ -171,10 +171,7 @@ def from_disk_entry(
         raw = device.client.deserialize_executable(payload, [d.raw for d in on], options_for(on, placement))
     except _jax.JaxRuntimeError as e:
         raise UnreadableError(reason(e)) from e
-    stored = StoredProgram(
-        source.in_avals, source.out_avals, source.name, first_line(source), may_not_end(source), placement
-    )
-    return load(raw, stored, on, source)
+    return load(raw, source, placement, on)
 
 
 class UnreadableError(Exception):

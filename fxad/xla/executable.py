@@ -12,7 +12,7 @@ from weakref import ref
 from fxad import xla
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError, ParameterError
-from fxad.ir import Aval, Jaxpr
+from fxad.ir import Aval, Jaxpr, source_location
 from fxad.lower import LoweredModule, Placement, lower_jaxpr
 from fxad.lowering.jaxlib import _jax
 from fxad.lowering.nesting import check_nesting
@@ -26,7 +26,7 @@ from fxad.xla.cuda import compiler_flags
 from fxad.xla.failures import MemoryStats, Origin, ResultHandler, XlaRuntimeError, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import HostErrors, Results, Start, SynchronousStart
-from fxad.xla.interruptible import interruptible, started_in_thread, waits
+from fxad.xla.interruptible import interruptible, may_not_end, started_in_thread, waits
 from fxad.xla.sharded import ManyDevices, devices_for, shardings
 
 EffortOption: TypeAlias = Literal["auto", "full"]
@@ -110,34 +110,6 @@ class CostStats:
     flops: float
     bytes_accessed: float
     transcendentals: float
-
-
-class ProgramDescription(Protocol):
-    """The description of a compiled program: its types, the user's function, and its first line."""
-
-    @property
-    def in_avals(self) -> tuple[Aval, ...]:
-        """Types of the operands."""
-
-    @property
-    def out_avals(self) -> tuple[Aval, ...]:
-        """Types of the results."""
-
-    @property
-    def name(self) -> str:
-        """The user's function."""
-
-    @property
-    def where(self) -> str:
-        """The first line of it that traced an equation."""
-
-    @property
-    def unbounded(self) -> bool:
-        """True if it has a loop that may never end."""
-
-    @property
-    def placement(self) -> Placement | None:
-        """Its devices and the division of its values; None if it runs on one device."""
 
 
 class Launchable(Protocol):
@@ -281,7 +253,7 @@ class LoadedProgram:
 
     `start` and `handlers` are the parts of `execute`, for callers that inline it. `handlers` make uncommitted arrays,
     `committing_handlers` arrays that stay on the device (see `fxad.tracing.placement`). `start_divided` is `start` for
-    operands that are divided as the program wants them. `digest` is that of a program on devices of several processes.
+    operands that are divided as the program wants them.
     """
 
     __slots__ = (
@@ -292,18 +264,17 @@ class LoadedProgram:
     def __init__(
         self,
         raw: _jax.LoadedExecutable,
-        program: ProgramDescription,
+        source: Jaxpr,
         device: Device,
-        host_errors: HostErrors | None = None,
         placed: Placed | None = None,
-        digest: str | None = None,
+        host_errors: HostErrors | None = None,
     ) -> None:
         self.raw = raw
-        self.in_avals: tuple[Aval, ...] = program.in_avals
-        self.out_avals: tuple[Aval, ...] = program.out_avals
+        self.in_avals: tuple[Aval, ...] = source.in_avals
+        self.out_avals: tuple[Aval, ...] = source.out_avals
         self.device = device
         self.start: Start = raw.execute_sharded
-        self.origin = Origin(program.name, program.where, ref(self))
+        self.origin = Origin(source.name, _first_line(source), ref(self))
         self.devices: tuple[Device, ...] = (device,) if placed is None else placed.devices
         self.placed = placed
         if host_errors is not None:
@@ -311,21 +282,21 @@ class LoadedProgram:
             self.start = SynchronousStart(self.start, host_errors, where)
         if placed is not None and device.platform == "cpu" and process_count() > 1:
             self.start = _BlockingStart(started_in_thread(self.start))
-        elif program.unbounded:
+        elif may_not_end(source):
             self.start = interruptible(self.start)
-        if digest is not None:
-            self.start = xla.processes.AgreedStart(self.start, raw, program.name, digest, _processes(self.devices))
+        if len(processes := _processes(self.devices)) > 1:
+            self.start = xla.processes.AgreedStart(self.start, raw, source.name, source.digest, processes)
         self.start_divided = self.start
         if placed is not None:  # the thread that donates operands divides them, not that of `interruptible`
-            self.start = DividingStart(self.start, program.name, placed)
+            self.start = DividingStart(self.start, source.name, placed)
             commitments.any = True  # its results are
             self.handlers = self.committing_handlers = [
                 result_handler(a, where, True, self.origin)
-                for a, where in zip(program.out_avals, placed.outs, strict=True)
+                for a, where in zip(self.out_avals, placed.outs, strict=True)
             ]
             return
-        self.handlers = [result_handler(a, device.sharding, False, self.origin) for a in program.out_avals]
-        self.committing_handlers = [result_handler(a, device.sharding, True, self.origin) for a in program.out_avals]
+        self.handlers = [result_handler(a, device.sharding, False, self.origin) for a in self.out_avals]
+        self.committing_handlers = [result_handler(a, device.sharding, True, self.origin) for a in self.out_avals]
 
     def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Run on buffers of exactly the types `in_avals`, on `device`. Asynchronous: it does not wait for the values.
@@ -359,40 +330,46 @@ class LoadedProgram:
         return self.raw.get_hlo_text()
 
 
-def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device, program: Jaxpr) -> LoadedProgram:
-    """Compile a module, which is that of `program`, for a device, without a cache. Raises: CompileError."""
-    source = lowered.source(options.donate)
-    custom_calls.register_targets(custom_calls.custom_call_targets(source), device.platform)
+def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device, source: Jaxpr) -> LoadedProgram:
+    """Compile the module of a program for a device, without a cache. Raises: CompileError."""
+    text = lowered.source(options.donate)
+    custom_calls.register_targets(custom_calls.custom_call_targets(text), device.platform)
     placement = lowered.placement
     on: tuple[Device, ...] = (device,)
     if placement is not None:
-        on = devices_for(placement.devices, device.platform, lowered.name, placement.ids, placement.of_maps)
+        on = devices_for(placement.devices, device.platform, source.name, placement.ids, placement.of_maps)
     xla_options = _xla_options(options, on, placement, lowered.waits)
     try:
         host_errors = None
         if lowered.waits:
-            raw, host_errors = host_calls.compile_with_callbacks(source, lowered.host, on, xla_options)
+            raw, host_errors = host_calls.compile_with_callbacks(text, lowered.host, on, xla_options)
         else:
-            raw = device.client.compile_and_load(source, [d.raw for d in on], xla_options)
+            raw = device.client.compile_and_load(text, [d.raw for d in on], xla_options)
     except _jax.JaxRuntimeError as e:
-        raise CompileError(_with_module_line(reason(e), source), remedy=_IF_REFUSED) from e
-    return load(raw, lowered, on, program, host_errors)
+        raise CompileError(_with_module_line(reason(e), text), remedy=_IF_REFUSED) from e
+    return load(raw, source, placement, on, host_errors)
 
 
 def load(
     raw: _jax.LoadedExecutable,
-    program: ProgramDescription,
-    on: tuple[Device, ...],
     source: Jaxpr,
+    placement: Placement | None,
+    on: tuple[Device, ...],
     host_errors: HostErrors | None = None,
 ) -> LoadedProgram:
-    """An executable of XLA, made of `source`, on its devices. Raises: CompileError for a division of a result that no
-    mesh has."""
-    placement, placed = program.placement, None
+    """The program of an executable of XLA, which was compiled from `source` or read from disk, on its devices.
+
+    Raises: CompileError for a division of a result that no mesh has.
+    """
+    placed = None
     if placement is not None:
-        placed = Placed(on, placement.meshes[0], *shardings(placement, on, raw, program.name))
-    digest = source.digest if len(_processes(on)) > 1 else None
-    return LoadedProgram(raw, program, on[0], host_errors, placed, digest)
+        placed = Placed(on, placement.meshes[0], *shardings(placement, on, raw, source.name))
+    return LoadedProgram(raw, source, on[0], placed, host_errors)
+
+
+def _first_line(source: Jaxpr) -> str:
+    """The first user line that traced an equation; empty if none is known."""
+    return next((str(p) for e in source.eqns if (p := source_location(e.source))), "")
 
 
 def _processes(on: tuple[Device, ...]) -> tuple[int, ...]:
@@ -426,19 +403,6 @@ def with_effort(source: Jaxpr, options: CompileOptions, device: Device) -> Compi
     chosen = options.effort == "full" or options.optimization_level is not None or options.flags
     flags = () if chosen or device.platform != "cpu" else FLAGS[effort(source)]
     return replace(options, flags=flags) if flags else options
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class StoredProgram:
-    """The description of a program that was not lowered in this process."""
-
-    in_avals: tuple[Aval, ...]
-    out_avals: tuple[Aval, ...]
-    name: str
-    where: str
-    unbounded: bool
-    placement: Placement | None
 
 
 def options_for(on: tuple[Device, ...], placement: Placement | None, waits: bool = False) -> _jax.CompileOptions:

@@ -19,6 +19,7 @@ from contextvars import copy_context
 from time import perf_counter
 from typing import Final, TypeAlias, TypeVar, final
 
+from fxad.ir import HigherOrder, Jaxpr, all_prims
 from fxad.lowering.jaxlib import _jax
 
 T = TypeVar("T")
@@ -70,6 +71,12 @@ class Waits:
 
 
 waits: Final = Waits()
+
+
+def may_not_end(jaxpr: Jaxpr) -> bool:
+    """Returns True if a program has a loop whose number of runs has no bound."""
+    loops = [prim for prim in all_prims(jaxpr) if isinstance(prim, HigherOrder)]
+    return any([loop.layout.unbounded for loop in loops])
 
 
 def in_main_thread() -> bool:
