@@ -23,7 +23,7 @@ RAN = {
     "fxad/primitives/linalg/lapack.py": {"lapack_call"},
     "fxad/xla/buffers.py": {"dlpack_device", "to_buffer", "to_numpy", "transfer", "_import"},
     "fxad/xla/client.py": {"_Clients._make"},
-    "fxad/xla/compat.py": {"OneDevice.__init__"},
+    "fxad/xla/compat.py": {"OneDeviceSharding.__init__"},
     "fxad/xla/cuda.py": {"_Plugin.load", "cuda_client", "cuda_library"},
     "fxad/xla/custom_calls.py": {"_Targets.provide", "implements", "are_portable"},
     "fxad/xla/disk_tier.py": {"CompilerConfiguration.of"},
@@ -31,7 +31,7 @@ RAN = {
     "fxad/xla/host_calls.py": {"compile_with_callbacks"},
     "fxad/xla/in_flight.py": {"_Work._wait"},
     "fxad/xla/processes.py": {"Processes.connect"},
-    "fxad/xla/sharded.py": {"ManyDevices.__init__"},
+    "fxad/xla/sharded.py": {"MeshSharding.__init__"},
     "fxad/storage/exported.py": {"_platforms", "_missing_on", "export"},
 }
 

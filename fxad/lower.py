@@ -51,7 +51,8 @@ from fxad.primitives.control.shard_map import ShardMap, device_ids, devices_need
 from fxad.primitives.meshes import OPEN, Ids, Mesh, Spec, local_shape, mesh_within
 from fxad.primitives.sharding_constraint import ShardingConstraint
 
-_Division: TypeAlias = "tuple[Mesh, Spec] | None"
+# The sharding of a value; None if nothing says it.
+_ValueSharding: TypeAlias = "tuple[Mesh, Spec] | None"
 # A value while a function is written: its SSA name and its type, as text.
 _Value: TypeAlias = tuple[str, str]
 
@@ -61,10 +62,10 @@ _FOLDS: Final = frozenset({"stablehlo.reduce", "stablehlo.reduce_window"})  # XL
 
 @final
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """The devices of a program, and the division of its values: for each operand and result its mesh, whose axes cover
-    all `devices`, and the axes that divide it. XLA decides for results with None. `ids` are the devices; () means the
-    first ones."""
+class ModuleSharding:
+    """The sharding of a module: for each operand and result the number of its mesh, whose axes cover all `devices`, and
+    the axes that divide it. XLA decides for results with None. `ids` are the ids of the devices; () means the first
+    ones."""
 
     devices: int
     meshes: tuple[Mesh, ...]
@@ -98,7 +99,7 @@ class LoweredModule:
     `body` is the text after the header of `@main`: its operations and the other functions. `locations` defines the
     source locations of operations; it is not part of `text()`. `host` are the calls of the host, with the user's lines.
     If `waits` is True, the program may call the host, and the module has one more result, `DONE`, which is the last.
-    `placement` says how operands and results are divided among devices; None for a program that runs on one device.
+    `sharding` says how operands and results are divided among devices; None for a program that runs on one device.
     """
 
     in_avals: tuple[Aval, ...]
@@ -107,7 +108,7 @@ class LoweredModule:
     locations: str
     host: tuple[tuple[CallsHost, str], ...] = ()
     waits: bool = False
-    placement: Placement | None = None
+    sharding: ModuleSharding | None = None
 
     @property
     def results(self) -> tuple[Aval, ...]:
@@ -119,24 +120,24 @@ class LoweredModule:
 
         Raises: ParameterError if an operand in `donate` does not exist.
         """
-        header = _header("public @main", self.in_avals, self.results, self._aliases(donate), self.placement)
+        header = _header("public @main", self.in_avals, self.results, self._aliases(donate), self.sharding)
         return f"{header}{self.body}{self.locations}"
 
     def _aliases(self, donate: tuple[int, ...]) -> dict[int, int]:
         """A map from donated operands to the results that reuse their memory. On several devices, the parts of both
-        must have one type. If XLA chooses the division of a result, it is expected to be that of the operand."""
-        placed = self.placement
-        if placed is None:
+        must have one type. If XLA chooses the sharding of a result, it is expected to be that of the operand."""
+        sharding = self.sharding
+        if sharding is None:
             return aliases(self.in_avals, self.out_avals, donate)
-        ins, outs = placed.parts(placed.ins, self.in_avals), placed.parts(placed.outs, self.out_avals)
+        ins, outs = sharding.parts(sharding.ins, self.in_avals), sharding.parts(sharding.outs, self.out_avals)
         reused = aliases(ins, outs, donate)
         rest = [k for k in donate if k not in reused]
-        open_outs = [a if where is None else None for where, a in zip(placed.outs, self.out_avals, strict=True)]
+        open_outs = [a if where is None else None for where, a in zip(sharding.outs, self.out_avals, strict=True)]
         return reused | aliases(self.in_avals, open_outs, rest)
 
     def plain(self) -> str:
         """StableHLO in MLIR's generic form, as XLA reads it, without locations."""
-        header = _header("public @main", self.in_avals, self.results, {}, self.placement)
+        header = _header("public @main", self.in_avals, self.results, {}, self.sharding)
         return header + _LOCATION.sub("", self.body)
 
     def text(self) -> str:
@@ -176,10 +177,8 @@ def _lower(jaxpr: Jaxpr, platform: str) -> LoweredModule:
         name = f"private {module.names[sub, mesh]}"
         parts.append(_header(name, sub.in_avals, sub.out_avals, {}))
         parts.append(module.function(sub, mesh))
-    placement = module.placement(jaxpr)
-    parts += [
-        f"sdy.mesh @mesh{k} = {_mesh_text(mesh)}\n" for k, mesh in enumerate(placement.meshes if placement else ())
-    ]
+    sharding = module.sharding_of(jaxpr)
+    parts += [f"sdy.mesh @mesh{k} = {_mesh_text(mesh)}\n" for k, mesh in enumerate(sharding.meshes if sharding else ())]
     return LoweredModule(
         jaxpr.in_avals,
         jaxpr.out_avals,
@@ -187,7 +186,7 @@ def _lower(jaxpr: Jaxpr, platform: str) -> LoweredModule:
         module.locations.definitions(),
         tuple(module.host),
         calls_host(jaxpr),
-        placement,
+        sharding,
     )
 
 
@@ -219,16 +218,16 @@ def _header(
     ins: tuple[Aval, ...],
     outs: tuple[Aval, ...],
     alias: Mapping[int, int],
-    placement: Placement | None = None,
+    sharding: ModuleSharding | None = None,
 ) -> str:
     attrs = [[f"tf.aliasing_output = {alias[k]} : i32"] if k in alias else [] for k in range(len(ins))]
     results = [tensor_type(a) for a in outs]
-    if placement is not None:
-        for k, (where, a) in enumerate(zip(placement.ins, ins, strict=True)):
-            attrs[k].append(f"sdy.sharding = {placement.attribute(where, a)}")
-        for k, (out, a) in enumerate(zip(placement.outs, outs, strict=False)):
+    if sharding is not None:
+        for k, (where, a) in enumerate(zip(sharding.ins, ins, strict=True)):
+            attrs[k].append(f"sdy.sharding = {sharding.attribute(where, a)}")
+        for k, (out, a) in enumerate(zip(sharding.outs, outs, strict=False)):
             if out is not None:
-                results[k] += f" {{sdy.sharding = {placement.attribute(out, a)}}}"
+                results[k] += f" {{sdy.sharding = {sharding.attribute(out, a)}}}"
     attr_texts = [f" {{{', '.join(of_arg)}}}" if of_arg else "" for of_arg in attrs]
     args = [f"%arg{k}: {tensor_type(a)}{attr_texts[k]}" for k, a in enumerate(ins)]
     return f"func.func {name}({', '.join(args)}) -> ({', '.join(results)}) {{\n"
@@ -263,15 +262,15 @@ def _mesh_text(mesh: Mesh) -> str:
 
 
 @by_value
-def _divisions(jaxpr: Jaxpr) -> tuple[tuple[_Division, ...], tuple[_Division, ...]]:
-    """The division of each operand and result, by the map over devices or the constraint that reads or computes it;
-    None if there is none."""
-    ins: dict[Atom, _Division] = {}
-    outs: dict[Atom, _Division] = {}
+def _interface_shardings(jaxpr: Jaxpr) -> tuple[tuple[_ValueSharding, ...], tuple[_ValueSharding, ...]]:
+    """The sharding of each operand and result, which is that of the map over devices or of the constraint that reads or
+    computes it; None if there is none."""
+    ins: dict[Atom, _ValueSharding] = {}
+    outs: dict[Atom, _ValueSharding] = {}
     for eqn in jaxpr.eqns:
         prim = eqn.prim
-        of_ins: tuple[_Division, ...] = ()
-        of_outs: tuple[_Division, ...] = ()
+        of_ins: tuple[_ValueSharding, ...] = ()
+        of_outs: tuple[_ValueSharding, ...] = ()
         if isinstance(prim, ShardMap):
             stacked: Spec = (prim.names,)
             of_ins = tuple([(prim.mesh, stacked if s is None else s) for s in prim.in_specs])
@@ -279,10 +278,10 @@ def _divisions(jaxpr: Jaxpr) -> tuple[tuple[_Division, ...], tuple[_Division, ..
         elif isinstance(prim, ShardingConstraint) and (OPEN,) not in prim.spec:
             of_ins = of_outs = ((prim.mesh, prim.spec),)
         elif isinstance(prim, Call):  # the function that it calls has no shardings of its own
-            of_ins, of_outs = _divisions(prim.body)
-        for a, division in zip(eqn.ins, of_ins, strict=False):
-            if division is not None:
-                ins.setdefault(a, division)
+            of_ins, of_outs = _interface_shardings(prim.body)
+        for a, sharding in zip(eqn.ins, of_ins, strict=False):
+            if sharding is not None:
+                ins.setdefault(a, sharding)
         outs.update(zip(eqn.outs, of_outs, strict=False))
     return tuple([ins.get(v) for v in jaxpr.ins]), tuple([outs.get(a) for a in jaxpr.outs])
 
@@ -328,8 +327,8 @@ class _Module:
         """The number of a mesh that covers all devices."""
         return self.meshes.setdefault(mesh, len(self.meshes))
 
-    def placement(self, jaxpr: Jaxpr) -> Placement | None:
-        """The division of the operands and results of the whole program; None if it runs on one device."""
+    def sharding_of(self, jaxpr: Jaxpr) -> ModuleSharding | None:
+        """The sharding of the module of the whole program; None if it runs on one device."""
         if not self.meshes:
             return None
         ids = device_ids(jaxpr)
@@ -341,10 +340,10 @@ class _Module:
             )
         ins, outs = [
             [None if d is None else (self.mesh(covering(d[0], self.devices)), d[1]) for d in side]
-            for side in _divisions(jaxpr)
+            for side in _interface_shardings(jaxpr)
         ]
         whole = tuple([(0, ()) if d is None else d for d in ins])
-        return Placement(self.devices, tuple(self.meshes), whole, tuple(outs), *ids)
+        return ModuleSharding(self.devices, tuple(self.meshes), whole, tuple(outs), *ids)
 
     def function(self, jaxpr: Jaxpr, mesh: Mesh) -> str:
         """The operations of a program, up to the end of its function."""

@@ -71,7 +71,7 @@ from fxad.xla.linked import (
     link as link,
 )
 from fxad.xla.sharded import (
-    ManyDevices as ManyDevices,
+    MeshSharding as MeshSharding,
     assembled as assembled,
     from_local as from_local,
     is_elsewhere as is_elsewhere,

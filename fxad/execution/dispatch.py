@@ -20,7 +20,7 @@ from fxad.execution.donation import DonatingStart
 from fxad.ir import Atom, Aval, Eqn, Jaxpr
 from fxad.runtime import Results, Start, collect_garbage, collection_due, commitments, donated_placeholder
 from fxad.tracing.array import Array, aval_of, current_binder, device_array, wrap_buffers
-from fxad.tracing.placement import CommittedRun, Division, Target, is_committed, target
+from fxad.tracing.placement import CommittedRun, OperandSharding, Target, is_committed, target
 from fxad.tracing.program import Program, fit_leaf, tree_error
 from fxad.tracing.tracer import Tracer, active_trace
 from fxad.units.cost_rule import called_body
@@ -54,7 +54,7 @@ class Dispatcher:
         load: Callable[[Target], runtime.Runnable],
         donate: tuple[int, ...] = (),
         device: runtime.Device | None = None,
-        division: Division | None = None,
+        sharding: OperandSharding | None = None,
     ) -> None:
         self.program = program
         self.loaded, self.load, self.donate = loaded, load, donate
@@ -71,11 +71,11 @@ class Dispatcher:
         self.out_avals = program.out_avals
         arrays = [b if isinstance(b, Array) else device_array(b, aval_of(b)) for b in _bound_values(program)]
         self.bound = [x._buffer for x in arrays]
-        on_default = loaded.device is runtime.default_device() and division is None
+        on_default = loaded.device is runtime.default_device() and sharding is None
         # False for a program that was compiled only for committed data on another device
         self.default_is_loaded = device is not None or on_default or self.forwarded is not None
-        if division is not None:
-            self._committed_runs[division] = self._new_committed_run(loaded)
+        if sharding is not None:
+            self._committed_runs[sharding] = self._new_committed_run(loaded)
         if device is not None:  # uncommitted data goes there, and the results are committed to it
             run = self._committed_run(device)
             self.start, self.handlers = run.start, run.handlers
@@ -158,7 +158,7 @@ class Dispatcher:
 
     def _committed_run(self, where: Target) -> CommittedRun:
         """The execution on the devices of the operands. It is loaded at its first use."""
-        if isinstance(where, Division) and self._divides_like(where):
+        if isinstance(where, OperandSharding) and self._divides_like(where):
             where = where.device  # the program itself divides its operands in this way
         run = self._committed_runs.get(where)
         if run is None:
@@ -171,12 +171,12 @@ class Dispatcher:
         run.start = self._donating(run.start)
         return run
 
-    def _divides_like(self, where: Division) -> bool:
+    def _divides_like(self, where: OperandSharding) -> bool:
         """Returns True if the program divides operands as those of a call are divided."""
-        placed = self.loaded.placed
-        if placed is None or placed.devices != where.devices:
+        sharding = self.loaded.sharding
+        if sharding is None or sharding.devices != where.devices:
             return False
-        pairs = zip(where.ins, placed.ins, strict=True)
+        pairs = zip(where.ins, sharding.ins, strict=True)
         return all([w is None or w == (of_program.mesh, of_program.spec) for w, of_program in pairs])
 
     def _convert(self, k: int, value: object, aval: Aval) -> Array:

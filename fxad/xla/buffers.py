@@ -20,12 +20,12 @@ from fxad.errors import ArgumentError, DTypeError, ExecutionError, ShapeError
 from fxad.ir import Aval, NDArray
 from fxad.lowering.jaxlib import _jax
 from fxad.xla.client import Device, default_device, device_of_raw, devices, in_forked_child
-from fxad.xla.compat import ArrayType, OneDevice, reason, to_host
+from fxad.xla.compat import ArrayType, OneDeviceSharding, reason, to_host
 from fxad.xla.dlpack import copy_out, header
 from fxad.xla.failures import pinned, placeholder, value_error
 from fxad.xla.garbage import CollectsGarbage, collect_garbage, collection_due
 from fxad.xla.interruptible import waits
-from fxad.xla.sharded import ManyDevices, assembled, divided, gathered, is_sharded, shards
+from fxad.xla.sharded import MeshSharding, assembled, divided, gathered, is_sharded, shards
 
 Buffer: TypeAlias = _jax.ArrayImpl
 Scalar: TypeAlias = bool | int | float | complex
@@ -108,7 +108,7 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
 
 
 def _host_put(
-    array: NDArray, aval: Aval, where: OneDevice, semantics: _jax.HostBufferSemantics, committed: bool = True
+    array: NDArray, aval: Aval, where: OneDeviceSharding, semantics: _jax.HostBufferSemantics, committed: bool = True
 ) -> Buffer:
     if committed:
         commitments.any = True
@@ -195,7 +195,7 @@ def to_numpy(buffer: Buffer) -> NDArray:
         buffer.block_until_ready()
         if is_sharded(buffer):
             return gathered(buffer)
-        if not cast(OneDevice, buffer._sharding).on_host:
+        if not cast(OneDeviceSharding, buffer._sharding).on_host:
             return pinned(buffer, to_host)
         if buffer.aval.dtype not in _NO_PROTOCOL:
             return np.asarray(pinned(buffer, _view))  # of what has no view, `asarray` makes an array of objects
@@ -242,7 +242,7 @@ def to_dlpack(
     array = to_numpy(buffer)
     if dtype in _NO_PROTOCOL:
         # a consumer may write to it; only the capsule refers to this copy
-        where = cast(OneDevice, buffer._sharding)
+        where = cast(OneDeviceSharding, buffer._sharding)
         return _jax.buffer_to_dlpack_managed_tensor(_host_put(array, Aval(array.shape, dtype), where, _COPY))
     if old or copy:
         array = array.copy()
@@ -268,16 +268,16 @@ def copy_buffer(buffer: Buffer) -> Buffer:
     if is_sharded(buffer):
         return assembled(
             Aval(buffer.aval.shape, buffer.aval.dtype),
-            cast(ManyDevices, buffer._sharding),
+            cast(MeshSharding, buffer._sharding),
             [copy_buffer(part) for _, _, part in shards(buffer)],
         )
     try:
-        return _moved(buffer, cast(OneDevice, buffer._sharding), _jax.ArrayCopySemantics.ALWAYS_COPY)
+        return _moved(buffer, cast(OneDeviceSharding, buffer._sharding), _jax.ArrayCopySemantics.ALWAYS_COPY)
     except _jax.JaxRuntimeError as e:
         raise value_error("copy", e, buffer) from e
 
 
-def _moved(buffer: Buffer, where: OneDevice, semantics: _jax.ArrayCopySemantics) -> Buffer:
+def _moved(buffer: Buffer, where: OneDeviceSharding, semantics: _jax.ArrayCopySemantics) -> Buffer:
     devices = [_jax.DeviceList((where._device,))]
     return _jax.batched_copy_array_to_devices_with_sharding([buffer], devices, [where], [semantics])[0]
 
@@ -296,7 +296,7 @@ def device_of(buffer: Buffer) -> Device:
 
 def _raw_device(buffer: Buffer) -> _jax.Device:
     """The jaxlib device, also of a deleted buffer: `buffer.platform()` crashes on one."""
-    return cast(OneDevice, buffer._sharding)._device
+    return cast(OneDeviceSharding, buffer._sharding)._device
 
 
 def _platform(buffer: Buffer) -> str:
@@ -325,7 +325,7 @@ def transfer(buffer: Buffer, device: Device) -> Buffer:
     return copy._rewrap_with_aval_and_sharding(copy.aval, copy._sharding)
 
 
-def resharded(buffer: Buffer, where: ManyDevices) -> Buffer:
+def resharded(buffer: Buffer, where: MeshSharding) -> Buffer:
     """The value with a part on each of several devices. It is copied through the host unless it has that sharding."""
     if buffer._sharding == where:
         return buffer

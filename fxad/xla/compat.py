@@ -38,8 +38,9 @@ class ArrayType:
 
 
 @final
-class OneDevice(_jax.SingleDeviceSharding):
-    """The device of an array. It defines the attributes that jaxlib reads while making arrays, and does not define."""
+class OneDeviceSharding(_jax.SingleDeviceSharding):
+    """The sharding of an array on one device. It defines attributes that jaxlib reads while it makes arrays, and that
+    jaxlib's own class does not have."""
 
     def __init__(self, device: _jax.Device) -> None:
         super().__init__(device)
@@ -86,7 +87,7 @@ def result_handler(aval: Aval, sharding: _jax.Sharding, committed: bool, origin:
 
 
 def tiled(parts: Sequence[int], copies: int, mesh: Sequence[int], order: Sequence[int]) -> xla_client.HloSharding:
-    """The division of an array into parts, each on `copies` devices, in the form of XLA. The devices are those of a
+    """The sharding of an array in parts, each on `copies` devices, in the form of XLA. The devices are those of a
     mesh, with its axes in an order."""
     more = [] if copies == 1 else [xla_client.OpSharding.Type.REPLICATED]
     dims = [*parts, *([copies] if more else [])]
@@ -146,12 +147,12 @@ def find_types_of_jax(device: _jax.Device) -> None:
     It happens in a thread of its own: signals interrupt the main thread, and the modules must not stay.
     """
     if "jax" not in sys.modules:
-        thread = Thread(target=_find_types_of_jax, args=(OneDevice(device),))
+        thread = Thread(target=_find_types_of_jax, args=(OneDeviceSharding(device),))
         thread.start()
         thread.join()
 
 
-def _find_types_of_jax(where: OneDevice) -> None:
+def _find_types_of_jax(where: OneDeviceSharding) -> None:
     modules = {name: ModuleType(name) for name in ("jax", "jax._src", "jax._src.core", "jax.core")}
     for name in ("jax._src.core", "jax.core"):
         vars(modules[name])["ShapedArray"] = _TypesOfJax()
@@ -189,12 +190,12 @@ def make_array(aval: Aval, sharding: _jax.Sharding, parts: Sequence[_jax.ArrayIm
     return _jax.ArrayImpl(ArrayType(aval), sharding, list(parts), True, True)
 
 
-def on_device(part: _jax.ArrayImpl, aval: Aval, where: OneDevice) -> _jax.ArrayImpl:
+def on_device(part: _jax.ArrayImpl, aval: Aval, where: OneDeviceSharding) -> _jax.ArrayImpl:
     """A part of an array as an array of its own. From 0.11 on, parts have no type."""
     return part._rewrap_with_aval_and_sharding(ArrayType(aval), where)
 
 
-def put_part(part: NDArray, where: OneDevice) -> _jax.ArrayImpl:
+def put_part(part: NDArray, where: OneDeviceSharding) -> _jax.ArrayImpl:
     """A part of an array on its device.
 
     One call for all parts would read the sharding of the array: it fails if some devices have the same part.

@@ -13,10 +13,9 @@ from fxad import xla
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError, ParameterError
 from fxad.ir import Aval, Jaxpr, source_location
-from fxad.lower import LoweredModule, Placement, lower_jaxpr
+from fxad.lower import LoweredModule, ModuleSharding, lower_jaxpr
 from fxad.lowering.jaxlib import _jax
 from fxad.lowering.nesting import check_nesting
-from fxad.primitives.meshes import Mesh
 from fxad.units.kernels import effort
 from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import Buffer, commitments, resharded
@@ -27,7 +26,7 @@ from fxad.xla.failures import MemoryStats, Origin, ResultHandler, XlaRuntimeErro
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import HostErrors, Results, Start, SynchronousStart
 from fxad.xla.interruptible import interruptible, may_not_end, started_in_thread, waits
-from fxad.xla.sharded import ManyDevices, devices_for, shardings
+from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_of_module, program_sharding
 
 EffortOption: TypeAlias = Literal["auto", "full"]
 
@@ -139,18 +138,7 @@ def launch(program: Launchable, buffers: Sequence[Buffer], handlers: Sequence[Re
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class Placed:
-    """The devices of a program, and how its operands and results are divided among them."""
-
-    devices: tuple[Device, ...]
-    mesh: Mesh
-    ins: list[ManyDevices]
-    outs: list[ManyDevices]
-
-
-@final
-class OperandDivision:
+class OperandResharding:
     """Divides the operands of a call among the devices of a program.
 
     Cost: an operand that is divided as the program wants it is not copied. Another one goes through the host, once: its
@@ -159,9 +147,9 @@ class OperandDivision:
 
     __slots__ = ("_fits", "_ins", "_many", "_name", "_parts")
 
-    def __init__(self, name: str, placed: Placed) -> None:
-        self._name, self._many, self._ins = name, len(placed.devices) > 1, placed.ins
-        self._fits: Sequence[object] = placed.ins  # shardings that are equal to those of the program
+    def __init__(self, name: str, sharding: ProgramSharding) -> None:
+        self._name, self._many, self._ins = name, len(sharding.devices) > 1, sharding.ins
+        self._fits: Sequence[object] = sharding.ins  # shardings that are equal to those of the program
         self._parts: dict[int, tuple[ref[Buffer], Buffer]] = {}  # of the operands of the last call that were divided
 
     def __call__(self, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
@@ -176,7 +164,7 @@ class OperandDivision:
                 return [b if b._sharding == w else self._divided(k, b, w) for k, (b, w) in enumerate(pairs)]
         return buffers
 
-    def _divided(self, k: int, buffer: Buffer, where: ManyDevices) -> Buffer:
+    def _divided(self, k: int, buffer: Buffer, where: MeshSharding) -> Buffer:
         """Operand `k`, divided; as in the last call if it is the same array."""
         if buffer.is_deleted():
             return buffer  # XLA refuses the call, and the error names the argument
@@ -195,13 +183,13 @@ class OperandDivision:
 
 
 @final
-class DividingStart:
+class ReshardingStart:
     """The execution of a program on several devices: each device gets its parts of the operands."""
 
     __slots__ = ("_divided", "_start")
 
-    def __init__(self, start: Start, name: str, placed: Placed) -> None:
-        self._start, self._divided = start, OperandDivision(name, placed)
+    def __init__(self, start: Start, name: str, sharding: ProgramSharding) -> None:
+        self._start, self._divided = start, OperandResharding(name, sharding)
 
     def __call__(self, buffers: Sequence[Buffer]) -> Results:
         return self._start(self._divided(buffers))
@@ -258,7 +246,7 @@ class LoadedProgram:
 
     __slots__ = (
         "__weakref__", "committing_handlers", "device", "devices", "handlers", "in_avals", "origin", "out_avals",
-        "placed", "raw", "start", "start_divided",
+        "raw", "sharding", "start", "start_divided",
     )  # fmt: skip
 
     def __init__(
@@ -266,7 +254,7 @@ class LoadedProgram:
         raw: _jax.LoadedExecutable,
         source: Jaxpr,
         device: Device,
-        placed: Placed | None = None,
+        sharding: ProgramSharding | None = None,
         host_errors: HostErrors | None = None,
     ) -> None:
         self.raw = raw
@@ -275,24 +263,24 @@ class LoadedProgram:
         self.device = device
         self.start: Start = raw.execute_sharded
         self.origin = Origin(source.name, _first_line(source), ref(self))
-        self.devices: tuple[Device, ...] = (device,) if placed is None else placed.devices
-        self.placed = placed
+        self.devices: tuple[Device, ...] = (device,) if sharding is None else sharding.devices
+        self.sharding = sharding
         if host_errors is not None:
-            where = device.sharding if placed is None else ManyDevices(placed.devices, placed.mesh, ())
+            where = device.sharding if sharding is None else MeshSharding(sharding.devices, sharding.mesh, ())
             self.start = SynchronousStart(self.start, host_errors, where)
-        if placed is not None and device.platform == "cpu" and process_count() > 1:
+        if sharding is not None and device.platform == "cpu" and process_count() > 1:
             self.start = _BlockingStart(started_in_thread(self.start))
         elif may_not_end(source):
             self.start = interruptible(self.start)
         if len(processes := _processes(self.devices)) > 1:
             self.start = xla.processes.AgreedStart(self.start, raw, source.name, source.digest, processes)
         self.start_divided = self.start
-        if placed is not None:  # the thread that donates operands divides them, not that of `interruptible`
-            self.start = DividingStart(self.start, source.name, placed)
+        if sharding is not None:  # the thread that donates operands divides them, not that of `interruptible`
+            self.start = ReshardingStart(self.start, source.name, sharding)
             commitments.any = True  # its results are
             self.handlers = self.committing_handlers = [
                 result_handler(a, where, True, self.origin)
-                for a, where in zip(self.out_avals, placed.outs, strict=True)
+                for a, where in zip(self.out_avals, sharding.outs, strict=True)
             ]
             return
         self.handlers = [result_handler(a, device.sharding, False, self.origin) for a in self.out_avals]
@@ -334,11 +322,8 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     """Compile the module of a program for a device, without a cache. Raises: CompileError."""
     text = lowered.source(options.donate)
     custom_calls.register_targets(custom_calls.custom_call_targets(text), device.platform)
-    placement = lowered.placement
-    on: tuple[Device, ...] = (device,)
-    if placement is not None:
-        on = devices_for(placement.devices, device.platform, source.name, placement.ids, placement.of_maps)
-    xla_options = _xla_options(options, on, placement, lowered.waits)
+    on = devices_of_module(lowered.sharding, device, source.name)
+    xla_options = _xla_options(options, on, lowered)
     try:
         host_errors = None
         if lowered.waits:
@@ -347,24 +332,22 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
             raw = device.client.compile_and_load(text, [d.raw for d in on], xla_options)
     except _jax.JaxRuntimeError as e:
         raise CompileError(_with_module_line(reason(e), text), remedy=_IF_REFUSED) from e
-    return load(raw, source, placement, on, host_errors)
+    return load(raw, source, lowered.sharding, on, host_errors)
 
 
 def load(
     raw: _jax.LoadedExecutable,
     source: Jaxpr,
-    placement: Placement | None,
+    module_sharding: ModuleSharding | None,
     on: tuple[Device, ...],
     host_errors: HostErrors | None = None,
 ) -> LoadedProgram:
     """The program of an executable of XLA, which was compiled from `source` or read from disk, on its devices.
 
-    Raises: CompileError for a division of a result that no mesh has.
+    Raises: CompileError for a sharding of a result that no mesh has.
     """
-    placed = None
-    if placement is not None:
-        placed = Placed(on, placement.meshes[0], *shardings(placement, on, raw, source.name))
-    return LoadedProgram(raw, source, on[0], placed, host_errors)
+    sharding = None if module_sharding is None else program_sharding(module_sharding, on, raw, source.name)
+    return LoadedProgram(raw, source, on[0], sharding, host_errors)
 
 
 def _first_line(source: Jaxpr) -> str:
@@ -386,7 +369,7 @@ class Compilation:
     program: LoadedProgram
     targets: tuple[str, ...]
     characters: int
-    placement: Placement | None = None
+    sharding: ModuleSharding | None = None
 
 
 def compile_uncached(source: Jaxpr, options: CompileOptions, device: Device) -> Compilation:
@@ -395,7 +378,7 @@ def compile_uncached(source: Jaxpr, options: CompileOptions, device: Device) -> 
     lowered = lower_jaxpr(source, device.platform)
     program = compile_module(lowered, with_effort(source, options, device), device, source)
     targets = tuple(sorted(custom_calls.custom_call_targets(lowered.body)))
-    return Compilation(program, targets, len(lowered.body) + len(lowered.locations), lowered.placement)
+    return Compilation(program, targets, len(lowered.body) + len(lowered.locations), lowered.sharding)
 
 
 def with_effort(source: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:
@@ -405,18 +388,16 @@ def with_effort(source: Jaxpr, options: CompileOptions, device: Device) -> Compi
     return replace(options, flags=flags) if flags else options
 
 
-def options_for(on: tuple[Device, ...], placement: Placement | None, waits: bool = False) -> _jax.CompileOptions:
-    """XLA's default options for the devices of a program."""
-    if placement is None:
+def options_for(on: tuple[Device, ...], sharding: ModuleSharding | None, waits: bool = False) -> _jax.CompileOptions:
+    """XLA's default options for the devices of a program. XLA chooses the shardings of results that have none."""
+    if sharding is None:
         return compile_options(on[0].id)
-    return partitioned_options([d.id for d in on], [*[where is None for where in placement.outs], *[False] * waits])
+    return partitioned_options([d.id for d in on], [*[where is None for where in sharding.outs], *[False] * waits])
 
 
-def _xla_options(
-    options: CompileOptions, on: tuple[Device, ...], placement: Placement | None, waits: bool
-) -> _jax.CompileOptions:
+def _xla_options(options: CompileOptions, on: tuple[Device, ...], lowered: LoweredModule) -> _jax.CompileOptions:
     """The options in XLA's form. The module itself contains the donation."""
-    xla_options = options_for(on, placement, waits)
+    xla_options = options_for(on, lowered.sharding, lowered.waits)
     if options.optimization_level is not None:
         xla_options.executable_build_options.optimization_level = options.optimization_level
     flags = (*(compiler_flags() if on[0].platform == "cuda" else ()), *options.flags)
