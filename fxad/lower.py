@@ -40,15 +40,13 @@ from fxad.ir import (
     source_location,
     source_text,
 )
-from fxad.lowering.failed_checks import with_loops_ended
-from fxad.lowering.host_calls_on_devices import COPIES, covering, with_host_calls_on_devices
 from fxad.lowering.locations import Locations
 from fxad.lowering.mlir_text import dense_attribute, tensor_type
 from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_ordered
 from fxad.primitives.check import CallsHost
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.shard_map import ShardMap, device_ids, devices_needed, runs_on_devices
-from fxad.primitives.meshes import OPEN, Ids, Mesh, Spec, local_shape, mesh_within
+from fxad.primitives.meshes import OPEN, Ids, Mesh, Spec, covering, local_shape, mesh_within, without_copies
 from fxad.primitives.sharding_constraint import ShardingConstraint
 
 # The sharding of a value; None if nothing says it.
@@ -76,7 +74,7 @@ class ModuleSharding:
     @property
     def of_maps(self) -> tuple[int, ...]:
         """The distinct numbers of devices of the maps of the program, without devices that compute the same."""
-        counts = [prod([n for name, n in mesh if not name.startswith(COPIES)]) for mesh in self.meshes]
+        counts = [prod([n for _, n in without_copies(mesh)]) for mesh in self.meshes]
         return tuple(sorted({n for n in counts if n > 1}))
 
     def attribute(self, where: tuple[int, Spec], aval: Aval) -> str:
@@ -162,17 +160,21 @@ def lower_jaxpr(jaxpr: Jaxpr, platform: str = "cpu") -> LoweredModule:
     return _lower(jaxpr, platform)
 
 
+def _as_written(jaxpr: Jaxpr) -> Jaxpr:
+    """The program as it is written to a module, in which values order the effects: a token is threaded through ordered
+    calls of the host, and on several devices a flag through loops that end after a failed check."""
+    if not runs_on_devices(jaxpr):
+        return with_host_calls_ordered(jaxpr)
+    rewritten = lowering.nan_of_extrema.with_nan_kept(jaxpr)
+    rewritten = lowering.failed_checks.with_loops_ended(rewritten)
+    rewritten = with_host_calls_ordered(rewritten)
+    return lowering.host_calls_on_devices.with_host_calls_on_devices(rewritten, devices_needed(jaxpr))
+
+
 @by_value
 def _lower(jaxpr: Jaxpr, platform: str) -> LoweredModule:
-    devices = devices_needed(jaxpr)
-    module = _Module(devices, platform)
-    if runs_on_devices(jaxpr):
-        main = with_host_calls_on_devices(
-            with_host_calls_ordered(with_loops_ended(lowering.nan_of_extrema.with_nan_kept(jaxpr))), devices
-        )
-    else:
-        main = with_host_calls_ordered(jaxpr)
-    parts = [module.function(main, ())]
+    module = _Module(devices_needed(jaxpr), platform)
+    parts = [module.function(_as_written(jaxpr), ())]
     for sub, mesh in module.queue:  # grows while it is walked: a call appends the function it needs
         name = f"private {module.names[sub, mesh]}"
         parts.append(_header(name, sub.in_avals, sub.out_avals, {}))
@@ -440,8 +442,7 @@ class _Function:
         """Call the function of a sub-program; see `fxad.ir.Hlo`."""
         inside = self._mesh
         if mesh:  # further axes take the place of the one along which devices compute the same
-            named = tuple([axis for axis in inside if not axis[0].startswith(COPIES)])
-            inside = covering(mesh_within(named, mesh), self._module.devices)
+            inside = covering(mesh_within(without_copies(inside), mesh), self._module.devices)
         return self.op("func.call", operands, body.out_avals, {"callee": self._module.name(body, inside)})
 
     def on_devices(
