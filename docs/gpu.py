@@ -23,7 +23,7 @@ RAN = {
     "fxad/primitives/linalg/lapack.py": {"lapack_call"},
     "fxad/xla/buffers.py": {"dlpack_device", "to_buffer", "to_numpy", "transfer", "_import"},
     "fxad/xla/client.py": {"_Clients._make"},
-    "fxad/xla/compat.py": {"OneDeviceSharding.__init__"},
+    "fxad/xla/jaxlib_types.py": {"OneDeviceSharding.__init__"},
     "fxad/xla/cuda.py": {"_Plugin.load", "cuda_client", "cuda_library"},
     "fxad/xla/custom_calls.py": {"_Targets.provide", "implements", "are_portable"},
     "fxad/xla/disk_tier.py": {"CompilerConfiguration.of"},

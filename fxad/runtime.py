@@ -4,7 +4,6 @@ The interface of `fxad.xla`. All functions take and return buffers (jaxlib's arr
 """
 
 from fxad.xla.buffers import (
-    Buffer as Buffer,
     SupportsDLPack as SupportsDLPack,
     block as block,
     commitments as commitments,
@@ -13,7 +12,6 @@ from fxad.xla.buffers import (
     device_of as device_of,
     dlpack_aval as dlpack_aval,
     dlpack_device as dlpack_device,
-    donated_placeholder as donated_placeholder,
     is_deleted as is_deleted,
     is_immutable as is_immutable,
     is_ready as is_ready,
@@ -44,6 +42,13 @@ from fxad.xla.client import (
     set_cpu_devices as set_cpu_devices,
 )
 from fxad.xla.custom_calls import custom_call_targets as custom_call_targets, implements as implements
+from fxad.xla.donation import (
+    OPERAND_DELETED as OPERAND_DELETED,
+    DonationRecord as DonationRecord,
+    donated_placeholder as donated_placeholder,
+    take_for_donation as take_for_donation,
+    undo_donation as undo_donation,
+)
 from fxad.xla.executable import (
     CompileOptions as CompileOptions,
     CostStats as CostStats,
@@ -53,18 +58,18 @@ from fxad.xla.executable import (
 )
 from fxad.xla.explanation import Explanation as Explanation
 from fxad.xla.failures import (
-    OPERAND_DELETED as OPERAND_DELETED,
-    DonationRecord as DonationRecord,
     MemoryStats as MemoryStats,
     Origin as Origin,
-    ResultHandler as ResultHandler,
-    XlaRuntimeError as XlaRuntimeError,
     execution_error as execution_error,
-    take_for_donation as take_for_donation,
-    undo_donation as undo_donation,
 )
 from fxad.xla.garbage import collect_garbage as collect_garbage, collection_due as collection_due
-from fxad.xla.host_calls import Results as Results, Start as Start
+from fxad.xla.jaxlib_types import (
+    Buffer as Buffer,
+    ResultHandler as ResultHandler,
+    Results as Results,
+    Start as Start,
+    XlaRuntimeError as XlaRuntimeError,
+)
 from fxad.xla.linked import (
     LinkedProgram as LinkedProgram,
     Runnable as Runnable,

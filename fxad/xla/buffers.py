@@ -20,14 +20,15 @@ from fxad.errors import ArgumentError, DTypeError, ExecutionError, ShapeError
 from fxad.ir import Aval, NDArray
 from fxad.lowering.jaxlib import _jax
 from fxad.xla.client import Device, default_device, device_of_raw, devices, in_forked_child
-from fxad.xla.compat import ArrayType, OneDeviceSharding, reason, to_host
+from fxad.xla.compat import reason, to_host
 from fxad.xla.dlpack import copy_out, header
-from fxad.xla.failures import pinned, placeholder, value_error
+from fxad.xla.donation import pinned
+from fxad.xla.failures import value_error
 from fxad.xla.garbage import CollectsGarbage, collect_garbage, collection_due
 from fxad.xla.interruptible import waits
+from fxad.xla.jaxlib_types import ArrayType, Buffer, OneDeviceSharding
 from fxad.xla.sharded import MeshSharding, assembled, divided, gathered, is_sharded, shards
 
-Buffer: TypeAlias = _jax.ArrayImpl
 Scalar: TypeAlias = bool | int | float | complex
 
 _COPY: Final = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
@@ -377,19 +378,3 @@ def delete(buffer: Buffer) -> None:
     """
     if not buffer.is_deleted():
         buffer.clone().delete()
-
-
-def donated_placeholder(buffer: Buffer) -> Buffer:
-    """A placeholder without memory for a donated buffer.
-
-    jaxlib refuses a call with the placeholder. XLA would refuse a call with the buffer too, but also write to stderr.
-    """
-
-    def make() -> Buffer:
-        empty = np.zeros((), np.bool_)
-        where = device_of(buffer).sharding
-        deleted = _host_put(empty, Aval((), dtypes.bool_), where, _COPY, buffer._committed)
-        deleted.delete()
-        return deleted
-
-    return placeholder(buffer, make)

@@ -21,8 +21,9 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ArgumentError, ExecutionError, ParameterError, described
 from fxad.lowering.jaxlib import _jax, xla_client
-from fxad.xla.compat import OneDeviceSharding, find_types_of_jax, reason
+from fxad.xla.compat import find_types_of_jax, reason
 from fxad.xla.cuda import cuda_client  # not a package: see `register_after_fork`
+from fxad.xla.jaxlib_types import OneDeviceSharding
 
 PLATFORM_ALIASES: Final = MappingProxyType({"gpu": "cuda"})  # jax's name for the platform
 

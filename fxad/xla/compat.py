@@ -19,55 +19,9 @@ import numpy as np
 
 from fxad.ir import Aval, NDArray, Shape
 from fxad.lowering.jaxlib import _jax, jaxlib_version, xla_client
+from fxad.xla.jaxlib_types import ArrayType, Buffer, OneDeviceSharding, ResultHandler
 
 Flags: TypeAlias = tuple[tuple[str, bool | int], ...]
-
-
-@final
-class ArrayType:
-    """The type of an array in the form that jaxlib reads. jaxlib stores this object on the arrays that it makes."""
-
-    __slots__ = ("dtype", "ndim", "origin", "shape", "weak_type")
-
-    def __init__(self, aval: Aval, origin: object = None) -> None:
-        self.origin = origin  # the program that computes it, for messages
-        self.shape: Shape = aval.shape
-        self.dtype: np.dtype[np.generic] = aval.dtype
-        self.ndim = len(aval.shape)
-        self.weak_type = True  # see `_TypesOfJax`
-
-
-@final
-class OneDeviceSharding(_jax.SingleDeviceSharding):
-    """The sharding of an array on one device. It defines attributes that jaxlib reads while it makes arrays, and that
-    jaxlib's own class does not have."""
-
-    def __init__(self, device: _jax.Device) -> None:
-        super().__init__(device)
-        self.on_host = device.platform == "cpu"  # read at each conversion to NumPy
-
-    @property
-    def _device_assignment(self) -> tuple[_jax.Device, ...]:
-        return (self._device,)
-
-    @property
-    def device_set(self) -> set[_jax.Device]:
-        return {self._device}
-
-    @property
-    def memory_kind(self) -> str | None:
-        return self._memory_kind
-
-    @property
-    def is_fully_addressable(self) -> bool:
-        return True
-
-    @property
-    def is_fully_replicated(self) -> bool:
-        return True
-
-    def _to_xla_hlo_sharding(self, num_dimensions: int) -> xla_client.HloSharding:
-        return xla_client.HloSharding.replicate()
 
 
 # Up to 0.10 the handler of a result checks it with methods that jax adds to the arrays of jaxlib; later ones do not.
@@ -78,7 +32,7 @@ _make_handler: Final = (
 )
 
 
-def result_handler(aval: Aval, sharding: _jax.Sharding, committed: bool, origin: object) -> _jax.ResultHandler:
+def result_handler(aval: Aval, sharding: _jax.Sharding, committed: bool, origin: object) -> ResultHandler:
     """The handler that makes an array of a result of an execution. `origin` is the program, for messages.
 
     `disassemble_into_single_device_arrays` takes 60 us more, because it looks for the type of the array in jax.
@@ -165,13 +119,13 @@ def _find_types_of_jax(where: OneDeviceSharding) -> None:
             del sys.modules[name]
 
 
-def parts_of_array(array: _jax.ArrayImpl) -> list[_jax.ArrayImpl]:
+def parts_of_array(array: Buffer) -> list[Buffer]:
     """The parts of an array on several devices."""
     with _jax_hider.hidden():
         return array._arrays
 
 
-def to_host(array: _jax.ArrayImpl) -> NDArray:
+def to_host(array: Buffer) -> NDArray:
     """The value of an array on one device, on the host."""
     if _READ is not None:
         return _READ(array)[0]
@@ -180,30 +134,28 @@ def to_host(array: _jax.ArrayImpl) -> NDArray:
 
 
 # from 0.11 on: it does not look for jax
-_READ: Final[Callable[[_jax.ArrayImpl], tuple[NDArray, bool]] | None] = getattr(
-    _jax.ArrayImpl, "_to_np_array_did_copy", None
-)
+_READ: Final[Callable[[Buffer], tuple[NDArray, bool]] | None] = getattr(_jax.ArrayImpl, "_to_np_array_did_copy", None)
 
 
-def make_array(aval: Aval, sharding: _jax.Sharding, parts: Sequence[_jax.ArrayImpl]) -> _jax.ArrayImpl:
+def make_array(aval: Aval, sharding: _jax.Sharding, parts: Sequence[Buffer]) -> Buffer:
     """An array on several devices, of its parts."""
     return _jax.ArrayImpl(ArrayType(aval), sharding, list(parts), True, True)
 
 
-def on_device(part: _jax.ArrayImpl, aval: Aval, where: OneDeviceSharding) -> _jax.ArrayImpl:
+def on_device(part: Buffer, aval: Aval, where: OneDeviceSharding) -> Buffer:
     """A part of an array as an array of its own. From 0.11 on, parts have no type."""
     return part._rewrap_with_aval_and_sharding(ArrayType(aval), where)
 
 
-def put_part(part: NDArray, where: OneDeviceSharding) -> _jax.ArrayImpl:
-    """A part of an array on its device.
+def put_part(part: NDArray, where: OneDeviceSharding, committed: bool = True) -> Buffer:
+    """A copy of a part of an array on its device.
 
     One call for all parts would read the sharding of the array: it fails if some devices have the same part.
     """
     copy = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
     aval = ArrayType(Aval(part.shape, part.dtype))
     # the last argument keeps 64-bit dtypes, whatever jax has set for the process
-    return _jax.batched_device_put(aval, where, [part], [where._device], True, False, copy, True)
+    return _jax.batched_device_put(aval, where, [part], [where._device], committed, False, copy, True)
 
 
 def partitioned_options(devices: Sequence[int], chosen: Sequence[bool]) -> _jax.CompileOptions:

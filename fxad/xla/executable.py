@@ -18,14 +18,15 @@ from fxad.lowering.jaxlib import _jax
 from fxad.lowering.nesting import check_nesting
 from fxad.units.kernels import effort
 from fxad.xla import custom_calls, host_calls
-from fxad.xla.buffers import Buffer, commitments, resharded
+from fxad.xla.buffers import commitments, resharded
 from fxad.xla.client import Device, process_count
 from fxad.xla.compat import FLAGS, compile_options, partitioned_options, reason, result_handler
 from fxad.xla.cuda import compiler_flags
-from fxad.xla.failures import MemoryStats, Origin, ResultHandler, XlaRuntimeError, execution_error
+from fxad.xla.failures import MemoryStats, Origin, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
-from fxad.xla.host_calls import HostErrors, Results, Start, SynchronousStart
+from fxad.xla.host_calls import HostErrors, SynchronousStart
 from fxad.xla.interruptible import interruptible, may_not_end, started_in_thread, waits
+from fxad.xla.jaxlib_types import Buffer, ResultHandler, Results, Start, XlaRuntimeError
 from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_of_module, program_sharding
 
 EffortOption: TypeAlias = Literal["auto", "full"]

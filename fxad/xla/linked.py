@@ -18,10 +18,11 @@ from fxad.lower import aliases
 from fxad.primitives.control.shard_map import device_ids, devices_needed, runs_on_devices
 from fxad.primitives.meshes import local_shape
 from fxad.units.plan import Plan, Step
-from fxad.xla.buffers import Buffer, commitments, constant_buffer, delete, resharded
+from fxad.xla.buffers import commitments, constant_buffer, delete, resharded
 from fxad.xla.cache import active_cache
 from fxad.xla.client import Device
 from fxad.xla.compat import result_handler
+from fxad.xla.donation import OPERAND_DELETED
 from fxad.xla.executable import (
     DEFAULT,
     CompileOptions,
@@ -30,9 +31,9 @@ from fxad.xla.executable import (
     OperandResharding,
     launch,
 )
-from fxad.xla.failures import OPERAND_DELETED, MemoryStats, Origin, ResultHandler, StepRefused, XlaRuntimeError
+from fxad.xla.failures import MemoryStats, Origin, StepRefused
 from fxad.xla.garbage import collect_garbage, collection_due
-from fxad.xla.host_calls import Start
+from fxad.xla.jaxlib_types import Buffer, ResultHandler, Start, XlaRuntimeError
 from fxad.xla.progress import progress
 from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_for
 

@@ -18,6 +18,7 @@ from fxad.primitives.meshes import Ids, Mesh, Spec, local_shape, parts_of, shard
 from fxad.xla.client import Device, devices
 from fxad.xla.compat import make_array, on_device, parts_of_array, put_part, tiled, to_host
 from fxad.xla.failures import missing_value_reason
+from fxad.xla.jaxlib_types import Buffer
 
 
 @final
@@ -90,23 +91,23 @@ class MeshSharding(_jax.Sharding):
         return tiled(parts, prod([sizes[k] for k in rest]), sizes, [*divide, *rest])
 
 
-def is_sharded(buffer: _jax.ArrayImpl) -> bool:
+def is_sharded(buffer: Buffer) -> bool:
     """Returns True if the parts of a buffer are on several devices."""
     return type(buffer._sharding) is MeshSharding
 
 
-def is_elsewhere(buffer: _jax.ArrayImpl) -> bool:
+def is_elsewhere(buffer: Buffer) -> bool:
     """Returns True if other processes have parts of the value that this one does not have."""
     where = buffer._sharding
     return isinstance(where, MeshSharding) and not (where.is_fully_addressable or where.is_fully_replicated)
 
 
-def unreadable_reason(buffer: _jax.ArrayImpl) -> str | None:
+def unreadable_reason(buffer: Buffer) -> str | None:
     """The reason, as text, why this process cannot read a buffer; None if it can."""
     return missing_value_reason(buffer) or ("parts on devices of other processes" if is_elsewhere(buffer) else None)
 
 
-def gathered(buffer: _jax.ArrayImpl) -> NDArray:
+def gathered(buffer: Buffer) -> NDArray:
     """The whole value of a sharded buffer, read-only."""
     where, shape = cast(MeshSharding, buffer._sharding), buffer.aval.shape
     out = np.empty(shape, buffer.aval.dtype)
@@ -129,7 +130,7 @@ def gathered(buffer: _jax.ArrayImpl) -> NDArray:
     return out
 
 
-def divided(value: NDArray, aval: Aval, where: MeshSharding) -> _jax.ArrayImpl:
+def divided(value: NDArray, aval: Aval, where: MeshSharding) -> Buffer:
     """A NumPy array as a buffer with a part on each device."""
     shape, windows = local_shape(where.mesh, where.spec, aval.shape), where.windows(aval.shape)
     parts = [
@@ -138,7 +139,7 @@ def divided(value: NDArray, aval: Aval, where: MeshSharding) -> _jax.ArrayImpl:
     return make_array(aval, where, parts)
 
 
-def shards(buffer: _jax.ArrayImpl) -> list[tuple[Device, tuple[slice, ...], _jax.ArrayImpl]]:
+def shards(buffer: Buffer) -> list[tuple[Device, tuple[slice, ...], Buffer]]:
     """The device, the place and the buffer of each part."""
     where, shape = cast(MeshSharding, buffer._sharding), buffer.aval.shape
     aval, windows = Aval(local_shape(where.mesh, where.spec, shape), buffer.aval.dtype), where.windows(shape)
@@ -148,7 +149,7 @@ def shards(buffer: _jax.ArrayImpl) -> list[tuple[Device, tuple[slice, ...], _jax
     ]
 
 
-def from_local(value: NDArray, where: MeshSharding, shape: Shape | None) -> _jax.ArrayImpl:
+def from_local(value: NDArray, where: MeshSharding, shape: Shape | None) -> Buffer:
     """A buffer of the data of this process: the parts of its devices, put together. Raises: ShapeError."""
     parts = (*parts_of(where.mesh, where.spec), *[1] * value.ndim)[: value.ndim]
     places = [[w.start or 0 for w in (*at, *[slice(0)] * value.ndim)][: value.ndim] for at in where.windows(parts)]
@@ -170,7 +171,7 @@ def from_local(value: NDArray, where: MeshSharding, shape: Shape | None) -> _jax
     return make_array(whole, where, pieces)
 
 
-def assembled(aval: Aval, where: MeshSharding, parts: Sequence[_jax.ArrayImpl]) -> _jax.ArrayImpl:
+def assembled(aval: Aval, where: MeshSharding, parts: Sequence[Buffer]) -> Buffer:
     """The buffer of parts that are on their devices."""
     return make_array(aval, where, parts)
 
