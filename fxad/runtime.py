@@ -50,7 +50,6 @@ from fxad.xla.donation import (
     undo_donation as undo_donation,
 )
 from fxad.xla.executable import (
-    CompileOptions as CompileOptions,
     CostStats as CostStats,
     LoadedProgram as LoadedProgram,
     compile_module as compile_module,
@@ -75,6 +74,7 @@ from fxad.xla.linked import (
     Runnable as Runnable,
     link as link,
 )
+from fxad.xla.options import CompileOptions as CompileOptions
 from fxad.xla.sharded import (
     MeshSharding as MeshSharding,
     assembled as assembled,

@@ -1,4 +1,4 @@
-"""The differences between the supported versions of jaxlib (0.10.2 to 0.12).
+"""Calls of jaxlib that depend on its version (0.10.2 to 0.12), or on whether jax is imported.
 
 All other parts of jaxlib that fxad uses are the same in these versions; tests/test_runtime.py runs on each.
 """
@@ -22,7 +22,6 @@ from fxad.lowering.jaxlib import _jax, jaxlib_version, xla_client
 from fxad.xla.jaxlib_types import ArrayType, Buffer, OneDeviceSharding, ResultHandler
 
 Flags: TypeAlias = tuple[tuple[str, bool | int], ...]
-
 
 # Up to 0.10 the handler of a result checks it with methods that jax adds to the arrays of jaxlib; later ones do not.
 _make_handler: Final = (
@@ -158,20 +157,6 @@ def put_part(part: NDArray, where: OneDeviceSharding, committed: bool = True) ->
     return _jax.batched_device_put(aval, where, [part], [where._device], committed, False, copy, True)
 
 
-def partitioned_options(devices: Sequence[int], chosen: Sequence[bool]) -> _jax.CompileOptions:
-    """Options for a program on several devices, which Shardy and XLA's partitioner divide. They choose the shardings of
-    the results marked in `chosen`."""
-    options = _jax.CompileOptions()
-    build = options.executable_build_options
-    options.num_partitions = build.num_partitions = len(devices)
-    options.num_replicas = build.num_replicas = 1
-    build.use_spmd_partitioning = build.use_shardy_partitioner = True
-    build.allow_spmd_sharding_propagation_to_output = list(chosen) or [False]
-    assignment = xla_client.DeviceAssignment.create(np.array([list(devices)]))
-    options.device_assignment = build.device_assignment = assignment
-    return options
-
-
 # Flags for the efforts of `fxad.units.kernels`. From 0.11 on, XLA has fusion emitters only, and all have no flags.
 _LEVEL: Final[Flags] = (("xla_backend_optimization_level", 1),)
 _KERNEL_BY_KERNEL: Final[Flags] = (
@@ -183,13 +168,6 @@ _OLD: Final = tuple(map(int, jaxlib_version.split(".")[:2])) < (0, 11)
 FLAGS: Final[Mapping[str, Flags]] = MappingProxyType(
     {"less": _KERNEL_BY_KERNEL if _OLD else (), "level 1": _LEVEL if _OLD else (), "full": ()}
 )
-
-
-def compile_options(device: int) -> _jax.CompileOptions:
-    """Options for a program on one device, given by its id."""
-    options = _jax.CompileOptions()
-    options.device_assignment = xla_client.DeviceAssignment.create(np.array([[device]]))
-    return options
 
 
 def reason(error: Exception) -> str:

@@ -30,7 +30,8 @@ from fxad.xla import custom_calls
 from fxad.xla.client import Device, devices, process_count, process_index
 from fxad.xla.compat import reason
 from fxad.xla.disk import Directory, DiskEntry
-from fxad.xla.executable import Compilation, CompileOptions, LoadedProgram, load, options_for
+from fxad.xla.executable import Compilation, LoadedProgram, load
+from fxad.xla.options import CompileOptions, options_for
 from fxad.xla.sharded import devices_of_module
 
 

@@ -4,102 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from operator import attrgetter, is_not
-from typing import Final, Literal, Protocol, TypeAlias, final, get_args
+from typing import Final, Protocol, final
 from weakref import ref
 
 from fxad import xla
 from fxad.core.dataclasses import dataclass
-from fxad.errors import CompileError, ParameterError
+from fxad.errors import CompileError
 from fxad.ir import Aval, Jaxpr, source_location
 from fxad.lower import LoweredModule, ModuleSharding, lower_jaxpr
 from fxad.lowering.jaxlib import _jax
 from fxad.lowering.nesting import check_nesting
-from fxad.units.kernels import effort
 from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import commitments, resharded
 from fxad.xla.client import Device, process_count
-from fxad.xla.compat import FLAGS, compile_options, partitioned_options, reason, result_handler
-from fxad.xla.cuda import compiler_flags
+from fxad.xla.compat import reason, result_handler
 from fxad.xla.failures import MemoryStats, Origin, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import HostErrors, SynchronousStart
 from fxad.xla.interruptible import interruptible, may_not_end, started_in_thread, waits
 from fxad.xla.jaxlib_types import Buffer, ResultHandler, Results, Start, XlaRuntimeError
+from fxad.xla.options import CompileOptions, with_effort, xla_options
 from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_of_module, program_sharding
-
-EffortOption: TypeAlias = Literal["auto", "full"]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CompileOptions:
-    """Compile options, as a value: part of the key of the cache.
-
-    `donate` are indices of operands whose memory results of their type reuse; the call deletes the caller's buffers.
-    `flags` are XLA's flags, as in XLA_FLAGS but for this program only: `(("xla_cpu_enable_fast_math", True),)`.
-    `effort` is that of XLA. With "auto", a program for a CPU in which few kernels are equal, and no loop has an unknown
-    number of iterations, is compiled without fusion emitters and at optimisation level 1. Its compilation takes half of
-    the time, and a call 0.8 to 1.13 of the time (decision 76). "full" leaves XLA's defaults.
-
-    Rule:   lists become tuples. Flags of 1, 1.0 and True differ, as for XLA. `effort` has no effect if
-            `optimization_level` or `flags` are given. Results may differ in the last bits between efforts.
-    Raises: ParameterError for a value of another type.
-    """
-
-    donate: tuple[int, ...] = ()
-    optimization_level: int | None = None
-    flags: tuple[tuple[str, str | bool | int | float], ...] = ()
-    effort: EffortOption = "auto"
-
-    def __post_init__(self) -> None:
-        donate, level = self.donate, self.optimization_level
-        if not isinstance(donate, tuple | list) or not all([_is_int(k) for k in donate]):
-            raise ParameterError(
-                f"CompileOptions: donate is {donate!r:.60}, not a sequence of ints", remedy="number operands from 0"
-            )
-        if level is not None and not _is_int(level):
-            raise ParameterError(
-                f"CompileOptions: optimization_level is {level!r:.60}, neither an int nor None",
-                remedy="XLA's levels are 0 to 3",
-            )
-        if not isinstance(self.flags, tuple | list) or not all([_is_flag(f) for f in self.flags]):
-            raise ParameterError(
-                f"CompileOptions: flags is {self.flags!r:.60}, not a sequence of pairs of a name and a value",
-                remedy='as in flags=(("xla_cpu_enable_fast_math", True),); a value is a str, a bool, an int or a float',
-            )
-        if not isinstance(self.effort, str) or self.effort not in get_args(EffortOption):
-            raise ParameterError(
-                f"CompileOptions: effort is {self.effort!r:.60}", remedy='the efforts are "auto" and "full"'
-            )
-        object.__setattr__(self, "donate", tuple(donate))
-        object.__setattr__(self, "flags", tuple([(name, value) for name, value in self.flags]))
-
-    def _key(self) -> tuple[object, ...]:
-        # by the repr: 1 == True, 0.0 == -0.0, and nan != nan
-        return self.donate, self.optimization_level, repr(self.flags), self.effort
-
-    def __eq__(self, other: object) -> bool:
-        return self._key() == other._key() if isinstance(other, CompileOptions) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_flag(flag: object) -> bool:
-    """Returns True for a pair of the name of a flag and its value."""
-    if not isinstance(flag, tuple | list) or len(flag) != 2:
-        return False
-    name, value = flag
-    return isinstance(name, str) and type(value) in (str, bool, int, float)
-
-
-DEFAULT: Final = CompileOptions()
 
 
 @final
@@ -324,13 +250,13 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     text = lowered.source(options.donate)
     custom_calls.register_targets(custom_calls.custom_call_targets(text), device.platform)
     on = devices_of_module(lowered.sharding, device, source.name)
-    xla_options = _xla_options(options, on, lowered)
+    in_xla = xla_options(options, on, lowered)
     try:
         host_errors = None
         if lowered.waits:
-            raw, host_errors = host_calls.compile_with_callbacks(text, lowered.host, on, xla_options)
+            raw, host_errors = host_calls.compile_with_callbacks(text, lowered.host, on, in_xla)
         else:
-            raw = device.client.compile_and_load(text, [d.raw for d in on], xla_options)
+            raw = device.client.compile_and_load(text, [d.raw for d in on], in_xla)
     except _jax.JaxRuntimeError as e:
         raise CompileError(_with_module_line(reason(e), text), remedy=_IF_REFUSED) from e
     return load(raw, source, lowered.sharding, on, host_errors)
@@ -380,31 +306,6 @@ def compile_uncached(source: Jaxpr, options: CompileOptions, device: Device) -> 
     program = compile_module(lowered, with_effort(source, options, device), device, source)
     targets = tuple(sorted(custom_calls.custom_call_targets(lowered.body)))
     return Compilation(program, targets, len(lowered.body) + len(lowered.locations), lowered.sharding)
-
-
-def with_effort(source: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:
-    """The options with the flags for an effort, if they leave it to fxad."""
-    chosen = options.effort == "full" or options.optimization_level is not None or options.flags
-    flags = () if chosen or device.platform != "cpu" else FLAGS[effort(source)]
-    return replace(options, flags=flags) if flags else options
-
-
-def options_for(on: tuple[Device, ...], sharding: ModuleSharding | None, waits: bool = False) -> _jax.CompileOptions:
-    """XLA's default options for the devices of a program. XLA chooses the shardings of results that have none."""
-    if sharding is None:
-        return compile_options(on[0].id)
-    return partitioned_options([d.id for d in on], [*[where is None for where in sharding.outs], *[False] * waits])
-
-
-def _xla_options(options: CompileOptions, on: tuple[Device, ...], lowered: LoweredModule) -> _jax.CompileOptions:
-    """The options in XLA's form. The module itself contains the donation."""
-    xla_options = options_for(on, lowered.sharding, lowered.waits)
-    if options.optimization_level is not None:
-        xla_options.executable_build_options.optimization_level = options.optimization_level
-    flags = (*(compiler_flags() if on[0].platform == "cuda" else ()), *options.flags)
-    if flags:
-        xla_options.env_option_overrides = list(flags)
-    return xla_options
 
 
 _IF_REFUSED: Final = (

@@ -24,8 +24,6 @@ from fxad.xla.client import Device
 from fxad.xla.compat import result_handler
 from fxad.xla.donation import OPERAND_DELETED
 from fxad.xla.executable import (
-    DEFAULT,
-    CompileOptions,
     CostStats,
     LoadedProgram,
     OperandResharding,
@@ -34,7 +32,7 @@ from fxad.xla.executable import (
 from fxad.xla.failures import MemoryStats, Origin, StepRefused
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.jaxlib_types import Buffer, ResultHandler, Start, XlaRuntimeError
-from fxad.xla.progress import progress
+from fxad.xla.options import DEFAULT, CompileOptions
 from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_for
 
 _Env: TypeAlias = list[Buffer | None]
@@ -252,14 +250,13 @@ def link(plan: Plan, device: Device, options: CompileOptions = DEFAULT) -> Runna
         return active_cache()(plan.units[0].body, device, replace(options, donate=plan.units[0].donate))
     if runs_on_devices(first := plan.units[0].body):  # an error names the program, not a unit
         devices_for(devices_needed(first), device.platform, plan.name, *device_ids(first))
-    programs: list[LoadedProgram | None] = [None] * len(plan.units)
-    for k, program in progress(_compiled(plan, device, options), len(plan.units), f"compiling {plan.name}"):
-        programs[k] = program
-    return LinkedProgram(plan, tuple([p for p in programs if p is not None]), device)
+    compiled, n = _compiled(plan, device, options), len(plan.units)
+    programs = dict(xla.progress.progress(compiled, n, f"compiling {plan.name}"))
+    return LinkedProgram(plan, tuple([programs[k] for k in range(n)]), device)
 
 
 def _compiled(plan: Plan, device: Device, options: CompileOptions) -> Iterator[tuple[int, LoadedProgram]]:
-    """The compiled units, in order of completion. The largest are started first."""
+    """The number and the program of each unit, in order of completion. The largest are started first."""
 
     def compile_unit(k: int) -> tuple[int, LoadedProgram]:
         unit = plan.units[k]
