@@ -27,7 +27,7 @@ RAN = {
     "fxad/xla/cuda.py": {"_Plugin.load", "cuda_client", "cuda_library"},
     "fxad/xla/custom_calls.py": {"_Targets.provide", "implements", "are_portable"},
     "fxad/xla/disk_tier.py": {"CompilerConfiguration.of"},
-    "fxad/xla/executable.py": {"LoadedProgram.__init__", "LoadedProgram.memory"},
+    "fxad/xla/executable.py": {"LoadedProgram._with_waits", "LoadedProgram.memory"},
     "fxad/xla/host_calls.py": {"compile_with_callbacks"},
     "fxad/xla/in_flight.py": {"_Work._wait"},
     "fxad/xla/options.py": {"xla_options", "with_effort"},

@@ -188,23 +188,13 @@ class LoadedProgram:
         self.in_avals: tuple[Aval, ...] = source.in_avals
         self.out_avals: tuple[Aval, ...] = source.out_avals
         self.device = device
-        self.start: Start = raw.execute_sharded
-        self.origin = Origin(source.name, _first_line(source), ref(self))
         self.devices: tuple[Device, ...] = (device,) if sharding is None else sharding.devices
         self.sharding = sharding
-        if host_errors is not None:
-            where = device.sharding if sharding is None else MeshSharding(sharding.devices, sharding.mesh, ())
-            self.start = SynchronousStart(self.start, host_errors, where)
-        if sharding is not None and device.platform == "cpu" and process_count() > 1:
-            self.start = _BlockingStart(started_in_thread(self.start))
-        elif may_not_end(source):
-            self.start = interruptible(self.start)
-        if len(processes := _processes(self.devices)) > 1:
-            self.start = xla.processes.AgreedStart(self.start, raw, source.name, source.digest, processes)
-        self.start_divided = self.start
-        if sharding is not None:  # the thread that donates operands divides them, not that of `interruptible`
-            self.start = ReshardingStart(self.start, source.name, sharding)
+        self.origin = Origin(source.name, _first_line(source), ref(self))
+        self.start_divided = self.start = self._with_waits(raw.execute_sharded, source, host_errors)
+        if sharding is not None:
             commitments.any = True  # its results are
+            self.start = ReshardingStart(self.start_divided, source.name, sharding)
             self.handlers = self.committing_handlers = [
                 result_handler(a, where, True, self.origin)
                 for a, where in zip(self.out_avals, sharding.outs, strict=True)
@@ -212,6 +202,20 @@ class LoadedProgram:
             return
         self.handlers = [result_handler(a, device.sharding, False, self.origin) for a in self.out_avals]
         self.committing_handlers = [result_handler(a, device.sharding, True, self.origin) for a in self.out_avals]
+
+    def _with_waits(self, start: Start, source: Jaxpr, host_errors: HostErrors | None) -> Start:
+        """The execution with the waits that the program needs: for functions of the host, in another thread if it may
+        not end, and for other processes. The calling thread compares programs and divides operands."""
+        if host_errors is not None:
+            everywhere = self.device.sharding if self.sharding is None else self.sharding.replicated
+            start = SynchronousStart(start, host_errors, everywhere)
+        if self.sharding is not None and self.device.platform == "cpu" and process_count() > 1:
+            start = _BlockingStart(started_in_thread(start))
+        elif may_not_end(source):
+            start = interruptible(start)
+        if len(processes := _processes(self.devices)) > 1:
+            start = xla.processes.AgreedStart(start, self.raw, source.name, source.digest, processes)
+        return start
 
     def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Run on buffers of exactly the types `in_avals`, on `device`. Asynchronous: it does not wait for the values.

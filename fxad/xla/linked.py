@@ -67,7 +67,7 @@ class LinkedProgram:
     """
 
     __slots__ = (
-        "__weakref__", "_constants", "_divided", "_outs", "_parts", "committing_handlers", "device", "devices",
+        "__weakref__", "_constants", "_groups", "_outs", "_reshard", "committing_handlers", "device", "devices",
         "handlers", "in_avals", "origin", "out_avals", "plan", "programs", "sharding",
     )  # fmt: skip
 
@@ -83,12 +83,11 @@ class LinkedProgram:
         self.sharding = _sharding_of(plan, programs)
         self.devices: tuple[Device, ...] = (device,) if self.sharding is None else self.sharding.devices
         self._constants = [constant_buffer(np.array(c.array), c.aval, device) for c in plan.constants]
-        self._divided: OperandResharding | None = None
+        self._reshard: OperandResharding | None = None
         if self.sharding is not None:
             commitments.any = True  # its results are
-            self._divided = OperandResharding(plan.name, self.sharding)
-            everywhere = MeshSharding(self.devices, self.sharding.mesh, ())
-            self._constants = [resharded(c, everywhere) for c in self._constants]
+            self._reshard = OperandResharding(plan.name, self.sharding)
+            self._constants = [resharded(c, self.sharding.replicated) for c in self._constants]
         self._outs = _pick(plan.outs)
         lines = {s.unit: line for s in reversed(plan.steps) if (line := _source_line(s))}  # the first step of each unit
         whole = ref(self)
@@ -101,27 +100,27 @@ class LinkedProgram:
             origin = Origin(plan.name, lines.get(k, ""), whole)
             committed = p.sharding is not None
             handlers.append([result_handler(a, w, committed, origin) for a, w in zip(p.out_avals, on, strict=True)])
-        # steps are grouped so that most need no check for donation: a part ends at a step that donates operands
-        self._parts: list[tuple[list[_Call], tuple[int, ...]]] = []
+        # steps are grouped so that most need no check for donation: a group ends at a step that donates operands
+        self._groups: list[tuple[list[_Call], tuple[int, ...]]] = []
         calls: list[_Call] = []
         for s in plan.steps:
             calls.append((programs[s.unit].start_divided, handlers[s.unit], _pick(s.ins), s.frees))
             if donated := plan.donated_at(s):
-                self._parts.append((calls, donated))
+                self._groups.append((calls, donated))
                 calls = []
-        self._parts.append((calls, ()))
+        self._groups.append((calls, ()))
 
     def start(self, buffers: Sequence[Buffer]) -> _LinkedResults:
         """Call every step in order; see `LoadedProgram.execute`. A slot is an index into one list, which only grows. A
         value is dropped after its last read; pending XLA executions keep their operands alive."""
         if self.plan.donate:  # before the first step: steps before a failing one would consume their operands
-            self._check(buffers)
-        if self._divided is not None:
-            buffers = self._divided(buffers)
+            self._check_operands(buffers)
+        if self._reshard is not None:
+            buffers = self._reshard(buffers)
         slots: _Env = [*buffers, *self._constants]
         extend = slots.extend
         try:
-            for calls, donated in self._parts:
+            for calls, donated in self._groups:
                 for start, handlers, pick, dead in calls:
                     if next(collection_due):
                         collect_garbage()
@@ -171,7 +170,8 @@ class LinkedProgram:
         """The optimised HLO of the units, one after the other; each begins with a comment that names it."""
         return "".join([f"// {_unit_text(self.plan, k)}\n{p.hlo().rstrip()}\n" for k, p in enumerate(self.programs)])
 
-    def _check(self, buffers: Sequence[Buffer]) -> None:
+    def _check_operands(self, buffers: Sequence[Buffer]) -> None:
+        """Check that no step reads a deleted operand. Raises: StepRefused."""
         deleted = {k for k, b in enumerate(buffers) if b.is_deleted()}
         step = next((s for s in self.plan.steps if not deleted.isdisjoint(s.ins)), None) if deleted else None
         if step is not None:
@@ -209,8 +209,7 @@ def _sharding_of(plan: Plan, programs: Sequence[LoadedProgram]) -> ProgramShardi
         where.update(zip(step.ins, sharding.ins, strict=True))
         where.update(enumerate(sharding.outs, n))
         n += len(sharding.outs)
-    everywhere = MeshSharding(first.devices, first.mesh, ())  # for operands that no step reads
-    ins = [where.get(k, everywhere) for k in range(len(plan.in_avals))]
+    ins = [where.get(k, first.replicated) for k in range(len(plan.in_avals))]
     return ProgramSharding(first.devices, first.mesh, ins, [where[k] for k in plan.outs])
 
 

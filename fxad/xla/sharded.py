@@ -213,6 +213,11 @@ class ProgramSharding:
     ins: list[MeshSharding]
     outs: list[MeshSharding]
 
+    @property
+    def replicated(self) -> MeshSharding:
+        """The sharding of a value of which each device has the whole."""
+        return MeshSharding(self.devices, self.mesh, ())
+
 
 def program_sharding(
     of_module: ModuleSharding, on: tuple[Device, ...], raw: _jax.LoadedExecutable, name: str
