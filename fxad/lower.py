@@ -96,7 +96,7 @@ class LoweredModule:
 
     `body` is the text after the header of `@main`: its operations and the other functions. `locations` defines the
     source locations of operations; it is not part of `text()`. `host` are the calls of the host, with the user's lines.
-    If `waits` is True, the program may call the host, and the module has one more result, `DONE`, which is the last.
+    If `calls_host` is True, the program may call the host, and the module has one more result, `DONE`, the last one.
     `sharding` says how operands and results are divided among devices; None for a program that runs on one device.
     """
 
@@ -105,13 +105,13 @@ class LoweredModule:
     body: str
     locations: str
     host: tuple[tuple[CallsHost, str], ...] = ()
-    waits: bool = False
+    calls_host: bool = False
     sharding: ModuleSharding | None = None
 
     @property
     def results(self) -> tuple[Aval, ...]:
         """The types of the results of the module: those of the program, and `DONE` if it may call the host."""
-        return (*self.out_avals, DONE) if self.waits else self.out_avals
+        return (*self.out_avals, DONE) if self.calls_host else self.out_avals
 
     def source(self, donate: tuple[int, ...] = ()) -> str:
         """The module text for XLA, with locations. Results overwrite operands in `donate` (see `aliases`).

@@ -6,7 +6,6 @@ The interface of `fxad.xla`. All functions take and return buffers (jaxlib's arr
 from fxad.xla.buffers import (
     SupportsDLPack as SupportsDLPack,
     block as block,
-    commitments as commitments,
     copy_buffer as copy_buffer,
     delete as delete,
     device_of as device_of,
@@ -41,6 +40,7 @@ from fxad.xla.client import (
     process_index as process_index,
     set_cpu_devices as set_cpu_devices,
 )
+from fxad.xla.commitments import commitments as commitments
 from fxad.xla.custom_calls import custom_call_targets as custom_call_targets, implements as implements
 from fxad.xla.donation import (
     OPERAND_DELETED as OPERAND_DELETED,

@@ -18,11 +18,9 @@ from fxad.core.lazy_exports import lazy_exports
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Shape
 from fxad.operations.arguments import plain_ints, to_ints, to_tuple
-from fxad.primitives.meshes import OPEN, Ids, check_not_open
+from fxad.primitives.meshes import OPEN, Ids, Mesh as Axes, Spec, check_not_open
 
 Entry: TypeAlias = "str | tuple[str, ...] | None"
-Axes: TypeAlias = tuple[tuple[str, int], ...]
-Spec: TypeAlias = tuple[tuple[str, ...], ...]
 
 
 @final

@@ -39,10 +39,13 @@ class Dispatcher:
 
     It precomputes all that a call needs: the types and the tree of the arguments, the closed-over arrays, the function
     that starts an execution (with donation), the handlers of the results, and the tree of the results.
+
+    A call goes through these methods, and begins at the last one that can take it: `slow_path` takes any arguments,
+    `run` their leaves, `launch` arrays of exactly the program's types, `launch_buffers` buffers.
     """
 
     __slots__ = (
-        "_committed_runs", "_last_placement", "avals", "bound", "build_results", "default_is_loaded", "donate",
+        "_committed_runs", "_last_committed_call", "avals", "bound", "build_results", "default_is_loaded", "donate",
         "donated_leaves", "forwarded", "handlers", "load", "loaded", "out_avals", "path", "program", "start",
         "takes_arrays",
     )  # fmt: skip
@@ -65,8 +68,8 @@ class Dispatcher:
         self.start: Start = self._load_and_start
         self.handlers = self.loaded.handlers
         self._committed_runs: dict[Target, CommittedRun] = {}
-        # the shardings of the committed operands in the last call, and its execution
-        self._last_placement: tuple[list[object], CommittedRun] | None = None
+        # the shardings of the committed operands in the last call that had some, and its execution
+        self._last_committed_call: tuple[list[object], CommittedRun] | None = None
         self.avals = program.in_avals
         self.out_avals = program.out_avals
         arrays = [b if isinstance(b, Array) else device_array(b, aval_of(b)) for b in _bound_values(program)]
@@ -145,14 +148,14 @@ class Dispatcher:
         if self.forwarded is not None:
             return self.start(buffers).consume_with_handlers(self.handlers)
         shardings: list[object] = [b._sharding if b._committed else None for b in buffers]
-        last = self._last_placement
+        last = self._last_committed_call
         if last is None or any(map(is_not, shardings, last[0])):  # equal shardings are often the same object
             if last is None or last[0] != shardings:
                 run = self._committed_run(target(self.program.name, buffers, self.path))
                 run.check(self.program.name, buffers, self.path)
             else:
                 run = last[1]
-            last = self._last_placement = shardings, run
+            last = self._last_committed_call = shardings, run
         run = last[1]
         return run.start(buffers).consume_with_handlers(run.handlers)
 

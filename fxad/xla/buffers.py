@@ -20,6 +20,7 @@ from fxad.errors import ArgumentError, DTypeError, ExecutionError, ShapeError
 from fxad.ir import Aval, NDArray
 from fxad.lowering.jaxlib import _jax
 from fxad.xla.client import Device, default_device, device_of_raw, devices, in_forked_child
+from fxad.xla.commitments import commitments
 from fxad.xla.compat import reason, to_host
 from fxad.xla.dlpack import copy_out, header
 from fxad.xla.donation import pinned
@@ -38,22 +39,6 @@ _SHARE: Final = _jax.HostBufferSemantics.ZERO_COPY
 _ALIGNED: Final = 64
 _put: Final = _jax.batched_device_put
 
-
-class Commitments:
-    """`any` is True if some array of this process is committed to a device. If not, calls skip the check of each
-    operand, which takes 0.1 us: most processes have one device, and commit nothing. At interpreter exit, its class
-    changes to one that stops calls (`fxad.xla.in_flight`)."""
-
-    __slots__ = ("any",)
-
-    def __init__(self) -> None:
-        self.any = False
-
-    def enter(self) -> None:
-        """Called before each wait for XLA and each transfer to it."""
-
-
-commitments: Final = Commitments()
 
 # Python's buffer protocol, and so NumPy's DLPack, does not support these dtypes.
 _NO_PROTOCOL: Final = dtypes.FLOAT8 | {dtypes.bfloat16}

@@ -16,8 +16,9 @@ from fxad.lower import LoweredModule, ModuleSharding, lower_jaxpr
 from fxad.lowering.jaxlib import _jax
 from fxad.lowering.nesting import check_nesting
 from fxad.xla import custom_calls, host_calls
-from fxad.xla.buffers import commitments, resharded
+from fxad.xla.buffers import resharded
 from fxad.xla.client import Device, process_count
+from fxad.xla.commitments import commitments
 from fxad.xla.compat import reason, result_handler
 from fxad.xla.failures import MemoryStats, Origin, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
@@ -257,7 +258,7 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     in_xla = xla_options(options, on, lowered)
     try:
         host_errors = None
-        if lowered.waits:
+        if lowered.calls_host:
             raw, host_errors = host_calls.compile_with_callbacks(text, lowered.host, on, in_xla)
         else:
             raw = device.client.compile_and_load(text, [d.raw for d in on], in_xla)

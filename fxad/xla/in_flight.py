@@ -31,7 +31,6 @@ import numpy as np
 from fxad.core.single_flight import FLIGHTS, SingleFlight
 from fxad.ir import Aval
 from fxad.lowering.jaxlib import _jax
-from fxad.xla.buffers import Commitments, commitments
 from fxad.xla.client import (
     Device,
     check_not_forked,
@@ -40,6 +39,7 @@ from fxad.xla.client import (
     register_after_fork,
     wait_for_live_arrays,
 )
+from fxad.xla.commitments import Commitments, commitments
 from fxad.xla.compat import result_handler
 from fxad.xla.interruptible import waits
 from fxad.xla.options import options_of_one_device

@@ -18,9 +18,10 @@ from fxad.lower import aliases
 from fxad.primitives.control.shard_map import device_ids, devices_needed, runs_on_devices
 from fxad.primitives.meshes import local_shape
 from fxad.units.plan import Plan, Step
-from fxad.xla.buffers import commitments, constant_buffer, delete, resharded
+from fxad.xla.buffers import constant_buffer, delete, resharded
 from fxad.xla.cache import active_cache
 from fxad.xla.client import Device
+from fxad.xla.commitments import commitments
 from fxad.xla.compat import result_handler
 from fxad.xla.donation import OPERAND_DELETED
 from fxad.xla.executable import (
