@@ -176,6 +176,9 @@ def assembled(aval: Aval, where: MeshSharding, parts: Sequence[Buffer]) -> Buffe
     return make_array(aval, where, parts)
 
 
+# ------------------------------------------------------------------------------------- programs on several devices
+
+
 def devices_for(count: int, platform: str, name: str, ids: Ids = (), maps: Sequence[int] = ()) -> tuple[Device, ...]:
     """The devices with these ids, or the first ones of a platform. `maps` are the numbers of devices of the maps in the
     program, whose common multiple is `count`. Raises: ParameterError if there are fewer."""
