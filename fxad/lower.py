@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import field
 from functools import partial
 from math import prod
 from types import MappingProxyType
@@ -41,18 +40,17 @@ from fxad.ir import (
     source_location,
     source_text,
 )
-from fxad.lowering.failed_checks import with_loops_ended
-from fxad.lowering.host_calls_on_devices import COPIES, covering, with_host_calls_on_devices
 from fxad.lowering.locations import Locations
 from fxad.lowering.mlir_text import dense_attribute, tensor_type
 from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_ordered
 from fxad.primitives.check import CallsHost
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.shard_map import ShardMap, device_ids, devices_needed, runs_on_devices
-from fxad.primitives.meshes import OPEN, Ids, Mesh, Spec, local_shape, mesh_within
+from fxad.primitives.meshes import OPEN, Ids, Mesh, Spec, covering, local_shape, mesh_within, without_copies
 from fxad.primitives.sharding_constraint import ShardingConstraint
 
-_Division: TypeAlias = "tuple[Mesh, Spec] | None"
+# The sharding of a value; None if nothing says it.
+_ValueSharding: TypeAlias = "tuple[Mesh, Spec] | None"
 # A value while a function is written: its SSA name and its type, as text.
 _Value: TypeAlias = tuple[str, str]
 
@@ -62,10 +60,10 @@ _FOLDS: Final = frozenset({"stablehlo.reduce", "stablehlo.reduce_window"})  # XL
 
 @final
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """The devices of a program, and the division of its values: for each operand and result its mesh, whose axes cover
-    all `devices`, and the axes that divide it. XLA decides for results with None. `ids` are the devices; () means the
-    first ones."""
+class ModuleSharding:
+    """The sharding of a module: for each operand and result the number of its mesh, whose axes cover all `devices`, and
+    the axes that divide it. XLA decides for results with None. `ids` are the ids of the devices; () means the first
+    ones."""
 
     devices: int
     meshes: tuple[Mesh, ...]
@@ -76,7 +74,7 @@ class Placement:
     @property
     def of_maps(self) -> tuple[int, ...]:
         """The distinct numbers of devices of the maps of the program, without devices that compute the same."""
-        counts = [prod([n for name, n in mesh if not name.startswith(COPIES)]) for mesh in self.meshes]
+        counts = [prod([n for _, n in without_copies(mesh)]) for mesh in self.meshes]
         return tuple(sorted({n for n in counts if n > 1}))
 
     def attribute(self, where: tuple[int, Spec], aval: Aval) -> str:
@@ -97,10 +95,9 @@ class LoweredModule:
     """A StableHLO module, as a value.
 
     `body` is the text after the header of `@main`: its operations and the other functions. `locations` defines the
-    source locations of operations; it is not part of `text()`. `name` and `where` are the user's function and its first
-    traced line, for messages. `host` are the calls of the host, with the user's lines. If `waits` is True, the program
-    calls the host, and the module has one more result, `DONE`, which is the last. `placement` says how operands and
-    results are divided among devices; None for a program that runs on one device. `unbounded`: see `may_not_end`.
+    source locations of operations; it is not part of `text()`. `host` are the calls of the host, with the user's lines.
+    If `calls_host` is True, the program may call the host, and the module has one more result, `DONE`, the last one.
+    `sharding` says how operands and results are divided among devices; None for a program that runs on one device.
     """
 
     in_avals: tuple[Aval, ...]
@@ -108,37 +105,38 @@ class LoweredModule:
     body: str
     locations: str
     host: tuple[tuple[CallsHost, str], ...] = ()
-    waits: bool = False
-    name: str = field(default="main", compare=False)
-    where: str = field(default="", compare=False)
-    placement: Placement | None = None
-    unbounded: bool = field(default=False, compare=False)
+    calls_host: bool = False
+    sharding: ModuleSharding | None = None
+
+    @property
+    def results(self) -> tuple[Aval, ...]:
+        """The types of the results of the module: those of the program, and `DONE` if it may call the host."""
+        return (*self.out_avals, DONE) if self.calls_host else self.out_avals
 
     def source(self, donate: tuple[int, ...] = ()) -> str:
         """The module text for XLA, with locations. Results overwrite operands in `donate` (see `aliases`).
 
         Raises: ParameterError if an operand in `donate` does not exist.
         """
-        outs = (*self.out_avals, DONE) if self.waits else self.out_avals
-        header = _header("public @main", self.in_avals, outs, self._aliases(donate), self.placement)
+        header = _header("public @main", self.in_avals, self.results, self._aliases(donate), self.sharding)
         return f"{header}{self.body}{self.locations}"
 
     def _aliases(self, donate: tuple[int, ...]) -> dict[int, int]:
         """A map from donated operands to the results that reuse their memory. On several devices, the parts of both
-        must have one type. If XLA chooses the division of a result, it is expected to be that of the operand."""
-        placed = self.placement
-        if placed is None:
+        must have one type. If XLA chooses the sharding of a result, it is expected to be that of the operand."""
+        sharding = self.sharding
+        if sharding is None:
             return aliases(self.in_avals, self.out_avals, donate)
-        ins, outs = placed.parts(placed.ins, self.in_avals), placed.parts(placed.outs, self.out_avals)
+        ins, outs = sharding.parts(sharding.ins, self.in_avals), sharding.parts(sharding.outs, self.out_avals)
         reused = aliases(ins, outs, donate)
         rest = [k for k in donate if k not in reused]
-        open_outs = [a if where is None else None for where, a in zip(placed.outs, self.out_avals, strict=True)]
+        open_outs = [a if where is None else None for where, a in zip(sharding.outs, self.out_avals, strict=True)]
         return reused | aliases(self.in_avals, open_outs, rest)
 
     def plain(self) -> str:
         """StableHLO in MLIR's generic form, as XLA reads it, without locations."""
-        outs = (*self.out_avals, DONE) if self.waits else self.out_avals
-        return _header("public @main", self.in_avals, outs, {}, self.placement) + _LOCATION.sub("", self.body)
+        header = _header("public @main", self.in_avals, self.results, {}, self.sharding)
+        return header + _LOCATION.sub("", self.body)
 
     def text(self) -> str:
         """StableHLO in MLIR's pretty form, checked by MLIR's verifier. Raises: CompileError if it is not valid."""
@@ -162,41 +160,36 @@ def lower_jaxpr(jaxpr: Jaxpr, platform: str = "cpu") -> LoweredModule:
     return _lower(jaxpr, platform)
 
 
+def _as_written(jaxpr: Jaxpr) -> Jaxpr:
+    """The program as it is written to a module, in which values order the effects: a token is threaded through ordered
+    calls of the host, and on several devices a flag through loops that end after a failed check."""
+    if not runs_on_devices(jaxpr):
+        return with_host_calls_ordered(jaxpr)
+    rewritten = lowering.nan_of_extrema.with_nan_kept(jaxpr)
+    rewritten = lowering.failed_checks.with_loops_ended(rewritten)
+    rewritten = with_host_calls_ordered(rewritten)
+    return lowering.host_calls_on_devices.with_host_calls_on_devices(rewritten, devices_needed(jaxpr))
+
+
 @by_value
 def _lower(jaxpr: Jaxpr, platform: str) -> LoweredModule:
-    devices = devices_needed(jaxpr)
-    module = _Module(devices, platform)
-    if runs_on_devices(jaxpr):
-        main = with_host_calls_on_devices(
-            with_host_calls_ordered(with_loops_ended(lowering.nan_of_extrema.with_nan_kept(jaxpr))), devices
-        )
-    else:
-        main = with_host_calls_ordered(jaxpr)
-    parts = [module.function(main, ())]
+    module = _Module(devices_needed(jaxpr), platform)
+    parts = [module.function(_as_written(jaxpr), ())]
     for sub, mesh in module.queue:  # grows while it is walked: a call appends the function it needs
         name = f"private {module.names[sub, mesh]}"
         parts.append(_header(name, sub.in_avals, sub.out_avals, {}))
         parts.append(module.function(sub, mesh))
-    placement = module.placement(jaxpr)
-    parts += [
-        f"sdy.mesh @mesh{k} = {_mesh_text(mesh)}\n" for k, mesh in enumerate(placement.meshes if placement else ())
-    ]
-    body, locations = "".join(parts), module.locations.definitions()
-    ins, outs, host = jaxpr.in_avals, jaxpr.out_avals, tuple(module.host)
-    waits = calls_host(jaxpr)
-    name, where, unbounded = jaxpr.name, first_line(jaxpr), may_not_end(jaxpr)
-    return LoweredModule(ins, outs, body, locations, host, waits, name, where, placement, unbounded)
-
-
-def first_line(jaxpr: Jaxpr) -> str:
-    """The first user line that traced an equation; empty if none is known."""
-    return next((str(p) for e in jaxpr.eqns if (p := source_location(e.source))), "")
-
-
-def may_not_end(jaxpr: Jaxpr) -> bool:
-    """Returns True if a program has a loop whose number of runs has no bound."""
-    loops = [prim for prim in all_prims(jaxpr) if isinstance(prim, HigherOrder)]
-    return any([loop.layout.unbounded for loop in loops])
+    sharding = module.sharding_of(jaxpr)
+    parts += [f"sdy.mesh @mesh{k} = {_mesh_text(mesh)}\n" for k, mesh in enumerate(sharding.meshes if sharding else ())]
+    return LoweredModule(
+        jaxpr.in_avals,
+        jaxpr.out_avals,
+        "".join(parts),
+        module.locations.definitions(),
+        tuple(module.host),
+        calls_host(jaxpr),
+        sharding,
+    )
 
 
 def _calls_loop(body: Jaxpr) -> bool:
@@ -227,16 +220,16 @@ def _header(
     ins: tuple[Aval, ...],
     outs: tuple[Aval, ...],
     alias: Mapping[int, int],
-    placement: Placement | None = None,
+    sharding: ModuleSharding | None = None,
 ) -> str:
     attrs = [[f"tf.aliasing_output = {alias[k]} : i32"] if k in alias else [] for k in range(len(ins))]
     results = [tensor_type(a) for a in outs]
-    if placement is not None:
-        for k, (where, a) in enumerate(zip(placement.ins, ins, strict=True)):
-            attrs[k].append(f"sdy.sharding = {placement.attribute(where, a)}")
-        for k, (out, a) in enumerate(zip(placement.outs, outs, strict=False)):
+    if sharding is not None:
+        for k, (where, a) in enumerate(zip(sharding.ins, ins, strict=True)):
+            attrs[k].append(f"sdy.sharding = {sharding.attribute(where, a)}")
+        for k, (out, a) in enumerate(zip(sharding.outs, outs, strict=False)):
             if out is not None:
-                results[k] += f" {{sdy.sharding = {placement.attribute(out, a)}}}"
+                results[k] += f" {{sdy.sharding = {sharding.attribute(out, a)}}}"
     attr_texts = [f" {{{', '.join(of_arg)}}}" if of_arg else "" for of_arg in attrs]
     args = [f"%arg{k}: {tensor_type(a)}{attr_texts[k]}" for k, a in enumerate(ins)]
     return f"func.func {name}({', '.join(args)}) -> ({', '.join(results)}) {{\n"
@@ -271,15 +264,15 @@ def _mesh_text(mesh: Mesh) -> str:
 
 
 @by_value
-def _divisions(jaxpr: Jaxpr) -> tuple[tuple[_Division, ...], tuple[_Division, ...]]:
-    """The division of each operand and result, by the map over devices or the constraint that reads or computes it;
-    None if there is none."""
-    ins: dict[Atom, _Division] = {}
-    outs: dict[Atom, _Division] = {}
+def _interface_shardings(jaxpr: Jaxpr) -> tuple[tuple[_ValueSharding, ...], tuple[_ValueSharding, ...]]:
+    """The sharding of each operand and result, which is that of the map over devices or of the constraint that reads or
+    computes it; None if there is none."""
+    ins: dict[Atom, _ValueSharding] = {}
+    outs: dict[Atom, _ValueSharding] = {}
     for eqn in jaxpr.eqns:
         prim = eqn.prim
-        of_ins: tuple[_Division, ...] = ()
-        of_outs: tuple[_Division, ...] = ()
+        of_ins: tuple[_ValueSharding, ...] = ()
+        of_outs: tuple[_ValueSharding, ...] = ()
         if isinstance(prim, ShardMap):
             stacked: Spec = (prim.names,)
             of_ins = tuple([(prim.mesh, stacked if s is None else s) for s in prim.in_specs])
@@ -287,10 +280,10 @@ def _divisions(jaxpr: Jaxpr) -> tuple[tuple[_Division, ...], tuple[_Division, ..
         elif isinstance(prim, ShardingConstraint) and (OPEN,) not in prim.spec:
             of_ins = of_outs = ((prim.mesh, prim.spec),)
         elif isinstance(prim, Call):  # the function that it calls has no shardings of its own
-            of_ins, of_outs = _divisions(prim.body)
-        for a, division in zip(eqn.ins, of_ins, strict=False):
-            if division is not None:
-                ins.setdefault(a, division)
+            of_ins, of_outs = _interface_shardings(prim.body)
+        for a, sharding in zip(eqn.ins, of_ins, strict=False):
+            if sharding is not None:
+                ins.setdefault(a, sharding)
         outs.update(zip(eqn.outs, of_outs, strict=False))
     return tuple([ins.get(v) for v in jaxpr.ins]), tuple([outs.get(a) for a in jaxpr.outs])
 
@@ -336,8 +329,8 @@ class _Module:
         """The number of a mesh that covers all devices."""
         return self.meshes.setdefault(mesh, len(self.meshes))
 
-    def placement(self, jaxpr: Jaxpr) -> Placement | None:
-        """The division of the operands and results of the whole program; None if it runs on one device."""
+    def sharding_of(self, jaxpr: Jaxpr) -> ModuleSharding | None:
+        """The sharding of the module of the whole program; None if it runs on one device."""
         if not self.meshes:
             return None
         ids = device_ids(jaxpr)
@@ -349,10 +342,10 @@ class _Module:
             )
         ins, outs = [
             [None if d is None else (self.mesh(covering(d[0], self.devices)), d[1]) for d in side]
-            for side in _divisions(jaxpr)
+            for side in _interface_shardings(jaxpr)
         ]
         whole = tuple([(0, ()) if d is None else d for d in ins])
-        return Placement(self.devices, tuple(self.meshes), whole, tuple(outs), *ids)
+        return ModuleSharding(self.devices, tuple(self.meshes), whole, tuple(outs), *ids)
 
     def function(self, jaxpr: Jaxpr, mesh: Mesh) -> str:
         """The operations of a program, up to the end of its function."""
@@ -449,8 +442,7 @@ class _Function:
         """Call the function of a sub-program; see `fxad.ir.Hlo`."""
         inside = self._mesh
         if mesh:  # further axes take the place of the one along which devices compute the same
-            named = tuple([axis for axis in inside if not axis[0].startswith(COPIES)])
-            inside = covering(mesh_within(named, mesh), self._module.devices)
+            inside = covering(mesh_within(without_copies(inside), mesh), self._module.devices)
         return self.op("func.call", operands, body.out_avals, {"callee": self._module.name(body, inside)})
 
     def on_devices(

@@ -4,16 +4,13 @@ The interface of `fxad.xla`. All functions take and return buffers (jaxlib's arr
 """
 
 from fxad.xla.buffers import (
-    Buffer as Buffer,
     SupportsDLPack as SupportsDLPack,
     block as block,
-    commitments as commitments,
     copy_buffer as copy_buffer,
     delete as delete,
     device_of as device_of,
     dlpack_aval as dlpack_aval,
     dlpack_device as dlpack_device,
-    donated_placeholder as donated_placeholder,
     is_deleted as is_deleted,
     is_immutable as is_immutable,
     is_ready as is_ready,
@@ -43,9 +40,16 @@ from fxad.xla.client import (
     process_index as process_index,
     set_cpu_devices as set_cpu_devices,
 )
+from fxad.xla.commitments import commitments as commitments
 from fxad.xla.custom_calls import custom_call_targets as custom_call_targets, implements as implements
+from fxad.xla.donation import (
+    OPERAND_DELETED as OPERAND_DELETED,
+    DonationRecord as DonationRecord,
+    donated_placeholder as donated_placeholder,
+    take_for_donation as take_for_donation,
+    undo_donation as undo_donation,
+)
 from fxad.xla.executable import (
-    CompileOptions as CompileOptions,
     CostStats as CostStats,
     LoadedProgram as LoadedProgram,
     compile_module as compile_module,
@@ -53,25 +57,26 @@ from fxad.xla.executable import (
 )
 from fxad.xla.explanation import Explanation as Explanation
 from fxad.xla.failures import (
-    OPERAND_DELETED as OPERAND_DELETED,
-    DonationRecord as DonationRecord,
     MemoryStats as MemoryStats,
     Origin as Origin,
-    ResultHandler as ResultHandler,
-    XlaRuntimeError as XlaRuntimeError,
     execution_error as execution_error,
-    take_for_donation as take_for_donation,
-    undo_donation as undo_donation,
 )
 from fxad.xla.garbage import collect_garbage as collect_garbage, collection_due as collection_due
-from fxad.xla.host_calls import Results as Results, Start as Start
+from fxad.xla.jaxlib_types import (
+    Buffer as Buffer,
+    ResultHandler as ResultHandler,
+    Results as Results,
+    Start as Start,
+    XlaRuntimeError as XlaRuntimeError,
+)
 from fxad.xla.linked import (
     LinkedProgram as LinkedProgram,
     Runnable as Runnable,
     link as link,
 )
+from fxad.xla.options import CompileOptions as CompileOptions
 from fxad.xla.sharded import (
-    ManyDevices as ManyDevices,
+    MeshSharding as MeshSharding,
     assembled as assembled,
     from_local as from_local,
     is_elsewhere as is_elsewhere,

@@ -18,11 +18,9 @@ from fxad.core.lazy_exports import lazy_exports
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Shape
 from fxad.operations.arguments import plain_ints, to_ints, to_tuple
-from fxad.primitives.meshes import OPEN, Ids, check_not_open
+from fxad.primitives.meshes import OPEN, Ids, Mesh as Axes, Spec, check_not_open
 
 Entry: TypeAlias = "str | tuple[str, ...] | None"
-Axes: TypeAlias = tuple[tuple[str, int], ...]
-Spec: TypeAlias = tuple[tuple[str, ...], ...]
 
 
 @final
@@ -425,12 +423,12 @@ def ids_of(on: tuple[runtime.Device, ...]) -> Ids:
 def sharding_of(buffer: runtime.Buffer) -> Sharding:
     """The sharding of a buffer."""
     where = buffer._sharding
-    if isinstance(where, runtime.ManyDevices):
+    if isinstance(where, runtime.MeshSharding):
         return named_sharding_of(where)
     return SingleDeviceSharding(runtime.device_of(buffer))
 
 
-def named_sharding_of(where: runtime.ManyDevices) -> NamedSharding:
+def named_sharding_of(where: runtime.MeshSharding) -> NamedSharding:
     """The `NamedSharding` of a sharding of buffers."""
     sizes = [n for _, n in where.mesh]
     mesh = Mesh(np.array(where.devices, dtype=object).reshape(sizes), [name for name, _ in where.mesh])
@@ -438,10 +436,10 @@ def named_sharding_of(where: runtime.ManyDevices) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(*entries))
 
 
-def buffer_sharding(sharding: NamedSharding) -> runtime.ManyDevices:
+def buffer_sharding(sharding: NamedSharding) -> runtime.MeshSharding:
     """The form of a sharding in buffers."""
     mesh = sharding.mesh
-    return runtime.ManyDevices(tuple(mesh.devices.flat), tuple(mesh.shape.items()), sharding.spec.names)
+    return runtime.MeshSharding(tuple(mesh.devices.flat), tuple(mesh.shape.items()), sharding.spec.names)
 
 
 @final

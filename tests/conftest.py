@@ -24,7 +24,7 @@ from fxad.units.plan import Choice
 from fxad.xla import executable
 from fxad.xla.client import Device
 from fxad.xla.compat import FLAGS
-from fxad.xla.executable import CompileOptions
+from fxad.xla.options import CompileOptions, with_effort
 from tests.laws.budget import quick
 
 COMMON = settings(
@@ -91,7 +91,7 @@ class _Efforts:
 
     def __init__(self) -> None:
         self.quick = False
-        self._of_users = executable.with_effort
+        self._of_users = with_effort
 
     def __call__(self, source: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:
         chosen = self._of_users(source, options, device)

@@ -35,7 +35,7 @@ from fxad.units.kernels import wants_full_effort
 from fxad.xla.compat import FLAGS
 from fxad.xla.cuda import cuda_library
 from fxad.xla.dlpack import _pointer, _Tensor, copy_out
-from fxad.xla.executable import with_effort
+from fxad.xla.options import with_effort
 
 pytestmark = pytest.mark.smoke
 

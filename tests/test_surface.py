@@ -105,7 +105,7 @@ def test_what_importing_leaves_for_later() -> None:
 def test_import_fxad_imports_few_modules() -> None:
     """Counts, and no times: each module of fxad takes 0.3 ms, and each of these libraries 1 to 40 ms."""
     modules = set(ast.literal_eval(fresh("import fxad, sys; print(sorted(sys.modules))")))
-    assert len([m for m in modules if m.partition(".")[0] == "fxad"]) <= 190
+    assert len([m for m in modules if m.partition(".")[0] == "fxad"]) <= 192
     rare = {
         "asyncio", "concurrent", "jaxlib._profiler", "jaxlib.cpu", "jaxlib.mlir", "multiprocessing", "scipy", "secrets",
         "socket", "tempfile",

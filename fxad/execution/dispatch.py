@@ -17,13 +17,13 @@ from fxad import runtime
 from fxad.core import tree
 from fxad.errors import ArgumentError, ExecutionError
 from fxad.execution.donation import DonatingStart
-from fxad.ir import Atom, Aval, Eqn, Jaxpr
+from fxad.execution.forwarding import ForwardingStart, forwarded_operands
+from fxad.ir import Aval
 from fxad.runtime import Results, Start, collect_garbage, collection_due, commitments, donated_placeholder
 from fxad.tracing.array import Array, aval_of, current_binder, device_array, wrap_buffers
-from fxad.tracing.placement import CommittedRun, Division, Target, is_committed, target
+from fxad.tracing.placement import CommittedRun, OperandSharding, Target, is_committed, target
 from fxad.tracing.program import Program, fit_leaf, tree_error
 from fxad.tracing.tracer import Tracer, active_trace
-from fxad.units.cost_rule import called_body
 
 SlowPath: TypeAlias = Callable[[tuple[object, ...], dict[str, object]], object]
 
@@ -39,10 +39,13 @@ class Dispatcher:
 
     It precomputes all that a call needs: the types and the tree of the arguments, the closed-over arrays, the function
     that starts an execution (with donation), the handlers of the results, and the tree of the results.
+
+    A call goes through these methods, and begins at the last one that can take it: `slow_path` takes any arguments,
+    `run` their leaves, `launch` arrays of exactly the program's types, `launch_buffers` buffers.
     """
 
     __slots__ = (
-        "_committed_runs", "_last_placement", "avals", "bound", "build_results", "default_is_loaded", "donate",
+        "_committed_runs", "_last_committed_call", "avals", "bound", "build_results", "default_is_loaded", "donate",
         "donated_leaves", "forwarded", "handlers", "load", "loaded", "out_avals", "path", "program", "start",
         "takes_arrays",
     )  # fmt: skip
@@ -54,7 +57,7 @@ class Dispatcher:
         load: Callable[[Target], runtime.Runnable],
         donate: tuple[int, ...] = (),
         device: runtime.Device | None = None,
-        division: Division | None = None,
+        sharding: OperandSharding | None = None,
     ) -> None:
         self.program = program
         self.loaded, self.load, self.donate = loaded, load, donate
@@ -65,17 +68,17 @@ class Dispatcher:
         self.start: Start = self._load_and_start
         self.handlers = self.loaded.handlers
         self._committed_runs: dict[Target, CommittedRun] = {}
-        # the shardings of the committed operands in the last call, and its execution
-        self._last_placement: tuple[list[object], CommittedRun] | None = None
+        # the shardings of the committed operands in the last call that had some, and its execution
+        self._last_committed_call: tuple[list[object], CommittedRun] | None = None
         self.avals = program.in_avals
         self.out_avals = program.out_avals
         arrays = [b if isinstance(b, Array) else device_array(b, aval_of(b)) for b in _bound_values(program)]
         self.bound = [x._buffer for x in arrays]
-        on_default = loaded.device is runtime.default_device() and division is None
+        on_default = loaded.device is runtime.default_device() and sharding is None
         # False for a program that was compiled only for committed data on another device
         self.default_is_loaded = device is not None or on_default or self.forwarded is not None
-        if division is not None:
-            self._committed_runs[division] = self._new_committed_run(loaded)
+        if sharding is not None:
+            self._committed_runs[sharding] = self._new_committed_run(loaded)
         if device is not None:  # uncommitted data goes there, and the results are committed to it
             run = self._committed_run(device)
             self.start, self.handlers = run.start, run.handlers
@@ -134,7 +137,7 @@ class Dispatcher:
     def _set_default(self, loaded: runtime.Runnable) -> None:
         """Set the executable for the default device."""
         self.handlers = loaded.handlers
-        self.start = Forwarding(self.forwarded) if self.forwarded is not None else self._donating(loaded.start)
+        self.start = ForwardingStart(self.forwarded) if self.forwarded is not None else self._donating(loaded.start)
 
     def _donating(self, start: Start) -> Start:
         """The execution, which also donates operands if the program does."""
@@ -145,20 +148,20 @@ class Dispatcher:
         if self.forwarded is not None:
             return self.start(buffers).consume_with_handlers(self.handlers)
         shardings: list[object] = [b._sharding if b._committed else None for b in buffers]
-        last = self._last_placement
+        last = self._last_committed_call
         if last is None or any(map(is_not, shardings, last[0])):  # equal shardings are often the same object
             if last is None or last[0] != shardings:
                 run = self._committed_run(target(self.program.name, buffers, self.path))
                 run.check(self.program.name, buffers, self.path)
             else:
                 run = last[1]
-            last = self._last_placement = shardings, run
+            last = self._last_committed_call = shardings, run
         run = last[1]
         return run.start(buffers).consume_with_handlers(run.handlers)
 
     def _committed_run(self, where: Target) -> CommittedRun:
         """The execution on the devices of the operands. It is loaded at its first use."""
-        if isinstance(where, Division) and self._divides_like(where):
+        if isinstance(where, OperandSharding) and self._divides_like(where):
             where = where.device  # the program itself divides its operands in this way
         run = self._committed_runs.get(where)
         if run is None:
@@ -171,12 +174,12 @@ class Dispatcher:
         run.start = self._donating(run.start)
         return run
 
-    def _divides_like(self, where: Division) -> bool:
+    def _divides_like(self, where: OperandSharding) -> bool:
         """Returns True if the program divides operands as those of a call are divided."""
-        placed = self.loaded.placed
-        if placed is None or placed.devices != where.devices:
+        sharding = self.loaded.sharding
+        if sharding is None or sharding.devices != where.devices:
             return False
-        pairs = zip(where.ins, placed.ins, strict=True)
+        pairs = zip(where.ins, sharding.ins, strict=True)
         return all([w is None or w == (of_program.mesh, of_program.spec) for w, of_program in pairs])
 
     def _convert(self, k: int, value: object, aval: Aval) -> Array:
@@ -365,68 +368,3 @@ def _call_of_any_trees(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[
         return build_results(outs)
 
     return call
-
-
-# ------------------------------------------------------------------------------ programs whose results are operands
-
-
-@final
-class Forwarding:
-    """The execution of a program whose results are operands: it returns their buffers."""
-
-    __slots__ = ("_operands",)
-
-    def __init__(self, operands: tuple[int, ...]) -> None:
-        self._operands = operands
-
-    def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
-        for b in buffers:
-            if b.is_deleted():
-                raise runtime.XlaRuntimeError(runtime.OPERAND_DELETED)
-        return _ForwardedResults([buffers[k] for k in self._operands])
-
-
-@final
-class _ForwardedResults:
-    """Results that are arrays already."""
-
-    __slots__ = ("_arrays",)
-
-    def __init__(self, arrays: list[runtime.Buffer]) -> None:
-        self._arrays = arrays
-
-    def consume_with_handlers(self, _handlers: Sequence[runtime.ResultHandler], /) -> list[runtime.Buffer]:
-        return self._arrays
-
-
-def forwarded_operands(jaxpr: Jaxpr, bound: int) -> tuple[int, ...] | None:
-    """The operands that are the results of a trivial program, if all results are distinct arguments; None for any other
-    program. Its `bound` leading operands are closed-over arrays, which are never returned themselves."""
-    if jaxpr.effects:
-        return None
-    operands: dict[int, None] = {}
-    for a in jaxpr.outs:
-        k = _operand(jaxpr, a)
-        if k < bound or k in operands:
-            return None  # stop at the first: searching for each of a thousand gradients takes longer than planning them
-        operands[k] = None
-    return tuple(operands)
-
-
-def _operand(jaxpr: Jaxpr, a: Atom) -> int:
-    """The index of the operand that a value is, also through calls; -1 for a computed value."""
-    callers: list[tuple[Jaxpr, Eqn]] = []
-    while True:
-        if a in jaxpr.ins:
-            k = jaxpr.ins.index(a)
-            if not callers:
-                return k
-            jaxpr, eqn = callers.pop()
-            a = eqn.ins[k]
-            continue
-        producer = next((e for e in reversed(jaxpr.eqns) if a in e.outs), None)
-        body = None if producer is None else called_body(producer)
-        if producer is None or body is None:
-            return -1
-        callers.append((jaxpr, producer))
-        jaxpr, a = body, body.outs[producer.outs.index(a)]

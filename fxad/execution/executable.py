@@ -22,7 +22,7 @@ from fxad.passes import Passes, Stages, check_passes, plan_of, run_passes, stage
 from fxad.runtime import CompileOptions, CostStats, MemoryStats
 from fxad.sharding import Sharding, SingleDeviceSharding, named_sharding_of
 from fxad.tracing.array import DEFAULT_OPTIONS
-from fxad.tracing.placement import Division, Target, check_device
+from fxad.tracing.placement import OperandSharding, Target, check_device
 from fxad.tracing.program import Program, Spec
 from fxad.units.cost_rule import Predicate, selected_bodies
 from fxad.units.maps import program_with_calls
@@ -144,8 +144,8 @@ class Lowered(_Staged, Generic[P, R_co]):
         check_operands(self.program, operands)
         load = partial(load_plan, self.program.jaxpr, self.choice, self.passes, replace(options, donate=operands))
         loaded = load(first or runtime.default_device())
-        division = first if isinstance(first, Division) else None
-        return Executable(self.program, Dispatcher(self.program, loaded, load, operands, device, division))
+        sharding = first if isinstance(first, OperandSharding) else None
+        return Executable(self.program, Dispatcher(self.program, loaded, load, operands, device, sharding))
 
     # ------------------------------------------------------------------------------------------------- JAX's names
 
@@ -241,7 +241,7 @@ def load_plan(
     jaxpr: Jaxpr, choice: Choice, passes: Passes | None, options: CompileOptions, where: Target
 ) -> runtime.Runnable:
     """The executable of a program on devices. The active cache supplies its units."""
-    jaxpr, device = (where.program(jaxpr), where.device) if isinstance(where, Division) else (jaxpr, where)
+    jaxpr, device = (where.program(jaxpr), where.device) if isinstance(where, OperandSharding) else (jaxpr, where)
     plan = plan_of(jaxpr, choice, options.donate, passes)
     if len(plan.steps) > 1 or passes:
         runtime.active_cache().hold_planned(jaxpr)
@@ -299,21 +299,21 @@ class Executable(_Staged, Generic[P, R_co]):
 
     @property
     def input_shardings(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The division of the arguments: a tree for the positional ones and a tree for the keyword ones."""
+        """The sharding of the arguments: a tree for the positional ones and a tree for the keyword ones."""
         bound = len(self.program.bound)
         args, kwargs = tree.unflatten(self.program.in_tree, self._shardings("ins", bound, len(self.in_avals)))
         return args, kwargs
 
     @property
     def output_shardings(self) -> Any:
-        """The division of the results: a tree."""
+        """The sharding of the results: a tree."""
         return tree.unflatten(self.program.out_tree, self._shardings("outs", 0, len(self.program.out_avals)))
 
     def _shardings(self, side: Literal["ins", "outs"], start: int, count: int) -> list[Sharding]:
-        placed = self._loaded.placed
-        if placed is None:
+        sharding = self._loaded.sharding
+        if sharding is None:
             return [SingleDeviceSharding(self._loaded.device)] * count
-        return [named_sharding_of(where) for where in (placed.ins if side == "ins" else placed.outs)[start:]]
+        return [named_sharding_of(where) for where in (sharding.ins if side == "ins" else sharding.outs)[start:]]
 
     def text(self) -> str:
         """The optimised HLO. A plan of several units has one section per unit, which begins with a comment."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 from fxad.core import tree
 from fxad.runtime import Device, commitments, is_sharded, transfer
 from fxad.tracing.array import Array, wrap_buffer
-from fxad.tracing.placement import Division, operand_label, target
+from fxad.tracing.placement import OperandSharding, operand_label, target
 from fxad.tracing.tracer import Tracer
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ def place_like_operands(what: str, given: Iterable[object], made: T) -> T:
     if True not in [b._committed for _, b in buffers]:
         return made
     device = target(what, [b for _, b in buffers], lambda j: operand_label(buffers[j][0]))
-    if isinstance(device, Division):
+    if isinstance(device, OperandSharding):
         return made
     leaves, structure = tree.flatten(made)
     out: T = tree.unflatten(structure, [x if isinstance(x, Tracer) else committed_to(x, device) for x in leaves])

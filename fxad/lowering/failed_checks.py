@@ -16,7 +16,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Aval, Eqn, FreeAxes, HigherOrder, Jaxpr, Lit, all_prims
-from fxad.lowering.ordered_effects import Threaded, with_predicate_in_body, with_threaded
+from fxad.lowering.threaded_values import Threaded, with_predicate_in_body, with_threaded
 from fxad.primitives.check import Check, has_check
 from fxad.primitives.collectives import Pmax, exchanged_axes, has_ppermute
 from fxad.primitives.control.call import Call
@@ -69,10 +69,8 @@ def _flagged(jaxpr: Jaxpr, mesh: Mesh) -> Jaxpr:
             threaded = with_threaded(prim, FLAG, lambda body: _flagged(body, mesh), _uses_flag)
         if threaded is None:
             return None
-        new, at, after = threaded
-        outs = b(new, *ins[:at], failed, *ins[at:])
-        failed = outs[after]
-        return (*outs[:after], *outs[after + 1 :])
+        failed, outs = threaded.bind(b, failed, ins)
+        return outs
 
     outs = b.inline(jaxpr, b.inputs(jaxpr.in_avals), rule)
     return b.build((failed, *outs), jaxpr.name)
@@ -95,7 +93,7 @@ def _flag_axes(loop: While, mesh: Mesh) -> FreeAxes:
 def _flagged_loop(loop: While, mesh: Mesh) -> Threaded:
     """The loop with the flag as its first carry, which ends when it is True."""
     if has_check(loop.cond) and loop.max_steps is None:
-        return Call(_flagged(with_predicate_in_body(loop), mesh)), 0, 0
+        return Threaded(Call(_flagged(with_predicate_in_body(loop), mesh)), 0, 0)
     b = Builder()
     consts = b.inputs(loop.cond.in_avals[: loop.n_cond])
     failed = b.input(FLAG)
@@ -105,7 +103,8 @@ def _flagged_loop(loop: While, mesh: Mesh) -> Threaded:
     consts = b.inputs(loop.body.in_avals[: loop.n_body])
     after, *outs = b.inline(_flagged(loop.body, mesh), (b.input(FLAG), *consts, *b.inputs(loop.carry)))
     body = b.build((_any_failed(b, after, _flag_axes(loop, mesh)), *outs), loop.body.name)
-    return While(cond, body, loop.n_cond, loop.n_body, loop.max_steps), loop.n_cond + loop.n_body, 0
+    flagged = While(cond, body, loop.n_cond, loop.n_body, loop.max_steps)
+    return Threaded(flagged, loop.n_cond + loop.n_body, 0)
 
 
 def _flagged_map(prim: ShardMap, around: Mesh) -> Threaded:
@@ -113,4 +112,4 @@ def _flagged_map(prim: ShardMap, around: Mesh) -> Threaded:
     b = Builder()
     failed, *outs = b.inline(_flagged(prim.body, mesh_within(around, prim.mesh)), b.inputs((FLAG, *prim.body.in_avals)))
     body = b.build((_any_failed(b, failed, frozenset(prim.mesh)), *outs), prim.body.name)
-    return ShardMap(body, prim.mesh, 1 + prim.n_consts, prim.ins, ((), *prim.outs), prim.devices), 0, 0
+    return Threaded(ShardMap(body, prim.mesh, 1 + prim.n_consts, prim.ins, ((), *prim.outs), prim.devices), 0, 0)

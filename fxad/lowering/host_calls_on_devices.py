@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Final
 
 from fxad import dtypes
 from fxad.core.builder import Builder, rewrite
@@ -24,24 +23,7 @@ from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.host_call import HostCall
-from fxad.primitives.meshes import Mesh, mesh_within
-
-# Begins the name of the axis along which devices compute the same.
-COPIES: Final = "*"
-
-
-def covering(mesh: Mesh, devices: int) -> Mesh:
-    """A mesh with a further, fastest axis, along which devices compute the same, so that it has all devices."""
-    rest = devices // prod([size for _, size in mesh])
-    return mesh if rest == 1 else (*mesh, (copies_axis(mesh), rest))
-
-
-def copies_axis(mesh: Mesh) -> str:
-    """The name of the axis that `covering` adds."""
-    name = COPIES
-    while name in dict(mesh):
-        name += COPIES
-    return name
+from fxad.primitives.meshes import Mesh, covering, mesh_within
 
 
 @by_value

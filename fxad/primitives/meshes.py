@@ -40,6 +40,26 @@ def mesh_within(around: Mesh, mesh: Mesh) -> Mesh:
     return (*around, *[axis for axis in mesh if axis not in around])
 
 
+# Begins the name of the axis along which devices compute the same.
+COPIES: Final = "*"
+
+
+def covering(mesh: Mesh, devices: int) -> Mesh:
+    """A mesh with a further, fastest axis, along which devices compute the same, so that it has all devices."""
+    rest = devices // prod([size for _, size in mesh])
+    if rest == 1:
+        return mesh
+    name = COPIES
+    while name in dict(mesh):
+        name += COPIES
+    return (*mesh, (name, rest))
+
+
+def without_copies(mesh: Mesh) -> Mesh:
+    """The mesh without the axis that `covering` adds."""
+    return tuple([axis for axis in mesh if not axis[0].startswith(COPIES)])
+
+
 def names_in(spec: Spec) -> tuple[str, ...]:
     """The named axes that divide an array."""
     return tuple([name for names in spec for name in names])

@@ -356,7 +356,7 @@ def load_executable(
 
 def load_for(jaxpr: Jaxpr, where: placement.Target | None) -> runtime.LoadedProgram:
     """The executable of a program for the devices of its operands."""
-    if isinstance(where, placement.Division):
+    if isinstance(where, placement.OperandSharding):
         return load_executable(where.program(jaxpr), device=where.device)
     return load_executable(jaxpr, device=where)
 

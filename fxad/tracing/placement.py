@@ -26,9 +26,9 @@ is_committed: Final = attrgetter("_committed")
 
 @final
 @dataclass(frozen=True, slots=True)
-class Division:
-    """The devices of a program that has operands divided among several, and how each of them is divided; None for an
-    operand that may move."""
+class OperandSharding:
+    """The sharding of the operands of a call that are divided among several devices: the devices, and for each operand
+    how it is divided; None for an operand that may move."""
 
     devices: tuple[runtime.Device, ...]
     ins: tuple[tuple[Mesh, Spec] | None, ...]
@@ -50,7 +50,7 @@ class Division:
         )
 
 
-Target: TypeAlias = runtime.Device | Division
+Target: TypeAlias = runtime.Device | OperandSharding
 PathOf: TypeAlias = Callable[[int], str]  # the name of an operand in messages
 
 
@@ -68,7 +68,7 @@ def target_of(what: str, buffers: Sequence[runtime.Buffer | None], path: PathOf)
             continue
         where = b._sharding
         on: tuple[runtime.Device, ...] = (runtime.device_of(b),)
-        if isinstance(where, runtime.ManyDevices):
+        if isinstance(where, runtime.MeshSharding):
             ins[k], on = (where.mesh, where.spec), where.devices
         if first is None:
             first = k, on
@@ -82,7 +82,7 @@ def target_of(what: str, buffers: Sequence[runtime.Buffer | None], path: PathOf)
             )
     if first is None:
         return None
-    return first[1][0] if all([w is None for w in ins]) else Division(first[1], tuple(ins))
+    return first[1][0] if all([w is None for w in ins]) else OperandSharding(first[1], tuple(ins))
 
 
 def target(what: str, buffers: Sequence[runtime.Buffer], path: PathOf) -> Target:
@@ -112,7 +112,7 @@ def run_committed(
 ) -> list[runtime.Buffer]:
     """The results of a program, committed to its device. Raises: ExecutionError when XLA refuses the call."""
     operands = buffers
-    if loaded.placed is None:
+    if loaded.sharding is None:
         operands = moved_to(buffers, loaded.device)
     else:
         check_operands_on(loaded.devices, loaded.origin.name, buffers, path)
@@ -126,7 +126,7 @@ def check_operands_on(
     for k, b in enumerate(buffers):
         if b._committed:
             where = b._sharding
-            on = where.devices if isinstance(where, runtime.ManyDevices) else (runtime.device_of(b),)
+            on = where.devices if isinstance(where, runtime.MeshSharding) else (runtime.device_of(b),)
             if on is not devices and set(on) != set(devices):
                 raise PlacementError(
                     f"{what}: {path(k)} is on {_listed(on)}, the program runs on {_listed(devices)}",
@@ -169,10 +169,10 @@ class CommittedRun:
         self.device, self.handlers = loaded.device, loaded.committing_handlers
         self._start = loaded.start
         self.start: Start = self._start_here
-        placed = loaded.placed
-        if placed is not None:  # the program divides its operands itself
-            self._devices = placed.devices
-            self._bound = [runtime.resharded(b, w) for b, w in zip(bound, placed.ins, strict=False)]
+        sharding = loaded.sharding
+        if sharding is not None:  # the program divides its operands itself
+            self._devices = sharding.devices
+            self._bound = [runtime.resharded(b, w) for b, w in zip(bound, sharding.ins, strict=False)]
             self.start = self._divide if bound else loaded.start
         else:
             self._bound = moved_to(bound, loaded.device)

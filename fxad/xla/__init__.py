@@ -1,7 +1,7 @@
 """The implementation of `fxad.runtime` on jaxlib's private interface: devices, buffers, executables and their cache.
 
-`in_threads` is imported at its first use. Python's executors take 2 ms to import, and only a program of several units
-on a machine with four cores or more needs them. So is `processes`, which only several processes need.
+Three modules are imported at their first use. Only a program of several units needs `progress`, and `in_threads` if the
+machine has four cores or more: Python's executors take 2 ms to import. Only several processes need `processes`.
 """
 
 from typing import TYPE_CHECKING
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from fxad.xla import in_threads, processes
+    from fxad.xla import in_threads, processes, progress
 else:
-    __getattr__, __dir__ = lazy_exports(__name__, {}, modules="in_threads processes")
+    __getattr__, __dir__ = lazy_exports(__name__, {}, modules="in_threads processes progress")
 
-__all__ = ["in_threads", "processes"]
+__all__ = ["in_threads", "processes", "progress"]

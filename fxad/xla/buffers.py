@@ -20,14 +20,16 @@ from fxad.errors import ArgumentError, DTypeError, ExecutionError, ShapeError
 from fxad.ir import Aval, NDArray
 from fxad.lowering.jaxlib import _jax
 from fxad.xla.client import Device, default_device, device_of_raw, devices, in_forked_child
-from fxad.xla.compat import ArrayType, OneDevice, reason, to_host
+from fxad.xla.commitments import commitments
+from fxad.xla.compat import reason, to_host
 from fxad.xla.dlpack import copy_out, header
-from fxad.xla.failures import pinned, placeholder, value_error
+from fxad.xla.donation import pinned
+from fxad.xla.failures import value_error
 from fxad.xla.garbage import CollectsGarbage, collect_garbage, collection_due
 from fxad.xla.interruptible import waits
-from fxad.xla.sharded import ManyDevices, assembled, divided, gathered, is_sharded, shards
+from fxad.xla.jaxlib_types import ArrayType, Buffer, OneDeviceSharding
+from fxad.xla.sharded import MeshSharding, assembled, divided, gathered, is_sharded, shards
 
-Buffer: TypeAlias = _jax.ArrayImpl
 Scalar: TypeAlias = bool | int | float | complex
 
 _COPY: Final = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
@@ -37,22 +39,6 @@ _SHARE: Final = _jax.HostBufferSemantics.ZERO_COPY
 _ALIGNED: Final = 64
 _put: Final = _jax.batched_device_put
 
-
-class Commitments:
-    """`any` is True if some array of this process is committed to a device. If not, calls skip the check of each
-    operand, which takes 0.1 us: most processes have one device, and commit nothing. At interpreter exit, its class
-    changes to one that stops calls (`fxad.xla.in_flight`)."""
-
-    __slots__ = ("any",)
-
-    def __init__(self) -> None:
-        self.any = False
-
-    def enter(self) -> None:
-        """Called before each wait for XLA and each transfer to it."""
-
-
-commitments: Final = Commitments()
 
 # Python's buffer protocol, and so NumPy's DLPack, does not support these dtypes.
 _NO_PROTOCOL: Final = dtypes.FLOAT8 | {dtypes.bfloat16}
@@ -108,7 +94,7 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
 
 
 def _host_put(
-    array: NDArray, aval: Aval, where: OneDevice, semantics: _jax.HostBufferSemantics, committed: bool = True
+    array: NDArray, aval: Aval, where: OneDeviceSharding, semantics: _jax.HostBufferSemantics, committed: bool = True
 ) -> Buffer:
     if committed:
         commitments.any = True
@@ -195,7 +181,7 @@ def to_numpy(buffer: Buffer) -> NDArray:
         buffer.block_until_ready()
         if is_sharded(buffer):
             return gathered(buffer)
-        if not cast(OneDevice, buffer._sharding).on_host:
+        if not cast(OneDeviceSharding, buffer._sharding).on_host:
             return pinned(buffer, to_host)
         if buffer.aval.dtype not in _NO_PROTOCOL:
             return np.asarray(pinned(buffer, _view))  # of what has no view, `asarray` makes an array of objects
@@ -242,7 +228,7 @@ def to_dlpack(
     array = to_numpy(buffer)
     if dtype in _NO_PROTOCOL:
         # a consumer may write to it; only the capsule refers to this copy
-        where = cast(OneDevice, buffer._sharding)
+        where = cast(OneDeviceSharding, buffer._sharding)
         return _jax.buffer_to_dlpack_managed_tensor(_host_put(array, Aval(array.shape, dtype), where, _COPY))
     if old or copy:
         array = array.copy()
@@ -268,16 +254,16 @@ def copy_buffer(buffer: Buffer) -> Buffer:
     if is_sharded(buffer):
         return assembled(
             Aval(buffer.aval.shape, buffer.aval.dtype),
-            cast(ManyDevices, buffer._sharding),
+            cast(MeshSharding, buffer._sharding),
             [copy_buffer(part) for _, _, part in shards(buffer)],
         )
     try:
-        return _moved(buffer, cast(OneDevice, buffer._sharding), _jax.ArrayCopySemantics.ALWAYS_COPY)
+        return _moved(buffer, cast(OneDeviceSharding, buffer._sharding), _jax.ArrayCopySemantics.ALWAYS_COPY)
     except _jax.JaxRuntimeError as e:
         raise value_error("copy", e, buffer) from e
 
 
-def _moved(buffer: Buffer, where: OneDevice, semantics: _jax.ArrayCopySemantics) -> Buffer:
+def _moved(buffer: Buffer, where: OneDeviceSharding, semantics: _jax.ArrayCopySemantics) -> Buffer:
     devices = [_jax.DeviceList((where._device,))]
     return _jax.batched_copy_array_to_devices_with_sharding([buffer], devices, [where], [semantics])[0]
 
@@ -296,7 +282,7 @@ def device_of(buffer: Buffer) -> Device:
 
 def _raw_device(buffer: Buffer) -> _jax.Device:
     """The jaxlib device, also of a deleted buffer: `buffer.platform()` crashes on one."""
-    return cast(OneDevice, buffer._sharding)._device
+    return cast(OneDeviceSharding, buffer._sharding)._device
 
 
 def _platform(buffer: Buffer) -> str:
@@ -325,7 +311,7 @@ def transfer(buffer: Buffer, device: Device) -> Buffer:
     return copy._rewrap_with_aval_and_sharding(copy.aval, copy._sharding)
 
 
-def resharded(buffer: Buffer, where: ManyDevices) -> Buffer:
+def resharded(buffer: Buffer, where: MeshSharding) -> Buffer:
     """The value with a part on each of several devices. It is copied through the host unless it has that sharding."""
     if buffer._sharding == where:
         return buffer
@@ -377,19 +363,3 @@ def delete(buffer: Buffer) -> None:
     """
     if not buffer.is_deleted():
         buffer.clone().delete()
-
-
-def donated_placeholder(buffer: Buffer) -> Buffer:
-    """A placeholder without memory for a donated buffer.
-
-    jaxlib refuses a call with the placeholder. XLA would refuse a call with the buffer too, but also write to stderr.
-    """
-
-    def make() -> Buffer:
-        empty = np.zeros((), np.bool_)
-        where = device_of(buffer).sharding
-        deleted = _host_put(empty, Aval((), dtypes.bool_), where, _COPY, buffer._committed)
-        deleted.delete()
-        return deleted
-
-    return placeholder(buffer, make)

@@ -21,8 +21,9 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ArgumentError, ExecutionError, ParameterError, described
 from fxad.lowering.jaxlib import _jax, xla_client
-from fxad.xla.compat import OneDevice, find_types_of_jax, reason
+from fxad.xla.compat import find_types_of_jax, reason
 from fxad.xla.cuda import cuda_client  # not a package: see `register_after_fork`
+from fxad.xla.jaxlib_types import OneDeviceSharding
 
 PLATFORM_ALIASES: Final = MappingProxyType({"gpu": "cuda"})  # jax's name for the platform
 
@@ -37,7 +38,7 @@ class Device:
     kind: str
     client: _jax.Client = field(repr=False)
     raw: _jax.Device = field(repr=False)
-    sharding: OneDevice = field(repr=False)
+    sharding: OneDeviceSharding = field(repr=False)
     raw_list: list[_jax.Device] = field(repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -167,7 +168,7 @@ class _Clients:
 
 
 def _device(platform: str, client: _jax.Client, raw: _jax.Device) -> Device:
-    return Device(platform, raw.id, raw.device_kind, client, raw, OneDevice(raw), [raw])
+    return Device(platform, raw.id, raw.device_kind, client, raw, OneDeviceSharding(raw), [raw])
 
 
 def _cpu_devices_from_environment() -> int:

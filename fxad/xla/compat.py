@@ -1,4 +1,4 @@
-"""The differences between the supported versions of jaxlib (0.10.2 to 0.12).
+"""Calls of jaxlib that depend on its version (0.10.2 to 0.12), or on whether jax is imported.
 
 All other parts of jaxlib that fxad uses are the same in these versions; tests/test_runtime.py runs on each.
 """
@@ -19,55 +19,9 @@ import numpy as np
 
 from fxad.ir import Aval, NDArray, Shape
 from fxad.lowering.jaxlib import _jax, jaxlib_version, xla_client
+from fxad.xla.jaxlib_types import ArrayType, Buffer, OneDeviceSharding, ResultHandler
 
 Flags: TypeAlias = tuple[tuple[str, bool | int], ...]
-
-
-@final
-class ArrayType:
-    """The type of an array in the form that jaxlib reads. jaxlib stores this object on the arrays that it makes."""
-
-    __slots__ = ("dtype", "ndim", "origin", "shape", "weak_type")
-
-    def __init__(self, aval: Aval, origin: object = None) -> None:
-        self.origin = origin  # the program that computes it, for messages
-        self.shape: Shape = aval.shape
-        self.dtype: np.dtype[np.generic] = aval.dtype
-        self.ndim = len(aval.shape)
-        self.weak_type = True  # see `_TypesOfJax`
-
-
-@final
-class OneDevice(_jax.SingleDeviceSharding):
-    """The device of an array. It defines the attributes that jaxlib reads while making arrays, and does not define."""
-
-    def __init__(self, device: _jax.Device) -> None:
-        super().__init__(device)
-        self.on_host = device.platform == "cpu"  # read at each conversion to NumPy
-
-    @property
-    def _device_assignment(self) -> tuple[_jax.Device, ...]:
-        return (self._device,)
-
-    @property
-    def device_set(self) -> set[_jax.Device]:
-        return {self._device}
-
-    @property
-    def memory_kind(self) -> str | None:
-        return self._memory_kind
-
-    @property
-    def is_fully_addressable(self) -> bool:
-        return True
-
-    @property
-    def is_fully_replicated(self) -> bool:
-        return True
-
-    def _to_xla_hlo_sharding(self, num_dimensions: int) -> xla_client.HloSharding:
-        return xla_client.HloSharding.replicate()
-
 
 # Up to 0.10 the handler of a result checks it with methods that jax adds to the arrays of jaxlib; later ones do not.
 _make_handler: Final = (
@@ -77,7 +31,7 @@ _make_handler: Final = (
 )
 
 
-def result_handler(aval: Aval, sharding: _jax.Sharding, committed: bool, origin: object) -> _jax.ResultHandler:
+def result_handler(aval: Aval, sharding: _jax.Sharding, committed: bool, origin: object) -> ResultHandler:
     """The handler that makes an array of a result of an execution. `origin` is the program, for messages.
 
     `disassemble_into_single_device_arrays` takes 60 us more, because it looks for the type of the array in jax.
@@ -86,7 +40,7 @@ def result_handler(aval: Aval, sharding: _jax.Sharding, committed: bool, origin:
 
 
 def tiled(parts: Sequence[int], copies: int, mesh: Sequence[int], order: Sequence[int]) -> xla_client.HloSharding:
-    """The division of an array into parts, each on `copies` devices, in the form of XLA. The devices are those of a
+    """The sharding of an array in parts, each on `copies` devices, in the form of XLA. The devices are those of a
     mesh, with its axes in an order."""
     more = [] if copies == 1 else [xla_client.OpSharding.Type.REPLICATED]
     dims = [*parts, *([copies] if more else [])]
@@ -146,12 +100,12 @@ def find_types_of_jax(device: _jax.Device) -> None:
     It happens in a thread of its own: signals interrupt the main thread, and the modules must not stay.
     """
     if "jax" not in sys.modules:
-        thread = Thread(target=_find_types_of_jax, args=(OneDevice(device),))
+        thread = Thread(target=_find_types_of_jax, args=(OneDeviceSharding(device),))
         thread.start()
         thread.join()
 
 
-def _find_types_of_jax(where: OneDevice) -> None:
+def _find_types_of_jax(where: OneDeviceSharding) -> None:
     modules = {name: ModuleType(name) for name in ("jax", "jax._src", "jax._src.core", "jax.core")}
     for name in ("jax._src.core", "jax.core"):
         vars(modules[name])["ShapedArray"] = _TypesOfJax()
@@ -164,13 +118,13 @@ def _find_types_of_jax(where: OneDevice) -> None:
             del sys.modules[name]
 
 
-def parts_of_array(array: _jax.ArrayImpl) -> list[_jax.ArrayImpl]:
+def parts_of_array(array: Buffer) -> list[Buffer]:
     """The parts of an array on several devices."""
     with _jax_hider.hidden():
         return array._arrays
 
 
-def to_host(array: _jax.ArrayImpl) -> NDArray:
+def to_host(array: Buffer) -> NDArray:
     """The value of an array on one device, on the host."""
     if _READ is not None:
         return _READ(array)[0]
@@ -179,44 +133,28 @@ def to_host(array: _jax.ArrayImpl) -> NDArray:
 
 
 # from 0.11 on: it does not look for jax
-_READ: Final[Callable[[_jax.ArrayImpl], tuple[NDArray, bool]] | None] = getattr(
-    _jax.ArrayImpl, "_to_np_array_did_copy", None
-)
+_READ: Final[Callable[[Buffer], tuple[NDArray, bool]] | None] = getattr(_jax.ArrayImpl, "_to_np_array_did_copy", None)
 
 
-def make_array(aval: Aval, sharding: _jax.Sharding, parts: Sequence[_jax.ArrayImpl]) -> _jax.ArrayImpl:
+def make_array(aval: Aval, sharding: _jax.Sharding, parts: Sequence[Buffer]) -> Buffer:
     """An array on several devices, of its parts."""
     return _jax.ArrayImpl(ArrayType(aval), sharding, list(parts), True, True)
 
 
-def on_device(part: _jax.ArrayImpl, aval: Aval, where: OneDevice) -> _jax.ArrayImpl:
+def on_device(part: Buffer, aval: Aval, where: OneDeviceSharding) -> Buffer:
     """A part of an array as an array of its own. From 0.11 on, parts have no type."""
     return part._rewrap_with_aval_and_sharding(ArrayType(aval), where)
 
 
-def put_part(part: NDArray, where: OneDevice) -> _jax.ArrayImpl:
-    """A part of an array on its device.
+def put_part(part: NDArray, where: OneDeviceSharding, committed: bool = True) -> Buffer:
+    """A copy of a part of an array on its device.
 
     One call for all parts would read the sharding of the array: it fails if some devices have the same part.
     """
     copy = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
     aval = ArrayType(Aval(part.shape, part.dtype))
     # the last argument keeps 64-bit dtypes, whatever jax has set for the process
-    return _jax.batched_device_put(aval, where, [part], [where._device], True, False, copy, True)
-
-
-def partitioned_options(devices: Sequence[int], chosen: Sequence[bool]) -> _jax.CompileOptions:
-    """Options for a program on several devices, which Shardy and XLA's partitioner divide. They choose the shardings of
-    the results marked in `chosen`."""
-    options = _jax.CompileOptions()
-    build = options.executable_build_options
-    options.num_partitions = build.num_partitions = len(devices)
-    options.num_replicas = build.num_replicas = 1
-    build.use_spmd_partitioning = build.use_shardy_partitioner = True
-    build.allow_spmd_sharding_propagation_to_output = list(chosen) or [False]
-    assignment = xla_client.DeviceAssignment.create(np.array([list(devices)]))
-    options.device_assignment = build.device_assignment = assignment
-    return options
+    return _jax.batched_device_put(aval, where, [part], [where._device], committed, False, copy, True)
 
 
 # Flags for the efforts of `fxad.units.kernels`. From 0.11 on, XLA has fusion emitters only, and all have no flags.
@@ -230,13 +168,6 @@ _OLD: Final = tuple(map(int, jaxlib_version.split(".")[:2])) < (0, 11)
 FLAGS: Final[Mapping[str, Flags]] = MappingProxyType(
     {"less": _KERNEL_BY_KERNEL if _OLD else (), "level 1": _LEVEL if _OLD else (), "full": ()}
 )
-
-
-def compile_options(device: int) -> _jax.CompileOptions:
-    """Options for a program on one device, given by its id."""
-    options = _jax.CompileOptions()
-    options.device_assignment = xla_client.DeviceAssignment.create(np.array([[device]]))
-    return options
 
 
 def reason(error: Exception) -> str:

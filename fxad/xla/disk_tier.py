@@ -20,7 +20,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.errors import AxisNameError, CompileError
 from fxad.ir import Aval, Jaxpr, all_prims
-from fxad.lower import Placement, first_line, may_not_end
+from fxad.lower import ModuleSharding
 from fxad.lowering.jaxlib import _jax, jaxlib_version
 from fxad.primitives.check import Check
 from fxad.primitives.control.shard_map import runs_on_devices
@@ -30,8 +30,9 @@ from fxad.xla import custom_calls
 from fxad.xla.client import Device, devices, process_count, process_index
 from fxad.xla.compat import reason
 from fxad.xla.disk import Directory, DiskEntry
-from fxad.xla.executable import Compilation, CompileOptions, LoadedProgram, StoredProgram, load, options_for
-from fxad.xla.sharded import devices_for
+from fxad.xla.executable import Compilation, LoadedProgram, load
+from fxad.xla.options import CompileOptions, options_for
+from fxad.xla.sharded import devices_of_module
 
 
 def serialized(program: LoadedProgram) -> bytes:
@@ -151,38 +152,33 @@ def to_disk_entry(compilation: Compilation, payload: bytes, seconds: float) -> D
     if not payload or not custom_calls.are_portable(targets):
         return None
     facts = {"seconds": seconds, "targets": targets, "text": compilation.characters}
-    if compilation.placement is not None:
-        facts["placement"] = asdict(compilation.placement)
+    if compilation.sharding is not None:
+        facts["sharding"] = asdict(compilation.sharding)
     return DiskEntry(facts, payload)
 
 
 def from_disk_entry(
-    payload: bytes, targets: list[str], source: Jaxpr, device: Device, placement: Placement | None = None
+    payload: bytes, targets: list[str], source: Jaxpr, device: Device, sharding: ModuleSharding | None = None
 ) -> LoadedProgram:
     """The executable of an entry.
 
     Raises: UnreadableError when XLA refuses it; CompileError for a function that this jaxlib does not have.
     """
     custom_calls.register_targets(targets, device.platform)
-    on: tuple[Device, ...] = (device,)
-    if placement is not None:
-        on = devices_for(placement.devices, device.platform, source.name, placement.ids, placement.of_maps)
+    on = devices_of_module(sharding, device, source.name)
     try:
-        raw = device.client.deserialize_executable(payload, [d.raw for d in on], options_for(on, placement))
+        raw = device.client.deserialize_executable(payload, [d.raw for d in on], options_for(on, sharding))
     except _jax.JaxRuntimeError as e:
         raise UnreadableError(reason(e)) from e
-    stored = StoredProgram(
-        source.in_avals, source.out_avals, source.name, first_line(source), may_not_end(source), placement
-    )
-    return load(raw, stored, on, source)
+    return load(raw, source, sharding, on)
 
 
 class UnreadableError(Exception):
     """XLA cannot deserialize an executable."""
 
 
-def placement_of(facts: Any, source: Jaxpr) -> Placement | None:
-    """The placement of an entry. Raises: KeyError, TypeError, ValueError, AxisNameError for one that does not fit the
+def sharding_of_entry(facts: Any, source: Jaxpr) -> ModuleSharding | None:
+    """The sharding of an entry. Raises: KeyError, TypeError, ValueError, AxisNameError for one that does not fit the
     program."""
     if facts is None:
         return None
@@ -202,7 +198,7 @@ def placement_of(facts: Any, source: Jaxpr) -> Placement | None:
 
     ins = tuple([where(g, a) for g, a in zip(facts["ins"], source.in_avals, strict=True)])
     outs = tuple([None if g is None else where(g, a) for g, a in zip(facts["outs"], source.out_avals, strict=True)])
-    return Placement(devices, meshes, ins, outs, ids)
+    return ModuleSharding(devices, meshes, ins, outs, ids)
 
 
 # -------------------------------------------------------------------------------------------------------- the tier
@@ -246,8 +242,8 @@ class DiskTier:
                 raise ValueError(f"seconds is {seconds!r:.60}")
             if type(text) is not int or not 0 <= text < _MOST:
                 raise ValueError(f"text is {text!r:.60}")
-            placement = placement_of(facts.get("placement"), source)
-            program = from_disk_entry(entry.payload, targets, source, device, placement)
+            sharding = sharding_of_entry(facts.get("sharding"), source)
+            program = from_disk_entry(entry.payload, targets, source, device, sharding)
             return CachedExecutable(program, float(seconds), footprint(program, text))
         except (UnreadableError, CompileError, LookupError, TypeError, ValueError, OverflowError, AxisNameError) as e:
             path = self.directory.file(key or "")

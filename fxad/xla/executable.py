@@ -4,102 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from operator import attrgetter, is_not
-from typing import Final, Literal, Protocol, TypeAlias, final, get_args
+from typing import Final, Protocol, final
 from weakref import ref
 
 from fxad import xla
 from fxad.core.dataclasses import dataclass
-from fxad.errors import CompileError, ParameterError
-from fxad.ir import Aval, Jaxpr
-from fxad.lower import LoweredModule, Placement, lower_jaxpr
+from fxad.errors import CompileError
+from fxad.ir import Aval, Jaxpr, source_location
+from fxad.lower import LoweredModule, ModuleSharding, lower_jaxpr
 from fxad.lowering.jaxlib import _jax
 from fxad.lowering.nesting import check_nesting
-from fxad.primitives.meshes import Mesh
-from fxad.units.kernels import effort
 from fxad.xla import custom_calls, host_calls
-from fxad.xla.buffers import Buffer, commitments, resharded
+from fxad.xla.buffers import resharded
 from fxad.xla.client import Device, process_count
-from fxad.xla.compat import FLAGS, compile_options, partitioned_options, reason, result_handler
-from fxad.xla.cuda import compiler_flags
-from fxad.xla.failures import MemoryStats, Origin, ResultHandler, XlaRuntimeError, execution_error
+from fxad.xla.commitments import commitments
+from fxad.xla.compat import reason, result_handler
+from fxad.xla.failures import MemoryStats, Origin, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
-from fxad.xla.host_calls import HostErrors, Results, Start, SynchronousStart
-from fxad.xla.interruptible import interruptible, started_in_thread, waits
-from fxad.xla.sharded import ManyDevices, devices_for, shardings
-
-EffortOption: TypeAlias = Literal["auto", "full"]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CompileOptions:
-    """Compile options, as a value: part of the key of the cache.
-
-    `donate` are indices of operands whose memory results of their type reuse; the call deletes the caller's buffers.
-    `flags` are XLA's flags, as in XLA_FLAGS but for this program only: `(("xla_cpu_enable_fast_math", True),)`.
-    `effort` is that of XLA. With "auto", a program for a CPU in which few kernels are equal, and no loop has an unknown
-    number of iterations, is compiled without fusion emitters and at optimisation level 1. Its compilation takes half of
-    the time, and a call 0.8 to 1.13 of the time (decision 76). "full" leaves XLA's defaults.
-
-    Rule:   lists become tuples. Flags of 1, 1.0 and True differ, as for XLA. `effort` has no effect if
-            `optimization_level` or `flags` are given. Results may differ in the last bits between efforts.
-    Raises: ParameterError for a value of another type.
-    """
-
-    donate: tuple[int, ...] = ()
-    optimization_level: int | None = None
-    flags: tuple[tuple[str, str | bool | int | float], ...] = ()
-    effort: EffortOption = "auto"
-
-    def __post_init__(self) -> None:
-        donate, level = self.donate, self.optimization_level
-        if not isinstance(donate, tuple | list) or not all([_is_int(k) for k in donate]):
-            raise ParameterError(
-                f"CompileOptions: donate is {donate!r:.60}, not a sequence of ints", remedy="number operands from 0"
-            )
-        if level is not None and not _is_int(level):
-            raise ParameterError(
-                f"CompileOptions: optimization_level is {level!r:.60}, neither an int nor None",
-                remedy="XLA's levels are 0 to 3",
-            )
-        if not isinstance(self.flags, tuple | list) or not all([_is_flag(f) for f in self.flags]):
-            raise ParameterError(
-                f"CompileOptions: flags is {self.flags!r:.60}, not a sequence of pairs of a name and a value",
-                remedy='as in flags=(("xla_cpu_enable_fast_math", True),); a value is a str, a bool, an int or a float',
-            )
-        if not isinstance(self.effort, str) or self.effort not in get_args(EffortOption):
-            raise ParameterError(
-                f"CompileOptions: effort is {self.effort!r:.60}", remedy='the efforts are "auto" and "full"'
-            )
-        object.__setattr__(self, "donate", tuple(donate))
-        object.__setattr__(self, "flags", tuple([(name, value) for name, value in self.flags]))
-
-    def _key(self) -> tuple[object, ...]:
-        # by the repr: 1 == True, 0.0 == -0.0, and nan != nan
-        return self.donate, self.optimization_level, repr(self.flags), self.effort
-
-    def __eq__(self, other: object) -> bool:
-        return self._key() == other._key() if isinstance(other, CompileOptions) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_flag(flag: object) -> bool:
-    """Returns True for a pair of the name of a flag and its value."""
-    if not isinstance(flag, tuple | list) or len(flag) != 2:
-        return False
-    name, value = flag
-    return isinstance(name, str) and type(value) in (str, bool, int, float)
-
-
-DEFAULT: Final = CompileOptions()
+from fxad.xla.host_calls import HostErrors, SynchronousStart
+from fxad.xla.interruptible import interruptible, may_not_end, started_in_thread, waits
+from fxad.xla.jaxlib_types import Buffer, ResultHandler, Results, Start, XlaRuntimeError
+from fxad.xla.options import CompileOptions, with_effort, xla_options
+from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_of_module, program_sharding
 
 
 @final
@@ -110,34 +37,6 @@ class CostStats:
     flops: float
     bytes_accessed: float
     transcendentals: float
-
-
-class ProgramDescription(Protocol):
-    """The description of a compiled program: its types, the user's function, and its first line."""
-
-    @property
-    def in_avals(self) -> tuple[Aval, ...]:
-        """Types of the operands."""
-
-    @property
-    def out_avals(self) -> tuple[Aval, ...]:
-        """Types of the results."""
-
-    @property
-    def name(self) -> str:
-        """The user's function."""
-
-    @property
-    def where(self) -> str:
-        """The first line of it that traced an equation."""
-
-    @property
-    def unbounded(self) -> bool:
-        """True if it has a loop that may never end."""
-
-    @property
-    def placement(self) -> Placement | None:
-        """Its devices and the division of its values; None if it runs on one device."""
 
 
 class Launchable(Protocol):
@@ -167,18 +66,7 @@ def launch(program: Launchable, buffers: Sequence[Buffer], handlers: Sequence[Re
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class Placed:
-    """The devices of a program, and how its operands and results are divided among them."""
-
-    devices: tuple[Device, ...]
-    mesh: Mesh
-    ins: list[ManyDevices]
-    outs: list[ManyDevices]
-
-
-@final
-class OperandDivision:
+class OperandResharding:
     """Divides the operands of a call among the devices of a program.
 
     Cost: an operand that is divided as the program wants it is not copied. Another one goes through the host, once: its
@@ -187,9 +75,9 @@ class OperandDivision:
 
     __slots__ = ("_fits", "_ins", "_many", "_name", "_parts")
 
-    def __init__(self, name: str, placed: Placed) -> None:
-        self._name, self._many, self._ins = name, len(placed.devices) > 1, placed.ins
-        self._fits: Sequence[object] = placed.ins  # shardings that are equal to those of the program
+    def __init__(self, name: str, sharding: ProgramSharding) -> None:
+        self._name, self._many, self._ins = name, len(sharding.devices) > 1, sharding.ins
+        self._fits: Sequence[object] = sharding.ins  # shardings that are equal to those of the program
         self._parts: dict[int, tuple[ref[Buffer], Buffer]] = {}  # of the operands of the last call that were divided
 
     def __call__(self, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
@@ -204,7 +92,7 @@ class OperandDivision:
                 return [b if b._sharding == w else self._divided(k, b, w) for k, (b, w) in enumerate(pairs)]
         return buffers
 
-    def _divided(self, k: int, buffer: Buffer, where: ManyDevices) -> Buffer:
+    def _divided(self, k: int, buffer: Buffer, where: MeshSharding) -> Buffer:
         """Operand `k`, divided; as in the last call if it is the same array."""
         if buffer.is_deleted():
             return buffer  # XLA refuses the call, and the error names the argument
@@ -223,13 +111,13 @@ class OperandDivision:
 
 
 @final
-class DividingStart:
+class ReshardingStart:
     """The execution of a program on several devices: each device gets its parts of the operands."""
 
     __slots__ = ("_divided", "_start")
 
-    def __init__(self, start: Start, name: str, placed: Placed) -> None:
-        self._start, self._divided = start, OperandDivision(name, placed)
+    def __init__(self, start: Start, name: str, sharding: ProgramSharding) -> None:
+        self._start, self._divided = start, OperandResharding(name, sharding)
 
     def __call__(self, buffers: Sequence[Buffer]) -> Results:
         return self._start(self._divided(buffers))
@@ -281,51 +169,54 @@ class LoadedProgram:
 
     `start` and `handlers` are the parts of `execute`, for callers that inline it. `handlers` make uncommitted arrays,
     `committing_handlers` arrays that stay on the device (see `fxad.tracing.placement`). `start_divided` is `start` for
-    operands that are divided as the program wants them. `digest` is that of a program on devices of several processes.
+    operands that are divided as the program wants them.
     """
 
     __slots__ = (
         "__weakref__", "committing_handlers", "device", "devices", "handlers", "in_avals", "origin", "out_avals",
-        "placed", "raw", "start", "start_divided",
+        "raw", "sharding", "start", "start_divided",
     )  # fmt: skip
 
     def __init__(
         self,
         raw: _jax.LoadedExecutable,
-        program: ProgramDescription,
+        source: Jaxpr,
         device: Device,
+        sharding: ProgramSharding | None = None,
         host_errors: HostErrors | None = None,
-        placed: Placed | None = None,
-        digest: str | None = None,
     ) -> None:
         self.raw = raw
-        self.in_avals: tuple[Aval, ...] = program.in_avals
-        self.out_avals: tuple[Aval, ...] = program.out_avals
+        self.in_avals: tuple[Aval, ...] = source.in_avals
+        self.out_avals: tuple[Aval, ...] = source.out_avals
         self.device = device
-        self.start: Start = raw.execute_sharded
-        self.origin = Origin(program.name, program.where, ref(self))
-        self.devices: tuple[Device, ...] = (device,) if placed is None else placed.devices
-        self.placed = placed
-        if host_errors is not None:
-            where = device.sharding if placed is None else ManyDevices(placed.devices, placed.mesh, ())
-            self.start = SynchronousStart(self.start, host_errors, where)
-        if placed is not None and device.platform == "cpu" and process_count() > 1:
-            self.start = _BlockingStart(started_in_thread(self.start))
-        elif program.unbounded:
-            self.start = interruptible(self.start)
-        if digest is not None:
-            self.start = xla.processes.AgreedStart(self.start, raw, program.name, digest, _processes(self.devices))
-        self.start_divided = self.start
-        if placed is not None:  # the thread that donates operands divides them, not that of `interruptible`
-            self.start = DividingStart(self.start, program.name, placed)
+        self.devices: tuple[Device, ...] = (device,) if sharding is None else sharding.devices
+        self.sharding = sharding
+        self.origin = Origin(source.name, _first_line(source), ref(self))
+        self.start_divided = self.start = self._with_waits(raw.execute_sharded, source, host_errors)
+        if sharding is not None:
             commitments.any = True  # its results are
+            self.start = ReshardingStart(self.start_divided, source.name, sharding)
             self.handlers = self.committing_handlers = [
                 result_handler(a, where, True, self.origin)
-                for a, where in zip(program.out_avals, placed.outs, strict=True)
+                for a, where in zip(self.out_avals, sharding.outs, strict=True)
             ]
             return
-        self.handlers = [result_handler(a, device.sharding, False, self.origin) for a in program.out_avals]
-        self.committing_handlers = [result_handler(a, device.sharding, True, self.origin) for a in program.out_avals]
+        self.handlers = [result_handler(a, device.sharding, False, self.origin) for a in self.out_avals]
+        self.committing_handlers = [result_handler(a, device.sharding, True, self.origin) for a in self.out_avals]
+
+    def _with_waits(self, start: Start, source: Jaxpr, host_errors: HostErrors | None) -> Start:
+        """The execution with the waits that the program needs: for functions of the host, in another thread if it may
+        not end, and for other processes. The calling thread compares programs and divides operands."""
+        if host_errors is not None:
+            everywhere = self.device.sharding if self.sharding is None else self.sharding.replicated
+            start = SynchronousStart(start, host_errors, everywhere)
+        if self.sharding is not None and self.device.platform == "cpu" and process_count() > 1:
+            start = _BlockingStart(started_in_thread(start))
+        elif may_not_end(source):
+            start = interruptible(start)
+        if len(processes := _processes(self.devices)) > 1:
+            start = xla.processes.AgreedStart(start, self.raw, source.name, source.digest, processes)
+        return start
 
     def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Run on buffers of exactly the types `in_avals`, on `device`. Asynchronous: it does not wait for the values.
@@ -359,40 +250,41 @@ class LoadedProgram:
         return self.raw.get_hlo_text()
 
 
-def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device, program: Jaxpr) -> LoadedProgram:
-    """Compile a module, which is that of `program`, for a device, without a cache. Raises: CompileError."""
-    source = lowered.source(options.donate)
-    custom_calls.register_targets(custom_calls.custom_call_targets(source), device.platform)
-    placement = lowered.placement
-    on: tuple[Device, ...] = (device,)
-    if placement is not None:
-        on = devices_for(placement.devices, device.platform, lowered.name, placement.ids, placement.of_maps)
-    xla_options = _xla_options(options, on, placement, lowered.waits)
+def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device, source: Jaxpr) -> LoadedProgram:
+    """Compile the module of a program for a device, without a cache. Raises: CompileError."""
+    text = lowered.source(options.donate)
+    custom_calls.register_targets(custom_calls.custom_call_targets(text), device.platform)
+    on = devices_of_module(lowered.sharding, device, source.name)
+    in_xla = xla_options(options, on, lowered)
     try:
         host_errors = None
-        if lowered.waits:
-            raw, host_errors = host_calls.compile_with_callbacks(source, lowered.host, on, xla_options)
+        if lowered.calls_host:
+            raw, host_errors = host_calls.compile_with_callbacks(text, lowered.host, on, in_xla)
         else:
-            raw = device.client.compile_and_load(source, [d.raw for d in on], xla_options)
+            raw = device.client.compile_and_load(text, [d.raw for d in on], in_xla)
     except _jax.JaxRuntimeError as e:
-        raise CompileError(_with_module_line(reason(e), source), remedy=_IF_REFUSED) from e
-    return load(raw, lowered, on, program, host_errors)
+        raise CompileError(_with_module_line(reason(e), text), remedy=_IF_REFUSED) from e
+    return load(raw, source, lowered.sharding, on, host_errors)
 
 
 def load(
     raw: _jax.LoadedExecutable,
-    program: ProgramDescription,
-    on: tuple[Device, ...],
     source: Jaxpr,
+    module_sharding: ModuleSharding | None,
+    on: tuple[Device, ...],
     host_errors: HostErrors | None = None,
 ) -> LoadedProgram:
-    """An executable of XLA, made of `source`, on its devices. Raises: CompileError for a division of a result that no
-    mesh has."""
-    placement, placed = program.placement, None
-    if placement is not None:
-        placed = Placed(on, placement.meshes[0], *shardings(placement, on, raw, program.name))
-    digest = source.digest if len(_processes(on)) > 1 else None
-    return LoadedProgram(raw, program, on[0], host_errors, placed, digest)
+    """The program of an executable of XLA, which was compiled from `source` or read from disk, on its devices.
+
+    Raises: CompileError for a sharding of a result that no mesh has.
+    """
+    sharding = None if module_sharding is None else program_sharding(module_sharding, on, raw, source.name)
+    return LoadedProgram(raw, source, on[0], sharding, host_errors)
+
+
+def _first_line(source: Jaxpr) -> str:
+    """The first user line that traced an equation; empty if none is known."""
+    return next((str(p) for e in source.eqns if (p := source_location(e.source))), "")
 
 
 def _processes(on: tuple[Device, ...]) -> tuple[int, ...]:
@@ -409,7 +301,7 @@ class Compilation:
     program: LoadedProgram
     targets: tuple[str, ...]
     characters: int
-    placement: Placement | None = None
+    sharding: ModuleSharding | None = None
 
 
 def compile_uncached(source: Jaxpr, options: CompileOptions, device: Device) -> Compilation:
@@ -418,47 +310,7 @@ def compile_uncached(source: Jaxpr, options: CompileOptions, device: Device) -> 
     lowered = lower_jaxpr(source, device.platform)
     program = compile_module(lowered, with_effort(source, options, device), device, source)
     targets = tuple(sorted(custom_calls.custom_call_targets(lowered.body)))
-    return Compilation(program, targets, len(lowered.body) + len(lowered.locations), lowered.placement)
-
-
-def with_effort(source: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:
-    """The options with the flags for an effort, if they leave it to fxad."""
-    chosen = options.effort == "full" or options.optimization_level is not None or options.flags
-    flags = () if chosen or device.platform != "cpu" else FLAGS[effort(source)]
-    return replace(options, flags=flags) if flags else options
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class StoredProgram:
-    """The description of a program that was not lowered in this process."""
-
-    in_avals: tuple[Aval, ...]
-    out_avals: tuple[Aval, ...]
-    name: str
-    where: str
-    unbounded: bool
-    placement: Placement | None
-
-
-def options_for(on: tuple[Device, ...], placement: Placement | None, waits: bool = False) -> _jax.CompileOptions:
-    """XLA's default options for the devices of a program."""
-    if placement is None:
-        return compile_options(on[0].id)
-    return partitioned_options([d.id for d in on], [*[where is None for where in placement.outs], *[False] * waits])
-
-
-def _xla_options(
-    options: CompileOptions, on: tuple[Device, ...], placement: Placement | None, waits: bool
-) -> _jax.CompileOptions:
-    """The options in XLA's form. The module itself contains the donation."""
-    xla_options = options_for(on, placement, waits)
-    if options.optimization_level is not None:
-        xla_options.executable_build_options.optimization_level = options.optimization_level
-    flags = (*(compiler_flags() if on[0].platform == "cuda" else ()), *options.flags)
-    if flags:
-        xla_options.env_option_overrides = list(flags)
-    return xla_options
+    return Compilation(program, targets, len(lowered.body) + len(lowered.locations), lowered.sharding)
 
 
 _IF_REFUSED: Final = (

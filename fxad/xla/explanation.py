@@ -15,7 +15,7 @@ from fxad.errors import ArgumentError, described
 from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.passes import plan_of
 from fxad.xla.client import Device
-from fxad.xla.executable import CompileOptions
+from fxad.xla.options import CompileOptions
 
 # The key of the cache, in addition to the program.
 Key: TypeAlias = tuple[CompileOptions, Device]

@@ -9,24 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from threading import get_ident
-from time import sleep
-from typing import Final, Protocol, TypeAlias, TypeVar, final
-from weakref import ref
+from typing import Final, Protocol, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ExecutionError
-from fxad.ir import Source, source_location
 from fxad.lowering.jaxlib import _jax
-from fxad.xla.compat import ArrayType, reason
+from fxad.xla.compat import reason
+from fxad.xla.donation import OPERAND_DELETED, donation_record
+from fxad.xla.jaxlib_types import ArrayType, Buffer
 
-T = TypeVar("T")
-
-XlaRuntimeError: Final = _jax.JaxRuntimeError
-ResultHandler: TypeAlias = _jax.ResultHandler
-
-_DONATED: Final = "fxad_donated"  # in the dictionary of a buffer
-_PINS: Final = "fxad_pins"
 _ALLOCATION: Final = re.compile(r"allocating (\d+) bytes")
 
 
@@ -65,93 +56,7 @@ class Origin:
     executable: Callable[[], CountsMemory | None] = field(compare=False, repr=False)
 
 
-@final
-class DonationRecord:
-    """The program that a buffer was donated to, and the user's line of the call. `placeholders` replace such buffers,
-    one for each sharding and commitment."""
-
-    __slots__ = ("placeholders", "program", "source")
-
-    def __init__(self, program: str, source: Source) -> None:
-        self.program, self.source = program, source
-        self.placeholders: dict[tuple[_jax.Sharding, bool], _jax.ArrayImpl] = {}
-
-    def __str__(self) -> str:
-        at = source_location(self.source)
-        return f"donated to {self.program} at {at}" if at else f"donated to {self.program}"
-
-
-DonatingCall: TypeAlias = tuple[DonationRecord, int]  # a new tuple for each call; the second is its thread
-
-
-def take_for_donation(buffer: _jax.ArrayImpl, call: DonatingCall) -> bool:
-    """Take a buffer for donation. Returns True if no other call has taken it. The buffer keeps a record of the call.
-
-    If several threads do this concurrently, one gets True: a dictionary's `setdefault` is atomic. The call waits until
-    other threads have released their pins of the buffer.
-    """
-    if buffer.__dict__.setdefault(_DONATED, call) is not call:
-        return False
-    pins: dict[ref[_Pin], int] = buffer.__dict__.get(_PINS, {})
-    for pin, thread in [*pins.items()]:
-        while pin() is not None and thread != get_ident():  # an interrupted read has dropped its pin
-            sleep(0)
-    return True
-
-
-@final
-class _Pin:
-    """Marks a read of the memory of a buffer. Only the reading thread refers to it."""
-
-    __slots__ = ("__weakref__",)
-
-
-def pinned(buffer: _jax.ArrayImpl, read: Callable[[_jax.ArrayImpl], T]) -> T:
-    """The result of `read`, a function of jaxlib that refers to the memory of a buffer. No other thread donates the
-    buffer meanwhile.
-
-    XLA does not ensure this: if it makes a reference while another thread donates, the process crashes. `read` must not
-    wait. Raises: XlaRuntimeError if another call has taken the buffer for donation.
-    """
-    pin = _Pin()
-    key = ref(pin)
-    pins: dict[ref[_Pin], int] = buffer.__dict__.setdefault(_PINS, {})
-    pins[key] = get_ident()
-    try:
-        # read after pinning, since `take_for_donation` records the call first
-        call: DonatingCall | None = buffer.__dict__.get(_DONATED)
-        if call is not None and call[1] != get_ident():  # the donating call itself may copy it to another device
-            raise XlaRuntimeError(OPERAND_DELETED)
-        return read(buffer)
-    finally:
-        del pins[key]
-
-
-def undo_donation(buffer: _jax.ArrayImpl, call: DonatingCall) -> None:
-    """Undo `take_for_donation`, if this call has taken the buffer and its memory still exists."""
-    if buffer.__dict__.get(_DONATED) is call and not buffer.is_deleted():
-        del buffer.__dict__[_DONATED]
-
-
-def placeholder(buffer: _jax.ArrayImpl, make: Callable[[], _jax.ArrayImpl]) -> _jax.ArrayImpl:
-    """The placeholder of a donated buffer, made once for each line, device and commitment."""
-    call: DonatingCall = buffer.__dict__[_DONATED]
-    key = buffer._sharding, buffer._committed
-    placeholders = call[0].placeholders
-    deleted = placeholders.get(key)
-    if deleted is None:
-        deleted = placeholders[key] = make()
-        deleted.__dict__[_DONATED] = call
-    return deleted
-
-
-def donation_record(buffer: _jax.ArrayImpl) -> DonationRecord | None:
-    """The program that a buffer was donated to; None if it was not donated."""
-    call: DonatingCall | None = buffer.__dict__.get(_DONATED)
-    return None if call is None else call[0]
-
-
-def missing_value_reason(buffer: _jax.ArrayImpl) -> str | None:
+def missing_value_reason(buffer: Buffer) -> str | None:
     """The reason, as text, why a buffer has no value; None if it has one."""
     donation = donation_record(buffer)
     if donation is not None:
@@ -159,7 +64,7 @@ def missing_value_reason(buffer: _jax.ArrayImpl) -> str | None:
     return "deleted" if buffer.is_deleted() else None
 
 
-def value_error(what: str, e: Exception, buffer: _jax.ArrayImpl) -> ExecutionError:
+def value_error(what: str, e: Exception, buffer: Buffer) -> ExecutionError:
     """The error for a buffer without a value: donated, deleted, or its computation failed."""
     donation = donation_record(buffer)
     if donation is not None:
@@ -186,13 +91,13 @@ class StepRefused(_jax.JaxRuntimeError):
         self.reads, self.unit, self.where = reads, unit, where
 
 
-# XLA's messages for a deleted operand. A call refused for another reason may have consumed donated operands.
-OPERAND_DELETED: Final = "an operand is deleted"
+# The messages for a deleted operand, of XLA and of fxad. A call refused for another reason may have consumed donated
+# operands.
 _DELETED: Final = re.compile(rf"{OPERAND_DELETED}|to have \d+ shards, got: \[|has been deleted|deleted or donated")
 
 
 def execution_error(
-    e: Exception, buffers: Sequence[_jax.ArrayImpl], origin: Origin, path: Callable[[int], str] | None = None
+    e: Exception, buffers: Sequence[Buffer], origin: Origin, path: Callable[[int], str] | None = None
 ) -> ExecutionError:
     """The error for a call that XLA refused. `path` gives the name of an operand in messages."""
     step = e if isinstance(e, StepRefused) else None
@@ -208,7 +113,7 @@ def execution_error(
     return error
 
 
-def _deleted_operand(k: int, b: _jax.ArrayImpl, origin: Origin, path: Callable[[int], str] | None) -> ExecutionError:
+def _deleted_operand(k: int, b: Buffer, origin: Origin, path: Callable[[int], str] | None) -> ExecutionError:
     what, donation = f"{origin.name}: {path(k)}" if path else f"execute: operand {k}", donation_record(b)
     if donation is not None:
         return ExecutionError(f"{what} was {donation}", remedy=_IF_DONATED)

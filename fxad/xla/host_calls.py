@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from operator import itemgetter
 from threading import local
-from typing import Final, Protocol, TypeAlias, final
+from typing import Final, final
 
 import numpy as np
 
@@ -27,16 +27,7 @@ from fxad.xla.client import Device
 from fxad.xla.compat import result_handler
 from fxad.xla.cuda import PLUGIN
 from fxad.xla.in_flight import call_host_function, execute_with_host_calls
-
-
-class Results(Protocol):
-    """Results of an execution, not arrays yet."""
-
-    def consume_with_handlers(self, handlers: Sequence[_jax.ResultHandler], /) -> list[_jax.ArrayImpl]:
-        """Make arrays of them."""
-
-
-Start: TypeAlias = Callable[[Sequence[_jax.ArrayImpl]], Results]
+from fxad.xla.jaxlib_types import Buffer, ResultHandler, Results, Start
 
 
 class _Raised(Exception):  # noqa: N818  not an error of its own
@@ -155,7 +146,7 @@ class SynchronousStart:
         self._start, self._errors = start, errors
         self._done = result_handler(DONE, where, False, None)
 
-    def __call__(self, buffers: Sequence[_jax.ArrayImpl]) -> Results:
+    def __call__(self, buffers: Sequence[Buffer]) -> Results:
         number = self._errors.begin()
         try:  # a small program runs here, in the call
             results = execute_with_host_calls(self._start, buffers)
@@ -169,10 +160,10 @@ class SynchronousStart:
 class _SynchronousResults:
     __slots__ = ("_done", "_errors", "_number", "_results")
 
-    def __init__(self, results: Results, done: _jax.ResultHandler, errors: HostErrors, number: int) -> None:
+    def __init__(self, results: Results, done: ResultHandler, errors: HostErrors, number: int) -> None:
         self._results, self._done, self._errors, self._number = results, done, errors, number
 
-    def consume_with_handlers(self, handlers: Sequence[_jax.ResultHandler], /) -> list[_jax.ArrayImpl]:
+    def consume_with_handlers(self, handlers: Sequence[ResultHandler], /) -> list[Buffer]:
         try:
             *arrays, done = execute_with_host_calls(self._results.consume_with_handlers, [*handlers, self._done])
             execute_with_host_calls(done.block_until_ready)

@@ -31,7 +31,6 @@ import numpy as np
 from fxad.core.single_flight import FLIGHTS, SingleFlight
 from fxad.ir import Aval
 from fxad.lowering.jaxlib import _jax
-from fxad.xla.buffers import Commitments, commitments
 from fxad.xla.client import (
     Device,
     check_not_forked,
@@ -40,8 +39,10 @@ from fxad.xla.client import (
     register_after_fork,
     wait_for_live_arrays,
 )
-from fxad.xla.compat import compile_options, result_handler
+from fxad.xla.commitments import Commitments, commitments
+from fxad.xla.compat import result_handler
 from fxad.xla.interruptible import waits
+from fxad.xla.options import options_of_one_device
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -188,7 +189,7 @@ def _wait_for(device: Device) -> None:
     """Wait until the device has finished all executions of this thread."""
     handler = result_handler(Aval((), np.dtype(np.bool_)), device.sharding, True, None)
     with suppress(_jax.JaxRuntimeError):  # at exit, nothing can report the error
-        last = device.client.compile_and_load(_NOTHING, device.raw_list, compile_options(device.id))
+        last = device.client.compile_and_load(_NOTHING, device.raw_list, options_of_one_device(device))
         (result,) = last.execute_sharded([]).consume_with_handlers([handler])
         result.block_until_ready()
 

@@ -17,9 +17,10 @@ from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from time import perf_counter
-from typing import Final, TypeAlias, TypeVar, final
+from typing import Final, TypeVar, final
 
-from fxad.lowering.jaxlib import _jax
+from fxad.ir import HigherOrder, Jaxpr, all_prims
+from fxad.xla.jaxlib_types import Buffer, Results, Start
 
 T = TypeVar("T")
 
@@ -72,30 +73,33 @@ class Waits:
 waits: Final = Waits()
 
 
+def may_not_end(jaxpr: Jaxpr) -> bool:
+    """Returns True if a program has a loop whose number of runs has no bound."""
+    loops = [prim for prim in all_prims(jaxpr) if isinstance(prim, HigherOrder)]
+    return any([loop.layout.unbounded for loop in loops])
+
+
 def in_main_thread() -> bool:
     """Returns True in the thread that runs signal handlers."""
     return threading.get_ident() == threading.main_thread().ident
 
 
-Start: TypeAlias = Callable[[Sequence[_jax.ArrayImpl]], T]
-
-
-def started_in_thread(start: Start[T]) -> Start[T]:
+def started_in_thread(start: Start) -> Start:
     """The start of a program that may never end, such that a signal interrupts it."""
     waits.unbounded = True
 
-    def begin(buffers: Sequence[_jax.ArrayImpl]) -> T:
+    def begin(buffers: Sequence[Buffer]) -> Results:
         return waits.call(lambda: start(buffers)) if in_main_thread() else start(buffers)
 
     return begin
 
 
-def interruptible(start: Start[T]) -> Start[T]:
+def interruptible(start: Start) -> Start:
     """`started_in_thread` until a few starts were quick."""
     in_thread = started_in_thread(start)
     quick_starts_left = [None] * _TRIES  # a list: threads remove elements without a lock
 
-    def begin(buffers: Sequence[_jax.ArrayImpl]) -> T:
+    def begin(buffers: Sequence[Buffer]) -> Results:
         if not quick_starts_left or not in_main_thread():
             return start(buffers)
         begun = perf_counter()

@@ -18,24 +18,23 @@ from fxad.lower import aliases
 from fxad.primitives.control.shard_map import device_ids, devices_needed, runs_on_devices
 from fxad.primitives.meshes import local_shape
 from fxad.units.plan import Plan, Step
-from fxad.xla.buffers import Buffer, commitments, constant_buffer, delete, resharded
+from fxad.xla.buffers import constant_buffer, delete, resharded
 from fxad.xla.cache import active_cache
 from fxad.xla.client import Device
+from fxad.xla.commitments import commitments
 from fxad.xla.compat import result_handler
+from fxad.xla.donation import OPERAND_DELETED
 from fxad.xla.executable import (
-    DEFAULT,
-    CompileOptions,
     CostStats,
     LoadedProgram,
-    OperandDivision,
-    Placed,
+    OperandResharding,
     launch,
 )
-from fxad.xla.failures import OPERAND_DELETED, MemoryStats, Origin, ResultHandler, StepRefused, XlaRuntimeError
+from fxad.xla.failures import MemoryStats, Origin, StepRefused
 from fxad.xla.garbage import collect_garbage, collection_due
-from fxad.xla.host_calls import Start
-from fxad.xla.progress import progress
-from fxad.xla.sharded import ManyDevices, devices_for
+from fxad.xla.jaxlib_types import Buffer, ResultHandler, Start, XlaRuntimeError
+from fxad.xla.options import DEFAULT, CompileOptions
+from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_for
 
 _Env: TypeAlias = list[Buffer | None]
 _Pick: TypeAlias = Callable[[_Env], Sequence[Buffer]]
@@ -69,8 +68,8 @@ class LinkedProgram:
     """
 
     __slots__ = (
-        "__weakref__", "_constants", "_divided", "_outs", "_parts", "committing_handlers", "device", "devices",
-        "handlers", "in_avals", "origin", "out_avals", "placed", "plan", "programs",
+        "__weakref__", "_constants", "_groups", "_outs", "_reshard", "committing_handlers", "device", "devices",
+        "handlers", "in_avals", "origin", "out_avals", "plan", "programs", "sharding",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, programs: tuple[LoadedProgram, ...], device: Device) -> None:
@@ -82,15 +81,14 @@ class LinkedProgram:
         # each step has its own handlers; the identity of these lists tells if results are committed
         self.handlers: list[ResultHandler] = []
         self.committing_handlers: list[ResultHandler] = []
-        self.placed = _placed(plan, programs)
-        self.devices: tuple[Device, ...] = (device,) if self.placed is None else self.placed.devices
+        self.sharding = _sharding_of(plan, programs)
+        self.devices: tuple[Device, ...] = (device,) if self.sharding is None else self.sharding.devices
         self._constants = [constant_buffer(np.array(c.array), c.aval, device) for c in plan.constants]
-        self._divided: OperandDivision | None = None
-        if self.placed is not None:
+        self._reshard: OperandResharding | None = None
+        if self.sharding is not None:
             commitments.any = True  # its results are
-            self._divided = OperandDivision(plan.name, self.placed)
-            everywhere = ManyDevices(self.devices, self.placed.mesh, ())
-            self._constants = [resharded(c, everywhere) for c in self._constants]
+            self._reshard = OperandResharding(plan.name, self.sharding)
+            self._constants = [resharded(c, self.sharding.replicated) for c in self._constants]
         self._outs = _pick(plan.outs)
         lines = {s.unit: line for s in reversed(plan.steps) if (line := _source_line(s))}  # the first step of each unit
         whole = ref(self)
@@ -99,31 +97,31 @@ class LinkedProgram:
         # results of units have the same description: a unit may fail long after the call, or exhaust memory of the run
         handlers: list[list[ResultHandler]] = []
         for k, p in enumerate(programs):
-            on = [device.sharding] * len(p.out_avals) if p.placed is None else p.placed.outs
+            on = [device.sharding] * len(p.out_avals) if p.sharding is None else p.sharding.outs
             origin = Origin(plan.name, lines.get(k, ""), whole)
-            committed = p.placed is not None
+            committed = p.sharding is not None
             handlers.append([result_handler(a, w, committed, origin) for a, w in zip(p.out_avals, on, strict=True)])
-        # steps are grouped so that most need no check for donation: a part ends at a step that donates operands
-        self._parts: list[tuple[list[_Call], tuple[int, ...]]] = []
+        # steps are grouped so that most need no check for donation: a group ends at a step that donates operands
+        self._groups: list[tuple[list[_Call], tuple[int, ...]]] = []
         calls: list[_Call] = []
         for s in plan.steps:
             calls.append((programs[s.unit].start_divided, handlers[s.unit], _pick(s.ins), s.frees))
             if donated := plan.donated_at(s):
-                self._parts.append((calls, donated))
+                self._groups.append((calls, donated))
                 calls = []
-        self._parts.append((calls, ()))
+        self._groups.append((calls, ()))
 
     def start(self, buffers: Sequence[Buffer]) -> _LinkedResults:
         """Call every step in order; see `LoadedProgram.execute`. A slot is an index into one list, which only grows. A
         value is dropped after its last read; pending XLA executions keep their operands alive."""
         if self.plan.donate:  # before the first step: steps before a failing one would consume their operands
-            self._check(buffers)
-        if self._divided is not None:
-            buffers = self._divided(buffers)
+            self._check_operands(buffers)
+        if self._reshard is not None:
+            buffers = self._reshard(buffers)
         slots: _Env = [*buffers, *self._constants]
         extend = slots.extend
         try:
-            for calls, donated in self._parts:
+            for calls, donated in self._groups:
                 for start, handlers, pick, dead in calls:
                     if next(collection_due):
                         collect_garbage()
@@ -134,7 +132,7 @@ class LinkedProgram:
                     delete(buffers[k])
         except XlaRuntimeError as e:
             raise self._refused(e, self._running(len(buffers), len(slots)), len(buffers)) from e
-        return _LinkedResults(list(self._outs(slots)), self.committing_handlers if self.placed is None else None)
+        return _LinkedResults(list(self._outs(slots)), self.committing_handlers if self.sharding is None else None)
 
     def memory(self) -> MemoryStats:
         """Bytes of operands, results, aliases, temporaries and code of a whole run, as planned by XLA.
@@ -144,8 +142,8 @@ class LinkedProgram:
         """
         plan, stats = self.plan, [p.memory() for p in self.programs]
         ins, outs = self.in_avals, self.out_avals
-        if self.placed is not None:
-            ins, outs = _part_types(ins, self.placed.ins), _part_types(outs, self.placed.outs)
+        if self.sharding is not None:
+            ins, outs = _part_types(ins, self.sharding.ins), _part_types(outs, self.sharding.outs)
         argument, output = [sum([a.nbytes for a in side]) for side in (ins, outs)]
         alias = sum([ins[k].nbytes for k in aliases(ins, outs, plan.donate)])
         peak = max([s.live_bytes + stats[s.unit].temp_bytes - stats[s.unit].alias_bytes for s in plan.steps])
@@ -173,7 +171,8 @@ class LinkedProgram:
         """The optimised HLO of the units, one after the other; each begins with a comment that names it."""
         return "".join([f"// {_unit_text(self.plan, k)}\n{p.hlo().rstrip()}\n" for k, p in enumerate(self.programs)])
 
-    def _check(self, buffers: Sequence[Buffer]) -> None:
+    def _check_operands(self, buffers: Sequence[Buffer]) -> None:
+        """Check that no step reads a deleted operand. Raises: StepRefused."""
         deleted = {k for k, b in enumerate(buffers) if b.is_deleted()}
         step = next((s for s in self.plan.steps if not deleted.isdisjoint(s.ins)), None) if deleted else None
         if step is not None:
@@ -198,25 +197,24 @@ class LinkedProgram:
 Runnable: TypeAlias = LoadedProgram | LinkedProgram
 
 
-def _placed(plan: Plan, programs: Sequence[LoadedProgram]) -> Placed | None:
-    """The devices of a plan, and how its operands and results are divided among them; None for one device."""
-    first = programs[plan.steps[0].unit].placed
+def _sharding_of(plan: Plan, programs: Sequence[LoadedProgram]) -> ProgramSharding | None:
+    """The sharding of a plan as a whole, from those of its units; None on one device."""
+    first = programs[plan.steps[0].unit].sharding
     if first is None:
         return None
-    where: dict[int, ManyDevices] = {}
+    where: dict[int, MeshSharding] = {}
     n = len(plan.in_avals) + len(plan.constants)
     for step in plan.steps:
-        placed = programs[step.unit].placed
-        assert placed is not None
-        where.update(zip(step.ins, placed.ins, strict=True))
-        where.update(enumerate(placed.outs, n))
-        n += len(placed.outs)
-    everywhere = ManyDevices(first.devices, first.mesh, ())  # for operands that no step reads
-    ins = [where.get(k, everywhere) for k in range(len(plan.in_avals))]
-    return Placed(first.devices, first.mesh, ins, [where[k] for k in plan.outs])
+        sharding = programs[step.unit].sharding
+        assert sharding is not None
+        where.update(zip(step.ins, sharding.ins, strict=True))
+        where.update(enumerate(sharding.outs, n))
+        n += len(sharding.outs)
+    ins = [where.get(k, first.replicated) for k in range(len(plan.in_avals))]
+    return ProgramSharding(first.devices, first.mesh, ins, [where[k] for k in plan.outs])
 
 
-def _part_types(avals: Sequence[Aval], on: Sequence[ManyDevices]) -> tuple[Aval, ...]:
+def _part_types(avals: Sequence[Aval], on: Sequence[MeshSharding]) -> tuple[Aval, ...]:
     """The types of the parts of operands or results that a device has."""
     return tuple([a.with_shape(local_shape(w.mesh, w.spec, a.shape)) for a, w in zip(avals, on, strict=True)])
 
@@ -252,14 +250,13 @@ def link(plan: Plan, device: Device, options: CompileOptions = DEFAULT) -> Runna
         return active_cache()(plan.units[0].body, device, replace(options, donate=plan.units[0].donate))
     if runs_on_devices(first := plan.units[0].body):  # an error names the program, not a unit
         devices_for(devices_needed(first), device.platform, plan.name, *device_ids(first))
-    programs: list[LoadedProgram | None] = [None] * len(plan.units)
-    for k, program in progress(_compiled(plan, device, options), len(plan.units), f"compiling {plan.name}"):
-        programs[k] = program
-    return LinkedProgram(plan, tuple([p for p in programs if p is not None]), device)
+    compiled, n = _compiled(plan, device, options), len(plan.units)
+    programs = dict(xla.progress.progress(compiled, n, f"compiling {plan.name}"))
+    return LinkedProgram(plan, tuple([programs[k] for k in range(n)]), device)
 
 
 def _compiled(plan: Plan, device: Device, options: CompileOptions) -> Iterator[tuple[int, LoadedProgram]]:
-    """The compiled units, in order of completion. The largest are started first."""
+    """The number and the program of each unit, in order of completion. The largest are started first."""
 
     def compile_unit(k: int) -> tuple[int, LoadedProgram]:
         unit = plan.units[k]

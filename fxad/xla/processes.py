@@ -15,7 +15,6 @@ from typing import Final, final
 
 from fxad.errors import ExecutionError, ParameterError
 from fxad.lowering.jaxlib import _jax
-from fxad.xla.buffers import Buffer
 from fxad.xla.client import (
     check_no_devices,
     default_platform,
@@ -26,9 +25,9 @@ from fxad.xla.client import (
     register_after_fork,
 )
 from fxad.xla.compat import reason
-from fxad.xla.host_calls import Results, Start
 from fxad.xla.in_flight import end_while_xla_runs
 from fxad.xla.interruptible import waits
+from fxad.xla.jaxlib_types import Buffer, Results, Start
 
 _GRACE: Final = 0.5  # seconds in which the others end their connections: jaxlib ends them if the service ends first
 

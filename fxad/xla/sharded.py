@@ -9,19 +9,22 @@ from typing import cast, final
 
 import numpy as np
 
+from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError, ExecutionError, ParameterError, ShapeError
 from fxad.ir import Aval, NDArray, Shape
-from fxad.lower import Placement
+from fxad.lower import ModuleSharding
 from fxad.lowering.jaxlib import _jax, xla_client
 from fxad.primitives.meshes import Ids, Mesh, Spec, local_shape, parts_of, shard_slices
 from fxad.xla.client import Device, devices
 from fxad.xla.compat import make_array, on_device, parts_of_array, put_part, tiled, to_host
 from fxad.xla.failures import missing_value_reason
+from fxad.xla.jaxlib_types import Buffer
 
 
 @final
-class ManyDevices(_jax.Sharding):
-    """The devices of the parts of an array: `devices[k]` has the part of index k of `mesh`, the first axis slowest."""
+class MeshSharding(_jax.Sharding):
+    """The sharding of an array on several devices. `devices[k]` has the part of index k of `mesh`, whose first axis is
+    the slowest."""
 
     def __init__(self, on: tuple[Device, ...], mesh: Mesh, spec: Spec) -> None:
         super().__init__()
@@ -30,7 +33,7 @@ class ManyDevices(_jax.Sharding):
         self._raw = tuple([d.raw for d in on])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ManyDevices) and self._key() == other._key()
+        return isinstance(other, MeshSharding) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash(self._key())
@@ -88,25 +91,25 @@ class ManyDevices(_jax.Sharding):
         return tiled(parts, prod([sizes[k] for k in rest]), sizes, [*divide, *rest])
 
 
-def is_sharded(buffer: _jax.ArrayImpl) -> bool:
+def is_sharded(buffer: Buffer) -> bool:
     """Returns True if the parts of a buffer are on several devices."""
-    return type(buffer._sharding) is ManyDevices
+    return type(buffer._sharding) is MeshSharding
 
 
-def is_elsewhere(buffer: _jax.ArrayImpl) -> bool:
+def is_elsewhere(buffer: Buffer) -> bool:
     """Returns True if other processes have parts of the value that this one does not have."""
     where = buffer._sharding
-    return isinstance(where, ManyDevices) and not (where.is_fully_addressable or where.is_fully_replicated)
+    return isinstance(where, MeshSharding) and not (where.is_fully_addressable or where.is_fully_replicated)
 
 
-def unreadable_reason(buffer: _jax.ArrayImpl) -> str | None:
+def unreadable_reason(buffer: Buffer) -> str | None:
     """The reason, as text, why this process cannot read a buffer; None if it can."""
     return missing_value_reason(buffer) or ("parts on devices of other processes" if is_elsewhere(buffer) else None)
 
 
-def gathered(buffer: _jax.ArrayImpl) -> NDArray:
+def gathered(buffer: Buffer) -> NDArray:
     """The whole value of a sharded buffer, read-only."""
-    where, shape = cast(ManyDevices, buffer._sharding), buffer.aval.shape
+    where, shape = cast(MeshSharding, buffer._sharding), buffer.aval.shape
     out = np.empty(shape, buffer.aval.dtype)
     done = set[str]()
     # XLA does not divide an array without elements
@@ -127,7 +130,7 @@ def gathered(buffer: _jax.ArrayImpl) -> NDArray:
     return out
 
 
-def divided(value: NDArray, aval: Aval, where: ManyDevices) -> _jax.ArrayImpl:
+def divided(value: NDArray, aval: Aval, where: MeshSharding) -> Buffer:
     """A NumPy array as a buffer with a part on each device."""
     shape, windows = local_shape(where.mesh, where.spec, aval.shape), where.windows(aval.shape)
     parts = [
@@ -136,9 +139,9 @@ def divided(value: NDArray, aval: Aval, where: ManyDevices) -> _jax.ArrayImpl:
     return make_array(aval, where, parts)
 
 
-def shards(buffer: _jax.ArrayImpl) -> list[tuple[Device, tuple[slice, ...], _jax.ArrayImpl]]:
+def shards(buffer: Buffer) -> list[tuple[Device, tuple[slice, ...], Buffer]]:
     """The device, the place and the buffer of each part."""
-    where, shape = cast(ManyDevices, buffer._sharding), buffer.aval.shape
+    where, shape = cast(MeshSharding, buffer._sharding), buffer.aval.shape
     aval, windows = Aval(local_shape(where.mesh, where.spec, shape), buffer.aval.dtype), where.windows(shape)
     return [
         (where.devices[k], windows[k], on_device(part, aval, where.devices[k].sharding))
@@ -146,7 +149,7 @@ def shards(buffer: _jax.ArrayImpl) -> list[tuple[Device, tuple[slice, ...], _jax
     ]
 
 
-def from_local(value: NDArray, where: ManyDevices, shape: Shape | None) -> _jax.ArrayImpl:
+def from_local(value: NDArray, where: MeshSharding, shape: Shape | None) -> Buffer:
     """A buffer of the data of this process: the parts of its devices, put together. Raises: ShapeError."""
     parts = (*parts_of(where.mesh, where.spec), *[1] * value.ndim)[: value.ndim]
     places = [[w.start or 0 for w in (*at, *[slice(0)] * value.ndim)][: value.ndim] for at in where.windows(parts)]
@@ -168,9 +171,12 @@ def from_local(value: NDArray, where: ManyDevices, shape: Shape | None) -> _jax.
     return make_array(whole, where, pieces)
 
 
-def assembled(aval: Aval, where: ManyDevices, parts: Sequence[_jax.ArrayImpl]) -> _jax.ArrayImpl:
+def assembled(aval: Aval, where: MeshSharding, parts: Sequence[Buffer]) -> Buffer:
     """The buffer of parts that are on their devices."""
     return make_array(aval, where, parts)
+
+
+# ------------------------------------------------------------------------------------- programs on several devices
 
 
 def devices_for(count: int, platform: str, name: str, ids: Ids = (), maps: Sequence[int] = ()) -> tuple[Device, ...]:
@@ -193,28 +199,55 @@ def devices_for(count: int, platform: str, name: str, ids: Ids = (), maps: Seque
     return there[:count]
 
 
-def shardings(
-    placement: Placement, on: tuple[Device, ...], raw: _jax.LoadedExecutable, name: str
-) -> tuple[list[ManyDevices], list[ManyDevices]]:
-    """The shardings of the operands and of the results. XLA has chosen those of some results."""
-    ins = [ManyDevices(on, placement.meshes[mesh], spec) for mesh, spec in placement.ins]
-    chosen = raw.get_output_shardings() if None in placement.outs else None
+def devices_of_module(sharding: ModuleSharding | None, device: Device, name: str) -> tuple[Device, ...]:
+    """The devices of a module that is compiled for `device`, or for several devices of its platform."""
+    if sharding is None:
+        return (device,)
+    return devices_for(sharding.devices, device.platform, name, sharding.ids, sharding.of_maps)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ProgramSharding:
+    """The devices of a loaded program, and the shardings of its operands and results."""
+
+    devices: tuple[Device, ...]
+    mesh: Mesh
+    ins: list[MeshSharding]
+    outs: list[MeshSharding]
+
+    @property
+    def replicated(self) -> MeshSharding:
+        """The sharding of a value of which each device has the whole."""
+        return MeshSharding(self.devices, self.mesh, ())
+
+
+def program_sharding(
+    of_module: ModuleSharding, on: tuple[Device, ...], raw: _jax.LoadedExecutable, name: str
+) -> ProgramSharding:
+    """The sharding of a loaded program on its devices. XLA has chosen the shardings of some results.
+
+    Raises: CompileError for a sharding of a result that no mesh has.
+    """
+    meshes = of_module.meshes
+    ins = [MeshSharding(on, meshes[mesh], spec) for mesh, spec in of_module.ins]
+    chosen = raw.get_output_shardings() if None in of_module.outs else None
     outs = []
-    for k, where in enumerate(placement.outs):
+    for k, where in enumerate(of_module.outs):
         if where is not None:
-            outs.append(ManyDevices(on, placement.meshes[where[0]], where[1]))
+            outs.append(MeshSharding(on, meshes[where[0]], where[1]))
         elif chosen is None:
-            outs.append(ManyDevices(on, placement.meshes[0], ()))
+            outs.append(MeshSharding(on, meshes[0], ()))
         else:
-            mesh, spec = in_terms_of(placement.meshes, xla_client.HloSharding.from_proto(chosen[k]), name, k)
-            outs.append(ManyDevices(on, mesh, spec))
-    return ins, outs
+            mesh, spec = in_terms_of(meshes, xla_client.HloSharding.from_proto(chosen[k]), name, k)
+            outs.append(MeshSharding(on, mesh, spec))
+    return ProgramSharding(on, meshes[0], ins, outs)
 
 
 def in_terms_of(meshes: Sequence[Mesh], chosen: xla_client.HloSharding, name: str, result: int) -> tuple[Mesh, Spec]:
-    """A division that XLA chose, as a mesh and a spec. Axes of the mesh are factored where XLA has divided them.
+    """A sharding that XLA chose, as a mesh and a spec. Axes of the mesh are factored where XLA has divided them.
 
-    Raises: CompileError for a division that no mesh has.
+    Raises: CompileError for a sharding that no mesh has.
     """
     if chosen.is_replicated():
         return meshes[0], ()

@@ -85,6 +85,10 @@ def test_keywords_statics_methods_and_open_signatures() -> None:
     fx.jit(g, static_argnums=0, donate=2)(3, x, y, z)
     assert [gone(x), gone(y), gone(z)] == [False, True, False]
 
+    x, y, z = ones(), ones(), ones()
+    fx.lower(fx.trace(g, x, y, z)).compile(donate=(1, "args[2]"))(x, y, z)
+    assert [gone(x), gone(y), gone(z)] == [False, True, True]
+
     class Model:
         @fx.jit(donate="x")
         def double(self, x: Any) -> Any:

@@ -6,7 +6,7 @@ import pytest
 
 from fxad.core.builder import Builder
 from fxad.errors import FxadError, ShapeError
-from fxad.execution import dispatch
+from fxad.execution import forwarding
 from fxad.ir import Atom, Aval, Jaxpr
 from fxad.primitives.elementwise import ADD, SIN
 from fxad.primitives.elementwise.family import Unary
@@ -53,13 +53,13 @@ def test_a_program_that_computes_is_known_by_its_first_result(monkeypatch: pytes
     outs = [b.one(SIN, x) for _ in range(50)]
     computes, hands_on = b.build(outs), Jaxpr((x,), (), (x,))
     looked: list[Atom] = []
-    operand = dispatch._operand
+    operand = forwarding._operand
 
     def counting(jaxpr: Jaxpr, a: Atom) -> int:
         looked.append(a)
         return operand(jaxpr, a)
 
-    monkeypatch.setattr(dispatch, "_operand", counting)
-    assert dispatch.forwarded_operands(computes, 0) is None
+    monkeypatch.setattr(forwarding, "_operand", counting)
+    assert forwarding.forwarded_operands(computes, 0) is None
     assert len(looked) == 1
-    assert dispatch.forwarded_operands(hands_on, 0) == (0,)
+    assert forwarding.forwarded_operands(hands_on, 0) == (0,)

@@ -207,9 +207,9 @@ def _check_translatable(name: str, jaxpr: Jaxpr) -> None:
             f"to_jax of {name}: {module.host[0][0].name} calls the host, which a module of JAX cannot",
             remedy="leave callbacks and checks out of what JAX calls",
         )
-    if module.placement is not None:
+    if module.sharding is not None:
         raise TranslationError(
-            f"to_jax of {name}: it runs on {module.placement.devices} devices", remedy="use jax.shard_map around it"
+            f"to_jax of {name}: it runs on {module.sharding.devices} devices", remedy="use jax.shard_map around it"
         )
     for aval in (*jaxpr.in_avals, *jaxpr.out_avals):
         if jax.dtypes.canonicalize_dtype(aval.dtype) != aval.dtype:

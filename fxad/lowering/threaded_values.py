@@ -1,0 +1,105 @@
+"""Threads a value through the equations of a program that change it: a token of ordered effects, or a flag.
+
+The value becomes an operand and a result of each such equation, and of the bodies that contain such equations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, final
+
+from fxad import dtypes
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
+from fxad.core.dce import rebind_operands
+from fxad.core.layout import PREDICATE, Carry, Constant, InParallel, Layout, Once, OneOf, Role, Value
+from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, Primitive
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.while_ import While
+
+_THREADED: Final = -1  # the threaded value, among the places of operands
+_PREDICATE: Final = Aval((), dtypes.bool_)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Threaded:
+    """A primitive with the threaded value as a further operand and result, and the places of that value among them."""
+
+    prim: Primitive
+    operand: int
+    result: int
+
+    def bind(self, b: Builder, value: Atom, ins: Sequence[Atom]) -> tuple[Atom, tuple[Atom, ...]]:
+        """Add the equation. Returns the value after it, and the other results."""
+        outs = b(self.prim, *ins[: self.operand], value, *ins[self.operand :])
+        return outs[self.result], (*outs[: self.result], *outs[self.result + 1 :])
+
+
+def with_threaded(
+    prim: HigherOrder, aval: Aval, thread: Callable[[Jaxpr], Jaxpr], changes: Callable[[Jaxpr], bool]
+) -> Threaded | None:
+    """Thread a value through an equation with bodies that change it: as a carry of a loop, or as an operand and a
+    result of a body that runs once. `thread` turns a body into (value, operands) -> (value, results). `changes` is True
+    for bodies that change the value. None if there is no order: parallel runs, or a predicate that changes the value.
+    """
+    layout = prim.layout
+    changing = [k for k in layout.running if changes(layout.bodies[k].jaxpr)]
+    once = layout.once
+    if layout.has_rules and once is not None:  # rules are not needed any more
+        return Threaded(Call(thread(layout.bodies[once].jaxpr)), 0, 0)
+    if isinstance(prim, While) and changes(prim.cond) and prim.max_steps is None:
+        return Threaded(Call(thread(with_predicate_in_body(prim))), 0, 0)
+    branches = all([isinstance(layout.bodies[k].runs, Once | OneOf) for k in layout.running])
+    kind: type[Role] = Constant if branches else Carry
+    threaded = layout.running if branches else changing
+    groups = {layout.group_of(k, kind) for k in threaded}
+    outs = {next((g for g in layout.bodies[k].results if _holds_value(layout, g, branches)), None) for k in threaded}
+    if len(groups) != 1 or len(outs) != 1 or any([isinstance(layout.bodies[k].runs, InParallel) for k in changing]):
+        return None
+    (group,), (result,) = groups, outs
+    if group is None or result is None or (not branches and len(changing) > 1):
+        return None
+    operands = [list(layout.operands_of(g)) for g in range(len(layout.operands))]
+    operands[group].insert(0, _THREADED)
+    bodies = []
+    for k, body in enumerate(layout.bodies):
+        takes, jaxpr = layout.operand_indices(k), body.jaxpr
+        if k in threaded:
+            before = body.results[: body.results.index(result)]
+            place = sum([1 if g == PREDICATE else layout.results[g].size for g in before])
+            jaxpr = _move_first_result(thread(jaxpr), place)
+            takes = (_THREADED, *takes)
+        bodies.append(rebind_operands(jaxpr, takes, body.operands, operands, types={_THREADED: aval}))
+    sizes = tuple([g.size + (k == result) for k, g in enumerate(layout.results)])
+    rebuilt = prim.rebuild(tuple(bodies), tuple(map(len, operands)), sizes)
+    return Threaded(rebuilt, layout.operands_of(group).start, layout.results_of(result).start)
+
+
+def _holds_value(layout: Layout, group: int, branches: bool) -> bool:
+    return group != PREDICATE and isinstance(layout.results[group].role, Value if branches else Carry)
+
+
+def _move_first_result(body: Jaxpr, to: int) -> Jaxpr:
+    """A body with its first result at another place."""
+    first, *outs = body.outs
+    return Jaxpr(body.ins, body.eqns, (*outs[:to], first, *outs[to:]), body.name)
+
+
+def with_predicate_in_body(loop: While) -> Jaxpr:
+    """Rewrite a loop whose predicate calls the host: the predicate moves to the end of the body, and its value becomes
+    a carry."""
+    n, m = loop.n_cond, loop.n_cond + loop.n_body
+    avals = (*loop.cond.in_avals[:n], *loop.body.in_avals)
+    b = Builder()
+    consts = b.inputs(avals[:m])
+    b.input(_PREDICATE)
+    after = b.inline(loop.body, (*consts[n:], *b.inputs(avals[m:])))
+    step = b.build((*b.inline(loop.cond, (*consts[:n], *after)), *after), loop.body.name)
+    b = Builder()
+    goes, *_ = b.inputs((_PREDICATE, *avals[m:]))
+    more = b.build((goes,), loop.cond.name)
+    b = Builder()
+    ins = b.inputs(avals)
+    first = b.inline(loop.cond, (*ins[:n], *ins[m:]))
+    return b.build(b(While(more, step, 0, m), *ins[:m], *first, *ins[m:])[1:], loop.body.name)

@@ -1,0 +1,123 @@
+"""Donated buffers: the call that has taken a buffer, reads that it waits for, and what replaces the buffer.
+
+One thread may donate a buffer while another reads it. So a call takes the buffer, and a read pins it, by entries in the
+dictionary of the buffer (docs/adr/0067-a-read-pins-and-a-donation-takes.md).
+
+Buffers refer to objects of this module, and jaxlib hides references from the garbage collector. So this module must not
+refer to clients: they would live beyond interpreter exit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import get_ident
+from time import sleep
+from typing import Final, TypeAlias, TypeVar, cast, final
+from weakref import ref
+
+import numpy as np
+
+from fxad.ir import Source, source_location
+from fxad.lowering.jaxlib import _jax
+from fxad.xla.compat import put_part
+from fxad.xla.jaxlib_types import Buffer, OneDeviceSharding, XlaRuntimeError
+
+T = TypeVar("T")
+
+OPERAND_DELETED: Final = "an operand is deleted"  # the message for a buffer that another call has taken
+_DONATED: Final = "fxad_donated"  # in the dictionary of a buffer
+_PINS: Final = "fxad_pins"
+
+
+@final
+class DonationRecord:
+    """The program that a buffer was donated to, and the user's line of the call. `placeholders` replace such buffers,
+    one for each sharding and commitment."""
+
+    __slots__ = ("placeholders", "program", "source")
+
+    def __init__(self, program: str, source: Source) -> None:
+        self.program, self.source = program, source
+        self.placeholders: dict[tuple[_jax.Sharding, bool], Buffer] = {}
+
+    def __str__(self) -> str:
+        at = source_location(self.source)
+        return f"donated to {self.program} at {at}" if at else f"donated to {self.program}"
+
+
+DonatingCall: TypeAlias = tuple[DonationRecord, int]  # a new tuple for each call; the second is its thread
+
+
+def take_for_donation(buffer: Buffer, call: DonatingCall) -> bool:
+    """Take a buffer for donation. Returns True if no other call has taken it. The buffer keeps a record of the call.
+
+    If several threads do this concurrently, one gets True: a dictionary's `setdefault` is atomic. The call waits until
+    other threads have released their pins of the buffer.
+    """
+    if buffer.__dict__.setdefault(_DONATED, call) is not call:
+        return False
+    pins: dict[ref[_Pin], int] = buffer.__dict__.get(_PINS, {})
+    for pin, thread in [*pins.items()]:
+        while pin() is not None and thread != get_ident():  # an interrupted read has dropped its pin
+            sleep(0)
+    return True
+
+
+@final
+class _Pin:
+    """Marks a read of the memory of a buffer. Only the reading thread refers to it."""
+
+    __slots__ = ("__weakref__",)
+
+
+def pinned(buffer: Buffer, read: Callable[[Buffer], T]) -> T:
+    """The result of `read`, a function of jaxlib that refers to the memory of a buffer. No other thread donates the
+    buffer meanwhile.
+
+    XLA does not ensure this: if it makes a reference while another thread donates, the process crashes. `read` must not
+    wait. Raises: XlaRuntimeError if another call has taken the buffer for donation.
+    """
+    pin = _Pin()
+    key = ref(pin)
+    pins: dict[ref[_Pin], int] = buffer.__dict__.setdefault(_PINS, {})
+    pins[key] = get_ident()
+    try:
+        # read after pinning, since `take_for_donation` records the call first
+        call: DonatingCall | None = buffer.__dict__.get(_DONATED)
+        if call is not None and call[1] != get_ident():  # the donating call itself may copy it to another device
+            raise XlaRuntimeError(OPERAND_DELETED)
+        return read(buffer)
+    finally:
+        del pins[key]
+
+
+def undo_donation(buffer: Buffer, call: DonatingCall) -> None:
+    """Undo `take_for_donation`, if this call has taken the buffer and its memory still exists."""
+    if buffer.__dict__.get(_DONATED) is call and not buffer.is_deleted():
+        del buffer.__dict__[_DONATED]
+
+
+def donated_placeholder(buffer: Buffer) -> Buffer:
+    """A placeholder without memory for a donated buffer, made once for each line, device and commitment.
+
+    jaxlib refuses a call with the placeholder. XLA would refuse a call with the buffer too, but also write to stderr.
+    """
+    call: DonatingCall = buffer.__dict__[_DONATED]
+    key = buffer._sharding, buffer._committed
+    placeholders = call[0].placeholders
+    deleted = placeholders.get(key)
+    if deleted is None:
+        where = buffer._sharding
+        if not isinstance(where, OneDeviceSharding):
+            where = OneDeviceSharding(cast(OneDeviceSharding, where)._device)  # the first device of several
+        deleted = put_part(np.zeros((), np.bool_), where, buffer._committed)
+        deleted.delete()
+        deleted.__dict__[_DONATED] = call
+        placeholders[key] = deleted
+    return deleted
+
+
+def donation_record(buffer: Buffer) -> DonationRecord | None:
+    """The program that a buffer was donated to; None if it was not donated."""
+    call: DonatingCall | None = buffer.__dict__.get(_DONATED)
+    return None if call is None else call[0]

@@ -1,0 +1,73 @@
+"""The objects of jaxlib that fxad passes around, and the objects that fxad makes for jaxlib to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeAlias, final
+
+import numpy as np
+
+from fxad.ir import Aval, Shape
+from fxad.lowering.jaxlib import _jax, xla_client
+
+Buffer: TypeAlias = _jax.ArrayImpl
+ResultHandler: TypeAlias = _jax.ResultHandler  # makes an array of a result
+XlaRuntimeError: Final = _jax.JaxRuntimeError
+
+
+class Results(Protocol):
+    """Results of an execution, not arrays yet."""
+
+    def consume_with_handlers(self, handlers: Sequence[ResultHandler], /) -> list[Buffer]:
+        """Make arrays of them."""
+
+
+# Starts an execution: `execute_sharded` of an executable, or an object that wraps it.
+Start: TypeAlias = Callable[[Sequence[Buffer]], Results]
+
+
+@final
+class ArrayType:
+    """The type of an array in the form that jaxlib reads. jaxlib stores this object on the arrays that it makes."""
+
+    __slots__ = ("dtype", "ndim", "origin", "shape", "weak_type")
+
+    def __init__(self, aval: Aval, origin: object = None) -> None:
+        self.origin = origin  # the program that computes it, for messages
+        self.shape: Shape = aval.shape
+        self.dtype: np.dtype[np.generic] = aval.dtype
+        self.ndim = len(aval.shape)
+        self.weak_type = True  # see `fxad.xla.compat`
+
+
+@final
+class OneDeviceSharding(_jax.SingleDeviceSharding):
+    """The sharding of an array on one device. It defines attributes that jaxlib reads while it makes arrays, and that
+    jaxlib's own class does not have."""
+
+    def __init__(self, device: _jax.Device) -> None:
+        super().__init__(device)
+        self.on_host = device.platform == "cpu"  # read at each conversion to NumPy
+
+    @property
+    def _device_assignment(self) -> tuple[_jax.Device, ...]:
+        return (self._device,)
+
+    @property
+    def device_set(self) -> set[_jax.Device]:
+        return {self._device}
+
+    @property
+    def memory_kind(self) -> str | None:
+        return self._memory_kind
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        return True
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return True
+
+    def _to_xla_hlo_sharding(self, num_dimensions: int) -> xla_client.HloSharding:
+        return xla_client.HloSharding.replicate()

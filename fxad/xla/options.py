@@ -1,0 +1,134 @@
+"""Compile options: `CompileOptions`, which users give, and XLA's options for a program on its devices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, Literal, TypeAlias, final, get_args
+
+import numpy as np
+
+from fxad.core.dataclasses import dataclass
+from fxad.errors import ParameterError
+from fxad.ir import Jaxpr
+from fxad.lower import LoweredModule, ModuleSharding
+from fxad.lowering.jaxlib import _jax, xla_client
+from fxad.units.kernels import effort
+from fxad.xla.client import Device
+from fxad.xla.compat import FLAGS
+from fxad.xla.cuda import compiler_flags
+
+EffortOption: TypeAlias = Literal["auto", "full"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """Compile options, as a value: part of the key of the cache.
+
+    `donate` are indices of operands whose memory results of their type reuse; the call deletes the caller's buffers.
+    `flags` are XLA's flags, as in XLA_FLAGS but for this program only: `(("xla_cpu_enable_fast_math", True),)`.
+    `effort` is that of XLA. With "auto", a program for a CPU in which few kernels are equal, and no loop has an unknown
+    number of iterations, is compiled without fusion emitters and at optimisation level 1. Its compilation takes half of
+    the time, and a call 0.8 to 1.13 of the time (decision 76). "full" leaves XLA's defaults.
+
+    Rule:   lists become tuples. Flags of 1, 1.0 and True differ, as for XLA. `effort` has no effect if
+            `optimization_level` or `flags` are given. Results may differ in the last bits between efforts.
+    Raises: ParameterError for a value of another type.
+    """
+
+    donate: tuple[int, ...] = ()
+    optimization_level: int | None = None
+    flags: tuple[tuple[str, str | bool | int | float], ...] = ()
+    effort: EffortOption = "auto"
+
+    def __post_init__(self) -> None:
+        donate, level = self.donate, self.optimization_level
+        if not isinstance(donate, tuple | list) or not all([_is_int(k) for k in donate]):
+            raise ParameterError(
+                f"CompileOptions: donate is {donate!r:.60}, not a sequence of ints", remedy="number operands from 0"
+            )
+        if level is not None and not _is_int(level):
+            raise ParameterError(
+                f"CompileOptions: optimization_level is {level!r:.60}, neither an int nor None",
+                remedy="XLA's levels are 0 to 3",
+            )
+        if not isinstance(self.flags, tuple | list) or not all([_is_flag(f) for f in self.flags]):
+            raise ParameterError(
+                f"CompileOptions: flags is {self.flags!r:.60}, not a sequence of pairs of a name and a value",
+                remedy='as in flags=(("xla_cpu_enable_fast_math", True),); a value is a str, a bool, an int or a float',
+            )
+        if not isinstance(self.effort, str) or self.effort not in get_args(EffortOption):
+            raise ParameterError(
+                f"CompileOptions: effort is {self.effort!r:.60}", remedy='the efforts are "auto" and "full"'
+            )
+        object.__setattr__(self, "donate", tuple(donate))
+        object.__setattr__(self, "flags", tuple([(name, value) for name, value in self.flags]))
+
+    def _key(self) -> tuple[object, ...]:
+        # by the repr: 1 == True, 0.0 == -0.0, and nan != nan
+        return self.donate, self.optimization_level, repr(self.flags), self.effort
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, CompileOptions) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_flag(flag: object) -> bool:
+    """Returns True for a pair of the name of a flag and its value."""
+    if not isinstance(flag, tuple | list) or len(flag) != 2:
+        return False
+    name, value = flag
+    return isinstance(name, str) and type(value) in (str, bool, int, float)
+
+
+DEFAULT: Final = CompileOptions()
+
+
+def with_effort(source: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:
+    """The options with the flags for an effort, if they leave it to fxad."""
+    chosen = options.effort == "full" or options.optimization_level is not None or options.flags
+    flags = () if chosen or device.platform != "cpu" else FLAGS[effort(source)]
+    return replace(options, flags=flags) if flags else options
+
+
+def options_of_one_device(device: Device) -> _jax.CompileOptions:
+    """XLA's default options for a program on one device."""
+    options = _jax.CompileOptions()
+    options.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id]]))
+    return options
+
+
+def options_for(
+    on: tuple[Device, ...], sharding: ModuleSharding | None, calls_host: bool = False
+) -> _jax.CompileOptions:
+    """XLA's default options for the devices of a program. Shardy and XLA's partitioner divide a program on several, and
+    choose the shardings of results that have none. `calls_host`: the module has one more result."""
+    if sharding is None:
+        return options_of_one_device(on[0])
+    options = _jax.CompileOptions()
+    build = options.executable_build_options
+    options.num_partitions = build.num_partitions = len(on)
+    options.num_replicas = build.num_replicas = 1
+    build.use_spmd_partitioning = build.use_shardy_partitioner = True
+    chosen_by_xla = [*[where is None for where in sharding.outs], *[False] * calls_host]
+    build.allow_spmd_sharding_propagation_to_output = chosen_by_xla or [False]
+    assignment = xla_client.DeviceAssignment.create(np.array([[d.id for d in on]]))
+    options.device_assignment = build.device_assignment = assignment
+    return options
+
+
+def xla_options(options: CompileOptions, on: tuple[Device, ...], lowered: LoweredModule) -> _jax.CompileOptions:
+    """The options in XLA's form. The module itself contains the donation."""
+    in_xla = options_for(on, lowered.sharding, lowered.calls_host)
+    if options.optimization_level is not None:
+        in_xla.executable_build_options.optimization_level = options.optimization_level
+    flags = (*(compiler_flags() if on[0].platform == "cuda" else ()), *options.flags)
+    if flags:
+        in_xla.env_option_overrides = list(flags)
+    return in_xla
