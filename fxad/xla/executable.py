@@ -23,7 +23,7 @@ from fxad.xla.buffers import Buffer, commitments, resharded
 from fxad.xla.client import Device, process_count
 from fxad.xla.compat import FLAGS, compile_options, partitioned_options, reason, result_handler
 from fxad.xla.cuda import compiler_flags
-from fxad.xla.failures import MemoryStats, Origin, ResultHandler, XlaRuntimeError, execution_error
+from fxad.xla.failures import MemoryStats, Origin, ResultHandler, XlaRuntimeError, execution_error, start_pinned
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import HostErrors, Results, Start, SynchronousStart
 from fxad.xla.interruptible import interruptible, started_in_thread, waits
@@ -239,6 +239,19 @@ sharding_of_buffer: Final = attrgetter("_sharding")
 
 
 @final
+class _PinnedStart:
+    """The execution of a program on several devices, whose operands no other thread donates meanwhile."""
+
+    __slots__ = ("_start",)
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+
+    def __call__(self, buffers: Sequence[Buffer]) -> Results:
+        return start_pinned(self._start, buffers)
+
+
+@final
 class _BlockingStart:
     """An execution that waits for its results. Used on CPUs of several processes: with two calls in progress, the
     threads of XLA's pool may all wait in collectives of calls that other processes have not reached."""
@@ -315,6 +328,8 @@ class LoadedProgram:
             self.start = interruptible(self.start)
         if digest is not None:
             self.start = xla.processes.AgreedStart(self.start, raw, program.name, digest, _processes(self.devices))
+        if len(self.devices) > 1:
+            self.start = _PinnedStart(self.start)
         self.start_divided = self.start
         if placed is not None:  # the thread that donates operands divides them, not that of `interruptible`
             self.start = DividingStart(self.start, program.name, placed)
