@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -631,7 +632,7 @@ def test_threads_read_one_array() -> None:
         def of_parts(x: Any = x) -> Any:
             return np.concatenate([np.asarray(s.data) for s in x.addressable_shards])
 
-        for y in _at_once(lambda x=x: x, of_parts, lambda x=x: x, of_parts):
+        for y in _at_once(partial(np.asarray, x), of_parts, partial(np.asarray, x), of_parts):
             np.testing.assert_array_equal(y, Y)
 
 
@@ -642,7 +643,7 @@ def test_a_thread_donates_what_another_one_uses(use: str) -> None:
     donating = fx.jit(lambda v: v + 1, donate=0)
     for _ in range(40):
         x: Any = fx.device_put(Y, LINE)
-        for y in _at_once(lambda x=x: donating(x), lambda x=x: USES[use](x), lambda x=x: donating(x)):
+        for y in _at_once(partial(donating, x), partial(USES[use], x), partial(donating, x)):
             if isinstance(y, Exception):
                 assert isinstance(y, ExecutionError), y
                 assert "donated" in y.message or "deleted" in y.message
