@@ -368,6 +368,26 @@ def test_a_product_keeps_its_constant_factors(total: Callable[[fx.Array], fx.Arr
     assert abs(float(found) - 1) < 1e-6
 
 
+@pytest.mark.as_users_compile
+@pytest.mark.parametrize(
+    "largest",
+    [
+        lambda y: fnp.sum(y.max(0)),
+        lambda y: y.max(),
+        lambda y: fnp.sum(fx.vmap(lambda v: lax.pmax(v, "i"), axis_name="i")(y)) / 16,
+    ],
+    ids=["max of columns", "max", "pmax"],
+)
+def test_the_gradient_of_a_maximum_finds_it(largest: Callable[[Any], Any]) -> None:
+    """With less effort XLA rounded x * y + z in one way in the maximum, and in another where it is compared with it."""
+    slope = fx.jit(fx.grad(lambda x: largest(x * x[0] + x[1])))
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        x: Any = rng.normal(size=(16, 16)).astype(np.float32)
+        want = np.asarray(slope(x.astype(np.float64)))
+        np.testing.assert_allclose(np.asarray(slope(x)), want, rtol=1e-4, atol=1e-4)
+
+
 def deep(x: Any, w: Any) -> Any:
     for _ in range(20):
         x = fnp.tanh(x @ w)

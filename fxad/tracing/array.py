@@ -134,14 +134,17 @@ class Array(Typed, Conversions, Methods, Updatable):
     @property
     def addressable_shards(self) -> tuple[Shard, ...]:
         """The parts of the value on the devices of this process, each with its device and its index."""
-        if not runtime.is_sharded(self._buffer):
+        buffer = self._buffer  # another thread may donate it
+        if buffer.is_deleted():
+            runtime.block(buffer, "addressable_shards")
+        if not runtime.is_sharded(buffer):
             return (Shard(self.device, (slice(None),) * self.ndim, self),)
         last_replica: dict[str, int] = {}  # of each part, in the order of the mesh
         indices: dict[runtime.Device, tuple[tuple[slice, ...], int]] = {}
-        for d, index in self.sharding.devices_indices_map(self.shape).items():
+        for d, index in sharding_of(buffer).devices_indices_map(self.shape).items():
             last_replica[str(index)] = last_replica.get(str(index), -1) + 1
             indices[d] = index, last_replica[str(index)]
-        parts = [(d, wrap_buffer(Aval(p.aval.shape, p.aval.dtype), p)) for d, _, p in runtime.shards(self._buffer)]
+        parts = [(d, wrap_buffer(Aval(p.aval.shape, p.aval.dtype), p)) for d, _, p in runtime.shards(buffer)]
         return tuple([Shard(d, indices[d][0], part, indices[d][1]) for d, part in parts])
 
     @property

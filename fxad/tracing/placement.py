@@ -64,7 +64,7 @@ def target_of(what: str, buffers: Sequence[runtime.Buffer | None], path: PathOf)
     ins: list[tuple[Mesh, Spec] | None] = []
     for k, b in enumerate(buffers):
         ins.append(None)
-        if b is None or not b._committed:
+        if b is None or not b._committed or b.is_deleted():  # XLA refuses one that is deleted
             continue
         where = b._sharding
         on: tuple[runtime.Device, ...] = (runtime.device_of(b),)
@@ -124,7 +124,7 @@ def check_operands_on(
 ) -> None:
     """Check that committed operands are on these devices. Raises: PlacementError naming the first that is not."""
     for k, b in enumerate(buffers):
-        if b._committed:
+        if b._committed and not b.is_deleted():
             where = b._sharding
             on = where.devices if isinstance(where, runtime.MeshSharding) else (runtime.device_of(b),)
             if on is not devices and set(on) != set(devices):

@@ -51,6 +51,11 @@ REDUCED_WITH: Final = 4  # equations that are fused into a reduction of their re
 # wrong with less effort: 496 is -0.0 in float8_e4m3fn, and -1e-6 is nan in the dtypes without a negative zero.
 LESS_EXACT: Final = frozenset({"Tan", "Cbrt", "ReduceProd", "ReduceWindowProd", "CumProd", "Reduce", "ReduceWindow"})
 
+# With less effort, kernels round `a * b + c` in different ways. An element that one kernel computes again need not be
+# equal to the maximum that another one has found. A gradient, which compares them, then loses the element.
+_EXTREMA: Final = frozenset({"ReduceMax", "ReduceMin", "CumMax", "CumMin", "ScatterMax", "ScatterMin", "Pmax", "Pmin"})
+_REARRANGED: Final = frozenset({"BroadcastInDim", "Reshape", "Squeeze", "ExpandDims", "Transpose", "Gather"})
+
 # Values and expressions are numbered in the order of their definition.
 _Value: TypeAlias = int
 _Number: TypeAlias = int
@@ -82,8 +87,9 @@ def takes_at_least(jaxpr: Jaxpr, least: float) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Estimate:
     """Milliseconds to compile the program; its distinct kernels; all kernels, if each were compiled. `complete`: the
-    program has no equations that were not read. `less_exact`: it has functions of `LESS_EXACT`, or computes numbers of
-    8 bits. `open_ended`: it has a loop whose number of iterations a predicate determines."""
+    program has no equations that were not read. `less_exact`: it has functions of `LESS_EXACT`, computes numbers of
+    8 bits, or compares elements with their maximum. `open_ended`: it has a loop whose number of iterations a predicate
+    determines."""
 
     milliseconds: float
     kernels: float
@@ -107,12 +113,23 @@ def _estimate(jaxpr: Jaxpr, at_most: int) -> _Estimate:
     distinct = sum([ms for ms, _ in own])
     whole = PROGRAM_MS + EQUATION_MS * program.seen + library + distinct
     computed = {program.avals[v].dtype for _, _, outs in program.ops for v in outs}
-    less_exact = not (
-        LESS_EXACT.isdisjoint([type(prim).__name__ for prim, _, _ in program.ops]) and FLOAT8.isdisjoint(computed)
-    )
+    exact = LESS_EXACT.isdisjoint([type(prim).__name__ for prim, _, _ in program.ops]) and FLOAT8.isdisjoint(computed)
+    less_exact = not exact or _compares_extrema(program)
     open_ended = any([isinstance(prim, HigherOrder) and prim.layout.has_predicate for prim, _, _ in program.ops])
     all_kernels = sum([ms * uses for ms, uses in own])
     return _Estimate(whole, distinct, all_kernels, program.seen < at_most, less_exact, open_ended)
+
+
+def _compares_extrema(program: Inlined) -> bool:
+    """Returns True if a program compares values with a maximum or a minimum, as gradients of those do."""
+    extrema: set[_Value] = set()
+    for prim, ins, outs in program.ops:
+        kind = type(prim).__name__
+        if kind in _EXTREMA or (kind in _REARRANGED and ins[0] in extrema):
+            extrema.update(outs)
+        elif kind == "Eq" and not extrema.isdisjoint(ins):
+            return True
+    return False
 
 
 # ------------------------------------------------------------------------------------------------ the compiler's effort

@@ -180,7 +180,7 @@ def to_numpy(buffer: Buffer) -> NDArray:
     try:
         buffer.block_until_ready()
         if is_sharded(buffer):
-            return gathered(buffer)
+            return pinned(buffer, gathered)
         if not cast(OneDeviceSharding, buffer._sharding).on_host:
             return pinned(buffer, to_host)
         if buffer.aval.dtype not in _NO_PROTOCOL:

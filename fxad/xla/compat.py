@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from threading import Thread, get_ident
+from threading import RLock, Thread, get_ident
 from types import MappingProxyType, ModuleType
 from typing import Final, TypeAlias, final
 
@@ -78,6 +78,9 @@ class _JaxHider:
 
 _jax_hider: Final = _JaxHider()
 
+# Held while jaxlib makes the list of the parts of an array, at the first use. Two threads would both add to one list.
+_making_parts: Final = RLock()
+
 
 @final
 class _TypesOfJax:
@@ -120,7 +123,7 @@ def _find_types_of_jax(where: OneDeviceSharding) -> None:
 
 def parts_of_array(array: Buffer) -> list[Buffer]:
     """The parts of an array on several devices."""
-    with _jax_hider.hidden():
+    with _making_parts, _jax_hider.hidden():
         return array._arrays
 
 

@@ -9,7 +9,7 @@ refer to clients: they would live beyond interpreter exit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import get_ident
 from time import sleep
 from typing import Final, TypeAlias, TypeVar, cast, final
@@ -27,6 +27,7 @@ T = TypeVar("T")
 OPERAND_DELETED: Final = "an operand is deleted"  # the message for a buffer that another call has taken
 _DONATED: Final = "fxad_donated"  # in the dictionary of a buffer
 _PINS: Final = "fxad_pins"
+_PARTS: Final = "fxad_parts"
 
 
 @final
@@ -89,6 +90,36 @@ def pinned(buffer: Buffer, read: Callable[[Buffer], T]) -> T:
         return read(buffer)
     finally:
         del pins[key]
+
+
+def start_pinned(start: Callable[[Sequence[Buffer]], T], buffers: Sequence[Buffer]) -> T:
+    """The result of `start`, an execution on several devices. No other thread donates an operand meanwhile.
+
+    On one device, XLA refuses an operand that is deleted. On several, it ends the process.
+    Raises: XlaRuntimeError if an operand is deleted, or if another call has taken it for donation.
+    """
+    pin, thread = _Pin(), get_ident()
+    key = ref(pin)
+    pins_of_each: list[dict[ref[_Pin], int]] = [b.__dict__.setdefault(_PINS, {}) for b in buffers]
+    for pins in pins_of_each:
+        pins[key] = thread
+    try:
+        for b in buffers:  # read after pinning, as in `pinned`
+            call: DonatingCall | None = b.__dict__.get(_DONATED)
+            if b.is_deleted() or (call is not None and call[1] != thread):
+                raise XlaRuntimeError(OPERAND_DELETED)
+            for part in b.__dict__.get(_PARTS, ()):
+                if part.is_deleted():
+                    raise XlaRuntimeError(OPERAND_DELETED)
+        return start(buffers)
+    finally:
+        for pins in pins_of_each:
+            pins.pop(key, None)  # an operand may be there twice
+
+
+def note_parts(buffer: Buffer, parts: Sequence[Buffer]) -> None:
+    """Note that others have the parts of an array on several devices. Each may be deleted or donated by itself."""
+    buffer.__dict__[_PARTS] = parts
 
 
 def undo_donation(buffer: Buffer, call: DonatingCall) -> None:

@@ -20,6 +20,7 @@ from fxad.xla.buffers import resharded
 from fxad.xla.client import Device, process_count
 from fxad.xla.commitments import commitments
 from fxad.xla.compat import reason, result_handler
+from fxad.xla.donation import start_pinned
 from fxad.xla.failures import MemoryStats, Origin, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import HostErrors, SynchronousStart
@@ -127,6 +128,19 @@ sharding_of_buffer: Final = attrgetter("_sharding")
 
 
 @final
+class _PinnedStart:
+    """The execution of a program on several devices, whose operands no other thread donates meanwhile."""
+
+    __slots__ = ("_start",)
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+
+    def __call__(self, buffers: Sequence[Buffer]) -> Results:
+        return start_pinned(self._start, buffers)
+
+
+@final
 class _BlockingStart:
     """An execution that waits for its results. Used on CPUs of several processes: with two calls in progress, the
     threads of XLA's pool may all wait in collectives of calls that other processes have not reached."""
@@ -216,7 +230,7 @@ class LoadedProgram:
             start = interruptible(start)
         if len(processes := _processes(self.devices)) > 1:
             start = xla.processes.AgreedStart(start, self.raw, source.name, source.digest, processes)
-        return start
+        return _PinnedStart(start) if len(self.devices) > 1 else start
 
     def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Run on buffers of exactly the types `in_avals`, on `device`. Asynchronous: it does not wait for the values.

@@ -17,8 +17,9 @@ from fxad.lowering.jaxlib import _jax, xla_client
 from fxad.primitives.meshes import Ids, Mesh, Spec, local_shape, parts_of, shard_slices
 from fxad.xla.client import Device, devices
 from fxad.xla.compat import make_array, on_device, parts_of_array, put_part, tiled, to_host
-from fxad.xla.failures import missing_value_reason
-from fxad.xla.jaxlib_types import Buffer
+from fxad.xla.donation import OPERAND_DELETED, note_parts, pinned
+from fxad.xla.failures import missing_value_reason, value_error
+from fxad.xla.jaxlib_types import Buffer, XlaRuntimeError
 
 
 @final
@@ -119,10 +120,10 @@ def gathered(buffer: Buffer) -> NDArray:
             remedy="read addressable_shards, or gather it in a program: out_shardings with PartitionSpec()",
         )
     if where.is_fully_replicated and out.size:
-        out[...] = to_host(parts_of_array(buffer)[0])
+        out[...] = to_host(_parts(buffer)[0])
     elif out.size:
         windows = where.windows(shape)
-        for at, part in zip([windows[k] for k in where.local], parts_of_array(buffer), strict=True):
+        for at, part in zip([windows[k] for k in where.local], _parts(buffer), strict=True):
             if str(at) not in done:
                 done.add(str(at))
                 out[at] = to_host(part)
@@ -140,13 +141,25 @@ def divided(value: NDArray, aval: Aval, where: MeshSharding) -> Buffer:
 
 
 def shards(buffer: Buffer) -> list[tuple[Device, tuple[slice, ...], Buffer]]:
-    """The device, the place and the buffer of each part."""
+    """The device, the place and the buffer of each part. Raises: ExecutionError for a deleted array."""
     where, shape = cast(MeshSharding, buffer._sharding), buffer.aval.shape
     aval, windows = Aval(local_shape(where.mesh, where.spec, shape), buffer.aval.dtype), where.windows(shape)
+    try:
+        parts = pinned(buffer, _parts)
+    except XlaRuntimeError as e:
+        raise value_error("addressable_shards", e, buffer) from e
+    note_parts(buffer, parts)
     return [
         (where.devices[k], windows[k], on_device(part, aval, where.devices[k].sharding))
-        for k, part in zip(where.local, parts_of_array(buffer), strict=True)
+        for k, part in zip(where.local, parts, strict=True)
     ]
+
+
+def _parts(buffer: Buffer) -> list[Buffer]:
+    parts: list[Buffer] | None = None if buffer.is_deleted() else parts_of_array(buffer)
+    if parts is None:
+        raise XlaRuntimeError(OPERAND_DELETED)
+    return parts
 
 
 def from_local(value: NDArray, where: MeshSharding, shape: Shape | None) -> Buffer:
@@ -173,7 +186,9 @@ def from_local(value: NDArray, where: MeshSharding, shape: Shape | None) -> Buff
 
 def assembled(aval: Aval, where: MeshSharding, parts: Sequence[Buffer]) -> Buffer:
     """The buffer of parts that are on their devices."""
-    return make_array(aval, where, parts)
+    whole = make_array(aval, where, parts)
+    note_parts(whole, parts)
+    return whole
 
 
 # ------------------------------------------------------------------------------------- programs on several devices

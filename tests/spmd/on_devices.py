@@ -5,7 +5,10 @@ FXAD_CPU_DEVICES=8 python -m pytest tests/spmd/on_devices.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -20,6 +23,7 @@ from fxad.errors import (
     ArgumentError,
     AxisNameError,
     CompileError,
+    ExecutionError,
     FxadError,
     ParameterError,
     PlacementError,
@@ -547,6 +551,102 @@ def test_donation_of_sharded_arrays(mesh: Mesh) -> None:
     assert _spec(y) == P("i")
     assert x._buffer.is_deleted()
     np.testing.assert_array_equal(np.asarray(f(y)), X + 2)
+
+
+LINE = NamedSharding(Mesh(np.array(fx.devices(), dtype=object), "d"), P("d"))
+USES: dict[str, Callable[[Any], Any]] = {
+    "compiled": fx.jit(lambda x: x * 3),
+    "compiled, donating": fx.jit(lambda x: x * 3, donate=0),
+    "a map": fx.jit(fx.pmap(lambda v: lax.psum(v, "d"), "d")),
+    "units": fx.jit(fx.pmap(fx.jit(lambda v: v * 3), "d"), units=lambda body: True),
+    "one operation": lambda x: x * 3,
+    "read": lambda x: x,
+    "shards": lambda x: x.addressable_shards[5].data,
+    "divided anew": lambda x: fx.device_put(x, NamedSharding(LINE.mesh, P())),
+    "on one device": lambda x: fx.device_put(x, fx.devices()[0]),
+}
+Y: Any = np.arange(32, dtype=np.float32).reshape(8, 4)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_donated_array_is_refused(use: str) -> None:
+    """Also another array of the same memory: XLA ended the process. And `shards` and PlacementError were puzzling."""
+    x: Any = fx.device_put(Y, LINE)
+    same: Any = fx.jit(lambda v: v)(x)
+    fx.jit(lambda v: v + 1, donate=0)(x)
+    for y in (x, same):
+        with pytest.raises(ExecutionError, match="was donated to <lambda> at"):
+            np.asarray(USES[use](y))
+
+
+@pytest.mark.parametrize("use", USES)
+def test_an_array_whose_part_is_gone_is_refused(use: str) -> None:
+    """XLA ended the process."""
+    parts = [fx.device_put(Y[k : k + 1], device) for k, device in enumerate(fx.devices())]
+    whole: Any = fx.make_array_from_single_device_arrays((8, 4), LINE, parts)
+    put: Any = fx.device_put(Y, LINE)
+    shard: Any = put.addressable_shards[5].data
+    fx.jit(lambda v: v + 1, donate=0)(parts[5])
+    shard.delete()
+    for y in (whole, put):
+        with pytest.raises(ExecutionError, match=r"deleted|donated"):
+            np.asarray(USES[use](y))
+
+
+def _at_once(*calls: Callable[[], Any]) -> list[Any]:
+    """The results of calls in threads, or what they raise."""
+    results: list[Any] = []
+    together = threading.Barrier(len(calls))
+
+    def run(call: Callable[[], Any]) -> None:
+        together.wait()
+        try:
+            results.append(np.asarray(call()))
+        except Exception as e:
+            results.append(e)
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(results) == len(calls)
+    return results
+
+
+@pytest.fixture
+def often() -> Iterator[None]:
+    """Threads switch as often as they can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("often")
+def test_threads_read_one_array() -> None:
+    """They took one another's parts: values were wrong, or internal errors were raised."""
+    for _ in range(100):
+        x: Any = fx.device_put(Y, LINE)
+
+        def of_parts(x: Any = x) -> Any:
+            return np.concatenate([np.asarray(s.data) for s in x.addressable_shards])
+
+        for y in _at_once(partial(np.asarray, x), of_parts, partial(np.asarray, x), of_parts):
+            np.testing.assert_array_equal(y, Y)
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("use", USES)
+def test_a_thread_donates_what_another_one_uses(use: str) -> None:
+    """The call uses it before, or is refused. The process ended at once."""
+    donating = fx.jit(lambda v: v + 1, donate=0)
+    for _ in range(40):
+        x: Any = fx.device_put(Y, LINE)
+        for y in _at_once(partial(donating, x), partial(USES[use], x), partial(donating, x)):
+            if isinstance(y, Exception):
+                assert isinstance(y, ExecutionError), y
+                assert "donated" in y.message or "deleted" in y.message
 
 
 def test_meshes_of_other_devices() -> None:

@@ -22,6 +22,8 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.manifest import ALL
 from fxad.transforms.costs import _OWN_KERNEL, Kind, compile_cost
 from fxad.units.kernels import (
+    _EXTREMA,
+    _REARRANGED,
     FIRST_READ,
     LESS_EXACT,
     MAX_FUSED,
@@ -74,7 +76,7 @@ def chain(f: Callable[[Any], Any], n: int) -> Jaxpr:
 
 def test_tables_by_name_name_classes_of_primitives() -> None:
     """A class that is renamed would lose its row without a word."""
-    assert {kind.__name__ for kind in ALL} >= LESS_EXACT
+    assert {kind.__name__ for kind in ALL} >= LESS_EXACT | _EXTREMA | _REARRANGED
     assert {base.__name__ for kind in ALL for base in kind.__mro__} >= set(EXPANDED_MS) >= _OWN_KERNEL
     costs = {kind.__name__: compile_cost(kind) for kind in ALL}
     assert costs["Lgamma"] == (Kind.EXPENSIVE, EXPANDED_MS["Lgamma"])
@@ -103,6 +105,9 @@ def test_equal_kernels_are_counted() -> None:
     assert not wants_full_effort(Builder().build((), "nothing"))
     assert wants_full_effort(fx.trace(fnp.tan, SQUARE).jaxpr)
     assert wants_full_effort(fx.trace(lambda x: lax.map(fnp.cbrt, x), SQUARE).jaxpr)
+    assert wants_full_effort(fx.trace(fx.grad(lambda x: fnp.sum(fnp.sin(x).max(1))), SQUARE).jaxpr)
+    assert wants_full_effort(fx.trace(fx.grad(lambda x: lax.cummax(fnp.sin(x)).sum()), SQUARE).jaxpr)
+    assert not wants_full_effort(fx.trace(lambda x: fnp.sin(x).max(1), SQUARE).jaxpr)
     assert wants_full_effort(chain(fnp.sin, MAX_READ + 1))  # not known, as not all of it is read
 
 
