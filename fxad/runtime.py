@@ -8,6 +8,7 @@ from fxad.xla.buffers import (
     block as block,
     copy_buffer as copy_buffer,
     delete as delete,
+    delete_for_user as delete_for_user,
     device_of as device_of,
     dlpack_aval as dlpack_aval,
     dlpack_device as dlpack_device,

@@ -125,7 +125,7 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     def delete(self) -> None:
         """Free the memory now. Later uses are errors."""
-        runtime.delete(self._buffer)
+        runtime.delete_for_user(self._buffer)
 
     def tobytes(self, order: Literal["C", "F", "A"] | None = "C") -> bytes:
         """The elements as bytes."""

@@ -23,9 +23,10 @@ from fxad.xla.client import Device, default_device, device_of_raw, devices, in_f
 from fxad.xla.commitments import commitments
 from fxad.xla.compat import reason, to_host
 from fxad.xla.dlpack import copy_out, header
-from fxad.xla.donation import pinned
+from fxad.xla.donation import pinned, take_for_deletion
 from fxad.xla.failures import value_error
 from fxad.xla.garbage import CollectsGarbage, collect_garbage, collection_due
+from fxad.xla.host_calls import is_called_by_many
 from fxad.xla.interruptible import waits
 from fxad.xla.jaxlib_types import ArrayType, Buffer, OneDeviceSharding
 from fxad.xla.sharded import MeshSharding, assembled, divided, gathered, is_sharded, shards
@@ -363,3 +364,20 @@ def delete(buffer: Buffer) -> None:
     """
     if not buffer.is_deleted():
         buffer.clone().delete()
+
+
+def delete_for_user(buffer: Buffer) -> None:
+    """`delete`, after other threads have started the programs on several devices that they were about to start with the
+    buffer: XLA ends the process if an operand is deleted then.
+
+    Raises: ExecutionError in a function of the host that such a program calls, which would wait for that program.
+    """
+    if is_sharded(buffer):
+        if is_called_by_many():
+            raise ExecutionError(
+                "delete: a function of the host that a program on several devices calls cannot delete an array on"
+                " several devices",
+                remedy="delete it when the program has run",
+            )
+        take_for_deletion(buffer)
+    delete(buffer)

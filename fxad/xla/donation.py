@@ -46,7 +46,8 @@ class DonationRecord:
         return f"donated to {self.program} at {at}" if at else f"donated to {self.program}"
 
 
-DonatingCall: TypeAlias = tuple[DonationRecord, int]  # a new tuple for each call; the second is its thread
+# A new tuple for each call; the second is its thread. Without a record: the user deletes the buffer.
+DonatingCall: TypeAlias = tuple[DonationRecord | None, int]
 
 
 def take_for_donation(buffer: Buffer, call: DonatingCall) -> bool:
@@ -62,6 +63,13 @@ def take_for_donation(buffer: Buffer, call: DonatingCall) -> bool:
         while pin() is not None and thread != get_ident():  # an interrupted read has dropped its pin
             sleep(0)
     return True
+
+
+def take_for_deletion(buffer: Buffer) -> None:
+    """Take a buffer that the user deletes, as for donation: a program that another thread starts with it is refused. If
+    a call has taken it for donation, wait until that call has consumed or released it."""
+    while not (buffer.is_deleted() or take_for_donation(buffer, (None, get_ident()))):
+        sleep(0)
 
 
 @final
@@ -135,7 +143,9 @@ def donated_placeholder(buffer: Buffer) -> Buffer:
     """
     call: DonatingCall = buffer.__dict__[_DONATED]
     key = buffer._sharding, buffer._committed
-    placeholders = call[0].placeholders
+    record = call[0]
+    assert record is not None, "a donated buffer"
+    placeholders = record.placeholders
     deleted = placeholders.get(key)
     if deleted is None:
         where = buffer._sharding

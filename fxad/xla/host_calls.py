@@ -94,6 +94,11 @@ class _Caller(local):
 _caller: Final = _Caller()
 
 
+def is_called_by_many() -> bool:
+    """Returns True in a function of the host that a program on several devices calls."""
+    return _caller.many
+
+
 def check_may_start(name: str) -> None:
     """Check that a program on several devices is not started by a host function of another one. XLA starts it after the
     other one, which waits for the host function.

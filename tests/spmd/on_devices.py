@@ -638,15 +638,43 @@ def test_threads_read_one_array() -> None:
 
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("use", USES)
-def test_a_thread_donates_what_another_one_uses(use: str) -> None:
+@pytest.mark.parametrize("how", ["donates", "deletes"])
+def test_a_thread_takes_what_another_one_uses(how: str, use: str) -> None:
     """The call uses it before, or is refused. The process ended at once."""
-    donating = fx.jit(lambda v: v + 1, donate=0)
+    donating: Any = fx.jit(lambda v: v + 1, donate=0)
     for _ in range(40):
         x: Any = fx.device_put(Y, LINE)
-        for y in _at_once(partial(donating, x), partial(USES[use], x), partial(donating, x)):
+        take = partial(donating, x) if how == "donates" else x.delete
+        for y in _at_once(take, partial(USES[use], x), take):
             if isinstance(y, Exception):
                 assert isinstance(y, ExecutionError), y
                 assert "donated" in y.message or "deleted" in y.message
+
+
+def test_a_function_of_the_host_deletes_no_divided_array() -> None:
+    """XLA may not have started the program on all devices yet. Arrays on one device can be deleted."""
+    x: Any = fx.device_put(Y, LINE)
+    one: Any = fx.asarray(Y)
+
+    def called(delete: Callable[[], None]) -> Any:
+        def on_host(v: Any) -> Any:
+            delete()
+            return v
+
+        def call(v: Any) -> Any:
+            return fx.pure_callback(on_host, fx.Spec(v.shape), v)
+
+        return fx.jit(fx.shard_map(call, LINE.mesh, P("d"), P("d")))(x)
+
+    with pytest.raises(ExecutionError) as e:
+        np.asarray(called(x.delete))
+    assert e.value.message == (
+        "delete: a function of the host that a program on several devices calls cannot delete an array on"
+        " several devices"
+    )
+    assert e.value.remedy == "delete it when the program has run"
+    np.testing.assert_array_equal(np.asarray(called(one.delete)), Y)
+    assert (one.is_deleted(), x.is_deleted()) == (True, False)
 
 
 def test_meshes_of_other_devices() -> None:
