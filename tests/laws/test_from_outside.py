@@ -366,7 +366,7 @@ class Turns(ex.HigherOrder):
 
 
 def turns(wrong: str) -> Turns:
-    return Turns(fx.trace(lambda x: fx.numpy.sin(x), fx.Spec((2,))).jaxpr, 3, wrong)
+    return Turns(fx.trace(lambda x: fx.numpy.sin(x) * 0.731, fx.Spec((2,))).jaxpr, 3, wrong)
 
 
 LAYOUTS = {

@@ -53,7 +53,7 @@ class Counting:
 @contextmanager
 def numbers_counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patched:
-        for name in ("outline", "repeats", "regions"):
+        for name in ("outline", "repeats", "shared_body"):
             patched.setattr(sys.modules[f"fxad.transforms.outlining.{name}"], "np", Counting())
         Counted.numbers = 0
         yield
