@@ -137,7 +137,8 @@ class Jaxpr:
     """A program: operands, equations in binding order, results.
 
     Canonical: `ins[k].index == -1-k`; results of equations are numbered 0, 1, 2, ... in order. So alpha-equivalent
-    programs are equal, and equal programs are one object (`is`). A `Builder` makes such programs.
+    programs are equal, and equal programs are one object (`is`). A `Builder` makes such programs. The constructor
+    neither numbers nor checks: it is for programs whose equations are numbered already, such as one with other results.
 
     Law: `Jaxpr(j.ins, j.eqns, j.outs) is j`; `pickle.loads(pickle.dumps(j)) is j`; `copy.deepcopy(j) is j`.
     """
@@ -449,7 +450,7 @@ class Batching(Emit, Protocol):
     """The interface to `vmap` for rules that batch a body."""
 
     def batched(self, body: Jaxpr, size: int, in_dims: Dims, out_dims: Dims, axis: str | None = None) -> Jaxpr:
-        """`vmap` of a body, available in the rules of every transformation."""
+        """`vmap` of a body, for batching and jvp rules."""
 
 
 class BatchCtx(Batching, Protocol):
@@ -503,8 +504,9 @@ class JvpCtx(Batching, Protocol):
         results: Atoms,
         resumed: Resume,
     ) -> Tangents:
-        """`lin` for a recomputation of primal `results`. If other equations store some of these, `resumed` returns the
-        primitive that takes the stored ones as further operands, or None. For `split` contexts."""
+        """`lin` of an equation that recomputes primal `results`. When the whole program is linearized, some of these
+        may be residuals anyway. `resumed` gets their mask, and returns the primitive that takes them as further
+        operands instead of recomputing them, or None. For `split` contexts."""
 
     def add(self, a: Tangent, b: Tangent) -> Tangent:
         """Sum of two tangents of one type; no equation if one is `Zero`."""
@@ -524,8 +526,9 @@ class JvpCtx(Batching, Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class LinearizedBody:
-    """A linearized body. `primal`: operands -> results, then residuals. `linear`: nonzero tangents of operands, then
-    residuals -> nonzero tangents of results. `out_nonzero` marks the results whose tangent is not a symbolic zero."""
+    """A linearized program or body. `primal`: operands -> results, then residuals. `linear`: nonzero tangents of
+    operands, then residuals -> nonzero tangents of results. `out_nonzero` marks the results whose tangent is not a
+    symbolic zero."""
 
     primal: Jaxpr
     linear: Jaxpr

@@ -4,9 +4,9 @@
 
 - `grad`, `vjp` and the like trace a *function* and run BEFORE_DIFFERENTIATION on the trace. They differentiate a
   *program* unchanged; `fx.apply_passes(program, fx.passes.BEFORE_DIFFERENTIATION)` runs the passes on it.
-- Compilation runs BEFORE_COMPILATION if the cost rule of `fxad.units.cost_rule` says that compiling the result as units
-  pays. Otherwise it compiles the program unchanged. `lower(program, passes=...)` and `jit(f, passes=...)` take another
-  tuple, which is always run.
+- Compilation runs BEFORE_COMPILATION if the program is large enough, and plans units of the result. If the cost rule of
+  `fxad.units.cost_rule` says that they pay, it compiles them; otherwise it compiles the program unchanged.
+  `lower(program, passes=...)` and `jit(f, passes=...)` take another tuple, which is always run.
 
 `lowered.stages` shows the program after each pass.
 """
@@ -19,7 +19,7 @@ from dataclasses import field
 from math import inf
 from typing import Final, TypeAlias, final
 
-from fxad import units
+from fxad import transforms, units
 from fxad.core.constants import GROUP_MICROSECONDS, SAVED_MS, WASTE
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
@@ -29,7 +29,7 @@ from fxad.ir import Aval, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.transforms.cleanup.derivative_rules import drop_derivative_rules
 from fxad.transforms.costs import weight_of_nested
-from fxad.transforms.inversion.reversible import merge_invertible
+from fxad.transforms.inversion.reversible import has_reversible
 from fxad.transforms.outlining.merge_bodies import merge_bodies
 from fxad.transforms.outlining.outline import outline
 from fxad.transforms.outlining.outline_before_ad import outline_before_ad
@@ -93,9 +93,14 @@ def _outline(jaxpr: Jaxpr) -> Jaxpr:
     return outline(jaxpr, GROUP_MICROSECONDS, WASTE)
 
 
+def _merge_invertible(jaxpr: Jaxpr) -> Jaxpr:
+    """Only a program with reversible equations imports the pass, which needs the inverse rules of all primitives."""
+    return transforms.merge_invertible(jaxpr) if has_reversible(jaxpr) else jaxpr
+
+
 BEFORE_DIFFERENTIATION: Final[Passes] = (
     Pass("outline_before_ad", outline_before_ad),
-    Pass("merge_invertible", merge_invertible),
+    Pass("merge_invertible", _merge_invertible),
 )
 BEFORE_COMPILATION: Final[Passes] = (
     Pass("drop_derivative_rules", drop_derivative_rules),

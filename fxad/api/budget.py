@@ -17,8 +17,8 @@ from fxad.execution.executable import lower
 from fxad.ir import source_location
 from fxad.operations.arguments import plain_ints
 from fxad.tracing.program import Program
+from fxad.transforms.ad.operands_without_derivative import operands_without_derivative
 from fxad.transforms.ad.vjp import vjp_fused
-from fxad.transforms.ad.without_derivative import without_derivative
 from fxad.transforms.memory.frontier import frontier
 from fxad.transforms.memory.peak import peak
 from fxad.transforms.memory.plans import MemoryPlan, apply_plan
@@ -72,7 +72,7 @@ def plan_memory(
             remedy="give the budget around the map, as in remat(pmap(f), budget=...), or a policy inside it",
         )
     avals, n = program.jaxpr.in_avals, len(program.bound)
-    fixed = without_derivative(program.jaxpr, tuple([k < n for k in range(len(avals))]))
+    fixed = operands_without_derivative(program.jaxpr, tuple([k < n for k in range(len(avals))]))
     wrt = tuple([a.inexact and not f and k >= n for k, (a, f) in enumerate(zip(avals, fixed, strict=True))])
     if not any(wrt):
         return MemoryPlan(program.jaxpr, wrt)

@@ -14,7 +14,7 @@ from fxad.errors import ArgumentError, NotDifferentiableError
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, count_text
 from fxad.tracing.static_args import Argnums
-from fxad.transforms.ad.without_derivative import without_derivative
+from fxad.transforms.ad.operands_without_derivative import operands_without_derivative
 from fxad.transforms.memory.partial_eval import PassedValue
 from fxad.transforms.memory.residuals import Residuals
 
@@ -33,7 +33,7 @@ def residuals(program: Program[..., object], argnums: Argnums | None = None) -> 
     check_program("residuals", program)
     if argnums is None:
         avals, n = program.jaxpr.in_avals, len(program.bound)
-        fixed = without_derivative(program.jaxpr, tuple([k < n for k in range(len(avals))]))
+        fixed = operands_without_derivative(program.jaxpr, tuple([k < n for k in range(len(avals))]))
         return transforms.residuals(
             program.jaxpr, tuple([a.inexact and not f for a, f in zip(avals, fixed, strict=True)])
         )

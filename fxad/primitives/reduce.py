@@ -128,9 +128,9 @@ def broadcast_result(ctx: JvpCtx, y: Atom, x: Aval, axes: tuple[int, ...]) -> At
 def extremum_jvp(ctx: JvpCtx, prim: Primitive, axes: tuple[int, ...], x: Atom, t: Tangent) -> tuple[Atom, Tangent]:
     """Return the result and tangent of a maximum or minimum: the mean of the tangents of the elements equal to it.
 
-    XLA may compute the elements twice, to find the maximum and to compare them with it, and round them in two ways. Then
-    none is equal to it, or fewer are, as in jax. Programs that compare elements with their maximum are compiled with
-    full effort, which makes this rare (`fxad.units.kernels`).
+    XLA may compute the elements twice, to find the maximum and to compare them with it, and round them in two ways.
+    Then none is equal to it, or fewer are, as in jax. Programs that compare elements with their maximum are compiled
+    with full effort, which makes this rare (`fxad.units.kernels`).
     """
     y = ctx.one(prim, x)
     hit = ctx.one(ConvertElementType(x.aval.dtype), ctx.one(EQ, x, broadcast_result(ctx, y, x.aval, axes)))

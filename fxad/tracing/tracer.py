@@ -1,9 +1,10 @@
 """From a Python function to a jaxpr: tracers, and the trace that records their operations.
 
 One kind of tracer, one builder per trace, held in a context variable: threads and asyncio tasks do not see each
-other's, nor do finalisers and signal handlers that Python runs meanwhile (docs/adr/0045). There is no stack of
-transformations. A function traced inside another may use the outer function's tracers: they become operands of the
-inner program (closure conversion), as do arrays that are closed over.
+other's, nor do finalisers and signal handlers that Python runs meanwhile (docs/adr/0045). Transformations are no
+interpreters on a stack: they run on finished programs. `fxad.tracing.context` keeps the enclosing mapped axes and the
+order of differentiation, for rules that are traced for these only. A function traced inside another may use the outer
+function's tracers: they become operands of the inner program (closure conversion), as do arrays that are closed over.
 """
 
 from __future__ import annotations
@@ -270,7 +271,8 @@ class Trace:
         self.builder = Builder()
         # id -> (captured object, its operand); the reference to the object keeps the id unique
         self.captured: dict[int, tuple[object, Var]] = {}
-        # for custom rules: a number of equations, and the values with a tangent among their results and the operands
+        # a cache of `fxad.api.custom_calls`: n, and which of the operands and the results of the first n equations have
+        # a tangent if all operands have one
         self.dependent: tuple[int, set[Atom]] = 0, set()
 
     @property

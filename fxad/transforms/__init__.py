@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from fxad.transforms.cleanup.inline import inline as inline
     from fxad.transforms.cleanup.simplify import simplify as simplify
     from fxad.transforms.inversion.invertible import invertible as invertible
-    from fxad.transforms.inversion.merge_chains import merge_chains as merge_chains
-    from fxad.transforms.inversion.reversible import merge_invertible as merge_invertible
+    from fxad.transforms.inversion.merge_invertible import merge_invertible as merge_invertible
     from fxad.transforms.memory.partial_eval import partial_eval as partial_eval
     from fxad.transforms.memory.remat import remat as remat
     from fxad.transforms.memory.residuals import planned as planned, residuals as residuals
@@ -39,8 +38,7 @@ else:
         __name__,
         {
             "fxad.transforms.inversion.invertible": "invertible",
-            "fxad.transforms.inversion.merge_chains": "merge_chains",
-            "fxad.transforms.inversion.reversible": "merge_invertible",
+            "fxad.transforms.inversion.merge_invertible": "merge_invertible",
             "fxad.transforms.cleanup.cse": "cse",
             "fxad.transforms.cleanup.dce": "dce prune",
             "fxad.transforms.outlining.outline_before_ad": "outline_before_ad",

@@ -149,10 +149,13 @@ def shards(buffer: Buffer) -> list[tuple[Device, tuple[slice, ...], Buffer]]:
     except XlaRuntimeError as e:
         raise value_error("addressable_shards", e, buffer) from e
     note_parts(buffer, parts)
-    return [
-        (where.devices[k], windows[k], on_device(part, aval, where.devices[k].sharding))
-        for k, part in zip(where.local, parts, strict=True)
-    ]
+    out = []
+    for k, part in zip(where.local, parts, strict=True):
+        try:
+            out.append((where.devices[k], windows[k], on_device(part, aval, where.devices[k].sharding)))
+        except XlaRuntimeError as e:  # from jaxlib 0.12 on, for a part that is deleted or donated
+            raise value_error("addressable_shards", e, part) from e
+    return out
 
 
 def _parts(buffer: Buffer) -> list[Buffer]:

@@ -20,7 +20,7 @@ from fxad.primitives.elementwise import SIN
 from fxad.primitives.elementwise.family import Unary
 from fxad.primitives.shape import Squeeze
 from fxad.primitives.slicing import Slice
-from fxad.transforms.mask.contract import MaskRules, lanewise, row
+from fxad.transforms.mask.contract import MaskTable, lanewise, row
 from fxad.transforms.mask.mask import mask
 from fxad.transforms.mask.rules import MASK_RULES
 from fxad.transforms.vmap import vmap_named
@@ -44,8 +44,8 @@ class Twice(Unary):
         return ctx.lin_one(self, t)
 
 
-def _with(kind: type[Primitive], write: Any) -> MaskRules:
-    return MaskRules(MappingProxyType({**MASK_RULES.rows, kind: row(kind, write, "of one's own")}))
+def _with(kind: type[Primitive], write: Any) -> MaskTable:
+    return MaskTable(MappingProxyType({**MASK_RULES.rows, kind: row(kind, write, "of one's own")}))
 
 
 def _of(prim: Primitive) -> Jaxpr:

@@ -67,7 +67,8 @@ class Remat(HigherOrder, Linear):
     `keep`.
 
     Type:  (operands of `body`) -> (results of `body`).
-    Rule:  see the module's docstring. `opaque` marks a recomputation.
+    Rule:  see the module's docstring. `opaque`: XLA does not merge the body with equations outside. For
+            recomputations, and for groups that XLA must run one after another (`transforms/memory/segments.py`).
     Source: Griewank and Walther, Evaluating Derivatives (2008), chapter 12; `jax.checkpoint`.
     """
 

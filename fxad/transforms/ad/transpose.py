@@ -56,9 +56,9 @@ def _linear_operands(eqn: Eqn, linear: set[Atom]) -> Mask:
         if prim.linear_in(mask):
             return mask
         # zeros count as linear operands; only equations with bodies need to know which, others ignore their cotangents
-        places = linear_with_zeros(prim, eqn, mask)
-        if places is not None:
-            return places if isinstance(prim, HigherOrder) else mask
+        with_zeros = linear_with_zeros(prim, eqn, mask)
+        if with_zeros is not None:
+            return with_zeros if isinstance(prim, HigherOrder) else mask
     raise NotLinearError(
         f"transpose: {prim.name} is not linear in operands {[k for k, a in enumerate(eqn.ins) if a in linear]}",
         equation=describe(eqn),

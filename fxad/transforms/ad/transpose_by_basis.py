@@ -184,7 +184,7 @@ def _forward(flat: Jaxpr, later: Sequence[Eqn], outs: tuple[Atom, ...], n_dots: 
         if not live.isdisjoint(eqn.outs) or (eqn.prim.effects and id(eqn) not in dependent):
             kept.append(eqn_without_effects(eqn) if id(eqn) in dependent else eqn)
             live.update(eqn.ins)
-    alone = dce(Jaxpr(flat.ins, tuple(reversed(kept)), outs, flat.name))
+    alone = subprogram(reversed(kept), flat.ins, outs, flat.name)
     n = len(flat.ins) - n_dots
     b = Builder()
     zeros = [Lit.zero(v.aval) for v in flat.ins[n:]]

@@ -23,8 +23,11 @@ def zero_values(eqns: Iterable[Eqn], zeros: Iterable[Atom]) -> set[Atom]:
 
 
 def zero_results(eqn: Eqn, operands: Sequence[Atom], zeros: Container[Atom]) -> Mask:
-    """The mask of the results of an equation that are zero because operands are. A zero may also be an integer literal:
-    the operand of a conversion, or the index of a branch."""
+    """The mask of the results of an equation that are zero because operands are.
+
+    Integer zeros count only in a second attempt: no integer is a linear operand, so they would make a linear equation
+    seem nonlinear; but the operand of a conversion and the index of a branch are integers.
+    """
     masks = [zero_mask(operands, zeros, integers) for integers in (False, True)]
     return mask_or(*[_zero_results(eqn.prim, mask, len(eqn.outs)) for mask in masks])
 

@@ -10,7 +10,7 @@ from fxad.ir import Jaxpr, Mask
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.transforms.inversion.reasons import not_invertible, reason_in_program
 from fxad.transforms.inversion.rules import INVERSE_RULES
-from fxad.transforms.inversion.rules.contract import InverseRules
+from fxad.transforms.inversion.rules.contract import InverseTable
 from fxad.transforms.inversion.rules.totals import not_square, real_numbers
 from fxad.transforms.inversion.solver import determine
 
@@ -25,7 +25,7 @@ def inverse(
     wanted: Mask,
     log_det: bool = False,
     labels: tuple[str, ...] = (),
-    rules: InverseRules = INVERSE_RULES,
+    rules: InverseTable = INVERSE_RULES,
 ) -> Jaxpr:
     """Returns the inverse program: (results, then operands not wanted) -> the operands wanted.
 

@@ -28,15 +28,15 @@ from fxad.primitives.control.bodies import reorder_operands, select_by_mask, wit
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.custom_rules import Derivative, Function, InverseRule, Rules
 from fxad.transforms.ad.linearize import SplitCtx, linearize
+from fxad.transforms.ad.operands_without_derivative import operands_without_derivative
 from fxad.transforms.ad.transpose import BackwardCtx, accumulate, backward_eqn, instantiate
-from fxad.transforms.ad.without_derivative import without_derivative
 from fxad.transforms.inversion.normal_form import normal_form, without_effects_and_checks
 from fxad.transforms.inversion.plans import InversionPlan
 from fxad.transforms.inversion.reasons import locate_error, not_invertible, reason_in_program
 from fxad.transforms.inversion.reconstruction_check import after_checks, agree, compared, sketch, sketched, where_right
 from fxad.transforms.inversion.reversible_adjoint import Ivjp, IvjpEqn, eqns_with_ivjp
 from fxad.transforms.inversion.rules import INVERSE_RULES
-from fxad.transforms.inversion.rules.contract import InverseRules
+from fxad.transforms.inversion.rules.contract import InverseTable
 from fxad.transforms.inversion.second_order import (
     forward_rule,
     has_custom_derivatives,
@@ -57,7 +57,7 @@ def invertible(
     kept: Mask,
     labels: tuple[str, ...] = (),
     tolerance: float = 0.0,
-    rules: InverseRules = INVERSE_RULES,
+    rules: InverseTable = INVERSE_RULES,
 ) -> Jaxpr:
     """Returns the program as one `custom_call`. Reverse mode stores its results and the operands marked in `kept`.
 
@@ -72,7 +72,7 @@ def invertible(
     """
     names = labels or tuple([f"operand {k}" for k in range(len(jaxpr.ins))])
     try:
-        fixed = without_derivative(jaxpr, kept)
+        fixed = operands_without_derivative(jaxpr, kept)
         order = tuple(sorted(range(len(fixed)), key=lambda k: not fixed[k]))
         first = reorder_operands(jaxpr, order)  # operands without a derivative come first: rules capture them
         call = _with_rules(first, sum(fixed), _permuted(kept, order), _permuted(names, order), tolerance, rules)
@@ -86,7 +86,7 @@ def _permuted(values: tuple[T, ...], order: tuple[int, ...]) -> tuple[T, ...]:
 
 
 def _with_rules(
-    jaxpr: Jaxpr, n_fixed: int, kept: Mask, names: tuple[str, ...], tolerance: float, rules: InverseRules
+    jaxpr: Jaxpr, n_fixed: int, kept: Mask, names: tuple[str, ...], tolerance: float, rules: InverseTable
 ) -> Jaxpr:
     """Applies `invertible` to a program that has no derivative with respect to the first `n_fixed` operands."""
     every, n = (True,) * len(jaxpr.outs), len(jaxpr.outs)
@@ -158,7 +158,7 @@ def _with_sketches_of(program: Jaxpr, has: Sequence[Atom], wants: Sequence[Atom]
     return with_operands(program, has_all, (*program.in_avals[:n], *avals), (True,) * len(has_all))
 
 
-def with_integers(jaxpr: Jaxpr, kept: Mask, rules: InverseRules) -> Mask:
+def with_integers(jaxpr: Jaxpr, kept: Mask, rules: InverseTable) -> Mask:
     """Marks the operands to store: those marked in `kept`, and integers and bools that the results do not determine."""
     solved = determine(jaxpr, kept, (True,) * len(jaxpr.outs), rules).solved
     return tuple([k or not (s or a.inexact) for k, s, a in zip(kept, solved, jaxpr.in_avals, strict=True)])
@@ -177,7 +177,7 @@ class _BackwardRun:
     ins: Mask
     outs: Mask
     labels: tuple[str, ...]
-    rules: InverseRules
+    rules: InverseTable
 
 
 @final
@@ -224,7 +224,7 @@ class _PrimalValues:
         return not_invertible("invertible", which, why, REMEDY)
 
 
-def _plan_from(primal: Jaxpr, ins: Mask, n_out: int, outs: Mask, rules: InverseRules) -> InversionPlan:
+def _plan_from(primal: Jaxpr, ins: Mask, n_out: int, outs: Mask, rules: InverseTable) -> InversionPlan:
     return solve(primal, (*select_by_mask(primal.ins, ins), *select_by_mask(primal.outs[:n_out], outs)), rules)
 
 
@@ -250,7 +250,7 @@ def _with_check(program: Jaxpr, n: int, start: slice, pairs: Sequence[tuple[Var,
 
 @by_value
 def push_from_results(
-    jaxpr: Jaxpr, kept: Mask, moving: Mask, labels: tuple[str, ...], tolerance: float, rules: InverseRules
+    jaxpr: Jaxpr, kept: Mask, moving: Mask, labels: tuple[str, ...], tolerance: float, rules: InverseTable
 ) -> CheckedProgram:
     """Returns forward mode from the results: (tangents of the marked operands, results, kept operands, sketches) ->
     tangents of the inexact results."""
@@ -383,7 +383,7 @@ def ivjp(
     free: bool,
     labels: tuple[str, ...],
     tolerance: float,
-    rules: InverseRules,
+    rules: InverseTable,
 ) -> CheckedProgram:
     """Returns the program that inverts a program and propagates cotangents.
 
@@ -432,7 +432,7 @@ def _reconstruction_moves_differently(values: _PrimalValues) -> bool:
     return any([may_move_differently(eqn) for step in values.lazy.steps for eqn in step.inverts])
 
 
-def _ivjp_of_body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Mask, outs: Mask, wrt: Mask) -> Jaxpr:
+def _ivjp_of_body(rules: InverseTable, inner: list[bool], body: Jaxpr, ins: Mask, outs: Mask, wrt: Mask) -> Jaxpr:
     """Returns the ivjp of a body. Appends its `moves_differently` to `inner`."""
     backward = ivjp(body, ins, outs, wrt, True, (), math.inf, rules)
     inner.append(backward.moves_differently)
@@ -440,7 +440,7 @@ def _ivjp_of_body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Mask
 
 
 def _walk_back(
-    b: BackwardCtx, ctx: _StepwiseSplit, values: _PrimalValues, bars: dict[Atom, Atom], recur: Ivjp, rules: InverseRules
+    b: BackwardCtx, ctx: _StepwiseSplit, values: _PrimalValues, bars: dict[Atom, Atom], recur: Ivjp, rules: InverseTable
 ) -> None:
     """Emits the adjoint of the linear program, and the ivjp of equations at their places in it."""
     linear = ctx.linear.eqns

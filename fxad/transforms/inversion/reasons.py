@@ -14,7 +14,7 @@ from fxad.ir import Jaxpr, Mask
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.transforms.inversion.normal_form import normal_form_with_origins, origin_of, without_effects_and_checks
 from fxad.transforms.inversion.rules.arithmetic import BOTH
-from fxad.transforms.inversion.rules.contract import InverseRules, Refused
+from fxad.transforms.inversion.rules.contract import InverseTable, Refused
 from fxad.transforms.inversion.rules.control import STEPS, TAKEN
 from fxad.transforms.inversion.rules.conversion import LOST
 from fxad.transforms.inversion.rules.indexing import ADDED, LEFT_OUT, MULTIPLIED
@@ -39,7 +39,7 @@ HINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
 
 
 def reason_in_program(
-    jaxpr: Jaxpr, known: Mask, outs: Mask, rules: InverseRules, k: int, why: Refused | None
+    jaxpr: Jaxpr, known: Mask, outs: Mask, rules: InverseTable, k: int, why: Refused | None
 ) -> Refused:
     """Returns the reason why operand k is not determined, with an equation of the original program.
 

@@ -19,7 +19,7 @@ from fxad.primitives.custom_rules import InverseRule
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.linearity import is_zero
 from fxad.transforms.inversion.plans import BackwardStep, InversionPlan
-from fxad.transforms.inversion.rules.contract import Args, Determined, InverseRules, Refused, known_atoms
+from fxad.transforms.inversion.rules.contract import Args, Determined, InverseTable, Refused, known_atoms
 from fxad.transforms.inversion.rules.loops import plan_backward_loop
 from fxad.transforms.inversion.solver import determine
 from fxad.transforms.vmap import over_stack
@@ -44,7 +44,7 @@ class _LoopCtx:
 
     __slots__ = ("_b", "_rules", "measured")
 
-    def __init__(self, b: Builder, rules: InverseRules) -> None:
+    def __init__(self, b: Builder, rules: InverseTable) -> None:
         self._b, self._rules = b, rules
         self.measured = False
 
@@ -79,7 +79,7 @@ class IvjpEqn:
         cts: Sequence[Atom],
         wrt: Mask,
         recur: Ivjp,
-        rules: InverseRules,
+        rules: InverseTable,
     ) -> IvjpResults:
         """Emits the ivjp. Returns the operands that it gives, and the cotangents of the operands marked in
         `wrt`. `cts` are the cotangents of the inexact results."""
@@ -109,7 +109,7 @@ class IvjpEqn:
         return tuple([value(a) if k else Hole(a.aval) for a, k in zip(eqn.ins, self.known, strict=True)])
 
 
-def eqns_with_ivjp(jaxpr: Jaxpr, plan: InversionPlan, rules: InverseRules) -> Mapping[Var, IvjpEqn]:
+def eqns_with_ivjp(jaxpr: Jaxpr, plan: InversionPlan, rules: InverseTable) -> Mapping[Var, IvjpEqn]:
     """Returns the equations of a program that have an ivjp, by their first results."""
     backward = [step for step in plan.computed_by.values() if isinstance(step, BackwardStep)]
     steps = {step.inverts[0].outs[0]: step for step in backward if len(step.inverts) == 1}
@@ -128,7 +128,7 @@ def eqns_with_ivjp(jaxpr: Jaxpr, plan: InversionPlan, rules: InverseRules) -> Ma
     return result
 
 
-def _has_ivjp(eqn: Eqn, known: Mask, rules: InverseRules) -> bool:
+def _has_ivjp(eqn: Eqn, known: Mask, rules: InverseTable) -> bool:
     prim = eqn.prim
     # the user's backward program takes the place of the body
     if isinstance(prim, CustomCall):
@@ -172,7 +172,7 @@ def _loop(
     cts: Sequence[Atom],
     wrt: Mask,
     recur: Ivjp,
-    rules: InverseRules,
+    rules: InverseTable,
 ) -> IvjpResults:
     """Emits one loop from the last step to the first. Each step reconstructs its operands and propagates cotangents.
 

@@ -31,7 +31,7 @@ from fxad.transforms.inversion.normal_form import (
 )
 from fxad.transforms.inversion.plans import UNUSED, BackwardStep, Graph, InversionPlan
 from fxad.transforms.inversion.rules.assembling import assembled, chosen_part, complete, slice_of_box, where_chosen
-from fxad.transforms.inversion.rules.contract import Determined, InverseRow, InverseRules, PartialValue, Refused
+from fxad.transforms.inversion.rules.contract import Determined, InverseRow, InverseTable, PartialValue, Refused
 from fxad.transforms.inversion.rules.measuring import log_det_of, total_log_det
 from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of, with_places
 from fxad.transforms.inversion.rules.structure import box_of
@@ -55,7 +55,7 @@ class RuleBuilder(Builder):
 
     __slots__ = ("_eqn", "_graph", "_rules", "measured", "measures", "unmeasured")
 
-    def __init__(self, graph: Graph, rules: InverseRules, measured: bool) -> None:
+    def __init__(self, graph: Graph, rules: InverseTable, measured: bool) -> None:
         super().__init__()
         self.n = graph.n
         self._graph = graph
@@ -86,7 +86,7 @@ class RuleBuilder(Builder):
 class _Search:
     """One search for the values that the known ones determine."""
 
-    def __init__(self, graph: Graph, rules: InverseRules, measured: bool) -> None:
+    def __init__(self, graph: Graph, rules: InverseTable, measured: bool) -> None:
         self.graph, self.rules, self.measured = graph, rules, measured
         self.computed_by: dict[Atom, Eqn | BackwardStep | None] = {}
         self.refusals: dict[int, Refused] = {}
@@ -353,7 +353,7 @@ class _Search:
 def solve(
     jaxpr: Jaxpr,
     given: Iterable[Atom],
-    rules: InverseRules,
+    rules: InverseTable,
     measured: bool = False,
     origins: Mapping[Atom, EqnOrigin] = NO_ORIGINS,
 ) -> InversionPlan:
@@ -445,7 +445,7 @@ class LazyValues:
 
 @by_value
 def determine(
-    jaxpr: Jaxpr, ins: Mask, outs: Mask, rules: InverseRules, measured: bool = False, traced: bool = False
+    jaxpr: Jaxpr, ins: Mask, outs: Mask, rules: InverseTable, measured: bool = False, traced: bool = False
 ) -> Determined:
     """Runs a program backwards as far as possible, from the results marked in `outs` and the operands marked in `ins`.
 

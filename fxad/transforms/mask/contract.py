@@ -390,7 +390,7 @@ class Write(Protocol[Q]):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class MaskRule:
+class MaskRow:
     """A row of the table, made by `row` or `refused`. `summary` describes the rule in the rule matrix.
     `clears_operands`: pending operands are cleared before the rule runs; a rule that clears them itself has False."""
 
@@ -412,12 +412,12 @@ class HasMask(Primitive):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class MaskRules:
+class MaskTable:
     """An immutable table of rules; two tables are different values."""
 
-    rows: Mapping[type[Primitive], MaskRule] = field(repr=False)
+    rows: Mapping[type[Primitive], MaskRow] = field(repr=False)
 
-    def of(self, prim: Primitive) -> MaskRule | None:
+    def of(self, prim: Primitive) -> MaskRow | None:
         """The rule of a primitive: its row, or what it states itself."""
         rule = self.rows.get(type(prim))
         return row(type(prim), _own, "own") if rule is None and isinstance(prim, HasMask) else rule
@@ -427,23 +427,23 @@ def _own(ctx: MaskCtx, prim: HasMask, args: Atoms, ins: Avals, outs: Avals) -> S
     return prim.mask(ctx, args, ins, outs)
 
 
-def row(kind: type[P], write: Write[P], summary: str, *, clears_operands: bool = True) -> MaskRule:
+def row(kind: type[P], write: Write[P], summary: str, *, clears_operands: bool = True) -> MaskRow:
     """The rule of the primitives of one class."""
 
     def writing(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
         assert isinstance(prim, kind)
         return write(ctx, prim, args, ins, outs)
 
-    return MaskRule(kind, writing, summary, clears_operands)
+    return MaskRow(kind, writing, summary, clears_operands)
 
 
-def refused(kind: type[Primitive], reason: str) -> MaskRule:
+def refused(kind: type[Primitive], reason: str) -> MaskRow:
     """The row of a primitive that cannot be masked. `reason` completes the sentence "fft is not masked: ..."."""
 
     def refusing(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
         raise not_masked(prim, reason)
 
-    return MaskRule(kind, refusing, f"none: {reason}")
+    return MaskRow(kind, refusing, f"none: {reason}")
 
 
 def not_masked(
@@ -481,8 +481,8 @@ def _passed_on(ctx: MaskCtx, prim: Primitive, args: Atoms) -> Sequence[Atom]:
 __all__ = [
     "HasMask",
     "MaskCtx",
-    "MaskRule",
-    "MaskRules",
+    "MaskRow",
+    "MaskTable",
     "Padding",
     "int_literal",
     "lanewise",

@@ -10,14 +10,14 @@ from fxad.errors import SizeError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Param, Record, Var, jaxprs_in_params, params, source_text
 from fxad.primitives.custom import CustomCall, NamedCall, called_functions
 from fxad.transforms.locate import describe, locate
-from fxad.transforms.mask.contract import INT, MaskCtx, MaskRules, Padding, not_masked
+from fxad.transforms.mask.contract import INT, MaskCtx, MaskTable, Padding, not_masked
 from fxad.transforms.mask.knowledge import Knowledge
 from fxad.transforms.mask.rules import MASK_RULES
 from fxad.transforms.specialize import size_names
 
 
 @by_value
-def mask(jaxpr: Jaxpr, padding: Padding, rules: MaskRules = MASK_RULES) -> Jaxpr:
+def mask(jaxpr: Jaxpr, padding: Padding, rules: MaskTable = MASK_RULES) -> Jaxpr:
     """The program on padded arrays, then the sizes in `padding`, as i32[], in order. Sizes that have no padding stay
     symbolic.
 
@@ -36,7 +36,7 @@ def mask(jaxpr: Jaxpr, padding: Padding, rules: MaskRules = MASK_RULES) -> Jaxpr
 
 
 @by_value
-def masked_body(jaxpr: Jaxpr, padding: Padding, rules: MaskRules) -> Jaxpr:
+def masked_body(jaxpr: Jaxpr, padding: Padding, rules: MaskTable) -> Jaxpr:
     """`mask` for a body: the padding of its operands and results holds anything."""
     b, outs = _body_in_context(jaxpr, padding, rules, ())
     return b.build([b.clear_pending(x) for x in outs], jaxpr.name)
@@ -44,7 +44,7 @@ def masked_body(jaxpr: Jaxpr, padding: Padding, rules: MaskRules) -> Jaxpr:
 
 @by_value
 def masked_call(
-    jaxpr: Jaxpr, padding: Padding, rules: MaskRules, known: tuple[Knowledge, ...]
+    jaxpr: Jaxpr, padding: Padding, rules: MaskTable, known: tuple[Knowledge, ...]
 ) -> tuple[Jaxpr, tuple[Knowledge, ...]]:
     """`mask` for a body that runs once, and what is known about its results, given what is known about its operands."""
     b, outs = _body_in_context(jaxpr, padding, rules, known)
@@ -52,7 +52,7 @@ def masked_call(
 
 
 def _body_in_context(
-    jaxpr: Jaxpr, padding: Padding, rules: MaskRules, known: tuple[Knowledge, ...]
+    jaxpr: Jaxpr, padding: Padding, rules: MaskTable, known: tuple[Knowledge, ...]
 ) -> tuple[MaskCtx, Sequence[Atom]]:
     b, args = _context(jaxpr, padding, rules)
     for x, knowledge in zip(args, known, strict=False):
@@ -60,7 +60,7 @@ def _body_in_context(
     return b, _walk(b, jaxpr, args, rules)
 
 
-def _context(jaxpr: Jaxpr, padding: Padding, rules: MaskRules) -> tuple[MaskCtx, tuple[Var, ...]]:
+def _context(jaxpr: Jaxpr, padding: Padding, rules: MaskTable) -> tuple[MaskCtx, tuple[Var, ...]]:
     """A context with the padded operands of a program, then the sizes, as its inputs; and these operands."""
     b = MaskCtx(
         padding,
@@ -72,7 +72,7 @@ def _context(jaxpr: Jaxpr, padding: Padding, rules: MaskRules) -> tuple[MaskCtx,
     return b, args
 
 
-def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskRules) -> list[Atom]:
+def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskTable) -> list[Atom]:
     env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
 
     def atom(a: Atom) -> Atom:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad.transforms.inversion.rules.arithmetic import ARITHMETIC
-from fxad.transforms.inversion.rules.contract import InverseRules
+from fxad.transforms.inversion.rules.contract import InverseTable
 from fxad.transforms.inversion.rules.control import CONTROL
 from fxad.transforms.inversion.rules.conversion import CONVERSION
 from fxad.transforms.inversion.rules.elementwise import ELEMENTARY
@@ -32,6 +32,6 @@ _ALL: Final = (
     *REFUSED,
 )
 
-INVERSE_RULES: Final = InverseRules(MappingProxyType({rule.kind: rule for rule in _ALL}))
+INVERSE_RULES: Final = InverseTable(MappingProxyType({rule.kind: rule for rule in _ALL}))
 
 __all__ = ["INVERSE_RULES"]

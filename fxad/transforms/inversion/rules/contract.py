@@ -261,7 +261,7 @@ def own_row(kind: type[HasInverse]) -> InverseRow:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class InverseRules:
+class InverseTable:
     """An immutable table of rules; two tables are different values."""
 
     rows: Mapping[type[Primitive], InverseRow] = field(repr=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from fxad.transforms.mask.contract import MaskRules
+from fxad.transforms.mask.contract import MaskTable
 from fxad.transforms.mask.rules.collectives import COLLECTIVE
 from fxad.transforms.mask.rules.control import CONTROL
 from fxad.transforms.mask.rules.fourier import FOURIER
@@ -34,6 +34,6 @@ _ALL: Final = (
     *REFUSED,
 )
 
-MASK_RULES: Final = MaskRules(MappingProxyType({rule.kind: rule for rule in _ALL}))
+MASK_RULES: Final = MaskTable(MappingProxyType({rule.kind: rule for rule in _ALL}))
 
 __all__ = ["MASK_RULES"]

@@ -14,7 +14,7 @@ from fxad.ir import Atom, Atoms, Avals
 from fxad.primitives.collectives import AllGather, AllToAll, AxisIndex, Pmax, Pmin, Ppermute, Psum, PsumScatter
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.meshes import Spec
-from fxad.transforms.mask.contract import MaskCtx, MaskRule, lanewise, row
+from fxad.transforms.mask.contract import MaskCtx, MaskRow, lanewise, row
 from fxad.transforms.mask.rules.control import through_bodies
 from fxad.transforms.mask.rules.structure import groups_apart, groups_together
 
@@ -52,7 +52,7 @@ def _shard_map(ctx: MaskCtx, prim: ShardMap, args: Atoms, ins: Avals, outs: Aval
     return found
 
 
-COLLECTIVE: Final[tuple[MaskRule, ...]] = (
+COLLECTIVE: Final[tuple[MaskRow, ...]] = (
     *[row(kind, lanewise, "lane by lane") for kind in (Psum, Pmax, Pmin, Ppermute, AxisIndex)],
     row(AllGather, _all_gather, "lane by lane; parts of masked size are put together"),
     row(PsumScatter, _psum_scatter, "lane by lane; parts of masked size are taken apart"),

@@ -22,7 +22,7 @@ from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusa
 from fxad.primitives.elementwise.arithmetic import MIN
 from fxad.primitives.implicit import LinearSolve, Root
 from fxad.primitives.linear_call import LinearCall
-from fxad.transforms.mask.contract import MaskCtx, MaskRule, not_masked, row
+from fxad.transforms.mask.contract import MaskCtx, MaskRow, not_masked, row
 
 
 def through_bodies(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -165,7 +165,7 @@ def _check(ctx: MaskCtx, prim: Check, args: Atoms, ins: Avals, outs: Avals) -> S
 
 _THROUGH: Final = "through its bodies"
 
-CONTROL: Final[tuple[MaskRule, ...]] = (
+CONTROL: Final[tuple[MaskRow, ...]] = (
     row(Call, _once, _THROUGH, clears_operands=False),
     row(Remat, _once, _THROUGH, clears_operands=False),
     *[row(kind, through_bodies, _THROUGH) for kind in (Cond, While)],

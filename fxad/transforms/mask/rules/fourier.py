@@ -22,7 +22,7 @@ from fxad.primitives.elementwise.trigonometric import COS, SIN
 from fxad.primitives.fft import Fft
 from fxad.primitives.shape import Rev, Transpose, emit_broadcast
 from fxad.primitives.slicing import Concatenate, Slice, emit_slice
-from fxad.transforms.mask.contract import INT, MaskCtx, MaskRule, row
+from fxad.transforms.mask.contract import INT, MaskCtx, MaskRow, row
 from fxad.transforms.mask.rules.structure import padded_to
 
 
@@ -111,6 +111,6 @@ def _bluestein(ctx: MaskCtx, x: Atom, count: Atom, inverse: bool) -> Atom:
     return ctx.one(DIV, out, emit_broadcast(ctx, divisor, out.aval.shape, (x.aval.ndim - 1,)))
 
 
-FOURIER: Final[tuple[MaskRule, ...]] = (
+FOURIER: Final[tuple[MaskRow, ...]] = (
     row(Fft, _fft, "padding is 0; axes of masked length as convolutions with a chirp of the true length"),
 )

@@ -26,7 +26,7 @@ from fxad.primitives.gather_scatter import (
 from fxad.primitives.index import Index, IndexVectors
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose, emit_broadcast
 from fxad.primitives.slicing import Concatenate, Slice
-from fxad.transforms.mask.contract import INT, MaskCtx, MaskRule, int_literal, row
+from fxad.transforms.mask.contract import INT, MaskCtx, MaskRow, int_literal, row
 from fxad.transforms.mask.knowledge import NO_AXES, Knowledge, moved_axes
 from fxad.transforms.mask.rules.structure import padded_to, slice_rule
 
@@ -336,7 +336,7 @@ def _each_place(
 
 _SCATTERS: Final[tuple[type[ScatterFamily], ...]] = (Scatter, ScatterAdd, ScatterMul, ScatterMin, ScatterMax)
 
-INDEXING: Final[tuple[MaskRule, ...]] = (
+INDEXING: Final[tuple[MaskRow, ...]] = (
     row(DynamicSlice, _dynamic_slice, "starts are clamped at the true size"),
     row(DynamicUpdateSlice, _dynamic_update_slice, "starts are clamped at the true size; padding is not written"),
     row(Index, _index, "places count from the true end", clears_operands=False),

@@ -14,7 +14,7 @@ from fxad.primitives.marks import MARKS
 from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose
 from fxad.primitives.sharding_constraint import SHARDING_CONSTRAINT
-from fxad.transforms.mask.contract import MaskRule, lanewise, row
+from fxad.transforms.mask.contract import MaskRow, lanewise, row
 
 _KINDS: Final[tuple[type[Primitive], ...]] = (
     *ELEMENTWISE,
@@ -31,6 +31,6 @@ _KINDS: Final[tuple[type[Primitive], ...]] = (
     ExpandDims,
 )
 
-LANEWISE: Final[tuple[MaskRule, ...]] = tuple(
+LANEWISE: Final[tuple[MaskRow, ...]] = tuple(
     [row(kind, lanewise, "lane by lane", clears_operands=False) for kind in _KINDS]
 )

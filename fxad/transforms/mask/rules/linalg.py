@@ -39,7 +39,7 @@ from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import emit_broadcast
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sort import Sort
-from fxad.transforms.mask.contract import INT, MaskCtx, MaskRule, row
+from fxad.transforms.mask.contract import INT, MaskCtx, MaskRow, row
 from fxad.transforms.mask.rules.structure import padded_to, taken_from
 
 
@@ -348,7 +348,7 @@ _ZERO: Final = "padding is 0"
 _LARGE: Final = "padding has larger values, all different, on its diagonal"
 _FIRST: Final = "padding is the identity, before the matrix where rows may be more than columns"
 
-LINALG: Final[tuple[MaskRule, ...]] = (
+LINALG: Final[tuple[MaskRow, ...]] = (
     row(Cholesky, _cholesky, _IDENTITY),
     row(TriangularSolve, _triangular, _IDENTITY),
     row(TridiagonalSolve, _tridiagonal, _IDENTITY),

@@ -7,7 +7,7 @@ from typing import Final
 
 from fxad.ir import Atom, Atoms, Avals, Shape
 from fxad.primitives.dot import DotGeneral, free_axes
-from fxad.transforms.mask.contract import MaskCtx, MaskRule, row
+from fxad.transforms.mask.contract import MaskCtx, MaskRow, row
 from fxad.transforms.mask.knowledge import NO_AXES, Knowledge, PaddedAxes
 
 
@@ -70,4 +70,4 @@ def _moved(axes: PaddedAxes, old: Sequence[int], new: Sequence[int]) -> PaddedAx
     return frozenset([(new[old.index(a)], n) for a, n in axes if a in old])
 
 
-PRODUCTS: Final[tuple[MaskRule, ...]] = (row(DotGeneral, _dot, "padding is 0", clears_operands=False),)
+PRODUCTS: Final[tuple[MaskRow, ...]] = (row(DotGeneral, _dot, "padding is 0", clears_operands=False),)

@@ -13,7 +13,7 @@ from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, Re
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.softmax import Softmax
-from fxad.transforms.mask.contract import MaskCtx, MaskRule, row
+from fxad.transforms.mask.contract import MaskCtx, MaskRow, row
 from fxad.transforms.mask.knowledge import NO_AXES, Knowledge, PaddedAxes, moved_axes
 
 
@@ -90,7 +90,7 @@ def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) 
     return (made,)
 
 
-REDUCTIONS: Final[tuple[MaskRule, ...]] = (
+REDUCTIONS: Final[tuple[MaskRow, ...]] = (
     row(ReduceSum, _sum, "padding is 0", clears_operands=False),
     row(ReduceMax, _extremum, "padding is the neutral element", clears_operands=False),
     row(ReduceMin, _extremum, "padding is the neutral element", clears_operands=False),

@@ -12,7 +12,7 @@ from fxad.primitives.elementwise.logic import NOT
 from fxad.primitives.reduce import extreme_value
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
-from fxad.transforms.mask.contract import MaskCtx, MaskRule, row
+from fxad.transforms.mask.contract import MaskCtx, MaskRow, row
 
 
 def _sort(ctx: MaskCtx, prim: Sort, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -29,7 +29,7 @@ def _top_k(ctx: MaskCtx, prim: TopK, args: Atoms, ins: Avals, outs: Avals) -> Se
     return ctx.cleared(values, outs[0].shape, (outs[0].ndim - 1,)), places
 
 
-SORTING: Final[tuple[MaskRule, ...]] = (
+SORTING: Final[tuple[MaskRow, ...]] = (
     row(Sort, _sort, "padding comes last, by a key of its own"),
     row(TopK, _top_k, "padding is the least value"),
 )

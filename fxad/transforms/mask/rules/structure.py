@@ -16,7 +16,7 @@ from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.transforms.mask.contract import MaskCtx, MaskRule, int_literal, lanewise, row
+from fxad.transforms.mask.contract import MaskCtx, MaskRow, int_literal, lanewise, row
 from fxad.transforms.mask.knowledge import Knowledge, PaddedAxes, moved_axes
 
 
@@ -292,7 +292,7 @@ def groups_together(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, groups: int) -
     return _regrouped(ctx, emit_reshape(ctx, x, padded), split, shape)
 
 
-STRUCTURE: Final[tuple[MaskRule, ...]] = (
+STRUCTURE: Final[tuple[MaskRow, ...]] = (
     row(BroadcastInDim, _broadcast, "lane by lane; padding is cleared in the result", clears_operands=False),
     row(Iota, _iota, "of the padded shape"),
     row(Slice, _slice, "the bounds are those of the true size", clears_operands=False),

@@ -34,7 +34,7 @@ from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScat
 from fxad.primitives.shape import ExpandDims, ReduceSum, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sliding import SlidingWindow, dilated_size, window_count
-from fxad.transforms.mask.contract import MaskCtx, MaskRule, int_literal, not_masked, row
+from fxad.transforms.mask.contract import MaskCtx, MaskRow, int_literal, not_masked, row
 from fxad.transforms.mask.rules.structure import (
     groups_apart,
     groups_together,
@@ -388,7 +388,7 @@ _REDUCTIONS: Final[tuple[type[WindowReduction], ...]] = (
     ReduceWindowProd,
 )
 
-WINDOWS: Final[tuple[MaskRule, ...]] = (
+WINDOWS: Final[tuple[MaskRow, ...]] = (
     row(ConvGeneralDilated, _conv, "padding is 0"),
     *[row(kind, _reduce_window, "padding is the neutral element") for kind in _REDUCTIONS],
     row(Reduce, _fold, "padding is the initial value, which is the identity of the body"),

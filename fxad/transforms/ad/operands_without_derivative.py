@@ -7,7 +7,7 @@ from fxad.ir import Jaxpr
 from fxad.transforms.ad.linearize import linearize
 
 
-def without_derivative(jaxpr: Jaxpr, kept: tuple[bool, ...]) -> tuple[bool, ...]:
+def operands_without_derivative(jaxpr: Jaxpr, kept: tuple[bool, ...]) -> tuple[bool, ...]:
     """Marks the operands in `kept` without a derivative. A function with custom rules may close over such an operand.
 
     Raises: NotDifferentiableError if the program has no derivative with respect to the remaining operands.
