@@ -60,7 +60,8 @@ def take_for_donation(buffer: Buffer, call: DonatingCall) -> bool:
         return False
     pins: dict[ref[_Pin], int] = buffer.__dict__.get(_PINS, {})
     for pin, thread in [*pins.items()]:
-        while pin() is not None and thread != get_ident():  # an interrupted read has dropped its pin
+        # an interrupted read has dropped its pin; one that raised has removed it, and its traceback keeps it
+        while pin in pins and pin() is not None and thread != get_ident():
             sleep(0)
     return True
 
