@@ -1,7 +1,8 @@
 """Reductions over the elements of a mask (`where=`), from an `initial` value: NumPy's further arguments.
 
 Elements outside the mask are first replaced by the identity element, so neither their value nor their derivative, even
-nan, reaches the result. The nan reductions use the mask of elements that are not nan.
+nan, reaches the result. A nan reduction with `where` or `initial` removes nans from the mask. Without them it does not
+come here: `fxad.numpy.nans` computes it.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ from fxad.primitives.shape import ReduceSum, emit_broadcast
 @final
 @dataclass(frozen=True, slots=True)
 class MaskedReduction:
-    """The static description of a reduction, and which further operands follow the array: the initial value, the
-    mask."""
+    """The static description of a reduction, and which further operands follow the array: `has_initial`, the initial
+    value; `has_mask`, the mask."""
 
     name: str
     keepdims: bool
     dtype: DType | None
     correction: float
-    starts: bool
-    masks: bool
+    has_initial: bool
+    has_mask: bool
 
     @property
     def kind(self) -> str:
@@ -79,10 +80,10 @@ def plan_masked_reduction(
     if type(initial) in (bool, int, float, complex):  # in the dtype of the result, not in that of x
         value = cast("Scalar", initial)
         initial = np.asarray(value, scalar_dtype(value, _result_dtype(name, x, dtype), f"{name}: initial"))[()]
-    masks = where is not None and where is not True
-    spec = MaskedReduction(name, flag(name, "keepdims", keepdims), dtype, correction, initial is not None, masks)
+    has_mask = where is not None and where is not True
+    spec = MaskedReduction(name, flag(name, "keepdims", keepdims), dtype, correction, initial is not None, has_mask)
     mask = np.bool_(False) if where is False else where  # a Python bool would take the dtype of x
-    return (*[initial] * spec.starts, *[mask] * masks), spec
+    return (*[initial] * spec.has_initial, *[mask] * has_mask), spec
 
 
 def _result_dtype(name: str, x: DType, dtype: DType | None) -> DType:
@@ -93,8 +94,8 @@ def masked_reduction(emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], Axes,
     """A reduction of x: `rest` holds the initial value and the mask, if any, the axis and a `MaskedReduction`."""
     *atoms, axis, spec = rest
     operands = iter(atoms)
-    initial = next(operands) if spec.starts else None
-    mask = _fit_mask(emit, x, next(operands), spec.name) if spec.masks else None
+    initial = next(operands) if spec.has_initial else None
+    mask = _fit_mask(emit, x, next(operands), spec.name) if spec.has_mask else None
     axes = normalize_axes(spec.name, axis, x.aval.ndim)
     if spec.name != spec.kind and x.aval.dtype in dtypes.INEXACT:
         there = emit.one(EQ, x, x)
