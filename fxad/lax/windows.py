@@ -10,7 +10,7 @@ import numpy as np
 from fxad.core import tree
 from fxad.errors import ArgumentError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr, Lit, Shape
-from fxad.lax.control.bodies import traced_body
+from fxad.lax.control.traced_functions import traced_body
 from fxad.lax.convolution import Pairs, ints_per_axis, padding_pairs, padtype_to_pads
 from fxad.operations import promotion, windows
 from fxad.operations.arguments import to_ints

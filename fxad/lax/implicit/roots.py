@@ -12,7 +12,7 @@ from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.errors import DTypeError, ShapeError, TreeError
 from fxad.ir import Atom, Lit
-from fxad.lax.control.bodies import traced_body
+from fxad.lax.control.traced_functions import traced_body
 from fxad.lax.implicit.fixed_point import solve_by_iteration
 from fxad.lax.implicit.krylov import solve_by_cg, solve_by_gmres
 from fxad.lax.implicit.maps import trace_function, unknown_of

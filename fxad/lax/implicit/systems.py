@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fxad.lax.control.bodies import Body, common_operands
+from fxad.lax.control.traced_functions import TracedFunction, common_operands
 from fxad.lax.implicit.maps import (
     TracedMap,
     Unknown,
@@ -76,13 +76,13 @@ def linear_solve(
 def _adjoint(
     what: str,
     apply: TracedMap,
-    matrix: Body,
-    forward: Body,
+    matrix: TracedFunction,
+    forward: TracedFunction,
     transpose_solve: Callable[..., object] | None,
     symmetric: bool,
     has_aux: bool,
     like: Unknown,
-) -> tuple[Body, ...]:
+) -> tuple[TracedFunction, ...]:
     """Return the transpose of the matrix and its solver; nothing if there is none."""
     n = len(like.avals)
     back = apply.jaxpr if symmetric else transposed_program(apply.jaxpr, n)
