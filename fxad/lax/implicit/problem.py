@@ -45,14 +45,14 @@ class Problem:
     equation: TracedFunction
     name: str
 
-    def solved(
+    def bind_root(
         self,
         fn: Callable[..., object],
         solve: Callable[[Any], object],
         tangent_solve: Callable[..., object],
         has_aux: bool,
     ) -> Any:
-        """Bind the equation. `solve` runs the user's solver `fn`.
+        """Bind a `root` equation and return its results. `solve` runs the user's solver `fn`.
 
         Raises: TreeError, ShapeError, DTypeError for solvers that return another type.
         """
