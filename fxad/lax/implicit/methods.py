@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from fxad import dtypes
 from fxad.core.sizes import maximum, minimum
+from fxad.lax.contractions import dot
 from fxad.lax.control import while_loop
 from fxad.lax.creation import convert, full, full_like, iota
 from fxad.lax.elementwise import abs as absolute, is_finite, sqrt
@@ -27,7 +28,6 @@ from fxad.lax.implicit.vectors import (
     short_norm,
 )
 from fxad.lax.linalg import triangular_solve
-from fxad.lax.reductions import dot
 from fxad.lax.shapes import broadcast_in_dim, dynamic_index_in_dim, dynamic_update_index_in_dim
 from fxad.tracing.array import Array
 
