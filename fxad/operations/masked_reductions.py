@@ -21,15 +21,21 @@ from fxad.ir import Atom, Atoms, Emit, Lit, Primitive
 from fxad.operations.arguments import flag, number
 from fxad.operations.axes import Axes, normalize_axes
 from fxad.operations.promotion import Scalar, broadcast, common_shape, convert, dtype_kind, scalar_dtype
-from fxad.operations.reductions import accumulation_dtype, reduce_axes, restore_axes, to_moment_dtype
+from fxad.operations.reductions import (
+    accumulation_dtype,
+    reduce_axes,
+    restore_axes,
+    squared_magnitude,
+    subtract_reduced,
+    to_moment_dtype,
+)
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, SUB
-from fxad.primitives.elementwise.complex_parts import CONJ, REAL
 from fxad.primitives.elementwise.logic import AND, EQ, GT
-from fxad.primitives.elementwise.powers import SQRT, SQUARE
+from fxad.primitives.elementwise.powers import SQRT
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, extreme_value
 from fxad.primitives.reduce_prod import ReduceProd
-from fxad.primitives.shape import ReduceSum, emit_broadcast
+from fxad.primitives.shape import ReduceSum
 
 
 @final
@@ -185,16 +191,9 @@ def _reduce_moments(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...
         return convert(emit, emit.one(DIV, total, convert(emit, count, x.aval.dtype)), dtype)
     # at least 1, to avoid a division by 0: the result of an empty count is nan anyway
     divisor = convert(emit, emit.one(MAX, count, Lit.of(1, count.aval)), x.aval.dtype)
-    center: Atom = emit.one(DIV, total, divisor)
-    if axes:
-        stay = tuple([a for a in range(x.aval.ndim) if a not in axes])
-        center = emit_broadcast(emit, center, x.aval.shape, stay)
-    off = _select_kept(emit, emit.one(SUB, kept, center), mask, zero)
-    if off.aval.dtype in dtypes.COMPLEX:
-        square = emit.one(REAL, emit.one(MUL, off, emit.one(CONJ, off)))
-    else:
-        square = emit.one(SQUARE, off)
-    squares = reduce_axes(emit, square, ReduceSum, axes)
+    off = subtract_reduced(emit, kept, emit.one(DIV, total, divisor), axes)
+    off = _select_kept(emit, off, mask, zero)
+    squares = reduce_axes(emit, squared_magnitude(emit, off), ReduceSum, axes)
     real = squares.aval
     left = emit.one(SUB, convert(emit, count, real.dtype), Lit.of(spec.correction, real))
     left = emit.one(SELECT_N, emit.one(GT, left, Lit.of(0, real)), Lit.of(np.nan, real), left)
