@@ -23,7 +23,7 @@ from fxad.core import tree
 from fxad.core.frames import Scoped
 from fxad.core.tree import Structure
 from fxad.ir import Jaxpr
-from fxad.lax.control.bodies import Body, common_operands
+from fxad.lax.control.traced_functions import TracedFunction, common_operands
 from fxad.primitives.custom import CustomCall, NamedCall, module_call
 from fxad.primitives.custom_rules import Function, Refusal, Rules
 from fxad.tracing.array import Array
@@ -62,7 +62,7 @@ class TracedCall:
         self.rules = rules
         self.signature, self.leaves = Signature.of(rules.fun, rules.nondiff_argnums, args)
         self.number = self.lowlink = 0
-        self.body: Body | None = None  # over the operands that a named call of it takes
+        self.body: TracedFunction | None = None  # over the operands that a named call of it takes
         self.referable = True  # False: a call of it is traced again, as its operands change with each trace
         self.referred = False  # a named call refers to it
         self.function: Function | None = None  # None while it is active
@@ -104,7 +104,7 @@ class TracedCall:
             and all([x.reachable for x in self.body.captured if isinstance(x, Tracer)])
         )
 
-    def trace_body(self) -> Body:
+    def trace_body(self) -> TracedFunction:
         """Trace the function. Its rules are checked against its signature."""
         out_tree: Structure | None = None
 
@@ -168,7 +168,7 @@ class _Scope:
                 depend_on_transforms()
         return function
 
-    def named_call(self, function: TracedCall, body: Body) -> NamedCall:
+    def named_call(self, function: TracedCall, body: TracedFunction) -> NamedCall:
         """A call of a function that is active or open."""
         function.referred = True
         self._refer(function.lowlink)
@@ -207,7 +207,7 @@ class _Scope:
             call.prim = module_call(module, number, over_stack)
             self.functions = [f for f in self.functions if f is call or f not in members]
 
-    def _with_rules(self, call: TracedCall, body: Body) -> Function:
+    def _with_rules(self, call: TracedCall, body: TracedFunction) -> Function:
         """The function with its rules.
 
         A named call takes the values that the function and all its rules close over. They are known when the rules are
@@ -251,7 +251,7 @@ def _function(rules: Sequence[TracedRule], jaxprs: Sequence[Jaxpr], n: int) -> F
     return Function(body, n, Rules(jvp, vjp or (() if jvp else back.vjp), batch, back.inverse))
 
 
-def _without_rules(call: TracedCall, body: Body) -> Function:
+def _without_rules(call: TracedCall, body: TracedFunction) -> Function:
     """The function in the rules of rules, at the depth at which these are not traced: it has no derivative."""
     n = len(body.captured)
     message = (
@@ -279,7 +279,7 @@ def _alike(a: object, b: object) -> bool:
         return False
 
 
-def _same_constants(bodies: Sequence[Body]) -> list[Body]:
+def _same_constants(bodies: Sequence[TracedFunction]) -> list[TracedFunction]:
     """The bodies with one object for equal constants: a rule that is traced again makes new arrays."""
     first: dict[object, object] = {}
 

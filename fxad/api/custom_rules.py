@@ -23,7 +23,7 @@ from fxad.core.sizes import bound_size
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, NotInvertibleError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr, Mask, Zero
-from fxad.lax.control.bodies import Body, traced_body
+from fxad.lax.control.traced_functions import TracedFunction, traced_body
 from fxad.lax.creation import splat
 from fxad.numpy.binary import add
 from fxad.numpy.shapes import broadcast_to
@@ -116,7 +116,7 @@ class TracedRule:
     """A traced rule. `finish(body, programs)` makes its record from the program of the function and those of `bodies`,
     all over the same captured operands."""
 
-    bodies: tuple[Body, ...]
+    bodies: tuple[TracedFunction, ...]
     finish: Callable[[Jaxpr, Sequence[Jaxpr]], Rules]
 
 
@@ -238,7 +238,7 @@ def with_none(
     )
 
 
-def traced(what: str, fn: Callable[..., object], flat: Callable[..., object], avals: Sequence[Aval]) -> Body:
+def traced(what: str, fn: Callable[..., object], flat: Callable[..., object], avals: Sequence[Aval]) -> TracedFunction:
     """Trace `flat`, a function of leaves, under the name of `fn`."""
     flat.__name__ = function_name(fn)
     return traced_body(what, flat, tree.structure((0,) * len(avals)), avals)
@@ -250,7 +250,7 @@ def traced_rule(
     flat: Callable[..., object],
     avals: Sequence[Aval],
     *results: tuple[str, Sequence[str], Sequence[Aval]],
-) -> Body:
+) -> TracedFunction:
     """`traced`, with checked results: groups of (verb for messages, paths, types). Further results are residuals.
 
     Raises: ShapeError, DTypeError.

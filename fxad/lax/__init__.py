@@ -1,7 +1,10 @@
-"""The primitives as functions, with JAX's names and argument orders.
+"""The primitives as functions, and functions made of them, with JAX's names and argument orders.
 
-Arrays must have one dtype and, for elementwise functions, one shape: there is no promotion or broadcasting. A Python
-scalar takes the dtype and shape of the array operand. `fxad.numpy` has NumPy's rules.
+The operands of a primitive must have one dtype and, for elementwise functions, one shape: there is no promotion or
+broadcasting. A Python scalar takes the dtype and shape of the array operand. `dot`, `batch_matmul`, and the special
+functions that are not primitives (`betaln`, `multigammaln`, `entr`, `xlogy`, `xlog1py`, `logit`, `expit`, `ndtr`,
+`log_ndtr`, `ndtri`, `i0`, `i1`) have the rules of `fxad.numpy`: operands promote and broadcast, and in the special
+functions integers become floats.
 """
 
 from typing import TYPE_CHECKING
@@ -10,6 +13,7 @@ from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from fxad.lax import linalg
+    from fxad.lax.barrier import optimization_barrier
     from fxad.lax.binary import (
         add,
         atan2,
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
         shift_right_logical,
         sub,
     )
+    from fxad.lax.contractions import batch_matmul, dot, dot_general
     from fxad.lax.control import (
         associative_scan,
         checkpoint_name,
@@ -173,9 +178,6 @@ if TYPE_CHECKING:
     from fxad.lax.reductions import (
         argmax,
         argmin,
-        batch_matmul,
-        dot,
-        dot_general,
         reduce_and,
         reduce_max,
         reduce_min,
@@ -234,7 +236,6 @@ if TYPE_CHECKING:
         zeta,
     )
     from fxad.lax.windows import (
-        optimization_barrier,
         reduce,
         reduce_window,
         select_and_gather_add,
@@ -245,11 +246,13 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "fxad.lax.barrier": "optimization_barrier",
             "fxad.lax.binary": (
                 "add atan2 bitwise_and bitwise_or bitwise_xor clamp complex div eq ge gt le lt max min mul ne "
                 "nextafter polygamma pow rem select select_n shift_left shift_right_arithmetic "
                 "shift_right_logical sub"
             ),
+            "fxad.lax.contractions": "batch_matmul dot dot_general",
             "fxad.lax.control": (
                 "associative_scan checkpoint_name checkpointed_scan cond fori_loop map=map_ scan switch while_loop"
             ),
@@ -282,8 +285,7 @@ else:
             "fxad.operations.precision": "Precision PrecisionLike",
             "fxad.lax.ragged": "RaggedDotDimensionNumbers ragged_dot ragged_dot_general",
             "fxad.lax.reductions": (
-                "argmax argmin batch_matmul dot dot_general reduce_and reduce_max reduce_min reduce_or "
-                "reduce_prod reduce_sum reduce_xor"
+                "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor"
             ),
             "fxad.lax.shapes": (
                 "broadcast broadcast_in_dim broadcast_shapes concatenate dynamic_index_in_dim dynamic_slice "
@@ -296,9 +298,7 @@ else:
                 "bessel_i0e bessel_i1e betainc betaln entr expit i0 i1 igamma igamma_grad_a igammac log_ndtr "
                 "logit multigammaln ndtr ndtri random_gamma_grad regularized_incomplete_beta xlog1py xlogy zeta"
             ),
-            "fxad.lax.windows": (
-                "optimization_barrier reduce reduce_window select_and_gather_add select_and_scatter_add"
-            ),
+            "fxad.lax.windows": "reduce reduce_window select_and_gather_add select_and_scatter_add",
         },
         "linalg",
     )

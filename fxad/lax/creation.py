@@ -45,7 +45,7 @@ def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: object = None
 
 
 def convert(x: Array, dtype: dtypes.DType) -> Array:
-    """Return x in a dtype; x itself if it has that dtype."""
+    """Return an array in a dtype; x itself if it has that dtype. `operations.promotion.convert` converts an atom."""
     return x if x.dtype is dtype else binder().apply(elementwise.astype, (x,), (dtype,))[0]
 
 

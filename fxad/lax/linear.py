@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 from fxad.core import tree
 from fxad.errors import DTypeError, FxadError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr
-from fxad.lax.control.bodies import Body, common_operands, traced_body
+from fxad.lax.control.traced_functions import TracedFunction, common_operands, traced_body
 from fxad.operations.arguments import flag
 from fxad.primitives.control.bodies import rotate_operands
 from fxad.primitives.control.effects import without_checks, without_effects
@@ -99,7 +99,11 @@ def linear_call(
 
 
 def _bind_operands(
-    body: Body, back: Body, residuals: Sequence[object], linear: Sequence[object], checked: Sequence[str]
+    body: TracedFunction,
+    back: TracedFunction,
+    residuals: Sequence[object],
+    linear: Sequence[object],
+    checked: Sequence[str],
 ) -> Sequence[object]:
     jaxprs, captured = common_operands((body, back))
     n = len(captured) + len(residuals)

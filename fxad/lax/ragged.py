@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.lax.binary import bitwise_and, ge, lt, select
+from fxad.lax.contractions import Axes, DotDimensionNumbers, dot_general
 from fxad.lax.creation import broadcasted_iota, full_like
 from fxad.lax.cumulative import cumsum
-from fxad.lax.reductions import Axes, DotDimensionNumbers, dot_general
 from fxad.lax.shapes import broadcast_in_dim, transpose
 from fxad.operations.precision import PrecisionLike
 from fxad.tracing.array import Array, ArrayLike, asarray

@@ -1,4 +1,4 @@
-"""Reductions by a function, over axes and over windows, and `optimization_barrier`."""
+"""Reductions by a function, over axes and over windows; and selections in windows."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import numpy as np
 from fxad.core import tree
 from fxad.errors import ArgumentError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr, Lit, Shape
-from fxad.lax.control.bodies import traced_body
+from fxad.lax.control.traced_functions import traced_body
 from fxad.lax.convolution import Pairs, ints_per_axis, padding_pairs, padtype_to_pads
 from fxad.operations import promotion, windows
 from fxad.operations.arguments import to_ints
-from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
 from fxad.primitives.sliding import SlidingWindow, dilated_size
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder, is_scalar
@@ -169,10 +168,3 @@ def select_and_gather_add(
         "select_and_gather_add", shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
     )
     return binder().bind(SelectAndGatherAdd(select, *sliding.values), (values, operand))[0]
-
-
-def optimization_barrier(operand: T) -> T:
-    """Return a pytree of arrays unchanged. XLA computes all of them before it uses one, and merges no operations
-    across."""
-    leaves, structure = tree.flatten(operand)
-    return cast(T, structure.unflatten(binder().bind(OPTIMIZATION_BARRIER, tuple(leaves))))

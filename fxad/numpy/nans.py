@@ -1,4 +1,8 @@
-"""Reductions that ignore nans; the derivative in a nan is 0. `where` and `initial` are as in `fxad.numpy.sum`."""
+"""Reductions that ignore nans; the derivative in a nan is 0. `where` and `initial` are as in `fxad.numpy.sum`.
+
+With `where` or `initial`, `fxad.operations.masked_reductions` computes a reduction. The functions here compute the
+others: they replace nans first.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +60,8 @@ def _reduced(
     where: ArrayLike | None,
     correction: float | None = None,
 ) -> Array:
-    """Return `function` of the array, axes, dtype, `keepdims` and `correction`; or the reduction of the elements where
-    `where` holds."""
+    """Return `function(array, axes, dtype, keepdims)`, with `correction` as last argument if it is given. With `where`
+    or `initial`, return the masked reduction `name` instead."""
     no_out(name, out)
     keepdims = flag(name, "keepdims", keepdims)
     if not is_unmasked(initial, where):
@@ -189,11 +193,19 @@ def nanmean(
     return _reduced("nanmean", _mean, a, axis, dtype, out, keepdims, None, where)
 
 
+def _to_moment_dtype(x: Array, requested: DType | None) -> tuple[Array, DType]:
+    """Return x in the dtype in which its moments are computed, and the dtype of the moments. An x is first rounded to a
+    requested dtype."""
+    if requested is None:
+        return to_statistics_dtype(x), statistics_dtype(x)
+    dtype = promotion.to_inexact_dtype(requested)
+    return to_statistics_dtype(x.astype(dtype)), dtype
+
+
 def _mean(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool) -> Array:
-    dtype = None if dtype is None else promotion.to_inexact_dtype(dtype)
-    y = to_statistics_dtype(x if dtype is None else x.astype(dtype))
+    y, moment_dtype = _to_moment_dtype(x, dtype)
     count = (~isnan(y)).sum(axes, keepdims=keepdims).astype(dtypes.real_part(y.dtype))
-    return (_replace_nan(y, 0).sum(axes, keepdims=keepdims) / count).astype(dtype or statistics_dtype(x))
+    return (_replace_nan(y, 0).sum(axes, keepdims=keepdims) / count).astype(moment_dtype)
 
 
 def nanvar(
@@ -230,8 +242,7 @@ def nanstd(
 
 
 def _var(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, correction: float) -> Array:
-    dtype = None if dtype is None else promotion.to_inexact_dtype(dtype)
-    y = to_statistics_dtype(x if dtype is None else x.astype(dtype))
+    y, moment_dtype = _to_moment_dtype(x, dtype)
     missing = isnan(y)
     count = (~missing).sum(axes, keepdims=True).astype(dtypes.real_part(y.dtype))
     y = where(missing, 0, y)
@@ -241,7 +252,7 @@ def _var(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, c
     left = count - correction
     out = square / where(left > 0, left, float("nan"))
     out = out if keepdims else out.squeeze(axes)
-    return out.astype(dtypes.real_part(dtype or statistics_dtype(x)))
+    return out.astype(dtypes.real_part(moment_dtype))
 
 
 def _std(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, correction: float) -> Array:

@@ -99,7 +99,7 @@ def _segments(
             f"{name}: segment_ids are {ids.aval}, data is {rows.aval}", remedy="give a number for each row of data"
         )
     if num_segments is None:
-        static_ids = np.asarray(concrete_value(name, ids, "num_segments"))
+        static_ids = np.asarray(concrete_value(name, ids, "give num_segments: the number of rows of the result"))
         num_segments = max(int(static_ids.max()) + 1, 0) if static_ids.size else 0
     n = to_int(name, "num_segments", num_segments)
     if n < 0:

@@ -38,7 +38,11 @@ Probabilities: TypeAlias = "ArrayLike | Sequence[float]"
 
 
 def to_statistics_dtype(x: Array) -> Array:
-    """Return x in the dtype in which its statistics are computed: float64 for integers and bools, at least float32."""
+    """Return x in the dtype in which its statistics are computed: float64 for integers and bools, at least float32.
+
+    The rule, with that of `statistics_dtype`, is that of `operations.reductions.to_moment_dtype` without a requested
+    dtype.
+    """
     return x.astype(dtypes.accumulated(x.dtype) if x.dtype in dtypes.INEXACT else dtypes.float64)
 
 

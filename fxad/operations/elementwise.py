@@ -84,7 +84,11 @@ def astype(emit: Emit, x: Atom, dtype: DType) -> Atoms:
 
 
 def where(emit: Emit, x: Atom, y: Atom, condition: Atom) -> Atoms:
-    """x where the condition holds, else y."""
+    """x where the condition holds, else y.
+
+    The condition comes last, unlike in NumPy: a Python scalar takes the dtype of the first array operand, which must
+    not be that of the condition.
+    """
     (holds,) = is_nonzero(emit, condition)
     x, y = promote_and_broadcast("where", emit, x, y)
     shape = common_shape("where", holds.aval.shape, x.aval.shape)

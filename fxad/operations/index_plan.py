@@ -30,7 +30,7 @@ from fxad.primitives.slicing import Slice
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class IndexPlan:
     """The primitives of an index in order, around one that reads elements."""
 
     shape: Shape  # of the result
@@ -66,7 +66,7 @@ _RANGE: Final = "static indices run from -{n} to {n} - 1; where an index is a tr
 _KEY_OF_NONE: Final = "None"
 _DROP_FIRST_AXIS: Final = Squeeze((0,))
 # plans of static indices are cached
-_plans: Final[LRUCache[Hashable, tuple[Plan, tuple[object, ...]]]] = LRUCache(2048)
+_plans: Final[LRUCache[Hashable, tuple[IndexPlan, tuple[object, ...]]]] = LRUCache(2048)
 _BASIC_INDEX_TYPES: Final = frozenset({int, Size, slice})
 _REMEDY: Final = "an index is made of ints, slices, None, ..., integer arrays and boolean masks"
 
@@ -74,7 +74,7 @@ _REMEDY: Final = "an index is made of ints, slices, None, ..., integer arrays an
 # --------------------------------------------------------------------------------------------------- reading an index
 
 
-def plan(shape: Shape, index: object, *, checked: bool = True) -> tuple[Plan, tuple[object, ...]]:
+def plan(shape: Shape, index: object, *, checked: bool = True) -> tuple[IndexPlan, tuple[object, ...]]:
     """Return the plan of `x[index]` for an `x` of `shape`, and the parts of the index that are operands of `getitem`.
 
     Not `checked`: static indices may be out of range, as run-time ones.
@@ -93,13 +93,13 @@ def plan(shape: Shape, index: object, *, checked: bool = True) -> tuple[Plan, tu
     return plan
 
 
-def _build_plan(shape: Shape, index: object, checked: bool) -> tuple[Plan, tuple[object, ...]]:
+def _build_plan(shape: Shape, index: object, checked: bool) -> tuple[IndexPlan, tuple[object, ...]]:
     if type(index) is int and shape and -shape[0] <= index < shape[0] and 0 not in shape:  # a fast path for x[i]
         n, *rest = shape
         if n == 1:
-            return Plan(tuple(rest), after=(_DROP_FIRST_AXIS,)), ()
+            return IndexPlan(tuple(rest), after=(_DROP_FIRST_AXIS,)), ()
         take = Index((index % n, *(0,) * len(rest)), (1, *rest), (1,) * len(shape), (0,), ())
-        return Plan(tuple(rest), take=take), ()
+        return IndexPlan(tuple(rest), take=take), ()
     entries = [e for item in (index if type(index) is tuple else (index,)) for e in _to_entries(item)]
     builder = _PlanBuilder(shape, checked)
     for e in _expand_ellipsis(shape, entries):
@@ -107,7 +107,7 @@ def _build_plan(shape: Shape, index: object, checked: bool) -> tuple[Plan, tuple
     return builder.plan()
 
 
-def with_dynamic_starts(p: Plan, shape: Shape) -> tuple[Plan, tuple[int, ...]]:
+def with_dynamic_starts(p: IndexPlan, shape: Shape) -> tuple[IndexPlan, tuple[int, ...]]:
     """Return the plan with the starts of its window as its first operands, and these starts. Indices that differ only
     in the starts then share one program."""
     take, rest = p.take, p.before[1:]
@@ -123,7 +123,7 @@ def with_dynamic_starts(p: Plan, shape: Shape) -> tuple[Plan, tuple[int, ...]]:
     axes = tuple([a for a, n in enumerate(shape) if strides[a] == 1 and sizes[a] < n])
     fixed = tuple([0 if a in axes else start for a, start in enumerate(starts)])
     take = Index(fixed, sizes, strides, dropped, axes)
-    return Plan(p.shape, take=take, after=(*rest, *p.after)), tuple([starts[a] for a in axes])
+    return IndexPlan(p.shape, take=take, after=(*rest, *p.after)), tuple([starts[a] for a in axes])
 
 
 def hashable_index(index: object) -> Hashable:
@@ -142,7 +142,7 @@ def hashable_index(index: object) -> Hashable:
     return None
 
 
-def promise_unique_indices(p: Plan, operands: tuple[object, ...]) -> Plan:
+def promise_unique_indices(p: IndexPlan, operands: tuple[object, ...]) -> IndexPlan:
     """Return the plan with the promise that no element is read twice, if this is known now and true."""
     if not isinstance(p.take, Gather) or p.vectors is not None or p.take.unique_indices:
         return p
@@ -364,7 +364,7 @@ class _PlanBuilder:
 
     # ------------------------------------------------------------------------------------------------------- plans
 
-    def plan(self) -> tuple[Plan, tuple[object, ...]]:
+    def plan(self) -> tuple[IndexPlan, tuple[object, ...]]:
         """The plan, and the operands."""
         batch: Shape = ()
         for shape in [*[a.shape for _, a in self.arrays], *[(n,) for n in self.scalar_masks]]:
@@ -375,7 +375,7 @@ class _PlanBuilder:
         behind = [n for part in self.result[split:] if part for n in part]
         result = [*before, *batch, *behind]
         if 0 in result:
-            return Plan(tuple(map(abs, result)), empty=True), ()
+            return IndexPlan(tuple(map(abs, result)), empty=True), ()
         for axis, a in self.arrays:
             if self.shape[axis] == 0:
                 raise AxisError(
@@ -402,7 +402,7 @@ class _PlanBuilder:
             return ()
         return (Slice(tuple(self.starts), tuple(self.limits), tuple(self.strides)),)
 
-    def _basic(self, result: list[int]) -> Plan:
+    def _basic(self, result: list[int]) -> IndexPlan:
         """Plan ints and slices: one equation, and further ones for reversed and new axes."""
         shape, gone = tuple(map(abs, result)), tuple(sorted(self.int_axes))
         dynamic = tuple([axis for axis, _ in self.arrays])
@@ -415,14 +415,14 @@ class _PlanBuilder:
         sizes = tuple(self.sizes)
         if dynamic or (gone and sizes not in (self.shape, shape)):
             take = Index(tuple(self.starts), sizes, tuple(self.strides), gone, dynamic)
-            return Plan(shape, take=take, after=(*revs, *_replace_axes((), new, shape)))
+            return IndexPlan(shape, take=take, after=(*revs, *_replace_axes((), new, shape)))
         if not revs:
-            return Plan(shape, before=self._slices(), after=_replace_axes(gone, new, shape))
-        return Plan(
+            return IndexPlan(shape, before=self._slices(), after=_replace_axes(gone, new, shape))
+        return IndexPlan(
             shape, before=(*self._slices(), *_replace_axes(gone, (), shape), *revs), after=_replace_axes((), new, shape)
         )
 
-    def _gather(self, batch: Shape, place: int, result: list[int]) -> Plan:
+    def _gather(self, batch: Shape, place: int, result: list[int]) -> IndexPlan:
         """Plan integer arrays; `place` is the place of their axes among the remaining axes."""
         picked = tuple([axis for axis, _ in self.arrays])
         collapsed = tuple(sorted({*picked, *self.int_axes}))
@@ -444,7 +444,7 @@ class _PlanBuilder:
         vectors = IndexVectors(tuple([self.shape[a] for a in picked]))
         new = tuple([k for k, n in enumerate(result) if n == _NEW_AXIS])
         before = (*self._slices(), *((Rev(axes),) if axes else ()))
-        return Plan(shape, before, gather, vectors, _replace_axes((), new, shape))
+        return IndexPlan(shape, before, gather, vectors, _replace_axes((), new, shape))
 
 
 def _clamped(bound: object, n: int, first: int, last: int) -> int:

@@ -12,7 +12,7 @@ from fxad.core.sizes import maximum, minimum
 from fxad.errors import AxisError, DTypeError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, Shape, Zero
 from fxad.operations.axes import normalize_axis_index
-from fxad.operations.index_plan import Plan
+from fxad.operations.index_plan import IndexPlan
 from fxad.operations.promotion import broadcast, common_shape
 from fxad.operations.shapes import emit_rearrange
 from fxad.primitives.dimension_numbers import windows_in_range
@@ -23,7 +23,7 @@ from fxad.primitives.index import IndexVectors, index_dtype, normalize_index
 from fxad.primitives.shape import Squeeze, emit_broadcast
 
 
-def getitem(emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], Plan]) -> tuple[Atom, ...]:
+def getitem(emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], IndexPlan]) -> tuple[Atom, ...]:
     """`x[index]`: the operands that `plan` found, then the plan."""
     *indices, p = rest
     if p.empty or isinstance(x, Lit):

@@ -40,14 +40,15 @@ def promote_pair_for_lapack(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom
 
 
 def matrix_shape(op: str, x: Atom, k: int = 0) -> tuple[Shape, int, int]:
-    """Batch axes, rows and columns. Raises: ShapeError when there are fewer than two axes."""
+    """Batch axes, rows and columns of an argument of the user's function. Raises: ShapeError when there are fewer than
+    two axes. `matrix_shape` of `primitives.linalg.family` is for the operands of a primitive."""
     if x.aval.ndim < 2:
         raise ShapeError(f"{op}: argument {k} must be a matrix or a batch of matrices, got {x.aval}")
     return x.aval.shape[:-2], x.aval.shape[-2], x.aval.shape[-1]
 
 
 def square_shape(op: str, x: Atom, k: int = 0) -> tuple[Shape, int]:
-    """Batch axes and size. Raises: ShapeError when the matrices are not square."""
+    """Batch axes and size of such an argument. Raises: ShapeError when the matrices are not square."""
     batch, m, n = matrix_shape(op, x, k)
     if m != n:
         raise ShapeError(f"{op}: argument {k} must be square matrices, got {m} by {n} in {x.aval}")

@@ -1,7 +1,8 @@
 """Reductions over the elements of a mask (`where=`), from an `initial` value: NumPy's further arguments.
 
 Elements outside the mask are first replaced by the identity element, so neither their value nor their derivative, even
-nan, reaches the result. The nan reductions use the mask of elements that are not nan.
+nan, reaches the result. A nan reduction with `where` or `initial` removes nans from the mask. Without them it does not
+come here: `fxad.numpy.nans` computes it.
 """
 
 from __future__ import annotations
@@ -20,29 +21,35 @@ from fxad.ir import Atom, Atoms, Emit, Lit, Primitive
 from fxad.operations.arguments import flag, number
 from fxad.operations.axes import Axes, normalize_axes
 from fxad.operations.promotion import Scalar, broadcast, common_shape, convert, dtype_kind, scalar_dtype
-from fxad.operations.reductions import accumulation_dtype, reduce_axes, restore_axes, to_moment_dtype
+from fxad.operations.reductions import (
+    accumulation_dtype,
+    reduce_axes,
+    restore_axes,
+    squared_magnitude,
+    subtract_reduced,
+    to_moment_dtype,
+)
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, SUB
-from fxad.primitives.elementwise.complex_parts import CONJ, REAL
 from fxad.primitives.elementwise.logic import AND, EQ, GT
-from fxad.primitives.elementwise.powers import SQRT, SQUARE
+from fxad.primitives.elementwise.powers import SQRT
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, extreme_value
 from fxad.primitives.reduce_prod import ReduceProd
-from fxad.primitives.shape import ReduceSum, emit_broadcast
+from fxad.primitives.shape import ReduceSum
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class MaskedReduction:
-    """The static description of a reduction, and which further operands follow the array: the initial value, the
-    mask."""
+    """The static description of a reduction, and which further operands follow the array: `has_initial`, the initial
+    value; `has_mask`, the mask."""
 
     name: str
     keepdims: bool
     dtype: DType | None
     correction: float
-    starts: bool
-    masks: bool
+    has_initial: bool
+    has_mask: bool
 
     @property
     def kind(self) -> str:
@@ -79,10 +86,10 @@ def plan_masked_reduction(
     if type(initial) in (bool, int, float, complex):  # in the dtype of the result, not in that of x
         value = cast("Scalar", initial)
         initial = np.asarray(value, scalar_dtype(value, _result_dtype(name, x, dtype), f"{name}: initial"))[()]
-    masks = where is not None and where is not True
-    spec = MaskedReduction(name, flag(name, "keepdims", keepdims), dtype, correction, initial is not None, masks)
+    has_mask = where is not None and where is not True
+    spec = MaskedReduction(name, flag(name, "keepdims", keepdims), dtype, correction, initial is not None, has_mask)
     mask = np.bool_(False) if where is False else where  # a Python bool would take the dtype of x
-    return (*[initial] * spec.starts, *[mask] * masks), spec
+    return (*[initial] * spec.has_initial, *[mask] * has_mask), spec
 
 
 def _result_dtype(name: str, x: DType, dtype: DType | None) -> DType:
@@ -93,8 +100,8 @@ def masked_reduction(emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], Axes,
     """A reduction of x: `rest` holds the initial value and the mask, if any, the axis and a `MaskedReduction`."""
     *atoms, axis, spec = rest
     operands = iter(atoms)
-    initial = next(operands) if spec.starts else None
-    mask = _fit_mask(emit, x, next(operands), spec.name) if spec.masks else None
+    initial = next(operands) if spec.has_initial else None
+    mask = _fit_mask(emit, x, next(operands), spec.name) if spec.has_mask else None
     axes = normalize_axes(spec.name, axis, x.aval.ndim)
     if spec.name != spec.kind and x.aval.dtype in dtypes.INEXACT:
         there = emit.one(EQ, x, x)
@@ -184,16 +191,9 @@ def _reduce_moments(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...
         return convert(emit, emit.one(DIV, total, convert(emit, count, x.aval.dtype)), dtype)
     # at least 1, to avoid a division by 0: the result of an empty count is nan anyway
     divisor = convert(emit, emit.one(MAX, count, Lit.of(1, count.aval)), x.aval.dtype)
-    center: Atom = emit.one(DIV, total, divisor)
-    if axes:
-        stay = tuple([a for a in range(x.aval.ndim) if a not in axes])
-        center = emit_broadcast(emit, center, x.aval.shape, stay)
-    off = _select_kept(emit, emit.one(SUB, kept, center), mask, zero)
-    if off.aval.dtype in dtypes.COMPLEX:
-        square = emit.one(REAL, emit.one(MUL, off, emit.one(CONJ, off)))
-    else:
-        square = emit.one(SQUARE, off)
-    squares = reduce_axes(emit, square, ReduceSum, axes)
+    off = subtract_reduced(emit, kept, emit.one(DIV, total, divisor), axes)
+    off = _select_kept(emit, off, mask, zero)
+    squares = reduce_axes(emit, squared_magnitude(emit, off), ReduceSum, axes)
     real = squares.aval
     left = emit.one(SUB, convert(emit, count, real.dtype), Lit.of(spec.correction, real))
     left = emit.one(SELECT_N, emit.one(GT, left, Lit.of(0, real)), Lit.of(np.nan, real), left)

@@ -51,7 +51,11 @@ def to_precision(op: str, precision: PrecisionLike) -> str:
 
 
 def precise(emit: Emit, *args: object) -> tuple[Atom, ...]:
-    """An operation whose products have a precision: (*operands, operation, precision, *its static values)."""
+    """Run another operation, with a precision for its products.
+
+    `args` are those of the other operation, with two more between its operands and its static values:
+    (*operands, operation, precision, *static). The operation is the first callable after the operands.
+    """
     at = next(k for k, a in enumerate(args) if callable(a) and not isinstance(a, Atom))
     op, precision, *static = args[at:]
     return cast("Callable[..., tuple[Atom, ...]]", op)(_Precise(emit, cast("str", precision)), *args[:at], *static)

@@ -142,7 +142,10 @@ def optional_dtype(dtype: object) -> DType | None:
 
 
 def convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
-    """`x` in a dtype. No equation is added if it has the dtype, or is a literal."""
+    """`x` in a dtype. No equation is added if it has the dtype, or is a literal, which is converted now.
+
+    `emit_convert`, for the rules of primitives, does not convert literals.
+    """
     if x.aval.dtype is dtype:
         return x
     if isinstance(x, Lit):

@@ -156,15 +156,23 @@ def std(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, co
 
 
 def _var(emit: Emit, x: Atom, axes: tuple[int, ...], correction: float) -> Atom:
-    center = _mean(emit, x, axes)
-    stay = tuple([a for a in range(x.aval.ndim) if a not in axes])
+    off = subtract_reduced(emit, x, _mean(emit, x, axes), axes)
+    return _mean(emit, squared_magnitude(emit, off), axes, correction)
+
+
+def subtract_reduced(emit: Emit, x: Atom, reduced: Atom, axes: tuple[int, ...]) -> Atom:
+    """Return x minus a reduction of it over axes, which is repeated along them."""
     if axes:
-        center = emit_broadcast(emit, center, x.aval.shape, stay)
-    off = emit.one(SUB, x, center)
-    if off.aval.dtype in dtypes.COMPLEX:
-        square = emit.one(REAL, emit.one(MUL, off, emit.one(CONJ, off)))
-        return _mean(emit, square, axes, correction)
-    return _mean(emit, emit.one(SQUARE, off), axes, correction)
+        stay = tuple([a for a in range(x.aval.ndim) if a not in axes])
+        reduced = emit_broadcast(emit, reduced, x.aval.shape, stay)
+    return emit.one(SUB, x, reduced)
+
+
+def squared_magnitude(emit: Emit, x: Atom) -> Atom:
+    """Return |x|^2, which is real."""
+    if x.aval.dtype in dtypes.COMPLEX:
+        return emit.one(REAL, emit.one(MUL, x, emit.one(CONJ, x)))
+    return emit.one(SQUARE, x)
 
 
 # ----------------------------------------------------------------------------------------------- indices of extrema

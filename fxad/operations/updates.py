@@ -16,7 +16,7 @@ from fxad.core.sizes import maximum
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive, Shape, Zero
 from fxad.operations import arithmetic
-from fxad.operations.index_plan import Plan
+from fxad.operations.index_plan import IndexPlan
 from fxad.operations.indexing import gather, getitem
 from fxad.operations.promotion import broadcast, common_shape, convert, dtype_kind
 from fxad.operations.shapes import emit_rearrange
@@ -126,7 +126,7 @@ class _IndexedWindows:
     once: bool  # the indices are unique and sorted
 
 
-def update(emit: Emit, x: Atom, value: Atom, *rest: *tuple[*tuple[Atom, ...], Plan, str, IndexMode]) -> Atoms:
+def update(emit: Emit, x: Atom, value: Atom, *rest: *tuple[*tuple[Atom, ...], IndexPlan, str, IndexMode]) -> Atoms:
     """x with `value` combined into the indexed elements. Arguments: the operands of `plan`, the plan, the operation, an
     `IndexMode`."""
     *indices, p, name, how = rest
@@ -154,7 +154,7 @@ def update(emit: Emit, x: Atom, value: Atom, *rest: *tuple[*tuple[Atom, ...], Pl
     return (new,)
 
 
-def get(emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], Plan, IndexMode, Lit | None]) -> Atoms:
+def get(emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], IndexPlan, IndexMode, Lit | None]) -> Atoms:
     """The indexed elements, with `fill` for those out of range; None: by the `IndexMode`."""
     *indices, p, how, fill = rest
     before, indexed, after = _split_plan(p, x.aval.shape)
@@ -182,7 +182,9 @@ def masked_update(emit: Emit, x: Atom, value: Atom, mask: Atom, name: str) -> At
     return emit(SELECT_N, mask, x, new)
 
 
-def _split_plan(p: Plan, shape: Shape) -> tuple[tuple[Primitive, ...], _IndexedWindows | None, tuple[Primitive, ...]]:
+def _split_plan(
+    p: IndexPlan, shape: Shape
+) -> tuple[tuple[Primitive, ...], _IndexedWindows | None, tuple[Primitive, ...]]:
     """Split a plan into primitives that take a view of x, the windows at index vectors in the view, and primitives that
     change the axes."""
     take = p.take

@@ -29,17 +29,17 @@ def check_vmap(case: Case, dims: tuple[int | None, ...] | None = None, size: int
     stacked = [np.stack([r[k] for r in rows], d) if d is not None else args[k] for k, d in enumerate(at)]
     batched = check_transform(lambda f: vmap(f, size, at)[0], program)
     out_dims = vmap(program, size, at)[1]
-    room = max([program_tolerance(program, r) for r in rows])
+    tolerance = max([program_tolerance(program, r) for r in rows])
     wants = [run(program, r) for r in rows]
     batched_outs = run(batched, stacked)
     for k, (have, d) in enumerate(zip(batched_outs, out_dims, strict=True)):
         for i, want in enumerate(wants):
             row = have if d is None else np.take(have, i, d)
-            if problem := differ([row], [want[k]], slack=room):
+            if problem := differ([row], [want[k]], slack=tolerance):
                 fail(f"vmap over {at} differs from the loop in row {i}, result {k}: {problem}", program, args, batched)
     fronted = check_transform(lambda f: vmap(f, size, at, (0,) * len(f.outs))[0], program)
     front = [np.stack([w[k] for w in wants]) for k in range(len(batched_outs))]
-    if problem := differ(run(fronted, stacked), front, slack=room):
+    if problem := differ(run(fronted, stacked), front, slack=tolerance):
         fail(f"vmap over {at} to axis 0 differs from the stacked loop: {problem}", program, args, fronted)
 
 
@@ -82,7 +82,7 @@ def check_vmap_commutes(case: Case) -> None:
     stacked = [np.stack([a, np.roll(a, 1)]) for a in args]
     batched, _ = vmap(program, size, (0,) * len(args), outs)
     dots = random_tangents([a for a, m in zip(batched.in_avals, mask, strict=True) if m], 0)
-    room = program_tolerance(batched, stacked)
+    tolerance = program_tolerance(batched, stacked)
     forward, inner_nonzero = jvp(program, mask)
     inner, _ = vmap(forward, size, (0,) * len(forward.ins), (0,) * len(forward.outs))
     outer, nonzero = jvp(batched, mask)
@@ -90,11 +90,11 @@ def check_vmap_commutes(case: Case) -> None:
     one, other = run(inner, [*stacked, *dots]), run(outer, [*stacked, *dots])
     have = instantiate_tangents(one[n:], inner_nonzero, batched.out_avals)
     want = instantiate_tangents(other[n:], nonzero, batched.out_avals)
-    if problem := differ([*one[:n], *have], [*other[:n], *want], slack=room):
+    if problem := differ([*one[:n], *have], [*other[:n], *want], slack=tolerance):
         fail(f"vmap of jvp differs from jvp of vmap: {problem}", program, args, inner)
     backward = vjp_fused(program, mask)
     cts = random_tangents([a for a in batched.out_avals if a.inexact], 1)
     inner, _ = vmap(backward, size, (0,) * len(backward.ins), (0,) * len(backward.outs))
     outer = vjp_fused(batched, mask)
-    if problem := differ(run(inner, [*stacked, *cts]), run(outer, [*stacked, *cts]), slack=room):
+    if problem := differ(run(inner, [*stacked, *cts]), run(outer, [*stacked, *cts]), slack=tolerance):
         fail(f"vmap of vjp differs from vjp of vmap: {problem}", program, args, inner)

@@ -23,7 +23,7 @@ from fxad.primitives.meshes import Mesh
 from fxad.primitives.shape import broadcast_to_axis
 from fxad.testing.draw_collectives import AXES, axes, perm
 from fxad.testing.growth import UNKNOWN, Fact, Growth
-from fxad.testing.steps import STEPS, Step
+from fxad.testing.steps import GROWTH_STEPS, GrowthStep
 
 _KINDS: Final = ("sum", "max", "min", "gather", "scatter", "to_all", "permute", "index")
 _LARGEST: Final = 64  # elements of a value that collectives make larger
@@ -64,9 +64,9 @@ def _divisible(g: Growth, x: Atom, width: int) -> Atom:
     return g.add(broadcast_to_axis(g.builder, x, None, width, 0), g.facts[x])
 
 
-def collective_steps(mesh: Mesh) -> tuple[Step, ...]:
+def collective_steps(mesh: Mesh) -> tuple[GrowthStep, ...]:
     """The steps, with collectives over a mesh as often as all other steps together."""
-    return (*STEPS, *[partial(communicate, mesh)] * len(STEPS))
+    return (*GROWTH_STEPS, *[partial(communicate, mesh)] * len(GROWTH_STEPS))
 
 
-COLLECTIVE_STEPS: Final[tuple[Step, ...]] = collective_steps(AXES)
+COLLECTIVE_STEPS: Final[tuple[GrowthStep, ...]] = collective_steps(AXES)

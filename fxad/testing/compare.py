@@ -220,8 +220,8 @@ def _part_lies_between(
 ) -> bool:
     finite = np.isfinite(one) & np.isfinite(other)
     low, high = np.minimum(one, other)[finite], np.maximum(one, other)[finite]
-    room = tol * max(1.0, float(np.max(np.abs([low, high]), initial=0.0)))
-    return bool(np.all((low - room <= x[finite]) & (x[finite] <= high + room)))
+    margin = tol * max(1.0, float(np.max(np.abs([low, high]), initial=0.0)))
+    return bool(np.all((low - margin <= x[finite]) & (x[finite] <= high + margin)))
 
 
 def real_inner_product(xs: Values, ys: Values) -> float:

@@ -53,11 +53,11 @@ def random_dots(case: Case) -> tuple[NDArray, ...]:
 def check_program_jvp(case: Case) -> None:
     """The results are those of the program. The tangents equal central differences and are linear in the direction."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
-    dots, n, room = random_dots(case), len(program.outs), program_tolerance(program, args)
+    dots, n, tolerance = random_dots(case), len(program.outs), program_tolerance(program, args)
     nonzero = jvp(program, mask)[1]
     forward = check_transform(lambda f: jvp(f, mask)[0], program)
     forward_outs = run(forward, [*args, *dots])
-    if problem := differ(forward_outs[:n], run(program, args), slack=room):
+    if problem := differ(forward_outs[:n], run(program, args), slack=tolerance):
         fail(f"jvp changed the results: {problem}", program, args, forward)
     tangents = instantiate_tangents(forward_outs[n:], nonzero, program.out_avals)
     seen = [k for k, a in enumerate(program.out_avals) if a.dtype in _TANGENT_DTYPES]
@@ -66,10 +66,10 @@ def check_program_jvp(case: Case) -> None:
         outs = run(program, step_along(args, dots, mask, t))
         return [outs[k] for k in seen]
 
-    if case.smooth and (problem := tangent_error(results_at, [tangents[k] for k in seen], 1e4 * room)):
+    if case.smooth and (problem := tangent_error(results_at, [tangents[k] for k in seen], 1e4 * tolerance)):
         fail(f"jvp: {problem}", program, args, forward)
     twice = run(forward, [*args, *[2 * d for d in dots]])[n:]
-    if problem := differ(twice, [2 * t for t in forward_outs[n:]], slack=room):
+    if problem := differ(twice, [2 * t for t in forward_outs[n:]], slack=tolerance):
         fail(f"jvp is not linear in the tangents: {problem}", program, args, forward)
 
 
@@ -77,7 +77,7 @@ def check_linearize(case: Case) -> None:
     """`linearize` equals `jvp`. Every equation of the linear program is linear. The primal program equals the
     program."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
-    dots, n, room = random_dots(case), len(program.outs), program_tolerance(program, args)
+    dots, n, tolerance = random_dots(case), len(program.outs), program_tolerance(program, args)
     split = linearize(program, mask)
     check_transform(lambda f: linearize(f, mask).primal, program)
     linear = check_transform(lambda f: linearize(f, mask).linear, program)
@@ -85,14 +85,14 @@ def check_linearize(case: Case) -> None:
     if not is_linear(linear, marked):
         fail("the linear program is not linear", program, (), linear)
     results = run(split.primal, args)
-    if problem := differ(results[:n], run(program, args), slack=room):
+    if problem := differ(results[:n], run(program, args), slack=tolerance):
         fail(f"the primal program has other results: {problem}", program, args, split.primal)
     forward, nonzero = jvp(program, mask)
     if nonzero != split.out_nonzero and not _has_both_rules(program):
         fail(f"jvp has tangents for {nonzero}, linearize for {split.out_nonzero}", program)
     want = instantiate_tangents(run(forward, [*args, *dots])[n:], nonzero, program.out_avals)
     have = instantiate_tangents(run(linear, [*dots, *results[n:]]), split.out_nonzero, program.out_avals)
-    if problem := differ(have, want, slack=room):
+    if problem := differ(have, want, slack=tolerance):
         fail(f"linearize differs from jvp: {problem}", program, args, linear)
 
 
@@ -117,14 +117,14 @@ def check_program_transpose(case: Case) -> None:
     outs = run(split.linear, [*dots, *residuals])
     cts = random_tangents(split.linear.out_avals, 1)
     bars = run(adjoint, [*cts, *residuals])
-    room = program_tolerance(split.linear, [*dots, *residuals]) + program_tolerance(adjoint, [*cts, *residuals])
-    if problem := inner_product_error(cts, outs, bars, dots, room):
+    tolerance = program_tolerance(split.linear, [*dots, *residuals]) + program_tolerance(adjoint, [*cts, *residuals])
+    if problem := inner_product_error(cts, outs, bars, dots, tolerance):
         fail(f"not the adjoint: {problem}", split.linear, [*dots, *residuals], adjoint)
     back = _trailing_mask(len(cts), split.n_res)
     if not is_linear(adjoint, back):
         fail("the transposed program is not linear", split.linear, (), adjoint)
     again = check_transform(lambda f: transpose(f, back), adjoint)
-    if problem := differ(run(again, [*dots, *residuals]), outs, slack=room):
+    if problem := differ(run(again, [*dots, *residuals]), outs, slack=tolerance):
         fail(f"transposing twice changed the meaning: {problem}", split.linear, [*dots, *residuals], again)
 
 
@@ -141,8 +141,8 @@ def check_tangents_transpose(case: Case) -> None:
     adjoint = check_transform(lambda f: transpose(f, marked), tangents)
     outs = run(tangents, [*args, *dots])
     cts = random_tangents(tangents.out_avals, case.seed + 2)
-    room = program_tolerance(tangents, [*args, *dots]) + program_tolerance(adjoint, [*cts, *args])
-    if problem := inner_product_error(cts, outs, run(adjoint, [*cts, *args]), dots, room):
+    tolerance = program_tolerance(tangents, [*args, *dots]) + program_tolerance(adjoint, [*cts, *args])
+    if problem := inner_product_error(cts, outs, run(adjoint, [*cts, *args]), dots, tolerance):
         fail(f"not the adjoint of the tangents: {problem}", tangents, [*args, *dots], adjoint)
 
 
@@ -158,7 +158,7 @@ def check_vjp(case: Case) -> None:
     """`<y_bar, J x_dot> = <backward(y_bar), x_dot>`, as two programs and as one; the results are those of the
     program."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
-    dots, n, room = random_dots(case), len(program.outs), program_tolerance(program, args)
+    dots, n, tolerance = random_dots(case), len(program.outs), program_tolerance(program, args)
     forward, nonzero = jvp(program, mask)
     tangents = instantiate_tangents(run(forward, [*args, *dots])[n:], nonzero, program.out_avals)
     inexact = [k for k, a in enumerate(program.out_avals) if a.inexact]
@@ -167,10 +167,10 @@ def check_vjp(case: Case) -> None:
     check_transform(lambda f: vjp(f, mask).backward, program)
     results = run(both.forward, args)
     bars = run(both.backward, [*cts, *results[n:]])
-    if problem := inner_product_error(cts, [tangents[k] for k in inexact], bars, dots, room):
+    if problem := inner_product_error(cts, [tangents[k] for k in inexact], bars, dots, tolerance):
         fail(f"vjp is not the adjoint of jvp: {problem}", program, args, both.backward)
     fused = check_transform(lambda f: vjp_fused(f, mask), program)
-    if problem := differ(run(fused, [*args, *cts]), [*results[:n], *bars], slack=room):
+    if problem := differ(run(fused, [*args, *cts]), [*results[:n], *bars], slack=tolerance):
         fail(f"vjp_fused differs from vjp: {problem}", program, args, fused)
 
 
@@ -200,12 +200,12 @@ def check_grad(case: Case) -> None:
         return
     gradient = check_transform(lambda f: grad(f, mask), program)
     bars = run(gradient, args)[len(program.outs) - 1 :]
-    dots, room = random_dots(case), program_tolerance(program, args)
+    dots, tolerance = random_dots(case), program_tolerance(program, args)
     slope = np.asarray(
         sum([np.sum(np.real(to_widest_dtype(g) * to_widest_dtype(d))) for g, d in zip(bars, dots, strict=True)]),
         np.float64,
     )
-    if problem := tangent_error(lambda t: run(program, step_along(args, dots, mask, t))[:1], [slope], 1e4 * room):
+    if problem := tangent_error(lambda t: run(program, step_along(args, dots, mask, t))[:1], [slope], 1e4 * tolerance):
         fail(f"grad: {problem}", program, args, gradient)
 
 
@@ -221,8 +221,8 @@ def check_jacobian(case: Case) -> None:
     n, dots = len(outs), random_tangents([a for a, m in zip(program.in_avals, mask, strict=True) if m], case.seed)
     forward = run(check_transform(lambda f: jacfwd(f, mask, n), program), args)
     reverse = run(check_transform(lambda f: jacrev(f, mask, n), program), args)
-    room = program_tolerance(program, args)
-    if problem := differ(reverse, forward, slack=room):
+    tolerance = program_tolerance(program, args)
+    if problem := differ(reverse, forward, slack=tolerance):
         fail(f"jacrev differs from jacfwd: {problem}", program, args)
     tangent, nonzero = jvp(program, mask)
     want = instantiate_tangents(run(tangent, [*args, *dots])[n:], nonzero, program.out_avals)
@@ -232,7 +232,7 @@ def check_jacobian(case: Case) -> None:
             np.tensordot(to_widest_dtype(block), to_widest_dtype(d), d.ndim)
             for block, d in zip(blocks, dots, strict=True)
         ]
-        if problem := differ([to_dtype(np.asarray(sum(have)), t.dtype)], [t], slack=room):
+        if problem := differ([to_dtype(np.asarray(sum(have)), t.dtype)], [t], slack=tolerance):
             fail(f"the Jacobian of result {k} times a direction is not its tangent: {problem}", program, args)
 
 
@@ -247,15 +247,15 @@ def check_second_order(case: Case) -> None:
     n, zeros = len(dots), (False,) * len(dots)
     gradient = grad(program, mask)
     over_reverse, nonzero = jvp(gradient, mask)
-    room = 1e9 * program_tolerance(over_reverse, [*args, *dots]) ** 2
+    tolerance = 1e9 * program_tolerance(over_reverse, [*args, *dots]) ** 2
     second = instantiate_tangents(run(over_reverse, [*args, *dots])[n:], nonzero, gradient.out_avals)
     forward, nonzero = jvp(program, mask)
     if any(nonzero):
         slope = Jaxpr(forward.ins, forward.eqns, forward.outs[1:])
         over_forward = grad(slope, (*mask, *zeros))
-        if problem := differ(second, run(over_forward, [*args, *dots]), slack=room):
+        if problem := differ(second, run(over_forward, [*args, *dots]), slack=tolerance):
             fail(f"forward over reverse is not reverse over forward: {problem}", program, args)
-    if problem := tangent_error(lambda t: run(gradient, step_along(args, dots, mask, t)), second, 1e4 * room):
+    if problem := tangent_error(lambda t: run(gradient, step_along(args, dots, mask, t)), second, 1e4 * tolerance):
         fail(f"the derivative of the gradient: {problem}", program, args, over_reverse)
 
 
@@ -270,8 +270,8 @@ def check_remat(case: Case, *, compiled: bool = False) -> None:
     again = check_transform(remat, program)
     runners: list[Callable[[Jaxpr, Sequence[NDArray]], tuple[NDArray, ...]]] = [run, xla] if compiled else [run]
     for runner in runners:
-        free = 0.0 if runner is run else program_tolerance(program, args)
-        if problem := differ(runner(again, args), runner(program, args), slack=free, exact=runner is run):
+        tolerance = 0.0 if runner is run else program_tolerance(program, args)
+        if problem := differ(runner(again, args), runner(program, args), slack=tolerance, exact=runner is run):
             fail(f"remat changed the results: {problem}", program, args, again)
     if not any(mask):
         return
@@ -282,9 +282,9 @@ def check_remat(case: Case, *, compiled: bool = False) -> None:
     cts = random_tangents([a for a in program.out_avals if a.inexact], 1)
     for runner in runners:
         plain, recomputed, operands = vjp_fused(program, mask), vjp_fused(again, mask), [*args, *cts]
-        free = 0.0 if runner is run else program_tolerance(plain, operands)
+        tolerance = 0.0 if runner is run else program_tolerance(plain, operands)
         have, want = runner(recomputed, operands), runner(plain, operands)
-        if problem := differ(have, want, slack=free, exact=runner is run, signs=False):
+        if problem := differ(have, want, slack=tolerance, exact=runner is run, signs=False):
             fail(f"remat changed the gradient ({runner.__name__}): {problem}", program, args, recomputed)
 
 
@@ -294,15 +294,15 @@ def check_same_derivatives(case: Case, other: Jaxpr, rtol: float) -> None:
     program, args, mask, n = case.program, case.args, differentiable_mask(case), len(case.program.outs)
     dots, cts = random_dots(case), random_tangents([a for a in program.out_avals if a.inexact], case.seed + 1)
     backward = [vjp_fused(f, mask) for f in (program, other)]
-    room = max(rtol, 1e3 * program_tolerance(backward[0], [*args, *cts]))
+    tolerance = max(rtol, 1e3 * program_tolerance(backward[0], [*args, *cts]))
     plain, others = [run(f, [*args, *cts]) for f in backward]
-    if problem := differ(others, plain, slack=room):
+    if problem := differ(others, plain, slack=tolerance):
         fail(f"another gradient: {problem}", program, args, backward[1])
     pushed = []
     for f in (program, other):
         forward, nonzero = jvp(f, mask)
         pushed.append(instantiate_tangents(run(forward, [*args, *dots])[n:], nonzero, program.out_avals))
-    if problem := differ(pushed[1], pushed[0], slack=room):
+    if problem := differ(pushed[1], pushed[0], slack=tolerance):
         fail(f"other tangents: {problem}", program, args, other)
     second: list[list[NDArray]] = []
     for f in (program, other) if has_gradient(scalarized(program), mask) else ():
@@ -313,5 +313,5 @@ def check_same_derivatives(case: Case, other: Jaxpr, rtol: float) -> None:
             vjp_fused(slope, mask), [*args, *random_tangents([a for a in slope.out_avals if a.inexact], case.seed + 2)]
         )
         second.append([*instantiate_tangents(ahead, nonzero, slope.out_avals), *again])
-    if second and (problem := differ(second[1], second[0], slack=100 * room)):
+    if second and (problem := differ(second[1], second[0], slack=100 * tolerance)):
         fail(f"another second derivative: {problem}", program, args, other)

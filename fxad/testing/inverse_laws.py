@@ -41,15 +41,15 @@ def check_inverse(case: Inversion, *, rtol: float = RTOL) -> None:
     wanted = tuple([not k for k in case.kept])
     back = check_transform(lambda f: inverse(f, wanted), program)
     inverse_args = [*run(program, args), *select_by_mask(args, case.kept)]
-    room = max(rtol, program_tolerance(program, args))
-    if problem := differ(run(back, inverse_args), select_by_mask(args, wanted), slack=room):
+    tolerance = max(rtol, program_tolerance(program, args))
+    if problem := differ(run(back, inverse_args), select_by_mask(args, wanted), slack=tolerance):
         fail(f"inverse(f)(f(x)) is not x: {problem}", program, args, back)
     if case.measured:
         measured = check_transform(lambda f: inverse(f, wanted, True), program)
         *again, log_det = run(measured, inverse_args)
-        if problem := differ(again, select_by_mask(args, wanted), slack=room):
+        if problem := differ(again, select_by_mask(args, wanted), slack=tolerance):
             fail(f"with log_det, inverse(f)(f(x)) is not x: {problem}", program, args, measured)
-        if problem := differ([log_det], [dense_log_det(case)], slack=room):
+        if problem := differ([log_det], [dense_log_det(case)], slack=tolerance):
             fail(f"log_det is not that of the dense Jacobian: {problem}", program, args, measured)
 
 

@@ -16,7 +16,12 @@ from fxad import dtypes, lax
 from fxad.api.inverse import invertible
 from fxad.api.jit import jit
 from fxad.api.rewrite import remat
-from fxad.testing.inverse_given import bent, cubic, fused, ruled
+from fxad.testing.inverse_custom_rules import (
+    custom_derivative_step,
+    custom_inverse_of_state_step,
+    custom_inverse_step,
+    custom_ivjp_step,
+)
 from fxad.testing.inverse_state import (
     Apply,
     Function,
@@ -328,9 +333,9 @@ SIMPLE: Final[Mapping[str, Apply]] = MappingProxyType(
         "update": _on_one_array(_along_last_axis(_update_in_place, lambda x: x * 2.0)),
         "product": _on_one_array(_along_last_axis(_triangular_product, lambda x: x * 1.5)),
         "cumsum": _on_one_array(_along_last_axis(lambda x, *_: fnp.cumsum(x, axis=-1), lambda x: x)),
-        "custom": _on_one_array(cubic),
-        "ivjp": _on_one_array(fused),
-        "ruled": ruled,
+        "custom": _on_one_array(custom_inverse_step),
+        "ivjp": _on_one_array(custom_ivjp_step),
+        "ruled": custom_inverse_of_state_step,
         "widen": _widen(_WIDER),
         "number": _widen(_NUMBER),
         "join": _join_complex,
@@ -349,7 +354,7 @@ NESTED: Final[Mapping[str, tuple[Apply, int]]] = MappingProxyType(
     }
 )
 # with derivatives that are not the function's: no law of differences holds of these
-BENT: Final[Mapping[str, Apply]] = MappingProxyType({"bent": _on_one_array(bent)})
+BENT: Final[Mapping[str, Apply]] = MappingProxyType({"bent": _on_one_array(custom_derivative_step)})
 APPLY: Final[Mapping[str, Apply]] = MappingProxyType({**SIMPLE, **BENT, **{k: f for k, (f, _) in NESTED.items()}})
 # without a log-determinant; with other types than before, so not in bodies whose types are to stay
 UNMEASURED: Final = frozenset({"custom", "ivjp", "ruled", "number", "told"})

@@ -71,8 +71,8 @@ def ragged_applications(
             specialize(program, tuple(sorted(at.items())))
         except FxadError:  # a window may not fit into every size
             assume(False)
-    rooms = tuple([(name, most) for name, most, _ in padding])
-    return RaggedCase(program, rooms, values, draw(SEEDS), smooth, domains)
+    padded_sizes = tuple([(name, most) for name, most, _ in padding])
+    return RaggedCase(program, padded_sizes, values, draw(SEEDS), smooth, domains)
 
 
 def _program(prim: Primitive, avals: Sequence[Aval]) -> Jaxpr:

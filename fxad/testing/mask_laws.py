@@ -45,7 +45,7 @@ from fxad.testing.derivative_laws import has_gradient, scalarized
 from fxad.testing.draw_custom import call_with_rule
 from fxad.testing.growth import BOUND, INPUT, Fact, Growth
 from fxad.testing.programs import growth_steps, programs
-from fxad.testing.steps import Step
+from fxad.testing.steps import GrowthStep
 from fxad.testing.transform_laws import as_one_call, check_transform
 from fxad.testing.values import SEEDS, Domain, sample
 from fxad.transforms import (
@@ -158,9 +158,9 @@ def padded(case: RaggedCase, args: Values, avals: Sequence[Aval]) -> list[NDArra
     """Return operands in the corners of arrays of the padded types, whose other elements are the worst."""
     out = []
     for k, (x, aval) in enumerate(zip(args, avals, strict=True)):
-        room = worst(aval, np.random.default_rng((case.seed, k, 5)))
-        room[tuple([slice(n) for n in x.shape])] = x
-        out.append(room)
+        array = worst(aval, np.random.default_rng((case.seed, k, 5)))
+        array[tuple([slice(n) for n in x.shape])] = x
+        out.append(array)
     return out
 
 
@@ -171,7 +171,7 @@ def ragged_cases(
     differentiable: bool = False,
     depth: int = 2,
     size: int = 10,
-    steps: Sequence[Step] | None = None,
+    steps: Sequence[GrowthStep] | None = None,
     primitives: Sequence[Specs] = (),
 ) -> RaggedCase:
     """Draw programs of symbolic shape: programs of `programs` with sizes as dimensions, or a stack of n examples of a
@@ -286,16 +286,16 @@ def check_mask(case: RaggedCase, *, compiled: bool = False) -> bool:
     args = case.operands(program.in_avals)
     fixed = check_transform(lambda f: specialize(f, tuple(sorted(case.sizes.items()))), program)
     want = run(fixed, args)
-    room = program_tolerance(fixed, args)
+    tolerance = program_tolerance(fixed, args)
     given = [*padded(case, args, masked.in_avals[: len(args)]), *case.own_sizes]
-    _compare("mask", case, masked, run(masked, given), want, room)
+    _compare("mask", case, masked, run(masked, given), want, tolerance)
     if not _SPREADING & {type(e.prim) for body in distinct_jaxprs(program) for e in body.eqns}:
         odd = _with_infinities(case, args)
         hostile = [*padded(case, odd, masked.in_avals[: len(args)]), *case.own_sizes]
         room_of_odd = program_tolerance(fixed, odd)
         _compare("mask, with infinities", case, masked, run(masked, hostile), run(fixed, odd), room_of_odd)
     if compiled:
-        _compare("mask in XLA", case, masked, xla(masked, given), want, room)
+        _compare("mask in XLA", case, masked, xla(masked, given), want, tolerance)
     if len(case.own) > 1:
         inner, outer = case.own[1:], case.own[:1]
         nested = mask(mask(program, inner), outer)
@@ -306,7 +306,7 @@ def check_mask(case: RaggedCase, *, compiled: bool = False) -> bool:
             nested,
             run(nested, [*given[: len(args)], *case.own_sizes[1:], *case.own_sizes[:1]]),
             want,
-            room,
+            tolerance,
         )
     _check_batch_of_sizes(case, masked)
     return True
@@ -324,11 +324,11 @@ def _refused(error: FxadError) -> bool:
     raise error
 
 
-def _compare(law: str, case: RaggedCase, masked: Jaxpr, have: Values, want: Values, room: float) -> None:
+def _compare(law: str, case: RaggedCase, masked: Jaxpr, have: Values, want: Values, tolerance: float) -> None:
     """Raises: AssertionError for results whose valid part is not `want`, or whose padding is not zero."""
     for k, (x, y) in enumerate(zip(have, want, strict=True)):
         inside = tuple([slice(n) for n in y.shape])
-        if problem := differ([x[inside]], [y], slack=room, signs=False):
+        if problem := differ([x[inside]], [y], slack=tolerance, signs=False):
             fail(
                 f"{law} of {dict(case.sizes)} in {dict(case.padding)}, seed {case.seed}: result {k}: {problem}",
                 case.program,
@@ -361,8 +361,8 @@ def _check_batch_of_sizes(case: RaggedCase, masked: Jaxpr) -> None:
     have = run(batched, stacks)
     for k, (e, (args, _)) in enumerate(zip(examples, rows, strict=True)):
         fixed = specialize(case.program, tuple(sorted(e.sizes.items())))
-        room = program_tolerance(fixed, args)
-        _compare(f"row {k} of a ragged batch", e, batched, [y[k] for y in have], run(fixed, args), room)
+        tolerance = program_tolerance(fixed, args)
+        _compare(f"row {k} of a ragged batch", e, batched, [y[k] for y in have], run(fixed, args), tolerance)
 
 
 # -------------------------------------------------------------------------------------------------------------- stacks
@@ -573,19 +573,19 @@ def check_mask_stack(stack: Sequence[str], case: RaggedCase, *, compiled: bool =
     case = replace(case, program=plain)
     args = case.operands(plain.in_avals)
     fixed = specialize(plain, tuple(sorted(case.sizes.items())))
-    want, room = run(fixed, args), 10 * program_tolerance(fixed, args)
+    want, tolerance = run(fixed, args), 10 * program_tolerance(fixed, args)
     given = [*sizes, *padded(case, args, outer.in_avals[len(own) :])]
     law = f"mask > {' > '.join(stack)}"
-    _compare(law, case, outer, run(outer, given), want, room)
+    _compare(law, case, outer, run(outer, given), want, tolerance)
     if compiled:
-        _compare(f"{law} in XLA", case, outer, xla(outer, given), want, room)
+        _compare(f"{law} in XLA", case, outer, xla(outer, given), want, tolerance)
     try:
         inner = mask(plain, own)
     except SizeError as e:
         return _refused(e)  # a derivative may have an equation that has no rule
     typecheck(inner)
     given = [*padded(case, args, inner.in_avals[: len(args)]), *sizes]
-    _compare(f"{' > '.join(stack)} > mask", case, inner, run(inner, given), want, room)
+    _compare(f"{' > '.join(stack)} > mask", case, inner, run(inner, given), want, tolerance)
     return True
 
 

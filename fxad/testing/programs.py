@@ -25,7 +25,7 @@ from fxad.primitives.shape import (
 from fxad.testing.applications import Specs
 from fxad.testing.applied_steps import step_of
 from fxad.testing.growth import INPUT, Growth
-from fxad.testing.steps import STEPS, Step
+from fxad.testing.steps import GROWTH_STEPS, GrowthStep
 from fxad.testing.values import SEEDS, Domain, sample
 
 
@@ -52,9 +52,9 @@ class Case:
         return f"{self.program}at\n{values}"
 
 
-def growth_steps(steps: Sequence[Step] | None, primitives: Sequence[Specs]) -> Sequence[Step]:
+def growth_steps(steps: Sequence[GrowthStep] | None, primitives: Sequence[Specs]) -> Sequence[GrowthStep]:
     """The growth steps, and those of primitives from outside fxad, which are half as many."""
-    chosen = STEPS if steps is None else tuple(steps)
+    chosen = GROWTH_STEPS if steps is None else tuple(steps)
     own = [step_of(specs) for specs in primitives]
     return (*chosen, *own * max(1, len(chosen) // (2 * max(1, len(own)))))
 
@@ -68,7 +68,7 @@ def programs(
     size: int = 10,
     scalar: bool = False,
     unbounded: bool = False,
-    steps: Sequence[Step] | None = None,
+    steps: Sequence[GrowthStep] | None = None,
     primitives: Sequence[Specs] = (),
     sizes: Mapping[Name, int] = MappingProxyType({}),
 ) -> Jaxpr:
@@ -124,7 +124,7 @@ def cases(
     size: int = 10,
     scalar: bool = False,
     unbounded: bool = False,
-    steps: Sequence[Step] | None = None,
+    steps: Sequence[GrowthStep] | None = None,
     primitives: Sequence[Specs] = (),
 ) -> Case:
     """Draw programs of `programs`, with operands within the bounds they were grown for."""

@@ -65,7 +65,7 @@ def check_collectives(case: Case, mesh: Mesh | None = None) -> bool:
     if batched.free_axes:
         fail("vmap left a collective", program, (), batched)
     want = in_lockstep(program, args, mesh)
-    if problem := differ(run(batched, args), want, slack=_room(program, want)):
+    if problem := differ(run(batched, args), want, slack=_tolerance_of_results(program, want)):
         fail(f"vmap over named axes differs from the runs: {problem}", program, args[:0], batched)
     return True
 
@@ -85,7 +85,7 @@ def check_collective_gradients(case: Case, mesh: Mesh | None = None) -> bool:
     outer = vjp_fused(batched, mask)
     cts = random_tangents([a for a in batched.out_avals if a.inexact], case.seed)
     have, want = run(inner, [*args, *cts]), run(outer, [*args, *cts])
-    if problem := differ(have, want, slack=_room(program, want)):
+    if problem := differ(have, want, slack=_tolerance_of_results(program, want)):
         fail(f"vmap of vjp differs from vjp of vmap: {problem}", program, (), inner)
     return True
 
@@ -151,8 +151,7 @@ def check_devices(case: Case, mesh: Mesh | None = None, *, compiled: bool = Fals
 
     typecheck(divided)
     want = run(batched, args)
-    room = _room(program, want)
-    if problem := differ(execute(divided, stacks(args)), stacks(want), slack=room):
+    if problem := differ(execute(divided, stacks(args)), stacks(want), slack=_tolerance_of_results(program, want)):
         fail(f"devices differ from vmap: {problem}", program, (), divided)
     if case.smooth and any(mask):
         mapped_back, divided_back = vjp_fused(batched, mask), vjp_fused(divided, mask)
@@ -160,7 +159,7 @@ def check_devices(case: Case, mesh: Mesh | None = None, *, compiled: bool = Fals
         cts = random_tangents([a for a in batched.out_avals if a.inexact], case.seed)
         bars = run(mapped_back, [*args, *cts])
         have = execute(divided_back, stacks([*args, *cts]))
-        if problem := differ(have, stacks(bars), slack=_room(program, bars)):
+        if problem := differ(have, stacks(bars), slack=_tolerance_of_results(program, bars)):
             fail(f"gradients on devices differ from those of vmap: {problem}", program, (), divided_back)
     return True
 
@@ -197,7 +196,7 @@ def check_units_on_devices(case: Case, mesh: Mesh) -> int:
             typecheck(unit.body)
         args = operands(whole, case.seed)
         want = xla(whole, args)
-        if problem := differ(xla(whole, args, plan), want, slack=_room(whole, want)):
+        if problem := differ(xla(whole, args, plan), want, slack=_tolerance_of_results(whole, want)):
             fail(f"units on devices differ from the whole: {problem}\n{plan}", whole, args)
         steps += len(plan.steps)
     return steps
@@ -228,12 +227,14 @@ def check_split_axis(case: Case, *, compiled: bool = False) -> bool:
         results = run(divided, ordered)
     have = [np.moveaxis(x.reshape((2, n, size // 2, *w.shape[2:])), 2, 1) for x, w in zip(results, want, strict=True)]
     rows = [x.reshape(w.shape) for x, w in zip(have, want, strict=True)]
-    if problem := differ(rows, want, slack=_room(program, want)):
+    if problem := differ(rows, want, slack=_tolerance_of_results(program, want)):
         fail(f"an axis split in two differs from the axis: {problem}", program, (), divided)
     return True
 
 
-def _room(program: Jaxpr, values: Values) -> float:
+def _tolerance_of_results(program: Jaxpr, values: Values) -> float:
+    """Return the allowed difference of two ways to compute `values`: by the coarsest dtype of the program and their
+    largest finite magnitude."""
     coarsest = max([tolerance(v.aval.dtype) for e in program.eqns for v in e.outs if v.aval.inexact], default=1e-9)
     tops = [
         float(np.max(np.abs(to_widest_dtype(x)), initial=0.0, where=np.isfinite(to_widest_dtype(x)))) for x in values

@@ -44,8 +44,11 @@ Law: TypeAlias = Callable[[Case], None]
 @final
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A transformation of programs with operands. `apply` returns the next program and its operands, or None if it does
-    not apply. `law` must hold for it. `rewrites`: the results do not change."""
+    """A step of a stack: a transformation of programs with operands.
+
+    `apply` returns the next program and its operands, or None if it does not apply. `law` must hold for it. `rewrites`:
+    the results do not change. The steps that lengthen a program are `fxad.testing.steps.GrowthStep`.
+    """
 
     name: str
     apply: Callable[[Case], Case | None]

@@ -41,7 +41,7 @@ from fxad.testing.growth import BOUND, UNKNOWN, Fact, Growth
 from fxad.testing.matrix_steps import decomposition
 
 # Adds one or a few equations that start from a value; adds none if the value does not suit.
-Step: TypeAlias = Callable[[Growth, Atom], None]
+GrowthStep: TypeAlias = Callable[[Growth, Atom], None]
 
 _BOUNDED: Final = MappingProxyType[Unary, tuple[float, float]](
     {ew.SIN: (-1, 1), ew.COS: (-1, 1), ew.TANH: (-1, 1), ew.LOGISTIC: (0.002, 1), ew.ATAN: (-1.6, 1.6), ew.ERF: (-1, 1)}
@@ -348,7 +348,7 @@ def _no_step(_g: Growth, _: Atom) -> None:
     """Add nothing. Steps shrink to this one."""
 
 
-STEPS: Final[tuple[Step, ...]] = (
+GROWTH_STEPS: Final[tuple[GrowthStep, ...]] = (
     _no_step,
     _binary,
     _unary,

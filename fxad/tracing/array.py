@@ -408,7 +408,7 @@ class Eager:
         self._programs: LRUCache[Hashable, ref[runtime.LoadedProgram]] = LRUCache(limit)
         # keyed by the scalar: `x + 1` in a loop transfers its 1 to the device once
         self._scalars: LRUCache[Hashable, Array] = LRUCache(limit)
-        self._plans: LRUCache[Hashable, tuple[index_plan.Plan, tuple[int, ...]]] = LRUCache(limit)
+        self._plans: LRUCache[Hashable, tuple[index_plan.IndexPlan, tuple[int, ...]]] = LRUCache(limit)
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
         arrays = [self._operand(prim.name, k, a) for k, a in enumerate(args)]

@@ -14,7 +14,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
 from fxad.custom_batching import sequential_vmap
-from fxad.errors import ArgumentError, DTypeError, LeakedTracerError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, DTypeError, LeakedTracerError, ParameterError, ShapeError, TracerError
 from fxad.stages import Compiled, Lowered, Traced
 
 X = fnp.asarray([[1.0, 2.0], [3.0, 4.0]])
@@ -353,6 +353,9 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
      "segment_sum: segment_ids are i64[3], data is f32[2,2]", "give a number for each row of data"),
     (lambda: fx.ops.segment_sum(X, np.arange(2), -1), ParameterError,
      "segment_sum: num_segments is -1", "give an int from 0 on"),
+    (lambda: fx.jit(lambda ids: fx.ops.segment_sum(X, ids))(np.arange(2)), TracerError,
+     ("segment_sum: the size of the result depends on the values of Tracer<i64[2]>, which a traced function does not"
+      " have"), "give num_segments: the number of rows of the result"),
     (lambda: fx.ops.segment_sum(X, np.arange(2), 2, mode="clip"), ParameterError, "segment_sum: mode 'clip'",
      'numbers out of range are dropped: leave it out, or "drop"'),
     (lambda: fx.ops.segment_max(X.astype("complex64"), np.arange(2), 2), DTypeError,

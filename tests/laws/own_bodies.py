@@ -49,7 +49,7 @@ from fxad.primitives.reduce import ReduceOr
 from fxad.primitives.shape import ReduceSum, broadcast_to_axis, emit_broadcast, move_axis
 from fxad.testing.control_steps import RESULT, draw_fitting_operand, reordered_step
 from fxad.testing.growth import INPUT, UNKNOWN, Fact, Growth
-from fxad.testing.steps import STEPS, Step
+from fxad.testing.steps import GROWTH_STEPS, GrowthStep
 
 Dims: TypeAlias = tuple[int | None, ...]
 Batched: TypeAlias = tuple[tuple[Atom, ...], Dims]
@@ -424,4 +424,4 @@ def until(g: Growth, _: Atom) -> None:
 
 
 # as often as all other steps together
-OWN: tuple[Step, ...] = (*STEPS, *[map_over, until] * (len(STEPS) // 2))
+OWN: tuple[GrowthStep, ...] = (*GROWTH_STEPS, *[map_over, until] * (len(GROWTH_STEPS) // 2))

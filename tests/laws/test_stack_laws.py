@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from fxad.testing import STEPS, Case, cases, check_stack, stacks
 from fxad.testing.control_steps import while_step
-from fxad.testing.steps import STEPS as GROWTH
+from fxad.testing.steps import GROWTH_STEPS
 from tests.laws.budget import share
 
 
@@ -26,7 +26,7 @@ FORWARD = ("jvp", "vmap", "linearize", "call", "dce", "cse", "simplify", "inline
 
 
 @given(
-    cases(differentiable=True, size=5, depth=1, unbounded=True, steps=(*GROWTH, while_step, while_step)),
+    cases(differentiable=True, size=5, depth=1, unbounded=True, steps=(*GROWTH_STEPS, while_step, while_step)),
     st.lists(st.sampled_from(FORWARD), min_size=2, max_size=3).map(tuple),
 )
 def test_stacks_of_forward_mode(case: Case, stack: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from fxad import testing
 from fxad.testing import Case, cases, check_lower, check_remat
 from fxad.testing.control_steps import while_step
-from fxad.testing.steps import STEPS
+from fxad.testing.steps import GROWTH_STEPS
 from tests.laws.budget import share
 
 ANY = (
@@ -78,7 +78,7 @@ FORWARD = (
 def test_programs_with_forward_mode_only(check: Callable[[Case], None]) -> None:
     """Loops may have no bound: forward mode, its linear program, and batches of them."""
 
-    @given(cases(differentiable=True, unbounded=True, steps=(*STEPS, while_step, while_step)))
+    @given(cases(differentiable=True, unbounded=True, steps=(*GROWTH_STEPS, while_step, while_step)))
     def law(case: Case) -> None:
         check(case)
 

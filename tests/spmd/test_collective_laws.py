@@ -31,7 +31,7 @@ from fxad.testing.spmd_laws import (
     over_axes,
     stacked_operands,
 )
-from fxad.testing.steps import STEPS
+from fxad.testing.steps import GROWTH_STEPS
 from fxad.transforms import jvp, transpose, vjp_fused, vmap
 from tests.laws.budget import share
 
@@ -194,7 +194,7 @@ def _roles(jaxpr: Jaxpr, inside: frozenset[str] = frozenset()) -> set[tuple[str,
 def test_the_generator_reaches_every_collective_in_every_role() -> None:
     """Of its steps, those of collectives and of control flow: few programs are enough then."""
     found = set[tuple[str, str]]()
-    steps = [*[step for step in COLLECTIVE_STEPS if step not in STEPS][:6], branch_step, scan_step, while_step]
+    steps = [*[step for step in COLLECTIVE_STEPS if step not in GROWTH_STEPS][:6], branch_step, scan_step, while_step]
 
     @settings(max_examples=60, derandomize=True, database=None, phases=[Phase.generate])
     @given(cases(steps=steps, size=12, depth=1), cases(differentiable=True, steps=steps, size=8, depth=0))

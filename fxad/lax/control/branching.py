@@ -11,7 +11,7 @@ from fxad import dtypes
 from fxad.core import tree
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import INT32_SCALAR, Aval, Lit
-from fxad.lax.control.bodies import Body, common_operands, traced_body
+from fxad.lax.control.traced_functions import TracedFunction, common_operands, traced_body
 from fxad.operations import elementwise, promotion
 from fxad.primitives.control.cond import LOOP, SELECT, Cond
 from fxad.tracing.array import Array, asarray, aval_of, binder, is_scalar
@@ -139,7 +139,7 @@ def _bind_cond(
     return cast("R", bodies[0].out_tree.unflatten(outs))
 
 
-def _unify_results(what: str, bodies: Sequence[Body], named: Sequence[str]) -> list[Body]:
+def _unify_results(what: str, bodies: Sequence[TracedFunction], named: Sequence[str]) -> list[TracedFunction]:
     """Return the bodies with results of the same types. Raises: TreeError, ShapeError, DTypeError."""
     first = bodies[0]
     for body, name in zip(bodies, named, strict=True):
@@ -159,7 +159,7 @@ def _unify_results(what: str, bodies: Sequence[Body], named: Sequence[str]) -> l
     return typed
 
 
-def _result_type(bodies: Sequence[Body], k: int) -> Aval:
+def _result_type(bodies: Sequence[TracedFunction], k: int) -> Aval:
     """Return the type of a result: that of the first body that returns an array, else that of the widest kind of
     number."""
     arrays = [body.jaxpr.out_avals[k] for body in bodies if body.numbers[k] is None]

@@ -7,8 +7,8 @@ from typing import Any, TypeVar, cast
 
 from fxad.core import tree
 from fxad.errors import ArgumentError, ParameterError, described
-from fxad.lax.control.bodies import traced_loop
 from fxad.lax.control.scanning import slice_types, static_int
+from fxad.lax.control.traced_functions import traced_loop
 from fxad.operations.arguments import to_int
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.marks import Name

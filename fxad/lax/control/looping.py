@@ -10,7 +10,7 @@ from fxad import dtypes
 from fxad.core import tree
 from fxad.errors import DTypeError, ParameterError, ShapeError, TreeError
 from fxad.ir import Aval
-from fxad.lax.control.bodies import Body, traced_body, traced_loop
+from fxad.lax.control.traced_functions import TracedFunction, traced_body, traced_loop
 from fxad.primitives.control.while_ import While
 from fxad.tracing.tracer import bind
 
@@ -59,7 +59,7 @@ def _limit(max_steps: int | None) -> int | None:
     return steps
 
 
-def _check_predicate(cond: Body) -> None:
+def _check_predicate(cond: TracedFunction) -> None:
     what = f"while_loop: cond_fun {cond.name} returns"
     if cond.out_tree.type is not None:
         raise TreeError(f"{what} {tree.shape_text(cond.out_tree)}, not one bool", remedy="return a single predicate")

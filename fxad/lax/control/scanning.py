@@ -15,7 +15,7 @@ from fxad.core.tree import Structure
 from fxad.dtypes import int32, int64, is_integer
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Jaxpr, Lit
-from fxad.lax.control.bodies import Loop, traced_body, traced_loop
+from fxad.lax.control.traced_functions import Loop, traced_body, traced_loop
 from fxad.lax.creation import splat
 from fxad.lax.shapes import concatenate, reshape, slice_in_dim
 from fxad.operations import promotion

@@ -50,7 +50,7 @@ def fixed_point_iteration(
         parts = [leaf for leaf, moves in zip(tree.leaves(x), like.moving, strict=True) if moves]
         return space.vector(parts)
 
-    def left(x: object, fx: object) -> tuple[Array, Array]:
+    def residual_and_target(x: object, fx: object) -> tuple[Array, Array]:
         after = moving(fx)
         return norm(after - moving(x)), maximum(rel * norm(after), least)
 
@@ -62,15 +62,15 @@ def fixed_point_iteration(
     def advance(state: _State) -> _State:
         k, _, x, _, _ = state
         fx = step(x)
-        return (k + 1, x, fx, *left(x, fx))
+        return (k + 1, x, fx, *residual_and_target(x, fx))
 
     first = tree.unflatten(like.structure, leaves)
     fx = step(first)
-    start = (full((), 0, dtypes.int32), first, fx, *left(first, fx))
+    start = (full((), 0, dtypes.int32), first, fx, *residual_and_target(first, fx))
     k, x, _, residual, target = while_loop(going, advance, start)
     finite = is_finite(residual)
-    broken = select_value(finite, full((), int(Breakdown.NONE), dtypes.int32), int(Breakdown.NOT_FINITE))
-    return _nan_unless(like, x, finite), Convergence(k, residual, residual <= target, broken)
+    breakdown = select_value(finite, full((), int(Breakdown.NONE), dtypes.int32), int(Breakdown.NOT_FINITE))
+    return _nan_unless(like, x, finite), Convergence(k, residual, residual <= target, breakdown)
 
 
 def solve_by_iteration(f: Callable[[Any], object], x0: object, has_aux: bool) -> Any:

@@ -131,15 +131,15 @@ def attainable_tolerance(avals: Sequence[Aval]) -> float:
 def solve_by_cg(g: Callable[[Any], object], y: object) -> Any:
     """Return the x with g(x) = y for a positive definite g, at the precision of the dtype. It is nan if the residual
     exceeds eps^(1/4) of y: no derivative rather than a wrong one."""
-    return _cg(_tangents("cg", g, y), None)[0]
+    return _cg(_tangent_setup("cg", g, y), None)[0]
 
 
 def solve_by_gmres(g: Callable[[Any], object], y: object) -> Any:
     """Return the x with g(x) = y for any g, with the precision and failures of `solve_by_cg`."""
-    return _gmres(_tangents("gmres", g, y), 20, None)[0]
+    return _gmres(_tangent_setup("gmres", g, y), 20, None)[0]
 
 
-def _tangents(what: str, g: Callable[[Any], object], y: object) -> _Setup:
+def _tangent_setup(what: str, g: Callable[[Any], object], y: object) -> _Setup:
     tol = attainable_tolerance(unknown_of(what, "b", y)[0].avals)
     return replace(_setup(what, g, y, None, tol, 0.0, None), least=tol ** (1 / 3))
 
@@ -217,8 +217,8 @@ class _Setup:
             solution = linear_solve(self.what, "A", self.matvec, self.b, solve, transposed, symmetric, True)
             return solution
         # the guess is for this right-hand side; the systems of derivatives start from 0
-        matrix = trace_linear_map(self.what, "A", self.matvec, self.like, "b")
-        apply = TracedMap.of("A", self.matvec, matrix, self.like)
+        matvec_body = trace_linear_map(self.what, "A", self.matvec, self.like, "b")
+        apply = TracedMap.of("A", self.matvec, matvec_body, self.like)
 
         def residual(x: object) -> object:
             return tree.map(sub, apply(x), self.b)
@@ -229,7 +229,7 @@ class _Setup:
         residual.__name__ = function_name(self.matvec)
         guess, equation = tree.leaves(self.x0), trace_function(self.what, "A", residual, self.like, "b")
         problem = Problem(self.what, self.like, guess, equation, function_name(self.matvec))
-        solution = problem.solved(run, lambda x0: run(m, x0, apply, self.b), tangent_solve, True)
+        solution = problem.bind_root(run, lambda x0: run(m, x0, apply, self.b), tangent_solve, True)
         return solution
 
 

@@ -12,7 +12,7 @@ from fxad.core.memo import by_value
 from fxad.core.tree import Structure
 from fxad.errors import DTypeError, FxadError, NotDifferentiableError, ShapeError, TreeError
 from fxad.ir import Aval, HigherOrder, Jaxpr, Lit
-from fxad.lax.control.bodies import Body, traced_body
+from fxad.lax.control.traced_functions import TracedFunction, traced_body
 from fxad.lax.creation import splat
 from fxad.operations import promotion
 from fxad.primitives.control.bodies import leading, rotate_operands, select_by_mask, with_outs
@@ -90,7 +90,9 @@ def right_hand_side(what: str, b: object) -> tuple[Unknown, list[object]]:
 # ------------------------------------------------------------------------------------------------------------- bodies
 
 
-def check_result_type(what: str, fn: str, body: Body, like: Unknown, name: str, n_aux: int = 0) -> Body:
+def check_result_type(
+    what: str, fn: str, body: TracedFunction, like: Unknown, name: str, n_aux: int = 0
+) -> TracedFunction:
     """Return the body of the function called `fn`, checked: its first results (all but `n_aux`) must have the type of
     the unknown, called `name`. Bare numbers are converted to it.
 
@@ -119,7 +121,7 @@ def check_same_tree(what: str, fn: str, found: Structure, like: Unknown, name: s
         )
 
 
-def trace_function(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> Body:
+def trace_function(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> TracedFunction:
     """Trace a function from the unknown to its own type. Raises: TreeError, ShapeError, DTypeError."""
     body = traced_body(f"{what}: {role}", fn, like.argument, like.avals)
     called = f"{role} {function_name(fn)}"
@@ -132,7 +134,7 @@ def trace_function(what: str, role: str, fn: Callable[..., object], like: Unknow
 class Solver:
     """A traced solver: the body returns the leaves of the solution, then those of the auxiliary result."""
 
-    body: Body
+    body: TracedFunction
     aux_tree: Structure | None
 
     def result(self, like: Unknown, outs: Sequence[object]) -> Any:
@@ -142,7 +144,7 @@ class Solver:
         return x if self.aux_tree is None else (x, tree.unflatten(self.aux_tree, outs[n:]))
 
     @property
-    def solution(self) -> Body:
+    def solution(self) -> TracedFunction:
         """Return the body without auxiliary results."""
         n = len(self.body.numbers) - (self.aux_tree.num_leaves if self.aux_tree else 0)
         jaxpr = with_outs(self.body.jaxpr, self.body.jaxpr.outs[:n])
@@ -194,7 +196,7 @@ class TracedMap:
         self.used = False
 
     @classmethod
-    def of(cls, role: str, fn: Callable[..., object], body: Body, like: Unknown) -> TracedMap:
+    def of(cls, role: str, fn: Callable[..., object], body: TracedFunction, like: Unknown) -> TracedMap:
         """The map of a function that was traced. Its name in messages is `role` and that of the function."""
         jaxpr = rotate_operands(body.jaxpr, len(body.captured))
         return cls(f"{role} {function_name(fn)}".strip(), jaxpr, body.captured, like)
@@ -234,7 +236,7 @@ class TracedMap:
         return TracedMap(f"transpose of {self.__name__}", jaxpr, self.known, self.like)
 
 
-def trace_linear_map(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> Body:
+def trace_linear_map(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> TracedFunction:
     """Trace a linear function of the unknown into a program in which each equation is linear.
 
     Raises: NotLinearError naming the equation; as `trace_function`.

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from fxad import dtypes
 from fxad.core.sizes import maximum, minimum
+from fxad.lax.contractions import dot
 from fxad.lax.control import while_loop
 from fxad.lax.creation import convert, full, full_like, iota
 from fxad.lax.elementwise import abs as absolute, is_finite, sqrt
@@ -27,7 +28,6 @@ from fxad.lax.implicit.vectors import (
     short_norm,
 )
 from fxad.lax.linalg import triangular_solve
-from fxad.lax.reductions import dot
 from fxad.lax.shapes import broadcast_in_dim, dynamic_index_in_dim, dynamic_update_index_in_dim
 from fxad.tracing.array import Array
 
@@ -46,15 +46,15 @@ def conjugate_gradients(apply: Map, precondition: Map, r: Array, target: Array, 
     zero = full((), 0, dtypes.int32)
 
     def going(state: tuple[Array, ...]) -> Array:
-        k, _, r, _, _, why = state
-        return (short_norm(r) > target) & (k < limit) & (why == _NONE)
+        k, _, r, _, _, breakdown = state
+        return (short_norm(r) > target) & (k < limit) & (breakdown == _NONE)
 
     def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
         k, d, r, p, rz, _ = state
         image = apply(p)
         curvature = real_part(inner_product(p, image))
         alpha = safe_ratio(rz, curvature)
-        why = first_true(
+        breakdown = first_true(
             (~is_finite(curvature), Breakdown.NOT_FINITE),
             (rz == 0, Breakdown.ORTHOGONAL),
             (curvature == 0, Breakdown.SINGULAR),
@@ -62,11 +62,11 @@ def conjugate_gradients(apply: Map, precondition: Map, r: Array, target: Array, 
         d, r = d + alpha * p, r - alpha * image
         z = precondition(r)
         after = real_part(inner_product(r, z))
-        return k + 1, d, r, z + safe_ratio(after, rz) * p, after, why
+        return k + 1, d, r, z + safe_ratio(after, rz) * p, after, breakdown
 
     start: tuple[Array, ...] = (zero, full_like(r, 0), r, z, real_part(inner_product(r, z)), zero)
-    k, d, _, _, _, why = while_loop(going, step, start)
-    return d, k, why
+    k, d, _, _, _, breakdown = while_loop(going, step, start)
+    return d, k, breakdown
 
 
 def bicgstab(apply: Map, precondition: Map, r: Array, target: Array, limit: Array) -> Found:
@@ -79,8 +79,8 @@ def bicgstab(apply: Map, precondition: Map, r: Array, target: Array, limit: Arra
     zero, one = full((), 0, dtypes.int32), full((), 1, r.dtype)
 
     def going(state: tuple[Array, ...]) -> Array:
-        k, _, r, *_, why = state
-        return (short_norm(r) > target) & (k < limit) & (why == _NONE)
+        k, _, r, *_, breakdown = state
+        return (short_norm(r) > target) & (k < limit) & (breakdown == _NONE)
 
     def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
         k, d, r, p, v, rho, alpha, omega, _ = state
@@ -96,16 +96,16 @@ def bicgstab(apply: Map, precondition: Map, r: Array, target: Array, limit: Arra
         t = apply(s_hat)
         omega = select_value(orthogonal, 0, safe_ratio(inner_product(t, s), inner_product(t, t)))
         d, r = d + alpha * p_hat + omega * s_hat, s - omega * t
-        why = first_true(
+        breakdown = first_true(
             (~is_finite(short_norm(r)), Breakdown.NOT_FINITE),
             (orthogonal, Breakdown.ORTHOGONAL),
             ((shadow_v == 0) | ((omega == 0) & (short_norm(s) > target)), Breakdown.SINGULAR),
         )
-        return k + 1, d, r, p, v, rho_next, alpha, omega, why
+        return k + 1, d, r, p, v, rho_next, alpha, omega, breakdown
 
     start: tuple[Array, ...] = (zero, full_like(r, 0), r, full_like(r, 0), full_like(r, 0), one, one, one, zero)
-    k, d, *_, why = while_loop(going, step, start)
-    return d, k, why
+    k, d, *_, breakdown = while_loop(going, step, start)
+    return d, k, breakdown
 
 
 def gmres_cycle(length: int) -> Method:
@@ -127,8 +127,8 @@ def gmres_cycle(length: int) -> Method:
         basis = dynamic_update_index_in_dim(basis, safe_ratio(full((), 1, beta.dtype), beta) * r, 0, 0)
 
         def going(state: tuple[Array, ...]) -> Array:
-            j, _, _, _, left, why = state
-            return (left > target) & (j < m) & (j < limit) & (why == _NONE)
+            j, _, _, _, residual_norm, breakdown = state
+            return (residual_norm > target) & (j < m) & (j < limit) & (breakdown == _NONE)
 
         def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
             j, basis, upper_triangle, rotations, _, _ = state
@@ -143,29 +143,29 @@ def gmres_cycle(length: int) -> Method:
             below = convert(after, dtype) * convert(iota(dtypes.int32, m + 1) == j + 1, dtype)
             column = dot(rotations, coefficients + correction + below)
             a = dynamic_index_in_dim(column, j, 0, keepdims=False)
-            length = sqrt(absolute(a) * absolute(a) + after * after)
-            singular = ~(length > eps * size)
-            cos, sin = safe_ratio(a.conj(), convert(length, dtype)), convert(safe_ratio(after, length), dtype)
+            pivot_norm = sqrt(absolute(a) * absolute(a) + after * after)
+            singular = ~(pivot_norm > eps * size)
+            cos, sin = safe_ratio(a.conj(), convert(pivot_norm, dtype)), convert(safe_ratio(after, pivot_norm), dtype)
             upper = dynamic_index_in_dim(rotations, j, 0, keepdims=False)
             lower = dynamic_index_in_dim(rotations, j + 1, 0, keepdims=False)
             rotated = dynamic_update_index_in_dim(rotations, cos * upper + sin * lower, j, 0)
             rotated = dynamic_update_index_in_dim(rotated, cos.conj() * lower - sin * upper, j + 1, 0)
-            column = dynamic_update_index_in_dim(column[:m], convert(length, dtype).reshape(1), j, 0)
+            column = dynamic_update_index_in_dim(column[:m], convert(pivot_norm, dtype).reshape(1), j, 0)
             filled = dynamic_update_index_in_dim(upper_triangle, column, j, 1)
             rotations = select_value(singular, rotations, rotated)
             upper_triangle = select_value(singular, upper_triangle, filled)
             normalized = safe_ratio(full((), 1, after.dtype), after) * rest
             basis = dynamic_update_index_in_dim(basis, normalized, j + 1, 0)
-            left = beta * absolute(dynamic_index_in_dim(rotated, j + 1, 0, keepdims=False)[0])
-            why = first_true((~is_finite(size), Breakdown.NOT_FINITE), (singular, Breakdown.SINGULAR))
-            return j + 1, basis, upper_triangle, rotations, select_value(singular, state[4], left), why
+            residual_norm = beta * absolute(dynamic_index_in_dim(rotated, j + 1, 0, keepdims=False)[0])
+            breakdown = first_true((~is_finite(size), Breakdown.NOT_FINITE), (singular, Breakdown.SINGULAR))
+            return j + 1, basis, upper_triangle, rotations, select_value(singular, state[4], residual_norm), breakdown
 
         start: tuple[Array, ...] = (zero, basis, _identity_matrix(m, dtype), _identity_matrix(m + 1, dtype), beta, zero)
-        j, basis, upper_triangle, rotations, _, why = while_loop(going, step, start)
-        used = j - convert(why == int(Breakdown.SINGULAR), dtypes.int32)
+        j, basis, upper_triangle, rotations, _, breakdown = while_loop(going, step, start)
+        used = j - convert(breakdown == int(Breakdown.SINGULAR), dtypes.int32)
         rhs = convert(beta, dtype) * rotations[:m, 0] * convert(iota(dtypes.int32, m) < used, dtype)
         weights = triangular_solve(upper_triangle, rhs, left_side=True, lower=False)
-        return precondition(dot(weights, basis[:m])), j, why
+        return precondition(dot(weights, basis[:m])), j, breakdown
 
     return method
 

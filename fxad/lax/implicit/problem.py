@@ -11,7 +11,7 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Jaxpr
-from fxad.lax.control.bodies import Body, common_operands, traced_body
+from fxad.lax.control.traced_functions import TracedFunction, common_operands, traced_body
 from fxad.lax.implicit.maps import (
     TracedMap,
     Unknown,
@@ -42,17 +42,17 @@ class Problem:
     what: str
     like: Unknown
     guess: Sequence[object]
-    equation: Body
+    equation: TracedFunction
     name: str
 
-    def solved(
+    def bind_root(
         self,
         fn: Callable[..., object],
         solve: Callable[[Any], object],
         tangent_solve: Callable[..., object],
         has_aux: bool,
     ) -> Any:
-        """Bind the equation. `solve` runs the user's solver `fn`.
+        """Bind a `root` equation and return its results. `solve` runs the user's solver `fn`.
 
         Raises: TreeError, ShapeError, DTypeError for solvers that return another type.
         """
@@ -72,7 +72,7 @@ class Problem:
         outs = bind(Root(equation, run, point, tuple(pieces), n), *operands, *self.guess)
         return forward.result(self.like, outs)
 
-    def _linearised(self) -> tuple[Body, Jaxpr]:
+    def _linearised(self) -> tuple[TracedFunction, Jaxpr]:
         """Linearize the equation with respect to the unknown: (captured, x) -> residuals; (directions, residuals) ->
         the derivative."""
         jaxpr, captured = self.equation.jaxpr, self.equation.captured
@@ -93,14 +93,16 @@ class Problem:
             at = with_outs(at, at.outs[m:])
         return replace(self.equation, jaxpr=dce(at), numbers=(None,) * len(at.outs)), matvec
 
-    def _system(self, at: Body, matvec: Jaxpr, tangent_solve: Callable[..., object]) -> list[tuple[Jaxpr, Body]]:
+    def _system(
+        self, at: TracedFunction, matvec: Jaxpr, tangent_solve: Callable[..., object]
+    ) -> list[tuple[Jaxpr, TracedFunction]]:
         """Return the linear map of the tangents and its solver; and, if they exist, their transposes."""
         like, avals = self.like.direction, at.jaxpr.out_avals
         m = len(like.avals)
         called: list[TracedMap] = []
         called_as = f"tangent_solve {function_name(tangent_solve)}"
 
-        def traced(linear: Jaxpr, name: str) -> Body:
+        def traced(linear: Jaxpr, name: str) -> TracedFunction:
             def run(y: object, known: Sequence[object]) -> object:
                 called.append(TracedMap(name, linear, known, like))
                 return tangent_solve(called[-1], y)

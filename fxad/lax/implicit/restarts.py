@@ -38,28 +38,31 @@ def solve_with_restarts(
     target = maximum(tol * size, atol)
     start = full_like(b, 0) if x0 is None else select_value(size > 0, x0, 0)
     r = b if x0 is None else b - apply(start)
-    left = norm(r)
+    residual_norm = norm(r)
     zero = full((), 0, dtypes.int32)
-    state: tuple[Array, ...] = (zero, zero, start, r, left, first_true((~is_finite(left), Breakdown.NOT_FINITE)))
+    breakdown = first_true((~is_finite(residual_norm), Breakdown.NOT_FINITE))
+    state: tuple[Array, ...] = (zero, zero, start, r, residual_norm, breakdown)
 
     def going(state: tuple[Array, ...]) -> Array:
-        rounds, steps, _, _, left, why = state
-        return (left > target) & (steps < max_steps) & (rounds < max_rounds) & (why == _NONE)
+        rounds, steps, _, _, residual_norm, breakdown = state
+        return (residual_norm > target) & (steps < max_steps) & (rounds < max_rounds) & (breakdown == _NONE)
 
     def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
-        rounds, steps, x, r, left, _ = state
+        rounds, steps, x, r, residual_norm, _ = state
         scale = safe_divisor(r)
         unit = 1 / scale
-        d, k, why = method(apply, precondition, unit * r, unit * target, max_steps - steps)
+        d, k, breakdown = method(apply, precondition, unit * r, unit * target, max_steps - steps)
         x = x + scale * d
         r = b - apply(x)
-        after = norm(r)
-        moved = (after <= target) | (after <= progress * left)
+        new_norm = norm(r)
+        moved = (new_norm <= target) | (new_norm <= progress * residual_norm)
         spent = steps + k >= max_steps
-        stuck = select_value(why != _NONE, why, select_value(spent, _NONE, full((), _STAGNATED, dtypes.int32)))
-        why = select_value(is_finite(after), select_value(moved, _NONE, stuck), int(Breakdown.NOT_FINITE))
-        return rounds + 1, steps + k, x, r, after, why
+        stuck = select_value(
+            breakdown != _NONE, breakdown, select_value(spent, _NONE, full((), _STAGNATED, dtypes.int32))
+        )
+        breakdown = select_value(is_finite(new_norm), select_value(moved, _NONE, stuck), int(Breakdown.NOT_FINITE))
+        return rounds + 1, steps + k, x, r, new_norm, breakdown
 
-    _, steps, x, _, left, why = while_loop(going, step, state)
-    x = select_value(why == int(Breakdown.NOT_FINITE), float("nan"), x)
-    return x, Convergence(steps, left, left <= target, why)
+    _, steps, x, _, residual_norm, breakdown = while_loop(going, step, state)
+    x = select_value(breakdown == int(Breakdown.NOT_FINITE), float("nan"), x)
+    return x, Convergence(steps, residual_norm, residual_norm <= target, breakdown)

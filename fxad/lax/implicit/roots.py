@@ -12,7 +12,7 @@ from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.errors import DTypeError, ShapeError, TreeError
 from fxad.ir import Atom, Lit
-from fxad.lax.control.bodies import traced_body
+from fxad.lax.control.traced_functions import traced_body
 from fxad.lax.implicit.fixed_point import solve_by_iteration
 from fxad.lax.implicit.krylov import solve_by_cg, solve_by_gmres
 from fxad.lax.implicit.maps import trace_function, unknown_of
@@ -58,7 +58,7 @@ def custom_root(
     residual = trace_function(what, "f", f, like, "initial_guess")
     equation = replace(residual, jaxpr=with_outs(residual.jaxpr, select_by_mask(residual.jaxpr.outs, like.moving)))
     problem = Problem(what, like, guess, equation, function_name(f))
-    return problem.solved(solve, lambda x: solve(f, x), tangent_solve, has_aux)
+    return problem.bind_root(solve, lambda x: solve(f, x), tangent_solve, has_aux)
 
 
 def custom_fixed_point(
@@ -87,12 +87,12 @@ def custom_fixed_point(
     n = len(step.captured)
     ins = b.inputs(step.jaxpr.in_avals)
     pairs = zip(ins[n:], b.inline(step.jaxpr, ins), like.moving, strict=True)
-    left = [(x, b.one(SUB, x, y)) for x, y, moves in pairs if moves]
+    residuals = [(x, b.one(SUB, x, y)) for x, y, moves in pairs if moves]
     checked = solve is None and not has_aux
-    equation = replace(step, jaxpr=b.build([_nan_at_nan(b, x, r) if checked else r for x, r in left], step.name))
+    equation = replace(step, jaxpr=b.build([_nan_at_nan(b, x, r) if checked else r for x, r in residuals], step.name))
     problem = Problem(what, like, guess, equation, function_name(f))
     solver = solve or partial(solve_by_iteration, has_aux=has_aux)
-    return problem.solved(solver, lambda x: solver(f, x), tangent_solve or solve_by_gmres, has_aux)
+    return problem.bind_root(solver, lambda x: solver(f, x), tangent_solve or solve_by_gmres, has_aux)
 
 
 def _nan_at_nan(b: Builder, x: Atom, y: Atom) -> Atom:
@@ -146,4 +146,4 @@ def custom_minimize(
     mask = (*[False] * len(objective.captured), *like.moving)
     stationary = replace(objective, jaxpr=grad(objective.jaxpr, mask))
     problem = Problem(what, like, guess, stationary, function_name(f))
-    return problem.solved(solve, lambda x: solve(f, x), tangent_solve or solve_by_cg, has_aux)
+    return problem.bind_root(solve, lambda x: solve(f, x), tangent_solve or solve_by_cg, has_aux)

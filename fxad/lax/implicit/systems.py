@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fxad.lax.control.bodies import Body, common_operands
+from fxad.lax.control.traced_functions import TracedFunction, common_operands
 from fxad.lax.implicit.maps import (
     TracedMap,
     Unknown,
@@ -63,11 +63,11 @@ def linear_solve(
     """`custom_linear_solve` with other names in messages: `what` for the function, `role` for its argument `matvec`."""
     symmetric, has_aux = flag(what, "symmetric", symmetric), flag(what, "has_aux", has_aux)
     like, leaves = right_hand_side(what, b)
-    matrix = trace_linear_map(what, role, matvec, like, "b")
-    apply = TracedMap.of(role, matvec, matrix, like)
+    matvec_body = trace_linear_map(what, role, matvec, like, "b")
+    apply = TracedMap.of(role, matvec, matvec_body, like)
     forward = trace_solver(what, "solve", solve, lambda value: solve(apply, value), like, "b", has_aux)
-    adjoint = _adjoint(what, apply, matrix, forward.solution, transpose_solve, symmetric, has_aux, like)
-    jaxprs, operands = common_operands([matrix, forward.body, *adjoint])
+    adjoint = _adjoint(what, apply, matvec_body, forward.solution, transpose_solve, symmetric, has_aux, like)
+    jaxprs, operands = common_operands([matvec_body, forward.body, *adjoint])
     bodies = [rotate_operands(jaxpr, len(operands)) for jaxpr in jaxprs]
     outs = bind(LinearSolve(bodies[0], bodies[1], tuple(bodies[2:])), *leaves, *operands)
     return forward.result(like, outs)
@@ -76,19 +76,19 @@ def linear_solve(
 def _adjoint(
     what: str,
     apply: TracedMap,
-    matrix: Body,
-    forward: Body,
+    matvec_body: TracedFunction,
+    forward: TracedFunction,
     transpose_solve: Callable[..., object] | None,
     symmetric: bool,
     has_aux: bool,
     like: Unknown,
-) -> tuple[Body, ...]:
+) -> tuple[TracedFunction, ...]:
     """Return the transpose of the matrix and its solver; nothing if there is none."""
     n = len(like.avals)
     back = apply.jaxpr if symmetric else transposed_program(apply.jaxpr, n)
     if back is None:
         return ()
-    vecmat = replace(matrix, jaxpr=rotate_operands(back, n))
+    vecmat = replace(matvec_body, jaxpr=rotate_operands(back, n))
     if transpose_solve is not None:
         turned = apply.transposed(back)
         solve_transposed = transpose_solve

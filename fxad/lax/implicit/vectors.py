@@ -12,10 +12,11 @@ from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.ir import Aval
 from fxad.lax.binary import complex as complex_of, max as maximum, min as minimum, select
+from fxad.lax.contractions import dot
 from fxad.lax.creation import convert, full, full_like
 from fxad.lax.elementwise import abs as absolute, is_finite, sqrt
 from fxad.lax.implicit.maps import Unknown
-from fxad.lax.reductions import dot, reduce_max, reduce_sum
+from fxad.lax.reductions import reduce_max, reduce_sum
 from fxad.lax.shapes import broadcast_in_dim, concatenate
 from fxad.operations.promotion import promote_dtypes
 from fxad.tracing.array import Array, asarray

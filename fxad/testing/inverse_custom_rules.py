@@ -1,4 +1,4 @@
-"""Steps with custom rules: inverses, gradients and derivatives."""
+"""Steps of generated invertible programs that have custom rules: inverses, gradients and derivatives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _power(t: Array) -> Array:
     return t + t * t * t * 0.25
 
 
-def cubic(x: Array, held: HeldArrays, move: Move) -> Array:
+def custom_inverse_step(x: Array, held: HeldArrays, move: Move) -> Array:
     """Apply a function with a custom inverse, which may use held arrays."""
     if move.j % 2:
         function: CustomFunction[[Array], Array] = custom_inverse(_cubic_root, _power)
@@ -32,7 +32,7 @@ def cubic(x: Array, held: HeldArrays, move: Move) -> Array:
     return on_complex_parts(lambda x: shifted(x, cast_like(shift, x)))(x)
 
 
-def fused(x: Array, *_: object) -> Array:
+def custom_ivjp_step(x: Array, *_: object) -> Array:
     """Apply a function with a custom inverse and gradient in one rule."""
 
     def both(y: Array, ct: Array) -> tuple[Array, tuple[Array]]:
@@ -42,7 +42,7 @@ def fused(x: Array, *_: object) -> Array:
     return on_complex_parts(function)(x)
 
 
-def ruled(state: State, held: HeldArrays, _: Move) -> State:
+def custom_inverse_of_state_step(state: State, held: HeldArrays, _: Move) -> State:
     """Apply one function with a custom inverse to all arrays of the state, including integers."""
     turns = tuple([has_tangent(x) for x in state])
 
@@ -66,7 +66,7 @@ def ruled(state: State, held: HeldArrays, _: Move) -> State:
     return function(state, held.w)
 
 
-def bent(x: Array, held: HeldArrays, move: Move) -> Array:
+def custom_derivative_step(x: Array, held: HeldArrays, move: Move) -> Array:
     """Apply a function with a custom derivative that differs from its own: that of another function, scaled by a held
     array, or the operand's."""
     if move.j % 3 == 2:

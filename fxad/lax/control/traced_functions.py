@@ -1,8 +1,8 @@
-"""Traces Python functions over pytrees into the bodies of control flow.
+"""Traces Python functions over pytrees, for control flow, implicit solvers and custom rules.
 
-Values that a function closes over (arrays, tracers of the enclosing trace) become leading operands of its body. There
-are no weak types. A bare Python number that a branch returns, or that is an initial carry, takes the dtype of the
-arrays that it is combined with. This is resolved when bodies are traced, so equations have no weak types.
+Values that a function closes over (arrays, tracers of the enclosing trace) become leading operands of its program.
+There are no weak types. A bare Python number that a branch returns, or that is an initial carry, takes the dtype of the
+arrays that it is combined with. This is resolved when functions are traced, so equations have no weak types.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from fxad.transforms.locate import describe
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Body:
-    """A traced function. `jaxpr`: (captured operands, then the leaves of the arguments) -> the leaves of the results.
+class TracedFunction:
+    """A traced Python function and the values that it closes over. `jaxpr`: (captured operands, then the leaves of the
+    arguments) -> the leaves of the results.
 
     `captured` are the values of the leading operands. `numbers` are the results that are bare Python numbers (None for
     the others): literals of `jaxpr` whose dtype `typed` may still change.
@@ -42,8 +43,9 @@ class Body:
     numbers: tuple[promotion.Scalar | None, ...]
     name: str  # the name of this function; `jaxpr` has the name of the first function with an equal program
 
-    def typed(self, likes: Sequence[Aval | None]) -> Body:
-        """Return the body with its bare numbers in the dtypes of the given types (None: unchanged), where they fit."""
+    def typed(self, likes: Sequence[Aval | None]) -> TracedFunction:
+        """Return the function with its bare numbers in the dtypes of the given types (None: unchanged), where they
+        fit."""
         outs = list(self.jaxpr.outs)
         for k, (number, aval) in enumerate(zip(self.numbers, likes, strict=True)):
             if number is not None and aval is not None:
@@ -53,7 +55,7 @@ class Body:
         return replace(self, jaxpr=Jaxpr(self.jaxpr.ins, self.jaxpr.eqns, tuple(outs), self.name))
 
 
-def traced_body(what: str, fn: Callable[..., object], in_tree: Structure, avals: Sequence[Aval]) -> Body:
+def traced_body(what: str, fn: Callable[..., object], in_tree: Structure, avals: Sequence[Aval]) -> TracedFunction:
     """Trace `fn`, whose positional arguments have the structure `in_tree` (of a tuple) and leaves of types `avals`.
 
     `what` is the function's role in the call, for messages: `cond: true_fun`. Raises: ArgumentError for a value that is
@@ -66,10 +68,10 @@ def traced_body(what: str, fn: Callable[..., object], in_tree: Structure, avals:
     call = tree.call_structure(in_tree)
     jaxpr, captured, out_tree, leaves = trace_leaves(fn, call, avals, function_name(fn), what)
     numbers = tuple([x if is_scalar(x) else None for x in leaves])
-    return Body(jaxpr, captured, out_tree, numbers, function_name(fn))
+    return TracedFunction(jaxpr, captured, out_tree, numbers, function_name(fn))
 
 
-def common_operands(bodies: Sequence[Body]) -> tuple[tuple[Jaxpr, ...], tuple[object, ...]]:
+def common_operands(bodies: Sequence[TracedFunction]) -> tuple[tuple[Jaxpr, ...], tuple[object, ...]]:
     """Return the bodies over the same operands: the union of their captured values, then the arguments.
 
     Returns the jaxprs and the values of the leading operands.
@@ -105,7 +107,7 @@ class Loop:
     results.
     """
 
-    body: Body
+    body: TracedFunction
     init: tuple[object, ...]
     carry_tree: Structure
     rest_tree: Structure
@@ -146,15 +148,15 @@ def traced_loop(
     first = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, paths, strict=True)]
     args = tree.tuple_structure(carry_tree, *rest.children())
 
-    traced_by_types: dict[tuple[Aval, ...], tuple[Body, Structure]] = {}
+    traced_by_types: dict[tuple[Aval, ...], tuple[TracedFunction, Structure]] = {}
 
-    def traced(avals: Sequence[Aval]) -> tuple[Body, Structure]:
+    def traced(avals: Sequence[Aval]) -> tuple[TracedFunction, Structure]:
         key = tuple(avals)
         if key not in traced_by_types:
             traced_by_types[key] = trace_once(avals)
         return traced_by_types[key]
 
-    def trace_once(avals: Sequence[Aval]) -> tuple[Body, Structure]:
+    def trace_once(avals: Sequence[Aval]) -> tuple[TracedFunction, Structure]:
         body = traced_body(f"{what}: {role}", fn, args, [*avals, *rest_avals])
         carry_tree_out, rest_tree = _carry_and_results(what, role, body, pair)
         if carry_tree_out != carry_tree:
@@ -239,7 +241,7 @@ def _carry_types_from_trials(
     return avals
 
 
-def _carry_and_results(what: str, role: str, body: Body, pair: bool) -> tuple[Structure, Structure]:
+def _carry_and_results(what: str, role: str, body: TracedFunction, pair: bool) -> tuple[Structure, Structure]:
     """Return the structures of the carry and of the other results."""
     if not pair:
         return body.out_tree, tree.structure(())

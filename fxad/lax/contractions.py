@@ -1,0 +1,63 @@
+"""Contractions as functions: sums of products over axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fxad import dtypes
+from fxad.errors import ParameterError
+from fxad.operations import contractions
+from fxad.operations.arguments import to_ints, to_tuple
+from fxad.operations.precision import PrecisionLike, precise, to_precision
+from fxad.operations.promotion import optional_dtype
+from fxad.primitives.dot import DotGeneral
+from fxad.tracing.array import Array, ArrayLike, binder
+
+Axes = Sequence[int]
+DotDimensionNumbers = tuple[tuple[Axes, Axes], tuple[Axes, Axes]]
+
+
+def dot_general(
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    dimension_numbers: DotDimensionNumbers,
+    precision: PrecisionLike = None,
+    preferred_element_type: object = None,
+) -> Array:
+    """The sum of products over contracting axes, for each index of the batch axes.
+
+    Type: `dimension_numbers` is ((lhs contracting, rhs contracting), (lhs batch, rhs batch)). The result has the batch
+          axes, then the free axes of lhs, then those of rhs.
+    """
+    op, what = "dot_general", "dimension_numbers"
+    pairs = [to_tuple(op, what, p) for p in to_tuple(op, what, dimension_numbers)]
+    if [len(p) for p in pairs] != [2, 2]:
+        raise ParameterError(
+            f"dot_general: dimension_numbers {dimension_numbers!r:.60} is not a pair of pairs",
+            remedy="write ((lhs contracting, rhs contracting), (lhs batch, rhs batch))",
+        )
+    axes = [to_ints(op, what, a) for pair in pairs for a in pair]
+    preferred = optional_dtype(preferred_element_type)
+    return binder().bind(
+        DotGeneral(axes[0], axes[1], axes[2], axes[3], preferred, to_precision(op, precision)), (lhs, rhs)
+    )[0]
+
+
+def dot(
+    lhs: ArrayLike, rhs: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: object = None
+) -> Array:
+    """Vectors and matrices: the sum over the last axis of lhs and the first of rhs. Operands promote."""
+    return _matmul("dot", lhs, rhs, precision, optional_dtype(preferred_element_type))
+
+
+def _matmul(op: str, lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike, preferred: dtypes.DType | None) -> Array:
+    how = to_precision(op, precision)
+    if not how:
+        return binder().apply(contractions.matmul, (lhs, rhs), (preferred,))[0]
+    return binder().apply(precise, (lhs, rhs), (contractions.matmul, how, preferred))[0]
+
+
+def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None) -> Array:
+    """The matrix product over the last two axes; all axes before them are batch axes. Operands promote, and batch axes
+    broadcast."""
+    return _matmul("batch_matmul", lhs, rhs, precision, None)
