@@ -74,12 +74,14 @@ class Cond(HigherOrder, Linear):
 
     Type: (index i32[], operands of every branch) -> results of every branch.
     Rule: linear where every branch is. The equation runs one branch. `batched` says what `vmap` makes of it if the
-          index varies: "select" (every branch runs for all examples, and results are selected), "loop" (a loop over the
-          examples runs one branch for each), or "apart" (as "select", but a branch gets 0.5 as its operand in examples
-          that do not choose it; this is not linear). With "select", an example that does not choose a branch has no
-          derivative there, so that no nan of it reaches the operands. A result that all branches take from one operand
-          is that operand. After linearization the branches share slots for their residuals: for each type, storage is
-          the maximum over the branches, not the sum.
+          index varies. "loop": a loop over the examples runs one branch for each. "select": every branch runs for all
+          examples, and results are selected. An operand of an example that does not choose the branch has no
+          derivative, so that no nan reaches it. It keeps its value, or is 0.5 if examples share other operands of the
+          branch; it is 0 where the branch is affine in it, and stays as it is if the branch is affine in each. "apart":
+          as "select", but every inexact operand, shared ones too, is 0.5 in examples that do not choose the branch.
+          This is not linear. Only inversion makes it. A result that all branches take from one operand is that
+          operand. After linearization the branches share slots for their residuals: for each type, storage is the
+          maximum over the branches, not the sum.
     Source: stablehlo.case
     """
 
@@ -96,7 +98,7 @@ class Cond(HigherOrder, Linear):
 
     def backward(self, branches: tuple[Jaxpr, ...]) -> Cond:
         """The equation with inverted branches. In examples that do not choose a branch, its operand may have no
-        preimage."""
+        preimage, so `vmap` puts a placeholder there."""
         return Cond(branches, LOOP if self.batched == LOOP else PLACEHOLDER)
 
     def pick(self, index: int) -> Jaxpr:
@@ -220,11 +222,13 @@ class Cond(HigherOrder, Linear):
     def _with_stopped_gradients(
         self, ctx: BatchCtx, index: Atom, k: int, operands: Sequence[Atom], dims: Sequence[int | None]
     ) -> tuple[Sequence[Atom], Sequence[int | None]]:
-        """Return the operands of a branch and their mapped axes, without a derivative in examples that do not choose
-        the branch. Operands stay if the branch is affine in each of them. Shared operands stay: a copy for each example
-        may not fit in memory. If there are shared operands, examples that do not choose the branch get a number at
-        which most functions are finite, so that the derivative with respect to the shared ones is finite, too.
-        Operands in which the branch is affine may be tangents, and get 0, which is linear.
+        """Return the operands of a branch and their mapped axes. In examples that do not choose the branch, mapped
+        operands have no derivative.
+
+        All stay if the branch is affine in each mapped one. Otherwise an operand in which the branch is affine gets 0
+        in those examples: it may be a tangent, and this is linear. The others keep their value, without a derivative.
+        Shared operands stay: a copy for each example may not fit in memory. If there are any, the others get a number
+        at which most functions are finite, so that the derivative with respect to the shared ones is finite, too.
         """
         branch, replaced = self.branches[k], list(operands)
         read = {a for eqn in branch.eqns for a in eqn.ins}

@@ -302,7 +302,7 @@ class Scan(HigherOrder, Linear):
             for ts, marks in zip(self.steps.split(tangents), self.steps.split(both.ins), strict=True)
         ]
         linear = self.with_steps(both.linear)
-        operands = (*of_consts, *both.invariant, *of_carry, *of_xs, *[stacks[k] for k in both.stacked])
+        operands = (*of_consts, *both.invariant, *of_carry, *of_xs, *[stacks[k] for k in both.residual_slices])
         dots = ctx.lin(linear, *count, *operands) if linear.body.outs else ()
         return results, insert_zeros(dots, both.outs, [v.aval for v in results])
 

@@ -372,7 +372,7 @@ class While(HigherOrder):
             *select_by_mask(const_dots, of_consts),
             *both.invariant,
             *select_by_mask(carry_dots, of_carry),
-            *[stacks[k] for k in both.stacked],
+            *[stacks[k] for k in both.residual_slices],
         )
         return results, insert_zeros(dots, both.outs, [v.aval for v in results])
 
