@@ -37,7 +37,7 @@ from fxad.ir import (
 )
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, SUB, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP
-from fxad.primitives.elementwise.family import WIDER, Binary, batch_elementwise, literal_like
+from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, Binary, batch_elementwise, literal_like
 from fxad.primitives.elementwise.gamma import RANDOM_GAMMA_GRAD
 from fxad.primitives.elementwise.logic import AND, LT, NE, OR, SHIFT_LEFT, SHIFT_RIGHT_LOGICAL, XOR
 from fxad.primitives.elementwise.select import emit_where
@@ -185,7 +185,7 @@ class GammaSample(Binary):
     """
 
     name: ClassVar[str] = "gamma_sample"
-    takes: ClassVar[frozenset[DType]] = WIDER
+    takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
     hlo_name: ClassVar[str] = ""  # nothing is computed
     log: bool
 

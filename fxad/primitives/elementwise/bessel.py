@@ -8,7 +8,7 @@ from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scale_tangent
-from fxad.primitives.elementwise.family import WIDER, Binary, Unary, literal_like
+from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, Binary, Unary, literal_like
 from fxad.primitives.elementwise.formula import Formulas, chebyshev, formula_program
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.powers import SIGN
@@ -51,7 +51,7 @@ class BesselI0e(Unary):
 
     name: ClassVar[str] = "bessel_i0e"
     hlo_name: ClassVar[str] = ""  # XLA has none
-    takes: ClassVar[frozenset[DType]] = WIDER
+    takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
 
     def compute(self, x: NDArray) -> object:
         return scipy_special("i0e", x)
@@ -85,7 +85,7 @@ class BesselI1e(Unary):
 
     name: ClassVar[str] = "bessel_i1e"
     hlo_name: ClassVar[str] = "chlo.bessel_i1e"
-    takes: ClassVar[frozenset[DType]] = WIDER
+    takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
 
     def compute(self, x: NDArray) -> object:
         return scipy_special("i1e", x)
@@ -110,7 +110,7 @@ class Zeta(Binary):
 
     name: ClassVar[str] = "zeta"
     hlo_name: ClassVar[str] = "chlo.zeta"
-    takes: ClassVar[frozenset[DType]] = WIDER
+    takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
 
     def compute(self, x: NDArray, y: NDArray) -> object:
         return scipy_special("zeta", x, y)

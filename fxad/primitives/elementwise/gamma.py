@@ -17,7 +17,7 @@ from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, NDArray, Primitive, Tangent, Zero, primitive
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP, LOG
-from fxad.primitives.elementwise.family import WIDER, Binary, literal_like
+from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, Binary, literal_like
 from fxad.primitives.elementwise.formula import Formula, Formulas, formula_program, iterate_until_converged, polynomial
 from fxad.primitives.elementwise.references import gamma_slopes, scipy_special
 from fxad.primitives.elementwise.special import DIGAMMA, LGAMMA
@@ -162,7 +162,7 @@ class Incomplete(Binary):
 
     __slots__ = ()
 
-    takes: ClassVar[frozenset[DType]] = WIDER
+    takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
     hlo_name: ClassVar[str] = ""  # XLA has none
 
     @abstractmethod
