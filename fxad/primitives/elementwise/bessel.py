@@ -112,16 +112,16 @@ class Zeta(Binary):
     hlo_name: ClassVar[str] = "chlo.zeta"
     takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
 
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return scipy_special("zeta", x, y)
+    def compute(self, x: NDArray, q: NDArray) -> object:
+        return scipy_special("zeta", x, q)
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        if not isinstance(tx, Zero):
+    def tangent(self, ctx: JvpCtx, x: Atom, q: Atom, y: Atom, x_dot: Tangent, q_dot: Tangent) -> Tangent:
+        if not isinstance(x_dot, Zero):
             raise NotDifferentiableError(
                 "zeta: the derivative in the exponent x is not known", remedy="apply stop_gradient to the first operand"
             )
-        slope = ctx.one(NEG, ctx.one(MUL, x, ctx.one(ZETA, ctx.one(ADD, x, literal_like(1, x)), y)))
-        return scale_tangent(ctx, ty, slope)
+        slope = ctx.one(NEG, ctx.one(MUL, x, ctx.one(ZETA, ctx.one(ADD, x, literal_like(1, x)), q)))
+        return scale_tangent(ctx, q_dot, slope)
 
 
 BESSEL_I0E: Final = BesselI0e()

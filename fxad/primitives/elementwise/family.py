@@ -168,7 +168,7 @@ class PiecewiseConstantUnary(Unary):
 
 
 class Binary(Primitive):
-    """Two operands of one type; the result has that type."""
+    """Two operands of one type; the result has that type. Subclasses call the operands as their formulas do."""
 
     __slots__ = ()
 
@@ -176,11 +176,11 @@ class Binary(Primitive):
     hlo_name: ClassVar[str]
 
     @abstractmethod
-    def compute(self, x: NDArray, y: NDArray) -> object:
+    def compute(self, x: NDArray, y: NDArray, /) -> object:
         """The meaning in NumPy; floats below 32 bits arrive as float32, warnings are off."""
 
     @abstractmethod
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent, /) -> Tangent:
         """The tangent of the result `z`; not both of `tx` and `ty` are `Zero`."""
 
     @final
