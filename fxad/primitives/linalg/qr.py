@@ -43,15 +43,15 @@ from fxad.primitives.linalg.hlo_matrices import corner, has_empty, lower_identit
 from fxad.primitives.linalg.lapack import lapack_call
 from fxad.primitives.linalg.matrices import (
     adjoint,
-    below,
     columns,
     conj,
     dot,
     identity,
+    lower_mask,
     minus,
-    on_columns,
     on_diagonal,
     plus,
+    repeat_as_rows,
     rows,
     times,
     unless,
@@ -181,13 +181,13 @@ def _wy_form(
     """V, its tangent, T and its tangent, with I - V T V^H the product of the reflections."""
     one, lin, k = ctx.one, ctx.lin_one, taus.aval.shape[-1]
     left = columns(one, a, 0, k)
-    strict = below(ctx, left.aval.shape, -1)
+    strict = lower_mask(ctx, left.aval.shape, -1)
     v = plus(one, where(one, strict, left), identity(ctx, left.aval))
     v_dot = where(lin, strict, columns(lin, a_dot, 0, k))
     gram = dot(one, adjoint(one, v), v)
-    upper = below(ctx, gram.aval.shape)
+    upper = lower_mask(ctx, gram.aval.shape)
     shape = gram.aval.shape
-    d, d_dot = on_columns(one, taus, shape), on_columns(lin, taus_dot, shape)
+    d, d_dot = repeat_as_rows(one, taus, shape), repeat_as_rows(lin, taus_dot, shape)
     # W = I + striu(V^H V) D is unit upper triangular, T = D W^-1
     u = unless(one, upper, gram)
     w = times(one, u, d)
@@ -378,7 +378,7 @@ def _square_r_tangent(ctx: JvpCtx, q: Atom, r: Atom, t: Tangent) -> tuple[Tangen
     solved = lin(TriangularSolve(False, False, False, False, False), r, t)
     x = dot(lin, adjoint(ctx.one, q), solved)
     shape = x.aval.shape
-    strict = where(lin, below(ctx, shape, -1), x)
+    strict = where(lin, lower_mask(ctx, shape, -1), x)
     omega = minus(lin, strict, adjoint(lin, strict))
     if x.aval.dtype in dtypes.COMPLEX:
         # the diagonal of R stays real, so that of Omega is imaginary and that of X
