@@ -48,7 +48,7 @@ class RuleProgram(NamedTuple):
     Values are numbered: first the operands of the call, then its results, then the residuals of its derivatives. A
     program that is `linear` takes tangents (or cotangents) in its first `linear` operands, and returns tangents. One
     with a `size` takes and returns stacks, except of captured operands. `stores`: reverse mode may store values of it.
-    `adjoint`: it returns cotangents of operands.
+    `returns_cotangents`: it returns cotangents of operands.
     """
 
     role: str
@@ -57,7 +57,7 @@ class RuleProgram(NamedTuple):
     gives: tuple[int, ...]
     stores: bool = False
     linear: int = 0
-    adjoint: bool = False
+    returns_cotangents: bool = False
     size: int | None = None
 
 
@@ -105,7 +105,8 @@ class Derivative(Record):
 
     `forward`: operands -> results, then residuals. `push`: tangents of the moving operands, then residuals -> tangents
     of the inexact results. `pull`: cotangents of the inexact results, then residuals -> cotangents of the moving
-    operands; None: the transpose of `push`.
+    operands; None: the transpose of `push`. So `forward` and `push` are like `primal` and `linear` of a
+    `LinearizedBody`; `push` and `pull` become `body` and `adjoint` of a `LinearCall`.
     """
 
     name: ClassVar[str] = "derivative"
@@ -125,7 +126,7 @@ class Derivative(Record):
         push = RuleProgram("push", self.push, (*moving, *residuals), dots, linear=len(moving))
         if self.pull is None:
             return [forward, push]
-        pull = RuleProgram("pull", self.pull, (*dots, *residuals), moving, linear=len(dots), adjoint=True)
+        pull = RuleProgram("pull", self.pull, (*dots, *residuals), moving, linear=len(dots), returns_cotangents=True)
         return [forward, push, pull]
 
     def jvp(
@@ -278,7 +279,7 @@ class Function(Record):
             if back.ivjp is not None:
                 takes = (*takes, *select_by_mask(results, self.inexact))
                 gives = (*free, *select_by_mask(operands, self.moving))
-                parts.append(RuleProgram("ivjp", back.ivjp, takes, gives, adjoint=True))
+                parts.append(RuleProgram("ivjp", back.ivjp, takes, gives, returns_cotangents=True))
         if rules.derivative_of is not None:
             parts.append(RuleProgram("program of derivatives", rules.derivative_of, operands, results, stores=True))
         return parts
@@ -380,7 +381,7 @@ def _with_fresh_size(ctx: BatchCtx, rule: BatchRule) -> BatchRule:
 
 def _batched(ctx: BatchCtx, part: RuleProgram, takes: Dims, gives: Dims) -> Jaxpr:
     """A program of the batched function. Cotangents of operands that are not batched are summed."""
-    if part.adjoint:
+    if part.returns_cotangents:
         return batch_adjoint(ctx, part.jaxpr, takes[: part.linear], takes[part.linear :], gives)
     return ctx.recur(part.jaxpr, takes, gives)[0]
 
