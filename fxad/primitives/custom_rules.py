@@ -78,10 +78,10 @@ def restricted(
     pruned: list[tuple[Jaxpr, tuple[int, ...], Mask]] = []
     for part in reversed(programs):
         n = part.linear
-        live = tuple([tangents[k] for k in part.takes[:n]])
-        takes = (*select_by_mask(part.takes[:n], live), *part.takes[n:]) if n else part.takes
+        nonzero = tuple([tangents[k] for k in part.takes[:n]])
+        takes = (*select_by_mask(part.takes[:n], nonzero), *part.takes[n:]) if n else part.takes
         jaxpr = with_outs(part.jaxpr, [a for a, k in zip(part.jaxpr.outs, part.gives, strict=True) if stays(part, k)])
-        jaxpr, marks = drop_unread_operands(clean(with_zero_operands(jaxpr, live)[0] if n else jaxpr))
+        jaxpr, marks = drop_unread_operands(clean(with_zero_operands(jaxpr, nonzero)[0] if n else jaxpr))
         read.update(select_by_mask(takes, marks))
         pruned.append((jaxpr, takes, marks))
     result: list[RuleProgram] = []
@@ -136,18 +136,18 @@ class Derivative(Record):
 
         `complete` replaces the named calls in a program of the rule.
         """
-        moves, lins = [isinstance(t, Lin) for t in tangents], [t for t in tangents if isinstance(t, Lin)]
-        marks = iter(with_zero_operands(self.push, select_by_mask(moves, self.moving))[1])
-        reached = [a.inexact and next(marks) for a in outs]
-        if not any(reached):
+        nonzero, lins = [isinstance(t, Lin) for t in tangents], [t for t in tangents if isinstance(t, Lin)]
+        marks = iter(with_zero_operands(self.push, select_by_mask(nonzero, self.moving))[1])
+        out_nonzero = [a.inexact and next(marks) for a in outs]
+        if not any(out_nonzero):
             return None
-        n = len(moves) + len(outs)
+        n = len(nonzero) + len(outs)
         programs = self.programs(tuple([a.inexact for a in outs]), n)
-        live_parts, _ = restricted(programs, (True,) * n, (*moves, *reached), remove_dead_eqns)
-        forward, *maps = [complete(part.jaxpr) for part in live_parts]
+        parts, _ = restricted(programs, (True,) * n, (*nonzero, *out_nonzero), remove_dead_eqns)
+        forward, *maps = [complete(part.jaxpr) for part in parts]
         results, residuals = call_primal(ctx, forward, len(outs), primals)
         linear: Primitive = Call(maps[0]) if len(maps) == 1 else LinearCall(maps[0], maps[1], len(lins))
-        return results, insert_zeros(ctx.lin(linear, *lins, *residuals), reached, outs)
+        return results, insert_zeros(ctx.lin(linear, *lins, *residuals), out_nonzero, outs)
 
 
 @final
@@ -217,12 +217,12 @@ class Rules(Record):
         """The derivatives that were traced without an error, of forward and of reverse mode."""
         return [rule for rule in (*self.jvp, *self.vjp) if isinstance(rule, Derivative)]
 
-    def derivative(self, moves: Sequence[bool], reverse: bool) -> Derivative | Refusal:
-        """The derivative for the operands marked in `moves`, which are not captured."""
+    def derivative(self, nonzero: Sequence[bool], reverse: bool) -> Derivative | Refusal:
+        """The derivative for the operands marked in `nonzero`, which are not captured."""
         rules = (self.vjp or self.jvp) if reverse else (self.jvp or self.vjp)
 
         def rank(rule: Derivative | Refusal) -> tuple[bool, int, bool]:
-            covers = all([covered or not m for m, covered in zip(moves, rule.moving, strict=True)])
+            covers = all([covered or not m for m, covered in zip(nonzero, rule.moving, strict=True)])
             return not covers, sum(rule.moving), isinstance(rule, Refusal)
 
         return min(rules, key=rank)

@@ -118,8 +118,8 @@ class LinearSolve(Applied, Linear):
         rhs = tangents[:n]
         if any([isinstance(t, Lin) for t in tangents[n:]]):
             fixed = tuple([Zero(v.aval) for v in outs[:n]])
-            _, moved = Call(self.matvec).jvp(ctx, (*outs[:n], *primals[n:]), (*fixed, *tangents[n:]))
-            rhs = tuple([ctx.add(a, _negative(ctx, b)) for a, b in zip(rhs, moved, strict=True)])
+            _, product_dots = Call(self.matvec).jvp(ctx, (*outs[:n], *primals[n:]), (*fixed, *tangents[n:]))
+            rhs = tuple([ctx.add(a, _negative(ctx, b)) for a, b in zip(rhs, product_dots, strict=True)])
         dots = ctx.lin(self.without_aux, *rhs, *primals[n:])
         return outs, (*dots, *[Zero(v.aval) for v in outs[n:]])
 
@@ -196,14 +196,14 @@ class Root(Applied):
                 remedy="give two programs, or four",
             )
         guess, known = ins[self.captured :], ins[: self.captured]
-        moving = tuple([a for a in guess if a.inexact])
-        check_body_type(self.name, "equation", self.equation, ins, moving)
+        inexact = tuple([a for a in guess if a.inexact])
+        check_body_type(self.name, "equation", self.equation, ins, inexact)
         check_body_type(self.name, "solve", self.solve, ins, (*guess, *self.solve.out_avals[len(guess) :]))
         check_body_type(self.name, "at", self.at, ins, self.at.out_avals)
-        system = (*moving, *self.at.out_avals, *known)
+        system = (*inexact, *self.at.out_avals, *known)
         roles = ("matvec", "tangent_solve", "transpose of matvec", "transpose of tangent_solve")
         for role, body in zip(roles, self.system, strict=False):
-            check_body_type(self.name, role, body, system, moving)
+            check_body_type(self.name, role, body, system, inexact)
         check_operands(self.name, self.solve, avals)
         return self.solve.out_avals
 
@@ -224,17 +224,17 @@ class Root(Applied):
         outs = ctx(self, *primals)
         point = (*primals[:c], *outs[:n])
         still = tuple([Zero(v.aval) for v in outs])
-        moved: tuple[Tangent, ...] = ()
+        equation_dots: tuple[Tangent, ...] = ()
         if any([isinstance(t, Lin) for t in tangents[:c]]):
-            _, moved = Call(self.equation).jvp(ctx, point, (*tangents[:c], *still[:n]))
-        if not any([isinstance(t, Lin) for t in moved]):
+            _, equation_dots = Call(self.equation).jvp(ctx, point, (*tangents[:c], *still[:n]))
+        if not any([isinstance(t, Lin) for t in equation_dots]):
             return outs, still
-        system, needed = drop_unused_residuals(self.system, (len(moved),) * len(self.system))
+        system, needed = drop_unused_residuals(self.system, (len(equation_dots),) * len(self.system))
         n_at = len(self.at.outs)
         at = with_outs(self.at, select_by_mask(self.at.outs, needed[:n_at]))
         _, kept = call_primal(ctx, at, 0, point)
         known = (*kept, *select_by_mask(primals[:c], needed[n_at:]))
-        dots = ctx.lin(_linear_solve(system), *[_negative(ctx, t) for t in moved], *known)
+        dots = ctx.lin(_linear_solve(system), *[_negative(ctx, t) for t in equation_dots], *known)
         nonzero = [k < n and v.aval.inexact for k, v in enumerate(outs)]
         return outs, insert_zeros(dots, nonzero, [v.aval for v in outs])
 

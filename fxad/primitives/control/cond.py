@@ -254,33 +254,33 @@ class Cond(HigherOrder, Linear):
         if ctx.split:
             return self._split(ctx, primals, lins, [ctx.recur(branch, nonzero) for branch in self.branches])
         fused = [ctx.recur_fused(branch, nonzero) for branch in self.branches]
-        reached = fused[0][1]
-        for _, out_nonzero in fused[1:]:
-            reached = mask_or(reached, out_nonzero)
+        out_nonzero = fused[0][1]
+        for _, of_branch in fused[1:]:
+            out_nonzero = mask_or(out_nonzero, of_branch)
         n = len(avals)
         branches = [
-            with_outs(body, (*body.outs[:n], *instantiate_outs(body.outs[n:], out_nonzero, avals, reached)))
-            for body, out_nonzero in fused
+            with_outs(body, (*body.outs[:n], *instantiate_outs(body.outs[n:], of_branch, avals, out_nonzero)))
+            for body, of_branch in fused
         ]
         both = ctx(self.with_bodies(tuple(branches)), *primals, *[t.var for t in lins])
-        return both[:n], insert_zeros([Lin(v) for v in both[n:]], reached, avals)
+        return both[:n], insert_zeros([Lin(v) for v in both[n:]], out_nonzero, avals)
 
     def _split(
         self, ctx: JvpCtx, primals: Atoms, lins: Sequence[Lin], splits: Sequence[LinearizedBody]
     ) -> tuple[Atoms, Tangents]:
         avals = self.branches[0].out_avals
-        reached = splits[0].out_nonzero
+        out_nonzero = splits[0].out_nonzero
         for split in splits[1:]:
-            reached = mask_or(reached, split.out_nonzero)
-        if not any(reached):
-            return ctx(self, *primals), insert_zeros((), reached, avals)
+            out_nonzero = mask_or(out_nonzero, split.out_nonzero)
+        if not any(out_nonzero):
+            return ctx(self, *primals), insert_zeros((), out_nonzero, avals)
         n = len(avals)
         shared = _SharedResiduals(splits, n)
         both = ctx(self.with_bodies(tuple([shared.primal(split) for split in splits])), *primals)
         residuals = [primals[1 + k] for k in shared.operands] + [both[k] for k in shared.results] + [*both[n:]]
-        branches = tuple([shared.linear(split, reached) for split in splits])
+        branches = tuple([shared.linear(split, out_nonzero) for split in splits])
         linear = Cond(branches, LOOP if self.batched == LOOP else SELECT)
-        return both[:n], insert_zeros(ctx.lin(linear, primals[0], *lins, *residuals), reached, avals)
+        return both[:n], insert_zeros(ctx.lin(linear, primals[0], *lins, *residuals), out_nonzero, avals)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return not mask[0] and all([is_linear(branch, mask[1:]) for branch in self.branches])
@@ -342,11 +342,11 @@ class _SharedResiduals:
         in_slots = assign_slots(_residuals_of(split, self.n_out).own, self.slots)
         return with_slot_results(split.primal, self.n_out, in_slots, self.slots)
 
-    def linear(self, split: LinearizedBody, reached: tuple[bool, ...]) -> Jaxpr:
+    def linear(self, split: LinearizedBody, out_nonzero: tuple[bool, ...]) -> Jaxpr:
         """Return the program (tangents, then the operands, results and slots that hold residuals) -> tangents of the
-        reached results."""
+        results marked in `out_nonzero`."""
         body, of_branch = split.primal, _residuals_of(split, self.n_out)
-        linear = instantiate_linear_outs(split, reached)
+        linear = instantiate_linear_outs(split, out_nonzero)
         b = Builder()
         dots = b.inputs(linear.in_avals[: len(linear.ins) - split.n_res])
         operands = {k: b.input(body.ins[k].aval) for k in self.operands}

@@ -223,15 +223,15 @@ def is_linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Mask) -> bool
     Carries that are not marked (counters) must not depend on marked operands, and must have an integer or bool type.
     The same holds for stacked results that are not linear. These have no cotangent.
     """
-    reached = _depends_on(body, mask)
+    depends = _depends_on(body, mask)
     carry = mask[n_consts : n_consts + n_carry]
-    for k, (a, r) in enumerate(zip(body.outs, reached, strict=True)):
-        if k < n_carry and not carry[k] and (r or a.aval.inexact):
+    for k, (a, dependent) in enumerate(zip(body.outs, depends, strict=True)):
+        if k < n_carry and not carry[k] and (dependent or a.aval.inexact):
             return False
     linear = [
         a
-        for k, (a, r) in enumerate(zip(body.outs, reached, strict=True))
-        if (carry[k] if k < n_carry else r or a.aval.inexact)
+        for k, (a, dependent) in enumerate(zip(body.outs, depends, strict=True))
+        if (carry[k] if k < n_carry else dependent or a.aval.inexact)
     ]
     return is_linear(with_outs(body, linear), mask)
 
@@ -300,12 +300,12 @@ def transpose_steps(
     at = sum(of_consts)
     while True:
         back = recur(with_outs(body, [a for a, m in zip(body.outs, (*carry, *ys), strict=True) if m]), mask)
-        moves = tuple([not is_zero(a) for a in back.outs])
-        wider = mask_or(carry, moves[at : at + n_carry])
+        out_nonzero = tuple([not is_zero(a) for a in back.outs])
+        wider = mask_or(carry, out_nonzero[at : at + n_carry])
         if wider == carry:
             break
         carry = wider
-    consts, xs = moves[:at], moves[at + n_carry :]
+    consts, xs = out_nonzero[:at], out_nonzero[at + n_carry :]
     b = Builder()
     n_cts, n_known = sum(carry) + sum(ys), of_consts.count(False)
     groups = back.in_avals[: sum(carry)], back.in_avals[sum(carry) : n_cts], back.in_avals[n_cts:]

@@ -268,9 +268,9 @@ class Ormqr(LinearInOne):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (a, taus, c), (a_dot, taus_dot, c_dot) = primals, tangents
         outs = ctx(self, *primals)
-        moved = ctx.lin_one(self, a, taus, c_dot)
+        of_c = ctx.lin_one(self, a, taus, c_dot)
         if not taus.aval.size or (isinstance(a_dot, Zero) and isinstance(taus_dot, Zero)):
-            return outs, (moved,)
+            return outs, (of_c,)
         one, lin = ctx.one, ctx.lin_one
         v, v_dot, t, t_dot = _wy_form(ctx, a, taus, a_dot, taus_dot)
         if self.adjoint:
@@ -287,7 +287,7 @@ class Ormqr(LinearInOne):
             product = dot(lin, dot(one, inner, t), vh_dot)
             product = ctx.add(product, dot(lin, dot(lin, inner, t_dot), vh))
             product = ctx.add(product, dot(lin, dot(lin, c, v_dot), dot(one, t, vh)))
-        return outs, (minus(lin, moved, product),)
+        return outs, (minus(lin, of_c, product),)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         # op(Q)^T is the conjugate of op(Q)^H

@@ -138,8 +138,8 @@ class Solve(LinearInOne):
         (x,) = ctx(self, *primals)
         lin = ctx.lin_one
         if not isinstance(a_dot, Zero):
-            moved = transposed(lin, a_dot) if self.transpose_a else a_dot
-            t = ctx.add(t, lin(NEG, dot(lin, moved, x)))
+            op_dot = transposed(lin, a_dot) if self.transpose_a else a_dot
+            t = ctx.add(t, lin(NEG, dot(lin, op_dot, x)))
         return (x,), (lin(self, *primals[:-1], t),)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:

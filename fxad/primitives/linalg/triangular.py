@@ -119,8 +119,8 @@ class TriangularSolve(LinearInOne):
         (a, _), (a_dot, t) = primals, tangents
         (x,) = ctx(self, *primals)
         if not isinstance(a_dot, Zero):
-            moved = self._op(ctx, a_dot)
-            product = dot(ctx.lin_one, moved, x) if self.left_side else dot(ctx.lin_one, x, moved)
+            op_dot = self._op(ctx, a_dot)
+            product = dot(ctx.lin_one, op_dot, x) if self.left_side else dot(ctx.lin_one, x, op_dot)
             t = minus(ctx.lin_one, t, product)
         return (x,), (ctx.lin_one(self, a, t),)
 
