@@ -70,7 +70,7 @@ def pinv_above(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Atoms:
     unit = Lit.of(1, s.aval)
     inverse = mx.where(one, kept, one(DIV, unit, one(SELECT_N, kept, unit, s)))
     v = mx.adjoint(one, vh)
-    weights = mx.as_complex(one, mx.on_columns(one, inverse, v.aval.shape), v.aval)
+    weights = mx.as_complex(one, mx.repeat_as_rows(one, inverse, v.aval.shape), v.aval)
     return emit(PINV, a, mx.dot(one, one(MUL, v, weights), mx.adjoint(one, u)))
 
 
@@ -80,7 +80,7 @@ def _singular(emit: Emit, a: Atom, hermitian: bool) -> tuple[Atom, Atom, Atom]:
         s, u, vh = emit(Svd(True, False), a)
         return s, u, vh
     w, v = emit(Eigh(True, True), a)
-    sign = mx.as_complex(emit.one, mx.on_columns(emit.one, emit.one(SIGN, w), v.aval.shape), v.aval)
+    sign = mx.as_complex(emit.one, mx.repeat_as_rows(emit.one, emit.one(SIGN, w), v.aval.shape), v.aval)
     return emit.one(ABS, w), v, mx.adjoint(emit.one, emit.one(MUL, v, sign))
 
 

@@ -212,9 +212,9 @@ def lu_parts(emit: Emit, x: Atom, permute_l: bool) -> Atoms:
     order = mx.column(one, emit.one(LuPivotsToPermutation(m, True), pivots))
     left = mx.columns(one, factors, 0, k)
     unit = mx.identity(emit, left.aval)
-    lower = one(ADD, mx.where(one, mx.below(emit, left.aval.shape, -1), left), unit)
+    lower = one(ADD, mx.where(one, mx.lower_mask(emit, left.aval.shape, -1), left), unit)
     top = mx.rows(one, factors, 0, k)
-    upper = mx.unless(one, mx.below(emit, top.aval.shape, -1), top)
+    upper = mx.unless(one, mx.lower_mask(emit, top.aval.shape, -1), top)
     if permute_l:
         return mx.permuted(one, lower, order), upper
     eye = mx.identity(emit, Aval((*batch, m, m), dtypes.real_part(x.aval.dtype)))

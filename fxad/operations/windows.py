@@ -117,7 +117,7 @@ def patches(
 
     Composed of slices, without arithmetic: an infinity at one place of a window does not affect the others.
     """
-    places = sliding.places("conv_general_dilated_patches: lhs", x.aval)
+    places = sliding.result_shape("conv_general_dilated_patches: lhs", x.aval)
     low, high = tuple([p[0] for p in sliding.padding]), tuple([p[1] for p in sliding.padding])
     pad = Pad(low, high, tuple([b - 1 for b in sliding.base_dilation]))
     spread_out = emit.one(pad, x, Zero(x.aval.with_shape(())).instantiate())

@@ -103,10 +103,10 @@ class Collective(Primitive):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         (x,) = check_count(self, avals, 1)
         check_named_axes(self.name, self.names, self.sizes)
-        return (self.result(x),)
+        return (self.result_type(x),)
 
     @abstractmethod
-    def result(self, x: Aval) -> Aval:
+    def result_type(self, x: Aval) -> Aval:
         """The type of the result."""
 
     @final
@@ -146,7 +146,8 @@ class Collective(Primitive):
 
     @final
     def batch_own_axis(self, ctx: BatchCtx, x: Atom, dim: int | None) -> BatchedValue:
-        """The result for a stack of the values of all indices along one of the axes."""
+        """The result for a stack along an axis that the collective runs over: `vmap` binds it. Raises: AxisNameError
+        for a stack of another size than that of the axis."""
         k = self.names.index(str(ctx.axis))
         if self.sizes[k] != ctx.size:
             raise AxisNameError(
@@ -157,7 +158,7 @@ class Collective(Primitive):
 
     @abstractmethod
     def batch_named_axis(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
-        """The result for a stack of the values of all indices along axis number `k`."""
+        """The rule of a subclass for `batch_own_axis`: `x` holds the values of all indices of axis number `k`."""
 
 
 class Grouped(Collective):
@@ -173,13 +174,13 @@ class Grouped(Collective):
         return len(self.groups[0]) if self.groups else self.count
 
     @final
-    def result(self, x: Aval) -> Aval:
+    def result_type(self, x: Aval) -> Aval:
         check_groups(self.name, self.names, self.sizes, self.groups)
-        return self.shape_of(x)
+        return self.grouped_result_type(x)
 
     @abstractmethod
-    def shape_of(self, x: Aval) -> Aval:
-        """The type of the result."""
+    def grouped_result_type(self, x: Aval) -> Aval:
+        """The type of the result, for groups that fit the axes."""
 
     @final
     def compute(self, xs: list[NDArray], at: int) -> object:
@@ -202,11 +203,12 @@ class Grouped(Collective):
 
     @abstractmethod
     def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
-        """`batch_named_axis` without groups."""
+        """The rule of a subclass for `batch_named_axis` without groups."""
 
     @abstractmethod
     def batch_grouped(self, emit: Emit, x: Atom) -> Atom:
-        """The results for (groups, members, ...), in the same form."""
+        """The rule of a subclass for `batch_named_axis` with groups: the results for (groups, members, ...), in the
+        same form."""
 
     def slower_axes(self, k: int) -> tuple[Names, Sizes]:
         """The axes before number `k`, which are slower."""
@@ -365,7 +367,7 @@ class Reducing(Grouped):
         """The result for `n` equal values."""
 
     @final
-    def shape_of(self, x: Aval) -> Aval:
+    def grouped_result_type(self, x: Aval) -> Aval:
         if x.dtype not in self.takes:
             raise DTypeError(f"{self.name}: is not defined for {x}")
         return x
@@ -495,7 +497,7 @@ class AllGather(Grouped, LinearCollective):
     dim: int
     groups: Groups = ()
 
-    def shape_of(self, x: Aval) -> Aval:
+    def grouped_result_type(self, x: Aval) -> Aval:
         check_axis(self.name, self.dim, x.ndim)
         return x.with_shape(replace_entry(x.shape, self.dim, x.shape[self.dim] * self.width))
 
@@ -545,7 +547,7 @@ class PsumScatter(Grouped, LinearCollective):
     dim: int
     groups: Groups = ()
 
-    def shape_of(self, x: Aval) -> Aval:
+    def grouped_result_type(self, x: Aval) -> Aval:
         if x.dtype not in dtypes.NUMERIC:
             raise DTypeError(f"psum_scatter: is not defined for {x}")
         return x.with_shape(replace_entry(x.shape, self.dim, _size_of_part(self.name, x, self.dim, self)))
@@ -599,7 +601,7 @@ class AllToAll(Grouped, LinearCollective):
     concat: int
     groups: Groups = ()
 
-    def shape_of(self, x: Aval) -> Aval:
+    def grouped_result_type(self, x: Aval) -> Aval:
         part = _size_of_part(self.name, x, self.split, self)
         check_axis(self.name, self.concat, x.ndim)
         divided = replace_entry(x.shape, self.split, part)
@@ -681,7 +683,7 @@ class Ppermute(Collective, LinearCollective):
     name: ClassVar[str] = "ppermute"
     perm: tuple[tuple[int, int], ...]
 
-    def result(self, x: Aval) -> Aval:
+    def result_type(self, x: Aval) -> Aval:
         check_perm(self.name, self.perm, self.count)
         return x
 

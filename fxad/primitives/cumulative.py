@@ -46,7 +46,7 @@ from fxad.primitives.axes import axis_after_insert
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise.arithmetic import ADD, MAX, MUL, NEG, SUB
 from fxad.primitives.elementwise.exponential import EXP, LOG1P
-from fxad.primitives.elementwise.family import ORDERED, WIDER, as_accumulated
+from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, NE, OR
 from fxad.primitives.elementwise.powers import ABS
 from fxad.primitives.elementwise.select import emit_where
@@ -359,7 +359,7 @@ class CumLogSumExp(Cumulative):
     """
 
     name: ClassVar[str] = "cumlogsumexp"
-    takes: ClassVar[frozenset[DType]] = WIDER
+    takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
 
     def identity(self, dtype: DType) -> Lit:
         return Lit.of(-np.inf, Aval((), dtype))

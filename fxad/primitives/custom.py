@@ -130,8 +130,8 @@ class NamedCall(Applied):
         everything = ((True,) * len(dims),) * len(self.body.outs)
         rows = everything if ctx.axis in dict(self.free_axes) else self.reads or everything
         mapped = [d is not None for d in ctx.recur(self.body, dims)[1]]
-        moves = [any([m and d is not None for d, m in zip(dims, row, strict=True)]) for row in rows]
-        wants = tuple([0 if f or m else None for f, m in zip(mapped, moves, strict=True)])
+        by_rule = [any([m and d is not None for d, m in zip(dims, row, strict=True)]) for row in rows]
+        wants = tuple([0 if a or b else None for a, b in zip(mapped, by_rule, strict=True)])
         body, out_dims = ctx.recur(self.body, dims, wants)
         changes = (*self.changes, Batched(ctx.size, dims, out_dims, ctx.axis))
         left = _unbound(self.axes, changes)
@@ -404,8 +404,8 @@ class CustomCall(Applied, Linear):
     # ----------------------------------------------------------------------------------------------- differentiation
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        moves = [isinstance(t, Lin) for t in tangents]
-        of_captured = any(moves[: self.captured])
+        nonzero = [isinstance(t, Lin) for t in tangents]
+        of_captured = any(nonzero[: self.captured])
         if not self.rules.has_derivative:
             batches = self.rules.batch and not of_captured
             return (self._jvp_over_stacks if batches else Call(self.body).jvp)(ctx, primals, tangents)
@@ -415,7 +415,7 @@ class CustomCall(Applied, Linear):
         self._check_captured(tangents)
         if self.rules.derivative_of is not None:
             return Call(self.complete(self.rules.derivative_of, ctx.batched)).jvp(ctx, primals, tangents)
-        rule = self.rules.derivative(moves, ctx.split)
+        rule = self.rules.derivative(nonzero, ctx.split)
         if isinstance(rule, Refusal):
             raise NotDifferentiableError(f"{self.name}: {rule.message}", remedy=rule.remedy)
         avals = self.body.out_avals
@@ -439,28 +439,30 @@ class CustomCall(Applied, Linear):
               map of another one has the operands as residuals. The values of a batch rule have no parts
               that belong to one example, so there is nothing else to be stored for an example.
         """
-        moves = tuple([isinstance(t, Lin) for t in tangents])
-        if self.linear_in(moves):
+        nonzero = tuple([isinstance(t, Lin) for t in tangents])
+        if self.linear_in(nonzero):
             operands = [t if isinstance(t, Lin) else x for x, t in zip(primals, tangents, strict=True)]
             return ctx(self, *primals), ctx.lin(self, *operands)
         n, m, lins = self.captured, len(self.body.outs), [t for t in tangents if isinstance(t, Lin)]
         programs = [self.body, *[self._differentiable(rule.body, ctx.batched) for rule in self.rules.batch]]
         if ctx.split:
-            halves = [ctx.recur(without_checks(without_effects(j)), moves) for j in programs]
-            reached = [any(marks) for marks in zip(*[half.out_nonzero for half in halves], strict=True)]
-            linear = self._over_stacks([_map_of_operands(half, n, reached) for half in halves])
+            halves = [ctx.recur(without_checks(without_effects(j)), nonzero) for j in programs]
+            out_nonzero = [any(marks) for marks in zip(*[half.out_nonzero for half in halves], strict=True)]
+            linear = self._over_stacks([_map_of_operands(half, n, out_nonzero) for half in halves])
             outs = ctx(self, *primals)
-            dots = ctx.lin(linear, *primals[:n], *lins, *primals[n:]) if any(reached) else ()
+            dots = ctx.lin(linear, *primals[:n], *lins, *primals[n:]) if any(out_nonzero) else ()
         else:
-            forward = [ctx.recur_fused(j, moves) for j in programs]
-            reached = [any(marks) for marks in zip(*[nonzero for _, nonzero in forward], strict=True)]
+            forward = [ctx.recur_fused(j, nonzero) for j in programs]
+            out_nonzero = [any(marks) for marks in zip(*[of_program for _, of_program in forward], strict=True)]
             fused = [
-                with_outs(both, (*both.outs[:m], *instantiate_outs(both.outs[m:], nonzero, j.out_avals, reached)))
-                for (both, nonzero), j in zip(forward, programs, strict=True)
+                with_outs(
+                    both, (*both.outs[:m], *instantiate_outs(both.outs[m:], of_program, j.out_avals, out_nonzero))
+                )
+                for (both, of_program), j in zip(forward, programs, strict=True)
             ]
             both = ctx(self._over_stacks(fused), *primals, *[t.var for t in lins])
             outs, dots = both[:m], tuple([Lin(v) for v in both[m:]])
-        return outs, insert_zeros(dots, reached, self.body.out_avals)
+        return outs, insert_zeros(dots, out_nonzero, self.body.out_avals)
 
     def _differentiable(self, rule: Jaxpr, batch: Batch) -> Jaxpr:
         """A batch rule, to be differentiated. Named calls of functions without derivative rules become the plain
@@ -497,14 +499,14 @@ class CustomCall(Applied, Linear):
         return tuple([next(bars) if isinstance(a, Hole) else None for a in args])
 
 
-def _map_of_operands(half: LinearizedBody, captured: int, reached: Sequence[bool]) -> Jaxpr:
+def _map_of_operands(half: LinearizedBody, captured: int, out_nonzero: Sequence[bool]) -> Jaxpr:
     """A linear half as a program of captured operands, tangents, and the other operands, which are its residuals."""
     b = Builder()
     primal, n_dots = half.primal, len(half.linear.ins) - half.n_res
     first = b.inputs(primal.in_avals[:captured])
     dots = b.inputs(half.linear.in_avals[:n_dots])
     values = b.inline(primal, (*first, *b.inputs(primal.in_avals[captured:])))
-    outs = b.inline(instantiate_linear_outs(half, reached), (*dots, *values[len(values) - half.n_res :]))
+    outs = b.inline(instantiate_linear_outs(half, out_nonzero), (*dots, *values[len(values) - half.n_res :]))
     return remove_dead_eqns(b.build(outs, half.linear.name))
 
 

@@ -48,7 +48,7 @@ class RuleProgram(NamedTuple):
     Values are numbered: first the operands of the call, then its results, then the residuals of its derivatives. A
     program that is `linear` takes tangents (or cotangents) in its first `linear` operands, and returns tangents. One
     with a `size` takes and returns stacks, except of captured operands. `stores`: reverse mode may store values of it.
-    `adjoint`: it returns cotangents of operands.
+    `returns_cotangents`: it returns cotangents of operands.
     """
 
     role: str
@@ -57,7 +57,7 @@ class RuleProgram(NamedTuple):
     gives: tuple[int, ...]
     stores: bool = False
     linear: int = 0
-    adjoint: bool = False
+    returns_cotangents: bool = False
     size: int | None = None
 
 
@@ -78,10 +78,10 @@ def restricted(
     pruned: list[tuple[Jaxpr, tuple[int, ...], Mask]] = []
     for part in reversed(programs):
         n = part.linear
-        live = tuple([tangents[k] for k in part.takes[:n]])
-        takes = (*select_by_mask(part.takes[:n], live), *part.takes[n:]) if n else part.takes
+        nonzero = tuple([tangents[k] for k in part.takes[:n]])
+        takes = (*select_by_mask(part.takes[:n], nonzero), *part.takes[n:]) if n else part.takes
         jaxpr = with_outs(part.jaxpr, [a for a, k in zip(part.jaxpr.outs, part.gives, strict=True) if stays(part, k)])
-        jaxpr, marks = drop_unread_operands(clean(with_zero_operands(jaxpr, live)[0] if n else jaxpr))
+        jaxpr, marks = drop_unread_operands(clean(with_zero_operands(jaxpr, nonzero)[0] if n else jaxpr))
         read.update(select_by_mask(takes, marks))
         pruned.append((jaxpr, takes, marks))
     result: list[RuleProgram] = []
@@ -105,7 +105,8 @@ class Derivative(Record):
 
     `forward`: operands -> results, then residuals. `push`: tangents of the moving operands, then residuals -> tangents
     of the inexact results. `pull`: cotangents of the inexact results, then residuals -> cotangents of the moving
-    operands; None: the transpose of `push`.
+    operands; None: the transpose of `push`. So `forward` and `push` are like `primal` and `linear` of a
+    `LinearizedBody`; `push` and `pull` become `body` and `adjoint` of a `LinearCall`.
     """
 
     name: ClassVar[str] = "derivative"
@@ -125,7 +126,7 @@ class Derivative(Record):
         push = RuleProgram("push", self.push, (*moving, *residuals), dots, linear=len(moving))
         if self.pull is None:
             return [forward, push]
-        pull = RuleProgram("pull", self.pull, (*dots, *residuals), moving, linear=len(dots), adjoint=True)
+        pull = RuleProgram("pull", self.pull, (*dots, *residuals), moving, linear=len(dots), returns_cotangents=True)
         return [forward, push, pull]
 
     def jvp(
@@ -135,18 +136,18 @@ class Derivative(Record):
 
         `complete` replaces the named calls in a program of the rule.
         """
-        moves, lins = [isinstance(t, Lin) for t in tangents], [t for t in tangents if isinstance(t, Lin)]
-        marks = iter(with_zero_operands(self.push, select_by_mask(moves, self.moving))[1])
-        reached = [a.inexact and next(marks) for a in outs]
-        if not any(reached):
+        nonzero, lins = [isinstance(t, Lin) for t in tangents], [t for t in tangents if isinstance(t, Lin)]
+        marks = iter(with_zero_operands(self.push, select_by_mask(nonzero, self.moving))[1])
+        out_nonzero = [a.inexact and next(marks) for a in outs]
+        if not any(out_nonzero):
             return None
-        n = len(moves) + len(outs)
+        n = len(nonzero) + len(outs)
         programs = self.programs(tuple([a.inexact for a in outs]), n)
-        live_parts, _ = restricted(programs, (True,) * n, (*moves, *reached), remove_dead_eqns)
-        forward, *maps = [complete(part.jaxpr) for part in live_parts]
+        parts, _ = restricted(programs, (True,) * n, (*nonzero, *out_nonzero), remove_dead_eqns)
+        forward, *maps = [complete(part.jaxpr) for part in parts]
         results, residuals = call_primal(ctx, forward, len(outs), primals)
         linear: Primitive = Call(maps[0]) if len(maps) == 1 else LinearCall(maps[0], maps[1], len(lins))
-        return results, insert_zeros(ctx.lin(linear, *lins, *residuals), reached, outs)
+        return results, insert_zeros(ctx.lin(linear, *lins, *residuals), out_nonzero, outs)
 
 
 @final
@@ -216,12 +217,12 @@ class Rules(Record):
         """The derivatives that were traced without an error, of forward and of reverse mode."""
         return [rule for rule in (*self.jvp, *self.vjp) if isinstance(rule, Derivative)]
 
-    def derivative(self, moves: Sequence[bool], reverse: bool) -> Derivative | Refusal:
-        """The derivative for the operands marked in `moves`, which are not captured."""
+    def derivative(self, nonzero: Sequence[bool], reverse: bool) -> Derivative | Refusal:
+        """The derivative for the operands marked in `nonzero`, which are not captured."""
         rules = (self.vjp or self.jvp) if reverse else (self.jvp or self.vjp)
 
         def rank(rule: Derivative | Refusal) -> tuple[bool, int, bool]:
-            covers = all([covered or not m for m, covered in zip(moves, rule.moving, strict=True)])
+            covers = all([covered or not m for m, covered in zip(nonzero, rule.moving, strict=True)])
             return not covers, sum(rule.moving), isinstance(rule, Refusal)
 
         return min(rules, key=rank)
@@ -278,7 +279,7 @@ class Function(Record):
             if back.ivjp is not None:
                 takes = (*takes, *select_by_mask(results, self.inexact))
                 gives = (*free, *select_by_mask(operands, self.moving))
-                parts.append(RuleProgram("ivjp", back.ivjp, takes, gives, adjoint=True))
+                parts.append(RuleProgram("ivjp", back.ivjp, takes, gives, returns_cotangents=True))
         if rules.derivative_of is not None:
             parts.append(RuleProgram("program of derivatives", rules.derivative_of, operands, results, stores=True))
         return parts
@@ -380,7 +381,7 @@ def _with_fresh_size(ctx: BatchCtx, rule: BatchRule) -> BatchRule:
 
 def _batched(ctx: BatchCtx, part: RuleProgram, takes: Dims, gives: Dims) -> Jaxpr:
     """A program of the batched function. Cotangents of operands that are not batched are summed."""
-    if part.adjoint:
+    if part.returns_cotangents:
         return batch_adjoint(ctx, part.jaxpr, takes[: part.linear], takes[part.linear :], gives)
     return ctx.recur(part.jaxpr, takes, gives)[0]
 

@@ -30,7 +30,7 @@ from fxad.ir import (
 )
 from fxad.primitives.elementwise.arithmetic import DIV, MUL
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ
-from fxad.primitives.elementwise.family import WIDE
+from fxad.primitives.elementwise.family import FLOAT32_OR_64
 from fxad.primitives.elementwise.logic import EQ, OR
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import LinearInOne
@@ -75,7 +75,7 @@ class Fft(LinearMap, LinearInOne):
             )
         if any([n < 1 for n in self.lengths]):
             raise ShapeError(f"fft: lengths {self.lengths} are not all positive")
-        takes = WIDE if self.kind == "RFFT" else dtypes.COMPLEX
+        takes = FLOAT32_OR_64 if self.kind == "RFFT" else dtypes.COMPLEX
         if x.dtype not in takes:
             raise DTypeError(f"fft: {self.kind} takes {' or '.join([d.name for d in sorted(takes, key=str)])}, got {x}")
         half = (*self.lengths[:-1], self.lengths[-1] // 2 + 1)

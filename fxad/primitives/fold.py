@@ -191,8 +191,8 @@ class ReduceWindow(Fold, Windowed):
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         xs = self._operands(avals)
-        places = self.sliding.places(self.name, xs[0])
-        return tuple([x.with_shape(places) for x in xs])
+        shape = self.sliding.result_shape(self.name, xs[0])
+        return tuple([x.with_shape(shape) for x in xs])
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         n, ndim = len(args) // 2, args[0].ndim

@@ -1,7 +1,8 @@
-"""Primitives that XLA fuses: their cost is that of reading and writing the values.
+"""Tables of the primitives that XLA fuses, by the code that they become: none, moves of elements, an instruction.
 
-Every rule that asks what an equation costs reads these tables: compile time and units (`fxad.transforms.costs`),
-recomputation between units, and the residuals of loops.
+The cost of a fused equation is that of reading and writing the values. Every rule that asks what an equation costs
+reads these tables: compile time and units (`fxad.transforms.costs`), recomputation between units, and the residuals of
+loops.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ bodies: the equation, and its solver. Their rules emit the same primitives, so t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 from fxad.core.layout import Layout
@@ -64,7 +65,7 @@ class LinearSolve(Applied, Linear):
         return self.matvec, self.solve, *self.adjoint
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> LinearSolve:
-        return LinearSolve(bodies[0], bodies[1], bodies[2:])
+        return _linear_solve(bodies)
 
     @property
     def size(self) -> int:
@@ -109,7 +110,7 @@ class LinearSolve(Applied, Linear):
         b = align_batch_axes(ctx, args[:n], dims[:n])
         known, at = dims[n:], (0,) * n
         solved, aux = _batched_system(ctx, self.bodies, at, known)
-        return ctx(LinearSolve(solved[0], solved[1], solved[2:]), *b, *args[n:]), (*at, *aux)
+        return ctx(_linear_solve(solved), *b, *args[n:]), (*at, *aux)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         n = self.size
@@ -117,8 +118,8 @@ class LinearSolve(Applied, Linear):
         rhs = tangents[:n]
         if any([isinstance(t, Lin) for t in tangents[n:]]):
             fixed = tuple([Zero(v.aval) for v in outs[:n]])
-            _, moved = Call(self.matvec).jvp(ctx, (*outs[:n], *primals[n:]), (*fixed, *tangents[n:]))
-            rhs = tuple([ctx.add(a, _negative(ctx, b)) for a, b in zip(rhs, moved, strict=True)])
+            _, product_dots = Call(self.matvec).jvp(ctx, (*outs[:n], *primals[n:]), (*fixed, *tangents[n:]))
+            rhs = tuple([ctx.add(a, _negative(ctx, b)) for a, b in zip(rhs, product_dots, strict=True)])
         dots = ctx.lin(self.without_aux, *rhs, *primals[n:])
         return outs, (*dots, *[Zero(v.aval) for v in outs[n:]])
 
@@ -136,7 +137,8 @@ class LinearSolve(Applied, Linear):
             )
         dense_cts = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
         known = [a for a in args if not isinstance(a, Hole)]
-        bars = ctx(LinearSolve(self.adjoint[0], self.adjoint[1], (self.matvec, self.solve)), *dense_cts, *known)
+        transpose, transpose_solve = self.adjoint
+        bars = ctx(LinearSolve(transpose, transpose_solve, (self.matvec, self.solve)), *dense_cts, *known)
         return (*bars, *[None] * len(known))
 
 
@@ -169,7 +171,8 @@ class Root(Applied):
         return self.equation, self.solve, self.at, *self.system
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Root:
-        return Root(bodies[0], bodies[1], bodies[2], bodies[3:], self.captured)
+        equation, solve, at, *system = bodies
+        return Root(equation, solve, at, tuple(system), self.captured)
 
     @property
     def size(self) -> int:
@@ -193,14 +196,14 @@ class Root(Applied):
                 remedy="give two programs, or four",
             )
         guess, known = ins[self.captured :], ins[: self.captured]
-        moving = tuple([a for a in guess if a.inexact])
-        check_body_type(self.name, "equation", self.equation, ins, moving)
+        inexact = tuple([a for a in guess if a.inexact])
+        check_body_type(self.name, "equation", self.equation, ins, inexact)
         check_body_type(self.name, "solve", self.solve, ins, (*guess, *self.solve.out_avals[len(guess) :]))
         check_body_type(self.name, "at", self.at, ins, self.at.out_avals)
-        system = (*moving, *self.at.out_avals, *known)
+        system = (*inexact, *self.at.out_avals, *known)
         roles = ("matvec", "tangent_solve", "transpose of matvec", "transpose of tangent_solve")
         for role, body in zip(roles, self.system, strict=False):
-            check_body_type(self.name, role, body, system, moving)
+            check_body_type(self.name, role, body, system, inexact)
         check_operands(self.name, self.solve, avals)
         return self.solve.out_avals
 
@@ -221,20 +224,25 @@ class Root(Applied):
         outs = ctx(self, *primals)
         point = (*primals[:c], *outs[:n])
         still = tuple([Zero(v.aval) for v in outs])
-        moved: tuple[Tangent, ...] = ()
+        equation_dots: tuple[Tangent, ...] = ()
         if any([isinstance(t, Lin) for t in tangents[:c]]):
-            _, moved = Call(self.equation).jvp(ctx, point, (*tangents[:c], *still[:n]))
-        if not any([isinstance(t, Lin) for t in moved]):
+            _, equation_dots = Call(self.equation).jvp(ctx, point, (*tangents[:c], *still[:n]))
+        if not any([isinstance(t, Lin) for t in equation_dots]):
             return outs, still
-        system, needed = drop_unused_residuals(self.system, (len(moved),) * len(self.system))
+        system, needed = drop_unused_residuals(self.system, (len(equation_dots),) * len(self.system))
         n_at = len(self.at.outs)
         at = with_outs(self.at, select_by_mask(self.at.outs, needed[:n_at]))
         _, kept = call_primal(ctx, at, 0, point)
         known = (*kept, *select_by_mask(primals[:c], needed[n_at:]))
-        solve = LinearSolve(system[0], system[1], tuple(system[2:]))
-        dots = ctx.lin(solve, *[_negative(ctx, t) for t in moved], *known)
+        dots = ctx.lin(_linear_solve(system), *[_negative(ctx, t) for t in equation_dots], *known)
         nonzero = [k < n and v.aval.inexact for k, v in enumerate(outs)]
         return outs, insert_zeros(dots, nonzero, [v.aval for v in outs])
+
+
+def _linear_solve(bodies: Sequence[Jaxpr]) -> LinearSolve:
+    """Return the `linear_solve` with these bodies: `matvec`, `solve`, then those of the adjoint if there are any."""
+    matvec, solve, *adjoint = bodies
+    return LinearSolve(matvec, solve, tuple(adjoint))
 
 
 def _negative(ctx: JvpCtx, t: Tangent) -> Tangent:
@@ -251,8 +259,9 @@ def _batched_solve(ctx: BatchCtx, solve: Jaxpr, dims: Dims, at: Dims) -> tuple[J
 def _batched_system(ctx: BatchCtx, bodies: tuple[Jaxpr, ...], at: Dims, known: Dims) -> tuple[tuple[Jaxpr, ...], Dims]:
     """Batch the bodies of a `linear_solve`, and return the mapped axes of its auxiliary results."""
     dims = (*at, *known)
-    solve, out_dims = _batched_solve(ctx, bodies[1], dims, at)
-    matvec, *adjoint = [ctx.recur(body, dims, at)[0] for body in (bodies[0], *bodies[2:])]
+    matvec, solve, *adjoint = bodies
+    solve, out_dims = _batched_solve(ctx, solve, dims, at)
+    matvec, *adjoint = [ctx.recur(body, dims, at)[0] for body in (matvec, *adjoint)]
     return (matvec, solve, *adjoint), out_dims[len(at) :]
 
 

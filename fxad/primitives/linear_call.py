@@ -37,8 +37,8 @@ class LinearCall(Applied, Linear):
     """Apply `body`, which is linear in its first `n_linear` operands. `adjoint` is its transpose in these operands.
 
     Type:   (linear operands, other operands) -> results of `body`. `adjoint`: (cotangents of the results, other
-            operands) -> cotangents of the linear operands; None for the tangents of a loop without a bound, which has
-            no transpose.
+            operands) -> cotangents of the linear operands; None for the tangents of a `while` without a bound, which
+            has no transpose.
     Rule:   the transpose exchanges `body` and `adjoint`. The derivative in the other operands is that of `body`.
             Effects happen for primal values, and not again for tangents.
     """
@@ -110,7 +110,7 @@ class LinearCall(Applied, Linear):
         return all(mask[: self.n_linear]) and not any(mask[self.n_linear :])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        if self.adjoint is None:
+        if self.adjoint is None:  # only `while` emits such an equation
             raise NotDifferentiableError(
                 "while: reverse mode goes backward through the steps, and the number of steps has no bound that is "
                 "known before the loop runs",

@@ -74,16 +74,16 @@ def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dim
 
 
 def _batch_some_cotangents(
-    ctx: BatchCtx, b: Builder, pull: Jaxpr, live: tuple[bool, ...], cts: Dims, known: Dims, ins: Sequence[Atom]
+    ctx: BatchCtx, b: Builder, pull: Jaxpr, nonzero: tuple[bool, ...], cts: Dims, known: Dims, ins: Sequence[Atom]
 ) -> list[tuple[Atom, int | None]]:
-    """Return the results of a batched map of cotangents, applied to the cotangents in `live` alone, and the batch axes
-    of these results."""
-    n = len(live)
-    alone, _ = with_zero_operands(pull, live)
-    dims = (*select_by_mask(cts, live), *known)
+    """Return the results of a batched map of cotangents, applied to the cotangents marked in `nonzero` alone, and the
+    batch axes of these results."""
+    n = len(nonzero)
+    alone, _ = with_zero_operands(pull, nonzero)
+    dims = (*select_by_mask(cts, nonzero), *known)
     at = tuple([None if d is None else 0 for d in ctx.recur(alone, dims)[1]])
     return list(
-        zip(b.inline(ctx.recur(alone, dims, at)[0], (*select_by_mask(ins[:n], live), *ins[n:])), at, strict=True)
+        zip(b.inline(ctx.recur(alone, dims, at)[0], (*select_by_mask(ins[:n], nonzero), *ins[n:])), at, strict=True)
     )
 
 

@@ -50,15 +50,15 @@ def affine_operands(jaxpr: Jaxpr) -> tuple[bool, ...]:
 def _affine_outs(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
     """Return a mask of the results that depend on the marked operands, or None if one of them is not affine in these,
     taken together."""
-    reached: set[Atom] = {v for v, marked in zip(jaxpr.ins, mask, strict=True) if marked}
+    dependent: set[Atom] = {v for v, marked in zip(jaxpr.ins, mask, strict=True) if marked}
     for eqn in jaxpr.eqns:
-        if reached.isdisjoint(eqn.ins):
+        if dependent.isdisjoint(eqn.ins):
             continue
-        outs = _affine_results(eqn, tuple([a in reached for a in eqn.ins]))
+        outs = _affine_results(eqn, tuple([a in dependent for a in eqn.ins]))
         if outs is None:
             return None
-        reached.update([v for v, out in zip(eqn.outs, outs, strict=True) if out])
-    return tuple([a in reached for a in jaxpr.outs])
+        dependent.update([v for v, out in zip(eqn.outs, outs, strict=True) if out])
+    return tuple([a in dependent for a in jaxpr.outs])
 
 
 def _affine_results(eqn: Eqn, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
@@ -126,31 +126,31 @@ def is_zero(a: Atom) -> bool:
 
 
 @by_value
-def with_zero_operands(jaxpr: Jaxpr, live: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """Return a program that is linear in its first operands, specialized to zeros for those not in `live`. These are
-    removed from its operands.
+def with_zero_operands(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+    """Return a program that is linear in its first operands, specialized to zeros for those not marked in `nonzero`.
+    These are removed from its operands.
 
     Also returns a mask of its results that are not zero; the zero ones are literals. An equation that is linear in its
     zero operands, with the others known, is removed. Any other equation, such as `concatenate` of a zero operand and a
     known one, is computed with zeros: `reroll` stacks operands at the same place of the calls in a chain.
     """
     b = Builder()
-    first, known = jaxpr.ins[: len(live)], jaxpr.ins[len(live) :]
+    first, known = jaxpr.ins[: len(nonzero)], jaxpr.ins[len(nonzero) :]
     env: dict[Atom, Atom] = {}
     zeros: set[Atom] = set()
-    reached: set[Atom] = set()
-    for v, moves in zip(first, live, strict=True):
-        env[v] = b.input(v.aval) if moves else Lit.zero(v.aval)
-        (reached if moves else zeros).add(v)
+    dependent: set[Atom] = set()
+    for v, is_nonzero in zip(first, nonzero, strict=True):
+        env[v] = b.input(v.aval) if is_nonzero else Lit.zero(v.aval)
+        (dependent if is_nonzero else zeros).add(v)
     env.update(zip(known, b.inputs([v.aval for v in known]), strict=True))
     for eqn in jaxpr.eqns:
         none = tuple([a in zeros for a in eqn.ins])
-        if any(none) and reached.isdisjoint(eqn.ins) and is_linear_eqn(eqn, none):
+        if any(none) and dependent.isdisjoint(eqn.ins) and is_linear_eqn(eqn, none):
             zeros.update(eqn.outs)
             env.update({v: Lit.zero(v.aval) for v in eqn.outs})
             continue
-        if not reached.isdisjoint(eqn.ins):
-            reached.update(eqn.outs)
+        if not dependent.isdisjoint(eqn.ins):
+            dependent.update(eqn.outs)
         env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
     specialized = remove_dead_eqns(b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name))
     return specialized, tuple([not is_zero(a) for a in specialized.outs])

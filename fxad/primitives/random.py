@@ -37,7 +37,7 @@ from fxad.ir import (
 )
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, SUB, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP
-from fxad.primitives.elementwise.family import WIDER, Binary, batch_elementwise, literal_like
+from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, Binary, batch_elementwise, literal_like
 from fxad.primitives.elementwise.gamma import RANDOM_GAMMA_GRAD
 from fxad.primitives.elementwise.logic import AND, LT, NE, OR, SHIFT_LEFT, SHIFT_RIGHT_LOGICAL, XOR
 from fxad.primitives.elementwise.select import emit_where
@@ -173,7 +173,8 @@ def _rotate_left(emit: Emit, x: Atom, r: Atom) -> Atom:
 @final
 @primitive
 class GammaSample(Binary):
-    """A draw x from the gamma distribution of shape a: the value x, differentiable in a.
+    """The second operand x, with the derivative of a draw from the gamma distribution in the first, its shape a. It
+    computes nothing: x must be such a draw.
 
     x is usually found by rejection, which has no derivative. Implicit reparameterisation instead moves x with a so that
     the value of the distribution function at x stays the same.
@@ -185,21 +186,21 @@ class GammaSample(Binary):
     """
 
     name: ClassVar[str] = "gamma_sample"
-    takes: ClassVar[frozenset[DType]] = WIDER
+    takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
     hlo_name: ClassVar[str] = ""  # nothing is computed
     log: bool
 
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return y
+    def compute(self, a: NDArray, x: NDArray) -> object:
+        return x
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return args[1:]
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        if isinstance(tx, Zero):
-            return ty
-        rate = _log_rate(ctx, x, z) if self.log else ctx.one(RANDOM_GAMMA_GRAD, x, z)
-        return ctx.add(scale_tangent(ctx, tx, rate), ty)
+    def tangent(self, ctx: JvpCtx, a: Atom, x: Atom, out: Atom, a_dot: Tangent, x_dot: Tangent) -> Tangent:
+        if isinstance(a_dot, Zero):
+            return x_dot
+        rate = _log_rate(ctx, a, out) if self.log else ctx.one(RANDOM_GAMMA_GRAD, a, out)
+        return ctx.add(scale_tangent(ctx, a_dot, rate), x_dot)
 
 
 def _log_rate(emit: Emit, a: Atom, log: Atom) -> Atom:

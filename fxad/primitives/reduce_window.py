@@ -64,7 +64,7 @@ class WindowReduction(Windowed):
         (x,) = check_count(self, avals, 1)
         if x.dtype not in self.takes:
             raise DTypeError(f"{self.name}: is not defined for {x}")
-        return (Aval(self.sliding.places(self.name, x), x.dtype),)
+        return (Aval(self.sliding.result_shape(self.name, x), x.dtype),)
 
     @final
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:

@@ -96,7 +96,7 @@ class Selection(LinearInOne, Windowed):
             raise DTypeError(f"{self.name}: is not defined for {x}")
         if value.dtype is not x.dtype:
             raise DTypeError(f"{self.name}: dtypes differ: value {value}, operand {x}")
-        return self.sliding.places(self.name, x)
+        return self.sliding.result_shape(self.name, x)
 
     @final
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:

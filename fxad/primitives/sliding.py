@@ -104,8 +104,11 @@ class SlidingWindow:
         """The fields, in the order of the primitives' parameters."""
         return self.window, self.strides, self.padding, self.base_dilation, self.window_dilation
 
-    def places(self, name: str, x: Aval) -> Shape:
-        """Return the number of windows along each axis of `x`. Raises: ParameterError, ShapeError."""
+    def result_shape(self, name: str, x: Aval) -> Shape:
+        """Return the shape of the result: the number of windows along each axis of `x`.
+
+        Raises: ParameterError, ShapeError.
+        """
         check_positive(
             name,
             x.ndim,

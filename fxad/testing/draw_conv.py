@@ -125,7 +125,7 @@ def _selection(kind: type[SelectAndGatherAdd | SelectAndScatterAdd]) -> Specs:
     def specs(draw: st.DrawFn, smooth: bool) -> Spec:
         shape, sliding = _sliding(draw)
         x = Aval(shape, dtype_of(draw, dtypes.INTEGER | dtypes.FLOATING - dtypes.FLOAT8, smooth))
-        value = x if kind is SelectAndGatherAdd else x.with_shape(sliding.places("", x))
+        value = x if kind is SelectAndGatherAdd else x.with_shape(sliding.result_shape("", x))
         prim = kind(draw(st.sampled_from(["ge", "le"])), *sliding.values)
         return prim, [(value, ORDINARY), (x, ORDINARY if smooth else SPECIAL)]
 

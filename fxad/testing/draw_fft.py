@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.ir import Aval, Primitive
-from fxad.primitives.elementwise.family import ORDERED, WIDE
+from fxad.primitives.elementwise.family import FLOAT32_OR_64, ORDERED
 from fxad.primitives.fft import KINDS, Fft
 from fxad.primitives.top_k import TopK
 from fxad.testing.applications import Spec, Specs, dtype_of
@@ -23,7 +23,7 @@ def _fft(draw: st.DrawFn, smooth: bool) -> Spec:
     last = lengths[-1] // 2 + 1 if kind == "IRFFT" else lengths[-1]
     shape = (*draw(shapes(2)), *lengths[:-1], last)
     return Fft(kind, lengths), [
-        (Aval(shape, dtype_of(draw, WIDE if kind == "RFFT" else dtypes.COMPLEX, smooth)), ORDINARY)
+        (Aval(shape, dtype_of(draw, FLOAT32_OR_64 if kind == "RFFT" else dtypes.COMPLEX, smooth)), ORDINARY)
     ]
 
 

@@ -61,7 +61,7 @@ def test_laws(kind: Kind, sliding: SlidingWindow, shape: tuple[int, ...]) -> Non
 def _full(sliding: SlidingWindow, shape: tuple[int, ...]) -> bool:
     """Return True if every window has elements. The extremum of an empty one is infinite, and a difference of
     infinities is nan."""
-    out = sliding.places("", Aval(shape, "float64"))
+    out = sliding.result_shape("", Aval(shape, "float64"))
     ones = sliding.windows(np.ones(shape), np.zeros(()))
     return bool(np.all(ones.sum(tuple(range(len(out), 2 * len(out)))) > 0)) if all(out) else True
 
@@ -73,7 +73,7 @@ def test_laws_of_selection(
     kind: type[SelectAndGatherAdd | SelectAndScatterAdd], select: str, sliding: SlidingWindow, shape: tuple[int, ...]
 ) -> None:
     x = floats(*shape)
-    value = floats(*shape) if kind is SelectAndGatherAdd else floats(*sliding.places("", Aval(shape, "float64")))
+    value = floats(*shape) if kind is SelectAndGatherAdd else floats(*sliding.result_shape("", Aval(shape, "float64")))
     prim = kind(select, *sliding.values)
     check(prim, value, x, batching=select == "ge", differentiate=False)
     if select == "ge":
@@ -86,7 +86,7 @@ def test_laws_of_selection(
 def test_large_and_dilated_windows_scatter_too() -> None:
     x = floats(12, 13)
     for sliding in (slide((9, 8), (2, 3), ((1, 0), (2, 2))), slide((5, 13), dilation=(2, 1))):
-        source = floats(*sliding.places("", Aval(x.shape, "float64")))
+        source = floats(*sliding.result_shape("", Aval(x.shape, "float64")))
         check(SelectAndScatterAdd("ge", *sliding.values), source, x, batching=False, differentiate=False)
         check(SelectAndGatherAdd("le", *sliding.values), x + 1, x, batching=False, differentiate=False)
 

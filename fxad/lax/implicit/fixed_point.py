@@ -14,7 +14,7 @@ from fxad.lax.creation import full
 from fxad.lax.elementwise import is_finite
 from fxad.lax.implicit.convergence import Breakdown, Convergence
 from fxad.lax.implicit.krylov import attainable_tolerance, tolerance
-from fxad.lax.implicit.maps import TracedMap, Unknown, trace_function, unknown_of
+from fxad.lax.implicit.maps import TracedMap, TreeType, trace_function, type_and_leaves
 from fxad.lax.implicit.vectors import norm, select_value, vector_space_of
 from fxad.tracing.array import Array, ArrayLike
 
@@ -38,16 +38,16 @@ def fixed_point_iteration(
     Raises: TreeError, ShapeError, DTypeError when `f` returns another type.
     """
     what = "fixed_point_iteration"
-    like, leaves = unknown_of(what, "x0", x0)
+    x_type, leaves = type_and_leaves(what, "x0", x0)
     limit = static_int(what, "maxiter", maxiter, 0)
-    body = trace_function(what, "f", f, like, "x0")
-    space = vector_space_of(what, like.direction)
+    body = trace_function(what, "f", f, x_type, "x0")
+    space = vector_space_of(what, x_type.direction)
     real = dtypes.real_part(space.dtype) if space.dtype.kind == "c" else space.dtype
     rel, least = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
-    step = TracedMap.of("", f, body, like)
+    step = TracedMap.of("", f, body, x_type)
 
     def moving(x: object) -> Array:
-        parts = [leaf for leaf, moves in zip(tree.leaves(x), like.moving, strict=True) if moves]
+        parts = [leaf for leaf, moves in zip(tree.leaves(x), x_type.moving, strict=True) if moves]
         return space.vector(parts)
 
     def residual_and_target(x: object, fx: object) -> tuple[Array, Array]:
@@ -64,26 +64,26 @@ def fixed_point_iteration(
         fx = step(x)
         return (k + 1, x, fx, *residual_and_target(x, fx))
 
-    first = tree.unflatten(like.structure, leaves)
+    first = tree.unflatten(x_type.structure, leaves)
     fx = step(first)
     start = (full((), 0, dtypes.int32), first, fx, *residual_and_target(first, fx))
     k, x, _, residual, target = while_loop(going, advance, start)
     finite = is_finite(residual)
     breakdown = select_value(finite, full((), int(Breakdown.NONE), dtypes.int32), int(Breakdown.NOT_FINITE))
-    return _nan_unless(like, x, finite), Convergence(k, residual, residual <= target, breakdown)
+    return _nan_unless(x_type, x, finite), Convergence(k, residual, residual <= target, breakdown)
 
 
 def solve_by_iteration(f: Callable[[Any], object], x0: object, has_aux: bool) -> Any:
     """Return the x with f(x) = x by iteration, at the precision of the dtype. If it does not converge, x is nan; with
     `has_aux` x is the last iterate, and the result is (x, `Convergence`)."""
-    like, _ = unknown_of("fixed_point_iteration", "x0", x0)
-    x, report = fixed_point_iteration(f, x0, tol=attainable_tolerance(like.avals))
-    return (x, report) if has_aux else _nan_unless(like, x, report.converged)
+    x_type, _ = type_and_leaves("fixed_point_iteration", "x0", x0)
+    x, report = fixed_point_iteration(f, x0, tol=attainable_tolerance(x_type.avals))
+    return (x, report) if has_aux else _nan_unless(x_type, x, report.converged)
 
 
-def _nan_unless(like: Unknown, x: object, good: Array) -> object:
+def _nan_unless(x_type: TreeType, x: object, good: Array) -> object:
     leaves = [
         select_value(good, leaf, float("nan")) if moves else leaf
-        for leaf, moves in zip(tree.leaves(x), like.moving, strict=True)
+        for leaf, moves in zip(tree.leaves(x), x_type.moving, strict=True)
     ]
-    return tree.unflatten(like.structure, leaves)
+    return tree.unflatten(x_type.structure, leaves)

@@ -18,12 +18,12 @@ from fxad.lax.creation import convert, splat
 from fxad.lax.implicit.convergence import Convergence
 from fxad.lax.implicit.maps import (
     TracedMap,
-    Unknown,
+    TreeType,
     right_hand_side,
     trace_function,
     trace_linear_map,
     transposed_program,
-    unknown_of,
+    type_and_leaves,
 )
 from fxad.lax.implicit.methods import Method, bicgstab as _bicgstab, conjugate_gradients, gmres_cycle
 from fxad.lax.implicit.problem import Problem
@@ -140,7 +140,7 @@ def solve_by_gmres(g: Callable[[Any], object], y: object) -> Any:
 
 
 def _tangent_setup(what: str, g: Callable[[Any], object], y: object) -> _Setup:
-    tol = attainable_tolerance(unknown_of(what, "b", y)[0].avals)
+    tol = attainable_tolerance(type_and_leaves(what, "b", y)[0].avals)
     return replace(_setup(what, g, y, None, tol, 0.0, None), least=tol ** (1 / 3))
 
 
@@ -175,7 +175,7 @@ class _Setup:
     matvec: Callable[[Any], object]
     b: object
     x0: object
-    like: Unknown
+    x_type: TreeType
     space: Space
     tol: Array
     atol: Array
@@ -207,7 +207,7 @@ class _Setup:
                 x = select_value(report.residual_norm <= self.least * norm(right), x, float("nan"))
             return space.tree(x), report
 
-        symmetric = hermitian and not any([a.dtype.kind == "c" for a in self.like.avals])
+        symmetric = hermitian and not any([a.dtype.kind == "c" for a in self.x_type.avals])
         m = self.precondition
         back = m if m is None or symmetric else _transpose_map(m)
         run.__name__ = self.what
@@ -217,8 +217,8 @@ class _Setup:
             solution = linear_solve(self.what, "A", self.matvec, self.b, solve, transposed, symmetric, True)
             return solution
         # the guess is for this right-hand side; the systems of derivatives start from 0
-        matvec_body = trace_linear_map(self.what, "A", self.matvec, self.like, "b")
-        apply = TracedMap.of("A", self.matvec, matvec_body, self.like)
+        matvec_body = trace_linear_map(self.what, "A", self.matvec, self.x_type, "b")
+        apply = TracedMap.of("A", self.matvec, matvec_body, self.x_type)
 
         def residual(x: object) -> object:
             return tree.map(sub, apply(x), self.b)
@@ -227,35 +227,35 @@ class _Setup:
             return linear_solve(self.what, "A", g, y, solve, transposed, symmetric, True)[0]
 
         residual.__name__ = function_name(self.matvec)
-        guess, equation = tree.leaves(self.x0), trace_function(self.what, "A", residual, self.like, "b")
-        problem = Problem(self.what, self.like, guess, equation, function_name(self.matvec))
+        guess, equation = tree.leaves(self.x0), trace_function(self.what, "A", residual, self.x_type, "b")
+        problem = Problem(self.what, self.x_type, guess, equation, function_name(self.matvec))
         solution = problem.bind_root(run, lambda x0: run(m, x0, apply, self.b), tangent_solve, True)
         return solution
 
 
 def _transpose_map(m: TracedMap) -> TracedMap | None:
-    jaxpr = transposed_program(m.jaxpr, len(m.like.avals))
+    jaxpr = transposed_program(m.jaxpr, len(m.x_type.avals))
     return None if jaxpr is None else m.transposed(jaxpr)
 
 
 def _setup(
     what: str, A: Operator, b: object, x0: object, tol: ArrayLike, atol: ArrayLike, M: Operator | None
 ) -> _Setup:
-    like, leaves = right_hand_side(what, b)
-    space = vector_space_of(what, like)
+    x_type, leaves = right_hand_side(what, b)
+    space = vector_space_of(what, x_type)
     real = dtypes.real_part(space.dtype) if space.dtype.kind == "c" else space.dtype
     if x0 is not None:
-        x0 = _initial_guess(what, like, x0)
+        x0 = _initial_guess(what, x_type, x0)
     precondition = None
     if M is not None:
-        inverse = _matvec_function(what, "M", M, like)
-        precondition = TracedMap.of("M", inverse, trace_linear_map(what, "M", inverse, like, "b"), like)
+        inverse = _matvec_function(what, "M", M, x_type)
+        precondition = TracedMap.of("M", inverse, trace_linear_map(what, "M", inverse, x_type, "b"), x_type)
     rel, least = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
-    matvec, whole = _matvec_function(what, "A", A, like), tree.unflatten(like.structure, leaves)
-    return _Setup(what, matvec, whole, x0, like, space, rel, least, precondition)
+    matvec, whole = _matvec_function(what, "A", A, x_type), tree.unflatten(x_type.structure, leaves)
+    return _Setup(what, matvec, whole, x0, x_type, space, rel, least, precondition)
 
 
-def _matvec_function(what: str, name: str, given: Operator, like: Unknown) -> Callable[[Any], object]:
+def _matvec_function(what: str, name: str, given: Operator, x_type: TreeType) -> Callable[[Any], object]:
     """Return a linear map given as a function or as a matrix. Raises: ArgumentError, ShapeError."""
     if callable(given):
         return given
@@ -265,8 +265,8 @@ def _matvec_function(what: str, name: str, given: Operator, like: Unknown) -> Ca
         raise ShapeError(
             f"{what}: {name} is {matrix.aval}, not a square matrix", remedy="give a square matrix, or a linear function"
         )
-    if like.structure.type is not None or like.avals[0].shape[:1] != matrix.shape[:1]:
-        leaves = ", ".join([f"{p} is {a}" for p, a in zip(like.paths, like.avals, strict=True)])
+    if x_type.structure.type is not None or x_type.avals[0].shape[:1] != matrix.shape[:1]:
+        leaves = ", ".join([f"{p} is {a}" for p, a in zip(x_type.paths, x_type.avals, strict=True)])
         raise ShapeError(
             f"{what}: {name} is the matrix {matrix.aval}, and {leaves}",
             remedy="a matrix is applied to one array, along its first axis; for trees give a function",
@@ -279,18 +279,18 @@ def _matvec_function(what: str, name: str, given: Operator, like: Unknown) -> Ca
     return product
 
 
-def _initial_guess(what: str, like: Unknown, x0: object) -> object:
-    guess_type, leaves = unknown_of(what, "x0", x0)
-    if guess_type.structure != like.structure:
+def _initial_guess(what: str, x_type: TreeType, x0: object) -> object:
+    guess_type, leaves = type_and_leaves(what, "x0", x0)
+    if guess_type.structure != x_type.structure:
         raise TreeError(
-            f"{what}: x0 is {tree.shape_text(guess_type.structure)}, b is {tree.shape_text(like.structure)}",
+            f"{what}: x0 is {tree.shape_text(guess_type.structure)}, b is {tree.shape_text(x_type.structure)}",
             remedy="a first guess has the type of b",
         )
-    for path, have, want in zip(guess_type.paths, guess_type.avals, like.avals, strict=True):
+    for path, have, want in zip(guess_type.paths, guess_type.avals, x_type.avals, strict=True):
         if have is not want:
             kind = ShapeError if have.shape != want.shape else DTypeError
             raise kind(f"{what}: {path} is {have}, for b it is {want}", remedy="a first guess has the type of b")
-    return tree.unflatten(like.structure, leaves)
+    return tree.unflatten(x_type.structure, leaves)
 
 
 def tolerance(what: str, name: str, value: object, dtype: dtypes.DType) -> Array:

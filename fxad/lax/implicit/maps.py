@@ -28,8 +28,9 @@ from fxad.transforms.ad.linear_rule import linear_form
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Unknown:
-    """The type of the unknown: its tree, and the types and paths of its leaves. Only inexact leaves have tangents."""
+class TreeType:
+    """The type of a tree of arrays: its structure, and the types and paths of its leaves. The unknown of a problem and
+    the right-hand side of a linear system have such a type. Only inexact leaves have tangents."""
 
     structure: Structure
     avals: tuple[Aval, ...]
@@ -41,13 +42,13 @@ class Unknown:
         return tuple([a.inexact for a in self.avals])
 
     @property
-    def direction(self) -> Unknown:
+    def direction(self) -> TreeType:
         """The type of tangents: the same tree, with None for a leaf without a tangent."""
         if all(self.moving):
             return self
         kept = [x for x in zip(self.avals, self.paths, strict=True) if x[0].inexact]
         whole = self.structure.unflatten([0 if a.inexact else None for a in self.avals])
-        return Unknown(tree.structure(whole), tuple([a for a, _ in kept]), tuple([p for _, p in kept]))
+        return TreeType(tree.structure(whole), tuple([a for a, _ in kept]), tuple([p for _, p in kept]))
 
     @property
     def argument(self) -> Structure:
@@ -55,7 +56,7 @@ class Unknown:
         return tree.tuple_structure(self.structure)
 
 
-def unknown_of(what: str, name: str, value: object) -> tuple[Unknown, list[object]]:
+def type_and_leaves(what: str, name: str, value: object) -> tuple[TreeType, list[object]]:
     """Return the type of a value, and its leaves as arrays.
 
     Raises: ArgumentError for a leaf that is not an array; TreeError without a leaf; DTypeError without an inexact one.
@@ -72,34 +73,34 @@ def unknown_of(what: str, name: str, value: object) -> tuple[Unknown, list[objec
             remedy="convert with astype('float32'), or, where you give the solver, call it by itself",
         )
     arrays = [splat(Lit.of(x, a)) if is_scalar(x) else x for x, a in zip(leaves, avals, strict=True)]
-    return Unknown(structure, avals, paths), arrays
+    return TreeType(structure, avals, paths), arrays
 
 
-def right_hand_side(what: str, b: object) -> tuple[Unknown, list[object]]:
+def right_hand_side(what: str, b: object) -> tuple[TreeType, list[object]]:
     """Return the type of the right-hand side of a linear system, and its leaves as arrays.
 
-    Raises: as `unknown_of`; DTypeError for a leaf that is not floating or complex.
+    Raises: as `type_and_leaves`; DTypeError for a leaf that is not floating or complex.
     """
-    like, leaves = unknown_of(what, "b", b)
-    for path, aval in zip(like.paths, like.avals, strict=True):
+    x_type, leaves = type_and_leaves(what, "b", b)
+    for path, aval in zip(x_type.paths, x_type.avals, strict=True):
         if not aval.inexact:
             raise DTypeError(f"{what}: {path} is {aval}, which no solution has", remedy="convert it: astype('float32')")
-    return like, leaves
+    return x_type, leaves
 
 
 # ------------------------------------------------------------------------------------------------------------- bodies
 
 
 def check_result_type(
-    what: str, fn: str, body: TracedFunction, like: Unknown, name: str, n_aux: int = 0
+    what: str, fn: str, body: TracedFunction, x_type: TreeType, name: str, n_aux: int = 0
 ) -> TracedFunction:
     """Return the body of the function called `fn`, checked: its first results (all but `n_aux`) must have the type of
     the unknown, called `name`. Bare numbers are converted to it.
 
     Raises: ShapeError, DTypeError naming function, leaf and both types.
     """
-    body = body.typed([*like.avals, *[None] * n_aux])
-    for path, want, have in zip(like.paths, like.avals, body.jaxpr.out_avals, strict=False):
+    body = body.typed([*x_type.avals, *[None] * n_aux])
+    for path, want, have in zip(x_type.paths, x_type.avals, body.jaxpr.out_avals, strict=False):
         if have is not want:
             kind: type[FxadError] = ShapeError if have.shape != want.shape else DTypeError
             raise kind(
@@ -109,24 +110,24 @@ def check_result_type(
     return body
 
 
-def check_same_tree(what: str, fn: str, found: Structure, like: Unknown, name: str, aux: bool = False) -> None:
+def check_same_tree(what: str, fn: str, found: Structure, x_type: TreeType, name: str, aux: bool = False) -> None:
     """Raises: TreeError naming the function and both structures."""
-    if found != like.structure:
-        pair = aux and found.type is tuple and found.num_children == 2 and found.children()[0] == like.structure
+    if found != x_type.structure:
+        pair = aux and found.type is tuple and found.num_children == 2 and found.children()[0] == x_type.structure
         raise TreeError(
-            f"{what}: {fn} returns {tree.shape_text(found)}, {name} is {tree.shape_text(like.structure)}",
+            f"{what}: {fn} returns {tree.shape_text(found)}, {name} is {tree.shape_text(x_type.structure)}",
             remedy="return the solution without its report, or give has_aux=True"
             if pair
             else f"return what {name} is, with new values",
         )
 
 
-def trace_function(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> TracedFunction:
+def trace_function(what: str, role: str, fn: Callable[..., object], x_type: TreeType, name: str) -> TracedFunction:
     """Trace a function from the unknown to its own type. Raises: TreeError, ShapeError, DTypeError."""
-    body = traced_body(f"{what}: {role}", fn, like.argument, like.avals)
+    body = traced_body(f"{what}: {role}", fn, x_type.argument, x_type.avals)
     called = f"{role} {function_name(fn)}"
-    check_same_tree(what, called, body.out_tree, like, name)
-    return check_result_type(what, called, body, like, name)
+    check_same_tree(what, called, body.out_tree, x_type, name)
+    return check_result_type(what, called, body, x_type, name)
 
 
 @final
@@ -137,10 +138,10 @@ class Solver:
     body: TracedFunction
     aux_tree: Structure | None
 
-    def result(self, like: Unknown, outs: Sequence[object]) -> Any:
+    def result(self, x_type: TreeType, outs: Sequence[object]) -> Any:
         """Return the user's result from the results of the body."""
-        n = len(like.avals)
-        x = tree.unflatten(like.structure, outs[:n])
+        n = len(x_type.avals)
+        x = tree.unflatten(x_type.structure, outs[:n])
         return x if self.aux_tree is None else (x, tree.unflatten(self.aux_tree, outs[n:]))
 
     @property
@@ -152,7 +153,13 @@ class Solver:
 
 
 def trace_solver(
-    what: str, role: str, fn: Callable[..., object], solve: Callable[[Any], object], like: Unknown, name: str, aux: bool
+    what: str,
+    role: str,
+    fn: Callable[..., object],
+    solve: Callable[[Any], object],
+    x_type: TreeType,
+    name: str,
+    aux: bool,
 ) -> Solver:
     """Trace `solve`, which runs the user's solver `fn`, on a value of the type of the unknown.
 
@@ -164,7 +171,7 @@ def trace_solver(
         return solve(value)
 
     run.__name__ = function_name(fn)
-    body = traced_body(f"{what}: {role}", run if callable(fn) else fn, like.argument, like.avals)
+    body = traced_body(f"{what}: {role}", run if callable(fn) else fn, x_type.argument, x_type.avals)
     called = f"{role} {function_name(fn)}"
     solution_tree, aux_tree = body.out_tree, None
     if aux:
@@ -174,8 +181,8 @@ def trace_solver(
                 remedy="has_aux=True is for a solver that returns such a pair",
             )
         solution_tree, aux_tree = solution_tree.children()
-    check_same_tree(what, called, solution_tree, like, name, aux=True)
-    return Solver(check_result_type(what, called, body, like, name, aux_tree.num_leaves if aux_tree else 0), aux_tree)
+    check_same_tree(what, called, solution_tree, x_type, name, aux=True)
+    return Solver(check_result_type(what, called, body, x_type, name, aux_tree.num_leaves if aux_tree else 0), aux_tree)
 
 
 # --------------------------------------------------------------------------------------------------------------- maps
@@ -188,30 +195,30 @@ class TracedMap:
     `jaxpr`: (leaves, then the `known` values) -> leaves. `used` is True after a call. Most are linear maps.
     """
 
-    def __init__(self, name: str, jaxpr: Jaxpr, known: Sequence[object], like: Unknown) -> None:
+    def __init__(self, name: str, jaxpr: Jaxpr, known: Sequence[object], x_type: TreeType) -> None:
         self.__name__ = name
         self.jaxpr = jaxpr
         self.known = tuple(known)
-        self.like = like
+        self.x_type = x_type
         self.used = False
 
     @classmethod
-    def of(cls, role: str, fn: Callable[..., object], body: TracedFunction, like: Unknown) -> TracedMap:
+    def of(cls, role: str, fn: Callable[..., object], body: TracedFunction, x_type: TreeType) -> TracedMap:
         """The map of a function that was traced. Its name in messages is `role` and that of the function."""
         jaxpr = rotate_operands(body.jaxpr, len(body.captured))
-        return cls(f"{role} {function_name(fn)}".strip(), jaxpr, body.captured, like)
+        return cls(f"{role} {function_name(fn)}".strip(), jaxpr, body.captured, x_type)
 
     def __call__(self, x: object) -> Any:
         """Apply the map. Raises: TreeError, ShapeError, DTypeError for a value of another type."""
         self.used = True
         leaves, structure = tree.flatten(x)
-        like = self.like
-        if structure != like.structure:
+        x_type = self.x_type
+        if structure != x_type.structure:
             raise TreeError(
-                f"{self.__name__}: takes {tree.shape_text(like.structure)}, was given {tree.shape_text(structure)}",
+                f"{self.__name__}: takes {tree.shape_text(x_type.structure)}, was given {tree.shape_text(structure)}",
                 remedy="give what is solved for: its tree, with None for integers and bools",
             )
-        for k, (value, want, path) in enumerate(zip(leaves, like.avals, like.paths, strict=True)):
+        for k, (value, want, path) in enumerate(zip(leaves, x_type.avals, x_type.paths, strict=True)):
             if is_scalar(value) and want.shape == () and promotion.scalar_dtype(value, want.dtype) is want.dtype:
                 leaves[k] = splat(Lit.of(value, want))
                 continue
@@ -228,24 +235,24 @@ class TracedMap:
     @property
     def over_complex(self) -> bool:
         """Return True if the map is known to be linear, over the complex numbers and not only over the reals."""
-        n = len(self.like.avals)
+        n = len(self.x_type.avals)
         return complex_linear(self.jaxpr, leading(n, len(self.jaxpr.ins)))
 
     def transposed(self, jaxpr: Jaxpr) -> TracedMap:
         """Return the transpose, whose program is given."""
-        return TracedMap(f"transpose of {self.__name__}", jaxpr, self.known, self.like)
+        return TracedMap(f"transpose of {self.__name__}", jaxpr, self.known, self.x_type)
 
 
-def trace_linear_map(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> TracedFunction:
+def trace_linear_map(what: str, role: str, fn: Callable[..., object], x_type: TreeType, name: str) -> TracedFunction:
     """Trace a linear function of the unknown into a program in which each equation is linear.
 
     Raises: NotLinearError naming the equation; as `trace_function`.
     """
-    body = trace_function(what, role, fn, like, name)
+    body = trace_function(what, role, fn, x_type, name)
     n = len(body.captured)
     problem = f"{what}: {role} {function_name(fn)} is not linear in its argument"
-    form = linear_form(rotate_operands(body.jaxpr, n), len(like.avals), problem)
-    return replace(body, jaxpr=rotate_operands(form, len(like.avals)))
+    form = linear_form(rotate_operands(body.jaxpr, n), len(x_type.avals), problem)
+    return replace(body, jaxpr=rotate_operands(form, len(x_type.avals)))
 
 
 @by_value

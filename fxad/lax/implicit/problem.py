@@ -14,7 +14,7 @@ from fxad.ir import Jaxpr
 from fxad.lax.control.traced_functions import TracedFunction, common_operands, traced_body
 from fxad.lax.implicit.maps import (
     TracedMap,
-    Unknown,
+    TreeType,
     check_result_type,
     check_same_tree,
     trace_solver,
@@ -40,7 +40,7 @@ class Problem:
     """An equation `equation(captured, x) = 0` for an unknown, with a value for each of its inexact leaves."""
 
     what: str
-    like: Unknown
+    x_type: TreeType
     guess: Sequence[object]
     equation: TracedFunction
     name: str
@@ -57,7 +57,7 @@ class Problem:
         Raises: TreeError, ShapeError, DTypeError for solvers that return another type.
         """
         has_aux = flag(self.what, "has_aux", has_aux)
-        forward = trace_solver(self.what, "solve", fn, solve, self.like, "initial_guess", has_aux)
+        forward = trace_solver(self.what, "solve", fn, solve, self.x_type, "initial_guess", has_aux)
         at, matvec = self._linearised()
         system = self._system(at, matvec, tangent_solve)
         bodies = [self.equation, forward.body, at, *[body for _, body in system]]
@@ -70,20 +70,20 @@ class Problem:
             avals = (*linear.out_avals, *known)
             pieces += [with_operands(linear, has, avals, (True,) * len(avals)), rotate_operands(body, n)]
         outs = bind(Root(equation, run, point, tuple(pieces), n), *operands, *self.guess)
-        return forward.result(self.like, outs)
+        return forward.result(self.x_type, outs)
 
     def _linearised(self) -> tuple[TracedFunction, Jaxpr]:
         """Linearize the equation with respect to the unknown: (captured, x) -> residuals; (directions, residuals) ->
         the derivative."""
         jaxpr, captured = self.equation.jaxpr, self.equation.captured
-        mask = (*[False] * len(captured), *self.like.moving)
+        mask = (*[False] * len(captured), *self.x_type.moving)
         m = len(jaxpr.outs)
         try:
             split = linearize(jaxpr, mask)
         except NotDifferentiableError:  # forward mode may exist: compute the derivative together with the value
             fused, nonzero = jvp(jaxpr, mask)
             b = Builder()
-            dots, known = b.inputs(self.like.direction.avals), b.inputs(jaxpr.in_avals)
+            dots, known = b.inputs(self.x_type.direction.avals), b.inputs(jaxpr.in_avals)
             linear = with_outs(fused, instantiate_outs(fused.outs[m:], nonzero, jaxpr.out_avals, (True,) * m))
             matvec = dce(b.build(b.inline(linear, (*known, *dots)), f"derivative_{jaxpr.name}"))
             at = with_outs(jaxpr, jaxpr.ins)
@@ -97,22 +97,22 @@ class Problem:
         self, at: TracedFunction, matvec: Jaxpr, tangent_solve: Callable[..., object]
     ) -> list[tuple[Jaxpr, TracedFunction]]:
         """Return the linear map of the tangents and its solver; and, if they exist, their transposes."""
-        like, avals = self.like.direction, at.jaxpr.out_avals
-        m = len(like.avals)
+        x_type, avals = self.x_type.direction, at.jaxpr.out_avals
+        m = len(x_type.avals)
         called: list[TracedMap] = []
         called_as = f"tangent_solve {function_name(tangent_solve)}"
 
         def traced(linear: Jaxpr, name: str) -> TracedFunction:
             def run(y: object, known: Sequence[object]) -> object:
-                called.append(TracedMap(name, linear, known, like))
+                called.append(TracedMap(name, linear, known, x_type))
                 return tangent_solve(called[-1], y)
 
             run.__name__ = function_name(tangent_solve)
-            args = tree.tuple_structure(like.structure, tree.structure((0,) * len(avals)))
+            args = tree.tuple_structure(x_type.structure, tree.structure((0,) * len(avals)))
             fn = run if callable(tangent_solve) else tangent_solve
-            body = traced_body(f"{self.what}: tangent_solve", fn, args, (*like.avals, *avals))
-            check_same_tree(self.what, called_as, body.out_tree, like, "y", aux=True)
-            return check_result_type(self.what, called_as, body, like, "y")
+            body = traced_body(f"{self.what}: tangent_solve", fn, args, (*x_type.avals, *avals))
+            check_same_tree(self.what, called_as, body.out_tree, x_type, "y", aux=True)
+            return check_result_type(self.what, called_as, body, x_type, "y")
 
         name = f"derivative of {self.name}"
         forth = traced(matvec, name)

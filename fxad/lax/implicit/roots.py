@@ -15,7 +15,7 @@ from fxad.ir import Atom, Lit
 from fxad.lax.control.traced_functions import traced_body
 from fxad.lax.implicit.fixed_point import solve_by_iteration
 from fxad.lax.implicit.krylov import solve_by_cg, solve_by_gmres
-from fxad.lax.implicit.maps import trace_function, unknown_of
+from fxad.lax.implicit.maps import trace_function, type_and_leaves
 from fxad.lax.implicit.problem import Problem
 from fxad.operations.arguments import function
 from fxad.primitives.control.bodies import select_by_mask, with_outs
@@ -54,10 +54,10 @@ def custom_root(
     Source: `jax.lax.custom_root`; Blondel et al., Efficient and Modular Implicit Differentiation (2022), section 2.1
     """
     what = "custom_root"
-    like, guess = unknown_of(what, "initial_guess", initial_guess)
-    residual = trace_function(what, "f", f, like, "initial_guess")
-    equation = replace(residual, jaxpr=with_outs(residual.jaxpr, select_by_mask(residual.jaxpr.outs, like.moving)))
-    problem = Problem(what, like, guess, equation, function_name(f))
+    x_type, guess = type_and_leaves(what, "initial_guess", initial_guess)
+    residual = trace_function(what, "f", f, x_type, "initial_guess")
+    equation = replace(residual, jaxpr=with_outs(residual.jaxpr, select_by_mask(residual.jaxpr.outs, x_type.moving)))
+    problem = Problem(what, x_type, guess, equation, function_name(f))
     return problem.bind_root(solve, lambda x: solve(f, x), tangent_solve, has_aux)
 
 
@@ -81,16 +81,16 @@ def custom_fixed_point(
     tangent_solve = None if tangent_solve is None else function("custom_fixed_point", "tangent_solve", tangent_solve)
     solve = None if solve is None else function("custom_fixed_point", "solve", solve)
     what = "custom_fixed_point"
-    like, guess = unknown_of(what, "initial_guess", initial_guess)
-    step = trace_function(what, "f", f, like, "initial_guess")
+    x_type, guess = type_and_leaves(what, "initial_guess", initial_guess)
+    step = trace_function(what, "f", f, x_type, "initial_guess")
     b = Builder()
     n = len(step.captured)
     ins = b.inputs(step.jaxpr.in_avals)
-    pairs = zip(ins[n:], b.inline(step.jaxpr, ins), like.moving, strict=True)
+    pairs = zip(ins[n:], b.inline(step.jaxpr, ins), x_type.moving, strict=True)
     residuals = [(x, b.one(SUB, x, y)) for x, y, moves in pairs if moves]
     checked = solve is None and not has_aux
     equation = replace(step, jaxpr=b.build([_nan_at_nan(b, x, r) if checked else r for x, r in residuals], step.name))
-    problem = Problem(what, like, guess, equation, function_name(f))
+    problem = Problem(what, x_type, guess, equation, function_name(f))
     solver = solve or partial(solve_by_iteration, has_aux=has_aux)
     return problem.bind_root(solver, lambda x: solver(f, x), tangent_solve or solve_by_gmres, has_aux)
 
@@ -120,14 +120,14 @@ def custom_minimize(
     """
     tangent_solve = None if tangent_solve is None else function("custom_minimize", "tangent_solve", tangent_solve)
     what = "custom_minimize"
-    like, guess = unknown_of(what, "initial_guess", initial_guess)
-    for path, aval in zip(like.paths, like.avals, strict=True):
+    x_type, guess = type_and_leaves(what, "initial_guess", initial_guess)
+    for path, aval in zip(x_type.paths, x_type.avals, strict=True):
         if aval.dtype.kind == "c":
             raise DTypeError(
                 f"{what}: {path} is {aval}, and a real function has no complex derivative",
                 remedy="minimise over the real and the imaginary part",
             )
-    objective = traced_body(f"{what}: f", f, like.argument, like.avals)
+    objective = traced_body(f"{what}: f", f, x_type.argument, x_type.avals)
     if objective.out_tree.type is not None:
         raise TreeError(
             f"{what}: f {function_name(f)} returns {tree.shape_text(objective.out_tree)}, not a scalar",
@@ -143,7 +143,7 @@ def custom_minimize(
             f"{what}: f {function_name(f)} returns {aval}, not a real floating scalar",
             remedy="return a real number: convert an integer with astype, take abs or the real part of a complex one",
         )
-    mask = (*[False] * len(objective.captured), *like.moving)
+    mask = (*[False] * len(objective.captured), *x_type.moving)
     stationary = replace(objective, jaxpr=grad(objective.jaxpr, mask))
-    problem = Problem(what, like, guess, stationary, function_name(f))
+    problem = Problem(what, x_type, guess, stationary, function_name(f))
     return problem.bind_root(solve, lambda x: solve(f, x), tangent_solve or solve_by_cg, has_aux)

@@ -9,7 +9,7 @@ from typing import Any
 from fxad.lax.control.traced_functions import TracedFunction, common_operands
 from fxad.lax.implicit.maps import (
     TracedMap,
-    Unknown,
+    TreeType,
     right_hand_side,
     trace_linear_map,
     trace_solver,
@@ -62,15 +62,15 @@ def linear_solve(
 ) -> Any:
     """`custom_linear_solve` with other names in messages: `what` for the function, `role` for its argument `matvec`."""
     symmetric, has_aux = flag(what, "symmetric", symmetric), flag(what, "has_aux", has_aux)
-    like, leaves = right_hand_side(what, b)
-    matvec_body = trace_linear_map(what, role, matvec, like, "b")
-    apply = TracedMap.of(role, matvec, matvec_body, like)
-    forward = trace_solver(what, "solve", solve, lambda value: solve(apply, value), like, "b", has_aux)
-    adjoint = _adjoint(what, apply, matvec_body, forward.solution, transpose_solve, symmetric, has_aux, like)
+    x_type, leaves = right_hand_side(what, b)
+    matvec_body = trace_linear_map(what, role, matvec, x_type, "b")
+    apply = TracedMap.of(role, matvec, matvec_body, x_type)
+    forward = trace_solver(what, "solve", solve, lambda value: solve(apply, value), x_type, "b", has_aux)
+    adjoint = _adjoint(what, apply, matvec_body, forward.solution, transpose_solve, symmetric, has_aux, x_type)
     jaxprs, operands = common_operands([matvec_body, forward.body, *adjoint])
     bodies = [rotate_operands(jaxpr, len(operands)) for jaxpr in jaxprs]
     outs = bind(LinearSolve(bodies[0], bodies[1], tuple(bodies[2:])), *leaves, *operands)
-    return forward.result(like, outs)
+    return forward.result(x_type, outs)
 
 
 def _adjoint(
@@ -81,10 +81,10 @@ def _adjoint(
     transpose_solve: Callable[..., object] | None,
     symmetric: bool,
     has_aux: bool,
-    like: Unknown,
+    x_type: TreeType,
 ) -> tuple[TracedFunction, ...]:
     """Return the transpose of the matrix and its solver; nothing if there is none."""
-    n = len(like.avals)
+    n = len(x_type.avals)
     back = apply.jaxpr if symmetric else transposed_program(apply.jaxpr, n)
     if back is None:
         return ()
@@ -93,7 +93,13 @@ def _adjoint(
         turned = apply.transposed(back)
         solve_transposed = transpose_solve
         solve = trace_solver(
-            what, "transpose_solve", solve_transposed, lambda value: solve_transposed(turned, value), like, "b", has_aux
+            what,
+            "transpose_solve",
+            solve_transposed,
+            lambda value: solve_transposed(turned, value),
+            x_type,
+            "b",
+            has_aux,
         ).solution
         return vecmat, solve
     if symmetric:

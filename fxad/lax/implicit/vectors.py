@@ -15,7 +15,7 @@ from fxad.lax.binary import complex as complex_of, max as maximum, min as minimu
 from fxad.lax.contractions import dot
 from fxad.lax.creation import convert, full, full_like
 from fxad.lax.elementwise import abs as absolute, is_finite, sqrt
-from fxad.lax.implicit.maps import Unknown
+from fxad.lax.implicit.maps import TreeType
 from fxad.lax.reductions import reduce_max, reduce_sum
 from fxad.lax.shapes import broadcast_in_dim, concatenate
 from fxad.operations.promotion import promote_dtypes
@@ -30,18 +30,18 @@ class Space:
     """The vectors for trees of a type: all leaves concatenated, in `dtype`. If that is real, a complex leaf is its real
     part, then its imaginary part."""
 
-    like: Unknown
+    x_type: TreeType
     dtype: DType
 
     @property
     def size(self) -> int:
         """The number of elements of all leaves."""
-        return sum([prod(a.shape) for a in self.like.avals])
+        return sum([prod(a.shape) for a in self.x_type.avals])
 
     @property
     def over_reals(self) -> Space:
         """Return the space of the same trees as real vectors."""
-        return Space(self.like, dtypes.real_part(self.dtype)) if self.dtype.kind == "c" else self
+        return Space(self.x_type, dtypes.real_part(self.dtype)) if self.dtype.kind == "c" else self
 
     def _splits_complex(self, dtype: DType) -> bool:
         return dtype.kind == "c" and self.dtype.kind != "c"
@@ -64,29 +64,29 @@ class Space:
             start, at = at, at + prod(aval.shape)
             return convert(vector[start:at].reshape(aval.shape), dtype)
 
-        for aval in self.like.avals:
+        for aval in self.x_type.avals:
             if self._splits_complex(aval.dtype):
                 part = dtypes.real_part(aval.dtype)
                 out.append(complex_of(taken(aval, part), taken(aval, part)))
             else:
                 out.append(taken(aval, aval.dtype))
-        return tree.unflatten(self.like.structure, out)
+        return tree.unflatten(self.x_type.structure, out)
 
     def lifted(self, fn: Callable[[Any], object]) -> Map:
         """Return a function of trees as a function of vectors."""
         return lambda vector: self.vector(fn(self.tree(vector)))
 
 
-def vector_space_of(what: str, like: Unknown) -> Space:
+def vector_space_of(what: str, x_type: TreeType) -> Space:
     """Return the vector space of a type: real, unless all leaves are complex; half precision is computed in single."""
-    every = all([a.dtype.kind == "c" for a in like.avals])
+    every = all([a.dtype.kind == "c" for a in x_type.avals])
     leaf_dtypes = [
-        a.dtype if every else dtypes.real_part(a.dtype) if a.dtype.kind == "c" else a.dtype for a in like.avals
+        a.dtype if every else dtypes.real_part(a.dtype) if a.dtype.kind == "c" else a.dtype for a in x_type.avals
     ]
     dtype = leaf_dtypes[0] if every else dtypes.float32
     for other in leaf_dtypes:
         dtype = promote_dtypes(what, dtype, other)
-    return Space(like, dtype)
+    return Space(x_type, dtype)
 
 
 def epsilon(dtype: DType) -> float:

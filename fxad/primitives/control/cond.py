@@ -74,12 +74,14 @@ class Cond(HigherOrder, Linear):
 
     Type: (index i32[], operands of every branch) -> results of every branch.
     Rule: linear where every branch is. The equation runs one branch. `batched` says what `vmap` makes of it if the
-          index varies: "select" (every branch runs for all examples, and results are selected), "loop" (a loop over the
-          examples runs one branch for each), or "apart" (as "select", but a branch gets 0.5 as its operand in examples
-          that do not choose it; this is not linear). With "select", an example that does not choose a branch has no
-          derivative there, so that no nan of it reaches the operands. A result that all branches take from one operand
-          is that operand. After linearization the branches share slots for their residuals: for each type, storage is
-          the maximum over the branches, not the sum.
+          index varies. "loop": a loop over the examples runs one branch for each. "select": every branch runs for all
+          examples, and results are selected. An operand of an example that does not choose the branch has no
+          derivative, so that no nan reaches it. It keeps its value, or is 0.5 if examples share other operands of the
+          branch; it is 0 where the branch is affine in it, and stays as it is if the branch is affine in each. "apart":
+          as "select", but every inexact operand, shared ones too, is 0.5 in examples that do not choose the branch.
+          This is not linear. Only inversion makes it. A result that all branches take from one operand is that
+          operand. After linearization the branches share slots for their residuals: for each type, storage is the
+          maximum over the branches, not the sum.
     Source: stablehlo.case
     """
 
@@ -96,7 +98,7 @@ class Cond(HigherOrder, Linear):
 
     def backward(self, branches: tuple[Jaxpr, ...]) -> Cond:
         """The equation with inverted branches. In examples that do not choose a branch, its operand may have no
-        preimage."""
+        preimage, so `vmap` puts a placeholder there."""
         return Cond(branches, LOOP if self.batched == LOOP else PLACEHOLDER)
 
     def pick(self, index: int) -> Jaxpr:
@@ -220,11 +222,13 @@ class Cond(HigherOrder, Linear):
     def _with_stopped_gradients(
         self, ctx: BatchCtx, index: Atom, k: int, operands: Sequence[Atom], dims: Sequence[int | None]
     ) -> tuple[Sequence[Atom], Sequence[int | None]]:
-        """Return the operands of a branch and their mapped axes, without a derivative in examples that do not choose
-        the branch. Operands stay if the branch is affine in each of them. Shared operands stay: a copy for each example
-        may not fit in memory. If there are shared operands, examples that do not choose the branch get a number at
-        which most functions are finite, so that the derivative with respect to the shared ones is finite, too.
-        Operands in which the branch is affine may be tangents, and get 0, which is linear.
+        """Return the operands of a branch and their mapped axes. In examples that do not choose the branch, mapped
+        operands have no derivative.
+
+        All stay if the branch is affine in each mapped one. Otherwise an operand in which the branch is affine gets 0
+        in those examples: it may be a tangent, and this is linear. The others keep their value, without a derivative.
+        Shared operands stay: a copy for each example may not fit in memory. If there are any, the others get a number
+        at which most functions are finite, so that the derivative with respect to the shared ones is finite, too.
         """
         branch, replaced = self.branches[k], list(operands)
         read = {a for eqn in branch.eqns for a in eqn.ins}
@@ -250,33 +254,33 @@ class Cond(HigherOrder, Linear):
         if ctx.split:
             return self._split(ctx, primals, lins, [ctx.recur(branch, nonzero) for branch in self.branches])
         fused = [ctx.recur_fused(branch, nonzero) for branch in self.branches]
-        reached = fused[0][1]
-        for _, out_nonzero in fused[1:]:
-            reached = mask_or(reached, out_nonzero)
+        out_nonzero = fused[0][1]
+        for _, of_branch in fused[1:]:
+            out_nonzero = mask_or(out_nonzero, of_branch)
         n = len(avals)
         branches = [
-            with_outs(body, (*body.outs[:n], *instantiate_outs(body.outs[n:], out_nonzero, avals, reached)))
-            for body, out_nonzero in fused
+            with_outs(body, (*body.outs[:n], *instantiate_outs(body.outs[n:], of_branch, avals, out_nonzero)))
+            for body, of_branch in fused
         ]
         both = ctx(self.with_bodies(tuple(branches)), *primals, *[t.var for t in lins])
-        return both[:n], insert_zeros([Lin(v) for v in both[n:]], reached, avals)
+        return both[:n], insert_zeros([Lin(v) for v in both[n:]], out_nonzero, avals)
 
     def _split(
         self, ctx: JvpCtx, primals: Atoms, lins: Sequence[Lin], splits: Sequence[LinearizedBody]
     ) -> tuple[Atoms, Tangents]:
         avals = self.branches[0].out_avals
-        reached = splits[0].out_nonzero
+        out_nonzero = splits[0].out_nonzero
         for split in splits[1:]:
-            reached = mask_or(reached, split.out_nonzero)
-        if not any(reached):
-            return ctx(self, *primals), insert_zeros((), reached, avals)
+            out_nonzero = mask_or(out_nonzero, split.out_nonzero)
+        if not any(out_nonzero):
+            return ctx(self, *primals), insert_zeros((), out_nonzero, avals)
         n = len(avals)
         shared = _SharedResiduals(splits, n)
         both = ctx(self.with_bodies(tuple([shared.primal(split) for split in splits])), *primals)
         residuals = [primals[1 + k] for k in shared.operands] + [both[k] for k in shared.results] + [*both[n:]]
-        branches = tuple([shared.linear(split, reached) for split in splits])
+        branches = tuple([shared.linear(split, out_nonzero) for split in splits])
         linear = Cond(branches, LOOP if self.batched == LOOP else SELECT)
-        return both[:n], insert_zeros(ctx.lin(linear, primals[0], *lins, *residuals), reached, avals)
+        return both[:n], insert_zeros(ctx.lin(linear, primals[0], *lins, *residuals), out_nonzero, avals)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return not mask[0] and all([is_linear(branch, mask[1:]) for branch in self.branches])
@@ -338,11 +342,11 @@ class _SharedResiduals:
         in_slots = assign_slots(_residuals_of(split, self.n_out).own, self.slots)
         return with_slot_results(split.primal, self.n_out, in_slots, self.slots)
 
-    def linear(self, split: LinearizedBody, reached: tuple[bool, ...]) -> Jaxpr:
+    def linear(self, split: LinearizedBody, out_nonzero: tuple[bool, ...]) -> Jaxpr:
         """Return the program (tangents, then the operands, results and slots that hold residuals) -> tangents of the
-        reached results."""
+        results marked in `out_nonzero`."""
         body, of_branch = split.primal, _residuals_of(split, self.n_out)
-        linear = instantiate_linear_outs(split, reached)
+        linear = instantiate_linear_outs(split, out_nonzero)
         b = Builder()
         dots = b.inputs(linear.in_avals[: len(linear.ins) - split.n_res])
         operands = {k: b.input(body.ins[k].aval) for k in self.operands}

@@ -80,8 +80,9 @@ class LinearizedSteps:
     read from that operand or result. Only the other residuals are stacked.
 
     `primal` takes `hoisted` as further constants, and stacks further results. `linear` takes the tangents of the
-    constants and `invariant`, the tangents of the carry, and as slices: the tangents of slices, the arrays `stacked`
-    (places among the arrays that `primal` runs over), `counts`, and the arrays that `primal` stacks. `ins` and `outs`
+    constants and `invariant`, the tangents of the carry, and as slices: the tangents of slices, then the arrays that
+    hold residuals. `residual_slices` are the places of these arrays in this sequence: the arrays that `primal` runs
+    over, `counts`, and the arrays that `primal` stacks. `linear` gets no other array of the sequence. `ins` and `outs`
     mark the values with a tangent, as in `FusedSteps`.
     """
 
@@ -90,7 +91,7 @@ class LinearizedSteps:
     linear: Steps
     invariant: tuple[Atom, ...]
     counts: tuple[Atom, ...]
-    stacked: tuple[int, ...]
+    residual_slices: tuple[int, ...]
     ins: Mask
     outs: Mask
 
@@ -125,19 +126,21 @@ def linearize_steps(
     n_out, n_dots = len(outs), sum(ins)
     results = split.primal.outs[:n_out]
     whole = Steps(with_outs(split.primal, results), steps.n_consts, steps.n_carry)
-    runs, ys = whole.split(whole.body.ins)[2], results[steps.n_carry :]
+    slices, ys = whole.split(whole.body.ins)[2], results[steps.n_carry :]
     same = loop_invariants(whole)
     # with `upto` and `reverse` the first step is not known, so the start of a counter is not known
     counting = {} if outside.upto and outside.reverse else counters(whole)
-    split = drop_cheap_residuals(split, n_out, {a for a in (*same.values, *counting, *runs, *ys) if isinstance(a, Var)})
+    split = drop_cheap_residuals(
+        split, n_out, {a for a in (*same.values, *counting, *slices, *ys) if isinstance(a, Var)}
+    )
     residuals = split.primal.outs[n_out:]
 
     known = _hoist(outside, whole, same, residuals)
     counts = [v for v in counting if v in residuals]
-    there = {*known, *runs, *counts, *ys}
+    there = {*known, *slices, *counts, *ys}
     extra = [r for r in residuals if r not in there]
     place: dict[Atom, int] = {}
-    for k, a in enumerate((*runs, *counts, *ys, *extra)):
+    for k, a in enumerate((*slices, *counts, *ys, *extra)):
         place.setdefault(a, k)
     constant = {k: known[r] for k, r in enumerate(residuals, n_dots) if r in known}
     fixed = {k: a for k, a in constant.items() if isinstance(a, Lit)}
@@ -167,8 +170,8 @@ def _hoist(outside: LoopContext, steps: Steps, same: LoopInvariants, wanted: Seq
     Returns a map from variables of the body to the values computed outside.
     """
     known: dict[Atom, Atom] = {v: a for v, a in zip(steps.body.ins, outside.operands, strict=True) if v in same.values}
-    _, _, runs = steps.split(steps.body.ins)
-    for v, a in zip(runs, steps.split(outside.operands)[2], strict=True):
+    _, _, slices = steps.split(steps.body.ins)
+    for v, a in zip(slices, steps.split(outside.operands)[2], strict=True):
         if isinstance(a, Lit):  # a slice of a literal
             known[v] = a.with_aval(v.aval.shape)
     needed = set(wanted)
@@ -220,15 +223,15 @@ def is_linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Mask) -> bool
     Carries that are not marked (counters) must not depend on marked operands, and must have an integer or bool type.
     The same holds for stacked results that are not linear. These have no cotangent.
     """
-    reached = _depends_on(body, mask)
+    depends = _depends_on(body, mask)
     carry = mask[n_consts : n_consts + n_carry]
-    for k, (a, r) in enumerate(zip(body.outs, reached, strict=True)):
-        if k < n_carry and not carry[k] and (r or a.aval.inexact):
+    for k, (a, dependent) in enumerate(zip(body.outs, depends, strict=True)):
+        if k < n_carry and not carry[k] and (dependent or a.aval.inexact):
             return False
     linear = [
         a
-        for k, (a, r) in enumerate(zip(body.outs, reached, strict=True))
-        if (carry[k] if k < n_carry else r or a.aval.inexact)
+        for k, (a, dependent) in enumerate(zip(body.outs, depends, strict=True))
+        if (carry[k] if k < n_carry else dependent or a.aval.inexact)
     ]
     return is_linear(with_outs(body, linear), mask)
 
@@ -297,12 +300,12 @@ def transpose_steps(
     at = sum(of_consts)
     while True:
         back = recur(with_outs(body, [a for a, m in zip(body.outs, (*carry, *ys), strict=True) if m]), mask)
-        moves = tuple([not is_zero(a) for a in back.outs])
-        wider = mask_or(carry, moves[at : at + n_carry])
+        out_nonzero = tuple([not is_zero(a) for a in back.outs])
+        wider = mask_or(carry, out_nonzero[at : at + n_carry])
         if wider == carry:
             break
         carry = wider
-    consts, xs = moves[:at], moves[at + n_carry :]
+    consts, xs = out_nonzero[:at], out_nonzero[at + n_carry :]
     b = Builder()
     n_cts, n_known = sum(carry) + sum(ys), of_consts.count(False)
     groups = back.in_avals[: sum(carry)], back.in_avals[sum(carry) : n_cts], back.in_avals[n_cts:]

@@ -1,4 +1,9 @@
-"""Splits programs at the values that they keep for the backward pass."""
+"""Splits programs at the values that they keep for the backward pass.
+
+A program keeps the values that are marked with `keep`, those that its bodies keep, and the results of effects. A split
+saves them: the first half returns them as further results, and the second half takes them as further operands. In the
+layout of an equation, `stores` marks the bodies whose values may be saved.
+"""
 
 from __future__ import annotations
 

@@ -302,7 +302,7 @@ class Scan(HigherOrder, Linear):
             for ts, marks in zip(self.steps.split(tangents), self.steps.split(both.ins), strict=True)
         ]
         linear = self.with_steps(both.linear)
-        operands = (*of_consts, *both.invariant, *of_carry, *of_xs, *[stacks[k] for k in both.stacked])
+        operands = (*of_consts, *both.invariant, *of_carry, *of_xs, *[stacks[k] for k in both.residual_slices])
         dots = ctx.lin(linear, *count, *operands) if linear.body.outs else ()
         return results, insert_zeros(dots, both.outs, [v.aval for v in results])
 
@@ -338,8 +338,8 @@ class Scan(HigherOrder, Linear):
             *[ct for ct in cts[n:] if not isinstance(ct, Zero)],
             *[operands[k] for k in xs if k in operands],
         )
-        moved = select_by_mask([k for k in places if k not in operands], (*back.consts, *back.carry, *back.xs))
-        bars = dict(zip(moved, outs, strict=True))
+        nonzero_places = select_by_mask([k for k in places if k not in operands], (*back.consts, *back.carry, *back.xs))
+        bars = dict(zip(nonzero_places, outs, strict=True))
         cts_in = [bars.get(k, Zero(a.aval)) if isinstance(a, Hole) else None for k, a in enumerate(args)]
         return (*[None for _ in count], *cts_in)
 

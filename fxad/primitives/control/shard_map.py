@@ -260,10 +260,10 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         specs: dict[int, Spec | None] = dict(enumerate(self.in_specs))
         specs.update({n + p: specs[p] for p in range(n) if nonzero[p]})
         dots = {n + p: t for p, t in enumerate(tangents) if isinstance(t, Lin)}
-        moved: Tangents
+        out_dots: Tangents
         if ctx.split:
             split = ctx.recur(self.body, nonzero)
-            reached = split.out_nonzero
+            out_nonzero = split.out_nonzero
             known: dict[Atom, int] = {v: p for p, v in enumerate(split.primal.ins)}
             residuals = split.primal.outs[n_out:]
             stored = [a for a in dict.fromkeys(residuals) if a not in known and not isinstance(a, Lit)]
@@ -276,20 +276,20 @@ class ShardMap(HigherOrder, Linear, OnMesh):
             given.update(enumerate(found[n_out:], 2 * n))
             linear = _reading(split.linear, len(dots), residuals, known)
             takes = [*dots, *dict.fromkeys([known[a] for a in residuals if a in known])]
-            out_specs = [s for s, r in zip(self.out_specs, reached, strict=True) if r]
+            out_specs = [s for s, r in zip(self.out_specs, out_nonzero, strict=True) if r]
             prim, operands, places = self._over(linear, takes, specs, out_specs)
-            results = ctx.lin(prim, *[given[p] for p in operands]) if any(reached) else ()
-            moved = tuple([results[k] for k in places]) if results else ()
+            results = ctx.lin(prim, *[given[p] for p in operands]) if any(out_nonzero) else ()
+            out_dots = tuple([results[k] for k in places]) if results else ()
         else:
-            fused, reached = ctx.recur_fused(self.body, nonzero)
-            out_specs = [*self.out_specs, *[s for s, r in zip(self.out_specs, reached, strict=True) if r]]
+            fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
+            out_specs = [*self.out_specs, *[s for s, r in zip(self.out_specs, out_nonzero, strict=True) if r]]
             prim, operands, places = self._over(fused, (*range(n), *dots), specs, out_specs)
             values: dict[int, Atom] = {**dict(enumerate(primals)), **{p: t.var for p, t in dots.items()}}
             both = ctx(prim, *[values[p] for p in operands])
             placed = [both[k] for k in places]
-            outs, moved = tuple(placed[:n_out]), tuple([Lin(v) for v in placed[n_out:]])
-        every = iter(moved)
-        return outs, tuple([next(every) if r else Zero(v.aval) for r, v in zip(reached, outs, strict=True)])
+            outs, out_dots = tuple(placed[:n_out]), tuple([Lin(v) for v in placed[n_out:]])
+        every = iter(out_dots)
+        return outs, tuple([next(every) if r else Zero(v.aval) for r, v in zip(out_nonzero, outs, strict=True)])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return is_linear(self.body, mask)
@@ -298,8 +298,8 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         # values are numbered: operand p is p, and the cotangent of result q is n + q
         n = len(args)
         mask = tuple([isinstance(a, Hole) for a in args])
-        live = [not isinstance(ct, Zero) for ct in cts]
-        adjoint = ctx.recur(with_outs(self.body, [a for a, m in zip(self.body.outs, live, strict=True) if m]), mask)
+        nonzero = [not isinstance(ct, Zero) for ct in cts]
+        adjoint = ctx.recur(with_outs(self.body, [a for a, m in zip(self.body.outs, nonzero, strict=True) if m]), mask)
         values: dict[int, Atom] = {p: a for p, a in enumerate(args) if not isinstance(a, Hole)}
         specs: dict[int, Spec | None] = {p: self.in_specs[p] for p in values}
         given = {n + q: ct for q, ct in enumerate(cts) if not isinstance(ct, Zero)}

@@ -263,8 +263,8 @@ class While(HigherOrder):
             out_dims = ctx.recur(self.body, _dims((*of_body, *carry)))[1]
             varies = ctx.recur(self.cond, _dims((*of_cond, *carry)))[1][0] is not None
             # if examples stop at different steps, every carry that changes differs between them
-            moved = [d is not None or (varies and not s) for d, s in zip(out_dims, still, strict=False)]
-            wider = mask_or(carry, moved)
+            differs = [d is not None or (varies and not s) for d, s in zip(out_dims, still, strict=False)]
+            wider = mask_or(carry, differs)
             if wider == carry:
                 return carry, tuple([d is not None or varies for d in out_dims[len(carry) :]]), varies
             carry = wider
@@ -274,25 +274,27 @@ class While(HigherOrder):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         still = unchanged_carries(self.steps)
         if any(still):
-            return self._jvp_of_moving(ctx, primals, tangents, still)
+            return self._jvp_of_changing_carries(ctx, primals, tangents, still)
         _, *groups = self.split_operands([isinstance(t, Lin) for t in tangents])
         outs = self.abstract_eval(*[a.aval for a in primals])
-        reached = self._nonzero_results(ctx, *groups)
-        if not any(reached):
-            return ctx(self, *primals), insert_zeros((), reached, outs)
+        out_nonzero = self._nonzero_results(ctx, *groups)
+        if not any(out_nonzero):
+            return ctx(self, *primals), insert_zeros((), out_nonzero, outs)
         if ctx.split and self.max_steps is None:
             return ctx(self, *primals), self._linearize_by_rerunning(ctx, primals, tangents)
         return (self._linearize if ctx.split else self._jvp_fused)(ctx, primals, tangents, (*groups[0], *groups[1]))
 
-    def _jvp_of_moving(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, still: Mask) -> tuple[Atoms, Tangents]:
+    def _jvp_of_changing_carries(
+        self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, still: Mask
+    ) -> tuple[Atoms, Tangents]:
         """Differentiate a loop with some unchanged carries: they become constants, and so do their tangents."""
         at = self.n_cond + self.n_body
         loop, order = self.with_constants(still)
         outs, dots = loop.jvp(ctx, tuple([primals[k] for k in order]), tuple([tangents[k] for k in order]))
-        moved, moved_dots = iter(outs), iter(dots)
+        more, more_dots = iter(outs), iter(dots)
         return (
-            (*[primals[at + k] if s else next(moved) for k, s in enumerate(still)], *moved),
-            (*[tangents[at + k] if s else next(moved_dots) for k, s in enumerate(still)], *moved_dots),
+            (*[primals[at + k] if s else next(more) for k, s in enumerate(still)], *more),
+            (*[tangents[at + k] if s else next(more_dots) for k, s in enumerate(still)], *more_dots),
         )
 
     def _nonzero_results(self, ctx: JvpCtx, consts: Mask, carry: Mask) -> Mask:
@@ -337,13 +339,13 @@ class While(HigherOrder):
         the loop of forward mode. The number of steps is not known, so the values of the steps are not stored."""
         b = Builder()
         alone = without_checks(without_effects(b.build(b(self, *b.inputs([a.aval for a in primals])), self.body.name)))
-        of_cond, *moved = self.split_operands([isinstance(t, Lin) for t in tangents])
-        forward, reached = ctx.recur_fused(alone, (*[False] * len(of_cond), *moved[0], *moved[1]))
+        of_cond, of_body, carry = self.split_operands([isinstance(t, Lin) for t in tangents])
+        forward, out_nonzero = ctx.recur_fused(alone, (*[False] * len(of_cond), *of_body, *carry))
         n, dots = len(primals), self.split_operands(tangents)
         lins = [t for t in (*dots[1], *dots[2]) if isinstance(t, Lin)]
         order = (*range(n, len(forward.ins)), *range(n))
         again = rearrange_operands(forward, order, forward.outs[len(alone.outs) :])
-        return insert_zeros(ctx.lin(LinearCall(again, None, len(lins)), *lins, *primals), reached, alone.out_avals)
+        return insert_zeros(ctx.lin(LinearCall(again, None, len(lins)), *lins, *primals), out_nonzero, alone.out_avals)
 
     def _predicate_over(self, steps: Steps) -> Jaxpr:
         """Return the predicate over this carry followed by further values."""
@@ -372,7 +374,7 @@ class While(HigherOrder):
             *select_by_mask(const_dots, of_consts),
             *both.invariant,
             *select_by_mask(carry_dots, of_carry),
-            *[stacks[k] for k in both.stacked],
+            *[stacks[k] for k in both.residual_slices],
         )
         return results, insert_zeros(dots, both.outs, [v.aval for v in results])
 

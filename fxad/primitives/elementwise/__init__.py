@@ -1,4 +1,8 @@
-"""Elementwise primitives, one file per kind; `ELEMENTWISE` lists the classes."""
+"""Elementwise primitives, one file per kind; `ELEMENTWISE` lists the classes.
+
+Those of `gamma`, `bessel` and `beta` are in lists of their own. They are composed with `formula`, which needs
+reductions, and reductions need the primitives that are listed here.
+"""
 
 from __future__ import annotations
 

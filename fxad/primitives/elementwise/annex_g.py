@@ -19,11 +19,11 @@ from fxad.ir import Aval, Avals, Hlo, HloValue, HloValues, Lit
 from fxad.primitives.elementwise.family import Unary
 from fxad.primitives.stablehlo import bitcast_to_int, lower_compare
 
-Complex: TypeAlias = "tuple[Real, Real]"
+RealAndImag: TypeAlias = "tuple[HloReal, HloReal]"
 
 
 @final
-class Real:
+class HloReal:
     """A real or bool value in StableHLO, with Python's operators. Numbers take its type."""
 
     __slots__ = ("aval", "hlo", "value")
@@ -33,138 +33,138 @@ class Real:
         self.value = value
         self.aval = aval
 
-    def op(self, name: str, *others: Real) -> Real:
+    def op(self, name: str, *others: HloReal) -> HloReal:
         """A StableHLO or CHLO operation whose result has the type of this."""
         full = name if "." in name else f"stablehlo.{name}"
         operands = [self.value, *[o.value for o in others]]
-        return Real(self.hlo, self.hlo.op(full, operands, (self.aval,))[0], self.aval)
+        return HloReal(self.hlo, self.hlo.op(full, operands, (self.aval,))[0], self.aval)
 
-    def like(self, value: float) -> Real:
-        return Real(self.hlo, self.hlo.constant(Lit.of(value, self.aval)), self.aval)
+    def like(self, value: float) -> HloReal:
+        return HloReal(self.hlo, self.hlo.constant(Lit.of(value, self.aval)), self.aval)
 
-    def _of_type(self, other: Real | float) -> Real:
-        return other if isinstance(other, Real) else self.like(other)
+    def _of_type(self, other: HloReal | float) -> HloReal:
+        return other if isinstance(other, HloReal) else self.like(other)
 
-    def _compared(self, direction: str, other: Real | float) -> Real:
+    def _compared(self, direction: str, other: HloReal | float) -> HloReal:
         (out,) = lower_compare(self.hlo, direction, (self.value, self._of_type(other).value), self.aval)
-        return Real(self.hlo, out, self.aval.with_dtype(dtypes.bool_))
+        return HloReal(self.hlo, out, self.aval.with_dtype(dtypes.bool_))
 
-    def equals(self, other: Real | float) -> Real:
+    def equals(self, other: HloReal | float) -> HloReal:
         return self._compared("EQ", other)
 
-    def differs(self, other: Real | float) -> Real:
+    def differs(self, other: HloReal | float) -> HloReal:
         return self._compared("NE", other)
 
-    def __lt__(self, other: Real | float) -> Real:
+    def __lt__(self, other: HloReal | float) -> HloReal:
         return self._compared("LT", other)
 
-    def __gt__(self, other: Real | float) -> Real:
+    def __gt__(self, other: HloReal | float) -> HloReal:
         return self._compared("GT", other)
 
-    def __ge__(self, other: Real | float) -> Real:
+    def __ge__(self, other: HloReal | float) -> HloReal:
         return self._compared("GE", other)
 
     @property
-    def is_nan(self) -> Real:
+    def is_nan(self) -> HloReal:
         return self.differs(self)
 
     @property
-    def is_finite(self) -> Real:
+    def is_finite(self) -> HloReal:
         aval = self.aval.with_dtype(dtypes.bool_)
-        return Real(self.hlo, self.hlo.op("stablehlo.is_finite", (self.value,), (aval,))[0], aval)
+        return HloReal(self.hlo, self.hlo.op("stablehlo.is_finite", (self.value,), (aval,))[0], aval)
 
     @property
-    def negative(self) -> Real:
+    def negative(self) -> HloReal:
         """True where the sign bit is set."""
-        as_int = Real(self.hlo, *bitcast_to_int(self.hlo, self.value, self.aval))
+        as_int = HloReal(self.hlo, *bitcast_to_int(self.hlo, self.value, self.aval))
         return as_int < 0
 
-    def where(self, yes: Real | float, no: Real) -> Real:
+    def where(self, yes: HloReal | float, no: HloReal) -> HloReal:
         """`yes` where this holds, else `no`."""
         operands = (self.value, no._of_type(yes).value, no.value)
-        return Real(self.hlo, self.hlo.op("stablehlo.select", operands, (no.aval,))[0], no.aval)
+        return HloReal(self.hlo, self.hlo.op("stablehlo.select", operands, (no.aval,))[0], no.aval)
 
-    def __and__(self, other: Real) -> Real:
+    def __and__(self, other: HloReal) -> HloReal:
         return self.op("and", other)
 
-    def __or__(self, other: Real) -> Real:
+    def __or__(self, other: HloReal) -> HloReal:
         return self.op("or", other)
 
-    def __invert__(self) -> Real:
+    def __invert__(self) -> HloReal:
         return self.op("not")
 
-    def __neg__(self) -> Real:
+    def __neg__(self) -> HloReal:
         return self.op("negate")
 
-    def __abs__(self) -> Real:
+    def __abs__(self) -> HloReal:
         return self.op("abs")
 
-    def __add__(self, other: Real) -> Real:
+    def __add__(self, other: HloReal) -> HloReal:
         return self.op("add", other)
 
-    def __sub__(self, other: Real) -> Real:
+    def __sub__(self, other: HloReal) -> HloReal:
         return self.op("subtract", other)
 
-    def __mul__(self, other: Real) -> Real:
+    def __mul__(self, other: HloReal) -> HloReal:
         return self.op("multiply", other)
 
-    def __truediv__(self, other: Real) -> Real:
+    def __truediv__(self, other: HloReal) -> HloReal:
         return self.op("divide", other)
 
-    def __radd__(self, other: float) -> Real:
+    def __radd__(self, other: float) -> HloReal:
         return self.like(other) + self
 
-    def __rsub__(self, other: float) -> Real:
+    def __rsub__(self, other: float) -> HloReal:
         return self.like(other) - self
 
 
-def _joined(re: Real, im: Real) -> HloValue:
+def _joined(re: HloReal, im: HloReal) -> HloValue:
     aval = re.aval.with_dtype(dtypes.complex_of(re.aval.dtype))
     return re.hlo.op("stablehlo.complex", (re.value, im.value), (aval,))[0]
 
 
-def _parts(hlo: Hlo, z: HloValue, aval: Aval) -> Complex:
+def _parts(hlo: Hlo, z: HloValue, aval: Aval) -> RealAndImag:
     part = aval.with_dtype(dtypes.real_part(aval.dtype))
     re, im = [hlo.op(f"stablehlo.{name}", (z,), (part,))[0] for name in ("real", "imag")]
-    return Real(hlo, re, part), Real(hlo, im, part)
+    return HloReal(hlo, re, part), HloReal(hlo, im, part)
 
 
-def _xla(name: str, a: Real, b: Real) -> Complex:
+def _xla(name: str, a: HloReal, b: HloReal) -> RealAndImag:
     """XLA's function of a + bi."""
     z = _joined(a, b)
     aval = a.aval.with_dtype(dtypes.complex_of(a.aval.dtype))
     return _parts(a.hlo, a.hlo.op(name, (z,), (aval,))[0], aval)
 
 
-def _signed(v: Real, by: Real) -> Real:
+def _signed(v: HloReal, by: HloReal) -> HloReal:
     return by.where(-v, v)
 
 
 # ------------------------------------------------------- in the quadrant a >= 0, b >= 0 (signs have been taken away)
 
 
-def _sinh(a: Real, b: Real) -> Complex:
+def _sinh(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = a.op("chlo.sinh") * b.op("cosine"), a.op("chlo.cosh") * b.op("sine")
     wild = ~b.is_finite
     re = (wild & (a.equals(0) | a.equals(inf))).where(a, re)
     return re, b.equals(0).where(b, im)
 
 
-def _cosh(a: Real, b: Real) -> Complex:
+def _cosh(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = a.op("chlo.cosh") * b.op("cosine"), a.op("chlo.sinh") * b.op("sine")
     wild = ~b.is_finite
     re = (wild & a.equals(inf)).where(inf, re)
     return re, (b.equals(0) | (wild & a.equals(0))).where(0.0, im)
 
 
-def _tanh(a: Real, b: Real) -> Complex:
+def _tanh(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _xla("stablehlo.tanh", a, b)
     flat, wild = a.equals(inf), ~b.is_finite | a.is_nan
     re = flat.where(1.0, a.equals(0).where(a, wild.where(nan, re)))
     return re, (flat | b.equals(0)).where(0.0, wild.where(nan, im))
 
 
-def _asinh(a: Real, b: Real) -> Complex:
+def _asinh(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _xla("chlo.asinh", a, b)
     infinite, undefined = a.equals(inf) | b.equals(inf), a.is_nan | b.is_nan
     re = infinite.where(inf, undefined.where(nan, re))
@@ -172,7 +172,7 @@ def _asinh(a: Real, b: Real) -> Complex:
     return re, (b.equals(0) & a.is_nan).where(b, im)
 
 
-def _atanh(a: Real, b: Real) -> Complex:
+def _atanh(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _xla("chlo.atanh", a, b)
     infinite, undefined = a.equals(inf) | b.equals(inf), a.is_nan | b.is_nan
     pole = a.equals(1) & b.equals(0)
@@ -184,14 +184,14 @@ def _atanh(a: Real, b: Real) -> Complex:
 # ------------------------------------------------------------------- in the half-plane b >= 0 (the sign of b is gone)
 
 
-def _exp(a: Real, b: Real) -> Complex:
+def _exp(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _xla("stablehlo.exponential", a, b)
     size, wild, still = a.op("exponential"), ~b.is_finite, b.equals(0)
     re = (still | (wild & ~a.is_finite & ~a.is_nan)).where(size, re)
     return re, (still | (wild & a.equals(-inf))).where(0.0, im)
 
 
-def _expm1(a: Real, b: Real) -> Complex:
+def _expm1(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _xla("stablehlo.exponential_minus_one", a, b)
     wild, still = ~b.is_finite, b.equals(0)
     real = still | a.equals(-inf) | (wild & a.equals(inf))
@@ -199,19 +199,19 @@ def _expm1(a: Real, b: Real) -> Complex:
     return re, (still | (wild & a.equals(-inf))).where(0.0, im)
 
 
-def _log(a: Real, b: Real) -> Complex:
+def _log(a: HloReal, b: HloReal) -> RealAndImag:
     re, _ = _xla("stablehlo.log", a, b)
     infinite = abs(a).equals(inf) | b.equals(inf)
     return infinite.where(inf, re), b.op("atan2", a)
 
 
-def _log1p(a: Real, b: Real) -> Complex:
+def _log1p(a: HloReal, b: HloReal) -> RealAndImag:
     re, _ = _xla("stablehlo.log_plus_one", a, b)
     infinite = abs(a).equals(inf) | b.equals(inf)
     return infinite.where(inf, re), b.op("atan2", 1 + a)
 
 
-def _sqrt(a: Real, b: Real) -> Complex:
+def _sqrt(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _xla("stablehlo.sqrt", a, b)
     up, right, left = b.equals(inf), a.equals(inf), a.equals(-inf)
     tame = b.is_finite
@@ -220,7 +220,7 @@ def _sqrt(a: Real, b: Real) -> Complex:
     return re, im
 
 
-def _acos(a: Real, b: Real) -> Complex:
+def _acos(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _xla("chlo.acos", a, b)
     infinite, undefined = abs(a).equals(inf) | b.equals(inf), a.is_nan | b.is_nan
     re = infinite.where(b.op("atan2", a), undefined.where(nan, re))
@@ -231,7 +231,7 @@ def _acos(a: Real, b: Real) -> Complex:
 # ------------------------------------------------------------------------------------------------------- everywhere
 
 
-def _odd(f: str, a: Real, b: Real) -> Complex:
+def _odd(f: str, a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _QUADRANT[f](abs(a), abs(b))
     return _signed(re, a.negative), _signed(im, b.negative)
 
@@ -244,7 +244,7 @@ _HALF: Final = MappingProxyType(
 _ROTATED: Final = MappingProxyType({"sin": "sinh", "tan": "tanh", "asin": "asinh", "atan": "atanh"})
 
 
-def _everywhere(name: str, a: Real, b: Real) -> Complex:
+def _everywhere(name: str, a: HloReal, b: HloReal) -> RealAndImag:
     if name in _QUADRANT:
         return _odd(name, a, b)
     if name in _ROTATED:
@@ -282,4 +282,4 @@ def lower_abs(prim: Unary, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -
         return (size,)
     a, b = _parts(hlo, args[0], ins[0])
     infinite = abs(a).equals(inf) | abs(b).equals(inf)
-    return (infinite.where(inf, Real(hlo, size, a.aval)).value,)
+    return (infinite.where(inf, HloReal(hlo, size, a.aval)).value,)

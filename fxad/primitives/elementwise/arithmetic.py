@@ -31,7 +31,15 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise.family import ORDERED, REAL, Binary, Compare, LinearUnary, from_ufunc, literal_like
+from fxad.primitives.elementwise.family import (
+    INTEGER_OR_FLOAT,
+    ORDERED,
+    Binary,
+    Compare,
+    LinearUnary,
+    from_ufunc,
+    literal_like,
+)
 from fxad.primitives.elementwise.logic import EQ, GT, LT
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import LinearInOne, only_cotangent
@@ -196,7 +204,7 @@ class Rem(Binary):
 
     name: ClassVar[str] = "rem"
     hlo_name: ClassVar[str] = "stablehlo.remainder"
-    takes: ClassVar[frozenset[DType]] = REAL
+    takes: ClassVar[frozenset[DType]] = INTEGER_OR_FLOAT
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return _guarded(hlo, self.hlo_name, args, ins[0], lambda: args[0])

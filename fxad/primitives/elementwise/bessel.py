@@ -8,7 +8,7 @@ from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scale_tangent
-from fxad.primitives.elementwise.family import WIDER, Binary, Unary, literal_like
+from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, Binary, Unary, literal_like
 from fxad.primitives.elementwise.formula import Formulas, chebyshev, formula_program
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.powers import SIGN
@@ -51,7 +51,7 @@ class BesselI0e(Unary):
 
     name: ClassVar[str] = "bessel_i0e"
     hlo_name: ClassVar[str] = ""  # XLA has none
-    takes: ClassVar[frozenset[DType]] = WIDER
+    takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
 
     def compute(self, x: NDArray) -> object:
         return scipy_special("i0e", x)
@@ -85,7 +85,7 @@ class BesselI1e(Unary):
 
     name: ClassVar[str] = "bessel_i1e"
     hlo_name: ClassVar[str] = "chlo.bessel_i1e"
-    takes: ClassVar[frozenset[DType]] = WIDER
+    takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
 
     def compute(self, x: NDArray) -> object:
         return scipy_special("i1e", x)
@@ -110,18 +110,18 @@ class Zeta(Binary):
 
     name: ClassVar[str] = "zeta"
     hlo_name: ClassVar[str] = "chlo.zeta"
-    takes: ClassVar[frozenset[DType]] = WIDER
+    takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
 
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return scipy_special("zeta", x, y)
+    def compute(self, x: NDArray, q: NDArray) -> object:
+        return scipy_special("zeta", x, q)
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        if not isinstance(tx, Zero):
+    def tangent(self, ctx: JvpCtx, x: Atom, q: Atom, y: Atom, x_dot: Tangent, q_dot: Tangent) -> Tangent:
+        if not isinstance(x_dot, Zero):
             raise NotDifferentiableError(
                 "zeta: the derivative in the exponent x is not known", remedy="apply stop_gradient to the first operand"
             )
-        slope = ctx.one(NEG, ctx.one(MUL, x, ctx.one(ZETA, ctx.one(ADD, x, literal_like(1, x)), y)))
-        return scale_tangent(ctx, ty, slope)
+        slope = ctx.one(NEG, ctx.one(MUL, x, ctx.one(ZETA, ctx.one(ADD, x, literal_like(1, x)), q)))
+        return scale_tangent(ctx, q_dot, slope)
 
 
 BESSEL_I0E: Final = BesselI0e()

@@ -32,7 +32,13 @@ from fxad.ir import (
 )
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP, LOG, LOG1P
-from fxad.primitives.elementwise.family import WIDER, as_accumulated, batch_elementwise, literal_like, operand_error
+from fxad.primitives.elementwise.family import (
+    FLOAT_ABOVE_8,
+    as_accumulated,
+    batch_elementwise,
+    literal_like,
+    operand_error,
+)
 from fxad.primitives.elementwise.formula import Formula, Formulas, formula_program, iterate_until_converged
 from fxad.primitives.elementwise.gamma import excess, log_gamma_1p, stirling
 from fxad.primitives.elementwise.references import scipy_special
@@ -54,7 +60,7 @@ class RegularizedIncompleteBeta(Primitive):
     """
 
     name: ClassVar[str] = "regularized_incomplete_beta"
-    takes: ClassVar[frozenset[DType]] = WIDER
+    takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         a, b, x = check_count(self, avals, 3)

@@ -29,7 +29,14 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.elementwise.arithmetic import NEG
-from fxad.primitives.elementwise.family import WIDE, LinearUnary, Unary, batch_elementwise, from_ufunc, operand_error
+from fxad.primitives.elementwise.family import (
+    FLOAT32_OR_64,
+    LinearUnary,
+    Unary,
+    batch_elementwise,
+    from_ufunc,
+    operand_error,
+)
 from fxad.primitives.families import only_cotangent
 from fxad.primitives.operand_checks import check_count
 
@@ -120,8 +127,8 @@ class Complex(LinearMap):
     name: ClassVar[str] = "complex"
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        if len(avals) != 2 or avals[0] is not avals[1] or avals[0].dtype not in WIDE:
-            raise operand_error(self, WIDE, *check_count(self, avals, 2))
+        if len(avals) != 2 or avals[0] is not avals[1] or avals[0].dtype not in FLOAT32_OR_64:
+            raise operand_error(self, FLOAT32_OR_64, *check_count(self, avals, 2))
         return (avals[0].with_dtype(dtypes.complex_of(avals[0].dtype)),)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:

@@ -27,7 +27,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise.family import ANY, REAL, WIDE, PiecewiseConstantUnary, Unary
+from fxad.primitives.elementwise.family import ANY, FLOAT32_OR_64, INTEGER_OR_FLOAT, PiecewiseConstantUnary, Unary
 from fxad.primitives.families import LinearInOne, WithoutTangent
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import move_axis
@@ -114,7 +114,7 @@ class BitcastConvertType(WithoutTangent):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         (x,) = check_count(self, avals, 1)
         for dtype in (x.dtype, self.dtype):
-            if dtype not in REAL:
+            if dtype not in INTEGER_OR_FLOAT:
                 raise DTypeError(f"bitcast_convert_type: takes integers and floats, got {x} to {dtypes.short(dtype)}")
         have, want = x.dtype.itemsize, self.dtype.itemsize
         if have == want:
@@ -153,7 +153,7 @@ class ReducePrecision(Unary):
     """
 
     name: ClassVar[str] = "reduce_precision"
-    takes: ClassVar[frozenset[DType]] = WIDE
+    takes: ClassVar[frozenset[DType]] = FLOAT32_OR_64
     exponent_bits: int
     mantissa_bits: int
 

@@ -44,11 +44,11 @@ from fxad.primitives.stablehlo import lower_compare
 BOOL: Final = frozenset({dtypes.bool_})
 ANY: Final = frozenset(dtypes.ALL)
 BITS: Final = dtypes.INTEGER | BOOL
-REAL: Final = dtypes.INTEGER | dtypes.FLOATING
-ORDERED: Final = REAL | BOOL
-SIGNED: Final = dtypes.SIGNED | dtypes.INEXACT
-WIDER: Final = dtypes.FLOATING - dtypes.FLOAT8
-WIDE: Final = frozenset({dtypes.float32, dtypes.float64})
+INTEGER_OR_FLOAT: Final = dtypes.INTEGER | dtypes.FLOATING
+ORDERED: Final = INTEGER_OR_FLOAT | BOOL
+SIGNED_OR_INEXACT: Final = dtypes.SIGNED | dtypes.INEXACT
+FLOAT_ABOVE_8: Final = dtypes.FLOATING - dtypes.FLOAT8
+FLOAT32_OR_64: Final = frozenset({dtypes.float32, dtypes.float64})
 
 _KIND: Final = MappingProxyType(
     {
@@ -58,11 +58,11 @@ _KIND: Final = MappingProxyType(
         dtypes.INEXACT: "float or complex",
         dtypes.NUMERIC: "numeric",
         BITS: "integer or bool",
-        REAL: "integer or float",
+        INTEGER_OR_FLOAT: "integer or float",
         ORDERED: "integer, float or bool",
-        SIGNED: "signed integer, float or complex",
-        WIDER: "float (not float8)",
-        WIDE: "float32 or float64",
+        SIGNED_OR_INEXACT: "signed integer, float or complex",
+        FLOAT_ABOVE_8: "float (not float8)",
+        FLOAT32_OR_64: "float32 or float64",
         ANY: "any",
     }
 )
@@ -168,7 +168,7 @@ class PiecewiseConstantUnary(Unary):
 
 
 class Binary(Primitive):
-    """Two operands of one type; the result has that type."""
+    """Two operands of one type; the result has that type. Subclasses call the operands as their formulas do."""
 
     __slots__ = ()
 
@@ -176,11 +176,11 @@ class Binary(Primitive):
     hlo_name: ClassVar[str]
 
     @abstractmethod
-    def compute(self, x: NDArray, y: NDArray) -> object:
+    def compute(self, x: NDArray, y: NDArray, /) -> object:
         """The meaning in NumPy; floats below 32 bits arrive as float32, warnings are off."""
 
     @abstractmethod
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent, /) -> Tangent:
         """The tangent of the result `z`; not both of `tx` and `ty` are `Zero`."""
 
     @final

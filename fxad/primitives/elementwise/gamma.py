@@ -17,7 +17,7 @@ from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, NDArray, Primitive, Tangent, Zero, primitive
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP, LOG
-from fxad.primitives.elementwise.family import WIDER, Binary, literal_like
+from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, Binary, literal_like
 from fxad.primitives.elementwise.formula import Formula, Formulas, formula_program, iterate_until_converged, polynomial
 from fxad.primitives.elementwise.references import gamma_slopes, scipy_special
 from fxad.primitives.elementwise.special import DIGAMMA, LGAMMA
@@ -162,7 +162,7 @@ class Incomplete(Binary):
 
     __slots__ = ()
 
-    takes: ClassVar[frozenset[DType]] = WIDER
+    takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
     hlo_name: ClassVar[str] = ""  # XLA has none
 
     @abstractmethod
@@ -197,8 +197,8 @@ class Igamma(Incomplete):
 
     name: ClassVar[str] = "igamma"
 
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return scipy_special("gammainc", x, y)
+    def compute(self, a: NDArray, x: NDArray) -> object:
+        return scipy_special("gammainc", a, x)
 
     def lower_wide(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
         start = formula_program("igamma_start", (t, t), lambda f: _split_by_expansion(*f, upper=False))
@@ -215,8 +215,8 @@ class Igamma(Incomplete):
 
         return hlo.call(formula_program("igamma_end", (t, t, t, t), end), (a, x, total, ratio))[0]
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        return _igamma_tangent(ctx, x, y, tx, ty)
+    def tangent(self, ctx: JvpCtx, a: Atom, x: Atom, y: Atom, a_dot: Tangent, x_dot: Tangent) -> Tangent:
+        return _igamma_tangent(ctx, a, x, a_dot, x_dot)
 
 
 @final
@@ -232,8 +232,8 @@ class Igammac(Incomplete):
 
     name: ClassVar[str] = "igammac"
 
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return scipy_special("gammaincc", x, y)
+    def compute(self, a: NDArray, x: NDArray) -> object:
+        return scipy_special("gammaincc", a, x)
 
     def lower_wide(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
         start = formula_program("igammac_start", (t, t), lambda f: _split_by_expansion(*f, upper=True))
@@ -254,8 +254,8 @@ class Igammac(Incomplete):
             formula_program("igammac_end", (t, t, t, t, mask, mask), end), (a, x, total, ratio, high, small)
         )[0]
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        slope = _igamma_tangent(ctx, x, y, tx, ty)
+    def tangent(self, ctx: JvpCtx, a: Atom, x: Atom, y: Atom, a_dot: Tangent, x_dot: Tangent) -> Tangent:
+        slope = _igamma_tangent(ctx, a, x, a_dot, x_dot)
         return slope if isinstance(slope, Zero) else ctx.lin_one(NEG, slope)
 
 
@@ -277,10 +277,14 @@ def _log_density(ctx: JvpCtx, a: Atom, x: Atom) -> Atom:
     return ctx.one(SUB, ctx.one(SUB, power, x), ctx.one(LGAMMA, a))
 
 
-def _igamma_tangent(ctx: JvpCtx, a: Atom, x: Atom, ta: Tangent, tx: Tangent) -> Tangent:
+def _igamma_tangent(ctx: JvpCtx, a: Atom, x: Atom, a_dot: Tangent, x_dot: Tangent) -> Tangent:
     """The tangent of igamma."""
-    in_a = Zero(a.aval) if isinstance(ta, Zero) else scale_tangent(ctx, ta, ctx.one(IGAMMA_GRAD_A, a, x))
-    in_x = Zero(x.aval) if isinstance(tx, Zero) else scale_tangent(ctx, tx, ctx.one(EXP, _log_density(ctx, a, x)))
+    in_a: Tangent = Zero(a.aval)
+    in_x: Tangent = Zero(x.aval)
+    if not isinstance(a_dot, Zero):
+        in_a = scale_tangent(ctx, a_dot, ctx.one(IGAMMA_GRAD_A, a, x))
+    if not isinstance(x_dot, Zero):
+        in_x = scale_tangent(ctx, x_dot, ctx.one(EXP, _log_density(ctx, a, x)))
     return ctx.add(in_a, in_x)
 
 
@@ -345,17 +349,17 @@ class IgammaGradA(Incomplete):
 
     name: ClassVar[str] = "igamma_grad_a"
 
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return gamma_slopes(x, y)[0]
+    def compute(self, a: NDArray, x: NDArray) -> object:
+        return gamma_slopes(a, x)[0]
 
     def lower_wide(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
         return _slope(hlo, self.name, a, x, t, False)
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        if not isinstance(tx, Zero):
+    def tangent(self, ctx: JvpCtx, a: Atom, x: Atom, y: Atom, a_dot: Tangent, x_dot: Tangent) -> Tangent:
+        if not isinstance(a_dot, Zero):
             raise _second_derivative_error(self)
-        score = ctx.one(SUB, ctx.one(LOG, y), ctx.one(DIGAMMA, x))
-        return scale_tangent(ctx, ty, ctx.one(MUL, ctx.one(EXP, _log_density(ctx, x, y)), score))
+        score = ctx.one(SUB, ctx.one(LOG, x), ctx.one(DIGAMMA, a))
+        return scale_tangent(ctx, x_dot, ctx.one(MUL, ctx.one(EXP, _log_density(ctx, a, x)), score))
 
 
 @final
@@ -365,25 +369,25 @@ class RandomGammaGrad(Incomplete):
     -(d igamma/da) / (d igamma/dx).
 
     Type:   a, x: two float operands of one type, not float8; nan where a <= 0 or x < 0.
-    Rule:   d/dx = digamma(a) - log x - y ((a - 1) / x - 1); the second derivative in a is refused.
+    Rule:   d/dx = digamma(a) - log x - y ((a - 1) / x - 1) for the result y; the second derivative in a is refused.
     Cost:   as igamma_grad_a.
     Source: Figurnov, Mohamed and Mnih, Implicit Reparameterization Gradients (2018).
     """
 
     name: ClassVar[str] = "random_gamma_grad"
 
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return gamma_slopes(x, y)[1]
+    def compute(self, a: NDArray, x: NDArray) -> object:
+        return gamma_slopes(a, x)[1]
 
     def lower_wide(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
         return _slope(hlo, self.name, a, x, t, True)
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        if not isinstance(tx, Zero):
+    def tangent(self, ctx: JvpCtx, a: Atom, x: Atom, y: Atom, a_dot: Tangent, x_dot: Tangent) -> Tangent:
+        if not isinstance(a_dot, Zero):
             raise _second_derivative_error(self)
-        bend = ctx.one(SUB, ctx.one(DIV, ctx.one(SUB, x, literal_like(1, x)), y), literal_like(1, x))
-        score = ctx.one(SUB, ctx.one(DIGAMMA, x), ctx.one(LOG, y))
-        return scale_tangent(ctx, ty, ctx.one(SUB, score, ctx.one(MUL, z, bend)))
+        bend = ctx.one(SUB, ctx.one(DIV, ctx.one(SUB, a, literal_like(1, a)), x), literal_like(1, a))
+        score = ctx.one(SUB, ctx.one(DIGAMMA, a), ctx.one(LOG, x))
+        return scale_tangent(ctx, x_dot, ctx.one(SUB, score, ctx.one(MUL, y, bend)))
 
 
 IGAMMA: Final = Igamma()

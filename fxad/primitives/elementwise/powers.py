@@ -16,7 +16,7 @@ from fxad.primitives.elementwise.annex_g import ComplexUnary
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB, scale_tangent
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL
 from fxad.primitives.elementwise.exponential import LOG
-from fxad.primitives.elementwise.family import SIGNED, Binary, Unary, from_ufunc, literal_like
+from fxad.primitives.elementwise.family import SIGNED_OR_INEXACT, Binary, Unary, from_ufunc, literal_like
 from fxad.primitives.elementwise.logic import AND, EQ
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.stablehlo import bitcast_to_int, lower_compare
@@ -81,7 +81,7 @@ class Abs(Unary):
 
     name: ClassVar[str] = "abs"
     hlo_name: ClassVar[str] = "stablehlo.abs"
-    takes: ClassVar[frozenset[DType]] = SIGNED
+    takes: ClassVar[frozenset[DType]] = SIGNED_OR_INEXACT
     lower = annex_g.lower_abs
     compute = from_ufunc(np.abs)
 

@@ -36,8 +36,8 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.elementwise.family import (
-    REAL,
-    WIDE,
+    FLOAT32_OR_64,
+    INTEGER_OR_FLOAT,
     Binary,
     PiecewiseConstantUnary,
     Unary,
@@ -142,9 +142,9 @@ class Clamp(Primitive):
     name: ClassVar[str] = "clamp"
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        if len(avals) == 3 and avals[0] is avals[1] is avals[2] and avals[0].dtype in REAL:
+        if len(avals) == 3 and avals[0] is avals[1] is avals[2] and avals[0].dtype in INTEGER_OR_FLOAT:
             return avals[:1]
-        raise operand_error(self, REAL, *check_count(self, avals, 3))
+        raise operand_error(self, INTEGER_OR_FLOAT, *check_count(self, avals, 3))
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         low, x, high = [as_accumulated(a) for a in args]
@@ -255,7 +255,7 @@ class Nextafter(Binary):
 
     name: ClassVar[str] = "nextafter"
     hlo_name: ClassVar[str] = "chlo.next_after"
-    takes: ClassVar[frozenset[DType]] = WIDE
+    takes: ClassVar[frozenset[DType]] = FLOAT32_OR_64
     compute = from_ufunc(np.nextafter)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:

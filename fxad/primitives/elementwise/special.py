@@ -16,10 +16,10 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, Zero, primitive
-from fxad.primitives.elementwise.annex_g import Real
+from fxad.primitives.elementwise.annex_g import HloReal
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP
-from fxad.primitives.elementwise.family import WIDER, Binary, Unary, literal_like
+from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, Binary, Unary, literal_like
 from fxad.primitives.elementwise.powers import SQUARE
 from fxad.primitives.stablehlo import lower_in_float32
 
@@ -67,7 +67,7 @@ class Erfc(Unary):
 
     name: ClassVar[str] = "erfc"
     hlo_name: ClassVar[str] = "chlo.erfc"
-    takes: ClassVar[frozenset[DType]] = WIDER
+    takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
 
     def compute(self, x: NDArray) -> object:
         return _apply_float64(math.erfc, x)
@@ -159,7 +159,7 @@ class Polygamma(Binary):
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return lower_in_float32(
-            hlo, args, ins[0], lambda wide, t: _lower_polygamma(*[Real(hlo, value, t) for value in wide]).value
+            hlo, args, ins[0], lambda wide, t: _lower_polygamma(*[HloReal(hlo, value, t) for value in wide]).value
         )
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
@@ -170,7 +170,7 @@ class Polygamma(Binary):
         return scale_tangent(ctx, ty, ctx.one(POLYGAMMA, ctx.one(ADD, x, literal_like(1.0, x)), y))
 
 
-def _lower_polygamma(n: Real, x: Real) -> Real:
+def _lower_polygamma(n: HloReal, x: HloReal) -> HloReal:
     integral = (n >= 1) & n.equals(n.op("floor"))
     # below 0: with f = x - floor(x), the values at f and, up to the sign, at 1 - f less that at 1 - x
     floor = x.op("floor")

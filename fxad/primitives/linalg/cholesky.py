@@ -12,9 +12,9 @@ from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, ch
 from fxad.primitives.linalg.hlo_matrices import has_empty, lower_triangle, or_nan
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
-    below,
     dot,
     hermitian,
+    lower_mask,
     on_diagonal,
     plus,
     scaled,
@@ -65,7 +65,7 @@ class Cholesky(Matrixwise):
         t = ctx.lin_one(TriangularSolve(True, True, False, False, False), factor, t)
         t = ctx.lin_one(TriangularSolve(False, True, True, True, False), factor, t)
         half = scaled(ctx.lin_one, where(ctx.lin_one, on_diagonal(ctx, t.aval.shape), t), 0.5)
-        phi = plus(ctx.lin_one, where(ctx.lin_one, below(ctx, t.aval.shape, -1), t), half)
+        phi = plus(ctx.lin_one, where(ctx.lin_one, lower_mask(ctx, t.aval.shape, -1), t), half)
         return (factor,), (dot(ctx.lin_one, factor, phi),)
 
 

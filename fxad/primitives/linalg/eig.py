@@ -19,7 +19,7 @@ from fxad.primitives.linalg.matrices import (
     diagonal,
     dot,
     minus,
-    on_columns,
+    repeat_as_rows,
     times,
 )
 from fxad.primitives.linalg.solve import Solve, lu_factors
@@ -118,6 +118,6 @@ def _inner(ctx: JvpCtx, v: Atom, t: Tangent) -> Tangent:
 def _vectors_tangent(ctx: JvpCtx, w: Atom, v: Atom, inner: Tangent) -> Tangent:
     """Return V (F * M) minus its components along V, so that norms and phases do not change."""
     lin = ctx.lin_one
-    moved = dot(lin, v, times(lin, inverse_gaps(ctx, w), inner))
-    along = lin(ReduceSum((v.aval.ndim - 2,)), times(lin, ctx.one(CONJ, v), moved))
-    return minus(lin, moved, times(lin, v, on_columns(lin, along, v.aval.shape)))
+    v_dot = dot(lin, v, times(lin, inverse_gaps(ctx, w), inner))
+    along = lin(ReduceSum((v.aval.ndim - 2,)), times(lin, ctx.one(CONJ, v), v_dot))
+    return minus(lin, v_dot, times(lin, v, repeat_as_rows(lin, along, v.aval.shape)))

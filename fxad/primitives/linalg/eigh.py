@@ -39,9 +39,9 @@ from fxad.primitives.linalg.matrices import (
     hermitian,
     inverse_off_diagonal,
     minus,
-    on_columns,
     on_diagonal,
-    on_rows,
+    repeat_as_columns,
+    repeat_as_rows,
     times,
 )
 from fxad.primitives.operand_checks import check_count
@@ -111,5 +111,5 @@ class Eigh(Matrixwise):
 def inverse_gaps(ctx: JvpCtx, w: Atom) -> Atom:
     """1 / (w[j] - w[i]), and 0 on the diagonal."""
     one, shape = ctx.one, (*w.aval.shape, w.aval.shape[-1])
-    gaps = minus(one, on_columns(one, w, shape), on_rows(one, w, shape))
+    gaps = minus(one, repeat_as_rows(one, w, shape), repeat_as_columns(one, w, shape))
     return inverse_off_diagonal(ctx, gaps, on_diagonal(ctx, shape))

@@ -141,9 +141,9 @@ class ExpmFrechet(Matrixwise, LinearInOne):
         lin = ctx.lin_one
         twice = ctx.one(ADD, _block_of(ctx.one, a, 0, 0), _block_of(ctx.one, a, n, n))
         both = ctx.one(ADD, twice, _block_of(ctx.one, e, 0, n))
-        moved = lin(ADD, _block_of(lin, a_dot, 0, 0), _block_of(lin, a_dot, n, n))
-        moved = ctx.add(moved, _block_of(lin, e_dot, 0, n))
-        corner = lin(self, both, moved)
+        both_dot = lin(ADD, _block_of(lin, a_dot, 0, 0), _block_of(lin, a_dot, n, n))
+        both_dot = ctx.add(both_dot, _block_of(lin, e_dot, 0, n))
+        corner = lin(self, both, both_dot)
         return outs, (columns(lin, rows(lin, corner, 0, n), n, 2 * n),)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:

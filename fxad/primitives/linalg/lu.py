@@ -35,10 +35,10 @@ from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, ch
 from fxad.primitives.linalg.hlo_matrices import has_empty
 from fxad.primitives.linalg.lapack import lapack_call
 from fxad.primitives.linalg.matrices import (
-    below,
     column,
     columns,
     dot,
+    lower_mask,
     on_diagonal,
     padded,
     permuted,
@@ -93,14 +93,14 @@ class Lu(Matrixwise):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         lu, pivots = ctx(self, *primals)
         m = lu.aval.shape[-2]
-        one = ctx.lin_one
+        lin = ctx.lin_one
         lower, upper = _square_factors(ctx, lu)
-        t = permuted(one, tangents[0], column(ctx.one, ctx.one(LuPivotsToPermutation(m, False), pivots)))
-        t = one(TriangularSolve(True, True, False, False, True), lower, t)
-        t = one(TriangularSolve(False, False, False, False, False), upper, t)
-        strict = below(ctx, t.aval.shape, -1)
+        t = permuted(lin, tangents[0], column(ctx.one, ctx.one(LuPivotsToPermutation(m, False), pivots)))
+        t = lin(TriangularSolve(True, True, False, False, True), lower, t)
+        t = lin(TriangularSolve(False, False, False, False, False), upper, t)
+        strict = lower_mask(ctx, t.aval.shape, -1)
         unit = _unit_lower(ctx, lower)
-        t = plus(one, dot(one, unit, where(one, strict, t)), dot(one, unless(one, strict, t), _upper(ctx, upper)))
+        t = plus(lin, dot(lin, unit, where(lin, strict, t)), dot(lin, unless(lin, strict, t), _upper(ctx, upper)))
         return (lu, pivots), (t, Zero(pivots.aval))
 
 
@@ -140,12 +140,12 @@ def _square_factors(ctx: JvpCtx, lu: Atom) -> tuple[Atom, Atom]:
 
 def _unit_lower(ctx: JvpCtx, lower: Atom) -> Atom:
     shape = lower.aval.shape
-    strict = where(ctx.one, below(ctx, shape, -1), lower)
+    strict = where(ctx.one, lower_mask(ctx, shape, -1), lower)
     return emit_where(ctx, on_diagonal(ctx, shape), Lit.of(1, lower.aval), strict)
 
 
 def _upper(ctx: JvpCtx, upper: Atom) -> Atom:
-    return unless(ctx.one, below(ctx, upper.aval.shape, -1), upper)
+    return unless(ctx.one, lower_mask(ctx, upper.aval.shape, -1), upper)
 
 
 # ------------------------------------------------------------------------------------------------- the permutation

@@ -80,7 +80,7 @@ def _count(emit: Emit, shape: Shape, axis: int) -> Var:
     return emit.one(Iota(shape, dtypes.int32, axis))
 
 
-def below(emit: Emit, shape: Shape, offset: int = 0) -> Atom:
+def lower_mask(emit: Emit, shape: Shape, offset: int = 0) -> Atom:
     """The mask of column <= row + offset: the lower triangle, without the diagonal for offset -1."""
     n = len(shape)
     rows, columns = _count(emit, shape, n - 2), _count(emit, shape, n - 1)
@@ -119,7 +119,7 @@ def identity(emit: Emit, aval: Aval) -> Atom:
 def hermitian(emit: Emit, one: One[X], a: X, *, lower: bool = True) -> X:
     """The Hermitian matrix given by one triangle and the real part of the diagonal."""
     shape = a.aval.shape
-    mask = below(emit, shape, -1)
+    mask = lower_mask(emit, shape, -1)
     strict = where(one, mask, a if lower else adjoint(one, a))
     line = where(one, on_diagonal(emit, shape), a)
     if a.aval.dtype in dtypes.COMPLEX:
@@ -136,14 +136,14 @@ def diagonal(emit: Emit, one: One[X], a: X) -> X:
     return columns(one, sums, 0, k) if k != a.aval.shape[-1] else sums
 
 
-def on_rows(one: One[X], v: Operand, shape: Shape) -> X:
-    """A vector as the columns of a matrix: element [i, j] is v[i]."""
+def repeat_as_columns(one: One[X], v: Operand, shape: Shape) -> X:
+    """A matrix whose columns are the vector: element [i, j] is v[i]."""
     n = len(shape)
     return one(BroadcastInDim(shape, tuple(range(n - 1))), v)
 
 
-def on_columns(one: One[X], v: Operand, shape: Shape) -> X:
-    """A vector as the rows of a matrix: element [i, j] is v[j]."""
+def repeat_as_rows(one: One[X], v: Operand, shape: Shape) -> X:
+    """A matrix whose rows are the vector: element [i, j] is v[j]."""
     n = len(shape)
     return one(BroadcastInDim(shape, (*range(n - 2), n - 1)), v)
 

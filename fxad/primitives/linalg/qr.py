@@ -43,15 +43,15 @@ from fxad.primitives.linalg.hlo_matrices import corner, has_empty, lower_identit
 from fxad.primitives.linalg.lapack import lapack_call
 from fxad.primitives.linalg.matrices import (
     adjoint,
-    below,
     columns,
     conj,
     dot,
     identity,
+    lower_mask,
     minus,
-    on_columns,
     on_diagonal,
     plus,
+    repeat_as_rows,
     rows,
     times,
     unless,
@@ -181,13 +181,13 @@ def _wy_form(
     """V, its tangent, T and its tangent, with I - V T V^H the product of the reflections."""
     one, lin, k = ctx.one, ctx.lin_one, taus.aval.shape[-1]
     left = columns(one, a, 0, k)
-    strict = below(ctx, left.aval.shape, -1)
+    strict = lower_mask(ctx, left.aval.shape, -1)
     v = plus(one, where(one, strict, left), identity(ctx, left.aval))
     v_dot = where(lin, strict, columns(lin, a_dot, 0, k))
     gram = dot(one, adjoint(one, v), v)
-    upper = below(ctx, gram.aval.shape)
+    upper = lower_mask(ctx, gram.aval.shape)
     shape = gram.aval.shape
-    d, d_dot = on_columns(one, taus, shape), on_columns(lin, taus_dot, shape)
+    d, d_dot = repeat_as_rows(one, taus, shape), repeat_as_rows(lin, taus_dot, shape)
     # W = I + striu(V^H V) D is unit upper triangular, T = D W^-1
     u = unless(one, upper, gram)
     w = times(one, u, d)
@@ -268,9 +268,9 @@ class Ormqr(LinearInOne):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (a, taus, c), (a_dot, taus_dot, c_dot) = primals, tangents
         outs = ctx(self, *primals)
-        moved = ctx.lin_one(self, a, taus, c_dot)
+        of_c = ctx.lin_one(self, a, taus, c_dot)
         if not taus.aval.size or (isinstance(a_dot, Zero) and isinstance(taus_dot, Zero)):
-            return outs, (moved,)
+            return outs, (of_c,)
         one, lin = ctx.one, ctx.lin_one
         v, v_dot, t, t_dot = _wy_form(ctx, a, taus, a_dot, taus_dot)
         if self.adjoint:
@@ -287,7 +287,7 @@ class Ormqr(LinearInOne):
             product = dot(lin, dot(one, inner, t), vh_dot)
             product = ctx.add(product, dot(lin, dot(lin, inner, t_dot), vh))
             product = ctx.add(product, dot(lin, dot(lin, c, v_dot), dot(one, t, vh)))
-        return outs, (minus(lin, moved, product),)
+        return outs, (minus(lin, of_c, product),)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         # op(Q)^T is the conjugate of op(Q)^H
@@ -378,7 +378,7 @@ def _square_r_tangent(ctx: JvpCtx, q: Atom, r: Atom, t: Tangent) -> tuple[Tangen
     solved = lin(TriangularSolve(False, False, False, False, False), r, t)
     x = dot(lin, adjoint(ctx.one, q), solved)
     shape = x.aval.shape
-    strict = where(lin, below(ctx, shape, -1), x)
+    strict = where(lin, lower_mask(ctx, shape, -1), x)
     omega = minus(lin, strict, adjoint(lin, strict))
     if x.aval.dtype in dtypes.COMPLEX:
         # the diagonal of R stays real, so that of Omega is imaginary and that of X

@@ -138,8 +138,8 @@ class Solve(LinearInOne):
         (x,) = ctx(self, *primals)
         lin = ctx.lin_one
         if not isinstance(a_dot, Zero):
-            moved = transposed(lin, a_dot) if self.transpose_a else a_dot
-            t = ctx.add(t, lin(NEG, dot(lin, moved, x)))
+            op_dot = transposed(lin, a_dot) if self.transpose_a else a_dot
+            t = ctx.add(t, lin(NEG, dot(lin, op_dot, x)))
         return (x,), (lin(self, *primals[:-1], t),)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
@@ -271,7 +271,8 @@ def _parity(emit: Emit, pivots: Atom, like: Aval) -> Atom:
 @final
 @primitive
 class Pinv(Matrixwise):
-    """P, which must be the pseudo-inverse of A.
+    """The second operand P, with the derivative of the pseudo-inverse in the first, A. It computes nothing: P must be
+    the pseudo-inverse of A.
 
     Type:   A (..., m, n), P (..., n, m), of one dtype and with the same batch axes -> P.
     Rule:   P_dot = -P A_dot P + P P^H A_dot^H (I - A P) + (I - P A) A_dot^H P^H P, for tangents that keep the rank.

@@ -30,10 +30,10 @@ from fxad.primitives.linalg.matrices import (
     dot,
     inverse_off_diagonal,
     minus,
-    on_columns,
     on_diagonal,
-    on_rows,
     plus,
+    repeat_as_columns,
+    repeat_as_rows,
     scaled,
     times,
 )
@@ -134,14 +134,14 @@ def _singular_values(a: Entries) -> tuple[NDArray]:
 
 def _divide_columns(ctx: JvpCtx, t: Tangent, s: Atom) -> Tangent:
     """Column j over s[j]."""
-    wide = as_complex(ctx.one, on_columns(ctx.one, s, t.aval.shape), t.aval)
+    wide = as_complex(ctx.one, repeat_as_rows(ctx.one, s, t.aval.shape), t.aval)
     return ctx.lin_one(DIV, t, wide)
 
 
 def _vectors_tangent(ctx: JvpCtx, s: Atom, u: Atom, v: Atom, inner: Tangent) -> tuple[Tangent, Tangent]:
     """The tangents of U and V inside the spaces they span."""
     one, lin, like = ctx.one, ctx.lin_one, inner.aval
-    right, left = on_columns(one, s, like.shape), on_rows(one, s, like.shape)
+    right, left = repeat_as_rows(one, s, like.shape), repeat_as_columns(one, s, like.shape)
     line = on_diagonal(ctx, like.shape)
     gaps = times(one, one(ADD, right, left), one(SUB, right, left))
     f = inverse_off_diagonal(ctx, gaps, line)

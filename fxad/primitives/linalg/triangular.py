@@ -39,7 +39,7 @@ from fxad.primitives.linalg.family import (
 )
 from fxad.primitives.linalg.hlo_matrices import has_empty
 from fxad.primitives.linalg.lapack import char_option, lapack_call
-from fxad.primitives.linalg.matrices import below, conj, dot, minus, transposed, unless, where
+from fxad.primitives.linalg.matrices import conj, dot, lower_mask, minus, transposed, unless, where
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import align_batch_axes, emit_reshape, merge_axes, move_axis
 from fxad.primitives.stablehlo import zeros_constant
@@ -119,20 +119,20 @@ class TriangularSolve(LinearInOne):
         (a, _), (a_dot, t) = primals, tangents
         (x,) = ctx(self, *primals)
         if not isinstance(a_dot, Zero):
-            moved = self._op(ctx, a_dot)
-            product = dot(ctx.lin_one, moved, x) if self.left_side else dot(ctx.lin_one, x, moved)
+            op_dot = self._op(ctx, a_dot)
+            product = dot(ctx.lin_one, op_dot, x) if self.left_side else dot(ctx.lin_one, x, op_dot)
             t = minus(ctx.lin_one, t, product)
         return (x,), (ctx.lin_one(self, a, t),)
 
     def _op(self, ctx: JvpCtx, a_dot: Tangent) -> Tangent:
         """Return op of the part of a tangent that the solve reads."""
-        one, shape = ctx.lin_one, a_dot.aval.shape
+        lin, shape = ctx.lin_one, a_dot.aval.shape
         if self.lower_a:
-            t = where(one, below(ctx, shape, -1 if self.unit_diagonal else 0), a_dot)
+            t = where(lin, lower_mask(ctx, shape, -1 if self.unit_diagonal else 0), a_dot)
         else:
-            t = unless(one, below(ctx, shape, 0 if self.unit_diagonal else -1), a_dot)
-        t = conj(one, t) if self.conjugate_a else t
-        return transposed(one, t) if self.transpose_a else t
+            t = unless(lin, lower_mask(ctx, shape, 0 if self.unit_diagonal else -1), a_dot)
+        t = conj(lin, t) if self.conjugate_a else t
+        return transposed(lin, t) if self.transpose_a else t
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         other = TriangularSolve(

@@ -29,7 +29,7 @@ from fxad.primitives.families import LinearInOne
 from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, matrix_shape
 from fxad.primitives.linalg.hlo_matrices import has_empty, or_nan
 from fxad.primitives.linalg.lapack import lapack_call
-from fxad.primitives.linalg.matrices import One, X, minus, on_rows
+from fxad.primitives.linalg.matrices import One, X, minus, repeat_as_columns
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.slicing import Pad
 from fxad.primitives.stablehlo import zeros_constant
@@ -91,7 +91,7 @@ class TridiagonalSolve(Matrixwise, LinearInOne):
         above, under = _shifted(ctx.one, x, rows_axis, 1), _shifted(ctx.one, x, rows_axis, -1)
         for line, values in zip(lines, (above, x, under), strict=True):
             if not isinstance(line, Zero):
-                t = minus(ctx.lin_one, t, ctx.lin_one(MUL, on_rows(ctx.lin_one, line, x.aval.shape), values))
+                t = minus(ctx.lin_one, t, ctx.lin_one(MUL, repeat_as_columns(ctx.lin_one, line, x.aval.shape), values))
         return (x,), (ctx.lin_one(self, dl, d, du, t),)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:

@@ -13,18 +13,18 @@ from fxad.primitives.linalg.lu import Lu, LuPivotsToPermutation
 from fxad.primitives.linalg.matrices import (
     adjoint,
     as_complex,
-    below,
     column,
     columns,
     conj,
     diagonal,
     dot,
     identity,
-    on_columns,
+    lower_mask,
     on_diagonal,
-    on_rows,
     permuted,
     plus,
+    repeat_as_columns,
+    repeat_as_rows,
     rows,
     times,
     transposed,
@@ -61,7 +61,7 @@ def _triangular_solve(ctx: InverseCtx, prim: TriangularSolve, args: Args, outs: 
     if isinstance(a, Hole):
         return Refused(MATRIX)
     one = ctx.one
-    lower = below(ctx, a.aval.shape, 0 if prim.lower_a else -1)
+    lower = lower_mask(ctx, a.aval.shape, 0 if prim.lower_a else -1)
     m = where(one, lower, a) if prim.lower_a else unless(one, lower, a)
     if prim.unit_diagonal:
         m = plus(one, unless(one, on_diagonal(ctx, a.aval.shape), m), identity(ctx, a.aval))
@@ -109,7 +109,7 @@ def _tridiagonal_solve(ctx: InverseCtx, prim: TridiagonalSolve, args: Args, outs
         return Refused(MATRIX)
     axis, zero = x.aval.ndim - 2, Lit.zero(x.aval.with_shape(()))
     around = predecessors(ctx, x, axis, False, zero), x, predecessors(ctx, x, axis, True, zero)
-    parts = [times(ctx.one, on_rows(ctx.one, v, x.aval.shape), r) for v, r in zip(known, around, strict=True)]
+    parts = [times(ctx.one, repeat_as_columns(ctx.one, v, x.aval.shape), r) for v, r in zip(known, around, strict=True)]
     return None, None, None, plus(ctx.one, plus(ctx.one, parts[0], parts[1]), parts[2])
 
 
@@ -132,8 +132,8 @@ def _triangles(ctx: InverseCtx, lu: Atom) -> tuple[Atom, Atom]:
     """Returns L and U from the matrix that stores both."""
     one, k = ctx.one, min(lu.aval.shape[-2:])
     left, right = columns(one, lu, 0, k), rows(one, lu, 0, k)
-    unit = plus(one, where(one, below(ctx, left.aval.shape, -1), left), identity(ctx, left.aval))
-    return unit, unless(one, below(ctx, right.aval.shape, -1), right)
+    unit = plus(one, where(one, lower_mask(ctx, left.aval.shape, -1), left), identity(ctx, left.aval))
+    return unit, unless(one, lower_mask(ctx, right.aval.shape, -1), right)
 
 
 def _qr(ctx: InverseCtx, prim: Qr, args: Args, outs: Outs) -> Solved:
@@ -145,7 +145,7 @@ def _eigh(ctx: InverseCtx, prim: Eigh, args: Args, outs: Outs) -> Solved | Refus
     if not prim.vectors:
         return Refused(VALUES)
     w, v = outs
-    scaled = times(ctx.one, v, as_complex(ctx.one, on_columns(ctx.one, w, v.aval.shape), v.aval))
+    scaled = times(ctx.one, v, as_complex(ctx.one, repeat_as_rows(ctx.one, w, v.aval.shape), v.aval))
     return (dot(ctx.one, scaled, adjoint(ctx.one, v)),)
 
 
@@ -156,7 +156,7 @@ def _svd(ctx: InverseCtx, prim: Svd, args: Args, outs: Outs) -> Solved | Refused
     (s, u, vh), one = outs, ctx.one
     k = s.aval.shape[-1]
     u, vh = columns(one, u, 0, k), rows(one, vh, 0, k)
-    return (dot(one, times(one, u, as_complex(one, on_columns(one, s, u.aval.shape), u.aval)), vh),)
+    return (dot(one, times(one, u, as_complex(one, repeat_as_rows(one, s, u.aval.shape), u.aval)), vh),)
 
 
 SYSTEMS: Final[tuple[InverseRow, ...]] = (

@@ -29,7 +29,7 @@ from fxad.primitives.linalg.eig import Eig
 from fxad.primitives.linalg.eigh import Eigh
 from fxad.primitives.linalg.expm import Expm, ExpmFrechet
 from fxad.primitives.linalg.lu import Lu, LuPivotsToPermutation
-from fxad.primitives.linalg.matrices import adjoint, as_complex, below, on_columns, on_diagonal, where
+from fxad.primitives.linalg.matrices import adjoint, as_complex, lower_mask, on_diagonal, repeat_as_rows, where
 from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr, Qr
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve
 from fxad.primitives.linalg.svd import Svd
@@ -144,9 +144,9 @@ def _eigh(ctx: MaskCtx, prim: Eigh, args: Atoms, ins: Avals, outs: Avals) -> Seq
         size = ctx.one(ABS, clear)
         if clear.aval.dtype in dtypes.COMPLEX:  # imaginary parts on the diagonal are ignored
             size = ctx.one(SELECT_N, on_diagonal(ctx, shape), size, ctx.one(ABS, ctx.one(REAL, clear)))
-        triangle = below(ctx, shape) if prim.lower_a else ctx.one(NOT, below(ctx, shape, -1))
+        triangle = lower_mask(ctx, shape) if prim.lower_a else ctx.one(NOT, lower_mask(ctx, shape, -1))
         values = _apart(ctx, _bound(ctx, where(ctx.one, triangle, size), order), order)
-        x = _with_block(ctx, x, aval, as_complex(ctx.one, on_columns(ctx.one, values, shape), x.aval))
+        x = _with_block(ctx, x, aval, as_complex(ctx.one, repeat_as_rows(ctx.one, values, shape), x.aval))
     else:
         x = ctx.zero_filled(x, aval.shape)
     return _cleared(ctx, ctx(prim, x), outs)
@@ -158,7 +158,7 @@ def _eig(ctx: MaskCtx, prim: Eig, args: Atoms, ins: Avals, outs: Avals) -> Seque
     if not ctx.ragged(aval.shape[-2:]) or not order:
         return _zeros(ctx, prim, args, ins, outs)
     bound = _bound(ctx, ctx.one(ABS, ctx.zero_filled(x, aval.shape)), order)
-    values = on_columns(ctx.one, _apart(ctx, bound, order), shape)
+    values = repeat_as_rows(ctx.one, _apart(ctx, bound, order), shape)
     w, *vectors = ctx(prim, _with_block(ctx, x, aval, as_complex(ctx.one, values, x.aval)))
     # no order of eigenvalues is promised: those of the padding, which exceed the bound, are sorted to the end
     magnitude = ctx.one(ABS, w)
@@ -166,7 +166,7 @@ def _eig(ctx: MaskCtx, prim: Eig, args: Atoms, ins: Avals, outs: Avals) -> Seque
     late = ctx.one(ConvertElementType(dtypes.int32), ctx.one(GT, magnitude, ctx.one(MUL, wide, Lit.of(1.5, wide.aval))))
     last = len(shape) - 1
     found = [ctx(Sort(last - 1, 1), late, w)[1]]
-    found += [ctx(Sort(last, 1), on_columns(ctx.one, late, shape), v)[1] for v in vectors]
+    found += [ctx(Sort(last, 1), repeat_as_rows(ctx.one, late, shape), v)[1] for v in vectors]
     return _cleared(ctx, found, outs)
 
 
@@ -322,7 +322,7 @@ def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[A
         bound = _bound(ctx, ctx.one(ABS, x), columns)
         x = _moved(ctx, _moved(ctx, x, rank - 2, by, columns, rows), rank - 1, by, columns, columns)
         shape = x.aval.shape
-        values = on_columns(ctx.one, _apart(ctx, bound, columns, descending=True), shape)
+        values = repeat_as_rows(ctx.one, _apart(ctx, bound, columns, descending=True), shape)
         first = ctx.one(LT, ctx.iota(shape, rank - 1), emit_broadcast(ctx, by, shape, ()))
         first = ctx.one(AND, on_diagonal(ctx, shape), first)
         x = ctx.one(SELECT_N, first, x, as_complex(ctx.one, values, x.aval))
