@@ -98,11 +98,12 @@ class _LastReads:
 class DefUse:
     """Definitions, readers and lifetimes of the values between pieces. The bodies of the pieces are `plain`."""
 
-    __slots__ = ("_always_live", "_idle", "_never_freed", "_positions_of", "pieces", "readers", "source", "uses")
+    __slots__ = ("_always_live", "_idle", "_never_freed", "_positions_of", "pieces", "producer_of", "readers", "uses")
 
     def __init__(self, pieces: Pieces, donate: Sequence[int]) -> None:
         self.pieces = tuple([replace(p, body=plain(p.body)) for p in pieces.pieces])
-        self.source: dict[Atom, tuple[int, int]] = {}  # the piece that computes a value, and the index of the result
+        # the piece that computes a value, and the index of the result
+        self.producer_of: dict[Atom, tuple[int, int]] = {}
         self.readers: dict[Atom, list[tuple[int, int]]] = {}
         self.uses: dict[Jaxpr, list[int]] = {}
         self._positions_of: dict[Jaxpr, dict[Atom, _Position]] = {}
@@ -110,7 +111,7 @@ class DefUse:
         self._always_live: set[Atom] = {*self._never_freed, *pieces.constants, *pieces.outs}
         for k, p in enumerate(self.pieces):
             self.uses.setdefault(p.body, []).append(k)
-            self.source.update({a: (k, n) for n, a in enumerate(p.outs) if isinstance(a, Var)})
+            self.producer_of.update({a: (k, n) for n, a in enumerate(p.outs) if isinstance(a, Var)})
             for n, a in enumerate(p.ins):
                 self.readers.setdefault(a, []).append((k, n))
         self._idle = {
@@ -136,7 +137,7 @@ class DefUse:
 
     def producer(self, k: int, n: int) -> Port:
         """The body of the piece that computes operand `n` of piece `k`, and the index of the result."""
-        i, result = self.source[self.pieces[k].ins[n]]
+        i, result = self.producer_of[self.pieces[k].ins[n]]
         return self.pieces[i].body, result
 
     def uses_of(self, port: Port) -> list[tuple[int, int]]:
@@ -178,9 +179,9 @@ class DefUse:
         far = False
         for k, n in self.uses_of(port):
             a = self.pieces[k].ins[n]
-            if a not in self.source or a in self._always_live:
+            if a not in self.producer_of or a in self._always_live:
                 return False
-            producer = self.source[a][0]
+            producer = self.producer_of[a][0]
             far = far or k - producer > 1
             if len({j for j, _ in self.readers[a] if j - producer > 1}) > MAX_READERS:
                 return False
@@ -220,7 +221,7 @@ class DefUse:
         for k, last in zip(self.uses[body], until, strict=True):
             a = position.of(self.pieces[k])
             if a not in self._always_live and last > (anyway := last_reads.stored.get(a, -1)):
-                added += max(0, last - max(anyway, self.source.get(a, (0, 0))[0]))
+                added += max(0, last - max(anyway, self.producer_of.get(a, (0, 0))[0]))
         return added
 
     def _last_reads(self, ports: set[Port]) -> _LastReads:
@@ -322,7 +323,7 @@ class _Rewriter:
         self.recomputed = recomputed
         self.formulas = formulas
         self.added: dict[tuple[int, Var], Var] = {}  # new results of pieces
-        self.fresh = 1 + max([a.index for a in def_use.source if isinstance(a, Var)], default=0)
+        self.fresh = 1 + max([a.index for a in def_use.producer_of if isinstance(a, Var)], default=0)
 
     def pieces(self, old: Pieces) -> Pieces:
         """All pieces, rewritten."""
@@ -377,9 +378,9 @@ class _Rewriter:
     def _leaves(self, k: int, n: int) -> list[Atom | None]:
         """The values from which operand `n` of piece `k` is recomputed; empty if the operand is idle there."""
         a = self.def_use.pieces[k].ins[n]
-        if a not in self.def_use.source:
+        if a not in self.def_use.producer_of:
             return []
-        i, _ = self.def_use.source[a]
+        i, _ = self.def_use.producer_of[a]
         return [self._outside(i, v) for v in self.formulas[self.def_use.producer(k, n)].leaves]
 
     def _column(self, new: _Reader, at: Sequence[int], leaf: Sequence[Atom | None]) -> int:
