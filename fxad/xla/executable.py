@@ -182,13 +182,13 @@ class LoadedProgram:
     """A compiled program on one device. It refers to machine code, not to a `Jaxpr`, and to no constant. Thread-safe.
 
     `start` and `handlers` are the parts of `execute`, for callers that inline it. `handlers` make uncommitted arrays,
-    `committing_handlers` arrays that stay on the device (see `fxad.tracing.placement`). `start_divided` is `start` for
-    operands that are divided as the program wants them.
+    `committing_handlers` arrays that stay on the device (see `fxad.tracing.placement`). `start_without_resharding` is
+    `start` for operands that are divided as the program wants them.
     """
 
     __slots__ = (
         "__weakref__", "committing_handlers", "device", "devices", "handlers", "in_avals", "origin", "out_avals",
-        "raw", "sharding", "start", "start_divided",
+        "raw", "sharding", "start", "start_without_resharding",
     )  # fmt: skip
 
     def __init__(
@@ -206,10 +206,10 @@ class LoadedProgram:
         self.devices: tuple[Device, ...] = (device,) if sharding is None else sharding.devices
         self.sharding = sharding
         self.origin = Origin(jaxpr.name, _first_line(jaxpr), ref(self))
-        self.start_divided = self.start = self._with_waits(raw.execute_sharded, jaxpr, host_errors)
+        self.start_without_resharding = self.start = self._with_waits(raw.execute_sharded, jaxpr, host_errors)
         if sharding is not None:
             commitments.any = True  # its results are
-            self.start = ReshardingStart(self.start_divided, jaxpr.name, sharding)
+            self.start = ReshardingStart(self.start_without_resharding, jaxpr.name, sharding)
             self.handlers = self.committing_handlers = [
                 result_handler(a, where, True, self.origin)
                 for a, where in zip(self.out_avals, sharding.outs, strict=True)

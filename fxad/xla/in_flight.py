@@ -213,7 +213,7 @@ class _ExitCommitments(Commitments):
 
     any = property(_block, _ignore)
 
-    def enter(self) -> None:
+    def block_at_exit(self) -> None:
         _work.block_at_exit()
 
 
