@@ -1,4 +1,6 @@
-"""The object that each call and each transfer reads before it uses XLA. It has two purposes:
+"""The object that each call and each transfer reads before it uses XLA.
+
+It has two purposes:
 
 1. It says if any array of this process is committed to a device. An array is committed if the user has put it on a
    device, or if it was computed from a committed array (`fxad.tracing.placement`). Each buffer knows if it is.
