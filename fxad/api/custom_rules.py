@@ -567,7 +567,9 @@ def inverse_rule(sig: Signature, inverse: GivenInverse) -> TracedRule:
         kept = (True,) * n_captured + marks
         perturbed = sig.marks(whole, [a.inexact for a in sig.in_avals])
         return (
-            _fused(what, whole, ordered, kept, perturbed) if inverse.fused else Rules(inverse=InverseRule(kept, ordered))
+            _fused(what, whole, ordered, kept, perturbed)
+            if inverse.fused
+            else Rules(inverse=InverseRule(kept, ordered))
         )
 
     return TracedRule((body,), finish)
