@@ -31,8 +31,8 @@ from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ArgumentError, CacheError, CacheWarning, ParameterError, warn
 from fxad.ir import Jaxpr
 from fxad.xla.client import Device, default_device
-from fxad.xla.disk_tier import CachedExecutable, DiskTier, footprint
-from fxad.xla.executable import LoadedProgram, compile_uncached
+from fxad.xla.disk_tier import DiskTier
+from fxad.xla.executable import CachedExecutable, LoadedProgram, compile_uncached, footprint
 from fxad.xla.explanation import Explanation, HasJaxpr, Key, explain_miss, explain_miss_of_units, to_jaxpr
 from fxad.xla.in_flight import begin_compilation
 from fxad.xla.options import DEFAULT, CompileOptions

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from fxad.core.atomic_file import checksum
-from fxad.core.constants import CHARACTER_BYTES, EXECUTABLE_BYTES
-from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.errors import AxisNameError, CompileError
 from fxad.ir import Aval, Jaxpr, all_prims
@@ -30,7 +28,7 @@ from fxad.xla import custom_calls
 from fxad.xla.client import Device, devices, process_count, process_index
 from fxad.xla.compat import reason
 from fxad.xla.disk import Directory, DiskEntry
-from fxad.xla.executable import Compilation, LoadedProgram, load
+from fxad.xla.executable import CachedExecutable, Compilation, LoadedProgram, footprint, load
 from fxad.xla.options import CompileOptions, options_for
 from fxad.xla.sharded import devices_of_module
 
@@ -44,16 +42,6 @@ def serialized(program: LoadedProgram) -> bytes:
         return program.device.client.serialize_executable(program.raw)
     except _jax.JaxRuntimeError:
         return b""
-
-
-def footprint(program: LoadedProgram, characters: int) -> int:
-    """An estimate of the bytes of an executable and its program, whose module has so many characters.
-
-    XLA reports the size of the generated code, except on the CPU, where it reports 0 or less. There, the estimate is a
-    measured multiple of the size of the module, because serializing the executable to count its bytes takes time.
-    """
-    code = program.raw.size_of_generated_code_in_bytes()
-    return EXECUTABLE_BYTES + characters + (code if code > 0 else CHARACTER_BYTES * characters)
 
 
 # ------------------------------------------------------------------------------------------------------------- keys
@@ -202,16 +190,6 @@ def sharding_of_entry(facts: Any, jaxpr: Jaxpr) -> ModuleSharding | None:
 
 
 # -------------------------------------------------------------------------------------------------------- the tier
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CachedExecutable:
-    """An executable, the seconds of its original compilation, and its bytes."""
-
-    program: LoadedProgram
-    seconds: float
-    bytes: int
 
 
 _MOST: Final = 2**40  # of seconds, and of characters

@@ -9,6 +9,7 @@ from typing import Final, Protocol, final
 from weakref import ref
 
 from fxad import xla
+from fxad.core.constants import CHARACTER_BYTES, EXECUTABLE_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError
 from fxad.ir import Aval, Jaxpr, source_location
@@ -316,6 +317,26 @@ class Compilation:
     targets: tuple[str, ...]
     characters: int
     sharding: ModuleSharding | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CachedExecutable:
+    """An executable, the seconds of its original compilation, and its bytes."""
+
+    program: LoadedProgram
+    seconds: float
+    bytes: int
+
+
+def footprint(program: LoadedProgram, characters: int) -> int:
+    """An estimate of the bytes of an executable and its program, whose module has so many characters.
+
+    XLA reports the size of the generated code, except on the CPU, where it reports 0 or less. There, the estimate is a
+    measured multiple of the size of the module, because serializing the executable to count its bytes takes time.
+    """
+    code = program.raw.size_of_generated_code_in_bytes()
+    return EXECUTABLE_BYTES + characters + (code if code > 0 else CHARACTER_BYTES * characters)
 
 
 def compile_uncached(jaxpr: Jaxpr, options: CompileOptions, device: Device) -> Compilation:
