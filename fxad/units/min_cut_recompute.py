@@ -291,21 +291,22 @@ def _formula(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula
 
 
 @final
-class _Reader:
-    """A body with new operands. `columns` are their values at each use. `sources` has, for each old operand, the index
-    of a new one, or a program and the new operands to compute it from."""
+class _NewOperands:
+    """The operands of a body that recomputes some of its old ones. `columns` are their values at each use of the body.
+    `old_operands` has, for each old operand, the index of the new one that it is, or a program and the indices of the
+    new ones to compute it from."""
 
-    __slots__ = ("columns", "sources")
+    __slots__ = ("columns", "old_operands")
 
     def __init__(self, columns: list[_Column]) -> None:
         self.columns = columns
-        self.sources: list[int | tuple[Jaxpr, tuple[int, ...]]] = []
+        self.old_operands: list[int | tuple[Jaxpr, tuple[int, ...]]] = []
 
     def body(self, old: Jaxpr) -> Jaxpr:
         """`old` over the new operands. The recomputation comes first, with each distinct equation once."""
         first = Builder()
         args: list[Atom] = list(first.inputs([column[0].aval for column in self.columns]))
-        for t in self.sources:
+        for t in self.old_operands:
             args.append(args[t] if isinstance(t, int) else first.inline(t[0], [args[k] for k in t[1]])[0])
         prelude = cse(first.build(args[len(self.columns) :]))
         b = Builder.resume(prelude)
@@ -328,11 +329,11 @@ class _Rewriter:
     def pieces(self, old: Pieces) -> Pieces:
         """All pieces, rewritten."""
         uses = self.def_use.uses
-        readers = {body: self._reader(body) for body in dict.fromkeys([body for body, _ in self.recomputed])}
+        operands_of = {body: self._new_operands(body) for body in dict.fromkeys([body for body, _ in self.recomputed])}
         ins = [p.ins for p in old.pieces]
-        for body, reader in readers.items():
+        for body, operands in operands_of.items():
             for n, k in enumerate(uses[body]):
-                ins[k] = tuple([column[n] for column in reader.columns])
+                ins[k] = tuple([column[n] for column in operands.columns])
         read = {*old.outs, *[a for row in ins for a in row]}
         added: dict[Jaxpr, list[Var]] = {body: [] for body in uses}
         for i, v in sorted(self.added, key=lambda result: result[1].index):
@@ -350,7 +351,7 @@ class _Rewriter:
         for body in uses:
             outs = (*[body.outs[n] for n in kept[body]], *added[body])
             new = body if outs == body.outs else Jaxpr(body.ins, body.eqns, outs, body.name)
-            new = readers[body].body(new) if body in readers else new
+            new = operands_of[body].body(new) if body in operands_of else new
             bodies[body] = new if new is body else dce(new)
         pieces = []
         for k, (p, q) in enumerate(zip(old.pieces, self.def_use.pieces, strict=True)):
@@ -360,19 +361,19 @@ class _Rewriter:
             pieces.append(replace(p, body=new, ins=ins[k], outs=outs))
         return replace(old, pieces=tuple(pieces))
 
-    def _reader(self, body: Jaxpr) -> _Reader:
+    def _new_operands(self, body: Jaxpr) -> _NewOperands:
         at = self.def_use.uses[body]
         old: list[_Column] = list(zip(*[self.def_use.pieces[k].ins for k in at], strict=True))
         computed_again = [(body, n) in self.recomputed for n in range(len(old))]
-        new = _Reader([column for column, computed in zip(old, computed_again, strict=True) if not computed])
+        new = _NewOperands([column for column, computed in zip(old, computed_again, strict=True) if not computed])
         kept = iter(range(len(new.columns)))
         for n, computed in enumerate(computed_again):
             if computed:
                 program = self.formulas[self.def_use.producer(*self.def_use.uses_of((body, n))[0])].program
                 leaves = zip(*[self._leaves(k, n) or [None] * len(program.ins) for k in at], strict=True)
-                new.sources.append((program, tuple([self._column(new, at, leaf) for leaf in leaves])))
+                new.old_operands.append((program, tuple([self._column(new, at, leaf) for leaf in leaves])))
             else:
-                new.sources.append(next(kept))
+                new.old_operands.append(next(kept))
         return new
 
     def _leaves(self, k: int, n: int) -> list[Atom | None]:
@@ -383,7 +384,7 @@ class _Rewriter:
         i, _ = self.def_use.producer_of[a]
         return [self._outside(i, v) for v in self.formulas[self.def_use.producer(k, n)].leaves]
 
-    def _column(self, new: _Reader, at: Sequence[int], leaf: Sequence[Atom | None]) -> int:
+    def _column(self, new: _NewOperands, at: Sequence[int], leaf: Sequence[Atom | None]) -> int:
         """The index of an operand with the values `leaf` at each use, existing or new. None stands for any value."""
         for k, column in enumerate(new.columns):
             if all(a is None or a is b for a, b in zip(leaf, column, strict=True)):  # the first usually decides
