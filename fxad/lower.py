@@ -2,9 +2,10 @@
 
 Pure: equal programs give byte-identical StableHLO, with one function per distinct sub-program. The module is written as
 MLIR text in generic form, and passed to XLA as text. Measured times (jaxlib 0.10.2, a chain of 4,000 adds, us per
-equation): text takes 0.2 to write and 2.1 for XLA to parse. jaxlib's bindings take 0.9 to make the operations, 0.2 to
-write them as bytecode and 0.9 to read that. The sums are about equal, and text needs no MLIR context. So threads share
-nothing, a lowered program is a plain value, and fxad depends only on the names of StableHLO's operations.
+equation): text takes 0.2 to write (the bare calls) and 2.1 for XLA to parse. jaxlib's bindings take 0.9 to make the
+operations, 0.2 to write them as bytecode and 0.9 to read that. The sums are about equal, and text needs no MLIR
+context. So threads share nothing, a lowered program is a plain value, and fxad depends only on the names of StableHLO's
+operations.
 
 Names in the module are numbers (`@f0`, `%3`), because names are not part of a program's value. The user's names and
 lines are in the locations, which XLA keeps as metadata.
@@ -46,7 +47,16 @@ from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_orde
 from fxad.primitives.check import CallsHost
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.shard_map import ShardMap, device_ids, devices_needed, runs_on_devices
-from fxad.primitives.meshes import OPEN, Ids, Mesh, Spec, covering, local_shape, mesh_within, without_copies
+from fxad.primitives.meshes import (
+    OPEN,
+    Ids,
+    Mesh,
+    Spec,
+    local_shape,
+    mesh_within,
+    with_replica_axis,
+    without_replica_axis,
+)
 from fxad.primitives.sharding_constraint import ShardingConstraint
 
 # The sharding of a value; None if nothing says it.
@@ -61,20 +71,23 @@ _FOLDS: Final = frozenset({"stablehlo.reduce", "stablehlo.reduce_window"})  # XL
 @final
 @dataclass(frozen=True, slots=True)
 class ModuleSharding:
-    """The sharding of a module: for each operand and result the number of its mesh, whose axes cover all `devices`, and
-    the axes that divide it. XLA decides for results with None. `ids` are the ids of the devices; () means the first
-    ones."""
+    """The sharding of a module: for each operand and result the number of its mesh, and the axes that divide it.
+
+    Each mesh has an index for each of the `devices`: one that needs fewer devices has a replica axis, along which
+    devices compute the same.
+    """
 
     devices: int
     meshes: tuple[Mesh, ...]
     ins: tuple[tuple[int, Spec], ...]
-    outs: tuple[tuple[int, Spec] | None, ...]
-    ids: Ids = ()
+    outs: tuple[tuple[int, Spec] | None, ...]  # None: XLA decides how the result is divided
+    ids: Ids = ()  # of the devices; () are the first ones
 
     @property
-    def of_maps(self) -> tuple[int, ...]:
-        """The distinct numbers of devices of the maps of the program, without devices that compute the same."""
-        counts = [prod([n for _, n in without_copies(mesh)]) for mesh in self.meshes]
+    def devices_of_maps(self) -> tuple[int, ...]:
+        """The distinct numbers of devices that the maps of the program need, without replicas: for the message that
+        there are too few devices."""
+        counts = [prod([n for _, n in without_replica_axis(mesh)]) for mesh in self.meshes]
         return tuple(sorted({n for n in counts if n > 1}))
 
     def attribute(self, where: tuple[int, Spec], aval: Aval) -> str:
@@ -155,7 +168,7 @@ def lower_jaxpr(jaxpr: Jaxpr, platform: str = "cpu") -> LoweredModule:
     Only calls of libraries and of the host depend on the platform.
 
     Law: a pure function of the program's value, except for the locations, which contain names and source lines.
-    Cost: 1 us an equation.
+    Cost: 1 us an equation: its text, the rule of its primitive, types and locations.
     """
     return _lower(jaxpr, platform)
 
@@ -341,7 +354,7 @@ class _Module:
                 remedy="give all meshes of a program the same devices, in one order",
             )
         ins, outs = [
-            [None if d is None else (self.mesh(covering(d[0], self.devices)), d[1]) for d in side]
+            [None if d is None else (self.mesh(with_replica_axis(d[0], self.devices)), d[1]) for d in side]
             for side in _interface_shardings(jaxpr)
         ]
         whole = tuple([(0, ()) if d is None else d for d in ins])
@@ -441,8 +454,8 @@ class _Function:
     def call(self, body: Jaxpr, operands: Sequence[HloValue], mesh: Mesh = ()) -> tuple[HloValue, ...]:
         """Call the function of a sub-program; see `fxad.ir.Hlo`."""
         inside = self._mesh
-        if mesh:  # further axes take the place of the one along which devices compute the same
-            inside = covering(mesh_within(without_copies(inside), mesh), self._module.devices)
+        if mesh:  # further axes take the place of the replica axis
+            inside = with_replica_axis(mesh_within(without_replica_axis(inside), mesh), self._module.devices)
         return self.op("func.call", operands, body.out_avals, {"callee": self._module.name(body, inside)})
 
     def on_devices(
@@ -456,7 +469,7 @@ class _Function:
     ) -> tuple[HloValue, ...]:
         """Call the function of a body on each device; see `fxad.ir.Hlo`."""
         module = self._module
-        whole = covering(mesh, module.devices)
+        whole = with_replica_axis(mesh, module.devices)
         at, name = module.mesh(whole), module.name(body, whole)
         if module.devices == 1:  # XLA divides nothing, and does not compile a call of the host in a map
             return self.op("func.call", operands, outs, {"callee": name})
@@ -521,7 +534,7 @@ class _Function:
 
     def sharding(self, mesh: Mesh, spec: Spec, aval: Aval) -> str:
         """The attribute that divides a value among the devices of a mesh; see `fxad.ir.Hlo`."""
-        return _sharding_attribute(self._module.mesh(covering(mesh, self._module.devices)), spec, aval)
+        return _sharding_attribute(self._module.mesh(with_replica_axis(mesh, self._module.devices)), spec, aval)
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
         """A call in a branch whose condition is always true, which XLA cannot prove; see `fxad.ir.Hlo`.

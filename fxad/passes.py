@@ -1,4 +1,4 @@
-"""The passes that run on a program between tracing and XLA, as values in one tuple, `PIPELINE`.
+"""The passes that run on a program between tracing and XLA, as values in two tuples, one for each of two moments.
 
     function ──trace──▶ BEFORE_DIFFERENTIATION ──grad, vjp, ...──▶ BEFORE_COMPILATION ──▶ plan of units ──▶ XLA
 
@@ -107,6 +107,7 @@ BEFORE_COMPILATION: Final[Passes] = (
     Pass("merge_bodies", _merge_bodies),
     Pass("outline", _outline),
 )
+# Both, to read and to compare: nothing runs it as a whole.
 PIPELINE: Final[tuple[Passes, Passes]] = (BEFORE_DIFFERENTIATION, BEFORE_COMPILATION)
 
 

@@ -90,17 +90,22 @@ class TracedCall:
         return a.nondiff.keys() == b.nondiff.keys() and all(map(_alike, a.nondiff_values, b.nondiff_values))
 
     @property
+    def is_active(self) -> bool:
+        """Returns True while the function and its rules are traced."""
+        return self.function is None
+
+    @property
     def traces_rules(self) -> bool:
         """Returns True while the rules of the function are traced."""
-        return self.function is None and self.body is not None
+        return self.is_active and self.body is not None
 
     def serves(self, call: TracedCall) -> bool:
         """Returns True if `call` is a call of this function, and the values that it closes over are valid here."""
         if self.body is None or not self.referable or not self.same(call):
             return False
-        return self.function is None or (
+        return self.is_active or (
             self.around == enclosing_transforms()
-            and self.dependent == call.dependent
+            and self.perturbed == call.perturbed
             and all([x.reachable for x in self.body.captured if isinstance(x, Tracer)])
         )
 
@@ -118,20 +123,21 @@ class TracedCall:
         self.signature = replace(self.signature, out_tree=out_tree, out_avals=body.jaxpr.out_avals)
         return body
 
-    def fewer(self) -> list[tuple[bool, ...]]:
-        """The sets of arguments for which a rule with `symbolic_zeros` is traced, as marks of leaves: those that depend
-        on what may be differentiated, and each proper subset of up to three such arguments; of more arguments, each
-        alone. For other sets the rule for all arguments is used."""
+    def perturbed_sets(self) -> list[tuple[bool, ...]]:
+        """The sets of perturbed arguments for which a rule with `symbolic_zeros` is traced, as marks of leaves; the
+        other arguments have symbolic zeros. The sets are all perturbed arguments, and each proper subset of up to three
+        of them; of more arguments, each alone. For other sets the rule for all arguments is used."""
         parts = self.signature.in_tree.children()
         leaves = [k for k, part in enumerate(parts) for _ in range(part.num_leaves)]
-        moving = list(dict.fromkeys([k for k, m in zip(leaves, self.dependent, strict=True) if m]))
-        sizes = range(1, len(moving) + 1) if len(moving) <= 3 else (1, len(moving))
-        sets = [some for size in sizes for some in combinations(moving, size)]
-        return [tuple([m and k in some for k, m in zip(leaves, self.dependent, strict=True)]) for some in sets]
+        arguments = list(dict.fromkeys([k for k, m in zip(leaves, self.perturbed, strict=True) if m]))
+        sizes = range(1, len(arguments) + 1) if len(arguments) <= 3 else (1, len(arguments))
+        sets = [some for size in sizes for some in combinations(arguments, size)]
+        return [tuple([m and k in some for k, m in zip(leaves, self.perturbed, strict=True)]) for some in sets]
 
     @cached_property
-    def dependent(self) -> tuple[bool, ...]:
-        """Marks the leaves that depend on operands of the trace by equations with a derivative. Empty if no rule asks."""
+    def perturbed(self) -> tuple[bool, ...]:
+        """Marks the perturbed leaves, which depend on operands of the trace by equations with a derivative. Empty if no
+        rule has `symbolic_zeros`."""
         active = active_trace()
         if active is None or not (self.rules.jvp_zeros or self.rules.vjp_zeros):
             return ()
@@ -153,16 +159,16 @@ class _Scope:
     stack of Tarjan's algorithm."""
 
     def __init__(self) -> None:
-        self.functions: list[TracedCall] = []
+        self.stack: list[TracedCall] = []
         self.numbers = count()
 
     def traced(self, call: TracedCall) -> TracedCall:
         """The function of a call: one that is traced already, or else this one, which is traced now."""
-        function = next((f for f in reversed(self.functions) if f.serves(call)), None)
+        function = next((f for f in reversed(self.stack) if f.serves(call)), None)
         if function is None:
             self._trace(call)
             return call
-        if function.function is not None:
+        if not function.is_active:
             skip_in_replay(function.start, function.end)
             if function.on_transforms:
                 depend_on_transforms()
@@ -177,35 +183,35 @@ class _Scope:
     def _refer(self, number: int) -> None:
         """Records that the active functions refer to a function around them."""
         depend_on_outer_trace()
-        for function in self.functions:
-            if function.function is None:
+        for function in self.stack:
+            if function.is_active:
                 function.lowlink = min(function.lowlink, number)
 
     def _trace(self, call: TracedCall) -> None:
         """Trace a function that is met for the first time."""
         call.number = call.lowlink = number = next(self.numbers)
-        dependencies, first = TraceDependencies(), len(self.functions)
-        self.functions.append(call)
+        dependencies, first = TraceDependencies(), len(self.stack)
+        self.stack.append(call)
         try:
             with recording_dependencies(dependencies):
                 body = call.body = call.trace_body()
                 alike = [
-                    f for f in self.functions[:first] if f.traces_rules and _code(f.rules.fun) is _code(call.rules.fun)
+                    f for f in self.stack[:first] if f.traces_rules and _code(f.rules.fun) is _code(call.rules.fun)
                 ]
                 too_deep = len(alike) >= DEPTH and len(alike) >= derivative_order()
                 if too_deep:
                     self._refer(alike[0].number)
                 call.function = _without_rules(call, body) if too_deep else self._with_rules(call, body)
         except BaseException:
-            del self.functions[first:]
+            del self.stack[first:]
             raise
         record_in_outer(dependencies)
         call.on_transforms, call.end = dependencies.on_transforms, replay_position()
         if call.lowlink == number:  # the root of its component, whose functions lie above it on the stack
-            members = [f for f in self.functions[first:] if f.prim is None]
+            members = [f for f in self.stack[first:] if f.prim is None]
             module = {f.number: f.function for f in members if f.function is not None}
             call.prim = module_call(module, number, over_stack)
-            self.functions = [f for f in self.functions if f is call or f not in members]
+            self.stack = [f for f in self.stack if f is call or f not in members]
 
     def _with_rules(self, call: TracedCall, body: TracedFunction) -> Function:
         """The function with its rules.
@@ -213,14 +219,14 @@ class _Scope:
         A named call takes the values that the function and all its rules close over. They are known when the rules are
         traced. Then the rules are traced again.
         """
-        met = {*self.functions}  # also in the body
+        met = {*self.stack}  # also in the body
         block, rewind = tracing_repeatedly()
 
         def trace() -> tuple[list[TracedRule], tuple[Jaxpr, ...], tuple[object, ...]]:
             rewind()
-            self.functions = [f for f in self.functions if f in met or f.prim is not None]
+            self.stack = [f for f in self.stack if f in met or f.prim is not None]
             call.referred = False
-            rules = list(call.rules.traced(call.signature, call.fewer))
+            rules = list(call.rules.traced(call.signature, call.perturbed_sets))
             return rules, *common_operands(_same_constants([body, *[b for rule in rules for b in rule.bodies]]))
 
         assumed, times = body.captured, 0

@@ -105,9 +105,9 @@ class Signature:
         """Paths of the results."""
         return tuple(tree.paths(self.out_tree, "result"))
 
-    def marks(self, body: Jaxpr, live: Sequence[bool]) -> tuple[bool, ...]:
+    def marks(self, body: Jaxpr, perturbed: Sequence[bool]) -> tuple[bool, ...]:
         """Mask of leaves as marks of the operands of the function: captured ones come first."""
-        return (*[False] * (len(body.ins) - len(live)), *live)
+        return (*[False] * (len(body.ins) - len(perturbed)), *perturbed)
 
 
 @final
@@ -177,25 +177,26 @@ class GivenRules:
             kept = [sig.names[k] for k in self.inverse.keep if k < len(sig.names)]
             _check_takes(self.inverse.role, sig, self.inverse.rule, [*nondiff, "results", *cts, *kept])
 
-    def traced(self, sig: Signature, fewer: Callable[[], Sequence[Mask]]) -> Iterator[TracedRule]:
+    def traced(self, sig: Signature, perturbed_sets: Callable[[], Sequence[Mask]]) -> Iterator[TracedRule]:
         """Trace the rules. A rule that raises an error is a refusal, because the program may not need the rule.
 
-        Each derivative is traced for all arguments, and a rule with `symbolic_zeros` for the sets `fewer()` of them.
+        Each derivative is traced for all arguments, and a rule with `symbolic_zeros` also for `perturbed_sets()`, sets of
+        arguments with tangents.
         """
         self.check(sig)
         every = tuple([a.inexact for a in sig.in_avals])
 
         def sets(symbolic_zeros: bool) -> Sequence[Mask]:
             # no derivative rule is traced if no argument has a tangent
-            return list(dict.fromkeys([every, *(fewer() if symbolic_zeros else ())])) if any(every) else ()
+            return list(dict.fromkeys([every, *(perturbed_sets() if symbolic_zeros else ())])) if any(every) else ()
 
         if self.jvp:
-            for live in sets(self.jvp_zeros):
-                yield _or_refused(sig, live, lambda rule: Rules(jvp=(rule,)), tangent_rule, self.jvp, live)
+            for perturbed in sets(self.jvp_zeros):
+                yield _or_refused(sig, perturbed, lambda rule: Rules(jvp=(rule,)), tangent_rule, self.jvp, perturbed)
         if self.vjp:
-            for live in sets(self.vjp_zeros):
+            for perturbed in sets(self.vjp_zeros):
                 yield _or_refused(
-                    sig, live, lambda rule: Rules(vjp=(rule,)), cotangent_rule, self.vjp, live, self.vjp_zeros
+                    sig, perturbed, lambda rule: Rules(vjp=(rule,)), cotangent_rule, self.vjp, perturbed, self.vjp_zeros
                 )
         if self.vmap:
             yield from stacked_rules(sig, *self.vmap)
@@ -206,18 +207,19 @@ class GivenRules:
 
 def _or_refused(
     sig: Signature,
-    live: Sequence[bool],
+    perturbed: Sequence[bool],
     rules: Callable[[Refusal], Rules],
     trace: Callable[Concatenate[Signature, Q], TracedRule],
     *args: Q.args,
     **kwargs: Q.kwargs,
 ) -> TracedRule:
-    """The traced rule, or `rules` of a refusal if the rule raises an error. `live` marks the leaves with tangents."""
+    """The traced rule, or `rules` of a refusal if the rule raises an error. `perturbed` marks the leaves with
+    tangents."""
     try:
         return trace(sig, *args, **kwargs)
     except RuleError as e:
         message, remedy = e.message, e.remedy
-    return TracedRule((), lambda body, _: rules(Refusal(sig.marks(body, live), message, remedy)))
+    return TracedRule((), lambda body, _: rules(Refusal(sig.marks(body, perturbed), message, remedy)))
 
 
 def inexact(avals: Sequence[Aval]) -> tuple[Aval, ...]:
@@ -226,12 +228,12 @@ def inexact(avals: Sequence[Aval]) -> tuple[Aval, ...]:
 
 
 def with_none(
-    structure: Structure, avals: Sequence[Aval], values: Sequence[object], live: Sequence[bool] | None = None
+    structure: Structure, avals: Sequence[Aval], values: Sequence[object], perturbed: Sequence[bool] | None = None
 ) -> Any:
-    """The tree of tangents: None for a leaf that has none. `values` are those of the leaves marked in `live`; the others
-    are symbolic zeros."""
+    """The tree of tangents: None for a leaf that has none. `values` are those of the leaves marked in `perturbed`; the
+    others are symbolic zeros."""
     remaining = iter(values)
-    marks = [a.inexact for a in avals] if live is None else live
+    marks = [a.inexact for a in avals] if perturbed is None else perturbed
     pairs = zip(avals, marks, strict=True)
     return tree.unflatten(
         structure, [next(remaining) if m else SymbolicZero(a) if a.inexact else None for a, m in pairs]
@@ -295,9 +297,9 @@ def call_rule(what: str, rule: Callable[..., object], *args: object) -> object:
 # ------------------------------------------------------------------------------------------------------------ tangents
 
 
-def tangent_rule(sig: Signature, rule: UserRule, live: Mask) -> TracedRule:
-    """Trace a rule (primals, tangents) -> (results, tangents of results). `live` marks the leaves whose tangents do not
-    vanish.
+def tangent_rule(sig: Signature, rule: UserRule, perturbed: Mask) -> TracedRule:
+    """Trace a rule (primals, tangents) -> (results, tangents of results). `perturbed` marks the leaves whose tangents do
+    not vanish.
 
     Raises: TreeError, ShapeError, DTypeError for a result that does not fit the function, naming the path and both
             types; NotLinearError from `finish`.
@@ -305,7 +307,7 @@ def tangent_rule(sig: Signature, rule: UserRule, live: Mask) -> TracedRule:
     what, n = f"defjvp of {sig.name}: {function_name(rule)}", len(sig.in_avals)
 
     def flat(*leaves: object) -> object:
-        primals, dots = leaves[:n], with_none(sig.in_tree, sig.in_avals, leaves[n:], live)
+        primals, dots = leaves[:n], with_none(sig.in_tree, sig.in_avals, leaves[n:], perturbed)
         returned = call_rule(what, rule, *sig.nondiff_values, tree.unflatten(sig.in_tree, primals), dots)
         out, dot = pair(what, "(results, tangents)", returned)
         results = _results(what, sig, out)
@@ -313,13 +315,13 @@ def tangent_rule(sig: Signature, rule: UserRule, live: Mask) -> TracedRule:
             dot = _added_tangents(sig, dot)
         return results + directions(what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, dot, "the results")
 
-    moving = [p for p, a in zip(sig.out_paths, sig.out_avals, strict=True) if a.inexact]
-    results = ("for", sig.out_paths, sig.out_avals), ("as tangent of", moving, inexact(sig.out_avals))
-    body = traced_rule(what, rule, flat, (*sig.in_avals, *select_by_mask(sig.in_avals, live)), *results)
+    inexact_paths = [p for p, a in zip(sig.out_paths, sig.out_avals, strict=True) if a.inexact]
+    results = ("for", sig.out_paths, sig.out_avals), ("as tangent of", inexact_paths, inexact(sig.out_avals))
+    body = traced_rule(what, rule, flat, (*sig.in_avals, *select_by_mask(sig.in_avals, perturbed)), *results)
 
     def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
-        forward, push = split_tangents(programs[0], len(sig.out_avals), sum(live), what)
-        return Rules(jvp=(Derivative(sig.marks(whole, live), forward, push),))
+        forward, push = split_tangents(programs[0], len(sig.out_avals), sum(perturbed), what)
+        return Rules(jvp=(Derivative(sig.marks(whole, perturbed), forward, push),))
 
     return TracedRule((body,), finish)
 
@@ -345,16 +347,16 @@ def _added_tangents(sig: Signature, parts: Sequence[tuple[UserRule, object]]) ->
 
     Raises: TreeError, ShapeError, DTypeError for a tangent that does not fit the results, naming the rule.
     """
-    moving = [a.inexact for a in sig.out_avals]
-    total: list[ArrayLike | None] = [None] * len(moving)
+    has_tangent = [a.inexact for a in sig.out_avals]
+    total: list[ArrayLike | None] = [None] * len(has_tangent)
     for rule, value in parts:
         what = f"defjvps of {sig.name}: {function_name(rule)}"
         dots = directions(what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, value, "the results")
         wants = inexact(sig.out_avals)
         types = [a if is_scalar(x) else aval_of(x) for x, a in zip(dots, wants, strict=True)]
-        check_types(what, "as tangent of", select_by_mask(sig.out_paths, moving), wants, types)
+        check_types(what, "as tangent of", select_by_mask(sig.out_paths, has_tangent), wants, types)
         for k, x in enumerate(tree.flatten_up_to(sig.out_tree, value) or ()):
-            if moving[k] and x is not None and not isinstance(x, SymbolicZero):
+            if has_tangent[k] and x is not None and not isinstance(x, SymbolicZero):
                 so_far = total[k]
                 total[k] = x if so_far is None else add(so_far, x)
     return tree.unflatten(sig.out_tree, total)
@@ -363,10 +365,10 @@ def _added_tangents(sig: Signature, parts: Sequence[tuple[UserRule, object]]) ->
 # ---------------------------------------------------------------------------------------------------------- cotangents
 
 
-def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], live: Mask, wrapped: bool) -> TracedRule:
+def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], perturbed: Mask, wrapped: bool) -> TracedRule:
     """Trace a rule of `fwd(*args) -> (results, residuals)`, and `bwd(residuals, cotangents) -> cotangents of args`.
 
-    `live` marks the leaves whose cotangents are needed. If `wrapped`, `fwd` takes its leaves as `CustomVJPPrimal`.
+    `perturbed` marks the leaves whose cotangents are needed. If `wrapped`, `fwd` takes its leaves as `CustomVJPPrimal`.
     Raises: TreeError, ShapeError, DTypeError for a result that does not fit the function, naming the path and both
             types.
     """
@@ -377,7 +379,7 @@ def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], live: Mask, 
 
     def flat_forward(*leaves: object) -> object:
         nonlocal res_tree
-        args = [CustomVJPPrimal(x, m) for x, m in zip(leaves, live, strict=True)] if wrapped else leaves
+        args = [CustomVJPPrimal(x, m) for x, m in zip(leaves, perturbed, strict=True)] if wrapped else leaves
         returned = call_rule(what, fwd, *sig.arguments(args))
         out, residuals = pair(what, "(results, residuals)", returned)
         stored, res_tree = tree.flatten(residuals)
@@ -394,11 +396,11 @@ def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], live: Mask, 
         residuals = tree.unflatten(res_tree, [next(arrays) if h is _ARRAY else h for h in constants])
         cts = with_none(sig.out_tree, sig.out_avals, leaves[n_res:])
         bars = call_rule(back, bwd, *sig.nondiff_values, residuals, cts)
-        wanted = [m for a, m in zip(sig.in_avals, live, strict=True) if a.inexact]
+        wanted = [m for a, m in zip(sig.in_avals, perturbed, strict=True) if a.inexact]
         return list(select_by_mask(cotangents(back, sig, bars), wanted))
 
-    moving = "as cotangent of", select_by_mask(sig.in_paths, live), select_by_mask(sig.in_avals, live)
-    second = traced_rule(back, bwd, flat_backward, (*residuals, *inexact(sig.out_avals)), moving)
+    wants = "as cotangent of", select_by_mask(sig.in_paths, perturbed), select_by_mask(sig.in_avals, perturbed)
+    second = traced_rule(back, bwd, flat_backward, (*residuals, *inexact(sig.out_avals)), wants)
 
     def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
         forward, backward = programs
@@ -407,7 +409,7 @@ def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], live: Mask, 
         forward = with_outs(forward, (*forward.outs, *forward.ins[:n]))
         order = (*range(n + n_res, len(backward.ins)), *range(n, n + n_res), *range(n))
         maps = cotangent_maps(reorder_operands(backward, order), len(inexact(sig.out_avals)), back)
-        return Rules(vjp=(Derivative(sig.marks(whole, live), forward, *maps),))
+        return Rules(vjp=(Derivative(sig.marks(whole, perturbed), forward, *maps),))
 
     return TracedRule((first, second), finish)
 
@@ -554,8 +556,8 @@ def inverse_rule(sig: Signature, inverse: GivenInverse) -> TracedRule:
 
     takes = (*sig.out_avals, *select_by_mask(sig.in_avals, marks), *(inexact(sig.out_avals) if inverse.fused else ()))
     gives = "for", select_by_mask(sig.in_paths, free), select_by_mask(sig.in_avals, free)
-    moving = [p for p, a in zip(sig.in_paths, sig.in_avals, strict=True) if a.inexact]
-    bars = [("as cotangent of", moving, inexact(sig.in_avals))] if inverse.fused else []
+    inexact_paths = [p for p, a in zip(sig.in_paths, sig.in_avals, strict=True) if a.inexact]
+    bars = [("as cotangent of", inexact_paths, inexact(sig.in_avals))] if inverse.fused else []
     body = traced_rule(what, inverse.rule, flat, takes, gives, *bars)
 
     def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
@@ -563,17 +565,19 @@ def inverse_rule(sig: Signature, inverse: GivenInverse) -> TracedRule:
         order = (*range(n_captured, n_captured + n), *range(n_captured), *range(n_captured + n, len(programs[0].ins)))
         ordered = reorder_operands(programs[0], order)  # results, captured, kept, cotangents
         kept = (True,) * n_captured + marks
-        moving = sig.marks(whole, [a.inexact for a in sig.in_avals])
+        perturbed = sig.marks(whole, [a.inexact for a in sig.in_avals])
         return (
-            _fused(what, whole, ordered, kept, moving) if inverse.fused else Rules(inverse=InverseRule(kept, ordered))
+            _fused(what, whole, ordered, kept, perturbed)
+            if inverse.fused
+            else Rules(inverse=InverseRule(kept, ordered))
         )
 
     return TracedRule((body,), finish)
 
 
-def _fused(what: str, body: Jaxpr, rule: Jaxpr, kept: tuple[bool, ...], moving: tuple[bool, ...]) -> Rules:
+def _fused(what: str, body: Jaxpr, rule: Jaxpr, kept: tuple[bool, ...], perturbed: tuple[bool, ...]) -> Rules:
     """The inverse and the derivative that an ivjp gives: (results, kept operands, cotangents) -> (other operands,
-    cotangents of the moving ones)."""
+    cotangents of the perturbed ones)."""
     n_out, n_free = len(body.outs), len(kept) - sum(kept)
     n_known = n_out + sum(kept)
     read = prune(rule, tuple([k < n_free for k in range(len(rule.outs))]))[1]
@@ -589,7 +593,7 @@ def _fused(what: str, body: Jaxpr, rule: Jaxpr, kept: tuple[bool, ...], moving: 
     forward = with_outs(body, (*body.outs, *body.outs, *select_by_mask(body.ins, kept)))
     backward = reorder_operands(rule, (*range(n_known, len(rule.ins)), *range(n_known)))
     maps = cotangent_maps(with_outs(backward, backward.outs[n_free:]), len(rule.ins) - n_known, what)
-    return Rules(vjp=(Derivative(moving, forward, *maps),), inverse=InverseRule(kept, inverse, rule))
+    return Rules(vjp=(Derivative(perturbed, forward, *maps),), inverse=InverseRule(kept, inverse, rule))
 
 
 # -------------------------------------------------------------------------------------------------------------- checks

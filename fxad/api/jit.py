@@ -251,7 +251,7 @@ class _ByTypes(Generic[P, R]):
         buffers = [x._buffer if type(x) is Array else None for x in (*program.bound, *leaves)]
         where = placement.target_of(program.name, buffers, program.operand_path)
         mesh = get_mesh() if self.on_mesh else None
-        executable = self.executables[in_tree, types, mesh] = self.options.lower(program).compile_first_for(where)
+        executable = self.executables[in_tree, types, mesh] = self.options.lower(program).compile_for_operands(where)
         return executable
 
     def _redirect_to(self, dispatcher: Dispatcher) -> None:

@@ -29,8 +29,8 @@ from fxad.tracing.static_args import (
 
 R = TypeVar("R")
 
-# Says which leaves of the arguments a function gets as they are.
-Holds: TypeAlias = Callable[[object], bool]
+# Says which leaves of the arguments are static: a function gets these as they are, and is traced for each value.
+IsStatic: TypeAlias = Callable[[object], bool]
 
 
 def lift(
@@ -56,11 +56,11 @@ def lift(
     def transformed(*args: object, **kwargs: object) -> object:
         g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
 
-        def traced(holds: Holds) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
-            h, a, k = (g, args, kwargs) if argnums is None else hold_undifferentiated(g, args, kwargs, argnums, holds)
+        def traced(is_static: IsStatic) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
+            h, a, k = (g, args, kwargs) if argnums is None else with_static_others(g, args, kwargs, argnums, is_static)
             return trace_for_transform(h, a, k, orders) if orders else trace_for_call(h, a, k), a, k
 
-        program, args, kwargs = with_known_values(traced, () if argnums is None else (args, kwargs))
+        program, args, kwargs = trace_again_if_static(traced, () if argnums is None else (args, kwargs))
         return transform(program)(*args, **kwargs)
 
     transformed.__name__ = f"{what}_{function_name(f)}"
@@ -103,49 +103,49 @@ def bind_static_arguments(
     return statics.with_placeholders(args, kwargs)
 
 
-def is_setting(x: object) -> bool:
-    """Returns True for a leaf that is a setting of a function, and not data: a bool of Python, a string, a function."""
+def is_always_static(x: object) -> bool:
+    """Returns True for a leaf that is never traced: a bool of Python, a string, a function."""
     return type(x) is bool or isinstance(x, str) or (callable(x) and not isinstance(x, Array | np.ndarray | np.generic))
 
 
-def is_known(x: object) -> bool:
-    """Returns True for a setting, and for a value that may be a shape, an axis or an index: a number, or an array of
-    NumPy with integers or bools."""
+def may_be_static(x: object) -> bool:
+    """Returns True for a leaf that is always static, and for a value that may be a shape, an axis or an index: a
+    number, or an array of NumPy with integers or bools."""
     if isinstance(x, np.ndarray):
         return x.dtype.kind in "iub"
-    return is_setting(x) or isinstance(x, int | float | complex | np.generic)
+    return is_always_static(x) or isinstance(x, int | float | complex | np.generic)
 
 
-def with_known_values(traced: Callable[[Holds], R], args: object) -> R:
-    """`traced(is_setting)`, or `traced(is_known)` if the function fails because a value that it could get is traced.
+def trace_again_if_static(traced: Callable[[IsStatic], R], args: object) -> R:
+    """Trace with numbers as operands. If the function needs the value of one, trace again with all numbers static.
 
-    A number is traced, so that one program serves all numbers. A function that needs its value, as a shape, an axis or
-    a condition, gets it as it is, and is traced for each value. Every other failure is the user's own, and the function
-    is not run again.
+    First `traced(is_always_static)`: a number is an operand, so that one program serves all numbers. A function that
+    needs the value of one, as a shape, an axis or a condition, fails. Then `traced(may_be_static)`: all numbers are
+    static. Every other failure is the user's own, and the function is not run again.
 
     Raises: if both fail, the first error, or the second if it is of the same class or the first is that a tracer has no
             value.
     """
-    if not any(map(is_known, tree.leaves(args))):
-        return traced(is_setting)
-    left_out = False
+    if not any(map(may_be_static, tree.leaves(args))):
+        return traced(is_always_static)
+    traced_candidate = False
 
-    def holds(x: object) -> bool:
-        nonlocal left_out
-        held = is_setting(x)
-        left_out = left_out or (not held and is_known(x))
-        return held
+    def is_static(x: object) -> bool:
+        nonlocal traced_candidate
+        static = is_always_static(x)
+        traced_candidate = traced_candidate or (not static and may_be_static(x))
+        return static
 
     try:
-        return traced(holds)
+        return traced(is_static)
     except Exception as e:
         needs_value = _needs_value(e)
-        if not left_out or not (needs_value or isinstance(e, TypeError | AttributeError)):
+        if not traced_candidate or not (needs_value or isinstance(e, TypeError | AttributeError)):
             raise
         first = e
     try:
         try:
-            return traced(is_known)
+            return traced(may_be_static)
         except Exception as second:
             if needs_value or type(first) is type(second):
                 raise
@@ -159,35 +159,37 @@ def _needs_value(e: BaseException | None) -> bool:
     return e is not None and (isinstance(e, TracerError) or _needs_value(e.__cause__ or e.__context__))
 
 
-def hold_settings(
-    f: Callable[..., object], leaves: Sequence[object], structure: Structure, held: Sequence[bool]
+def with_static_leaves(
+    f: Callable[..., object], leaves: Sequence[object], structure: Structure, static: Sequence[bool]
 ) -> FunctionCall:
-    """A function that always gets the leaves marked in `held`, and its arguments, with None in place of these."""
+    """A function with the static leaves that `static` marks, and its arguments, with None in place of these."""
 
     @wraps(f, updated=())
-    def holding(*args: object, **kwargs: object) -> object:
+    def with_values(*args: object, **kwargs: object) -> object:
         others = tree.flatten_up_to(structure, (args, kwargs)) or ()
-        args, kwargs = tree.unflatten(structure, [x if h else y for h, x, y in zip(held, leaves, others, strict=True)])
+        args, kwargs = tree.unflatten(
+            structure, [x if h else y for h, x, y in zip(static, leaves, others, strict=True)]
+        )
         return f(*args, **kwargs)
 
-    args, kwargs = tree.unflatten(structure, [None if h else x for h, x in zip(held, leaves, strict=True)])
-    return holding, args, kwargs
+    args, kwargs = tree.unflatten(structure, [None if h else x for h, x in zip(static, leaves, strict=True)])
+    return with_values, args, kwargs
 
 
-def hold_undifferentiated(
-    f: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], argnums: Argnums, holds: Holds
+def with_static_others(
+    f: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], argnums: Argnums, is_static: IsStatic
 ) -> FunctionCall:
-    """`hold_settings` for the arguments by which a function is not differentiated."""
+    """`with_static_leaves` for the arguments by which a function is not differentiated."""
     n = len(args)
     differentiated = {k + n if k < 0 else k for k in argument_keys(argnums, int) or ()}
     others = [None if k in differentiated else a for k, a in enumerate(args)]
-    if not any([holds(x) for x in tree.leaves((others, kwargs))]):
+    if not any([is_static(x) for x in tree.leaves((others, kwargs))]):
         return f, args, kwargs
     leaves, structure = tree.flatten((args, kwargs))
     argument_of_leaf = [k for k, a in enumerate(args) for _ in tree.leaves(a)]
     argument_of_leaf += [n] * (len(leaves) - len(argument_of_leaf))  # of keyword arguments
-    held = [k not in differentiated and holds(x) for k, x in zip(argument_of_leaf, leaves, strict=True)]
-    return hold_settings(f, leaves, structure, held)
+    static = [k not in differentiated and is_static(x) for k, x in zip(argument_of_leaf, leaves, strict=True)]
+    return with_static_leaves(f, leaves, structure, static)
 
 
 def check_no_statics(what: str, program: Program[..., object], argnums: Argnums, argnames: Argnames) -> None:

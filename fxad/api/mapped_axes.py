@@ -8,7 +8,7 @@ from typing import Final, SupportsIndex, TypeAlias, final
 
 import numpy as np
 
-from fxad.api.lift import Holds, bind_static_arguments, hold_settings, is_known, is_setting
+from fxad.api.lift import IsStatic, bind_static_arguments, is_always_static, may_be_static, with_static_leaves
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Size, at_least
@@ -142,17 +142,17 @@ def mapped_arguments(
     kwargs: dict[str, object],
     in_axes: Axes,
     axis_size: int | None,
-    holds: Holds = is_setting,
+    is_static: IsStatic = is_always_static,
 ) -> MappedArguments:
     """The arguments of a call, checked. `name` is the name of the map. Raises: as `vmap`."""
     what, names = f"{name} of {function_name(f)}", parameter_names(f)
     g, args, kwargs = bind_static_arguments(name, f, statics, args, kwargs)
     leaves, in_tree = tree.flatten((args, kwargs))
-    if any(map(is_known, leaves)):
+    if any(map(may_be_static, leaves)):
         axes = _flatten_axes(in_axes, in_tree, f"{what}: in_axes")
-        held = [d is None and holds(x) for d, x in zip(axes, leaves, strict=True)]
-        if any(held):
-            g, args, kwargs = hold_settings(g, leaves, in_tree, held)
+        static = [d is None and is_static(x) for d, x in zip(axes, leaves, strict=True)]
+        if any(static):
+            g, args, kwargs = with_static_leaves(g, leaves, in_tree, static)
             leaves, in_tree = tree.flatten((args, kwargs))
     avals = types_of(what, f, leaves, in_tree)
     paths = [argument_path(a, names) for a in in_tree.accessors()]

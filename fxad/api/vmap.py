@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import ParamSpec, TypeAlias, TypeVar, overload
 
-from fxad.api.lift import Holds, check_function, check_no_statics, with_known_values
+from fxad.api.lift import IsStatic, check_function, check_no_statics, trace_again_if_static
 from fxad.api.mapped_axes import (
     Axes,
     MappedArguments,
@@ -95,12 +95,12 @@ def vmap(
 
     @wraps(f, updated=())
     def mapped(*args: object, **kwargs: object) -> object:
-        def traced(holds: Holds) -> tuple[MappedArguments, MappedAxis, Program[..., object]]:
-            m = mapped_arguments("vmap", f, statics, args, kwargs, in_axes, axis_size, holds)
+        def traced(is_static: IsStatic) -> tuple[MappedArguments, MappedAxis, Program[..., object]]:
+            m = mapped_arguments("vmap", f, statics, args, kwargs, in_axes, axis_size, is_static)
             axis = new_axis(f"vmap of {name}", axis_name, m.size)
             return m, axis, m.trace(axis)
 
-        m, axis, program = with_known_values(traced, (args, kwargs))
+        m, axis, program = trace_again_if_static(traced, (args, kwargs))
         return _vmap(program, m.dims, out_axes, axis, spmd)(*m.args, **m.kwargs)
 
     mapped.__name__ = f"vmap_{name}"

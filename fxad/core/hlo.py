@@ -46,7 +46,7 @@ class Hlo(Protocol):
         operation to two scalars of the first result's dtype."""
 
     def constant(self, lit: Lit) -> HloValue:
-        """A splat constant; one operation per distinct literal in a function."""
+        """A splat constant; one operation per distinct literal in a block: a function, or a region of one."""
 
     @property
     def platform(self) -> str:

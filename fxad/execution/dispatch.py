@@ -40,13 +40,14 @@ class Dispatcher:
     It precomputes all that a call needs: the types and the tree of the arguments, the closed-over arrays, the function
     that starts an execution (with donation), the handlers of the results, and the tree of the results.
 
-    A call goes through these methods, and begins at the last one that can take it: `slow_path` takes any arguments,
-    `run` their leaves, `launch` arrays of exactly the program's types, `launch_buffers` buffers.
+    These methods call a program, from general to specific; each calls the next. Call the most specific one whose
+    argument you have: `slow_path` takes any arguments, `run` their leaves, `launch` arrays of exactly the program's
+    types, `launch_buffers` buffers.
     """
 
     __slots__ = (
-        "_committed_runs", "_last_committed_call", "avals", "bound", "build_results", "default_is_loaded", "donate",
-        "donated_leaves", "forwarded", "handlers", "load", "loaded", "out_avals", "path", "program", "start",
+        "_committed_runs", "_last_committed_call", "avals", "bound", "build_results", "donate", "donated_leaves",
+        "forwarded", "handlers", "load", "loaded", "out_avals", "path", "program", "start", "start_is_ready",
         "takes_arrays",
     )  # fmt: skip
 
@@ -75,14 +76,15 @@ class Dispatcher:
         arrays = [b if isinstance(b, Array) else device_array(b, aval_of(b)) for b in _bound_values(program)]
         self.bound = [x._buffer for x in arrays]
         on_default = loaded.device is runtime.default_device() and sharding is None
-        # False for a program that was compiled only for committed data on another device
-        self.default_is_loaded = device is not None or on_default or self.forwarded is not None
+        # False for a program that was compiled only for committed data on another device: the first start on
+        # uncommitted data loads it, and replaces `start` and `handlers`, so no closure may copy them before
+        self.start_is_ready = device is not None or on_default or self.forwarded is not None
         if sharding is not None:
             self._committed_runs[sharding] = self._new_committed_run(loaded)
         if device is not None:  # uncommitted data goes there, and the results are committed to it
             run = self._committed_run(device)
             self.start, self.handlers = run.start, run.handlers
-        elif self.default_is_loaded:
+        elif self.start_is_ready:
             self._set_default(self.loaded)
         self.takes_arrays = program.in_tree == tree.structure((tuple([0] * len(self.avals)), {}))
         self.build_results = _result_builder(program.out_tree)
@@ -240,7 +242,7 @@ def fast_path(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[..., obje
 
     `slow_path` handles every other call. Types are compared by identity: equal avals are one object.
     """
-    if not dispatcher.default_is_loaded:
+    if not dispatcher.start_is_ready:
         return _call_on_any_device(dispatcher, slow_path)
     if (
         dispatcher.takes_arrays

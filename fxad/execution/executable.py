@@ -127,13 +127,15 @@ class Lowered(_Staged, Generic[P, R_co]):
         divided = with_program_shardings(f"compile of {self.program.name}", self.program, in_shardings, out_shardings)
         return replace(self, program=divided)._compiled(options, donate, device, device)
 
-    def compile_first_for(self, device: Target | None) -> Executable[P, R_co]:
-        """Compile now for the devices that hold operands. Calls of data that is free to move run on the default one."""
-        return self._compiled(DEFAULT_OPTIONS, (), device, None)
+    def compile_for_operands(self, where: Target | None) -> Executable[P, R_co]:
+        """Compile now for the devices `where` that hold the operands of a call; None: for the default device. Calls of
+        data that is free to move run on the default device in any case."""
+        return self._compiled(DEFAULT_OPTIONS, (), where, None)
 
     def _compiled(
-        self, options: CompileOptions, donate: Donate, first: Target | None, device: runtime.Device | None
+        self, options: CompileOptions, donate: Donate, where: Target | None, device: runtime.Device | None
     ) -> Executable[P, R_co]:
+        """Compile now for `where`, or for the default device. If `device` is given, all calls run there."""
         named = donated_operands(self.program, donate) if donates_any(donate) else self.donate
         if named and options.donate:
             raise ParameterError(
@@ -143,8 +145,8 @@ class Lowered(_Staged, Generic[P, R_co]):
         operands = named or options.donate
         check_operands(self.program, operands)
         load = partial(load_plan, self.program.jaxpr, self.choice, self.passes, replace(options, donate=operands))
-        loaded = load(first or runtime.default_device())
-        sharding = first if isinstance(first, OperandSharding) else None
+        loaded = load(where or runtime.default_device())
+        sharding = where if isinstance(where, OperandSharding) else None
         return Executable(self.program, Dispatcher(self.program, loaded, load, operands, device, sharding))
 
     # ------------------------------------------------------------------------------------------------- JAX's names

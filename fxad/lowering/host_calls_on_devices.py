@@ -23,7 +23,7 @@ from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.host_call import HostCall
-from fxad.primitives.meshes import Mesh, covering, mesh_within
+from fxad.primitives.meshes import Mesh, mesh_within, with_replica_axis
 
 
 @by_value
@@ -39,7 +39,7 @@ def with_host_calls_on_devices(jaxpr: Jaxpr, devices: int, mesh: Mesh = ()) -> J
             b(_on_all_devices(_check_body(prim, tuple([a.aval for a in ins[:n]]), eqn.source), devices), *ins[:n])
             return ins[n:]
         if isinstance(prim, HostCall) and devices > prod([size for _, size in mesh]):
-            body = _call_on_first(prim, tuple([a.aval for a in ins]), eqn.source, *covering(mesh, devices)[-1])
+            body = _call_on_first(prim, tuple([a.aval for a in ins]), eqn.source, *with_replica_axis(mesh, devices)[-1])
             return b(Call(body) if mesh else _on_all_devices(body, devices), *ins)
         if isinstance(prim, HigherOrder) and any(map(calls_host, prim.bodies)):
             inside = mesh_within(mesh, prim.mesh) if isinstance(prim, ShardMap) else mesh
@@ -53,7 +53,7 @@ def with_host_calls_on_devices(jaxpr: Jaxpr, devices: int, mesh: Mesh = ()) -> J
 
 def _on_all_devices(body: Jaxpr, devices: int) -> ShardMap:
     """A map over all devices, each of which has whole operands and the same results."""
-    return ShardMap(body, covering((), devices), len(body.ins), (), ((),) * len(body.outs))
+    return ShardMap(body, with_replica_axis((), devices), len(body.ins), (), ((),) * len(body.outs))
 
 
 def _check_body(check: Check, avals: tuple[Aval, ...], source: Source) -> Jaxpr:

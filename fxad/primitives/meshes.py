@@ -1,5 +1,16 @@
 """Meshes and specs as values in programs: named axes with sizes, and how they divide arrays. They have no devices, or
-the ids of devices."""
+the ids of devices.
+
+`Mesh` and `Spec` here are plain tuples, which a program can contain: the forms of `fxad.sharding.Mesh`, which has
+devices, and of `fxad.sharding.PartitionSpec`. `fx.Spec` is another thing: the shape and the dtype of an argument.
+
+A spec says how an array is divided; `()` says that each device has the whole array. Where a field has the type
+`Spec | None`, the meaning of None depends on the field, and is stated there:
+
+- of a map over devices (`ShardMap.in_specs`, `OneMap`): a stack, with one slice along axis 0 for each index;
+- of the operands of a call (`OperandSharding`): an operand that may move;
+- of the results of a module (`ModuleSharding.outs`): XLA decides how the result is divided.
+"""
 
 from __future__ import annotations
 
@@ -40,24 +51,26 @@ def mesh_within(around: Mesh, mesh: Mesh) -> Mesh:
     return (*around, *[axis for axis in mesh if axis not in around])
 
 
-# Begins the name of the axis along which devices compute the same.
-COPIES: Final = "*"
+# The name of a replica axis: no spec names it, so all devices along it have the same values and compute the same.
+# It is repeated until the mesh has no other axis of that name.
+REPLICA_AXIS: Final = "*"
 
 
-def covering(mesh: Mesh, devices: int) -> Mesh:
-    """A mesh with a further, fastest axis, along which devices compute the same, so that it has all devices."""
+def with_replica_axis(mesh: Mesh, devices: int) -> Mesh:
+    """The mesh with a further, fastest axis, a replica axis, so that it has as many indices as there are devices. The
+    mesh itself if it has that many."""
     rest = devices // prod([size for _, size in mesh])
     if rest == 1:
         return mesh
-    name = COPIES
+    name = REPLICA_AXIS
     while name in dict(mesh):
-        name += COPIES
+        name += REPLICA_AXIS
     return (*mesh, (name, rest))
 
 
-def without_copies(mesh: Mesh) -> Mesh:
-    """The mesh without the axis that `covering` adds."""
-    return tuple([axis for axis in mesh if not axis[0].startswith(COPIES)])
+def without_replica_axis(mesh: Mesh) -> Mesh:
+    """The mesh without the axis that `with_replica_axis` adds."""
+    return tuple([axis for axis in mesh if not axis[0].startswith(REPLICA_AXIS)])
 
 
 def names_in(spec: Spec) -> tuple[str, ...]:

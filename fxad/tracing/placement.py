@@ -28,10 +28,10 @@ is_committed: Final = attrgetter("_committed")
 @dataclass(frozen=True, slots=True)
 class OperandSharding:
     """The sharding of the operands of a call that are divided among several devices: the devices, and for each operand
-    how it is divided; None for an operand that may move."""
+    how it is divided."""
 
     devices: tuple[runtime.Device, ...]
-    ins: tuple[tuple[Mesh, Spec] | None, ...]
+    ins: tuple[tuple[Mesh, Spec] | None, ...]  # None: the operand may move
 
     @property
     def device(self) -> runtime.Device:

@@ -61,13 +61,13 @@ def called_body(eqn: Eqn) -> Jaxpr | None:
     return prim.body if type(prim) is Call or type(prim) is Remat else None
 
 
-def uses(jaxpr: Jaxpr, units: Container[Jaxpr] = ()) -> dict[Jaxpr, int]:
-    """The number of calls of each body, directly or through other calls, but not from within `units`. Innermost bodies
+def uses(jaxpr: Jaxpr, chosen: Container[Jaxpr] = ()) -> dict[Jaxpr, int]:
+    """The number of calls of each body, directly or through other calls, but not from within `chosen`. Innermost bodies
     come first."""
     count = dict.fromkeys(distinct_jaxprs(jaxpr), 0)
     count[jaxpr] = 1
     for caller in reversed(count):  # callers before callees
-        for eqn in caller.eqns if count[caller] and (caller is jaxpr or caller not in units) else ():
+        for eqn in caller.eqns if count[caller] and (caller is jaxpr or caller not in chosen) else ():
             body = called_body(eqn)
             if body is not None:
                 count[body] += count[caller]
@@ -86,11 +86,11 @@ def selected_bodies(jaxpr: Jaxpr, predicate: Predicate) -> tuple[Jaxpr, ...]:
 def units_by_cost(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
     """The bodies that the cost rule selects as units; see the module. Cost: linear in the distinct equations."""
     weight_of_nested(jaxpr)
-    units: dict[Jaxpr, None] = {}
+    chosen: dict[Jaxpr, None] = {}
     for body, n in uses(jaxpr).items():  # innermost first
-        if n > 1 and pays(weight(body), n) and 2 * left_to_compile(body, units) > weight(body).equations:
-            units[body] = None
-    return tuple(units)
+        if n > 1 and pays(weight(body), n) and 2 * left_to_compile(body, chosen) > weight(body).equations:
+            chosen[body] = None
+    return tuple(chosen)
 
 
 def pays(w: Weight, n: int) -> bool:
@@ -99,9 +99,9 @@ def pays(w: Weight, n: int) -> bool:
     return long and (n - 1) * w.equations >= SAVED_EQUATIONS
 
 
-def left_to_compile(jaxpr: Jaxpr, units: Container[Jaxpr]) -> int:
-    """The number of equations to compile if `units` are compiled separately, once each."""
-    saved = [(n - 1) * weight(body).equations for body, n in uses(jaxpr, units).items() if body in units]
+def left_to_compile(jaxpr: Jaxpr, chosen: Container[Jaxpr]) -> int:
+    """The number of equations to compile if the bodies `chosen` are compiled separately, once each."""
+    saved = [(n - 1) * weight(body).equations for body, n in uses(jaxpr, chosen).items() if body in chosen]
     return weight(jaxpr).equations - sum(saved)
 
 
@@ -115,9 +115,9 @@ def saves_compile_time(units: Iterable[Jaxpr], whole: Jaxpr, saves: float = SAVE
     return saves == -inf or takes_at_least(whole, saves + sum([milliseconds(body) for body in bodies]))
 
 
-def check_steps(jaxpr: Jaxpr, units: Container[Jaxpr]) -> None:
-    """Check that the units are called at most `MAX_STEPS` times. Raises: ParameterError."""
-    steps = sum([n for body, n in uses(jaxpr, units).items() if body in units])
+def check_steps(jaxpr: Jaxpr, chosen: Container[Jaxpr]) -> None:
+    """Check that the chosen bodies are called at most `MAX_STEPS` times. Raises: ParameterError."""
+    steps = sum([n for body, n in uses(jaxpr, chosen).items() if body in chosen])
     if steps > MAX_STEPS:
         raise ParameterError(
             f"lower: these units of {jaxpr.name} are called {steps:,} times, and a plan has at most"

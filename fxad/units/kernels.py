@@ -223,10 +223,10 @@ class Inlined:
         """Add an equation. Returns the bodies to walk next."""
         prim = eqn.prim
         ins = self._read(eqn.ins, values)
-        carries = self._bodies.get(type(prim))
-        if carries is None:
-            carries = self._bodies[type(prim)] = issubclass(type(prim), HigherOrder)
-        layout = prim.layout if carries and isinstance(prim, HigherOrder) else None
+        has_bodies = self._bodies.get(type(prim))
+        if has_bodies is None:
+            has_bodies = self._bodies[type(prim)] = issubclass(type(prim), HigherOrder)
+        layout = prim.layout if has_bodies and isinstance(prim, HigherOrder) else None
         if layout is not None and layout.once is not None:
             inner = layout.bodies[layout.once].jaxpr
             return [_Body(iter(inner.eqns), dict(zip(inner.ins, ins, strict=True)), inner.outs, eqn.outs, values)]
@@ -235,7 +235,7 @@ class Inlined:
             values[v] = len(self.avals)
             self.avals.append(v.aval)
         self.ops.append((prim, ins, range(first, len(self.avals))))
-        return [self._body(body) for body in prim.bodies] if carries and isinstance(prim, HigherOrder) else []
+        return [self._body(body) for body in prim.bodies] if has_bodies and isinstance(prim, HigherOrder) else []
 
     def _value(self, aval: Aval) -> _Value:
         self.avals.append(aval)
@@ -268,6 +268,7 @@ class Kernels:
         "_readers",
         "_reduced_values",
         "_size",
+        "_stored",
         "_broadcast",
         "_transposed_products",
         "distinct",
@@ -283,6 +284,7 @@ class Kernels:
         self._reduced_values: set[_Value] = set()
         self._transposed_products: set[_Value] = set()  # transposes of products
         self._broadcast: set[_Value] = set(program.literals.values())
+        self._stored: set[_Value] = set(program.stored)  # in memory
         self._needed_in_layout: set[_Value] = set(program.stored)  # in memory, in their own layout
         costs = {kind: compile_cost(kind) for kind in {type(prim) for prim, _, _ in program.ops}}
         self._find_stored(costs)
@@ -302,7 +304,7 @@ class Kernels:
         """Count the readers of each value, and find the values that readers need in memory."""
         transposed: dict[_Value, _Value] = {}
         products: set[_Value] = set()
-        readers, stored, avals = self._readers, self._program.stored, self._program.avals
+        readers, stored, avals = self._readers, self._stored, self._program.avals
         for prim, ins, outs in self._program.ops:
             kind = costs[type(prim)][0]
             for a in set(ins) if len(ins) > 1 else ins:
@@ -370,6 +372,6 @@ class Kernels:
 
     def _in_memory(self, a: _Value) -> bool:
         """Returns True if some reader needs the value in memory."""
-        if a in self._program.stored or not self._readers[a]:  # no readers: a result, or the program was cut off
+        if a in self._stored or not self._readers[a]:  # no readers: a result, or the program was cut off
             return True
         return a in self._reduced_values and (self._readers[a] > 1 or self._size[a] > REDUCED_WITH)

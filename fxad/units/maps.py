@@ -37,13 +37,13 @@ _STACKED: Final = ExpandDims((0,))
 @dataclass(frozen=True, slots=True)
 class OneMap:
     """A program that is a map of `body` over the axes of `mesh`. `ins` and `outs` say how operands and results are
-    divided; None for a stack of slices."""
+    divided."""
 
     body: Jaxpr
     mesh: Mesh
     devices: Ids
-    ins: tuple[Spec | None, ...]
-    outs: tuple[Spec | None, ...]
+    ins: tuple[Spec | None, ...]  # None: a stack, with one slice along axis 0 for each index
+    outs: tuple[Spec | None, ...]  # likewise
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -98,11 +98,12 @@ class _LastReads:
 class DefUse:
     """Definitions, readers and lifetimes of the values between pieces. The bodies of the pieces are `plain`."""
 
-    __slots__ = ("_always_live", "_idle", "_never_freed", "_positions_of", "pieces", "readers", "source", "uses")
+    __slots__ = ("_always_live", "_idle", "_never_freed", "_positions_of", "pieces", "producer_of", "readers", "uses")
 
     def __init__(self, pieces: Pieces, donate: Sequence[int]) -> None:
         self.pieces = tuple([replace(p, body=plain(p.body)) for p in pieces.pieces])
-        self.source: dict[Atom, tuple[int, int]] = {}  # the piece that computes a value, and the index of the result
+        # the piece that computes a value, and the index of the result
+        self.producer_of: dict[Atom, tuple[int, int]] = {}
         self.readers: dict[Atom, list[tuple[int, int]]] = {}
         self.uses: dict[Jaxpr, list[int]] = {}
         self._positions_of: dict[Jaxpr, dict[Atom, _Position]] = {}
@@ -110,7 +111,7 @@ class DefUse:
         self._always_live: set[Atom] = {*self._never_freed, *pieces.constants, *pieces.outs}
         for k, p in enumerate(self.pieces):
             self.uses.setdefault(p.body, []).append(k)
-            self.source.update({a: (k, n) for n, a in enumerate(p.outs) if isinstance(a, Var)})
+            self.producer_of.update({a: (k, n) for n, a in enumerate(p.outs) if isinstance(a, Var)})
             for n, a in enumerate(p.ins):
                 self.readers.setdefault(a, []).append((k, n))
         self._idle = {
@@ -136,7 +137,7 @@ class DefUse:
 
     def producer(self, k: int, n: int) -> Port:
         """The body of the piece that computes operand `n` of piece `k`, and the index of the result."""
-        i, result = self.source[self.pieces[k].ins[n]]
+        i, result = self.producer_of[self.pieces[k].ins[n]]
         return self.pieces[i].body, result
 
     def uses_of(self, port: Port) -> list[tuple[int, int]]:
@@ -178,9 +179,9 @@ class DefUse:
         far = False
         for k, n in self.uses_of(port):
             a = self.pieces[k].ins[n]
-            if a not in self.source or a in self._always_live:
+            if a not in self.producer_of or a in self._always_live:
                 return False
-            producer = self.source[a][0]
+            producer = self.producer_of[a][0]
             far = far or k - producer > 1
             if len({j for j, _ in self.readers[a] if j - producer > 1}) > MAX_READERS:
                 return False
@@ -220,7 +221,7 @@ class DefUse:
         for k, last in zip(self.uses[body], until, strict=True):
             a = position.of(self.pieces[k])
             if a not in self._always_live and last > (anyway := last_reads.stored.get(a, -1)):
-                added += max(0, last - max(anyway, self.source.get(a, (0, 0))[0]))
+                added += max(0, last - max(anyway, self.producer_of.get(a, (0, 0))[0]))
         return added
 
     def _last_reads(self, ports: set[Port]) -> _LastReads:
@@ -290,21 +291,22 @@ def _formula(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula
 
 
 @final
-class _Reader:
-    """A body with new operands. `columns` are their values at each use. `sources` has, for each old operand, the index
-    of a new one, or a program and the new operands to compute it from."""
+class _NewOperands:
+    """The operands of a body that recomputes some of its old ones. `columns` are their values at each use of the body.
+    `old_operands` has, for each old operand, the index of the new one that it is, or a program and the indices of the
+    new ones to compute it from."""
 
-    __slots__ = ("columns", "sources")
+    __slots__ = ("columns", "old_operands")
 
     def __init__(self, columns: list[_Column]) -> None:
         self.columns = columns
-        self.sources: list[int | tuple[Jaxpr, tuple[int, ...]]] = []
+        self.old_operands: list[int | tuple[Jaxpr, tuple[int, ...]]] = []
 
     def body(self, old: Jaxpr) -> Jaxpr:
         """`old` over the new operands. The recomputation comes first, with each distinct equation once."""
         first = Builder()
         args: list[Atom] = list(first.inputs([column[0].aval for column in self.columns]))
-        for t in self.sources:
+        for t in self.old_operands:
             args.append(args[t] if isinstance(t, int) else first.inline(t[0], [args[k] for k in t[1]])[0])
         prelude = cse(first.build(args[len(self.columns) :]))
         b = Builder.resume(prelude)
@@ -322,16 +324,16 @@ class _Rewriter:
         self.recomputed = recomputed
         self.formulas = formulas
         self.added: dict[tuple[int, Var], Var] = {}  # new results of pieces
-        self.fresh = 1 + max([a.index for a in def_use.source if isinstance(a, Var)], default=0)
+        self.fresh = 1 + max([a.index for a in def_use.producer_of if isinstance(a, Var)], default=0)
 
     def pieces(self, old: Pieces) -> Pieces:
         """All pieces, rewritten."""
         uses = self.def_use.uses
-        readers = {body: self._reader(body) for body in dict.fromkeys([body for body, _ in self.recomputed])}
+        operands_of = {body: self._new_operands(body) for body in dict.fromkeys([body for body, _ in self.recomputed])}
         ins = [p.ins for p in old.pieces]
-        for body, reader in readers.items():
+        for body, operands in operands_of.items():
             for n, k in enumerate(uses[body]):
-                ins[k] = tuple([column[n] for column in reader.columns])
+                ins[k] = tuple([column[n] for column in operands.columns])
         read = {*old.outs, *[a for row in ins for a in row]}
         added: dict[Jaxpr, list[Var]] = {body: [] for body in uses}
         for i, v in sorted(self.added, key=lambda result: result[1].index):
@@ -349,7 +351,7 @@ class _Rewriter:
         for body in uses:
             outs = (*[body.outs[n] for n in kept[body]], *added[body])
             new = body if outs == body.outs else Jaxpr(body.ins, body.eqns, outs, body.name)
-            new = readers[body].body(new) if body in readers else new
+            new = operands_of[body].body(new) if body in operands_of else new
             bodies[body] = new if new is body else dce(new)
         pieces = []
         for k, (p, q) in enumerate(zip(old.pieces, self.def_use.pieces, strict=True)):
@@ -359,30 +361,30 @@ class _Rewriter:
             pieces.append(replace(p, body=new, ins=ins[k], outs=outs))
         return replace(old, pieces=tuple(pieces))
 
-    def _reader(self, body: Jaxpr) -> _Reader:
+    def _new_operands(self, body: Jaxpr) -> _NewOperands:
         at = self.def_use.uses[body]
         old: list[_Column] = list(zip(*[self.def_use.pieces[k].ins for k in at], strict=True))
         computed_again = [(body, n) in self.recomputed for n in range(len(old))]
-        new = _Reader([column for column, computed in zip(old, computed_again, strict=True) if not computed])
+        new = _NewOperands([column for column, computed in zip(old, computed_again, strict=True) if not computed])
         kept = iter(range(len(new.columns)))
         for n, computed in enumerate(computed_again):
             if computed:
                 program = self.formulas[self.def_use.producer(*self.def_use.uses_of((body, n))[0])].program
                 leaves = zip(*[self._leaves(k, n) or [None] * len(program.ins) for k in at], strict=True)
-                new.sources.append((program, tuple([self._column(new, at, leaf) for leaf in leaves])))
+                new.old_operands.append((program, tuple([self._column(new, at, leaf) for leaf in leaves])))
             else:
-                new.sources.append(next(kept))
+                new.old_operands.append(next(kept))
         return new
 
     def _leaves(self, k: int, n: int) -> list[Atom | None]:
         """The values from which operand `n` of piece `k` is recomputed; empty if the operand is idle there."""
         a = self.def_use.pieces[k].ins[n]
-        if a not in self.def_use.source:
+        if a not in self.def_use.producer_of:
             return []
-        i, _ = self.def_use.source[a]
+        i, _ = self.def_use.producer_of[a]
         return [self._outside(i, v) for v in self.formulas[self.def_use.producer(k, n)].leaves]
 
-    def _column(self, new: _Reader, at: Sequence[int], leaf: Sequence[Atom | None]) -> int:
+    def _column(self, new: _NewOperands, at: Sequence[int], leaf: Sequence[Atom | None]) -> int:
         """The index of an operand with the values `leaf` at each use, existing or new. None stands for any value."""
         for k, column in enumerate(new.columns):
             if all(a is None or a is b for a, b in zip(leaf, column, strict=True)):  # the first usually decides

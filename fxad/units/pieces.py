@@ -44,7 +44,7 @@ class Piece:
     body: Jaxpr
     ins: Atoms
     outs: Atoms  # a literal is materialized here for a later call that takes it as an operand
-    remainder: bool  # False for the call of a unit
+    remainder: bool  # True for equations between the calls that are units, False for such a call
     source: Source = field(default=None, compare=False, repr=False)
 
 
@@ -63,20 +63,21 @@ class Pieces:
 
 
 @by_value
-def partition(jaxpr: Jaxpr, units: tuple[Jaxpr, ...], donate: tuple[int, ...] = ()) -> Pieces:
-    """Partition a program such that each call of `units` is a piece. Operands in `donate` may be freed.
+def partition(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...] = ()) -> Pieces:
+    """Partition a program such that each call of the bodies `chosen`, a unit, is a piece. Operands in `donate` may be
+    freed.
 
     Law:  running the pieces in order gives the results of the program.
     Cost: linear in the equations, with calls that contain units inlined.
     """
-    return _Partition(*inline_callers(jaxpr, frozenset(units)), frozenset(units), frozenset(donate)).pieces()
+    return _Partition(*inline_callers(jaxpr, frozenset(chosen)), frozenset(chosen), frozenset(donate)).pieces()
 
 
-def inline_callers(jaxpr: Jaxpr, units: frozenset[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
-    """Inline every call that contains a unit and is not one itself; see `inline_calls`."""
+def inline_callers(jaxpr: Jaxpr, chosen: frozenset[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
+    """Inline every call that contains a call of a chosen body and is not one itself; see `inline_calls`."""
     holding: set[Jaxpr] = set()
     for body in distinct_jaxprs(jaxpr):
-        if body not in units and any([b in units or b in holding for b in map(called_body, body.eqns)]):
+        if body not in chosen and any([b in chosen or b in holding for b in map(called_body, body.eqns)]):
             holding.add(body)
     return inline_calls(jaxpr, holding)
 
@@ -136,17 +137,19 @@ class _Partition:
         "pinned",
         "program",
         "results",
-        "units",
-        "needed_by_units",
+        "chosen",
+        "for_units_or_effects",
     )
 
-    def __init__(self, program: Jaxpr, pinned: frozenset[int], units: frozenset[Jaxpr], donate: frozenset[int]) -> None:
+    def __init__(
+        self, program: Jaxpr, pinned: frozenset[int], chosen: frozenset[Jaxpr], donate: frozenset[int]
+    ) -> None:
         self.program = program
         self.pinned = pinned
-        self.units = units
+        self.chosen = chosen
         self.kept = {v for k, v in enumerate(program.ins) if k not in donate}
         self.results = set(program.outs)
-        self.live, self.needed_by_units = self._needed()
+        self.live, self.for_units_or_effects = self._needed()
         self.consumers: dict[Atom, set[int]] = {}  # for each value, the equations that read it and are not emitted yet
         for k in self.live:
             for a in program.eqns[k].ins:
@@ -157,7 +160,7 @@ class _Partition:
         self.pending: dict[int, Eqn] = {}
 
     def _is_unit(self, eqn: Eqn) -> bool:
-        return called_body(eqn) in self.units
+        return called_body(eqn) in self.chosen
 
     def _constants(self) -> tuple[Lit, ...]:
         operands = [a for k in self.live if self._is_unit(self.program.eqns[k]) for a in self.program.eqns[k].ins]
@@ -167,7 +170,7 @@ class _Partition:
         """The live equations, in order; and the equations outside units that a unit needs or that have effects."""
         for_results: set[Atom] = set(self.program.outs)
         for_units: set[Atom] = set()
-        live, needed_by_units = [], set()
+        live, for_units_or_effects = [], set()
         for k in range(len(self.program.eqns) - 1, -1, -1):
             eqn = self.program.eqns[k]
             by_unit = bool(eqn.prim.effects) or not for_units.isdisjoint(eqn.outs)
@@ -177,13 +180,16 @@ class _Partition:
             if self._is_unit(eqn):
                 for_units.update(eqn.ins)
             elif by_unit:
-                needed_by_units.add(k)
+                for_units_or_effects.add(k)
                 for_units.update(eqn.ins)
             for_results.update(eqn.ins)
-        return live[::-1], needed_by_units
+        return live[::-1], for_units_or_effects
 
     def _order(self) -> list[int]:
-        """The live equations in their new order: each after the unit that it waits for. See the module."""
+        """The live equations, in the order in which they become pending: each after the unit that it waits for.
+
+        `_emit_before` and `_finish` decide when they run. See the module.
+        """
         allowed = sum([v.aval.nbytes for v in self.program.ins])
         after: dict[Atom, int] = {}
         ahead: set[Atom] = set()
@@ -201,7 +207,7 @@ class _Partition:
                 if ready < unit and k not in self.pinned and not eqn.prim.effects:
                     size = sum([v.aval.nbytes for v in eqn.outs])
                     size -= sum([a.aval.nbytes for a in {*eqn.ins} & ahead if self.consumers[a] == {k}])
-                    if k not in self.needed_by_units:
+                    if k not in self.for_units_or_effects:
                         at = ready  # pending from here on; it runs when `_emit_before` or `_finish` emits it
                     elif size <= allowed:
                         ahead.update(eqn.outs)
@@ -228,7 +234,7 @@ class _Partition:
         if self._bytes_freed() >= WAITING_BYTES:
             self._emit_remainder(list(self.pending), literals)
         elif literals or any([a not in self.available for a in unit.ins]) or self._has_pending_effects():
-            self._emit_remainder([k for k in self.pending if k in self.needed_by_units], literals)
+            self._emit_remainder([k for k in self.pending if k in self.for_units_or_effects], literals)
 
     def _has_pending_effects(self) -> bool:
         return any([e.prim.effects for e in self.pending.values()])

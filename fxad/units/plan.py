@@ -36,7 +36,7 @@ class Unit:
     body: Jaxpr
     donate: tuple[int, ...]
     uses: int
-    remainder: bool  # equations between the calls that are units
+    remainder: bool  # True for equations between calls of the chosen bodies, False for such a body
 
     @property
     def equations(self) -> int:
@@ -156,17 +156,18 @@ def single_unit(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> Plan:
     return Plan((Unit(jaxpr, donate, 1, False),), (step,), slots, tuple(range(n, len(slots))), (), donate, jaxpr.name)
 
 
-def linked_plan(jaxpr: Jaxpr, units: tuple[Jaxpr, ...], donate: tuple[int, ...], name: str) -> Plan | None:
-    """The plan that compiles the calls of `units` separately, for a program named `name`; None if it has one step only.
+def linked_plan(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...], name: str) -> Plan | None:
+    """The plan that compiles the calls of the bodies `chosen` separately, for a program named `name`; None if it has
+    one step only. Its units are these bodies, and the equations between their calls.
 
     It partitions the program into pieces, and recomputes cheap values if that stores fewer bytes between steps.
 
-    Raises: ParameterError if the calls of units exceed the maximum number of steps.
+    Raises: ParameterError if the calls of these bodies exceed the maximum number of steps.
     """
-    if not units:
+    if not chosen:
         return None
-    check_steps(jaxpr, units)
-    pieces = partition(jaxpr, units, donate)
+    check_steps(jaxpr, chosen)
+    pieces = partition(jaxpr, chosen, donate)
     if len(pieces.pieces) < 2:
         return None
     return _with_recompute(pieces, _plan_of_pieces(pieces, donate, name))

@@ -26,8 +26,8 @@ from fxad.transforms.vmap import vmap_named
 from fxad.units.maps import OneMap
 from fxad.units.plan import Plan, Step, Unit
 
-# How each index has a value: a part of the whole, or with None a slice of a stack.
-_Division: TypeAlias = "Spec | None"
+# How a value is divided among the indices of the map; None: it is a stack, with one slice for each index.
+_MapSpec: TypeAlias = "Spec | None"
 
 
 def plan_over_devices(plan: Plan, over: OneMap) -> Plan:
@@ -49,21 +49,21 @@ class _Mapped:
         self.inner, self.over = inner, over
         ends = (*over.ins, *over.outs)
         self.stacks = sum([s is None for s in ends]) > sum([bool(s) for s in ends])
-        self.usual: dict[tuple[frozenset[str], Aval], _Division] = {}
+        self.usual: dict[tuple[frozenset[str], Aval], _MapSpec] = {}
         for s, a in zip(ends, (*over.body.in_avals, *over.body.out_avals), strict=True):
             self.usual.setdefault((self._axes(s), a), s)
-        constants: list[_Division] = [()] * len(inner.constants)
-        self.divisions: list[_Division] = [*over.ins, *constants]
+        constants: list[_MapSpec] = [()] * len(inner.constants)
+        self.divisions: list[_MapSpec] = [*over.ins, *constants]
         self.varies = self._all_varies([self._axes(s) for s in self.divisions])
 
-    def _axes(self, division: _Division) -> frozenset[str]:
+    def _axes(self, division: _MapSpec) -> frozenset[str]:
         """The axes over which a value varies."""
         return frozenset(self.over.names if division is None else names_in(division))
 
     def plan(self) -> Plan:
         """The plan of the map."""
         plan, results = self.inner, dict(zip(self.inner.outs, self.over.outs, strict=True))
-        signatures: dict[tuple[int, tuple[_Division, ...], tuple[_Division, ...]], int] = {}
+        signatures: dict[tuple[int, tuple[_MapSpec, ...], tuple[_MapSpec, ...]], int] = {}
         uses: list[int] = []
         steps: list[Step] = []
         for step in plan.steps:
@@ -122,7 +122,7 @@ class _Mapped:
                 axes.update([name] if d is not None else [])
         return [frozenset(axes) for axes in found]
 
-    def _between(self, varies: frozenset[str], part: Aval) -> _Division:
+    def _between(self, varies: frozenset[str], part: Aval) -> _MapSpec:
         """The division of a value between units."""
         if not varies:
             return ()
@@ -132,7 +132,7 @@ class _Mapped:
             return None
         return (tuple([name for name in self.over.names if name in varies]),)
 
-    def _unit(self, unit: Unit, ins: tuple[_Division, ...], outs: tuple[_Division, ...], uses: int) -> Unit:
+    def _unit(self, unit: Unit, ins: tuple[_MapSpec, ...], outs: tuple[_MapSpec, ...], uses: int) -> Unit:
         return replace(unit, body=map_of(unit.body, self.over.mesh, self.over.devices, ins, outs), uses=uses)
 
 
@@ -145,7 +145,7 @@ _EMPTY: Final = Builder().build(())
 
 
 @by_value
-def map_of(body: Jaxpr, mesh: Mesh, ids: Ids, ins: tuple[_Division, ...], outs: tuple[_Division, ...]) -> Jaxpr:
+def map_of(body: Jaxpr, mesh: Mesh, ids: Ids, ins: tuple[_MapSpec, ...], outs: tuple[_MapSpec, ...]) -> Jaxpr:
     """The program that maps a body, with its operands and results in their order."""
     consts = [k for k, s in enumerate(ins) if s == ()]
     parts = [k for k, s in enumerate(ins) if s]

@@ -68,7 +68,7 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
     Raises: ShapeError, DTypeError if an array does not have that type; ArgumentError for anything else.
     Cost: 4 us and the copy; no copy for a view of a buffer, or of `bytes` (see the module).
     """
-    commitments.enter()
+    commitments.block_at_exit()
     committed, device = device is not None, device or default_device()
     if not isinstance(value, np.ndarray):
         if isinstance(value, bool | int | float | complex | np.generic):
@@ -175,7 +175,7 @@ def to_numpy(buffer: Buffer) -> NDArray:
     It is a view of the buffer if that is on the CPU and Python's buffer protocol supports the dtype (not bfloat16 and
     float8), else a copy. Raises: ExecutionError if its computation failed, or if it was deleted.
     """
-    commitments.enter()
+    commitments.block_at_exit()
     if next(collection_due):
         collect_garbage()
     try:
@@ -326,7 +326,7 @@ def block(buffer: Buffer, what: str = "block") -> None:
 
     Raises: ExecutionError if its computation failed, or if it was deleted.
     """
-    commitments.enter()
+    commitments.block_at_exit()
     if next(collection_due):
         collect_garbage()
     try:

@@ -31,8 +31,8 @@ from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ArgumentError, CacheError, CacheWarning, ParameterError, warn
 from fxad.ir import Jaxpr
 from fxad.xla.client import Device, default_device
-from fxad.xla.disk_tier import CachedExecutable, DiskTier, footprint
-from fxad.xla.executable import LoadedProgram, compile_uncached
+from fxad.xla.disk_tier import DiskTier
+from fxad.xla.executable import CachedExecutable, LoadedProgram, compile_uncached, footprint
 from fxad.xla.explanation import Explanation, HasJaxpr, Key, explain_miss, explain_miss_of_units, to_jaxpr
 from fxad.xla.in_flight import begin_compilation
 from fxad.xla.options import DEFAULT, CompileOptions
@@ -122,10 +122,10 @@ class _Contents:
 
     def entry(self, slot: _Slot) -> _Entry:
         """The entry of an executable, made if it does not exist."""
-        source, key = slot
-        entries = self.entries.get(source)
+        jaxpr, key = slot
+        entries = self.entries.get(jaxpr)
         if entries is None:
-            entries = self.entries.setdefault(source, {})
+            entries = self.entries.setdefault(jaxpr, {})
         return entries.get(key) or entries.setdefault(key, _Entry())
 
     def counts(self) -> _Counts:
@@ -257,9 +257,9 @@ class Cache:
 
     # ------------------------------------------------------------------------------------------------- finding
 
-    def __call__(self, source: Jaxpr, device: Device, options: CompileOptions = DEFAULT) -> LoadedProgram:
+    def __call__(self, jaxpr: Jaxpr, device: Device, options: CompileOptions = DEFAULT) -> LoadedProgram:
         """The executable of a program, traced or exported. Raises: CompileError; errors are not cached."""
-        slot = source, (options, device)
+        slot = jaxpr, (options, device)
         entry = self._contents.entry(slot)
         return FLIGHTS.do(entry, partial(self._hit, slot, entry), partial(self._make, slot, entry))
 
@@ -275,16 +275,16 @@ class Cache:
         return program
 
     def _make(self, slot: _Slot, entry: _Entry) -> LoadedProgram:
-        source, (options, device) = slot
-        begin_compilation(f"compile of {source.name}", device)
+        jaxpr, (options, device) = slot
+        begin_compilation(f"compile of {jaxpr.name}", device)
         tier = self._settings.disk()
-        stored = tier.find(source, device, options) if tier is not None else None
+        stored = tier.find(jaxpr, device, options) if tier is not None else None
         written = False
         if stored is None:
             cached, written = self._compiled(slot, tier)
         else:
             cached = stored
-            _log.info("%s for %s: from the directory, which saved %.1f ms", source.name, device, 1e3 * cached.seconds)
+            _log.info("%s for %s: from the directory, which saved %.1f ms", jaxpr.name, device, 1e3 * cached.seconds)
         entry.seconds, entry.bytes, entry.program = cached.seconds, cached.bytes, ref(cached.program)
         contents = self._contents
         counts = contents.counts()
@@ -296,39 +296,39 @@ class Cache:
         else:
             counts.disk_hits += 1
             counts.seconds_saved += cached.seconds
-        contents.entries.setdefault(source, {})[slot[1]] = entry  # another thread may have cleared it
+        contents.entries.setdefault(jaxpr, {})[slot[1]] = entry  # another thread may have cleared it
         contents.hold(slot, entry, cached.program, self._settings.max_bytes)
         return cached.program
 
     def _compiled(self, slot: _Slot, tier: DiskTier | None) -> tuple[CachedExecutable, bool]:
         """Compile a program and store it on disk. Returns the executable, and True if it was stored."""
-        source, (options, device) = slot
+        jaxpr, (options, device) = slot
         start = time.perf_counter()
-        compilation = compile_uncached(source, options, device)
+        compilation = compile_uncached(jaxpr, options, device)
         seconds = time.perf_counter() - start
         if _log.isEnabledFor(logging.INFO):
             _log.info(
                 "compiled %s for %s in %.1f ms: %s, %s temporary bytes%s%s",
                 *(
-                    source.name,
+                    jaxpr.name,
                     device,
                     1e3 * seconds,
-                    f"{len(source.eqns)} equations",
+                    f"{len(jaxpr.eqns)} equations",
                     f"{compilation.program.memory().temp_bytes:,}",
                 ),
                 "" if options == DEFAULT else f", with {options}",
                 self._nearest_difference(slot),
             )
-        written = tier is not None and tier.keep(source, device, options, compilation, seconds)
+        written = tier is not None and tier.keep(jaxpr, device, options, compilation, seconds)
         size = footprint(compilation.program, compilation.characters)
         return CachedExecutable(compilation.program, seconds, size), written
 
     def _nearest_difference(self, slot: _Slot) -> str:
         """The difference of a program from the most similar held one of the same name, for the log."""
-        source, key = slot
+        jaxpr, key = slot
         slots = reversed(self._contents.slots())
-        held = [(p, k) for (p, k), _ in slots if p.name == source.name]
-        difference = explain_miss(source, key, held).difference
+        held = [(p, k) for (p, k), _ in slots if p.name == jaxpr.name]
+        difference = explain_miss(jaxpr, key, held).difference
         return f"; the nearest of that name differs at {difference}" if difference is not None else ""
 
     def hold_planned(self, jaxpr: Jaxpr) -> None:
@@ -393,7 +393,7 @@ class Cache:
                 [_entry_text(slot, entry) for slot, entry in sorted(held, key=lambda row: -row[1].seconds)]
             )
         key = options, device or default_device()
-        programs = [(source, k) for (source, k), _ in reversed(held)]
+        programs = [(jaxpr, k) for (jaxpr, k), _ in reversed(held)]
         return explain_miss_of_units(to_jaxpr(program), key, programs)
 
 
@@ -405,9 +405,9 @@ def _budget(name: str, value: object) -> int:
 
 
 def _entry_text(slot: _Slot, entry: _Entry) -> str:
-    source, (options, device) = slot
+    jaxpr, (options, device) = slot
     how = "" if options == DEFAULT else f" with {options}"
-    return f"{1e3 * entry.seconds:9.1f} ms {entry.hits:6d} hits {entry.bytes:10d} bytes  {device}  {source!r}{how}"
+    return f"{1e3 * entry.seconds:9.1f} ms {entry.hits:6d} hits {entry.bytes:10d} bytes  {device}  {jaxpr!r}{how}"
 
 
 cache: Final = Cache(dir=SpecialDirectory.ENVIRONMENT)

@@ -22,7 +22,7 @@ from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ArgumentError, ExecutionError, ParameterError, described
 from fxad.lowering.jaxlib import _jax, xla_client
 from fxad.xla.compat import find_types_of_jax, reason
-from fxad.xla.cuda import cuda_client  # not a package: see `register_after_fork`
+from fxad.xla.cuda import cuda_client  # by name: see `_Clients.after_fork`
 from fxad.xla.jaxlib_types import OneDeviceSharding
 
 PLATFORM_ALIASES: Final = MappingProxyType({"gpu": "cuda"})  # jax's name for the platform
@@ -82,11 +82,15 @@ class _Clients:
         self.local_device_ids: tuple[int, ...] | None = None  # the GPUs of this process; None: all
 
     def after_fork(self) -> None:
-        """Mark the clients as unusable: the threads of a client do not exist in a forked child."""
+        """Mark the clients as unusable: the threads of a client do not exist in a forked child.
+
+        Clients that are never destroyed keep the globals of this module alive until the child ends. With a package
+        among the globals, the child ended with a segfault: so this module imports from modules by name.
+        """
         self._forked = bool(self._devices)
         self.default = None
         if self._forked:  # the destructor of a client waits for its threads, which would hang in a child
-            keep_alive_at_exit(self)
+            never_destroy(self)
 
     def check_process(self, what: str) -> None:
         if self._forked:
@@ -189,11 +193,6 @@ def register_after_fork(one: object) -> None:
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=partial(methodcaller("after_fork"), proxy(one)))
-
-
-def keep_alive_at_exit(one: _Clients) -> None:
-    """Keep clients alive beyond interpreter exit."""
-    os.register_at_fork(after_in_child=one.after_fork)
 
 
 _clients: Final = _Clients()

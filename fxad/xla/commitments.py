@@ -1,7 +1,11 @@
-"""Commitments: whether arrays of this process are committed to devices.
+"""The object that each call and each transfer reads before it uses XLA.
 
-An array is committed if the user has put it on a device, or if it was computed from a committed array
-(`fxad.tracing.placement`). Each buffer knows if it is; this module knows if any is.
+It has two purposes:
+
+1. It says if any array of this process is committed to a device. An array is committed if the user has put it on a
+   device, or if it was computed from a committed array (`fxad.tracing.placement`). Each buffer knows if it is.
+2. It stops calls and transfers at interpreter exit. Its class then changes to one that blocks (`fxad.xla.in_flight`).
+   So exit costs a call nothing before.
 """
 
 from __future__ import annotations
@@ -11,16 +15,17 @@ from typing import Final
 
 class Commitments:
     """`any` is True if some array of this process is committed to a device. If not, calls skip the check of each
-    operand, which takes 0.1 us: most processes have one device, and commit nothing. At interpreter exit, its class
-    changes to one that stops calls (`fxad.xla.in_flight`)."""
+    operand, which takes 0.1 us: most processes have one device, and commit nothing. At interpreter exit, reading `any`
+    blocks."""
 
     __slots__ = ("any",)
 
     def __init__(self) -> None:
         self.any = False
 
-    def enter(self) -> None:
-        """Called before each wait for XLA and each transfer to it."""
+    def block_at_exit(self) -> None:
+        """Called before each wait for XLA and each transfer to it. At interpreter exit, it blocks; before, it does
+        nothing."""
 
 
 commitments: Final = Commitments()

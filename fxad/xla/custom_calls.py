@@ -85,9 +85,9 @@ def _lapack_name(target: str) -> str:
 _targets: Final = _Targets()
 
 
-def custom_call_targets(source: str) -> frozenset[str]:
+def custom_call_targets(text: str) -> frozenset[str]:
     """The functions that a module calls by name."""
-    return frozenset(_TARGET.findall(source)) if "stablehlo.custom_call" in source else frozenset()
+    return frozenset(_TARGET.findall(text)) if "stablehlo.custom_call" in text else frozenset()
 
 
 def are_portable(targets: Iterable[str]) -> bool:

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from fxad.core.atomic_file import checksum
-from fxad.core.constants import CHARACTER_BYTES, EXECUTABLE_BYTES
-from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.errors import AxisNameError, CompileError
 from fxad.ir import Aval, Jaxpr, all_prims
@@ -30,7 +28,7 @@ from fxad.xla import custom_calls
 from fxad.xla.client import Device, devices, process_count, process_index
 from fxad.xla.compat import reason
 from fxad.xla.disk import Directory, DiskEntry
-from fxad.xla.executable import Compilation, LoadedProgram, load
+from fxad.xla.executable import CachedExecutable, Compilation, LoadedProgram, footprint, load
 from fxad.xla.options import CompileOptions, options_for
 from fxad.xla.sharded import devices_of_module
 
@@ -44,16 +42,6 @@ def serialized(program: LoadedProgram) -> bytes:
         return program.device.client.serialize_executable(program.raw)
     except _jax.JaxRuntimeError:
         return b""
-
-
-def footprint(program: LoadedProgram, characters: int) -> int:
-    """An estimate of the bytes of an executable and its program, whose module has so many characters.
-
-    XLA reports the size of the generated code, except on the CPU, where it reports 0 or less. There, the estimate is a
-    measured multiple of the size of the module, because serializing the executable to count its bytes takes time.
-    """
-    code = program.raw.size_of_generated_code_in_bytes()
-    return EXECUTABLE_BYTES + characters + (code if code > 0 else CHARACTER_BYTES * characters)
 
 
 # ------------------------------------------------------------------------------------------------------------- keys
@@ -138,9 +126,9 @@ def processor() -> str:
     return checksum([f"{platform.machine()} {' '.join(lines)}".encode()]).hex()
 
 
-def key_of(source: Jaxpr, options: CompileOptions, configuration: str) -> str:
+def key_of(jaxpr: Jaxpr, options: CompileOptions, configuration: str) -> str:
     """The key of an executable on disk: the digest of the program, the options and the compiler configuration."""
-    return f"program {source.digest}\noptions {options}\n{configuration}"
+    return f"program {jaxpr.digest}\noptions {options}\n{configuration}"
 
 
 # -------------------------------------------------------------------------------------------------- disk entries
@@ -158,26 +146,26 @@ def to_disk_entry(compilation: Compilation, payload: bytes, seconds: float) -> D
 
 
 def from_disk_entry(
-    payload: bytes, targets: list[str], source: Jaxpr, device: Device, sharding: ModuleSharding | None = None
+    payload: bytes, targets: list[str], jaxpr: Jaxpr, device: Device, sharding: ModuleSharding | None = None
 ) -> LoadedProgram:
     """The executable of an entry.
 
     Raises: UnreadableError when XLA refuses it; CompileError for a function that this jaxlib does not have.
     """
     custom_calls.register_targets(targets, device.platform)
-    on = devices_of_module(sharding, device, source.name)
+    on = devices_of_module(sharding, device, jaxpr.name)
     try:
         raw = device.client.deserialize_executable(payload, [d.raw for d in on], options_for(on, sharding))
     except _jax.JaxRuntimeError as e:
         raise UnreadableError(reason(e)) from e
-    return load(raw, source, sharding, on)
+    return load(raw, jaxpr, sharding, on)
 
 
 class UnreadableError(Exception):
     """XLA cannot deserialize an executable."""
 
 
-def sharding_of_entry(facts: Any, source: Jaxpr) -> ModuleSharding | None:
+def sharding_of_entry(facts: Any, jaxpr: Jaxpr) -> ModuleSharding | None:
     """The sharding of an entry. Raises: KeyError, TypeError, ValueError, AxisNameError for one that does not fit the
     program."""
     if facts is None:
@@ -196,22 +184,12 @@ def sharding_of_entry(facts: Any, source: Jaxpr) -> ModuleSharding | None:
         check_divides("cache", meshes[k], spec, aval)
         return k, spec
 
-    ins = tuple([where(g, a) for g, a in zip(facts["ins"], source.in_avals, strict=True)])
-    outs = tuple([None if g is None else where(g, a) for g, a in zip(facts["outs"], source.out_avals, strict=True)])
+    ins = tuple([where(g, a) for g, a in zip(facts["ins"], jaxpr.in_avals, strict=True)])
+    outs = tuple([None if g is None else where(g, a) for g, a in zip(facts["outs"], jaxpr.out_avals, strict=True)])
     return ModuleSharding(devices, meshes, ins, outs, ids)
 
 
 # -------------------------------------------------------------------------------------------------------- the tier
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CachedExecutable:
-    """An executable, the seconds of its original compilation, and its bytes."""
-
-    program: LoadedProgram
-    seconds: float
-    bytes: int
 
 
 _MOST: Final = 2**40  # of seconds, and of characters
@@ -227,9 +205,9 @@ class DiskTier:
     def __init__(self, path: str | os.PathLike[str], max_bytes: int) -> None:
         self.directory = Directory(path, max_bytes)
 
-    def find(self, source: Jaxpr, device: Device, options: CompileOptions) -> CachedExecutable | None:
+    def find(self, jaxpr: Jaxpr, device: Device, options: CompileOptions) -> CachedExecutable | None:
         """The executable of a program, if its entry exists and is valid. Does not lower or compile."""
-        key = self._key(source, device, options)
+        key = self._key(jaxpr, device, options)
         entry = None if key is None else self.directory.read(key)
         if entry is None:
             return None
@@ -242,8 +220,8 @@ class DiskTier:
                 raise ValueError(f"seconds is {seconds!r:.60}")
             if type(text) is not int or not 0 <= text < _MOST:
                 raise ValueError(f"text is {text!r:.60}")
-            sharding = sharding_of_entry(facts.get("sharding"), source)
-            program = from_disk_entry(entry.payload, targets, source, device, sharding)
+            sharding = sharding_of_entry(facts.get("sharding"), jaxpr)
+            program = from_disk_entry(entry.payload, targets, jaxpr, device, sharding)
             return CachedExecutable(program, float(seconds), footprint(program, text))
         except (UnreadableError, CompileError, LookupError, TypeError, ValueError, OverflowError, AxisNameError) as e:
             path = self.directory.file(key or "")
@@ -252,22 +230,22 @@ class DiskTier:
 
     def keep(
         self,
-        source: Jaxpr,
+        jaxpr: Jaxpr,
         device: Device,
         options: CompileOptions,
         compilation: Compilation,
         seconds: float,
     ) -> bool:
         """Store an executable that took `seconds` to compile. Returns True if it was stored."""
-        key = self._key(source, device, options)
+        key = self._key(jaxpr, device, options)
         entry = None if key is None else to_disk_entry(compilation, serialized(compilation.program), seconds)
         return key is not None and entry is not None and self.directory.write(key, entry)
 
-    def _key(self, source: Jaxpr, device: Device, options: CompileOptions) -> str | None:
-        if not is_storable(source):
+    def _key(self, jaxpr: Jaxpr, device: Device, options: CompileOptions) -> str | None:
+        if not is_storable(jaxpr):
             return None
         configuration = _configuration.of(device)
-        if runs_on_devices(source):
+        if runs_on_devices(jaxpr):
             count = len(devices(device.platform))
             configuration += f"\ndevices {count}, process {process_index()} of {process_count()}"
-        return key_of(source, options, configuration)
+        return key_of(jaxpr, options, configuration)

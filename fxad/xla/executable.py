@@ -9,6 +9,7 @@ from typing import Final, Protocol, final
 from weakref import ref
 
 from fxad import xla
+from fxad.core.constants import CHARACTER_BYTES, EXECUTABLE_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError
 from fxad.ir import Aval, Jaxpr, source_location
@@ -182,34 +183,34 @@ class LoadedProgram:
     """A compiled program on one device. It refers to machine code, not to a `Jaxpr`, and to no constant. Thread-safe.
 
     `start` and `handlers` are the parts of `execute`, for callers that inline it. `handlers` make uncommitted arrays,
-    `committing_handlers` arrays that stay on the device (see `fxad.tracing.placement`). `start_divided` is `start` for
-    operands that are divided as the program wants them.
+    `committing_handlers` arrays that stay on the device (see `fxad.tracing.placement`). `start_without_resharding` is
+    `start` for operands that are divided as the program wants them.
     """
 
     __slots__ = (
         "__weakref__", "committing_handlers", "device", "devices", "handlers", "in_avals", "origin", "out_avals",
-        "raw", "sharding", "start", "start_divided",
+        "raw", "sharding", "start", "start_without_resharding",
     )  # fmt: skip
 
     def __init__(
         self,
         raw: _jax.LoadedExecutable,
-        source: Jaxpr,
+        jaxpr: Jaxpr,
         device: Device,
         sharding: ProgramSharding | None = None,
         host_errors: HostErrors | None = None,
     ) -> None:
         self.raw = raw
-        self.in_avals: tuple[Aval, ...] = source.in_avals
-        self.out_avals: tuple[Aval, ...] = source.out_avals
+        self.in_avals: tuple[Aval, ...] = jaxpr.in_avals
+        self.out_avals: tuple[Aval, ...] = jaxpr.out_avals
         self.device = device
         self.devices: tuple[Device, ...] = (device,) if sharding is None else sharding.devices
         self.sharding = sharding
-        self.origin = Origin(source.name, _first_line(source), ref(self))
-        self.start_divided = self.start = self._with_waits(raw.execute_sharded, source, host_errors)
+        self.origin = Origin(jaxpr.name, _first_line(jaxpr), ref(self))
+        self.start_without_resharding = self.start = self._with_waits(raw.execute_sharded, jaxpr, host_errors)
         if sharding is not None:
             commitments.any = True  # its results are
-            self.start = ReshardingStart(self.start_divided, source.name, sharding)
+            self.start = ReshardingStart(self.start_without_resharding, jaxpr.name, sharding)
             self.handlers = self.committing_handlers = [
                 result_handler(a, where, True, self.origin)
                 for a, where in zip(self.out_avals, sharding.outs, strict=True)
@@ -218,7 +219,7 @@ class LoadedProgram:
         self.handlers = [result_handler(a, device.sharding, False, self.origin) for a in self.out_avals]
         self.committing_handlers = [result_handler(a, device.sharding, True, self.origin) for a in self.out_avals]
 
-    def _with_waits(self, start: Start, source: Jaxpr, host_errors: HostErrors | None) -> Start:
+    def _with_waits(self, start: Start, jaxpr: Jaxpr, host_errors: HostErrors | None) -> Start:
         """The execution with the waits that the program needs: for functions of the host, in another thread if it may
         not end, and for other processes. The calling thread compares programs and divides operands."""
         if host_errors is not None:
@@ -226,10 +227,10 @@ class LoadedProgram:
             start = SynchronousStart(start, host_errors, everywhere)
         if self.sharding is not None and self.device.platform == "cpu" and process_count() > 1:
             start = _BlockingStart(started_in_thread(start))
-        elif may_not_end(source):
+        elif may_not_end(jaxpr):
             start = interruptible(start)
         if len(processes := _processes(self.devices)) > 1:
-            start = xla.processes.AgreedStart(start, self.raw, source.name, source.digest, processes)
+            start = xla.processes.AgreedStart(start, self.raw, jaxpr.name, jaxpr.digest, processes)
         return _PinnedStart(start) if len(self.devices) > 1 else start
 
     def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
@@ -264,11 +265,11 @@ class LoadedProgram:
         return self.raw.get_hlo_text()
 
 
-def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device, source: Jaxpr) -> LoadedProgram:
+def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device, jaxpr: Jaxpr) -> LoadedProgram:
     """Compile the module of a program for a device, without a cache. Raises: CompileError."""
     text = lowered.source(options.donate)
     custom_calls.register_targets(custom_calls.custom_call_targets(text), device.platform)
-    on = devices_of_module(lowered.sharding, device, source.name)
+    on = devices_of_module(lowered.sharding, device, jaxpr.name)
     in_xla = xla_options(options, on, lowered)
     try:
         host_errors = None
@@ -278,27 +279,27 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
             raw = device.client.compile_and_load(text, [d.raw for d in on], in_xla)
     except _jax.JaxRuntimeError as e:
         raise CompileError(_with_module_line(reason(e), text), remedy=_IF_REFUSED) from e
-    return load(raw, source, lowered.sharding, on, host_errors)
+    return load(raw, jaxpr, lowered.sharding, on, host_errors)
 
 
 def load(
     raw: _jax.LoadedExecutable,
-    source: Jaxpr,
+    jaxpr: Jaxpr,
     module_sharding: ModuleSharding | None,
     on: tuple[Device, ...],
     host_errors: HostErrors | None = None,
 ) -> LoadedProgram:
-    """The program of an executable of XLA, which was compiled from `source` or read from disk, on its devices.
+    """The program of an executable of XLA, which was compiled from `jaxpr` or read from disk, on its devices.
 
     Raises: CompileError for a sharding of a result that no mesh has.
     """
-    sharding = None if module_sharding is None else program_sharding(module_sharding, on, raw, source.name)
-    return LoadedProgram(raw, source, on[0], sharding, host_errors)
+    sharding = None if module_sharding is None else program_sharding(module_sharding, on, raw, jaxpr.name)
+    return LoadedProgram(raw, jaxpr, on[0], sharding, host_errors)
 
 
-def _first_line(source: Jaxpr) -> str:
+def _first_line(jaxpr: Jaxpr) -> str:
     """The first user line that traced an equation; empty if none is known."""
-    return next((str(p) for e in source.eqns if (p := source_location(e.source))), "")
+    return next((str(p) for e in jaxpr.eqns if (p := source_location(e.source))), "")
 
 
 def _processes(on: tuple[Device, ...]) -> tuple[int, ...]:
@@ -318,11 +319,31 @@ class Compilation:
     sharding: ModuleSharding | None = None
 
 
-def compile_uncached(source: Jaxpr, options: CompileOptions, device: Device) -> Compilation:
+@final
+@dataclass(frozen=True, slots=True)
+class CachedExecutable:
+    """An executable, the seconds of its original compilation, and its bytes."""
+
+    program: LoadedProgram
+    seconds: float
+    bytes: int
+
+
+def footprint(program: LoadedProgram, characters: int) -> int:
+    """An estimate of the bytes of an executable and its program, whose module has so many characters.
+
+    XLA reports the size of the generated code, except on the CPU, where it reports 0 or less. There, the estimate is a
+    measured multiple of the size of the module, because serializing the executable to count its bytes takes time.
+    """
+    code = program.raw.size_of_generated_code_in_bytes()
+    return EXECUTABLE_BYTES + characters + (code if code > 0 else CHARACTER_BYTES * characters)
+
+
+def compile_uncached(jaxpr: Jaxpr, options: CompileOptions, device: Device) -> Compilation:
     """Compile, without a cache. Raises: CompileError."""
-    check_nesting(source)
-    lowered = lower_jaxpr(source, device.platform)
-    program = compile_module(lowered, with_effort(source, options, device), device, source)
+    check_nesting(jaxpr)
+    lowered = lower_jaxpr(jaxpr, device.platform)
+    program = compile_module(lowered, with_effort(jaxpr, options, device), device, jaxpr)
     targets = tuple(sorted(custom_calls.custom_call_targets(lowered.body)))
     return Compilation(program, targets, len(lowered.body) + len(lowered.locations), lowered.sharding)
 
@@ -332,10 +353,10 @@ _IF_REFUSED: Final = (
 )
 
 
-def _with_module_line(problem: str, source: str) -> str:
+def _with_module_line(problem: str, text: str) -> str:
     """XLA's message, with the line of the module that it refers to."""
     match = re.search(r"-:(\d+):\d+: error", problem)
-    lines = source.splitlines()
+    lines = text.splitlines()
     if match is None or int(match[1]) > len(lines):
         return f"compile: {problem}"
     return f"compile: {problem}\n  in            {lines[int(match[1]) - 1]}"

@@ -59,7 +59,10 @@ class _RestoresTracebacks:
     def __init__(self) -> None:
         self.get_traceback = _jax.Traceback.get_traceback
 
-    stop = property(methodcaller("get_traceback"))  # read by `getattr(self, phase, info)`
+    # Python calls a callback with the phase, "start" or "stop", and a dict. The callback below is `getattr`, a function
+    # of C: `getattr(self, "stop", info)` reads this property, whose getter is a function of C too, and
+    # `getattr(self, "start", info)` finds no attribute, and returns its default.
+    stop = property(methodcaller("get_traceback"))
 
 
 if sys.version_info < (3, 12):  # from then on, collections start between instructions of Python

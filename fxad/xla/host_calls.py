@@ -180,7 +180,7 @@ class _SynchronousResults:
 
 
 def compile_with_callbacks(
-    source: str,
+    text: str,
     calls: Sequence[tuple[CallsHost, str]],
     devices: Sequence[Device],
     options: _jax.CompileOptions,
@@ -199,5 +199,5 @@ def compile_with_callbacks(
     errors = HostErrors(deferred=len(devices) > 1)
     callbacks = [_Callback(call, where, errors) for call, where in calls]
     on = _jax.DeviceList(tuple([d.raw for d in devices]))
-    raw = lowering.mlir.with_module(source, lambda module: client.compile_and_load(module, on, options, callbacks))
+    raw = lowering.mlir.with_module(text, lambda module: client.compile_and_load(module, on, options, callbacks))
     return raw, errors

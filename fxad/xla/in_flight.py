@@ -74,6 +74,7 @@ class _Work:
     def after_fork(self) -> None:
         """Forget all work: the threads of the parent do not exist in a forked child."""
         self._devices: set[Device] = set()  # that were compiled for
+        # Of these only `run` and `threads` are used, which list the threads in a call. No thread waits for another
         self._calling = SingleFlight()  # executions that call the host
         self._on_host = SingleFlight()  # functions of the host, which may run in other threads
         self._blocked: set[int] = set()
@@ -213,7 +214,7 @@ class _ExitCommitments(Commitments):
 
     any = property(_block, _ignore)
 
-    def enter(self) -> None:
+    def block_at_exit(self) -> None:
         _work.block_at_exit()
 
 

@@ -19,10 +19,27 @@ class Results(Protocol):
     """Results of an execution, not arrays yet."""
 
     def consume_with_handlers(self, handlers: Sequence[ResultHandler], /) -> list[Buffer]:
-        """Make arrays of them."""
+        """Make arrays of them, one with each handler.
+
+        `handlers` must be one of the two lists of the program, `handlers` or `committing_handlers`, not a copy. A
+        `LinkedProgram`, whose steps have handlers of their own, only tells by identity which of the two it is. Read the
+        list of a `Dispatcher` after `start` has returned: the first start may load the program and set the list.
+        """
 
 
-# Starts an execution: `execute_sharded` of an executable, or an object that wraps it.
+# A function that starts an execution on buffers: `execute_sharded` of an executable, or a wrapper around another one. A
+# call goes through these wrappers, the outermost first. Each is there only under its condition:
+#
+# - `ForwardingStart` (`execution.forwarding`): the results are operands. It runs nothing, and is the only one then.
+# - `DonatingStart` (`execution.donation`): the call donates operands.
+# - `CommittedRun.start` (`tracing.placement`): some operand is committed, or a device was given. It moves the others.
+# - `LinkedProgram.start` (`xla.linked`): the program is several units. It starts each, from `_PinnedStart` on.
+# - `ReshardingStart` (`xla.executable`): the program divides its operands among devices.
+# - `_PinnedStart` (`xla.executable`): it runs on more than one device.
+# - `AgreedStart` (`xla.processes`): the devices are of more than one process.
+# - `_BlockingStart` and, inside it, `started_in_thread` (`xla.executable`, `xla.interruptible`): it divides its
+#   operands, on CPUs, and there are several processes. Else `interruptible`: it has a loop without a bound.
+# - `SynchronousStart` (`xla.host_calls`): it calls the host.
 Start: TypeAlias = Callable[[Sequence[Buffer]], Results]
 
 

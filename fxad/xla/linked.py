@@ -105,7 +105,7 @@ class LinkedProgram:
         self._groups: list[tuple[list[_Call], tuple[int, ...]]] = []
         calls: list[_Call] = []
         for s in plan.steps:
-            calls.append((programs[s.unit].start_divided, handlers[s.unit], _pick(s.ins), s.frees))
+            calls.append((programs[s.unit].start_without_resharding, handlers[s.unit], _pick(s.ins), s.frees))
             if donated := plan.donated_at(s):
                 self._groups.append((calls, donated))
                 calls = []

@@ -90,10 +90,10 @@ def _is_flag(flag: object) -> bool:
 DEFAULT: Final = CompileOptions()
 
 
-def with_effort(source: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:
+def with_effort(jaxpr: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:
     """The options with the flags for an effort, if they leave it to fxad."""
     chosen = options.effort == "full" or options.optimization_level is not None or options.flags
-    flags = () if chosen or device.platform != "cpu" else FLAGS[effort(source)]
+    flags = () if chosen or device.platform != "cpu" else FLAGS[effort(jaxpr)]
     return replace(options, flags=flags) if flags else options
 
 

@@ -1,4 +1,18 @@
-"""Arrays whose parts are on several devices, and programs that run on several devices."""
+"""Arrays whose parts are on several devices, and programs that run on several devices.
+
+Several classes say how values are divided. From the user to XLA:
+
+| class                                    | the sharding of             | made by                   | read by         |
+|------------------------------------------|-----------------------------|---------------------------|-----------------|
+| `fxad.sharding.NamedSharding`            | an array, for the user      | the user, `x.sharding`    | `fxad.api`      |
+| `fxad.sharding.SingleDeviceSharding`     | one on one device, likewise | the user, `x.sharding`    | `fxad.api`      |
+| `MeshSharding`                           | an array on several devices | `device_put`, programs    | jaxlib, calls   |
+| `OneDeviceSharding` (`xla.jaxlib_types`) | an array on one device      | `xla.client`, per device  | jaxlib          |
+| `OperandSharding` (`tracing.placement`)  | the operands of a call      | `placement.target_of`     | `Dispatcher`    |
+| `_ValueSharding` (`fxad.lower`)          | a value of a program        | `_interface_shardings`    | `_Module`       |
+| `ModuleSharding` (`fxad.lower`)          | a module, without devices   | `lower_jaxpr`, disk tier  | this module     |
+| `ProgramSharding`                        | a program, with devices     | `program_sharding`        | `LoadedProgram` |
+"""
 
 from __future__ import annotations
 
@@ -221,7 +235,7 @@ def devices_of_module(sharding: ModuleSharding | None, device: Device, name: str
     """The devices of a module that is compiled for `device`, or for several devices of its platform."""
     if sharding is None:
         return (device,)
-    return devices_for(sharding.devices, device.platform, name, sharding.ids, sharding.of_maps)
+    return devices_for(sharding.devices, device.platform, name, sharding.ids, sharding.devices_of_maps)
 
 
 @final
