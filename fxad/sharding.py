@@ -18,7 +18,7 @@ from fxad.core.lazy_exports import lazy_exports
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Shape
 from fxad.operations.arguments import plain_ints, to_ints, to_tuple
-from fxad.primitives.meshes import OPEN, Ids, Mesh as Axes, Spec, check_not_open
+from fxad.primitives.meshes import OPEN, Ids, Mesh as Axes, Spec, check_axis_names
 
 Entry: TypeAlias = "str | tuple[str, ...] | None"
 
@@ -100,7 +100,7 @@ class Mesh:
             )
         if len(set(names)) != len(names) or not all([isinstance(n, str) and n for n in names]):
             raise AxisNameError(f"Mesh: axis_names {names} are not distinct strings", remedy="name each axis once")
-        check_not_open("Mesh", names)
+        check_axis_names("Mesh", names)
         wrong = [d for d in array.flat if not isinstance(d, runtime.Device)]
         if wrong:
             raise ArgumentError(

@@ -14,7 +14,6 @@ A spec says how an array is divided; `()` says that each device has the whole ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import prod
 from typing import Final, TypeAlias
 
@@ -108,18 +107,24 @@ def shard_slices(mesh: Mesh, spec: Spec, shape: Shape, index: tuple[int, ...]) -
     return tuple(out)
 
 
-def check_not_open(op: str, names: Iterable[str]) -> None:
-    """Check that no axis of a mesh has the name that means something else in specs. Raises: AxisNameError."""
-    if OPEN in names:
-        raise AxisNameError(
-            f"{op}: an axis is named {OPEN!r}, which is PartitionSpec.UNCONSTRAINED", remedy="give it another name"
-        )
+def check_axis_names(op: str, names: Iterable[str]) -> None:
+    """Check that no axis of a mesh has a name that means something else. Raises: AxisNameError."""
+    for name in names:
+        if name.startswith(REPLICA_AXIS):
+            raise AxisNameError(
+                f"{op}: an axis is named {name!r}; fxad gives such names to axes that it adds",
+                remedy="give it a name that does not begin with *",
+            )
+        if name == OPEN:
+            raise AxisNameError(
+                f"{op}: an axis is named {OPEN!r}, which is PartitionSpec.UNCONSTRAINED", remedy="give it another name"
+            )
 
 
 def check_mesh(op: str, mesh: Mesh) -> None:
     """Check the axes of a mesh. Raises: AxisNameError, ShapeError."""
     names = [name for name, _ in mesh]
-    check_not_open(op, names)
+    check_axis_names(op, names)
     if len(set(names)) != len(names) or "" in names:
         raise AxisNameError(f"{op}: mesh {mesh} names an axis twice", remedy="name each axis once")
     if any([n < 1 for _, n in mesh]):
