@@ -14,6 +14,7 @@ A spec says how an array is divided; `()` says that each device has the whole ar
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 from typing import Final, TypeAlias
 
