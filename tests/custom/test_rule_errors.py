@@ -218,9 +218,9 @@ def test_what_a_rule_closes_over_has_no_derivative() -> None:
     def outer(x: Any) -> Any:
         @fx.custom_jvp
         def scaled(y: Any) -> Any:
-            return y * x
+            return y * x * 0.3125  # no other test traces this body: an equal one may have its name
 
-        scaled.defjvp(lambda p, t: (p[0] * x, t[0] * x))
+        scaled.defjvp(lambda p, t: (p[0] * x * 0.3125, t[0] * x * 0.3125))
         return fnp.sum(scaled(x))
 
     with pytest.raises(NotDifferentiableError) as e:
