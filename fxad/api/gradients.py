@@ -83,7 +83,7 @@ def _check_complex(what: str, program: Program[..., object], leaves: Sequence[in
             )
 
 
-def _value_tree(what: str, program: Program[..., object], has_aux: bool) -> Structure | None:
+def _check_results(what: str, program: Program[..., object], has_aux: bool) -> Structure | None:
     """The tree of the auxiliary results, if any. Raises: ArgumentError, ShapeError."""
     out = program.out_tree
     if not has_aux:
@@ -123,7 +123,7 @@ def _value_and_grad(
     program: Program[..., object], argnums: Argnums, has_aux: bool, allow_int: bool = False
 ) -> Program[..., object]:
     wrt = _Wrt("value_and_grad", program, argnums, allow_int)
-    _value_tree("value_and_grad", program, has_aux)
+    _check_results("value_and_grad", program, has_aux)
     jaxpr = transforms.value_and_grad(program.jaxpr, wrt.mask)
     n = len(program.out_avals)
     jaxpr = select_outs(jaxpr, [*range(n), *[n + k for k in wrt.order]])
@@ -136,7 +136,7 @@ def _grad(
     program: Program[..., object], argnums: Argnums, has_aux: bool, allow_int: bool = False
 ) -> Program[..., object]:
     wrt = _Wrt("grad", program, argnums, allow_int)
-    aux = _value_tree("grad", program, has_aux)
+    aux = _check_results("grad", program, has_aux)
     jaxpr = transforms.grad(program.jaxpr, wrt.mask)
     n = len(program.out_avals) - 1
     jaxpr = select_outs(jaxpr, [*[n + k for k in wrt.order], *range(n)])

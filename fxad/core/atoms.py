@@ -170,6 +170,10 @@ class Var:
 
     Operands of a jaxpr count down from -1, results of equations count up from 0. So an operand that is added during
     tracing (a closed-over array, a residual) does not renumber the program. See `Jaxpr`.
+
+    A variable belongs to no program: variables of two programs with one number and one type are one object. So a pass
+    must map every variable of the program that it reads. `Builder.extend` takes one that is not mapped for the variable
+    of the new program that has this number.
     """
 
     index: int

@@ -140,7 +140,8 @@ class Builder:
     def extend(self, eqns: Iterable[Eqn], env: dict[Atom, Atom], rule: Rule | None = None) -> None:
         """Add equations with their operands replaced as in `env`, and enter their results into `env`.
 
-        `rule` may replace an equation: see `rewrite`.
+        An operand that is not in `env` stays: a literal, or a variable of this builder (see `Var`). `rule` may replace
+        an equation: see `rewrite`.
         """
         if rule is None:
             for eqn in eqns:

@@ -24,7 +24,8 @@ _ITSELF: Final = object()  # the result is the argument
 def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jaxpr, P], R]:
     """Compute `fn(jaxpr, *args)` once per distinct program and arguments; the arguments must be hashable.
 
-    Law:    equal inputs give the same object, also when threads race (the first to finish wins).
+    Law:    equal inputs give the same object, also when threads race (the first to finish wins). Arguments are compared
+            as they are written: a default that is left out, given, or given by keyword makes three entries.
     Raises: ArgumentError, from the function that is returned, for what is not a Jaxpr.
     Cost:   a pass may recur into bodies nested at any depth: see `fxad.core.stack`.
     """

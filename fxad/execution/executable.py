@@ -195,7 +195,8 @@ class Lowered(_Staged, Generic[P, R_co]):
 
 
 def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None = None) -> Lowered[P, R]:
-    """Lower a program to StableHLO: a pure function of the program, one function per distinct sub-program.
+    """The program with the choices for its compilation: a pure function of the program. StableHLO, with one function
+    per distinct sub-program, is written when `module` is first read, or by the compilation.
 
     `units` selects the calls that are compiled separately, each distinct body once. "auto": the cost rule of
     `fxad.units.cost_rule` selects repeated calls and repeated sequences of equations. A predicate of a body (a `Jaxpr`)

@@ -2,7 +2,8 @@
 
 In a map over devices, each index calls the host, as each example does under `vmap`. Outside of maps, all devices
 compute the same. There the call is wrapped in a map over all devices: the first device calls the host, and sends the
-results to the others. So a call happens once, with the whole operands, as on one device.
+results to the others. So a call happens once, with the whole operands, as on one device. A check has
+no results to send: all devices run it, and the error of the first one is raised.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from fxad.primitives.meshes import Mesh, mesh_within, with_replica_axis
 
 @by_value
 def with_host_calls_on_devices(jaxpr: Jaxpr, devices: int, mesh: Mesh = ()) -> Jaxpr:
-    """The program whose calls of the host happen once for each index of the axes of `mesh`, which maps bind."""
+    """The program whose calls of the host, but for checks, happen once for each index of the axes of `mesh`, which maps
+    bind."""
     if not calls_host(jaxpr):
         return jaxpr
 

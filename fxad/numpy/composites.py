@@ -66,7 +66,10 @@ def _parameters(fn: Callable[..., object], args: tuple[object, ...]) -> Iterator
 
 
 def _check_arrays(fn: Callable[..., object], args: tuple[object, ...]) -> None:
-    """Raises: ArgumentError for a parameter that is an array or a number, and a static argument that is neither."""
+    """Check the arguments of parameters that are annotated `Array` or `ArrayLike`, by the text of the annotation.
+
+    Raises: ArgumentError for one that is neither an array nor a number.
+    """
     for name, kind, value in _parameters(fn, args):
         if kind in ("Array", "ArrayLike") or (kind in ("Array | None", "ArrayLike | None") and value is not None):
             aval_of(value, f"{fn.__name__.lstrip('_')}: {name}")

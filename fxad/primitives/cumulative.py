@@ -1,8 +1,9 @@
 """Cumulative sums, products, extrema and log-sum-exp along an axis, and linear recurrences.
 
-They are closed under differentiation and transposition. A cumulative sum is its own adjoint in the reverse direction.
-The tangent of every other one is a linear recurrence y[i] = a[i] y[i - 1] + b[i], whose derivative and adjoint are
-linear recurrences.
+But for extrema, they are closed under differentiation and transposition. A cumulative sum is its own adjoint in the
+reverse direction.
+The tangent of an extremum is gathered from where the extremum is. That of every other one is a linear recurrence
+y[i] = a[i] y[i - 1] + b[i], whose derivative and adjoint are linear recurrences.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The base classes of primitives whose derivative has a simple form: no tangent, linear in one operand, bilinear.
 
-The linear ones state cotangents, and nothing else.
+`Bilinear` makes its derivative of its two cotangents. `LinearInOne` makes only the transpose: a primitive with one
+operand is a `LinearMap` too, and others write `jvp`.
 """
 
 from __future__ import annotations

@@ -76,7 +76,8 @@ def programs(
 
     differentiable: floats are float64 and complex128, functions are smooth almost everywhere and well conditioned.
     scalar: the first result is a real floating scalar, so the program has a gradient. unbounded: loops over floats may
-    have no bound, so the program has forward mode only. steps: the growth steps, `growth_steps` by default.
+    have no bound, so the program has forward mode only. steps: the growth steps, `fxad.testing.steps.GROWTH_STEPS`
+    by default (`fxad.testing.STEPS` are transformations).
     primitives: primitives of your own, drawn as for `applications`; a third of the equations are of these. sizes: named
     sizes with their largest values; dimensions are sizes, too.
     """

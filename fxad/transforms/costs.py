@@ -63,7 +63,7 @@ def microseconds(eqn: Eqn) -> float:
 
 
 def _number_of_runs(runs: Runs) -> int:
-    """The number of runs of a body; 1 if it is not known."""
+    """The number of runs of a body, or a bound that is usually reached; 1 if a predicate determines it."""
     match runs:
         case Times(count) | InParallel(count) | UpTo(count):
             return nominal(count) if type(count) is Size else count

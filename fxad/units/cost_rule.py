@@ -85,7 +85,7 @@ def selected_bodies(jaxpr: Jaxpr, predicate: Predicate) -> tuple[Jaxpr, ...]:
 @by_value
 def units_by_cost(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
     """The bodies that the cost rule selects as units; see the module. Cost: linear in the distinct equations."""
-    weight_of_nested(jaxpr)
+    weight_of_nested(jaxpr)  # remembers the weights of bodies, so that `weight` does not recur deeply
     chosen: dict[Jaxpr, None] = {}
     for body, n in uses(jaxpr).items():  # innermost first
         if n > 1 and pays(weight(body), n) and 2 * left_to_compile(body, chosen) > weight(body).equations:

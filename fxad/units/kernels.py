@@ -86,10 +86,10 @@ def takes_at_least(jaxpr: Jaxpr, least: float) -> bool:
 @final
 @dataclass(frozen=True, slots=True)
 class _Estimate:
-    """Milliseconds to compile the program; its distinct kernels; all kernels, if each were compiled. `complete`: the
-    program has no equations that were not read. `less_exact`: it has functions of `LESS_EXACT`, computes numbers of
-    8 bits, or compares elements with their maximum. `open_ended`: it has a loop whose number of iterations a predicate
-    determines."""
+    """Milliseconds to compile the program; those of its distinct kernels; those of all kernels, if each were compiled.
+    Plain reductions, which call a library, are in the first figure only. `complete`: the program has no equations that
+    were not read. `less_exact`: it has functions of `LESS_EXACT`, computes numbers of 8 bits, or compares elements with
+    their maximum. `open_ended`: it has a loop whose number of iterations a predicate determines."""
 
     milliseconds: float
     kernels: float

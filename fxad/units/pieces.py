@@ -168,13 +168,13 @@ class _Partition:
 
     def _needed(self) -> tuple[list[int], set[int]]:
         """The live equations, in order; and the equations outside units that a unit needs or that have effects."""
-        for_results: set[Atom] = set(self.program.outs)
+        read: set[Atom] = set(self.program.outs)
         for_units: set[Atom] = set()
         live, for_units_or_effects = [], set()
         for k in range(len(self.program.eqns) - 1, -1, -1):
             eqn = self.program.eqns[k]
             by_unit = bool(eqn.prim.effects) or not for_units.isdisjoint(eqn.outs)
-            if not by_unit and for_results.isdisjoint(eqn.outs):
+            if not by_unit and read.isdisjoint(eqn.outs):
                 continue
             live.append(k)
             if self._is_unit(eqn):
@@ -182,7 +182,7 @@ class _Partition:
             elif by_unit:
                 for_units_or_effects.add(k)
                 for_units.update(eqn.ins)
-            for_results.update(eqn.ins)
+            read.update(eqn.ins)
         return live[::-1], for_units_or_effects
 
     def _order(self) -> list[int]:

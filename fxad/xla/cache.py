@@ -332,8 +332,8 @@ class Cache:
         return f"; the nearest of that name differs at {difference}" if difference is not None else ""
 
     def hold_planned(self, jaxpr: Jaxpr) -> None:
-        """Hold a program that runs as several executables, as the most recently used one. While it is held, a new trace
-        of an equal program finds its memo, which contains the plan."""
+        """Hold a program that runs as several executables, or with passes of its own, as the most recently used one.
+        While it is held, a new trace of an equal program finds its memo, which contains the plan."""
         planned, max_bytes = self._contents.planned, self._settings.max_bytes // 4
         planned[jaxpr] = None
         with suppress(KeyError):  # dropped by another thread

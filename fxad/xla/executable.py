@@ -180,7 +180,8 @@ class _BlockingResults:
 
 @final
 class LoadedProgram:
-    """A compiled program on one device. It refers to machine code, not to a `Jaxpr`, and to no constant. Thread-safe.
+    """A compiled program, on one device or on those of `sharding`. It refers to machine code, not to a `Jaxpr`, and to
+    no constant. Thread-safe.
 
     `start` and `handlers` are the parts of `execute`, for callers that inline it. `handlers` make uncommitted arrays,
     `committing_handlers` arrays that stay on the device (see `fxad.tracing.placement`). `start_without_resharding` is

@@ -27,9 +27,10 @@ class CompileOptions:
 
     `donate` are indices of operands whose memory results of their type reuse; the call deletes the caller's buffers.
     `flags` are XLA's flags, as in XLA_FLAGS but for this program only: `(("xla_cpu_enable_fast_math", True),)`.
-    `effort` is that of XLA. With "auto", a program for a CPU in which few kernels are equal, and no loop has an unknown
-    number of iterations, is compiled without fusion emitters and at optimisation level 1. Its compilation takes half of
-    the time, and a call 0.8 to 1.13 of the time (decision 76). "full" leaves XLA's defaults.
+    `effort` is that of XLA. With "auto", `fxad.units.kernels.effort` chooses it for a program for a CPU: in which few
+    kernels are equal, no loop has an unknown number of iterations, and no function is less exact then, is compiled
+    without fusion emitters and at optimisation level 1. Its compilation takes half of the time, and a call 0.8 to 1.13
+    of the time (decision 76). From jaxlib 0.11 on there is no such choice. "full" leaves XLA's defaults.
 
     Rule:   lists become tuples. Flags of 1, 1.0 and True differ, as for XLA. `effort` has no effect if
             `optimization_level` or `flags` are given. Results may differ in the last bits between efforts.

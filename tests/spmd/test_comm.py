@@ -76,3 +76,13 @@ def test_refused() -> None:
         wrong.comm(3)
     assert e.value.message == "comm: takes a Program, got an int: 3"
     assert e.value.remedy == "trace the function first: comm(trace(f, *examples))"
+
+
+def test_a_bounded_loop_counts_all_the_runs_that_it_may_make() -> None:
+    def f(x: fx.Array) -> Any:
+        return lax.while_loop(lambda c: lax.pmax(c[0, 0], "i") > 1, lambda c: c - lax.psum(c, "i"), x, max_steps=7)
+
+    found = fx.comm(fx.trace(f, X, axis_env={"i": 2}))
+    assert {r.collective: (r.runs, r.bytes, r.known) for r in found} == {
+        "pmax": (7, 28, False), "psum": (7, 7 * 128, False),
+    }  # fmt: skip

@@ -64,7 +64,7 @@ from fxad.primitives.shape import broadcast_to_axis, emit_broadcast
 
 SELECT: Final = "select"
 LOOP: Final = "loop"
-PLACEHOLDER: Final = "apart"
+APART: Final = "apart"
 
 
 @final
@@ -99,7 +99,7 @@ class Cond(HigherOrder, Linear):
     def backward(self, branches: tuple[Jaxpr, ...]) -> Cond:
         """The equation with inverted branches. In examples that do not choose a branch, its operand may have no
         preimage, so `vmap` puts a placeholder there."""
-        return Cond(branches, LOOP if self.batched == LOOP else PLACEHOLDER)
+        return Cond(branches, LOOP if self.batched == LOOP else APART)
 
     def pick(self, index: int) -> Jaxpr:
         """Return the branch at an index, clamped."""
@@ -108,7 +108,7 @@ class Cond(HigherOrder, Linear):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if not self.branches:
             raise ParameterError("cond: has no branch", remedy="give at least one")
-        if self.batched not in (SELECT, LOOP, PLACEHOLDER):
+        if self.batched not in (SELECT, LOOP, APART):
             raise ParameterError(f"cond: batched is {self.batched!r}", remedy=f"use {SELECT!r} or {LOOP!r}")
         first = self.branches[0]
         for k, branch in enumerate(self.branches):
@@ -181,7 +181,7 @@ class Cond(HigherOrder, Linear):
         if self.batched == LOOP or self.effects:  # effects of a branch that is not chosen must not happen
             return scan_over_examples(ctx, self, args, dims)
         n_out = len(self.branches[0].outs)
-        separate = self._with_placeholders if self.batched == PLACEHOLDER else self._with_stopped_gradients
+        separate = self._with_placeholders if self.batched == APART else self._with_stopped_gradients
         results: list[Sequence[Var]] = []
         for k, branch in enumerate(self.branches):
             branch_operands, branch_dims = separate(ctx, index, k, operands, where)

@@ -1,5 +1,5 @@
-"""Linear algebra. Decompositions use LAPACK on the CPU; other functions are composed of them (see
-`fxad.lax.linalg`)."""
+"""Linear algebra. Decompositions use LAPACK on the CPU; other functions are composed of them, in
+`fxad.operations.linalg` and `fxad.operations.linear_systems`."""
 
 from typing import Final
 

@@ -1,7 +1,8 @@
 """Matrix algebra for the rules of this package: matrices on the last two axes.
 
-Every function takes a callable that emits one equation: `ctx.one` for values, `ctx.lin_one` for tangents. So a rule
-reads like its formula, and a tangent cannot be an operand of an equation that is not linear.
+A function that computes takes a callable that emits one equation: `ctx.one` for values, `ctx.lin_one` for tangents. So
+a rule reads like its formula, and a tangent cannot be an operand of an equation that is not linear. One that makes a
+constant takes an `Emit`.
 """
 
 from __future__ import annotations

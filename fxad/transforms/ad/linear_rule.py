@@ -23,7 +23,7 @@ from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
 from fxad.transforms.ad.transpose_by_basis import (
     as_linear_call,
-    reaches_opaque_eqn,
+    reaches_unchecked_eqn,
     split_results_and_tangents,
     transpose_by_unit_vectors,
 )
@@ -55,7 +55,7 @@ def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jax
     try:
         split = _linearize_rule(form, mask, n_out, f"{what} is not linear in the tangents")
     except (NotLinearError, NotDifferentiableError):
-        if not reaches_opaque_eqn(form, mask):
+        if not reaches_unchecked_eqn(form, mask):
             raise
     if split is None or not has_adjoint(split.linear):
         forward, part = split_results_and_tangents(form, n_out, n_dots)
@@ -88,7 +88,7 @@ def cotangent_maps(rule: Jaxpr, n: int, what: str, of: str = "the cotangents") -
         pull = linear_form(pure, n, problem)
         push = dce(transpose(pull, mask))
     except (NotLinearError, NotDifferentiableError):
-        if not reaches_opaque_eqn(pure, mask):
+        if not reaches_unchecked_eqn(pure, mask):
             raise
         _check_linear_results(pure, mask, problem)
         push = transpose_by_unit_vectors(pure, n)
@@ -103,7 +103,7 @@ def _check_linear_results(rule: Jaxpr, mask: Mask, problem: str) -> None:
     equations of one show that it is not linear."""
     for k in range(len(rule.outs)):
         one_result = dce(with_outs(rule, rule.outs[k : k + 1]))
-        if not reaches_opaque_eqn(one_result, mask):
+        if not reaches_unchecked_eqn(one_result, mask):
             linear_form(one_result, sum(mask), problem)
 
 

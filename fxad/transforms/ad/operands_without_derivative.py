@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Jaxpr
+from fxad.ir import Jaxpr, Mask
 from fxad.transforms.ad.linearize import linearize
 
 
-def operands_without_derivative(jaxpr: Jaxpr, kept: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Marks the operands in `kept` without a derivative. A function with custom rules may close over such an operand.
+def operands_without_derivative(jaxpr: Jaxpr, candidates: Mask) -> Mask:
+    """The operands among `candidates` without a derivative. A function with rules may close over such an operand.
 
-    Raises: NotDifferentiableError if the program has no derivative with respect to the remaining operands.
+    Raises: NotDifferentiableError if the program has no derivative with respect to the other inexact operands.
     """
     no_marks, moving = (False,) * len(jaxpr.ins), tuple([a.inexact for a in jaxpr.in_avals])
     try:
         linearize(jaxpr, moving)
     except NotDifferentiableError:
         fixed = list(no_marks)
-        for k, of in enumerate(zip(moving, kept, strict=True)):
+        for k, of in enumerate(zip(moving, candidates, strict=True)):
             if all(of):
                 try:
                     linearize(jaxpr, (*no_marks[:k], True, *no_marks[k + 1 :]))

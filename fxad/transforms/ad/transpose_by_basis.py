@@ -28,7 +28,7 @@ from fxad.transforms.cleanup.dce import dce
 from fxad.transforms.vmap import vmap
 
 
-def reaches_opaque_eqn(jaxpr: Jaxpr, mask: Mask) -> bool:
+def reaches_unchecked_eqn(jaxpr: Jaxpr, mask: Mask) -> bool:
     """Returns True if a loop without a bound or a host function takes a value that depends on the marked operands."""
     reached: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
     for eqn in jaxpr.eqns:

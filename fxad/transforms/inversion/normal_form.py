@@ -98,7 +98,9 @@ class EqnOrigin:
 
 
 def normal_form_with_origins(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, EqnOrigin]]:
-    """Returns a normal form of a program with unchanged bodies, and the original equation of each of its values."""
+    """Returns a normal form of a program with unchanged bodies, and the original equation of each of its values.
+
+    It is for messages, and differs from `normal_form` in bodies."""
     live: set[Atom] = set(jaxpr.outs)
     kept: list[Eqn] = []
     for eqn in reversed(jaxpr.eqns):

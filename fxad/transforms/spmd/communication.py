@@ -130,7 +130,7 @@ def _in_bodies(prim: HigherOrder, in_map: bool) -> _Totals:
                 continue
             case Times(count):
                 runs, known = count, True
-            case UpTo(most):
+            case UpTo(most) | Unknown(int(most)):
                 runs, known = most, False
             case Unknown():
                 runs, known = 1, False
