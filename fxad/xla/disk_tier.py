@@ -23,7 +23,7 @@ from fxad.lowering.jaxlib import _jax, jaxlib_version
 from fxad.primitives.check import Check
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.host_call import HostCall
-from fxad.primitives.meshes import Spec, check_divides, check_ids, check_mesh, check_spec, without_replica_axis
+from fxad.primitives.meshes import Spec, check_divides, check_ids, check_mesh, check_spec
 from fxad.xla import custom_calls
 from fxad.xla.client import Device, devices, process_count, process_index
 from fxad.xla.compat import reason
@@ -173,7 +173,7 @@ def sharding_of_entry(facts: Any, jaxpr: Jaxpr) -> ModuleSharding | None:
     meshes = tuple([tuple([(str(name), int(size)) for name, size in mesh]) for mesh in facts["meshes"]])
     devices, ids = int(facts["devices"]), tuple([int(k) for k in facts["ids"]])
     for mesh in meshes:
-        check_mesh("cache", without_replica_axis(mesh))
+        check_mesh("cache", mesh)
         if prod([size for _, size in mesh]) != devices:
             raise ValueError(f"mesh {mesh} has not {devices} devices")
         check_ids("cache", mesh, ids)

@@ -509,6 +509,12 @@ def test_an_axis_may_have_any_name(name: str) -> None:
     y = fx.device_put(X, NamedSharding(make_mesh((8,), (name,)), P(name)))
     assert (y + 1).sharding == y.sharding
 
+    def inner(v: Any) -> Any:
+        return fx.pmap(lambda w: lax.psum(w, name), "inner")(v)
+
+    nested = np.asarray(fx.jit(fx.pmap(inner, name))(X[:2, :2]))  # it was taken for an axis that fxad adds
+    np.testing.assert_array_equal(nested, np.tile(X[:2, :2].sum(0), (2, 1)))
+
 
 # --------------------------------------------------------------------------------------------------------- nan is kept
 
