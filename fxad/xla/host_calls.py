@@ -86,7 +86,7 @@ _MAX_KEPT: Final = 64
 
 @final
 class _Caller(local):
-    """What called the host function that a thread runs. `many`: a program on several devices."""
+    """The caller of the host function that a thread runs. `many` is True if it is a program on several devices."""
 
     many = False
 
