@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -211,3 +212,29 @@ def test_the_generator_reaches_every_collective_in_every_role() -> None:
         roles[kind] += ["groups"] * issubclass(kind, Grouped)
         roles[kind] += ["transposed"] * issubclass(kind, Linear)
     assert not [(kind.name, role) for kind in COLLECTIVES for role in roles[kind] if (kind.name, role) not in found]
+
+
+# For x of shape (n, n, ...): the results of the collective over axis 0, stacked; and its further arguments.
+IN_NUMPY: dict[str, tuple[Callable[[Any], Any], Callable[[int], dict[str, Any]]]] = {
+    "psum": (lambda x: np.broadcast_to(np.sum(x, 0, x.dtype), x.shape), lambda n: {}),
+    "pmax": (lambda x: np.broadcast_to(np.max(x, 0), x.shape), lambda n: {}),
+    "pmin": (lambda x: np.broadcast_to(np.min(x, 0), x.shape), lambda n: {}),
+    "all_gather": (lambda x: np.broadcast_to(x, (len(x), *x.shape)), lambda n: {}),
+    "psum_scatter": (lambda x: np.sum(x, 0, x.dtype), lambda n: {}),
+    "all_to_all": (lambda x: np.swapaxes(x, 0, 1), lambda n: {"split_axis": 0, "concat_axis": 0}),
+    "ppermute": (lambda x: np.roll(x, 1, 0), lambda n: {"perm": [(k, (k + 1) % n) for k in range(n)]}),
+}
+SHAPES = st.lists(st.integers(0, 3), max_size=2)
+
+
+@pytest.mark.parametrize("name", IN_NUMPY)
+def test_a_collective_is_an_operation_of_numpy(name: str) -> None:
+    want, arguments = IN_NUMPY[name]
+
+    @given(st.integers(1, 8), SHAPES, st.sampled_from(["int32", "float64"]), st.integers(0, 1 << 20))
+    def law(n: int, rest: list[int], dtype: str, seed: int) -> None:
+        x = np.random.default_rng(seed).integers(-9, 9, (n, n, *rest)).astype(dtype)
+        have = fx.vmap(lambda v: getattr(lax, name)(v, "i", **arguments(n)), axis_name="i")(x)
+        np.testing.assert_array_equal(np.asarray(have), want(x))
+
+    law()
