@@ -16,8 +16,8 @@ PACKAGE = ROOT / "fxad"
 
 # Primitives with bodies. Code outside their own files that asks for one by name knows more than their layouts say.
 WITH_BODIES = (
-    "Applied", "Call", "Cond", "CustomCall", "Fold", "LinearCall", "LinearSolve", "NamedCall", "Reduce", "ReduceWindow",
-    "Remat", "Root", "Scan", "While",
+    "Applied", "Call", "CallWithRules", "Cond", "Fold", "LinearCall", "LinearSolve", "NamedCall", "Reduce",
+    "ReduceWindow", "Remat", "Root", "Scan", "While",
 )  # fmt: skip
 OWN_FILES = ("primitives/",)
 _NAMES = "|".join(WITH_BODIES)

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 import numpy as np
 
 from fxad.api.chosen_arguments import ChosenArguments, operand_mask
-from fxad.api.custom import CustomFunction, decorate
+from fxad.api.custom.decorators import CustomFunction, decorate
 from fxad.api.lift import bind_static_arguments, check_function, lift, select_outs
 from fxad.api.rewrite import Rewrite
 from fxad.core import tree

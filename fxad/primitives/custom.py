@@ -1,9 +1,9 @@
-"""Functions with custom rules: `custom_call`, and `named_call` for calls in their rules.
+"""Functions with custom rules: `call_with_rules`, and `named_call` for calls in their rules.
 
 A rule may call its own function, or functions whose rules call it in turn. These functions form a *module*: a tuple of
 functions, in which a call refers to a function by its number. So a module is a value, and rules of any recursion are
-finite. Outside of the module there are no named calls: when a rule leaves its equation (`CustomCall.complete`), a named
-call in it becomes a `custom_call` of the function, with the module. Decision: docs/adr/0048.
+finite. Outside of the module there are no named calls: when a rule leaves its equation (`CallWithRules.complete`), a
+named call in it becomes a `call_with_rules` of the function, with the module. Decision: docs/adr/0048.
 """
 
 from __future__ import annotations
@@ -150,14 +150,14 @@ class NamedCall(Applied):
 
 @by_value
 def called_functions(jaxpr: Jaxpr) -> tuple[int, ...]:
-    """The functions that named calls in a program refer to, in order of first reference. A `custom_call` with a module
-    binds the names in its programs."""
+    """The functions that named calls in a program refer to, in order of first reference. A `call_with_rules` with a
+    module binds the names in its programs."""
     numbers: dict[int, None] = {}
     for eqn in jaxpr.eqns:
         prim = eqn.prim
         if isinstance(prim, NamedCall):
             numbers[prim.function] = None
-        if isinstance(prim, HigherOrder) and not (isinstance(prim, CustomCall) and prim.module):
+        if isinstance(prim, HigherOrder) and not (isinstance(prim, CallWithRules) and prim.module):
             numbers.update(dict.fromkeys([k for body in prim.bodies for k in called_functions(body)]))
     return tuple(numbers)
 
@@ -173,7 +173,7 @@ def replace_named_calls(jaxpr: Jaxpr, by: Callable[[NamedCall], Jaxpr | Primitiv
         if isinstance(prim, NamedCall):
             replacement = by(replace(prim, body=replace_named_calls(prim.body, by)))
             return b.inline(replacement, ins) if isinstance(replacement, Jaxpr) else b.copy(eqn, ins, replacement)
-        if not isinstance(prim, HigherOrder) or (isinstance(prim, CustomCall) and prim.module):
+        if not isinstance(prim, HigherOrder) or (isinstance(prim, CallWithRules) and prim.module):
             return None
         return b.copy(eqn, ins, prim.with_bodies(tuple([replace_named_calls(body, by) for body in prim.bodies])))
 
@@ -183,25 +183,25 @@ def replace_named_calls(jaxpr: Jaxpr, by: Callable[[NamedCall], Jaxpr | Primitiv
 # ------------------------------------------------------------------------------------------------------------- modules
 
 
-def module_call(functions: Mapping[int, Function], entry: int, batch: Batch) -> CustomCall:
+def module_call(functions: Mapping[int, Function], entry: int, batch: Batch) -> CallWithRules:
     """The call of a function of a module, whose named calls have the keys of `functions` for numbers."""
     return _call_of(_with_reads_and_axes(_renumbered(functions, _reachable([entry], functions))), 0, batch)
 
 
-def _call_of(module: tuple[Function, ...], k: int, batch: Batch) -> CustomCall:
+def _call_of(module: tuple[Function, ...], k: int, batch: Batch) -> CallWithRules:
     """The call of a function of a module, outside of the module."""
     function = module[k]
     body = _complete(function.body, module, batch)
     return in_module(Function(body, function.captured, function.rules), module)
 
 
-def in_module(function: Function, module: tuple[Function, ...], tolerance: Lit | None = None) -> CustomCall:
+def in_module(function: Function, module: tuple[Function, ...], tolerance: Lit | None = None) -> CallWithRules:
     """The call of a function whose rules refer to a module. Functions that they do not lead to are dropped."""
     if not module:
-        return CustomCall(function, (), tolerance)
+        return CallWithRules(function, (), tolerance)
     functions = dict(enumerate(module))
     order = _reachable(_functions_called_by(function), functions)
-    return CustomCall(_renamed(function, order), _renumbered(functions, order), tolerance)
+    return CallWithRules(_renamed(function, order), _renumbered(functions, order), tolerance)
 
 
 @by_value
@@ -302,12 +302,12 @@ def _map_named_calls(function: Function, by: Callable[[NamedCall], NamedCall]) -
     return with_programs(function, [replace_named_calls(jaxpr, by) for jaxpr in jaxprs_in_params(function)])
 
 
-# -------------------------------------------------------------------------------------------------------- custom calls
+# ---------------------------------------------------------------------------------------------------- calls with rules
 
 
 @final
 @primitive
-class CustomCall(Applied, Linear):
+class CallWithRules(Applied, Linear):
     """`function` applied to the operands, with its rules for the transformations for which it has rules.
 
     Type: (operands of its body) -> (results of its body).
@@ -319,7 +319,7 @@ class CustomCall(Applied, Linear):
           reconstruction that its rule takes.
     """
 
-    name: ClassVar[str] = "custom_call"
+    name: ClassVar[str] = "call_with_rules"
     function: Function
     module: tuple[Function, ...] = ()
     tolerance: Lit | None = None
@@ -357,10 +357,10 @@ class CustomCall(Applied, Linear):
         stores, linear = [p.stores for p in programs], [p.linear for p in programs]
         return layout_with_rules([p.jaxpr for p in programs], 0, stores=stores, linear=linear, label="call")
 
-    def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> CustomCall:
+    def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> CallWithRules:
         remaining = iter(bodies)
         function = with_programs(self.function, remaining)
-        return CustomCall(function, tuple([with_programs(f, remaining) for f in self.module]), self.tolerance)
+        return CallWithRules(function, tuple([with_programs(f, remaining) for f in self.module]), self.tolerance)
 
     def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn:
         if isinstance(self.rules.inverse, InverseRule) and all(used):
@@ -475,10 +475,10 @@ class CustomCall(Applied, Linear):
 
         return replace_named_calls(rule, by) if self.module else rule
 
-    def _over_stacks(self, programs: Sequence[Jaxpr]) -> CustomCall:
+    def _over_stacks(self, programs: Sequence[Jaxpr]) -> CallWithRules:
         """Another function with batch rules of the same sizes: its body, then the bodies of the rules."""
         batch = [replace(r, body=body) for r, body in zip(self.rules.batch, programs[1:], strict=True)]
-        return CustomCall(Function(programs[0], self.captured, Rules(batch=tuple(batch))))
+        return CallWithRules(Function(programs[0], self.captured, Rules(batch=tuple(batch))))
 
     def linear_in(self, mask: Mask) -> bool:
         batch = self.rules.batch
@@ -512,14 +512,14 @@ def _map_of_operands(half: LinearizedBody, captured: int, out_nonzero: Sequence[
 
 def rules_of(prim: Primitive) -> Rules:
     """The rules of a function with rules; none for other primitives."""
-    return prim.rules if isinstance(prim, CustomCall) else _NO_RULES
+    return prim.rules if isinstance(prim, CallWithRules) else _NO_RULES
 
 
-def made_by_invertible(prim: Primitive) -> TypeGuard[CustomCall]:
+def made_by_invertible(prim: Primitive) -> TypeGuard[CallWithRules]:
     """Returns True for a call of `invertible`, whose rules are those of its body."""
-    return isinstance(prim, CustomCall) and prim.tolerance is not None
+    return isinstance(prim, CallWithRules) and prim.tolerance is not None
 
 
 _NO_RULES: Final = Rules()
 
-CUSTOM: Final[tuple[type[Primitive], ...]] = (CustomCall, NamedCall, LinearCall)
+CUSTOM: Final[tuple[type[Primitive], ...]] = (CallWithRules, NamedCall, LinearCall)

@@ -1,4 +1,4 @@
-"""A function with custom rules, as a value: the records that `custom_call` carries.
+"""A function with custom rules, as a value: the records that `call_with_rules` carries.
 
 A rule is a record of programs. A `RuleProgram` declares which values of a call such a program takes and returns.
 Checks, batching, removal of unused values and the layout of the equation are written once, over these declarations.

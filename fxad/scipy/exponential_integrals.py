@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from fxad import lax, numpy as fnp
-from fxad.api.custom import custom_jvp
+from fxad.api.custom.decorators import custom_jvp
 from fxad.scipy.arguments import floating, reals
 from fxad.tracing.array import Array, ArrayLike
 

@@ -13,7 +13,7 @@ from fxad.core.builder import Builder
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive
 from fxad.primitives import elementwise as ew
 from fxad.primitives.control.bodies import instantiate_outs, with_outs
-from fxad.primitives.custom import CustomCall, NamedCall
+from fxad.primitives.custom import CallWithRules, NamedCall
 from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
 from fxad.primitives.linear_call import LinearCall, has_adjoint
 from fxad.testing.applications import Spec, Specs
@@ -55,7 +55,7 @@ def _custom(draw: st.DrawFn, smooth: bool) -> Spec:
         batch=(BatchRule(2, stacked),) if "vmap" in kinds else (),
         derivative_of=plain if "plain" in kinds and not {"jvp", "vjp"} & {*kinds} else None,
     )
-    return CustomCall(Function(body, 1, rules)), [(aval, ORDINARY)] * 3 + [(_COUNT, Domain(whole=(-1, 3)))]
+    return CallWithRules(Function(body, 1, rules)), [(aval, ORDINARY)] * 3 + [(_COUNT, Domain(whole=(-1, 3)))]
 
 
 def _draw_named_call(draw: st.DrawFn, smooth: bool) -> Spec:
@@ -86,7 +86,7 @@ def _derivative(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
     return forward, b.build((b.one(ew.ADD, b.one(ew.MUL, dx, of_x), b.one(ew.MUL, dy, of_y)), dx), "push")
 
 
-def call_with_rule(body: Jaxpr, kind: str, *, again: bool = False) -> CustomCall:
+def call_with_rule(body: Jaxpr, kind: str, *, again: bool = False) -> CallWithRules:
     """Return a call of a program with a rule: its own derivative, for tangents ("jvp") or cotangents ("vjp"). Tangents
     of a loop without a bound have no transpose, so a body with such a loop gets the rule for tangents.
 
@@ -105,11 +105,11 @@ def call_with_rule(body: Jaxpr, kind: str, *, again: bool = False) -> CustomCall
         instantiate_outs(b.inline(split.linear, [*dots, *known]), split.out_nonzero, body.out_avals, inexact), "push"
     )
     if kind == "jvp" or not has_adjoint(push):
-        return CustomCall(Function(body, rules=Rules(jvp=(Derivative(moving, forward, push),))))
+        return CallWithRules(Function(body, rules=Rules(jvp=(Derivative(moving, forward, push),))))
     pull = transpose(push, (True,) * len(dots) + (False,) * (len(push.ins) - len(dots)))
-    return CustomCall(Function(body, rules=Rules(vjp=(Derivative(moving, forward, push, pull),))))
+    return CallWithRules(Function(body, rules=Rules(vjp=(Derivative(moving, forward, push, pull),))))
 
 
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
-    {CustomCall: _custom, NamedCall: _draw_named_call, LinearCall: _linear}
+    {CallWithRules: _custom, NamedCall: _draw_named_call, LinearCall: _linear}
 )

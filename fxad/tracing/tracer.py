@@ -271,8 +271,8 @@ class Trace:
         self.builder = Builder()
         # id -> (captured object, its operand); the reference to the object keeps the id unique
         self.captured: dict[int, tuple[object, Var]] = {}
-        # a cache of `fxad.api.custom_calls`: n, and which of the operands and the results of the first n equations have
-        # a tangent if all operands have one
+        # a cache of `fxad.api.custom.traced_call`: n, and which of the operands and the results of the first n
+        # equations have a tangent if all operands have one
         self.dependent: tuple[int, set[Atom]] = 0, set()
 
     @property

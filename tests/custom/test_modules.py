@@ -31,7 +31,7 @@ from fxad.ir import (
     record,
 )
 from fxad.primitives.control.call import Applied, Call, layout_with_rules
-from fxad.primitives.custom import CustomCall, NamedCall, called_functions, module_call
+from fxad.primitives.custom import CallWithRules, NamedCall, called_functions, module_call
 from fxad.primitives.custom_rules import Derivative, Function, Rules
 from fxad.primitives.elementwise import COS, SIN
 from fxad.text.parser import PRIMITIVES
@@ -41,8 +41,8 @@ from tests.custom.test_rule_recursion import X, Y, along_ones, circular, exponen
 Fun = Callable[..., Any]
 
 
-def calls(jaxpr: Jaxpr) -> list[CustomCall]:
-    return [e.prim for j in distinct_jaxprs(jaxpr) for e in j.eqns if isinstance(e.prim, CustomCall)]
+def calls(jaxpr: Jaxpr) -> list[CallWithRules]:
+    return [e.prim for j in distinct_jaxprs(jaxpr) for e in j.eqns if isinstance(e.prim, CallWithRules)]
 
 
 def test_names_do_not_count() -> None:
@@ -60,7 +60,7 @@ def test_names_do_not_count() -> None:
     assert fx.trace(other, X).jaxpr is sine.jaxpr
 
 
-def a_module(order: tuple[int, int]) -> CustomCall:
+def a_module(order: tuple[int, int]) -> CallWithRules:
     """sin and cos, whose derivatives are each other, with the names that `order` gives them."""
     aval = Aval((3,), "float64")
 
@@ -136,7 +136,7 @@ def test_a_batch_rule_that_calls_a_function_with_a_derivative_rule() -> None:
 
 
 def test_invertible_in_a_rule() -> None:
-    """The rules of the `custom_call` that it makes contain named calls of the function around it."""
+    """The rules of the `call_with_rules` that it makes contain named calls of the function around it."""
     f: Any = fx.custom_jvp(lambda x: fnp.exp(x))
 
     def of_rule(primals: Any, dots: Any) -> Any:
@@ -254,6 +254,6 @@ def test_a_named_call_takes_zeros_where_no_used_result_needs_an_operand() -> Non
     typecheck(slim)
     second = fx.trace(lambda x: fx.jvp(fx.grad(total), (x,), (fnp.ones_like(x),))[1], X)
     assert not any(
-        [len(e.ins) > 1 for j in distinct_jaxprs(second.jaxpr) for e in j.eqns if e.prim.name == "custom_call"]
+        [len(e.ins) > 1 for j in distinct_jaxprs(second.jaxpr) for e in j.eqns if e.prim.name == "call_with_rules"]
     )
     np.testing.assert_allclose(fx.interpret(second, X), np.exp(X))

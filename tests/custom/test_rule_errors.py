@@ -23,7 +23,7 @@ from fxad.errors import (
     TreeError,
 )
 from fxad.ir import Aval, Jaxpr
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
 from fxad.primitives.linear_call import LinearCall
 from fxad.testing import check_rule
@@ -418,7 +418,7 @@ def test_primitives_check_what_they_carry() -> None:
     one, two = _program(1, 1, aval), _program(2, 1, aval)
     together = "the bodies of one equation belong together: trace the function again"
 
-    def fails(prim: CustomCall | LinearCall, message: str, remedy: str = together) -> None:
+    def fails(prim: CallWithRules | LinearCall, message: str, remedy: str = together) -> None:
         with pytest.raises(ParameterError) as e:
             prim.abstract_eval(*prim.body.in_avals)
         assert (e.value.message, e.value.remedy) == (f"{prim.name}: {message}", remedy)
@@ -431,8 +431,8 @@ def test_primitives_check_what_they_carry() -> None:
     whole = _program(1, 1, index)
     fails(LinearCall(whole, whole, 1), "linear operand 0 of body is i32[3,29], which has no tangent", inexact)
 
-    def ruled(captured: int = 0, **rules: Any) -> CustomCall:
-        return CustomCall(Function(one, captured, Rules(**rules)))
+    def ruled(captured: int = 0, **rules: Any) -> CallWithRules:
+        return CallWithRules(Function(one, captured, Rules(**rules)))
 
     fails(ruled(2), "captured is 2, body has 1 operands", "captured operands come first in the body")
     for marks in ((), (True, True)):

@@ -17,7 +17,7 @@ from fxad.core.interpreter import run
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.primitives import elementwise as ew
 from fxad.primitives.control.call import Call
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Derivative, Function, Rules
 from fxad.testing import Case, cases, check_stack, differ, repeated_cases, stacks, xla
 from fxad.testing.compare import instantiate_tangents, program_tolerance, random_tangents
@@ -160,7 +160,7 @@ def chained_rule() -> Jaxpr:
     u = b.one(Call(product), cos, y)
     push = b.build((b.one(ew.ADD, b.one(Call(product), u, x_dot), b.one(ew.MUL, u, y_dot)),), "push")
     b = Builder()
-    prim = CustomCall(Function(body, rules=Rules(jvp=(Derivative((True, True), forward, push),))))
+    prim = CallWithRules(Function(body, rules=Rules(jvp=(Derivative((True, True), forward, push),))))
     return b.build(b(prim, *b.inputs((S, S))), "ruled")
 
 

@@ -21,7 +21,7 @@ from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
 from fxad.errors import NotDifferentiableError
 from fxad.ir import distinct_jaxprs
-from fxad.primitives.custom import CustomCall, called_functions
+from fxad.primitives.custom import CallWithRules, called_functions
 from fxad.testing import Case, check_stack, differ, stacks
 from tests.custom.test_rule_laws import LAYERS, SHAPES
 from tests.laws.budget import part, share
@@ -161,7 +161,7 @@ def test_transformed_before_it_is_differentiated() -> None:
     f = ruled("vjp")
     program = fx.trace(lambda x, y: f(x, y)[0], X[0], Y[0])
     slim = fx.dce(program)
-    (prim,) = [e.prim for e in slim.jaxpr.eqns if isinstance(e.prim, CustomCall)]
+    (prim,) = [e.prim for e in slim.jaxpr.eqns if isinstance(e.prim, CallWithRules)]
     assert [len(f.body.outs) for f in (prim.function, *prim.module)] == [1, 2], "rules call the whole function"
     assert transforms.dce(slim.jaxpr) is slim.jaxpr
     stack = fx.vmap(fx.vmap(slim, axis_size=3), axis_size=2, in_axes=(None, 0))
@@ -307,8 +307,8 @@ def test_a_program_that_is_traced_first_knows_as_many_derivatives_as_were_asked_
     with pytest.raises(NotDifferentiableError) as e:
         fx.grad(program)
     assert e.value.message == (
-        "custom_call: the rule of power calls functions with rules that are others in each derivative, and those of "
-        "this order were not traced"
+        "call_with_rules: the rule of power calls functions with rules that are others in each derivative, and those "
+        "of this order were not traced"
     )
     assert e.value.remedy == (
         "differentiate the function, not a program of it: it is traced as deep as derivatives are taken"

@@ -20,7 +20,7 @@ from fxad.core.interpreter import run
 from fxad.core.sizes import bound_size
 from fxad.core.typecheck import typecheck
 from fxad.ir import Jaxpr, distinct_jaxprs
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CallWithRules
 from fxad.testing import Case, cases, check_rule, differ
 from fxad.testing.compare import random_tangents
 from fxad.testing.derivative_laws import differentiable_mask
@@ -183,7 +183,7 @@ def test_a_rule_keeps_the_size_that_it_binds_in_the_rule_of_another() -> None:
     f.def_vmap(lambda size, mapped, x: (once(1.0) * x + size, True))
     mapped: Any = fx.vmap(fx.trace(f, X[0]), axis_size=3)
     np.testing.assert_allclose(mapped(X), np.sin(1.0) * X + 3, rtol=1e-6)
-    calls = [e.prim for j in distinct_jaxprs(mapped.jaxpr) for e in j.eqns if isinstance(e.prim, CustomCall)]
+    calls = [e.prim for j in distinct_jaxprs(mapped.jaxpr) for e in j.eqns if isinstance(e.prim, CallWithRules)]
     assert {rule.size for prim in calls for rule in prim.rules.batch} == {bound_size(0)}
 
 
@@ -475,8 +475,8 @@ def test_a_rule_is_specialised_to_what_vanishes() -> None:
 # -------------------------------------------------------------------------------------------------------- what is dead
 
 
-def call_of(jaxpr: Jaxpr) -> CustomCall:
-    (prim,) = [e.prim for e in jaxpr.eqns if isinstance(e.prim, CustomCall)]
+def call_of(jaxpr: Jaxpr) -> CallWithRules:
+    (prim,) = [e.prim for e in jaxpr.eqns if isinstance(e.prim, CallWithRules)]
     return prim
 
 
@@ -557,7 +557,7 @@ def test_a_rule_about_tangents_is_not_asked_about_integers() -> None:
 def test_a_call_of_invertible_keeps_its_tolerance_without_an_unused_result() -> None:
     f = fx.invertible(lambda x, y: (2 * x + 1, 3 * y), tolerance=0.25)
     program = fx.dce(fx.trace(lambda x, y: f(x, y)[0], X, Y)).jaxpr
-    calls = [e.prim for body in distinct_jaxprs(program) for e in body.eqns if isinstance(e.prim, CustomCall)]
+    calls = [e.prim for body in distinct_jaxprs(program) for e in body.eqns if isinstance(e.prim, CallWithRules)]
     (call,) = calls
     assert len(call.body.outs) == 1
     assert call.tolerance is not None

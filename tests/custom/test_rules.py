@@ -16,7 +16,7 @@ from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.ir import Aval, Jaxpr, Lit, distinct_jaxprs
 from fxad.primitives.control.call import Call
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CallWithRules
 from fxad.primitives.elementwise import ADD, MUL
 from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linearity import is_linear
@@ -122,7 +122,7 @@ def test_rules_survive_transformations_in_any_order(kinds: tuple[str, ...]) -> N
 def test_rules_are_in_the_text_of_the_program() -> None:
     program = fx.trace(marked("jvp", "vjp"), X, Y)
     (eqn,) = program.jaxpr.eqns
-    assert isinstance(eqn.prim, CustomCall)
+    assert isinstance(eqn.prim, CallWithRules)
     assert len(eqn.prim.bodies) == 6
     assert fx.text.parse(program.text()) is program.jaxpr
     assert fx.trace(marked("jvp", "vjp"), X, Y).jaxpr is program.jaxpr

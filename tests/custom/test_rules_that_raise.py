@@ -84,7 +84,7 @@ def test_the_function_runs_and_is_a_value(make: Callable[[bool], Fun], symbolic:
 def test_the_derivative_is_refused_where_it_needs_the_rule(make: Callable[[bool], Fun], wrap: Any) -> None:
     f, told = make(False), make(True)
     role, rule = ("defjvp", "rule") if make is by_tangents else ("defvjp", "cotangents")
-    raised = f"custom_call: {role} of product: {rule} raised NotImplementedError: no derivative by y"
+    raised = f"call_with_rules: {role} of product: {rule} raised NotImplementedError: no derivative by y"
     assert refused(lambda: fx.grad(total(wrap(f)))(X, Y), NotDifferentiableError, raised).remedy == REMEDY
     by_x = fx.trace(fx.grad(total(wrap(told))), X, Y)
     np.testing.assert_array_equal(fx.interpret(by_x, X, Y), Y)
@@ -124,8 +124,8 @@ def test_an_error_of_an_operation_says_what_it_was() -> None:
     with pytest.raises(NotDifferentiableError) as e:
         fx.trace(fx.grad(lambda x: fnp.sum(f(x))), X)
     assert e.value.message == (
-        "custom_call: defjvp of <lambda>: rule raised TracerError: bool: Tracer<bool[]> of rule has no value while the "
-        "function is traced"
+        "call_with_rules: defjvp of <lambda>: rule raised TracerError: bool: Tracer<bool[]> of rule has no value while "
+        "the function is traced"
     )
     assert e.value.remedy == "use fxad.numpy.where or fxad.lax.cond in place of if, while, and, or"
 

@@ -16,7 +16,7 @@ from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.errors import DTypeError, NotLinearError, ParameterError
 from fxad.ir import Aval
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Derivative, Function, Rules
 from fxad.testing import Case, check_rule, check_stack, differ, stacks
 from tests.custom.test_rule_laws import LAYERS, SHAPES, X, Y, plain
@@ -150,7 +150,7 @@ def test_which_rule_is_taken(kind: str) -> None:
 
 def test_what_is_not_asked_for_is_not_in_the_program() -> None:
     program = fx.trace(told("vjp"), X, Y)
-    (prim,) = [e.prim for e in program.jaxpr.eqns if isinstance(e.prim, CustomCall)]
+    (prim,) = [e.prim for e in program.jaxpr.eqns if isinstance(e.prim, CallWithRules)]
     assert [rule.moving for rule in prim.rules.vjp[1:]] == [(True, False), (False, True)]
     by_y = fx.linearize(program, argnums=1)
     assert [str(r) for r in by_y.residuals] == ["f64[3]"]
@@ -220,8 +220,8 @@ def test_messages() -> None:
     assert f.rules == ()
     b = Builder()
     one = b.build(b.inputs([Aval((), "float32")]), "one")
-    captured = CustomCall(Function(one, 1, Rules(jvp=(Derivative((True,), one, one),))))
-    with pytest.raises(ParameterError, match="custom_call: a rule is about tangents of operands that have none"):
+    captured = CallWithRules(Function(one, 1, Rules(jvp=(Derivative((True,), one, one),))))
+    with pytest.raises(ParameterError, match="call_with_rules: a rule is about tangents of operands that have none"):
         captured.abstract_eval(*one.in_avals)
     g: Any = fx.custom_jvp(lambda x, n: n)
     g.defjvp(lambda p, t: (p[1], t[0]), symbolic_zeros=True)

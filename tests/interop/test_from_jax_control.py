@@ -190,7 +190,7 @@ pair.defvjp(lambda x, y: (pair(x, y), (x, y)), lambda res, cts: (cts[0] * res[1]
 )
 def test_rules_are_kept(f: Any) -> None:
     program = from_jax(f, X)
-    assert "custom_call" in program.text() or "vmap" in str(f)
+    assert "call_with_rules" in program.text() or "vmap" in str(f)
     agree(program, f, (X,))
 
 
@@ -513,7 +513,7 @@ def test_a_rule_with_other_parameters_names_the_version_of_jax() -> None:
     params = {"call_jaxpr": jax.make_jaxpr(jnp.sin)(V), "num_consts": 0, "symbolic_zeros": False}
     program = from_jax(lambda x: other.bind(x, bwd=jnp.sin, **params).sum(), V)  # JAX's has `fwd_jaxpr_thunk`
     assert failing(fx.errors.NotDifferentiableError, lambda: grad(program)(V)) == (
-        "custom_call: defvjp of sin: sin_fwd raised TranslationError: from_jax: custom_vjp_call: "
+        "call_with_rules: defvjp of sin: sin_fwd raised TranslationError: from_jax: custom_vjp_call: "
         f"JAX {jax.__version__} writes it otherwise than fxad reads it: KeyError: 'fwd_jaxpr_thunk' | {REMEDY}"
     )
 

@@ -14,7 +14,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CallWithRules
 from fxad.testing import check_stack, stacks
 from fxad.testing.derivative_laws import check_same_derivatives
 from fxad.testing.inverse_state import Move
@@ -180,7 +180,7 @@ def test_same_values_and_derivatives(f: Callable[..., Any], monkeypatch: pytest.
 )
 def test_how_many_are_left(f: Callable[..., Any], calls: int) -> None:
     joined = merge_invertible(fx.trace(f, X, W).jaxpr)
-    assert len([e for e in joined.eqns if isinstance(e.prim, CustomCall)]) == calls
+    assert len([e for e in joined.eqns if isinstance(e.prim, CallWithRules)]) == calls
 
 
 def test_a_program_without_chains_is_left_alone() -> None:
@@ -194,10 +194,10 @@ def test_what_is_stored() -> None:
 
     def states(program: fx.Program[..., Any]) -> list[str]:
         """The results of blocks that are stored: each is a sum, or what one call for all of them gives."""
-        return [r.made_by for r in fx.residuals(program) if r.made_by in ("add", "custom_call")]
+        return [r.made_by for r in fx.residuals(program) if r.made_by in ("add", "call_with_rules")]
 
     program = fx.trace(loss, X, W)
-    assert states(fx.apply_passes(program, fx.passes.BEFORE_DIFFERENTIATION)) == ["custom_call"]
+    assert states(fx.apply_passes(program, fx.passes.BEFORE_DIFFERENTIATION)) == ["call_with_rules"]
     assert states(program) == ["add"] * 3  # a program is differentiated as it stands
 
 
@@ -264,6 +264,6 @@ def test_effects_between_blocks_stay_in_order() -> None:
 
     want = ["inside", "beside", "behind", "beside again"]
     program = fx.trace(fx.grad(f), X, W)
-    assert sum([isinstance(e.prim, CustomCall) for e in merge_invertible(fx.trace(f, X, W).jaxpr).eqns]) == 1
+    assert sum([isinstance(e.prim, CallWithRules) for e in merge_invertible(fx.trace(f, X, W).jaxpr).eqns]) == 1
     fx.lower(program).compile()(X, W)
     assert said == want

@@ -13,7 +13,7 @@ from fxad import lax
 from fxad.core.builder import Builder
 from fxad.errors import ArgumentError, NotInvertibleError, ParameterError, TreeError
 from fxad.ir import Aval, Jaxpr
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Function, InverseRule, Rules
 from fxad.primitives.elementwise import NEG
 
@@ -57,14 +57,14 @@ def body(n: int) -> Jaxpr:
 def test_rules_that_do_not_fit() -> None:
     one, two = body(1), body(2)
     with pytest.raises(ParameterError) as e:
-        CustomCall(Function(one, rules=Rules(inverse=InverseRule((), one)))).abstract_eval(*one.in_avals)
+        CallWithRules(Function(one, rules=Rules(inverse=InverseRule((), one)))).abstract_eval(*one.in_avals)
     assert e.value.message == (
-        "custom_call: an inverse rule has a mark in kept for each operand, got 0 marks for 1 operands"
+        "call_with_rules: an inverse rule has a mark in kept for each operand, got 0 marks for 1 operands"
     )
     assert e.value.remedy == "mark the operands that the inverse is given"
     with pytest.raises(ParameterError) as e:
-        CustomCall(Function(one, rules=Rules(inverse=InverseRule((False,), two)))).abstract_eval(*one.in_avals)
-    assert e.value.message == f"custom_call: inverse {two.name} takes (f32[3], f32[3]), expected (f32[3])"
+        CallWithRules(Function(one, rules=Rules(inverse=InverseRule((False,), two)))).abstract_eval(*one.in_avals)
+    assert e.value.message == f"call_with_rules: inverse {two.name} takes (f32[3], f32[3]), expected (f32[3])"
 
 
 def as_float(k: Any) -> Any:

@@ -17,7 +17,7 @@ from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
 from fxad.ir import Jaxpr
 from fxad.primitives.control.remat import Remat, is_opaque
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Derivative
 from fxad.testing import Case, cases, inversions
 from fxad.testing.derivative_laws import check_same_derivatives
@@ -246,7 +246,7 @@ def test_any_program_in_segments(case: Case) -> None:
 @share(2)
 @given(inversions(depth=1, size=3))
 def test_backward_programs_in_segments(case: Inversion) -> None:
-    (call,) = [e.prim for e in invertible(case.program, case.kept).eqns if isinstance(e.prim, CustomCall)]
+    (call,) = [e.prim for e in invertible(case.program, case.kept).eqns if isinstance(e.prim, CallWithRules)]
     rng = np.random.default_rng(case.seed)
     (rule,) = call.rules.vjp
     assert isinstance(rule, Derivative)
@@ -267,5 +267,5 @@ def test_what_a_segment_computes() -> None:
 def test_a_small_program_is_left_as_it_is() -> None:
     small = fx.trace(unrolled(sums, 8), (A[:1], B[:1]), W).jaxpr
     assert in_segments(small, (True,) * 3) is small
-    (call,) = [e.prim for e in invertible(small, (False, False, True)).eqns if isinstance(e.prim, CustomCall)]
+    (call,) = [e.prim for e in invertible(small, (False, False, True)).eqns if isinstance(e.prim, CallWithRules)]
     assert not any(map(is_opaque, call.bodies))

@@ -141,8 +141,8 @@ def test_a_mask_that_is_an_argument() -> None:
         with pytest.raises(NotDifferentiableError) as e:
             fx.jacfwd(lambda m, p=program: p(X, m))(M)
         assert e.value.message == (
-            "custom_call: coupling_by_a_mask or its rule closes over a value of type f64[2,6] (operand 0) that depends "
-            "on what is differentiated; its rules say nothing about it"
+            "call_with_rules: coupling_by_a_mask or its rule closes over a value of type f64[2,6] (operand 0) that "
+            "depends on what is differentiated; its rules say nothing about it"
         )
         assert e.value.remedy == "pass the value as an argument, or close over stop_gradient of it"
     fx.jacfwd(lambda m: lean(X, lax.stop_gradient(m)))(M)

@@ -105,8 +105,8 @@ def test_an_inverse_that_is_given_says_no_log_determinant() -> None:
     with pytest.raises(NotInvertibleError) as e:
         fx.inverse(fx.trace(sine, X), log_det=True)
     assert e.value.message == (
-        "inverse: argument x of sin is not determined by its results: custom_call is not inverted: the inverse it was "
-        "given does not say the log-determinant, and in the function itself sin is not inverted: "
+        "inverse: argument x of sin is not determined by its results: call_with_rules is not inverted: the inverse it "
+        "was given does not say the log-determinant, and in the function itself sin is not inverted: "
         "operands a period apart have the same result"
     )
     _, log_det = fx.inverse(double, log_det=True)(X)

@@ -318,8 +318,8 @@ def test_a_rule_that_cannot_be_masked_refuses_when_it_is_used() -> None:
     with pytest.raises(fx.errors.NotDifferentiableError) as caught:
         fx.grad(lambda v: masked(v, sizes={"n": 2}).sum())(x)
     assert caught.value.message == (
-        "custom_call: its rule <lambda> has no padded form: mask: host_call is not masked: the host takes arrays of "
-        "the true size, which a padded program does not have"
+        "call_with_rules: its rule <lambda> has no padded form: mask: host_call is not masked: the host takes arrays "
+        "of the true size, which a padded program does not have"
     )
     assert caught.value.remedy == "mask the functions around it, or specialize the program to each size"
 

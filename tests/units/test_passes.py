@@ -16,7 +16,7 @@ from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, ParameterError
 from fxad.ir import Jaxpr
 from fxad.primitives.control.call import Call
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CallWithRules
 from fxad.testing import Case, cases, check_transform, repeated_cases
 from fxad.testing.compare import differ, program_tolerance
 from tests.laws.budget import share
@@ -231,7 +231,7 @@ def blocks(x: Any, w: Any) -> Any:
 
 
 def custom_calls(jaxpr: Jaxpr) -> int:
-    return sum([isinstance(e.prim, CustomCall) for e in transforms.inline(jaxpr).eqns])
+    return sum([isinstance(e.prim, CallWithRules) for e in transforms.inline(jaxpr).eqns])
 
 
 def test_a_program_is_differentiated_as_it_stands_and_a_function_goes_through_passes_first() -> None:

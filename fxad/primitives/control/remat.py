@@ -56,7 +56,7 @@ from fxad.ir import (
 from fxad.primitives.control.bodies import insert_zeros
 from fxad.primitives.control.call import adjoint_of, check_operands, cotangents, layout_of_call
 from fxad.primitives.control.saved_values import split_at_saved
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CallWithRules
 from fxad.primitives.linearity import is_linear
 
 
@@ -192,7 +192,7 @@ def uses_custom_derivative(jaxpr: Jaxpr) -> bool:
     """Return True if the program or one of its bodies uses a function with custom derivatives."""
     return any(
         [
-            (isinstance(e.prim, CustomCall) and e.prim.rules.has_derivative)
+            (isinstance(e.prim, CallWithRules) and e.prim.rules.has_derivative)
             or any([uses_custom_derivative(body) for body in e.prim.bodies])
             for e in jaxpr.eqns
             if isinstance(e.prim, HigherOrder)

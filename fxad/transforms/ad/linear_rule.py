@@ -14,7 +14,7 @@ from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, LinearizedBody, Lit, Mask, so
 from fxad.primitives.control.bodies import instantiate_outs, leading, mask_or, select_by_mask, with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import without_checks, without_effects
-from fxad.primitives.custom import CustomCall, NamedCall
+from fxad.primitives.custom import CallWithRules, NamedCall
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.linear_call import has_adjoint
 from fxad.primitives.linearity import is_linear, is_linear_eqn, is_zero
@@ -231,7 +231,7 @@ def _without_custom_rules(jaxpr: Jaxpr, mask: Mask) -> Jaxpr:
     def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...]) -> Jaxpr | None:
         prim, here, vanish = eqn.prim, tuple([a in reached for a in ins]), zero_mask(ins, zeros)
         # linearity is a property of the function, not of its rules
-        if any(here) and isinstance(prim, CustomCall | NamedCall):
+        if any(here) and isinstance(prim, CallWithRules | NamedCall):
             return prim.body
         if not any([*here, *vanish]) or not isinstance(prim, Call):
             return None

@@ -9,7 +9,7 @@ from fxad.core.dce import dce, prune
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.bodies import select_by_mask
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Function
 from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linear_maps import drop_unused_residuals
@@ -35,10 +35,10 @@ def drop_derivative_rules(jaxpr: Jaxpr, transposed: bool = False) -> Jaxpr:
             ins = (*ins[: prim.n_linear], *select_by_mask(ins[prim.n_linear :], needed))
             prim = prim.with_bodies(tuple(maps))
         # functions with rules: only these have a value that needs fewer operands than the rules
-        elif isinstance(prim, CustomCall | LinearCall):
+        elif isinstance(prim, CallWithRules | LinearCall):
             value, needed = prune(drop_derivative_rules(prim.value), (True,) * len(eqn.outs))
             if not all(needed) or value != prim.value:
-                prim, ins = CustomCall(Function(value)), select_by_mask(ins, needed)
+                prim, ins = CallWithRules(Function(value)), select_by_mask(ins, needed)
         elif isinstance(prim, HigherOrder):
             prim = prim.with_bodies(tuple([drop_derivative_rules(body, transposed) for body in prim.bodies]))
         return b.copy(eqn, ins, prim)
@@ -49,6 +49,6 @@ def drop_derivative_rules(jaxpr: Jaxpr, transposed: bool = False) -> Jaxpr:
 def _reads_fewer_operands(eqn: Eqn) -> bool:
     prim = eqn.prim
     # not isinstance: this runs for every equation
-    if type(prim) is not CustomCall and type(prim) is not LinearCall:
+    if type(prim) is not CallWithRules and type(prim) is not LinearCall:
         return False
     return not all(prune(prim.value, (True,) * len(eqn.outs))[1])

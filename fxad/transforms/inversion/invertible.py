@@ -25,7 +25,7 @@ from fxad.errors import NotDifferentiableError, NotInvertibleError
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Mask, Tangent, Var, Zero, as_lin
 from fxad.primitives.check import has_check
 from fxad.primitives.control.bodies import reorder_operands, select_by_mask, with_operands
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Derivative, Function, InverseRule, Rules
 from fxad.transforms.ad.linearize import SplitCtx, linearize
 from fxad.transforms.ad.operands_without_derivative import operands_without_derivative
@@ -59,7 +59,7 @@ def invertible(
     tolerance: float = 0.0,
     rules: InverseTable = INVERSE_RULES,
 ) -> Jaxpr:
-    """Returns the program as one `custom_call`. Reverse mode stores its results and the operands marked in `kept`.
+    """Returns the program as one `call_with_rules`. Reverse mode stores its results and the operands marked in `kept`.
 
     Integers and bools that the results do not determine are also stored. `labels` are the names of the operands in
     messages. Sketches of the values that are reconstructed last are stored too. Derivatives are nan if the error of
@@ -119,7 +119,7 @@ def _with_rules(
         vjp=(Derivative(moving, *reverse),),
         inverse=InverseRule(stored, *both) if both else None,
     )
-    prim = CustomCall(Function(jaxpr, n_fixed, rules_of_call), tolerance=Lit.of(tolerance, Aval((), dtypes.float64)))
+    prim = CallWithRules(Function(jaxpr, n_fixed, rules_of_call), tolerance=Lit.of(tolerance, Aval((), dtypes.float64)))
     return single_equation(prim, jaxpr.in_avals, f"invertible_{jaxpr.name}")
 
 
@@ -290,7 +290,7 @@ def _without_inner_checks(jaxpr: Jaxpr) -> Jaxpr:
     eqns = []
     for eqn in jaxpr.eqns:
         prim = eqn.prim
-        if isinstance(prim, CustomCall):  # other functions with rules keep them
+        if isinstance(prim, CallWithRules):  # other functions with rules keep them
             if prim.tolerance is not None:
                 prim = replace(
                     prim,
@@ -356,7 +356,7 @@ class _StepwiseSplit(SplitCtx):
         self, eqn: Eqn, ins: Atoms, tangents: tuple[Tangent, ...], ivjp_eqn: IvjpEqn | None
     ) -> tuple[Atoms, tuple[Tangent, ...]]:
         # a tangent of a captured value: the rules of the function do not cover it, and its jvp rule raises the error
-        moves = isinstance(eqn.prim, CustomCall) and any([isinstance(t, Lin) for t in tangents[: eqn.prim.captured]])
+        moves = isinstance(eqn.prim, CallWithRules) and any([isinstance(t, Lin) for t in tangents[: eqn.prim.captured]])
         if ivjp_eqn is None or moves:
             try:
                 outs, dots_out = eqn.prim.jvp(self, ins, tangents)
@@ -364,7 +364,7 @@ class _StepwiseSplit(SplitCtx):
                 locate(e, eqn)
                 raise
             # a custom derivative may use another program than the function, and the function itself is run backwards
-            itself = isinstance(eqn.prim, CustomCall) or eqn.outs[0] in self.copied
+            itself = isinstance(eqn.prim, CallWithRules) or eqn.outs[0] in self.copied
             return (self.copy(eqn, ins) if itself else outs), dots_out
         outs = self.copy(eqn, ins)
         dots: tuple[Tangent, ...] = tuple(
@@ -423,7 +423,7 @@ def ivjp(
         backward = in_segments(backward, carried)
     n_results = len(others) + len(cotangents)
     program = _with_check(backward, n_results, slice(len(known_results)), pairs, tolerance)
-    with_rules = [step.eqn for step in ctx.steps if isinstance(step.eqn.prim, CustomCall)]
+    with_rules = [step.eqn for step in ctx.steps if isinstance(step.eqn.prim, CallWithRules)]
     differs = any(inner) or any(map(may_move_differently, with_rules)) or _reconstruction_moves_differently(values)
     return CheckedProgram(program, tuple([v for v, _ in pairs]), differs)
 

@@ -18,7 +18,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Aval, Eqn, Lit, Primitive, Var, Zero
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Derivative, Function, Rules
 from fxad.primitives.elementwise.arithmetic import MUL, Add, Mul, Neg, Sub
 from fxad.primitives.elementwise.convert import ConvertElementType
@@ -194,12 +194,12 @@ class _Rewriting:
         return self.b.one(eqn.prim, *ins)
 
 
-def identity_without_derivative(aval: Aval) -> CustomCall:
+def identity_without_derivative(aval: Aval) -> CallWithRules:
     """Returns an identity that refuses to be differentiated: the derivative with respect to a mask is not known."""
     b = Builder()
     same = b.build(b.inputs([aval]), "coupling_by_a_mask")
     nothing = Builder().build([Zero(aval).instantiate()], "no_derivative")
-    return CustomCall(Function(same, 1, Rules(jvp=(Derivative((False,), same, nothing),))))
+    return CallWithRules(Function(same, 1, Rules(jvp=(Derivative((False,), same, nothing),))))
 
 
 def _is_ones(a: Atom) -> bool:

@@ -22,7 +22,7 @@ from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.custom import CustomCall, made_by_invertible, rules_of
+from fxad.primitives.custom import CallWithRules, made_by_invertible, rules_of
 from fxad.primitives.custom_rules import InverseRule
 from fxad.transforms.inversion.invertible import invertible
 from fxad.transforms.inversion.reversible import has_reversible, has_reversible_in_bodies, reversible
@@ -197,6 +197,6 @@ def _group_as_one(jaxpr: Jaxpr, members: Sequence[int]) -> tuple[list[Atom], lis
     rebuilt = {a for e in eqns for a in e.ins} - elsewhere
     results = [v for e in eqns for v in e.outs if v not in rebuilt]
     prim = eqns[0].prim
-    assert isinstance(prim, CustomCall)  # `reversible`: only a function with rules is
+    assert isinstance(prim, CallWithRules)  # `reversible`: only a function with rules is
     body = subprogram(eqns, operands, results, prim.body.name)
     return operands, results, invertible(body, tuple([a in stored for a in operands]), (), _tolerance(eqns[0]))

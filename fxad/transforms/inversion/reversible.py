@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fxad.core.memo import by_value
 from fxad.ir import HigherOrder, Jaxpr, Primitive
-from fxad.primitives.custom import CustomCall, rules_of
+from fxad.primitives.custom import CallWithRules, rules_of
 
 
 def reversible(prim: Primitive) -> bool:
@@ -21,4 +21,4 @@ def has_reversible(jaxpr: Jaxpr) -> bool:
 def has_reversible_in_bodies(prim: HigherOrder) -> bool:
     """Returns True if bodies of an equation contain reversible equations. Bodies of functions with custom rules are not
     searched: their programs have the operands of the function."""
-    return not isinstance(prim, CustomCall) and any(map(has_reversible, prim.bodies))
+    return not isinstance(prim, CallWithRules) and any(map(has_reversible, prim.bodies))

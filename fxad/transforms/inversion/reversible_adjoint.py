@@ -14,7 +14,7 @@ from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.loop_steps import Steps
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import InverseRule
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.linearity import is_zero
@@ -89,7 +89,7 @@ class IvjpEqn:
         if isinstance(prim, Scan):
             return _loop(b, prim, self.args(eqn, value), eqn, outs, cts, wrt, recur, rules)
         # the user's backward program takes the place of the body
-        if isinstance(prim, CustomCall):
+        if isinstance(prim, CallWithRules):
             return _custom(b, prim, eqn, outs, cts, wrt, value)
         every = (True,) * len(outs)
         known_operands = [value(a) for a in select_by_mask(eqn.ins, self.known)]
@@ -131,7 +131,7 @@ def eqns_with_ivjp(jaxpr: Jaxpr, plan: InversionPlan, rules: InverseTable) -> Ma
 def _has_ivjp(eqn: Eqn, known: Mask, rules: InverseTable) -> bool:
     prim = eqn.prim
     # the user's backward program takes the place of the body
-    if isinstance(prim, CustomCall):
+    if isinstance(prim, CallWithRules):
         back = prim.rules.inverse
         return isinstance(back, InverseRule) and back.ivjp is not None and all(select_by_mask(known, back.kept))
     # a loop runs backwards step by step, from the last one
@@ -151,7 +151,7 @@ def _has_ivjp(eqn: Eqn, known: Mask, rules: InverseTable) -> bool:
 
 
 def _custom(
-    b: Builder, prim: CustomCall, eqn: Eqn, outs: Sequence[Atom], cts: Sequence[Atom], wrt: Mask, value: ValueOf
+    b: Builder, prim: CallWithRules, eqn: Eqn, outs: Sequence[Atom], cts: Sequence[Atom], wrt: Mask, value: ValueOf
 ) -> IvjpResults:
     back = prim.rules.inverse
     assert isinstance(back, InverseRule)

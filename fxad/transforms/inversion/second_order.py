@@ -18,7 +18,7 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Mask, Primitive
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, select_by_mask, with_operands
 from fxad.primitives.control.effects import without_effects
-from fxad.primitives.custom import CustomCall, made_by_invertible, rules_of
+from fxad.primitives.custom import CallWithRules, made_by_invertible, rules_of
 from fxad.primitives.custom_rules import Function, InverseRule, Rules
 from fxad.primitives.elementwise.convert import StopGradient
 from fxad.primitives.linear_call import LinearCall
@@ -114,7 +114,7 @@ def with_derivatives_of(jaxpr: Jaxpr, through: LinearizedBody, rule: Rule) -> Ru
     return ahead, as_linear_call(both[0], both[1], n_dots), as_linear_call(both[1], both[0], sum(inexact))
 
 
-def _differentiable_results(through: LinearizedBody, outs: Sequence[Atom], ins: tuple[Aval, ...]) -> CustomCall:
+def _differentiable_results(through: LinearizedBody, outs: Sequence[Atom], ins: tuple[Aval, ...]) -> CallWithRules:
     """Returns the identity (results, operands) -> results. Its tangents are those of the linearized program."""
     n, primal = len(outs), without_effects(through.primal)
     b = Builder()
@@ -143,6 +143,6 @@ def _with_plain_derivative(program: Jaxpr, plain: Jaxpr, ins: tuple[Aval, ...]) 
     return single_equation(prim, plain.in_avals, program.name)
 
 
-def _with_derivative_of(body: Jaxpr, plain: Jaxpr) -> CustomCall:
+def _with_derivative_of(body: Jaxpr, plain: Jaxpr) -> CallWithRules:
     """Returns a call of `body` with the derivatives of `plain`. `body` itself need not have derivatives."""
-    return CustomCall(Function(body, rules=Rules(derivative_of=plain)))
+    return CallWithRules(Function(body, rules=Rules(derivative_of=plain)))

@@ -8,7 +8,7 @@ from fxad.core.memo import by_value
 from fxad.core.sizes import Size
 from fxad.errors import SizeError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Param, Record, Var, jaxprs_in_params, params, source_text
-from fxad.primitives.custom import CustomCall, NamedCall, called_functions
+from fxad.primitives.custom import CallWithRules, NamedCall, called_functions
 from fxad.transforms.locate import describe, locate
 from fxad.transforms.mask.contract import INT, MaskCtx, MaskTable, Padding, not_masked
 from fxad.transforms.mask.knowledge import Knowledge
@@ -115,7 +115,9 @@ def _ragged(b: MaskCtx, eqn: Eqn) -> bool:
     if isinstance(prim, NamedCall):
         return True  # the functions of its module take the sizes
     if isinstance(prim, HigherOrder):
-        if not (isinstance(prim, CustomCall) and prim.module) and any([called_functions(body) for body in prim.bodies]):
+        if not (isinstance(prim, CallWithRules) and prim.module) and any(
+            [called_functions(body) for body in prim.bodies]
+        ):
             return True
         return any([n.name in b.bounds for body in jaxprs_in_params(prim) for n in size_names(body)]) or _sized(b, eqn)
     return _sized(b, eqn)

@@ -12,7 +12,7 @@ from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
-from fxad.primitives.custom import CustomCall, NamedCall
+from fxad.primitives.custom import CallWithRules, NamedCall
 from fxad.primitives.custom_rules import Refusal
 from fxad.primitives.linear_call import LinearCall
 from fxad.transforms.inversion.rules.contract import (
@@ -56,7 +56,7 @@ def _call(ctx: BodyCtx, prim: Call | Remat | LinearCall | NamedCall, args: Args,
     return _inverted(ctx, prim.body, args, outs)
 
 
-def _custom_call(ctx: BodyCtx, prim: CustomCall, args: Args, outs: Args) -> Solved | Refused:
+def _call_with_rules(ctx: BodyCtx, prim: CallWithRules, args: Args, outs: Args) -> Solved | Refused:
     """Uses the custom inverse. Uses the body if there is no custom inverse, or if the log-determinant is needed, which
     the custom inverse does not give."""
     rule = prim.rules.inverse
@@ -138,7 +138,7 @@ CONTROL: Final[tuple[InverseRow, ...]] = (
     body_row(Remat, _call),
     body_row(LinearCall, _call),
     body_row(NamedCall, _call),
-    body_row(CustomCall, _custom_call),
+    body_row(CallWithRules, _call_with_rules),
     body_row(Cond, _cond),
     body_row(Scan, _scan),
     body_row(While, _while),

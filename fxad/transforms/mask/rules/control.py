@@ -17,7 +17,7 @@ from fxad.primitives.control.loop_steps import Steps
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
-from fxad.primitives.custom import Batched, CustomCall, NamedCall
+from fxad.primitives.custom import Batched, CallWithRules, NamedCall
 from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
 from fxad.primitives.elementwise.arithmetic import MIN
 from fxad.primitives.implicit import LinearSolve, Root
@@ -80,13 +80,13 @@ def _scan(ctx: MaskCtx, prim: Scan, args: Atoms, ins: Avals, outs: Avals) -> Seq
     return ctx(made, count, *consts, *extra, *carry, *xs)
 
 
-def _custom(ctx: MaskCtx, prim: CustomCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+def _custom(ctx: MaskCtx, prim: CallWithRules, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """Masks the function and its rules, which are programs. The sizes become captured operands."""
     module = tuple([_masked_function(ctx, function) for function in prim.module])
     function = _masked_function(ctx, prim.function)
     operands = (*ctx.size_operands, *args)
     plain = not function.rules.has_derivative and not function.rules.batch
-    return ctx(Call(function.body) if plain else CustomCall(function, module), *operands)
+    return ctx(Call(function.body) if plain else CallWithRules(function, module), *operands)
 
 
 def _masked_function(ctx: MaskCtx, function: Function) -> Function:
@@ -170,7 +170,7 @@ CONTROL: Final[tuple[MaskRow, ...]] = (
     row(Remat, _once, _THROUGH, clears_operands=False),
     *[row(kind, through_bodies, _THROUGH) for kind in (Cond, While)],
     row(Scan, _scan, "through its body; up to the true length"),
-    row(CustomCall, _custom, "through its body and its rules; there is no inverse"),
+    row(CallWithRules, _custom, "through its body and its rules; there is no inverse"),
     row(NamedCall, _named_call, _THROUGH),
     row(LinearCall, _linear, _THROUGH),
     row(LinearSolve, _linear_solve, _THROUGH),

@@ -18,13 +18,13 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from fxad.api.custom_rules import GivenRules, Signature, TracedRule, traced
+from fxad.api.custom.traced_rules import GivenRules, Signature, TracedRule, traced
 from fxad.core import tree
 from fxad.core.frames import Scoped
 from fxad.core.tree import Structure
 from fxad.ir import Jaxpr
 from fxad.lax.control.traced_functions import TracedFunction, common_operands
-from fxad.primitives.custom import CustomCall, NamedCall, module_call
+from fxad.primitives.custom import CallWithRules, NamedCall, module_call
 from fxad.primitives.custom_rules import Function, Refusal, Rules
 from fxad.tracing.array import Array
 from fxad.tracing.context import (
@@ -66,7 +66,7 @@ class TracedCall:
         self.referable = True  # False: a call of it is traced again, as its operands change with each trace
         self.referred = False  # a named call refers to it
         self.function: Function | None = None  # None while it is active
-        self.prim: CustomCall | None = None
+        self.prim: CallWithRules | None = None
         self.around = enclosing_transforms()
         self.on_transforms = False
         self.start = self.end = replay_position()

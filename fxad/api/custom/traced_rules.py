@@ -1,4 +1,4 @@
-"""The rules that users give: traced, checked against their function, and made the records of `custom_call`.
+"""The rules that users give: traced, checked against their function, and made the records of `call_with_rules`.
 
 First what all rules share, then one section for each kind of rule: tangents, cotangents, stacks, inverses.
 """

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from fxad.api.custom import custom_vjp, custom_vmap
+from fxad.api.custom.decorators import custom_vjp, custom_vmap
 from fxad.api.directional import ResidualProgram
 from fxad.api.lift import check_function
 from fxad.core import tree

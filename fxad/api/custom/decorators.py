@@ -12,8 +12,8 @@ from functools import partial, update_wrapper
 from types import MappingProxyType, MethodType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, SupportsIndex, TypeVar, final, overload
 
-from fxad.api.custom_calls import TracedCall
-from fxad.api.custom_rules import (
+from fxad.api.custom.traced_call import TracedCall
+from fxad.api.custom.traced_rules import (
     ArgumentRules,
     GivenInverse,
     GivenRules,
