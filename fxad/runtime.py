@@ -59,7 +59,7 @@ from fxad.xla.executable import (
 from fxad.xla.explanation import Explanation as Explanation
 from fxad.xla.failures import (
     MemoryStats as MemoryStats,
-    Origin as Origin,
+    Producer as Producer,
     execution_error as execution_error,
 )
 from fxad.xla.garbage import collect_garbage as collect_garbage, collection_due as collection_due

@@ -199,7 +199,7 @@ class Dispatcher:
 
     def execution_error(self, e: Exception, buffers: Sequence[runtime.Buffer]) -> ExecutionError:
         """The error for a call that XLA refused."""
-        return runtime.execution_error(e, buffers, replace(self.loaded.origin, name=self.program.name), self.path)
+        return runtime.execution_error(e, buffers, replace(self.loaded.producer, name=self.program.name), self.path)
 
 
 def _mark_as_donated(leaves: Sequence[Array], donated_leaves: Sequence[int]) -> None:

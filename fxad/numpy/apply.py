@@ -46,7 +46,7 @@ def apply_op(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object,
         try:
             (out,) = loaded.start(buffers).consume_with_handlers(loaded.handlers)
         except XlaRuntimeError as e:
-            raise execution_error(e, buffers, loaded.origin) from e
+            raise execution_error(e, buffers, loaded.producer) from e
         result = Array()
         result._aval, result._buffer = loaded.out_avals[0], out
         return result

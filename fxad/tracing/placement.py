@@ -115,7 +115,7 @@ def run_committed(
     if loaded.sharding is None:
         operands = moved_to(buffers, loaded.device)
     else:
-        check_operands_on(loaded.devices, loaded.origin.name, buffers, path)
+        check_operands_on(loaded.devices, loaded.producer.name, buffers, path)
     return runtime.launch(loaded, operands, loaded.committing_handlers)
 
 

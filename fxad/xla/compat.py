@@ -31,12 +31,12 @@ _make_handler: Final = (
 )
 
 
-def result_handler(aval: Aval, sharding: _jax.Sharding, committed: bool, origin: object) -> ResultHandler:
-    """The handler that makes an array of a result of an execution. `origin` is the program, for messages.
+def result_handler(aval: Aval, sharding: _jax.Sharding, committed: bool, producer: object) -> ResultHandler:
+    """The handler that makes an array of a result of an execution. `producer` is the program, for messages.
 
     `disassemble_into_single_device_arrays` takes 60 us more, because it looks for the type of the array in jax.
     """
-    return _make_handler(ArrayType(aval, origin), sharding, committed)
+    return _make_handler(ArrayType(aval, producer), sharding, committed)
 
 
 def tiled(parts: Sequence[int], copies: int, mesh: Sequence[int], order: Sequence[int]) -> xla_client.HloSharding:

@@ -22,7 +22,7 @@ from fxad.xla.client import Device, process_count
 from fxad.xla.commitments import commitments
 from fxad.xla.compat import reason, result_handler
 from fxad.xla.donation import start_pinned
-from fxad.xla.failures import MemoryStats, Origin, execution_error
+from fxad.xla.failures import MemoryStats, Producer, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import HostErrors, SynchronousStart
 from fxad.xla.interruptible import interruptible, may_not_end, started_in_thread, waits
@@ -45,7 +45,7 @@ class Launchable(Protocol):
     """One executable, or several linked ones."""
 
     @property
-    def origin(self) -> Origin:
+    def producer(self) -> Producer:
         """The description of the program for messages."""
 
     @property
@@ -64,7 +64,7 @@ def launch(program: Launchable, buffers: Sequence[Buffer], handlers: Sequence[Re
     try:
         return program.start(buffers).consume_with_handlers(handlers)
     except XlaRuntimeError as e:
-        raise execution_error(e, buffers, program.origin) from e
+        raise execution_error(e, buffers, program.producer) from e
 
 
 @final
@@ -189,7 +189,7 @@ class LoadedProgram:
     """
 
     __slots__ = (
-        "__weakref__", "committing_handlers", "device", "devices", "handlers", "in_avals", "origin", "out_avals",
+        "__weakref__", "committing_handlers", "device", "devices", "handlers", "in_avals", "producer", "out_avals",
         "raw", "sharding", "start", "start_without_resharding",
     )  # fmt: skip
 
@@ -207,18 +207,18 @@ class LoadedProgram:
         self.device = device
         self.devices: tuple[Device, ...] = (device,) if sharding is None else sharding.devices
         self.sharding = sharding
-        self.origin = Origin(jaxpr.name, _first_line(jaxpr), ref(self))
+        self.producer = Producer(jaxpr.name, _first_line(jaxpr), ref(self))
         self.start_without_resharding = self.start = self._with_waits(raw.execute_sharded, jaxpr, host_errors)
         if sharding is not None:
             commitments.any = True  # its results are
             self.start = ReshardingStart(self.start_without_resharding, jaxpr.name, sharding)
             self.handlers = self.committing_handlers = [
-                result_handler(a, where, True, self.origin)
+                result_handler(a, where, True, self.producer)
                 for a, where in zip(self.out_avals, sharding.outs, strict=True)
             ]
             return
-        self.handlers = [result_handler(a, device.sharding, False, self.origin) for a in self.out_avals]
-        self.committing_handlers = [result_handler(a, device.sharding, True, self.origin) for a in self.out_avals]
+        self.handlers = [result_handler(a, device.sharding, False, self.producer) for a in self.out_avals]
+        self.committing_handlers = [result_handler(a, device.sharding, True, self.producer) for a in self.out_avals]
 
     def _with_waits(self, start: Start, jaxpr: Jaxpr, host_errors: HostErrors | None) -> Start:
         """The execution with the waits that the program needs: for functions of the host, in another thread if it may

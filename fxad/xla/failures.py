@@ -1,6 +1,6 @@
 """Errors of buffers and calls: donated or deleted buffers, failed programs, exhausted memory.
 
-A buffer has the description of the program that computes it (`Origin`, in the type that jaxlib stores on each array).
+A buffer refers to the program that computes it (`Producer`), through the type that jaxlib stores on each array.
 So an error that is raised long after the call, by a wait, still names the function.
 """
 
@@ -43,12 +43,12 @@ class CountsMemory(Protocol):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Producer:
     """The program that computes a buffer: the user's function, its first line, and a weak reference to the executable.
 
     An error that needs the memory of the program reads it from the executable: this takes 1 ms for 8 devices. Every
-    buffer refers to its origin through objects of jaxlib, which hide references from the garbage collector. So an
-    origin must not refer to the globals of a module, as a function does: clients would live beyond interpreter exit.
+    buffer refers to its producer through objects of jaxlib, which hide references from the garbage collector. So it
+    must not refer to the globals of a module, as a function does: clients would live beyond interpreter exit.
     """
 
     name: str
@@ -71,8 +71,8 @@ def value_error(what: str, e: Exception, buffer: Buffer) -> ExecutionError:
         return ExecutionError(f"{what}: the array was {donation}; its memory is used again", remedy=_IF_DONATED)
     if buffer.is_deleted():
         return ExecutionError(f"{what}: the array is deleted", remedy=_IF_DELETED)
-    origin = buffer.aval.origin if isinstance(buffer.aval, ArrayType) else None
-    return _failure(what, e, origin if isinstance(origin, Origin) else None)
+    producer = buffer.aval.producer if isinstance(buffer.aval, ArrayType) else None
+    return _failure(what, e, producer if isinstance(producer, Producer) else None)
 
 
 _IF_DONATED: Final = "use the result in its place, or leave the argument out of `donate`"
@@ -97,7 +97,7 @@ _DELETED: Final = re.compile(rf"{OPERAND_DELETED}|to have \d+ shards, got: \[|ha
 
 
 def execution_error(
-    e: Exception, buffers: Sequence[Buffer], origin: Origin, path: Callable[[int], str] | None = None
+    e: Exception, buffers: Sequence[Buffer], producer: Producer, path: Callable[[int], str] | None = None
 ) -> ExecutionError:
     """The error for a call that XLA refused. `path` gives the name of an operand in messages."""
     step = e if isinstance(e, StepRefused) else None
@@ -105,32 +105,32 @@ def execution_error(
     if _DELETED.search(str(e)):
         reads = range(len(buffers)) if step is None else step.reads
         deleted = next((k for k in reads if missing_value_reason(buffers[k])), None)
-        error = None if deleted is None else _deleted_operand(deleted, buffers[deleted], origin, path)
-    error = error or _failure(origin.name if path else "execute", e, origin)
+        error = None if deleted is None else _deleted_operand(deleted, buffers[deleted], producer, path)
+    error = error or _failure(producer.name if path else "execute", e, producer)
     if step is not None:
         error.where = step.where
         error.located(equation=step.unit)
     return error
 
 
-def _deleted_operand(k: int, b: Buffer, origin: Origin, path: Callable[[int], str] | None) -> ExecutionError:
-    what, donation = f"{origin.name}: {path(k)}" if path else f"execute: operand {k}", donation_record(b)
+def _deleted_operand(k: int, b: Buffer, producer: Producer, path: Callable[[int], str] | None) -> ExecutionError:
+    what, donation = f"{producer.name}: {path(k)}" if path else f"execute: operand {k}", donation_record(b)
     if donation is not None:
         return ExecutionError(f"{what} was {donation}", remedy=_IF_DONATED)
     return ExecutionError(f"{what} is deleted", remedy=_IF_DELETED)
 
 
-def _failure(what: str, e: Exception, origin: Origin | None) -> ExecutionError:
+def _failure(what: str, e: Exception, producer: Producer | None) -> ExecutionError:
     """The error for a failed computation. If an allocation failed, it lists the memory of the program."""
     problem = reason(e)
-    if origin is None:
+    if producer is None:
         return ExecutionError(f"{what}: {problem}", remedy=_IF_FAILED)
-    head = what if what == origin.name else f"{what}: {origin.name}"
+    head = what if what == producer.name else f"{what}: {producer.name}"
     allocation = _ALLOCATION.search(problem)
     if allocation is None:
         remedy = _IF_NOT_REACHED if _EXCHANGE.search(problem) else _IF_FAILED
-        return ExecutionError(f"{head}: {problem}", where=origin.where, remedy=remedy)
-    executable = origin.executable()
+        return ExecutionError(f"{head}: {problem}", where=producer.where, remedy=remedy)
+    executable = producer.executable()
     m = None if executable is None else executable.memory()
     needs = "" if m is None else (
         f"; at its peak the program needs {m.peak_bytes:,}: arguments {m.argument_bytes:,}, results"
@@ -138,6 +138,6 @@ def _failure(what: str, e: Exception, origin: Origin | None) -> ExecutionError:
     )  # fmt: skip
     return ExecutionError(
         f"{head}: out of memory: {int(allocation[1]):,} bytes were asked for{needs}",
-        where=origin.where,
+        where=producer.where,
         remedy="donate arguments that are not needed again, recompute with remat, or give it smaller arrays",
     )

@@ -47,10 +47,10 @@ Start: TypeAlias = Callable[[Sequence[Buffer]], Results]
 class ArrayType:
     """The type of an array in the form that jaxlib reads. jaxlib stores this object on the arrays that it makes."""
 
-    __slots__ = ("dtype", "ndim", "origin", "shape", "weak_type")
+    __slots__ = ("dtype", "ndim", "producer", "shape", "weak_type")
 
-    def __init__(self, aval: Aval, origin: object = None) -> None:
-        self.origin = origin  # the program that computes it, for messages
+    def __init__(self, aval: Aval, producer: object = None) -> None:
+        self.producer = producer  # the program that computes it, for messages
         self.shape: Shape = aval.shape
         self.dtype: np.dtype[np.generic] = aval.dtype
         self.ndim = len(aval.shape)

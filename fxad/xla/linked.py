@@ -30,7 +30,7 @@ from fxad.xla.executable import (
     OperandResharding,
     launch,
 )
-from fxad.xla.failures import MemoryStats, Origin, StepRefused
+from fxad.xla.failures import MemoryStats, Producer, StepRefused
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.jaxlib_types import Buffer, ResultHandler, Start, XlaRuntimeError
 from fxad.xla.options import DEFAULT, CompileOptions
@@ -69,7 +69,7 @@ class LinkedProgram:
 
     __slots__ = (
         "__weakref__", "_constants", "_groups", "_outs", "_reshard", "committing_handlers", "device", "devices",
-        "handlers", "in_avals", "origin", "out_avals", "plan", "programs", "sharding",
+        "handlers", "in_avals", "producer", "out_avals", "plan", "programs", "sharding",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, programs: tuple[LoadedProgram, ...], device: Device) -> None:
@@ -93,14 +93,14 @@ class LinkedProgram:
         lines = {s.unit: line for s in reversed(plan.steps) if (line := _source_line(s))}  # the first step of each unit
         whole = ref(self)
         # for messages: the name of the program, the user's line, the memory of a whole run
-        self.origin = Origin(plan.name, next((w for s in plan.steps if (w := _source_line(s))), ""), whole)
+        self.producer = Producer(plan.name, next((w for s in plan.steps if (w := _source_line(s))), ""), whole)
         # results of units have the same description: a unit may fail long after the call, or exhaust memory of the run
         handlers: list[list[ResultHandler]] = []
         for k, p in enumerate(programs):
             on = [device.sharding] * len(p.out_avals) if p.sharding is None else p.sharding.outs
-            origin = Origin(plan.name, lines.get(k, ""), whole)
+            producer = Producer(plan.name, lines.get(k, ""), whole)
             committed = p.sharding is not None
-            handlers.append([result_handler(a, w, committed, origin) for a, w in zip(p.out_avals, on, strict=True)])
+            handlers.append([result_handler(a, w, committed, producer) for a, w in zip(p.out_avals, on, strict=True)])
         # steps are grouped so that most need no check for donation: a group ends at a step that donates operands
         self._groups: list[tuple[list[_Call], tuple[int, ...]]] = []
         calls: list[_Call] = []
