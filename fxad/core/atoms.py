@@ -312,7 +312,7 @@ class Lit:
         """The constant as a read-only NumPy array, which takes one element of memory for any shape."""
         return np.broadcast_to(self.value, self.aval.shape)
 
-    def with_aval(self, shape: Iterable[int]) -> Lit:
+    def with_shape(self, shape: Iterable[int]) -> Lit:
         """The same element filling another shape."""
         aval = self.aval.with_shape(shape)
         return Lit(self.bits, aval) if self.size is None else Lit.sized(self.size, aval)

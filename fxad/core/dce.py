@@ -220,5 +220,5 @@ def rebind_operands(
     avals = {**types, **{p: v.aval for p, v in zip(taken, jaxpr.ins, strict=True)}}
     b = Builder()
     args: dict[int, Atom] = {p: b.input(avals[p]) for p in new_operands}
-    args.update({p: a.with_aval(avals[p].shape) for p, a in literals.items() if p in avals})
+    args.update({p: a.with_shape(avals[p].shape) for p, a in literals.items() if p in avals})
     return b.build(b.inline(jaxpr, [args[p] for p in taken]), jaxpr.name)

@@ -136,7 +136,7 @@ def _drop_broadcast_axes(emit: Emit, op: str, operands: list[Labelled]) -> list[
         ones = tuple([a for a, label in enumerate(o.labels) if o.x.aval.shape[a] == 1 and sizes[label] != 1])
         if ones:
             x = (
-                o.x.with_aval(_without_axes(o.x.aval.shape, ones))
+                o.x.with_shape(_without_axes(o.x.aval.shape, ones))
                 if isinstance(o.x, Lit)
                 else emit.one(Squeeze(ones), o.x)
             )

@@ -28,7 +28,7 @@ def getitem(emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], IndexPlan]) ->
     *indices, p = rest
     if p.empty or isinstance(x, Lit):
         zero = x if isinstance(x, Lit) else Zero(x.aval).instantiate()
-        return (zero.with_aval(p.shape),)
+        return (zero.with_shape(p.shape),)
     for prim in p.before:
         x = emit_rearrange(emit, prim, x)
     if p.take is not None:
@@ -46,7 +46,7 @@ def gather(emit: Emit, x: Atom, vectors: Atom, prim: Gather, fill: Lit) -> tuple
     last = tuple([x.aval.shape[a] - prim.slice_sizes[a] for a in prim.start_index_map])
     batch = tuple([a for a in range(out.aval.ndim) if a not in prim.offset_dims])
     holds = emit_broadcast(emit, windows_in_range(emit, vectors, last), out.aval.shape, batch)
-    return emit(SELECT_N, holds, fill.with_aval(out.aval.shape), out)
+    return emit(SELECT_N, holds, fill.with_shape(out.aval.shape), out)
 
 
 def dynamic_slice(

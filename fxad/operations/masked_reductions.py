@@ -129,7 +129,7 @@ def _fit_mask(emit: Emit, x: Atom, where: Atom, name: str) -> Atom:
 
 def _select_kept(emit: Emit, x: Atom, mask: Atom | None, other: Lit) -> Atom:
     """x where the mask holds, `other` elsewhere."""
-    return x if mask is None else emit.one(SELECT_N, mask, other.with_aval(x.aval.shape), x)
+    return x if mask is None else emit.one(SELECT_N, mask, other.with_shape(x.aval.shape), x)
 
 
 def _reduce_bool(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...], spec: MaskedReduction) -> Atom:

@@ -164,7 +164,7 @@ def broadcast(emit: Emit, x: Atom, shape: Shape) -> Atom:
     if own == shape:
         return x
     if isinstance(x, Lit):
-        return x.with_aval(shape)
+        return x.with_shape(shape)
     lead = len(shape) - len(own)
     return emit.one(BroadcastInDim(shape, tuple(range(lead, len(shape)))), x)
 

@@ -32,7 +32,7 @@ def emit_rearrange(emit: Emit, prim: Primitive, x: Atom) -> Atom:
         return emit_reshape(emit, x, prim.shape)
     if isinstance(x, Lit):
         (aval,) = prim.abstract_eval(x.aval)
-        return x.with_aval(aval.shape)
+        return x.with_shape(aval.shape)
     return emit.one(prim, x)
 
 
@@ -253,7 +253,7 @@ def pad(emit: Emit, x: Atom, value: Atom, widths: tuple[tuple[int, int], ...]) -
 
 def emit_pad(emit: Emit, x: Atom, value: Atom, prim: Pad) -> Atoms:
     """`prim` with a value that may be a literal of any shape."""
-    return emit(prim, x, value.with_aval(()) if isinstance(value, Lit) else value)
+    return emit(prim, x, value.with_shape(()) if isinstance(value, Lit) else value)
 
 
 # ------------------------------------------------------------------------------------------ diagonals and triangles

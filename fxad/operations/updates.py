@@ -243,7 +243,7 @@ def _write_window(emit: Emit, x: Atom, new: Atom, window: Slice) -> Atom:
     yes = Lit.of(True, new.aval.with_dtype(dtypes.bool_))
     mask = emit.one(pad, yes, Lit.of(False, Aval((), dtypes.bool_)))
     zero = Zero(x.aval.with_shape(())).instantiate()
-    spread = new.with_aval(x.aval.shape) if isinstance(new, Lit) else emit.one(pad, new, zero)
+    spread = new.with_shape(x.aval.shape) if isinstance(new, Lit) else emit.one(pad, new, zero)
     return emit.one(SELECT_N, mask, x, spread)
 
 

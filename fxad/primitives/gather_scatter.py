@@ -440,7 +440,7 @@ class Scatter(ScatterFamily, Linear):
         # scatter the number of each update, from 1, instead of the update: a gather then finds the stored ones
         shape, size = updates.aval.shape, updates.aval.size
         one = Lit.of(1, INT32_SCALAR)
-        numbers = ctx.one(ADD, ctx.one(Iota((size,), dtypes.int32, 0)), one.with_aval((size,)))
+        numbers = ctx.one(ADD, ctx.one(Iota((size,), dtypes.int32, 0)), one.with_shape((size,)))
         numbers = ctx.one(Reshape(shape), numbers)
         owner = ctx.one(self, Lit.of(0, x.aval.with_dtype(dtypes.int32)), indices, numbers)
         stays = ctx.one(EQ, self.read(ctx, owner, indices, numbers.aval), numbers)

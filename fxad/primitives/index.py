@@ -265,7 +265,7 @@ class Index(LinearInOne):
         if self.dynamic:
             part_shape = self.reachable_shape(x.shape)
             starts = self._starts(emit, x.shape, others)
-            ct = emit.one(DYNAMIC_UPDATE_SLICE, zero.with_aval(part_shape), ct, *starts)
+            ct = emit.one(DYNAMIC_UPDATE_SLICE, zero.with_shape(part_shape), ct, *starts)
             if part_shape == x.shape:
                 return ct
         # along the axes that are not dynamic the window ends at its last element, the operand possibly later

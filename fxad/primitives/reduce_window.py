@@ -78,7 +78,7 @@ class WindowReduction(Windowed):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         init = hlo.constant(self.monoid.identity(ins[0].dtype))
         if not ins[0].size or not outs[0].size:
-            return (hlo.constant(self.monoid.identity(ins[0].dtype).with_aval(outs[0].shape)),)
+            return (hlo.constant(self.monoid.identity(ins[0].dtype).with_shape(outs[0].shape)),)
         return hlo.op(
             "stablehlo.reduce_window", (*args, init), outs, self.sliding.attributes(), (self.monoid.prim.hlo_name,)
         )

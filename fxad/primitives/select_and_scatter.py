@@ -307,7 +307,7 @@ def _scatter_by_masks(sliding: SlidingWindow, source: Aval, shape: Shape) -> Jax
         high = [
             n - lo - dilated_size(m, s) for n, lo, m, s in zip(full, low, source.shape, sliding.strides, strict=True)
         ]
-        part = b.one(Pad(tuple(low), tuple(high), tuple([s - 1 for s in sliding.strides])), masked, zero.with_aval(()))
+        part = b.one(Pad(tuple(low), tuple(high), tuple([s - 1 for s in sliding.strides])), masked, zero.with_shape(()))
         total = part if total is None else b.one(ADD, total, part)
     assert total is not None
     if max(sliding.base_dilation, default=1) > 1:
@@ -331,9 +331,9 @@ def _select_by_comparison(sliding: SlidingWindow, sign: int, x: Aval, places: Sh
     )
     spread = b.one(pad, b.input(x), worst)
     others = b.one(pad, b.input(x), zero) if gather else None
-    best: Atom = worst.with_aval(places)
+    best: Atom = worst.with_shape(places)
     chosen: Atom = Lit.of(-1, index)
-    value: Atom = zero.with_aval(places)
+    value: Atom = zero.with_shape(places)
     for number, (steps, here) in enumerate(_window_offsets(sliding, x.shape)):
         limits = tuple([k + dilated_size(m, s) for k, m, s in zip(steps, places, sliding.strides, strict=True)])
         cut = Slice(tuple(steps), limits, sliding.strides)

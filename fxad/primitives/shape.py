@@ -49,7 +49,7 @@ def move_axis(emit: Emit, x: Atom, src: int, dst: int) -> Atom:
     perm = [a for a in range(x.aval.ndim) if a != src]
     perm.insert(dst, src)
     if isinstance(x, Lit):
-        return x.with_aval([x.aval.shape[a] for a in perm])
+        return x.with_shape([x.aval.shape[a] for a in perm])
     return emit.one(Transpose(tuple(perm)), x)
 
 
@@ -78,21 +78,21 @@ def align_to_first(ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, int]:
 def emit_broadcast(emit: Emit, x: Atom, shape: Shape, dims: tuple[int, ...]) -> Atom:
     """`x` broadcast to `shape`, its axes at `dims`; emits nothing for a literal or when nothing changes."""
     if isinstance(x, Lit):
-        return x.with_aval(shape)
+        return x.with_shape(shape)
     return x if x.aval.shape == shape else emit.one(BroadcastInDim(shape, dims), x)
 
 
 def emit_reshape(emit: Emit, x: Atom, shape: Shape) -> Atom:
     """`x` with another shape of the same size; emits nothing for a literal or when nothing changes."""
     if isinstance(x, Lit):
-        return x.with_aval(shape)
+        return x.with_shape(shape)
     return x if x.aval.shape == shape else emit.one(Reshape(shape), x)
 
 
 def emit_expand_dims(emit: Emit, x: Atom, axes: tuple[int, ...]) -> Atom:
     """`x` with axes of size 1, which are `axes` of the result; emits nothing for a literal."""
     prim = ExpandDims(axes)
-    return x.with_aval(prim.result_shape(x.aval.shape)) if isinstance(x, Lit) else emit.one(prim, x)
+    return x.with_shape(prim.result_shape(x.aval.shape)) if isinstance(x, Lit) else emit.one(prim, x)
 
 
 def merge_axes(emit: Emit, x: Atom, axis: int, count: int = 2) -> Atom:
@@ -365,7 +365,7 @@ class ExpandDims(Rearrange):
         return emit.one(ExpandDims(axes_after_insert(self.axes, at)), x), at
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
-        return ct.with_aval(x.shape) if isinstance(ct, Lit) else emit.one(Squeeze(self.axes), ct)
+        return ct.with_shape(x.shape) if isinstance(ct, Lit) else emit.one(Squeeze(self.axes), ct)
 
 
 @final

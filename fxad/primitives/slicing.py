@@ -117,7 +117,7 @@ def emit_slice(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
     """`x[start:limit]` along `axis`; emits nothing for a literal."""
     shape = x.aval.shape
     if isinstance(x, Lit):
-        return x.with_aval(replace_entry(shape, axis, limit - start))
+        return x.with_shape(replace_entry(shape, axis, limit - start))
     return emit.one(slice_along_axis(shape, axis, start, limit), x)
 
 
@@ -196,7 +196,7 @@ class Pad(LinearMap):
         # keep the literal zero: `pad` of it and a tangent is linear, `select_n` of another constant is not
         kept: Atom = zero
         if not is_zero(x):
-            kept = broadcast_to_axis(ctx, ctx.one(pad, x, zero.with_aval(())), dim, ctx.size, at)
+            kept = broadcast_to_axis(ctx, ctx.one(pad, x, zero.with_shape(())), dim, ctx.size, at)
         inside = broadcast_to_axis(ctx, inside, None, ctx.size, at)
         return (emit_where(ctx, inside, kept, emit_broadcast(ctx, value, shape, (at,))),), (at,)
 

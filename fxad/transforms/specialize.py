@@ -49,7 +49,7 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
 
     def specialize_lit(a: Lit) -> Lit:
         aval = specialize_aval(a.aval)
-        return a.with_aval(aval.shape) if a.size is None else Lit.of(substitute_sizes(a.size, sizes), aval)
+        return a.with_shape(aval.shape) if a.size is None else Lit.of(substitute_sizes(a.size, sizes), aval)
 
     def specialize_param(value: object) -> object:
         if type(value) is Size:

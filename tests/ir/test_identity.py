@@ -141,7 +141,7 @@ class TestLit:
     @given(literals())
     def test_value_and_bits_agree(self, lit: Lit) -> None:
         assert lit.value.tobytes() == lit.bits
-        assert lit.with_aval((7,)).with_aval(lit.aval.shape) is lit
+        assert lit.with_shape((7,)).with_shape(lit.aval.shape) is lit
 
     @pytest.mark.parametrize("value", ["1.0", None, [1], np.zeros(1), b"1", object()], ids=lambda v: type(v).__name__)
     def test_not_a_scalar(self, value: object) -> None:

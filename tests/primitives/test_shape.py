@@ -95,8 +95,8 @@ def test_placing_an_axis() -> None:
     assert broadcast_to_axis(b, x, None, 5, 1).aval.shape == (2, 5, 3)
     n = len(b.eqns)
     one = Lit.of(1.0, Aval((2, 3), F32))
-    assert broadcast_to_axis(b, one, None, 5, 1) is one.with_aval((2, 5, 3))
-    assert move_axis(b, one, 0, 1) is one.with_aval((3, 2))
+    assert broadcast_to_axis(b, one, None, 5, 1) is one.with_shape((2, 5, 3))
+    assert move_axis(b, one, 0, 1) is one.with_shape((3, 2))
     assert len(b.eqns) == n
 
 

@@ -173,7 +173,7 @@ def _hoist(outside: LoopContext, steps: Steps, same: LoopInvariants, wanted: Seq
     _, _, slices = steps.split(steps.body.ins)
     for v, a in zip(slices, steps.split(outside.operands)[2], strict=True):
         if isinstance(a, Lit):  # a slice of a literal
-            known[v] = a.with_aval(v.aval.shape)
+            known[v] = a.with_shape(v.aval.shape)
     needed = set(wanted)
     eqns = []
     for eqn in reversed(same.eqns):
@@ -191,7 +191,7 @@ def _counter_values(outside: LoopContext, steps: Steps, v: Var, step: Lit) -> At
     count: Atom = emit.one(Iota(index.shape, index.dtype, 0))
     if outside.reverse:
         count = emit.one(SUB, Lit.of(outside.length - 1, index), count)
-    count = emit.one(MUL, count, step.with_aval(index.shape))
+    count = emit.one(MUL, count, step.with_shape(index.shape))
     first = outside.operands[steps.body.ins.index(v)]
     return emit.one(ADD, emit_broadcast(emit, first, index.shape, ()), count)
 

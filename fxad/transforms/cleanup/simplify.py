@@ -121,7 +121,7 @@ def _known_results(layout: Layout, ins: tuple[Atom, ...], outs: Sequence[Var]) -
             if q in of_carry:
                 known.update({q: ins[p]} if p == of_carry[q] else {})
             elif isinstance(a, Lit) and every:
-                known[q] = a.with_aval(outs[q].aval.shape)
+                known[q] = a.with_shape(outs[q].aval.shape)
             elif p is not None and every and roles[p] == of[q]:
                 known[q] = ins[p]
     return known
@@ -139,10 +139,10 @@ def _fold(eqn: Eqn) -> Lit | None:
     if any([a.size is not None for a in lits]) and not isinstance(eqn.prim, _MOVES):
         return None
     if isinstance(eqn.prim, _MOVES):
-        return lits[0].with_aval(out.shape)
+        return lits[0].with_shape(out.shape)
     if not isinstance(eqn.prim, Unary | Binary | Compare | SelectN) or not _is_exact(eqn.prim, lits, out):
         return None
-    (value,) = eqn.prim.impl(*[a.with_aval(()).array for a in lits])
+    (value,) = eqn.prim.impl(*[a.with_shape(()).array for a in lits])
     return Lit.of(value, out)
 
 

@@ -203,4 +203,4 @@ def identity_without_derivative(aval: Aval) -> CallWithRules:
 
 
 def _is_ones(a: Atom) -> bool:
-    return isinstance(a, Lit) and a.size is None and bool(a.with_aval(()).array == 1)
+    return isinstance(a, Lit) and a.size is None and bool(a.with_shape(()).array == 1)

@@ -189,7 +189,7 @@ class MaskCtx(Builder):
         """A literal over padded arrays."""
         shape = self.padded(a.aval.shape)
         if a.size is None or not self.masked(a.size):
-            return a if shape == a.aval.shape else a.with_aval(shape)
+            return a if shape == a.aval.shape else a.with_shape(shape)
         value = self._count(a.size, self._kind(a.size))
         if a.aval.dtype is not value.aval.dtype:
             value = self.one(ConvertElementType(a.aval.dtype), value)
@@ -232,7 +232,7 @@ class MaskCtx(Builder):
         fill = value if isinstance(value, Atom) else Lit.of(value, Aval((), x.aval.dtype))
         if is_zero_literal(fill) and frozenset(ragged) <= self.zeros(x):
             return x
-        if isinstance(x, Lit) and isinstance(fill, Lit) and x.with_aval(()) is fill:
+        if isinstance(x, Lit) and isinstance(fill, Lit) and x.with_shape(()) is fill:
             return x
         return self._selected(x, fill, ragged)
 

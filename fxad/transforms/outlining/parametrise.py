@@ -89,7 +89,7 @@ def _pad_numbers(eqn: Eqn) -> tuple[int, ...]:
 def _pad(eqn: Eqn, _marked: Mask) -> PrimitiveAndOperands:
     (x, value), out = eqn.ins, eqn.outs[0].aval
     assert isinstance(value, Lit)
-    return DYNAMIC_UPDATE_SLICE, (value.with_aval(out.shape), x, *_places(out.shape, _pad_numbers(eqn)))
+    return DYNAMIC_UPDATE_SLICE, (value.with_shape(out.shape), x, *_places(out.shape, _pad_numbers(eqn)))
 
 
 PARAMETRISED: Final = MappingProxyType[type[Primitive], Parametrised](
@@ -151,7 +151,7 @@ def _static_update(_prim: Primitive, ins: Atoms) -> PrimitiveAndOperands | None:
     if starts is None or not isinstance(x, Lit):
         return None
     high = tuple([n - s for s, n in zip(starts, largest, strict=True)])
-    return Pad(tuple(starts), high, (0,) * len(starts)), (update, x.with_aval(()))
+    return Pad(tuple(starts), high, (0,) * len(starts)), (update, x.with_shape(()))
 
 
 _STATIC_STARTS: Final = MappingProxyType[type[Primitive], Callable[[Primitive, Atoms], PrimitiveAndOperands | None]](

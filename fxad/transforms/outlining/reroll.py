@@ -255,7 +255,7 @@ def _stack(emit: Emit, column: Column, pieces: Sequence[_Rows | Atom], reverse: 
 
 def _stack_of_rows(emit: Emit, piece: _Rows | Atom, reverse: bool) -> Atom:
     if isinstance(piece, Lit):
-        return piece.with_aval((1, *piece.aval.shape))
+        return piece.with_shape((1, *piece.aval.shape))
     if isinstance(piece, Var):
         return emit.one(ExpandDims((0,)), piece)
     x = piece.array

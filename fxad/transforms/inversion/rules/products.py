@@ -107,7 +107,7 @@ def _as_operand(ctx: InverseCtx, product: Product, x: Atom, like: Aval) -> Atom:
 
 def _transposed_axes(ctx: InverseCtx, x: Atom, perm: tuple[int, ...]) -> Atom:
     if isinstance(x, Lit):
-        return x.with_aval([x.aval.shape[a] for a in perm])
+        return x.with_shape([x.aval.shape[a] for a in perm])
     return x if perm == tuple(range(len(perm))) else ctx.one(Transpose(perm), x)
 
 

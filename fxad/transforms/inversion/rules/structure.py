@@ -78,7 +78,7 @@ def _broadcast(ctx: InverseCtx, prim: BroadcastInDim, args: Args, outs: Outs) ->
 def _slice_unless_whole(emit: Emit, y: Atom, starts: Shape, limits: Shape) -> Atom:
     sizes = tuple([b - a for a, b in zip(starts, limits, strict=True)])
     if isinstance(y, Lit):
-        return y.with_aval(sizes)
+        return y.with_shape(sizes)
     return y if sizes == y.aval.shape else emit.one(Slice(starts, limits, (1,) * len(sizes)), y)
 
 
@@ -131,7 +131,7 @@ def _kept(low: int, gap: int, n: int, m: int) -> tuple[range, range]:
 def _taken(emit: Emit, y: Atom, kept: list[tuple[range, range]], shape: Shape) -> Atom | PartialValue:
     places = [p for p, _ in kept]
     here = Slice(tuple([p.start for p in places]), tuple([p.stop for p in places]), tuple([p.step for p in places]))
-    value = y.with_aval([len(p) for p in places]) if isinstance(y, Lit) else emit.one(here, y)
+    value = y.with_shape([len(p) for p in places]) if isinstance(y, Lit) else emit.one(here, y)
     return value if value.aval.shape == shape else PartialValue(value, box=tuple([of for _, of in kept]))
 
 

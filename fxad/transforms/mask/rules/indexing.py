@@ -271,7 +271,7 @@ def _scatter(ctx: MaskCtx, prim: ScatterFamily, args: Atoms, ins: Avals, outs: A
     lead = not columns and not partial
     if lead:  # without indices nothing could be left out: one place of an axis of size 1
         x = ctx.one(ExpandDims((0,)), x)
-        columns = [int_literal(0).with_aval((*indices.aval.shape[:-1], 1))]
+        columns = [int_literal(0).with_shape((*indices.aval.shape[:-1], 1))]
         windows = DimensionNumbers(
             windows.offset,
             (0, *[a + 1 for a in windows.collapsed]),

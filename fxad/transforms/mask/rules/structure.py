@@ -251,22 +251,22 @@ def _group(old: Shape, new: Shape, i: int, j: int) -> tuple[int, int]:
 def _regrouped(ctx: MaskCtx, x: Atom, old: Shape, new: Shape) -> Atom:
     """A reshape in which the places of elements depend on the sizes: each result element reads its place."""
     shape = ctx.padded(new)
-    flat: Atom = int_literal(0).with_aval(shape)
+    flat: Atom = int_literal(0).with_shape(shape)
     for a in range(len(new)):  # the number of each element in row-major order, at the true sizes
         stride = ctx.counts(prod(new[a + 1 :]), shape)
         flat = ctx.one(ADD, flat, ctx.one(MUL, ctx.iota(shape, a), stride))
-    one = int_literal(1).with_aval(shape)
-    place: Atom = int_literal(0).with_aval(shape)
+    one = int_literal(1).with_shape(shape)
+    place: Atom = int_literal(0).with_shape(shape)
     padded = x.aval.shape
     for a in range(len(old)):
         size = ctx.one(MAX, ctx.counts(old[a], shape), one)
         stride = ctx.one(MAX, ctx.counts(prod(old[a + 1 :]), shape), one)
         at = ctx.one(REM, ctx.one(DIV, flat, stride), size)
-        place = ctx.one(ADD, place, ctx.one(MUL, at, int_literal(prod(padded[a + 1 :])).with_aval(shape)))
+        place = ctx.one(ADD, place, ctx.one(MUL, at, int_literal(prod(padded[a + 1 :])).with_shape(shape)))
     total = prod(padded)
     flat_x = emit_reshape(ctx, x, (total,))
     place = ctx.one(
-        MAX, ctx.one(MIN, place, int_literal(maximum(total - 1, 0)).with_aval(shape)), int_literal(0).with_aval(shape)
+        MAX, ctx.one(MIN, place, int_literal(maximum(total - 1, 0)).with_shape(shape)), int_literal(0).with_shape(shape)
     )
     return ctx.cleared(taken_at(ctx, flat_x, 0, place), new)
 

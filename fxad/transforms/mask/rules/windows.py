@@ -180,7 +180,7 @@ def _elements(
     at = ctx.one(ADD, start, ctx.one(MUL, offset, ctx.counts(dilation, shape)))
     at = ctx.one(SUB, at, ctx.counts(low, shape))
     index = ctx.one(DIV, at, ctx.counts(base, shape))
-    zero = int_literal(0).with_aval(shape)
+    zero = int_literal(0).with_shape(shape)
     here = ctx.one(AND, ctx.one(GE, at, zero), ctx.one(LT, index, ctx.counts(n, shape)))
     here = ctx.one(AND, here, ctx.one(LT, offset, ctx.counts(window, shape)))
     return index, ctx.one(AND, here, ctx.one(EQ, ctx.one(REM, at, ctx.counts(base, shape)), zero))
@@ -278,7 +278,7 @@ def _extremes(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: 
     at = _selected_elements(ctx, select, x, of_x, places)
     y = _at_elements(ctx, True, ctx.zero_filled(x, of_x.shape), x.aval, at)
     empty = ctx.one(EQ, at, Lit.of(prod(x.aval.shape), at.aval))
-    return ctx.one(SELECT_N, empty, y, prim.monoid.identity(of_x.dtype).with_aval(y.aval.shape))
+    return ctx.one(SELECT_N, empty, y, prim.monoid.identity(of_x.dtype).with_shape(y.aval.shape))
 
 
 def _fold(ctx: MaskCtx, prim: Reduce, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -364,8 +364,8 @@ def _selected_elements(ctx: MaskCtx, prim: Selection, x: Atom, of_x: Aval, place
         best = ctx.one(EQ, found, emit_broadcast(ctx, x, found.aval.shape, kept))
         if of_x.inexact:
             best = ctx.one(OR, best, ctx.one(NE, found, found))
-        best = ctx.one(AND, best, ctx.one(LT, numbers, total.with_aval(numbers.aval.shape)))
-        number = ctx.one(ReduceMin((a + 1,)), ctx.one(SELECT_N, best, total.with_aval(numbers.aval.shape), numbers))
+        best = ctx.one(AND, best, ctx.one(LT, numbers, total.with_shape(numbers.aval.shape)))
+        number = ctx.one(ReduceMin((a + 1,)), ctx.one(SELECT_N, best, total.with_shape(numbers.aval.shape), numbers))
     return number
 
 
