@@ -419,6 +419,8 @@ def runs_on_devices(jaxpr: Jaxpr) -> bool:
 def devices_needed(jaxpr: Jaxpr, around: Mesh = ()) -> int:
     """The number of devices that run a program, for each index of the maps `around` it: 1 without a mesh. In a map,
     only maps need more."""
+    if not runs_on_devices(jaxpr):
+        return 1
     found = 1
     for prim in jaxpr.prims:
         if isinstance(prim, ShardMap):
