@@ -31,7 +31,7 @@ from fxad.lower import lower_jaxpr
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import ADD, MUL, SIN, SUB, TANH
-from fxad.units.kernels import wants_full_effort
+from fxad.units.compile_time import wants_full_effort
 from fxad.xla.compat import FLAGS
 from fxad.xla.cuda import cuda_library
 from fxad.xla.dlpack import _pointer, _Tensor, copy_out

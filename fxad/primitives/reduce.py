@@ -130,7 +130,7 @@ def extremum_jvp(ctx: JvpCtx, prim: Primitive, axes: tuple[int, ...], x: Atom, t
 
     XLA may compute the elements twice, to find the maximum and to compare them with it, and round them in two ways.
     Then none is equal to it, or fewer are, as in jax. Programs that compare elements with their maximum are compiled
-    with full effort, which makes this rare (`fxad.units.kernels`).
+    with full effort, which makes this rare (`fxad.units.compile_time`).
     """
     y = ctx.one(prim, x)
     hit = ctx.one(ConvertElementType(x.aval.dtype), ctx.one(EQ, x, broadcast_result(ctx, y, x.aval, axes)))

@@ -2,7 +2,7 @@
 
 The estimates are rough and monotone, and read the bodies of an equation by its layout. Run time: the arithmetic of
 products and convolutions, and the bytes that are written. Size: the number of equations that XLA gets.
-`fxad.units.kernels` estimates compile time from distinct kernels. The constants are in `fxad.core.constants`.
+`fxad.units.compile_time` estimates compile time from distinct kernels. The constants are in `fxad.core.constants`.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def microseconds(eqn: Eqn) -> float:
             if isinstance(runs, OneOf):
                 branches.append(time_of(body.jaxpr))
             else:
-                others += time_of(body.jaxpr) * _number_of_runs(runs)
+                others += time_of(body.jaxpr) * number_of_runs(runs)
         return max(branches) + others
     return _flops(eqn) / FLOPS_PER_MICROSECOND + sum([v.aval.nbytes for v in eqn.outs]) / BYTES_PER_MICROSECOND
 
 
-def _number_of_runs(runs: Runs) -> int:
+def number_of_runs(runs: Runs) -> int:
     """The number of runs of a body, or a bound that is usually reached; 1 if a predicate determines it."""
     match runs:
         case Times(count) | InParallel(count) | UpTo(count):

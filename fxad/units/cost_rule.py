@@ -14,7 +14,7 @@ The cost rule (`units_by_cost`) makes a body a unit if it is called more than on
 The whole program must also satisfy:
 
 - It takes at least twice `UNIT_MICROSECONDS`; otherwise the search is skipped (`large_enough`).
-- Units save at least `SAVED_MS` milliseconds of compile time, by the estimate of `fxad.units.kernels`
+- Units save at least `SAVED_MS` milliseconds of compile time, by the estimate of `fxad.units.compile_time`
   (`saves_compile_time`). The estimate counts distinct kernels, since XLA compiles equal kernels once. So units save
   nothing if layers are a product and a tanh (50 of them: 0.3 s either way). They save much if each layer is fused with
   operations before it, such as the sums of a residual stream, or reads another slice. Linked units run more slowly if
@@ -45,7 +45,7 @@ from fxad.ir import Eqn, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.transforms.costs import Weight, weight, weight_of_nested
-from fxad.units.kernels import milliseconds, takes_at_least
+from fxad.units.compile_time import milliseconds, takes_at_least
 
 MAX_SEARCHED_EQUATIONS: Final = 1 << 24  # equations, with nested calls inlined: the search would visit each
 MAX_STEPS: Final = 1 << 20

@@ -18,8 +18,8 @@ from fxad.ir import Atoms, Aval, Jaxpr, Lit, Source, source_text
 from fxad.lower import aliases
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.transforms.costs import weight_of_nested
+from fxad.units.compile_time import effort
 from fxad.units.cost_rule import check_steps
-from fxad.units.kernels import effort
 from fxad.units.maps import BY_CHOICE, one_map
 from fxad.units.min_cut_recompute import recompute
 from fxad.units.pieces import Piece, Pieces, partition
@@ -46,7 +46,7 @@ class Unit:
     @property
     def effort(self) -> str:
         """XLA's effort to compile it for a CPU, unless the options say another."""
-        return effort(self.body)
+        return effort(self.body, bool(self.donate))
 
 
 @final

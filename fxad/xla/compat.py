@@ -160,7 +160,7 @@ def put_part(part: NDArray, where: OneDeviceSharding, committed: bool = True) ->
     return _jax.batched_device_put(aval, where, [part], [where._device], committed, False, copy, True)
 
 
-# Flags for the efforts of `fxad.units.kernels`. From 0.11 on, XLA has fusion emitters only, and all have no flags.
+# Flags for the efforts of `fxad.units.compile_time`. From 0.11 on, XLA has fusion emitters only, and all have no flags.
 _LEVEL: Final[Flags] = (("xla_backend_optimization_level", 1),)
 _KERNEL_BY_KERNEL: Final[Flags] = (
     ("xla_cpu_use_fusion_emitters", False),

@@ -89,8 +89,8 @@ class CompilerConfiguration:
 
 
 def lowering_sources() -> list[str]:
-    """The source files of fxad that determine how a program is lowered and compiled: `units/kernels` and
-    `transforms/costs` choose XLA's effort."""
+    """The source files of fxad that determine how a program is lowered and compiled: `units/compile_time`
+    and `transforms/costs` choose XLA's effort."""
     root = os.path.dirname(os.path.dirname(__file__))
     paths = [os.path.join(root, name) for name in os.listdir(root)]
     paths.append(os.path.join(root, "transforms", "costs.py"))

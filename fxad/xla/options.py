@@ -12,7 +12,7 @@ from fxad.errors import ParameterError
 from fxad.ir import Jaxpr
 from fxad.lower import LoweredModule, ModuleSharding
 from fxad.lowering.jaxlib import _jax, xla_client
-from fxad.units.kernels import effort
+from fxad.units.compile_time import effort
 from fxad.xla.client import Device
 from fxad.xla.compat import FLAGS
 from fxad.xla.cuda import compiler_flags
@@ -27,10 +27,10 @@ class CompileOptions:
 
     `donate` are indices of operands whose memory results of their type reuse; the call deletes the caller's buffers.
     `flags` are XLA's flags, as in XLA_FLAGS but for this program only: `(("xla_cpu_enable_fast_math", True),)`.
-    `effort` is that of XLA. With "auto", `fxad.units.kernels.effort` chooses it for a program for a CPU: in which few
-    kernels are equal, no loop has an unknown number of iterations, and no function is less exact then, is compiled
-    without fusion emitters and at optimisation level 1. Its compilation takes half of the time, and a call 0.8 to 1.13
-    of the time (decision 76). From jaxlib 0.11 on there is no such choice. "full" leaves XLA's defaults.
+    `effort` is that of XLA. With "auto", `fxad.units.compile_time.effort` chooses it for a program for a CPU. A program
+    without many equal kernels, and without anything that takes longer or is less exact then, is compiled without fusion
+    emitters and at optimisation level 1. Its compilation takes half of the time (decision 76). From jaxlib 0.11 on
+    there is no such choice. "full" leaves XLA's defaults.
 
     Rule:   lists become tuples. Flags of 1, 1.0 and True differ, as for XLA. `effort` has no effect if
             `optimization_level` or `flags` are given. Results may differ in the last bits between efforts.
@@ -94,7 +94,7 @@ DEFAULT: Final = CompileOptions()
 def with_effort(jaxpr: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:
     """The options with the flags for an effort, if they leave it to fxad."""
     chosen = options.effort == "full" or options.optimization_level is not None or options.flags
-    flags = () if chosen or device.platform != "cpu" else FLAGS[effort(jaxpr)]
+    flags = () if chosen or device.platform != "cpu" else FLAGS[effort(jaxpr, bool(options.donate))]
     return replace(options, flags=flags) if flags else options
 
 

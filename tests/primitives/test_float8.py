@@ -9,7 +9,7 @@ import fxad as fx
 from fxad import dtypes, lax
 from fxad.dtypes import DType
 from fxad.ir import NDArray
-from fxad.units.kernels import wants_full_effort
+from fxad.units.compile_time import wants_full_effort
 from tests.primitives.test_elementwise_edges import identical
 
 pytestmark = pytest.mark.as_users_compile

@@ -1,0 +1,150 @@
+"""Estimates XLA's compile time of a program, and chooses XLA's effort.
+
+XLA's CPU compiler compiles equal kernels once: 30 equal layers of a product and a tanh take 0.08 s, 30 layers of
+different widths 1.15 s. Products and plain reductions call a library. Any other kernel takes `KERNEL_MS`, plus a time
+for each operation in it. Special functions take most, because they are polynomials and series. XLA's passes over the
+whole module take `EQUATION_MS` for each equation, equal or not, including calls. See the table in docs/adr/0024.
+
+`fxad.units.kernels` finds the kernels. Decision on the effort: docs/adr/0076.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias, final
+
+from fxad.core.constants import (
+    EQUATION_MS,
+    KERNEL_MS,
+    LIBRARY_MS,
+    LOST_IN_PLACE,
+    PROGRAM_MS,
+    REPEATED_KERNELS,
+)
+from fxad.core.dataclasses import dataclass
+from fxad.core.memo import by_value
+from fxad.dtypes import FLOAT8
+from fxad.ir import HigherOrder, Jaxpr
+from fxad.primitives.control.shard_map import runs_on_devices
+from fxad.transforms.costs import Kind, time_of
+from fxad.units.in_place import microseconds_lost
+from fxad.units.kernels import Inlined, Kernels, Value
+
+XlaEffort: TypeAlias = Literal["less", "level 1", "full"]
+MAX_READ: Final = 4096  # equations that the estimate reads
+FIRST_READ: Final = 1024  # equations that `takes_at_least` reads first
+
+# Functions that are less exact with less effort: `tan` and `cbrt` in float32 (1.6 and 2.6 units in the last place, else
+# 0.8). A product along several axes takes constant factors out: prod(c * x) overflows where prod(x) does. The table has
+# names of classes: few programs use these primitives, and a name does not import their files. Numbers of 8 bits are
+# wrong with less effort: 496 is -0.0 in float8_e4m3fn, and -1e-6 is nan in the dtypes without a negative zero.
+LESS_EXACT: Final = frozenset({"Tan", "Cbrt", "ReduceProd", "ReduceWindowProd", "CumProd", "Reduce", "ReduceWindow"})
+
+# With less effort, kernels round `a * b + c` in different ways. An element that one kernel computes again need not be
+# equal to the maximum that another one has found. A gradient, which compares them, then loses the element.
+_EXTREMA: Final = frozenset({"ReduceMax", "ReduceMin", "CumMax", "CumMin", "ScatterMax", "ScatterMin", "Pmax", "Pmin"})
+_REARRANGED: Final = frozenset({"BroadcastInDim", "Reshape", "Squeeze", "ExpandDims", "Transpose", "Gather"})
+
+
+# ---------------------------------------------------------------------------------------------------------- estimates
+
+
+def milliseconds(jaxpr: Jaxpr) -> float:
+    """The estimated compile time of a program.
+
+    Law:  equal kernels count once; adding different ones never lowers the estimate.
+    Cost: linear in its first `MAX_READ` equations, with calls inlined: 5 us each. The other equations are ignored.
+    """
+    return _estimate(jaxpr, MAX_READ).milliseconds
+
+
+def takes_at_least(jaxpr: Jaxpr, least: float) -> bool:
+    """Returns True if the estimate is at least `least` milliseconds. The first layers of a deep network often suffice
+    to decide."""
+    first = _estimate(jaxpr, FIRST_READ)
+    return first.milliseconds >= least or (not first.complete and milliseconds(jaxpr) >= least)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Estimate:
+    """Milliseconds to compile the program; those of its distinct kernels; those of all kernels, if each were compiled.
+    Plain reductions, which call a library, are in the first figure only. `complete`: the program has no equations that
+    were not read. `less_exact`: it has functions of `LESS_EXACT`, computes numbers of 8 bits, or compares elements with
+    their maximum. `open_ended`: it has a loop whose number of iterations a predicate determines. `lost`: the
+    microseconds that a run loses with less effort, without donation and with it."""
+
+    milliseconds: float
+    kernels: float
+    all_kernels: float
+    complete: bool
+    less_exact: bool
+    open_ended: bool
+    lost: tuple[float, float]
+
+
+@by_value
+def _estimate(jaxpr: Jaxpr, at_most: int) -> _Estimate:
+    """The estimate for the first `at_most` equations."""
+    program = Inlined(jaxpr, at_most)
+    kernels = Kernels(program)
+    own = [
+        (KERNEL_MS + k.milliseconds, kernels.uses[n])
+        for n, k in kernels.distinct.items()
+        if k.kind is not Kind.REDUCTION
+    ]
+    library = sum([LIBRARY_MS + k.milliseconds for k in kernels.distinct.values() if k.kind is Kind.REDUCTION])
+    distinct = sum([ms for ms, _ in own])
+    whole = PROGRAM_MS + EQUATION_MS * program.seen + library + distinct
+    computed = {program.avals[v].dtype for _, _, outs in program.ops for v in outs}
+    exact = LESS_EXACT.isdisjoint([type(prim).__name__ for prim, _, _ in program.ops]) and FLOAT8.isdisjoint(computed)
+    less_exact = not exact or _compares_extrema(program)
+    open_ended = any([isinstance(prim, HigherOrder) and prim.layout.has_predicate for prim, _, _ in program.ops])
+    all_kernels = sum([ms * uses for ms, uses in own])
+    lost = microseconds_lost(program, kernels, False), microseconds_lost(program, kernels, True)
+    return _Estimate(whole, distinct, all_kernels, program.seen < at_most, less_exact, open_ended, lost)
+
+
+def _compares_extrema(program: Inlined) -> bool:
+    """Returns True if a program compares values with a maximum or a minimum, as gradients of those do."""
+    extrema: set[Value] = set()
+    for prim, ins, outs in program.ops:
+        kind = type(prim).__name__
+        if kind in _EXTREMA or (kind in _REARRANGED and ins[0] in extrema):
+            extrema.update(outs)
+        elif kind == "Eq" and not extrema.isdisjoint(ins):
+            return True
+    return False
+
+
+# ------------------------------------------------------------------------------------------------ the compiler's effort
+
+
+def wants_full_effort(jaxpr: Jaxpr, donates: bool = False) -> bool:
+    """Returns True if less effort would cost run time or exactness, or save no compile time.
+
+    That is so for a program
+
+    - with many equal kernels, or so many equations that this is not known;
+    - with functions that XLA computes less exactly with less effort;
+    - with kernels that write in place and lose more than `LOST_IN_PLACE` of its run time (`fxad.units.in_place`);
+    - with a loop that may run for long: each iteration with few elements takes up to a seventh longer.
+
+    `donates`: the program may overwrite operands.
+    """
+    estimate = _estimate(jaxpr, MAX_READ)
+    repeats = estimate.all_kernels > REPEATED_KERNELS * estimate.kernels
+    slower = estimate.open_ended or estimate.lost[donates] > LOST_IN_PLACE * time_of(jaxpr)
+    return repeats or not estimate.complete or estimate.less_exact or slower
+
+
+def effort(jaxpr: Jaxpr, donates: bool = False) -> XlaEffort:
+    """XLA's effort to compile a program for a CPU, if the options leave it to fxad.
+
+    It is "less" unless the program wants full effort, and "level 1" if such a program runs on several devices and is
+    exact then.
+    """
+    if not wants_full_effort(jaxpr, donates):
+        return "less"
+    estimate = _estimate(jaxpr, MAX_READ)
+    exact = estimate.complete and not estimate.less_exact
+    return "level 1" if exact and runs_on_devices(jaxpr) else "full"

@@ -1,0 +1,113 @@
+"""Estimates the time that kernels lose if XLA compiles them without fusion emitters, because they write in place.
+
+XLA tells LLVM that the operands and the result of a kernel do not overlap, except for an operand in whose memory the
+result is written. LLVM then checks at run time if they overlap, and runs its scalar loop. These kernels write in place:
+
+- the last kernel that reads a temporary value of the size of its result, element by element; a carry of a loop, and a
+  donated operand, are such values too;
+- one whose result is written into a slice of an array, as the results that a loop stacks.
+
+Decision: docs/adr/0076.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from typing import Final
+
+from fxad.core.constants import (
+    IN_PLACE_CUMULATIVE_NS,
+    IN_PLACE_DIVISION_NS,
+    IN_PLACE_FUNCTION_NS,
+    IN_PLACE_NS,
+    IN_PLACE_OPERATION_NS,
+    VECTOR_ELEMENTS,
+)
+from fxad.ir import Aval, Primitive
+from fxad.primitives.elementwise.arithmetic import Div
+from fxad.primitives.elementwise.powers import Rsqrt, Sqrt
+from fxad.primitives.fusion import MOVES
+from fxad.transforms.costs import Kind, compile_cost
+from fxad.units.kernels import Inlined, Kernels
+
+# Functions that XLA computes element by element in any kernel. The tables name classes: few programs use these
+# primitives, and a name does not import their files.
+_SCALAR: Final = frozenset({"Sin", "Cos", "Tan", "Pow", "Atan2", "Cbrt", "Rem"})
+_UPDATES: Final = frozenset({"DynamicUpdateSlice"})  # operand 1 is written into a slice of operand 0
+_CUMULATIVE: Final = frozenset({"Cumulative", "LinearRecurrence"})  # base classes of what is computed by loops
+
+
+def microseconds_lost(program: Inlined, kernels: Kernels, donated: bool) -> float:
+    """The estimated time that a run of the program loses. `donated`: kernels may overwrite operands of the program.
+
+    Cost: linear in the operands of its equations.
+    """
+    avals = program.avals
+    kinds = {kind: compile_cost(kind)[0] for kind in {type(prim) for prim, _, _ in program.ops}}
+    costs = {kind: _nanoseconds(kind, compiled) for kind, compiled in kinds.items()}
+    last_reads = _last_reads(program, kernels, kinds)
+    into_slices = program.stacked.union([ins[1] for prim, ins, _ in program.ops if type(prim).__name__ in _UPDATES])
+    nbytes = [aval.nbytes for aval in avals]
+    # The operation that reads a value last, if kernels may write in its place. For a value that is fused into its
+    # readers: the first such operation of the values of its size that it is computed from.
+    dies: list[float] = [inf] * len(avals)
+    for v in program.carries.union(program.operands if donated else ()):
+        dies[v] = last_reads[v]
+    # of a value that is fused into its readers: nanoseconds for each element
+    fused = [0.0] * len(avals)
+    total = 0.0
+    for at, (prim, ins, outs) in enumerate(program.ops):
+        kind = kinds[type(prim)]
+        if kind is Kind.KERNEL or kind is Kind.REDUCTION:
+            for v in outs:
+                dies[v] = last_reads[v]
+            if _is_cumulative(type(prim)) and (elements := _elements(avals[outs[0]])) > VECTOR_ELEMENTS:
+                total += program.runs[at] * elements * IN_PLACE_CUMULATIVE_NS
+            continue
+        out = outs[0]  # all results have its size
+        same_size = [a for a in set(ins) if nbytes[a] == nbytes[out]]
+        time = costs[type(prim)] + sum([fused[a] for a in same_size])
+        dying = inf if isinstance(prim, MOVES) else min([dies[a] for a in same_size], default=inf)
+        if out not in kernels.in_memory:
+            dies[out], fused[out] = dying, time
+            continue
+        for v in outs:
+            dies[v] = last_reads[v]
+        elements = _elements(avals[out])
+        if time and elements >= VECTOR_ELEMENTS and (dying <= at or out in into_slices):
+            total += program.runs[at] * elements * (time + IN_PLACE_NS)
+    return total / 1e3
+
+
+def _last_reads(program: Inlined, kernels: Kernels, kinds: Mapping[type[Primitive], Kind]) -> list[float]:
+    """For each value, the last operation whose kernel reads it; infinite for results. A kernel reads what the values
+    read that are fused into it."""
+    last: list[float] = [-1] * len(program.avals)
+    for v in program.stored:
+        last[v] = inf
+    for at in reversed(range(len(program.ops))):
+        prim, ins, outs = program.ops[at]
+        in_own_kernel = kinds[type(prim)] in (Kind.KERNEL, Kind.REDUCTION) or outs[0] in kernels.in_memory
+        read_at = at if in_own_kernel else max(at, last[outs[0]])
+        for a in ins:
+            last[a] = max(last[a], read_at)
+    return last
+
+
+def _nanoseconds(kind: type[Primitive], compiled: Kind) -> float:
+    """The time that an element takes longer in a scalar loop."""
+    if issubclass(kind, (Div, Sqrt, Rsqrt)):
+        return IN_PLACE_DIVISION_NS
+    if compiled is Kind.EXPENSIVE and kind.__name__ not in _SCALAR:
+        return IN_PLACE_FUNCTION_NS
+    return 0.0 if compiled is Kind.VIEW or issubclass(kind, MOVES) else IN_PLACE_OPERATION_NS
+
+
+def _is_cumulative(kind: type[Primitive]) -> bool:
+    return not _CUMULATIVE.isdisjoint([base.__name__ for base in kind.__mro__])
+
+
+def _elements(aval: Aval) -> int:
+    """The number of elements; nominal for a symbolic shape."""
+    return aval.nbytes // aval.dtype.itemsize
