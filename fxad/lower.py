@@ -49,9 +49,9 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.shard_map import ShardMap, device_ids, devices_needed, runs_on_devices
 from fxad.primitives.meshes import (
     OPEN,
+    DimensionAxes,
     Ids,
-    Mesh,
-    Spec,
+    MeshAxes,
     local_shape,
     mesh_within,
     with_replica_axis,
@@ -60,7 +60,7 @@ from fxad.primitives.meshes import (
 from fxad.primitives.sharding_constraint import ShardingConstraint
 
 # The sharding of a value; None if nothing says it.
-_ValueSharding: TypeAlias = "tuple[Mesh, Spec] | None"
+_ValueSharding: TypeAlias = "tuple[MeshAxes, DimensionAxes] | None"
 # A value while a function is written: its SSA name and its type, as text.
 _Value: TypeAlias = tuple[str, str]
 
@@ -78,9 +78,9 @@ class ModuleSharding:
     """
 
     devices: int
-    meshes: tuple[Mesh, ...]
-    ins: tuple[tuple[int, Spec], ...]
-    outs: tuple[tuple[int, Spec] | None, ...]  # None: XLA decides how the result is divided
+    meshes: tuple[MeshAxes, ...]
+    ins: tuple[tuple[int, DimensionAxes], ...]
+    outs: tuple[tuple[int, DimensionAxes] | None, ...]  # None: XLA decides how the result is divided
     ids: Ids = ()  # of the devices; () are the first ones
 
     @property
@@ -90,11 +90,11 @@ class ModuleSharding:
         counts = [prod([n for _, n in without_replica_axis(mesh)]) for mesh in self.meshes]
         return tuple(sorted({n for n in counts if n > 1}))
 
-    def attribute(self, where: tuple[int, Spec], aval: Aval) -> str:
+    def attribute(self, where: tuple[int, DimensionAxes], aval: Aval) -> str:
         """The attribute of an operand or a result."""
         return _sharding_attribute(*where, aval)
 
-    def parts(self, where: Sequence[tuple[int, Spec] | None], avals: Sequence[Aval]) -> list[Aval | None]:
+    def parts(self, where: Sequence[tuple[int, DimensionAxes] | None], avals: Sequence[Aval]) -> list[Aval | None]:
         """The types of the parts of operands or results; None where XLA decides."""
         return [
             None if w is None else a.with_shape(local_shape(self.meshes[w[0]], w[1], a.shape))
@@ -251,12 +251,12 @@ def _header(
 # ------------------------------------------------------------------------------------------------- several devices
 
 
-def _sharding_attribute(mesh: int, spec: Spec, aval: Aval) -> str:
+def _sharding_attribute(mesh: int, spec: DimensionAxes, aval: Aval) -> str:
     """The attribute of a value that the axes of a mesh divide. Meshes are numbered."""
     return f"#sdy.sharding<@mesh{mesh}, {_dimension_shardings(spec, aval)}>"
 
 
-def _dimension_shardings(spec: Spec, aval: Aval) -> str:
+def _dimension_shardings(spec: DimensionAxes, aval: Aval) -> str:
     """The axes that divide each axis of an array, as MLIR text."""
     groups = [*spec, *[()] * (aval.ndim - len(spec))]
     return f"[{', '.join(['{?}' if group == (OPEN,) else _axis_names_text(group) for group in groups])}]"
@@ -272,7 +272,7 @@ def _axis_name_text(name: str) -> str:
     return '"' + "".join([c if " " <= c <= "~" and c not in '"\\%' else f"%{ord(c):X}." for c in name]) + '"'
 
 
-def _mesh_text(mesh: Mesh) -> str:
+def _mesh_text(mesh: MeshAxes) -> str:
     return f"<[{', '.join([f'{_axis_name_text(name)}={size}' for name, size in mesh])}]>"
 
 
@@ -287,7 +287,7 @@ def _interface_shardings(jaxpr: Jaxpr) -> tuple[tuple[_ValueSharding, ...], tupl
         of_ins: tuple[_ValueSharding, ...] = ()
         of_outs: tuple[_ValueSharding, ...] = ()
         if isinstance(prim, ShardMap):
-            stacked: Spec = (prim.names,)
+            stacked: DimensionAxes = (prim.names,)
             of_ins = tuple([(prim.mesh, stacked if s is None else s) for s in prim.in_specs])
             of_outs = tuple([(prim.mesh, stacked if s is None else s) for s in prim.out_specs])
         elif isinstance(prim, ShardingConstraint) and (OPEN,) not in prim.spec:
@@ -321,14 +321,14 @@ class _Module:
         self.host: list[tuple[CallsHost, str]] = []
         self.channels = 0
         self.devices = devices
-        self.meshes: dict[Mesh, int] = {}
+        self.meshes: dict[MeshAxes, int] = {}
         # a function with collectives or host calls is written for each mesh of the devices that run it
-        self.names: dict[tuple[Jaxpr, Mesh], str] = {}
-        self.queue: list[tuple[Jaxpr, Mesh]] = []
+        self.names: dict[tuple[Jaxpr, MeshAxes], str] = {}
+        self.queue: list[tuple[Jaxpr, MeshAxes]] = []
         self.types = _Types()
         self.locations = Locations()
 
-    def name(self, sub: Jaxpr, mesh: Mesh) -> str:
+    def name(self, sub: Jaxpr, mesh: MeshAxes) -> str:
         """The symbol of a sub-program's function, numbered by first use."""
         depends_on_mesh = mesh and (sub.free_axes or runs_on_devices(sub) or calls_host(sub))
         key = (sub, mesh if depends_on_mesh else ())
@@ -338,7 +338,7 @@ class _Module:
             self.queue.append(key)
         return symbol
 
-    def mesh(self, mesh: Mesh) -> int:
+    def mesh(self, mesh: MeshAxes) -> int:
         """The number of a mesh that covers all devices."""
         return self.meshes.setdefault(mesh, len(self.meshes))
 
@@ -360,7 +360,7 @@ class _Module:
         whole = tuple([(0, ()) if d is None else d for d in ins])
         return ModuleSharding(self.devices, tuple(self.meshes), whole, tuple(outs), *ids)
 
-    def function(self, jaxpr: Jaxpr, mesh: Mesh) -> str:
+    def function(self, jaxpr: Jaxpr, mesh: MeshAxes) -> str:
         """The operations of a program, up to the end of its function."""
         writer = _Function(self, jaxpr.name, mesh)
         types = self.types
@@ -376,7 +376,7 @@ class _Function:
 
     __slots__ = ("_constants", "_loc", "_mesh", "_module", "_n", "_name", "_types", "lines")
 
-    def __init__(self, module: _Module, name: str, mesh: Mesh = ()) -> None:
+    def __init__(self, module: _Module, name: str, mesh: MeshAxes = ()) -> None:
         self._mesh = mesh
         self.lines: list[str] = []
         self._module = module
@@ -451,7 +451,7 @@ class _Function:
             self._constants[lit] = value
         return value
 
-    def call(self, body: Jaxpr, operands: Sequence[HloValue], mesh: Mesh = ()) -> tuple[HloValue, ...]:
+    def call(self, body: Jaxpr, operands: Sequence[HloValue], mesh: MeshAxes = ()) -> tuple[HloValue, ...]:
         """Call the function of a sub-program; see `fxad.ir.Hlo`."""
         inside = self._mesh
         if mesh:  # further axes take the place of the replica axis
@@ -461,9 +461,9 @@ class _Function:
     def on_devices(
         self,
         body: Jaxpr,
-        mesh: Mesh,
-        in_specs: Sequence[Spec],
-        out_specs: Sequence[Spec],
+        mesh: MeshAxes,
+        in_specs: Sequence[DimensionAxes],
+        out_specs: Sequence[DimensionAxes],
         operands: Sequence[HloValue],
         outs: Sequence[Aval],
     ) -> tuple[HloValue, ...]:
@@ -532,7 +532,7 @@ class _Function:
         self._module.host.append((cast(CallsHost, call), str(where or "")))
         return len(self._module.host) - 1
 
-    def sharding(self, mesh: Mesh, spec: Spec, aval: Aval) -> str:
+    def sharding(self, mesh: MeshAxes, spec: DimensionAxes, aval: Aval) -> str:
         """The attribute that divides a value among the devices of a mesh; see `fxad.ir.Hlo`."""
         return _sharding_attribute(self._module.mesh(with_replica_axis(mesh, self._module.devices)), spec, aval)
 

@@ -18,7 +18,7 @@ from fxad.core.lazy_exports import lazy_exports
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Shape
 from fxad.operations.arguments import plain_ints, to_ints, to_tuple
-from fxad.primitives.meshes import OPEN, Ids, Mesh as Axes, Spec, check_axis_names
+from fxad.primitives.meshes import OPEN, DimensionAxes, Ids, MeshAxes, check_axis_names
 
 Entry: TypeAlias = "str | tuple[str, ...] | None"
 
@@ -50,7 +50,7 @@ class PartitionSpec(tuple[Entry, ...]):
         return tuple(self)
 
     @property
-    def names(self) -> Spec:
+    def names(self) -> DimensionAxes:
         """The names for each axis, without unnamed axes at the end."""
         groups = [() if e is None else e if isinstance(e, tuple) else (e,) for e in self]
         while groups and not groups[-1]:
@@ -356,7 +356,7 @@ class SingleDeviceSharding(_ShardingBase):
 Sharding: TypeAlias = NamedSharding | SingleDeviceSharding
 
 
-def axes_of(what: str, mesh: Mesh | Mapping[str, int]) -> Axes:
+def axes_of(what: str, mesh: Mesh | Mapping[str, int]) -> MeshAxes:
     """The axes of a mesh, or of names and sizes without devices. Raises: ArgumentError."""
     if isinstance(mesh, Mesh):
         return tuple(mesh.shape.items())
@@ -368,7 +368,7 @@ def axes_of(what: str, mesh: Mesh | Mapping[str, int]) -> Axes:
     )
 
 
-def check_axes(what: str, mesh: Axes, spec: PartitionSpec, aval: Aval, path: str) -> None:
+def check_axes(what: str, mesh: MeshAxes, spec: PartitionSpec, aval: Aval, path: str) -> None:
     """Check the axes that a spec names for an array. Raises: AxisNameError, ShapeError naming the array."""
     sizes, names = dict(mesh), spec.names
     flat = [name for group in names for name in group]
@@ -387,7 +387,7 @@ def check_axes(what: str, mesh: Axes, spec: PartitionSpec, aval: Aval, path: str
         )
 
 
-def part_type(what: str, mesh: Axes, spec: PartitionSpec, aval: Aval, path: str) -> Aval:
+def part_type(what: str, mesh: MeshAxes, spec: PartitionSpec, aval: Aval, path: str) -> Aval:
     """The type of a part of an array. Raises: AxisNameError, ShapeError naming the array, the axis and the sizes."""
     check_axes(what, mesh, spec, aval, path)
     sizes, names = dict(mesh), spec.names
@@ -404,7 +404,9 @@ def part_type(what: str, mesh: Axes, spec: PartitionSpec, aval: Aval, path: str)
     return aval.with_shape(tuple(shape))
 
 
-def sharding_in_program(what: str, sharding: NamedSharding, aval: Aval, path: str) -> tuple[Axes, Spec, Ids]:
+def sharding_in_program(
+    what: str, sharding: NamedSharding, aval: Aval, path: str
+) -> tuple[MeshAxes, DimensionAxes, Ids]:
     """The form in programs of a sharding of an array: the mesh, the axes that divide the array, and the ids of the
     devices. Raises: AxisNameError, ShapeError naming the array, the axis and the sizes."""
     mesh, spec = sharding.mesh, sharding.spec

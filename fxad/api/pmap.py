@@ -27,7 +27,7 @@ from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import Jaxpr
 from fxad.operations.arguments import argument_keys, is_word, to_tuple
 from fxad.primitives.control.shard_map import mesh_of_maps
-from fxad.primitives.meshes import Spec
+from fxad.primitives.meshes import DimensionAxes
 from fxad.primitives.shape import ExpandDims, Squeeze
 from fxad.runtime import Device, default_device, devices as default_devices
 from fxad.sharding import Mesh, NamedSharding, PartitionSpec, ids_of
@@ -227,6 +227,6 @@ def _pmapped(
     return map_over_devices(what, on_parts, manual, specs, [spec_along(name, d) for d in out_dims], paths, FOR_OUT_AXES)
 
 
-def spec_along(name: str, d: int | None) -> Spec:
+def spec_along(name: str, d: int | None) -> DimensionAxes:
     """The spec of an array whose axis `d` an axis of devices divides; None is the whole array on each device."""
     return () if d is None else (*[()] * d, (name,))

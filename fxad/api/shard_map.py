@@ -17,7 +17,7 @@ from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError
 from fxad.ir import Jaxpr, source_text
 from fxad.operations.arguments import flag
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.primitives.meshes import Ids, Mesh as MeshAxes, Spec, names_in
+from fxad.primitives.meshes import DimensionAxes, Ids, MeshAxes, names_in
 from fxad.sharding import Mesh, PartitionSpec, axes_of, get_mesh, ids_of, part_type
 from fxad.tracing.context import (
     MappedAxis,
@@ -221,8 +221,8 @@ def map_over_devices(
     what: str,
     program: Program[..., object],
     manual: ManualAxes,
-    ins: Sequence[Spec],
-    outs: Sequence[Spec],
+    ins: Sequence[DimensionAxes],
+    outs: Sequence[DimensionAxes],
     paths: Sequence[str],
     wording: Wording = FOR_OUT_SPECS,
 ) -> Program[..., object]:
@@ -245,8 +245,8 @@ def check_equal_results(
     what: str,
     body: Jaxpr,
     mesh: MeshAxes,
-    ins: Sequence[Spec],
-    outs: Sequence[Spec],
+    ins: Sequence[DimensionAxes],
+    outs: Sequence[DimensionAxes],
     paths: Sequence[str] | None,
     wording: Wording,
 ) -> None:

@@ -23,7 +23,7 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise.logic import AND, NOT, OR
-from fxad.primitives.meshes import Mesh, mesh_within
+from fxad.primitives.meshes import MeshAxes, mesh_within
 from fxad.primitives.reduce import ReduceOr
 
 FLAG: Final = Aval((), dtypes.bool_)
@@ -47,7 +47,7 @@ def _uses_flag(jaxpr: Jaxpr) -> bool:
 
 
 @by_value
-def _flagged(jaxpr: Jaxpr, mesh: Mesh) -> Jaxpr:
+def _flagged(jaxpr: Jaxpr, mesh: MeshAxes) -> Jaxpr:
     """(failed, operands) -> (failed, results), of a program that each device of a mesh runs."""
     b = Builder()
     failed: Atom = b.input(FLAG)
@@ -82,7 +82,7 @@ def _any_failed(b: Builder, failed: Atom, axes: FreeAxes) -> Atom:
     return b.one(Pmax(names, sizes), failed) if axes else failed
 
 
-def _flag_axes(loop: While, mesh: Mesh) -> FreeAxes:
+def _flag_axes(loop: While, mesh: MeshAxes) -> FreeAxes:
     """The axes along which all devices must run as many steps of a loop."""
     if any(map(has_ppermute, loop.bodies)):
         return frozenset(mesh)
@@ -90,7 +90,7 @@ def _flag_axes(loop: While, mesh: Mesh) -> FreeAxes:
     return frozenset([(name, size) for name, size in loop.free_axes if name in names])
 
 
-def _flagged_loop(loop: While, mesh: Mesh) -> Threaded:
+def _flagged_loop(loop: While, mesh: MeshAxes) -> Threaded:
     """The loop with the flag as its first carry, which ends when it is True."""
     if has_check(loop.cond) and loop.max_steps is None:
         return Threaded(Call(_flagged(with_predicate_in_body(loop), mesh)), 0, 0)
@@ -107,7 +107,7 @@ def _flagged_loop(loop: While, mesh: Mesh) -> Threaded:
     return Threaded(flagged, loop.n_cond + loop.n_body, 0)
 
 
-def _flagged_map(prim: ShardMap, around: Mesh) -> Threaded:
+def _flagged_map(prim: ShardMap, around: MeshAxes) -> Threaded:
     """The map with the flag as its first operand and result: that of all its devices."""
     b = Builder()
     failed, *outs = b.inline(_flagged(prim.body, mesh_within(around, prim.mesh)), b.inputs((FLAG, *prim.body.in_avals)))

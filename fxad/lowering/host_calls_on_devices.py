@@ -24,11 +24,11 @@ from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.host_call import HostCall
-from fxad.primitives.meshes import Mesh, mesh_within, with_replica_axis
+from fxad.primitives.meshes import MeshAxes, mesh_within, with_replica_axis
 
 
 @by_value
-def with_host_calls_on_devices(jaxpr: Jaxpr, devices: int, mesh: Mesh = ()) -> Jaxpr:
+def with_host_calls_on_devices(jaxpr: Jaxpr, devices: int, mesh: MeshAxes = ()) -> Jaxpr:
     """The program whose calls of the host, but for checks, happen once for each index of the axes of `mesh`, which maps
     bind."""
     if not calls_host(jaxpr):

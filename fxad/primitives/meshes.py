@@ -1,11 +1,11 @@
 """Meshes and specs as values in programs: named axes with sizes, and how they divide arrays. They have no devices, or
 the ids of devices.
 
-`Mesh` and `Spec` here are plain tuples, which a program can contain: the forms of `fxad.sharding.Mesh`, which has
-devices, and of `fxad.sharding.PartitionSpec`. `fx.Spec` is another thing: the shape and the dtype of an argument.
+`MeshAxes` and `DimensionAxes` are plain tuples, which a program can contain: the forms of `fxad.sharding.Mesh`, which
+has devices, and of `fxad.sharding.PartitionSpec`.
 
 A spec says how an array is divided; `()` says that each device has the whole array. Where a field has the type
-`Spec | None`, the meaning of None depends on the field, and is stated there:
+`DimensionAxes | None`, the meaning of None depends on the field, and is stated there:
 
 - of a map over devices (`ShardMap.in_specs`, `OneMap`): a stack, with one slice along axis 0 for each index;
 - of the operands of a call (`OperandSharding`): an operand that may move;
@@ -21,9 +21,10 @@ from typing import Final, TypeAlias
 from fxad.errors import AxisNameError, ShapeError
 from fxad.ir import Aval, Primitive, Shape
 
-Mesh: TypeAlias = tuple[tuple[str, int], ...]
+# The named axes of a mesh and their sizes, the slowest first.
+MeshAxes: TypeAlias = tuple[tuple[str, int], ...]
 # For each axis of an array, the named axes that divide it, the slowest first. Axes at the end may be left out.
-Spec: TypeAlias = tuple[tuple[str, ...], ...]
+DimensionAxes: TypeAlias = tuple[tuple[str, ...], ...]
 # The ids of the devices of a mesh, the first axis slowest. () are the first devices, or those of the operands.
 Ids: TypeAlias = tuple[int, ...]
 
@@ -36,7 +37,7 @@ class OnMesh(Primitive):
 
     __slots__ = ()
 
-    mesh: Mesh
+    mesh: MeshAxes
     devices: Ids
 
     @property
@@ -45,7 +46,7 @@ class OnMesh(Primitive):
         return prod([n for _, n in self.mesh])
 
 
-def mesh_within(around: Mesh, mesh: Mesh) -> Mesh:
+def mesh_within(around: MeshAxes, mesh: MeshAxes) -> MeshAxes:
     """The axes of the devices that run a map inside of other maps. Along an axis that a map around has, and does not
     name, all devices have the same values: so a map inside may divide values along it."""
     return (*around, *[axis for axis in mesh if axis not in around])
@@ -56,7 +57,7 @@ def mesh_within(around: Mesh, mesh: Mesh) -> Mesh:
 REPLICA_AXIS: Final = "fxad replicas"  # a name that users do not give
 
 
-def with_replica_axis(mesh: Mesh, devices: int) -> Mesh:
+def with_replica_axis(mesh: MeshAxes, devices: int) -> MeshAxes:
     """The mesh with a further, fastest axis, a replica axis, so that it has as many indices as there are devices. The
     mesh itself if it has that many."""
     rest = devices // prod([size for _, size in mesh])
@@ -68,35 +69,35 @@ def with_replica_axis(mesh: Mesh, devices: int) -> Mesh:
     return (*mesh, (name, rest))
 
 
-def without_replica_axis(mesh: Mesh) -> Mesh:
+def without_replica_axis(mesh: MeshAxes) -> MeshAxes:
     """The mesh without the axis that `with_replica_axis` adds."""
     return tuple([axis for axis in mesh if not axis[0].startswith(REPLICA_AXIS)])
 
 
-def names_in(spec: Spec) -> tuple[str, ...]:
+def names_in(spec: DimensionAxes) -> tuple[str, ...]:
     """The named axes that divide an array."""
     return tuple([name for names in spec for name in names])
 
 
-def parts_of(mesh: Mesh, spec: Spec) -> tuple[int, ...]:
+def parts_of(mesh: MeshAxes, spec: DimensionAxes) -> tuple[int, ...]:
     """The number of parts of each axis in a spec."""
     sizes = dict(mesh)
     return tuple([prod([sizes[name] for name in names]) for names in spec])
 
 
-def local_shape(mesh: Mesh, spec: Spec, shape: Shape) -> Shape:
+def local_shape(mesh: MeshAxes, spec: DimensionAxes, shape: Shape) -> Shape:
     """The shape of one part."""
     parts = (*parts_of(mesh, spec), *[1] * (len(shape) - len(spec)))
     return tuple([n // k for n, k in zip(shape, parts, strict=True)])
 
 
-def global_shape(mesh: Mesh, spec: Spec, shape: Shape) -> Shape:
+def global_shape(mesh: MeshAxes, spec: DimensionAxes, shape: Shape) -> Shape:
     """The shape of the whole array whose parts have shape `shape`."""
     parts = (*parts_of(mesh, spec), *[1] * (len(shape) - len(spec)))
     return tuple([n * k for n, k in zip(shape, parts, strict=True)])
 
 
-def shard_slices(mesh: Mesh, spec: Spec, shape: Shape, index: tuple[int, ...]) -> tuple[slice, ...]:
+def shard_slices(mesh: MeshAxes, spec: DimensionAxes, shape: Shape, index: tuple[int, ...]) -> tuple[slice, ...]:
     """The part of an array for an index of the mesh."""
     at, sizes = dict(zip([name for name, _ in mesh], index, strict=True)), dict(mesh)
     out = []
@@ -116,7 +117,7 @@ def check_axis_names(op: str, names: Iterable[str]) -> None:
         )
 
 
-def check_mesh(op: str, mesh: Mesh) -> None:
+def check_mesh(op: str, mesh: MeshAxes) -> None:
     """Check the axes of a mesh. Raises: AxisNameError, ShapeError."""
     names = [name for name, _ in mesh]
     check_axis_names(op, names)
@@ -126,7 +127,7 @@ def check_mesh(op: str, mesh: Mesh) -> None:
         raise ShapeError(f"{op}: mesh {mesh} has an axis without devices", remedy="give sizes from 1 on")
 
 
-def check_spec(op: str, mesh: Mesh, spec: Spec, aval: Aval) -> None:
+def check_spec(op: str, mesh: MeshAxes, spec: DimensionAxes, aval: Aval) -> None:
     """Check that a spec fits a mesh and an array of its rank. Raises: AxisNameError, ShapeError."""
     names = names_in(spec)
     unknown = [name for name in names if name not in dict(mesh)]
@@ -142,7 +143,7 @@ def check_spec(op: str, mesh: Mesh, spec: Spec, aval: Aval) -> None:
         )
 
 
-def check_ids(op: str, mesh: Mesh, devices: Ids) -> None:
+def check_ids(op: str, mesh: MeshAxes, devices: Ids) -> None:
     """Check the ids of the devices of a mesh. Raises: ShapeError."""
     count = prod([n for _, n in mesh])
     if devices and (len(devices) != count or len(set(devices)) != count):
@@ -152,7 +153,7 @@ def check_ids(op: str, mesh: Mesh, devices: Ids) -> None:
         )
 
 
-def check_divides(op: str, mesh: Mesh, spec: Spec, aval: Aval) -> None:
+def check_divides(op: str, mesh: MeshAxes, spec: DimensionAxes, aval: Aval) -> None:
     """Check that a spec divides the axes of an array. Raises: ShapeError naming the axis and the sizes."""
     for axis, (names, n, parts) in enumerate(zip(spec, aval.shape, parts_of(mesh, spec), strict=False)):
         if type(n) is int and n % parts:  # a size of another kind is checked when it is known

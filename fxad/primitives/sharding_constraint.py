@@ -22,10 +22,10 @@ from fxad.ir import (
 from fxad.primitives.families import LinearInOne
 from fxad.primitives.meshes import (
     OPEN,
+    DimensionAxes,
     Ids,
-    Mesh,
+    MeshAxes,
     OnMesh,
-    Spec,
     check_divides,
     check_ids,
     check_mesh,
@@ -46,12 +46,12 @@ class ShardingConstraint(LinearMap, LinearInOne, OnMesh):
     """
 
     name: ClassVar[str] = "sharding_constraint"
-    mesh: Mesh
-    spec: Spec
+    mesh: MeshAxes
+    spec: DimensionAxes
     devices: Ids = ()
 
     @property
-    def closed(self) -> Spec:
+    def closed(self) -> DimensionAxes:
         """The spec, with axes that the partitioner divides left whole."""
         return tuple([() if group == (OPEN,) else group for group in self.spec])
 

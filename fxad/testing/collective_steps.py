@@ -19,7 +19,7 @@ from fxad.primitives.collectives import (
     Psum,
     PsumScatter,
 )
-from fxad.primitives.meshes import Mesh
+from fxad.primitives.meshes import MeshAxes
 from fxad.primitives.shape import broadcast_to_axis
 from fxad.testing.draw_collectives import AXES, axes, perm
 from fxad.testing.growth import UNKNOWN, Fact, Growth
@@ -29,7 +29,7 @@ _KINDS: Final = ("sum", "max", "min", "gather", "scatter", "to_all", "permute", 
 _LARGEST: Final = 64  # elements of a value that collectives make larger
 
 
-def communicate(mesh: Mesh, g: Growth, x: Atom) -> None:
+def communicate(mesh: MeshAxes, g: Growth, x: Atom) -> None:
     """A collective of a value."""
     names, sizes, groups = axes(g.draw, mesh)
     width = Psum(names, sizes, groups).width
@@ -64,7 +64,7 @@ def _divisible(g: Growth, x: Atom, width: int) -> Atom:
     return g.add(broadcast_to_axis(g.builder, x, None, width, 0), g.facts[x])
 
 
-def collective_steps(mesh: Mesh) -> tuple[GrowthStep, ...]:
+def collective_steps(mesh: MeshAxes) -> tuple[GrowthStep, ...]:
     """The steps, with collectives over a mesh as often as all other steps together."""
     return (*GROWTH_STEPS, *[partial(communicate, mesh)] * len(GROWTH_STEPS))
 

@@ -24,12 +24,12 @@ from fxad.primitives.collectives import (
     PsumScatter,
     Sizes,
 )
-from fxad.primitives.meshes import Mesh
+from fxad.primitives.meshes import MeshAxes
 from fxad.testing.applications import ANY, Spec, Specs, dtype_of
 from fxad.testing.values import ORDINARY, shapes
 
-AXES: Final[Mesh] = (("i", 4), ("j", 2))
-MESHES: Final[tuple[Mesh, ...]] = (
+AXES: Final[MeshAxes] = (("i", 4), ("j", 2))
+MESHES: Final[tuple[MeshAxes, ...]] = (
     AXES,
     (("i", 1),),
     (("i", 2),),
@@ -42,7 +42,7 @@ MESHES: Final[tuple[Mesh, ...]] = (
 )
 
 
-def axes(draw: st.DrawFn, mesh: Mesh | None = None) -> tuple[Names, Sizes, Groups]:
+def axes(draw: st.DrawFn, mesh: MeshAxes | None = None) -> tuple[Names, Sizes, Groups]:
     """Axes of a mesh, in any order; sometimes groups of one. Without a mesh, those of any one."""
     mesh = mesh or draw(st.sampled_from(MESHES))
     chosen = draw(st.lists(st.sampled_from(mesh), min_size=1, max_size=len(mesh), unique=True))

@@ -15,13 +15,13 @@ from fxad.ir import Atom, Aval, Primitive
 from fxad.primitives import elementwise as ew
 from fxad.primitives.collectives import Psum
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.primitives.meshes import OPEN, Mesh, Spec as Division
+from fxad.primitives.meshes import OPEN, DimensionAxes, MeshAxes
 from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.runtime import devices
 from fxad.testing.applications import Spec, Specs
 from fxad.testing.values import ORDINARY
 
-_MESHES: Final[tuple[Mesh, ...]] = (
+_MESHES: Final[tuple[MeshAxes, ...]] = (
     (("d", 1),),
     (("d", 1), ("e", 1)),
     (("d", 2),),
@@ -31,13 +31,13 @@ _MESHES: Final[tuple[Mesh, ...]] = (
 _SIZE: Final = 2  # of each axis of a part
 
 
-def mesh(draw: st.DrawFn) -> Mesh:
+def mesh(draw: st.DrawFn) -> MeshAxes:
     """A mesh of devices that are there."""
     n_devices = len(devices("cpu"))
     return draw(st.sampled_from([m for m in _MESHES if all([n == 1 for _, n in m]) or (n_devices >= 8)]))
 
 
-def _division(draw: st.DrawFn, over: Mesh) -> Division:
+def _division(draw: st.DrawFn, over: MeshAxes) -> DimensionAxes:
     """Draws a division of the two axes of an array."""
     groups: list[list[str]] = [[], []]
     for name, _ in over:

@@ -12,7 +12,7 @@ from fxad.errors import AxisNameError
 from fxad.ir import Jaxpr, NDArray
 from fxad.passes import plan_of
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.primitives.meshes import Mesh, Spec
+from fxad.primitives.meshes import DimensionAxes, MeshAxes
 from fxad.primitives.shape import emit_reshape
 from fxad.testing.compare import Values, differ, fail, random_tangents, to_widest_dtype, tolerance, xla
 from fxad.testing.derivative_laws import differentiable_mask
@@ -25,12 +25,12 @@ from fxad.transforms.vmap import vmap_named
 from fxad.units.plans_over_devices import map_of
 
 
-def mesh_of(program: Jaxpr) -> Mesh:
+def mesh_of(program: Jaxpr) -> MeshAxes:
     """The axes that a program needs, or the usual ones."""
     return tuple(sorted(program.free_axes)) or AXES
 
 
-def stacked_operands(case: Case, mesh: Mesh | None = None) -> list[NDArray]:
+def stacked_operands(case: Case, mesh: MeshAxes | None = None) -> list[NDArray]:
     """Other operands for each index of the axes."""
     sizes = [n for _, n in mesh or mesh_of(case.program)]
     rows = [[np.roll(a.ravel(), k).reshape(a.shape) for a in case.args] for k in range(int(np.prod(sizes)))]
@@ -39,14 +39,14 @@ def stacked_operands(case: Case, mesh: Mesh | None = None) -> list[NDArray]:
     ]
 
 
-def over_axes(program: Jaxpr, mesh: Mesh | None = None) -> Jaxpr:
+def over_axes(program: Jaxpr, mesh: MeshAxes | None = None) -> Jaxpr:
     """A program mapped over the axes, along the leading axes of all operands and results. Raises: AxisNameError."""
     for name, size in reversed(mesh or mesh_of(program)):
         program, _ = vmap_named(program, size, name, (0,) * len(program.ins), (0,) * len(program.outs))
     return program
 
 
-def in_lockstep(program: Jaxpr, args: Values, mesh: Mesh | None = None) -> list[NDArray]:
+def in_lockstep(program: Jaxpr, args: Values, mesh: MeshAxes | None = None) -> list[NDArray]:
     """The results for all indices, of runs that exchange values."""
     mesh = mesh or mesh_of(program)
     names, sizes = [n for n, _ in mesh], [n for _, n in mesh]
@@ -54,7 +54,7 @@ def in_lockstep(program: Jaxpr, args: Values, mesh: Mesh | None = None) -> list[
     return [np.stack([row[k] for row in rows]).reshape((*sizes, *a.shape)) for k, a in enumerate(program.out_avals)]
 
 
-def check_collectives(case: Case, mesh: Mesh | None = None) -> bool:
+def check_collectives(case: Case, mesh: MeshAxes | None = None) -> bool:
     """vmap = runs in lockstep; no axis is left. Returns False for a program that vmap refuses."""
     program, args = case.program, stacked_operands(case, mesh)
     try:
@@ -70,7 +70,7 @@ def check_collectives(case: Case, mesh: Mesh | None = None) -> bool:
     return True
 
 
-def check_collective_gradients(case: Case, mesh: Mesh | None = None) -> bool:
+def check_collective_gradients(case: Case, mesh: MeshAxes | None = None) -> bool:
     """vmap(vjp f) = vjp(vmap f). Returns False for a program that vmap refuses."""
     mesh = mesh or mesh_of(case.program)
     program, mask, args = case.program, differentiable_mask(case), stacked_operands(case, mesh)
@@ -90,7 +90,7 @@ def check_collective_gradients(case: Case, mesh: Mesh | None = None) -> bool:
     return True
 
 
-def reached_by_all(program: Jaxpr, mesh: Mesh) -> bool:
+def reached_by_all(program: Jaxpr, mesh: MeshAxes) -> bool:
     """Returns False if some devices may not reach a collective in which others wait. `shard_map` refuses it."""
     try:
         for name, size in mesh:
@@ -100,13 +100,13 @@ def reached_by_all(program: Jaxpr, mesh: Mesh) -> bool:
     return True
 
 
-def on_devices(program: Jaxpr, mesh: Mesh) -> Jaxpr:
+def on_devices(program: Jaxpr, mesh: MeshAxes) -> Jaxpr:
     """A program over stacks of operands of all indices, along one axis, which devices run."""
     prim = ShardMap(program, mesh, 0, (), ())
     return single_equation(prim, [prim.whole(None, a) for a in program.in_avals], program.name)
 
 
-def on_nested_devices(program: Jaxpr, mesh: Mesh, *, of_whole_mesh: bool) -> Jaxpr:
+def on_nested_devices(program: Jaxpr, mesh: MeshAxes, *, of_whole_mesh: bool) -> Jaxpr:
     """A program over stacks along each of the axes, which devices run: a map for each axis, one in the other. If
     `of_whole_mesh`, the outer map is over all axes: its devices have equal values along those of the inner ones."""
     outer, *inner = mesh
@@ -117,17 +117,17 @@ def on_nested_devices(program: Jaxpr, mesh: Mesh, *, of_whole_mesh: bool) -> Jax
     b = Builder()
     args = [emit_reshape(b, b.input(a.stacked(1)), a.shape) for a in program.in_avals]
     rows = [emit_reshape(b, y, (1, *y.aval.shape)) for y in b.inline(program, args)]
-    first: Spec = ((outer[0],),)
+    first: DimensionAxes = ((outer[0],),)
     return map_of(b.build(rows, program.name), mesh, (), (first,) * len(args), (first,) * len(rows))
 
 
-def flat(values: Values, mesh: Mesh) -> list[NDArray]:
+def flat(values: Values, mesh: MeshAxes) -> list[NDArray]:
     """Stacks along one axis, of stacks along each of the axes."""
     count = int(np.prod([n for _, n in mesh]))
     return [x.reshape((count, *x.shape[len(mesh) :])) for x in values]
 
 
-def check_devices(case: Case, mesh: Mesh | None = None, *, compiled: bool = False) -> bool:
+def check_devices(case: Case, mesh: MeshAxes | None = None, *, compiled: bool = False) -> bool:
     """Devices = vmap, for values and gradients: one map of all axes, or one for each of several axes, in
     each other. Returns False for a program that vmap or `shard_map` refuses.
 
@@ -164,16 +164,16 @@ def check_devices(case: Case, mesh: Mesh | None = None, *, compiled: bool = Fals
     return True
 
 
-def divided(program: Jaxpr, mesh: Mesh, seed: int) -> Jaxpr:
+def divided(program: Jaxpr, mesh: MeshAxes, seed: int) -> Jaxpr:
     """A program that devices run, with operands and results that are divided at random: whole, along some axis by some
     axes of the mesh, or stacks. Results vary over all axes."""
     rng = np.random.default_rng(seed)
     names = tuple([name for name, _ in mesh])
 
-    def spec(ndim: int, among: tuple[str, ...]) -> Spec:
+    def spec(ndim: int, among: tuple[str, ...]) -> DimensionAxes:
         return (*[()] * int(rng.integers(ndim)), among) if ndim else ()
 
-    ins: list[Spec | None] = []
+    ins: list[DimensionAxes | None] = []
     for a in program.in_avals:
         some = tuple([n for n in names if rng.random() < 0.7])
         ins.append(None if rng.random() < 0.3 else spec(a.ndim, some) if some else ())
@@ -181,7 +181,7 @@ def divided(program: Jaxpr, mesh: Mesh, seed: int) -> Jaxpr:
     return map_of(program, mesh, (), tuple(ins), tuple(outs))
 
 
-def check_units_on_devices(case: Case, mesh: Mesh) -> int:
+def check_units_on_devices(case: Case, mesh: MeshAxes) -> int:
     """A map over devices as units, arbitrary calls of its body, equals the map as a whole; gradients too. Returns the
     number of steps; 0 for a program that `shard_map` refuses."""
     if not reached_by_all(case.program, mesh):

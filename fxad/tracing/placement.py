@@ -15,7 +15,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ParameterError, PlacementError, described
 from fxad.ir import Jaxpr
 from fxad.primitives.control.shard_map import device_ids
-from fxad.primitives.meshes import Mesh, Spec
+from fxad.primitives.meshes import DimensionAxes, MeshAxes
 from fxad.runtime import Results, Start
 from fxad.sharding import ids_of
 from fxad.transforms.spmd.shardings import with_shardings
@@ -31,7 +31,7 @@ class OperandSharding:
     how it is divided."""
 
     devices: tuple[runtime.Device, ...]
-    ins: tuple[tuple[Mesh, Spec] | None, ...]  # None: the operand may move
+    ins: tuple[tuple[MeshAxes, DimensionAxes] | None, ...]  # None: the operand may move
 
     @property
     def device(self) -> runtime.Device:
@@ -61,7 +61,7 @@ def target_of(what: str, buffers: Sequence[runtime.Buffer | None], path: PathOf)
     operand that may move. Raises: PlacementError naming two operands that are committed to different devices.
     """
     first: tuple[int, tuple[runtime.Device, ...]] | None = None
-    ins: list[tuple[Mesh, Spec] | None] = []
+    ins: list[tuple[MeshAxes, DimensionAxes] | None] = []
     for k, b in enumerate(buffers):
         ins.append(None)
         if b is None or not b._committed or b.is_deleted():  # XLA refuses one that is deleted

@@ -17,7 +17,7 @@ from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Var, all_prims, di
 from fxad.lowering.ordered_effects import calls_host
 from fxad.primitives.check import CallsHost
 from fxad.primitives.control.shard_map import ShardMap, runs_on_devices
-from fxad.primitives.meshes import OPEN, Ids, Mesh, OnMesh, Spec, local_shape
+from fxad.primitives.meshes import OPEN, DimensionAxes, Ids, MeshAxes, OnMesh, local_shape
 from fxad.primitives.shape import ExpandDims, Squeeze
 from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.units.pieces import inline_calls
@@ -40,10 +40,10 @@ class OneMap:
     divided."""
 
     body: Jaxpr
-    mesh: Mesh
+    mesh: MeshAxes
     devices: Ids
-    ins: tuple[Spec | None, ...]  # None: a stack, with one slice along axis 0 for each index
-    outs: tuple[Spec | None, ...]  # likewise
+    ins: tuple[DimensionAxes | None, ...]  # None: a stack, with one slice along axis 0 for each index
+    outs: tuple[DimensionAxes | None, ...]  # likewise
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -74,18 +74,18 @@ def one_map(jaxpr: Jaxpr) -> OneMap | str:
     return _with_stacks(_merged(program, maps[0].mesh, specs), maps[0].mesh, ids.pop() if ids else ())
 
 
-def _closed(spec: Spec) -> Spec:
+def _closed(spec: DimensionAxes) -> DimensionAxes:
     """A spec without empty entries at its end."""
     while spec and not spec[-1]:
         spec = spec[:-1]
     return spec
 
 
-def _specs(program: Jaxpr, mesh: Mesh) -> dict[Atom, Spec] | str:
+def _specs(program: Jaxpr, mesh: MeshAxes) -> dict[Atom, DimensionAxes] | str:
     """How each value of a program outside of its maps is divided; or the reason why it is not known."""
-    stacked: Spec = (tuple([name for name, _ in mesh]),)
-    specs: dict[Atom, Spec] = {}
-    reads: dict[int, list[tuple[Atom, Spec]]] = {}
+    stacked: DimensionAxes = (tuple([name for name, _ in mesh]),)
+    specs: dict[Atom, DimensionAxes] = {}
+    reads: dict[int, list[tuple[Atom, DimensionAxes]]] = {}
     operands = set(program.ins)
     for k, eqn in enumerate(program.eqns):  # the first map or constraint that reads an operand divides it
         prim = eqn.prim
@@ -126,7 +126,9 @@ def _same_on_all(eqn: Eqn) -> bool:
     return not (eqn.prim.effects or inside or isinstance(eqn.prim, CallsHost))
 
 
-def _merged(program: Jaxpr, mesh: Mesh, specs: Mapping[Atom, Spec]) -> tuple[Jaxpr, list[Spec], list[Spec]]:
+def _merged(
+    program: Jaxpr, mesh: MeshAxes, specs: Mapping[Atom, DimensionAxes]
+) -> tuple[Jaxpr, list[DimensionAxes], list[DimensionAxes]]:
     """The body of the one map, over parts, and the specs of its operands and results."""
     b = Builder()
 
@@ -166,10 +168,10 @@ def _merged(program: Jaxpr, mesh: Mesh, specs: Mapping[Atom, Spec]) -> tuple[Jax
     return body, [specs[v] for v in program.ins], [specs.get(a, ()) for a in program.outs]
 
 
-def _with_stacks(merged: tuple[Jaxpr, list[Spec], list[Spec]], mesh: Mesh, ids: Ids) -> OneMap:
+def _with_stacks(merged: tuple[Jaxpr, list[DimensionAxes], list[DimensionAxes]], mesh: MeshAxes, ids: Ids) -> OneMap:
     """The map in which operands and results with a slice for each index are stacks, if nothing else reads them."""
     body, ins, outs = merged
-    over: Spec = (tuple([name for name, _ in mesh]),)
+    over: DimensionAxes = (tuple([name for name, _ in mesh]),)
     others = {a for e in body.eqns if e.prim != _FIRST for a in e.ins} | {*body.outs}
     read = {a for e in body.eqns for a in e.ins}
     sliced = [s == over and v.aval.shape[0] == 1 and v in read - others for v, s in zip(body.ins, ins, strict=True)]

@@ -21,13 +21,13 @@ from fxad.errors import AxisNameError
 from fxad.ir import Aval, Jaxpr
 from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.primitives.meshes import Ids, Mesh, Spec, names_in
+from fxad.primitives.meshes import DimensionAxes, Ids, MeshAxes, names_in
 from fxad.transforms.vmap import vmap_named
 from fxad.units.maps import OneMap
 from fxad.units.plan import Plan, Step, Unit
 
 # How a value is divided among the indices of the map; None: it is a stack, with one slice for each index.
-_MapSpec: TypeAlias = "Spec | None"
+_MapSpec: TypeAlias = "DimensionAxes | None"
 
 
 def plan_over_devices(plan: Plan, over: OneMap) -> Plan:
@@ -136,7 +136,7 @@ class _Mapped:
         return replace(unit, body=map_of(unit.body, self.over.mesh, self.over.devices, ins, outs), uses=uses)
 
 
-def whole(mesh: Mesh, division: Spec | None, part: Aval) -> Aval:
+def whole(mesh: MeshAxes, division: DimensionAxes | None, part: Aval) -> Aval:
     """The type of the whole of a value, from that of a part."""
     return ShardMap(_EMPTY, mesh, 0, (), ()).whole(division, part)
 
@@ -145,7 +145,7 @@ _EMPTY: Final = Builder().build(())
 
 
 @by_value
-def map_of(body: Jaxpr, mesh: Mesh, ids: Ids, ins: tuple[_MapSpec, ...], outs: tuple[_MapSpec, ...]) -> Jaxpr:
+def map_of(body: Jaxpr, mesh: MeshAxes, ids: Ids, ins: tuple[_MapSpec, ...], outs: tuple[_MapSpec, ...]) -> Jaxpr:
     """The program that maps a body, with its operands and results in their order."""
     consts = [k for k, s in enumerate(ins) if s == ()]
     parts = [k for k, s in enumerate(ins) if s]

@@ -23,7 +23,7 @@ from fxad.lowering.jaxlib import _jax, jaxlib_version
 from fxad.primitives.check import Check
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.host_call import HostCall
-from fxad.primitives.meshes import Spec, check_divides, check_ids, check_mesh, check_spec
+from fxad.primitives.meshes import DimensionAxes, check_divides, check_ids, check_mesh, check_spec
 from fxad.xla import custom_calls
 from fxad.xla.client import Device, devices, process_count, process_index
 from fxad.xla.compat import reason
@@ -178,7 +178,7 @@ def sharding_of_entry(facts: Any, jaxpr: Jaxpr) -> ModuleSharding | None:
             raise ValueError(f"mesh {mesh} has not {devices} devices")
         check_ids("cache", mesh, ids)
 
-    def where(entry: Any, aval: Aval) -> tuple[int, Spec]:
+    def where(entry: Any, aval: Aval) -> tuple[int, DimensionAxes]:
         k, spec = int(entry[0]), tuple([tuple([str(name) for name in group]) for group in entry[1]])
         check_spec("cache", meshes[k], spec, aval)
         check_divides("cache", meshes[k], spec, aval)

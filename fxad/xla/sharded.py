@@ -28,7 +28,7 @@ from fxad.errors import CompileError, ExecutionError, ParameterError, ShapeError
 from fxad.ir import Aval, NDArray, Shape
 from fxad.lower import ModuleSharding
 from fxad.lowering.jaxlib import _jax, xla_client
-from fxad.primitives.meshes import Ids, Mesh, Spec, local_shape, parts_of, shard_slices
+from fxad.primitives.meshes import DimensionAxes, Ids, MeshAxes, local_shape, parts_of, shard_slices
 from fxad.xla.client import Device, devices
 from fxad.xla.compat import make_array, on_device, parts_of_array, put_part, tiled, to_host
 from fxad.xla.donation import OPERAND_DELETED, note_parts, pinned
@@ -41,7 +41,7 @@ class MeshSharding(_jax.Sharding):
     """The sharding of an array on several devices. `devices[k]` has the part of index k of `mesh`, whose first axis is
     the slowest."""
 
-    def __init__(self, on: tuple[Device, ...], mesh: Mesh, spec: Spec) -> None:
+    def __init__(self, on: tuple[Device, ...], mesh: MeshAxes, spec: DimensionAxes) -> None:
         super().__init__()
         self.devices, self.mesh, self.spec = on, mesh, spec
         self.on_host = on[0].platform == "cpu"
@@ -244,7 +244,7 @@ class ProgramSharding:
     """The devices of a loaded program, and the shardings of its operands and results."""
 
     devices: tuple[Device, ...]
-    mesh: Mesh
+    mesh: MeshAxes
     ins: list[MeshSharding]
     outs: list[MeshSharding]
 
@@ -276,7 +276,9 @@ def program_sharding(
     return ProgramSharding(on, meshes[0], ins, outs)
 
 
-def in_terms_of(meshes: Sequence[Mesh], chosen: xla_client.HloSharding, name: str, result: int) -> tuple[Mesh, Spec]:
+def in_terms_of(
+    meshes: Sequence[MeshAxes], chosen: xla_client.HloSharding, name: str, result: int
+) -> tuple[MeshAxes, DimensionAxes]:
     """A sharding that XLA chose, as a mesh and a spec. Axes of the mesh are factored where XLA has divided them.
 
     Raises: CompileError for a sharding that no mesh has.
@@ -299,7 +301,7 @@ def in_terms_of(meshes: Sequence[Mesh], chosen: xla_client.HloSharding, name: st
     )
 
 
-def _group(mesh: Mesh, places: NDArray, parts: int) -> tuple[str, ...] | None:
+def _group(mesh: MeshAxes, places: NDArray, parts: int) -> tuple[str, ...] | None:
     """The axes of a mesh that give each device its place among `parts` ones; None if none do."""
     at = places.reshape([n for _, n in mesh])
     steps = [int(np.take(at, 1, k).flat[0] - at.flat[0]) if n > 1 else 0 for k, (_, n) in enumerate(mesh)]
@@ -312,7 +314,7 @@ def _group(mesh: Mesh, places: NDArray, parts: int) -> tuple[str, ...] | None:
     return tuple([mesh[k][0] for k in order]) if left == 1 and np.array_equal(want, at) else None
 
 
-def _factored(mesh: Mesh) -> Mesh:
+def _factored(mesh: MeshAxes) -> MeshAxes:
     """The mesh with an axis for each prime factor of the size of an axis."""
     out = []
     for name, size in mesh:

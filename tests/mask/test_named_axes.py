@@ -18,7 +18,7 @@ from fxad.ir import Aval, NDArray
 from fxad.primitives.collectives import Psum
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.elementwise import MUL, SIN
-from fxad.primitives.meshes import Spec
+from fxad.primitives.meshes import DimensionAxes
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from tests.mask.law import BAD, check, check_gradients
 from tests.mask.test_mask import traced
@@ -71,9 +71,9 @@ def _at(text: str, values: dict[str, int]) -> int:
     return substitute_sizes(read_size(text), values)
 
 
-ROWS: Spec = (("i",), ())
-COLUMNS: Spec = ((), ("i",))
-SHARDED: dict[str, tuple[Spec, Spec]] = {
+ROWS: DimensionAxes = (("i",), ())
+COLUMNS: DimensionAxes = ((), ("i",))
+SHARDED: dict[str, tuple[DimensionAxes, DimensionAxes]] = {
     "whole": ((), ()),
     "rows": (ROWS, ROWS),
     "columns": (COLUMNS, COLUMNS),

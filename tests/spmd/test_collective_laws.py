@@ -15,7 +15,7 @@ from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
 from fxad.ir import HigherOrder, Jaxpr, Linear, Primitive
 from fxad.primitives.collectives import COLLECTIVES, Collective, Grouped
-from fxad.primitives.meshes import Mesh
+from fxad.primitives.meshes import MeshAxes
 from fxad.testing import Application, Case, calls, cases, check_text
 from fxad.testing.collective_steps import COLLECTIVE_STEPS, collective_steps
 from fxad.testing.compare import differ, inner_product_error, random_tangents, step_along, tangent_error
@@ -121,7 +121,7 @@ on_meshes = pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: "x".join([s
 
 @pytest.mark.law
 @on_meshes
-def test_generated_programs(mesh: Mesh) -> None:
+def test_generated_programs(mesh: MeshAxes) -> None:
     @share(3)
     @given(cases(steps=collective_steps(mesh), size=6))
     def law(case: Case) -> None:
@@ -132,7 +132,7 @@ def test_generated_programs(mesh: Mesh) -> None:
 
 @pytest.mark.law
 @on_meshes
-def test_gradients_of_generated_programs(mesh: Mesh) -> None:
+def test_gradients_of_generated_programs(mesh: MeshAxes) -> None:
     @share(3)
     @given(cases(differentiable=True, steps=collective_steps(mesh), size=6))
     def law(case: Case) -> None:
@@ -169,7 +169,7 @@ def _ring(x: Any) -> Any:
 def test_programs_whose_devices_would_wait_are_not_run(f: Any) -> None:
     """XLA ends the process when devices have waited for 40 s."""
     x: Any = np.array(1.0, np.float32)
-    mesh: Mesh = (("i", 2), ("j", 2))
+    mesh: MeshAxes = (("i", 2), ("j", 2))
     case = Case(fx.trace(f, x, axis_env=dict(mesh)).jaxpr, (x,), 0, smooth=False)
     assert not check_devices(case, mesh, compiled=True)
     assert not check_units_on_devices(case, mesh)

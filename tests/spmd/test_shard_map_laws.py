@@ -15,7 +15,7 @@ from hypothesis import given
 
 import fxad as fx
 from fxad import lax
-from fxad.primitives.meshes import Mesh
+from fxad.primitives.meshes import MeshAxes
 from fxad.testing import Case, cases
 from fxad.testing.collective_steps import collective_steps
 from fxad.testing.draw_collectives import MESHES
@@ -31,7 +31,7 @@ on_meshes = pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: "x".join([s
 @pytest.mark.law
 @on_meshes
 @pytest.mark.parametrize("smooth", [False, True], ids=["values", "gradients"])
-def test_generated_programs(mesh: Mesh, smooth: bool) -> None:
+def test_generated_programs(mesh: MeshAxes, smooth: bool) -> None:
     @share(10)
     @given(cases(differentiable=smooth, steps=collective_steps(mesh), size=6))
     def law(case: Case) -> None:

@@ -49,10 +49,10 @@ from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.linearity import is_linear
 from fxad.primitives.meshes import (
+    DimensionAxes,
     Ids,
-    Mesh,
+    MeshAxes,
     OnMesh,
-    Spec,
     check_ids,
     check_mesh,
     check_spec,
@@ -83,10 +83,10 @@ class ShardMap(HigherOrder, Linear, OnMesh):
 
     name: ClassVar[str] = "shard_map"
     body: Jaxpr
-    mesh: Mesh
+    mesh: MeshAxes
     n_consts: int
-    ins: tuple[Spec, ...]
-    outs: tuple[Spec, ...]
+    ins: tuple[DimensionAxes, ...]
+    outs: tuple[DimensionAxes, ...]
     devices: Ids = ()
 
     @property
@@ -103,17 +103,17 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         return self.body.free_axes - frozenset(self.mesh)
 
     @property
-    def in_specs(self) -> tuple[Spec | None, ...]:
+    def in_specs(self) -> tuple[DimensionAxes | None, ...]:
         """How each operand is divided; None for a stack."""
         known = (*[()] * self.n_consts, *self.ins)
         return (*known, *[None] * (len(self.body.ins) - len(known)))
 
     @property
-    def out_specs(self) -> tuple[Spec | None, ...]:
+    def out_specs(self) -> tuple[DimensionAxes | None, ...]:
         """How each result is divided; None for a stack."""
         return (*self.outs, *[None] * (len(self.body.outs) - len(self.outs)))
 
-    def _parts(self, spec: Spec) -> Part:
+    def _parts(self, spec: DimensionAxes) -> Part:
         return Part(self.mesh, spec)
 
     @property
@@ -138,7 +138,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         outs = tuple([s for s, n in zip(self.outs, results, strict=False) for _ in range(n)])
         return ShardMap(bodies[0], self.mesh, operands[0], ins, outs, self.devices)
 
-    def whole(self, spec: Spec | None, aval: Aval) -> Aval:
+    def whole(self, spec: DimensionAxes | None, aval: Aval) -> Aval:
         """The type of the whole array. Each index has a part of type `aval`."""
         shape = (self.count, *aval.shape) if spec is None else global_shape(self.mesh, spec, aval.shape)
         return aval.with_shape(shape)
@@ -201,7 +201,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
     # ----------------------------------------------------------------------------------------------------- lowering
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        stacked: Spec = (self.names,)
+        stacked: DimensionAxes = (self.names,)
         in_specs = [stacked if s is None else s for s in self.in_specs]
         out_specs = [stacked if s is None else s for s in self.out_specs]
         if not hlo.mesh:
@@ -238,7 +238,11 @@ class ShardMap(HigherOrder, Linear, OnMesh):
     # ---------------------------------------------------------------------------------------------- differentiation
 
     def _over(
-        self, body: Jaxpr, takes: Sequence[int], specs: dict[int, Spec | None], outs: Sequence[Spec | None]
+        self,
+        body: Jaxpr,
+        takes: Sequence[int],
+        specs: dict[int, DimensionAxes | None],
+        outs: Sequence[DimensionAxes | None],
     ) -> tuple[ShardMap, list[int], list[int]]:
         """The map of another body, whose operands have the numbers `takes`, with `specs` by number, and whose results
         have the specs `outs`. Also returns the numbers of the operands in the order of the map, which has stacks last,
@@ -257,7 +261,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         # values are numbered: operand p is p, its tangent n + p, and stored residual k is 2 n + k
         n, n_out = len(primals), len(self.body.outs)
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
-        specs: dict[int, Spec | None] = dict(enumerate(self.in_specs))
+        specs: dict[int, DimensionAxes | None] = dict(enumerate(self.in_specs))
         specs.update({n + p: specs[p] for p in range(n) if nonzero[p]})
         dots = {n + p: t for p, t in enumerate(tangents) if isinstance(t, Lin)}
         out_dots: Tangents
@@ -301,7 +305,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         nonzero = [not isinstance(ct, Zero) for ct in cts]
         adjoint = ctx.recur(with_outs(self.body, [a for a, m in zip(self.body.outs, nonzero, strict=True) if m]), mask)
         values: dict[int, Atom] = {p: a for p, a in enumerate(args) if not isinstance(a, Hole)}
-        specs: dict[int, Spec | None] = {p: self.in_specs[p] for p in values}
+        specs: dict[int, DimensionAxes | None] = {p: self.in_specs[p] for p in values}
         given = {n + q: ct for q, ct in enumerate(cts) if not isinstance(ct, Zero)}
         specs.update({p: self.out_specs[p - n] for p in given})
         holes = [p for p, m in enumerate(mask) if m]
@@ -316,14 +320,14 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         bars: dict[int, Atom] = {p: outs[k] for p, k in zip(holes, places, strict=True)}
         return tuple([bars.get(p) for p in range(n)])
 
-    def _shared(self, b: Builder, ct: Atom, spec: Spec | None) -> Atom:
+    def _shared(self, b: Builder, ct: Atom, spec: DimensionAxes | None) -> Atom:
         """The share of one index in the cotangent of a result that several indices have."""
         among = self.count if spec is not None else 1
         for name in names_in(spec or ()):
             among //= dict(self.mesh)[name]
         return ct if among == 1 else b.one(MUL, ct, Lit.of(1 / among, ct.aval))
 
-    def _summed(self, b: Builder, bar: Atom, spec: Spec | None) -> Atom:
+    def _summed(self, b: Builder, bar: Atom, spec: DimensionAxes | None) -> Atom:
         """The cotangent of an operand: summed over the axes along which all indices have the same part."""
         rest = [] if spec is None else [(a, n) for a, n in self.mesh if a not in names_in(spec)]
         if not rest or (isinstance(bar, Lit) and not any(bar.bits)):
@@ -367,7 +371,7 @@ def with_whole_operands(prim: ShardMap) -> Jaxpr:
 
 @by_value
 def _taking_parts(
-    body: Jaxpr, mesh: Mesh, in_specs: tuple[Spec | None, ...], out_specs: tuple[Spec | None, ...]
+    body: Jaxpr, mesh: MeshAxes, in_specs: tuple[DimensionAxes | None, ...], out_specs: tuple[DimensionAxes | None, ...]
 ) -> Jaxpr:
     b, sizes = Builder(), dict(mesh)
     names, counts = tuple([a for a, _ in mesh]), tuple([n for _, n in mesh])
@@ -395,7 +399,7 @@ def _taking_parts(
 
 
 @by_value
-def mesh_of_maps(jaxpr: Jaxpr) -> Mesh:
+def mesh_of_maps(jaxpr: Jaxpr) -> MeshAxes:
     """The axes of the maps over devices in a program and its bodies."""
     found: dict[tuple[str, int], None] = {}
     for prim in jaxpr.prims:
@@ -416,7 +420,7 @@ def runs_on_devices(jaxpr: Jaxpr) -> bool:
 
 
 @by_value
-def devices_needed(jaxpr: Jaxpr, around: Mesh = ()) -> int:
+def devices_needed(jaxpr: Jaxpr, around: MeshAxes = ()) -> int:
     """The number of devices that run a program, for each index of the maps `around` it: 1 without a mesh. In a map,
     only maps need more."""
     if not runs_on_devices(jaxpr):

@@ -7,11 +7,11 @@ from typing import TypeAlias
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Jaxpr
-from fxad.primitives.meshes import Ids, Mesh, Spec
+from fxad.primitives.meshes import DimensionAxes, Ids, MeshAxes
 from fxad.primitives.sharding_constraint import ShardingConstraint
 
 # The division of a value; with None, the partitioner decides.
-Where: TypeAlias = tuple[Mesh, Spec, Ids] | None
+Where: TypeAlias = tuple[MeshAxes, DimensionAxes, Ids] | None
 
 
 @by_value

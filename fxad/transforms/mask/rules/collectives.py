@@ -13,7 +13,7 @@ from typing import Final
 from fxad.ir import Atom, Atoms, Avals
 from fxad.primitives.collectives import AllGather, AllToAll, AxisIndex, Pmax, Pmin, Ppermute, Psum, PsumScatter
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.primitives.meshes import Spec
+from fxad.primitives.meshes import DimensionAxes
 from fxad.transforms.mask.contract import MaskCtx, MaskRow, lanewise, row
 from fxad.transforms.mask.rules.control import through_bodies
 from fxad.transforms.mask.rules.structure import groups_apart, groups_together
@@ -35,7 +35,7 @@ def _all_to_all(ctx: MaskCtx, prim: AllToAll, args: Atoms, ins: Avals, outs: Ava
 def _shard_map(ctx: MaskCtx, prim: ShardMap, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     sizes = dict(prim.mesh)
 
-    def counts(spec: Spec | None) -> list[tuple[int, int]]:
+    def counts(spec: DimensionAxes | None) -> list[tuple[int, int]]:
         """The divided axes of an array, with the numbers of their parts."""
         return [(a, prod([sizes[name] for name in names])) for a, names in enumerate(spec or ()) if names]
 
