@@ -69,9 +69,9 @@ def pinv_above(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Atoms:
     kept = exceeds_tolerance(emit, s, rtol)
     unit = Lit.of(1, s.aval)
     inverse = mx.where(one, kept, one(DIV, unit, one(SELECT_N, kept, unit, s)))
-    v = mx.adjoint(one, vh)
+    v = mx.conjugate_transpose(one, vh)
     weights = mx.as_complex(one, mx.repeat_as_rows(one, inverse, v.aval.shape), v.aval)
-    return emit(PINV, a, mx.dot(one, one(MUL, v, weights), mx.adjoint(one, u)))
+    return emit(PINV, a, mx.dot(one, one(MUL, v, weights), mx.conjugate_transpose(one, u)))
 
 
 def _singular(emit: Emit, a: Atom, hermitian: bool) -> tuple[Atom, Atom, Atom]:
@@ -81,7 +81,7 @@ def _singular(emit: Emit, a: Atom, hermitian: bool) -> tuple[Atom, Atom, Atom]:
         return s, u, vh
     w, v = emit(Eigh(True, True), a)
     sign = mx.as_complex(emit.one, mx.repeat_as_rows(emit.one, emit.one(SIGN, w), v.aval.shape), v.aval)
-    return emit.one(ABS, w), v, mx.adjoint(emit.one, emit.one(MUL, v, sign))
+    return emit.one(ABS, w), v, mx.conjugate_transpose(emit.one, emit.one(MUL, v, sign))
 
 
 def exceeds_tolerance(emit: Emit, s: Atom, rtol: Atom) -> Atom:

@@ -147,9 +147,9 @@ def cholesky(emit: Emit, x: Atom, symmetrize: bool, upper: bool) -> Atoms:
         x = hermitian_part("cholesky", emit, x)
     elif upper:  # the primitive reads the lower triangle
         matrix_shape("cholesky", x)
-        x = mx.adjoint(emit.one, x)
+        x = mx.conjugate_transpose(emit.one, x)
     factor = emit.one(CHOLESKY, x)
-    return (mx.adjoint(emit.one, factor) if upper else factor,)
+    return (mx.conjugate_transpose(emit.one, factor) if upper else factor,)
 
 
 def hermitian_part(op: str, emit: Emit, x: Atom) -> Atom:
@@ -157,7 +157,7 @@ def hermitian_part(op: str, emit: Emit, x: Atom) -> Atom:
     square_shape(op, x)
     if x.aval.dtype not in dtypes.INEXACT:
         return x  # the primitive raises the error
-    return mx.scaled(emit.one, emit.one(ADD, x, mx.adjoint(emit.one, x)), 0.5)
+    return mx.scaled(emit.one, emit.one(ADD, x, mx.conjugate_transpose(emit.one, x)), 0.5)
 
 
 def cho_solve(emit: Emit, factor: Atom, b: Atom, lower: bool) -> Atoms:

@@ -14,8 +14,8 @@ from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, ch
 from fxad.primitives.linalg.hlo_matrices import has_empty, or_nan
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
-    adjoint,
     as_complex,
+    conjugate_transpose,
     diagonal,
     dot,
     minus,
@@ -90,7 +90,7 @@ class Eig(Matrixwise):
         dots = [diagonal(ctx, lin, inner)]
         if self.left:  # the right eigenvectors of A^H, with the conjugate eigenvalues
             left = vectors[0]
-            dots.append(_vectors_tangent(ctx, ctx.one(CONJ, w), left, _inner(ctx, left, adjoint(lin, t))))
+            dots.append(_vectors_tangent(ctx, ctx.one(CONJ, w), left, _inner(ctx, left, conjugate_transpose(lin, t))))
         if self.right:
             dots.append(_vectors_tangent(ctx, w, right, inner))
         return (w, *vectors[: len(dots) - 1]), tuple(dots)

@@ -32,8 +32,8 @@ from fxad.primitives.linalg.family import (
 from fxad.primitives.linalg.hlo_matrices import has_empty, or_nan
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
-    adjoint,
     as_complex,
+    conjugate_transpose,
     diagonal,
     dot,
     hermitian,
@@ -98,7 +98,7 @@ class Eigh(Matrixwise):
         w, v = ctx(Eigh(self.lower_a, True), *primals)
         one, lin = ctx.one, ctx.lin_one
         t = hermitian(ctx, lin, tangents[0], lower=self.lower_a)
-        m = dot(lin, dot(lin, adjoint(one, v), t), v)
+        m = dot(lin, dot(lin, conjugate_transpose(one, v), t), v)
         w_dot = diagonal(ctx, lin, m)
         if m.aval.dtype in dtypes.COMPLEX:
             w_dot = lin(REAL, w_dot)

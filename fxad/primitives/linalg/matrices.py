@@ -49,7 +49,7 @@ def conj(one: One[X], a: X) -> X:
     return one(CONJ, a) if a.aval.dtype in dtypes.COMPLEX else a
 
 
-def adjoint(one: One[X], a: X) -> X:
+def conjugate_transpose(one: One[X], a: X) -> X:
     """The conjugate transpose."""
     return conj(one, transposed(one, a))
 
@@ -121,11 +121,11 @@ def hermitian(emit: Emit, one: One[X], a: X, *, lower: bool = True) -> X:
     """The Hermitian matrix given by one triangle and the real part of the diagonal."""
     shape = a.aval.shape
     mask = lower_mask(emit, shape, -1)
-    strict = where(one, mask, a if lower else adjoint(one, a))
+    strict = where(one, mask, a if lower else conjugate_transpose(one, a))
     line = where(one, on_diagonal(emit, shape), a)
     if a.aval.dtype in dtypes.COMPLEX:
         line = as_complex(one, one(REAL, line), a.aval)
-    return plus(one, plus(one, strict, adjoint(one, strict)), line)
+    return plus(one, plus(one, strict, conjugate_transpose(one, strict)), line)
 
 
 def diagonal(emit: Emit, one: One[X], a: X) -> X:

@@ -42,9 +42,9 @@ from fxad.primitives.linalg.family import (
 from fxad.primitives.linalg.hlo_matrices import corner, has_empty, lower_identity, lower_triangle
 from fxad.primitives.linalg.lapack import lapack_call
 from fxad.primitives.linalg.matrices import (
-    adjoint,
     columns,
     conj,
+    conjugate_transpose,
     dot,
     identity,
     lower_mask,
@@ -169,7 +169,7 @@ def _wy_tangent(ctx: JvpCtx, a: Atom, taus: Atom, a_dot: Tangent, taus_dot: Tang
     """The tangent of E - V T V_1^H."""
     one, lin, n = ctx.one, ctx.lin_one, a.aval.shape[-1]
     v, v_dot, t, t_dot = _wy_form(ctx, a, taus, a_dot, taus_dot)
-    first, first_dot = adjoint(one, rows(one, v, 0, n)), adjoint(lin, rows(lin, v_dot, 0, n))
+    first, first_dot = conjugate_transpose(one, rows(one, v, 0, n)), conjugate_transpose(lin, rows(lin, v_dot, 0, n))
     left_part = dot(lin, ctx.add(dot(lin, v_dot, t), dot(lin, v, t_dot)), first)
     total = ctx.add(left_part, dot(lin, dot(one, v, t), first_dot))
     return lin(NEG, total)
@@ -184,14 +184,16 @@ def _wy_form(
     strict = lower_mask(ctx, left.aval.shape, -1)
     v = plus(one, where(one, strict, left), identity(ctx, left.aval))
     v_dot = where(lin, strict, columns(lin, a_dot, 0, k))
-    gram = dot(one, adjoint(one, v), v)
+    gram = dot(one, conjugate_transpose(one, v), v)
     upper = lower_mask(ctx, gram.aval.shape)
     shape = gram.aval.shape
     d, d_dot = repeat_as_rows(one, taus, shape), repeat_as_rows(lin, taus_dot, shape)
     # W = I + striu(V^H V) D is unit upper triangular, T = D W^-1
     u = unless(one, upper, gram)
     w = times(one, u, d)
-    u_dot = unless(lin, upper, ctx.add(dot(lin, adjoint(lin, v_dot), v), dot(lin, adjoint(one, v), v_dot)))
+    u_dot = unless(
+        lin, upper, ctx.add(dot(lin, conjugate_transpose(lin, v_dot), v), dot(lin, conjugate_transpose(one, v), v_dot))
+    )
     w_dot = ctx.add(times(lin, u_dot, d), times(lin, u, d_dot))
     solve = TriangularSolve(False, False, False, False, True)
     line = on_diagonal(ctx, shape)
@@ -204,7 +206,7 @@ def _wy_form(
 @primitive
 class Ormqr(LinearInOne):
     """op(Q) C, or C op(Q) if not `left_side`: Q is the product of the reflections of `HouseholderProduct`, all its
-    columns. op(Q) is Q, or Q^H for `adjoint`. Q is not formed.
+    columns. op(Q) is Q, or Q^H for `conjugate_transpose`. Q is not formed.
 
     Type:   A (..., m, n), taus (..., k), C (..., m, p) or (..., p, m), of one dtype and with the same batch axes,
             k <= m, n -> the type of C.
@@ -215,7 +217,7 @@ class Ormqr(LinearInOne):
     name: ClassVar[str] = "ormqr"
     linear_operand: ClassVar[int] = 2
     left_side: bool
-    adjoint: bool
+    conjugate_transpose: bool
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         a, taus, c = check_count(self, avals, 3)
@@ -243,7 +245,7 @@ class Ormqr(LinearInOne):
         a, taus, c = as_entries(args[0]), as_entries(args[1]), as_entries(args[2])
         # C op(Q) = (op(Q)^H C^H)^H
         out = c.copy() if self.left_side else np.swapaxes(c, -1, -2).conj()
-        backwards = self.adjoint != self.left_side
+        backwards = self.conjugate_transpose != self.left_side
         order = range(taus.shape[-1])
         for i in order[::-1] if backwards else order:
             v = _reflector(a, i)
@@ -256,7 +258,7 @@ class Ormqr(LinearInOne):
             return (zeros_constant(hlo, outs[0]),)
         if not ins[1].size:
             return (args[2],)
-        options = {"left": bool_attribute(self.left_side), "transpose": bool_attribute(self.adjoint)}
+        options = {"left": bool_attribute(self.left_side), "transpose": bool_attribute(self.conjugate_transpose)}
         return lapack_call(hlo, "ormqr", args, ins, outs, options, overwrite=[(2, 0)])
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
@@ -273,9 +275,9 @@ class Ormqr(LinearInOne):
             return outs, (of_c,)
         one, lin = ctx.one, ctx.lin_one
         v, v_dot, t, t_dot = _wy_form(ctx, a, taus, a_dot, taus_dot)
-        if self.adjoint:
-            t, t_dot = adjoint(one, t), adjoint(lin, t_dot)
-        vh, vh_dot = adjoint(one, v), adjoint(lin, v_dot)
+        if self.conjugate_transpose:
+            t, t_dot = conjugate_transpose(one, t), conjugate_transpose(lin, t_dot)
+        vh, vh_dot = conjugate_transpose(one, v), conjugate_transpose(lin, v_dot)
         # V T V^H C and C V T V^H, one factor after the other: nothing of the size of Q is formed
         if self.left_side:
             inner = dot(one, vh, c)
@@ -291,7 +293,7 @@ class Ormqr(LinearInOne):
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         # op(Q)^T is the conjugate of op(Q)^H
-        other = Ormqr(self.left_side, not self.adjoint)
+        other = Ormqr(self.left_side, not self.conjugate_transpose)
         return conj(emit.one, emit.one(other, *others, conj(emit.one, ct)))
 
 
@@ -357,8 +359,8 @@ class Qr(Matrixwise):
         if not at_least(m - n, 0):
             more = plus(
                 lin,
-                dot(lin, adjoint(lin, q_dot), columns(one, x, k, n)),
-                dot(lin, adjoint(one, q), columns(lin, t, k, n)),
+                dot(lin, conjugate_transpose(lin, q_dot), columns(one, x, k, n)),
+                dot(lin, conjugate_transpose(one, q), columns(lin, t, k, n)),
             )
             r_dot = lin(Concatenate(x.aval.ndim - 1), r_dot, more)
         return (q, r), (q_dot, r_dot)
@@ -376,10 +378,10 @@ def _square_r_tangent(ctx: JvpCtx, q: Atom, r: Atom, t: Tangent) -> tuple[Tangen
     """The tangents of Q and of a square R."""
     lin = ctx.lin_one
     solved = lin(TriangularSolve(False, False, False, False, False), r, t)
-    x = dot(lin, adjoint(ctx.one, q), solved)
+    x = dot(lin, conjugate_transpose(ctx.one, q), solved)
     shape = x.aval.shape
     strict = where(lin, lower_mask(ctx, shape, -1), x)
-    omega = minus(lin, strict, adjoint(lin, strict))
+    omega = minus(lin, strict, conjugate_transpose(lin, strict))
     if x.aval.dtype in dtypes.COMPLEX:
         # the diagonal of R stays real, so that of Omega is imaginary and that of X
         line = where(lin, on_diagonal(ctx, shape), x)

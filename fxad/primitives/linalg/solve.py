@@ -54,7 +54,16 @@ from fxad.primitives.linalg.family import (
 )
 from fxad.primitives.linalg.hlo_matrices import has_empty
 from fxad.primitives.linalg.lu import LU, LuPivotsToPermutation
-from fxad.primitives.linalg.matrices import adjoint, column, diagonal, dot, minus, permuted, plus, transposed
+from fxad.primitives.linalg.matrices import (
+    column,
+    conjugate_transpose,
+    diagonal,
+    dot,
+    minus,
+    permuted,
+    plus,
+    transposed,
+)
 from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ReduceXor
@@ -300,7 +309,7 @@ class Pinv(Matrixwise):
         _check_constant_factor("pinv", tangents[1:])
         (a, _), (p,), t = primals, ctx(self, *primals), tangents[0]
         one, lin = ctx.one, ctx.lin_one
-        ph, th = adjoint(one, p), adjoint(lin, t)
+        ph, th = conjugate_transpose(one, p), conjugate_transpose(lin, t)
         out = lin(NEG, dot(lin, dot(lin, p, t), p))
         left = dot(lin, dot(one, p, ph), th)
         out = plus(lin, out, minus(lin, left, dot(lin, dot(lin, left, a), p)))

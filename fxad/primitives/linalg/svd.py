@@ -24,8 +24,8 @@ from fxad.primitives.linalg.family import (
 from fxad.primitives.linalg.hlo_matrices import has_empty, lower_identity, or_nan
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
-    adjoint,
     as_complex,
+    conjugate_transpose,
     diagonal,
     dot,
     inverse_off_diagonal,
@@ -109,7 +109,7 @@ class Svd(Matrixwise):
             )
         s, u, vh = ctx(Svd(True, False), x)
         one, lin = ctx.one, ctx.lin_one
-        uh, v = adjoint(one, u), adjoint(one, vh)
+        uh, v = conjugate_transpose(one, u), conjugate_transpose(one, vh)
         inner = dot(lin, dot(lin, uh, t), v)
         s_dot = diagonal(ctx, lin, inner)
         if inner.aval.dtype in dtypes.COMPLEX:
@@ -122,10 +122,10 @@ class Svd(Matrixwise):
             beyond = minus(lin, beyond, dot(lin, u, inner))
             u_dot = plus(lin, u_dot, _divide_columns(ctx, beyond, s))
         if not at_least(m - n, 0):
-            beyond = dot(lin, adjoint(lin, t), u)
-            beyond = minus(lin, beyond, dot(lin, v, adjoint(lin, inner)))
+            beyond = dot(lin, conjugate_transpose(lin, t), u)
+            beyond = minus(lin, beyond, dot(lin, v, conjugate_transpose(lin, inner)))
             v_dot = plus(lin, v_dot, _divide_columns(ctx, beyond, s))
-        return (s, u, vh), (s_dot, u_dot, adjoint(lin, v_dot))
+        return (s, u, vh), (s_dot, u_dot, conjugate_transpose(lin, v_dot))
 
 
 def _singular_values(a: Entries) -> tuple[NDArray]:
@@ -146,7 +146,7 @@ def _vectors_tangent(ctx: JvpCtx, s: Atom, u: Atom, v: Atom, inner: Tangent) -> 
     gaps = times(one, one(ADD, right, left), one(SUB, right, left))
     f = inverse_off_diagonal(ctx, gaps, line)
     f, right, left = as_complex(one, f, like), as_complex(one, right, like), as_complex(one, left, like)
-    turned = adjoint(lin, inner)
+    turned = conjugate_transpose(lin, inner)
     across = plus(lin, lin(MUL, inner, right), lin(MUL, turned, left))  # M S + S M^H
     along = plus(lin, lin(MUL, inner, left), lin(MUL, turned, right))  # S M + M^H S
     inside = times(lin, f, across)

@@ -1,9 +1,9 @@
 """Inverses of products with known matrices.
 
-The inverse uses the known structure of the matrix: a triangular solve for a triangular matrix, the adjoint for a
-unitary one, exp(-A) for an exponential exp(A), and the LU decomposition for any other square matrix. A zero on the
-diagonal of a triangular matrix gives nan. A general matrix gives nan if its condition number leaves fewer than a third
-of the digits.
+The inverse uses the known structure of the matrix: a triangular solve for a triangular matrix, the conjugate transpose
+for a unitary one, exp(-A) for an exponential exp(A), and the LU decomposition for any other square matrix. A zero on
+the diagonal of a triangular matrix gives nan. A general matrix gives nan if its condition number leaves fewer than a
+third of the digits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fxad.primitives.elementwise.logic import IS_FINITE, LE
 from fxad.primitives.elementwise.powers import ABS
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.linalg.expm import Expm
-from fxad.primitives.linalg.matrices import adjoint, conj, diagonal, dot, identity, transposed
+from fxad.primitives.linalg.matrices import conj, conjugate_transpose, diagonal, dot, identity, transposed
 from fxad.primitives.linalg.solve import Solve, lu_factors
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.reduce import ReduceMax
@@ -118,7 +118,7 @@ def _solved(ctx: InverseCtx, known: Facts, product: Product, y: Atom) -> Atom:
         back = ctx.one(Expm(), ctx.one(NEG, known.exponent))
         return dot(ctx.one, transposed(ctx.one, back) if flip else back, y)
     if UNITARY in known.kinds:
-        return dot(ctx.one, conj(ctx.one, a) if flip else adjoint(ctx.one, a), y)
+        return dot(ctx.one, conj(ctx.one, a) if flip else conjugate_transpose(ctx.one, a), y)
     wide = a.aval.dtype if a.aval.dtype in _LAPACK else dtypes.float32
     if not known.kinds:
         x = _by_factors(ctx, emit_convert(ctx, a, wide), flip, emit_convert(ctx, y, wide))

@@ -11,11 +11,11 @@ from fxad.primitives.linalg.cholesky import Cholesky
 from fxad.primitives.linalg.eigh import Eigh
 from fxad.primitives.linalg.lu import Lu, LuPivotsToPermutation
 from fxad.primitives.linalg.matrices import (
-    adjoint,
     as_complex,
     column,
     columns,
     conj,
+    conjugate_transpose,
     diagonal,
     dot,
     identity,
@@ -118,7 +118,7 @@ def _tridiagonal_solve(ctx: InverseCtx, prim: TridiagonalSolve, args: Args, outs
 
 def _cholesky(ctx: InverseCtx, prim: Cholesky, args: Args, outs: Outs) -> Solved:
     """Returns L L^H: the Hermitian matrix. The decomposition read its lower triangle."""
-    return (dot(ctx.one, outs[0], adjoint(ctx.one, outs[0])),)
+    return (dot(ctx.one, outs[0], conjugate_transpose(ctx.one, outs[0])),)
 
 
 def _lu(ctx: InverseCtx, prim: Lu, args: Args, outs: Outs) -> Solved:
@@ -146,7 +146,7 @@ def _eigh(ctx: InverseCtx, prim: Eigh, args: Args, outs: Outs) -> Solved | Refus
         return Refused(VALUES)
     w, v = outs
     scaled = times(ctx.one, v, as_complex(ctx.one, repeat_as_rows(ctx.one, w, v.aval.shape), v.aval))
-    return (dot(ctx.one, scaled, adjoint(ctx.one, v)),)
+    return (dot(ctx.one, scaled, conjugate_transpose(ctx.one, v)),)
 
 
 def _svd(ctx: InverseCtx, prim: Svd, args: Args, outs: Outs) -> Solved | Refused:

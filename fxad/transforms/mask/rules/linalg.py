@@ -29,7 +29,14 @@ from fxad.primitives.linalg.eig import Eig
 from fxad.primitives.linalg.eigh import Eigh
 from fxad.primitives.linalg.expm import Expm, ExpmFrechet
 from fxad.primitives.linalg.lu import Lu, LuPivotsToPermutation
-from fxad.primitives.linalg.matrices import adjoint, as_complex, lower_mask, on_diagonal, repeat_as_rows, where
+from fxad.primitives.linalg.matrices import (
+    as_complex,
+    conjugate_transpose,
+    lower_mask,
+    on_diagonal,
+    repeat_as_rows,
+    where,
+)
 from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr, Qr
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve
 from fxad.primitives.linalg.svd import Svd
@@ -279,7 +286,7 @@ def _svd(ctx: MaskCtx, prim: Svd, args: Atoms, ins: Avals, outs: Avals) -> Seque
     k = outs[0].shape[-1]
     of_v = aval.with_shape((*batch, n, k))
     full_u = _completed(ctx, u, aval.with_shape((*batch, m, k)), outs[1])
-    return s, full_u, adjoint(ctx.one, _completed(ctx, adjoint(ctx.one, vh), of_v, outs[2]))
+    return s, full_u, conjugate_transpose(ctx.one, _completed(ctx, conjugate_transpose(ctx.one, vh), of_v, outs[2]))
 
 
 def _completed(ctx: MaskCtx, u: Atom, aval: Aval, out: Aval) -> Atom:
@@ -303,8 +310,9 @@ def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[A
     u_aval, vh_aval = aval.with_shape((*batch, m, k)), aval.with_shape((*batch, k, n))
     if wide and not tall:
         turned = aval.with_shape((*batch, n, m))
-        s, *turned_vectors = _reduced_svd(ctx, vectors, adjoint(ctx.one, ctx.zero_filled(x, aval.shape)), turned)
-        return s, *[adjoint(ctx.one, y) for y in reversed(turned_vectors)]
+        filled = ctx.zero_filled(x, aval.shape)
+        s, *turned_vectors = _reduced_svd(ctx, vectors, conjugate_transpose(ctx.one, filled), turned)
+        return s, *[conjugate_transpose(ctx.one, y) for y in reversed(turned_vectors)]
     x = ctx.zero_filled(x, aval.shape)
     rank = x.aval.ndim
     upright: Atom | None = None
@@ -315,7 +323,7 @@ def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[A
         columns = maximum(*x.aval.shape[-2:])
         x = _window(ctx, _window(ctx, x, rank - 2, None, columns), rank - 1, None, columns)
         upright = ctx.one(GE, ctx.count(m), ctx.count(n))
-        x = ctx.one(SELECT_N, emit_broadcast(ctx, upright, x.aval.shape, ()), adjoint(ctx.one, x), x)
+        x = ctx.one(SELECT_N, emit_broadcast(ctx, upright, x.aval.shape, ()), conjugate_transpose(ctx.one, x), x)
         rows = 2 * columns
     by = ctx.one(SUB, Lit.of(columns, INT), ctx.count(k)) if ctx.masked(k) else None
     if by is not None and columns:
@@ -333,7 +341,7 @@ def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[A
     u, vh = both
     if upright is None:
         return s, _block(ctx, u, u_aval, by), _block(ctx, vh, vh_aval, by)
-    lying = adjoint(ctx.one, vh), adjoint(ctx.one, u)
+    lying = conjugate_transpose(ctx.one, vh), conjugate_transpose(ctx.one, u)
     found: list[Atom] = []
     for own, other, out in zip((u, vh), lying, (u_aval, vh_aval), strict=True):
         y, z = _block(ctx, own, out, by), _block(ctx, other, out, by)
