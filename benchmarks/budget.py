@@ -29,8 +29,8 @@ from benchmarks.models.blocks import NETWORKS, Network, Way
 from benchmarks.models.face import OURS
 from benchmarks.page import taken
 from fxad.errors import ParameterError
-from fxad.transforms.memory.frontier import frontier
-from fxad.transforms.memory.plans import MemoryPlan
+from fxad.transforms.memory_plans.frontier import frontier
+from fxad.transforms.memory_plans.plans import MemoryPlan
 
 SHARES: Final = (1.0, 0.75, 0.5, 0.25, 0.12, 0.06)
 

@@ -19,9 +19,9 @@ from fxad.operations.arguments import plain_ints
 from fxad.tracing.program import Program
 from fxad.transforms.ad.operands_without_derivative import operands_without_derivative
 from fxad.transforms.ad.vjp import vjp_fused
-from fxad.transforms.memory.frontier import frontier
-from fxad.transforms.memory.peak import peak
-from fxad.transforms.memory.plans import MemoryPlan, apply_plan
+from fxad.transforms.memory_plans.frontier import frontier
+from fxad.transforms.memory_plans.peak import peak
+from fxad.transforms.memory_plans.plans import MemoryPlan, apply_plan
 
 # From the program that `remat` returns to the program whose executable must fit.
 Within: TypeAlias = Callable[[Program[..., Any]], Program[..., object]]

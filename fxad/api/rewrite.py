@@ -15,9 +15,9 @@ from fxad.operations.arguments import flag
 from fxad.passes import Passes, check_passes, run_passes
 from fxad.tracing.program import Program
 from fxad.tracing.static_args import Argnames, Argnums
-from fxad.transforms.memory.plans import MemoryPlan, apply_plan
 from fxad.transforms.memory.policies import Policy, check_policy, nothing
 from fxad.transforms.memory.residuals import Residuals
+from fxad.transforms.memory_plans.plans import MemoryPlan, apply_plan
 from fxad.transforms.specialize import check_sizes, size_names
 
 P = ParamSpec("P")

@@ -515,6 +515,23 @@ def rules_of(prim: Primitive) -> Rules:
     return prim.rules if isinstance(prim, CallWithRules) else _NO_RULES
 
 
+def reversible(prim: Primitive) -> bool:
+    """Returns True if reverse mode stores results of an equation and reconstructs its operands from them."""
+    return rules_of(prim).ivjp is not None
+
+
+@by_value
+def has_reversible(jaxpr: Jaxpr) -> bool:
+    """Returns True if the program, or one of its bodies, contains reversible equations."""
+    return any([reversible(p) or (isinstance(p, HigherOrder) and has_reversible_in_bodies(p)) for p in jaxpr.prims])
+
+
+def has_reversible_in_bodies(prim: HigherOrder) -> bool:
+    """Returns True if bodies of an equation contain reversible equations. Bodies of functions with custom rules are not
+    searched: their programs have the operands of the function."""
+    return not isinstance(prim, CallWithRules) and any(map(has_reversible, prim.bodies))
+
+
 def made_by_invertible(prim: Primitive) -> TypeGuard[CallWithRules]:
     """Returns True for a call of `invertible`, whose rules are those of its body."""
     return isinstance(prim, CallWithRules) and prim.tolerance is not None

@@ -28,10 +28,10 @@ from fxad.testing.unit_laws import split_into_calls
 from fxad.tracing.program import Program
 from fxad.transforms import inline, linearize, partial_eval, planned, remat, residuals, vjp_fused
 from fxad.transforms.memory import policies
-from fxad.transforms.memory.frontier import frontier
-from fxad.transforms.memory.plans import apply_plan
 from fxad.transforms.memory.policies import Policy
 from fxad.transforms.memory.residuals import Residuals
+from fxad.transforms.memory_plans.frontier import frontier
+from fxad.transforms.memory_plans.plans import apply_plan
 
 
 @final

@@ -31,7 +31,7 @@ from fxad.testing.programs import Case
 from fxad.text import parse, to_text
 from fxad.transforms import cse, dce, inline, outline, outline_before_ad, reroll, simplify
 from fxad.transforms.costs import equations_to_compile
-from fxad.transforms.outlining.parametrise import static_starts
+from fxad.transforms.start_indices import static_starts
 
 Transform: TypeAlias = Callable[[Jaxpr], Jaxpr]
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fxad.transforms.ad.jacobian import jacfwd as jacfwd, jacrev as jacrev
     from fxad.transforms.ad.jvp import jvp as jvp
     from fxad.transforms.ad.linearize import linearize as linearize
+    from fxad.transforms.ad.partial_eval import partial_eval as partial_eval
     from fxad.transforms.ad.transpose import transpose as transpose
     from fxad.transforms.ad.vjp import (
         Vjp as Vjp,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from fxad.transforms.cleanup.simplify import simplify as simplify
     from fxad.transforms.inversion.invertible import invertible as invertible
     from fxad.transforms.inversion.merge_invertible import merge_invertible as merge_invertible
-    from fxad.transforms.memory.partial_eval import partial_eval as partial_eval
     from fxad.transforms.memory.remat import remat as remat
     from fxad.transforms.memory.residuals import planned as planned, residuals as residuals
     from fxad.transforms.outlining.outline import outline as outline
@@ -47,7 +47,7 @@ else:
             "fxad.transforms.ad.jvp": "jvp",
             "fxad.transforms.ad.linearize": "linearize",
             "fxad.transforms.outlining.outline": "outline",
-            "fxad.transforms.memory.partial_eval": "partial_eval",
+            "fxad.transforms.ad.partial_eval": "partial_eval",
             "fxad.transforms.memory.remat": "remat",
             "fxad.transforms.outlining.reroll": "reroll",
             "fxad.transforms.memory.residuals": "planned residuals",

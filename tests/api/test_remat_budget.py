@@ -13,8 +13,8 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, policies
 from fxad.errors import ArgumentError, ParameterError
-from fxad.transforms.memory.frontier import frontier
-from fxad.transforms.memory.plans import MemoryPlan
+from fxad.transforms.memory_plans.frontier import frontier
+from fxad.transforms.memory_plans.plans import MemoryPlan
 
 X, W = np.full((32, 64), 0.1, np.float32), np.full((64, 64), 0.01, np.float32)
 

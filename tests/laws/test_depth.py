@@ -290,7 +290,7 @@ def test_2_40_calls_are_not_opened() -> None:
 
 
 def test_2_40_calls_with_known_operands_and_others_are_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["fxad.transforms.memory.partial_eval"], "MAX_EQUATIONS", 1000)
+    monkeypatch.setattr(sys.modules["fxad.transforms.ad.partial_eval"], "MAX_EQUATIONS", 1000)
     p: Program = fx.trace(_sine_and_product, X, X)
     for _ in range(40):
         p = fx.trace(_twice_both(p), X, X)

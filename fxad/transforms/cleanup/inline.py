@@ -10,7 +10,7 @@ from fxad.core.memo import by_value
 from fxad.errors import ParameterError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit
 from fxad.primitives.control.call import callee
-from fxad.transforms.outlining.parametrise import static_starts
+from fxad.transforms.start_indices import static_starts
 
 MAX_EQUATIONS: Final = 1 << 22  # the largest number of equations of a program with its calls inlined: some GB
 

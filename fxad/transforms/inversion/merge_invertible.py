@@ -22,10 +22,16 @@ from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.custom import CallWithRules, made_by_invertible, rules_of
+from fxad.primitives.custom import (
+    CallWithRules,
+    has_reversible,
+    has_reversible_in_bodies,
+    made_by_invertible,
+    reversible,
+    rules_of,
+)
 from fxad.primitives.custom_rules import InverseRule
 from fxad.transforms.inversion.invertible import invertible
-from fxad.transforms.inversion.reversible import has_reversible, has_reversible_in_bodies, reversible
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.solver import determine
 

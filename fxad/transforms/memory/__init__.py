@@ -1,4 +1,4 @@
-"""The memory of reverse mode: `remat`, its policies, tables of residuals, and partial evaluation."""
+"""The memory of reverse mode: `remat`, its policies, tables of residuals, and segments."""
 
 from typing import TYPE_CHECKING
 

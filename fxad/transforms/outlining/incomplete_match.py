@@ -15,8 +15,8 @@ from typing import Final, final
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Atoms, Eqn, Lit, Mask, Var
 from fxad.primitives.control.effects import may_fail
-from fxad.transforms.outlining.parametrise import PARAMETRISED, PrimitiveAndOperands
 from fxad.transforms.outlining.shared_body import Flow, SharedBody
+from fxad.transforms.start_indices import PARAMETRISED, PrimitiveAndOperands
 
 MAX_ROUNDS: Final = 8  # the search stops if equations still mismatch after so many rounds
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lit, Mask, Primitive, Source, SourceLocation, Var
-from fxad.transforms.outlining.parametrise import PARAMETRISED
 from fxad.transforms.outlining.repeats import Ints
+from fxad.transforms.start_indices import PARAMETRISED
 
 # ---------------------------------------------------------------------------------------------------------- a program
 

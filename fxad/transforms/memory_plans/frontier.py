@@ -13,19 +13,19 @@ from itertools import pairwise, product
 from math import ceil, isqrt
 from typing import Final
 
-from fxad import transforms
 from fxad.core.builder import subprogram
 from fxad.core.sizes import at_least
 from fxad.errors import NotDifferentiableError, NotInvertibleError
 from fxad.ir import Eqn, HigherOrder, Jaxpr, Mask, Var
 from fxad.primitives.control.scan import Scan
+from fxad.primitives.custom import reversible
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.cleanup.inline import inline
-from fxad.transforms.inversion.reversible import reversible
+from fxad.transforms.inversion.invertible import invertible
 from fxad.transforms.memory.nested_scan import balanced
-from fxad.transforms.memory.plans import Inner, Loop, MemoryPlan, Segment
 from fxad.transforms.memory.policies import Policy, cost_ratio, costly, nothing
 from fxad.transforms.memory.segments import border, last_reads, live_bytes
+from fxad.transforms.memory_plans.plans import Inner, Loop, MemoryPlan, Segment
 
 LEAST_GAIN: Final = 0.9  # a plan on the frontier needs at most this part of the bytes of the one before
 MAX_PARTS: Final = 16  # parts of a stretch in which nothing repeats
@@ -161,7 +161,7 @@ def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
 
 def _has_inverse(body: Jaxpr, kept: Mask) -> bool:
     try:
-        transforms.invertible(body, kept)
+        invertible(body, kept)
     except (NotDifferentiableError, NotInvertibleError):
         return False
     return True

@@ -2,8 +2,8 @@
 
 A plan divides the equations of a program (its calls inlined) into segments, and the steps of its loops into nested
 segments. Bodies of loops, branches and custom derivatives have segments too. Each segment is stored, recomputed under a
-policy, or reconstructed from its results. `fxad.transforms.memory.frontier` finds the plans that are worth trying. See
-docs/adr/0066 and 0074.
+policy, or reconstructed from its results. `fxad.transforms.memory_plans.frontier` finds the plans that are worth
+trying. See docs/adr/0066 and 0074.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
-from fxad import transforms
 from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
@@ -20,16 +19,16 @@ from fxad.core.tables import Table, escaped, headed
 from fxad.errors import ArgumentError
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Mask, Var, source_location
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.custom import made_by_invertible
+from fxad.primitives.custom import made_by_invertible, reversible
 from fxad.transforms.ad.vjp import vjp_fused
 from fxad.transforms.cleanup.inline import inline
 from fxad.transforms.costs import microseconds, time_of
-from fxad.transforms.inversion.reversible import reversible
+from fxad.transforms.inversion.invertible import invertible
 from fxad.transforms.memory.nested_scan import nested_scan
-from fxad.transforms.memory.peak import peak_bytes
 from fxad.transforms.memory.policies import Policy, decided, nothing
 from fxad.transforms.memory.remat import remat
 from fxad.transforms.memory.segments import border, last_reads
+from fxad.transforms.memory_plans.peak import peak_bytes
 
 
 @final
@@ -275,7 +274,7 @@ class _Division:
             if segment.keep is not None:
                 body = remat(body, segment.keep)
             else:  # operands of the program are stored anyway; the others are reconstructed
-                body = transforms.invertible(body, tuple([a in self.operands for a in read]))
+                body = invertible(body, tuple([a in self.operands for a in read]))
             b.source = own[-1].source
             env.update(zip(returned, b.inline(body, substitute(read, env)), strict=True))
 
