@@ -1,1 +1,105 @@
-"""Programs run backwards: `inverse`, and `invertible`, whose backward pass reconstructs the values it needs."""
+"""Programs run backwards: `inverse`, and `invertible`, whose backward pass reconstructs the values it needs.
+
+Words: a *kept operand* is given beside the results. A value is *known* if it is given or computed from known values.
+The *residuals* are the values that the forward program returns for the backward program. See docs/glossary.md.
+
+An example. The function is a coupling: its results determine its operands.
+
+    >>> import math
+    >>> import fxad as fx
+    >>> import fxad.numpy as fnp
+    >>> def f(a, b):
+    ...     a = a + fnp.sin(b)
+    ...     return a, b * fnp.exp(a)
+    >>> x = fx.Spec((4,), "float32")
+    >>> jaxpr = fx.trace(f, x, x).jaxpr
+    >>> print(jaxpr, end="")
+    main @f(%arg0: f32[4], %arg1: f32[4]) -> (f32[4], f32[4]) {
+      %0: f32[4] = sin %arg1
+      %1: f32[4] = add %arg0, %0
+      %2: f32[4] = exp %1
+      %3: f32[4] = mul %arg1, %2
+      return %1, %3
+    }
+
+The solver starts from the results `%1` and `%3`. It computes an equation whose operands are known, and runs an equation
+backwards whose results are known, until nothing changes. The plan lists the values in the order in which they become
+known: `%1`, `%3`, `%2`, `%arg1`, `%0`, `%arg0`.
+
+    >>> from fxad.transforms.inversion.plans import BackwardStep
+    >>> from fxad.transforms.inversion.rules import INVERSE_RULES
+    >>> from fxad.transforms.inversion.solver import solve
+    >>> plan = solve(jaxpr, jaxpr.outs, INVERSE_RULES)
+    >>> for value, step in plan.computed_by.items():
+    ...     if step is None:
+    ...         print("given")
+    ...     elif isinstance(step, BackwardStep):
+    ...         print([eqn.prim.name for eqn in step.inverts], "backward")
+    ...     else:
+    ...         print(step.prim.name, "forward")
+    given
+    given
+    exp forward
+    ['mul'] backward
+    sin forward
+    ['add'] backward
+
+`invertible` returns one `call_with_rules`. Its forward program returns the results, then the residuals, which are the
+results again. (A tolerance of infinity leaves out the sketches of step 7.) Plain reverse mode stores three more arrays:
+`cos %arg1`, `%2` and `%arg1`.
+
+    >>> from fxad.transforms.inversion.invertible import invertible
+    >>> call = invertible(jaxpr, kept=(False, False), tolerance=math.inf)
+    >>> (derivative,) = call.eqns[0].prim.rules.vjp
+    >>> print(derivative.forward, end="")
+    main @f(%arg0: f32[4], %arg1: f32[4]) -> (f32[4], f32[4], f32[4], f32[4]) {
+      %0: f32[4] = sin %arg1
+      %1: f32[4] = add %arg0, %0
+      %2: f32[4] = exp %1
+      %3: f32[4] = mul %arg1, %2
+      return %1, %3, %1, %3
+    }
+
+The backward program takes the cotangents of the results, then the residuals. `%0` is `exp` again. `%1` to `%3`
+reconstruct `b`, by the inverse rule of `mul`: a quotient, and nan where it is not finite. The other equations are the
+transpose of the linear program. None of them reads the operand `a`, so it is not reconstructed.
+
+    >>> print(derivative.pull, end="")
+    main @ivjp_f(%arg0: f32[4], %arg1: f32[4], %arg2: f32[4], %arg3: f32[4]) -> (f32[4], f32[4]) {
+      %0: f32[4] = exp %arg2
+      %1: f32[4] = div %arg3, %0
+      %2: bool[4] = is_finite %1
+      %3: f32[4] = select_n %2, nan:f32[4], %1
+      %4: f32[4] = mul %arg1, %3
+      %5: f32[4] = mul %arg1, %0
+      %6: f32[4] = mul %4, %0
+      %7: f32[4] = add %arg0, %6
+      %8: f32[4] = cos %3
+      %9: f32[4] = mul %7, %8
+      %10: f32[4] = add %5, %9
+      return %7, %10
+    }
+
+The steps of `invertible`, and the file of each:
+
+1. `merge_invertible.py`: a pass joins chains of `invertible` calls, before the program is differentiated.
+2. `invertible.py`, `with_integers`: chooses the kept operands: those that the user names, and integers and bools that
+   the results do not determine.
+3. `normal_form.py`: removes dead and duplicate equations, effects and checks.
+4. `solver.py`, `solve`: searches the dataflow graph and returns a plan (`plans.py`). `rules/` has the inverse rule of
+   each primitive (`rules/contract.py` is their interface). `mask_couplings.py` rewrites sums of masked values as
+   choices.
+5. `reversible_adjoint.py`, `eqns_with_ivjp`: finds the calls, branches and loops that are inverted and transposed
+   together, as one equation each.
+6. `invertible.py`, `ivjp`: linearizes the normal form, and emits the transpose from the last equation to the first. The
+   values that it reads are emitted at their first read, by the plan (`LazyValues` of `solver.py`). So reconstruction
+   and cotangents proceed together. `push_from_results` does the same for tangents.
+7. `reconstruction_check.py`: sketches of original and reconstructed values are compared. Derivatives are nan if they
+   differ.
+8. `fxad/transforms/memory/segments.py`: splits the forward and the backward program into segments, so that XLA keeps
+   the order of equations.
+9. `second_order.py`: gives the backward program derivatives of its own, if the function has custom derivatives.
+
+If a value is not determined, `reasons.py` finds the equation of the original program that the error names. `inverse.py`
+uses steps 3 and 4 alone.
+"""
