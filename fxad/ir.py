@@ -497,16 +497,16 @@ class JvpCtx(Batching, Protocol):
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
         """`lin` for an equation with a single result."""
 
-    def lin_again(
+    def lin_remat(
         self,
         prim: Primitive,
         operands: Sequence[Lin | Atom],
         results: Atoms,
         resumed: Resume,
     ) -> Tangents:
-        """`lin` of an equation that recomputes primal `results`. When the whole program is linearized, some of these
-        may be residuals anyway. `resumed` gets their mask, and returns the primitive that takes them as further
-        operands instead of recomputing them, or None. For `split` contexts."""
+        """`lin` of a rematerialization: an equation that recomputes primal `results`. When the whole program is
+        linearized, some of these may be residuals anyway. `resumed` gets their mask, and returns the primitive that
+        takes them as further operands instead of recomputing them, or None. For `split` contexts."""
 
     def add(self, a: Tangent, b: Tangent) -> Tangent:
         """Sum of two tangents of one type; no equation if one is `Zero`."""

@@ -1,7 +1,7 @@
 """Layouts: the relation of the bodies of an equation to its operands and results, and the number of their runs.
 
 A primitive with bodies declares its `Layout`. Generic code reads layouts: dead code elimination, effects and their
-order, checks, saved values, partial evaluation, costs, names in messages. Decision: docs/adr/0041.
+order, checks, kept values, partial evaluation, costs, names in messages. Decision: docs/adr/0041.
 
 `ir` imports this module. This module imports `ir` for types only.
 """
@@ -189,14 +189,14 @@ class Body:
 class Layout:
     """The groups of operands and of results of an equation, in order, and its bodies in the order of its parameters.
 
-    `segment`: reverse mode stores the operands, and of the values of the bodies only those that are marked to be saved.
+    `remat`: reverse mode stores the operands, and of the values of the bodies only the kept ones (marked with `keep`).
     `label`: the name of the equation in messages, if it differs from the name of the primitive.
     """
 
     operands: tuple[Group, ...]
     results: tuple[Group, ...]
     bodies: tuple[Body, ...]
-    segment: bool = False
+    remat: bool = False
     label: str = ""
 
     @property

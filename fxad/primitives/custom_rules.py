@@ -101,11 +101,15 @@ def restricted(
 @final
 @record
 class Derivative(Record):
-    """The derivative in the operands marked in `moving`, with all others fixed.
+    """The derivative in the operands marked in `moving` (JAX: perturbed), with all others fixed.
 
-    `forward`: operands -> results, then residuals. `push`: tangents of the moving operands, then residuals -> tangents
-    of the inexact results. `pull`: cotangents of the inexact results, then residuals -> cotangents of the moving
-    operands; None: the transpose of `push`. So `forward` and `push` are like `primal` and `linear` of a
+    `forward`, the forward pass (JAX: `fwd` of `custom_vjp`): operands -> results, then residuals.
+    `push`, the pushforward (the linear function of `jax.linearize`): tangents of the moving operands, then residuals ->
+    tangents of the inexact results.
+    `pull`, the pullback (JAX: `bwd` of `custom_vjp`): cotangents of the inexact results, then residuals -> cotangents
+    of the moving operands; None: the transpose of `push`.
+
+    So `forward` and `push` are like `primal` and `linear` of a
     `LinearizedBody`; `push` and `pull` become `body` and `adjoint` of a `LinearCall`.
     """
 

@@ -50,7 +50,7 @@ from fxad.ir import (
 )
 from fxad.operations import contractions, indexing, promotion, sorting
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.remat import whole_segment
+from fxad.primitives.control.remat import whole_remat
 from fxad.runtime import Device, default_device
 from fxad.sharding import Sharding
 from fxad.tracing.array import (
@@ -381,9 +381,9 @@ class Trace:
         return operands
 
     def call(self, jaxpr: Jaxpr, args: Sequence[object], path: PathOf = operand_label) -> tuple[Array, ...]:
-        # a segment is a call already; a second call around it would sum its cotangent contributions separately
-        segment = whole_segment(jaxpr)
-        return self.bind(Call(jaxpr) if segment is None else segment, tuple(args))
+        # a `remat` is a call already; a second call around it would sum its cotangent contributions separately
+        remat = whole_remat(jaxpr)
+        return self.bind(Call(jaxpr) if remat is None else remat, tuple(args))
 
     def paste(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
         source = self.source()

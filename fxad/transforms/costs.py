@@ -216,7 +216,7 @@ def compile_cost(kind: type[Primitive]) -> Cost:
     return Kind.KERNEL, 0.0
 
 
-# Values of these are computed again in a later unit rather than stored. Not `Mark`: the user marks values to be saved.
+# Values of these are computed again in a later unit rather than stored. Not `Mark`: the user marks values to be stored.
 CHEAP_TO_RECOMPUTE: Final[Kinds] = (
     *ARITHMETIC, Div, Sqrt, Rsqrt, *[kind for kind in VIEWS if kind is not Mark], *MOVES, Slice, Index,
 )  # fmt: skip

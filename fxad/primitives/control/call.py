@@ -159,10 +159,10 @@ def callee(eqn: Eqn) -> Jaxpr | None:
     return eqn.prim.body if isinstance(eqn.prim, Call) else None
 
 
-def layout_of_call(body: Jaxpr, runs: Once = ONCE, *, segment: bool = False) -> Layout:
+def layout_of_call(body: Jaxpr, runs: Once = ONCE, *, remat: bool = False) -> Layout:
     """The layout of an equation that applies a body to its operands."""
     operands, results = Group(Constant(), len(body.ins)), Group(Value(), len(body.outs))
-    return Layout((operands,), (results,), (Body(body, (0,), (0,), runs, stores=True),), segment)
+    return Layout((operands,), (results,), (Body(body, (0,), (0,), runs, stores=True),), remat)
 
 
 def layout_with_rules(

@@ -1,6 +1,25 @@
-"""The steps of `scan` and `while`: their operands in groups, and what is known of their values before the loop runs.
+"""The steps of `scan` and `while`: their operands in groups, and the values that a loop need not stack as residuals.
 
-These are loop invariants, counters, and residuals that are cheap to compute again.
+`linearize_steps` (`loop_derivatives.py`) asks here for each residual of the body, in this order.
+
+1. Is it a loop invariant (`loop_invariants`)? A value computed only from constants and unchanged carries, as `w * 2` in
+   a loop with the constant `w`, is computed once outside the loop.
+2. Is it a counter (`counters`)? The values of a carry that grows by the same integer in each step are an `iota`.
+3. Is it cheap to recompute (`drop_cheap_residuals`)? The linear half recomputes it from values that are stored anyway,
+   or that take less memory. It does not store a `convert` of a stored value, or the broadcast of a smaller one.
+
+The other residuals are stacked, one for each step.
+
+>>> from fxad.core.builder import Builder
+>>> from fxad.ir import Aval
+>>> b = Builder()
+>>> w, i, c = b.inputs([Aval((), dtypes.float32), INT32_SCALAR, Aval((), dtypes.float32)])
+>>> body = b.build([b.one(ADD, i, Lit.of(2, INT32_SCALAR)), b.one(ADD, b.one(ADD, w, w), c)], "step")
+>>> steps = Steps(body, n_consts=1, n_carry=2)
+>>> [eqn.prim.name for eqn in loop_invariants(steps).eqns]
+['add']
+>>> counters(steps) == {body.ins[1]: Lit.of(2, INT32_SCALAR)}
+True
 """
 
 from __future__ import annotations

@@ -1,19 +1,77 @@
 """`remat`: a call that stores for the backward pass only its operands and the values that its body marks with `keep`.
 
-The `jvp` rule does this. The primal program contains the call unchanged. The linear program contains a `remat` of
-*recompute the residuals, then apply the linear map*, whose only residuals are the operands of the call. Its transpose
-recomputes, then runs backward. This equation is `opaque`: otherwise XLA would merge the recomputation with the first
-computation by common subexpression elimination, and all residuals would be stored. The lowering puts it into a branch
-whose condition is always true, because XLA merges nothing across a branch (`Hlo.opaque_call`).
+Its type and layout are those of `call`: the operands of `body` -> the results of `body`, in one group each. The body
+runs once. `Layout.remat` tells transformations that values of the body are not stored.
 
-Values that the body marks with `keep` are further results of the call if the recomputation needs them. They are then
-residuals, and the recomputation starts from them. An outer `remat` keeps those values of an inner one that both keep;
-its recomputation starts from them inside the inner one.
+`remat` of a body f, `y = remat[f] x`, is linearized in these steps (`Remat.jvp`).
 
-If another equation stores a result of the call, as the next segment stores its operands, the recomputation starts from
-this result: it does not compute the last values of the segment.
+1. The body is linearized: a primal half `x -> (y, residuals)` and a linear half `(x_dot, residuals) -> y_dot`.
+2. The primal program contains the call, with the kept values that step 3 needs as further results. They are residuals.
+3. `recompute` composes the halves: `(x_dot, x, kept values) -> y_dot`. It recomputes the other residuals from the
+   operands and the kept values (`kept_values.py`), then applies the linear half. Operands that it
+   does not read are dropped.
+4. The linear program contains a `remat` of this composition. It is linear in `x_dot`, and its residuals are `x` and the
+   kept values. It is added by `lin_remat`.
+5. When the whole program is linearized, another equation may have stored some results of the call, as the next
+   `remat` stores its operands. The linear equation then takes these as further operands and does not compute the last
+   values of the body (`resume`).
 
-Gradients are bit for bit those of the program without segments. ADR 0035 (docs/adr) describes the order of sums.
+The linear equation is transposed like a call (`Remat.transpose`): the body becomes `(y_bar, x, kept values) -> x_bar`,
+which recomputes, then runs backward.
+
+>>> import fxad as fx, fxad.numpy as fnp
+>>> from fxad.transforms import linearize, transpose
+>>> def f(x):
+...     return fnp.sin(fnp.exp(x) * 3.5)
+>>> halves = linearize(fx.trace(fx.remat(f), fx.Spec((3,), "float32")).jaxpr, (True,))
+>>> print(halves.linear)  # linear in %arg0, the tangent; %arg1 is the operand of the call
+fn @again_f(%arg0: f32[3], %arg1: f32[3]) -> (f32[3]) {
+  %0: f32[3] = exp %arg1
+  %1: f32[3] = mul %0, 3.5:f32[3]
+  %2: f32[3] = cos %1
+  %3: f32[3] = mul %arg0, %0
+  %4: f32[3] = mul %3, 3.5:f32[3]
+  %5: f32[3] = mul %4, %2
+  return %5
+}
+<BLANKLINE>
+main @linear_remat_f(%arg0: f32[3], %arg1: f32[3]) -> (f32[3]) {
+  %0: f32[3] = remat[body=@again_f, opaque=true] %arg0, %arg1
+  return %0
+}
+<BLANKLINE>
+>>> print(transpose(halves.linear, (True, False)))
+fn @transpose_again_f(%arg0: f32[3], %arg1: f32[3]) -> (f32[3]) {
+  %0: f32[3] = exp %arg1
+  %1: f32[3] = mul %0, 3.5:f32[3]
+  %2: f32[3] = cos %1
+  %3: f32[3] = mul %arg0, %2
+  %4: f32[3] = mul %3, 3.5:f32[3]
+  %5: f32[3] = mul %4, %0
+  return %5
+}
+<BLANKLINE>
+main @transpose_linear_remat_f(%arg0: f32[3], %arg1: f32[3]) -> (f32[3]) {
+  %0: f32[3] = remat[body=@transpose_again_f, opaque=true] %arg0, %arg1
+  return %0
+}
+<BLANKLINE>
+
+The linear equation is `opaque`. Otherwise XLA would merge the recomputation with the first computation by common
+subexpression elimination, and all residuals would be stored. The lowering puts an opaque body into a branch whose
+condition is always true, because XLA merges nothing across a branch (`Hlo.opaque_call`).
+
+A `remat` in the body of a loop is linearized as any equation of the body. Its operands and kept values are residuals of
+the loop: those that vary are stacked, one for each step (`loop_derivatives.py` has an example). The linear half is a
+loop of its own, so XLA cannot merge its recomputation with the first one. `linearize_steps` removes `opaque` there
+(`without_opaque`), except if the primal half contains opaque recomputations itself: a second derivative.
+
+An outer `remat` keeps those values of an inner one that both keep; its recomputation starts from them inside the inner
+one.
+
+Gradients are bit for bit those of the program without `remat`: the cotangents of a value that several equations read
+are added in the same order. So a tangent that the body returns unchanged or twice stays outside, and transposition adds
+the cotangents of the body to the earlier ones inside (`transforms/ad/transpose.py`).
 """
 
 from __future__ import annotations
@@ -55,7 +113,7 @@ from fxad.ir import (
 )
 from fxad.primitives.control.bodies import insert_zeros
 from fxad.primitives.control.call import adjoint_of, check_operands, cotangents, layout_of_call
-from fxad.primitives.control.saved_values import split_at_saved
+from fxad.primitives.control.kept_values import split_at_kept
 from fxad.primitives.custom import CallWithRules
 from fxad.primitives.linearity import is_linear
 
@@ -68,7 +126,7 @@ class Remat(HigherOrder, Linear):
 
     Type:  (operands of `body`) -> (results of `body`).
     Rule:  see the module's docstring. `opaque`: XLA does not merge the body with equations outside. For
-            recomputations, and for groups that XLA must run one after another (`transforms/memory/segments.py`).
+            recomputations, and for segments, which XLA must run one after another (`transforms/memory/segments.py`).
     Source: Griewank and Walther, Evaluating Derivatives (2008), chapter 12; `jax.checkpoint`.
     """
 
@@ -85,7 +143,7 @@ class Remat(HigherOrder, Linear):
 
     @property
     def layout(self) -> Layout:
-        return layout_of_call(self.body, Once(self.opaque), segment=True)
+        return layout_of_call(self.body, Once(self.opaque), remat=True)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_operands(self.name, self.body, avals)
@@ -114,8 +172,8 @@ class Remat(HigherOrder, Linear):
         if ctx.split:
             split = ctx.recur(self.body, nonzero)
             out_nonzero = split.out_nonzero
-            # A tangent that the body returns unchanged, or twice, is not a result of the segment. So its cotangents are
-            # summed outside of the segment, in the order of the program without it.
+            # A tangent that the body returns unchanged, or twice, is not a result of the `remat`. So its cotangents are
+            # summed outside of it, in the order of the program without it.
             tangent: dict[Atom, Tangent] = dict(zip(split.linear.ins, lins, strict=False))
             computed = tuple(dict.fromkeys([a for a in split.linear.outs if a not in tangent]))
             recomputation, needed = recompute(split, computed, n_out)
@@ -127,7 +185,7 @@ class Remat(HigherOrder, Linear):
             body, distinct_operands = deduplicate_operands(recomputation, operands)
 
             def resumed(stored: Mask) -> Remat | None:
-                """The recomputation that takes stored results of the segment; None if it would not use them."""
+                """The recomputation that takes stored results of the call; None if it would not use them."""
                 shorter = resume(split, computed, n_out, needed, stored)
                 if len(shorter.eqns) >= len(recomputation.eqns):
                     return None
@@ -135,7 +193,7 @@ class Remat(HigherOrder, Linear):
                 return Remat(deduplicate_operands(shorter, [*operands, *results])[0], True)
 
             distinct = tuple([operands[k] for k in distinct_operands])
-            dots = ctx.lin_again(Remat(body, True), distinct, outs, resumed) if computed else ()
+            dots = ctx.lin_remat(Remat(body, True), distinct, outs, resumed) if computed else ()
             tangent.update(zip(computed, dots, strict=True))
             dots = [tangent[a] for a in split.linear.outs]
         else:
@@ -148,12 +206,12 @@ class Remat(HigherOrder, Linear):
         """Return this call with further results: the values that its body keeps and a recomputation needs.
 
         If the body contains a function with custom derivatives, the call contains the linearization by those rules. A
-        second derivative then differentiates the rules' results and does not apply the rules again, as without the
-        segment.
+        second derivative then differentiates the rules' results and does not apply the rules again, as without
+        `remat`.
         """
         if not any(needed) and not uses_custom_derivative(self.body):
             return self
-        saving, _ = split_at_saved(split.primal)
+        saving, _ = split_at_kept(split.primal)
         n = len(self.body.outs)
         kept = [a for a, k in zip(saving.outs[n + split.n_res :], needed, strict=True) if k]
         return Remat(dce(Jaxpr(saving.ins, saving.eqns, (*saving.outs[:n], *kept), self.body.name)), self.opaque)
@@ -178,8 +236,8 @@ def deduplicate_operands(body: Jaxpr, ins: Sequence[Atom | Lin]) -> tuple[Jaxpr,
     return b.build(b.inline(body, [args[a] for a in ins]), body.name), tuple(first.values())
 
 
-def whole_segment(jaxpr: Jaxpr) -> Remat | None:
-    """Return the segment if it is the whole program."""
+def whole_remat(jaxpr: Jaxpr) -> Remat | None:
+    """Return the `remat` if the program is only one."""
     if len(jaxpr.eqns) != 1:
         return None
     (eqn,) = jaxpr.eqns
@@ -253,7 +311,7 @@ def resume(split: LinearizedBody, own: Atoms, n_out: int, needed: tuple[bool, ..
 
 
 def _resuming(split: LinearizedBody) -> Jaxpr:
-    return split_at_saved(split.primal)[1]
+    return split_at_kept(split.primal)[1]
 
 
 def _recomputing_linear(split: LinearizedBody, own: Atoms, n_out: int, stored: tuple[bool, ...] = ()) -> Jaxpr:

@@ -95,7 +95,7 @@ class FusedCtx(TangentBuilder):
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
         return self.lin(prim, *operands)[0]
 
-    def lin_again(self, prim: Primitive, operands: Sequence[Lin | Atom], results: Atoms, resumed: Resume) -> Tangents:
+    def lin_remat(self, prim: Primitive, operands: Sequence[Lin | Atom], results: Atoms, resumed: Resume) -> Tangents:
         raise AssertionError("forward mode recomputes nothing")
 
     def recur(self, body: Jaxpr, nonzero: Mask) -> LinearizedBody:

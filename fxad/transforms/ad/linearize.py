@@ -41,7 +41,7 @@ class SplitCtx(TangentBuilder):
     Residuals are operands of the linear program after its tangents, in order of first use.
     """
 
-    __slots__ = ("_again", "linear", "residuals")
+    __slots__ = ("_recomputations", "linear", "residuals")
     split: ClassVar[bool] = True
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class SplitCtx(TangentBuilder):
         self.linear = Builder()
         self.residuals: dict[Atom, Var] = {}
         # recomputations: their places in the linear program, the results they compute, and the shorter primitives
-        self._again: list[tuple[int, Atoms, Resume]] = []
+        self._recomputations: list[tuple[int, Atoms, Resume]] = []
 
     def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangents:
         if Lin not in map(type, operands):
@@ -61,16 +61,16 @@ class SplitCtx(TangentBuilder):
             return zero_tangents(prim, operands)[0]
         return as_lin(self.linear(prim, *self._operands(operands))[0])
 
-    def lin_again(self, prim: Primitive, operands: Sequence[Lin | Atom], results: Atoms, resumed: Resume) -> Tangents:
+    def lin_remat(self, prim: Primitive, operands: Sequence[Lin | Atom], results: Atoms, resumed: Resume) -> Tangents:
         if not any([isinstance(a, Lin) for a in operands]):
             return zero_tangents(prim, tuple(operands))
-        self._again.append((len(self.linear.eqns), results, resumed))
+        self._recomputations.append((len(self.linear.eqns), results, resumed))
         return self.lin(prim, *operands)
 
     def use_stored_results(self) -> None:
         """Let recomputations start from results that other equations store."""
         eqns = self.linear.eqns
-        for k, results, resumed in self._again:
+        for k, results, resumed in self._recomputations:
             stored = tuple([a in self.residuals for a in results])
             prim = resumed(stored) if any(stored) else None
             if prim is not None:

@@ -169,8 +169,8 @@ def _with_earlier_cotangents(
     """The primitive to transpose in place of that of an equation, and its cotangents, so that the order of additions
     does not change: in floating point (a + b) + c differs from a + (b + c).
 
-    Only a segment (`remat`) is replaced. Without the segment, each contribution of its body would be added to the
-    cotangent that the operand already has. So the segment returns such operands as further results. Their cotangents
+    Only a `remat` is replaced. Without it, each contribution of its body would be added to the
+    cotangent that the operand already has. So the `remat` returns such operands as further results. Their cotangents
     are taken out of `ct_env` and become the cotangents of these results.
     """
     first_positions: dict[Atom, int] = {}  # of the linear operands that have a cotangent already
@@ -186,10 +186,10 @@ def _with_earlier_cotangents(
 
 
 def _returning_operands(prim: HigherOrder, operands: tuple[int, ...]) -> Primitive | None:
-    """The segment with these operands as further results, before its own. None for other primitives: the order of
+    """The `remat` with these operands as further results, before its own. None for other primitives: the order of
     additions in a cotangent does not matter there."""
     layout = prim.layout
-    if not layout.segment:
+    if not layout.remat:
         return None
     (body,), (results,) = prim.bodies, layout.results
     outs = (*[body.ins[k] for k in operands], *body.outs)

@@ -34,23 +34,23 @@ def reaches_unchecked_eqn(jaxpr: Jaxpr, mask: Mask) -> bool:
     for eqn in jaxpr.eqns:
         if reached.isdisjoint(eqn.ins):
             continue
-        if _is_opaque(eqn):
+        if _is_unchecked(eqn):
             return True
         reached.update(eqn.outs)
     return False
 
 
-def _is_opaque(eqn: Eqn) -> bool:
+def _is_unchecked(eqn: Eqn) -> bool:
     prim = eqn.prim
     if isinstance(prim, HostCall) or (isinstance(prim, HigherOrder) and prim.layout.unbounded):
         return True
-    return isinstance(prim, HigherOrder) and any([_has_opaque_eqn(body) for body in prim.bodies])
+    return isinstance(prim, HigherOrder) and any([_has_unchecked_eqn(body) for body in prim.bodies])
 
 
 @by_value
-def _has_opaque_eqn(jaxpr: Jaxpr) -> bool:
+def _has_unchecked_eqn(jaxpr: Jaxpr) -> bool:
     """Returns True if the program, or a body in it, has a loop without a bound or a host call."""
-    return any([_is_opaque(eqn) for eqn in jaxpr.eqns])
+    return any([_is_unchecked(eqn) for eqn in jaxpr.eqns])
 
 
 def as_linear_call(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:

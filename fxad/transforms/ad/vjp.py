@@ -96,7 +96,7 @@ def value_and_grad(jaxpr: Jaxpr, wrt: Mask) -> Jaxpr:
         if nz:
             seeds.append(Lit.of(1, aval) if k == 0 else Zero(jaxpr.outs[k].aval))
     gradients = _pull_back(b, lin, sum(wrt), lin.primal.outs[n_out:], seeds)
-    # dce removes unused results of segments, which would be computed twice: forward, and again for the derivative
+    # dce removes unused results of `remat`, which would be computed twice: forward, and again for the derivative
     return dce(b.build([*lin.primal.outs[:n_out], *gradients], f"value_and_grad_{jaxpr.name}"))
 
 

@@ -54,7 +54,7 @@ def mark_kept(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
         prim = eqn.prim
         if isinstance(prim, HigherOrder):
             layout = prim.layout
-            prim = prim.with_bodies(tuple([marked_body(body, layout.segment) for body in layout.bodies]))
+            prim = prim.with_bodies(tuple([marked_body(body, layout.remat) for body in layout.bodies]))
         outs: Atoms = b.copy(eqn, ins, prim)
         # the results of a call are marked in its body
         if not isinstance(prim, Keep | Call) and decided(policy, eqn):
@@ -80,7 +80,7 @@ def mark_kept_outside(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
                 prim = Keep(prim.by, (*prim.outer, str(policy)))
         elif isinstance(prim, HigherOrder):
             layout = prim.layout
-            inner = level + layout.segment
+            inner = level + layout.remat
             bodies = [mark_kept_outside(x.jaxpr, policy, inner) if x.stores else x.jaxpr for x in layout.bodies]
             prim = prim.with_bodies(tuple(bodies))
         producer.update(dict.fromkeys(eqn.outs, eqn))

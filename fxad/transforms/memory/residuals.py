@@ -276,7 +276,7 @@ def _makers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
     there."""
     by, level, makers = "", -1, [eqn]
     while isinstance(eqn.prim, HigherOrder) and (layout := eqn.prim.layout).transparent:
-        level += layout.segment
+        level += layout.remat
         at = eqn.outs.index(v)
         # branches share residuals: take the first branch that computes a variable for this result
         pairs = [(layout.bodies[k].jaxpr, a) for k in layout.running for q, a in _given(layout, k) if q == at]

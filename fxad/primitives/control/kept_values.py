@@ -1,8 +1,42 @@
-"""Splits programs at the values that they keep for the backward pass.
+"""Splits a program at the values that it keeps for the backward pass, so that a recomputation does not compute them.
 
-A program keeps the values that are marked with `keep`, those that its bodies keep, and the results of effects. A split
-saves them: the first half returns them as further results, and the second half takes them as further operands. In the
-layout of an equation, `stores` marks the bodies whose values may be saved.
+A program keeps the values that a policy marked with `keep`, and the results of its effects. The kept values of a body
+are kept values of the program. `Body.stores` of a layout says for which bodies an equation can return them.
+
+`remat` uses the split as follows.
+
+1. `split_at_kept(body)` returns two programs. The *storing* one is operands -> (results, kept values). The *resuming*
+   one is (operands, kept values) -> results: it computes what lies between the kept values.
+2. The forward pass runs the storing program. Its kept values are residuals, beside the operands.
+3. The backward pass runs the resuming program instead of the body.
+
+An equation with bodies is split by splitting its bodies (`split_bodies_at_kept`). The kept values of a call are further
+results of the storing call and further operands of the resuming one. Branches share slots. The kept values of a loop
+are stacked: the resuming loop runs over the stacks, or indexes them if it is a loop without slices.
+
+>>> import fxad as fx, fxad.numpy as fnp
+>>> from fxad.core.dce import dce
+>>> def f(x):
+...     return fnp.sin(fx.checkpoint_name(fnp.exp(x), "e") * 4.5)
+>>> (eqn,) = fx.trace(fx.remat(f, policy=fx.policies.names("e")), fx.Spec((), "float32")).jaxpr.eqns
+>>> storing, resuming = split_at_kept(eqn.prim.bodies[0])
+>>> print(storing)
+main @f(%arg0: f32[]) -> (f32[], f32[]) {
+  %0: f32[] = exp %arg0
+  %1: f32[] = name[label="e"] %0
+  %2: f32[] = keep[by="names('e')", outer=()] %1
+  %3: f32[] = mul %2, 4.5:f32[]
+  %4: f32[] = sin %3
+  return %4, %2
+}
+<BLANKLINE>
+>>> print(dce(resuming))
+main @f(%arg0: f32[], %arg1: f32[]) -> (f32[]) {
+  %0: f32[] = mul %arg1, 4.5:f32[]
+  %1: f32[] = sin %0
+  return %1
+}
+<BLANKLINE>
 """
 
 from __future__ import annotations
@@ -24,20 +58,20 @@ _STACKS = Slice(0)  # the role of stacked values of any rank
 
 
 @by_value
-def has_saved_values(jaxpr: Jaxpr) -> bool:
+def has_kept_values(jaxpr: Jaxpr) -> bool:
     """Return True if the program or one of its bodies keeps a value: a value marked with `keep`, or a result of an
     effect."""
     return bool(jaxpr.effects) or any(
         [
             isinstance(e.prim, Keep)
-            or (isinstance(e.prim, HigherOrder) and any([has_saved_values(b) for b in e.prim.bodies]))
+            or (isinstance(e.prim, HigherOrder) and any([has_kept_values(b) for b in e.prim.bodies]))
             for e in jaxpr.eqns
         ]
     )
 
 
 @by_value
-def split_at_saved(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
+def split_at_kept(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
     """Split the program at the values that it keeps.
 
     The first program is operands -> (results, kept values). The second is (operands, kept values) -> results; it does
@@ -48,53 +82,53 @@ def split_at_saved(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
 
     Law:  the second program, applied to the results of the first, gives the same results.
     """
-    if not has_saved_values(jaxpr):
+    if not has_kept_values(jaxpr):
         return jaxpr, jaxpr
-    saving, resuming = Builder.like(jaxpr), Builder.like(jaxpr)
+    storing, resuming = Builder.like(jaxpr), Builder.like(jaxpr)
     first: dict[Atom, Atom] = {}
     second: dict[Atom, Atom] = {}
     chosen = {
         v: mark for v, mark in kept_values(jaxpr.eqns, level).items() if isinstance(v, Var) and v not in jaxpr.ins
     }
-    saved: list[tuple[bool, Var]] = []  # (False, a variable of the new program) or (True, a marked variable of `jaxpr`)
+    kept: list[tuple[bool, Var]] = []  # (True, a variable of the new program) or (False, a marked variable of `jaxpr`)
     before = unmarked_values(jaxpr.eqns)
     for eqn in jaxpr.eqns:
-        halves = split_bodies_at_saved(eqn.prim, level) if isinstance(eqn.prim, HigherOrder) else None
+        halves = split_bodies_at_kept(eqn.prim, level) if isinstance(eqn.prim, HigherOrder) else None
         a, b = substitute(eqn.ins, first), substitute(eqn.ins, second)
         if halves is None and eqn.prim.effects:
-            outs = saving.copy(eqn, a)
-            saved.extend([(True, v) for v in outs])
+            outs = storing.copy(eqn, a)
+            kept.extend([(True, v) for v in outs])
             first.update(zip(eqn.outs, outs, strict=True))
             second.update(zip(eqn.outs, resuming.inputs([v.aval for v in outs]), strict=True))
             continue
         again: Sequence[Atom]
         if halves is None:
-            outs, again = saving.copy(eqn, a), resuming.copy(eqn, b)
+            outs, again = storing.copy(eqn, a), resuming.copy(eqn, b)
         else:
-            saving.source = resuming.source = eqn.source
-            both = saving(halves[0], *a)
+            storing.source = resuming.source = eqn.source
+            both = storing(halves[0], *a)
             outs, further = both[: len(eqn.outs)], both[len(eqn.outs) :]
-            saved.extend([(True, v) for v in further])
+            kept.extend([(True, v) for v in further])
             again = resuming(halves[1], *b, *[resuming.input(v.aval) for v in further])
         first.update(zip(eqn.outs, outs, strict=True))
         for v, w in zip(eqn.outs, again, strict=True):
             if before.get(v) in chosen:
                 second[v] = second[before[v]]  # the kept value, without a second mark
             elif v in chosen:
-                saved.append((False, chosen[v]))
+                kept.append((False, chosen[v]))
                 second[v] = resuming.input(v.aval)
             else:
                 second[v] = w
-    if not saved and not jaxpr.effects:
+    if not kept and not jaxpr.effects:
         return jaxpr, jaxpr
-    values = [v if new else first[v] for new, v in saved]
+    values = [v if new else first[v] for new, v in kept]
     return (
-        saving.build([*substitute(jaxpr.outs, first), *values], jaxpr.name),
+        storing.build([*substitute(jaxpr.outs, first), *values], jaxpr.name),
         resuming.build(substitute(jaxpr.outs, second), jaxpr.name),
     )
 
 
-def split_bodies_at_saved(prim: HigherOrder, level: int) -> tuple[Primitive, Primitive] | None:
+def split_bodies_at_kept(prim: HigherOrder, level: int) -> tuple[Primitive, Primitive] | None:
     """Split an equation at the kept values of its bodies, at this `level` of nested `remat` equations.
 
     The first equation returns the kept values as its last results. The second takes them as its last operands and does
@@ -106,7 +140,7 @@ def split_bodies_at_saved(prim: HigherOrder, level: int) -> tuple[Primitive, Pri
     if layout.has_rules:
         return None
     stores = [k for k in layout.running if layout.bodies[k].stores]
-    halves = [split_at_saved(layout.bodies[k].jaxpr, level + layout.segment) for k in stores]
+    halves = [split_at_kept(layout.bodies[k].jaxpr, level + layout.remat) for k in stores]
     if all([resuming is layout.bodies[k].jaxpr for k, (_, resuming) in zip(stores, halves, strict=True)]):
         return None
     if any([layout.bodies[k].jaxpr.effects for k in layout.running if k not in stores]):
@@ -123,30 +157,30 @@ def _split_branches(
 ) -> tuple[Primitive, Primitive] | None:
     body = layout.bodies[0]
     n_in, n_out = len(body.jaxpr.ins), len(body.jaxpr.outs)
-    places = shared_slots([saving.out_avals[n_out:] for saving, _ in halves])
-    saving = [with_slot_results(s, n_out, assign_slots(s.outs[n_out:], places), places) for s, _ in halves]
+    places = shared_slots([storing.out_avals[n_out:] for storing, _ in halves])
+    storing = [with_slot_results(s, n_out, assign_slots(s.outs[n_out:], places), places) for s, _ in halves]
     resuming = [with_slot_operands(r, n_in, places) for _, r in halves]
     operands, results = _group_sizes(layout, len(places))
     if not _ends_with(layout, 0, Constant(), None):
         return None
     return (
-        prim.rebuild(tuple(saving), _group_sizes(layout)[0], results),
+        prim.rebuild(tuple(storing), _group_sizes(layout)[0], results),
         prim.rebuild(tuple(resuming), operands, _group_sizes(layout)[1]),
     )
 
 
 def _split_single_body(
-    prim: HigherOrder, layout: Layout, at: int, saving: Jaxpr, resuming: Jaxpr
+    prim: HigherOrder, layout: Layout, at: int, storing: Jaxpr, resuming: Jaxpr
 ) -> tuple[Primitive, Primitive] | None:
     """Split an equation with a single body that stores a value."""
     body = layout.bodies[at]
-    n_saved = len(saving.outs) - len(body.jaxpr.outs)
+    n_kept = len(storing.outs) - len(body.jaxpr.outs)
     once = type(body.runs) is Once
     if not _ends_with(layout, at, None, None if once else _STACKS):
         return None
     bodies = [b.jaxpr for b in layout.bodies]
-    plain, more = _group_sizes(layout), _group_sizes(layout, n_saved)
-    first = prim.rebuild((*bodies[:at], saving, *bodies[at + 1 :]), plain[0], more[1])
+    plain, more = _group_sizes(layout), _group_sizes(layout, n_kept)
+    first = prim.rebuild((*bodies[:at], storing, *bodies[at + 1 :]), plain[0], more[1])
     if _ends_with(layout, at, Constant() if once else _STACKS, None):
         return first, prim.rebuild((*bodies[:at], resuming, *bodies[at + 1 :]), more[0], plain[1])
     second = _resumed_by_count(prim, layout, at, resuming)
@@ -195,8 +229,8 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
     ]
     b = Builder()
     ins: dict[int, Atom] = {p: b.input(types[p]) for g in body.operands for p in groups[g]}
-    saved = [read_row(b, ins[k], ins[step]) for k in stacks]
-    outs = list(b.inline(resuming, (*[ins[p] for p in takes], *saved)))
+    kept = [read_row(b, ins[k], ins[step]) for k in stacks]
+    outs = list(b.inline(resuming, (*[ins[p] for p in takes], *kept)))
     first = sum([1 if g < 0 else layout.results[g].size for g in body.results[: body.results.index(of_carry)]])
     outs.insert(first, b.one(ADD, ins[step], Lit.of(1, INT32_SCALAR)))
     bodies[at] = b.build(outs, body.jaxpr.name)
