@@ -13,7 +13,7 @@ from fxad.errors import ParameterError
 from fxad.ir import Atom, Atoms, Aval, Eqn, Jaxpr, Lit, Mask, SourceLocation, source_location
 from fxad.primitives.control.call import Call
 from fxad.primitives.marks import Name
-from fxad.transforms.ad.split_bodies import SplitBody, split_eqn
+from fxad.transforms.ad.partial_eval_rules import SplitBody, split_eqn
 from fxad.transforms.cleanup.inline import MAX_EQUATIONS
 
 T = TypeVar("T")

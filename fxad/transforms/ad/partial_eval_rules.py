@@ -1,4 +1,4 @@
-"""Partial evaluation of equations with bodies: splits an equation into a known and an unknown one."""
+"""Partial evaluation rules of equations with bodies: an equation is split into a known and an unknown one."""
 
 from __future__ import annotations
 
