@@ -31,21 +31,21 @@ def inverse(
 
     With `log_det` the last result is log|det| of the Jacobian. `labels` are the names of the operands in messages.
 
-    Law:    inverse(f(x), held) = x, within rounding; log_det = log|det J| of the results in the operands wanted.
+    Law:    inverse(f(x), kept) = x, within rounding; log_det = log|det J| of the results in the operands wanted.
     Rule:   works on the dataflow graph, independent of the order of equations; every result is assumed to be correct.
     Raises: NotInvertibleError that names the equation.
     """
-    fixed = tuple([not w for w in wanted])
+    kept = tuple([not w for w in wanted])
     every = (True,) * len(jaxpr.outs)
-    determined = determine(jaxpr, fixed, every, rules, log_det)
+    determined = determine(jaxpr, kept, every, rules, log_det)
     for k, (w, s) in enumerate(zip(wanted, determined.solved, strict=True)):
         if w and not s:
             label = labels[k] if labels else f"operand {k}"
             which = f"{label} of {jaxpr.name} is not determined by its results"
-            why = reason_in_program(jaxpr, fixed, every, rules, k, determined.refused)
+            why = reason_in_program(jaxpr, kept, every, rules, k, determined.refused)
             raise not_invertible("inverse", which, why, REMEDY)
     if determined.unmeasured:
-        again = determine(jaxpr, fixed, every, rules, True, True)
+        again = determine(jaxpr, kept, every, rules, True, True)
         raise not_invertible(
             "inverse", f"log_det of {jaxpr.name}", again.unmeasured or determined.unmeasured, WITHOUT_LOG_DET
         )

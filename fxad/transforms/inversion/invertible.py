@@ -1,6 +1,6 @@
 """`invertible`: a program whose backward pass reconstructs values from the results instead of storing them.
 
-The backward program transposes the linear program, and reads its fixed values as it reaches them. Each value is
+The backward program transposes the linear program, and reads its residuals as it reaches them. Each value is
 computed at its first read (`fxad.transforms.inversion.solver`), so reconstruction and gradient proceed together. The
 body of a call, branch or loop becomes one program that does both: results and their cotangents -> operands and their
 cotangents (`fxad.transforms.inversion.reversible_adjoint`). Both programs are split into segments, so that XLA keeps
@@ -59,11 +59,11 @@ def invertible(
     tolerance: float = 0.0,
     rules: InverseTable = INVERSE_RULES,
 ) -> Jaxpr:
-    """Returns the program as one `call_with_rules`. Reverse mode stores its results and the operands marked in `kept`.
+    """Returns the program as one `call_with_rules`. Its residuals are its results and the operands marked in `kept`.
 
-    Integers and bools that the results do not determine are also stored. `labels` are the names of the operands in
-    messages. Sketches of the values that are reconstructed last are stored too. Derivatives are nan if the error of
-    such a value, relative to its largest magnitude, exceeds `tolerance`. The tolerance 0 means the default of
+    Integers and bools that the results do not determine are kept too. `labels` are the names of the operands in
+    messages. Sketches of the values that are reconstructed last are further residuals. Derivatives are nan if the error
+    of such a value, relative to its largest magnitude, exceeds `tolerance`. The tolerance 0 means the default of
     `reconstruction_check.tolerated`; infinity means no sketches.
 
     Law:    same value; the gradient of the plain program, within the error of the reconstruction.
@@ -72,10 +72,10 @@ def invertible(
     """
     names = labels or tuple([f"operand {k}" for k in range(len(jaxpr.ins))])
     try:
-        fixed = operands_without_derivative(jaxpr, kept)
-        order = tuple(sorted(range(len(fixed)), key=lambda k: not fixed[k]))
+        captured = operands_without_derivative(jaxpr, kept)
+        order = tuple(sorted(range(len(captured)), key=lambda k: not captured[k]))
         first = reorder_operands(jaxpr, order)  # operands without a derivative come first: rules capture them
-        call = _with_rules(first, sum(fixed), _permuted(kept, order), _permuted(names, order), tolerance, rules)
+        call = _with_rules(first, sum(captured), _permuted(kept, order), _permuted(names, order), tolerance, rules)
     except NotDifferentiableError as e:
         raise locate_error(jaxpr, e)
     return reorder_operands(call, tuple([order.index(k) for k in range(len(order))]))
@@ -86,16 +86,16 @@ def _permuted(values: tuple[T, ...], order: tuple[int, ...]) -> tuple[T, ...]:
 
 
 def _with_rules(
-    jaxpr: Jaxpr, n_fixed: int, kept: Mask, names: tuple[str, ...], tolerance: float, rules: InverseTable
+    jaxpr: Jaxpr, n_captured: int, kept: Mask, names: tuple[str, ...], tolerance: float, rules: InverseTable
 ) -> Jaxpr:
-    """Applies `invertible` to a program that has no derivative with respect to the first `n_fixed` operands."""
+    """Applies `invertible` to a program that has no derivative with respect to the first `n_captured` operands."""
     every, n = (True,) * len(jaxpr.outs), len(jaxpr.outs)
-    stored = with_integers(jaxpr, kept, rules)
-    moving = tuple([a.inexact and k >= n_fixed for k, a in enumerate(jaxpr.in_avals)])
+    kept = with_integers(jaxpr, kept, rules)
+    moving = tuple([a.inexact and k >= n_captured for k, a in enumerate(jaxpr.in_avals)])
     through = linearize(jaxpr, moving)  # first, so that errors name equations of the original program
-    back = ivjp(jaxpr, stored, every, moving, False, names, tolerance, rules)
-    ahead = push_from_results(jaxpr, stored, moving, names, tolerance, rules)
-    n_known = n + sum(stored)
+    back = ivjp(jaxpr, kept, every, moving, False, names, tolerance, rules)
+    ahead = push_from_results(jaxpr, kept, moving, names, tolerance, rules)
+    n_known = n + sum(kept)
     n_given = len(back.program.ins) - len(back.watched)
     order = (*range(n_known, n_given), *range(n_known), *range(n_given, len(back.program.ins)))
     watched = tuple(sorted({*back.watched, *ahead.watched}, key=attrgetter("index")))
@@ -103,11 +103,11 @@ def _with_rules(
         _with_sketches_of(program, of.watched, watched)
         for program, of in ((ahead.program, ahead), (reorder_operands(back.program, order), back))
     ]
-    inverse = determine(jaxpr, stored, every, rules)
+    inverse = determine(jaxpr, kept, every, rules)
     both: tuple[Jaxpr, ...] = ()
-    if all([h or s for h, s in zip(stored, inverse.solved, strict=True)]):
-        both = inverse.program, ivjp(jaxpr, stored, every, moving, True, names, math.inf, rules).program
-    rule = _forward(jaxpr, stored, watched), push, pull
+    if all([k or s for k, s in zip(kept, inverse.solved, strict=True)]):
+        both = inverse.program, ivjp(jaxpr, kept, every, moving, True, names, math.inf, rules).program
+    rule = _forward(jaxpr, kept, watched), push, pull
     rule = after_checks(rule, n) if has_check(jaxpr) else rule
     reverse = (
         with_derivatives_of(jaxpr, through, rule)
@@ -117,9 +117,10 @@ def _with_rules(
     rules_of_call = Rules(
         jvp=(Derivative(moving, *forward_rule(jaxpr, moving, through)),),
         vjp=(Derivative(moving, *reverse),),
-        inverse=InverseRule(stored, *both) if both else None,
+        inverse=InverseRule(kept, *both) if both else None,
     )
-    prim = CallWithRules(Function(jaxpr, n_fixed, rules_of_call), tolerance=Lit.of(tolerance, Aval((), dtypes.float64)))
+    function = Function(jaxpr, n_captured, rules_of_call)
+    prim = CallWithRules(function, tolerance=Lit.of(tolerance, Aval((), dtypes.float64)))
     return single_equation(prim, jaxpr.in_avals, f"invertible_{jaxpr.name}")
 
 
@@ -136,16 +137,14 @@ class CheckedProgram:
     moves_differently: bool = False
 
 
-def _forward(jaxpr: Jaxpr, stored: Mask, watched: Atoms) -> Jaxpr:
-    """Returns the forward program with the stored values: results, held operands and sketches."""
+def _forward(jaxpr: Jaxpr, kept: Mask, watched: Atoms) -> Jaxpr:
+    """Returns the forward program: results, then residuals, which are the results again, kept operands and sketches."""
     n, normal = len(jaxpr.outs), normal_form(jaxpr) if watched else jaxpr
     all_results = Jaxpr(normal.ins, normal.eqns, (*normal.outs, *watched), jaxpr.name)
-    segments = in_segments(all_results, tuple([not h for h in stored]))
+    segments = in_segments(all_results, tuple([not k for k in kept]))
     b = Builder.resume(segments)
     sketches = [sketch(b, a) for a in segments.outs[n:]]
-    return b.build(
-        [*segments.outs[:n], *segments.outs[:n], *select_by_mask(segments.ins, stored), *sketches], jaxpr.name
-    )
+    return b.build([*segments.outs[:n], *segments.outs[:n], *select_by_mask(segments.ins, kept), *sketches], jaxpr.name)
 
 
 def _with_sketches_of(program: Jaxpr, has: Sequence[Atom], wants: Sequence[Atom]) -> Jaxpr:
@@ -159,7 +158,7 @@ def _with_sketches_of(program: Jaxpr, has: Sequence[Atom], wants: Sequence[Atom]
 
 
 def with_integers(jaxpr: Jaxpr, kept: Mask, rules: InverseTable) -> Mask:
-    """Marks the operands to store: those marked in `kept`, and integers and bools that the results do not determine."""
+    """Marks the operands to keep: those marked in `kept`, and integers and bools that the results do not determine."""
     solved = determine(jaxpr, kept, (True,) * len(jaxpr.outs), rules).solved
     return tuple([k or not (s or a.inexact) for k, s, a in zip(kept, solved, jaxpr.in_avals, strict=True)])
 

@@ -198,11 +198,11 @@ def _group_as_one(jaxpr: Jaxpr, members: Sequence[int]) -> tuple[list[Atom], lis
     eqns, inside = [jaxpr.eqns[k] for k in members], set(members)
     own = {v for e in eqns for v in e.outs}
     operands: list[Atom] = list(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in own]))
-    stored = set[Atom]().union(*map(_kept_operands, eqns))
-    elsewhere = {a for k, e in enumerate(jaxpr.eqns) if k not in inside for a in e.ins}.union(jaxpr.outs, stored)
+    kept = set[Atom]().union(*map(_kept_operands, eqns))
+    elsewhere = {a for k, e in enumerate(jaxpr.eqns) if k not in inside for a in e.ins}.union(jaxpr.outs, kept)
     rebuilt = {a for e in eqns for a in e.ins} - elsewhere
     results = [v for e in eqns for v in e.outs if v not in rebuilt]
     prim = eqns[0].prim
     assert isinstance(prim, CallWithRules)  # `reversible`: only a function with rules is
     body = subprogram(eqns, operands, results, prim.body.name)
-    return operands, results, invertible(body, tuple([a in stored for a in operands]), (), _tolerance(eqns[0]))
+    return operands, results, invertible(body, tuple([a in kept for a in operands]), (), _tolerance(eqns[0]))

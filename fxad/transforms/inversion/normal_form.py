@@ -1,4 +1,8 @@
-"""Normal form for inversion: no dead equations, no duplicate equations."""
+"""Normal form for inversion: no dead equations, no duplicate equations.
+
+`normal_form` also changes the bodies. `shallow_normal_form` leaves bodies as they are, and gives the original equation
+of each value, for messages.
+"""
 
 from __future__ import annotations
 
@@ -97,19 +101,20 @@ class EqnOrigin:
     inside: tuple[str, ...] = ()
 
 
-def normal_form_with_origins(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, EqnOrigin]]:
-    """Returns a normal form of a program with unchanged bodies, and the original equation of each of its values.
+def shallow_normal_form(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, EqnOrigin]]:
+    """Returns the normal form of the equations of a program, but not of its bodies, and the origin of each value.
 
-    It is for messages, and differs from `normal_form` in bodies."""
+    It is for messages. It applies the rule of `normal_form` in one pass, which records the origins.
+    """
     live: set[Atom] = set(jaxpr.outs)
-    kept: list[Eqn] = []
+    live_eqns: list[Eqn] = []
     for eqn in reversed(jaxpr.eqns):
         if eqn.prim.effects or not live.isdisjoint(eqn.outs):
-            kept.append(eqn)
+            live_eqns.append(eqn)
             live.update(eqn.ins)
-    kept.reverse()
-    selected = {a for e in kept if isinstance(e.prim, SelectN) for a in e.ins[1:]}
-    stopped = _stopped(kept)
+    live_eqns.reverse()
+    selected = {a for e in live_eqns if isinstance(e.prim, SelectN) for a in e.ins[1:]}
+    stopped = _stopped(live_eqns)
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
     seen: dict[tuple[Primitive, Atoms], tuple[Var, ...]] = {}
@@ -131,7 +136,7 @@ def normal_form_with_origins(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, EqnOrigin]
         label = body_label(eqn, body)
         return b.inline(body, ins, lambda _, e, operands: add(e, operands, EqnOrigin(e, (label,))))
 
-    b.extend(kept, env, rule)
+    b.extend(live_eqns, env, rule)
     return b.build(substitute(jaxpr.outs, env), jaxpr.name), origins
 
 

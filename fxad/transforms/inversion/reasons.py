@@ -12,7 +12,7 @@ from typing import Final
 from fxad.errors import NotDifferentiableError, NotInvertibleError
 from fxad.ir import Jaxpr, Mask
 from fxad.primitives.control.bodies import select_by_mask
-from fxad.transforms.inversion.normal_form import normal_form_with_origins, origin_of, without_effects_and_checks
+from fxad.transforms.inversion.normal_form import origin_of, shallow_normal_form, without_effects_and_checks
 from fxad.transforms.inversion.rules.arithmetic import BOTH
 from fxad.transforms.inversion.rules.contract import InverseTable, Refused
 from fxad.transforms.inversion.rules.control import STEPS, TAKEN
@@ -47,13 +47,11 @@ def reason_in_program(
     derivatives. The result is the equation between the operand and the results that is refused for the same reason.
     """
     assert why is not None, "something is not determined"
-    traced, origins = normal_form_with_origins(
-        Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name)
-    )
+    shallow, origins = shallow_normal_form(Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name))
     plan = solve(
-        without_effects_and_checks(traced), (*select_by_mask(jaxpr.ins, known), *traced.outs), rules, False, origins
+        without_effects_and_checks(shallow), (*select_by_mask(jaxpr.ins, known), *shallow.outs), rules, False, origins
     )
-    reasons = list(plan.reasons(traced.ins[k]))
+    reasons = list(plan.reasons(shallow.ins[k]))
     equal = [r for r in reasons if (r.name, r.reason) == (why.name, why.reason)]
     at_line = [r for r in equal if r.where == why.where]
     return next(iter([*at_line, *equal, *reasons]), None) or _locate_reason(jaxpr, why)

@@ -20,7 +20,7 @@ from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.linearity import is_zero
 from fxad.transforms.inversion.plans import BackwardStep, InversionPlan
 from fxad.transforms.inversion.rules.contract import Args, Determined, InverseTable, Refused, known_atoms
-from fxad.transforms.inversion.rules.loops import plan_backward_loop
+from fxad.transforms.inversion.rules.loops import backward_loop
 from fxad.transforms.inversion.solver import determine
 from fxad.transforms.vmap import over_stack
 
@@ -137,8 +137,10 @@ def _has_ivjp(eqn: Eqn, known: Mask, rules: InverseTable) -> bool:
     # a loop runs backwards step by step, from the last one
     if isinstance(prim, Scan):
         args = tuple([a if k else Hole(a.aval) for a, k in zip(eqn.ins, known, strict=True)])
-        plan = plan_backward_loop(_LoopCtx(Builder(), rules), prim, args, eqn.outs)
-        return not isinstance(plan, Refused) and all([s or k for s, k in zip(plan[0].solved, plan[0].ins, strict=True)])
+        found = backward_loop(_LoopCtx(Builder(), rules), prim, args, eqn.outs)
+        return not isinstance(found, Refused) and all(
+            [s or k for s, k in zip(found[0].solved, found[0].ins, strict=True)]
+        )
     # of other bodies (a `while`, a solver) no backward program is known
     if not isinstance(prim, Call | Remat | Cond):
         return False
@@ -180,9 +182,9 @@ def _loop(
     the constants. It runs over the slices that the reconstruction reads, and the cotangents of the rows.
     """
     ctx = _LoopCtx(b, rules)
-    plan = plan_backward_loop(ctx, prim, args, outs)
-    assert not isinstance(plan, Refused)
-    backward, steps = plan[0], prim.steps
+    found = backward_loop(ctx, prim, args, outs)
+    assert not isinstance(found, Refused)
+    backward, steps = found[0], prim.steps
     count, operands = prim.split_count(args)
     wrt_operands = prim.split_count(wrt)[1]
     wrt_consts, _, wrt_xs = steps.split(wrt_operands)
@@ -225,8 +227,8 @@ def _loop(
     ct_consts = [next(results) if d else None for d in d_consts]
     slices = [next(results) if a else None for a in xs]
     ct_xs = [next(results) if d else None for d in d_xs]
-    found = zip(prim.split_count(eqn.ins)[1], operands, [*consts, *first, *slices], strict=True)
-    values = {a: v for a, arg, v in found if v is not None and isinstance(arg, Hole)}
+    by_operand = zip(prim.split_count(eqn.ins)[1], operands, [*consts, *first, *slices], strict=True)
+    values = {a: v for a, arg, v in by_operand if v is not None and isinstance(arg, Hole)}
     bars = select_by_mask([*ct_consts, *ct_carry, *ct_xs], wrt_operands)
     return values, [ct for ct in bars if ct is not None]
 

@@ -97,7 +97,7 @@ def with_derivatives_of(jaxpr: Jaxpr, through: LinearizedBody, rule: Rule) -> Ru
     forward, push, pull = rule
     n, ins = len(jaxpr.outs), jaxpr.in_avals
     inexact = tuple([a.inexact for a in jaxpr.out_avals])
-    stored = forward.out_avals[n:]  # the stored values: first the results, again
+    residuals = forward.out_avals[n:]  # first the results, again
     b = Builder()
     operands = b.inputs(ins)
     values = b.inline(forward, operands)
@@ -108,7 +108,7 @@ def with_derivatives_of(jaxpr: Jaxpr, through: LinearizedBody, rule: Rule) -> Ru
     adjoint = transpose(linear, (True,) * n_dots + (False,) * through.n_res)
     primal = without_effects(through.primal)
     both = [
-        _with_plain_derivative(program, _at_operands(of, primal, n, stored), ins)
+        _with_plain_derivative(program, _at_operands(of, primal, n, residuals), ins)
         for program, of in ((push, linear), (pull, adjoint))
     ]
     return ahead, as_linear_call(both[0], both[1], n_dots), as_linear_call(both[1], both[0], sum(inexact))
@@ -124,18 +124,18 @@ def _differentiable_results(through: LinearizedBody, outs: Sequence[Atom], ins: 
     return _with_derivative_of(same, plain)
 
 
-def _at_operands(of: Jaxpr, primal: Jaxpr, n: int, stored: tuple[Aval, ...]) -> Jaxpr:
-    """Returns the program (tangents or cotangents, stored values, operands) -> results of a linear program whose
-    residuals are computed from the operands."""
+def _at_operands(of: Jaxpr, primal: Jaxpr, n: int, residuals: tuple[Aval, ...]) -> Jaxpr:
+    """Returns the program (tangents or cotangents, residuals, operands) -> results of a linear program. It does
+    not read the given residuals: those of the linear program are computed from the operands."""
     b = Builder()
     lins = b.inputs(of.in_avals[: len(of.ins) - len(primal.outs) + n])
-    b.inputs(stored)
-    residuals = b.inline(primal, b.inputs(primal.in_avals))[n:]
-    return b.build(b.inline(of, [*lins, *residuals]), of.name)
+    b.inputs(residuals)
+    computed = b.inline(primal, b.inputs(primal.in_avals))[n:]
+    return b.build(b.inline(of, [*lins, *computed]), of.name)
 
 
 def _with_plain_derivative(program: Jaxpr, plain: Jaxpr, ins: tuple[Aval, ...]) -> Jaxpr:
-    """Returns a program of (tangents or cotangents, stored values) with the operands as further operands, and with the
+    """Returns a program of (tangents or cotangents, residuals) with the operands as further operands, and with the
     derivatives of `plain`."""
     every = len(plain.ins)
     has = (True,) * (every - len(ins)) + (False,) * len(ins)

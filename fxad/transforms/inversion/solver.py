@@ -26,7 +26,7 @@ from fxad.transforms.inversion.mask_couplings import sums_as_choices
 from fxad.transforms.inversion.normal_form import (
     EqnOrigin,
     normal_form,
-    normal_form_with_origins,
+    shallow_normal_form,
     without_effects_and_checks,
 )
 from fxad.transforms.inversion.plans import UNUSED, BackwardStep, Graph, InversionPlan
@@ -130,7 +130,7 @@ class _Search:
             self.mark_known(a, None)
         for v in self.graph.ins:
             if not v.aval.size and v not in self.computed_by:  # all arrays without elements are equal
-                # by an equation: a linear call would take a literal zero among its fixed operands for a linear operand
+                # by an equation: a linear call would take a literal zero among its other operands for a linear operand
                 scratch = RuleBuilder(self.graph, self.rules, False)
                 zero = Lit.of(0, v.aval.with_shape(()))
                 self._add_step((), scratch, {v: scratch.one(BroadcastInDim(v.aval.shape, ()), zero)})
@@ -445,17 +445,17 @@ class LazyValues:
 
 @by_value
 def determine(
-    jaxpr: Jaxpr, ins: Mask, outs: Mask, rules: InverseTable, measured: bool = False, traced: bool = False
+    jaxpr: Jaxpr, ins: Mask, outs: Mask, rules: InverseTable, measured: bool = False, located: bool = False
 ) -> Determined:
     """Runs a program backwards as far as possible, from the results marked in `outs` and the operands marked in `ins`.
 
-    `traced`: reasons name equations of the program itself, not of its normal form, and the bodies that contain them.
+    `located`: reasons name equations of the program itself, not of its normal form, and the bodies that contain them.
 
     Rule: equal equations are merged: a value that is computed twice is known if one of the two is known.
     Cost: one search; linear in the equations if each is inverted once.
     """
     program = Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name)
-    normal, origins = normal_form_with_origins(program) if traced else (normal_form(program), NO_ORIGINS)
+    normal, origins = shallow_normal_form(program) if located else (normal_form(program), NO_ORIGINS)
     normal, known_ins = without_effects_and_checks(normal), select_by_mask(jaxpr.ins, ins)
     plan = solve(normal, (*known_ins, *normal.outs), rules, measured, origins)
     b = Builder()

@@ -27,7 +27,7 @@ from fxad.transforms.inversion.rules.contract import (
     known_atoms,
     known_mask,
 )
-from fxad.transforms.inversion.rules.loops import plan_backward_loop
+from fxad.transforms.inversion.rules.loops import backward_loop
 from fxad.transforms.vmap import over_stack
 
 TAKEN: Final = "which branch was taken depends on what is to be reconstructed"
@@ -112,10 +112,10 @@ def _picked(branch: Determined, wants: Sequence[bool]) -> Jaxpr:
 
 def _scan(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> Solved | Refused:
     """Emits the loop in reverse: from the last carry to the first, over the slices in reverse order."""
-    plan = plan_backward_loop(ctx, prim, args, outs)
-    if isinstance(plan, Refused):
-        return plan
-    back, program = plan
+    found = backward_loop(ctx, prim, args, outs)
+    if isinstance(found, Refused):
+        return found
+    back, program = found
     results = back.emit(ctx, program, args, outs)
     consts, carry, xs = prim.steps.split(back.solved)
     n = sum(carry)

@@ -1,7 +1,7 @@
 """Inverse of a `scan`: the steps run in reverse order, each from its final carry to its initial carry.
 
 A carry that no step changes is a constant. Carries that do not depend on reconstructed values (counters, keys) are also
-run backwards, from their last value. If they have no inverse, they are first computed forward and stored.
+run backwards, from their last value. If they have no inverse, they are first computed forward and stacked.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from fxad.transforms.inversion.rules.contract import Args, BodyCtx, Determined, 
 @final
 @dataclass(frozen=True, slots=True)
 class BackwardLoop:
-    """A plan to run a loop backwards: the known values of each step, and the operands of the body that it gives
+    """How a loop runs backwards: the known values of each step, and the operands of the body that it gives
     (`solved`).
 
     A step knows the constants, slices and rows of stacked results marked in `consts`, `xs` and `rows`. Of its final
     carries it knows those in `last`. Of its initial carries it knows those that never change (`still`). `moving` marks
-    the carries that change independently of reconstructed values. If they are `stored`, their initial values are known;
-    otherwise they are in `last`.
+    the carries that change independently of reconstructed values. If they are `stacked`, their initial values are
+    known; otherwise they are in `last`.
     """
 
     prim: Scan
@@ -40,13 +40,13 @@ class BackwardLoop:
     last: Mask
     still: Mask
     moving: Mask
-    stored: bool
+    stacked: bool
     solved: Mask
 
     @property
     def ins(self) -> Mask:
         """Marks the operands of the body that a step knows from the start."""
-        carries = [s or (m and self.stored) for s, m in zip(self.still, self.moving, strict=True)]
+        carries = [s or (m and self.stacked) for s, m in zip(self.still, self.moving, strict=True)]
         return (*self.consts, *carries, *self.xs)
 
     @property
@@ -65,12 +65,12 @@ class BackwardLoop:
         """Returns the initial carries of the backward loop, which are final carries of the loop; zeros for carries that
         a step does not read."""
         last_values: list[Atom] = []
-        if any(self.moving) and not self.stored:
+        if any(self.moving) and not self.stacked:
             last_values = run_carries_forward(ctx, self.prim, args, self.moving, stacked=False)
         remaining = iter(last_values)
         carries: list[Atom] = []
         for a, here, moves, wanted in zip(outs, self.last, self.moving, self.carry, strict=False):
-            value = next(remaining) if moves and not self.stored else a
+            value = next(remaining) if moves and not self.stacked else a
             if wanted:
                 carries.append(value if here and not isinstance(value, Hole) else Zero(a.aval).instantiate())
         return carries
@@ -79,7 +79,7 @@ class BackwardLoop:
         """Returns the arrays over which the backward loop runs."""
         xs = self.prim.steps.split(self.prim.split_count(args)[1])[2]
         stacks: list[Atom] = []
-        if any(self.moving) and self.stored:
+        if any(self.moving) and self.stacked:
             stacks = run_carries_forward(ctx, self.prim, args, self.moving, stacked=True)
         return [*known_atoms(xs), *stacks, *known_atoms(outs[self.prim.n_carry :])]
 
@@ -92,12 +92,12 @@ class BackwardLoop:
         left = iter(b.inputs(select_by_mask(of_carry, self.carry)))
         extra = b.inputs(more_carry)
         xs = b.inputs(select_by_mask(of_xs, self.xs))
-        stored = iter(b.inputs(select_by_mask(of_carry, self.moving)) if self.stored else ())
+        stacks = iter(b.inputs(select_by_mask(of_carry, self.moving)) if self.stacked else ())
         rows = b.inputs(select_by_mask(body.out_avals[self.prim.n_carry :], self.rows))
         known_carries = [
-            next(still) if s else next(stored)
+            next(still) if s else next(stacks)
             for s, m in zip(self.still, self.moving, strict=True)
-            if s or (m and self.stored)
+            if s or (m and self.stacked)
         ]
         final_carries = [next(left) if c else None for c in self.carry]
         last = [v for v, m in zip(final_carries, self.last, strict=True) if m and v]
@@ -135,8 +135,8 @@ class StepInputs:
     n_consts: int
 
 
-def plan_backward_loop(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[BackwardLoop, Jaxpr] | Refused:
-    """Returns the plan to run a loop backwards, and the program of a step."""
+def backward_loop(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[BackwardLoop, Jaxpr] | Refused:
+    """Returns how a loop runs backwards, and the program of a step."""
     count, operands = prim.split_count(args)
     consts, first, xs = prim.steps.split(operands)
     if not all(known_mask(count)) or (count and not all(known_mask(xs))):
@@ -164,13 +164,13 @@ def plan_backward_loop(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tupl
 
 
 def _stepping(ctx: BodyCtx, loop: BackwardLoop, last: Mask) -> tuple[BackwardLoop, Determined]:
-    """Inverts one step from the carries in `last`. Counters are run backwards if possible, and stored otherwise."""
+    """Inverts one step from the carries in `last`. Counters are run backwards if possible, and stacked otherwise."""
     if any(loop.moving):
-        running = replace(loop, last=mask_or(last, loop.moving), stored=False)
+        running = replace(loop, last=mask_or(last, loop.moving), stacked=False)
         body = ctx.recur(loop.prim.body, running.ins, (*running.last, *loop.rows))
         if all(select_by_mask(loop.prim.steps.split(body.solved)[1], loop.moving)):
             return running, body
-    loop = replace(loop, last=last, stored=any(loop.moving))
+    loop = replace(loop, last=last, stacked=any(loop.moving))
     return loop, ctx.recur(loop.prim.body, loop.ins, (*last, *loop.rows))
 
 

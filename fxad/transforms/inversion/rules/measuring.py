@@ -2,7 +2,7 @@
 
 The solver determines one operand after the other, so the Jacobian of the program is triangular after a permutation.
 Each equation is used once: to compute its results, or to solve for its operands. So log|det| of the program is a sum
-over the inverted equations. Each term is log|det| of the results in the solved operands, with the others held fixed.
+over the inverted equations. Each term is log|det| of the results in the solved operands, with the others constant.
 """
 
 from __future__ import annotations
