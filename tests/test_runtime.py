@@ -375,8 +375,10 @@ def test_a_product_keeps_its_constant_factors(total: Callable[[fx.Array], fx.Arr
         lambda y: fnp.sum(y.max(0)),
         lambda y: y.max(),
         lambda y: fnp.sum(fx.vmap(lambda v: lax.pmax(v, "i"), axis_name="i")(y)) / 16,
+        lambda y: fnp.sum(fnp.where(y >= lax.stop_gradient(y.max(0)), y, 0)),
+        lambda y: fnp.sum(fnp.where(y == lax.stop_gradient(y.max(0)), y, 0)),
     ],
-    ids=["max of columns", "max", "pmax"],
+    ids=["max of columns", "max", "pmax", "not less than the max", "equal to the max"],
 )
 def test_the_gradient_of_a_maximum_finds_it(largest: Callable[[Any], Any]) -> None:
     """With less effort XLA rounded x * y + z in one way in the maximum, and in another where it is compared with it."""

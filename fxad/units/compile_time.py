@@ -25,10 +25,12 @@ from fxad.core.memo import by_value
 from fxad.dtypes import FLOAT8
 from fxad.ir import HigherOrder, Jaxpr
 from fxad.primitives.control.shard_map import runs_on_devices
+from fxad.primitives.elementwise.family import Compare
 from fxad.transforms.costs import Kind, time_of
 from fxad.units.in_place import microseconds_lost
 from fxad.units.kernels import Inlined, Kernels, Value
 
+# less: level 1 without fusion emitters; level 1: with them; full: XLA's defaults
 XlaEffort: TypeAlias = Literal["less", "level 1", "full"]
 MAX_READ: Final = 4096  # equations that the estimate reads
 FIRST_READ: Final = 1024  # equations that `takes_at_least` reads first
@@ -41,8 +43,13 @@ LESS_EXACT: Final = frozenset({"Tan", "Cbrt", "ReduceProd", "ReduceWindowProd", 
 
 # With less effort, kernels round `a * b + c` in different ways. An element that one kernel computes again need not be
 # equal to the maximum that another one has found. A gradient, which compares them, then loses the element.
-_EXTREMA: Final = frozenset({"ReduceMax", "ReduceMin", "CumMax", "CumMin", "ScatterMax", "ScatterMin", "Pmax", "Pmin"})
-_REARRANGED: Final = frozenset({"BroadcastInDim", "Reshape", "Squeeze", "ExpandDims", "Transpose", "Gather"})
+_EXTREMA: Final = frozenset({
+    "ReduceMax", "ReduceMin", "CumMax", "CumMin", "ScatterMax", "ScatterMin", "Pmax", "Pmin", "Sort", "TopK",
+})  # fmt: skip
+_REARRANGED: Final = frozenset({
+    "BroadcastInDim", "Reshape", "Squeeze", "ExpandDims", "Transpose", "Gather", "Slice", "Index", "DynamicSlice",
+    "StopGradient", "ConvertElementType",
+})  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------------------- estimates
@@ -70,8 +77,7 @@ class _Estimate:
     """Milliseconds to compile the program; those of its distinct kernels; those of all kernels, if each were compiled.
     Plain reductions, which call a library, are in the first figure only. `complete`: the program has no equations that
     were not read. `less_exact`: it has functions of `LESS_EXACT`, computes numbers of 8 bits, or compares elements with
-    their maximum. `open_ended`: it has a loop whose number of iterations a predicate determines. `lost`: the
-    microseconds that a run loses with less effort, without donation and with it."""
+    their maximum. `open_ended`: it has a loop whose number of iterations a predicate determines."""
 
     milliseconds: float
     kernels: float
@@ -79,7 +85,6 @@ class _Estimate:
     complete: bool
     less_exact: bool
     open_ended: bool
-    lost: tuple[float, float]
 
 
 @by_value
@@ -100,18 +105,22 @@ def _estimate(jaxpr: Jaxpr, at_most: int) -> _Estimate:
     less_exact = not exact or _compares_extrema(program)
     open_ended = any([isinstance(prim, HigherOrder) and prim.layout.has_predicate for prim, _, _ in program.ops])
     all_kernels = sum([ms * uses for ms, uses in own])
-    lost = microseconds_lost(program, kernels, False), microseconds_lost(program, kernels, True)
-    return _Estimate(whole, distinct, all_kernels, program.seen < at_most, less_exact, open_ended, lost)
+    return _Estimate(whole, distinct, all_kernels, program.seen < at_most, less_exact, open_ended)
 
 
 def _compares_extrema(program: Inlined) -> bool:
-    """Returns True if a program compares values with a maximum or a minimum, as gradients of those do."""
+    """Returns True if a program compares values with a maximum or a minimum, as gradients of those do.
+
+    A comparison with a literal does not count. An extremum that arithmetic has changed, or that is an operand of the
+    body of a loop, is not found.
+    """
+    literals = set(program.literals.values())
     extrema: set[Value] = set()
     for prim, ins, outs in program.ops:
         kind = type(prim).__name__
         if kind in _EXTREMA or (kind in _REARRANGED and ins[0] in extrema):
             extrema.update(outs)
-        elif kind == "Eq" and not extrema.isdisjoint(ins):
+        elif isinstance(prim, Compare) and not extrema.isdisjoint(ins) and literals.isdisjoint(ins):
             return True
     return False
 
@@ -119,31 +128,38 @@ def _compares_extrema(program: Inlined) -> bool:
 # ------------------------------------------------------------------------------------------------ the compiler's effort
 
 
-def wants_full_effort(jaxpr: Jaxpr, donates: bool = False) -> bool:
+def wants_full_effort(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> bool:
     """Returns True if less effort would cost run time or exactness, or save no compile time.
 
     That is so for a program
 
     - with many equal kernels, or so many equations that this is not known;
-    - with functions that XLA computes less exactly with less effort;
+    - with functions that XLA computes less exactly with less effort, or comparisons with an extremum;
     - with kernels that write in place and lose more than `LOST_IN_PLACE` of its run time (`fxad.units.in_place`);
     - with a loop that may run for long: each iteration with few elements takes up to a seventh longer.
 
-    `donates`: the program may overwrite operands.
+    `donate` are the operands that results may overwrite.
     """
     estimate = _estimate(jaxpr, MAX_READ)
     repeats = estimate.all_kernels > REPEATED_KERNELS * estimate.kernels
-    slower = estimate.open_ended or estimate.lost[donates] > LOST_IN_PLACE * time_of(jaxpr)
-    return repeats or not estimate.complete or estimate.less_exact or slower
+    if repeats or not estimate.complete or estimate.less_exact or estimate.open_ended:
+        return True
+    return _microseconds_lost(jaxpr, donate) > LOST_IN_PLACE * time_of(jaxpr)
 
 
-def effort(jaxpr: Jaxpr, donates: bool = False) -> XlaEffort:
+@by_value
+def _microseconds_lost(jaxpr: Jaxpr, donate: tuple[int, ...]) -> float:
+    program = Inlined(jaxpr, MAX_READ)
+    return microseconds_lost(program, Kernels(program), donate)
+
+
+def effort(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> XlaEffort:
     """XLA's effort to compile a program for a CPU, if the options leave it to fxad.
 
     It is "less" unless the program wants full effort, and "level 1" if such a program runs on several devices and is
     exact then.
     """
-    if not wants_full_effort(jaxpr, donates):
+    if not wants_full_effort(jaxpr, donate):
         return "less"
     estimate = _estimate(jaxpr, MAX_READ)
     exact = estimate.complete and not estimate.less_exact

@@ -12,7 +12,7 @@ Decision: docs/adr/0076.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Final
 
@@ -25,21 +25,29 @@ from fxad.core.constants import (
     VECTOR_ELEMENTS,
 )
 from fxad.ir import Aval, Primitive
+from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise.arithmetic import Div
 from fxad.primitives.elementwise.powers import Rsqrt, Sqrt
-from fxad.primitives.fusion import MOVES
+from fxad.primitives.fusion import MOVES, Kinds
+from fxad.primitives.gather_scatter import Gather
+from fxad.primitives.index import Index
+from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.transforms.costs import Kind, compile_cost
 from fxad.units.kernels import Inlined, Kernels
 
-# Functions that XLA computes element by element in any kernel. The tables name classes: few programs use these
-# primitives, and a name does not import their files.
-_SCALAR: Final = frozenset({"Sin", "Cos", "Tan", "Pow", "Atan2", "Cbrt", "Rem"})
-_UPDATES: Final = frozenset({"DynamicUpdateSlice"})  # operand 1 is written into a slice of operand 0
+# Functions that XLA computes element by element in any kernel, and single instructions. The tables name classes: few
+# programs use these primitives, and a name does not import their files.
+_SCALAR: Final = frozenset({
+    "Sin", "Cos", "Tan", "Pow", "Atan2", "Cbrt", "Rem",
+    "ShiftLeft", "ShiftRightLogical", "ShiftRightArithmetic", "Clz", "PopulationCount",
+})  # fmt: skip
+# These read elements of an operand at other places than those that they write.
+_REARRANGE: Final[Kinds] = (*MOVES, Slice, Pad, Concatenate, DynamicSlice, Index, Gather)
 _CUMULATIVE: Final = frozenset({"Cumulative", "LinearRecurrence"})  # base classes of what is computed by loops
 
 
-def microseconds_lost(program: Inlined, kernels: Kernels, donated: bool) -> float:
-    """The estimated time that a run of the program loses. `donated`: kernels may overwrite operands of the program.
+def microseconds_lost(program: Inlined, kernels: Kernels, donate: Sequence[int] = ()) -> float:
+    """The estimated time that a run of the program loses. `donate` are the operands that results may overwrite.
 
     Cost: linear in the operands of its equations.
     """
@@ -47,12 +55,14 @@ def microseconds_lost(program: Inlined, kernels: Kernels, donated: bool) -> floa
     kinds = {kind: compile_cost(kind)[0] for kind in {type(prim) for prim, _, _ in program.ops}}
     costs = {kind: _nanoseconds(kind, compiled) for kind, compiled in kinds.items()}
     last_reads = _last_reads(program, kernels, kinds)
-    into_slices = program.stacked.union([ins[1] for prim, ins, _ in program.ops if type(prim).__name__ in _UPDATES])
+    into_slices = program.stacked.union(
+        [ins[1] for prim, ins, _ in program.ops if isinstance(prim, DynamicUpdateSlice)]
+    )
     nbytes = [aval.nbytes for aval in avals]
     # The operation that reads a value last, if kernels may write in its place. For a value that is fused into its
     # readers: the first such operation of the values of its size that it is computed from.
     dies: list[float] = [inf] * len(avals)
-    for v in program.carries.union(program.operands if donated else ()):
+    for v in program.carries.union([program.operands[k] for k in donate]):
         dies[v] = last_reads[v]
     # of a value that is fused into its readers: nanoseconds for each element
     fused = [0.0] * len(avals)
@@ -62,18 +72,20 @@ def microseconds_lost(program: Inlined, kernels: Kernels, donated: bool) -> floa
         if kind is Kind.KERNEL or kind is Kind.REDUCTION:
             for v in outs:
                 dies[v] = last_reads[v]
-            if _is_cumulative(type(prim)) and (elements := _elements(avals[outs[0]])) > VECTOR_ELEMENTS:
+            if _is_cumulative(type(prim)) and (elements := _elements(avals[outs[0]])) >= VECTOR_ELEMENTS:
                 total += program.runs[at] * elements * IN_PLACE_CUMULATIVE_NS
             continue
         out = outs[0]  # all results have its size
         same_size = [a for a in set(ins) if nbytes[a] == nbytes[out]]
         time = costs[type(prim)] + sum([fused[a] for a in same_size])
-        dying = inf if isinstance(prim, MOVES) else min([dies[a] for a in same_size], default=inf)
+        dying = inf if isinstance(prim, _REARRANGE) else min([dies[a] for a in same_size], default=inf)
         if out not in kernels.in_memory:
             dies[out], fused[out] = dying, time
             continue
         for v in outs:
             dies[v] = last_reads[v]
+        if out in kernels.recomputed:  # by other readers, which read what it was computed from
+            dies[out], fused[out] = dying, time
         elements = _elements(avals[out])
         if time and elements >= VECTOR_ELEMENTS and (dying <= at or out in into_slices):
             total += program.runs[at] * elements * (time + IN_PLACE_NS)
@@ -84,14 +96,19 @@ def _last_reads(program: Inlined, kernels: Kernels, kinds: Mapping[type[Primitiv
     """For each value, the last operation whose kernel reads it; infinite for results. A kernel reads what the values
     read that are fused into it."""
     last: list[float] = [-1] * len(program.avals)
+    fused: list[float] = [-1] * len(program.avals)  # the last kernel into which the value is fused
     for v in program.stored:
         last[v] = inf
     for at in reversed(range(len(program.ops))):
         prim, ins, outs = program.ops[at]
-        in_own_kernel = kinds[type(prim)] in (Kind.KERNEL, Kind.REDUCTION) or outs[0] in kernels.in_memory
-        read_at = at if in_own_kernel else max(at, last[outs[0]])
+        elementwise = kinds[type(prim)] not in (Kind.KERNEL, Kind.REDUCTION)
+        read_at: float = at
+        if elementwise and (outs[0] not in kernels.in_memory or outs[0] in kernels.recomputed):
+            read_at = max([at, *[fused[v] for v in outs]])
         for a in ins:
             last[a] = max(last[a], read_at)
+            if elementwise or a not in kernels.in_memory:
+                fused[a] = max(fused[a], read_at)
     return last
 
 
@@ -101,7 +118,7 @@ def _nanoseconds(kind: type[Primitive], compiled: Kind) -> float:
         return IN_PLACE_DIVISION_NS
     if compiled is Kind.EXPENSIVE and kind.__name__ not in _SCALAR:
         return IN_PLACE_FUNCTION_NS
-    return 0.0 if compiled is Kind.VIEW or issubclass(kind, MOVES) else IN_PLACE_OPERATION_NS
+    return 0.0 if compiled is Kind.VIEW or issubclass(kind, _REARRANGE) else IN_PLACE_OPERATION_NS
 
 
 def _is_cumulative(kind: type[Primitive]) -> bool:

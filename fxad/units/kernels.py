@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.core.layout import Carry, Layout, Slice
+from fxad.core.layout import Carry, Layout, OneOf, Slice
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
@@ -58,7 +58,7 @@ class _Body:
     rest: Iterator[Eqn]
     values: dict[Atom, Value]
     results: Atoms
-    runs: int
+    runs: float
     stacked: tuple[bool, ...] = ()  # True for results of which each run writes a slice
     outs: tuple[Var, ...] = ()
     caller: dict[Atom, Value] | None = None  # the environment in which `outs` are bound; None: results are in memory
@@ -78,7 +78,7 @@ class Inlined:
         self.avals: list[Aval] = []
         self.literals: dict[Atom, Value] = {}
         self.ops: list[Op] = []
-        self.runs: list[int] = []  # how often each operation runs
+        self.runs: list[float] = []  # how often each operation runs; branches share one run
         self.stored: set[Value] = set()  # results of the program and of bodies
         self.stacked: set[Value] = set()  # results of bodies that are written into a slice of a result of the loop
         self.carries: set[Value] = set()  # operands of bodies that are carries
@@ -99,14 +99,17 @@ class Inlined:
             else:
                 self._bind_results(stack.pop())
 
-    def _body(self, jaxpr: Jaxpr, runs: int, stacked: tuple[bool, ...] = ()) -> _Body:
+    def _body(self, jaxpr: Jaxpr, runs: float, stacked: tuple[bool, ...] = ()) -> _Body:
         return _Body(iter(jaxpr.eqns), {v: self._value(v.aval) for v in jaxpr.ins}, jaxpr.outs, runs, stacked)
 
-    def _body_of(self, layout: Layout, k: int, runs: int) -> _Body:
+    def _body_of(self, layout: Layout, k: int, runs: float) -> _Body:
         """Body `k` of an equation that runs `runs` times."""
         inner, taken, returned = layout.bodies[k], layout.operand_roles, layout.result_roles
         stacked = tuple([at is not None and type(returned[at]) is Slice for at in layout.result_indices(k)])
-        body = self._body(inner.jaxpr, runs * number_of_runs(inner.runs), stacked)
+        branches = (
+            [k for k in layout.running if type(layout.bodies[k].runs) is OneOf] if type(inner.runs) is OneOf else [k]
+        )
+        body = self._body(inner.jaxpr, runs * number_of_runs(inner.runs) / len(branches), stacked)
         carried = [type(taken[at]) is Carry for at in layout.operand_indices(k)]
         self.carries.update([body.values[v] for v, c in zip(inner.jaxpr.ins, carried, strict=True) if c])
         return body
@@ -156,7 +159,7 @@ class Inlined:
 @final
 class Kernels:
     """The distinct kernels of a program: `distinct`, by the numbers of their expressions, and how often each is used.
-    `in_memory` are the elementwise values that kernels write.
+    `in_memory` are the elementwise values that kernels write, `recomputed` those that other readers compute again.
 
     Cost: linear in the operands of its equations.
     """
@@ -176,6 +179,7 @@ class Kernels:
         "_transposed_products",
         "distinct",
         "in_memory",
+        "recomputed",
         "uses",
     )
 
@@ -183,6 +187,7 @@ class Kernels:
         self.distinct: dict[_Number, Kernel] = {}
         self.uses: Counter[_Number] = Counter()
         self.in_memory: set[Value] = set()
+        self.recomputed: set[Value] = set()
         self._program = program
         count = len(program.avals)
         self._readers = [0] * count
@@ -255,6 +260,8 @@ class Kernels:
             if own_kernel:
                 self._size[out] = 0
             else:
+                if out in self.in_memory:
+                    self.recomputed.add(out)
                 self._number[out], self._milliseconds[out], self._expensive[out] = number, milliseconds, expensive
 
     def _joins_large_values(self, ins: tuple[Value, ...], out: Value) -> bool:

@@ -46,7 +46,7 @@ class Unit:
     @property
     def effort(self) -> str:
         """XLA's effort to compile it for a CPU, unless the options say another."""
-        return effort(self.body, bool(self.donate))
+        return effort(self.body, self.donate)
 
 
 @final

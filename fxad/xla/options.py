@@ -94,7 +94,7 @@ DEFAULT: Final = CompileOptions()
 def with_effort(jaxpr: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:
     """The options with the flags for an effort, if they leave it to fxad."""
     chosen = options.effort == "full" or options.optimization_level is not None or options.flags
-    flags = () if chosen or device.platform != "cpu" else FLAGS[effort(jaxpr, bool(options.donate))]
+    flags = () if chosen or device.platform != "cpu" else FLAGS[effort(jaxpr, options.donate)]
     return replace(options, flags=flags) if flags else options
 
 
