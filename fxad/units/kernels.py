@@ -106,10 +106,9 @@ class Inlined:
         """Body `k` of an equation that runs `runs` times."""
         inner, taken, returned = layout.bodies[k], layout.operand_roles, layout.result_roles
         stacked = tuple([at is not None and type(returned[at]) is Slice for at in layout.result_indices(k)])
-        branches = (
-            [k for k in layout.running if type(layout.bodies[k].runs) is OneOf] if type(inner.runs) is OneOf else [k]
-        )
-        body = self._body(inner.jaxpr, runs * number_of_runs(inner.runs) / len(branches), stacked)
+        if type(inner.runs) is OneOf:
+            runs /= len([other for other in layout.bodies if type(other.runs) is OneOf])
+        body = self._body(inner.jaxpr, runs * number_of_runs(inner.runs), stacked)
         carried = [type(taken[at]) is Carry for at in layout.operand_indices(k)]
         self.carries.update([body.values[v] for v, c in zip(inner.jaxpr.ins, carried, strict=True) if c])
         return body

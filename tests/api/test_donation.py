@@ -126,12 +126,14 @@ def test_a_training_loop_holds_one_copy_of_the_state() -> None:
 
 
 def test_values_are_those_without_donation() -> None:
+    """But for rounding: XLA may take more effort for a program that donates (decision 76)."""
     plain, donating = fx.jit(step), fx.jit(step, donate="state")
     a, b, g = state(), state(), ones()
     for _ in range(3):
         (a, x), (b, y) = plain(a, g), donating(b, g)
-        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
-    assert all(np.asarray(a[k]).tobytes() == np.asarray(b[k]).tobytes() for k in a)
+        np.testing.assert_allclose(x, y, rtol=1e-6)
+    for k in a:
+        np.testing.assert_allclose(a[k], b[k], rtol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0)])

@@ -43,7 +43,7 @@ from fxad.units.compile_time import (
     takes_at_least,
     wants_full_effort,
 )
-from fxad.units.in_place import microseconds_lost
+from fxad.units.in_place import _CUMULATIVE, _SCALAR, microseconds_lost
 from fxad.units.kernels import MAX_FUSED, REDUCED_WITH, Inlined, Kernel, Kernels
 from tests.laws.words import program
 
@@ -86,7 +86,9 @@ def chain(f: Callable[[Any], Any], n: int) -> Jaxpr:
 def test_tables_by_name_name_classes_of_primitives() -> None:
     """A class that is renamed would lose its row without a word."""
     assert {kind.__name__ for kind in ALL} >= LESS_EXACT | _EXTREMA | _REARRANGED
+    assert {kind.__name__ for kind in ALL} >= _SCALAR
     assert {base.__name__ for kind in ALL for base in kind.__mro__} >= set(EXPANDED_MS) >= _OWN_KERNEL
+    assert {base.__name__ for kind in ALL for base in kind.__mro__} >= _CUMULATIVE
     costs = {kind.__name__: compile_cost(kind) for kind in ALL}
     assert costs["Lgamma"] == (Kind.EXPENSIVE, EXPANDED_MS["Lgamma"])
     assert costs["CumSum"] == (Kind.KERNEL, EXPANDED_MS["Cumulative"])
