@@ -103,17 +103,17 @@ def _flops(eqn: Eqn) -> float:
         shape = eqn.ins[0].aval.shape
         return (
             2.0
-            * _elements(eqn.outs[0].aval)
-            * _elements(eqn.ins[0].aval.with_shape([shape[d] for d in prim.lhs_contract]))
+            * elements(eqn.outs[0].aval)
+            * elements(eqn.ins[0].aval.with_shape([shape[d] for d in prim.lhs_contract]))
         )
     if isinstance(prim, ConvGeneralDilated):
         kernel = eqn.ins[1].aval
         features = kernel.with_shape(kernel.shape[prim.rhs_spec[0] : prim.rhs_spec[0] + 1])
-        return 2.0 * _elements(eqn.outs[0].aval) * _elements(kernel) / max(1, _elements(features))
+        return 2.0 * elements(eqn.outs[0].aval) * elements(kernel) / max(1, elements(features))
     return 0.0
 
 
-def _elements(aval: Aval) -> int:
+def elements(aval: Aval) -> int:
     """The number of elements; nominal for a symbolic shape."""
     return aval.nbytes // aval.dtype.itemsize
 

@@ -80,8 +80,8 @@ class _Estimate:
     their maximum. `open_ended`: it has a loop whose number of iterations a predicate determines."""
 
     milliseconds: float
-    kernels: float
-    all_kernels: float
+    distinct_ms: float
+    all_ms: float
     complete: bool
     less_exact: bool
     open_ended: bool
@@ -104,8 +104,8 @@ def _estimate(jaxpr: Jaxpr, at_most: int) -> _Estimate:
     exact = LESS_EXACT.isdisjoint([type(prim).__name__ for prim, _, _ in program.ops]) and FLOAT8.isdisjoint(computed)
     less_exact = not exact or _compares_extrema(program)
     open_ended = any([isinstance(prim, HigherOrder) and prim.layout.has_predicate for prim, _, _ in program.ops])
-    all_kernels = sum([ms * uses for ms, uses in own])
-    return _Estimate(whole, distinct, all_kernels, program.seen < at_most, less_exact, open_ended)
+    all_ms = sum([ms * uses for ms, uses in own])
+    return _Estimate(whole, distinct, all_ms, program.seen < at_most, less_exact, open_ended)
 
 
 def _compares_extrema(program: Inlined) -> bool:
@@ -141,7 +141,7 @@ def wants_full_effort(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> bool:
     `donate` are the operands that results may overwrite.
     """
     estimate = _estimate(jaxpr, MAX_READ)
-    repeats = estimate.all_kernels > REPEATED_KERNELS * estimate.kernels
+    repeats = estimate.all_ms > REPEATED_KERNELS * estimate.distinct_ms
     if repeats or not estimate.complete or estimate.less_exact or estimate.open_ended:
         return True
     return _microseconds_lost(jaxpr, donate) > LOST_IN_PLACE * time_of(jaxpr)

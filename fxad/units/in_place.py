@@ -24,7 +24,7 @@ from fxad.core.constants import (
     IN_PLACE_OPERATION_NS,
     VECTOR_ELEMENTS,
 )
-from fxad.ir import Aval, Primitive
+from fxad.ir import Primitive
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise.arithmetic import Div
 from fxad.primitives.elementwise.powers import Rsqrt, Sqrt
@@ -32,7 +32,7 @@ from fxad.primitives.fusion import MOVES, Kinds
 from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import Index
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.transforms.costs import Kind, compile_cost
+from fxad.transforms.costs import Kind, compile_cost, elements
 from fxad.units.kernels import Inlined, Kernels
 
 # Functions that XLA computes element by element in any kernel, and single instructions. The tables name classes: few
@@ -42,7 +42,7 @@ _SCALAR: Final = frozenset({
     "ShiftLeft", "ShiftRightLogical", "ShiftRightArithmetic", "Clz", "PopulationCount",
 })  # fmt: skip
 # These read elements of an operand at other places than those that they write.
-_REARRANGE: Final[Kinds] = (*MOVES, Slice, Pad, Concatenate, DynamicSlice, Index, Gather)
+_NOT_ELEMENTWISE: Final[Kinds] = (*MOVES, Slice, Pad, Concatenate, DynamicSlice, Index, Gather)
 _CUMULATIVE: Final = frozenset({"Cumulative", "LinearRecurrence"})  # base classes of what is computed by loops
 
 
@@ -72,13 +72,13 @@ def microseconds_lost(program: Inlined, kernels: Kernels, donate: Sequence[int] 
         if kind is Kind.KERNEL or kind is Kind.REDUCTION:
             for v in outs:
                 dies[v] = last_reads[v]
-            if _is_cumulative(type(prim)) and (elements := _elements(avals[outs[0]])) >= VECTOR_ELEMENTS:
-                total += program.runs[at] * elements * IN_PLACE_CUMULATIVE_NS
+            if _is_cumulative(type(prim)) and (count := elements(avals[outs[0]])) >= VECTOR_ELEMENTS:
+                total += program.runs[at] * count * IN_PLACE_CUMULATIVE_NS
             continue
         out = outs[0]  # all results have its size
         same_size = [a for a in set(ins) if nbytes[a] == nbytes[out]]
         time = costs[type(prim)] + sum([fused[a] for a in same_size])
-        dying = inf if isinstance(prim, _REARRANGE) else min([dies[a] for a in same_size], default=inf)
+        dying = inf if isinstance(prim, _NOT_ELEMENTWISE) else min([dies[a] for a in same_size], default=inf)
         if out not in kernels.in_memory:
             dies[out], fused[out] = dying, time
             continue
@@ -86,9 +86,9 @@ def microseconds_lost(program: Inlined, kernels: Kernels, donate: Sequence[int] 
             dies[v] = last_reads[v]
         if out in kernels.recomputed:  # by other readers, which read what it was computed from
             dies[out], fused[out] = dying, time
-        elements = _elements(avals[out])
-        if time and elements >= VECTOR_ELEMENTS and (dying <= at or out in into_slices):
-            total += program.runs[at] * elements * (time + IN_PLACE_NS)
+        count = elements(avals[out])
+        if time and count >= VECTOR_ELEMENTS and (dying <= at or out in into_slices):
+            total += program.runs[at] * count * (time + IN_PLACE_NS)
     return total / 1e3
 
 
@@ -118,13 +118,8 @@ def _nanoseconds(kind: type[Primitive], compiled: Kind) -> float:
         return IN_PLACE_DIVISION_NS
     if compiled is Kind.EXPENSIVE and kind.__name__ not in _SCALAR:
         return IN_PLACE_FUNCTION_NS
-    return 0.0 if compiled is Kind.VIEW or issubclass(kind, _REARRANGE) else IN_PLACE_OPERATION_NS
+    return 0.0 if compiled is Kind.VIEW or issubclass(kind, _NOT_ELEMENTWISE) else IN_PLACE_OPERATION_NS
 
 
 def _is_cumulative(kind: type[Primitive]) -> bool:
     return not _CUMULATIVE.isdisjoint([base.__name__ for base in kind.__mro__])
-
-
-def _elements(aval: Aval) -> int:
-    """The number of elements; nominal for a symbolic shape."""
-    return aval.nbytes // aval.dtype.itemsize
