@@ -20,6 +20,7 @@ from fxad import runtime
 from fxad.ir import Jaxpr
 from fxad.testing import compare
 from fxad.testing.unit_laws import arbitrary_units
+from fxad.units.compile_time import less_effort_pays
 from fxad.units.plan import Choice
 from fxad.xla import executable
 from fxad.xla.client import Device
@@ -80,8 +81,8 @@ if (how := os.environ.get("FXAD_UNITS", "none")) != "none":
 
 
 # Tests compile with LLVM's level 0 where users get level 1 (the effort "less"): it takes half of the time. XLA's passes
-# are the same, and so are the memory and the kernels. Tests marked `smoke` or `as_users_compile`, and `make deep`,
-# compile as users do.
+# are the same, and so are the memory and the kernels. A program that users get with full effort only because it would
+# run for longer has level 0 too. Tests marked `smoke` or `as_users_compile`, and `make deep`, compile as users do.
 _QUICK: Final = tuple({**dict(FLAGS["less"]), "xla_backend_optimization_level": 0}.items())
 
 
@@ -94,9 +95,10 @@ class _Efforts:
         self._of_users = with_effort
 
     def __call__(self, source: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:
-        chosen = self._of_users(source, options, device)
-        quick = self.quick and chosen is not options and chosen.flags == FLAGS["less"]
-        return replace(chosen, flags=_QUICK) if quick else chosen
+        chosen_by_test = options.effort == "full" or options.optimization_level is not None or options.flags
+        if self.quick and not chosen_by_test and device.platform == "cpu" and less_effort_pays(source):
+            return replace(options, flags=_QUICK)
+        return self._of_users(source, options, device)
 
 
 _EFFORTS: Final = _Efforts()

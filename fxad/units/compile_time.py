@@ -128,23 +128,24 @@ def _compares_extrema(program: Inlined) -> bool:
 # ------------------------------------------------------------------------------------------------ the compiler's effort
 
 
-def wants_full_effort(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> bool:
-    """Returns True if less effort would cost run time or exactness, or save no compile time.
+def less_effort_pays(jaxpr: Jaxpr) -> bool:
+    """Returns True if less effort saves compile time, and computes as exactly.
 
-    That is so for a program
+    That is not so for a program
 
     - with many equal kernels, or so many equations that this is not known;
     - with functions that XLA computes less exactly with less effort, or comparisons with an extremum;
-    - with kernels that write in place and lose more than `LOST_IN_PLACE` of its run time (`fxad.units.in_place`);
     - with a loop that may run for long: each iteration with few elements takes up to a seventh longer.
-
-    `donate` are the operands that results may overwrite.
     """
     estimate = _estimate(jaxpr, MAX_READ)
     repeats = estimate.all_ms > REPEATED_KERNELS * estimate.distinct_ms
-    if repeats or not estimate.complete or estimate.less_exact or estimate.open_ended:
-        return True
-    return _microseconds_lost(jaxpr, donate) > LOST_IN_PLACE * time_of(jaxpr)
+    return not (repeats or not estimate.complete or estimate.less_exact or estimate.open_ended)
+
+
+def wants_full_effort(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> bool:
+    """Returns True if less effort does not pay, or if kernels that write in place would lose more than `LOST_IN_PLACE`
+    of the run time (`fxad.units.in_place`). `donate` are the operands that results may overwrite."""
+    return not less_effort_pays(jaxpr) or _microseconds_lost(jaxpr, donate) > LOST_IN_PLACE * time_of(jaxpr)
 
 
 @by_value

@@ -30,7 +30,7 @@ def check(name: str, *args: Any, wide: bool = False, rounding: float = 0.0, **kw
     have = np.asarray(getattr(random, name)(WORDS, *args, **kwargs))
     assert (have.dtype, have.shape) == (want.dtype, want.shape)
     if quick() and want.dtype.kind not in "biu" and name != "uniform":
-        rounding = max(rounding, 128 * float(fnp.finfo(have.dtype).eps))  # `wald` subtracts nearly equal numbers
+        rounding = max(rounding, 8 * float(fnp.finfo(have.dtype).eps))
     if rounding:
         wider = np.complex128 if have.dtype.kind == "c" else np.float64
         np.testing.assert_allclose(have.astype(wider), want.astype(wider), rtol=rounding, atol=rounding)
