@@ -145,7 +145,7 @@ def linking(calls: int = 100) -> list[Row]:
     x, y = fx.asarray(np.ones(4, np.float32)), jnp.ones(4)
     linked = fx.lower(fx.trace(chain, x), units=every).compile()
     loaded: Any = linked._loaded
-    (unit,) = loaded.programs
+    (unit,) = loaded.executables
     theirs = jax.jit(lambda x: jnp.sin(x) + 1.0)
 
     def in_turn() -> Any:

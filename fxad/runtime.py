@@ -41,9 +41,8 @@ from fxad.xla.client import (
     process_index as process_index,
     set_cpu_devices as set_cpu_devices,
 )
-from fxad.xla.commitments import commitments as commitments
 from fxad.xla.custom_calls import custom_call_targets as custom_call_targets, implements as implements
-from fxad.xla.donation import (
+from fxad.xla.donated_buffers import (
     OPERAND_DELETED as OPERAND_DELETED,
     DonationRecord as DonationRecord,
     donated_placeholder as donated_placeholder,
@@ -51,14 +50,12 @@ from fxad.xla.donation import (
     undo_donation as undo_donation,
 )
 from fxad.xla.executable import (
-    CostStats as CostStats,
-    LoadedProgram as LoadedProgram,
+    XlaExecutable as XlaExecutable,
     compile_module as compile_module,
     launch as launch,
 )
 from fxad.xla.explanation import Explanation as Explanation
 from fxad.xla.failures import (
-    MemoryStats as MemoryStats,
     Producer as Producer,
     execution_error as execution_error,
 )
@@ -71,11 +68,12 @@ from fxad.xla.jaxlib_types import (
     XlaRuntimeError as XlaRuntimeError,
 )
 from fxad.xla.linked import (
-    LinkedProgram as LinkedProgram,
-    Runnable as Runnable,
+    AnyExecutable as AnyExecutable,
+    LinkedExecutable as LinkedExecutable,
     link as link,
 )
 from fxad.xla.options import CompileOptions as CompileOptions
+from fxad.xla.process_state import process_state as process_state
 from fxad.xla.sharded import (
     MeshSharding as MeshSharding,
     assembled as assembled,
@@ -85,3 +83,4 @@ from fxad.xla.sharded import (
     shards as shards,
     unreadable_reason as unreadable_reason,
 )
+from fxad.xla.statistics import CostStats as CostStats, MemoryStats as MemoryStats

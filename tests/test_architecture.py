@@ -17,7 +17,7 @@ import numpy as np
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.xla.disk_tier import lowering_sources
-from fxad.xla.in_flight import _CALLERS
+from fxad.xla.interpreter_exit import _CALLERS
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "fxad").rglob("*.py"))
@@ -285,7 +285,7 @@ def test_stored_executables_depend_on_all_sources_of_the_lowering() -> None:
 
 
 def test_interpreter_exit_knows_the_files_that_call_xla() -> None:
-    """At exit, a thread in one of these files may be inside XLA: see `fxad.xla.in_flight`."""
+    """At exit, a thread in one of these files may be inside XLA: see `fxad.xla.interpreter_exit`."""
     calling = [p for p in FILES if re.search(r"consume_with_handlers\(|execute_sharded", p.read_text(encoding="utf-8"))]
     assert len(calling) > 4
     assert [p for p in calling if not str(p).startswith(_CALLERS)] == []

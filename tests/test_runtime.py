@@ -235,7 +235,7 @@ def test_one_compilation_however_many_threads() -> None:
     cache = runtime.Cache()
     jaxpr = add_mul(40)
     barrier = threading.Barrier(16)
-    programs: list[runtime.LoadedProgram] = []
+    programs: list[runtime.XlaExecutable] = []
 
     def ask() -> None:
         barrier.wait()

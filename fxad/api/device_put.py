@@ -15,7 +15,7 @@ from fxad.ir import Aval, NDArray
 from fxad.lax.placement import committed_to
 from fxad.operations.arguments import function, to_ints, to_tuple
 from fxad.primitives.sharding_constraint import ShardingConstraint
-from fxad.runtime import Device, assembled, commitments, from_local, resharded
+from fxad.runtime import Device, assembled, from_local, process_state, resharded
 from fxad.sharding import (
     NamedSharding,
     PartitionSpec,
@@ -119,7 +119,7 @@ def make_array_from_process_local_data(
             what, aval.shape if shape is None else shape, sharding, [committed_to(asarray(value), sharding.device)]
         )
     check_axes(what, tuple(sharding.mesh.shape.items()), sharding.spec, aval, "local_data")
-    commitments.any = True
+    process_state.any_committed = True
     buffer = from_local(value, buffer_sharding(sharding), shape)
     return wrap_buffer(Aval(buffer.aval.shape, value.dtype), buffer)
 
@@ -205,6 +205,6 @@ def _assembled(what: str, shape: tuple[int, ...], sharding: Sharding, parts: Seq
     aval = Aval(shape, first.dtype)
     if isinstance(sharding, SingleDeviceSharding):
         return by_device[sharding.device]
-    commitments.any = True
+    process_state.any_committed = True
     buffers = [by_device[d]._buffer for d in needed]
     return wrap_buffer(aval, assembled(aval, buffer_sharding(sharding), buffers))

@@ -19,9 +19,9 @@ from fxad.errors import ArgumentError, ExecutionError
 from fxad.execution.donation import DonatingStart
 from fxad.execution.forwarding import ForwardingStart, forwarded_operands
 from fxad.ir import Aval
-from fxad.runtime import Results, Start, collect_garbage, collection_due, commitments, donated_placeholder
+from fxad.runtime import Results, Start, collect_garbage, collection_due, donated_placeholder, process_state
 from fxad.tracing.array import Array, aval_of, current_binder, device_array, wrap_buffers
-from fxad.tracing.placement import CommittedRun, OperandSharding, Target, is_committed, target
+from fxad.tracing.placement import CommittedExecution, OperandSharding, Target, is_committed, target
 from fxad.tracing.program import Program, fit_leaf, tree_error
 from fxad.tracing.tracer import Tracer, active_trace
 
@@ -46,7 +46,7 @@ class Dispatcher:
     """
 
     __slots__ = (
-        "_committed_runs", "_last_committed_call", "avals", "bound", "build_results", "donate", "donated_leaves",
+        "_committed_executions", "_last_committed_call", "avals", "bound", "build_results", "donate", "donated_leaves",
         "forwarded", "handlers", "load", "loaded", "out_avals", "path", "program", "start", "start_is_ready",
         "takes_arrays",
     )  # fmt: skip
@@ -54,8 +54,8 @@ class Dispatcher:
     def __init__(
         self,
         program: Program[..., object],
-        loaded: runtime.Runnable,
-        load: Callable[[Target], runtime.Runnable],
+        loaded: runtime.AnyExecutable,
+        load: Callable[[Target], runtime.AnyExecutable],
         donate: tuple[int, ...] = (),
         device: runtime.Device | None = None,
         sharding: OperandSharding | None = None,
@@ -66,11 +66,11 @@ class Dispatcher:
         self.path = program.operand_path
         may_forward = not donate and device is None
         self.forwarded = forwarded_operands(program.jaxpr, len(program.bound)) if may_forward else None
-        self.start: Start = self._load_and_start
+        self.start: Start = self._load_for_default_device
         self.handlers = self.loaded.handlers
-        self._committed_runs: dict[Target, CommittedRun] = {}
+        self._committed_executions: dict[Target, CommittedExecution] = {}
         # the shardings of the committed operands in the last call that had some, and its execution
-        self._last_committed_call: tuple[list[object], CommittedRun] | None = None
+        self._last_committed_call: tuple[list[object], CommittedExecution] | None = None
         self.avals = program.in_avals
         self.out_avals = program.out_avals
         arrays = [b if isinstance(b, Array) else device_array(b, aval_of(b)) for b in _bound_values(program)]
@@ -80,12 +80,12 @@ class Dispatcher:
         # uncommitted data loads it, and replaces `start` and `handlers`, so no closure may copy them before
         self.start_is_ready = device is not None or on_default or self.forwarded is not None
         if sharding is not None:
-            self._committed_runs[sharding] = self._new_committed_run(loaded)
+            self._committed_executions[sharding] = self._new_committed_execution(loaded)
         if device is not None:  # uncommitted data goes there, and the results are committed to it
-            run = self._committed_run(device)
+            run = self._committed_execution(device)
             self.start, self.handlers = run.start, run.handlers
         elif self.start_is_ready:
-            self._set_default(self.loaded)
+            self._use_by_default(self.loaded)
         self.takes_arrays = program.in_tree == tree.structure((tuple([0] * len(self.avals)), {}))
         self.build_results = _result_builder(program.out_tree)
 
@@ -123,7 +123,7 @@ class Dispatcher:
         if next(collection_due):
             collect_garbage()
         try:
-            if commitments.any and True in map(is_committed, buffers):
+            if process_state.any_committed and True in map(is_committed, buffers):
                 outs = self._run_committed(buffers)
             else:  # read `handlers` after `start` has returned: it may change them
                 outs = self.start(buffers).consume_with_handlers(self.handlers)
@@ -131,13 +131,13 @@ class Dispatcher:
             raise self.execution_error(e, buffers) from e
         return self.build_results(wrap_buffers(self.out_avals, outs))
 
-    def _load_and_start(self, buffers: Sequence[runtime.Buffer]) -> Results:
+    def _load_for_default_device(self, buffers: Sequence[runtime.Buffer]) -> Results:
         """The first execution on uncommitted data, of a program that was not compiled for the default device."""
-        self._set_default(self.load(runtime.default_device()))
+        self._use_by_default(self.load(runtime.default_device()))
         return self.start(buffers)
 
-    def _set_default(self, loaded: runtime.Runnable) -> None:
-        """Set the executable for the default device."""
+    def _use_by_default(self, loaded: runtime.AnyExecutable) -> None:
+        """Run uncommitted data with this executable, which is that for the default device."""
         self.handlers = loaded.handlers
         self.start = ForwardingStart(self.forwarded) if self.forwarded is not None else self._donating(loaded.start)
 
@@ -153,7 +153,7 @@ class Dispatcher:
         last = self._last_committed_call
         if last is None or any(map(is_not, shardings, last[0])):  # equal shardings are often the same object
             if last is None or last[0] != shardings:
-                run = self._committed_run(target(self.program.name, buffers, self.path))
+                run = self._committed_execution(target(self.program.name, buffers, self.path))
                 run.check(self.program.name, buffers, self.path)
             else:
                 run = last[1]
@@ -161,18 +161,18 @@ class Dispatcher:
         run = last[1]
         return run.start(buffers).consume_with_handlers(run.handlers)
 
-    def _committed_run(self, where: Target) -> CommittedRun:
+    def _committed_execution(self, where: Target) -> CommittedExecution:
         """The execution on the devices of the operands. It is loaded at its first use."""
         if isinstance(where, OperandSharding) and self._divides_like(where):
             where = where.device  # the program itself divides its operands in this way
-        run = self._committed_runs.get(where)
+        run = self._committed_executions.get(where)
         if run is None:
             loaded = self.loaded if where is self.loaded.device else self.load(where)
-            run = self._committed_runs[where] = self._new_committed_run(loaded)
+            run = self._committed_executions[where] = self._new_committed_execution(loaded)
         return run
 
-    def _new_committed_run(self, loaded: runtime.Runnable) -> CommittedRun:
-        run = CommittedRun(loaded, self.bound)
+    def _new_committed_execution(self, loaded: runtime.AnyExecutable) -> CommittedExecution:
+        run = CommittedExecution(loaded, self.bound)
         run.start = self._donating(run.start)
         return run
 
@@ -206,7 +206,7 @@ def _mark_as_donated(leaves: Sequence[Array], donated_leaves: Sequence[int]) -> 
     """Replace the buffers of donated arrays by placeholders, which know the device and if they are committed to it."""
     shared = donated_placeholder(leaves[donated_leaves[0]]._buffer)
     for k in donated_leaves:
-        leaves[k]._buffer = donated_placeholder(leaves[k]._buffer) if commitments.any else shared
+        leaves[k]._buffer = donated_placeholder(leaves[k]._buffer) if process_state.any_committed else shared
 
 
 def _result_builder(out_tree: tree.Structure) -> Callable[[list[Array]], object]:
@@ -283,7 +283,7 @@ def _call_of_one_array(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[
             pass
         if buffers is None:
             return slow_path(args, kwargs)
-        if commitments.any:
+        if process_state.any_committed:
             return launch_buffers(buffers)
         if next(collection_due):
             collect_garbage()
@@ -314,7 +314,7 @@ def _call_of_two_arrays(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable
             pass
         if buffers is None:
             return slow_path(args, kwargs)
-        if commitments.any:
+        if process_state.any_committed:
             return launch_buffers(buffers)
         if next(collection_due):
             collect_garbage()
@@ -353,7 +353,7 @@ def _call_of_any_trees(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[
             pass
         if not fits:
             return slow_path(args, kwargs)
-        if commitments.any:
+        if process_state.any_committed:
             return launch(leaves)
         if next(collection_due):
             collect_garbage()

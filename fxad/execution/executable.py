@@ -242,7 +242,7 @@ def check_choice(what: str, units: object) -> None:
 
 def load_plan(
     jaxpr: Jaxpr, choice: Choice, passes: Passes | None, options: CompileOptions, where: Target
-) -> runtime.Runnable:
+) -> runtime.AnyExecutable:
     """The executable of a program on devices. The active cache supplies its units."""
     jaxpr, device = (where.program(jaxpr), where.device) if isinstance(where, OperandSharding) else (jaxpr, where)
     plan = plan_of(jaxpr, choice, options.donate, passes)
@@ -297,7 +297,7 @@ class Executable(_Staged, Generic[P, R_co]):
         return self._dispatcher.avals
 
     @property
-    def _loaded(self) -> runtime.Runnable:
+    def _loaded(self) -> runtime.AnyExecutable:
         return self._dispatcher.loaded
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from fxad.core import tree
-from fxad.runtime import Device, commitments, is_sharded, transfer
+from fxad.runtime import Device, is_sharded, process_state, transfer
 from fxad.tracing.array import Array, wrap_buffer
 from fxad.tracing.placement import OperandSharding, operand_label, target
 from fxad.tracing.tracer import Tracer
@@ -27,7 +27,7 @@ def place_like_operands(what: str, given: Iterable[object], made: T) -> T:
 
     Raises: PlacementError naming two operands that are committed to different devices.
     """
-    if not commitments.any:  # most processes commit no array
+    if not process_state.any_committed:  # most processes commit no array
         return made
     buffers = [(k, x._buffer) for k, x in enumerate(given) if isinstance(x, Array) and not isinstance(x, Tracer)]
     if True not in [b._committed for _, b in buffers]:

@@ -15,12 +15,12 @@ from fxad.lax.placement import committed_to
 from fxad.operations.promotion import to_inexact_dtype
 from fxad.runtime import (
     Device,
-    LoadedProgram,
+    XlaExecutable,
     XlaRuntimeError,
     collect_garbage,
     collection_due,
-    commitments,
     execution_error,
+    process_state,
 )
 from fxad.tracing.array import EAGER, Array, ArrayLike, _binder, apply_operation, asarray as put, aval_of, binder
 from fxad.tracing.placement import check_device
@@ -30,14 +30,14 @@ _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
 # Programs of one array and one primitive. That is named by its `id`, and held: its hash would be a frame of Python.
-_alone: Final[LRUCache[Hashable, tuple[ref[LoadedProgram], Hashable]]] = LRUCache(512)
+_alone: Final[LRUCache[Hashable, tuple[ref[XlaExecutable], Hashable]]] = LRUCache(512)
 
 
 def apply_op(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable) -> Array:
     """Return the single result of an operation. Raises: ArgumentError naming function, position and type."""
     if len(args) == 1 and type(x := args[0]) is Array and _binder.get() is None:  # the shortest way, spelled out
         cached = _alone.peek((op, x._aval, id(static[0]))) if static else None
-        loaded = None if cached is None or commitments.any else cached[0]()
+        loaded = None if cached is None or process_state.any_committed else cached[0]()
         if loaded is None:
             return _run_and_remember(op, x, static)
         buffers = [x._buffer]

@@ -37,7 +37,7 @@ from fxad.operations.aval_attributes import Typed
 from fxad.operations.conversions import Conversions
 from fxad.operations.methods import Methods
 from fxad.operations.operators import ArrayLike, Operation
-from fxad.runtime import collect_garbage, collection_due, commitments
+from fxad.runtime import collect_garbage, collection_due, process_state
 from fxad.sharding import Shard, Sharding, sharding_of
 from fxad.tracing import placement
 
@@ -352,12 +352,12 @@ def device_array(value: object, aval: Aval) -> Array:
 
 def load_executable(
     jaxpr: Jaxpr, options: runtime.CompileOptions = DEFAULT_OPTIONS, device: runtime.Device | None = None
-) -> runtime.LoadedProgram:
+) -> runtime.XlaExecutable:
     """The executable of a program on a device (None: the default one), from the active cache."""
     return runtime.compile_jaxpr(jaxpr, options, device)
 
 
-def load_for(jaxpr: Jaxpr, where: placement.Target | None) -> runtime.LoadedProgram:
+def load_for(jaxpr: Jaxpr, where: placement.Target | None) -> runtime.XlaExecutable:
     """The executable of a program for the devices of its operands."""
     if isinstance(where, placement.OperandSharding):
         return load_executable(where.program(jaxpr), device=where.device)
@@ -405,7 +405,7 @@ class Eager:
 
     def __init__(self, limit: int = 4096) -> None:
         # weak: the cache holds executables, within its budget
-        self._programs: LRUCache[Hashable, ref[runtime.LoadedProgram]] = LRUCache(limit)
+        self._programs: LRUCache[Hashable, ref[runtime.XlaExecutable]] = LRUCache(limit)
         # keyed by the scalar: `x + 1` in a loop transfers its 1 to the device once
         self._scalars: LRUCache[Hashable, Array] = LRUCache(limit)
         self._plans: LRUCache[Hashable, tuple[index_plan.IndexPlan, tuple[int, ...]]] = LRUCache(limit)
@@ -424,7 +424,7 @@ class Eager:
         self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label
     ) -> tuple[Array, ...]:
         buffers = [self._operand(jaxpr.name, k, a)._buffer for k, a in enumerate(args)]
-        if commitments.any and True in map(placement.is_committed, buffers):
+        if process_state.any_committed and True in map(placement.is_committed, buffers):
             where = placement.target(jaxpr.name, buffers, path)
             loaded = load_for(jaxpr, where)
             return tuple(wrap_buffers(loaded.out_avals, placement.run_committed(loaded, buffers, path)))
@@ -475,7 +475,7 @@ class Eager:
             loaded = key = None
         if next(collection_due):
             collect_garbage()
-        if commitments.any and True in map(placement.is_committed, buffers):
+        if process_state.any_committed and True in map(placement.is_committed, buffers):
             where = placement.target(operation_name(op, static), buffers, placement.operand_label)
             loaded = self._load_on(where, op, avals, static, key)
             out = placement.run_committed(loaded, buffers)
@@ -496,7 +496,7 @@ class Eager:
         avals: tuple[Aval, ...],
         static: tuple[Hashable, ...],
         key: Hashable,
-    ) -> runtime.LoadedProgram:
+    ) -> runtime.XlaExecutable:
         """The operation's program for its devices, loaded at its first use there."""
         if key is not None and where is not runtime.default_device():
             key = where, key
@@ -510,14 +510,14 @@ class Eager:
         static: tuple[Hashable, ...],
         key: Hashable,
         where: placement.Target | None = None,
-    ) -> runtime.LoadedProgram:
+    ) -> runtime.XlaExecutable:
         b = Builder()
         loaded = load_for(b.build(op(b, *b.inputs(avals), *static), "eager"), where)
         if key is not None:
             self._programs.put(key, ref(loaded))
         return loaded
 
-    def cached(self, op: Operation, aval: Aval, prim: Primitive) -> runtime.LoadedProgram | None:
+    def cached(self, op: Operation, aval: Aval, prim: Primitive) -> runtime.XlaExecutable | None:
         """The cached program of an operation of one array and a primitive, on the default device; else None."""
         cached = self._programs.get((op, (aval,), (prim,), (type(prim),)))
         return None if cached is None else cached()

@@ -108,7 +108,7 @@ def moved_to(buffers: Sequence[runtime.Buffer], device: runtime.Device) -> list[
 
 
 def run_committed(
-    loaded: runtime.LoadedProgram, buffers: Sequence[runtime.Buffer], path: PathOf = operand_label
+    loaded: runtime.XlaExecutable, buffers: Sequence[runtime.Buffer], path: PathOf = operand_label
 ) -> list[runtime.Buffer]:
     """The results of a program, committed to its device. Raises: ExecutionError when XLA refuses the call."""
     operands = buffers
@@ -156,7 +156,7 @@ def check_local(op: str, device: runtime.Device) -> None:
 
 
 @final
-class CommittedRun:
+class CommittedExecution:
     """The execution of a program on the device of its committed operands. Uncommitted operands are copied to it.
 
     The arrays that the program closes over (`bound`) are copied once. `handlers` commit the results.
@@ -164,7 +164,7 @@ class CommittedRun:
 
     __slots__ = ("_bound", "_devices", "_start", "device", "handlers", "start")
 
-    def __init__(self, loaded: runtime.Runnable, bound: Sequence[runtime.Buffer]) -> None:
+    def __init__(self, loaded: runtime.AnyExecutable, bound: Sequence[runtime.Buffer]) -> None:
         self._devices: tuple[runtime.Device, ...] = ()  # of a program that divides its operands itself; else ()
         self.device, self.handlers = loaded.device, loaded.committing_handlers
         self._start = loaded.start

@@ -20,15 +20,15 @@ from fxad.errors import ArgumentError, DTypeError, ExecutionError, ShapeError
 from fxad.ir import Aval, NDArray
 from fxad.lowering.jaxlib import _jax
 from fxad.xla.client import Device, default_device, device_of_raw, devices, in_forked_child
-from fxad.xla.commitments import commitments
 from fxad.xla.compat import reason, to_host
 from fxad.xla.dlpack import copy_out, header
-from fxad.xla.donation import pinned, take_for_deletion
+from fxad.xla.donated_buffers import pinned, take_for_deletion
 from fxad.xla.failures import value_error
 from fxad.xla.garbage import CollectsGarbage, collect_garbage, collection_due
 from fxad.xla.host_calls import is_called_by_many
 from fxad.xla.interruptible import waits
 from fxad.xla.jaxlib_types import ArrayType, Buffer, OneDeviceSharding
+from fxad.xla.process_state import process_state
 from fxad.xla.sharded import MeshSharding, assembled, divided, gathered, is_sharded, shards
 
 Scalar: TypeAlias = bool | int | float | complex
@@ -68,7 +68,7 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
     Raises: ShapeError, DTypeError if an array does not have that type; ArgumentError for anything else.
     Cost: 4 us and the copy; no copy for a view of a buffer, or of `bytes` (see the module).
     """
-    commitments.block_at_exit()
+    process_state.block_at_exit()
     committed, device = device is not None, device or default_device()
     if not isinstance(value, np.ndarray):
         if isinstance(value, bool | int | float | complex | np.generic):
@@ -98,7 +98,7 @@ def _host_put(
     array: NDArray, aval: Aval, where: OneDeviceSharding, semantics: _jax.HostBufferSemantics, committed: bool = True
 ) -> Buffer:
     if committed:
-        commitments.any = True
+        process_state.any_committed = True
     try:
         # the last argument keeps 64-bit dtypes, whatever jax has set for the process
         buffer = _put(ArrayType(aval), where, [array], [where._device], committed, False, semantics, True)
@@ -160,7 +160,7 @@ def _import(value: SupportsDLPack, aval: Aval, device: Device, committed: bool) 
             f"to_buffer: the array is on GPU {number}, which this process does not use",
             remedy="copy the array to the host, or to another GPU",
         )
-    commitments.any = True
+    process_state.any_committed = True
     try:
         view = _jax.dlpack_managed_tensor_to_buffer(capsule, source.raw, None)
     except _jax.JaxRuntimeError as e:
@@ -175,7 +175,7 @@ def to_numpy(buffer: Buffer) -> NDArray:
     It is a view of the buffer if that is on the CPU and Python's buffer protocol supports the dtype (not bfloat16 and
     float8), else a copy. Raises: ExecutionError if its computation failed, or if it was deleted.
     """
-    commitments.block_at_exit()
+    process_state.block_at_exit()
     if next(collection_due):
         collect_garbage()
     try:
@@ -301,7 +301,7 @@ def transfer(buffer: Buffer, device: Device) -> Buffer:
     if device.platform == "cpu" or is_sharded(buffer) or _platform(buffer) != device.raw.platform:
         array = to_numpy(buffer)
         return to_buffer(array, Aval(array.shape, array.dtype), device)
-    commitments.any = True
+    process_state.any_committed = True
     if buffer.is_deleted():
         block(buffer, "transfer")
     try:
@@ -317,7 +317,7 @@ def resharded(buffer: Buffer, where: MeshSharding) -> Buffer:
     if buffer._sharding == where:
         return buffer
     array = to_numpy(buffer)
-    commitments.any = True
+    process_state.any_committed = True
     return divided(array, Aval(array.shape, array.dtype), where)
 
 
@@ -326,7 +326,7 @@ def block(buffer: Buffer, what: str = "block") -> None:
 
     Raises: ExecutionError if its computation failed, or if it was deleted.
     """
-    commitments.block_at_exit()
+    process_state.block_at_exit()
     if next(collection_due):
         collect_garbage()
     try:

@@ -32,12 +32,19 @@ from fxad.errors import ArgumentError, CacheError, CacheWarning, ParameterError,
 from fxad.ir import Jaxpr
 from fxad.xla.client import Device, default_device
 from fxad.xla.disk_tier import DiskTier
-from fxad.xla.executable import CachedExecutable, LoadedProgram, compile_uncached, footprint
-from fxad.xla.explanation import Explanation, HasJaxpr, Key, explain_miss, explain_miss_of_units, to_jaxpr
-from fxad.xla.in_flight import begin_compilation
+from fxad.xla.executable import CachedExecutable, XlaExecutable, compile_uncached, footprint
+from fxad.xla.explanation import (
+    CacheKey,
+    CompileTarget,
+    Explanation,
+    HasJaxpr,
+    explain_miss,
+    explain_miss_of_units,
+    to_jaxpr,
+)
+from fxad.xla.interpreter_exit import begin_compilation
 from fxad.xla.options import DEFAULT, CompileOptions
 
-_Slot: TypeAlias = tuple[Jaxpr, Key]
 Path: TypeAlias = str | PathLike[str]
 
 MEMORY: Final = 256 * 2**20
@@ -80,17 +87,21 @@ class CacheStats:
 class _Entry:
     """The entry of one executable."""
 
-    __slots__ = ("__weakref__", "bytes", "hits", "program", "seconds")
+    __slots__ = ("__weakref__", "_reference", "bytes", "hits", "seconds")
 
     def __init__(self) -> None:
-        self.program: ref[LoadedProgram] | None = None
+        self._reference: ref[XlaExecutable] | None = None
         self.hits = 0
         self.seconds = 0.0  # of lowering and compiling
         self.bytes = 0
 
-    def executable(self) -> LoadedProgram | None:
+    def executable(self) -> XlaExecutable | None:
         """The executable, if it is alive."""
-        return None if self.program is None else self.program()
+        return None if self._reference is None else self._reference()
+
+    def fill(self, cached: CachedExecutable) -> None:
+        """Set the executable, which the entry does not keep alive, and its costs."""
+        self.seconds, self.bytes, self._reference = cached.seconds, cached.bytes, ref(cached.executable)
 
 
 @final
@@ -115,18 +126,18 @@ class _Contents:
     __slots__ = ("_counts", "entries", "held", "planned")
 
     def __init__(self) -> None:
-        self.entries: WeakKeyDictionary[Jaxpr, dict[Key, _Entry]] = WeakKeyDictionary()
-        self.held: OrderedDict[_Entry, tuple[_Slot, LoadedProgram]] = OrderedDict()  # in order of use
+        self.entries: WeakKeyDictionary[Jaxpr, dict[CompileTarget, _Entry]] = WeakKeyDictionary()
+        self.held: OrderedDict[_Entry, tuple[CacheKey, XlaExecutable]] = OrderedDict()  # in order of use
         self.planned: OrderedDict[Jaxpr, None] = OrderedDict()
         self._counts: dict[int, _Counts] = {}
 
-    def entry(self, slot: _Slot) -> _Entry:
+    def entry(self, key: CacheKey) -> _Entry:
         """The entry of an executable, made if it does not exist."""
-        jaxpr, key = slot
+        jaxpr, target = key
         entries = self.entries.get(jaxpr)
         if entries is None:
             entries = self.entries.setdefault(jaxpr, {})
-        return entries.get(key) or entries.setdefault(key, _Entry())
+        return entries.get(target) or entries.setdefault(target, _Entry())
 
     def counts(self) -> _Counts:
         """The counters of this thread."""
@@ -137,19 +148,19 @@ class _Contents:
         """A counter, summed over all threads."""
         return sum([getattr(c, name) for c in self._counts.copy().values()])
 
-    def slots(self) -> list[tuple[_Slot, _Entry]]:
+    def keys(self) -> list[tuple[CacheKey, _Entry]]:
         """The held entries, most recently used last."""
-        return [(slot, entry) for entry, (slot, _) in self.held.copy().items()]
+        return [(key, entry) for entry, (key, _) in self.held.copy().items()]
 
     def bytes(self) -> int:
         """The bytes of the held executables."""
         return sum([entry.bytes for entry in self.held.copy()])
 
-    def hold(self, slot: _Slot, entry: _Entry, program: LoadedProgram, max_bytes: int) -> None:
+    def hold(self, key: CacheKey, entry: _Entry, executable: XlaExecutable, max_bytes: int) -> None:
         """Hold an executable as the most recently used one."""
-        slot_and_program = self.held.get(entry)
-        if slot_and_program is None or slot_and_program[1] is not program:
-            self.held[entry] = slot, program
+        held = self.held.get(entry)
+        if held is None or held[1] is not executable:
+            self.held[entry] = key, executable
             self.evict(max_bytes)
         with suppress(KeyError):  # evicted
             self.held.move_to_end(entry)
@@ -257,35 +268,35 @@ class Cache:
 
     # ------------------------------------------------------------------------------------------------- finding
 
-    def __call__(self, jaxpr: Jaxpr, device: Device, options: CompileOptions = DEFAULT) -> LoadedProgram:
+    def __call__(self, jaxpr: Jaxpr, device: Device, options: CompileOptions = DEFAULT) -> XlaExecutable:
         """The executable of a program, traced or exported. Raises: CompileError; errors are not cached."""
-        slot = jaxpr, (options, device)
-        entry = self._contents.entry(slot)
-        return FLIGHTS.do(entry, partial(self._hit, slot, entry), partial(self._make, slot, entry))
+        key = jaxpr, (options, device)
+        entry = self._contents.entry(key)
+        return FLIGHTS.do(entry, partial(self._hit, key, entry), partial(self._make, key, entry))
 
-    def _hit(self, slot: _Slot, entry: _Entry) -> LoadedProgram | None:
-        program = entry.executable()
-        if program is not None:
+    def _hit(self, key: CacheKey, entry: _Entry) -> XlaExecutable | None:
+        executable = entry.executable()
+        if executable is not None:
             contents = self._contents
             entry.hits += 1
             counts = contents.counts()
             counts.hits += 1
             counts.seconds_saved += entry.seconds
-            contents.hold(slot, entry, program, self._settings.max_bytes)
-        return program
+            contents.hold(key, entry, executable, self._settings.max_bytes)
+        return executable
 
-    def _make(self, slot: _Slot, entry: _Entry) -> LoadedProgram:
-        jaxpr, (options, device) = slot
+    def _make(self, key: CacheKey, entry: _Entry) -> XlaExecutable:
+        jaxpr, (options, device) = key
         begin_compilation(f"compile of {jaxpr.name}", device)
         tier = self._settings.disk()
         stored = tier.find(jaxpr, device, options) if tier is not None else None
         written = False
         if stored is None:
-            cached, written = self._compiled(slot, tier)
+            cached, written = self._compiled(key, tier)
         else:
             cached = stored
             _log.info("%s for %s: from the directory, which saved %.1f ms", jaxpr.name, device, 1e3 * cached.seconds)
-        entry.seconds, entry.bytes, entry.program = cached.seconds, cached.bytes, ref(cached.program)
+        entry.fill(cached)
         contents = self._contents
         counts = contents.counts()
         counts.misses += 1
@@ -296,13 +307,13 @@ class Cache:
         else:
             counts.disk_hits += 1
             counts.seconds_saved += cached.seconds
-        contents.entries.setdefault(jaxpr, {})[slot[1]] = entry  # another thread may have cleared it
-        contents.hold(slot, entry, cached.program, self._settings.max_bytes)
-        return cached.program
+        contents.entries.setdefault(jaxpr, {})[key[1]] = entry  # another thread may have cleared it
+        contents.hold(key, entry, cached.executable, self._settings.max_bytes)
+        return cached.executable
 
-    def _compiled(self, slot: _Slot, tier: DiskTier | None) -> tuple[CachedExecutable, bool]:
+    def _compiled(self, key: CacheKey, tier: DiskTier | None) -> tuple[CachedExecutable, bool]:
         """Compile a program and store it on disk. Returns the executable, and True if it was stored."""
-        jaxpr, (options, device) = slot
+        jaxpr, (options, device) = key
         start = time.perf_counter()
         compilation = compile_uncached(jaxpr, options, device)
         seconds = time.perf_counter() - start
@@ -314,21 +325,21 @@ class Cache:
                     device,
                     1e3 * seconds,
                     f"{len(jaxpr.eqns)} equations",
-                    f"{compilation.program.memory().temp_bytes:,}",
+                    f"{compilation.executable.memory().temp_bytes:,}",
                 ),
                 "" if options == DEFAULT else f", with {options}",
-                self._nearest_difference(slot),
+                self._nearest_difference(key),
             )
         written = tier is not None and tier.keep(jaxpr, device, options, compilation, seconds)
-        size = footprint(compilation.program, compilation.characters)
-        return CachedExecutable(compilation.program, seconds, size), written
+        size = footprint(compilation.executable, compilation.characters)
+        return CachedExecutable(compilation.executable, seconds, size), written
 
-    def _nearest_difference(self, slot: _Slot) -> str:
+    def _nearest_difference(self, key: CacheKey) -> str:
         """The difference of a program from the most similar held one of the same name, for the log."""
-        jaxpr, key = slot
-        slots = reversed(self._contents.slots())
-        held = [(p, k) for (p, k), _ in slots if p.name == jaxpr.name]
-        difference = explain_miss(jaxpr, key, held).difference
+        jaxpr, _ = key
+        keys = reversed(self._contents.keys())
+        held = [(p, other) for (p, other), _ in keys if p.name == jaxpr.name]
+        difference = explain_miss(key, held).difference
         return f"; the nearest of that name differs at {difference}" if difference is not None else ""
 
     def hold_planned(self, jaxpr: Jaxpr) -> None:
@@ -387,14 +398,12 @@ class Cache:
         Raises: ArgumentError if `program` is not a program.
         Cost:   linear in the equations of the held programs, once; then in the distinct ones.
         """
-        held = self._contents.slots()
+        held = self._contents.keys()
         if program is None:
-            return "\n".join(
-                [_entry_text(slot, entry) for slot, entry in sorted(held, key=lambda row: -row[1].seconds)]
-            )
-        key = options, device or default_device()
-        programs = [(jaxpr, k) for (jaxpr, k), _ in reversed(held)]
-        return explain_miss_of_units(to_jaxpr(program), key, programs)
+            return "\n".join([_entry_text(key, entry) for key, entry in sorted(held, key=lambda row: -row[1].seconds)])
+        target = options, device or default_device()
+        programs = [key for key, _ in reversed(held)]
+        return explain_miss_of_units((to_jaxpr(program), target), programs)
 
 
 def _budget(name: str, value: object) -> int:
@@ -404,8 +413,8 @@ def _budget(name: str, value: object) -> int:
     return value
 
 
-def _entry_text(slot: _Slot, entry: _Entry) -> str:
-    jaxpr, (options, device) = slot
+def _entry_text(key: CacheKey, entry: _Entry) -> str:
+    jaxpr, (options, device) = key
     how = "" if options == DEFAULT else f" with {options}"
     return f"{1e3 * entry.seconds:9.1f} ms {entry.hits:6d} hits {entry.bytes:10d} bytes  {device}  {jaxpr!r}{how}"
 
@@ -419,7 +428,7 @@ def active_cache() -> Cache:
     return _active.get()
 
 
-def compile_jaxpr(jaxpr: Jaxpr, options: CompileOptions = DEFAULT, device: Device | None = None) -> LoadedProgram:
+def compile_jaxpr(jaxpr: Jaxpr, options: CompileOptions = DEFAULT, device: Device | None = None) -> XlaExecutable:
     """The executable of a program, from the active cache. Raises: CompileError.
 
     Code that compiles in other threads must call this in a copy of the caller's context.

@@ -28,18 +28,18 @@ from fxad.xla import custom_calls
 from fxad.xla.client import Device, devices, process_count, process_index
 from fxad.xla.compat import reason
 from fxad.xla.disk import Directory, DiskEntry
-from fxad.xla.executable import CachedExecutable, Compilation, LoadedProgram, footprint, load
+from fxad.xla.executable import CachedExecutable, Compilation, XlaExecutable, footprint, load
 from fxad.xla.options import CompileOptions, options_for
 from fxad.xla.sharded import devices_of_module
 
 
-def serialized(program: LoadedProgram) -> bytes:
+def serialized(executable: XlaExecutable) -> bytes:
     """The executable as bytes; empty if XLA cannot serialize it.
 
     Cost: 0.2 ms for a small program, 4 ms for one that compiled in a second.
     """
     try:
-        return program.device.client.serialize_executable(program.raw)
+        return executable.device.client.serialize_executable(executable.raw)
     except _jax.JaxRuntimeError:
         return b""
 
@@ -147,7 +147,7 @@ def to_disk_entry(compilation: Compilation, payload: bytes, seconds: float) -> D
 
 def from_disk_entry(
     payload: bytes, targets: list[str], jaxpr: Jaxpr, device: Device, sharding: ModuleSharding | None = None
-) -> LoadedProgram:
+) -> XlaExecutable:
     """The executable of an entry.
 
     Raises: UnreadableError when XLA refuses it; CompileError for a function that this jaxlib does not have.
@@ -221,8 +221,8 @@ class DiskTier:
             if type(text) is not int or not 0 <= text < _MOST:
                 raise ValueError(f"text is {text!r:.60}")
             sharding = sharding_of_entry(facts.get("sharding"), jaxpr)
-            program = from_disk_entry(entry.payload, targets, jaxpr, device, sharding)
-            return CachedExecutable(program, float(seconds), footprint(program, text))
+            executable = from_disk_entry(entry.payload, targets, jaxpr, device, sharding)
+            return CachedExecutable(executable, float(seconds), footprint(executable, text))
         except (UnreadableError, CompileError, LookupError, TypeError, ValueError, OverflowError, AxisNameError) as e:
             path = self.directory.file(key or "")
             self.directory.warn_once("refused", f"cache: {path} is refused: {e}; it is compiled again")
@@ -238,7 +238,7 @@ class DiskTier:
     ) -> bool:
         """Store an executable that took `seconds` to compile. Returns True if it was stored."""
         key = self._key(jaxpr, device, options)
-        entry = None if key is None else to_disk_entry(compilation, serialized(compilation.program), seconds)
+        entry = None if key is None else to_disk_entry(compilation, serialized(compilation.executable), seconds)
         return key is not None and entry is not None and self.directory.write(key, entry)
 
     def _key(self, jaxpr: Jaxpr, device: Device, options: CompileOptions) -> str | None:

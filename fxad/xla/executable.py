@@ -19,26 +19,17 @@ from fxad.lowering.nesting import check_nesting
 from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import resharded
 from fxad.xla.client import Device, process_count
-from fxad.xla.commitments import commitments
 from fxad.xla.compat import reason, result_handler
-from fxad.xla.donation import start_pinned
-from fxad.xla.failures import MemoryStats, Producer, execution_error
+from fxad.xla.donated_buffers import start_pinned
+from fxad.xla.failures import Producer, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import HostErrors, SynchronousStart
 from fxad.xla.interruptible import interruptible, may_not_end, started_in_thread, waits
 from fxad.xla.jaxlib_types import Buffer, ResultHandler, Results, Start, XlaRuntimeError
 from fxad.xla.options import CompileOptions, with_effort, xla_options
+from fxad.xla.process_state import process_state
 from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_of_module, program_sharding
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CostStats:
-    """XLA's own estimate of the work of one call. `flops` do not include `transcendentals`."""
-
-    flops: float
-    bytes_accessed: float
-    transcendentals: float
+from fxad.xla.statistics import CostStats, MemoryStats
 
 
 class Launchable(Protocol):
@@ -53,7 +44,7 @@ class Launchable(Protocol):
         """Starts an execution on buffers of exactly its types, on its device."""
 
 
-def launch(program: Launchable, buffers: Sequence[Buffer], handlers: Sequence[ResultHandler]) -> list[Buffer]:
+def launch(executable: Launchable, buffers: Sequence[Buffer], handlers: Sequence[ResultHandler]) -> list[Buffer]:
     """Start a compiled program, and make its results with the handlers, which commit them to the device or not.
 
     The usual dispatch (`fxad.execution.dispatch`, `fxad.numpy.apply`) inline this code, to save a Python frame.
@@ -62,9 +53,9 @@ def launch(program: Launchable, buffers: Sequence[Buffer], handlers: Sequence[Re
     if next(collection_due):
         collect_garbage()
     try:
-        return program.start(buffers).consume_with_handlers(handlers)
+        return executable.start(buffers).consume_with_handlers(handlers)
     except XlaRuntimeError as e:
-        raise execution_error(e, buffers, program.producer) from e
+        raise execution_error(e, buffers, executable.producer) from e
 
 
 @final
@@ -179,7 +170,7 @@ class _BlockingResults:
 
 
 @final
-class LoadedProgram:
+class XlaExecutable:
     """A compiled program, on one device or on those of `sharding`. It refers to machine code, not to a `Jaxpr`, and to
     no constant. Thread-safe.
 
@@ -210,7 +201,7 @@ class LoadedProgram:
         self.producer = Producer(jaxpr.name, _first_line(jaxpr), ref(self))
         self.start_without_resharding = self.start = self._with_waits(raw.execute_sharded, jaxpr, host_errors)
         if sharding is not None:
-            commitments.any = True  # its results are
+            process_state.any_committed = True  # its results are
             self.start = ReshardingStart(self.start_without_resharding, jaxpr.name, sharding)
             self.handlers = self.committing_handlers = [
                 result_handler(a, where, True, self.producer)
@@ -266,7 +257,7 @@ class LoadedProgram:
         return self.raw.get_hlo_text()
 
 
-def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device, jaxpr: Jaxpr) -> LoadedProgram:
+def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device, jaxpr: Jaxpr) -> XlaExecutable:
     """Compile the module of a program for a device, without a cache. Raises: CompileError."""
     text = lowered.source(options.donate)
     custom_calls.register_targets(custom_calls.custom_call_targets(text), device.platform)
@@ -289,13 +280,13 @@ def load(
     module_sharding: ModuleSharding | None,
     on: tuple[Device, ...],
     host_errors: HostErrors | None = None,
-) -> LoadedProgram:
+) -> XlaExecutable:
     """The program of an executable of XLA, which was compiled from `jaxpr` or read from disk, on its devices.
 
     Raises: CompileError for a sharding of a result that no mesh has.
     """
     sharding = None if module_sharding is None else program_sharding(module_sharding, on, raw, jaxpr.name)
-    return LoadedProgram(raw, jaxpr, on[0], sharding, host_errors)
+    return XlaExecutable(raw, jaxpr, on[0], sharding, host_errors)
 
 
 def _first_line(jaxpr: Jaxpr) -> str:
@@ -314,7 +305,7 @@ class Compilation:
     """The result of a compilation: an executable, the functions it calls by name, the number of characters of its
     module, and its devices if there are several."""
 
-    program: LoadedProgram
+    executable: XlaExecutable
     targets: tuple[str, ...]
     characters: int
     sharding: ModuleSharding | None = None
@@ -325,18 +316,18 @@ class Compilation:
 class CachedExecutable:
     """An executable, the seconds of its original compilation, and its bytes."""
 
-    program: LoadedProgram
+    executable: XlaExecutable
     seconds: float
     bytes: int
 
 
-def footprint(program: LoadedProgram, characters: int) -> int:
+def footprint(executable: XlaExecutable, characters: int) -> int:
     """An estimate of the bytes of an executable and its program, whose module has so many characters.
 
     XLA reports the size of the generated code, except on the CPU, where it reports 0 or less. There, the estimate is a
     measured multiple of the size of the module, because serializing the executable to count its bytes takes time.
     """
-    code = program.raw.size_of_generated_code_in_bytes()
+    code = executable.raw.size_of_generated_code_in_bytes()
     return EXECUTABLE_BYTES + characters + (code if code > 0 else CHARACTER_BYTES * characters)
 
 
@@ -344,9 +335,9 @@ def compile_uncached(jaxpr: Jaxpr, options: CompileOptions, device: Device) -> C
     """Compile, without a cache. Raises: CompileError."""
     check_nesting(jaxpr)
     lowered = lower_jaxpr(jaxpr, device.platform)
-    program = compile_module(lowered, with_effort(jaxpr, options, device), device, jaxpr)
+    executable = compile_module(lowered, with_effort(jaxpr, options, device), device, jaxpr)
     targets = tuple(sorted(custom_calls.custom_call_targets(lowered.body)))
-    return Compilation(program, targets, len(lowered.body) + len(lowered.locations), lowered.sharding)
+    return Compilation(executable, targets, len(lowered.body) + len(lowered.locations), lowered.sharding)
 
 
 _IF_REFUSED: Final = (

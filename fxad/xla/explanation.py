@@ -17,8 +17,8 @@ from fxad.passes import plan_of
 from fxad.xla.client import Device
 from fxad.xla.options import CompileOptions
 
-# The key of the cache, in addition to the program.
-Key: TypeAlias = tuple[CompileOptions, Device]
+CompileTarget: TypeAlias = tuple[CompileOptions, Device]
+CacheKey: TypeAlias = tuple[Jaxpr, CompileTarget]
 
 
 @runtime_checkable
@@ -62,30 +62,31 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain_miss_of_units(jaxpr: Jaxpr, key: Key, held: Sequence[tuple[Jaxpr, Key]]) -> Explanation:
+def explain_miss_of_units(key: CacheKey, held: Sequence[CacheKey]) -> Explanation:
     """The explanation of a program, or of its largest missing unit. The program may be held as a whole or as units."""
-    explanation = explain_miss(jaxpr, key, held)
-    options, device = key
+    explanation = explain_miss(key, held)
+    jaxpr, (options, device) = key
     plan = plan_of(jaxpr, "auto", options.donate)
     if explanation.held or explanation.nearest is jaxpr or len(plan.steps) == 1:
         return explanation
     for unit in sorted(plan.units, key=lambda u: -u.equations):
-        part = explain_miss(unit.body, (replace(options, donate=unit.donate), device), held)
+        part = explain_miss((unit.body, (replace(options, donate=unit.donate), device)), held)
         if not part.held:
             return part
     return Explanation(jaxpr, True, None, None)
 
 
-def explain_miss(jaxpr: Jaxpr, key: Key, held: Sequence[tuple[Jaxpr, Key]]) -> Explanation:
+def explain_miss(key: CacheKey, held: Sequence[CacheKey]) -> Explanation:
     """The explanation of a program, given the held ones, most recently used first.
 
-    The nearest is the program itself under another key, else the one that shares the most equations with it.
+    The nearest is the program itself for another target, else the one that shares the most equations with it.
     """
-    others = [slot for slot in held if slot != (jaxpr, key)]
+    jaxpr, target = key
+    others = [other for other in held if other != key]
     is_held = len(others) != len(held)
     same = next((other for program, other in others if program is jaxpr), None)
     if same is not None:
-        return Explanation(jaxpr, is_held, jaxpr, _key_difference(key, same))
+        return Explanation(jaxpr, is_held, jaxpr, _target_difference(target, same))
     if not others:
         return Explanation(jaxpr, is_held, None, None)
     features = _features(jaxpr)
@@ -93,7 +94,7 @@ def explain_miss(jaxpr: Jaxpr, key: Key, held: Sequence[tuple[Jaxpr, Key]]) -> E
     return Explanation(jaxpr, is_held, nearest, diff(jaxpr, nearest))
 
 
-def _key_difference(a: Key, b: Key) -> Difference:
+def _target_difference(a: CompileTarget, b: CompileTarget) -> Difference:
     for f in fields(CompileOptions):
         left, right = (getattr(options, f.name) for options, _ in (a, b))
         if repr(left) != repr(right):  # flags of 1 and True are two

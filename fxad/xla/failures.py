@@ -9,36 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import Final, Protocol, final
+from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ExecutionError
 from fxad.lowering.jaxlib import _jax
 from fxad.xla.compat import reason
-from fxad.xla.donation import OPERAND_DELETED, donation_record
+from fxad.xla.donated_buffers import OPERAND_DELETED, donation_record
 from fxad.xla.jaxlib_types import ArrayType, Buffer
+from fxad.xla.statistics import CountsMemory
 
 _ALLOCATION: Final = re.compile(r"allocating (\d+) bytes")
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class MemoryStats:
-    """Bytes that a compiled program uses. `peak_bytes` is the peak of a call, with operands and results."""
-
-    argument_bytes: int
-    output_bytes: int
-    alias_bytes: int
-    temp_bytes: int
-    peak_bytes: int
-    generated_code_bytes: int
-
-
-class CountsMemory(Protocol):
-    """An executable."""
-
-    def memory(self) -> MemoryStats:
-        """The memory that XLA planned for it."""
 
 
 @final

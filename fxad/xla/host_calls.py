@@ -26,7 +26,7 @@ from fxad.primitives.host_call import HostCall
 from fxad.xla.client import Device
 from fxad.xla.compat import result_handler
 from fxad.xla.cuda import PLUGIN
-from fxad.xla.in_flight import call_host_function, execute_with_host_calls
+from fxad.xla.interpreter_exit import call_host_function, execute_with_host_calls
 from fxad.xla.jaxlib_types import Buffer, ResultHandler, Results, Start
 
 

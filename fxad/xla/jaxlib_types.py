@@ -22,8 +22,8 @@ class Results(Protocol):
         """Make arrays of them, one with each handler.
 
         `handlers` must be one of the two lists of the program, `handlers` or `committing_handlers`, not a copy. A
-        `LinkedProgram`, whose steps have handlers of their own, only tells by identity which of the two it is. Read the
-        list of a `Dispatcher` after `start` has returned: the first start may load the program and set the list.
+        `LinkedExecutable`, whose steps have handlers of their own, only tells by identity which of the two it is. Read
+        the list of a `Dispatcher` after `start` has returned: the first start may load the program and set the list.
         """
 
 
@@ -32,8 +32,9 @@ class Results(Protocol):
 #
 # - `ForwardingStart` (`execution.forwarding`): the results are operands. It runs nothing, and is the only one then.
 # - `DonatingStart` (`execution.donation`): the call donates operands.
-# - `CommittedRun.start` (`tracing.placement`): some operand is committed, or a device was given. It moves the others.
-# - `LinkedProgram.start` (`xla.linked`): the program is several units. It starts each, from `_PinnedStart` on.
+# - `CommittedExecution.start` (`tracing.placement`): some operand is committed, or a device was given. It moves the
+#   others.
+# - `LinkedExecutable.start` (`xla.linked`): the program is several units. It starts each, from `_PinnedStart` on.
 # - `ReshardingStart` (`xla.executable`): the program divides its operands among devices.
 # - `_PinnedStart` (`xla.executable`): it runs on more than one device.
 # - `AgreedStart` (`xla.processes`): the devices are of more than one process.

@@ -21,20 +21,20 @@ from fxad.units.plan import Plan, Step
 from fxad.xla.buffers import constant_buffer, delete, resharded
 from fxad.xla.cache import active_cache
 from fxad.xla.client import Device
-from fxad.xla.commitments import commitments
 from fxad.xla.compat import result_handler
-from fxad.xla.donation import OPERAND_DELETED
+from fxad.xla.donated_buffers import OPERAND_DELETED
 from fxad.xla.executable import (
-    CostStats,
-    LoadedProgram,
     OperandResharding,
+    XlaExecutable,
     launch,
 )
-from fxad.xla.failures import MemoryStats, Producer, StepRefused
+from fxad.xla.failures import Producer, StepRefused
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.jaxlib_types import Buffer, ResultHandler, Start, XlaRuntimeError
 from fxad.xla.options import DEFAULT, CompileOptions
+from fxad.xla.process_state import process_state
 from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_for
+from fxad.xla.statistics import CostStats, MemoryStats
 
 _Env: TypeAlias = list[Buffer | None]
 _Pick: TypeAlias = Callable[[_Env], Sequence[Buffer]]
@@ -60,8 +60,8 @@ class _LinkedResults:
 
 
 @final
-class LinkedProgram:
-    """A plan with compiled units, on one device or on those of a map. It has the interface of a `LoadedProgram`.
+class LinkedExecutable:
+    """A plan with compiled units, on one device or on those of a map. It has the interface of an `XlaExecutable`.
     Thread-safe.
 
     Cost: 5 us a step, in addition to the computation; on several devices 40 us a step for each.
@@ -69,24 +69,24 @@ class LinkedProgram:
 
     __slots__ = (
         "__weakref__", "_constants", "_groups", "_outs", "_reshard", "committing_handlers", "device", "devices",
-        "handlers", "in_avals", "producer", "out_avals", "plan", "programs", "sharding",
+        "executables", "handlers", "in_avals", "producer", "out_avals", "plan", "sharding",
     )  # fmt: skip
 
-    def __init__(self, plan: Plan, programs: tuple[LoadedProgram, ...], device: Device) -> None:
+    def __init__(self, plan: Plan, executables: tuple[XlaExecutable, ...], device: Device) -> None:
         self.plan = plan
-        self.programs = programs
+        self.executables = executables
         self.device = device
         self.in_avals: tuple[Aval, ...] = plan.in_avals
         self.out_avals: tuple[Aval, ...] = plan.out_avals
         # each step has its own handlers; the identity of these lists tells if results are committed
         self.handlers: list[ResultHandler] = []
         self.committing_handlers: list[ResultHandler] = []
-        self.sharding = _sharding_of(plan, programs)
+        self.sharding = _sharding_of(plan, executables)
         self.devices: tuple[Device, ...] = (device,) if self.sharding is None else self.sharding.devices
         self._constants = [constant_buffer(np.array(c.array), c.aval, device) for c in plan.constants]
         self._reshard: OperandResharding | None = None
         if self.sharding is not None:
-            commitments.any = True  # its results are
+            process_state.any_committed = True  # its results are
             self._reshard = OperandResharding(plan.name, self.sharding)
             self._constants = [resharded(c, self.sharding.replicated) for c in self._constants]
         self._outs = _pick(plan.outs)
@@ -96,7 +96,7 @@ class LinkedProgram:
         self.producer = Producer(plan.name, next((w for s in plan.steps if (w := _source_line(s))), ""), whole)
         # results of units have the same description: a unit may fail long after the call, or exhaust memory of the run
         handlers: list[list[ResultHandler]] = []
-        for k, p in enumerate(programs):
+        for k, p in enumerate(executables):
             on = [device.sharding] * len(p.out_avals) if p.sharding is None else p.sharding.outs
             producer = Producer(plan.name, lines.get(k, ""), whole)
             committed = p.sharding is not None
@@ -105,14 +105,14 @@ class LinkedProgram:
         self._groups: list[tuple[list[_Call], tuple[int, ...]]] = []
         calls: list[_Call] = []
         for s in plan.steps:
-            calls.append((programs[s.unit].start_without_resharding, handlers[s.unit], _pick(s.ins), s.frees))
+            calls.append((executables[s.unit].start_without_resharding, handlers[s.unit], _pick(s.ins), s.frees))
             if donated := plan.donated_at(s):
                 self._groups.append((calls, donated))
                 calls = []
         self._groups.append((calls, ()))
 
     def start(self, buffers: Sequence[Buffer]) -> _LinkedResults:
-        """Call every step in order; see `LoadedProgram.execute`. A slot is an index into one list, which only grows. A
+        """Call every step in order; see `XlaExecutable.execute`. A slot is an index into one list, which only grows. A
         value is dropped after its last read; pending XLA executions keep their operands alive."""
         if self.plan.donate:  # before the first step: steps before a failing one would consume their operands
             self._check_operands(buffers)
@@ -140,7 +140,7 @@ class LinkedProgram:
         The peak is the maximum over the steps of live slots and temporaries. `temp_bytes` are the peak without operands
         and results: values between units, and temporaries of the unit.
         """
-        plan, stats = self.plan, [p.memory() for p in self.programs]
+        plan, stats = self.plan, [p.memory() for p in self.executables]
         ins, outs = self.in_avals, self.out_avals
         if self.sharding is not None:
             ins, outs = _part_types(ins, self.sharding.ins), _part_types(outs, self.sharding.outs)
@@ -152,7 +152,7 @@ class LinkedProgram:
 
     def cost(self) -> CostStats:
         """XLA's estimate of the work of one call, summed over its steps; zero if there is none."""
-        stats = [p.cost() for p in self.programs]
+        stats = [p.cost() for p in self.executables]
         steps = [stats[s.unit] for s in self.plan.steps]
         return CostStats(
             sum([c.flops for c in steps]),
@@ -169,7 +169,7 @@ class LinkedProgram:
 
     def hlo(self) -> str:
         """The optimised HLO of the units, one after the other; each begins with a comment that names it."""
-        return "".join([f"// {_unit_text(self.plan, k)}\n{p.hlo().rstrip()}\n" for k, p in enumerate(self.programs)])
+        return "".join([f"// {_unit_text(self.plan, k)}\n{p.hlo().rstrip()}\n" for k, p in enumerate(self.executables)])
 
     def _check_operands(self, buffers: Sequence[Buffer]) -> None:
         """Check that no step reads a deleted operand. Raises: StepRefused."""
@@ -194,18 +194,18 @@ class LinkedProgram:
         return StepRefused(str(e), reads, _unit_text(self.plan, step.unit), _source_line(step))
 
 
-Runnable: TypeAlias = LoadedProgram | LinkedProgram
+AnyExecutable: TypeAlias = XlaExecutable | LinkedExecutable
 
 
-def _sharding_of(plan: Plan, programs: Sequence[LoadedProgram]) -> ProgramSharding | None:
+def _sharding_of(plan: Plan, executables: Sequence[XlaExecutable]) -> ProgramSharding | None:
     """The sharding of a plan as a whole, from those of its units; None on one device."""
-    first = programs[plan.steps[0].unit].sharding
+    first = executables[plan.steps[0].unit].sharding
     if first is None:
         return None
     where: dict[int, MeshSharding] = {}
     n = len(plan.in_avals) + len(plan.constants)
     for step in plan.steps:
-        sharding = programs[step.unit].sharding
+        sharding = executables[step.unit].sharding
         assert sharding is not None
         where.update(zip(step.ins, sharding.ins, strict=True))
         where.update(enumerate(sharding.outs, n))
@@ -241,7 +241,7 @@ def _source_line(step: Step) -> str:
 _AT_ONCE: Final = max(1, (os.cpu_count() or 1) // 2)
 
 
-def link(plan: Plan, device: Device, options: CompileOptions = DEFAULT) -> Runnable:
+def link(plan: Plan, device: Device, options: CompileOptions = DEFAULT) -> AnyExecutable:
     """Compile a plan: each unit once, through the active cache, several at a time if there are enough cores.
 
     Raises: CompileError naming the unit and the user's line.
@@ -251,14 +251,14 @@ def link(plan: Plan, device: Device, options: CompileOptions = DEFAULT) -> Runna
     if runs_on_devices(first := plan.units[0].body):  # an error names the program, not a unit
         devices_for(devices_needed(first), device.platform, plan.name, *device_ids(first))
     compiled, n = _compiled(plan, device, options), len(plan.units)
-    programs = dict(xla.progress.progress(compiled, n, f"compiling {plan.name}"))
-    return LinkedProgram(plan, tuple([programs[k] for k in range(n)]), device)
+    executables = dict(xla.progress.progress(compiled, n, f"compiling {plan.name}"))
+    return LinkedExecutable(plan, tuple([executables[k] for k in range(n)]), device)
 
 
-def _compiled(plan: Plan, device: Device, options: CompileOptions) -> Iterator[tuple[int, LoadedProgram]]:
-    """The number and the program of each unit, in order of completion. The largest are started first."""
+def _compiled(plan: Plan, device: Device, options: CompileOptions) -> Iterator[tuple[int, XlaExecutable]]:
+    """The number and the executable of each unit, in order of completion. The largest are started first."""
 
-    def compile_unit(k: int) -> tuple[int, LoadedProgram]:
+    def compile_unit(k: int) -> tuple[int, XlaExecutable]:
         unit = plan.units[k]
         try:
             return k, active_cache()(unit.body, device, replace(options, donate=unit.donate))

@@ -25,7 +25,7 @@ from fxad.xla.client import (
     register_after_fork,
 )
 from fxad.xla.compat import reason
-from fxad.xla.in_flight import end_while_xla_runs
+from fxad.xla.interpreter_exit import end_while_xla_runs
 from fxad.xla.interruptible import waits
 from fxad.xla.jaxlib_types import Buffer, Results, Start
 

@@ -11,7 +11,7 @@ Several classes say how values are divided. From the user to XLA:
 | `OperandSharding` (`tracing.placement`)  | the operands of a call      | `placement.target_of`     | `Dispatcher`    |
 | `_ValueSharding` (`fxad.lower`)          | a value of a program        | `_interface_shardings`    | `_Module`       |
 | `ModuleSharding` (`fxad.lower`)          | a module, without devices   | `lower_jaxpr`, disk tier  | this module     |
-| `ProgramSharding`                        | a program, with devices     | `program_sharding`        | `LoadedProgram` |
+| `ProgramSharding`                        | a program, with devices     | `program_sharding`        | `XlaExecutable` |
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fxad.lowering.jaxlib import _jax, xla_client
 from fxad.primitives.meshes import DimensionAxes, Ids, MeshAxes, local_shape, parts_of, shard_slices
 from fxad.xla.client import Device, devices
 from fxad.xla.compat import make_array, on_device, parts_of_array, put_part, tiled, to_host
-from fxad.xla.donation import OPERAND_DELETED, note_parts, pinned
+from fxad.xla.donated_buffers import OPERAND_DELETED, note_parts, pinned
 from fxad.xla.failures import missing_value_reason, value_error
 from fxad.xla.jaxlib_types import Buffer, XlaRuntimeError
 

@@ -14,7 +14,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.runtime import commitments
+from fxad.runtime import process_state
 
 ONE = fx.asarray(np.arange(4, dtype=np.float32))
 OTHER = fx.asarray(np.ones(3, np.float32))
@@ -24,7 +24,7 @@ TREE = {"a": [ONE, OTHER], "b": (ONE,)}
 @pytest.fixture(autouse=True)
 def as_in_a_process_that_names_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call looks where its operands are once anything was put on a device by name, as other tests do."""
-    monkeypatch.setattr(commitments, "any", False)
+    monkeypatch.setattr(process_state, "any_committed", False)
 
 
 def frames(call: Callable[[], object]) -> list[str]:

@@ -61,8 +61,8 @@ def test_out_of_memory_in_a_linked_run_tells_the_peak_of_the_run() -> None:
 
     x = np.ones(1 << 20, np.float32)
     run = fx.lower(fx.trace(twice, x), units=lambda body: body.name == "huge_temporary").compile()
-    assert isinstance(run._loaded, runtime.LinkedProgram)
-    (unit,) = [p for p in run._loaded.programs if p.producer.name == "huge_temporary"]
+    assert isinstance(run._loaded, runtime.LinkedExecutable)
+    (unit,) = [p for p in run._loaded.executables if p.producer.name == "huge_temporary"]
     peak = run.memory().peak_bytes
     assert peak >= unit.memory().peak_bytes + x.nbytes
     for y in run(x):

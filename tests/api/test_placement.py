@@ -106,7 +106,7 @@ print(type(loaded).__name__, loaded.device, count() - before == len(loaded.plan.
         "3 3 ('cpu:0', False) ('cpu:0', False) ('cpu:1', True) 4",
         "12 5 ('cpu:2', True) True 5 ('cpu:2', True) True 5",
         "('cpu:2', True) ('cpu:1', True)",
-        "LinkedProgram cpu:1 True",
+        "LinkedExecutable cpu:1 True",
     ]
 
 
@@ -119,7 +119,7 @@ def test_compile_takes_a_device() -> None:
 def test_operands_are_asked_once_somebody_named_a_device() -> None:
     """What programs hold themselves is nobody's choice; every way to name a device is."""
     text = """
-from fxad.runtime import commitments
+from fxad.runtime import process_state
 held = np.linspace(0, 1, 512, dtype=np.float32)
 def deep(x):
     for k in range(8):
@@ -129,12 +129,12 @@ big = np.ones((64, 512), np.float32)
 np.asarray(fx.jit(f)(X)["sum"]), np.asarray(fx.jit(deep)(big)), np.asarray((fnp.sin(X) + 1)[1:])
 np.asarray(fx.grad(lambda x: (x * held).sum())(big[0]))
 fx.device_put(X), fx.asarray(X).__dlpack__(), fx.asarray(X).to_device(a)
-print(commitments.any)
+print(process_state.any_committed)
 ways = (lambda: fx.device_put(X, a), lambda: fx.device_put({"x": [X]}, b), lambda: fx.asarray(X).to_device(b))
 for name in ways:
-    commitments.any = False
+    process_state.any_committed = False
     name()
-    print(commitments.any)
+    print(process_state.any_committed)
 """
     assert script(START + text).split() == ["False", "True", "True", "True"]
 

@@ -263,14 +263,14 @@ def test_a_compilation_that_fails_under_threads_is_tried_again(monkeypatch: pyte
     """The first three attempts fail, each is one caller's error, and nobody waits for ever."""
     attempts, real = itertools.count(), runtime.compile_module
 
-    def flaky(*args: Any) -> runtime.LoadedProgram:
+    def flaky(*args: Any) -> runtime.XlaExecutable:
         if next(attempts) < 3:
             raise CompileError("compile: not now")
         return real(*args)
 
     monkeypatch.setattr(executable, "compile_module", flaky)
     mine, program = fx.Cache(), scaled(fresh())
-    outcomes: list[runtime.LoadedProgram | str] = []
+    outcomes: list[runtime.XlaExecutable | str] = []
 
     def work(_: int) -> None:
         try:
@@ -280,7 +280,7 @@ def test_a_compilation_that_fails_under_threads_is_tried_again(monkeypatch: pyte
 
     together(16, work)
     assert sum([o == "compile: not now" for o in outcomes]) == 3
-    assert len({id(o) for o in outcomes if isinstance(o, runtime.LoadedProgram)}) == 1
+    assert len({id(o) for o in outcomes if isinstance(o, runtime.XlaExecutable)}) == 1
     assert (mine.stats().compilations, mine.stats().hits) == (1, 12)
 
 
@@ -290,7 +290,7 @@ def test_a_compilation_inside_a_compilation(monkeypatch: pytest.MonkeyPatch) -> 
     program, other = scaled(fresh()), scaled(fresh())
     depth = itertools.count()
 
-    def nested(*args: Any) -> runtime.LoadedProgram:
+    def nested(*args: Any) -> runtime.XlaExecutable:
         if next(depth) == 0:
             mine(other.jaxpr, CPU)
             mine(program.jaxpr, CPU)
@@ -409,6 +409,6 @@ def test_eager_programs_are_held_by_the_cache_only() -> None:
     np.testing.assert_array_equal(fnp.sin(x), fnp.sin(x))
 
 
-def _loaded() -> list[runtime.LoadedProgram]:
+def _loaded() -> list[runtime.XlaExecutable]:
     gc.collect()
-    return [x for x in gc.get_objects() if type(x) is runtime.LoadedProgram]
+    return [x for x in gc.get_objects() if type(x) is runtime.XlaExecutable]

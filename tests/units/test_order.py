@@ -48,7 +48,7 @@ def test_a_training_loop_holds_one_copy_of_the_state(n: int) -> None:
     size = sum(a.nbytes for a in fx.tree.leaves(state))
     lowered = fx.lower(fx.trace(step, state, x))
     given = lowered.compile(donate="state")
-    assert isinstance(given._loaded, runtime.LinkedProgram)
+    assert isinstance(given._loaded, runtime.LinkedExecutable)
     assert given.memory().alias_bytes == size
     if n == LAYERS[0]:  # beside it, for once: compiling takes the time of this test
         assert lowered.compile().memory().peak_bytes >= 2 * size

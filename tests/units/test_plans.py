@@ -171,7 +171,7 @@ def test_without_units_the_executable_is_xlas_own() -> None:
     program = fx.trace(lambda x: fnp.sin(x) + 1.0, np.ones(4, "float32"))
     for units in ("none", "auto", every):
         loaded = fx.lower(program, units=units).compile()._loaded
-        assert type(loaded) is runtime.LoadedProgram
+        assert type(loaded) is runtime.XlaExecutable
         assert loaded is fx.lower(program).compile()._loaded
 
 

@@ -193,7 +193,7 @@ def test_what_does_not_repeat_is_one_unit_and_xlas_own_executable() -> None:
     loss, params, x = network(1)
     program = fx.value_and_grad(fx.trace(loss, params, x))
     auto, none = fx.lower(program).compile()._loaded, fx.lower(program, units="none").compile()._loaded
-    assert type(auto) is runtime.LoadedProgram
+    assert type(auto) is runtime.XlaExecutable
     assert auto is none
 
 
@@ -231,7 +231,7 @@ def test_jit_takes_units() -> None:
         f = fx.jit(fx.value_and_grad(loss), units=units)
         results.append(fx.tree.leaves(f(params, x)))
         kinds.append(type(next(iter(f._executables.values()))._loaded))
-    assert kinds == [runtime.LinkedProgram, runtime.LoadedProgram]
+    assert kinds == [runtime.LinkedExecutable, runtime.XlaExecutable]
     for a, b in zip(*results, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
@@ -247,8 +247,8 @@ def test_donated_arguments_of_a_linked_run() -> None:
     specs = network(12)[1:]
     program = fx.trace(train, *specs)
     plain, given = fx.lower(program).compile(), fx.lower(program).compile(donate="params")
-    assert isinstance(given._loaded, runtime.LinkedProgram)
-    assert isinstance(plain._loaded, runtime.LinkedProgram)
+    assert isinstance(given._loaded, runtime.LinkedExecutable)
+    assert isinstance(plain._loaded, runtime.LinkedExecutable)
     given_plan, plain_plan = given._loaded.plan, plain._loaded.plan
     size = sum(a.nbytes for a in program.in_avals[:-1])
     assert given.memory().alias_bytes == size

@@ -39,10 +39,10 @@ from fxad.xla.client import (
     register_after_fork,
     wait_for_live_arrays,
 )
-from fxad.xla.commitments import Commitments, commitments
 from fxad.xla.compat import result_handler
 from fxad.xla.interruptible import waits
 from fxad.xla.options import options_of_one_device
+from fxad.xla.process_state import ProcessState, process_state
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -111,7 +111,7 @@ class _Work:
             while others := self._others(FLIGHTS):
                 FLIGHTS.wait_for_one(others)
             self._end_host_functions()
-            commitments.__class__ = _ExitCommitments
+            process_state.__class__ = _StateAtExit
             if not self._interrupted():
                 self._wait()
                 return
@@ -199,8 +199,8 @@ _work: Final = _Work()
 
 
 @final
-class _ExitCommitments(Commitments):
-    """The class of `commitments` at interpreter exit. Every call reads it before it calls XLA, and blocks there."""
+class _StateAtExit(ProcessState):
+    """The class of `process_state` at interpreter exit. Every call reads it before it calls XLA, and blocks there."""
 
     __slots__ = ()
 
@@ -212,7 +212,7 @@ class _ExitCommitments(Commitments):
     def _ignore(self, value: bool) -> None:
         pass
 
-    any = property(_block, _ignore)
+    any_committed = property(_block, _ignore)
 
     def block_at_exit(self) -> None:
         _work.block_at_exit()
