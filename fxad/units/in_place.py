@@ -54,7 +54,7 @@ def microseconds_lost(program: Inlined, kernels: Kernels, donate: Sequence[int] 
     avals = program.avals
     kinds = {kind: compile_cost(kind)[0] for kind in {type(prim) for prim, _, _ in program.ops}}
     costs = {kind: _nanoseconds(kind, compiled) for kind, compiled in kinds.items()}
-    last_reads = _last_reads(program, kernels, kinds)
+    last_kernels = _last_kernels(program, kernels, kinds)
     into_slices = program.stacked.union(
         [ins[1] for prim, ins, _ in program.ops if isinstance(prim, DynamicUpdateSlice)]
     )
@@ -63,7 +63,7 @@ def microseconds_lost(program: Inlined, kernels: Kernels, donate: Sequence[int] 
     # readers: the first such operation of the values of its size that it is computed from.
     dies: list[float] = [inf] * len(avals)
     for v in program.carries.union([program.operands[k] for k in donate]):
-        dies[v] = last_reads[v]
+        dies[v] = last_kernels[v]
     # of a value that is fused into its readers: nanoseconds for each element
     fused = [0.0] * len(avals)
     total = 0.0
@@ -71,7 +71,7 @@ def microseconds_lost(program: Inlined, kernels: Kernels, donate: Sequence[int] 
         kind = kinds[type(prim)]
         if kind is Kind.KERNEL or kind is Kind.REDUCTION:
             for v in outs:
-                dies[v] = last_reads[v]
+                dies[v] = last_kernels[v]
             if _is_cumulative(type(prim)) and (count := elements(avals[outs[0]])) >= VECTOR_ELEMENTS:
                 total += program.runs[at] * count * IN_PLACE_CUMULATIVE_NS
             continue
@@ -79,11 +79,11 @@ def microseconds_lost(program: Inlined, kernels: Kernels, donate: Sequence[int] 
         same_size = [a for a in set(ins) if nbytes[a] == nbytes[out]]
         time = costs[type(prim)] + sum([fused[a] for a in same_size])
         dying = inf if isinstance(prim, _NOT_ELEMENTWISE) else min([dies[a] for a in same_size], default=inf)
-        if out not in kernels.in_memory:
+        if out not in kernels.written:
             dies[out], fused[out] = dying, time
             continue
         for v in outs:
-            dies[v] = last_reads[v]
+            dies[v] = last_kernels[v]
         if out in kernels.recomputed:  # by other readers, which read what it was computed from
             dies[out], fused[out] = dying, time
         count = elements(avals[out])
@@ -92,22 +92,22 @@ def microseconds_lost(program: Inlined, kernels: Kernels, donate: Sequence[int] 
     return total / 1e3
 
 
-def _last_reads(program: Inlined, kernels: Kernels, kinds: Mapping[type[Primitive], Kind]) -> list[float]:
+def _last_kernels(program: Inlined, kernels: Kernels, kinds: Mapping[type[Primitive], Kind]) -> list[float]:
     """For each value, the last operation whose kernel reads it; infinite for results. A kernel reads what the values
     read that are fused into it."""
     last: list[float] = [-1] * len(program.avals)
     fused: list[float] = [-1] * len(program.avals)  # the last kernel into which the value is fused
-    for v in program.stored:
+    for v in program.results:
         last[v] = inf
     for at in reversed(range(len(program.ops))):
         prim, ins, outs = program.ops[at]
         elementwise = kinds[type(prim)] not in (Kind.KERNEL, Kind.REDUCTION)
         read_at: float = at
-        if elementwise and (outs[0] not in kernels.in_memory or outs[0] in kernels.recomputed):
+        if elementwise and (outs[0] not in kernels.written or outs[0] in kernels.recomputed):
             read_at = max([at, *[fused[v] for v in outs]])
         for a in ins:
             last[a] = max(last[a], read_at)
-            if elementwise or a not in kernels.in_memory:
+            if elementwise or a not in kernels.written:
                 fused[a] = max(fused[a], read_at)
     return last
 

@@ -7,7 +7,8 @@ with calls inlined. Every value is an expression over values in memory. These va
 - results of reductions, and an operand of a reduction if it is large or has other readers;
 - results of the program;
 - a value that is expensive to compute and read more than once;
-- an expression of more than `MAX_FUSED` equations.
+- an expression of more than `MAX_FUSED` equations, each counted as often as its result is read: XLA's loops compute it
+  so often.
 
 Every other value is computed again by each reader, even if it is in memory for another reader: each layer computes the
 whole sum of a residual stream. An exception is an equation that joins two large values: if one reader needs its result
@@ -72,14 +73,14 @@ class Inlined:
     Cost: linear in `at_most`, for any depth of calls.
     """
 
-    __slots__ = ("_bodies", "avals", "carries", "literals", "operands", "ops", "runs", "seen", "stacked", "stored")
+    __slots__ = ("_bodies", "avals", "carries", "literals", "operands", "ops", "results", "runs", "seen", "stacked")
 
     def __init__(self, jaxpr: Jaxpr, at_most: int) -> None:
         self.avals: list[Aval] = []
         self.literals: dict[Atom, Value] = {}
         self.ops: list[Op] = []
         self.runs: list[float] = []  # how often each operation runs; branches share one run
-        self.stored: set[Value] = set()  # results of the program and of bodies
+        self.results: set[Value] = set()  # of the program and of bodies
         self.stacked: set[Value] = set()  # results of bodies that are written into a slice of a result of the loop
         self.carries: set[Value] = set()  # operands of bodies that are carries
         self.seen = 0
@@ -116,7 +117,7 @@ class Inlined:
     def _bind_results(self, body: _Body) -> None:
         results = self._read(body.results, body.values)
         if body.caller is None:
-            self.stored.update(results)
+            self.results.update(results)
             self.stacked.update([v for v, is_slice in zip(results, body.stacked, strict=False) if is_slice])
         else:
             body.caller.update(zip(body.outs, results, strict=True))
@@ -158,13 +159,13 @@ class Inlined:
 @final
 class Kernels:
     """The distinct kernels of a program: `distinct`, by the numbers of their expressions, and how often each is used.
-    `in_memory` are the elementwise values that kernels write, `recomputed` those that other readers compute again.
+    `written` are the elementwise values that kernels write, `recomputed` those of them that other readers compute again.
 
     Cost: linear in the operands of its equations.
     """
 
     __slots__ = (
-        "_needed_in_layout",
+        "_read_in_layout",
         "_expensive",
         "_milliseconds",
         "_number",
@@ -173,11 +174,11 @@ class Kernels:
         "_readers",
         "_reduced_values",
         "_size",
-        "_stored",
+        "_read_from_memory",
         "_broadcast",
         "_transposed_products",
         "distinct",
-        "in_memory",
+        "written",
         "recomputed",
         "uses",
     )
@@ -185,7 +186,7 @@ class Kernels:
     def __init__(self, program: Inlined) -> None:
         self.distinct: dict[_Number, Kernel] = {}
         self.uses: Counter[_Number] = Counter()
-        self.in_memory: set[Value] = set()
+        self.written: set[Value] = set()
         self.recomputed: set[Value] = set()
         self._program = program
         count = len(program.avals)
@@ -193,10 +194,10 @@ class Kernels:
         self._reduced_values: set[Value] = set()
         self._transposed_products: set[Value] = set()  # transposes of products
         self._broadcast: set[Value] = set(program.literals.values())
-        self._stored: set[Value] = set(program.stored)  # in memory
-        self._needed_in_layout: set[Value] = set(program.stored)  # in memory, in their own layout
+        self._read_from_memory: set[Value] = set(program.results)
+        self._read_in_layout: set[Value] = set(program.results)  # from memory, in their own layout
         costs = {kind: compile_cost(kind) for kind in {type(prim) for prim, _, _ in program.ops}}
-        self._find_stored(costs)
+        self._find_readers(costs)
         # for values that are fused into their readers: number of equations, milliseconds, and whether one is expensive;
         # zero for values in memory
         self._size = [0] * count
@@ -209,11 +210,11 @@ class Kernels:
         for op in program.ops:
             self._add_op(op, *costs[type(op[0])])
 
-    def _find_stored(self, costs: Mapping[type[Primitive], Cost]) -> None:
-        """Count the readers of each value, and find the values that readers need in memory."""
+    def _find_readers(self, costs: Mapping[type[Primitive], Cost]) -> None:
+        """Count the readers of each value, and find the values that they read from memory."""
         transposed: dict[Value, Value] = {}
         products: set[Value] = set()
-        readers, stored, avals = self._readers, self._stored, self._program.avals
+        readers, from_memory, avals = self._readers, self._read_from_memory, self._program.avals
         for prim, ins, outs in self._program.ops:
             kind = costs[type(prim)][0]
             for a in set(ins) if len(ins) > 1 else ins:
@@ -224,8 +225,8 @@ class Kernels:
                 product = type(prim) is DotGeneral
                 products.update(outs if product else ())
                 ins = tuple([transposed.get(a, a) for a in ins]) if product else ins
-                stored.update(ins)
-                self._needed_in_layout.update([a for a in ins if not product or len(avals[a].shape) <= 2])
+                from_memory.update(ins)
+                self._read_in_layout.update([a for a in ins if not product or len(avals[a].shape) <= 2])
             elif type(prim) is Transpose and len(prim.perm) == 2:  # a product takes either order of axes
                 transposed[outs[0]] = ins[0]
                 if ins[0] in products:
@@ -252,14 +253,14 @@ class Kernels:
             number = number if not k else self._numbered((number, k))
             self._size[out] = size
             own_kernel = size > MAX_FUSED or (expensive and self._readers[out] > 1)
-            if size and (own_kernel or self._in_memory(out)):
+            if size and (own_kernel or self._is_needed_in_memory(out)):
                 self._add_kernel(number, Kernel(kind, milliseconds))
-                self.in_memory.add(out)
-                own_kernel = own_kernel or (out in self._needed_in_layout and self._joins_large_values(ins, out))
+                self.written.add(out)
+                own_kernel = own_kernel or (out in self._read_in_layout and self._joins_large_values(ins, out))
             if own_kernel:
                 self._size[out] = 0
             else:
-                if out in self.in_memory:
+                if out in self.written:
                     self.recomputed.add(out)
                 self._number[out], self._milliseconds[out], self._expensive[out] = number, milliseconds, expensive
 
@@ -272,7 +273,7 @@ class Kernels:
     def _add_own_kernel(self, op: Op, kind: Kind, milliseconds: float) -> None:
         """Add a kernel that reads values in memory. A reduction may compute a small expression first."""
         prim, ins, _ = op
-        inside = {a for a in ins if kind is Kind.REDUCTION and not self._in_memory(a)}
+        inside = {a for a in ins if kind is Kind.REDUCTION and not self._is_needed_in_memory(a)}
         avals = self._program.avals
         numbers = [self._number[a] if a in inside else self._numbered(avals[a]) for a in ins]
         milliseconds += sum([self._milliseconds[a] for a in inside])
@@ -282,8 +283,8 @@ class Kernels:
         self.distinct[number] = kernel
         self.uses[number] += 1
 
-    def _in_memory(self, a: Value) -> bool:
+    def _is_needed_in_memory(self, a: Value) -> bool:
         """Returns True if some reader needs the value in memory."""
-        if a in self._stored or not self._readers[a]:  # no readers: a result, or the program was cut off
+        if a in self._read_from_memory or not self._readers[a]:  # no readers: a result, or the program was cut off
             return True
         return a in self._reduced_values and (self._readers[a] > 1 or self._size[a] > REDUCED_WITH)

@@ -45,7 +45,7 @@ class Unit:
 
     @property
     def effort(self) -> str:
-        """XLA's effort to compile it for a CPU, unless the options say another."""
+        """XLA's effort to compile it for a CPU, unless the options say another. Without meaning from jaxlib 0.11 on."""
         return effort(self.body, self.donate)
 
 
@@ -143,7 +143,7 @@ class Plan:
             steps.append((str(k), what, str(len(s.frees)), f"{s.live_bytes:,}", at))
         right = (0, 2, 3)  # numbers
         return (
-            Table(("unit", "", "uses", "equations", "donated", "effort"), tuple(units), right),
+            Table(("unit", "", "uses", "equations", "donated", "CPU effort"), tuple(units), right),
             Table(("step", "unit", "frees", "live bytes", "at" if places else ""), tuple(steps), right),
         )
 
@@ -198,7 +198,7 @@ def _plan_of_pieces(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:
             slots.append(a.aval)
     outs = tuple([slot[a] for a in pieces.outs])
     kept = {*outs, *[k for k in range(len(inputs)) if k not in donate]}
-    frees = _last_reads(reads, [len(p.outs) for p in pieces.pieces], len(inputs), kept)
+    frees = _slots_that_die(reads, [len(p.outs) for p in pieces.pieces], len(inputs), kept)
     units = _units(pieces.pieces, reads, frees)
     numbers = {u.body: k for k, u in enumerate(units)}
     steps = []
@@ -211,7 +211,7 @@ def _plan_of_pieces(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:
     return Plan(units, tuple(steps), tuple(slots), outs, pieces.constants, donate, name)
 
 
-def _last_reads(
+def _slots_that_die(
     reads: Sequence[tuple[int, ...]], results: Sequence[int], n_in: int, kept: set[int]
 ) -> tuple[tuple[int, ...], ...]:
     """Liveness: the slots that die at each step. A slot dies after its last read, or where it is defined if no step

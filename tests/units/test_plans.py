@@ -312,7 +312,7 @@ def test_the_table(nothing_remembered: None) -> None:
         fx.lower(program, units=every).units.table(places=False)
         == """\
 f: 1 units, 3 steps; 2 equations to compile, 6 to run
-unit          uses  equations  donated  effort
+unit          uses  equations  donated  CPU effort
    0  squash     3          2  0        less
 step  unit      frees  live bytes
    0  0 squash      0     524,288
