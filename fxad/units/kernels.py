@@ -159,7 +159,8 @@ class Inlined:
 @final
 class Kernels:
     """The distinct kernels of a program: `distinct`, by the numbers of their expressions, and how often each is used.
-    `written` are the elementwise values that kernels write, `recomputed` those of them that other readers compute again.
+    `written` are the elementwise values that kernels write, `recomputed` those of them that other readers compute
+    again.
 
     Cost: linear in the operands of its equations.
     """
