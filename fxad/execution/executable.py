@@ -125,17 +125,17 @@ class Lowered(_Staged, Generic[P, R_co]):
         if device is not None:
             check_device(f"compile of {self.program.name}", device)
         divided = with_program_shardings(f"compile of {self.program.name}", self.program, in_shardings, out_shardings)
-        return replace(self, program=divided)._compiled(options, donate, device, device)
+        return replace(self, program=divided)._compiled(options, donate, where=device, only_device=device)
 
     def compile_for_operands(self, where: Target | None) -> Executable[P, R_co]:
         """Compile now for the devices `where` that hold the operands of a call; None: for the default device. Calls of
         data that is free to move run on the default device in any case."""
-        return self._compiled(DEFAULT_OPTIONS, (), where, None)
+        return self._compiled(DEFAULT_OPTIONS, (), where=where, only_device=None)
 
     def _compiled(
-        self, options: CompileOptions, donate: Donate, where: Target | None, device: runtime.Device | None
+        self, options: CompileOptions, donate: Donate, *, where: Target | None, only_device: runtime.Device | None
     ) -> Executable[P, R_co]:
-        """Compile now for `where`, or for the default device. If `device` is given, all calls run there."""
+        """Compile now for `where`, or for the default device. If `only_device` is given, all calls run there."""
         named = donated_operands(self.program, donate) if donates_any(donate) else self.donate
         if named and options.donate:
             raise ParameterError(
@@ -147,7 +147,7 @@ class Lowered(_Staged, Generic[P, R_co]):
         load = partial(load_plan, self.program.jaxpr, self.choice, self.passes, replace(options, donate=operands))
         loaded = load(where or runtime.default_device())
         sharding = where if isinstance(where, OperandSharding) else None
-        return Executable(self.program, Dispatcher(self.program, loaded, load, operands, device, sharding))
+        return Executable(self.program, Dispatcher(self.program, loaded, load, operands, only_device, sharding))
 
     # ------------------------------------------------------------------------------------------------- JAX's names
 

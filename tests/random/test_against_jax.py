@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fxad as fx
 import fxad.numpy as fnp
 from fxad import random
 from tests.interop.jax_laws import jit_of_jax
@@ -23,11 +24,17 @@ WIDE = np.linspace(-1, 2, 15, dtype=np.float32).reshape(3, 5)
 WEIGHTS = np.array([0.1, 0.2, 0, 0.3, 0.4], np.float32)
 
 
-def check(name: str, *args: Any, wide: bool = False, rounding: float = 0.0, **kwargs: Any) -> None:
+def check(
+    name: str, *args: Any, wide: bool = False, rounding: float = 0.0, jitted: bool = False, **kwargs: Any
+) -> None:
     with jax.enable_x64(wide):
         draw = jit_of_jax(lambda words: getattr(jax.random, name)(jax.random.wrap_key_data(words), *args, **kwargs))
         want = np.asarray(draw(WORDS))
-    have = np.asarray(getattr(random, name)(WORDS, *args, **kwargs))
+
+    def ours(words: Any) -> Any:
+        return getattr(random, name)(words, *args, **kwargs)
+
+    have = np.asarray((fx.jit(ours) if jitted else ours)(WORDS))
     assert (have.dtype, have.shape) == (want.dtype, want.shape)
     if quick() and want.dtype.kind not in "biu" and name != "uniform":
         rounding = max(rounding, 8 * float(fnp.finfo(have.dtype).eps))
@@ -112,8 +119,6 @@ def test_without_parameters(name: str, dtype: str) -> None:
 @pytest.mark.parametrize(
     ("name", "args"),
     [
-        ("truncated_normal", (-1.5, 2.0, (101,))),
-        ("truncated_normal", (-1.5, 2.0, (101,), "float16")),
         ("lognormal", (np.float32(0.3), (101,))),
         ("pareto", (np.float32(2.5), (101,))),
         ("rayleigh", (np.float32(2.5), (101,))),
@@ -142,6 +147,12 @@ def test_without_parameters(name: str, dtype: str) -> None:
 )
 def test_formulas_and_orders(name: str, args: tuple[Any, ...]) -> None:
     check(name, *args)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_truncated_normal(dtype: str) -> None:
+    # XLA rounds `erf` of a constant in another way than that of an operand
+    check("truncated_normal", -1.5, 2.0, (101,), dtype, jitted=True)
 
 
 @pytest.mark.parametrize("name", ["gamma", "loggamma"])
