@@ -175,8 +175,8 @@ def _with_stacks(merged: tuple[Jaxpr, list[DimensionAxes], list[DimensionAxes]],
     others = {a for e in body.eqns if e.prim != _FIRST for a in e.ins} | {*body.outs}
     read = {a for e in body.eqns for a in e.ins}
     sliced = [s == over and v.aval.shape[0] == 1 and v in read - others for v, s in zip(body.ins, ins, strict=True)]
-    made: dict[Atom, Atom] = {e.outs[0]: e.ins[0] for e in body.eqns if e.prim == _STACKED}
-    stacked = [s == over and a in made and a not in read for a, s in zip(body.outs, outs, strict=True)]
+    slice_of: dict[Atom, Atom] = {e.outs[0]: e.ins[0] for e in body.eqns if e.prim == _STACKED}
+    stacked = [s == over and a in slice_of and a not in read for a, s in zip(body.outs, outs, strict=True)]
     b = Builder()
     env: dict[Atom, Atom] = {}
     slices: dict[Atom, Atom] = {}
@@ -191,8 +191,8 @@ def _with_stacks(merged: tuple[Jaxpr, list[DimensionAxes], list[DimensionAxes]],
             env[eqn.outs[0]] = slices[eqn.ins[0]]
         else:
             b.extend((eqn,), env)
-    found = [made[a] if s else a for a, s in zip(body.outs, stacked, strict=True)]
-    parts = remove_dead_eqns(b.build([env.get(a, a) for a in found], body.name))
+    results = [slice_of[a] if s else a for a, s in zip(body.outs, stacked, strict=True)]
+    parts = remove_dead_eqns(b.build([env.get(a, a) for a in results], body.name))
     of_ins = [None if s else spec for s, spec in zip(sliced, ins, strict=True)]
     of_outs = [None if s else spec for s, spec in zip(stacked, outs, strict=True)]
     return OneMap(parts, mesh, ids, tuple(of_ins), tuple(of_outs))
@@ -200,5 +200,5 @@ def _with_stacks(merged: tuple[Jaxpr, list[DimensionAxes], list[DimensionAxes]],
 
 def program_with_calls(jaxpr: Jaxpr) -> Jaxpr:
     """The program whose calls may be units: the body of a map over devices, or else the program itself."""
-    found = one_map(jaxpr) if runs_on_devices(jaxpr) else NO_MAP
-    return found.body if isinstance(found, OneMap) else jaxpr
+    map_or_reason = one_map(jaxpr) if runs_on_devices(jaxpr) else NO_MAP
+    return map_or_reason.body if isinstance(map_or_reason, OneMap) else jaxpr

@@ -85,13 +85,13 @@ class _Mapped:
         """The axes over which each slot varies; `varies` are those of operands and constants. A value between units
         counts as varying over the axes of other values at the same place of its units, so that equal calls stay one
         unit: a cotangent may begin as a constant."""
-        units, steps, given = self.inner.units, self.inner.steps, len(varies)
-        found = varies + [frozenset[str]()] * (len(self.inner.slots) - given)
+        units, steps, n_inputs = self.inner.units, self.inner.steps, len(varies)
+        axes_of_slots = varies + [frozenset[str]()] * (len(self.inner.slots) - n_inputs)
         while True:
             places: dict[tuple[int, int], frozenset[str]] = {}
             rows: list[tuple[int, list[int]]] = []
-            n = given
-            new = list(found)
+            n = n_inputs
+            new = list(axes_of_slots)
             for step in steps:
                 body = units[step.unit].body
                 outs = range(n, n + len(body.outs))
@@ -104,23 +104,23 @@ class _Mapped:
                     places[unit, place] = places.get((unit, place), frozenset()) | new[slot]
             for unit, slots in rows:
                 for place, slot in enumerate(slots):
-                    new[slot] |= places[unit, place] if slot >= given else frozenset()
-            if new == found:
-                return found
-            found = new
+                    new[slot] |= places[unit, place] if slot >= n_inputs else frozenset()
+            if new == axes_of_slots:
+                return new
+            axes_of_slots = new
 
     def _vary(self, body: Jaxpr, varies: list[frozenset[str]]) -> list[frozenset[str]]:
         """The axes over which each result of a body varies."""
-        found: list[set[str]] = [set() for _ in body.outs]
+        axes_of_results: list[set[str]] = [set() for _ in body.outs]
         for name, size in self.over.mesh:
             dims = tuple([0 if name in axes else None for axes in varies])
             try:
                 out_dims = vmap_named(body, size, name, dims, devices=True)[1]
             except AxisNameError:  # results that are not checked may be equal without a proof
                 out_dims = (0,) * len(body.outs)
-            for axes, d in zip(found, out_dims, strict=True):
+            for axes, d in zip(axes_of_results, out_dims, strict=True):
                 axes.update([name] if d is not None else [])
-        return [frozenset(axes) for axes in found]
+        return [frozenset(axes) for axes in axes_of_results]
 
     def _between(self, varies: frozenset[str], part: Aval) -> _MapSpec:
         """The division of a value between units."""
@@ -157,5 +157,5 @@ def map_of(body: Jaxpr, mesh: MeshAxes, ids: Ids, ins: tuple[_MapSpec, ...], out
     prim = ShardMap(inside, mesh, len(consts), tuple(specs[0]), tuple(specs[1]), ids)
     b = Builder()
     operands = [b.input(prim.whole(s, a)) for s, a in zip(ins, body.in_avals, strict=True)]
-    found = dict(zip(order, b(prim, *[operands[k] for k in (*consts, *parts, *stacks)]), strict=True))
-    return b.build([found[k] for k in range(len(outs))], body.name)
+    results = dict(zip(order, b(prim, *[operands[k] for k in (*consts, *parts, *stacks)]), strict=True))
+    return b.build([results[k] for k in range(len(outs))], body.name)
