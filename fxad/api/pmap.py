@@ -103,39 +103,60 @@ def pmap(
         devices = to_tuple("pmap", "devices", devices)
         for device in devices:
             check_device("pmap: devices", device)
+    if donates and isinstance(f, Program):
+        raise ArgumentError(
+            f"pmap of {f.name}: donate_argnums is for functions",
+            remedy="donate when it is compiled: jit(pmap(p), donate=...)",
+        )
+
+    def on_devices(
+        what: str, program: Program[..., object], name: str, size: int, dims: Sequence[int | None]
+    ) -> Callable[..., object]:
+        manual = _axis_of_pmap(what, name, size, devices)
+        called = not isinstance(f, Program)
+        if called and not (program.jaxpr.eqns or binder().staging()):
+            results = _constant_results(what, program, manual, out_axes)
+            if results is not None:
+                return lambda *_args, **_kwargs: results[0]
+        return _pmapped(what, program, manual, dims, out_axes)
+
+    mapped = map_each_index("pmap", f, axis_name, in_axes, axis_size, statics_by_number, static_argnames, on_devices)
+    return jit(mapped, static_argnums=statics_by_number, donate_argnums=donate_argnums) if donates else mapped
+
+
+def map_each_index(
+    op: str,
+    f: Callable[..., object],
+    axis_name: str | None,
+    in_axes: Axes,
+    axis_size: int | None,
+    static_argnums: Argnums,
+    static_argnames: Argnames,
+    on_devices: Callable[[str, Program[..., object], str, int, Sequence[int | None]], Callable[..., object]],
+) -> Callable[..., object]:
+    """The map `op`, `pmap` or `soft_pmap`, of a function or of a Program. `on_devices` makes it of the program of one
+    index, given the words for messages, that program, the name and the size of the axis, and the mapped axes of its
+    arguments."""
     if isinstance(f, Program):
-        check_no_statics("pmap", f, statics_by_number, static_argnames)
-        what = f"pmap of {f.name}"
-        if donates:
-            raise ArgumentError(
-                f"{what}: donate_argnums is for functions",
-                remedy="donate when it is compiled: jit(pmap(p), donate=...)",
-            )
-        size = size_of_map("pmap", f, axis_size, axis_name)
+        check_no_statics(op, f, static_argnums, static_argnames)
+        size = size_of_map(op, f, axis_size, axis_name)
         if size is not None:
-            dims = mapped_axes_of_program("pmap", f, in_axes)
-            return _pmapped(
-                what, f, _axis_of_pmap(what, name_of_axis(axis_name, f.jaxpr), size, devices), dims, out_axes
-            )
-    check_function("pmap", f)
+            dims = mapped_axes_of_program(op, f, in_axes)
+            return on_devices(f"{op} of {f.name}", f, _name_of_axis(axis_name, f.jaxpr), size, dims)
+    check_function(op, f)
     name = function_name(f)
-    what = f"pmap of {name}"
-    statics = static_arguments(what, f, statics_by_number, static_argnames)
+    what = f"{op} of {name}"
+    statics = static_arguments(what, f, static_argnums, static_argnames)
 
     @wraps(f, updated=())
     def mapped(*args: object, **kwargs: object) -> object:
-        m = mapped_arguments("pmap", f, statics, args, kwargs, in_axes, axis_size)
-        axis = new_axis(what, name_of_axis(axis_name), m.size, stacked=False)
-        program = m.trace(axis)
-        manual = _axis_of_pmap(what, name_of_axis(axis_name, program.jaxpr), m.size, devices)
-        if not (program.jaxpr.eqns or binder().staging()) and (
-            results := _constant_results(what, program, manual, out_axes)
-        ):
-            return results[0]
-        return _pmapped(what, program, manual, m.dims, out_axes)(*m.args, **m.kwargs)
+        m = mapped_arguments(op, f, statics, args, kwargs, in_axes, axis_size)
+        program = m.trace(new_axis(what, _name_of_axis(axis_name), m.size, stacked=False))
+        run = on_devices(what, program, _name_of_axis(axis_name, program.jaxpr), m.size, m.dims)
+        return run(*m.args, **m.kwargs)
 
-    mapped.__name__ = f"pmap_{name}"
-    return jit(mapped, static_argnums=statics_by_number, donate_argnums=donate_argnums) if donates else mapped
+    mapped.__name__ = f"{op}_{name}"
+    return mapped
 
 
 def _check_jax_options(backend: str | None, global_arg_shapes: object) -> None:
@@ -196,7 +217,7 @@ def _axis_of_pmap(what: str, name: str, size: int, devices: Sequence[Device] | N
     return ManualAxes(((name, size),), ((name, size),), ids_of(tuple(devices)) if devices else (), checked=True)
 
 
-def name_of_axis(axis_name: str | None, body: Jaxpr | None = None) -> str:
+def _name_of_axis(axis_name: str | None, body: Jaxpr | None = None) -> str:
     """The name of an axis; one that no map around uses, and none in the body of the map, if none is given."""
     if axis_name is not None:
         return axis_name

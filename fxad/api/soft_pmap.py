@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from math import prod
 from typing import Final, ParamSpec, TypeVar, overload
 
-from fxad.api.lift import check_function, check_no_statics
-from fxad.api.mapped_axes import (
-    Axes,
-    mapped_arguments,
-    mapped_axes_of_program,
-    mapped_axes_of_results,
-    size_of_map,
-)
-from fxad.api.pmap import name_of_axis, spec_along
+from fxad.api.mapped_axes import Axes, mapped_axes_of_results
+from fxad.api.pmap import map_each_index, spec_along
 from fxad.api.shard_map import FOR_OUT_AXES, ManualAxes, map_over_devices, varying_result_error
 from fxad.errors import ParameterError, ShapeError
 from fxad.operations.arguments import plain_ints
 from fxad.runtime import Device, device_count
 from fxad.sharding import ids_of
-from fxad.tracing.context import depend_on_transforms, enclosing_transforms, new_axis
+from fxad.tracing.context import depend_on_transforms, enclosing_transforms
 from fxad.tracing.placement import check_device
-from fxad.tracing.program import Program, function_name
-from fxad.tracing.static_args import Argnames, Argnums, static_arguments
+from fxad.tracing.program import Program
+from fxad.tracing.static_args import Argnames, Argnums
 from fxad.transforms.spmd.split import split_axis
 from fxad.transforms.vmap import vmap_named
 
@@ -76,28 +68,13 @@ def soft_pmap(
     Raises: as `vmap`; ShapeError if the number of devices does not divide the axis.
     Cost:   as `pmap`: a function is traced at each call; `jit(soft_pmap(f))` traces it once.
     """
-    if isinstance(f, Program):
-        check_no_statics("soft_pmap", f, static_argnums, static_argnames)
-        what = f"soft_pmap of {f.name}"
-        size = size_of_map("soft_pmap", f, axis_size, axis_name)
-        if size is not None:
-            dims = mapped_axes_of_program("soft_pmap", f, in_axes)
-            return _split(what, f, name_of_axis(axis_name, f.jaxpr), size, devices, dims, out_axes)
-    check_function("soft_pmap", f)
-    name = function_name(f)
-    what = f"soft_pmap of {name}"
-    statics = static_arguments(what, f, static_argnums, static_argnames)
 
-    @wraps(f, updated=())
-    def mapped(*args: object, **kwargs: object) -> object:
-        m = mapped_arguments("soft_pmap", f, statics, args, kwargs, in_axes, axis_size)
-        axis = new_axis(what, name_of_axis(axis_name), m.size, stacked=False)
-        program = m.trace(axis)
-        own = name_of_axis(axis_name, program.jaxpr)
-        return _split(what, program, own, m.size, devices, m.dims, out_axes)(*m.args, **m.kwargs)
+    def on_devices(
+        what: str, program: Program[..., object], name: str, size: int, dims: Sequence[int | None]
+    ) -> Program[..., object]:
+        return _split(what, program, name, size, devices, dims, out_axes)
 
-    mapped.__name__ = f"soft_pmap_{name}"
-    return mapped
+    return map_each_index("soft_pmap", f, axis_name, in_axes, axis_size, static_argnums, static_argnames, on_devices)
 
 
 _LANE: Final = ".lane"  # the axis of the indices of a device; vmap removes it at once

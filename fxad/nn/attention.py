@@ -83,13 +83,13 @@ def _check_operands(q: Array, k: Array, v: Array) -> None:
         )
 
 
-def _score_operand(name: str, what: str, x: Array, full: tuple[int, ...]) -> Array:
+def _score_operand(op: str, what: str, x: Array, full: tuple[int, ...]) -> Array:
     """Return a bias or mask with the axes of the scores."""
     x = x.reshape((1,) * (4 - x.ndim) + x.shape) if x.ndim < 4 else x
     if x.ndim != 4 or any([n not in (1, m) for n, m in zip(x.shape, full, strict=True)]):
-        raise ShapeError(f"{name}: {what} {x.aval} does not broadcast to {full}")
+        raise ShapeError(f"{op}: {what} {x.aval} does not broadcast to {full}")
     if what == "mask" and x.dtype is not dtypes.bool_:
-        raise ParameterError(f"{name}: mask must be bool, got {x.aval}", remedy="add what is not bool as a bias")
+        raise ParameterError(f"{op}: mask must be bool, got {x.aval}", remedy="add what is not bool as a bias")
     return x
 
 

@@ -263,15 +263,15 @@ def _parameters(name: str, x: Array, axes: tuple[int, ...], *given: ArrayLike | 
     )
 
 
-def _parameter(name: str, what: str, x: Array, axes: tuple[int, ...], given: ArrayLike) -> Array:
+def _parameter(op: str, what: str, x: Array, axes: tuple[int, ...], given: ArrayLike) -> Array:
     """A parameter of `axes` of x, with an axis of size 1 for each of the others. Raises: ShapeError."""
-    p = as_array(name, given)
+    p = as_array(op, given)
     wanted: Shape = tuple([x.shape[k] for k in axes])
     if p.shape == ():
         return p
     if p.shape != wanted:
         raise ShapeError(
-            f"{name}: {what} has the shape {p.shape}; axes {axes} of {x.aval} have the shape {wanted}",
+            f"{op}: {what} has the shape {p.shape}; axes {axes} of {x.aval} have the shape {wanted}",
             remedy=f"give {what} one element for each element of these axes",
         )
     return fnp.expand_dims(p, tuple([k for k in range(x.ndim) if k not in axes]))

@@ -12,7 +12,7 @@ from typing import Final, ParamSpec, SupportsFloat, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
-from fxad.core.sizes import Size
+from fxad.core.sizes import Size, dimension
 from fxad.errors import ArgumentError, FxadError, ParameterError, described, exception_text
 from fxad.ir import Shape
 from fxad.operations.aval_attributes import Typed
@@ -44,6 +44,22 @@ def to_int(op: str, what: str, value: SupportsIndex) -> int:
             f"{op}: {what} is an int of {value.bit_length()} bits", remedy="sizes and positions have 64 bits"
         )
     return value
+
+
+def to_count(op: str, what: str, value: object, least: int) -> int:
+    """Return a number of steps or of things, at least `least`, as an int or a size. Raises: ArgumentError for another
+    value, bools included: True is not a number of steps, where `to_int` takes it as NumPy does; ParameterError for a
+    smaller number."""
+    try:
+        n = dimension(None if isinstance(value, bool) else value)
+    except (AttributeError, TypeError):
+        raise ArgumentError(
+            f"{op}: {what} is {described(value)}, not an int: {value!r:.60}",
+            remedy=f"{what} is static: a Python int",
+        ) from None
+    if n < least:
+        raise ParameterError(f"{op}: {what} is {n}, less than {least}", remedy=f"give an int from {least} on")
+    return n
 
 
 def to_tuple(op: str, what: str, values: Iterable[T]) -> tuple[T, ...]:

@@ -125,6 +125,6 @@ def parameter_operand(value: ArrayLike, dtype: DType) -> ArrayLike:
     return Lit.of(value, Aval((), dtype)).value
 
 
-def argument_error(name: str, which: str, value: object, allowed: str) -> FxadError:
+def argument_error(op: str, what: str, value: object, allowed: str) -> FxadError:
     """Return the error for a static argument with a value that the sampler does not take."""
-    return ArgumentError(f"{name}: {which} must be {allowed}, got {value!r}")
+    return ArgumentError(f"{op}: {what} must be {allowed}, got {value!r}")

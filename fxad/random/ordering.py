@@ -43,18 +43,18 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
     return jit_sampler(_permuted, (checked, x), at, bool(independent))
 
 
-def _int_argument(name: str, which: str, x: ArrayLike) -> int | None:
+def _int_argument(op: str, what: str, x: ArrayLike) -> int | None:
     """Return the number that an argument of shape () stands for; None for an array with axes."""
     if is_scalar(x) and (isinstance(x, bool) or not isinstance(x, int)):
-        raise ArgumentError(f"{name}: {which} must be an int or an array with axes, got {x!r}")
-    aval = aval_of(x, f"{name}: {which}")
+        raise ArgumentError(f"{op}: {what} must be an int or an array with axes, got {x!r}")
+    aval = aval_of(x, f"{op}: {what}")
     if aval.shape:
         return None
     if aval.dtype not in dtypes.INTEGER:
-        raise DTypeError(f"{name}: {which} must be an int or an array with axes, got {aval}")
+        raise DTypeError(f"{op}: {what} must be an int or an array with axes, got {aval}")
     count = dimension(x)
     if count < 0:
-        raise ParameterError(f"{name}: {which} must not be negative, got {count}")
+        raise ParameterError(f"{op}: {what} must not be negative, got {count}")
     return count
 
 

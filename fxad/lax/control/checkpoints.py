@@ -7,9 +7,9 @@ from typing import Any, TypeVar, cast
 
 from fxad.core import tree
 from fxad.errors import ArgumentError, ParameterError, described
-from fxad.lax.control.scanning import slice_types, static_int
+from fxad.lax.control.scanning import slice_types
 from fxad.lax.control.traced_functions import traced_loop
-from fxad.operations.arguments import to_int
+from fxad.operations.arguments import to_count, to_int
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.marks import Name
 from fxad.tracing.array import aval_of, binder
@@ -54,7 +54,7 @@ def checkpointed_scan(
     length = None if length is None else to_int("checkpointed_scan", "length", length)
     leaves, xs_tree = tree.flatten(xs)
     n, slices = slice_types("checkpointed_scan", leaves, xs_tree, length)
-    sizes = segments(n, static_int("checkpointed_scan", "budget", budget, 1))
+    sizes = segments(n, to_count("checkpointed_scan", "budget", budget, 1))
     rest = tree.tuple_structure(xs_tree)
     loop = traced_loop("checkpointed_scan", f, init, rest, slices, role="f", start="init", pair=True)
     captured = loop.body.captured

@@ -13,13 +13,13 @@ from fxad.core.builder import Builder
 from fxad.core.sizes import Size, dimension, maximum, minimum
 from fxad.core.tree import Structure
 from fxad.dtypes import int32, int64, is_integer
-from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, described
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Aval, Jaxpr, Lit
 from fxad.lax.control.traced_functions import Loop, traced_body, traced_loop
 from fxad.lax.creation import splat
 from fxad.lax.shapes import concatenate, reshape, slice_in_dim
 from fxad.operations import promotion
-from fxad.operations.arguments import flag
+from fxad.operations.arguments import flag, to_count
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise.arithmetic import ADD
@@ -99,7 +99,7 @@ def map_(f: Callable[[Any], Y], xs: object, batch_size: int | None = None) -> Y:
     if batch_size is None:
         outs = bind(Scan(body.jaxpr, n, False, 1, n_consts, 0), *body.captured, *leaves)
         return cast("Y", body.out_tree.unflatten(outs))
-    size = static_int("map", "batch_size", batch_size, 1)
+    size = to_count("map", "batch_size", batch_size, 1)
     dims, to = (None,) * n_consts + (0,) * len(leaves), (0,) * len(body.jaxpr.outs)
     parts: list[Sequence[Array]] = []
     trips, left = divmod(n, size)
@@ -139,7 +139,7 @@ def slice_types(what: str, leaves: Sequence[object], xs_tree: Structure, length:
                 remedy="all leaves are run over together, along axis 0",
             )
     if length is not None:
-        n = static_int(what, "length", length, 0)
+        n = to_count(what, "length", length, 0)
         if avals and avals[0].shape[0] != n:
             raise ShapeError(f"{what}: length is {n}, {paths[0]} is {avals[0]}", remedy="leave out length")
     elif avals:
@@ -150,24 +150,10 @@ def slice_types(what: str, leaves: Sequence[object], xs_tree: Structure, length:
     return n, [a.with_shape(a.shape[1:]) for a in avals]
 
 
-def static_int(what: str, name: str, value: object, least: int) -> int:
-    """Return a static integer argument. Raises: ArgumentError, ParameterError."""
-    try:
-        n = dimension(None if isinstance(value, bool) else value)
-    except (AttributeError, TypeError):
-        raise ArgumentError(
-            f"{what}: {name} is {described(value)}, not an int: {value!r:.60}",
-            remedy=f"{name} is static: a Python int",
-        ) from None
-    if n < least:
-        raise ParameterError(f"{what}: {name} is {n}, less than {least}", remedy=f"give an int from {least} on")
-    return n
-
-
 def _unrolled(what: str, unroll: int | bool, length: int) -> int:
     if isinstance(unroll, bool):
         return max(length, 1) if unroll else 1
-    return minimum(static_int(what, "unroll", unroll, 1), maximum(length, 1))
+    return minimum(to_count(what, "unroll", unroll, 1), maximum(length, 1))
 
 
 # --------------------------------------------------------------------------------------------------------- fori_loop
@@ -195,7 +181,7 @@ def fori_loop(
     bounds = {"lower": lower, "upper": upper}
     static = {k: v for k, v in bounds.items() if not isinstance(v, Array | np.ndarray)}
     for name, v in static.items():
-        static_int("fori_loop", name, v, -(1 << 63))
+        to_count("fori_loop", name, v, -(1 << 63))
     index = _index_type(bounds)
 
     @wraps(body_fun)

@@ -9,13 +9,13 @@ from fxad import dtypes
 from fxad.core import tree
 from fxad.lax.binary import max as maximum
 from fxad.lax.control import while_loop
-from fxad.lax.control.scanning import static_int
 from fxad.lax.creation import full
 from fxad.lax.elementwise import is_finite
 from fxad.lax.implicit.convergence import Breakdown, Convergence
 from fxad.lax.implicit.krylov import attainable_tolerance, tolerance
 from fxad.lax.implicit.maps import TracedMap, TreeType, trace_function, type_and_leaves
 from fxad.lax.implicit.vectors import norm, select_value, vector_space_of
+from fxad.operations.arguments import to_count
 from fxad.tracing.array import Array, ArrayLike
 
 # The number of steps, the last two points, the residual and its target.
@@ -39,7 +39,7 @@ def fixed_point_iteration(
     """
     what = "fixed_point_iteration"
     x_type, leaves = type_and_leaves(what, "x0", x0)
-    limit = static_int(what, "maxiter", maxiter, 0)
+    limit = to_count(what, "maxiter", maxiter, 0)
     body = trace_function(what, "f", f, x_type, "x0")
     space = vector_space_of(what, x_type.direction)
     real = dtypes.real_part(space.dtype) if space.dtype.kind == "c" else space.dtype

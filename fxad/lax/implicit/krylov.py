@@ -13,7 +13,6 @@ from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
 from fxad.ir import Aval, Lit
 from fxad.lax.binary import sub
-from fxad.lax.control.scanning import static_int
 from fxad.lax.creation import convert, splat
 from fxad.lax.implicit.convergence import Convergence
 from fxad.lax.implicit.maps import (
@@ -30,6 +29,7 @@ from fxad.lax.implicit.problem import Problem
 from fxad.lax.implicit.restarts import solve_with_restarts
 from fxad.lax.implicit.systems import linear_solve
 from fxad.lax.implicit.vectors import Map, Space, epsilon, norm, select_value, vector_space_of
+from fxad.operations.arguments import to_count
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of, is_scalar
 from fxad.tracing.program import function_name
 
@@ -150,7 +150,7 @@ def _cg(setup: _Setup, maxiter: int | None) -> tuple[Any, Convergence]:
 
 
 def _gmres(setup: _Setup, restart: int, maxiter: int | None) -> tuple[Any, Convergence]:
-    length = static_int("gmres", "restart", restart, 1)
+    length = to_count("gmres", "restart", restart, 1)
     rounds = _step_limit("gmres", maxiter, setup.space)
     return setup.solved(gmres_cycle(length), _Limits((1 << 31) - 1 - length, rounds, 0.999), hermitian=False)
 
@@ -255,27 +255,27 @@ def _setup(
     return _Setup(what, matvec, whole, x0, x_type, space, rel, least, precondition)
 
 
-def _matvec_function(what: str, name: str, given: Operator, x_type: TreeType) -> Callable[[Any], object]:
+def _matvec_function(op: str, what: str, given: Operator, x_type: TreeType) -> Callable[[Any], object]:
     """Return a linear map given as a function or as a matrix. Raises: ArgumentError, ShapeError."""
     if callable(given):
         return given
-    aval_of(given, f"{what}: {name}")
+    aval_of(given, f"{op}: {what}")
     matrix = asarray(given)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ShapeError(
-            f"{what}: {name} is {matrix.aval}, not a square matrix", remedy="give a square matrix, or a linear function"
+            f"{op}: {what} is {matrix.aval}, not a square matrix", remedy="give a square matrix, or a linear function"
         )
     if x_type.structure.type is not None or x_type.avals[0].shape[:1] != matrix.shape[:1]:
         leaves = ", ".join([f"{p} is {a}" for p, a in zip(x_type.paths, x_type.avals, strict=True)])
         raise ShapeError(
-            f"{what}: {name} is the matrix {matrix.aval}, and {leaves}",
+            f"{op}: {what} is the matrix {matrix.aval}, and {leaves}",
             remedy="a matrix is applied to one array, along its first axis; for trees give a function",
         )
 
     def product(x: Array) -> Array:
         return matrix @ x
 
-    product.__name__ = f"matrix {name}"
+    product.__name__ = f"matrix {what}"
     return product
 
 
@@ -293,16 +293,16 @@ def _initial_guess(what: str, x_type: TreeType, x0: object) -> object:
     return tree.unflatten(x_type.structure, leaves)
 
 
-def tolerance(what: str, name: str, value: object, dtype: dtypes.DType) -> Array:
+def tolerance(op: str, what: str, value: object, dtype: dtypes.DType) -> Array:
     """Return a tolerance as a number of the dtype. Raises: ArgumentError for a value that is not a real number."""
-    aval = aval_of(value, f"{what}: {name}")
+    aval = aval_of(value, f"{op}: {what}")
     if aval.shape or aval.dtype.kind == "c" or not (aval.inexact or isinstance(value, int)):
         raise ArgumentError(
-            f"{what}: {name} is {described(value)} of type {aval}, not a real number",
-            remedy=f"a tolerance is one number for the whole system: {name}=1e-5",
+            f"{op}: {what} is {described(value)} of type {aval}, not a real number",
+            remedy=f"a tolerance is one number for the whole system: {what}=1e-5",
         )
     return splat(Lit.of(value, Aval((), dtype))) if is_scalar(value) else convert(asarray(value), dtype)
 
 
 def _step_limit(what: str, maxiter: int | None, space: Space) -> int:
-    return max(10 * space.size, 1) if maxiter is None else static_int(what, "maxiter", maxiter, 0)
+    return max(10 * space.size, 1) if maxiter is None else to_count(what, "maxiter", maxiter, 0)

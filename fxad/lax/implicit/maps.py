@@ -56,20 +56,20 @@ class TreeType:
         return tree.tuple_structure(self.structure)
 
 
-def type_and_leaves(what: str, name: str, value: object) -> tuple[TreeType, list[object]]:
+def type_and_leaves(op: str, what: str, value: object) -> tuple[TreeType, list[object]]:
     """Return the type of a value, and its leaves as arrays.
 
     Raises: ArgumentError for a leaf that is not an array; TreeError without a leaf; DTypeError without an inexact one.
     """
     leaves, structure = tree.flatten(value)
-    paths = tuple(tree.paths(structure, name))
-    avals = tuple([aval_of(x, f"{what}: {p}") for x, p in zip(leaves, paths, strict=True)])
+    paths = tuple(tree.paths(structure, what))
+    avals = tuple([aval_of(x, f"{op}: {p}") for x, p in zip(leaves, paths, strict=True)])
     if not leaves:
-        raise TreeError(f"{what}: {name} has no leaf", remedy="there is nothing to solve for: give arrays")
+        raise TreeError(f"{op}: {what} has no leaf", remedy="there is nothing to solve for: give arrays")
     if not any([a.inexact for a in avals]):
         types = ", ".join(map(str, avals))
         raise DTypeError(
-            f"{what}: {name} has no floating or complex leaf ({types}), so there is no derivative",
+            f"{op}: {what} has no floating or complex leaf ({types}), so there is no derivative",
             remedy="convert with astype('float32'), or, where you give the solver, call it by itself",
         )
     arrays = [splat(Lit.of(x, a)) if is_scalar(x) else x for x, a in zip(leaves, avals, strict=True)]

@@ -173,9 +173,9 @@ def cho_solve(c_and_lower: tuple[ArrayLike, bool], b: ArrayLike) -> Array:
     return apply_op("cho_solve", linear_systems.cho_solve, arrays, flag("cho_solve", "lower", lower))
 
 
-def _check_pair(name: str, what: str, given: tuple[A, B]) -> tuple[A, B]:
+def _check_pair(op: str, what: str, given: tuple[A, B]) -> tuple[A, B]:
     if not isinstance(given, tuple | list) or len(given) != 2:
-        raise ArgumentError(f"{name}: {what} must be the pair that the factorisation gave, got {described(given)}")
+        raise ArgumentError(f"{op}: {what} must be the pair that the factorisation gave, got {described(given)}")
     return given[0], given[1]
 
 

@@ -72,10 +72,10 @@ def locate_error(jaxpr: Jaxpr, e: NotDifferentiableError) -> NotDifferentiableEr
     return e
 
 
-def not_invertible(what: str, which: str, why: Refused, remedy: str = "") -> NotInvertibleError:
+def not_invertible(op: str, what: str, why: Refused, remedy: str = "") -> NotInvertibleError:
     """Returns the error for a value that the results do not determine."""
     hint = HINTS.get((why.name, why.reason)) or HINTS.get(("", why.reason))
     remedy = "; or ".join([part for part in (hint, remedy) if part])
     subject = f"{why.name} is not inverted: {why.reason}" if why.name else why.reason
-    message = f"{what}: {which}: {subject}"
+    message = f"{op}: {what}: {subject}"
     return NotInvertibleError(message, equation=why.equation, where=why.where, inside=why.inside, remedy=remedy)
