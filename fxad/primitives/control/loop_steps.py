@@ -173,18 +173,18 @@ def _binding_order(a: Atom) -> int:
 
 
 def _recompute_sources(
-    r: Atom, made: Mapping[Atom, Eqn], held: AbstractSet[Atom], depth: int
+    r: Atom, producers: Mapping[Atom, Eqn], available: AbstractSet[Atom], depth: int
 ) -> dict[Atom, None] | None:
-    """Return the values to store in place of `r`, besides those in `held`, so that `r` can be recomputed. None if there
+    """Return the values to store in place of `r`, besides those that are `available`, so that `r` can be recomputed. None if there
     are none."""
-    eqn = made.get(r)
+    eqn = producers.get(r)
     if eqn is None or not depth:
         return None
     out: dict[Atom, None] = {}
     for a in eqn.ins:
-        if not isinstance(a, Lit) and a not in held and a not in out:
-            spreads = _repeats_elements(made.get(a)) and not isinstance(eqn.prim, _MOVES)
-            deeper = None if spreads else _recompute_sources(a, made, held, depth - 1)
+        if not isinstance(a, Lit) and a not in available and a not in out:
+            spreads = _repeats_elements(producers.get(a)) and not isinstance(eqn.prim, _MOVES)
+            deeper = None if spreads else _recompute_sources(a, producers, available, depth - 1)
             if deeper is None or sum([x.aval.nbytes for x in deeper]) >= a.aval.nbytes:
                 deeper = {a: None}
             out.update(deeper)
@@ -196,18 +196,18 @@ def _repeats_elements(eqn: Eqn | None) -> bool:
     return eqn is not None and isinstance(eqn.prim, BroadcastInDim) and eqn.ins[0].aval.size not in (0, 1)
 
 
-def _recompute_others(split: LinearizedBody, n_out: int, held: AbstractSet[Atom]) -> LinearizedBody:
-    """Return the halves with residuals among `held`. The linear half recomputes the others from them."""
+def _recompute_others(split: LinearizedBody, n_out: int, available: AbstractSet[Atom]) -> LinearizedBody:
+    """Return the halves with residuals among the `available` values. The linear half recomputes the others from them."""
     primal, linear = split.primal, split.linear
     residuals = primal.outs[n_out:]
-    needed = {r for r in residuals if r not in held}
+    needed = {r for r in residuals if r not in available}
     eqns: list[Eqn] = []
-    leaves = dict.fromkeys([r for r in residuals if r in held])
+    leaves = dict.fromkeys([r for r in residuals if r in available])
     for eqn in reversed(primal.eqns):
         if not needed.isdisjoint(eqn.outs):
             eqns.append(eqn)
-            needed.update([a for a in eqn.ins if a not in held])
-            leaves.update(dict.fromkeys([a for a in eqn.ins if a in held]))
+            needed.update([a for a in eqn.ins if a not in available])
+            leaves.update(dict.fromkeys([a for a in eqn.ins if a in available]))
     b = Builder()
     dots = b.inputs([v.aval for v in linear.ins[: len(linear.ins) - split.n_res]])
     env: dict[Atom, Atom] = {a: b.input(a.aval) for a in leaves}
