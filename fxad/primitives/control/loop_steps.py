@@ -175,8 +175,8 @@ def _binding_order(a: Atom) -> int:
 def _recompute_sources(
     r: Atom, producers: Mapping[Atom, Eqn], available: AbstractSet[Atom], depth: int
 ) -> dict[Atom, None] | None:
-    """Return the values to store in place of `r`, besides those that are `available`, so that `r` can be recomputed. None if there
-    are none."""
+    """Return the values to store in place of `r`, besides those that are `available`, so that `r` can be recomputed.
+    None if there are none."""
     eqn = producers.get(r)
     if eqn is None or not depth:
         return None
@@ -197,7 +197,7 @@ def _repeats_elements(eqn: Eqn | None) -> bool:
 
 
 def _recompute_others(split: LinearizedBody, n_out: int, available: AbstractSet[Atom]) -> LinearizedBody:
-    """Return the halves with residuals among the `available` values. The linear half recomputes the others from them."""
+    """Return the halves with residuals among the `available` values. The linear half recomputes the others."""
     primal, linear = split.primal, split.linear
     residuals = primal.outs[n_out:]
     needed = {r for r in residuals if r not in available}
