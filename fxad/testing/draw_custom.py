@@ -12,7 +12,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive
 from fxad.primitives import elementwise as ew
-from fxad.primitives.control.bodies import instantiate_outs, with_outs
+from fxad.primitives.control.bodies import instantiate_outs, leading, with_outs
 from fxad.primitives.custom import CallWithRules, NamedCall
 from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
 from fxad.primitives.linear_call import LinearCall, has_adjoint
@@ -42,8 +42,7 @@ def _custom(draw: st.DrawFn, smooth: bool) -> Spec:
     aval = Aval(draw(shapes(2)), dtype)
     body = _function_body(aval)
     forward, push = _derivative(aval)
-    n = len(push.ins) - 2
-    pull = transpose(push, (True, True, *[False] * n))
+    pull = transpose(push, leading(2, len(push.ins)))
     kinds = draw(st.lists(st.sampled_from(["jvp", "plain", "vjp", "vmap"]), unique=True, max_size=3))
     plain = with_outs(forward, forward.outs[: len(body.outs)])
     stacked, _ = vmap(body, 2, (None, 0, 0, 0), (0, 0, 0))
@@ -106,7 +105,7 @@ def call_with_rule(body: Jaxpr, kind: str, *, again: bool = False) -> CallWithRu
     )
     if kind == "jvp" or not has_adjoint(push):
         return CallWithRules(Function(body, rules=Rules(jvp=(Derivative(moving, forward, push),))))
-    pull = transpose(push, (True,) * len(dots) + (False,) * (len(push.ins) - len(dots)))
+    pull = transpose(push, leading(len(dots), len(push.ins)))
     return CallWithRules(Function(body, rules=Rules(vjp=(Derivative(moving, forward, push, pull),))))
 
 

@@ -11,7 +11,6 @@ from typing import final
 
 import numpy as np
 from hypothesis import strategies as st
-from hypothesis.vendor.pretty import RepresentationPrinter
 
 from fxad import dtypes
 from fxad.api.chosen_arguments import ChosenArguments
@@ -20,17 +19,15 @@ from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.testing.inverse_state import HeldArrays, Move, State
 from fxad.testing.inverse_steps import BENT, NESTED, RETYPING, SIMPLE, STEADY, UNMEASURED, run_steps
 from fxad.testing.programs import Case
-from fxad.testing.values import SEEDS, Domain, sample
+from fxad.testing.values import PRECISE, SEEDS, Domain, ShownByRepr, sample
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, trace
 from fxad.tracing.static_args import ArgumentNames
 
-_SMOOTH = frozenset({dtypes.float64, dtypes.complex128})
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Inversion:
+class Inversion(ShownByRepr):
     """A program, operands for it, and which of them are held.
 
     measured: its log-determinant is known. chain: the steps of the program, for messages. turn: the number of results
@@ -62,12 +59,8 @@ class Inversion:
 
     def over(self, program: Jaxpr, args: Sequence[NDArray]) -> Case:
         """Return the case for another program with the same operands."""
-        smooth = all([v.aval.dtype in _SMOOTH for v in program.ins if v.aval.inexact])
+        smooth = all([v.aval.dtype in PRECISE for v in program.ins if v.aval.inexact])
         return Case(program, tuple(args), self.seed, smooth)
-
-    def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:
-        """Print the case for hypothesis."""
-        printer.text(repr(self))
 
     def __repr__(self) -> str:
         of = "\n".join([f"  {move}" for move in self.chain]) if self.chain else str(self.program)

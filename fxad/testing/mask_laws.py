@@ -14,7 +14,6 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 from hypothesis import strategies as st
-from hypothesis.vendor.pretty import RepresentationPrinter
 
 from fxad import dtypes
 from fxad.core.builder import Builder
@@ -24,7 +23,7 @@ from fxad.core.typecheck import typecheck
 from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError, SizeError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, distinct_jaxprs
 from fxad.primitives.collectives import Psum
-from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs
+from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, leading
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan
@@ -47,7 +46,7 @@ from fxad.testing.growth import BOUND, INPUT, Fact, Growth
 from fxad.testing.programs import growth_steps, programs
 from fxad.testing.steps import GrowthStep
 from fxad.testing.transform_laws import as_one_call, check_transform
-from fxad.testing.values import SEEDS, Domain, sample
+from fxad.testing.values import SEEDS, Domain, ShownByRepr, sample
 from fxad.transforms import (
     cse,
     dce,
@@ -79,7 +78,7 @@ PADDING: Final[Mapping[Name, int]] = MappingProxyType({Name("n"): 4, Name("m", 1
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class RaggedCase:
+class RaggedCase(ShownByRepr):
     """A program of symbolic shape, the largest values of its sizes, and their values. `seed` gives the operands.
 
     smooth: all floats are float64 and complex128. domains: those of the first operands; by default that of programs.
@@ -91,10 +90,6 @@ class RaggedCase:
     seed: int = 0
     smooth: bool = False
     domains: tuple[Domain, ...] = ()
-
-    def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:
-        """Print the case for hypothesis."""
-        printer.text(repr(self))
 
     def __repr__(self) -> str:
         return f"{self.program}of {dict(self.sizes)} in {dict(self.padding)}, seed {self.seed}"
@@ -464,8 +459,7 @@ def _value_and_adjoint(program: Jaxpr, _: int) -> Jaxpr:
     marks, n = _real(program), len(program.outs)
     split = linearize(program, marks)
     linear = instantiate_linear_outs(split, [a.inexact for a in program.out_avals])
-    dots = sum(marks)
-    adjoint = transpose(linear, (True,) * dots + (False,) * (len(linear.ins) - dots))
+    adjoint = transpose(linear, leading(sum(marks), len(linear.ins)))
     b = Builder()
     args = b.inputs(program.in_avals)
     cts = b.inputs(linear.out_avals)
@@ -493,7 +487,7 @@ def _ruled(kind: str) -> Callable[[Jaxpr, int], Jaxpr]:
 def _invertible(program: Jaxpr, sizes: int) -> Jaxpr:
     """The program under `invertible`; a program that cannot be inverted stays as it is."""
     try:
-        return invertible(program, (True,) * sizes + (False,) * (len(program.ins) - sizes))
+        return invertible(program, leading(sizes, len(program.ins)))
     except (NotInvertibleError, NotDifferentiableError):
         return program
 
