@@ -54,6 +54,12 @@ ORDINARY: Final = Domain()
 SPECIAL: Final = Domain(special=True)
 
 
+def any_values(smooth: bool) -> Domain:
+    """The domain of operands that a primitive only moves or compares: special values too, but not where derivatives are
+    compared with differences."""
+    return ORDINARY if smooth else SPECIAL
+
+
 def shapes(max_rank: int = 5, sizes: Sequence[int] = _SIZES, min_rank: int = 0) -> st.SearchStrategy[Shape]:
     """Draw shapes of few small axes, including empty ones."""
     return st.lists(st.sampled_from(sizes), min_size=min_rank, max_size=max_rank).map(tuple)
