@@ -69,12 +69,12 @@ def _branch(aval: Aval, kind: int, *, linear: bool) -> Jaxpr:
             (y, y),
         ]
     else:
-        bent = b.one(ew.SIN, x) if aval.inexact else b.one(ew.NEG, x)
+        nonlinear = b.one(ew.SIN, x) if aval.inexact else b.one(ew.NEG, x)
         choices = [
-            (b.one(ew.MUL, bent, y), x),
-            (b.one(ew.MUL, x, x), b.one(ew.MUL, bent, bent)),
+            (b.one(ew.MUL, nonlinear, y), x),
+            (b.one(ew.MUL, x, x), b.one(ew.MUL, nonlinear, nonlinear)),
             (Lit.of(2, aval), y),
-            (b.one(ew.MUL, bent, half), Lit.of(0, aval)),
+            (b.one(ew.MUL, nonlinear, half), Lit.of(0, aval)),
         ]
     # an integer result is linear in nothing
     outs = choices[kind] if linear else (*choices[kind], n if kind else Lit.of(7, INT32_SCALAR))
@@ -89,9 +89,16 @@ def _while(draw: st.DrawFn, smooth: bool) -> Spec:
     more = b.build((b.one(ew.LT, step, limit),), "more")
     b = Builder()
     w, step, x, y = b.inputs((aval, INT32_SCALAR, aval, aval))
-    bent = b.one(ew.SIN, x) if aval.inexact else b.one(ew.NEG, x)
+    nonlinear = b.one(ew.SIN, x) if aval.inexact else b.one(ew.NEG, x)
     same = b.one(ew.COS, w) if aval.inexact else b.one(ew.NEG, w)
-    values: list[Atom] = [b.one(ew.MUL, bent, same), b.one(ew.SUB, x, y), b.one(ew.ADD, bent, w), x, y, Lit.of(2, aval)]
+    values: list[Atom] = [
+        b.one(ew.MUL, nonlinear, same),
+        b.one(ew.SUB, x, y),
+        b.one(ew.ADD, nonlinear, w),
+        x,
+        y,
+        Lit.of(2, aval),
+    ]
     value = st.sampled_from(values)
     outs = [b.one(ew.ADD, step, Lit.of(1, INT32_SCALAR)), draw(value), draw(value)]
     # without a bound there is no reverse mode, and without one there are no rows
@@ -119,8 +126,8 @@ def _scan(draw: st.DrawFn, smooth: bool) -> Spec:
     else:
         same = b.one(ew.SIN, w) if aval.inexact else b.one(ew.NEG, w)
         # a counter is linear in nothing, so the rest may not be either
-        bent = b.one(ew.SIN, h) if counts and aval.inexact else h
-        carry = b.one(ew.MUL, b.one(ew.MUL, same, bent), b.one(ew.ADD, x, half))
+        nonlinear = b.one(ew.SIN, h) if counts and aval.inexact else h
+        carry = b.one(ew.MUL, b.one(ew.MUL, same, nonlinear), b.one(ew.ADD, x, half))
         others = [h, x, w, same, carry, b.one(ew.MUL, h, x), Lit.of(2, aval), *count]
     counted = [b.one(ew.ADD, c, Lit.of(1, index)) for c in count]
     last = carry if counts else draw(st.sampled_from([carry, carry, carry, h]))

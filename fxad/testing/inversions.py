@@ -17,7 +17,7 @@ from fxad.api.chosen_arguments import ChosenArguments
 from fxad.core import tree
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.testing.inverse_state import HeldArrays, Move, State
-from fxad.testing.inverse_steps import BENT, NESTED, RETYPING, SIMPLE, STEADY, UNMEASURED, run_steps
+from fxad.testing.inverse_steps import NESTED, OWN_DERIVATIVE, RETYPING, SIMPLE, STEADY, UNMEASURED, run_steps
 from fxad.testing.programs import Case
 from fxad.testing.values import PRECISE, SEEDS, Domain, ShownByRepr, sample
 from fxad.tracing.array import Array
@@ -79,7 +79,7 @@ def moves(
     `steady`: steps that keep the types of the state; `bent`: also functions with a derivative that is not their own."""
     names = [
         n
-        for n in (*(BENT if bent else ()), *SIMPLE, *(NESTED if depth else ()))
+        for n in (*(OWN_DERIVATIVE if bent else ()), *SIMPLE, *(NESTED if depth else ()))
         if not ((measured and n in UNMEASURED) or (steady and n in RETYPING))
     ]
     out = []
@@ -104,7 +104,7 @@ def inversions(
     """
     chain = draw(moves(depth=depth, size=size, measured=measured, bent=bent))
     if bent:
-        chain = (*chain[:-1], _with_bent(chain[-1], draw(st.integers(0, 5))))
+        chain = (*chain[:-1], _with_own_derivative(chain[-1], draw(st.integers(0, 5))))
     n = draw(st.sampled_from((3, 2, 1, 4, 0)))
     shape = draw(st.sampled_from(((n,), (2, n), ())))
     dtype = draw(st.sampled_from((dtypes.float64, dtypes.complex128, dtypes.float32, dtypes.complex64)))
@@ -119,10 +119,11 @@ def inversions(
     return inversion(chain, args, count, turn, seed, measured)
 
 
-def _with_bent(move: Move, j: int) -> Move:
-    """Return a step with a `bent` step in each of its bodies; the `bent` step itself if it has no body."""
-    bent = Move("bent", j=j)
-    return replace(move, bodies=tuple([(bent, *body) for body in move.bodies])) if move.bodies else bent
+def _with_own_derivative(move: Move, j: int) -> Move:
+    """Return a step with a `OWN_DERIVATIVE` step in each of its bodies; the `OWN_DERIVATIVE` step itself if it has no body."""
+    (name,) = OWN_DERIVATIVE
+    own = Move(name, j=j)
+    return replace(move, bodies=tuple([(own, *body) for body in move.bodies])) if move.bodies else own
 
 
 def inversion(

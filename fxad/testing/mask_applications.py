@@ -30,7 +30,7 @@ from fxad.primitives.linalg.lu import LuPivotsToPermutation
 from fxad.primitives.linalg.solve import Det, Slogdet, Solve
 from fxad.primitives.linalg.svd import Svd
 from fxad.testing.calls import SPECS
-from fxad.testing.mask_laws import RaggedCase
+from fxad.testing.ragged_cases import RaggedCase
 from fxad.testing.values import SEEDS
 from fxad.transforms import specialize, vmap
 
