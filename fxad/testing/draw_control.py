@@ -24,7 +24,8 @@ from fxad.testing.values import ORDINARY, Domain, any_values, shapes
 
 
 def _draw_aval(draw: st.DrawFn, smooth: bool) -> Aval:
-    return Aval(draw(shapes(2)), dtype_of(draw, frozenset({dtypes.float64, dtypes.int32}), smooth))
+    dtype = dtype_of(draw, frozenset({dtypes.float64, dtypes.int32}), smooth)
+    return Aval(draw(shapes(2)), dtype)
 
 
 def _draw_body(draw: st.DrawFn, smooth: bool) -> tuple[Jaxpr, Sequence[tuple[Aval, Domain]]]:

@@ -120,7 +120,7 @@ def inversions(
 
 
 def _with_own_derivative(move: Move, j: int) -> Move:
-    """Return a step with a `OWN_DERIVATIVE` step in each of its bodies; the `OWN_DERIVATIVE` step itself if it has no body."""
+    """Return a step with one of `OWN_DERIVATIVE` in each of its bodies; that one itself if the step has no body."""
     (name,) = OWN_DERIVATIVE
     own = Move(name, j=j)
     return replace(move, bodies=tuple([(own, *body) for body in move.bodies])) if move.bodies else own
