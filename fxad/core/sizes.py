@@ -701,9 +701,9 @@ def upper_bound(size: int, bounds: Mapping[str, int]) -> int:
 
 
 def _interval(size: int, bounds: Mapping[str, int], depth: int) -> tuple[int, int]:
-    """A lower and an upper bound, by intervals of terms: of 2*n - m, for n in [1, 4] and m in [0, 3], they are -1 and 8.
-    If a term is a rounded number, as in n // 2 * 2, bounds of that number replace it: n - n // 2 * 2 is at most 1. At
-    most `depth` terms are replaced."""
+    """A lower and an upper bound, by intervals of terms: -1 and 8 of 2*n - m, for n in [1, 4] and m in [0, 3]. If a
+    term is a rounded number, as in n // 2 * 2, bounds of that number replace it: n - n // 2 * 2 is at most 1. At most
+    `depth` terms are replaced."""
     if not isinstance(size, Size):
         return size, size
     depth -= depth > 0

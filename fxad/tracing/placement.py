@@ -66,10 +66,9 @@ def target_of(what: str, buffers: Sequence[runtime.Buffer | None], path: PathOf)
         ins.append(None)
         if b is None or not b._committed or b.is_deleted():  # XLA refuses one that is deleted
             continue
-        where = b._sharding
-        on: tuple[runtime.Device, ...] = (runtime.device_of(b),)
+        where, on = b._sharding, _devices_of(b)
         if isinstance(where, runtime.MeshSharding):
-            ins[k], on = (where.mesh, where.spec), where.devices
+            ins[k] = where.mesh, where.spec
         if first is None:
             first = k, on
         elif on != first[1]:
@@ -88,6 +87,12 @@ def target_of(what: str, buffers: Sequence[runtime.Buffer | None], path: PathOf)
 def target(what: str, buffers: Sequence[runtime.Buffer], path: PathOf) -> Target:
     """`target_of`, and the default device if no operand is committed."""
     return target_of(what, buffers, path) or runtime.default_device()
+
+
+def _devices_of(buffer: runtime.Buffer) -> tuple[runtime.Device, ...]:
+    """The devices that have a buffer or its parts, in the order of their mesh."""
+    where = buffer._sharding
+    return where.devices if isinstance(where, runtime.MeshSharding) else (runtime.device_of(buffer),)
 
 
 def _listed(devices: Sequence[runtime.Device]) -> str:
@@ -125,8 +130,7 @@ def check_operands_on(
     """Check that committed operands are on these devices. Raises: PlacementError naming the first that is not."""
     for k, b in enumerate(buffers):
         if b._committed and not b.is_deleted():
-            where = b._sharding
-            on = where.devices if isinstance(where, runtime.MeshSharding) else (runtime.device_of(b),)
+            on = _devices_of(b)
             if on is not devices and set(on) != set(devices):
                 raise PlacementError(
                     f"{what}: {path(k)} is on {_listed(on)}, the program runs on {_listed(devices)}",
