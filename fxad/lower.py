@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from math import prod
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, final
 
@@ -26,7 +25,6 @@ from fxad.core.layout import Times, Unknown, UpTo
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError, PlacementError, name_equation
 from fxad.ir import (
-    Atom,
     Aval,
     Eqn,
     HigherOrder,
@@ -44,62 +42,29 @@ from fxad.ir import (
 from fxad.lowering.locations import Locations
 from fxad.lowering.mlir_text import dense_attribute, tensor_type
 from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_ordered
+from fxad.lowering.shardings import (
+    ModuleSharding as ModuleSharding,
+    axis_names_text,
+    dimension_shardings,
+    interface_shardings,
+    mesh_text,
+    sharding_attribute,
+)
 from fxad.primitives.check import CallsHost
-from fxad.primitives.control.call import Call
-from fxad.primitives.control.shard_map import ShardMap, device_ids, devices_needed, runs_on_devices
+from fxad.primitives.control.shard_map import device_ids, devices_needed, runs_on_devices
 from fxad.primitives.meshes import (
-    OPEN,
     DimensionAxes,
-    Ids,
     MeshAxes,
-    local_shape,
     mesh_within,
     with_replica_axis,
     without_replica_axis,
 )
-from fxad.primitives.sharding_constraint import ShardingConstraint
 
-# The sharding of a value; None if nothing says it.
-_ValueSharding: TypeAlias = "tuple[MeshAxes, DimensionAxes] | None"
 # A value while a function is written: its SSA name and its type, as text.
 _Value: TypeAlias = tuple[str, str]
 
 _NO_ATTRS: Final[Mapping[str, str]] = MappingProxyType({})
 _FOLDS: Final = frozenset({"stablehlo.reduce", "stablehlo.reduce_window"})  # XLA aborts where their bodies have loops
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class ModuleSharding:
-    """The sharding of a module: for each operand and result the number of its mesh, and the axes that divide it.
-
-    Each mesh has an index for each of the `devices`: one that needs fewer devices has a replica axis, along which
-    devices compute the same.
-    """
-
-    devices: int
-    meshes: tuple[MeshAxes, ...]
-    ins: tuple[tuple[int, DimensionAxes], ...]
-    outs: tuple[tuple[int, DimensionAxes] | None, ...]  # None: XLA decides how the result is divided
-    ids: Ids = ()  # of the devices; () are the first ones
-
-    @property
-    def devices_of_maps(self) -> tuple[int, ...]:
-        """The distinct numbers of devices that the maps of the program need, without replicas: for the message that
-        there are too few devices."""
-        counts = [prod([n for _, n in without_replica_axis(mesh)]) for mesh in self.meshes]
-        return tuple(sorted({n for n in counts if n > 1}))
-
-    def attribute(self, where: tuple[int, DimensionAxes], aval: Aval) -> str:
-        """The attribute of an operand or a result."""
-        return _sharding_attribute(*where, aval)
-
-    def parts(self, where: Sequence[tuple[int, DimensionAxes] | None], avals: Sequence[Aval]) -> list[Aval | None]:
-        """The types of the parts of operands or results; None where XLA decides."""
-        return [
-            None if w is None else a.with_shape(local_shape(self.meshes[w[0]], w[1], a.shape))
-            for w, a in zip(where, avals, strict=True)
-        ]
 
 
 @final
@@ -193,7 +158,7 @@ def _lower(jaxpr: Jaxpr, platform: str) -> LoweredModule:
         parts.append(_header(name, sub.in_avals, sub.out_avals, {}))
         parts.append(module.function(sub, mesh))
     sharding = module.sharding_of(jaxpr)
-    parts += [f"sdy.mesh @mesh{k} = {_mesh_text(mesh)}\n" for k, mesh in enumerate(sharding.meshes if sharding else ())]
+    parts += [f"sdy.mesh @mesh{k} = {mesh_text(mesh)}\n" for k, mesh in enumerate(sharding.meshes if sharding else ())]
     return LoweredModule(
         jaxpr.in_avals,
         jaxpr.out_avals,
@@ -246,59 +211,6 @@ def _header(
     attr_texts = [f" {{{', '.join(of_arg)}}}" if of_arg else "" for of_arg in attrs]
     args = [f"%arg{k}: {tensor_type(a)}{attr_texts[k]}" for k, a in enumerate(ins)]
     return f"func.func {name}({', '.join(args)}) -> ({', '.join(results)}) {{\n"
-
-
-# ------------------------------------------------------------------------------------------------- several devices
-
-
-def _sharding_attribute(mesh: int, spec: DimensionAxes, aval: Aval) -> str:
-    """The attribute of a value that the axes of a mesh divide. Meshes are numbered."""
-    return f"#sdy.sharding<@mesh{mesh}, {_dimension_shardings(spec, aval)}>"
-
-
-def _dimension_shardings(spec: DimensionAxes, aval: Aval) -> str:
-    """The axes that divide each axis of an array, as MLIR text."""
-    groups = [*spec, *[()] * (aval.ndim - len(spec))]
-    return f"[{', '.join(['{?}' if group == (OPEN,) else _axis_names_text(group) for group in groups])}]"
-
-
-def _axis_names_text(names: Sequence[str]) -> str:
-    return f"{{{', '.join(map(_axis_name_text, names))}}}"
-
-
-def _axis_name_text(name: str) -> str:
-    """A name as a string of printable ASCII, with % and a number for each other character: XLA ends the process at an
-    escape in it. Names have no meaning outside of the text."""
-    return '"' + "".join([c if " " <= c <= "~" and c not in '"\\%' else f"%{ord(c):X}." for c in name]) + '"'
-
-
-def _mesh_text(mesh: MeshAxes) -> str:
-    return f"<[{', '.join([f'{_axis_name_text(name)}={size}' for name, size in mesh])}]>"
-
-
-@by_value
-def _interface_shardings(jaxpr: Jaxpr) -> tuple[tuple[_ValueSharding, ...], tuple[_ValueSharding, ...]]:
-    """The sharding of each operand and result, which is that of the map over devices or of the constraint that reads or
-    computes it; None if there is none."""
-    ins: dict[Atom, _ValueSharding] = {}
-    outs: dict[Atom, _ValueSharding] = {}
-    for eqn in jaxpr.eqns:
-        prim = eqn.prim
-        of_ins: tuple[_ValueSharding, ...] = ()
-        of_outs: tuple[_ValueSharding, ...] = ()
-        if isinstance(prim, ShardMap):
-            stacked: DimensionAxes = (prim.names,)
-            of_ins = tuple([(prim.mesh, stacked if s is None else s) for s in prim.in_specs])
-            of_outs = tuple([(prim.mesh, stacked if s is None else s) for s in prim.out_specs])
-        elif isinstance(prim, ShardingConstraint) and (OPEN,) not in prim.spec:
-            of_ins = of_outs = ((prim.mesh, prim.spec),)
-        elif isinstance(prim, Call):  # the function that it calls has no shardings of its own
-            of_ins, of_outs = _interface_shardings(prim.body)
-        for a, sharding in zip(eqn.ins, of_ins, strict=False):
-            if sharding is not None:
-                ins.setdefault(a, sharding)
-        outs.update(zip(eqn.outs, of_outs, strict=False))
-    return tuple([ins.get(v) for v in jaxpr.ins]), tuple([outs.get(a) for a in jaxpr.outs])
 
 
 @final
@@ -355,7 +267,7 @@ class _Module:
             )
         ins, outs = [
             [None if d is None else (self.mesh(with_replica_axis(d[0], self.devices)), d[1]) for d in side]
-            for side in _interface_shardings(jaxpr)
+            for side in interface_shardings(jaxpr)
         ]
         whole = tuple([(0, ()) if d is None else d for d in ins])
         return ModuleSharding(self.devices, tuple(self.meshes), whole, tuple(outs), *ids)
@@ -481,7 +393,7 @@ class _Function:
         local = [body.in_avals[k] for k in nonempty_ins] or [zero.aval]
         specs = [in_specs[k] for k in nonempty_ins] or [()]
         divided = [
-            ", ".join([f"<@mesh{at}, {_dimension_shardings(s, a)}>" for s, a in zip(of, types, strict=True)])
+            ", ".join([f"<@mesh{at}, {dimension_shardings(s, a)}>" for s, a in zip(of, types, strict=True)])
             for of, types in (
                 (specs, local),
                 ([out_specs[k] for k in nonempty_outs], [outs[k] for k in nonempty_outs]),
@@ -490,7 +402,7 @@ class _Function:
         attrs = {
             "in_shardings": f"#sdy.sharding_per_value<[{divided[0]}]>",
             "out_shardings": f"#sdy.sharding_per_value<[{divided[1]}]>",
-            "manual_axes": f"#sdy<manual_axes{_axis_names_text([axis for axis, _ in whole])}>",
+            "manual_axes": f"#sdy<manual_axes{axis_names_text([axis for axis, _ in whole])}>",
         }
 
         def region() -> None:
@@ -516,7 +428,7 @@ class _Function:
         return self._module.platform
 
     @property
-    def mesh(self) -> tuple[tuple[str, int], ...]:
+    def mesh(self) -> MeshAxes:
         """The axes of the devices that run this function; see `fxad.ir.Hlo`."""
         return self._mesh
 
@@ -534,7 +446,7 @@ class _Function:
 
     def sharding(self, mesh: MeshAxes, spec: DimensionAxes, aval: Aval) -> str:
         """The attribute that divides a value among the devices of a mesh; see `fxad.ir.Hlo`."""
-        return _sharding_attribute(self._module.mesh(with_replica_axis(mesh, self._module.devices)), spec, aval)
+        return sharding_attribute(self._module.mesh(with_replica_axis(mesh, self._module.devices)), spec, aval)
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
         """A call in a branch whose condition is always true, which XLA cannot prove; see `fxad.ir.Hlo`.

@@ -18,7 +18,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
-from fxad.core.atoms import Lit
+from fxad.core.atoms import DimensionAxes, Lit, MeshAxes
 from fxad.core.dataclasses import dataclass
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class Part:
     """Each run reads or returns one part of the array. `mesh` are the named axes of the runs with their sizes, the
     first one slowest. `spec` names, for each axis of the array, the axes of the mesh that divide it."""
 
-    mesh: tuple[tuple[str, int], ...]
-    spec: tuple[tuple[str, ...], ...]
+    mesh: MeshAxes
+    spec: DimensionAxes
 
 
 @final

@@ -527,19 +527,22 @@ def _rounded_to_multiple(mono: Monomial) -> tuple[int, int] | None:
     return None
 
 
+_Powers: TypeAlias = tuple[tuple[str, int], ...]  # a monomial: the texts of factors with their powers, in order
+
+
 def _constant_after_shift(terms: Terms) -> int | None:
     """A lower bound: each factor is replaced by its lower bound plus a number >= 0. If all coefficients are then >= 0,
     this is the constant term; else None. Of n*m - m + 3, for n >= 1 and m >= 0: with n = 1 + n' it is n'*m + 3, so at
     least 3."""
-    total: dict[tuple[tuple[str, int], ...], int] = {}
+    total: dict[_Powers, int] = {}
     for mono, c in terms.items():
-        expanded: dict[tuple[tuple[str, int], ...], int] = {(): c}
+        expanded: dict[_Powers, int] = {(): c}
         for factor, power in mono:
             low = factor.at_least if isinstance(factor, Name) else _lower_bound_of_function(factor)
             if low is None:
                 return None
             for _ in range(power):
-                more: dict[tuple[tuple[str, int], ...], int] = {}
+                more: dict[_Powers, int] = {}
                 for m, d in expanded.items():
                     more[m] = more.get(m, 0) + d * low
                     powers = dict(m)

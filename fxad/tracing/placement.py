@@ -12,12 +12,12 @@ from typing import Final, TypeAlias, final
 
 from fxad import runtime
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ArgumentError, ParameterError, PlacementError, described
+from fxad.errors import ParameterError, PlacementError
 from fxad.ir import Jaxpr
 from fxad.primitives.control.shard_map import device_ids
 from fxad.primitives.meshes import DimensionAxes, MeshAxes
 from fxad.runtime import Results, Start
-from fxad.sharding import ids_of
+from fxad.sharding import ids_of, require_device
 from fxad.transforms.spmd.shardings import with_shardings
 
 # Every call evaluates `True in map(is_committed, buffers)`, which takes 0.05 us an operand.
@@ -140,11 +140,10 @@ def check_operands_on(
 
 def check_device(op: str, device: object, stream: object = None) -> runtime.Device:
     """The device. Raises: ArgumentError if it is not one; ParameterError for a stream, which only fxad chooses."""
-    if not isinstance(device, runtime.Device):
-        raise ArgumentError(f"{op}: {described(device)} is not a device: {device!r:.60}", remedy="use fxad.devices()")
+    checked = require_device(op, device)
     if stream is not None:
         raise ParameterError(f"{op}: stream {stream!r}: fxad orders its own work", remedy="leave `stream` out")
-    return device
+    return checked
 
 
 def check_local(op: str, device: runtime.Device) -> None:
