@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
+from math import prod
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, final
 
@@ -25,6 +26,7 @@ from fxad.core.layout import Times, Unknown, UpTo
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError, PlacementError, name_equation
 from fxad.ir import (
+    Atom,
     Aval,
     Eqn,
     HigherOrder,
@@ -40,31 +42,71 @@ from fxad.ir import (
     source_text,
 )
 from fxad.lowering.locations import Locations
-from fxad.lowering.mlir_text import dense_attribute, tensor_type
-from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_ordered
-from fxad.lowering.shardings import (
-    ModuleSharding as ModuleSharding,
+from fxad.lowering.mlir_text import (
     axis_names_text,
+    dense_attribute,
     dimension_shardings,
-    interface_shardings,
     mesh_text,
     sharding_attribute,
+    tensor_type,
 )
+from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_ordered
 from fxad.primitives.check import CallsHost
-from fxad.primitives.control.shard_map import device_ids, devices_needed, runs_on_devices
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.shard_map import ShardMap, device_ids, devices_needed, runs_on_devices
 from fxad.primitives.meshes import (
+    OPEN,
     DimensionAxes,
+    Ids,
     MeshAxes,
+    local_shape,
     mesh_within,
     with_replica_axis,
     without_replica_axis,
 )
+from fxad.primitives.sharding_constraint import ShardingConstraint
 
+# The sharding of a value; None if nothing says it.
+_ValueSharding: TypeAlias = "tuple[MeshAxes, DimensionAxes] | None"
 # A value while a function is written: its SSA name and its type, as text.
 _Value: TypeAlias = tuple[str, str]
 
 _NO_ATTRS: Final[Mapping[str, str]] = MappingProxyType({})
 _FOLDS: Final = frozenset({"stablehlo.reduce", "stablehlo.reduce_window"})  # XLA aborts where their bodies have loops
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ModuleSharding:
+    """The sharding of a module: for each operand and result the number of its mesh, and the axes that divide it.
+
+    Each mesh has an index for each of the `devices`: one that needs fewer devices has a replica axis, along which
+    devices compute the same.
+    """
+
+    devices: int
+    meshes: tuple[MeshAxes, ...]
+    ins: tuple[tuple[int, DimensionAxes], ...]
+    outs: tuple[tuple[int, DimensionAxes] | None, ...]  # None: XLA decides how the result is divided
+    ids: Ids = ()  # of the devices; () are the first ones
+
+    @property
+    def devices_of_maps(self) -> tuple[int, ...]:
+        """The distinct numbers of devices that the maps of the program need, without replicas: for the message that
+        there are too few devices."""
+        counts = [prod([n for _, n in without_replica_axis(mesh)]) for mesh in self.meshes]
+        return tuple(sorted({n for n in counts if n > 1}))
+
+    def attribute(self, where: tuple[int, DimensionAxes], aval: Aval) -> str:
+        """The attribute of an operand or a result."""
+        return sharding_attribute(*where, aval)
+
+    def parts(self, where: Sequence[tuple[int, DimensionAxes] | None], avals: Sequence[Aval]) -> list[Aval | None]:
+        """The types of the parts of operands or results; None where XLA decides."""
+        return [
+            None if w is None else a.with_shape(local_shape(self.meshes[w[0]], w[1], a.shape))
+            for w, a in zip(where, avals, strict=True)
+        ]
 
 
 @final
@@ -213,6 +255,31 @@ def _header(
     return f"func.func {name}({', '.join(args)}) -> ({', '.join(results)}) {{\n"
 
 
+@by_value
+def _interface_shardings(jaxpr: Jaxpr) -> tuple[tuple[_ValueSharding, ...], tuple[_ValueSharding, ...]]:
+    """The sharding of each operand and result, which is that of the map over devices or of the constraint that reads or
+    computes it; None if there is none."""
+    ins: dict[Atom, _ValueSharding] = {}
+    outs: dict[Atom, _ValueSharding] = {}
+    for eqn in jaxpr.eqns:
+        prim = eqn.prim
+        of_ins: tuple[_ValueSharding, ...] = ()
+        of_outs: tuple[_ValueSharding, ...] = ()
+        if isinstance(prim, ShardMap):
+            stacked: DimensionAxes = (prim.names,)
+            of_ins = tuple([(prim.mesh, stacked if s is None else s) for s in prim.in_specs])
+            of_outs = tuple([(prim.mesh, stacked if s is None else s) for s in prim.out_specs])
+        elif isinstance(prim, ShardingConstraint) and (OPEN,) not in prim.spec:
+            of_ins = of_outs = ((prim.mesh, prim.spec),)
+        elif isinstance(prim, Call):  # the function that it calls has no shardings of its own
+            of_ins, of_outs = _interface_shardings(prim.body)
+        for a, sharding in zip(eqn.ins, of_ins, strict=False):
+            if sharding is not None:
+                ins.setdefault(a, sharding)
+        outs.update(zip(eqn.outs, of_outs, strict=False))
+    return tuple([ins.get(v) for v in jaxpr.ins]), tuple([outs.get(a) for a in jaxpr.outs])
+
+
 @final
 class _Types(dict[Aval, str]):
     """A cache of MLIR types by Aval."""
@@ -267,7 +334,7 @@ class _Module:
             )
         ins, outs = [
             [None if d is None else (self.mesh(with_replica_axis(d[0], self.devices)), d[1]) for d in side]
-            for side in interface_shardings(jaxpr)
+            for side in _interface_shardings(jaxpr)
         ]
         whole = tuple([(0, ()) if d is None else d for d in ins])
         return ModuleSharding(self.devices, tuple(self.meshes), whole, tuple(outs), *ids)

@@ -43,9 +43,18 @@ class Fact:
         """The largest magnitude."""
         return max(abs(self.low), abs(self.high))
 
+    def __or__(self, other: Fact) -> Fact:
+        """What is known of a value whose elements are those of two others."""
+        return Fact(min(self.low, other.low), max(self.high, other.high), self.exact and other.exact)
 
-INPUT: Final = Fact(-1.5, 1.5, True)
-UNKNOWN: Final = Fact(-1e9, 1e9, True)  # integers and bools: they wrap, bit for bit
+
+def up_to(size: float, exact: bool = False) -> Fact:
+    """What is known of a value of this magnitude at most."""
+    return Fact(-size, size, exact)
+
+
+INPUT: Final = up_to(1.5, exact=True)
+UNKNOWN: Final = up_to(1e9, exact=True)  # integers and bools: they wrap, bit for bit
 BOUND: Final = 6.0  # no float grows beyond
 _ALL: Final = (
     dtypes.float32,

@@ -24,7 +24,7 @@ from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum
 from fxad.primitives.softmax import Softmax
 from fxad.testing.applications import Specs
 from fxad.testing.compare import Values
-from fxad.testing.growth import BOUND, INPUT, Fact, Growth
+from fxad.testing.growth import BOUND, INPUT, Fact, Growth, up_to
 from fxad.testing.programs import growth_steps, programs
 from fxad.testing.steps import GrowthStep
 from fxad.testing.values import SEEDS, Domain, ShownByRepr, sample
@@ -164,7 +164,7 @@ def excluded_elements_step(g: Growth, x: Atom) -> None:
     x = g.within(x, 3)
     # all elements, padding too, have a part in the cotangent of one number
     scale = g.builder.one(BroadcastInDim(aval.shape, ()), g.input(aval.with_shape(())))
-    x = g.emit(Fact(-4.5, 4.5, False), MUL, x, scale)
+    x = g.emit(up_to(4.5), MUL, x, scale)
     axis = g.draw(st.integers(0, aval.ndim - 1))
     b, fact, where = g.builder, g.facts[x], Aval(aval.shape, dtypes.int32)
     first = b.one(EQ, b.one(Iota(aval.shape, dtypes.int32, axis)), Lit.of(0, where))
@@ -208,14 +208,14 @@ def contraction_step(g: Growth, x: Atom) -> None:
         a = g.draw(st.sampled_from(fixed))
         matrix = g.input(aval.with_shape((aval.shape[a], 2)))
         size = 1.5 * aval.shape[a]
-        shifted = g.emit(Fact(-size, size, False), DotGeneral((a,), (0,), (), (), None), x, matrix)
+        shifted = g.emit(up_to(size), DotGeneral((a,), (0,), (), (), None), x, matrix)
         axis = axis - (axis > a)
         batch = tuple([b for b in range(aval.ndim - 1) if b != axis])
         weights = g.builder.one(ReduceMax((a,)), weights)
     else:
         shared = g.builder.one(BroadcastInDim(aval.shape, rest), g.input(aval.with_shape(shape)))
-        shifted = g.emit(Fact(-2.5, 2.5, False), ADD, x, shared)
+        shifted = g.emit(up_to(2.5), ADD, x, shared)
         batch = rest
     most = g.facts[shifted].size * max(g.most(shifted.aval.shape[axis]), 1)
     product = DotGeneral((axis,), (axis,), batch, batch, None)
-    g.within(g.emit(Fact(-most, most, False), product, weights, shifted), 1.5)
+    g.within(g.emit(up_to(most), product, weights, shifted), 1.5)

@@ -9,7 +9,7 @@ Several classes say how values are divided. From the user to XLA:
 | `MeshSharding`                           | an array on several devices | `device_put`, programs    | jaxlib, calls   |
 | `OneDeviceSharding` (`xla.jaxlib_types`) | an array on one device      | `xla.client`, per device  | jaxlib          |
 | `OperandSharding` (`tracing.placement`)  | the operands of a call      | `placement.target_of`     | `Dispatcher`    |
-| `ValueSharding` (`fxad.lowering`)        | a value of a program        | `interface_shardings`     | `fxad.lower`    |
+| `_ValueSharding` (`fxad.lower`)          | a value of a program        | `_interface_shardings`    | `_Module`       |
 | `ModuleSharding` (`fxad.lower`)          | a module, without devices   | `lower_jaxpr`, disk tier  | this module     |
 | `ProgramSharding`                        | a program, with devices     | `program_sharding`        | `LoadedProgram` |
 """
