@@ -19,19 +19,25 @@ from typing import Final, Self
 PACKAGE: Final = os.path.dirname(__file__) + os.sep  # where fxad's own code stands
 # Frames that are not the user's: fxad's, and those between a `with` statement and a generator of fxad's, or below a
 # thread of fxad's.
-_HERE: Final = (PACKAGE, contextlib.__file__, threading.__file__)
+_INTERNAL_FILES: Final = (PACKAGE, contextlib.__file__, threading.__file__)
 
 
 def _caller() -> tuple[str, str]:
-    """The innermost user line on the stack, and the function of fxad that it called; empty strings if there is none."""
+    """The user's line that called fxad, and the public function of fxad that it called; empty strings without a line.
+
+    It is the line of the innermost frame of the user. A rule of the user's primitive counts as part of fxad, with the
+    functions that it calls, so in this stack it is the line in `main`:
+
+        main -> fxad: vmap -> MyPrimitive.batch -> a function of the user -> fxad: fnp.reshape, which raises
+    """
     frame: FrameType | None = sys._getframe(2)
     inner: FrameType | None = None
     while frame is not None:
-        if _own(frame):
+        if _is_internal(frame):
             frame, inner = frame.f_back, frame
             continue
         last = frame  # the outermost frame of this run of user frames
-        while last.f_back is not None and not _own(last.f_back):
+        while last.f_back is not None and not _is_internal(last.f_back):
             last = last.f_back
         if last.f_back is None or not is_rule(last):
             code = frame.f_code
@@ -43,9 +49,9 @@ def _caller() -> tuple[str, str]:
     return "", ""
 
 
-def _own(frame: FrameType) -> bool:
+def _is_internal(frame: FrameType) -> bool:
     code = frame.f_code
-    return code.co_filename.startswith(_HERE) or code.co_qualname.startswith(_GENERATED)
+    return code.co_filename.startswith(_INTERNAL_FILES) or code.co_qualname.startswith(_GENERATED)
 
 
 # They apply any primitive: the function that calls them says which.
@@ -117,7 +123,7 @@ def described(value: object) -> str:
 def warn(message: str, category: type[Warning]) -> None:
     """A warning that points at the user's line, not at fxad's."""
     frame, level = sys._getframe(1), 2
-    while frame.f_code.co_filename.startswith(_HERE) and frame.f_back is not None:
+    while frame.f_code.co_filename.startswith(_INTERNAL_FILES) and frame.f_back is not None:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
 

@@ -193,29 +193,25 @@ class Jaxpr:
     @property
     def symbolic(self) -> bool:
         """Returns True if the type of an operand has a dimension that is not a number."""
-        if "symbolic" not in self._memo:
-            self._memo["symbolic"] = any([v.aval.symbolic for v in self.ins])
-        symbolic: bool = self._memo["symbolic"]
-        return symbolic
+        return _once(self, "symbolic", lambda jaxpr: any([v.aval.symbolic for v in jaxpr.ins]))
 
     @property
     def prims(self) -> tuple[Primitive, ...]:
         """The primitives of the equations, each object once. A program repeats few of them, so questions about them
         take less time than questions about equations."""
-        if "prims" not in self._memo:
-            self._memo["prims"] = tuple({id(e.prim): e.prim for e in self.eqns}.values())
-        prims: tuple[Primitive, ...] = self._memo["prims"]
-        return prims
+        return _once(self, "prims", lambda jaxpr: tuple({id(e.prim): e.prim for e in jaxpr.eqns}.values()))
 
     @property
     def effects(self) -> frozenset[str]:
         """Effects of all equations; empty for a pure program."""
-        return _memoised(self, "effects", lambda jaxpr: frozenset().union(*[p.effects for p in jaxpr.prims]))
+        return _once_from_bodies(self, "effects", lambda jaxpr: frozenset().union(*[p.effects for p in jaxpr.prims]))
 
     @property
     def free_axes(self) -> FreeAxes:
         """The named axes, with their sizes, that collectives of the program use and no map in the program binds."""
-        return _memoised(self, "free axes", lambda jaxpr: frozenset().union(*[p.free_axes for p in jaxpr.prims]))
+        return _once_from_bodies(
+            self, "free axes", lambda jaxpr: frozenset().union(*[p.free_axes for p in jaxpr.prims])
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         # bodies first, in one list: pickle recurses, and must not recur into nested bodies
@@ -233,7 +229,7 @@ class Jaxpr:
 
         Law: equal for equal programs in every process, Python version and machine; computed once per program.
         """
-        return _memoised(self, "digest", _digest)
+        return _once_from_bodies(self, "digest", _digest)
 
     def __str__(self) -> str:
         """The program as text, exact; `fxad.text.parse` reads it back."""
@@ -244,8 +240,17 @@ class Jaxpr:
         return f"<Jaxpr {self.name}{signature}, {len(self.eqns)} equations>"
 
 
-def _memoised(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
-    """`compute(jaxpr)`, computed once. It is computed for bodies first, because deep nesting must not recur."""
+def _once(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
+    """`compute(jaxpr)`, computed once."""
+    if key not in jaxpr._memo:
+        jaxpr._memo[key] = compute(jaxpr)
+    result: T = jaxpr._memo[key]
+    return result
+
+
+def _once_from_bodies(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
+    """`compute(jaxpr)`, which reads its result for the bodies, computed once. It is computed for bodies first, because
+    deep nesting must not recur."""
     if key not in jaxpr._memo:
         for inner in jaxprs_without_memo(jaxpr, key):
             inner._memo[key] = compute(inner)
@@ -334,13 +339,13 @@ def jaxprs_without_memo(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:
 
 def subjaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
     """The distinct bodies in the equations. The result is memoised, because every pass calls `distinct_jaxprs`."""
-    if "subjaxprs" not in jaxpr._memo:
-        names = {kind: [n for n, _ in params(p)] for kind, p in {type(p): p for p in jaxpr.prims}.items()}
-        with_bodies = [p for p in jaxpr.prims if not has_no_jaxpr(p, names[type(p)])]
-        bodies = [body for prim in with_bodies for body in jaxprs_in_params(prim)]
-        jaxpr._memo["subjaxprs"] = tuple(dict.fromkeys(bodies))
-    distinct: tuple[Jaxpr, ...] = jaxpr._memo["subjaxprs"]
-    return distinct
+    return _once(jaxpr, "subjaxprs", _find_subjaxprs)
+
+
+def _find_subjaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
+    names = {kind: [n for n, _ in params(p)] for kind, p in {type(p): p for p in jaxpr.prims}.items()}
+    with_bodies = [p for p in jaxpr.prims if not has_no_jaxpr(p, names[type(p)])]
+    return tuple(dict.fromkeys([body for prim in with_bodies for body in jaxprs_in_params(prim)]))
 
 
 # ------------------------------------------------------------------------------------------------------------- pickling

@@ -42,7 +42,14 @@ from fxad.ir import (
     source_text,
 )
 from fxad.lowering.locations import Locations
-from fxad.lowering.mlir_text import dense_attribute, tensor_type
+from fxad.lowering.mlir_text import (
+    axis_names_text,
+    dense_attribute,
+    dimension_shardings,
+    mesh_text,
+    sharding_attribute,
+    tensor_type,
+)
 from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_ordered
 from fxad.primitives.check import CallsHost
 from fxad.primitives.control.call import Call
@@ -92,7 +99,7 @@ class ModuleSharding:
 
     def attribute(self, where: tuple[int, DimensionAxes], aval: Aval) -> str:
         """The attribute of an operand or a result."""
-        return _sharding_attribute(*where, aval)
+        return sharding_attribute(*where, aval)
 
     def parts(self, where: Sequence[tuple[int, DimensionAxes] | None], avals: Sequence[Aval]) -> list[Aval | None]:
         """The types of the parts of operands or results; None where XLA decides."""
@@ -193,7 +200,7 @@ def _lower(jaxpr: Jaxpr, platform: str) -> LoweredModule:
         parts.append(_header(name, sub.in_avals, sub.out_avals, {}))
         parts.append(module.function(sub, mesh))
     sharding = module.sharding_of(jaxpr)
-    parts += [f"sdy.mesh @mesh{k} = {_mesh_text(mesh)}\n" for k, mesh in enumerate(sharding.meshes if sharding else ())]
+    parts += [f"sdy.mesh @mesh{k} = {mesh_text(mesh)}\n" for k, mesh in enumerate(sharding.meshes if sharding else ())]
     return LoweredModule(
         jaxpr.in_avals,
         jaxpr.out_avals,
@@ -246,34 +253,6 @@ def _header(
     attr_texts = [f" {{{', '.join(of_arg)}}}" if of_arg else "" for of_arg in attrs]
     args = [f"%arg{k}: {tensor_type(a)}{attr_texts[k]}" for k, a in enumerate(ins)]
     return f"func.func {name}({', '.join(args)}) -> ({', '.join(results)}) {{\n"
-
-
-# ------------------------------------------------------------------------------------------------- several devices
-
-
-def _sharding_attribute(mesh: int, spec: DimensionAxes, aval: Aval) -> str:
-    """The attribute of a value that the axes of a mesh divide. Meshes are numbered."""
-    return f"#sdy.sharding<@mesh{mesh}, {_dimension_shardings(spec, aval)}>"
-
-
-def _dimension_shardings(spec: DimensionAxes, aval: Aval) -> str:
-    """The axes that divide each axis of an array, as MLIR text."""
-    groups = [*spec, *[()] * (aval.ndim - len(spec))]
-    return f"[{', '.join(['{?}' if group == (OPEN,) else _axis_names_text(group) for group in groups])}]"
-
-
-def _axis_names_text(names: Sequence[str]) -> str:
-    return f"{{{', '.join(map(_axis_name_text, names))}}}"
-
-
-def _axis_name_text(name: str) -> str:
-    """A name as a string of printable ASCII, with % and a number for each other character: XLA ends the process at an
-    escape in it. Names have no meaning outside of the text."""
-    return '"' + "".join([c if " " <= c <= "~" and c not in '"\\%' else f"%{ord(c):X}." for c in name]) + '"'
-
-
-def _mesh_text(mesh: MeshAxes) -> str:
-    return f"<[{', '.join([f'{_axis_name_text(name)}={size}' for name, size in mesh])}]>"
 
 
 @by_value
@@ -481,7 +460,7 @@ class _Function:
         local = [body.in_avals[k] for k in nonempty_ins] or [zero.aval]
         specs = [in_specs[k] for k in nonempty_ins] or [()]
         divided = [
-            ", ".join([f"<@mesh{at}, {_dimension_shardings(s, a)}>" for s, a in zip(of, types, strict=True)])
+            ", ".join([f"<@mesh{at}, {dimension_shardings(s, a)}>" for s, a in zip(of, types, strict=True)])
             for of, types in (
                 (specs, local),
                 ([out_specs[k] for k in nonempty_outs], [outs[k] for k in nonempty_outs]),
@@ -490,7 +469,7 @@ class _Function:
         attrs = {
             "in_shardings": f"#sdy.sharding_per_value<[{divided[0]}]>",
             "out_shardings": f"#sdy.sharding_per_value<[{divided[1]}]>",
-            "manual_axes": f"#sdy<manual_axes{_axis_names_text([axis for axis, _ in whole])}>",
+            "manual_axes": f"#sdy<manual_axes{axis_names_text([axis for axis, _ in whole])}>",
         }
 
         def region() -> None:
@@ -516,7 +495,7 @@ class _Function:
         return self._module.platform
 
     @property
-    def mesh(self) -> tuple[tuple[str, int], ...]:
+    def mesh(self) -> MeshAxes:
         """The axes of the devices that run this function; see `fxad.ir.Hlo`."""
         return self._mesh
 
@@ -534,7 +513,7 @@ class _Function:
 
     def sharding(self, mesh: MeshAxes, spec: DimensionAxes, aval: Aval) -> str:
         """The attribute that divides a value among the devices of a mesh; see `fxad.ir.Hlo`."""
-        return _sharding_attribute(self._module.mesh(with_replica_axis(mesh, self._module.devices)), spec, aval)
+        return sharding_attribute(self._module.mesh(with_replica_axis(mesh, self._module.devices)), spec, aval)
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
         """A call in a branch whose condition is always true, which XLA cannot prove; see `fxad.ir.Hlo`.

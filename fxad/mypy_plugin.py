@@ -58,7 +58,8 @@ def _widened(declared: Type, numpy: list[Type]) -> Type:
     items = [_widened(t, numpy) for t in proper.args]
     if items == list(proper.args):
         return declared
-    # a dict of one kind and a dict of both: containers that can be changed are invariant
+    # A dict is invariant: a dict[str, ndarray] is no dict[str, Array | ndarray]. So three dicts are admitted: of arrays
+    # of fxad alone, of arrays of NumPy alone, and of both.
     arrays = [UnionType.make_union(numpy[:1]) if _is_array(t) else t for t in proper.args]
     return UnionType.make_union([proper, proper.copy_modified(args=arrays), proper.copy_modified(args=items)])
 

@@ -58,6 +58,13 @@ class PartitionSpec(tuple[Entry, ...]):
         return tuple(groups)
 
 
+def require_device(what: str, value: object) -> runtime.Device:
+    """The value, which must be a device. Raises: ArgumentError."""
+    if not isinstance(value, runtime.Device):
+        raise ArgumentError(f"{what}: {described(value)} is not a device: {value!r:.60}", remedy="use fxad.devices()")
+    return value
+
+
 class AxisType(Enum):
     """JAX's kinds of axes of a mesh. In fxad all are `Auto`: XLA chooses what the program does not state."""
 
@@ -101,11 +108,8 @@ class Mesh:
         if len(set(names)) != len(names) or not all([isinstance(n, str) and n for n in names]):
             raise AxisNameError(f"Mesh: axis_names {names} are not distinct strings", remedy="name each axis once")
         check_axis_names("Mesh", names)
-        wrong = [d for d in array.flat if not isinstance(d, runtime.Device)]
-        if wrong:
-            raise ArgumentError(
-                f"Mesh: {described(wrong[0])} is not a device: {wrong[0]!r:.60}", remedy="use fxad.devices()"
-            )
+        for d in array.flat:
+            require_device("Mesh", d)
         if len(set(array.flat)) != array.size:
             raise ParameterError("Mesh: a device is there twice", remedy="give each device once")
         array.flags.writeable = False
@@ -194,12 +198,8 @@ def make_mesh(
     """
     axis_names = (axis_names,) if isinstance(axis_names, str) else to_tuple("make_mesh", "axis_names", axis_names)
     _check_axis_types("make_mesh", axis_types, len(axis_names))
-    there = list(runtime.devices() if devices is None else to_tuple("make_mesh", "devices", devices))
-    wrong = [d for d in there if not isinstance(d, runtime.Device)]
-    if wrong:
-        raise ArgumentError(
-            f"make_mesh: {described(wrong[0])} is not a device: {wrong[0]!r:.60}", remedy="use fxad.devices()"
-        )
+    given = runtime.devices() if devices is None else to_tuple("make_mesh", "devices", devices)
+    there = [require_device("make_mesh", d) for d in given]
     shape = to_ints("make_mesh", "axis_shapes", axis_shapes)
     count = prod(shape)
     if min(shape, default=1) < 1:
@@ -328,11 +328,7 @@ class SingleDeviceSharding(_ShardingBase):
     device: runtime.Device
 
     def __post_init__(self) -> None:
-        if not isinstance(self.device, runtime.Device):
-            raise ArgumentError(
-                f"SingleDeviceSharding: {described(self.device)} is not a device: {self.device!r:.60}",
-                remedy="use fxad.devices()",
-            )
+        require_device("SingleDeviceSharding", self.device)
 
     def shard_shape(self, shape: Shape) -> Shape:
         """The shape of the array."""

@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from io import FileIO
@@ -36,27 +36,38 @@ def open_file(path: str, flags: int) -> FileIO:
 
 
 def write_whole(path: str, parts: Sequence[bytes | memoryview], mode: int) -> None:
-    """Write a file atomically: readers see the old content or the new, also after a crash.
+    """Write a file of these parts with `replace_file`."""
+    replace_file(path, partial(_write_parts, parts=parts, mode=mode))
 
-    Raises: OSError; the temporary file is removed.
+
+def replace_file(path: str, write: Callable[[str], None]) -> None:
+    """Write a file atomically: readers see the old content or the new, also after a crash. `write(name)` writes and
+    syncs a new file, in the same directory, which is then renamed.
+
+    Raises: OSError, and what `write` raises; the temporary file is removed.
     """
     beside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}{UNFINISHED}"
-    try:  # FileIO opens the file in C: an asynchronous exception leaks no descriptor and leaves no file
-        with FileIO(beside, "xb", opener=partial(os.open, mode=mode)) as file:
-            for part in parts:
-                left = memoryview(part).cast("B")
-                while left:
-                    left = left[os.write(file.fileno(), left) :]
-            os.fsync(file.fileno())
+    try:
+        write(beside)
         os.replace(beside, path)
     except BaseException:
         with suppress(OSError):
             os.unlink(beside)
         raise
-    sync_directory(os.path.dirname(path))
+    _sync_directory(os.path.dirname(path))
 
 
-def sync_directory(path: str) -> None:
+def _write_parts(path: str, parts: Sequence[bytes | memoryview], mode: int) -> None:
+    # FileIO opens the file in C: an asynchronous exception leaks no descriptor
+    with FileIO(path, "xb", opener=partial(os.open, mode=mode)) as file:
+        for part in parts:
+            left = memoryview(part).cast("B")
+            while left:
+                left = left[os.write(file.fileno(), left) :]
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: str) -> None:
     """Make renames in a directory durable, if the system supports it."""
     try:
         descriptor = os.open(path or ".", os.O_RDONLY)

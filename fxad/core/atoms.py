@@ -28,6 +28,10 @@ from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, SizeEr
 
 Shape: TypeAlias = tuple[int, ...]  # of ints, and of `Size`s in a program of symbolic shape
 NDArray: TypeAlias = npt.NDArray[np.generic]
+# The named axes of a mesh of devices and their sizes, the slowest first.
+MeshAxes: TypeAlias = tuple[tuple[str, int], ...]
+# For each axis of an array, the named axes that divide it, the slowest first. Axes at the end may be left out.
+DimensionAxes: TypeAlias = tuple[tuple[str, ...], ...]
 
 _set: Final = object.__setattr__
 _DIMS: Final = frozenset({int, Size})

@@ -36,7 +36,12 @@ _Pick: TypeAlias = Callable[[list[Atom]], tuple[Atom, ...]]
 @dataclass(frozen=True, slots=True)
 class _Positions:
     """A program with positions in place of variables. Position k of a list is operand k; then come the literals, and
-    the results of the equations in order."""
+    the results of the equations in order.
+
+    Of `(x) -> (sin(x * 2.0))`, position 0 is x, 1 is 2.0, 2 is the product and 3 the sine: the equations read the
+    positions (0, 1) and (2,), and the result is (3,). To paste it, a list begins with the operands and the literals,
+    and grows by the results of each equation that is added.
+    """
 
     literals: tuple[Lit, ...]
     eqns: tuple[tuple[Primitive, _Pick, Mapping[int, tuple[Var]], tuple[Aval, ...]], ...]

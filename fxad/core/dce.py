@@ -93,6 +93,16 @@ def remove_unused(eqn: Eqn, used: Mask) -> Eqn:
 
     A carry is live if its result is used or a body reads it. A loop-invariant carry whose result is not used becomes a
     constant. Literals move into bodies, except those of calls (`Once`): calls share their bodies.
+
+    For example, of a `scan` over the body `(w, h, k, x) -> (h + w*x, k, h, x*x)`, with the carries h and k, whose
+    results are `(h, k, hs, squares)`, only hs is used:
+
+    - squares is not used: the body becomes `(w, h, k, x) -> (h + w*x, k, h)`;
+    - the result h is not used, but the body reads h: the carry stays, with its result;
+    - nothing reads k and its result is not used: its operand and its result go;
+    - if w is the literal 2.0, the body computes `h + 2.0*x`, and the operand goes.
+
+    The new equation has the operands h and xs, and the results h and hs.
     """
     prim = eqn.prim
     assert isinstance(prim, HigherOrder), "an equation with bodies"

@@ -1,9 +1,14 @@
 """Distinguishes code that a function called from asynchronous code that Python runs between two bytecodes.
 
 Finalisers, signal handlers and callbacks of weak references run on top of an arbitrary frame, in its context, as if
-that frame had called them. This module detects them from the frames. It installs only C functions, in `gc.callbacks`,
-which record the begin and end of a collection. A Python function there could receive the KeyboardInterrupt of a long
-collection, which would then be lost.
+that frame had called them. If a finaliser computes while `f` is traced, two calls of `sin` look alike:
+
+    trace_flat -> f -> the user's code -> sin               called by `f`: an equation of the program of `f`
+    trace_flat -> f -> the user's code -> __del__ -> sin    called by a collection: no equation, it is computed
+
+This module tells them apart by the frames. It installs only C functions, in `gc.callbacks`, which record the begin and
+end of a collection. A Python function there could receive the KeyboardInterrupt of a long collection, which would then
+be lost.
 """
 
 from __future__ import annotations
@@ -27,7 +32,13 @@ T = TypeVar("T")
 
 @final
 class _Collections:
-    """The reports of the garbage collector: the last phase in any thread, and the last start in each thread."""
+    """The reports of the garbage collector: the last phase in any thread, and the last start in each thread.
+
+    The collector calls each callback with a phase, "start" or "stop", and a new dict `info`. Three functions in C
+    record it: `_phases.pop(phase, info)` removes the key of the phase, `_phases.__setitem__(phase, info)` enters it
+    again, so it is the last key, and `setattr(_starts, phase, info)` stores the dict for this thread. A collection
+    runs in this thread if the last phase is "start", and its dict is the one that this thread has stored.
+    """
 
     __slots__ = ("_starts", "_phases")
 

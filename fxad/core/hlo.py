@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias, final
 
-from fxad.core.atoms import Aval, Lit
+from fxad.core.atoms import Aval, DimensionAxes, Lit, MeshAxes
 from fxad.core.dataclasses import dataclass
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Hlo(Protocol):
         """The platform that the module is for: "cpu" or "cuda"."""
 
     @property
-    def mesh(self) -> tuple[tuple[str, int], ...]:
+    def mesh(self) -> MeshAxes:
         """The axes of the devices that run this function, with their sizes, the first one slowest."""
 
     def channel(self) -> int:
@@ -62,24 +62,22 @@ class Hlo(Protocol):
     def host(self, call: Primitive) -> int:
         """The index of a host call among the callbacks of the module."""
 
-    def call(
-        self, body: Jaxpr, operands: Sequence[HloValue], mesh: tuple[tuple[str, int], ...] = ...
-    ) -> tuple[HloValue, ...]:
+    def call(self, body: Jaxpr, operands: Sequence[HloValue], mesh: MeshAxes = ...) -> tuple[HloValue, ...]:
         """Call the function of a body. The function is emitted once per distinct body. `mesh` are named axes that the
         body binds, of the devices that run this function."""
 
     def on_devices(
         self,
         body: Jaxpr,
-        mesh: tuple[tuple[str, int], ...],
-        in_specs: Sequence[tuple[tuple[str, ...], ...]],
-        out_specs: Sequence[tuple[tuple[str, ...], ...]],
+        mesh: MeshAxes,
+        in_specs: Sequence[DimensionAxes],
+        out_specs: Sequence[DimensionAxes],
         operands: Sequence[HloValue],
         outs: Sequence[Aval],
     ) -> tuple[HloValue, ...]:
         """Call the function of a body on each device of a mesh, with its parts of the operands."""
 
-    def sharding(self, mesh: tuple[tuple[str, int], ...], spec: tuple[tuple[str, ...], ...], aval: Aval) -> str:
+    def sharding(self, mesh: MeshAxes, spec: DimensionAxes, aval: Aval) -> str:
         """The attribute that divides a value among the devices of a mesh."""
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:

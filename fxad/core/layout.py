@@ -3,6 +3,13 @@
 A primitive with bodies declares its `Layout`. Generic code reads layouts: dead code elimination, effects and their
 order, checks, kept values, partial evaluation, costs, names in messages. Decision: docs/adr/0041.
 
+The layout of a `scan` of 10 steps over a body `(w, h, x) -> (h, y)`, with a constant w, a carry h and slices x of xs:
+
+    operands: w      h      xs        Group(Constant(), 1), Group(Carry(), 1), Group(Slice(), 1)
+    results:         h      ys        Group(Carry(), 1), Group(Slice(), 1)
+    body:     takes the groups of operands 0, 1, 2 and returns the groups of results 0, 1
+              Body(body, operands=(0, 1, 2), results=(0, 1), runs=Times(10))
+
 `ir` imports this module. This module imports `ir` for types only.
 """
 
@@ -11,7 +18,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
-from fxad.core.atoms import Lit
+from fxad.core.atoms import DimensionAxes, Lit, MeshAxes
 from fxad.core.dataclasses import dataclass
 
 if TYPE_CHECKING:
@@ -51,8 +58,8 @@ class Part:
     """Each run reads or returns one part of the array. `mesh` are the named axes of the runs with their sizes, the
     first one slowest. `spec` names, for each axis of the array, the axes of the mesh that divide it."""
 
-    mesh: tuple[tuple[str, int], ...]
-    spec: tuple[tuple[str, ...], ...]
+    mesh: MeshAxes
+    spec: DimensionAxes
 
 
 @final

@@ -64,7 +64,9 @@ class _Position:
     def __init__(self, exchanges: _Exchanges, index: Mapping[str, tuple[int, int]], path: tuple[int, ...]) -> None:
         self.exchanges = exchanges
         self.index = index  # by name: the index and the size
-        # the number of this map in the enclosing run, and the indices that it hides, after the path of that run
+        # Which map this is: after the path of the enclosing run, the number of this map in that run, and the indices of
+        # that run along names that this map binds again. So the second map inside of index 3 of "i", if it binds "i"
+        # too, has the path (1, 3): its exchanges are not those of the first one, or of index 2.
         self.path = path
         self.counts: dict[tuple[str, ...], int] = {}  # the number of exchanges so far, by axes
         self.maps = 0  # the number of inner maps so far

@@ -2,7 +2,11 @@
 
 A lock may never be released: a signal handler (Ctrl-C) may raise between any two bytecodes, and a process may fork
 while another thread holds the lock. Here nothing has to be released. An object represents the running call. The only
-reference to it is on the interpreter's stack, which drops it, in C, when the call returns or raises.
+reference to it is on the interpreter's stack, which drops it, in C, when the call returns or raises:
+
+    _Call(running, key, fn)()      makes the object, and runs `fn` with a weak reference to it (`_Running`)
+    running[key] = reference       `fn` enters the reference; while it is alive, other threads wait for `ended`
+    return, or an exception        the object dies, and the callback of the reference removes the entry and wakes one
 """
 
 from __future__ import annotations
@@ -22,7 +26,11 @@ _POLL_SECONDS: Final = 0.1  # seconds after which a waiting thread checks again,
 
 @final
 class _Call(partial[T]):
-    """A call whose lifetime is that of its run: `_Call(...)()`, never stored in a variable."""
+    """A call whose lifetime is that of its run: `_Call(...)()`, never stored in a variable.
+
+    `fn` gets the weak reference, which can only be made after the call. So the call is made with an empty list, the
+    reference is put into it, and `_call_with_marker` takes it out: the call does not hold its own reference.
+    """
 
     __slots__ = ()
 

@@ -467,7 +467,10 @@ def lower_bound(size: int) -> int | None:
 
 
 def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
-    """A lower bound of a polynomial. Bounds replace products and functions in it, at most `depth` of them."""
+    """A lower bound of a polynomial. Bounds replace products and functions in it, at most `depth` of them.
+
+    Of n - max(n, 4) + 8, for n >= 0: max(n, 4) is n or 4, so the bound is the lesser of those of 8 and of n + 4: 4.
+    """
     if depth == 0:
         return None
     direct = _constant_after_shift(terms)
@@ -513,7 +516,8 @@ def _lower_bound_with_function(rest: int, c: int, function: SizeFunction, depth:
 
 
 def _rounded_to_multiple(mono: Monomial) -> tuple[int, int] | None:
-    """a and b of b * (a // b), for a product b >= 1 of named sizes: between a - b + 1 and a."""
+    """a and b of b * (a // b), for a product b >= 1 of named sizes: between a - b + 1 and a. Of n * (m // n), for
+    n >= 1, it is (m, n)."""
     for k, (whole, power) in enumerate(mono):
         if power == 1 and isinstance(whole, SizeFunction) and whole.function == "//" and len(mono) > 1:
             others = mono[:k] + mono[k + 1 :]
@@ -523,18 +527,22 @@ def _rounded_to_multiple(mono: Monomial) -> tuple[int, int] | None:
     return None
 
 
+_Powers: TypeAlias = tuple[tuple[str, int], ...]  # a monomial: the texts of factors with their powers, in order
+
+
 def _constant_after_shift(terms: Terms) -> int | None:
     """A lower bound: each factor is replaced by its lower bound plus a number >= 0. If all coefficients are then >= 0,
-    this is the constant term; else None."""
-    total: dict[tuple[tuple[str, int], ...], int] = {}
+    this is the constant term; else None. Of n*m - m + 3, for n >= 1 and m >= 0: with n = 1 + n' it is n'*m + 3, so at
+    least 3."""
+    total: dict[_Powers, int] = {}
     for mono, c in terms.items():
-        expanded: dict[tuple[tuple[str, int], ...], int] = {(): c}
+        expanded: dict[_Powers, int] = {(): c}
         for factor, power in mono:
             low = factor.at_least if isinstance(factor, Name) else _lower_bound_of_function(factor)
             if low is None:
                 return None
             for _ in range(power):
-                more: dict[tuple[tuple[str, int], ...], int] = {}
+                more: dict[_Powers, int] = {}
                 for m, d in expanded.items():
                     more[m] = more.get(m, 0) + d * low
                     powers = dict(m)
@@ -655,7 +663,8 @@ def substitute_sizes(size: int, values: Mapping[str, int]) -> int:
 
 
 def typical_size(size: int) -> int:
-    """A number for a dimension, to compare costs: each named size is 64, or the least that it may be if more."""
+    """A number for a dimension, to compare orders of products: each named size is 64, or the least that it may be if
+    that is more. Estimates of memory and time take `atoms.nominal`, which is larger."""
     return substitute_sizes(size, {n.name: maximum(n.at_least, 64) for n in names_of(size)})
 
 
@@ -695,8 +704,9 @@ def upper_bound(size: int, bounds: Mapping[str, int]) -> int:
 
 
 def _interval(size: int, bounds: Mapping[str, int], depth: int) -> tuple[int, int]:
-    """A lower and an upper bound, by intervals of terms. If a term is a rounded number, as in n // 2 * 2, bounds of
-    that number replace it: n - n // 2 * 2 is at most 1. At most `depth` terms are replaced."""
+    """A lower and an upper bound, by intervals of terms: -1 and 8 of 2*n - m, for n in [1, 4] and m in [0, 3]. If a
+    term is a rounded number, as in n // 2 * 2, bounds of that number replace it: n - n // 2 * 2 is at most 1. At most
+    `depth` terms are replaced."""
     if not isinstance(size, Size):
         return size, size
     depth -= depth > 0

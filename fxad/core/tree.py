@@ -196,36 +196,26 @@ def broadcast_prefix(prefix: object, structure: Structure, what: str, is_leaf: C
     """
     if is_leaf(prefix):
         return [prefix] * structure.num_leaves
-    whole = structure.unflatten(range(structure.num_leaves))
-    out: list[object] = []
-
-    def spread(entry: object, part: object) -> None:
-        out.extend([entry] * len(leaves(part)))
-
     try:
-        _zip_prefix(prefix, whole, spread, is_leaf)
+        return _entries_of_leaves(prefix, structure.unflatten(range(structure.num_leaves)), is_leaf)
     except (ValueError, TypeError):
         raise TreeError(
             f"{what}: {prefix!r} is not a tree prefix of {shape_text(structure)}",
             remedy="give one entry for the whole tree, or a tree whose entries stand for whole subtrees",
         ) from None
-    return out
 
 
-def _zip_prefix(
-    prefix: object, whole: object, fn: Callable[[object, object], None], is_leaf: Callable[[object], bool]
-) -> None:
+def _entries_of_leaves(prefix: object, whole: object, is_leaf: Callable[[object], bool]) -> list[object]:
+    """For each leaf of a tree, the entry of the prefix. Raises: ValueError, TypeError if it is no prefix."""
     if is_leaf(prefix):
-        fn(prefix, whole)
-        return
+        return [prefix] * len(leaves(whole))
     entries, outer = _children(prefix)
     parts, inner = _children(whole)
     # a list may stand for a tuple: users write in_axes either way
     same = outer == inner or ({type(prefix), type(whole)} == {list, tuple} and len(entries) == len(parts))
     if not same or (outer.num_leaves == 1 and outer.num_nodes == 1):
         raise ValueError("no prefix")
-    for e, p in zip(entries, parts, strict=True):
-        _zip_prefix(e, p, fn, is_leaf)
+    return [x for e, p in zip(entries, parts, strict=True) for x in _entries_of_leaves(e, p, is_leaf)]
 
 
 def _children(tree: object) -> tuple[list[object], Structure]:

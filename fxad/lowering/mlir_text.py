@@ -1,13 +1,15 @@
-"""Types, constants and strings as MLIR text. Plain string functions: no jaxlib, no context, no state."""
+"""Types, constants, strings and shardings as MLIR text. Plain string functions: no jaxlib, no context, no state."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Final
 
 from fxad import dtypes
 from fxad.errors import SizeError
 from fxad.ir import Aval, Lit
+from fxad.primitives.meshes import OPEN, DimensionAxes, MeshAxes
 
 ELEMENT: Final = MappingProxyType(
     {
@@ -74,3 +76,34 @@ def string_literal(text: str) -> str:
 
 def _escaped(char: str) -> str:
     return "".join([f"\\{byte:02X}" for byte in char.encode("utf-8", "surrogatepass")])
+
+
+# ------------------------------------------------------------------------------------------------------------ shardings
+
+
+def sharding_attribute(mesh: int, spec: DimensionAxes, aval: Aval) -> str:
+    """The attribute of a value that the axes of a mesh divide; meshes are numbered. If "i" of mesh 0 divides the first
+    axis of an array of two axes, it is `#sdy.sharding<@mesh0, [{"i"}, {}]>`."""
+    return f"#sdy.sharding<@mesh{mesh}, {dimension_shardings(spec, aval)}>"
+
+
+def dimension_shardings(spec: DimensionAxes, aval: Aval) -> str:
+    """The axes that divide each axis of an array, as MLIR text."""
+    groups = [*spec, *[()] * (aval.ndim - len(spec))]
+    return f"[{', '.join(['{?}' if group == (OPEN,) else axis_names_text(group) for group in groups])}]"
+
+
+def axis_names_text(names: Sequence[str]) -> str:
+    """Names of axes, as MLIR text."""
+    return f"{{{', '.join(map(_axis_name_text, names))}}}"
+
+
+def _axis_name_text(name: str) -> str:
+    """A name as a string of printable ASCII, with % and a number for each other character: XLA ends the process at an
+    escape in it. Names have no meaning outside of the text."""
+    return '"' + "".join([c if " " <= c <= "~" and c not in '"\\%' else f"%{ord(c):X}." for c in name]) + '"'
+
+
+def mesh_text(mesh: MeshAxes) -> str:
+    """A mesh, as MLIR text."""
+    return f"<[{', '.join([f'{_axis_name_text(name)}={size}' for name, size in mesh])}]>"

@@ -18,13 +18,10 @@ from collections.abc import Iterable
 from math import prod
 from typing import Final, TypeAlias
 
+from fxad.core.atoms import DimensionAxes as DimensionAxes, MeshAxes as MeshAxes
 from fxad.errors import AxisNameError, ShapeError
 from fxad.ir import Aval, Primitive, Shape
 
-# The named axes of a mesh and their sizes, the slowest first.
-MeshAxes: TypeAlias = tuple[tuple[str, int], ...]
-# For each axis of an array, the named axes that divide it, the slowest first. Axes at the end may be left out.
-DimensionAxes: TypeAlias = tuple[tuple[str, ...], ...]
 # The ids of the devices of a mesh, the first axis slowest. () are the first devices, or those of the operands.
 Ids: TypeAlias = tuple[int, ...]
 

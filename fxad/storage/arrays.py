@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, overload
 
@@ -21,12 +19,12 @@ from safetensors.numpy import save_file
 
 from fxad import dtypes
 from fxad.core import tree
-from fxad.core.atomic_file import FOLLOWING, UNFINISHED, open_file, sync_directory
+from fxad.core.atomic_file import replace_file
 from fxad.core.tree import Structure
 from fxad.core.tree_paths import NamedKey, key_value
 from fxad.errors import ArgumentError, DTypeError, ExecutionError, FileFormatError, FxadError, ShapeError, described
 from fxad.ir import NDArray
-from fxad.storage.programs import absolute_path, path_to_write
+from fxad.storage.paths import absolute_path, open_regular, path_to_write
 from fxad.storage.tree_structure import Json, structure_from_json, structure_to_json
 from fxad.tracing.array import Array, asarray
 from fxad.tracing.tracer import Tracer
@@ -78,16 +76,13 @@ def save(path: str | os.PathLike[str], values: object) -> None:
         "names": names,
         "dtypes": as_bytes,
     }
-    unfinished = f"{where}.{os.getpid()}.{os.urandom(4).hex()}{UNFINISHED}"
-    try:
+
+    def write(unfinished: str) -> None:
         save_file(stored, unfinished, {_METADATA: json.dumps(head)})
-        _sync(unfinished)
-        os.replace(unfinished, where)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(unfinished)
-        raise
-    sync_directory(os.path.dirname(where))
+        with open(unfinished, "rb") as file:
+            os.fsync(file.fileno())
+
+    replace_file(where, write)
 
 
 @overload
@@ -108,7 +103,7 @@ def load(path: str | os.PathLike[str], like: object = None, *, trusted: bool = F
     """
     where = absolute_path("tree.load", path)
     what = f"tree.load: {where}"
-    _check_regular(what, where)
+    open_regular(what, where, _REMEDY).close()
     try:
         with safetensors.safe_open(where, "numpy") as file:
             return _tree(what, _File(what, where, file), like, trusted)
@@ -255,22 +250,6 @@ def _head(what: str, text: str) -> dict[str, Any]:
     if not fits or not isinstance(names, list):
         raise FileFormatError(f"{what}: its metadata do not describe a tree", remedy=_REMEDY)
     return {"tree": described, "names": names, "dtypes": as_bytes}
-
-
-def _check_regular(what: str, path: str) -> None:
-    """Raises: FileFormatError for a pipe or a directory; OSError."""
-    try:
-        with open_file(path, FOLLOWING) as file:
-            regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-    except IsADirectoryError:
-        regular = False
-    if not regular:
-        raise FileFormatError(f"{what} is not a regular file", remedy=_REMEDY)
-
-
-def _sync(path: str) -> None:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
 
 
 _STORED: Final[Mapping[str, dtypes.DType]] = MappingProxyType(

@@ -17,7 +17,7 @@ from fxad import dtypes
 from fxad.core import tree
 from fxad.errors import FileFormatError, ParseError
 from fxad.ir import Aval, Jaxpr
-from fxad.storage.encoding import ARRAY, find_host_call, host_function_label
+from fxad.storage.encoding import ARRAY, find_host_call
 from fxad.storage.file_format import SAVE_AGAIN, Section, raise_damaged
 from fxad.storage.tree_structure import structure_from_json
 from fxad.text import Vocabulary, parse
@@ -45,7 +45,7 @@ def decode(
         raise_damaged(
             what,
             sections[1].start,
-            f"the text calls {host_function_label(*host_call)!r:.60}, a Python function of some process",
+            f"the text calls {host_call[1]!r:.60}, a Python function of some process",
         )
     kinds, array_sections = description["arrays"], sections[2:]
     if len(kinds) != len(array_sections) or len(kinds) > len(jaxpr.ins):

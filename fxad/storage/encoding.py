@@ -13,7 +13,7 @@ import numpy as np
 
 from fxad.core import printing
 from fxad.errors import ArgumentError
-from fxad.ir import Jaxpr, NDArray, distinct_jaxprs
+from fxad.ir import Eqn, Jaxpr, NDArray, distinct_jaxprs
 from fxad.primitives.host_call import HostCall
 from fxad.storage.file_format import Section
 from fxad.storage.tree_structure import Json, structure_to_json
@@ -32,12 +32,11 @@ def encode(what: str, program: Program[..., object], more: Mapping[str, Json]) -
     """
     host_call = find_host_call(program.jaxpr)
     if host_call is not None:
-        body, k = host_call
+        eqn, function = host_call
         raise ArgumentError(
-            f"{what}: {program.name} calls the Python function {host_function_label(body, k)}, which a file cannot"
-            " hold",
+            f"{what}: {program.name} calls the Python function {function}, which a file cannot hold",
             remedy="save the parts around it",
-        ).located(equation=str(body.eqns[k]))
+        ).located(equation=str(eqn))
     values = [_bound_value(what, program, b) for b in program.bound]
     description: dict[str, Json] = {
         "name": program.name,
@@ -54,19 +53,13 @@ def encode(what: str, program: Program[..., object], more: Mapping[str, Json]) -
     return [Section("program", f"{{\n{lines}\n}}".encode()), text, *arrays]
 
 
-def find_host_call(jaxpr: Jaxpr) -> tuple[Jaxpr, int] | None:
-    """The body and the number of an equation that calls a Python function."""
+def find_host_call(jaxpr: Jaxpr) -> tuple[Eqn, str] | None:
+    """An equation that calls a Python function, and the name of the function; None if there is none."""
     for body in distinct_jaxprs(jaxpr):
-        for k, eqn in enumerate(body.eqns):
+        for eqn in body.eqns:
             if isinstance(eqn.prim, HostCall):
-                return body, k
+                return eqn, eqn.prim.label
     return None
-
-
-def host_function_label(body: Jaxpr, k: int) -> str:
-    """The name of the Python function that an equation calls."""
-    prim = body.eqns[k].prim
-    return prim.label if isinstance(prim, HostCall) else prim.name
 
 
 def _bound_value(what: str, program: Program[..., object], bound: object) -> NDArray:

@@ -8,17 +8,17 @@ the classes of its trees and, if the user passes `trusted`, the import of their 
 from __future__ import annotations
 
 import os
-import stat
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from fxad.core import tree
-from fxad.core.atomic_file import FOLLOWING, open_file, write_whole
+from fxad.core.atomic_file import write_whole
 from fxad.errors import ArgumentError, FileFormatError, described
 from fxad.storage.decoding import decode
 from fxad.storage.encoding import encode
 from fxad.storage.file_format import has_header, pack, unpack
+from fxad.storage.paths import absolute_path, open_regular, path_to_write
 from fxad.text import OwnPrimitives, vocabulary
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program
@@ -84,39 +84,9 @@ def load(
     return decode(what, sections, trusted, vocabulary("load", primitives))[0]
 
 
-def absolute_path(operation: str, path: object) -> str:
-    """The absolute path. Raises: ArgumentError if `path` is not a path."""
-    name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
-    try:
-        os.fsencode(name)
-    except UnicodeEncodeError:  # a lone surrogate is no character of a name
-        name = ""
-    if not name or "\0" in name:
-        raise ArgumentError(f"{operation}: {path!r:.60} is not the path of a file", remedy="name a file")
-    return os.path.abspath(name)
-
-
-def path_to_write(operation: str, path: object) -> str:
-    """The absolute path of a file to write. Raises: ArgumentError if `path` is not a path; FileFormatError for a
-    folder, a device or a pipe."""
-    where = absolute_path(operation, path)
-    if os.path.isdir(where):
-        raise FileFormatError(f"{operation}: {where} is a folder", remedy="name a file in it")
-    if os.path.exists(where) and not os.path.isfile(where):  # a device or a pipe would be replaced by a file
-        raise FileFormatError(f"{operation}: {where} is not a regular file", remedy="name a file")
-    return where
-
-
 def _read(what: str, path: str) -> bytes:
-    """The bytes of a file. A pipe does not block. Raises: FileFormatError; OSError."""
-    try:
-        opened = open_file(path, FOLLOWING)
-    except IsADirectoryError:
-        raise FileFormatError(f"{what} is not a regular file", remedy=_WROTE) from None
-    with opened as file:
-        s = os.fstat(file.fileno())
-        if not stat.S_ISREG(s.st_mode):
-            raise FileFormatError(f"{what} is not a regular file", remedy=_WROTE)
+    """The bytes of a file. Raises: FileFormatError; OSError."""
+    with open_regular(what, path, _WROTE) as file:
         head = file.read(len(KIND) + 1)
         if not has_header(head, KIND):  # a large file of another kind is not read
             return head
@@ -124,7 +94,7 @@ def _read(what: str, path: str) -> bytes:
             return head + file.readall()
         except MemoryError:
             raise FileFormatError(
-                f"{what} has {s.st_size} bytes, and there is no memory for them",
+                f"{what} has {os.fstat(file.fileno()).st_size} bytes, and there is no memory for them",
                 remedy=_WROTE,
             ) from None
 

@@ -61,7 +61,8 @@ from fxad.testing.implicit_laws import check_implicit
 from fxad.testing.inverse_laws import check_inverse, check_invertible
 from fxad.testing.inversions import Inversion, inversions
 from fxad.testing.mask_applications import ragged_applications
-from fxad.testing.mask_laws import MASK_STEPS, RaggedCase, check_mask, check_mask_stack, mask_stacks, ragged_cases
+from fxad.testing.mask_laws import check_mask
+from fxad.testing.mask_stacks import MASK_STEPS, check_mask_stack, mask_stacks
 from fxad.testing.memory_laws import (
     check_budgets,
     check_memory_plans,
@@ -83,6 +84,7 @@ from fxad.testing.primitive_laws import (
     check_types,
 )
 from fxad.testing.programs import Case, cases, programs
+from fxad.testing.ragged_cases import RaggedCase, ragged_cases
 from fxad.testing.repeated import repeated, repeated_cases
 from fxad.testing.solutions import Solution, solutions
 from fxad.testing.stacks import STEPS, Step, check_stack, stacks

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
 from hypothesis import strategies as st
-from hypothesis.vendor.pretty import RepresentationPrinter
 
 from fxad import dtypes
 from fxad.core.builder import single_equation
@@ -16,12 +15,12 @@ from fxad.ir import Aval, Jaxpr, NDArray, Primitive, Shape
 from fxad.primitives import elementwise as ew
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve
 from fxad.primitives.random import GammaSample
-from fxad.testing.values import SEEDS, Domain, sample
+from fxad.testing.values import PRECISE, SEEDS, Domain, ShownByRepr, operands_text, sample
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Application:
+class Application(ShownByRepr):
     """A primitive and operands for it. `smooth`: finite differences at the operands give its derivative, if it has
     one."""
 
@@ -39,13 +38,8 @@ class Application:
         """The program of this one equation."""
         return single_equation(self.prim, self.avals)
 
-    def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:
-        """Print the application for hypothesis."""
-        printer.text(repr(self))
-
     def __repr__(self) -> str:
-        values = "\n".join([f"  {a}: {x.tolist()}" for a, x in zip(self.avals, self.args, strict=True)])
-        return f"{self.program}at\n{values}"
+        return f"{self.program}at\n{operands_text(self.avals, self.args)}"
 
 
 # A drawn application: the primitive with its parameters, and a type and a domain for each operand.
@@ -78,8 +72,8 @@ ANY: Final = frozenset(dtypes.ALL)
 def dtype_of(draw: st.DrawFn, takes: frozenset[DType], smooth: bool) -> DType:
     """Draw a dtype that a primitive takes. For `smooth`, one in which finite differences are precise enough, if there
     is one."""
-    smooth_ones = [d for d in (dtypes.float64, dtypes.complex128) if d in takes]
-    return draw(st.sampled_from(smooth_ones if smooth and smooth_ones else [d for d in dtypes.ALL if d in takes]))
+    chosen = takes & PRECISE if smooth and takes & PRECISE else takes
+    return draw(st.sampled_from([d for d in dtypes.ALL if d in chosen]))
 
 
 def some_axes(draw: st.DrawFn, ndim: int) -> tuple[int, ...]:

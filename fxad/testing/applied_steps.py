@@ -38,7 +38,7 @@ from fxad.primitives.shape import (
 from fxad.primitives.sort import Sort
 from fxad.testing.applications import Specs
 from fxad.testing.calls import SPECS
-from fxad.testing.growth import Fact, Growth
+from fxad.testing.growth import Fact, Growth, up_to
 from fxad.testing.values import SEEDS, Domain, sample
 
 # `matrix_steps` applies these to well-conditioned matrices
@@ -105,7 +105,7 @@ def _apply(g: Growth, specs: Specs) -> None:
     fixed = [kind is ew.Clamp and k != 1 for k in range(len(operands))]
     args = [_draw_operand(g, aval, domain, f) for (aval, domain), f in zip(operands, fixed, strict=True)]
     for v in g.builder(prim, *args):
-        g.add(v, Fact(-1e6, 1e6, False))
+        g.add(v, up_to(1e6))
 
 
 def _draw_operand(g: Growth, aval: Aval, domain: Domain, fixed: bool) -> Atom:
@@ -132,7 +132,7 @@ def _map_into_domain(g: Growth, x: Atom, domain: Domain) -> Atom:
         return x
     if x.aval.dtype in dtypes.COMPLEX:
         size = g.facts[x].size
-        parts = [g.emit(Fact(-size, size, False), part, x) for part in (ew.REAL, ew.IMAG)]
+        parts = [g.emit(up_to(size), part, x) for part in (ew.REAL, ew.IMAG)]
         both = [_map_into_domain(g, part, domain) for part in parts]
         return g.emit(Fact(domain.low, domain.high, False), ew.COMPLEX, *both)
     emit = g.builder.one

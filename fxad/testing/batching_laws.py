@@ -5,16 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from fxad.core.interpreter import run
+from fxad.primitives.control.bodies import select_by_mask
 from fxad.testing.compare import (
     differ,
     fail,
     instantiate_tangents,
     program_tolerance,
+    random_cotangents,
     random_tangents,
 )
 from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
+from fxad.testing.values import examples, stack
 from fxad.transforms import jvp, vjp_fused, vmap
 
 
@@ -25,8 +28,8 @@ def check_vmap(case: Case, dims: tuple[int | None, ...] | None = None, size: int
     at = dims if dims is not None else mapped_dims(case)
     if all([d is None for d in at]):
         return
-    rows = [[np.roll(a, i) if d is not None else a for a, d in zip(args, at, strict=True)] for i in range(size)]
-    stacked = [np.stack([r[k] for r in rows], d) if d is not None else args[k] for k, d in enumerate(at)]
+    rows = examples(args, at, size)
+    stacked = stack(rows, at)
     batched = check_transform(lambda f: vmap(f, size, at)[0], program)
     out_dims = vmap(program, size, at)[1]
     tolerance = max([program_tolerance(program, r) for r in rows])
@@ -37,9 +40,9 @@ def check_vmap(case: Case, dims: tuple[int | None, ...] | None = None, size: int
             row = have if d is None else np.take(have, i, d)
             if problem := differ([row], [want[k]], slack=tolerance):
                 fail(f"vmap over {at} differs from the loop in row {i}, result {k}: {problem}", program, args, batched)
-    fronted = check_transform(lambda f: vmap(f, size, at, (0,) * len(f.outs))[0], program)
-    front = [np.stack([w[k] for w in wants]) for k in range(len(batched_outs))]
-    if problem := differ(run(fronted, stacked), front, slack=tolerance):
+    front = (0,) * len(program.outs)
+    fronted = check_transform(lambda f: vmap(f, size, at, front)[0], program)
+    if problem := differ(run(fronted, stacked), stack(wants, front), slack=tolerance):
         fail(f"vmap over {at} to axis 0 differs from the stacked loop: {problem}", program, args, fronted)
 
 
@@ -78,10 +81,10 @@ def check_vmap_commutes(case: Case) -> None:
     program, args, mask = case.program, case.args, differentiable_mask(case)
     if not any(mask):
         return
-    size, outs = 2, (0,) * len(program.outs)
-    stacked = [np.stack([a, np.roll(a, 1)]) for a in args]
-    batched, _ = vmap(program, size, (0,) * len(args), outs)
-    dots = random_tangents([a for a, m in zip(batched.in_avals, mask, strict=True) if m], 0)
+    size, ins, outs = 2, (0,) * len(args), (0,) * len(program.outs)
+    stacked = stack(examples(args, ins), ins)
+    batched, _ = vmap(program, size, ins, outs)
+    dots = random_tangents(select_by_mask(batched.in_avals, mask), 0)
     tolerance = program_tolerance(batched, stacked)
     forward, inner_nonzero = jvp(program, mask)
     inner, _ = vmap(forward, size, (0,) * len(forward.ins), (0,) * len(forward.outs))
@@ -93,7 +96,7 @@ def check_vmap_commutes(case: Case) -> None:
     if problem := differ([*one[:n], *have], [*other[:n], *want], slack=tolerance):
         fail(f"vmap of jvp differs from jvp of vmap: {problem}", program, args, inner)
     backward = vjp_fused(program, mask)
-    cts = random_tangents([a for a in batched.out_avals if a.inexact], 1)
+    cts = random_cotangents(batched, 1)
     inner, _ = vmap(backward, size, (0,) * len(backward.ins), (0,) * len(backward.outs))
     outer = vjp_fused(batched, mask)
     if problem := differ(run(inner, [*stacked, *cts]), run(outer, [*stacked, *cts]), slack=tolerance):

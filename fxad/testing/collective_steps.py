@@ -22,7 +22,7 @@ from fxad.primitives.collectives import (
 from fxad.primitives.meshes import MeshAxes
 from fxad.primitives.shape import broadcast_to_axis
 from fxad.testing.draw_collectives import AXES, axes, perm
-from fxad.testing.growth import UNKNOWN, Fact, Growth
+from fxad.testing.growth import UNKNOWN, Fact, Growth, up_to
 from fxad.testing.steps import GROWTH_STEPS, GrowthStep
 
 _KINDS: Final = ("sum", "max", "min", "gather", "scatter", "to_all", "permute", "index")
@@ -54,7 +54,7 @@ def communicate(mesh: MeshAxes, g: Growth, x: Atom) -> None:
         x = g.within(x, 2.0 / width)
         dim = g.draw(st.sampled_from(fits)) if fits and kind == "scatter" else None
         prim = Psum(names, sizes, groups) if dim is None else PsumScatter(names, sizes, dim, groups)
-        g.emit(Fact(-2.0, 2.0, False), prim, x)
+        g.emit(up_to(2.0), prim, x)
 
 
 def _divisible(g: Growth, x: Atom, width: int) -> Atom:

@@ -16,6 +16,7 @@ from fxad.dtypes import DType
 from fxad.ir import Aval, Jaxpr, NDArray, distinct_jaxprs
 from fxad.passes import plan_of
 from fxad.runtime import devices, link, to_buffer, to_numpy
+from fxad.testing.values import PRECISE, operands_text
 from fxad.units.plan import Choice, Plan
 
 Values: TypeAlias = Sequence[NDArray]
@@ -57,7 +58,7 @@ def fail(law: str, jaxpr: Jaxpr, args: Values = (), also: Jaxpr | None = None) -
     lines = [law, f"program: {jaxpr}"]
     if args:
         lines.append("at:")
-        lines += [f"  {a}: {x.tolist()}" for a, x in zip(jaxpr.in_avals, args, strict=True)]
+        lines.append(operands_text(jaxpr.in_avals, args))
     if also is not None:
         lines.append(f"became: {also}")
     raise AssertionError("\n".join(lines))
@@ -111,21 +112,16 @@ def _parts_close(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], tol: fl
 def program_tolerance(jaxpr: Jaxpr, args: Values) -> float:
     """Return the allowed difference of two ways to run a program: by its coarsest dtype and the largest finite
     magnitude of its values."""
-    coarsest, top = tolerance(dtypes.float64), 1.0
+    sizes = [1.0, largest_magnitude(args)]
+    run(jaxpr, args, lambda _i, _eqn, outs: sizes.append(largest_magnitude(outs)))
+    avals = [*jaxpr.in_avals, *[v.aval for body in distinct_jaxprs(jaxpr) for e in body.eqns for v in e.outs]]
+    return max([tolerance(a.dtype) for a in avals if a.inexact], default=tolerance(dtypes.float64)) * max(sizes)
 
-    def look(values: Values) -> None:
-        nonlocal coarsest, top
-        for x in values:
-            if x.dtype in dtypes.INEXACT and x.size:
-                coarsest = max(coarsest, tolerance(x.dtype))
-                size = np.abs(to_widest_dtype(x))
-                top = max(top, float(np.max(size, initial=0.0, where=np.isfinite(size))))
 
-    look(args)
-    run(jaxpr, args, lambda _i, _eqn, outs: look(outs))
-    for body in distinct_jaxprs(jaxpr):
-        coarsest = max([coarsest, *[tolerance(v.aval.dtype) for e in body.eqns for v in e.outs if v.aval.inexact]])
-    return coarsest * top
+def largest_magnitude(values: Values) -> float:
+    """Return the largest finite magnitude of floating and complex values; 0.0 without any."""
+    sizes = [np.abs(to_widest_dtype(x)) for x in values if x.dtype in dtypes.INEXACT]
+    return max([float(np.max(size, initial=0.0, where=np.isfinite(size))) for size in sizes], default=0.0)
 
 
 # ------------------------------------------------------------------------------------------------------- derivatives
@@ -147,6 +143,11 @@ def random_tangents(avals: Sequence[Aval], seed: int) -> tuple[NDArray, ...]:
     rng = np.random.default_rng((seed, 7))
     draws = [rng.standard_normal(a.shape) + 1j * rng.standard_normal(a.shape) for a in avals]
     return tuple([to_dtype(np.asarray(x, np.complex128), a.dtype) for x, a in zip(draws, avals, strict=True)])
+
+
+def random_cotangents(program: Jaxpr, seed: int) -> tuple[NDArray, ...]:
+    """Return random cotangents of the results of a program that have one."""
+    return random_tangents([a for a in program.out_avals if a.inexact], seed)
 
 
 def slopes(f: Callable[[float], Values], h: float) -> list[Wide]:
@@ -195,6 +196,19 @@ def tangent_error(f: Callable[[float], Values], tangents: Values, tol: float = 1
             slope, *sides = [to_dtype(x[k], tangents[k].dtype).tolist() for x in (estimates, left, right)]
             return f"tangent {k}: got {tangents[k].tolist()}, central difference {slope}, on the two sides {sides}"
     return ""
+
+
+def program_tangent_error(
+    program: Jaxpr, args: Values, mask: Sequence[bool], dots: Values, tangents: Values, tol: float = 1e-5
+) -> str:
+    """`tangent_error` of the tangents of all results along `dots`, for the results of a precise dtype."""
+    seen = [k for k, a in enumerate(program.out_avals) if a.dtype in PRECISE]
+
+    def results_at(t: float) -> list[NDArray]:
+        outs = run(program, step_along(args, dots, mask, t))
+        return [outs[k] for k in seen]
+
+    return tangent_error(results_at, [tangents[k] for k in seen], tol)
 
 
 def one_sided(f: Callable[[float], Values], h: float) -> tuple[list[Wide], list[Wide]]:

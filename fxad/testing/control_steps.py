@@ -20,9 +20,9 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
-from fxad.testing.growth import INPUT, UNKNOWN, Fact, Growth
+from fxad.testing.growth import INPUT, UNKNOWN, Fact, Growth, up_to
 
-RESULT: Final = Fact(-12, 12, False)  # of the results of a body
+RESULT: Final = up_to(12)  # of the results of a body
 _STEP: Final = Aval((), dtypes.int32)
 
 
@@ -33,13 +33,14 @@ def draw_fitting_operand(g: Growth, aval: Aval) -> Atom:
     return g.like(aval, lambda f: f.exact and (f.size <= INPUT.size or f is UNKNOWN))
 
 
-def _draw_body(g: Growth) -> Jaxpr | None:
+def draw_body(g: Growth) -> Jaxpr | None:
+    """Draw an existing body; None if there is none."""
     return g.bodies[g.draw(st.integers(0, len(g.bodies) - 1))] if g.bodies else None
 
 
 def branch_step(g: Growth, _: Atom) -> None:
     """Add a `cond` over two or three bodies, selected by an existing value or by a literal."""
-    body = _draw_body(g)
+    body = draw_body(g)
     if body is None:
         return
     others = [_body_of_type(g, body) for _ in range(g.draw(st.integers(1, 2)))]
@@ -71,7 +72,7 @@ def _body_of_type(g: Growth, body: Jaxpr) -> Jaxpr:
 
 def scan_step(g: Growth, _: Atom) -> None:
     """Add a `scan` over a body, with its operands drawn as constants, carries or slices."""
-    body = _draw_body(g)
+    body = draw_body(g)
     if body is None:
         return
     roles = [g.draw(st.sampled_from(["const", "carry", "xs"])) for _ in body.ins]
@@ -120,7 +121,7 @@ def _next_carry(g: Growth, emit: Callable[..., Atom], old: Atom, results: Sequen
 
 def while_step(g: Growth, _: Atom) -> None:
     """Add a `while` over a body with some operands as carries. It counts up to an existing number."""
-    body = _draw_body(g)
+    body = draw_body(g)
     if body is None:
         return
     roles = [g.draw(st.booleans()) for _ in body.ins]

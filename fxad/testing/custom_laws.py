@@ -14,7 +14,8 @@ from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, described
 from fxad.ir import NDArray
 from fxad.lax.linear import linear_call
-from fxad.testing.compare import differ, inner_product_error, random_tangents
+from fxad.testing.compare import differ, inner_product_error, random_cotangents, random_tangents
+from fxad.testing.values import examples, stack
 from fxad.tracing.array import aval_of
 from fxad.tracing.context import MappedAxis, mapped_over
 from fxad.tracing.program import Program, function_name, trace
@@ -69,7 +70,7 @@ def _values_by_name(
     if "jvp" in rules or "vjp" in rules:
         mask = (False,) * len(program.bound) + moving
         dots = random_tangents([a for a in program.in_avals if a.inexact], seed)
-        cts = random_tangents([a for a in program.out_avals if a.inexact], seed + 1)
+        cts = random_cotangents(jaxpr, seed + 1)
         fused, nonzero = transforms.jvp(jaxpr, mask)
         pushed = iter(run(fused, [*operands, *dots])[n:])
         for path, aval, moves in zip(paths, program.out_avals, nonzero, strict=True):
@@ -80,10 +81,7 @@ def _values_by_name(
         named_values |= {f"cotangent of {p}": x for p, x in zip(named, both[n:], strict=True)}
     for size in sizes:
         dims = (None,) * len(program.bound) + (0,) * len(program.in_avals)
-        stacks = [
-            a if d is None else np.stack([np.roll(a, k) for k in range(size)])
-            for a, d in zip(operands, dims, strict=True)
-        ]
+        stacks = stack(examples(operands, dims, size), dims)
         batched, _ = transforms.vmap(jaxpr, size, dims, (0,) * n)
         named_values |= {f"{p} of a stack of {size}": x for p, x in zip(paths, run(batched, stacks), strict=True)}
     return named_values

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, NDArray, distinct_jaxprs
+from fxad.primitives.control.bodies import leading, select_by_mask
 from fxad.primitives.custom import rules_of
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.complex_parts import REAL
@@ -19,11 +19,14 @@ from fxad.primitives.elementwise.trigonometric import SIN
 from fxad.primitives.linearity import is_linear
 from fxad.primitives.shape import ReduceSum
 from fxad.testing.compare import (
+    Values,
     differ,
     fail,
     inner_product_error,
     instantiate_tangents,
+    program_tangent_error,
     program_tolerance,
+    random_cotangents,
     random_tangents,
     step_along,
     tangent_error,
@@ -35,8 +38,6 @@ from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
 from fxad.transforms import dce, grad, jacfwd, jacrev, jvp, linearize, remat, transpose, vjp, vjp_fused
 
-_TANGENT_DTYPES: Final = frozenset({dtypes.float64, dtypes.complex128})
-
 
 def differentiable_mask(case: Case) -> tuple[bool, ...]:
     """Return a mask of the operands that have tangents."""
@@ -45,9 +46,7 @@ def differentiable_mask(case: Case) -> tuple[bool, ...]:
 
 def random_dots(case: Case) -> tuple[NDArray, ...]:
     """Return random tangents of the operands that `differentiable_mask` marks."""
-    return random_tangents(
-        [a for a, m in zip(case.program.in_avals, differentiable_mask(case), strict=True) if m], case.seed
-    )
+    return random_tangents(select_by_mask(case.program.in_avals, differentiable_mask(case)), case.seed)
 
 
 def check_program_jvp(case: Case) -> None:
@@ -60,13 +59,7 @@ def check_program_jvp(case: Case) -> None:
     if problem := differ(forward_outs[:n], run(program, args), slack=tolerance):
         fail(f"jvp changed the results: {problem}", program, args, forward)
     tangents = instantiate_tangents(forward_outs[n:], nonzero, program.out_avals)
-    seen = [k for k, a in enumerate(program.out_avals) if a.dtype in _TANGENT_DTYPES]
-
-    def results_at(t: float) -> list[NDArray]:
-        outs = run(program, step_along(args, dots, mask, t))
-        return [outs[k] for k in seen]
-
-    if case.smooth and (problem := tangent_error(results_at, [tangents[k] for k in seen], 1e4 * tolerance)):
+    if case.smooth and (problem := program_tangent_error(program, args, mask, dots, tangents, 1e4 * tolerance)):
         fail(f"jvp: {problem}", program, args, forward)
     twice = run(forward, [*args, *[2 * d for d in dots]])[n:]
     if problem := differ(twice, [2 * t for t in forward_outs[n:]], slack=tolerance):
@@ -81,8 +74,7 @@ def check_linearize(case: Case) -> None:
     split = linearize(program, mask)
     check_transform(lambda f: linearize(f, mask).primal, program)
     linear = check_transform(lambda f: linearize(f, mask).linear, program)
-    marked = _trailing_mask(len(dots), split.n_res)
-    if not is_linear(linear, marked):
+    if not is_linear(linear, leading(len(dots), len(linear.ins))):
         fail("the linear program is not linear", program, (), linear)
     results = run(split.primal, args)
     if problem := differ(results[:n], run(program, args), slack=tolerance):
@@ -103,16 +95,12 @@ def _has_both_rules(program: Jaxpr) -> bool:
     return any([rules.jvp and rules.vjp for rules in every])
 
 
-def _trailing_mask(n: int, rest: int) -> tuple[bool, ...]:
-    return (True,) * n + (False,) * rest
-
-
 def check_program_transpose(case: Case) -> None:
     """`<y_bar, A x_dot> = <A^T y_bar, x_dot>` for the linear part A of the program, and transposing twice gives A."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     split = linearize(program, mask)
     dots, residuals = random_dots(case), run(split.primal, args)[len(program.outs) :]
-    marked = _trailing_mask(len(dots), split.n_res)
+    marked = leading(len(dots), len(split.linear.ins))
     adjoint = check_transform(lambda f: transpose(f, marked), split.linear)
     outs = run(split.linear, [*dots, *residuals])
     cts = random_tangents(split.linear.out_avals, 1)
@@ -120,7 +108,7 @@ def check_program_transpose(case: Case) -> None:
     tolerance = program_tolerance(split.linear, [*dots, *residuals]) + program_tolerance(adjoint, [*cts, *residuals])
     if problem := inner_product_error(cts, outs, bars, dots, tolerance):
         fail(f"not the adjoint: {problem}", split.linear, [*dots, *residuals], adjoint)
-    back = _trailing_mask(len(cts), split.n_res)
+    back = leading(len(cts), len(adjoint.ins))
     if not is_linear(adjoint, back):
         fail("the transposed program is not linear", split.linear, (), adjoint)
     again = check_transform(lambda f: transpose(f, back), adjoint)
@@ -162,7 +150,7 @@ def check_vjp(case: Case) -> None:
     forward, nonzero = jvp(program, mask)
     tangents = instantiate_tangents(run(forward, [*args, *dots])[n:], nonzero, program.out_avals)
     inexact = [k for k, a in enumerate(program.out_avals) if a.inexact]
-    cts = random_tangents([program.out_avals[k] for k in inexact], 1)
+    cts = random_cotangents(program, 1)
     both = vjp(program, mask)
     check_transform(lambda f: vjp(f, mask).backward, program)
     results = run(both.forward, args)
@@ -218,7 +206,7 @@ def check_jacobian(case: Case) -> None:
     if not outs or not any(mask):
         return
     program = Jaxpr(program.ins, program.eqns, outs)
-    n, dots = len(outs), random_tangents([a for a, m in zip(program.in_avals, mask, strict=True) if m], case.seed)
+    n, dots = len(outs), random_tangents(select_by_mask(program.in_avals, mask), case.seed)
     forward = run(check_transform(lambda f: jacfwd(f, mask, n), program), args)
     reverse = run(check_transform(lambda f: jacrev(f, mask, n), program), args)
     tolerance = program_tolerance(program, args)
@@ -243,7 +231,7 @@ def check_second_order(case: Case) -> None:
     if not case.smooth or not has_gradient(program, mask):
         return
     program = Jaxpr(program.ins, program.eqns, program.outs[:1])
-    dots = random_tangents([a for a, m in zip(program.in_avals, mask, strict=True) if m], 3)
+    dots = random_tangents(select_by_mask(program.in_avals, mask), 3)
     n, zeros = len(dots), (False,) * len(dots)
     gradient = grad(program, mask)
     over_reverse, nonzero = jvp(gradient, mask)
@@ -266,33 +254,54 @@ def check_remat(case: Case, *, compiled: bool = False) -> None:
     `compiled` compares in XLA too, within rounding. XLA contracts a product and a sum of one fusion into one operation,
     and recomputation changes where fusions end.
     """
-    program, args, mask = case.program, case.args, differentiable_mask(case)
+    program, mask = case.program, differentiable_mask(case)
     again = check_transform(remat, program)
-    runners: list[Callable[[Jaxpr, Sequence[NDArray]], tuple[NDArray, ...]]] = [run, xla] if compiled else [run]
-    for runner in runners:
-        tolerance = 0.0 if runner is run else program_tolerance(program, args)
-        if problem := differ(runner(again, args), runner(program, args), slack=tolerance, exact=runner is run):
-            fail(f"remat changed the results: {problem}", program, args, again)
-    if not any(mask):
-        return
-    split, n = linearize(again, mask), len(program.outs)
-    stored = [a for a in split.primal.outs[n:] if a not in split.primal.ins]
-    if stored:
-        fail(f"remat stores {stored}, which are not operands", program, (), split.primal)
-    cts = random_tangents([a for a in program.out_avals if a.inexact], 1)
-    for runner in runners:
-        plain, recomputed, operands = vjp_fused(program, mask), vjp_fused(again, mask), [*args, *cts]
-        tolerance = 0.0 if runner is run else program_tolerance(plain, operands)
-        have, want = runner(recomputed, operands), runner(plain, operands)
-        if problem := differ(have, want, slack=tolerance, exact=runner is run, signs=False):
-            fail(f"remat changed the gradient ({runner.__name__}): {problem}", program, args, recomputed)
+    check_same_bits("remat", case, again)
+    if compiled:
+        check_same_within_rounding("remat", case, again, xla)
+    if any(mask):
+        split = linearize(again, mask)
+        stored = [a for a in split.primal.outs[len(program.outs) :] if a not in split.primal.ins]
+        if stored:
+            fail(f"remat stores {stored}, which are not operands", program, (), split.primal)
+
+
+def check_same_bits(what: str, case: Case, other: Jaxpr) -> None:
+    """Another program has the same results and gradients bit for bit, except for signs of zero cotangents. `what`
+    made the program, for messages."""
+    program, args, mask = case.program, case.args, differentiable_mask(case)
+    if problem := differ(run(other, args), run(program, args), exact=True):
+        fail(f"{what} changed the results: {problem}", program, args, other)
+    if any(mask):
+        operands = [*args, *random_cotangents(program, 1)]
+        plain, again = vjp_fused(program, mask), vjp_fused(other, mask)
+        have, want, n = run(again, operands), run(plain, operands), len(program.outs)
+        problem = differ(have[:n], want[:n], exact=True)
+        if problem := problem or differ(have, want, exact=True, signs=False):
+            fail(f"{what} changed the gradient: {problem}", program, args, again)
+
+
+def check_same_within_rounding(
+    what: str, case: Case, other: Jaxpr, runner: Callable[[Jaxpr, Values], tuple[NDArray, ...]] = run
+) -> None:
+    """Another program, run by `runner`, has the same results and gradients within rounding."""
+    program, args, mask = case.program, case.args, differentiable_mask(case)
+    if problem := differ(runner(other, args), runner(program, args), slack=program_tolerance(program, args)):
+        fail(f"{what} changed the results ({runner.__name__}): {problem}", program, args, other)
+    if any(mask):
+        operands = [*args, *random_cotangents(program, 1)]
+        plain, again = vjp_fused(program, mask), vjp_fused(other, mask)
+        if problem := differ(
+            runner(again, operands), runner(plain, operands), slack=program_tolerance(plain, operands)
+        ):
+            fail(f"{what} changed the gradient ({runner.__name__}): {problem}", program, args, again)
 
 
 def check_same_derivatives(case: Case, other: Jaxpr, rtol: float) -> None:
     """Another program with the same results has the same gradient, tangents and second derivatives (forward over
     reverse and reverse over reverse), within `rtol`."""
     program, args, mask, n = case.program, case.args, differentiable_mask(case), len(case.program.outs)
-    dots, cts = random_dots(case), random_tangents([a for a in program.out_avals if a.inexact], case.seed + 1)
+    dots, cts = random_dots(case), random_cotangents(program, case.seed + 1)
     backward = [vjp_fused(f, mask) for f in (program, other)]
     tolerance = max(rtol, 1e3 * program_tolerance(backward[0], [*args, *cts]))
     plain, others = [run(f, [*args, *cts]) for f in backward]
@@ -309,9 +318,7 @@ def check_same_derivatives(case: Case, other: Jaxpr, rtol: float) -> None:
         slope = grad(scalarized(f), mask)
         forward, nonzero = jvp(slope, mask)
         ahead = run(forward, [*args, *dots])[len(nonzero) :]
-        again = run(
-            vjp_fused(slope, mask), [*args, *random_tangents([a for a in slope.out_avals if a.inexact], case.seed + 2)]
-        )
+        again = run(vjp_fused(slope, mask), [*args, *random_cotangents(slope, case.seed + 2)])
         second.append([*instantiate_tangents(ahead, nonzero, slope.out_avals), *again])
     if second and (problem := differ(second[1], second[0], slack=100 * tolerance)):
         fail(f"another second derivative: {problem}", program, args, other)

@@ -12,18 +12,19 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive
 from fxad.primitives import elementwise as ew
-from fxad.primitives.control.bodies import instantiate_outs, with_outs
+from fxad.primitives.control.bodies import instantiate_outs, leading, with_outs
 from fxad.primitives.custom import CallWithRules, NamedCall
 from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
+from fxad.primitives.elementwise.family import FLOAT32_OR_64
 from fxad.primitives.linear_call import LinearCall, has_adjoint
-from fxad.testing.applications import Spec, Specs
+from fxad.testing.applications import Spec, Specs, dtype_of
 from fxad.testing.values import ORDINARY, Domain, shapes
 from fxad.transforms import linearize, transpose, vmap
 
 _COUNT: Final = Aval((), dtypes.int32)
 
 
-def _linear(draw: st.DrawFn, smooth: bool) -> Spec:
+def _linear_call(draw: st.DrawFn, smooth: bool) -> Spec:
     """(x, y; c) -> (x * sin(c) - y, one of them, or zero)."""
     dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.complex128]))
     aval = Aval(draw(shapes(2)), dtype)
@@ -36,14 +37,12 @@ def _linear(draw: st.DrawFn, smooth: bool) -> Spec:
     return LinearCall(body, adjoint, 2), [(aval, ORDINARY)] * 3
 
 
-def _custom(draw: st.DrawFn, smooth: bool) -> Spec:
+def _call_with_rules(draw: st.DrawFn, smooth: bool) -> Spec:
     """Draw (c; x, y, n) -> (sin(x) * y, x, n). c is captured, and no rule of derivatives reads it."""
-    dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.float32]))
-    aval = Aval(draw(shapes(2)), dtype)
+    aval = Aval(draw(shapes(2)), dtype_of(draw, FLOAT32_OR_64, smooth))
     body = _function_body(aval)
     forward, push = _derivative(aval)
-    n = len(push.ins) - 2
-    pull = transpose(push, (True, True, *[False] * n))
+    pull = transpose(push, leading(2, len(push.ins)))
     kinds = draw(st.lists(st.sampled_from(["jvp", "plain", "vjp", "vmap"]), unique=True, max_size=3))
     plain = with_outs(forward, forward.outs[: len(body.outs)])
     stacked, _ = vmap(body, 2, (None, 0, 0, 0), (0, 0, 0))
@@ -58,10 +57,9 @@ def _custom(draw: st.DrawFn, smooth: bool) -> Spec:
     return CallWithRules(Function(body, 1, rules)), [(aval, ORDINARY)] * 3 + [(_COUNT, Domain(whole=(-1, 3)))]
 
 
-def _draw_named_call(draw: st.DrawFn, smooth: bool) -> Spec:
-    """(c; x, y, n), as in `_custom`: alone, a named call is the plain function."""
-    dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.float32]))
-    aval = Aval(draw(shapes(2)), dtype)
+def _named_call(draw: st.DrawFn, smooth: bool) -> Spec:
+    """(c; x, y, n), as in `_call_with_rules`: alone, a named call is the plain function."""
+    aval = Aval(draw(shapes(2)), dtype_of(draw, FLOAT32_OR_64, smooth))
     return NamedCall(_function_body(aval), 0), [(aval, ORDINARY)] * 3 + [(_COUNT, Domain(whole=(-1, 3)))]
 
 
@@ -106,10 +104,10 @@ def call_with_rule(body: Jaxpr, kind: str, *, again: bool = False) -> CallWithRu
     )
     if kind == "jvp" or not has_adjoint(push):
         return CallWithRules(Function(body, rules=Rules(jvp=(Derivative(moving, forward, push),))))
-    pull = transpose(push, (True,) * len(dots) + (False,) * (len(push.ins) - len(dots)))
+    pull = transpose(push, leading(len(dots), len(push.ins)))
     return CallWithRules(Function(body, rules=Rules(vjp=(Derivative(moving, forward, push, pull),))))
 
 
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
-    {CallWithRules: _custom, NamedCall: _draw_named_call, LinearCall: _linear}
+    {CallWithRules: _call_with_rules, NamedCall: _named_call, LinearCall: _linear_call}
 )

@@ -13,12 +13,20 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Aval, Primitive
 from fxad.primitives import elementwise as ew
+from fxad.primitives.elementwise.bessel import BesselI0e, BesselI1e, Zeta
+from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
+from fxad.primitives.elementwise.family import Binary, Unary
+from fxad.primitives.elementwise.gamma import Igamma, Igammac, IgammaGradA, RandomGammaGrad
+from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.testing.applications import Spec, Specs, dtype_of
-from fxad.testing.values import ORDINARY, SPECIAL, Domain, shapes
+from fxad.testing.values import ORDINARY, SPECIAL, Domain, any_values, shapes
 
 _POSITIVE: Final = Domain(0.3, 3.0)
+
 _INSIDE: Final = Domain(-0.9, 0.9)
+
 _AWAY: Final = Domain(0.3, 2.0, signs=True)
+
 _DOMAINS: Final[Mapping[str, tuple[Domain, ...]]] = MappingProxyType(
     {
         "acos": (_INSIDE,),
@@ -47,8 +55,10 @@ _DOMAINS: Final[Mapping[str, tuple[Domain, ...]]] = MappingProxyType(
         "tan": (Domain(-1.2, 1.2),),
     }
 )
+
 # where a complex function is far from its branch cuts
 _COMPLEX: Final = Domain(0.2, 0.9)
+
 # what computes exactly, so that NumPy and XLA agree at nan, infinities and -0.0 too
 _EXACT: Final = frozenset(
     [
@@ -90,12 +100,12 @@ def elementwise(prim: Primitive, count: int, takes: frozenset[DType]) -> Specs:
     return specs
 
 
-def _draw_convert(draw: st.DrawFn, smooth: bool) -> Spec:
+def _convert_element_type(draw: st.DrawFn, smooth: bool) -> Spec:
     x, to = dtype_of(draw, frozenset(dtypes.ALL), smooth), dtype_of(draw, frozenset(dtypes.ALL), smooth)
     return ew.ConvertElementType(to), [(Aval(draw(shapes()), x), ORDINARY)]
 
 
-def _bitcast(draw: st.DrawFn, smooth: bool) -> Spec:
+def _bitcast_convert_type(draw: st.DrawFn, smooth: bool) -> Spec:
     kinds = dtypes.INTEGER | dtypes.FLOATING
     x, to = dtype_of(draw, kinds, smooth), dtype_of(draw, kinds, False)
     shape = draw(shapes())
@@ -127,7 +137,7 @@ def _select_n(draw: st.DrawFn, smooth: bool) -> Spec:
     shape, dtype = draw(shapes()), dtype_of(draw, frozenset(dtypes.ALL), smooth)
     count = draw(st.integers(1, 4))
     which = draw(st.sampled_from([dtypes.bool_, dtypes.int32])) if count == 2 else dtypes.int32
-    case = (Aval(shape, dtype), ORDINARY if smooth else SPECIAL)
+    case = (Aval(shape, dtype), any_values(smooth))
     return ew.SELECT_N, [(Aval(shape, which), Domain(whole=(-1, count + 1))), *[case] * count]
 
 
@@ -141,15 +151,45 @@ def _complex(draw: st.DrawFn, smooth: bool) -> Spec:
     return ew.COMPLEX, [(aval, ORDINARY)] * 2
 
 
+def _special(kind: type[Unary | Binary | RegularizedIncompleteBeta], *domains: Domain) -> Specs:
+    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+        aval = Aval(draw(shapes()), dtype_of(draw, kind.takes, smooth))
+        return kind(), [(aval, d) for d in domains]
+
+    return specs
+
+
+_SHAPE: Final = Domain(0.3, 8.0)
+
+_WORD: Final = Domain(whole=(0, 2**32 - 1))
+
+
+def _threefry2x32(draw: st.DrawFn, smooth: bool) -> Spec:  # noqa: ARG001  integers only
+    aval = Aval(draw(shapes()), dtypes.uint32)
+    return Threefry2x32(draw(st.booleans())), [(aval, _WORD)] * 4
+
+
+def _gamma_sample(draw: st.DrawFn, smooth: bool) -> Spec:
+    aval = Aval(draw(shapes()), dtype_of(draw, GammaSample.takes, smooth))
+    log = draw(st.booleans())
+    return GammaSample(log), [(aval, Domain(0.5, 3.0)), (aval, Domain(-3.0, 1.0) if log else Domain(0.1, 3.0))]
+
+
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
     {
-        ew.ConvertElementType: _draw_convert,
-        ew.BitcastConvertType: _bitcast,
+        ew.ConvertElementType: _convert_element_type,
+        ew.BitcastConvertType: _bitcast_convert_type,
         ew.ReducePrecision: _reduce_precision,
         ew.IntegerPow: _integer_pow,
         ew.Round: _round,
         ew.SelectN: _select_n,
         ew.Clamp: _clamp,
         ew.Complex: _complex,
+        **{kind: _special(kind, _SHAPE, _SHAPE) for kind in (Igamma, Igammac, IgammaGradA, RandomGammaGrad)},
+        **{kind: _special(kind, Domain(0.2, 12.0, signs=True)) for kind in (BesselI0e, BesselI1e)},
+        Zeta: _special(Zeta, Domain(1.5, 6.0), _SHAPE),
+        RegularizedIncompleteBeta: _special(RegularizedIncompleteBeta, _SHAPE, _SHAPE, Domain(0.05, 0.95)),
+        Threefry2x32: _threefry2x32,
+        GammaSample: _gamma_sample,
     }
 )

@@ -15,7 +15,7 @@ from fxad.ir import Aval, NDArray, Primitive
 from fxad.primitives.check import Check
 from fxad.primitives.host_call import NUMBER, PURE, HostCall
 from fxad.testing.applications import ANY, Spec, Specs, dtype_of
-from fxad.testing.values import ORDINARY, SPECIAL, Domain, shapes
+from fxad.testing.values import ORDINARY, Domain, any_values, shapes
 
 _WHOLE: Final = Aval((), dtypes.int32)
 
@@ -35,15 +35,15 @@ def _host_call(draw: st.DrawFn, smooth: bool) -> Spec:  # noqa: ARG001  integers
     ]
 
 
-def _draw_check(draw: st.DrawFn, smooth: bool) -> Spec:
+def _check(draw: st.DrawFn, smooth: bool) -> Spec:
     """Draw a check that does not fail."""
     dtype = dtype_of(draw, ANY, smooth)
     xs = [Aval(draw(shapes()), dtype) for _ in range(draw(st.integers(1, 2)))]
     field = Aval((), dtypes.float64)
     n = draw(st.integers(0, 1))
     prim = Check("wrong: {}" if n else "wrong", "an equation", "model.py:3 in f", n)
-    domain = Domain() if smooth else SPECIAL
+    domain = any_values(smooth)
     return prim, [(Aval((), dtypes.bool_), Domain(whole=(0, 0))), *[(field, domain)] * n, *[(x, domain) for x in xs]]
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({HostCall: _host_call, Check: _draw_check})
+OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({HostCall: _host_call, Check: _check})

@@ -12,8 +12,9 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive
 from fxad.primitives import elementwise as ew
+from fxad.primitives.elementwise.family import FLOAT32_OR_64
 from fxad.primitives.implicit import LinearSolve, Root
-from fxad.testing.applications import Spec, Specs
+from fxad.testing.applications import Spec, Specs, dtype_of
 from fxad.testing.values import ORDINARY, Domain, shapes
 from fxad.transforms import transpose
 
@@ -21,10 +22,9 @@ _COUNT: Final = Aval((), dtypes.int32)
 _BOTH: Final = (True, True, False)
 
 
-def _system(draw: st.DrawFn, smooth: bool) -> Spec:
+def _linear_solve(draw: st.DrawFn, smooth: bool) -> Spec:
     """(b, c; m) with A = [[p, 0], [m, q]], p = 3 + sin m and q = 3 + cos m: x = b / p, y = (c - m x) / q; then 2, 7."""
-    dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.float32]))
-    aval = Aval(draw(shapes(2)), dtype)
+    aval = Aval(draw(shapes(2)), dtype_of(draw, FLOAT32_OR_64, smooth))
     b = Builder()
     x, y, m, p, q = _with_diagonal(b, aval)
     matvec = b.build((b.one(ew.MUL, x, p), b.one(ew.ADD, b.one(ew.MUL, y, q), b.one(ew.MUL, x, m))), "matvec")
@@ -45,10 +45,9 @@ def _with_diagonal(b: Builder, aval: Aval) -> tuple[Atom, ...]:
     return x, y, m, b.one(ew.ADD, b.one(ew.SIN, m), three), b.one(ew.ADD, b.one(ew.COS, m), three)
 
 
-def _draw_root(draw: st.DrawFn, smooth: bool) -> Spec:
+def _root(draw: st.DrawFn, smooth: bool) -> Spec:
     """(c; x, n) -> (asinh c, n), where sinh x = c."""
-    dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.float32]))
-    aval = Aval(draw(shapes(2)), dtype)
+    aval = Aval(draw(shapes(2)), dtype_of(draw, FLOAT32_OR_64, smooth))
     b = Builder()
     c, x, _ = b.inputs((aval, aval, _COUNT))
     equation = b.build((b.one(ew.SUB, b.one(ew.SINH, x), c),), "equation")
@@ -68,4 +67,4 @@ def _over(prim: Primitive, aval: Aval) -> Jaxpr:
     return b.build((b.one(prim, y, slope),), "map")
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({LinearSolve: _system, Root: _draw_root})
+OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({LinearSolve: _linear_solve, Root: _root})

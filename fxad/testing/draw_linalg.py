@@ -1,4 +1,4 @@
-"""Draws applications of linear algebra.
+"""Draws applications of products, Fourier transforms and decompositions.
 
 Matrices are random, so they are almost surely invertible, with distinct eigenvalues and distinct singular values.
 """
@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Aval, Primitive, Shape
+from fxad.primitives.dot import DotGeneral
+from fxad.primitives.elementwise.family import FLOAT32_OR_64
+from fxad.primitives.fft import KINDS, Fft
 from fxad.primitives.linalg.cholesky import Cholesky
 from fxad.primitives.linalg.eig import Eig
 from fxad.primitives.linalg.eigh import Eigh
@@ -29,7 +32,9 @@ from fxad.testing.applications import Spec, Specs, dtype_of
 from fxad.testing.values import ORDINARY, Domain, shapes
 
 _REAL: Final = TAKES & dtypes.FLOATING
+
 _SIZES: Final = st.sampled_from([2, 1, 3, 0])
+
 # Away from 0, so that systems are well conditioned: pivots, diagonals.
 _APART: Final = Domain(0.5, 2.0, signs=True)
 
@@ -84,7 +89,7 @@ def _tridiagonal_solve(draw: st.DrawFn, smooth: bool) -> Spec:
     return TridiagonalSolve(), [(line, small), (line, large), (line, small), (Aval((*batch, n, m), dtype), ORDINARY)]
 
 
-def _permutation(draw: st.DrawFn, _: bool) -> Spec:
+def _lu_pivots_to_permutation(draw: st.DrawFn, _: bool) -> Spec:
     size = draw(st.integers(0, 4))
     k = draw(st.integers(0, size))
     pivots = Aval((*_batch(draw), k), dtypes.int32)
@@ -145,13 +150,45 @@ def _expm_frechet(draw: st.DrawFn, smooth: bool) -> Spec:
     return ExpmFrechet(), [(a, ORDINARY), (a, ORDINARY)]
 
 
+def _dot_general(draw: st.DrawFn, smooth: bool) -> Spec:
+    sizes = st.sampled_from([2, 1, 3, 0])
+    batch, contract = draw(st.lists(sizes, max_size=2)), draw(st.lists(sizes, max_size=2))
+    sides = []
+    for _ in range(2):
+        free = draw(st.lists(sizes, max_size=2))
+        parts = [*batch, *contract, *free]
+        order = draw(st.permutations(range(len(parts))))
+        at = [order.index(k) for k in range(len(parts))]
+        sides.append((tuple([parts[k] for k in order]), at))
+    (left, i), (right, j) = sides
+    n, m = len(batch), len(batch) + len(contract)
+    dtype = dtype_of(draw, dtypes.NUMERIC - dtypes.FLOAT8, smooth)
+    wider = {dtypes.bfloat16: dtypes.float32, dtypes.float32: dtypes.float64, dtypes.int8: dtypes.int32}
+    preferred = draw(st.sampled_from([None, wider.get(dtype)]))
+    precision = draw(st.sampled_from(["", "highest"]))
+    prim = DotGeneral(tuple(i[n:m]), tuple(j[n:m]), tuple(i[:n]), tuple(j[:n]), preferred, precision)
+    return prim, [(Aval(left, dtype), ORDINARY), (Aval(right, dtype), ORDINARY)]
+
+
+def _fft(draw: st.DrawFn, smooth: bool) -> Spec:
+    kind = draw(st.sampled_from(KINDS))
+    lengths = tuple(draw(st.lists(st.sampled_from((2, 1, 3, 4, 5)), min_size=1, max_size=3)))
+    last = lengths[-1] // 2 + 1 if kind == "IRFFT" else lengths[-1]
+    shape = (*draw(shapes(2)), *lengths[:-1], last)
+    return Fft(kind, lengths), [
+        (Aval(shape, dtype_of(draw, FLOAT32_OR_64 if kind == "RFFT" else dtypes.COMPLEX, smooth)), ORDINARY)
+    ]
+
+
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
     {
+        DotGeneral: _dot_general,
+        Fft: _fft,
         Cholesky: _square_matrices(_constant(Cholesky()), Domain(ridge=20.0)),
         TriangularSolve: _triangular_solve,
         TridiagonalSolve: _tridiagonal_solve,
         Lu: _any_matrices(_constant(Lu())),
-        LuPivotsToPermutation: _permutation,
+        LuPivotsToPermutation: _lu_pivots_to_permutation,
         Solve: _solve,
         Slogdet: _determinant(Slogdet),
         Det: _determinant(Det),

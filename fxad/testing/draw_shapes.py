@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Aval, Primitive, Shape
-from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.shape import (
     BroadcastInDim,
     ExpandDims,
@@ -23,8 +22,8 @@ from fxad.primitives.shape import (
     Transpose,
 )
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.testing.applications import ANY, Spec, Specs, dtype_of, index_of, some_axes
-from fxad.testing.values import ORDINARY, SPECIAL, shapes
+from fxad.testing.applications import ANY, Spec, Specs, dtype_of, some_axes
+from fxad.testing.values import ORDINARY, SPECIAL, any_values, shapes
 
 
 def _rearrangement(
@@ -39,7 +38,7 @@ def _rearrangement(
     return specs
 
 
-def _broadcast(draw: st.DrawFn, shape: Shape) -> tuple[Shape, Primitive]:
+def _broadcast_in_dim(draw: st.DrawFn, shape: Shape) -> tuple[Shape, Primitive]:
     kept = [draw(st.booleans()) for _ in shape]  # axes of the result that the operand has
     stretched = [n if draw(st.booleans()) else 1 for n in shape]
     dims = tuple([a for a, k in enumerate(kept) if k])
@@ -94,7 +93,7 @@ def _pad(draw: st.DrawFn, smooth: bool) -> Spec:
     low = [draw(st.integers(-1, 2)) for _ in shape]
     spaced = [n + max(n - 1, 0) * i for n, i in zip(shape, interior, strict=True)]
     high = [draw(st.integers(max(-1, -lo - n), 2)) for lo, n in zip(low, spaced, strict=True)]
-    domain = ORDINARY if smooth else SPECIAL
+    domain = any_values(smooth)
     return Pad(tuple(low), tuple(high), tuple(interior)), [(Aval(shape, dtype), domain), (Aval((), dtype), domain)]
 
 
@@ -102,26 +101,12 @@ def _concatenate(draw: st.DrawFn, smooth: bool) -> Spec:
     shape, dtype = draw(shapes(min_rank=1)), dtype_of(draw, ANY, smooth)
     axis = draw(st.integers(0, len(shape) - 1))
     parts = [(*shape[:axis], n, *shape[axis + 1 :]) for n in draw(st.lists(st.integers(0, 3), min_size=1, max_size=3))]
-    return Concatenate(axis), [(Aval(s, dtype), ORDINARY if smooth else SPECIAL) for s in parts]
-
-
-def _dynamic_slice(draw: st.DrawFn, smooth: bool) -> Spec:
-    shape = draw(shapes())
-    sizes = tuple([draw(st.integers(0, n)) for n in shape])
-    start = index_of(draw, (), -2, 5)
-    x = (Aval(shape, dtype_of(draw, ANY, smooth)), ORDINARY if smooth else SPECIAL)
-    return DynamicSlice(sizes), [x, *[start] * len(shape)]
-
-
-def _dynamic_update_slice(draw: st.DrawFn, smooth: bool) -> Spec:
-    prim, (x, *starts) = _dynamic_slice(draw, smooth)
-    assert isinstance(prim, DynamicSlice)
-    return DynamicUpdateSlice(), [x, (x[0].with_shape(prim.sizes), x[1]), *starts]
+    return Concatenate(axis), [(Aval(s, dtype), any_values(smooth)) for s in parts]
 
 
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
     {
-        BroadcastInDim: _rearrangement(_broadcast),
+        BroadcastInDim: _rearrangement(_broadcast_in_dim),
         ReduceSum: _rearrangement(_reduce_sum, dtypes.NUMERIC - dtypes.FLOAT8),
         Reshape: _rearrangement(_reshape),
         Transpose: _rearrangement(_transpose),
@@ -132,7 +117,5 @@ OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
         Slice: _rearrangement(_slice),
         Pad: _pad,
         Concatenate: _concatenate,
-        DynamicSlice: _dynamic_slice,
-        DynamicUpdateSlice: _dynamic_update_slice,
     }
 )

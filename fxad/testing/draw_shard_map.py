@@ -18,7 +18,7 @@ from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.meshes import OPEN, DimensionAxes, MeshAxes
 from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.runtime import devices
-from fxad.testing.applications import Spec, Specs
+from fxad.testing.applications import Spec, Specs, dtype_of
 from fxad.testing.values import ORDINARY
 
 _MESHES: Final[tuple[MeshAxes, ...]] = (
@@ -52,7 +52,7 @@ def _division(draw: st.DrawFn, over: MeshAxes) -> DimensionAxes:
 def _shard_map(draw: st.DrawFn, smooth: bool) -> Spec:
     """A body of a constant, a part and a slice; its results are a part, the same for all, and a slice."""
     over = mesh(draw)
-    dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.float32, dtypes.int32]))
+    dtype = dtype_of(draw, frozenset({dtypes.float64, dtypes.float32, dtypes.int32}), smooth)
     aval = Aval((_SIZE, _SIZE), dtype)
     division = _division(draw, over)
     b = Builder()
@@ -69,14 +69,16 @@ def _shard_map(draw: st.DrawFn, smooth: bool) -> Spec:
     return prim, [(prim.whole(d, aval), ORDINARY) for d in prim.in_specs]
 
 
-def _constraint(draw: st.DrawFn, smooth: bool) -> Spec:
+def _sharding_constraint(draw: st.DrawFn, smooth: bool) -> Spec:
     over = mesh(draw)
     count = prod([n for _, n in over])
-    dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.int32, dtypes.bool_]))
+    dtype = dtype_of(draw, frozenset({dtypes.float64, dtypes.int32, dtypes.bool_}), smooth)
     division = _division(draw, over)
     if not division and draw(st.booleans()):
         division = ((OPEN,),)
     return ShardingConstraint(over, division), [(Aval((count, count), dtype), ORDINARY)]
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({ShardMap: _shard_map, ShardingConstraint: _constraint})
+OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
+    {ShardMap: _shard_map, ShardingConstraint: _sharding_constraint}
+)

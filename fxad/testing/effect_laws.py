@@ -19,10 +19,11 @@ from fxad.primitives.check import Check
 from fxad.primitives.elementwise.logic import LT
 from fxad.primitives.host_call import IO, NUMBER, ORDERED, HostCall
 from fxad.testing.batching_laws import mapped_dims
-from fxad.testing.compare import Values, fail, random_tangents, xla
+from fxad.testing.compare import Values, fail, random_cotangents, xla
 from fxad.testing.derivative_laws import differentiable_mask, random_dots
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import as_one_call
+from fxad.testing.values import examples, stack
 from fxad.transforms import cse, dce, inline, jvp, linearize, outline, partial_eval, remat, simplify, vjp_fused, vmap
 
 # The tag of a call, and the bytes of the integer that it was given; the tags of ordered calls are even.
@@ -130,7 +131,7 @@ def _transformed_programs(case: Case, program: Jaxpr) -> Iterator[tuple[str, Jax
     for transform in _REWRITES:
         yield transform.__name__, transform(program), args
     yield "jvp", jvp(program, mask)[0], (*args, *random_dots(case))
-    cts = random_tangents([a for a in program.out_avals if a.inexact], 1)
+    cts = random_cotangents(program, 1)
     for f in (program, remat(program), remat(as_one_call(remat(program)))):
         yield "vjp", vjp_fused(f, mask), (*args, *cts)
 
@@ -152,10 +153,9 @@ def _check_halves(log: EffectLog, program: Jaxpr, args: Values, want: list[Entry
 
 def _check_mapped(log: EffectLog, case: Case, program: Jaxpr, runner: object) -> None:
     at, args, size = mapped_dims(case), case.args, 2
-    rows = [[np.roll(a, i) if d is not None else a for a, d in zip(args, at, strict=True)] for i in range(size)]
-    stacked = [np.stack([r[k] for r in rows], d) if d is not None else args[k] for k, d in enumerate(at)]
+    rows = examples(args, at, size)
     batched, _ = vmap(program, size, at)
-    have, _ = log.of(runner, batched, stacked)
+    have, _ = log.of(runner, batched, stack(rows, at))
     for row in rows:
         want = [entry for entry in log.of(run, program, row)[0] if entry[0] % 2 == 0]
         rest = iter(have)

@@ -3,6 +3,13 @@
 Each value has bounds, so that functions are applied inside their domains and compositions stay bounded. It also has a
 flag that every correct implementation computes the same bits. Comparisons, roundings and conversions to integers would
 turn a rounding error into a different answer, so they are applied only to such values.
+
+A step (`fxad.testing.steps`) adds equations to a `Growth`, for example:
+
+    x: bounds (-1.5, 1.5), exact          an operand
+    y = exp x                             the step `_unary`: the bounds are (0.13, 7.4), and y is not exact
+    z = log y                             `_unary` again: y is at least 0.1, so it is in the domain of log
+    b = gt y, 1.0                         never: a rounding error of y could change the answer
 """
 
 from __future__ import annotations
@@ -33,11 +40,21 @@ class Fact:
 
     @property
     def size(self) -> float:
+        """The largest magnitude."""
         return max(abs(self.low), abs(self.high))
 
+    def __or__(self, other: Fact) -> Fact:
+        """What is known of a value whose elements are those of two others."""
+        return Fact(min(self.low, other.low), max(self.high, other.high), self.exact and other.exact)
 
-INPUT: Final = Fact(-1.5, 1.5, True)
-UNKNOWN: Final = Fact(-1e9, 1e9, True)  # integers and bools: they wrap, bit for bit
+
+def up_to(size: float, exact: bool = False) -> Fact:
+    """What is known of a value of this magnitude at most."""
+    return Fact(-size, size, exact)
+
+
+INPUT: Final = up_to(1.5, exact=True)
+UNKNOWN: Final = up_to(1e9, exact=True)  # integers and bools: they wrap, bit for bit
 BOUND: Final = 6.0  # no float grows beyond
 _ALL: Final = (
     dtypes.float32,
@@ -55,7 +72,8 @@ _SIZES: Final = (2, 3, 1)
 
 @final
 class Growth:
-    """A program while it grows."""
+    """A program while it grows. `pool` are the values that further equations may use, and `facts` says what is known of
+    each. `bodies` are programs that steps may call. `sizes` are named sizes that shapes may have."""
 
     def __init__(
         self,
@@ -78,6 +96,7 @@ class Growth:
         self.conventions: set[Atom] = set()  # not unique, as signs of vectors: no results of a program
 
     def add(self, atom: Atom, fact: Fact) -> Atom:
+        """Add a value to the pool, with what is known of it."""
         if not atom.aval.inexact:
             fact = UNKNOWN
         self.facts[atom] = fact
@@ -86,9 +105,11 @@ class Growth:
         return atom
 
     def input(self, aval: Aval) -> Atom:
+        """Add an operand of the program."""
         return self.add(self.builder.input(aval), INPUT)
 
     def shape(self) -> Shape:
+        """Draw a shape of up to three axes."""
         sizes = (*self.sizes, *(_SIZES if self.draw(st.integers(0, 7)) else (2, 0, 1)))
         shape: list[int] = self.draw(st.lists(st.sampled_from(sizes), max_size=3))
         return tuple(shape)
@@ -122,6 +143,7 @@ class Growth:
         return self.input(aval)
 
     def emit(self, fact: Fact, prim: Primitive, *args: Atom) -> Atom:
+        """Add an equation with one result, and that to the pool."""
         return self.add(self.builder.one(prim, *args), fact)
 
     def within(self, x: Atom, limit: float) -> Atom:

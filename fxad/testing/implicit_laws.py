@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
 from fxad.core.interpreter import run
 from fxad.testing.batching_laws import mapped_dims
 from fxad.testing.compare import differ, fail
 from fxad.testing.derivative_laws import check_same_derivatives, check_vjp
 from fxad.testing.programs import Case
 from fxad.testing.solutions import Solution
+from fxad.testing.values import examples, stack
 from fxad.transforms import vmap
 
 RTOL: Final = 1e-7
@@ -28,9 +27,7 @@ def check_implicit(solution: Solution, *, rtol: float = RTOL) -> None:
     dims = mapped_dims(solution.case)
     if all([d is None for d in dims]):
         return
-    stacks = tuple([
-        a if d is None else np.stack([a, np.roll(a, 1)], d) for a, d in zip(args, dims, strict=True)
-    ])  # fmt: skip
+    stacks = stack(examples(args, dims), dims)
     ends = (0,) * len(program.outs)
     batched, plain = [vmap(f, 2, dims, ends)[0] for f in (program, reference)]
     if problem := differ(run(batched, stacks), run(plain, stacks), slack=rtol):

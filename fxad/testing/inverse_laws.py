@@ -24,6 +24,7 @@ from fxad.testing.derivative_laws import check_same_derivatives, differentiable_
 from fxad.testing.inversions import Inversion
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
+from fxad.testing.values import examples, stack
 from fxad.transforms import jvp, residuals, vmap
 from fxad.transforms.inversion.inverse import inverse
 from fxad.transforms.inversion.invertible import invertible
@@ -104,10 +105,8 @@ def check_invertible(case: Inversion, *, rtol: float = RTOL) -> None:
 
 def _over_two_examples(case: Inversion, dims: Sequence[int | None]) -> Case:
     """Return the program mapped over two examples."""
-    stacks = [a if d is None else np.stack([a, np.roll(a, 1)], d) for a, d in zip(case.args, dims, strict=True)]
-    return Case(
-        vmap(case.program, 2, tuple(dims), (0,) * len(case.program.outs))[0], tuple(stacks), case.seed, case.case.smooth
-    )
+    mapped, _ = vmap(case.program, 2, tuple(dims), (0,) * len(case.program.outs))
+    return Case(mapped, stack(examples(case.args, dims), dims), case.seed, case.case.smooth)
 
 
 def _check_stored(case: Inversion) -> None:

@@ -312,35 +312,35 @@ SIMPLE: Final[Mapping[str, Apply]] = MappingProxyType(
         "add": _couple_arrays(lambda x, by: x + sine(by)),
         "scale": _couple_arrays(lambda x, by: x * fnp.exp(0.5 * squashed(by))),
         "affine": _couple_arrays(lambda x, by: (x - by) / factor_from(by)),
-        "from": _couple_arrays(lambda x, by: by - x),
+        "subtract from": _couple_arrays(lambda x, by: by - x),
         "asinh": _on_one_array(lambda x, *_: on_complex_parts(fnp.arcsinh)(x)),
         "atan": _on_one_array(lambda x, *_: on_complex_parts(fnp.arctan)(x * 0.5)),
         "softplus": _on_one_array(lambda x, *_: on_complex_parts(lambda x: fnp.log1p(fnp.exp(fnp.arcsinh(x))))(x)),
-        "weigh": _on_one_array(_scale),
-        "turn": _on_one_array(_complex_rotation, is_complex),
-        "exchange": _swap_where,
-        "blend": _add_discrete,
-        "count": _on_one_array(_add_integers, _is_integer),
+        "multiply": _on_one_array(_scale),
+        "rotate": _on_one_array(_complex_rotation, is_complex),
+        "swap where": _swap_where,
+        "add discrete": _add_discrete,
+        "add integer": _on_one_array(_add_integers, _is_integer),
         "toggle": _on_one_array(_toggle_bools, _is_bool),
-        "rearrange": _on_one_array(_move_elements, _suits_all),
+        "move elements": _on_one_array(_move_elements, _suits_all),
         "flip": _on_one_array(
             _along_last_axis(lambda x, _, move: fnp.flip(x, move.j % x.ndim), lambda x: x), _suits_all
         ),
         "roll": _on_one_array(_along_last_axis(lambda x, _, move: fnp.roll(x, move.j, -1), lambda x: x), _suits_all),
-        "pass": _permute_arrays,
-        "halves": _on_one_array(_along_last_axis(_couple_halves, lambda x: x * 0.75)),
-        "split": _on_one_array(_along_last_axis(_swap_parts, lambda x: x)),
-        "update": _on_one_array(_along_last_axis(_update_in_place, lambda x: x * 2.0)),
-        "product": _on_one_array(_along_last_axis(_triangular_product, lambda x: x * 1.5)),
+        "permute arrays": _permute_arrays,
+        "couple halves": _on_one_array(_along_last_axis(_couple_halves, lambda x: x * 0.75)),
+        "swap parts": _on_one_array(_along_last_axis(_swap_parts, lambda x: x)),
+        "update one": _on_one_array(_along_last_axis(_update_in_place, lambda x: x * 2.0)),
+        "triangular product": _on_one_array(_along_last_axis(_triangular_product, lambda x: x * 1.5)),
         "cumsum": _on_one_array(_along_last_axis(lambda x, *_: fnp.cumsum(x, axis=-1), lambda x: x)),
-        "custom": _on_one_array(custom_inverse_step),
-        "ivjp": _on_one_array(custom_ivjp_step),
-        "ruled": custom_inverse_of_state_step,
+        "custom inverse": _on_one_array(custom_inverse_step),
+        "custom ivjp": _on_one_array(custom_ivjp_step),
+        "custom inverse of state": custom_inverse_of_state_step,
         "widen": _widen(_WIDER),
-        "number": _widen(_NUMBER),
-        "join": _join_complex,
-        "told": _append_array,
-        "parts": _on_one_array(lambda x, *_: (fnp.real(x), fnp.imag(x)), is_complex),
+        "to complex": _widen(_NUMBER),
+        "join complex": _join_complex,
+        "append array": _append_array,
+        "complex parts": _on_one_array(lambda x, *_: (fnp.real(x), fnp.imag(x)), is_complex),
     }
 )
 NESTED: Final[Mapping[str, tuple[Apply, int]]] = MappingProxyType(
@@ -353,10 +353,16 @@ NESTED: Final[Mapping[str, tuple[Apply, int]]] = MappingProxyType(
         "fori": (_in_fori_loop, 1),
     }
 )
-# with derivatives that are not the function's: no law of differences holds of these
-BENT: Final[Mapping[str, Apply]] = MappingProxyType({"bent": _on_one_array(custom_derivative_step)})
-APPLY: Final[Mapping[str, Apply]] = MappingProxyType({**SIMPLE, **BENT, **{k: f for k, (f, _) in NESTED.items()}})
+# a step whose derivative is not that of its function: no law of differences holds
+OWN_DERIVATIVE: Final[Mapping[str, Apply]] = MappingProxyType(
+    {"custom derivative": _on_one_array(custom_derivative_step)}
+)
+APPLY: Final[Mapping[str, Apply]] = MappingProxyType(
+    {**SIMPLE, **OWN_DERIVATIVE, **{k: f for k, (f, _) in NESTED.items()}}
+)
 # without a log-determinant; with other types than before, so not in bodies whose types are to stay
-UNMEASURED: Final = frozenset({"custom", "ivjp", "ruled", "number", "told"})
-RETYPING: Final = frozenset({"widen", "number", "join", "told", "parts"})
+UNMEASURED: Final = frozenset(
+    {"custom inverse", "custom ivjp", "custom inverse of state", "to complex", "append array"}
+)
+RETYPING: Final = frozenset({"widen", "to complex", "join complex", "append array", "complex parts"})
 STEADY: Final = frozenset({"cond", "scan", "fori"})

@@ -11,26 +11,23 @@ from typing import final
 
 import numpy as np
 from hypothesis import strategies as st
-from hypothesis.vendor.pretty import RepresentationPrinter
 
 from fxad import dtypes
 from fxad.api.chosen_arguments import ChosenArguments
 from fxad.core import tree
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.testing.inverse_state import HeldArrays, Move, State
-from fxad.testing.inverse_steps import BENT, NESTED, RETYPING, SIMPLE, STEADY, UNMEASURED, run_steps
+from fxad.testing.inverse_steps import NESTED, OWN_DERIVATIVE, RETYPING, SIMPLE, STEADY, UNMEASURED, run_steps
 from fxad.testing.programs import Case
-from fxad.testing.values import SEEDS, Domain, sample
+from fxad.testing.values import PRECISE, SEEDS, Domain, ShownByRepr, sample
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, trace
 from fxad.tracing.static_args import ArgumentNames
 
-_SMOOTH = frozenset({dtypes.float64, dtypes.complex128})
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Inversion:
+class Inversion(ShownByRepr):
     """A program, operands for it, and which of them are held.
 
     measured: its log-determinant is known. chain: the steps of the program, for messages. turn: the number of results
@@ -62,12 +59,8 @@ class Inversion:
 
     def over(self, program: Jaxpr, args: Sequence[NDArray]) -> Case:
         """Return the case for another program with the same operands."""
-        smooth = all([v.aval.dtype in _SMOOTH for v in program.ins if v.aval.inexact])
+        smooth = all([v.aval.dtype in PRECISE for v in program.ins if v.aval.inexact])
         return Case(program, tuple(args), self.seed, smooth)
-
-    def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:
-        """Print the case for hypothesis."""
-        printer.text(repr(self))
 
     def __repr__(self) -> str:
         of = "\n".join([f"  {move}" for move in self.chain]) if self.chain else str(self.program)
@@ -86,7 +79,7 @@ def moves(
     `steady`: steps that keep the types of the state; `bent`: also functions with a derivative that is not their own."""
     names = [
         n
-        for n in (*(BENT if bent else ()), *SIMPLE, *(NESTED if depth else ()))
+        for n in (*(OWN_DERIVATIVE if bent else ()), *SIMPLE, *(NESTED if depth else ()))
         if not ((measured and n in UNMEASURED) or (steady and n in RETYPING))
     ]
     out = []
@@ -111,7 +104,7 @@ def inversions(
     """
     chain = draw(moves(depth=depth, size=size, measured=measured, bent=bent))
     if bent:
-        chain = (*chain[:-1], _with_bent(chain[-1], draw(st.integers(0, 5))))
+        chain = (*chain[:-1], _with_own_derivative(chain[-1], draw(st.integers(0, 5))))
     n = draw(st.sampled_from((3, 2, 1, 4, 0)))
     shape = draw(st.sampled_from(((n,), (2, n), ())))
     dtype = draw(st.sampled_from((dtypes.float64, dtypes.complex128, dtypes.float32, dtypes.complex64)))
@@ -126,10 +119,11 @@ def inversions(
     return inversion(chain, args, count, turn, seed, measured)
 
 
-def _with_bent(move: Move, j: int) -> Move:
-    """Return a step with a `bent` step in each of its bodies; the `bent` step itself if it has no body."""
-    bent = Move("bent", j=j)
-    return replace(move, bodies=tuple([(bent, *body) for body in move.bodies])) if move.bodies else bent
+def _with_own_derivative(move: Move, j: int) -> Move:
+    """Return a step with one of `OWN_DERIVATIVE` in each of its bodies; that one itself if the step has no body."""
+    (name,) = OWN_DERIVATIVE
+    own = Move(name, j=j)
+    return replace(move, bodies=tuple([(own, *body) for body in move.bodies])) if move.bodies else own
 
 
 def inversion(

@@ -20,8 +20,6 @@ from fxad.core.sizes import at_least, named_size
 from fxad.core.typecheck import typecheck
 from fxad.errors import FxadError, SizeError
 from fxad.ir import Aval, HigherOrder, Jaxpr, Param, Primitive, params
-from fxad.primitives.collectives import COLLECTIVES
-from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.cumulative import CumMax, CumMin
 from fxad.primitives.elementwise import ELEMENTWISE
 from fxad.primitives.fold import FOLD
@@ -32,7 +30,7 @@ from fxad.primitives.linalg.lu import LuPivotsToPermutation
 from fxad.primitives.linalg.solve import Det, Slogdet, Solve
 from fxad.primitives.linalg.svd import Svd
 from fxad.testing.calls import SPECS
-from fxad.testing.mask_laws import RaggedCase
+from fxad.testing.ragged_cases import RaggedCase
 from fxad.testing.values import SEEDS
 from fxad.transforms import specialize, vmap
 
@@ -43,7 +41,6 @@ _Place: TypeAlias = tuple[str, tuple[int, ...]]
 _VECTORS: Final = (Eigh, Svd, Eig)
 # operands of these hold places, which must exist
 _PLACES: Final = (LuPivotsToPermutation, Solve, Det, Slogdet, CumMax, CumMin)
-_UNBOUND: Final = (*COLLECTIVES, ShardMap)
 
 
 @st.composite
@@ -104,10 +101,10 @@ def _symbolic(draw: st.DrawFn, prim: Primitive, avals: Sequence[Aval]) -> tuple[
             break
         k = sizes.pop(draw(st.integers(0, len(sizes) - 1)))
         least = k if fixed else draw(st.sampled_from([0, 1, k]))
-        found = _replaced(draw, prim, avals, k, named_size(name, least), {"n": 0, **{p: m for p, m, _ in padding}})
+        found = _replaced(draw, prim, avals, k, named_size(name, least))
         if found is None and not fixed and least != k:
             least = k
-            found = _replaced(draw, prim, avals, k, named_size(name, least), {})
+            found = _replaced(draw, prim, avals, k, named_size(name, least))
         if found is not None:
             prim, avals, program = found
             padding.append((name, k + draw(st.integers(1, 2)), least))
@@ -129,7 +126,7 @@ def _last_places(prim: Primitive, avals: Sequence[Aval]) -> list[int]:
 
 
 def _replaced(
-    draw: st.DrawFn, prim: Primitive, avals: Sequence[Aval], k: int, size: int, _: object
+    draw: st.DrawFn, prim: Primitive, avals: Sequence[Aval], k: int, size: int
 ) -> tuple[Primitive, list[Aval], Jaxpr] | None:
     """The application with `size` for some of the sizes k, so that it is the given one where `size` is k."""
     axes = [(i, a) for i, aval in enumerate(avals) for a, n in enumerate(aval.shape) if n is k or n == k]

@@ -24,7 +24,7 @@ from fxad.primitives.linalg.solve import Det, Slogdet, Solve
 from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.shape import Iota, Transpose
-from fxad.testing.growth import Fact, Growth
+from fxad.testing.growth import Fact, Growth, up_to
 
 _DTYPES: Final = frozenset({dtypes.float64, dtypes.float32})
 _SMOOTH: Final = ("cholesky", "eigh", "qr", "svd", "triangular", "expm")
@@ -38,22 +38,22 @@ def decomposition(g: Growth, x: Atom) -> None:
     n: int = g.draw(st.sampled_from([2, *g.sizes, 3, 1, 0]))
     square = Aval((n, n), dtype)
     a = _matrix(g, g.within(g.like(square), 1.5), symmetric=False)
-    unknown = Fact(-100, 100, False)
+    unknown = up_to(100)
     match g.draw(st.sampled_from(_SMOOTH if g.smooth else _ALL)):
         case "solve":
             b = g.within(g.like(Aval((n, 2), dtype)), 2.0)
             lu, pivots = g.builder(Lu(), g.builder.one(ew.STOP_GRADIENT, a))
-            g.emit(Fact(-8, 8, False), Solve(g.draw(st.booleans())), a, lu, pivots, b)
+            g.emit(up_to(8), Solve(g.draw(st.booleans())), a, lu, pivots, b)
         case "triangular":
             b = g.within(g.like(Aval((n, n), dtype)), 2.0)
             left, lower, transposed, unit = [bool(g.draw(st.booleans())) for _ in range(4)]
-            g.emit(Fact(-20, 20, False), TriangularSolve(left, lower, transposed, False, unit), a, b)
+            g.emit(up_to(20), TriangularSolve(left, lower, transposed, False, unit), a, b)
         case "det" | "slogdet" as kind:
             lu, pivots = g.builder(Lu(), g.builder.one(ew.STOP_GRADIENT, a))
             for v in g.builder(Det() if kind == "det" else Slogdet(), a, lu, pivots):
                 g.add(v, unknown)
         case "cholesky":
-            g.emit(Fact(-3, 3, False), Cholesky(), _matrix(g, a, symmetric=True))
+            g.emit(up_to(3), Cholesky(), _matrix(g, a, symmetric=True))
         case "eigh":
             _use_values(g, Eigh(True, True), a)
         case "qr":
@@ -69,7 +69,7 @@ def _use_values(g: Growth, prim: Primitive, a: Atom) -> None:
     """Return the eigenvalues or singular values. Vectors are computed but unused: their signs differ between
     libraries."""
     values, *vectors = g.builder(prim, _matrix(g, a, symmetric=True))
-    g.add(values, Fact(-100, 100, False))
+    g.add(values, up_to(100))
     g.conventions.update(vectors)
 
 
@@ -88,8 +88,8 @@ def _matrix(g: Growth, x: Atom, *, symmetric: bool) -> Atom:
     diagonal = emit(ew.SELECT_N, on, Lit.of(0, aval), levels)
     if symmetric:
         x = emit(ew.ADD, x, emit(Transpose((1, 0)), x))
-        size = 2 * max(1.0, g.facts.get(x, Fact(-5, 5, False)).size)
+        size = 2 * max(1.0, g.facts.get(x, up_to(5)).size)
     else:
         size = max(1.0, g.facts[x].size)
     small = emit(ew.MUL, x, Lit.of(0.3 / (size * max(g.most(n), 1)), aval))
-    return g.emit(Fact(-4, 4, False), ew.ADD, diagonal, small)
+    return g.emit(up_to(4), ew.ADD, diagonal, small)

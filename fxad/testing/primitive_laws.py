@@ -15,14 +15,12 @@ import pickle
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-import numpy as np
-
-from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run, run_by_layout
 from fxad.core.typecheck import typecheck
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Dims, HigherOrder, Jaxpr, Linear, NDArray, Zero
+from fxad.primitives.control.bodies import leading, select_by_mask
 from fxad.primitives.linearity import is_linear
 from fxad.testing.applications import Application
 from fxad.testing.compare import (
@@ -31,15 +29,13 @@ from fxad.testing.compare import (
     fail,
     inner_product_error,
     instantiate_tangents,
+    program_tangent_error,
     random_tangents,
-    step_along,
-    tangent_error,
     xla,
 )
+from fxad.testing.values import PRECISE, examples, stack
 from fxad.text import parse, to_text
 from fxad.transforms import jvp, linearize, transpose, vmap
-
-_TANGENT_DTYPES = frozenset({dtypes.float64, dtypes.complex128})
 
 
 def check_primitive(application: Application) -> None:
@@ -99,7 +95,7 @@ def check_jvp(application: Application, seed: int = 0) -> None:
     """
     program, args = application.program, application.args
     for mask in _masks(application):
-        dots = random_tangents([a for a, m in zip(program.in_avals, mask, strict=True) if m], seed)
+        dots = random_tangents(select_by_mask(program.in_avals, mask), seed)
         try:
             forward, nonzero = jvp(program, mask)
         except NotDifferentiableError:
@@ -109,23 +105,10 @@ def check_jvp(application: Application, seed: int = 0) -> None:
         forward_outs = run(forward, [*args, *dots])
         if problem := differ(forward_outs[:n], run(program, args)):
             fail(f"jvp changed the results: {problem}", program, args, forward)
-        if application.smooth and (problem := _difference_error(program, args, mask, dots, forward_outs[n:], nonzero)):
+        tangents = instantiate_tangents(forward_outs[n:], nonzero, program.out_avals)
+        if application.smooth and (problem := program_tangent_error(program, args, mask, dots, tangents)):
             fail(f"jvp of operands {mask}: {problem}", program, args, forward)
         _check_split(application, mask, dots, tuple(forward_outs[n:]))
-
-
-def _difference_error(
-    program: Jaxpr, args: Values, mask: tuple[bool, ...], dots: Values, tangents: Values, nonzero: tuple[bool, ...]
-) -> str:
-    """Describe how the tangents differ from finite differences of the results, for results of sufficient precision."""
-    seen = [k for k, a in enumerate(program.out_avals) if a.dtype in _TANGENT_DTYPES]
-    every = instantiate_tangents(tangents, nonzero, program.out_avals)
-
-    def results_at(t: float) -> list[NDArray]:
-        outs = run(program, step_along(args, dots, mask, t))
-        return [outs[k] for k in seen]
-
-    return tangent_error(results_at, [every[k] for k in seen])
 
 
 def _check_split(
@@ -138,7 +121,7 @@ def _check_split(
     residuals = run(split.primal, args)[len(program.outs) :]
     if problem := differ(run(split.linear, [*dots, *residuals]), tangents):
         fail(f"linearize of operands {mask} differs from jvp: {problem}", program, args, split.linear)
-    marked = (True,) * len(dots) + (False,) * len(residuals)
+    marked = leading(len(dots), len(split.linear.ins))
     if not is_linear(split.linear, marked):
         fail("the linear program is not linear", program, args, split.linear)
     _check_adjoint(program, split.linear, marked, dots, residuals, tangents)
@@ -153,7 +136,7 @@ def check_transpose(application: Application) -> None:
     for mask in _masks(application):
         if prim.linear_in(mask):
             known = tuple([a for a, m in zip(args, mask, strict=True) if not m])
-            dots = random_tangents([a for a, m in zip(program.in_avals, mask, strict=True) if m], 1)
+            dots = random_tangents(select_by_mask(program.in_avals, mask), 1)
             remaining = iter(dots)
             outs = run(program, [next(remaining) if m else a for a, m in zip(args, mask, strict=True)])
             _check_adjoint(program, program, mask, dots, known, outs)
@@ -173,7 +156,7 @@ def _check_adjoint(
     bars = run(adjoint, [*cts, *known])
     if problem := inner_product_error(cts, outs, bars, dots):
         fail(f"transpose is not the adjoint in operands {mask}: {problem}", program, (), adjoint)
-    again = transpose(adjoint, (True,) * len(cts) + (False,) * len(known))
+    again = transpose(adjoint, leading(len(cts), len(adjoint.ins)))
     typecheck(again)
     if problem := differ(run(again, [*dots, *known]), outs):
         fail(f"transposing twice changed the meaning: {problem}", linear, (), again)
@@ -188,15 +171,12 @@ def check_batch(application: Application, dims: Dims | None = None, size: int = 
 
 def _check_rows(program: Jaxpr, args: tuple[NDArray, ...], at: Dims, size: int) -> Jaxpr:
     """Return the batched program, which equals the stacked loop."""
-    rows = [[_varied(a, i) if d is not None else a for a, d in zip(args, at, strict=True)] for i in range(size)]
-    stacked = [np.stack([r[k] for r in rows], d) if d is not None else args[k] for k, d in enumerate(at)]
+    rows = examples(args, at, size)
     batched, out_dims = vmap(program, size, at)
     typecheck(batched)
-    wants = [run(program, r) for r in rows]
-    for k, (have, d) in enumerate(zip(run(batched, stacked), out_dims, strict=True)):
-        want = wants[0][k] if d is None else np.stack([w[k] for w in wants], d)
-        if problem := differ([have], [want]):
-            fail(f"batch differs from the loop, operands mapped at {at}: {problem}", program, args, batched)
+    want = stack([run(program, row) for row in rows], out_dims)
+    if problem := differ(run(batched, stack(rows, at)), want):
+        fail(f"batch differs from the loop, operands mapped at {at}: {problem}", program, args, batched)
     return batched
 
 
@@ -234,14 +214,9 @@ def _choices(args: tuple[NDArray, ...], most: int = 6) -> list[Dims]:
     return every[:: max(1, len(every) // most)]
 
 
-def _varied(a: NDArray, i: int) -> NDArray:
-    """Return another operand of the same type with values of the first one, so it is inside the domain."""
-    return np.roll(a.ravel(), i).reshape(a.shape)
-
-
 def _masks(application: Application) -> Iterator[tuple[bool, ...]]:
     """Return the nonempty subsets of the operands whose tangents finite differences can resolve."""
-    choices = [(False, True) if a.dtype in _TANGENT_DTYPES else (False,) for a in application.avals]
+    choices = [(False, True) if a.dtype in PRECISE else (False,) for a in application.avals]
     return (m for m in product(*choices) if any(m))
 
 

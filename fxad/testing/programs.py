@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import final
 
 from hypothesis import strategies as st
-from hypothesis.vendor.pretty import RepresentationPrinter
 
 from fxad import dtypes
 from fxad.core.sizes import Name
@@ -26,12 +25,12 @@ from fxad.testing.applications import Specs
 from fxad.testing.applied_steps import step_of
 from fxad.testing.growth import INPUT, Growth
 from fxad.testing.steps import GROWTH_STEPS, GrowthStep
-from fxad.testing.values import SEEDS, Domain, sample
+from fxad.testing.values import SEEDS, Domain, ShownByRepr, operands_text, sample
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Case:
+class Case(ShownByRepr):
     """A program and operands for it. `seed` decides further choices of a law (directions, axes).
 
     smooth: finite differences give the derivatives of the program; all floats are float64 and complex128.
@@ -42,14 +41,8 @@ class Case:
     seed: int = 0
     smooth: bool = False
 
-    def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:
-        """Print the case for hypothesis."""
-        printer.text(repr(self))
-
     def __repr__(self) -> str:
-        avals = self.program.in_avals
-        values = "\n".join([f"  {a}: {x.tolist()}" for a, x in zip(avals, self.args, strict=True)])
-        return f"{self.program}at\n{values}"
+        return f"{self.program}at\n{operands_text(self.program.in_avals, self.args)}"
 
 
 def growth_steps(steps: Sequence[GrowthStep] | None, primitives: Sequence[Specs]) -> Sequence[GrowthStep]:

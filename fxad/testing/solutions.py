@@ -14,7 +14,6 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 from hypothesis import strategies as st
-from hypothesis.vendor.pretty import RepresentationPrinter
 
 import fxad.numpy as fnp
 from fxad import lax
@@ -23,7 +22,7 @@ from fxad.api.jit import jit
 from fxad.api.vmap import vmap
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.testing.programs import Case
-from fxad.testing.values import SEEDS, Domain, sample
+from fxad.testing.values import SEEDS, Domain, ShownByRepr, sample
 from fxad.tracing.array import Array
 from fxad.tracing.program import trace
 
@@ -36,7 +35,7 @@ _ROUNDS: Final = 32  # a contraction by 0.3 or less is at rest after these
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Solution:
+class Solution(ShownByRepr):
     """A program with a solution, the same program with the reference, and operands for both."""
 
     program: Jaxpr
@@ -49,10 +48,6 @@ class Solution:
     def case(self) -> Case:
         """Return the program and its operands, for the other laws."""
         return Case(self.program, self.args, self.seed, True)
-
-    def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:
-        """Print the problem for hypothesis."""
-        printer.text(repr(self))
 
     def __repr__(self) -> str:
         return f"{self.drawn} at {[x.tolist() for x in self.args]}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from fxad.core.builder import Builder, single_equation
@@ -14,11 +16,12 @@ from fxad.passes import plan_of
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.meshes import DimensionAxes, MeshAxes
 from fxad.primitives.shape import emit_reshape
-from fxad.testing.compare import Values, differ, fail, random_tangents, to_widest_dtype, tolerance, xla
+from fxad.testing.compare import Values, differ, fail, largest_magnitude, random_cotangents, tolerance, xla
 from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.draw_collectives import AXES
 from fxad.testing.programs import Case, operands
 from fxad.testing.unit_laws import arbitrary_units, check_linkage, split_into_calls
+from fxad.testing.values import examples, stack
 from fxad.transforms import vjp_fused
 from fxad.transforms.spmd.split import split_axis
 from fxad.transforms.vmap import vmap_named
@@ -32,11 +35,9 @@ def mesh_of(program: Jaxpr) -> MeshAxes:
 
 def stacked_operands(case: Case, mesh: MeshAxes | None = None) -> list[NDArray]:
     """Other operands for each index of the axes."""
-    sizes = [n for _, n in mesh or mesh_of(case.program)]
-    rows = [[np.roll(a.ravel(), k).reshape(a.shape) for a in case.args] for k in range(int(np.prod(sizes)))]
-    return [
-        np.stack([row[p] for row in rows]).reshape((*sizes, *a.shape)) if rows else a for p, a in enumerate(case.args)
-    ]
+    sizes, ins = [n for _, n in mesh or mesh_of(case.program)], (0,) * len(case.args)
+    stacks = stack(examples(case.args, ins, prod(sizes)), ins)
+    return [x.reshape((*sizes, *a.shape)) for x, a in zip(stacks, case.args, strict=True)]
 
 
 def over_axes(program: Jaxpr, mesh: MeshAxes | None = None) -> Jaxpr:
@@ -83,7 +84,7 @@ def check_collective_gradients(case: Case, mesh: MeshAxes | None = None) -> bool
     except AxisNameError:
         return False
     outer = vjp_fused(batched, mask)
-    cts = random_tangents([a for a in batched.out_avals if a.inexact], case.seed)
+    cts = random_cotangents(batched, case.seed)
     have, want = run(inner, [*args, *cts]), run(outer, [*args, *cts])
     if problem := differ(have, want, slack=_tolerance_of_results(program, want)):
         fail(f"vmap of vjp differs from vjp of vmap: {problem}", program, (), inner)
@@ -123,7 +124,7 @@ def on_nested_devices(program: Jaxpr, mesh: MeshAxes, *, of_whole_mesh: bool) ->
 
 def flat(values: Values, mesh: MeshAxes) -> list[NDArray]:
     """Stacks along one axis, of stacks along each of the axes."""
-    count = int(np.prod([n for _, n in mesh]))
+    count = prod([n for _, n in mesh])
     return [x.reshape((count, *x.shape[len(mesh) :])) for x in values]
 
 
@@ -156,7 +157,7 @@ def check_devices(case: Case, mesh: MeshAxes | None = None, *, compiled: bool = 
     if case.smooth and any(mask):
         mapped_back, divided_back = vjp_fused(batched, mask), vjp_fused(divided, mask)
         typecheck(divided_back)
-        cts = random_tangents([a for a in batched.out_avals if a.inexact], case.seed)
+        cts = random_cotangents(batched, case.seed)
         bars = run(mapped_back, [*args, *cts])
         have = execute(divided_back, stacks([*args, *cts]))
         if problem := differ(have, stacks(bars), slack=_tolerance_of_results(program, bars)):
@@ -236,7 +237,4 @@ def _tolerance_of_results(program: Jaxpr, values: Values) -> float:
     """Return the allowed difference of two ways to compute `values`: by the coarsest dtype of the program and their
     largest finite magnitude."""
     coarsest = max([tolerance(v.aval.dtype) for e in program.eqns for v in e.outs if v.aval.inexact], default=1e-9)
-    tops = [
-        float(np.max(np.abs(to_widest_dtype(x)), initial=0.0, where=np.isfinite(to_widest_dtype(x)))) for x in values
-    ]
-    return 10 * coarsest * max([1.0, *tops])
+    return 10 * coarsest * max(1.0, largest_magnitude(values))

@@ -16,11 +16,13 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fxad.core.interpreter import run
-from fxad.ir import Jaxpr, NDArray, distinct_jaxprs
+from fxad.ir import Jaxpr, distinct_jaxprs
+from fxad.primitives.control.bodies import leading
 from fxad.primitives.custom import rules_of
 from fxad.testing import batching_laws, derivative_laws, transform_laws as laws
-from fxad.testing.compare import differ, fail, program_tolerance, random_tangents
+from fxad.testing.compare import differ, fail, program_tolerance, random_cotangents, random_tangents
 from fxad.testing.programs import Case
+from fxad.testing.values import examples, stack
 from fxad.transforms import (
     cse,
     dce,
@@ -91,7 +93,7 @@ def _adjoint(case: Case) -> Case | None:
     linear = _linear(case)
     assert linear is not None
     n = sum(derivative_laws.differentiable_mask(case))
-    adjoint = transpose(linear.program, (True,) * n + (False,) * (len(linear.args) - n))
+    adjoint = transpose(linear.program, leading(n, len(linear.args)))
     return Case(
         adjoint,
         (*random_tangents(linear.program.out_avals, case.seed + 6), *linear.args[n:]),
@@ -101,7 +103,7 @@ def _adjoint(case: Case) -> Case | None:
 
 
 def _vjp(case: Case) -> Case | None:
-    cts = random_tangents([a for a in case.program.out_avals if a.inexact], case.seed + 7)
+    cts = random_cotangents(case.program, case.seed + 7)
     return Case(
         vjp_fused(case.program, derivative_laws.differentiable_mask(case)),
         (*case.args, *cts),
@@ -125,16 +127,12 @@ def _vmap_step(case: Case) -> Case | None:
     singular factor; then both examples are the same."""
     at = batching_laws.mapped_dims(case)
     mapped = vmap(case.program, 2, at, (0,) * len(case.program.outs))[0]
-    args = _examples(case.args, at, 1)
+    args = stack(examples(case.args, at), at)
     with np.errstate(all="ignore"):
         outs = run(mapped, args)
     if not all([np.isfinite(x).all() for x in outs if x.dtype.kind in "fc"]):
-        args = _examples(case.args, at, 0)
+        args = stack(examples(case.args, at, shift=0), at)
     return Case(mapped, args, case.seed + 1, case.smooth)
-
-
-def _examples(args: Sequence[NDArray], dims: Sequence[int | None], roll: int) -> tuple[NDArray, ...]:
-    return tuple([a if d is None else np.stack([a, np.roll(a, roll)], d) for a, d in zip(args, dims, strict=True)])
 
 
 def _no_law(case: Case) -> None:

@@ -35,9 +35,9 @@ from fxad.primitives.shape import (
 )
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.testing.applied_steps import kernel_step, primitive_step, random_numbers
-from fxad.testing.control_steps import RESULT, branch_step, draw_fitting_operand, scan_step, while_step
+from fxad.testing.control_steps import RESULT, branch_step, draw_body, draw_fitting_operand, scan_step, while_step
 from fxad.testing.draw_custom import call_with_rule
-from fxad.testing.growth import BOUND, UNKNOWN, Fact, Growth
+from fxad.testing.growth import BOUND, UNKNOWN, Fact, Growth, up_to
 from fxad.testing.matrix_steps import decomposition
 
 # Adds one or a few equations that start from a value; adds none if the value does not suit.
@@ -91,9 +91,9 @@ def _complex_unary(g: Growth, x: Atom, fact: Fact) -> None:
     part = g.draw(st.sampled_from([ew.REAL, ew.IMAG, ew.CONJ, ew.NEG, ew.SIN, ew.EXP]))
     if part in (ew.SIN, ew.EXP):
         if fact.size <= 1.5:
-            g.emit(Fact(-4.5, 4.5, False), part, x)
+            g.emit(up_to(4.5), part, x)
     else:
-        g.emit(Fact(-fact.size, fact.size, fact.exact), part, x)
+        g.emit(up_to(fact.size, fact.exact), part, x)
 
 
 def _binary(g: Growth, x: Atom) -> None:
@@ -107,21 +107,21 @@ def _binary(g: Growth, x: Atom) -> None:
     prim: Binary = g.draw(st.sampled_from([ew.ADD, ew.MUL, ew.SUB, ew.DIV, ew.MAX, ew.MIN, ew.ATAN2, ew.POW]))
     x, y = g.within(x, 2.0), g.within(g.like(aval), 1.5)
     a, b = g.facts[x], g.facts[y]
-    twice = 2 if aval.dtype in dtypes.COMPLEX else 1
+    of_complex = aval.dtype in dtypes.COMPLEX
     if prim in (ew.ADD, ew.SUB):
-        g.emit(Fact(-a.size - b.size, a.size + b.size, False), prim, x, y)
+        g.emit(up_to(a.size + b.size), prim, x, y)
     elif prim is ew.MUL:
         corners = [a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high]
-        size = twice * a.size * b.size
-        g.emit(Fact(-size if twice == 2 else min(corners), size if twice == 2 else max(corners), False), prim, x, y)
-    elif twice == 2:
+        product = up_to(2 * a.size * b.size) if of_complex else Fact(min(corners), max(corners), False)
+        g.emit(product, prim, x, y)
+    elif of_complex:
         return
     elif prim is ew.DIV and b.low >= 0.1 and a.size / b.low <= BOUND:
-        g.emit(Fact(-a.size / b.low, a.size / b.low, False), prim, x, y)
+        g.emit(up_to(a.size / b.low), prim, x, y)
     elif prim in (ew.MAX, ew.MIN):
-        g.emit(Fact(min(a.low, b.low), max(a.high, b.high), a.exact and b.exact), prim, x, y)
+        g.emit(a | b, prim, x, y)
     elif prim is ew.ATAN2 and b.low >= 0.1:
-        g.emit(Fact(-1.6, 1.6, False), prim, x, y)
+        g.emit(up_to(1.6), prim, x, y)
     elif prim is ew.POW and a.low >= 0.3 and a.size <= 2 and b.size <= 2:
         g.emit(Fact(0.05, 11, False), prim, x, y)
 
@@ -138,8 +138,7 @@ def _compare(g: Growth, x: Atom) -> None:
 def _select(g: Growth, x: Atom) -> None:
     which = g.like(x.aval.with_dtype(dtypes.bool_))
     y = g.like(x.aval)
-    a, b = g.facts[x], g.facts[y]
-    g.emit(Fact(min(a.low, b.low), max(a.high, b.high), a.exact and b.exact), ew.SELECT_N, which, x, y)
+    g.emit(g.facts[x] | g.facts[y], ew.SELECT_N, which, x, y)
 
 
 def _clamp(g: Growth, x: Atom) -> None:
@@ -149,7 +148,7 @@ def _clamp(g: Growth, x: Atom) -> None:
     g.emit(Fact(0, 1, g.facts[x].exact), ew.CLAMP, low, x, high)
 
 
-def _convert_step(g: Growth, x: Atom) -> None:
+def _convert(g: Growth, x: Atom) -> None:
     fact = g.facts[x]
     to: DType = g.draw(st.sampled_from(g.dtypes))
     if x.aval.inexact and to not in dtypes.INEXACT and not fact.exact:
@@ -160,18 +159,18 @@ def _convert_step(g: Growth, x: Atom) -> None:
         # an integer may be large: take its sign, so that what follows stays small
         if x.aval.dtype != dtypes.bool_:
             x = g.emit(UNKNOWN, ew.SIGN, x)
-        fact = Fact(-1, 1, True)
+        fact = up_to(1, exact=True)
     g.emit(replace(fact, exact=not x.aval.inexact or (fact.exact and to is x.aval.dtype)), ew.ConvertElementType(to), x)
 
 
 def _to_complex(g: Growth, x: Atom) -> None:
     if x.aval.dtype in (dtypes.float32, dtypes.float64) and dtypes.complex_of(x.aval.dtype) in g.dtypes:
         y = g.like(x.aval)
-        size = max(g.facts[x].size, g.facts[y].size)
-        g.emit(Fact(-size, size, g.facts[x].exact and g.facts[y].exact), ew.COMPLEX, x, y)
+        both = g.facts[x] | g.facts[y]
+        g.emit(up_to(both.size, both.exact), ew.COMPLEX, x, y)
 
 
-def _move(g: Growth, x: Atom) -> None:
+def _rearrange(g: Growth, x: Atom) -> None:
     """Rearrange elements."""
     shape, n = x.aval.shape, x.aval.ndim
     axis = g.draw(st.integers(0, n - 1)) if n else 0
@@ -203,10 +202,10 @@ def _reduce(g: Growth, x: Atom) -> None:
     count = g.most(elements)
     kind = g.draw(st.sampled_from(["sum", "max", "prod", "argmax"]))
     if kind == "sum":
-        g.emit(Fact(-BOUND, BOUND, False), ReduceSum(axes), g.within(x, BOUND / max(count, 1)))
+        g.emit(up_to(BOUND), ReduceSum(axes), g.within(x, BOUND / max(count, 1)))
     elif kind == "prod" and x.aval.dtype not in dtypes.COMPLEX:
         g.emit(
-            Fact(-BOUND, BOUND, False),
+            up_to(BOUND),
             ReduceProd(axes),
             g.within(x, BOUND ** (1 / max(count, 1))),
         )
@@ -234,28 +233,25 @@ def _dot(g: Growth, x: Atom) -> None:
     y = g.within(g.like(x.aval.with_shape((x.aval.shape[other], m) if batch else (m, 2))), 1.0)
     size = 2 * g.most(m) * g.facts[x].size * g.facts[y].size
     prim = DotGeneral((axis,), (1,), (other,), (0,), None) if batch else DotGeneral((axis,), (0,), (), (), None)
-    g.emit(Fact(-size, size, False), prim, x, y)
+    g.emit(up_to(size), prim, x, y)
 
 
 def _concatenate(g: Growth, x: Atom) -> None:
     if not x.aval.ndim:
         return
     y = g.like(x.aval)
-    a, b = g.facts[x], g.facts[y]
-    fact = Fact(min(a.low, b.low), max(a.high, b.high), a.exact and b.exact)
-    g.emit(fact, Concatenate(g.draw(st.integers(0, x.aval.ndim - 1))), x, y)
+    g.emit(g.facts[x] | g.facts[y], Concatenate(g.draw(st.integers(0, x.aval.ndim - 1))), x, y)
 
 
 def _pad(g: Growth, x: Atom) -> None:
     n = x.aval.ndim
     value = g.like(x.aval.with_shape(()))
-    a, b = g.facts[x], g.facts[value]
     low = tuple([g.draw(st.sampled_from([0, 1, -1])) if m else 0 for m in x.aval.shape])
     prim = Pad(low, (1,) * n, (g.draw(st.integers(0, 1)),) * n)
-    g.emit(Fact(min(a.low, b.low), max(a.high, b.high), a.exact and b.exact), prim, x, value)
+    g.emit(g.facts[x] | g.facts[value], prim, x, value)
 
 
-def _gather_scatter_step(g: Growth, x: Atom) -> None:
+def _gather_scatter(g: Growth, x: Atom) -> None:
     """Gather rows, and scatter-add rows at indices that may be out of range."""
     if not x.aval.ndim or x.aval.dtype == dtypes.bool_ or not at_least(x.aval.size, 1):
         return
@@ -269,18 +265,16 @@ def _gather_scatter_step(g: Growth, x: Atom) -> None:
     rows = g.emit(wide, Gather(offset, (0,), (), (), (0,), (1, *rest), mode, False, False), x, places)
     scatter = ScatterAdd(offset, (0,), (), (), (0,), mode, False, False)
     base = x if g.draw(st.booleans()) else Lit.of(0, Aval((n, *rest), x.aval.dtype))
-    g.emit(Fact(-3 * fact.size, 3 * fact.size, False), scatter, base, places, rows)
+    g.emit(up_to(3 * fact.size), scatter, base, places, rows)
 
 
-def _dynamic(g: Growth, x: Atom) -> None:
+def _dynamic_slice(g: Growth, x: Atom) -> None:
     starts = [g.like(Aval((), dtypes.int32)) for _ in x.aval.shape]
     sizes = tuple([maximum(m - 1, 0) for m in x.aval.shape])
     part = g.emit(g.facts[x], DynamicSlice(sizes), x, *starts)
     if g.draw(st.booleans()):
         y = g.like(part.aval)
-        a, b = g.facts[x], g.facts[y]
-        fact = Fact(min(a.low, b.low), max(a.high, b.high), a.exact and b.exact)
-        g.emit(fact, DynamicUpdateSlice(), x, y, *starts)
+        g.emit(g.facts[x] | g.facts[y], DynamicUpdateSlice(), x, y, *starts)
 
 
 def _iota(g: Growth, _: Atom) -> None:
@@ -290,15 +284,15 @@ def _iota(g: Growth, _: Atom) -> None:
         g.emit(Fact(0, 3, True), Iota(shape, dtype, len(shape) - 1))
 
 
-def _again(g: Growth, _: Atom) -> None:
+def _repeat_equation(g: Growth, _: Atom) -> None:
     """Repeat an existing equation with the same operands."""
     if g.builder.eqns:
         eqn = g.builder.eqns[-1 - g.draw(st.integers(0, len(g.builder.eqns) - 1))]
         for old, new in zip(eqn.outs, g.builder(eqn.prim, *eqn.ins), strict=True):
-            g.add(new, g.facts.get(old, Fact(-1e6, 1e6, False)))
+            g.add(new, g.facts.get(old, up_to(1e6)))
 
 
-def _unit(g: Growth, x: Atom) -> None:
+def _neutral_operand(g: Growth, x: Atom) -> None:
     """Apply an operation with a neutral or nearly neutral operand, which `simplify` looks for."""
     aval, fact = x.aval, g.facts[x]
     if aval.dtype == dtypes.bool_:
@@ -311,10 +305,10 @@ def _unit(g: Growth, x: Atom) -> None:
     unit = Lit.of(g.draw(st.sampled_from(values)), aval)
     size = fact.size + 1
     if size <= 2 * BOUND:
-        g.emit(Fact(-size, size, False), prim, *((x, unit) if prim is ew.DIV or g.draw(st.booleans()) else (unit, x)))
+        g.emit(up_to(size), prim, *((x, unit) if prim is ew.DIV or g.draw(st.booleans()) else (unit, x)))
 
 
-def _undo(g: Growth, x: Atom) -> None:
+def _inverse_pair(g: Growth, x: Atom) -> None:
     """Apply an operation and its inverse."""
     n, fact = x.aval.ndim, g.facts[x]
     perm = tuple(g.draw(st.permutations(range(n))))
@@ -326,15 +320,15 @@ def _undo(g: Growth, x: Atom) -> None:
     pairs += [(ew.NEG, ew.NEG)] if x.aval.dtype != dtypes.bool_ else [(ew.NOT, ew.NOT)]
     pairs += [(Rev((0,)), Rev((n - 1,)))] if n else []
     first, second = g.draw(st.sampled_from(pairs))
-    both = Fact(-fact.size, fact.size, fact.exact)
+    both = up_to(fact.size, fact.exact)
     g.emit(both, second, g.emit(both, first, x))
 
 
-def _call_step(g: Growth, _: Atom) -> None:
+def _call(g: Growth, _: Atom) -> None:
     """Call an existing body on values of its types within the bounds it was grown for."""
-    if not g.bodies:
+    body = draw_body(g)
+    if body is None:
         return
-    body = g.bodies[g.draw(st.integers(0, len(g.bodies) - 1))]
     args = [draw_fitting_operand(g, v.aval) for v in body.ins]
     kind = g.draw(st.sampled_from(["call", "remat", "opaque", "jvp", "vjp"]))
     prim: Primitive = Call(body) if kind == "call" else Remat(body, kind == "opaque")
@@ -352,9 +346,9 @@ GROWTH_STEPS: Final[tuple[GrowthStep, ...]] = (
     _no_step,
     _binary,
     _unary,
-    _move,
+    _rearrange,
     _reduce,
-    _call_step,
+    _call,
     branch_step,
     scan_step,
     while_step,
@@ -363,17 +357,17 @@ GROWTH_STEPS: Final[tuple[GrowthStep, ...]] = (
     random_numbers,
     _dot,
     _select,
-    _convert_step,
+    _convert,
     _concatenate,
     _to_complex,
     _pad,
-    _gather_scatter_step,
-    _dynamic,
+    _gather_scatter,
+    _dynamic_slice,
     _clamp,
     _compare,
     _iota,
-    _again,
-    _unit,
-    _undo,
+    _repeat_equation,
+    _neutral_operand,
+    _inverse_pair,
     primitive_step,
 )

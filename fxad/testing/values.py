@@ -12,12 +12,15 @@ from typing import Final, final
 
 import numpy as np
 from hypothesis import strategies as st
+from hypothesis.vendor.pretty import RepresentationPrinter
 
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Aval, Lit, NDArray, Shape
 
 _SIZES: Final = (1, 2, 3, 0, 4)  # in the order of shrinking
+# In these dtypes finite differences are precise enough to be compared with derivatives.
+PRECISE: Final = frozenset({dtypes.float64, dtypes.complex128})
 SEEDS: Final = st.integers(0, 2**32 - 1)
 
 
@@ -49,6 +52,12 @@ class Domain:
 
 ORDINARY: Final = Domain()
 SPECIAL: Final = Domain(special=True)
+
+
+def any_values(smooth: bool) -> Domain:
+    """The domain of operands that a primitive only moves or compares: special values too, but not where derivatives are
+    compared with differences."""
+    return ORDINARY if smooth else SPECIAL
 
 
 def shapes(max_rank: int = 5, sizes: Sequence[int] = _SIZES, min_rank: int = 0) -> st.SearchStrategy[Shape]:
@@ -102,6 +111,31 @@ def sample(aval: Aval, domain: Domain, seed: int, k: int) -> NDArray:
         if domain.ridge:
             real = real + domain.ridge * np.eye(shape[-2], shape[-1])
         return real.astype(dtype)
+
+
+def examples(args: Sequence[NDArray], dims: Sequence[int | None], size: int = 2, shift: int = 1) -> list[list[NDArray]]:
+    """Return operands of `size` examples. From one to the next, operands with an axis in `dims` are rolled by `shift`
+    elements, so they stay in their domains; the others are equal in all examples."""
+    return [[a if d is None else np.roll(a, shift * k) for a, d in zip(args, dims, strict=True)] for k in range(size)]
+
+
+def stack(rows: Sequence[Sequence[NDArray]], dims: Sequence[int | None]) -> tuple[NDArray, ...]:
+    """Return the values of all examples, each stacked along its axis in `dims`; without an axis, that of the first."""
+    return tuple([rows[0][k] if d is None else np.stack([row[k] for row in rows], d) for k, d in enumerate(dims)])
+
+
+def operands_text(avals: Sequence[Aval], args: Sequence[NDArray]) -> str:
+    """Return types and values of operands, a line for each."""
+    return "\n".join([f"  {a}: {x.tolist()}" for a, x in zip(avals, args, strict=True)])
+
+
+class ShownByRepr:
+    """A drawn case: hypothesis prints its `repr`, and not its fields."""
+
+    __slots__ = ()
+
+    def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:
+        printer.text(repr(self))
 
 
 def _integers(rng: np.random.Generator, aval: Aval, domain: Domain) -> NDArray:

@@ -12,12 +12,12 @@ from typing import Final, TypeAlias, final
 
 from fxad import runtime
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ArgumentError, ParameterError, PlacementError, described
+from fxad.errors import ParameterError, PlacementError
 from fxad.ir import Jaxpr
 from fxad.primitives.control.shard_map import device_ids
 from fxad.primitives.meshes import DimensionAxes, MeshAxes
 from fxad.runtime import Results, Start
-from fxad.sharding import ids_of
+from fxad.sharding import ids_of, require_device
 from fxad.transforms.spmd.shardings import with_shardings
 
 # Every call evaluates `True in map(is_committed, buffers)`, which takes 0.05 us an operand.
@@ -66,10 +66,9 @@ def target_of(what: str, buffers: Sequence[runtime.Buffer | None], path: PathOf)
         ins.append(None)
         if b is None or not b._committed or b.is_deleted():  # XLA refuses one that is deleted
             continue
-        where = b._sharding
-        on: tuple[runtime.Device, ...] = (runtime.device_of(b),)
+        where, on = b._sharding, _devices_of(b)
         if isinstance(where, runtime.MeshSharding):
-            ins[k], on = (where.mesh, where.spec), where.devices
+            ins[k] = where.mesh, where.spec
         if first is None:
             first = k, on
         elif on != first[1]:
@@ -88,6 +87,12 @@ def target_of(what: str, buffers: Sequence[runtime.Buffer | None], path: PathOf)
 def target(what: str, buffers: Sequence[runtime.Buffer], path: PathOf) -> Target:
     """`target_of`, and the default device if no operand is committed."""
     return target_of(what, buffers, path) or runtime.default_device()
+
+
+def _devices_of(buffer: runtime.Buffer) -> tuple[runtime.Device, ...]:
+    """The devices that have a buffer or its parts, in the order of their mesh."""
+    where = buffer._sharding
+    return where.devices if isinstance(where, runtime.MeshSharding) else (runtime.device_of(buffer),)
 
 
 def _listed(devices: Sequence[runtime.Device]) -> str:
@@ -125,8 +130,7 @@ def check_operands_on(
     """Check that committed operands are on these devices. Raises: PlacementError naming the first that is not."""
     for k, b in enumerate(buffers):
         if b._committed and not b.is_deleted():
-            where = b._sharding
-            on = where.devices if isinstance(where, runtime.MeshSharding) else (runtime.device_of(b),)
+            on = _devices_of(b)
             if on is not devices and set(on) != set(devices):
                 raise PlacementError(
                     f"{what}: {path(k)} is on {_listed(on)}, the program runs on {_listed(devices)}",
@@ -136,11 +140,10 @@ def check_operands_on(
 
 def check_device(op: str, device: object, stream: object = None) -> runtime.Device:
     """The device. Raises: ArgumentError if it is not one; ParameterError for a stream, which only fxad chooses."""
-    if not isinstance(device, runtime.Device):
-        raise ArgumentError(f"{op}: {described(device)} is not a device: {device!r:.60}", remedy="use fxad.devices()")
+    checked = require_device(op, device)
     if stream is not None:
         raise ParameterError(f"{op}: stream {stream!r}: fxad orders its own work", remedy="leave `stream` out")
-    return device
+    return checked
 
 
 def check_local(op: str, device: runtime.Device) -> None:

@@ -170,21 +170,18 @@ class Program(Generic[P, R_co]):
     @property
     def positional_arguments(self) -> list[Argument]:
         """The positional arguments, in order."""
-        arguments, names, first = [], self.names, 0
-        for k, part in enumerate(self.args_tree.children()):
-            end = first + part.num_leaves
-            arguments.append(Argument(k, positional_name(names, k), part, range(first, end)))
-            first = end
-        return arguments
+        return self.arguments[: self.args_tree.num_children]
 
     @property
     def arguments(self) -> list[Argument]:
         """The positional arguments, then the keyword arguments."""
-        arguments, kwargs = self.positional_arguments, self.kwargs_tree
-        first = self.args_tree.num_leaves
-        for name, part in zip(kwargs.entries(), kwargs.children(), strict=True):
+        args, kwargs = self.args_tree, self.kwargs_tree
+        keys: list[tuple[int | str, str]] = [(k, positional_name(self.names, k)) for k in range(args.num_children)]
+        keys += [(name, name) for name in kwargs.entries()]
+        arguments, first = [], 0
+        for (key, name), part in zip(keys, (*args.children(), *kwargs.children()), strict=True):
             end = first + part.num_leaves
-            arguments.append(Argument(name, name, part, range(first, end)))
+            arguments.append(Argument(key, name, part, range(first, end)))
             first = end
         return arguments
 

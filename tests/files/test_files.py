@@ -522,7 +522,7 @@ def test_what_cannot_be_read_says_what_to_do(tmp_path: Path, monkeypatch: pytest
         def readall(self) -> bytes:
             raise MemoryError
 
-    monkeypatch.setattr("fxad.storage.programs.open_file", lambda path, flags: Full(path))
+    monkeypatch.setattr("fxad.storage.paths.open_file", lambda path, flags: Full(path))
     with pytest.raises(FileFormatError) as e:
         fx.load(path)
     assert e.value.message == f"load: {path} has {path.stat().st_size} bytes, and there is no memory for them"

@@ -11,7 +11,8 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn
-from fxad.testing.mask_laws import RaggedCase, check_mask
+from fxad.testing.mask_laws import check_mask
+from fxad.testing.ragged_cases import RaggedCase
 from fxad.text import parse
 
 RNG = np.random.default_rng(0)

@@ -13,19 +13,12 @@ import numpy.typing as npt
 
 from fxad import lax, runtime
 from fxad.api.rewrite import remat
-from fxad.interop.jax.equations import Equation, JaxType, Rows, Value, array, plain_aval
+from fxad.interop.jax.equations import Equation, JaxType, Rows, Value, array, arrays, plain_aval, unchanged
 from fxad.ir import NDArray
 from fxad.lax.control import host
 from fxad.tracing.array import binder
 from fxad.tracing.program import Spec
 from fxad.transforms.memory import policies
-
-
-def _closed(eqn: Equation, jaxpr: Any) -> Callable[..., tuple[Value, ...]]:
-    """A function of the operands of a jaxpr in a parameter, which is closed or has no constants."""
-    if hasattr(jaxpr, "jaxpr"):
-        return lambda *args: tuple(eqn.run(jaxpr, args))
-    return lambda *args: tuple(eqn.translation.run(jaxpr, (), args))
 
 
 def _split_operands(args: Sequence[Value], *sizes: int) -> list[Sequence[Value]]:
@@ -45,12 +38,10 @@ def _is_inlined(inline: Any) -> bool:
 
 
 def _call(eqn: Equation, *args: Value) -> list[Value]:
-    p, closed = eqn.params, _called(eqn)
-    if not hasattr(closed, "jaxpr"):
-        return eqn.translation.run(closed, (), args)
-    if _is_inlined(p.get("inline")):
-        return eqn.run(closed, args)
-    return eqn.translation.call(closed, args, str(p.get("name", eqn.name)))
+    p, called = eqn.params, _called(eqn)
+    if not hasattr(called, "jaxpr") or _is_inlined(p.get("inline")):
+        return eqn.run(called, args)
+    return eqn.translation.call(called, args, str(p.get("name", eqn.name)))
 
 
 def _ours(eqn: Equation, *args: Value) -> object:
@@ -72,7 +63,7 @@ def _scan_sizes(eqn: Equation) -> tuple[int, int]:
 
 
 def _scan(eqn: Equation, *args: Value) -> tuple[Value, ...]:
-    p, body = eqn.params, _closed(eqn, eqn.params["jaxpr"])
+    p, body = eqn.params, eqn.function(eqn.params["jaxpr"])
     m, n = _scan_sizes(eqn)
     consts, init, xs = _split_operands(args, m, n)
 
@@ -80,30 +71,28 @@ def _scan(eqn: Equation, *args: Value) -> tuple[Value, ...]:
         outs = body(*consts, *carry, *x)
         return outs[:n], outs[n:]
 
-    carry, ys = lax.scan(
-        step, tuple(map(array, init)), tuple(map(array, xs)), p["length"], p["reverse"], p["unroll"] or 1
-    )
+    carry, ys = lax.scan(step, arrays(init), arrays(xs), p["length"], p["reverse"], p["unroll"] or 1)
     return (*carry, *ys)
 
 
 def _while(eqn: Equation, *args: Value) -> tuple[Value, ...]:
     p = eqn.params
-    test, body = _closed(eqn, p["cond_jaxpr"]), _closed(eqn, p["body_jaxpr"])
+    test, body = eqn.function(p["cond_jaxpr"]), eqn.function(p["body_jaxpr"])
     of_test, of_body, init = _split_operands(args, p["cond_nconsts"], p["body_nconsts"])
     stack = tuple(p["cond_jaxpr"].out_avals[0].shape)
 
     def more(carry: tuple[Value, ...]) -> Value:
-        running = array(test(*of_test, *carry)[0])
+        (running,) = test(*of_test, *carry)
         return lax.reduce_or(running, range(len(stack)))
 
     def step(carry: tuple[Value, ...]) -> tuple[Value, ...]:
-        after = tuple(map(array, body(*of_body, *carry)))
+        after = body(*of_body, *carry)
         if not stack:
             return after
-        running = array(test(*of_test, *carry)[0])  # the examples of a stack end one by one
+        (running,) = test(*of_test, *carry)  # the examples of a stack end one by one
         return tuple([_kept(running, new, old) for new, old in zip(after, carry, strict=True)])
 
-    return lax.while_loop(more, step, tuple(map(array, init)))
+    return lax.while_loop(more, step, arrays(init))
 
 
 def _kept(running: Value, new: Value, old: Value) -> Value:
@@ -111,10 +100,10 @@ def _kept(running: Value, new: Value, old: Value) -> Value:
 
 
 def _cond(eqn: Equation, index: Value, *args: Value) -> object:
-    branches = [_closed(eqn, b) for b in eqn.params["branches"]]
+    branches = eqn.params["branches"]
     if isinstance(index, np.generic):  # of `platform_dependent`
-        return branches[min(max(int(index), 0), len(branches) - 1)](*args)
-    return lax.switch(index, [lambda *xs, f=f: tuple(map(array, f(*xs))) for f in branches], *args)
+        return eqn.run(branches[min(max(int(index), 0), len(branches) - 1)], args)
+    return lax.switch(index, [eqn.function(branch) for branch in branches], *args)
 
 
 def _platform_index(eqn: Equation) -> np.generic:
@@ -167,26 +156,27 @@ def _made_by(policy: Any) -> tuple[str, list[Any]]:
 
 def _remat(eqn: Equation, *args: Value) -> object:
     p = eqn.params
-    body = _closed(eqn, p["jaxpr"])
     if p["differentiated"]:  # the backward pass, as JAX has split it already
-        return body(*args)
+        return eqn.run(p["jaxpr"], args)
 
     def segment(*xs: Value) -> tuple[Value, ...]:
-        return tuple(map(array, body(*xs)))
+        return arrays(eqn.run(p["jaxpr"], xs))
 
-    return remat(segment, policy=_policy(eqn, p["policy"]))(*map(array, args))
+    return remat(segment, policy=_policy(eqn, p["policy"]))(*arrays(args))
 
 
 # ---------------------------------------------------------------------------------------------------- linear maps
 
 
+def _over(function: Callable[..., tuple[Value, ...]], consts: Sequence[Value]) -> Callable[..., tuple[Value, ...]]:
+    """A function of a tuple, from one that takes constants and the items of the tuple."""
+    return lambda xs: function(*consts, *xs)
+
+
 def _linear_solve(eqn: Equation, *args: Value) -> object:
     sizes, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
     *consts, b = _split_operands(args, *sizes)
-    maps: list[Any] = [
-        None if j is None else lambda xs, j=j, c=c: tuple(map(array, _closed(eqn, j)(*c, *xs)))
-        for j, c in zip(jaxprs, consts, strict=True)
-    ]
+    maps: list[Any] = [None if j is None else _over(eqn.function(j), c) for j, c in zip(jaxprs, consts, strict=True)]
     matvec, _, solve, transpose_solve = maps
     n = len(b)
     has_aux = len(eqn.outs) > n
@@ -198,7 +188,7 @@ def _linear_solve(eqn: Equation, *args: Value) -> object:
 
     result = lax.custom_linear_solve(
         matvec,
-        tuple(map(array, b)),
+        arrays(b),
         applied(solve),
         applied(transpose_solve) if transpose_solve else None,
         symmetric=False,
@@ -210,20 +200,15 @@ def _linear_solve(eqn: Equation, *args: Value) -> object:
 def _linear_call(eqn: Equation, *args: Value) -> object:
     p = eqn.params
     consts, residuals, linear = _split_operands(args, p["num_callee_consts"], p["num_res"])
-    callee = _closed(eqn, p["callee"])
+    callee = eqn.function(p["callee"])
 
     def adjoint(res: tuple[Value, ...], cts: tuple[Value, ...]) -> tuple[Value, ...]:
         with eqn.reading():
             transposed, consts_of_transpose = p["transpose_thunk"]()
             values = [eqn.translation.constant(c) for c in consts_of_transpose]
-            return tuple(map(array, _closed(eqn, transposed)(*values, *res[len(consts) :], *cts)))
+            return eqn.function(transposed)(*values, *res[len(consts) :], *cts)
 
-    return lax.linear_call(
-        lambda res, xs: tuple(map(array, callee(*res, *xs))),
-        adjoint,
-        tuple(map(array, (*consts, *residuals))),
-        tuple(map(array, linear)),
-    )
+    return lax.linear_call(lambda res, xs: callee(*res, *xs), adjoint, arrays((*consts, *residuals)), arrays(linear))
 
 
 # ----------------------------------------------------------------------------------------------------------- host
@@ -296,9 +281,9 @@ CONTROL: Final[Rows] = MappingProxyType({
     "debug_callback": _debug_callback,
     "debug_print": _debug_print,
     # one device: these say where values are
-    "device_put": lambda eqn, *xs: list(map(array, xs)),
-    "sharding_constraint": lambda eqn, x: array(x),
-    "layout_constraint": lambda eqn, x: array(x),
-    "relayout": lambda eqn, x: array(x),
-    "reshard": lambda eqn, x: array(x),
+    "device_put": unchanged,
+    "sharding_constraint": unchanged,
+    "layout_constraint": unchanged,
+    "relayout": unchanged,
+    "reshard": unchanged,
 })  # fmt: skip

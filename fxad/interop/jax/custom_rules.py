@@ -18,7 +18,7 @@ from fxad import lax
 from fxad.api.custom.decorators import CustomFunction, custom_jvp, custom_vjp
 from fxad.api.symbolic_zeros import SymbolicZero
 from fxad.core.dataclasses import dataclass
-from fxad.interop.jax.equations import Equation, JaxType, Rows, Value, array, is_key, plain_aval
+from fxad.interop.jax.equations import Equation, JaxType, Rows, Value, array, arrays, is_key, plain_aval
 from fxad.tracing.context import named_axes_around
 
 P = ParamSpec("P")
@@ -103,7 +103,7 @@ def _call_function(eqn: Equation) -> Callable[..., tuple[Value, ...]]:
     closed = eqn.params["call_jaxpr"]
 
     def function(*args: Value) -> tuple[Value, ...]:
-        return tuple(map(array, eqn.run(closed, args)))
+        return arrays(eqn.run(closed, args))
 
     name = closed.jaxpr.debug_info.func_src_info.split(" ")[0]
     function.__name__ = name if name.isidentifier() else "custom"
@@ -125,7 +125,7 @@ def _custom_jvp(eqn: Equation, *args: Value) -> object:
             nonzero = [t for t, zero in zip(live, is_zero, strict=True) if not zero]
             outs = eqn.run_open(jaxpr, consts, (*primals[n:], *nonzero))
             moved = iter(outs[len(zeros) :])
-            results = tuple(map(array, outs[: len(zeros)]))
+            results = arrays(outs[: len(zeros)])
             return results, tuple(
                 [_tangent(y, None if z else next(moved)) for y, z in zip(results, zeros, strict=True)]
             )
@@ -134,7 +134,7 @@ def _custom_jvp(eqn: Equation, *args: Value) -> object:
         function.defjvp(rule, symbolic_zeros=p["symbolic_zeros"])
         return function
 
-    return _made_once(eqn, p["jvp_jaxpr_fun"], make)(*map(array, args))
+    return _made_once(eqn, p["jvp_jaxpr_fun"], make)(*arrays(args))
 
 
 def _tangent(y: Value, tangent: Value) -> Value:
@@ -167,7 +167,7 @@ def _custom_vjp(eqn: Equation, *args: Value) -> object:
             types = iter([v.aval for v in jaxpr.outvars])
             residual_avals[:] = [eqn.ins[k] if k is not None else next(types) for k in forwards]
             # `bwd` may branch on a residual that is True or False in every call
-            return tuple(map(array, rest)), tuple([_flag(r) for r in residuals])
+            return arrays(rest), tuple([_flag(r) for r in residuals])
 
         @_where_called(eqn)
         def bwd(residuals: Sequence[Value], cotangents: Sequence[Value]) -> tuple[Value, ...]:
@@ -196,7 +196,7 @@ def _custom_vjp(eqn: Equation, *args: Value) -> object:
         function.defvjp(fwd, bwd, symbolic_zeros=p["symbolic_zeros"])
         return function
 
-    return _made_once(eqn, p["bwd"], make)(*map(array, args))
+    return _made_once(eqn, p["bwd"], make)(*arrays(args))
 
 
 def _cotangents(result: Any) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from fxad import dtypes, lax
 from fxad.api.custom.decorators import custom_jvp
-from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, fitted
+from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, arrays, fitted, unchanged, with_params
 from fxad.numpy.unary import log2
 from fxad.tracing.array import Array
 
@@ -71,14 +71,14 @@ def _mulhi(eqn: Equation, x: Value, y: Value) -> Array:
     return lax.convert_element_type(shifted(product, high), eqn.dtype)
 
 
-def _ordered(eqn: Equation, x: Value) -> Array:
+def _ordered(eqn: Equation, value: Value) -> Array:
     """Integers in IEEE 754's total order of floating values."""
-    x = array(x)
+    x = array(value)
     if x.dtype not in dtypes.FLOATING:
         if x.dtype in dtypes.COMPLEX:
             raise eqn.refuse("complex numbers have no total order in fxad")
-        return array(x)
-    signed = {d.itemsize: d for d in dtypes.SIGNED}[x.dtype.itemsize]
+        return x
+    signed = dtypes.SIGNED_OF_SIZE[x.dtype.itemsize]
     bits = lax.bitcast_convert_type(x, signed)
     least = dtypes.RANGES[signed][1]
     flipped = lax.bitwise_xor(bits, lax.full(x.shape, least, signed))
@@ -90,10 +90,6 @@ def _total(compare: Callable[..., object]) -> Row:
         return compare(*[fitted(_ordered(eqn, v), eqn.shape) for v in (x, y)])
 
     return row
-
-
-def _identity(eqn: Equation, x: Value) -> Array:
-    return array(x)
 
 
 _SAME_NAME: Final = (
@@ -123,16 +119,14 @@ ELEMENTWISE: Final[Rows] = MappingProxyType({
     "eq_to": _total(lax.eq),
     "lt_to": _total(lax.lt),
     "le_to": _total(lax.le),
-    "integer_pow": lambda eqn, x: lax.integer_pow(x, eqn.params["y"]),
+    "integer_pow": with_params(lax.integer_pow, "y"),
     "round": lambda eqn, x: lax.round(x, eqn.params["rounding_method"].name.lower()),
     "convert_element_type": lambda eqn, x: lax.convert_element_type(x, eqn.dtype),
     "bitcast_convert_type": lambda eqn, x: lax.bitcast_convert_type(x, eqn.dtype),
-    "reduce_precision": lambda eqn, x: lax.reduce_precision(
-        x, eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
-    ),
-    "clamp": lambda eqn, low, x, high: lax.clamp(low, x, high),
-    "select_n": lambda eqn, *xs: lax.select_n(*[fitted(x, eqn.shape) for x in xs]),
-    "copy": _identity,
-    "copy_p": _identity,
-    "optimization_barrier": lambda eqn, *xs: lax.optimization_barrier(tuple(map(array, xs))),
+    "reduce_precision": with_params(lax.reduce_precision, "exponent_bits", "mantissa_bits"),
+    "clamp": with_params(lax.clamp),
+    "select_n": _elementwise(lax.select_n),
+    "copy": unchanged,
+    "copy_p": unchanged,
+    "optimization_barrier": lambda eqn, *xs: lax.optimization_barrier(arrays(xs)),
 })  # fmt: skip

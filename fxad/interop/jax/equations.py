@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeAlias, final
 
@@ -111,9 +111,20 @@ class Equation:
         """The dtype of the first result."""
         return plain_aval(self.outs[0]).dtype
 
-    def run(self, closed: ClosedJaxpr, args: Sequence[Value]) -> list[Value]:
-        """The results of a closed jaxpr in a parameter, in the active trace."""
-        return self.run_open(closed.jaxpr, closed.consts, args)
+    def run(self, jaxpr: ClosedJaxpr | OpenJaxpr, args: Sequence[Value]) -> list[Value]:
+        """The results of a jaxpr in a parameter, in the active trace. One that is not closed has no constants."""
+        closed: Any = jaxpr  # a protocol with attributes cannot be tested by `isinstance`
+        if hasattr(closed, "jaxpr"):
+            return self.run_open(closed.jaxpr, closed.consts, args)
+        return self.translation.run(closed, (), args)
+
+    def function(self, jaxpr: ClosedJaxpr | OpenJaxpr) -> Callable[..., tuple[Value, ...]]:
+        """`run` of this jaxpr as a function that returns arrays."""
+
+        def translated(*args: Value) -> tuple[Value, ...]:
+            return arrays(self.run(jaxpr, args))
+
+        return translated
 
     def run_open(self, jaxpr: OpenJaxpr, consts: Sequence[object], args: Sequence[Value]) -> list[Value]:
         """The results of a jaxpr whose constants are arrays of JAX, in the active trace."""
@@ -161,9 +172,9 @@ Row: TypeAlias = Callable[..., object]
 Rows: TypeAlias = Mapping[str, Row]  # by the name of the primitive in JAX
 
 
-def is_key(aval: JaxType) -> bool:
-    """Returns True for JAX's types of keys."""
-    return hasattr(aval, "dtype") and jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)
+def is_key(x: object) -> bool:
+    """Returns True for keys of JAX, and their types."""
+    return hasattr(x, "dtype") and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def has_value(aval: JaxType) -> bool:
@@ -191,3 +202,24 @@ def fitted(x: Value, shape: Shape) -> Value:
 def array(x: Value) -> Array:
     """A value as an array: literals too."""
     return splat(Lit.of(x, Aval((), x.dtype))) if isinstance(x, np.generic) else x
+
+
+def arrays(xs: Iterable[Value]) -> tuple[Array, ...]:
+    """Values as arrays; None stays, which has no value."""
+    return tuple(map(array, xs))
+
+
+# ------------------------------------------------------------------------------------------------------ common rows
+
+
+def with_params(fn: Callable[..., object], *names: str, **fixed: object) -> Row:
+    """The row of a function that takes the operands, and parameters of the equation by the names that they have in JAX.
+
+    `with_params(lax.cumsum, "axis", "reverse")` calls `lax.cumsum(x, axis=..., reverse=...)`.
+    """
+    return lambda eqn, *xs: fn(*xs, **{name: eqn.params[name] for name in names}, **fixed)
+
+
+def unchanged(eqn: Equation, *xs: Value) -> tuple[Array, ...]:
+    """The row of an equation that returns its operands."""
+    return arrays(xs)

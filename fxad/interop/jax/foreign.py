@@ -10,7 +10,18 @@ from typing import Any, Final
 import jax
 
 from fxad.api.custom.decorators import CustomFunction, custom_jvp
-from fxad.interop.jax.equations import Equation, JaxEqn, OpenJaxpr, Rows, Value, array, has_value, plain_aval
+from fxad.interop.jax.equations import (
+    Equation,
+    JaxEqn,
+    OpenJaxpr,
+    Rows,
+    Value,
+    array,
+    arrays,
+    has_value,
+    plain_aval,
+    with_params,
+)
 from fxad.numpy.numbers import frexp, ldexp
 
 
@@ -23,7 +34,7 @@ def foreign(eqn: Equation, *args: Value) -> object:
     function = eqn.translation.functions.get(key)
     if function is None:
         function = eqn.translation.functions[key] = _function_of_primitive(eqn)
-    return function(*map(array, args))
+    return function(*arrays(args))
 
 
 def _function_of_primitive(eqn: Equation) -> CustomFunction[..., tuple[Value, ...]]:
@@ -36,7 +47,7 @@ def _function_of_primitive(eqn: Equation) -> CustomFunction[..., tuple[Value, ..
         raise eqn.refuse("fxad does not know this primitive")
 
     def value(*xs: Value) -> tuple[Value, ...]:
-        return tuple(map(array, eqn.run(closed, xs)))
+        return arrays(eqn.run(closed, xs))
 
     value.__name__ = eqn.name if eqn.name.isidentifier() else "foreign"
     function = custom_jvp(value)
@@ -57,7 +68,7 @@ def _function_of_primitive(eqn: Equation) -> CustomFunction[..., tuple[Value, ..
         dots = [t for t in tangents if t is not None]
         traced = jax.make_jaxpr(forward)(specs, [s for s, m in zip(specs, moving, strict=True) if m])
         outs = eqn.run(traced, (*primals, *dots))
-        results = tuple(map(array, outs[: len(eqn.outs)]))
+        results = arrays(outs[: len(eqn.outs)])
         rates = zip(results, outs[len(eqn.outs) :], strict=True)
         return results, tuple([array(t) if plain_aval(y).inexact else None for y, t in rates])
 
@@ -93,8 +104,8 @@ def _same_primitive(a: JaxEqn, b: Equation) -> bool:
 _DEFINITION: Final = "_prim"
 # Classes of JAX that take bits apart, where nobody sees that the derivative is linear
 _CLASSES: Final[Rows] = MappingProxyType({
-    "Ldexp": lambda eqn, x, n: ldexp(x, n),
-    "Frexp": lambda eqn, x: frexp(x),
+    "Ldexp": with_params(ldexp),
+    "Frexp": with_params(frexp),
 })  # fmt: skip
 
 

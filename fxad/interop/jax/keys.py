@@ -13,7 +13,7 @@ import numpy as np
 from fxad import dtypes, lax
 from fxad.api.mapped_axes import Axes
 from fxad.api.vmap import vmap
-from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, fitted
+from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, fitted, unchanged
 from fxad.primitives.random import THREEFRY2X32, THREEFRY2X32_LOOP, GammaSample
 from fxad.tracing.array import Array
 from fxad.tracing.program import Spec
@@ -93,11 +93,11 @@ KEYS: Final[Rows] = MappingProxyType({
         lambda eqn, impl: lambda key: impl.random_bits(key, eqn.params["bit_width"], tuple(eqn.params["shape"]))
     ),
     "random_fold_in": _fold_in,
-    "random_wrap": lambda eqn, words: array(words),
-    "random_unwrap": lambda eqn, keys: array(keys),
-    "random_clone": lambda eqn, keys: array(keys),
-    "to_edtype": lambda eqn, words: array(words),
-    "from_edtype": lambda eqn, keys: array(keys),
+    "random_wrap": unchanged,
+    "random_unwrap": unchanged,
+    "random_clone": unchanged,
+    "to_edtype": unchanged,
+    "from_edtype": unchanged,
     "random_gamma": _gamma,
     "threefry2x32": _threefry,
     "iota_2x32_shape": _counters,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fxad import lax
 from fxad.api.shard_map import shard_map
-from fxad.interop.jax.equations import Equation, Row, Rows, Value, array
+from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, arrays, unchanged
 from fxad.sharding import PartitionSpec
 from fxad.tracing.array import Array
 
@@ -77,15 +77,13 @@ def _shard_map(eqn: Equation, *args: Value) -> object:
     if set(p["newly_manual_axes"]) != set(mesh):
         left = sorted(set(mesh) - set(p["newly_manual_axes"]))
         raise eqn.refuse(f"the compiler divides the axes {left}", "name all axes of the mesh in axis_names")
-    body = p["jaxpr"]
 
     def part(*xs: Value) -> tuple[Array, ...]:
         with eqn.translation.within((p["mesh"], bool(p["check_vma"]))):
-            run = eqn.run(body, xs) if hasattr(body, "jaxpr") else eqn.translation.run(body, (), xs)
-        return tuple(map(array, run))
+            return arrays(eqn.run(p["jaxpr"], xs))
 
     ins, outs = [tuple([PartitionSpec(*s) for s in p[specs]]) for specs in ("in_specs", "out_specs")]
-    return shard_map(part, mesh, ins, outs)(*map(array, args))
+    return shard_map(part, mesh, ins, outs)(*arrays(args))
 
 
 PARALLEL: Final[Rows] = MappingProxyType({
@@ -99,6 +97,6 @@ PARALLEL: Final[Rows] = MappingProxyType({
     "all_to_all": _all_to_all,
     "ppermute": _ppermute,
     "axis_index": lambda eqn: lax.axis_index(_axis_names(eqn, eqn.params["axis_name"])),
-    "pvary": lambda eqn, *xs: list(map(array, xs)),
+    "pvary": unchanged,
     "shard_map": _shard_map,
 })  # fmt: skip

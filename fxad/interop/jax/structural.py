@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from fxad import lax
-from fxad.interop.jax.equations import Equation, OpenJaxpr, Row, Rows, Value, array
+from fxad.interop.jax.equations import Equation, OpenJaxpr, Row, Rows, Value, array, arrays, with_params
 from fxad.ir import Primitive
 from fxad.lax.convolution import ConvDimensionNumbers
 from fxad.lax.indexing import GatherDimensionNumbers, ScatterDimensionNumbers
@@ -137,16 +137,8 @@ _SCATTER: Final = _scatter(lax.scatter)
 # ----------------------------------------------------------------------------------------------------- reductions
 
 
-def _reduce_axes(fn: Callable[..., object]) -> Row:
-    return lambda eqn, x: fn(x, eqn.params["axes"])
-
-
 def _arg_extremum(fn: Callable[..., object]) -> Row:
     return lambda eqn, x: fn(x, eqn.params["axes"][0], eqn.params["index_dtype"])
-
-
-def _cumulative(fn: Callable[..., object]) -> Row:
-    return lambda eqn, x: fn(x, eqn.params["axis"], eqn.params["reverse"])
 
 
 def _combination(eqn: Equation, jaxpr: OpenJaxpr, consts: Sequence[object]) -> Callable[..., tuple[Value, ...]]:
@@ -157,7 +149,7 @@ def _combination(eqn: Equation, jaxpr: OpenJaxpr, consts: Sequence[object]) -> C
 def _reduce(eqn: Equation, *args: Value) -> tuple[Array, ...]:
     n, closed = len(args) // 2, eqn.params["jaxpr"]
     combine = _combination(eqn, closed.jaxpr, tuple(closed.consts))
-    return lax.reduce(tuple(map(array, args[:n])), args[n:], combine, eqn.params["dimensions"])
+    return lax.reduce(arrays(args[:n]), args[n:], combine, eqn.params["dimensions"])
 
 
 def _windows(eqn: Equation) -> tuple[Any, ...]:
@@ -174,7 +166,7 @@ def _windows(eqn: Equation) -> tuple[Any, ...]:
 def _reduce_window(eqn: Equation, *args: Value) -> tuple[Array, ...]:
     n = len(args) // 2
     combine = _combination(eqn, eqn.params["jaxpr"], tuple(eqn.params["consts"]))
-    return lax.reduce_window(tuple(map(array, args[:n])), args[n:], combine, *_windows(eqn))
+    return lax.reduce_window(arrays(args[:n]), args[n:], combine, *_windows(eqn))
 
 
 def _window_reduction(prim: Callable[..., Primitive]) -> Row:
@@ -186,15 +178,9 @@ def _window_reduction(prim: Callable[..., Primitive]) -> Row:
     return row
 
 
-# JAX's comparisons that select an element of a window
-_SELECTS: Final = MappingProxyType({"ge": "ge", "le": "le"})
-
-
 def _selecting(fn: Callable[..., Array]) -> Row:
-    def row(eqn: Equation, x: Value, y: Value) -> Array:
-        return fn(x, y, _SELECTS[eqn.params["select_prim"].name], *_windows(eqn))
-
-    return row
+    """The row of a function that selects an element of each window by the comparison "ge" or "le"."""
+    return lambda eqn, x, y: fn(x, y, eqn.params["select_prim"].name, *_windows(eqn))
 
 
 # ---------------------------------------------------------------------------------------- sorting and contractions
@@ -202,7 +188,7 @@ def _selecting(fn: Callable[..., Array]) -> Row:
 
 def _sort(eqn: Equation, *xs: Value) -> tuple[Array, ...]:
     p = eqn.params
-    return lax.sort(tuple(map(array, xs)), p["dimension"], p["is_stable"], p["num_keys"])
+    return lax.sort(arrays(xs), p["dimension"], p["is_stable"], p["num_keys"])
 
 
 def _top_k(eqn: Equation, x: Value) -> tuple[Array, Array]:
@@ -270,21 +256,26 @@ def _convolution(eqn: Equation, x: Value, kernel: Value) -> Array:
     )
 
 
+# Functions that have the names and the parameters of JAX's primitives
+_SCATTERS: Final = (lax.scatter_add, lax.scatter_sub, lax.scatter_mul, lax.scatter_min, lax.scatter_max)
+_REDUCTIONS: Final = (
+    lax.reduce_sum, lax.reduce_prod, lax.reduce_max, lax.reduce_min, lax.reduce_and, lax.reduce_or, lax.reduce_xor,
+)  # fmt: skip
+_CUMULATIVE: Final = (lax.cumsum, lax.cumprod, lax.cummax, lax.cummin, lax.cumlogsumexp)
+
 STRUCTURAL: Final[Rows] = MappingProxyType({
     "broadcast_in_dim": _broadcast_in_dim,
     "reshape": _reshape,
-    "transpose": lambda eqn, x: lax.transpose(x, eqn.params["permutation"]),
-    "squeeze": lambda eqn, x: lax.squeeze(x, eqn.params["dimensions"]),
-    "rev": lambda eqn, x: lax.rev(x, eqn.params["dimensions"]),
+    "transpose": with_params(lax.transpose, "permutation"),
+    "squeeze": with_params(lax.squeeze, "dimensions"),
+    "rev": with_params(lax.rev, "dimensions"),
     "concatenate": lambda eqn, *xs: lax.concatenate(xs, eqn.params["dimension"]),
     "split": _split,
     "stack": _stack,
     "unstack": _unstack,
     "tile": _tile,
-    "pad": lambda eqn, x, value: lax.pad(x, value, eqn.params["padding_config"]),
-    "slice": lambda eqn, x: lax.slice(
-        x, eqn.params["start_indices"], eqn.params["limit_indices"], eqn.params["strides"]
-    ),
+    "pad": with_params(lax.pad, "padding_config"),
+    "slice": with_params(lax.slice, "start_indices", "limit_indices", "strides"),
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "iota": lambda eqn: lax.broadcasted_iota(eqn.dtype, eqn.shape, eqn.params["dimension"]),
@@ -293,25 +284,11 @@ STRUCTURAL: Final[Rows] = MappingProxyType({
     "zeros_like": _zeros,
     "gather": _gather,
     "scatter": _scatter_apply,
-    "scatter-add": _scatter(lax.scatter_add),
-    "scatter-sub": _scatter(lax.scatter_sub),
-    "scatter-mul": _scatter(lax.scatter_mul),
-    "scatter-min": _scatter(lax.scatter_min),
-    "scatter-max": _scatter(lax.scatter_max),
-    "reduce_sum": _reduce_axes(lax.reduce_sum),
-    "reduce_prod": _reduce_axes(lax.reduce_prod),
-    "reduce_max": _reduce_axes(lax.reduce_max),
-    "reduce_min": _reduce_axes(lax.reduce_min),
-    "reduce_and": _reduce_axes(lax.reduce_and),
-    "reduce_or": _reduce_axes(lax.reduce_or),
-    "reduce_xor": _reduce_axes(lax.reduce_xor),
+    **{fn.__name__.replace("_", "-"): _scatter(fn) for fn in _SCATTERS},
+    **{fn.__name__: with_params(fn, "axes") for fn in _REDUCTIONS},
+    **{fn.__name__: with_params(fn, "axis", "reverse") for fn in _CUMULATIVE},
     "argmax": _arg_extremum(lax.argmax),
     "argmin": _arg_extremum(lax.argmin),
-    "cumsum": _cumulative(lax.cumsum),
-    "cumprod": _cumulative(lax.cumprod),
-    "cummax": _cumulative(lax.cummax),
-    "cummin": _cumulative(lax.cummin),
-    "cumlogsumexp": _cumulative(lax.cumlogsumexp),
     "reduce": _reduce,
     "reduce_window": _reduce_window,
     "reduce_window_sum": _window_reduction(ReduceWindowSum),

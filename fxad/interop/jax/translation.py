@@ -197,7 +197,7 @@ def concrete(value: object) -> Array:
             f"from_jax: the function closes over {value}, which a transformation of JAX is tracing",
             remedy="pass it as an argument, or call from_jax outside jit, grad and vmap of JAX",
         )
-    if hasattr(value, "dtype") and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+    if is_key(value):
         value = jax.random.key_data(value)
     if isinstance(value, jax.Ref):
         raise TranslationError(

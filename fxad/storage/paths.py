@@ -1,0 +1,48 @@
+"""Paths of the user, and the regular files that `load` reads."""
+
+from __future__ import annotations
+
+import os
+import stat
+from io import FileIO
+
+from fxad.core.atomic_file import FOLLOWING, open_file
+from fxad.errors import ArgumentError, FileFormatError
+
+
+def absolute_path(operation: str, path: object) -> str:
+    """The absolute path. Raises: ArgumentError if `path` is not a path."""
+    name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:  # a lone surrogate is no character of a name
+        name = ""
+    if not name or "\0" in name:
+        raise ArgumentError(f"{operation}: {path!r:.60} is not the path of a file", remedy="name a file")
+    return os.path.abspath(name)
+
+
+def path_to_write(operation: str, path: object) -> str:
+    """The absolute path of a file to write. Raises: ArgumentError if `path` is not a path; FileFormatError for a
+    folder, a device or a pipe."""
+    where = absolute_path(operation, path)
+    if os.path.isdir(where):
+        raise FileFormatError(f"{operation}: {where} is a folder", remedy="name a file in it")
+    if os.path.exists(where) and not os.path.isfile(where):  # a device or a pipe would be replaced by a file
+        raise FileFormatError(f"{operation}: {where} is not a regular file", remedy="name a file")
+    return where
+
+
+def open_regular(what: str, path: str, remedy: str) -> FileIO:
+    """A regular file to read. A pipe does not block.
+
+    Raises: FileFormatError for a folder, a device or a pipe; OSError.
+    """
+    try:
+        file = open_file(path, FOLLOWING)
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return file
+        file.close()
+    except IsADirectoryError:
+        pass
+    raise FileFormatError(f"{what} is not a regular file", remedy=remedy)
