@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given
 
 from fxad import testing
+from fxad.core.builder import Builder
+from fxad.ir import Aval
+from fxad.primitives.elementwise.trigonometric import SIN
+from fxad.primitives.marks import Keep
 from fxad.testing import Case, cases, check_lower, check_remat
 from fxad.testing.control_steps import while_step
 from fxad.testing.steps import GROWTH_STEPS
@@ -102,3 +107,10 @@ def test_lowering_of_differentiable_programs(case: Case) -> None:
 def test_remat_in_xla(case: Case) -> None:
     """Gradients are the same with and without recomputation, in compiled code too."""
     check_remat(case, compiled=True)
+
+
+def test_remat_may_store_what_the_program_marks() -> None:
+    b = Builder()
+    x = b.input(Aval((3,), "float64"))
+    kept = b.one(Keep("a", ()), b.one(SIN, x))
+    check_remat(Case(b.build([b.one(SIN, kept)]), (np.linspace(0.1, 1.0, 3),), 0, True))
