@@ -177,6 +177,7 @@ if TYPE_CHECKING:
     from fxad.lax.reductions import (
         argmax,
         argmin,
+        reduce,
         reduce_and,
         reduce_max,
         reduce_min,
@@ -235,7 +236,6 @@ if TYPE_CHECKING:
         zeta,
     )
     from fxad.lax.windows import (
-        reduce,
         reduce_window,
         select_and_gather_add,
         select_and_scatter_add,
@@ -284,7 +284,7 @@ else:
             "fxad.operations.precision": "Precision PrecisionLike",
             "fxad.lax.ragged": "RaggedDotDimensionNumbers ragged_dot ragged_dot_general",
             "fxad.lax.reductions": (
-                "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor"
+                "argmax argmin reduce reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor"
             ),
             "fxad.lax.shapes": (
                 "broadcast broadcast_in_dim broadcast_shapes concatenate dynamic_index_in_dim dynamic_slice "
@@ -297,7 +297,7 @@ else:
                 "bessel_i0e bessel_i1e betainc betaln entr expit i0 i1 igamma igamma_grad_a igammac log_ndtr "
                 "logit multigammaln ndtr ndtri random_gamma_grad regularized_incomplete_beta xlog1py xlogy zeta"
             ),
-            "fxad.lax.windows": "reduce reduce_window select_and_gather_add select_and_scatter_add",
+            "fxad.lax.windows": "reduce_window select_and_gather_add select_and_scatter_add",
         },
         "linalg",
     )
