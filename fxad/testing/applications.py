@@ -76,6 +76,13 @@ def dtype_of(draw: st.DrawFn, takes: frozenset[DType], smooth: bool) -> DType:
     return draw(st.sampled_from([d for d in dtypes.ALL if d in chosen]))
 
 
+def dtypes_of_product(draw: st.DrawFn, smooth: bool) -> tuple[DType, DType | None]:
+    """Draw the dtype of the operands of a product, and that of the result: None for the same, or a wider one."""
+    dtype = dtype_of(draw, dtypes.NUMERIC - dtypes.FLOAT8, smooth)
+    wider = {dtypes.bfloat16: dtypes.float32, dtypes.float32: dtypes.float64, dtypes.int8: dtypes.int32}
+    return dtype, draw(st.sampled_from([None, wider.get(dtype)]))
+
+
 def some_axes(draw: st.DrawFn, ndim: int) -> tuple[int, ...]:
     """Draw increasing axes."""
     return tuple([a for a in range(ndim) if draw(st.booleans())])
