@@ -4,6 +4,11 @@ Each leaf is an `FxadError` and also the builtin a Python programmer would expec
 Every message has one form: operation, difference, values. Then follow, on separate lines, the called function if the
 operation has another name, the equation, the user's line and the remedy. The pass that knows the equation adds its
 source line (`located`), once. An error without an equation has the line that called fxad instead.
+
+    matmul: contracting sizes differ: lhs dim 1 has 4, rhs dim 0 has 5: f32[3,4] and f32[5,6]
+      equation      matmul %arg0:f32[3,4] %arg1:f32[5,6]
+      traced at     model.py:42 in attend
+      remedy        the last axis of the left operand meets the last but one of the right; transpose with .mT or .T
 """
 
 from __future__ import annotations
