@@ -32,9 +32,7 @@ from fxad.testing.applications import Spec, Specs, dtype_of, dtypes_of_product
 from fxad.testing.values import ORDINARY, Domain, shapes
 
 _REAL: Final = TAKES & dtypes.FLOATING
-
 _SIZES: Final = st.sampled_from([2, 1, 3, 0])
-
 # Away from 0, so that systems are well conditioned: pivots, diagonals.
 _APART: Final = Domain(0.5, 2.0, signs=True)
 
