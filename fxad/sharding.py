@@ -1,4 +1,12 @@
-"""Shardings: how arrays are divided among devices. The names are those of `jax.sharding`."""
+"""Shardings: how arrays are divided among devices. The names are those of `jax.sharding`.
+
+    mesh = make_mesh((4, 2), ("i", "j"))                    8 devices: axis "i" has 4 indices, "j" has 2
+    NamedSharding(mesh, PartitionSpec("i"))                 rows in 4 parts; the devices along "j" have equal parts
+    NamedSharding(mesh, PartitionSpec(("i", "j"), None))    rows in 8 parts
+
+These are the forms for users. `sharding_in_program` gives the form in programs, and `buffer_sharding` that of arrays;
+`fxad/xla/sharded.py` lists all forms.
+"""
 
 from __future__ import annotations
 
