@@ -86,8 +86,8 @@ def name_equation(e: Exception, equation: str, where: str) -> None:
     """Name the equation whose rule raised an exception, and the user's line: in the message of an `FxadError`, in a
     note of any other exception, such as one of the user's own primitive."""
     if isinstance(e, FxadError):
-        known = (*e.around, e.where)[0].rpartition(" in ")[0]
-        if e.equation and where and where.rpartition(" in ")[0] != known:  # of an equation in a body of this one
+        outermost = (*e.around, e.where)[0].rpartition(" in ")[0]
+        if e.equation and where and where.rpartition(" in ")[0] != outermost:  # of an equation in a body of this one
             e.around = (where, *e.around)
         e.located(equation=equation, where=where)
     elif not any([note.startswith(_NOTE) for note in getattr(e, "__notes__", ())]):
