@@ -901,7 +901,7 @@ class Reader:
                 return self.tokens[k + 1 :] == [""]
         return False
 
-    def whole(self) -> int:
+    def single_size(self) -> int:
         """A whole text that is one size."""
         out = self.sum()
         self._end()
@@ -991,7 +991,7 @@ class Reader:
 
 def read_size(text: str) -> int:
     """The size of an exact text. Raises: ArgumentError."""
-    return Reader(text).whole()
+    return Reader(text).single_size()
 
 
 def read_shapes(texts: Sequence[str]) -> list[tuple[int | None, ...]]:
