@@ -15,7 +15,7 @@ from fxad.ir import Aval, Jaxpr, NDArray, Primitive, Shape
 from fxad.primitives import elementwise as ew
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve
 from fxad.primitives.random import GammaSample
-from fxad.testing.values import PRECISE, SEEDS, Domain, ShownByRepr, operands_text, sample
+from fxad.testing.values import PRECISE, SEEDS, Domain, ShownByRepr, operands_text, sample, shapes
 
 
 @final
@@ -81,6 +81,12 @@ def dtypes_of_product(draw: st.DrawFn, smooth: bool) -> tuple[DType, DType | Non
     dtype = dtype_of(draw, dtypes.NUMERIC - dtypes.FLOAT8, smooth)
     wider = {dtypes.bfloat16: dtypes.float32, dtypes.float32: dtypes.float64, dtypes.int8: dtypes.int32}
     return dtype, draw(st.sampled_from([None, wider.get(dtype)]))
+
+
+def shape_and_axis(draw: st.DrawFn, max_rank: int = 5) -> tuple[Shape, int]:
+    """Draw a shape with an axis, and one of its axes."""
+    shape = draw(shapes(max_rank, min_rank=1))
+    return shape, draw(st.integers(0, len(shape) - 1))
 
 
 def some_axes(draw: st.DrawFn, ndim: int) -> tuple[int, ...]:

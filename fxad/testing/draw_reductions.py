@@ -21,7 +21,7 @@ from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.softmax import Softmax
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
-from fxad.testing.applications import ANY, Spec, Specs, dtype_of, some_axes
+from fxad.testing.applications import ANY, Spec, Specs, dtype_of, shape_and_axis, some_axes
 from fxad.testing.values import ORDINARY, SPECIAL, Domain, any_values, shapes, with_long_axis
 
 
@@ -36,8 +36,7 @@ def _reduction(kind: type[ReduceMax | ReduceMin | ReduceProd | ReduceAnd | Reduc
 
 def _argextremum(kind: type[ArgMax | ArgMin]) -> Specs:
     def specs(draw: st.DrawFn, smooth: bool) -> Spec:
-        shape = draw(shapes(min_rank=1))
-        axis = draw(st.integers(0, len(shape) - 1))
+        shape, axis = shape_and_axis(draw)
         shape = (*shape[:axis], max(shape[axis], 1), *shape[axis + 1 :])
         index = draw(st.sampled_from([dtypes.int32, dtypes.int64, dtypes.uint8]))
         x = Aval(shape, dtype_of(draw, ORDERED, smooth))
@@ -99,8 +98,7 @@ def _top_k(draw: st.DrawFn, smooth: bool) -> Spec:
 
 def _cumulative(kind: type[CumSum | CumProd | CumMax | CumMin | CumLogSumExp | LinearRecurrence]) -> Specs:
     def specs(draw: st.DrawFn, smooth: bool) -> Spec:
-        shape = draw(shapes(min_rank=1))
-        axis = draw(st.integers(0, len(shape) - 1))
+        shape, axis = shape_and_axis(draw)
         shape = draw(with_long_axis(shape, axis, 20))
         aval = Aval(shape, dtype_of(draw, kind.takes, smooth))
         prim = kind(axis, draw(st.booleans()))
