@@ -4,6 +4,11 @@ Each leaf is an `FxadError` and also the builtin a Python programmer would expec
 Every message has one form: operation, difference, values. Then follow, on separate lines, the called function if the
 operation has another name, the equation, the user's line and the remedy. The pass that knows the equation adds its
 source line (`located`), once. An error without an equation has the line that called fxad instead.
+
+    matmul: contracting sizes differ: lhs dim 1 has 4, rhs dim 0 has 5: f32[3,4] and f32[5,6]
+      equation      matmul %arg0:f32[3,4] %arg1:f32[5,6]
+      traced at     model.py:42 in attend
+      remedy        the last axis of the left operand meets the last but one of the right; transpose with .mT or .T
 """
 
 from __future__ import annotations
@@ -81,8 +86,8 @@ def name_equation(e: Exception, equation: str, where: str) -> None:
     """Name the equation whose rule raised an exception, and the user's line: in the message of an `FxadError`, in a
     note of any other exception, such as one of the user's own primitive."""
     if isinstance(e, FxadError):
-        known = (*e.around, e.where)[0].rpartition(" in ")[0]
-        if e.equation and where and where.rpartition(" in ")[0] != known:  # of an equation in a body of this one
+        outermost = (*e.around, e.where)[0].rpartition(" in ")[0]
+        if e.equation and where and where.rpartition(" in ")[0] != outermost:  # of an equation in a body of this one
             e.around = (where, *e.around)
         e.located(equation=equation, where=where)
     elif not any([note.startswith(_NOTE) for note in getattr(e, "__notes__", ())]):

@@ -128,8 +128,8 @@ def emit(ctx: Emit, function: Callable[..., object], *args: Atom) -> Atom:
     """
     program = trace(function, *[Spec(a.aval.shape, a.aval.dtype) for a in args])
     if program.bound or len(program.jaxpr.outs) != 1:
-        has = "closes over arrays" if program.bound else f"returns {len(program.jaxpr.outs)} arrays"
-        raise ArgumentError(f"emit: {program.name} {has}", remedy="pass arrays as operands, and return one array")
+        problem = "closes over arrays" if program.bound else f"returns {len(program.jaxpr.outs)} arrays"
+        raise ArgumentError(f"emit: {program.name} {problem}", remedy="pass arrays as operands, and return one array")
     env: dict[Atom, Atom] = dict(zip(program.jaxpr.ins, args, strict=True))
     for eqn in program.jaxpr.eqns:
         env.update(zip(eqn.outs, ctx(eqn.prim, *[env.get(a, a) for a in eqn.ins]), strict=True))

@@ -8,7 +8,15 @@ context. So threads share nothing, a lowered program is a plain value, and fxad 
 operations.
 
 Names in the module are numbers (`@f0`, `%3`), because names are not part of a program's value. The user's names and
-lines are in the locations, which XLA keeps as metadata.
+lines are in the locations, which XLA keeps as metadata. The module of a function `f` that returns `x * 2.0`:
+
+    func.func public @main(%arg0: tensor<3xf32>) -> (tensor<3xf32>) {
+    %0 = "stablehlo.constant"() {value = dense<0x40000000> : tensor<3xf32>} : () -> tensor<3xf32> loc(#L0)
+    %1 = "stablehlo.multiply"(%arg0, %0) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32> loc(#L0)
+    "func.return"(%1) : (tensor<3xf32>) -> () loc(#L1)
+    } loc(#L1)
+    #L0 = loc("f/mul"("f"("model.py":3:0)))
+    #L1 = loc("f")
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""Shardings: how arrays are divided among devices. The names are those of `jax.sharding`."""
+"""Shardings: how arrays are divided among devices. The names are those of `jax.sharding`.
+
+    mesh = make_mesh((4, 2), ("i", "j"))                    8 devices: axis "i" has 4 indices, "j" has 2
+    NamedSharding(mesh, PartitionSpec("i"))                 rows in 4 parts; the devices along "j" have equal parts
+    NamedSharding(mesh, PartitionSpec(("i", "j"), None))    rows in 8 parts
+
+These are the forms for users. `sharding_in_program` gives the form in programs, and `buffer_sharding` that of arrays;
+`fxad/xla/sharded.py` lists all forms.
+"""
 
 from __future__ import annotations
 
@@ -199,20 +207,20 @@ def make_mesh(
     axis_names = (axis_names,) if isinstance(axis_names, str) else to_tuple("make_mesh", "axis_names", axis_names)
     _check_axis_types("make_mesh", axis_types, len(axis_names))
     given = runtime.devices() if devices is None else to_tuple("make_mesh", "devices", devices)
-    there = [require_device("make_mesh", d) for d in given]
+    available = [require_device("make_mesh", d) for d in given]
     shape = to_ints("make_mesh", "axis_shapes", axis_shapes)
-    count = prod(shape)
+    needed = prod(shape)
     if min(shape, default=1) < 1:
         raise ParameterError(
             f"make_mesh: axis_shapes {shape} has an axis without devices", remedy="give sizes from 1 on"
         )
-    if count > len(there):
+    if needed > len(available):
         raise ParameterError(
-            f"make_mesh: axis_shapes {shape} need {count} devices, there are {len(there)}",
-            remedy=f"call fx.set_cpu_devices({count}) before the first program runs, or map over sizes alone:"
+            f"make_mesh: axis_shapes {shape} need {needed} devices, there are {len(available)}",
+            remedy=f"call fx.set_cpu_devices({needed}) before the first program runs, or map over sizes alone:"
             " shard_map(f, {'i': 8}, ...)",
         )
-    return Mesh(np.array(there[:count], dtype=object).reshape(shape), axis_names)
+    return Mesh(np.array(available[:needed], dtype=object).reshape(shape), axis_names)
 
 
 # For each device, the part of an array that it has.
@@ -412,10 +420,10 @@ def sharding_in_program(
     return axes, spec.names, tuple([d.id for d in mesh.devices.flat])
 
 
-def ids_of(on: tuple[runtime.Device, ...]) -> Ids:
+def ids_of(devices: tuple[runtime.Device, ...]) -> Ids:
     """The form in maps of the ids of devices: () for the first ones of their platform, so that a map may be inside of
     another one, or beside one over more devices."""
-    return () if runtime.devices(on[0].platform)[: len(on)] == on else tuple([d.id for d in on])
+    return () if runtime.devices(devices[0].platform)[: len(devices)] == devices else tuple([d.id for d in devices])
 
 
 def sharding_of(buffer: runtime.Buffer) -> Sharding:

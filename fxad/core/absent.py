@@ -156,11 +156,11 @@ _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
 
 def absent(package: str, name: str) -> str:
     """The message of the AttributeError for a name that a package does not have."""
-    said = f"module {package!r} has no attribute {name!r}"
+    message = f"module {package!r} has no attribute {name!r}"
     instead = _INSTEAD.get(f"{package}.{name}")
     if instead is None and package in ("fxad.lax", "fxad.lax.linalg", "fxad.random") and name.endswith("_p"):
         instead = _PRIMITIVE
-    return f"{said}: {instead}" if instead else said
+    return f"{message}: {instead}" if instead else message
 
 
 # Attributes of JAX's ClosedJaxpr, Jaxpr and JaxprEqn, by class of fxad.
@@ -194,9 +194,9 @@ _ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 
 def absent_attribute(owner: str, name: str) -> str:
     """The message of the AttributeError for an attribute that an object of class `owner` does not have."""
-    said = f"{owner!r} object has no attribute {name!r}"
-    texts = [text for names, text in _ATTRIBUTES[owner].items() if name in names.split()]
-    return f"{said}: {texts[0]}" if texts else said
+    message = f"{owner!r} object has no attribute {name!r}"
+    remedies = [remedy for names, remedy in _ATTRIBUTES[owner].items() if name in names.split()]
+    return f"{message}: {remedies[0]}" if remedies else message
 
 
 def explained() -> Mapping[str, str]:

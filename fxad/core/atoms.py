@@ -137,12 +137,12 @@ def as_shape(shape: int | Iterable[int]) -> Shape:
     """A user's shape as a tuple of plain ints >= 0; one integer is a vector of that size. Raises: ShapeError."""
     try:  # an integer cannot be iterated over; an array of integers can, and has `__index__` too
         out = tuple([d if type(d) is Size else d.__index__() for d in shape])  # type: ignore[union-attr]  # TypeError is caught
-    except (AttributeError, TypeError) as of_item:
+    except (AttributeError, TypeError) as item_error:
         try:
             out = (index(shape),)  # type: ignore[arg-type]  # raises for any other object
-        except TypeError as of_shape:
-            said = [e.remedy for e in (of_item, of_shape) if isinstance(e, FxadError)]
-            raise ShapeError(f"shape: {shape!r} is not a sequence of integers", remedy="".join(said[-1:])) from None
+        except TypeError as shape_error:
+            remedies = [e.remedy for e in (item_error, shape_error) if isinstance(e, FxadError)]
+            raise ShapeError(f"shape: {shape!r} is not a sequence of integers", remedy="".join(remedies[-1:])) from None
     if any([type(d) is int and d < 0 for d in out]):
         raise ShapeError(f"shape: {out} has a negative size")
     if any([type(d) is int and d >= 1 << 63 for d in out]):

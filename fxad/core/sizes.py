@@ -420,24 +420,23 @@ def _exact_quotient(a: int, b: int) -> int | None:
 
 def maximum(a: int, b: int) -> int:
     """The larger of two sizes; a `SizeFunction` if the assumptions do not decide."""
-    if type(a) is int and type(b) is int:
-        return max(a, b)
-    if at_least(a - b, 0):
-        return a
-    if at_least(b - a, 0):
-        return b
-    return size_of(SizeFunction("max", *sorted((a, b), key=exact_text)))
+    known = _in_order(a, b)
+    return known[1] if known else size_of(SizeFunction("max", *sorted((a, b), key=exact_text)))
 
 
 def minimum(a: int, b: int) -> int:
     """The smaller of two sizes; a `SizeFunction` if the assumptions do not decide."""
+    known = _in_order(a, b)
+    return known[0] if known else size_of(SizeFunction("min", *sorted((a, b), key=exact_text)))
+
+
+def _in_order(a: int, b: int) -> tuple[int, int] | None:
+    """The smaller and the larger of two sizes; None if the assumptions do not decide."""
     if type(a) is int and type(b) is int:
-        return min(a, b)
-    if at_least(a - b, 0):
-        return b
+        return (a, b) if a <= b else (b, a)
     if at_least(b - a, 0):
-        return a
-    return size_of(SizeFunction("min", *sorted((a, b), key=exact_text)))
+        return a, b
+    return (b, a) if at_least(a - b, 0) else None
 
 
 def _bit_length(a: int, _: int = 0) -> int:
@@ -885,9 +884,13 @@ class Reader:
                 break
         if closing:
             self.take(")")
+        self._end()
+        return tuple(out)
+
+    def _end(self) -> None:
+        """Check that the text ends here."""
         if self.tokens[self.at]:
             self.fail(f"{self.tokens[self.at]!r} is not part of a size")
-        return tuple(out)
 
     def _outer(self) -> bool:
         """Returns True if the first parenthesis closes at the end of the text."""
@@ -898,11 +901,10 @@ class Reader:
                 return self.tokens[k + 1 :] == [""]
         return False
 
-    def whole(self) -> int:
+    def single_size(self) -> int:
         """A whole text that is one size."""
         out = self.sum()
-        if self.tokens[self.at]:
-            self.fail(f"{self.tokens[self.at]!r} is not part of a size")
+        self._end()
         return out
 
     def sum(self) -> int:
@@ -989,7 +991,7 @@ class Reader:
 
 def read_size(text: str) -> int:
     """The size of an exact text. Raises: ArgumentError."""
-    return Reader(text).whole()
+    return Reader(text).single_size()
 
 
 def read_shapes(texts: Sequence[str]) -> list[tuple[int | None, ...]]:

@@ -191,7 +191,8 @@ def paths(structure: Structure, root: str = "") -> list[str]:
 def broadcast_prefix(prefix: object, structure: Structure, what: str, is_leaf: Callable[[object], bool]) -> list[Any]:
     """The entries of a tree prefix, repeated so that there is one for each leaf of `structure`.
 
-    `is_leaf` says what an entry is (None may be one). `what` names the argument, as in `vmap: in_axes`.
+    `is_leaf` says what an entry is (None may be one). `what` names the argument, as in `vmap: in_axes`. Of the prefix
+    `(0, None)` and the structure of `({"w": x, "b": y}, z)`, they are 0, 0 and None.
     Raises: TreeError when the prefix does not fit.
     """
     if is_leaf(prefix):

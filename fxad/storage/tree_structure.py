@@ -1,7 +1,10 @@
 """The structure of a pytree as a description in JSON, and back, without pickle.
 
 Python's own containers have a keyword each; a user's class is named by module and qualified name. The static data of a
-class (static fields, keys) must consist of None, bools, numbers, strings, bytes, dtypes and tuples of these.
+class (static fields, keys) must consist of None, bools, numbers, strings, bytes, dtypes and tuples of these. A leaf is
+`"*"`. So the structure of `{"w": x, "layers": [y, (z, None)]}` is
+
+    {"dict": [["layers", {"list": ["*", {"tuple": ["*", null]}]}], ["w", "*"]]}
 
 The description cannot choose code to run: a class is looked up in imported modules, must be registered with `fxad.tree`
 or be a namedtuple, and is rebuilt by its registered function.

@@ -30,8 +30,8 @@ A primitive of your own: give an application of it, or a strategy that draws par
     >>> strategy = applications(specs, smooth=True)  # for @given
     >>> programs_with_it = cases(primitives=[specs])  # likewise, for the laws of transformations
 
-A transformation of your own that keeps the meaning of
-programs: `check_rewrite(transform, case)`; any other: `check_transform(transform, program)`.
+A transformation of your own that keeps the meaning of programs: `check_rewrite(transform, case)`; any other:
+`check_transform(transform, program)`.
 """
 
 from __future__ import annotations

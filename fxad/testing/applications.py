@@ -15,7 +15,7 @@ from fxad.ir import Aval, Jaxpr, NDArray, Primitive, Shape
 from fxad.primitives import elementwise as ew
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve
 from fxad.primitives.random import GammaSample
-from fxad.testing.values import PRECISE, SEEDS, Domain, ShownByRepr, operands_text, sample
+from fxad.testing.values import PRECISE, SEEDS, Domain, ShownByRepr, operands_text, sample, shapes
 
 
 @final
@@ -74,6 +74,19 @@ def dtype_of(draw: st.DrawFn, takes: frozenset[DType], smooth: bool) -> DType:
     is one."""
     chosen = takes & PRECISE if smooth and takes & PRECISE else takes
     return draw(st.sampled_from([d for d in dtypes.ALL if d in chosen]))
+
+
+def dtypes_of_product(draw: st.DrawFn, smooth: bool) -> tuple[DType, DType | None]:
+    """Draw the dtype of the operands of a product, and that of the result: None for the same, or a wider one."""
+    dtype = dtype_of(draw, dtypes.NUMERIC - dtypes.FLOAT8, smooth)
+    wider = {dtypes.bfloat16: dtypes.float32, dtypes.float32: dtypes.float64, dtypes.int8: dtypes.int32}
+    return dtype, draw(st.sampled_from([None, wider.get(dtype)]))
+
+
+def shape_and_axis(draw: st.DrawFn, max_rank: int = 5) -> tuple[Shape, int]:
+    """Draw a shape with an axis, and one of its axes."""
+    shape = draw(shapes(max_rank, min_rank=1))
+    return shape, draw(st.integers(0, len(shape) - 1))
 
 
 def some_axes(draw: st.DrawFn, ndim: int) -> tuple[int, ...]:

@@ -182,16 +182,16 @@ def tangent_error(f: Callable[[float], Values], tangents: Values, tol: float = 1
 
     At a kink, or closer to one than the smallest step, the derivative must lie between the slopes on both sides.
     """
-    bad = [*range(len(tangents))]
+    unconfirmed = [*range(len(tangents))]
     estimates: list[Wide] = []
     for h in _STEPS:
         estimates = slopes(f, h)
-        bad = [k for k in bad if not _lies_between_slopes(tangents[k], estimates[k], estimates[k], tol)]
-        if not bad:
+        unconfirmed = [k for k in unconfirmed if not _lies_between_slopes(tangents[k], estimates[k], estimates[k], tol)]
+        if not unconfirmed:
             return ""
     # the slopes of what bends differ by the step times the curvature: at the smallest step that is next to nothing
     left, right = one_sided(f, _STEPS[-1])
-    for k in bad:
+    for k in unconfirmed:
         if not _lies_between_slopes(tangents[k], left[k], right[k], tol):
             slope, *sides = [to_dtype(x[k], tangents[k].dtype).tolist() for x in (estimates, left, right)]
             return f"tangent {k}: got {tangents[k].tolist()}, central difference {slope}, on the two sides {sides}"

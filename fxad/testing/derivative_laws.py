@@ -50,6 +50,12 @@ def random_dots(case: Case) -> tuple[NDArray, ...]:
     return random_tangents(select_by_mask(case.program.in_avals, differentiable_mask(case)), case.seed)
 
 
+def _tangents(program: Jaxpr, args: Values, mask: tuple[bool, ...], dots: Values) -> list[NDArray]:
+    """Return the tangents of all results along `dots`; zeros for those that have none."""
+    forward, nonzero = jvp(program, mask)
+    return instantiate_tangents(run(forward, [*args, *dots])[len(program.outs) :], nonzero, program.out_avals)
+
+
 def check_program_jvp(case: Case) -> None:
     """The results are those of the program. The tangents equal central differences and are linear in the direction."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
@@ -80,10 +86,10 @@ def check_linearize(case: Case) -> None:
     results = run(split.primal, args)
     if problem := differ(results[:n], run(program, args), slack=tolerance):
         fail(f"the primal program has other results: {problem}", program, args, split.primal)
-    forward, nonzero = jvp(program, mask)
+    nonzero = jvp(program, mask)[1]
     if nonzero != split.out_nonzero and not _has_both_rules(program):
         fail(f"jvp has tangents for {nonzero}, linearize for {split.out_nonzero}", program)
-    want = instantiate_tangents(run(forward, [*args, *dots])[n:], nonzero, program.out_avals)
+    want = _tangents(program, args, mask, dots)
     have = instantiate_tangents(run(linear, [*dots, *results[n:]]), split.out_nonzero, program.out_avals)
     if problem := differ(have, want, slack=tolerance):
         fail(f"linearize differs from jvp: {problem}", program, args, linear)
@@ -148,8 +154,7 @@ def check_vjp(case: Case) -> None:
     program."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     dots, n, tolerance = random_dots(case), len(program.outs), program_tolerance(program, args)
-    forward, nonzero = jvp(program, mask)
-    tangents = instantiate_tangents(run(forward, [*args, *dots])[n:], nonzero, program.out_avals)
+    tangents = _tangents(program, args, mask, dots)
     inexact = [k for k, a in enumerate(program.out_avals) if a.inexact]
     cts = random_cotangents(program, 1)
     both = vjp(program, mask)
@@ -213,9 +218,7 @@ def check_jacobian(case: Case) -> None:
     tolerance = program_tolerance(program, args)
     if problem := differ(reverse, forward, slack=tolerance):
         fail(f"jacrev differs from jacfwd: {problem}", program, args)
-    tangent, nonzero = jvp(program, mask)
-    want = instantiate_tangents(run(tangent, [*args, *dots])[n:], nonzero, program.out_avals)
-    for k, t in enumerate(want):
+    for k, t in enumerate(_tangents(program, args, mask, dots)):
         blocks = forward[n + k * len(dots) : n + (k + 1) * len(dots)]
         have = [
             np.tensordot(to_widest_dtype(block), to_widest_dtype(d), d.ndim)
@@ -301,25 +304,20 @@ def check_same_within_rounding(
 def check_same_derivatives(case: Case, other: Jaxpr, rtol: float) -> None:
     """Another program with the same results has the same gradient, tangents and second derivatives (forward over
     reverse and reverse over reverse), within `rtol`."""
-    program, args, mask, n = case.program, case.args, differentiable_mask(case), len(case.program.outs)
+    program, args, mask = case.program, case.args, differentiable_mask(case)
     dots, cts = random_dots(case), random_cotangents(program, case.seed + 1)
     backward = [vjp_fused(f, mask) for f in (program, other)]
     tolerance = max(rtol, 1e3 * program_tolerance(backward[0], [*args, *cts]))
     plain, others = [run(f, [*args, *cts]) for f in backward]
     if problem := differ(others, plain, slack=tolerance):
         fail(f"another gradient: {problem}", program, args, backward[1])
-    pushed = []
-    for f in (program, other):
-        forward, nonzero = jvp(f, mask)
-        pushed.append(instantiate_tangents(run(forward, [*args, *dots])[n:], nonzero, program.out_avals))
-    if problem := differ(pushed[1], pushed[0], slack=tolerance):
+    tangents = _tangents(program, args, mask, dots)
+    if problem := differ(_tangents(other, args, mask, dots), tangents, slack=tolerance):
         fail(f"other tangents: {problem}", program, args, other)
     second: list[list[NDArray]] = []
     for f in (program, other) if has_gradient(scalarized(program), mask) else ():
         slope = grad(scalarized(f), mask)
-        forward, nonzero = jvp(slope, mask)
-        ahead = run(forward, [*args, *dots])[len(nonzero) :]
-        again = run(vjp_fused(slope, mask), [*args, *random_cotangents(slope, case.seed + 2)])
-        second.append([*instantiate_tangents(ahead, nonzero, slope.out_avals), *again])
+        backward_again = run(vjp_fused(slope, mask), [*args, *random_cotangents(slope, case.seed + 2)])
+        second.append([*_tangents(slope, args, mask, dots), *backward_again])
     if second and (problem := differ(second[1], second[0], slack=100 * tolerance)):
         fail(f"another second derivative: {problem}", program, args, other)

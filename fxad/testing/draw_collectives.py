@@ -25,7 +25,7 @@ from fxad.primitives.collectives import (
     Sizes,
 )
 from fxad.primitives.meshes import MeshAxes
-from fxad.testing.applications import ANY, Spec, Specs, dtype_of
+from fxad.testing.applications import ANY, Spec, Specs, dtype_of, shape_and_axis
 from fxad.testing.values import ORDINARY, shapes
 
 AXES: Final[MeshAxes] = (("i", 4), ("j", 2))
@@ -77,16 +77,14 @@ def _ppermute(draw: st.DrawFn, smooth: bool) -> Spec:
 
 def _all_gather(draw: st.DrawFn, smooth: bool) -> Spec:
     names, sizes, groups = axes(draw)
-    shape = draw(shapes(2, min_rank=1))
-    dim = draw(st.integers(0, len(shape) - 1))
+    shape, dim = shape_and_axis(draw, 2)
     return AllGather(names, sizes, dim, groups), [(_operand(draw, smooth, ANY, shape), ORDINARY)]
 
 
 def _parts(draw: st.DrawFn) -> tuple[tuple[Names, Sizes, Groups], int, Shape]:
     """Axes, and a shape one of whose axes they divide."""
     names, sizes, groups = axes(draw)
-    shape = draw(shapes(2, min_rank=1))
-    dim = draw(st.integers(0, len(shape) - 1))
+    shape, dim = shape_and_axis(draw, 2)
     width = Psum(names, sizes, groups).width
     return (names, sizes, groups), dim, (*shape[:dim], shape[dim] * width, *shape[dim + 1 :])
 

@@ -13,20 +13,18 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Aval, Primitive
 from fxad.primitives import elementwise as ew
-from fxad.primitives.elementwise.bessel import BesselI0e, BesselI1e, Zeta
 from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
-from fxad.primitives.elementwise.family import Binary, Unary
-from fxad.primitives.elementwise.gamma import Igamma, Igammac, IgammaGradA, RandomGammaGrad
 from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.testing.applications import Spec, Specs, dtype_of
 from fxad.testing.values import ORDINARY, SPECIAL, Domain, any_values, shapes
 
 _POSITIVE: Final = Domain(0.3, 3.0)
-
 _INSIDE: Final = Domain(-0.9, 0.9)
-
 _AWAY: Final = Domain(0.3, 2.0, signs=True)
-
+_SHAPE: Final = Domain(0.3, 8.0)  # the parameters of distributions
+_BESSEL: Final = Domain(0.2, 12.0, signs=True)
+_WORD: Final = Domain(whole=(0, 2**32 - 1))
+# By name of the primitive: a domain for each operand, where it is not `ORDINARY`.
 _DOMAINS: Final[Mapping[str, tuple[Domain, ...]]] = MappingProxyType(
     {
         "acos": (_INSIDE,),
@@ -53,12 +51,14 @@ _DOMAINS: Final[Mapping[str, tuple[Domain, ...]]] = MappingProxyType(
         "sign": (_AWAY,),
         "sqrt": (_POSITIVE,),
         "tan": (Domain(-1.2, 1.2),),
+        **dict.fromkeys(("igamma", "igammac", "igamma_grad_a", "random_gamma_grad"), (_SHAPE, _SHAPE)),
+        **dict.fromkeys(("bessel_i0e", "bessel_i1e"), (_BESSEL,)),
+        "zeta": (Domain(1.5, 6.0), _SHAPE),
+        "regularized_incomplete_beta": (_SHAPE, _SHAPE, Domain(0.05, 0.95)),
     }
 )
-
 # where a complex function is far from its branch cuts
 _COMPLEX: Final = Domain(0.2, 0.9)
-
 # what computes exactly, so that NumPy and XLA agree at nan, infinities and -0.0 too
 _EXACT: Final = frozenset(
     [
@@ -151,19 +151,6 @@ def _complex(draw: st.DrawFn, smooth: bool) -> Spec:
     return ew.COMPLEX, [(aval, ORDINARY)] * 2
 
 
-def _special(kind: type[Unary | Binary | RegularizedIncompleteBeta], *domains: Domain) -> Specs:
-    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
-        aval = Aval(draw(shapes()), dtype_of(draw, kind.takes, smooth))
-        return kind(), [(aval, d) for d in domains]
-
-    return specs
-
-
-_SHAPE: Final = Domain(0.3, 8.0)
-
-_WORD: Final = Domain(whole=(0, 2**32 - 1))
-
-
 def _threefry2x32(draw: st.DrawFn, smooth: bool) -> Spec:  # noqa: ARG001  integers only
     aval = Aval(draw(shapes()), dtypes.uint32)
     return Threefry2x32(draw(st.booleans())), [(aval, _WORD)] * 4
@@ -185,10 +172,7 @@ OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
         ew.SelectN: _select_n,
         ew.Clamp: _clamp,
         ew.Complex: _complex,
-        **{kind: _special(kind, _SHAPE, _SHAPE) for kind in (Igamma, Igammac, IgammaGradA, RandomGammaGrad)},
-        **{kind: _special(kind, Domain(0.2, 12.0, signs=True)) for kind in (BesselI0e, BesselI1e)},
-        Zeta: _special(Zeta, Domain(1.5, 6.0), _SHAPE),
-        RegularizedIncompleteBeta: _special(RegularizedIncompleteBeta, _SHAPE, _SHAPE, Domain(0.05, 0.95)),
+        RegularizedIncompleteBeta: elementwise(RegularizedIncompleteBeta(), 3, RegularizedIncompleteBeta.takes),
         Threefry2x32: _threefry2x32,
         GammaSample: _gamma_sample,
     }

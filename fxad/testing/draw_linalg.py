@@ -28,13 +28,11 @@ from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve
 from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.linalg.tridiagonal import TridiagonalSolve
-from fxad.testing.applications import Spec, Specs, dtype_of
+from fxad.testing.applications import Spec, Specs, dtype_of, dtypes_of_product
 from fxad.testing.values import ORDINARY, Domain, shapes
 
 _REAL: Final = TAKES & dtypes.FLOATING
-
 _SIZES: Final = st.sampled_from([2, 1, 3, 0])
-
 # Away from 0, so that systems are well conditioned: pivots, diagonals.
 _APART: Final = Domain(0.5, 2.0, signs=True)
 
@@ -162,9 +160,7 @@ def _dot_general(draw: st.DrawFn, smooth: bool) -> Spec:
         sides.append((tuple([parts[k] for k in order]), at))
     (left, i), (right, j) = sides
     n, m = len(batch), len(batch) + len(contract)
-    dtype = dtype_of(draw, dtypes.NUMERIC - dtypes.FLOAT8, smooth)
-    wider = {dtypes.bfloat16: dtypes.float32, dtypes.float32: dtypes.float64, dtypes.int8: dtypes.int32}
-    preferred = draw(st.sampled_from([None, wider.get(dtype)]))
+    dtype, preferred = dtypes_of_product(draw, smooth)
     precision = draw(st.sampled_from(["", "highest"]))
     prim = DotGeneral(tuple(i[n:m]), tuple(j[n:m]), tuple(i[:n]), tuple(j[:n]), preferred, precision)
     return prim, [(Aval(left, dtype), ORDINARY), (Aval(right, dtype), ORDINARY)]

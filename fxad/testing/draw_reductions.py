@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.ir import Aval, Jaxpr, Primitive
+from fxad.ir import Aval, Jaxpr, Primitive, Shape
 from fxad.primitives import elementwise as ew
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum, LinearRecurrence
@@ -21,7 +21,7 @@ from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.softmax import Softmax
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
-from fxad.testing.applications import ANY, Spec, Specs, dtype_of, some_axes
+from fxad.testing.applications import ANY, Spec, Specs, dtype_of, shape_and_axis, some_axes
 from fxad.testing.values import ORDINARY, SPECIAL, Domain, any_values, shapes, with_long_axis
 
 
@@ -36,8 +36,7 @@ def _reduction(kind: type[ReduceMax | ReduceMin | ReduceProd | ReduceAnd | Reduc
 
 def _argextremum(kind: type[ArgMax | ArgMin]) -> Specs:
     def specs(draw: st.DrawFn, smooth: bool) -> Spec:
-        shape = draw(shapes(min_rank=1))
-        axis = draw(st.integers(0, len(shape) - 1))
+        shape, axis = shape_and_axis(draw)
         shape = (*shape[:axis], max(shape[axis], 1), *shape[axis + 1 :])
         index = draw(st.sampled_from([dtypes.int32, dtypes.int64, dtypes.uint8]))
         x = Aval(shape, dtype_of(draw, ORDERED, smooth))
@@ -56,7 +55,8 @@ def _softmax(draw: st.DrawFn, smooth: bool) -> Spec:
 
 
 def draw_combination(draw: st.DrawFn, smooth: bool) -> tuple[Jaxpr, list[Aval]]:
-    """Draw a body that is associative on integers, and its initial values: the greater pair, or two sums."""
+    """Draw a body that combines scalars of these types, and is associative on integers: a sum and a maximum, or one
+    maximum."""
     b = Builder()
     if not smooth and draw(st.booleans()):
         avals = [Aval((), dtypes.int32), Aval((), dtypes.uint8)]
@@ -70,9 +70,13 @@ def draw_combination(draw: st.DrawFn, smooth: bool) -> tuple[Jaxpr, list[Aval]]:
 def _reduce(draw: st.DrawFn, smooth: bool) -> Spec:
     body, scalars = draw_combination(draw, smooth)
     shape = draw(shapes(2))
-    starts = Domain(-9.0, -8.0, whole=(0, 0))  # the least there is, and of sums nothing
-    xs = [(a.with_shape(shape), Domain(whole=(0, 9))) for a in scalars]
-    return Reduce(body, some_axes(draw, len(shape))), [*xs, *[(a, starts) for a in scalars]]
+    return Reduce(body, some_axes(draw, len(shape))), operands_to_combine(scalars, shape)
+
+
+def operands_to_combine(scalars: Sequence[Aval], shape: Shape) -> list[tuple[Aval, Domain]]:
+    """Return arrays of elements to combine, and initial values: 0 for sums, less than every element for maxima."""
+    starts = Domain(-9.0, -8.0, whole=(0, 0))
+    return [*[(a.with_shape(shape), Domain(whole=(0, 9))) for a in scalars], *[(a, starts) for a in scalars]]
 
 
 # ----------------------------------------------------------------------------------------------- sorted and cumulative
@@ -94,8 +98,7 @@ def _top_k(draw: st.DrawFn, smooth: bool) -> Spec:
 
 def _cumulative(kind: type[CumSum | CumProd | CumMax | CumMin | CumLogSumExp | LinearRecurrence]) -> Specs:
     def specs(draw: st.DrawFn, smooth: bool) -> Spec:
-        shape = draw(shapes(min_rank=1))
-        axis = draw(st.integers(0, len(shape) - 1))
+        shape, axis = shape_and_axis(draw)
         shape = draw(with_long_axis(shape, axis, 20))
         aval = Aval(shape, dtype_of(draw, kind.takes, smooth))
         prim = kind(axis, draw(st.booleans()))

@@ -15,9 +15,9 @@ from fxad.primitives.fold import ReduceWindow
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
 from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
-from fxad.testing.applications import Spec, Specs, dtype_of
-from fxad.testing.draw_reductions import draw_combination
-from fxad.testing.values import ORDINARY, SPECIAL, Domain, any_values, shapes
+from fxad.testing.applications import Spec, Specs, dtype_of, dtypes_of_product
+from fxad.testing.draw_reductions import draw_combination, operands_to_combine
+from fxad.testing.values import ORDINARY, SPECIAL, any_values, shapes
 
 
 def _draw_padding(draw: st.DrawFn, sizes: Shape, base: tuple[int, ...]) -> Padding:
@@ -50,9 +50,7 @@ def _conv_general_dilated(draw: st.DrawFn, smooth: bool) -> Spec:
     out_spec = tuple(draw(st.permutations(range(n + 2))))
     base = _draw_strides(draw, n)
     padding = _draw_padding(draw, space, base)
-    dtype = dtype_of(draw, dtypes.NUMERIC - dtypes.FLOAT8, smooth)
-    wider = {dtypes.bfloat16: dtypes.float32, dtypes.float32: dtypes.float64, dtypes.int8: dtypes.int32}
-    preferred = draw(st.sampled_from([None, wider.get(dtype)]))
+    dtype, preferred = dtypes_of_product(draw, smooth)
     specs = lhs_spec, rhs_spec, out_spec
     precision = draw(st.sampled_from(["", "high"]))
     prim = ConvGeneralDilated(
@@ -84,9 +82,7 @@ def _window_reduction(kind: type[ReduceWindowSum | ReduceWindowMax | ReduceWindo
 def _reduce_window(draw: st.DrawFn, smooth: bool) -> Spec:
     body, scalars = draw_combination(draw, smooth)
     shape, sliding = _draw_windows(draw)
-    starts = Domain(-9.0, -8.0, whole=(0, 0))
-    xs = [(a.with_shape(shape), Domain(whole=(0, 9))) for a in scalars]
-    return ReduceWindow(body, *sliding.values), [*xs, *[(a, starts) for a in scalars]]
+    return ReduceWindow(body, *sliding.values), operands_to_combine(scalars, shape)
 
 
 def _selection(kind: type[SelectAndGatherAdd | SelectAndScatterAdd]) -> Specs:

@@ -44,21 +44,21 @@ def custom_ivjp_step(x: Array, *_: object) -> Array:
 
 def custom_inverse_of_state_step(state: State, held: HeldArrays, _: Move) -> State:
     """Apply one function with a custom inverse to all arrays of the state, including integers."""
-    turns = tuple([has_tangent(x) for x in state])
+    inverted = tuple([has_tangent(x) for x in state])
 
     def ahead(before: State, w: Array) -> State:
         return tuple(
             [
-                on_complex_parts(_cubic_root)(x) * factor_from(cast_like(w, x)) if m else x
-                for m, x in zip(turns, before, strict=True)
+                on_complex_parts(_cubic_root)(x) * factor_from(cast_like(w, x)) if inverts else x
+                for inverts, x in zip(inverted, before, strict=True)
             ]
         )
 
     def back(results: State, w: Array) -> State:
         return tuple(
             [
-                on_complex_parts(_power)(y / factor_from(cast_like(w, y))) if m else y
-                for m, y in zip(turns, results, strict=True)
+                on_complex_parts(_power)(y / factor_from(cast_like(w, y))) if inverts else y
+                for inverts, y in zip(inverted, results, strict=True)
             ]
         )
 

@@ -19,7 +19,7 @@ from fxad.ir import Jaxpr, Primitive, distinct_jaxprs
 from fxad.primitives.fft import Fft
 from fxad.primitives.linalg import LINALG
 from fxad.testing.compare import Values, differ, fail, program_tolerance, xla
-from fxad.testing.ragged_cases import RaggedCase, padded, with_infinities
+from fxad.testing.ragged_cases import RaggedCase, masked_operands, with_infinities
 from fxad.testing.transform_laws import check_transform
 from fxad.transforms import specialize, vmap
 from fxad.transforms.mask.mask import mask
@@ -50,11 +50,11 @@ def check_mask(case: RaggedCase, *, compiled: bool = False) -> bool:
     fixed = check_transform(lambda f: specialize(f, tuple(sorted(case.sizes.items()))), program)
     want = run(fixed, args)
     tolerance = program_tolerance(fixed, args)
-    given = [*padded(case, args, masked.in_avals[: len(args)]), *case.own_sizes]
+    given = masked_operands(case, args, masked)
     check_valid_part("mask", case, masked, run(masked, given), want, tolerance)
     if not _SPREADING & {type(e.prim) for body in distinct_jaxprs(program) for e in body.eqns}:
         odd = with_infinities(case, args)
-        hostile = [*padded(case, odd, masked.in_avals[: len(args)]), *case.own_sizes]
+        hostile = masked_operands(case, odd, masked)
         room_of_odd = program_tolerance(fixed, odd)
         check_valid_part("mask, with infinities", case, masked, run(masked, hostile), run(fixed, odd), room_of_odd)
     if compiled:
@@ -116,7 +116,7 @@ def _check_batch_of_sizes(case: RaggedCase, masked: Jaxpr) -> None:
     rows = []
     for e in examples:
         args = e.operands(case.program.in_avals)
-        rows.append((args, [*padded(e, args, masked.in_avals[: len(args)]), *e.own_sizes]))
+        rows.append((args, masked_operands(e, args, masked)))
     stacks = [np.stack([given[k] for _, given in rows]) for k in range(len(masked.ins))]
     batched, _ = vmap(masked, len(rows), (0,) * len(masked.ins), (0,) * len(masked.outs))
     typecheck(batched)

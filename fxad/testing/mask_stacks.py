@@ -32,7 +32,8 @@ from fxad.testing.compare import program_tolerance, xla
 from fxad.testing.derivative_laws import has_gradient, scalarized
 from fxad.testing.draw_custom import call_with_rule
 from fxad.testing.mask_laws import check_valid_part, raise_unless_refused
-from fxad.testing.ragged_cases import RaggedCase, padded
+from fxad.testing.ragged_cases import RaggedCase, masked_operands, padded
+from fxad.testing.stacks import names_up_to
 from fxad.testing.transform_laws import as_one_call
 from fxad.transforms import (
     cse,
@@ -231,8 +232,7 @@ MASK_STEPS: Final[Mapping[str, Transformation]] = MappingProxyType(
 
 def mask_stacks(depth: int = 3) -> st.SearchStrategy[tuple[str, ...]]:
     """Draw names of up to `depth` transformations beside mask; most stacks have that depth."""
-    step = st.sampled_from([None, *MASK_STEPS])
-    return st.tuples(*[step] * depth).map(lambda found: tuple([n for n in found if n]))
+    return names_up_to(depth, MASK_STEPS)
 
 
 def check_mask_stack(stack: Sequence[str], case: RaggedCase, *, compiled: bool = False) -> bool:
@@ -271,7 +271,7 @@ def check_mask_stack(stack: Sequence[str], case: RaggedCase, *, compiled: bool =
         raise_unless_refused(e)  # a derivative may have an equation that has no rule
         return False
     typecheck(inner)
-    given = [*padded(case, args, inner.in_avals[: len(args)]), *sizes]
+    given = masked_operands(case, args, inner)
     check_valid_part(f"{' > '.join(stack)} > mask", case, inner, run(inner, given), want, tolerance)
     return True
 

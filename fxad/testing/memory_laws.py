@@ -53,10 +53,10 @@ class Sometimes(Policy):
 @st.composite
 def some_policies(draw: st.DrawFn) -> Policy:
     """Draw policies and compositions of policies."""
-    ready = [policies.nothing, policies.everything, policies.dots, policies.dots_without_batch_dims]
-    ready += [policies.names("a"), policies.names_except("a")]
+    constant = [policies.nothing, policies.everything, policies.dots, policies.dots_without_batch_dims]
+    constant += [policies.names("a"), policies.names_except("a")]
     of = draw(st.integers(1, 4))
-    simple = st.sampled_from([*ready, Sometimes(of, draw(st.integers(0, of - 1)))])
+    simple = st.sampled_from([*constant, Sometimes(of, draw(st.integers(0, of - 1)))])
     terms = draw(st.lists(simple.flatmap(lambda p: st.sampled_from([p, ~p])), min_size=1, max_size=3))
     return reduce(draw(st.sampled_from([or_, and_])), terms)
 
@@ -121,12 +121,12 @@ def _check_work(case: Case, lean: Jaxpr, policy: Policy) -> None:
     again."""
     mask = differentiable_mask(case)
     # linearize moves loop-invariant equations out of a loop; with a policy they may stay in the loop
-    plain = work(vjp_fused(case.program, mask)) | work(case.program)
+    without = work(vjp_fused(case.program, mask)) | work(case.program)
     counted = work(vjp_fused(lean, mask))
-    once = Counter[str]() if policy == policies.everything else work(linearize(case.program, mask).primal)
+    forward = Counter[str]() if policy == policies.everything else work(linearize(case.program, mask).primal)
     for name in _COSTLY:
-        if counted[name] > plain[name] + once[name]:
-            n = f"{counted[name]} {name} with {policy}, {plain[name]} without and {once[name]} forward"
+        if counted[name] > without[name] + forward[name]:
+            n = f"{counted[name]} {name} with {policy}, {without[name]} without and {forward[name]} forward"
             fail(f"computed more than once more: {n}", lean, (), vjp_fused(lean, mask))
 
 
@@ -219,18 +219,18 @@ def check_partial_eval(case: Case, known: Sequence[bool]) -> None:
     halves = partial_eval(program, mask)
     typecheck(halves.known)
     typecheck(halves.unknown)
-    first = run(halves.known, [a for a, k in zip(args, mask, strict=True) if k])
+    known_outs = run(halves.known, [a for a, k in zip(args, mask, strict=True) if k])
     n = sum(halves.out_known)
-    second = run(halves.unknown, [*first[n:], *[a for a, k in zip(args, mask, strict=True) if not k]])
-    mine, theirs = iter(first[:n]), iter(second)
-    together = [next(mine) if k else next(theirs) for k in halves.out_known]
+    unknown_outs = run(halves.unknown, [*known_outs[n:], *[a for a, k in zip(args, mask, strict=True) if not k]])
+    known_results, unknown_results = iter(known_outs[:n]), iter(unknown_outs)
+    together = [next(known_results) if k else next(unknown_results) for k in halves.out_known]
     if problem := differ(together, run(program, args), exact=True):
         fail(f"two halves are not the whole: {problem}", program, args, halves.unknown)
     if len(halves.residuals) != len(halves.known.outs) - n or len(set(halves.known.outs[n:])) != len(halves.residuals):
         fail("a residual is returned twice, or has no name", program, (), halves.known)
-    done, most = work(halves.known) + work(halves.unknown), work(program)
+    counted, allowed = work(halves.known) + work(halves.unknown), work(program)
     for name in _COSTLY:
-        if done[name] > most[name]:
+        if counted[name] > allowed[name]:
             fail(f"{name} is in both halves", program, (), halves.unknown)
     if all(mask) and (halves.unknown.outs or halves.unknown.eqns):
         fail("all operands are known, and the unknown half is not empty", program, (), halves.unknown)

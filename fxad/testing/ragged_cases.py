@@ -118,6 +118,11 @@ def padded(case: RaggedCase, args: Values, avals: Sequence[Aval]) -> list[NDArra
     return out
 
 
+def masked_operands(case: RaggedCase, args: Values, masked: Jaxpr) -> list[NDArray]:
+    """Return operands of the masked program: padded ones, then the sizes."""
+    return [*padded(case, args, masked.in_avals[: len(args)]), *case.own_sizes]
+
+
 @st.composite
 def ragged_cases(
     draw: st.DrawFn,

@@ -200,7 +200,7 @@ PROBLEMS: Final[Mapping[str, tuple[Problem, Problem]]] = MappingProxyType(
         "minimum": (_minimum, _minimum_reference),
     }
 )
-AROUND: Final[Mapping[str, Callable[[Solver], Solver]]] = MappingProxyType(
+CONTEXTS: Final[Mapping[str, Callable[[Solver], Solver]]] = MappingProxyType(
     {
         "nothing": lambda f: f,
         "call": jit,
@@ -219,15 +219,15 @@ def solutions(draw: st.DrawFn) -> Solution:
     They are well conditioned and solved by contractions; tangents by a factorization or by a loop. They occur in
     pytrees, calls, branches, loops and batches, and in the equation of another solution.
     """
-    kind, around = draw(st.sampled_from(sorted(PROBLEMS))), draw(st.sampled_from(sorted(AROUND)))
+    kind, context = draw(st.sampled_from(sorted(PROBLEMS))), draw(st.sampled_from(sorted(CONTEXTS)))
     choices = Choices(draw(st.sampled_from(sorted(BENDS))), draw(st.sampled_from(TANGENTS)), draw(st.booleans()))
     n, seed = draw(st.integers(1, 3)), draw(SEEDS)
     domain = Domain(-1.5, 1.5)
     args = tuple([sample(Aval(s, "float64"), domain, seed, k) for k, s in enumerate([(n, n), (n,)])])
     cases: list[tuple[Jaxpr, tuple[NDArray, ...]]] = []
     for f in PROBLEMS[kind]:
-        program = trace(AROUND[around](partial(f, choices)), *args)
+        program = trace(CONTEXTS[context](partial(f, choices)), *args)
         cases.append((program.jaxpr, tuple([np.asarray(x) for x in program.bound])))
-    (one, bound), (other, also) = cases
-    assert len(bound) == len(also)
-    return Solution(one, other, (*bound, *args), seed, (kind, around, choices))
+    (program_jaxpr, bound), (reference_jaxpr, reference_bound) = cases
+    assert len(bound) == len(reference_bound)
+    return Solution(program_jaxpr, reference_jaxpr, (*bound, *args), seed, (kind, context, choices))

@@ -7,7 +7,7 @@ def test_stacks(case, stack):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias, final
@@ -169,8 +169,13 @@ STEPS: Final = MappingProxyType(
 
 def stacks(depth: int = 4) -> st.SearchStrategy[tuple[str, ...]]:
     """Draw names of up to `depth` steps; most stacks have that depth."""
-    step = st.sampled_from([None, *STEPS])
-    return st.tuples(*[step] * depth).map(lambda names: tuple([n for n in names if n]))
+    return names_up_to(depth, STEPS)
+
+
+def names_up_to(depth: int, names: Iterable[str]) -> st.SearchStrategy[tuple[str, ...]]:
+    """Draw up to `depth` names, most often so many."""
+    name = st.sampled_from([None, *names])
+    return st.tuples(*[name] * depth).map(lambda drawn: tuple([n for n in drawn if n]))
 
 
 def check_stack(stack: Sequence[str], case: Case, *, compiled: bool = False) -> Case:

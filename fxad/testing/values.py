@@ -86,8 +86,8 @@ def literals(draw: st.DrawFn, aval: Aval) -> Lit:
     size = aval.dtype.itemsize
     plain = st.sampled_from([0, 1, 2, 3]).map(lambda n: Lit.of(n, aval).bits)
     parts = [0.5, -1.0, -0.0, np.inf, -np.inf, np.nan] if aval.inexact else [-1, 7]
-    odd = st.sampled_from(parts).map(lambda v: Lit.of(v, aval).bits)
-    return Lit(draw(plain | odd | st.binary(min_size=size, max_size=size)), aval)
+    special = st.sampled_from(parts).map(lambda v: Lit.of(v, aval).bits)
+    return Lit(draw(plain | special | st.binary(min_size=size, max_size=size)), aval)
 
 
 def arrays(aval: Aval, domain: Domain = ORDINARY) -> st.SearchStrategy[NDArray]:
@@ -154,8 +154,8 @@ def _floats(
     if domain.signs:
         x = np.where(rng.random(shape) < 0.5, -x, x)
     if domain.special:
-        odd = rng.choice([0.0, -0.0, 1.0, np.inf, -np.inf, np.nan], shape)
-        x = np.where(rng.random(shape) < 0.3, odd, x)
+        special = rng.choice([0.0, -0.0, 1.0, np.inf, -np.inf, np.nan], shape)
+        x = np.where(rng.random(shape) < 0.3, special, x)
     if domain.zeros:
         x = np.where(rng.random(shape) < 0.3, rng.choice([0.0, -0.0, 1.0], shape), x)
     return x

@@ -31,6 +31,7 @@ Vocabulary: TypeAlias = Mapping[str, type[Primitive]]  # primitives by their nam
 # Classes of primitives from outside fxad, or a mapping from their names to them.
 OwnPrimitives: TypeAlias = Iterable[type[Primitive]] | Vocabulary
 
+# Groups: the dtype; sizes that are numbers; or sizes of which some are named.
 _TYPE: Final = re.compile(r"([a-z0-9]+)\[(?:((?:[0-9]+(?:,[0-9]+)*)?)|(.*[A-Za-z].*))\]")
 _INT: Final = re.compile(r"-?(?:0x[0-9a-f]+|[0-9]{1,20})")
 _WORDS: Final = MappingProxyType({"none": None, "true": True, "false": False})
@@ -147,7 +148,7 @@ class _Parser:
         self.at += accepted
         return accepted
 
-    def one(self, wanted: str, what: str) -> str:
+    def take_kind(self, wanted: str, what: str) -> str:
         """Step over a token of a kind; returns it."""
         token = self.tokens[self.at]
         if token_kind(token) != wanted:
@@ -155,7 +156,7 @@ class _Parser:
         self.at += 1
         return token
 
-    def listed(self, item: Callable[[], T], close: str) -> list[T]:
+    def comma_separated(self, item: Callable[[], T], close: str) -> list[T]:
         """Parse `item, item, ...`, and step over `close` after it."""
         out: list[T] = []
         while not self.accept(close):
@@ -164,7 +165,7 @@ class _Parser:
             out.append(item())
         return out
 
-    def blank(self) -> None:
+    def skip_empty_lines(self) -> None:
         """Step over empty lines."""
         while self.tokens[self.at] == "\n":
             self.at += 1
@@ -173,16 +174,16 @@ class _Parser:
 
     def file(self) -> Jaxpr:
         """Bodies, then the program."""
-        self.blank()
+        self.skip_empty_lines()
         while self.accept("fn"):
             label = self.tokens[self.at]
             if label in self.functions:
                 self.fail(f"{_short(label)} is defined twice")
             self.functions[label] = self.function()
-            self.blank()
+            self.skip_empty_lines()
         self.take("main")
         main = self.function()
-        self.blank()
+        self.skip_empty_lines()
         if self.tokens[self.at]:
             self.expected("the end of the text")
         return main
@@ -191,24 +192,24 @@ class _Parser:
         """A function from its label to its closing brace."""
         name = self.name()
         self.take("(")
-        bindings = self.listed(self.binding, ")")
+        bindings = self.comma_separated(self.binding, ")")
         env: dict[str, Var] = {}
         ins = tuple([self.bind(env, b, ~k) for k, b in enumerate(bindings)])
         self.take("->")
         self.take("(")
-        signature = self.listed(self.aval, ")")
+        signature = self.comma_separated(self.aval, ")")
         self.take("{")
         self.take("\n")
-        self.blank()
+        self.skip_empty_lines()
         eqns: list[Eqn] = []
         n = 0
         while not self.accept("return"):
             eqns.append(self.equation(env, n))
             n += len(eqns[-1].outs)
-            self.blank()
+            self.skip_empty_lines()
         at = self.at
         outs = tuple(self.atoms(env))
-        self.blank()
+        self.skip_empty_lines()
         self.take("}")
         if [a.aval for a in outs] != signature:
             returned, declared = (", ".join(map(str, avals)) for avals in ([a.aval for a in outs], signature))
@@ -217,7 +218,7 @@ class _Parser:
 
     def name(self) -> str:
         """The name of a function, from its label: `@f`, `@f#1`, `@"<lambda>"`."""
-        label = self.one("label", "a function as in '@f'")
+        label = self.take_kind("label", "a function as in '@f'")
         if label[1] != '"':
             return label[1:].split("#")[0]
         return self.quoted(label[1 : label.rindex('"') + 1])
@@ -225,7 +226,7 @@ class _Parser:
     def binding(self) -> tuple[int, str, Aval]:
         """Parse `%0: f32[3]`. Returns the index of its token, the name and the type."""
         at = self.at
-        name = self.one("variable", "a value as in '%0'")
+        name = self.take_kind("variable", "a value as in '%0'")
         self.take(":")
         return at, name, self.aval()
 
@@ -277,7 +278,7 @@ class _Parser:
         if aval is not None:
             self.at += 1
         else:
-            token = self.one("type", "a type as in 'f32[3,4]'")
+            token = self.take_kind("type", "a type as in 'f32[3,4]'")
             match = _TYPE.fullmatch(token)
             if match is None or match[1] not in dtypes.BY_SHORT:
                 self.fail(f"{_short(token)} is not a type", self.at - 1)
@@ -372,12 +373,14 @@ class _Parser:
     def primitive(self) -> Primitive:
         """Parse an operation that is not in the cache."""
         at = self.at
-        name = self.one("word", "an operation")
+        name = self.take_kind("word", "an operation")
         cls = self.primitives.get(name)
         if cls is None:
             self.fail(f"there is no operation {_short(name)!r}", at, remedy=_OWN.format(name=repr(_short(name))))
         fields = fields_of(cls)
-        parameters = self.fields(at, name, fields, "]") if self.accept("[") else self.complete(at, name, fields, {})
+        parameters = (
+            self.fields(at, name, fields, "]") if self.accept("[") else self.check_complete(at, name, fields, {})
+        )
         return self.checked(at, cls, **parameters)
 
     def record(self, cls: type[Record], depth: int) -> Record:
@@ -391,14 +394,16 @@ class _Parser:
     def fields(self, at: int, name: str, fields: Mapping[str, Field], close: str, depth: int = 0) -> dict[str, Param]:
         """The parameters up to `close`, which is stepped over."""
         values: dict[str, Param] = {}
-        for field, value in self.listed(lambda: self.field(name, fields, depth), close):
+        for field, value in self.comma_separated(lambda: self.field(name, fields, depth), close):
             if field in values:
                 self.fail(f"{name}: parameter {field} is given twice", at)
             values[field] = value
-        return self.complete(at, name, fields, values)
+        return self.check_complete(at, name, fields, values)
 
-    def complete(self, at: int, name: str, fields: Mapping[str, Field], values: dict[str, Param]) -> dict[str, Param]:
-        """The parameters; none is missing."""
+    def check_complete(
+        self, at: int, name: str, fields: Mapping[str, Field], values: dict[str, Param]
+    ) -> dict[str, Param]:
+        """The parameters, of which none may be missing."""
         missing = [f.name for f in fields.values() if f.required and f.name not in values]
         if missing:
             self.fail(f"{name}: parameter {missing[0]} is missing", at)
@@ -406,7 +411,7 @@ class _Parser:
 
     def field(self, name: str, fields: Mapping[str, Field], depth: int) -> tuple[str, Param]:
         """`axes=(0,)`."""
-        field = fields.get(self.one("word", "a parameter"))
+        field = fields.get(self.take_kind("word", "a parameter"))
         if field is None:
             self.fail(f"{name} has no parameter {_short(self.tokens[self.at - 1])}", self.at - 1)
         self.take("=")
@@ -430,9 +435,9 @@ class _Parser:
             return self.aval()
         if token_kind(token) == "label" and token not in self.functions:
             self.fail(f"there is no function {_short(token)} before this line")
-        return self.simple()
+        return self.token_value()
 
-    def simple(self) -> Param:
+    def token_value(self) -> Param:
         """A parameter that is one token."""
         token = self.tokens[self.at]
         of_kind = token_kind(token)

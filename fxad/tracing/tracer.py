@@ -5,6 +5,12 @@ other's, nor do finalisers and signal handlers that Python runs meanwhile (docs/
 interpreters on a stack: they run on finished programs. `fxad.tracing.context` keeps the enclosing mapped axes and the
 order of differentiation, for rules that are traced for these only. A function traced inside another may use the outer
 function's tracers: they become operands of the inner program (closure conversion), as do arrays that are closed over.
+
+    def f(x, zs):
+        return lax.scan(lambda c, z: (c + x * z, None), x, zs)[0]
+
+The trace of `f` has the operands x and zs. `scan` traces the lambda, with the operands c and z. It meets x, a tracer of
+the trace of `f`, and captures it: the body has the operands (x, c, z), and the `scan` takes x as a constant.
 """
 
 from __future__ import annotations

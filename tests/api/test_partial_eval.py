@@ -13,7 +13,9 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import ArgumentError
 from fxad.ir import Jaxpr, distinct_jaxprs
+from fxad.testing import Case, check_tangents_transpose
 from fxad.testing.memory_laws import work
+from fxad.text import parse
 
 RNG = np.random.default_rng(0)
 A, B = [RNG.standard_normal((4, 3)).astype(np.float32) for _ in range(2)]
@@ -195,3 +197,47 @@ def test_a_mask_that_is_none(known: Any) -> None:
     with pytest.raises(ArgumentError) as e:
         fx.partial_eval(fx.trace(add, A, B), known=known)
     assert e.value.message == f"partial_eval: known is {known!r}, not a sequence of bools"
+
+
+NO_STEPS = """
+fn @more(%arg0: i32[], %arg1: i32[], %arg2: f64[4]) -> (bool[]) {
+  %0: bool[] = lt %arg1, %arg0
+  return %0
+}
+
+fn @step(%arg0: i32[], %arg1: f64[4]) -> (i32[], f64[4]) {
+  %0: i32[] = add %arg0, 1:i32[]
+  %1: f64[4] = sin %arg1
+  return %0, %1
+}
+
+fn @neg(%arg0: f64[4]) -> (f64[4]) {
+  %0: f64[4] = neg %arg0
+  return %0
+}
+
+fn @other(%arg0: f64[4]) -> (f64[4]) {
+  return 1.0:f64[4]
+}
+
+main @f(%arg0: i32[], %arg1: f64[4]) -> (f64[4]) {
+  %0: i32[], %1: f64[4] = LOOP
+  %2: f64[4] = cond[branches=(@neg, @other), batched="select"] %arg0, %1
+  %3: f64[4] = clamp 0.0:f64[4], %2, 1.0:f64[4]
+  return %3
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "while[cond=@more, body=@step, n_cond=1, n_body=0, max_steps=0] %arg0, 0:i32[], %arg1",
+        "scan[body=@step, length=0, reverse=false, unroll=1, n_consts=0, n_carry=2, upto=false] 0:i32[], %arg1",
+    ],
+    ids=["while", "scan"],
+)
+def test_a_loop_without_steps_does_not_mix_values_and_tangents(loop: str) -> None:
+    """The law of all programs found it: the tangents of such a program were not transposed."""
+    program = parse(NO_STEPS.replace("LOOP", loop))
+    check_tangents_transpose(Case(program, (np.asarray(0, np.int32), np.linspace(-1.0, 1.0, 4)), 0, True))

@@ -108,11 +108,15 @@ def _cond(eqn: Equation, index: Value, *args: Value) -> object:
 
 def _platform_index(eqn: Equation) -> np.generic:
     """The index of the platform on which fxad runs by default."""
-    here = runtime.default_device().platform
-    names = {"gpu": ("gpu", "cuda", "rocm")}.get(here, (here,))
-    branches = [k for k, of in enumerate(eqn.params["platforms"]) if of is None or any(n in of for n in names)]
+    platform = runtime.default_device().platform
+    aliases = {"gpu": ("gpu", "cuda", "rocm")}.get(platform, (platform,))
+    branches = [
+        k
+        for k, platforms in enumerate(eqn.params["platforms"])
+        if platforms is None or any(n in platforms for n in aliases)
+    ]
     if not branches:
-        raise eqn.refuse(f"it has no branch for {here}", "give platform_dependent a default")
+        raise eqn.refuse(f"it has no branch for {platform}", "give platform_dependent a default")
     return np.int32(branches[0])
 
 

@@ -111,6 +111,11 @@ def _call_function(eqn: Equation) -> Callable[..., tuple[Value, ...]]:
 
 
 def _custom_jvp(eqn: Equation, *args: Value) -> object:
+    """A function with a rule for tangents. JAX holds the rule as `jvp_jaxpr_fun`.
+
+    Called with a mask of the tangents that are zero, it traces the rule to a jaxpr. The jaxpr takes the primals and the
+    other tangents, and returns the results and their nonzero tangents. A mask of the zero ones comes with it.
+    """
     p, n = eqn.params, eqn.params["num_consts"]
 
     def make() -> CustomFunction[..., tuple[Value, ...]]:
@@ -145,6 +150,13 @@ def _tangent(y: Value, tangent: Value) -> Value:
 
 
 def _custom_vjp(eqn: Equation, *args: Value) -> object:
+    """A function with a rule for cotangents. JAX holds the rule as two functions.
+
+    - `fwd_jaxpr_thunk`, called with a mask of the operands that have cotangents, traces `fwd` to a jaxpr. This returns
+      the residuals, then the results. A residual that is an operand is left out: `out_trees` has its number.
+    - `bwd` takes the residuals and the cotangents of the results, and returns the cotangents of the operands. It is any
+      Python function of JAX, so `make_jaxpr` traces it for the types of each call. A zero is an array of float0 there.
+    """
     p, n = eqn.params, eqn.params["num_consts"]
     avals = eqn.ins[n:]
     residual_avals: list[JaxType] = []  # JAX's types of the residuals of `fwd`, which is traced before `bwd`

@@ -8,7 +8,7 @@ from typing import Final
 
 from fxad import dtypes, lax
 from fxad.api.custom.decorators import custom_jvp
-from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, arrays, fitted, unchanged, with_params
+from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, arrays, unchanged, with_params
 from fxad.numpy.unary import log2
 from fxad.tracing.array import Array
 
@@ -17,7 +17,7 @@ def _elementwise(fn: Callable[..., object]) -> Row:
     """The row of a function that takes arrays of one shape, and nothing else."""
 
     def row(eqn: Equation, *xs: Value) -> object:
-        return fn(*[fitted(x, eqn.shape) for x in xs])
+        return fn(*eqn.fitted(*xs))
 
     return row
 
@@ -26,7 +26,7 @@ def _pow(eqn: Equation, x: Value, y: Value) -> Array:
     x, y = array(x), array(y)
     if y.dtype != x.dtype:  # an integer exponent
         y = lax.convert_element_type(y, x.dtype)
-    return lax.pow(fitted(x, eqn.shape), fitted(y, eqn.shape))
+    return lax.pow(*eqn.fitted(x, y))
 
 
 def _conj(eqn: Equation, x: Value) -> Array:
@@ -51,7 +51,7 @@ def _one_minus_square_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tupl
 
 def _polynomial(eqn: Equation, x: Value, *coefficients: Value) -> Value:
     """Horner's rule. The coefficient of the lowest degree is the first."""
-    x, *lower, highest = [fitted(v, eqn.shape) for v in (x, *coefficients)]
+    x, *lower, highest = eqn.fitted(x, *coefficients)
     total = highest
     for c in reversed(lower):
         total = lax.add(lax.mul(total, x), c)
@@ -64,7 +64,7 @@ def _mulhi(eqn: Equation, x: Value, y: Value) -> Array:
     if bits > 32:
         raise eqn.refuse("fxad has no product of 128 bits", "multiply integers of 32 bits")
     wide = dtypes.int64 if eqn.dtype in dtypes.SIGNED else dtypes.uint64
-    a, b = [lax.convert_element_type(fitted(v, eqn.shape), wide) for v in (x, y)]
+    a, b = [lax.convert_element_type(v, wide) for v in eqn.fitted(x, y)]
     product = lax.mul(a, b)
     high = lax.full(eqn.shape, bits, wide)
     shifted = lax.shift_right_arithmetic if wide is dtypes.int64 else lax.shift_right_logical
@@ -87,7 +87,7 @@ def _ordered(eqn: Equation, value: Value) -> Array:
 
 def _total(compare: Callable[..., object]) -> Row:
     def row(eqn: Equation, x: Value, y: Value) -> object:
-        return compare(*[fitted(_ordered(eqn, v), eqn.shape) for v in (x, y)])
+        return compare(*eqn.fitted(_ordered(eqn, x), _ordered(eqn, y)))
 
     return row
 

@@ -111,6 +111,10 @@ class Equation:
         """The dtype of the first result."""
         return plain_aval(self.outs[0]).dtype
 
+    def fitted(self, *xs: Value) -> list[Value]:
+        """Operands in the shape of the first result: equations of JAX take scalars, and axes of one element."""
+        return [_broadcast(x, self.shape) for x in xs]
+
     def run(self, jaxpr: ClosedJaxpr | OpenJaxpr, args: Sequence[Value]) -> list[Value]:
         """The results of a jaxpr in a parameter, in the active trace. One that is not closed has no constants."""
         closed: Any = jaxpr  # a protocol with attributes cannot be tested by `isinstance`
@@ -189,8 +193,7 @@ def plain_aval(aval: JaxType) -> Aval:
     return Aval(tuple(aval.shape), np.dtype(aval.dtype))
 
 
-def fitted(x: Value, shape: Shape) -> Value:
-    """An operand of the shape of the result: equations of JAX take scalars, and axes of one element."""
+def _broadcast(x: Value, shape: Shape) -> Value:
     if x.shape == shape:
         return x
     if isinstance(x, np.generic):

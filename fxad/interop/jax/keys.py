@@ -13,7 +13,7 @@ import numpy as np
 from fxad import dtypes, lax
 from fxad.api.mapped_axes import Axes
 from fxad.api.vmap import vmap
-from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, fitted, unchanged
+from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, unchanged
 from fxad.primitives.random import THREEFRY2X32, THREEFRY2X32_LOOP, GammaSample
 from fxad.tracing.array import Array
 from fxad.tracing.program import Spec
@@ -75,7 +75,7 @@ def _gamma(eqn: Equation, key: Value, a: Value) -> Array:
 
 def _threefry(eqn: Equation, *words: Value) -> tuple[Array, ...]:
     prim = THREEFRY2X32_LOOP if prod(eqn.shape) <= _FEW else THREEFRY2X32
-    return bind(prim, *[fitted(w, eqn.shape) for w in words])
+    return bind(prim, *eqn.fitted(*words))
 
 
 def _counters(eqn: Equation) -> tuple[Array, Array]:

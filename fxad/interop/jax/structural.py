@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from fxad import lax
+from fxad.dtypes import DType
 from fxad.interop.jax.equations import Equation, OpenJaxpr, Row, Rows, Value, array, arrays, with_params
 from fxad.ir import Primitive
 from fxad.lax.convolution import ConvDimensionNumbers
@@ -222,19 +223,22 @@ def _precision(eqn: Equation) -> Any:
     return tuple(["default" if p is None else p.name.lower() for p in pair])
 
 
+def _preferred(eqn: Equation, x: Array) -> DType | None:
+    """The dtype of the result of a product; None if it is that of the operands."""
+    return None if eqn.dtype == x.dtype else eqn.dtype
+
+
 def _dot_general(eqn: Equation, x: Value, y: Value) -> Array:
     precision = _precision(eqn)
     x, y = _one_dtype(x, y)
-    preferred = None if eqn.dtype == x.dtype else eqn.dtype
-    return lax.dot_general(x, y, eqn.params["dimension_numbers"], precision, preferred)
+    return lax.dot_general(x, y, eqn.params["dimension_numbers"], precision, _preferred(eqn, x))
 
 
 def _ragged_dot_general(eqn: Equation, x: Value, y: Value, sizes: Value) -> Array:
     d = eqn.params["ragged_dot_dimension_numbers"]
     numbers = lax.RaggedDotDimensionNumbers(d.dot_dimension_numbers, d.lhs_ragged_dimensions, d.rhs_group_dimensions)
     x, y = _one_dtype(x, y)
-    preferred = None if eqn.dtype == x.dtype else eqn.dtype
-    return lax.ragged_dot_general(x, y, sizes, numbers, _precision(eqn), preferred)
+    return lax.ragged_dot_general(x, y, sizes, numbers, _precision(eqn), _preferred(eqn, x))
 
 
 def _convolution(eqn: Equation, x: Value, kernel: Value) -> Array:
@@ -252,7 +256,7 @@ def _convolution(eqn: Equation, x: Value, kernel: Value) -> Array:
         p["feature_group_count"],
         p["batch_group_count"],
         precision,
-        preferred_element_type=None if eqn.dtype == x.dtype else eqn.dtype,
+        preferred_element_type=_preferred(eqn, x),
     )
 
 

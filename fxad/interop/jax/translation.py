@@ -74,11 +74,11 @@ class Translation:
     @contextlib.contextmanager
     def within(self, manual: Manual | None) -> Iterator[None]:
         """A block that translates equations of the body of a `shard_map`, and of rules of its equations."""
-        around, self.manual = self.manual, manual
+        outer, self.manual = self.manual, manual
         try:
             yield
         finally:
-            self.manual = around
+            self.manual = outer
 
     def constant(self, value: object) -> Value:
         """An array of JAX as a value: each becomes one operand."""

@@ -8,9 +8,11 @@ from typing import TypeVar, final
 from fxad.core.builder import Builder, subprogram
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
+from fxad.core.layout import Layout
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError
-from fxad.ir import Atom, Atoms, Aval, Eqn, Jaxpr, Lit, Mask, SourceLocation, source_location
+from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lit, Mask, Primitive, SourceLocation, source_location
+from fxad.primitives.control.bodies import results_without_steps
 from fxad.primitives.control.call import Call
 from fxad.primitives.marks import Name
 from fxad.transforms.ad.partial_eval_rules import SplitBody, split_eqn
@@ -108,6 +110,8 @@ def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, l
                 " have known arguments and others",
                 remedy="give what is called so often only known arguments, or only others",
             )
+        if not all(marks) and (layout := _layout_without_steps(eqn.prim)):
+            return results_without_steps(layout, ins, [v.aval for v in eqn.outs])
         if parts := split_eqn(eqn.prim, marks, _halve):
             first = b(parts.known, *[k if isinstance(k, Lit) else ins[k] for k in parts.takes])
             second = b(parts.unknown, *[ins[k] if k >= 0 else first[~k] for k in parts.reads])
@@ -124,6 +128,15 @@ def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, l
         return outs
 
     return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, rule), jaxpr.name), eqn_known
+
+
+def _layout_without_steps(prim: Primitive) -> Layout | None:
+    """Returns the layout of a loop that takes no step: its results are its first carries, so known ones stay known.
+    None for every other equation."""
+    if not isinstance(prim, HigherOrder) or prim.effects:
+        return None
+    layout = prim.layout
+    return layout if layout.transparent and layout.takes_no_step else None
 
 
 def _halve(jaxpr: Jaxpr, known: Mask) -> SplitBody:
