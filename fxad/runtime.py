@@ -62,6 +62,8 @@ from fxad.xla.failures import (
 from fxad.xla.garbage import collect_garbage as collect_garbage, collection_due as collection_due
 from fxad.xla.jaxlib_types import (
     Buffer as Buffer,
+    CostStats as CostStats,
+    MemoryStats as MemoryStats,
     ResultHandler as ResultHandler,
     Results as Results,
     Start as Start,
@@ -83,4 +85,3 @@ from fxad.xla.sharded import (
     shards as shards,
     unreadable_reason as unreadable_reason,
 )
-from fxad.xla.statistics import CostStats as CostStats, MemoryStats as MemoryStats

@@ -16,8 +16,7 @@ from fxad.errors import ExecutionError
 from fxad.lowering.jaxlib import _jax
 from fxad.xla.compat import reason
 from fxad.xla.donated_buffers import OPERAND_DELETED, donation_record
-from fxad.xla.jaxlib_types import ArrayType, Buffer
-from fxad.xla.statistics import CountsMemory
+from fxad.xla.jaxlib_types import ArrayType, Buffer, CountsMemory
 
 _ALLOCATION: Final = re.compile(r"allocating (\d+) bytes")
 

@@ -1,4 +1,5 @@
-"""The objects of jaxlib that fxad passes around, and the objects that fxad makes for jaxlib to read."""
+"""The objects of jaxlib that fxad passes around, those that fxad makes for jaxlib to read, and XLA's figures for a
+compiled program."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Final, Protocol, TypeAlias, final
 
 import numpy as np
 
+from fxad.core.dataclasses import dataclass
 from fxad.ir import Aval, Shape
 from fxad.lowering.jaxlib import _jax, xla_client
 
@@ -89,3 +91,36 @@ class OneDeviceSharding(_jax.SingleDeviceSharding):
 
     def _to_xla_hlo_sharding(self, num_dimensions: int) -> xla_client.HloSharding:
         return xla_client.HloSharding.replicate()
+
+
+# ------------------------------------------------------------------------------------------------------------- figures
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CostStats:
+    """XLA's own estimate of the work of one call. `flops` do not include `transcendentals`."""
+
+    flops: float
+    bytes_accessed: float
+    transcendentals: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """Bytes that a compiled program uses. `peak_bytes` is the peak of a call, with operands and results."""
+
+    argument_bytes: int
+    output_bytes: int
+    alias_bytes: int
+    temp_bytes: int
+    peak_bytes: int
+    generated_code_bytes: int
+
+
+class CountsMemory(Protocol):
+    """An executable."""
+
+    def memory(self) -> MemoryStats:
+        """The memory that XLA planned for it."""

@@ -30,11 +30,10 @@ from fxad.xla.executable import (
 )
 from fxad.xla.failures import Producer, StepRefused
 from fxad.xla.garbage import collect_garbage, collection_due
-from fxad.xla.jaxlib_types import Buffer, ResultHandler, Start, XlaRuntimeError
+from fxad.xla.jaxlib_types import Buffer, CostStats, MemoryStats, ResultHandler, Start, XlaRuntimeError
 from fxad.xla.options import DEFAULT, CompileOptions
 from fxad.xla.process_state import process_state
 from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_for
-from fxad.xla.statistics import CostStats, MemoryStats
 
 _Env: TypeAlias = list[Buffer | None]
 _Pick: TypeAlias = Callable[[_Env], Sequence[Buffer]]
