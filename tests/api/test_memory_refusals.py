@@ -135,6 +135,8 @@ PLANS: list[Case] = [
     (lambda: untyped.residuals(PROGRAM).without("sin"), ArgumentError,
      "residuals: 'sin' is not the number of a row", ROWS),
     (lambda: TABLE.keep(True), ArgumentError, "residuals: True is not the number of a row", ROWS),
+    (lambda: TABLE.keep(np.array(0.5)), ArgumentError, "residuals: array(0.5) is not the number of a row", ROWS),
+    (lambda: TABLE.keep(np.array([0, 1])), ArgumentError, "residuals: array([0, 1]) is not the number of a row", ROWS),
     (lambda: untyped.residuals(3), ArgumentError, "residuals: takes a Program, got 3",
      "trace the function first: residuals(trace(f, *examples))"),
     (lambda: fx.residuals(PROGRAM, argnums=1), ArgumentError,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import final
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, ShapeError
 from fxad.ir import Atom, Cotangent, Jaxpr, LinearizedBody, Lit, Mask, Zero
+from fxad.primitives.control.bodies import leading
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import BackwardCtx, backward, instantiate
 from fxad.transforms.cleanup.dce import dce
@@ -26,11 +27,13 @@ class Vjp:
 
 
 def _pull_back(
-    b: BackwardCtx, lin: LinearizedBody, n: int, residuals: Sequence[Atom], cts: Sequence[Cotangent]
+    b: BackwardCtx, lin: LinearizedBody, residuals: Sequence[Atom], cts: Mapping[int, Cotangent]
 ) -> list[Atom]:
-    """Add the transpose of a linear program of `n` tangents to a builder. Returns the cotangents of its tangents. `cts`
-    are the cotangents of its results."""
-    return instantiate(backward(b, lin.linear, [True] * n + [False] * lin.n_res, residuals, cts))
+    """Add the transpose of a linear program to a builder. Returns the cotangents of its tangents. `cts` has the
+    cotangents of the floating and complex results of the primal program, by the number of the result."""
+    n = len(lin.linear.ins)
+    nonzero_cts = [cts[k] for k, nz in enumerate(lin.out_nonzero) if nz]
+    return instantiate(backward(b, lin.linear, leading(n - lin.n_res, n), residuals, nonzero_cts))
 
 
 @by_value
@@ -43,11 +46,8 @@ def vjp(jaxpr: Jaxpr, wrt: Mask) -> Vjp:
     lin = linearize(jaxpr, wrt)
     n_out = len(jaxpr.outs)
     b = BackwardCtx()
-    inexact = [a for a in jaxpr.out_avals if a.inexact]
-    cts = dict(zip([k for k, a in enumerate(jaxpr.out_avals) if a.inexact], b.inputs(inexact), strict=True))
-    residuals = b.inputs(lin.primal.out_avals[n_out:])
-    seeds = [cts[k] for k, nz in enumerate(lin.out_nonzero) if nz]
-    operand_cts = _pull_back(b, lin, sum(wrt), residuals, seeds)
+    cts = {k: b.input(a) for k, a in enumerate(jaxpr.out_avals) if a.inexact}
+    operand_cts = _pull_back(b, lin, b.inputs(lin.primal.out_avals[n_out:]), cts)
     return Vjp(lin.primal, b.build(operand_cts, f"backward_{jaxpr.name}"), lin.n_res)
 
 
@@ -60,8 +60,7 @@ def vjp_fused(jaxpr: Jaxpr, wrt: Mask) -> Jaxpr:
     # the cotangents are operands after those of the primal program; its equations are shared, not copied
     b = BackwardCtx.resume(lin.primal)
     cts = {k: b.input(a) for k, a in enumerate(jaxpr.out_avals) if a.inexact}
-    seeds = [cts[k] for k, nz in enumerate(lin.out_nonzero) if nz]
-    operand_cts = _pull_back(b, lin, sum(wrt), lin.primal.outs[n_out:], seeds)
+    operand_cts = _pull_back(b, lin, lin.primal.outs[n_out:], cts)
     return b.build([*lin.primal.outs[:n_out], *operand_cts], f"vjp_{jaxpr.name}")
 
 
@@ -91,11 +90,11 @@ def value_and_grad(jaxpr: Jaxpr, wrt: Mask) -> Jaxpr:
     lin = linearize(jaxpr, wrt)
     n_out = len(jaxpr.outs)
     b = BackwardCtx.resume(lin.primal)
-    seeds: list[Cotangent] = []
-    for k, nz in enumerate(lin.out_nonzero):
-        if nz:
-            seeds.append(Lit.of(1, aval) if k == 0 else Zero(jaxpr.outs[k].aval))
-    gradients = _pull_back(b, lin, sum(wrt), lin.primal.outs[n_out:], seeds)
+    cts: dict[int, Cotangent] = {
+        0: Lit.of(1, aval),
+        **{k: Zero(a) for k, a in enumerate(jaxpr.out_avals) if k and a.inexact},
+    }
+    gradients = _pull_back(b, lin, lin.primal.outs[n_out:], cts)
     # dce removes unused results of `remat`, which would be computed twice: forward, and again for the derivative
     return dce(b.build([*lin.primal.outs[:n_out], *gradients], f"value_and_grad_{jaxpr.name}"))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final, SupportsIndex, final, overload
+from operator import index
+from typing import Final, SupportsIndex, cast, final, overload
 
 from fxad.core.builder import Builder, rewrite
 from fxad.core.dataclasses import dataclass
@@ -12,7 +13,7 @@ from fxad.core.dce import dce, drop_unread_operands
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
 from fxad.core.tables import Table, headed
-from fxad.errors import ArgumentError, described
+from fxad.errors import ArgumentError, FxadError, described
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Mask, Primitive, SourceLocation, Var
 from fxad.primitives.control.call import callee
 from fxad.primitives.marks import Keep, Mark, Name, unmarked_values
@@ -101,12 +102,13 @@ class Residuals(Sequence[Residual]):
     def _with(self, rows: tuple[SupportsIndex, ...], stored: bool) -> Residuals:
         out = list(self.rows)
         for row in rows:
-            if not isinstance(row, SupportsIndex) or isinstance(row, bool):
+            try:
+                k = index(cast("SupportsIndex", None if isinstance(row, bool) else row))
+            except (TypeError, FxadError):  # an array may have `__index__`, and not be an integer
                 raise ArgumentError(
                     f"residuals: {row!r:.60} is not the number of a row",
                     remedy="rows are numbered from 0: table.without(*[k for k, r in enumerate(table) if ...])",
-                )
-            k = row.__index__()
+                ) from None
             if not -len(out) <= k < len(out):
                 raise ArgumentError(
                     f"residuals: row {k} does not exist: there are {len(out)}",
