@@ -15,7 +15,7 @@ from fxad.primitives.control.bodies import select_by_mask
 from fxad.transforms.inversion.normal_form import origin_of, shallow_normal_form, without_effects_and_checks
 from fxad.transforms.inversion.rules.arithmetic import BOTH
 from fxad.transforms.inversion.rules.contract import InverseTable, Refused
-from fxad.transforms.inversion.rules.control import STEPS, TAKEN
+from fxad.transforms.inversion.rules.control import BRANCH_UNKNOWN, STEPS_UNKNOWN
 from fxad.transforms.inversion.rules.conversion import LOST
 from fxad.transforms.inversion.rules.indexing import ADDED, LEFT_OUT, MULTIPLIED
 from fxad.transforms.inversion.solver import PARTLY_DETERMINED, solve
@@ -32,8 +32,8 @@ HINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("scatter_mul", MULTIPLIED): SLICES,
         ("", PARTLY_DETERMINED.reason): "return the other elements too, as they are or changed by what stays",
         ("", LOST): "return the integer or the bool too",
-        ("", TAKEN): "choose by what is held",
-        ("", STEPS): "take a number of steps that is known: fori_loop or scan",
+        ("", BRANCH_UNKNOWN): "choose the branch by a value that the results or the kept operands determine",
+        ("", STEPS_UNKNOWN): "take a number of steps that is known: fori_loop or scan",
     }
 )
 

@@ -17,6 +17,44 @@ cotangents there are zero as long as no derivative multiplies them by an infinit
 equation that might (`cleared_later`, `clear_pending`). Most equations of a model never do. Of others the operand is
 filled with a number at which they are finite (`lanewise`), and what follows need not be cleared.
 
+The methods that replace padding, of a value of a symbolic shape:
+
+| method          | replaces the padding by | along               | of dtypes        | when                        |
+|-----------------|-------------------------|---------------------|------------------|-----------------------------|
+| `filled`        | a number or a 0-d value | all axes, or `axes` | all              | now                         |
+| `zero_filled`   | 0                       | all axes, or `axes` | all              | now                         |
+| `cleared`       | 0                       | all axes, or `axes` | with a tangent   | now                         |
+| `cleared_later` | 0                       | all axes, or `axes` | with a tangent   | now, or by `clear_pending`  |
+| `clear_pending` | 0, or a number          | the pending axes    | with a tangent   | before an infinite slope    |
+| `filled_along`  | a number                | the given axes      | all              | now                         |
+| `excluded`      | -inf, if it is zero     | `axes`              | floating         | now, by a sum               |
+
+In the example, x is cleared, because rows of it meet the weights. The sum fills its operand with zeros, because `+ 1.0`
+made the padding 1. The padding of `tanh` is known to be zero, and is not touched.
+
+>>> import fxad as fx, fxad.numpy as fnp
+>>> from fxad.transforms.mask.mask import mask
+>>> def f(x, w):
+...     return fnp.sum(fnp.tanh(x @ w) + 1.0)
+>>> program = fx.trace(f, fx.Spec("n, 3", "float32"), fx.Spec((3, 2), "float32"))
+>>> print(mask(program.jaxpr, (("n", 8),)))  # doctest: +NORMALIZE_WHITESPACE
+main @mask_f(%arg0: f32[8,3], %arg1: f32[3,2], %arg2: i32[]) -> (f32[]) {
+  %0: i32[8] = iota[shape=(8,), dtype=i32, axis=0]
+  %1: i32[8] = broadcast_in_dim[shape=(8,), dims=()] %arg2
+  %2: bool[8] = lt %0, %1
+  %3: bool[8,3] = broadcast_in_dim[shape=(8, 3), dims=(0,)] %2
+  %4: f32[8,3] = select_n %3, 0.0:f32[8,3], %arg0
+  %5: f32[8,2] = dot_general[lhs_contract=(1,), rhs_contract=(0,), lhs_batch=(), rhs_batch=(),
+                             preferred=none] %4, %arg1
+  %6: f32[8,2] = tanh %5
+  %7: f32[8,2] = add %6, 1.0:f32[8,2]
+  %8: bool[8,2] = broadcast_in_dim[shape=(8, 2), dims=(0,)] %2
+  %9: f32[8,2] = select_n %8, 0.0:f32[8,2], %7
+  %10: f32[] = reduce_sum[axes=(0, 1)] %9
+  return %10
+}
+<BLANKLINE>
+
 Decisions: docs/adr/0050, docs/adr/0079.
 """
 
@@ -80,7 +118,7 @@ class MaskCtx(Builder):
     """
 
     __slots__ = (
-        *("_counts", "_filled", "_inside", "_knowledge", "_mask_body", "_mask_call", "_rows_below"),
+        *("_counts", "_filled", "_inside", "_knowledge", "_mask_body", "_mask_call", "_masked", "_rows_below"),
         *("bounds", "padding", "sizes"),
     )
 
@@ -94,6 +132,7 @@ class MaskCtx(Builder):
         self.padding = padding
         self.bounds = dict(padding)
         self.sizes: dict[str, Atom] = {}
+        self._masked: dict[Size, bool] = {}  # the answers of `masked`
         self._mask_body = mask_body
         self._mask_call = mask_call
         self._knowledge: dict[Atom, Knowledge] = {}
@@ -107,7 +146,12 @@ class MaskCtx(Builder):
 
     def masked(self, size: int) -> bool:
         """Returns True if a dimension depends on a size that is masked."""
-        return any([n.name in self.bounds for n in names_of(size)])
+        if not isinstance(size, Size):
+            return False
+        known = self._masked.get(size)
+        if known is None:
+            known = self._masked[size] = any([n.name in self.bounds for n in names_of(size)])
+        return known
 
     def padded_size(self, size: int) -> int:
         """The padded dimension: at least as large as every value of `size`."""
@@ -123,7 +167,7 @@ class MaskCtx(Builder):
 
     def ragged(self, shape: Shape) -> tuple[int, ...]:
         """The axes of masked size."""
-        return tuple([a for a, n in enumerate(shape) if type(n) is Size and self.masked(n)])
+        return tuple([a for a, n in enumerate(shape) if self.masked(n)])
 
     # ------------------------------------------------------------------------------------------------------- values
 
@@ -152,7 +196,7 @@ class MaskCtx(Builder):
         return known
 
     def _counted(self, size: int, kind: Aval) -> Atom:
-        if not isinstance(size, Size) or not self.masked(size):
+        if not isinstance(size, Size) or not self.masked(size):  # `isinstance` is for mypy
             return Lit.of(size, kind)
         total: Atom | None = None
         for mono, c in size.terms:
@@ -215,14 +259,14 @@ class MaskCtx(Builder):
         return self._all_inside(self.padded(shape), tuple(ragged)) if ragged else None
 
     def _all_inside(self, padded: Shape, ragged: tuple[tuple[int, int], ...]) -> Atom:
-        found = self._inside.get((padded, ragged))
-        if found is None:
+        inside = self._inside.get((padded, ragged))
+        if inside is None:
             for a, n in ragged:
                 row = self.below(padded, a, self.count(n))
-                found = row if found is None else self.one(AND, found, row)
-            assert found is not None
-            self._inside[padded, ragged] = found
-        return found
+                inside = row if inside is None else self.one(AND, inside, row)
+            assert inside is not None
+            self._inside[padded, ragged] = inside
+        return inside
 
     def filled(self, x: Atom, shape: Shape, value: object, axes: Sequence[int] | None = None) -> Atom:
         """`x`, of the symbolic `shape`, with the padding along `axes` replaced by a value: a number, or a 0-d atom."""
@@ -237,16 +281,16 @@ class MaskCtx(Builder):
         return self._selected(x, fill, ragged)
 
     def _selected(self, x: Atom, fill: Atom, ragged: tuple[tuple[int, int], ...]) -> Atom:
-        known = self._filled.get((x, fill, ragged))
-        if known is None:
+        filled = self._filled.get((x, fill, ragged))
+        if filled is None:
             inside = self._all_inside(x.aval.shape, ragged)
-            known = self.one(SELECT_N, inside, emit_broadcast(self, fill, x.aval.shape, ()), x)
-            self._filled[x, fill, ragged] = known
+            filled = self.one(SELECT_N, inside, emit_broadcast(self, fill, x.aval.shape, ()), x)
+            self._filled[x, fill, ragged] = filled
             axes = frozenset(ragged)
             zeros = self.zeros(x) | axes if is_zero_literal(fill) else NO_AXES
-            finite_axes = self.finite_axes(x) | axes if self.finite(fill) else NO_AXES
-            self.learn(known, Knowledge(finite_axes=finite_axes, zeros=zeros, pending=self.pending(x) - axes))
-        return known
+            finite = self.finite_axes(x) | axes if self.finite(fill) else NO_AXES
+            self.learn(filled, Knowledge(finite_axes=finite, zeros=zeros, pending=self.pending(x) - axes))
+        return filled
 
     def excluded(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
         """`x`, of `shape`, with -inf in the padding along `axes`, which is zero before, by sums with rows of -0.0 and
@@ -268,12 +312,13 @@ class MaskCtx(Builder):
         known = self.knowledge(x)
         return known.zeros | known.row_zeros
 
-    def finite(self, x: Atom, axes: PaddedAxes | None = None) -> bool:
-        """Returns True if all elements are finite, padding included, where the operands of the program are; if `axes`
-        are given, the padding along these."""
-        if not x.aval.inexact or (axes is not None and axes <= self.finite_axes(x)):
-            return True
-        return self.knowledge(x).finite
+    def finite(self, x: Atom) -> bool:
+        """Returns True if all elements are finite, padding included, where the operands of the program are."""
+        return not x.aval.inexact or self.knowledge(x).finite
+
+    def finite_along(self, x: Atom, axes: PaddedAxes) -> bool:
+        """Returns True if the padding along these axes is finite where the operands of the program are."""
+        return self.finite(x) or axes <= self.finite_axes(x)
 
     def finite_axes(self, x: Atom) -> PaddedAxes:
         """Axes along which the padding of a value is finite. It may be finite everywhere: `finite`."""
@@ -351,7 +396,7 @@ class MaskCtx(Builder):
         if isinstance(x, Lit):
             return x
         later = frozenset([(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes])
-        if not self.finite(x, later):
+        if not self.finite_along(x, later):
             return self.cleared(x, shape, axes)
         if x.aval.inexact:
             self.learn(x, Knowledge(pending=later))
@@ -458,7 +503,7 @@ def lanewise(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals
     axes = NO_AXES.union(*[ctx.pending(a) for a in args])
     if not axes or not any([v.inexact for v in outs]):
         return ctx(prim, *args)  # a result that has no tangent has no slope
-    finite = [ctx.finite(a, axes) for a in args]
+    finite = [ctx.finite_along(a, axes) for a in args]
     if keeps_finite(prim, args, ctx.least) and all(finite):
         return _passed_on(ctx, prim, args)
     filled = filled_with_one(prim)

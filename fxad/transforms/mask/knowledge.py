@@ -52,14 +52,15 @@ class Knowledge:
     pending: PaddedAxes = NO_AXES
 
     def __or__(self, more: Knowledge) -> Knowledge:
-        """The facts of both; `least` is that of `more` if it has one."""
+        """The facts of both, about one value."""
+        bounds = [least for least in (self.least, more.least) if least is not None]
         return Knowledge(
             self.finite or more.finite,
             self.finite_axes | more.finite_axes,
             self.zeros | more.zeros,
             self.row_zeros | more.row_zeros,
             self.softmax | more.softmax,
-            self.least if more.least is None else more.least,
+            max(bounds, default=None),
             self.pending | more.pending,
         )
 
@@ -67,11 +68,11 @@ class Knowledge:
 NOTHING: Final = Knowledge()
 
 # f(0) = 0, and not -0.0. The derivatives of all orders are finite at 0: sqrt and cbrt are not here, for 0 * inf is nan
-_KEEPS: Final[tuple[Unary, ...]] = (
+_ZERO_AT_ZERO: Final[tuple[Unary, ...]] = (
     *(ew.SIN, ew.TAN, ew.TANH, ew.ASIN, ew.ATAN, ew.SINH, ew.ASINH, ew.ATANH, ew.ERF),
     *(ew.EXPM1, ew.LOG1P, ew.ABS, ew.SIGN, ew.SQUARE, ew.STOP_GRADIENT),
 )
-_OF_ZEROS: Final = (ew.ADD, ew.SUB, ew.MUL, ew.MAX, ew.MIN)
+_ZERO_OF_ZEROS: Final = (ew.ADD, ew.SUB, ew.MUL, ew.MAX, ew.MIN)
 
 # Results and derivatives of all orders are finite for finite operands, but for overflow of sums and products.
 _ARITHMETIC: Final[frozenset[Primitive]] = frozenset(
@@ -98,13 +99,15 @@ _NOT_NEGATIVE: Final[frozenset[Primitive]] = frozenset(
     [ew.SQUARE, ew.ABS, ew.EXP, ew.EXP2, ew.LOGISTIC, ew.ERFC, ew.RSQRT]
 )
 # With more than these, products in the padding may overflow where those of valid elements do not: (x - 1e10) ** 5.
-_MOST_FACTORS: Final = 4
-_MODERATE: Final = 2.0**64  # greatest literal
+_MAX_FACTORS: Final = 4
+_MAX_LITERAL: Final = 2.0**64
 # Reciprocals of numbers from this one on are finite, with several derivatives: the variance of a constant row is 0, and
 # models add 1e-5 or 1e-12 to it.
-_LEAST: Final = 2.0**-40
+_SAFE_DIVISOR: Final = 2.0**-40
 _MOVES: Final = (Transpose, ExpandDims, Squeeze, Reshape, BroadcastInDim, Slice, Index, Pad, Rev, Concatenate)
-_BY_LANES: Final[tuple[type[Primitive], ...]] = (
+# A lane of the result depends on that lane of the operands, or on an axis that has no lanes any more. `lanewise` is the
+# rule of more of these; here are those whose axes `moved_axes` knows.
+_LANEWISE: Final[tuple[type[Primitive], ...]] = (
     *ew.ELEMENTWISE,
     *(Transpose, ExpandDims, Squeeze, BroadcastInDim, ReduceSum, Concatenate),
 )
@@ -116,9 +119,9 @@ def zero_axes(prim: Primitive, args: Atoms, known: Callable[[Atom], PaddedAxes])
     if not args:
         return NO_AXES
     first = known(args[0])
-    if prim in _KEEPS or isinstance(prim, ew.ConvertElementType):
+    if prim in _ZERO_AT_ZERO or isinstance(prim, ew.ConvertElementType):
         return first
-    if prim in _OF_ZEROS:
+    if prim in _ZERO_OF_ZEROS:
         x, y = args
         if prim is ew.MUL and (_is_positive(x) or _is_positive(y)):
             return known(y) if _is_positive(x) else first
@@ -174,13 +177,13 @@ def wide_range(dtype: DType) -> bool:
 def knowledge_of_literal(x: Lit) -> Knowledge:
     """The facts about a literal."""
     least = _literal_value(x) if x.size is None else lower_bound(x.size)
-    return Knowledge(finite=wide_range(x.aval.dtype) and _is_moderate(x), least=least)
+    return Knowledge(finite=wide_range(x.aval.dtype) and _is_at_most_max_literal(x), least=least)
 
 
-def _is_moderate(x: Lit) -> bool:
-    """Returns True for a literal that is finite, and not so large that sums and products of it overflow: the least
+def _is_at_most_max_literal(x: Lit) -> bool:
+    """Returns True for a literal that is finite, and not so large that sums and products of it overflow. The least
     number of a dtype, which fills masked scores, is so large."""
-    return x.size is not None or bool(abs(np.asarray(x.value).astype(np.complex128)) <= _MODERATE)
+    return x.size is not None or bool(abs(np.asarray(x.value).astype(np.complex128)) <= _MAX_LITERAL)
 
 
 def keeps_finite(prim: Primitive, args: Atoms, least: Callable[[Atom], float | None]) -> bool:
@@ -191,12 +194,12 @@ def keeps_finite(prim: Primitive, args: Atoms, least: Callable[[Atom], float | N
     if prim is ew.DIV:
         by = args[1]
         if isinstance(by, Lit) and by.size is None:
-            return bool(abs(np.asarray(by.value)) >= 1 / _MODERATE)
-        return _at_least(least(by), _LEAST)
+            return bool(abs(np.asarray(by.value)) >= 1 / _MAX_LITERAL)
+        return _at_least(least(by), _SAFE_DIVISOR)
     if isinstance(prim, ew.IntegerPow):
-        return abs(prim.n) <= _MOST_FACTORS and (prim.n >= 0 or _at_least(least(args[0]), _LEAST))
+        return abs(prim.n) <= _MAX_FACTORS and (prim.n >= 0 or _at_least(least(args[0]), _SAFE_DIVISOR))
     if prim in (ew.SQRT, ew.RSQRT, ew.LOG):
-        return _at_least(least(args[0]), _LEAST)
+        return _at_least(least(args[0]), _SAFE_DIVISOR)
     if prim is ew.LOG1P:
         return _at_least(least(args[0]), -0.5)
     real = not any([a.aval.dtype in dtypes.COMPLEX for a in args])
@@ -216,10 +219,10 @@ def finite_axes(
         at_zero = prim in _FINITE_AT_ZERO or (isinstance(prim, ew.IntegerPow) and prim.n >= 0)
         return zeros(args[0]) if at_zero else NO_AXES
     known = [moved_axes(prim, a.aval, axes) for a in args if (axes := finite(a)) is not None]
-    found = frozenset.intersection(*known) if known else NO_AXES
+    in_all = frozenset.intersection(*known) if known else NO_AXES
     if isinstance(prim, Concatenate):
-        return frozenset([(a, n) for a, n in found if a != prim.axis])
-    return found if isinstance(prim, _BY_LANES) else NO_AXES
+        return frozenset([(a, n) for a, n in in_all if a != prim.axis])
+    return in_all if isinstance(prim, _LANEWISE) else NO_AXES
 
 
 def filled_with_one(prim: Primitive) -> int | None:
@@ -237,7 +240,7 @@ def least_value(prim: Primitive, args: Atoms, known: Callable[[Atom], float | No
     if not args or args[0].aval.dtype in dtypes.COMPLEX:
         return 0.0 if prim is ew.ABS else None
     low = _least_value(prim, args, known)
-    return 0.0 if low is not None and 0 < low < _LEAST else low  # it may underflow
+    return 0.0 if low is not None and 0 < low < _SAFE_DIVISOR else low  # it may underflow
 
 
 def _least_value(prim: Primitive, args: Atoms, known: Callable[[Atom], float | None]) -> float | None:
@@ -259,16 +262,16 @@ def _least_value(prim: Primitive, args: Atoms, known: Callable[[Atom], float | N
             return 0.0
         if prim is ew.MAX:
             return max([low for low in lows if low is not None], default=None)
-        found = [low for low in lows if low is not None]
-        if len(found) < len(lows):
+        known_lows = [low for low in lows if low is not None]
+        if len(known_lows) < len(lows):
             return None
         if prim is ew.ADD:
-            return sum(found)
+            return sum(known_lows)
         if prim in (ew.MUL, ew.DIV):
-            x, y = found
+            x, y = known_lows
             literal = isinstance(args[1], Lit) and y > 0
             return None if x < 0 or y < 0 else x * y if prim is ew.MUL else x / y if literal else 0.0
-        return min(found)
+        return min(known_lows)
     if isinstance(prim, ReduceSum):
         return 0.0 if _at_least(first, 0) else None
     if isinstance(prim, DotGeneral):
@@ -290,8 +293,8 @@ def _at_least(low: float | None, bound: float) -> bool:
 
 def _in_all(args: Sequence[Atom], known: Callable[[Atom], PaddedAxes]) -> PaddedAxes:
     """The axes of all operands that are not zero everywhere."""
-    found = [known(a) for a in args if not is_zero_literal(a)]
-    return frozenset.intersection(*found) if found else NO_AXES
+    axes = [known(a) for a in args if not is_zero_literal(a)]
+    return frozenset.intersection(*axes) if axes else NO_AXES
 
 
 def is_zero_literal(x: Atom) -> bool:

@@ -81,7 +81,7 @@ def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskTable) -> l
     for eqn in jaxpr.eqns:
         b.source = eqn.source
         ins = tuple([atom(a) for a in eqn.ins])
-        if not _ragged(b, eqn):
+        if not _depends_on_masked_size(b, eqn):
             env.update(zip(eqn.outs, b.copy(eqn, ins), strict=True))
             continue
         row = rules.of(eqn.prim)
@@ -107,7 +107,7 @@ def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskTable) -> l
     return [atom(a) for a in jaxpr.outs]
 
 
-def _ragged(b: MaskCtx, eqn: Eqn) -> bool:
+def _depends_on_masked_size(b: MaskCtx, eqn: Eqn) -> bool:
     """Returns True if an equation depends on a masked size."""
     if any([a.aval.symbolic and b.ragged(a.aval.shape) for a in (*eqn.ins, *eqn.outs)]):
         return True
@@ -119,11 +119,13 @@ def _ragged(b: MaskCtx, eqn: Eqn) -> bool:
             [called_functions(body) for body in prim.bodies]
         ):
             return True
-        return any([n.name in b.bounds for body in jaxprs_in_params(prim) for n in size_names(body)]) or _sized(b, eqn)
-    return _sized(b, eqn)
+        return any(
+            [n.name in b.bounds for body in jaxprs_in_params(prim) for n in size_names(body)]
+        ) or _has_masked_parameter(b, eqn)
+    return _has_masked_parameter(b, eqn)
 
 
-def _sized(b: MaskCtx, eqn: Eqn) -> bool:
+def _has_masked_parameter(b: MaskCtx, eqn: Eqn) -> bool:
     """Returns True if a parameter of an equation contains a masked size."""
 
     def named(value: Param) -> bool:

@@ -30,8 +30,8 @@ from fxad.transforms.inversion.rules.contract import (
 from fxad.transforms.inversion.rules.loops import backward_loop
 from fxad.transforms.vmap import over_stack
 
-TAKEN: Final = "which branch was taken depends on what is to be reconstructed"
-STEPS: Final = "how many steps were taken is not known from its results"
+BRANCH_UNKNOWN: Final = "which branch was taken depends on what is to be reconstructed"
+STEPS_UNKNOWN: Final = "how many steps were taken is not known from its results"
 
 
 def _why(body: Determined) -> Refused:
@@ -85,7 +85,7 @@ def _unmeasured(body: Refused) -> Refused:
 def _cond(ctx: BodyCtx, prim: Cond, args: Args, outs: Args) -> Solved | Refused:
     index, operands = args[0], args[1:]
     if isinstance(index, Hole):
-        return Refused(TAKEN)
+        return Refused(BRANCH_UNKNOWN)
     inverted = [ctx.recur(branch, known_mask(operands), known_mask(outs)) for branch in prim.branches]
     solved = tuple([all(marks) for marks in zip(*[d.solved for d in inverted], strict=True)])
     if not any(solved):
@@ -130,7 +130,7 @@ def _scan(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> Solved | Refused:
 
 
 def _while(_ctx: BodyCtx, _prim: While, _args: Args, _outs: Args) -> Refused:
-    return Refused(STEPS)
+    return Refused(STEPS_UNKNOWN)
 
 
 CONTROL: Final[tuple[InverseRow, ...]] = (

@@ -310,28 +310,28 @@ def _each_place(
     shape = (*[updates.aval.shape[k] for k in batch], padded, 1)
     dims = (*range(len(batch)), len(batch) + 1)
     line = ctx.iota(shape, len(batch))
-    found = [emit_broadcast(ctx, i, shape, dims) for i in columns]
+    indices = [emit_broadcast(ctx, i, shape, dims) for i in columns]
     places = list(windows.index_map)
     if axis in places:
         k = places.index(axis)
-        step = line if found[k].aval is line.aval else ctx.one(ConvertElementType(found[k].aval.dtype), line)
-        found[k] = ctx.one(ADD, found[k], step)
+        step = line if indices[k].aval is line.aval else ctx.one(ConvertElementType(indices[k].aval.dtype), line)
+        indices[k] = ctx.one(ADD, indices[k], step)
     else:
-        like = found[0].aval if found else line.aval
-        found.append(line if like is line.aval else ctx.one(ConvertElementType(like.dtype), line))
+        like = indices[0].aval if indices else line.aval
+        indices.append(line if like is line.aval else ctx.one(ConvertElementType(like.dtype), line))
         places.append(axis)
     inside: Atom = ctx.one(LT, line, _number(ctx, ctx.count(size), line.aval))
     if keep is not None:
         inside = ctx.one(AND, inside, emit_broadcast(ctx, keep, shape, dims))
-    made = DimensionNumbers(
+    numbers = DimensionNumbers(
         tuple([order.index(k) for k in over.values()]),
         tuple(sorted((*windows.collapsed, axis))),
         windows.batched,
         windows.index_batched,
         tuple(places),
     )
-    moved = updates if order == list(range(rank)) else ctx.one(Transpose(tuple(order)), updates)
-    return moved, made, found, inside
+    transposed = updates if order == list(range(rank)) else ctx.one(Transpose(tuple(order)), updates)
+    return transposed, numbers, indices, inside
 
 
 _SCATTERS: Final[tuple[type[ScatterFamily], ...]] = (Scatter, ScatterAdd, ScatterMul, ScatterMin, ScatterMax)

@@ -41,7 +41,7 @@ def _same_lanes(ctx: MaskCtx, prim: DotGeneral, args: Atoms, shape: Shape) -> tu
     finite: set[tuple[int, int]] = set()
     for k, (a, b) in enumerate(zip(prim.lhs_batch, prim.rhs_batch, strict=True)):
         left, right = frozenset([(a, shape[k])]), frozenset([(b, shape[k])])
-        if ctx.finite(lhs, left) and ctx.finite(rhs, right):
+        if ctx.finite_along(lhs, left) and ctx.finite_along(rhs, right):
             finite.update([(k, shape[k])] if ctx.ragged((shape[k],)) else ())
         else:
             lhs = ctx.filled_along(lhs, 0, left & ctx.pending(lhs))
@@ -55,7 +55,7 @@ def _operand(
     """An operand with zeros in the padding along the contracted axes, and along free ones where it is not finite. Where
     it is to be cleared, and the other operand is not finite, it is cleared: its cotangent may be nan there."""
     ragged = frozenset([(a, shape[a]) for a in ctx.ragged(shape) if a in free]) if x.aval.inexact else frozenset()
-    infinite = [a for a, n in ragged if not ctx.finite(x, frozenset([(a, n)]))]
+    infinite = [a for a, n in ragged if not ctx.finite_along(x, frozenset([(a, n)]))]
     # a row of a softmax that is nan may have nan in its padding: the product with this row is nan in any case
     softmax = ctx.knowledge(x).softmax
     zero = [*[a for a in contracted if (a, shape[a]) not in softmax], *infinite]

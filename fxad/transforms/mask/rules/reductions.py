@@ -19,7 +19,7 @@ from fxad.transforms.mask.knowledge import NO_AXES, Knowledge, PaddedAxes, moved
 
 def _sum(ctx: MaskCtx, prim: ReduceSum, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     x = ctx.zero_filled(args[0], ins[0].shape, prim.axes)
-    x = x if ctx.finite(x, ctx.pending(x)) else ctx.clear_pending(x)
+    x = x if ctx.finite_along(x, ctx.pending(x)) else ctx.clear_pending(x)
     out = ctx.one(prim, x)
     ctx.learn(out, Knowledge(pending=moved_axes(prim, x.aval, ctx.pending(x))))
     return (out,)
@@ -27,7 +27,7 @@ def _sum(ctx: MaskCtx, prim: ReduceSum, args: Atoms, ins: Avals, outs: Avals) ->
 
 def _extremum(ctx: MaskCtx, prim: ReduceMax | ReduceMin, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     some, finite = _has_elements(ins[0], prim.axes), ctx.finite(args[0])
-    x = args[0] if some and ctx.finite(args[0], ctx.pending(args[0])) else ctx.clear_pending(args[0])
+    x = args[0] if some and ctx.finite_along(args[0], ctx.pending(args[0])) else ctx.clear_pending(args[0])
     kept = [a for a in range(x.aval.ndim) if a not in prim.axes]
 
     def moved(axes: PaddedAxes) -> PaddedAxes:
@@ -75,7 +75,7 @@ def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) 
     shape, some = ins[0].shape, _has_elements(ins[0], prim.axes)
     finite = some and ctx.finite(args[0])
     kept = frozenset([(a, shape[a]) for a in ctx.ragged(shape) if a not in prim.axes])
-    lanes = some and ctx.finite(args[0], kept | ctx.pending(args[0]))
+    lanes = some and ctx.finite_along(args[0], kept | ctx.pending(args[0]))
     x = args[0] if lanes else ctx.clear_pending(args[0])
     padded = frozenset([(a, shape[a]) for a in ctx.ragged(shape) if a in prim.axes])
     if finite and padded <= ctx.row_zeros(x):

@@ -61,7 +61,7 @@ def taken_at(ctx: MaskCtx, x: Atom, axis: int, places: Atom) -> Atom:
 
 def _broadcast(ctx: MaskCtx, prim: BroadcastInDim, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (x,), shape = args, outs[0].shape
-    x = x if ctx.finite(x, ctx.pending(x)) else ctx.clear_pending(x)
+    x = x if ctx.finite_along(x, ctx.pending(x)) else ctx.clear_pending(x)
     out = emit_broadcast(ctx, x, ctx.padded(shape), prim.dims)
     ctx.learn(out, Knowledge(pending=moved_axes(prim, x.aval, ctx.pending(x))))
     kept = [d for d, n in zip(prim.dims, ins[0].shape, strict=True) if n == shape[d]]
