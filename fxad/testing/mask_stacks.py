@@ -32,7 +32,7 @@ from fxad.testing.compare import program_tolerance, xla
 from fxad.testing.derivative_laws import has_gradient, scalarized
 from fxad.testing.draw_custom import call_with_rule
 from fxad.testing.mask_laws import check_valid_part, raise_unless_refused
-from fxad.testing.ragged_cases import RaggedCase, masked_operands, padded
+from fxad.testing.ragged_cases import RaggedCase, padded
 from fxad.testing.stacks import names_up_to
 from fxad.testing.transform_laws import as_one_call
 from fxad.transforms import (
@@ -271,7 +271,7 @@ def check_mask_stack(stack: Sequence[str], case: RaggedCase, *, compiled: bool =
         raise_unless_refused(e)  # a derivative may have an equation that has no rule
         return False
     typecheck(inner)
-    given = masked_operands(case, args, inner)
+    given = [*padded(case, args, inner.in_avals[: len(args)]), *sizes]  # a transformation may remove a size
     check_valid_part(f"{' > '.join(stack)} > mask", case, inner, run(inner, given), want, tolerance)
     return True
 

@@ -25,6 +25,7 @@ from fxad.testing import (
     ragged_applications,
     ragged_cases,
 )
+from fxad.text import parse
 from tests.laws.budget import share
 
 
@@ -59,6 +60,16 @@ def test_each_transformation(name: str) -> None:
         check_mask_stack((name,), case)
 
     law()
+
+
+def test_a_transformation_may_remove_a_size() -> None:
+    program = parse("""main @f(%arg0: f32[]) -> (f32[]) {
+  %0: i32[n] = iota[shape=({n},), dtype=i32, axis=0]
+  %1: f32[] = mul %arg0, %arg0
+  return %1
+}
+""")
+    assert check_mask_stack(("dce",), RaggedCase(program, (("n", 4),), {"n": 3}))
 
 
 # ---------------------------------------------------------------------------------------------------- every primitive
