@@ -32,7 +32,7 @@ HINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("scatter_mul", MULTIPLIED): SLICES,
         ("", PARTLY_DETERMINED.reason): "return the other elements too, as they are or changed by what stays",
         ("", LOST): "return the integer or the bool too",
-        ("", TAKEN): "choose by what is held",
+        ("", TAKEN): "compute the predicate from values that are not reconstructed",
         ("", STEPS): "take a number of steps that is known: fori_loop or scan",
     }
 )

@@ -1,4 +1,22 @@
-"""The ivjp of equations with bodies: one backward pass inverts an equation and propagates cotangents."""
+"""The ivjp of equations with bodies: one backward pass inverts an equation and propagates cotangents.
+
+An ivjp is a program: results, known operands, cotangents of the results -> the other operands, cotangents of operands.
+For equations without bodies, `invertible.ivjp` emits reconstruction and cotangents one equation after the other. An
+equation with a body would first be inverted as a whole, and then transposed as a whole, and the second pass would need
+all values of the body at once. So these equations have an ivjp each, made of the ivjp of their bodies:
+
+- a call or `remat`: a call of the ivjp of the body;
+- a branch: a `cond` with the same predicate, which must be known, between the ivjps of the branches;
+- a `scan`: one loop from the last step to the first, whose step is the ivjp of the body;
+- a function with a rule of the user (`custom_ivjp`), or of an inner `invertible`: a call of this rule.
+
+`eqns_with_ivjp` finds these equations, `IvjpEqn.emit` writes the ivjp.
+
+Example: c, y = scan(step, c0, xs), with step(w, c, x) = (c * exp(w) + x, row). The constant w and the slices x are
+known. The backward loop has the carries (c, cotangent of c, sum of the cotangents of w). It starts from the last c, the
+given cotangent of it, and 0. It runs over the slices x, and the cotangents of the rows. A step gives the c before the
+step, its cotangent, the sum with the share of the step added, and the cotangent of its x, which is stacked.
+"""
 
 from __future__ import annotations
 

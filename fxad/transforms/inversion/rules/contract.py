@@ -97,6 +97,13 @@ class PartialValue:
     complete the operand only together: the elements where a selector chose case k, or one part of complex numbers.
     `covers` is a mask of these elements if the selector is constant. An axis of size 1 in the mask stands for all
     elements along it.
+
+    Examples, with x the operand of shape (6,):
+    - y = x[1:6:2]: `value` is y, `box` is (range(1, 7, 2),).
+    - y = gather x i: `value` is y, `write` scatters it to the places i, `count` is the size of y.
+    - y = select_n m a x: `write` is base -> select_n m base y, `share` is (m, 1, 2): where m has the value 1, of 2
+      cases. The share (m, 0, 2) from another equation completes it.
+    - y = real x: `write` is base -> complex y (imag base), `share` is (PAIR, 0, 2); `imag x` gives (PAIR, 1, 2).
     """
 
     value: Atom

@@ -2,6 +2,28 @@
 
 A carry that no step changes is a constant. Carries that do not depend on reconstructed values (counters, keys) are also
 run backwards, from their last value. If they have no inverse, they are first computed forward and stacked.
+
+Example: a `scan` of 3 steps over the slices w, with the carries (i, a, b) and the rows b.
+
+    step(i, a, b, w) = (i + 1, b, a + sin(b) * w), b
+
+i and w are known, a and b are not, and all results are known. The step is inverted from its final carries, its row and
+its slice. `BackwardLoop` says:
+
+    xs = (True,)                    the slices w are known
+    rows = (True,)                  the rows of the result are known
+    moving = (True, False, False)   i does not depend on reconstructed values, and changes
+    still = (False, False, False)   no carry is the same in all steps
+    stacked = False                 i + 1 has an inverse, so i runs backwards, from its last value
+    last = (True, True, True)       a step starts from the final values of i, a and b
+    solved = (True, True, True, False)    it gives the initial values of i, a and b; w was known
+
+The inverse computes the last i by a loop over i alone (`run_carries_forward`), and then runs, from the last step,
+
+    inverse_step(i', a', b', w, row) = (i' - 1, b' - sin(a') * w, a')
+
+A carry whose initial value a step cannot give is not known in the step before. So `backward_loop` inverts the step
+again with fewer known final carries, until those that it takes are those that it gives.
 """
 
 from __future__ import annotations
