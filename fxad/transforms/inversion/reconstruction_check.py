@@ -36,15 +36,9 @@ from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import Iota, ReduceSum, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.transforms.inversion.rules.totals import real_numbers
+from fxad.transforms.inversion.rules.totals import real_numbers, significand_bits
 
 SUMS: Final = 64
-DIGITS: Final = (  # of the significand, in bits
-    (dtypes.float64, 53),
-    (dtypes.float32, 24),
-    (dtypes.float16, 11),
-    (dtypes.bfloat16, 8),
-)
 
 
 def tolerated(dtype: DType) -> float:
@@ -52,7 +46,7 @@ def tolerated(dtype: DType) -> float:
 
     5e-6 for float64, 4e-3 for float32, 0.08 for float16, 0.16 for bfloat16.
     """
-    return float(2.0 ** -(dict(DIGITS).get(dtypes.real_part(dtype), 8) / 3))
+    return float(2.0 ** -(significand_bits(dtype, 8) / 3))
 
 
 def compared(x: Aval) -> bool:

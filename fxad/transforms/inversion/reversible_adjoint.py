@@ -155,10 +155,8 @@ def _has_ivjp(eqn: Eqn, known: Mask, rules: InverseTable) -> bool:
     # a loop runs backwards step by step, from the last one
     if isinstance(prim, Scan):
         args = tuple([a if k else Hole(a.aval) for a, k in zip(eqn.ins, known, strict=True)])
-        found = backward_loop(_LoopCtx(Builder(), rules), prim, args, eqn.outs)
-        return not isinstance(found, Refused) and all(
-            [s or k for s, k in zip(found[0].solved, found[0].ins, strict=True)]
-        )
+        loop = backward_loop(_LoopCtx(Builder(), rules), prim, args, eqn.outs)
+        return not isinstance(loop, Refused) and all(mask_or(loop[0].solved, loop[0].ins))
     # of other bodies (a `while`, a solver) no backward program is known
     if not isinstance(prim, Call | Remat | Cond):
         return False
@@ -200,9 +198,9 @@ def _loop(
     the constants. It runs over the slices that the reconstruction reads, and the cotangents of the rows.
     """
     ctx = _LoopCtx(b, rules)
-    found = backward_loop(ctx, prim, args, outs)
-    assert not isinstance(found, Refused)
-    backward, steps = found[0], prim.steps
+    loop = backward_loop(ctx, prim, args, outs)
+    assert not isinstance(loop, Refused), "_has_ivjp"
+    backward, steps = loop[0], prim.steps
     count, operands = prim.split_count(args)
     wrt_operands = prim.split_count(wrt)[1]
     wrt_consts, _, wrt_xs = steps.split(wrt_operands)
@@ -227,10 +225,10 @@ def _loop(
     step_program = s.build([*ends, *[a for a in xs if a], *[d for d in d_xs if d]], program.name)
 
     # the loop, from the last carries and their cotangents
-    loop = prim.with_steps(Steps(step_program, step.n_consts, len(ends)), backward=True)
+    made = prim.with_steps(Steps(step_program, step.n_consts, len(ends)), backward=True)
     results = iter(
         ctx(
-            loop,
+            made,
             *known_atoms(count),
             *backward.constants(args),
             *backward.state(ctx, args, outs),

@@ -238,6 +238,7 @@ class _Search:
                 return REPEATED_OPERAND
             # a body may determine a repeated operand at either position, but its determinant is for separate operands
             scratch.unmeasured = self.graph.located(REPEATED_OPERAND, eqn) if scratch.measured else None
+        scratch.at(eqn)
         results = tuple([v if v in self.computed_by or v in outs else Hole(v.aval) for v in eqn.outs])
         solved = _solved(scratch, rule, eqn, args, results)
         if scratch.measured and not isinstance(solved, Refused):

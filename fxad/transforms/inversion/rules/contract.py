@@ -16,6 +16,9 @@ from fxad.ir import Atom, Atoms, Emit, Eqn, Hole, Jaxpr, Lit, Mask, NDArray, Pri
 
 P = TypeVar("P", bound=Primitive)
 Q = TypeVar("Q", bound=Primitive, contravariant=True)
+T = TypeVar("T")
+
+RESULTS_UNKNOWN: Final = "its results are not known"
 
 
 class InverseCtx(Emit, Protocol):
@@ -62,6 +65,11 @@ class Determined:
     refused: Refused | None
     unmeasured: Refused | None = None
 
+    @property
+    def why_not(self) -> Refused:
+        """The reason for a body that determines nothing."""
+        return self.refused or Refused(RESULTS_UNKNOWN)
+
     def within(self, body: str) -> Determined:
         """Returns the same with an enclosing body in its reasons."""
         why = [r.within(body) if r and r.name else r for r in (self.refused, self.unmeasured)]
@@ -82,6 +90,7 @@ class BodyCtx(InverseCtx, Protocol):
         """Adds the log-determinant of this equation."""
 
 
+# The selector (or a word, for the parts of complex numbers), the case, the number of cases.
 Share: TypeAlias = tuple[Atom | str, int, int]
 
 
@@ -156,9 +165,16 @@ def all_known(args: Sequence[Atom | Hole]) -> list[Atom] | None:
 
 
 def at_positions(values: Sequence[Atom], solved: Mask) -> tuple[Atom | None, ...]:
-    """Returns the found values at the positions of their operands, and None at the others."""
+    """Returns the values, which are those of the marked operands, at the positions of these operands; None at the
+    others."""
     remaining = iter(values)
     return tuple([next(remaining) if s else None for s in solved])
+
+
+def for_unknown(values: Sequence[T], args: Args) -> tuple[T | None, ...]:
+    """Returns the values of the operands that are a `Hole`; None for known operands. There is one value for each
+    operand."""
+    return tuple([value if isinstance(a, Hole) else None for value, a in zip(values, args, strict=True)])
 
 
 class SolveRule(Protocol[Q]):

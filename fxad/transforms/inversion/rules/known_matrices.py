@@ -159,7 +159,7 @@ def static(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> NDArray | None:
     if isinstance(a, Lit):
         return a.array
     eqn = ctx.made(a)
-    if eqn is None or not depth or a.aval.size > _LARGEST or not isinstance(eqn.prim, _PLACES):
+    if eqn is None or not depth or a.aval.size > _LARGEST or not isinstance(eqn.prim, _EVALUATED):
         return None
     operands = [static(ctx, x, depth - 1) for x in eqn.ins]
     known = [x for x in operands if x is not None]
@@ -168,4 +168,4 @@ def static(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> NDArray | None:
     return np.asarray(eqn.prim.impl(*known)[eqn.outs.index(a)])
 
 
-_PLACES: Final = (Iota, Compare, Add, Sub, BroadcastInDim, ConvertElementType, SelectN, Transpose)
+_EVALUATED: Final = (Iota, Compare, Add, Sub, BroadcastInDim, ConvertElementType, SelectN, Transpose)

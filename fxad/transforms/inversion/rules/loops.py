@@ -40,7 +40,15 @@ from fxad.primitives.control.bodies import mask_or, select_by_mask
 from fxad.primitives.control.loop_steps import Steps, unchanged_carries
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise.arithmetic import ADD
-from fxad.transforms.inversion.rules.contract import Args, BodyCtx, Determined, Refused, known_atoms, known_mask
+from fxad.transforms.inversion.rules.contract import (
+    RESULTS_UNKNOWN,
+    Args,
+    BodyCtx,
+    Determined,
+    Refused,
+    known_atoms,
+    known_mask,
+)
 
 
 @final
@@ -181,7 +189,7 @@ def backward_loop(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Bac
         last = fewer
     # counters have a known start: solving only them gives no unknown operand
     if not any([s and not k for s, k in zip((*solved, *slices), known_mask((*first, *xs)), strict=True)]):
-        return why or Refused("its results are not known")
+        return why or Refused(RESULTS_UNKNOWN)
     return _without_constants(loop, body)
 
 
