@@ -17,13 +17,30 @@ cotangents there are zero as long as no derivative multiplies them by an infinit
 equation that might (`cleared_later`, `clear_pending`). Most equations of a model never do. Of others the operand is
 filled with a number at which they are finite (`lanewise`), and what follows need not be cleared.
 
+The words, for x of the symbolic shape (n, m), padded to (4, 5), with the true sizes 2 and 3:
+
+    ragged             the axes of masked size: (0, 1)
+    count(n)           the value of a size at run time: i32[], here 2
+    inside(shape)      True at the valid elements: the block [:2, :3] of bool[4,5]
+    filled(x, s, v)    x inside, v outside
+    cleared            filled with 0, if x can have a tangent: for the derivatives
+    zero_filled        filled with 0, of any dtype: for the values
+    pending            the axes along which x is finite, and not yet cleared (`cleared_later`)
+    clear_pending      x, cleared along these axes
+    lanewise           the rule that applies a primitive as it is
+
+Example of pending padding: y = x @ w, z = sqrt y. The padding of y is finite, because x is cleared at the start. It is
+read by nothing, so its cotangents are zero. But the derivative of sqrt multiplies them by 1 / (2 sqrt y), which is
+infinite where y is 0, and 0 * inf is nan. So the padding of y is filled before the sqrt (with 1, where sqrt is smooth).
+If z is tanh y, the slope is finite, nothing is filled, and the padding of z is pending in its turn.
+
 Decisions: docs/adr/0050, docs/adr/0079.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Final, Protocol, TypeAlias, TypeVar, final
 
@@ -36,7 +53,7 @@ from fxad.core.sizes import Name, Size, lower_bound, names_of, size_of, upper_bo
 from fxad.errors import SizeError
 from fxad.ir import Atom, Atoms, Aval, Avals, Eqn, Jaxpr, Lit, Primitive, Shape, Var
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, SUB
-from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.convert import ConvertElementType, emit_convert
 from fxad.primitives.elementwise.logic import AND, CLZ, LT
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.shape import Iota, emit_broadcast
@@ -125,12 +142,15 @@ class MaskCtx(Builder):
         """The axes of masked size."""
         return tuple([a for a, n in enumerate(shape) if type(n) is Size and self.masked(n)])
 
+    def padded_axes(self, shape: Shape, axes: Container[int] | None = None) -> PaddedAxes:
+        """The axes of masked size among `axes` (default: all), with their sizes."""
+        return frozenset([(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes])
+
     # ------------------------------------------------------------------------------------------------------- values
 
     def count(self, size: int) -> Atom:
         """The value of a dimension: i32[]."""
-        value = self._count(size, self._kind(size))
-        return value if value.aval is INT else self.one(ConvertElementType(dtypes.int32), value)
+        return emit_convert(self, self._count(size, self._kind(size)), dtypes.int32)
 
     def counts(self, size: int, shape: Shape) -> Atom:
         """The value of a dimension as all elements of an array of a padded shape: i32."""
@@ -163,8 +183,7 @@ class MaskCtx(Builder):
                 elif part.name not in self.bounds:
                     factor = Lit.of(size_of(part), kind)
                 else:
-                    factor = self.sizes[part.name]
-                    factor = factor if kind is INT else self.one(ConvertElementType(kind.dtype), factor)
+                    factor = emit_convert(self, self.sizes[part.name], kind.dtype)
                 for _ in range(power):
                     term = factor if term is None else self.one(MUL, term, factor)
             assert term is not None
@@ -190,9 +209,7 @@ class MaskCtx(Builder):
         shape = self.padded(a.aval.shape)
         if a.size is None or not self.masked(a.size):
             return a if shape == a.aval.shape else a.with_shape(shape)
-        value = self._count(a.size, self._kind(a.size))
-        if a.aval.dtype is not value.aval.dtype:
-            value = self.one(ConvertElementType(a.aval.dtype), value)
+        value = emit_convert(self, self._count(a.size, self._kind(a.size)), a.aval.dtype)
         return emit_broadcast(self, value, shape, ())
 
     # ------------------------------------------------------------------------------------------------------ padding
@@ -211,30 +228,34 @@ class MaskCtx(Builder):
 
     def inside(self, shape: Shape, axes: Sequence[int] | None = None) -> Atom | None:
         """True at the valid elements of an array, along `axes` (default: all). None if there is no padding."""
-        ragged = [(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes]
-        return self._all_inside(self.padded(shape), tuple(ragged)) if ragged else None
+        ragged = self.padded_axes(shape, axes)
+        return self._all_inside(self.padded(shape), tuple(sorted(ragged))) if ragged else None
 
     def _all_inside(self, padded: Shape, ragged: tuple[tuple[int, int], ...]) -> Atom:
-        found = self._inside.get((padded, ragged))
-        if found is None:
-            for a, n in ragged:
-                row = self.below(padded, a, self.count(n))
-                found = row if found is None else self.one(AND, found, row)
-            assert found is not None
-            self._inside[padded, ragged] = found
-        return found
+        inside = self._inside.get((padded, ragged))
+        if inside is None:
+            rows = [self.below(padded, a, self.count(n)) for a, n in ragged]
+            inside = self._inside[padded, ragged] = self.every(rows)
+        return inside
+
+    def every(self, conditions: Sequence[Atom]) -> Atom:
+        """True where all conditions (at least one) are."""
+        first, *others = conditions
+        for condition in others:
+            first = self.one(AND, first, condition)
+        return first
 
     def filled(self, x: Atom, shape: Shape, value: object, axes: Sequence[int] | None = None) -> Atom:
         """`x`, of the symbolic `shape`, with the padding along `axes` replaced by a value: a number, or a 0-d atom."""
-        ragged = tuple([(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes])
+        ragged = self.padded_axes(shape, axes)
         if not ragged:
             return x
         fill = value if isinstance(value, Atom) else Lit.of(value, Aval((), x.aval.dtype))
-        if is_zero_literal(fill) and frozenset(ragged) <= self.zeros(x):
+        if is_zero_literal(fill) and ragged <= self.zeros(x):
             return x
         if isinstance(x, Lit) and isinstance(fill, Lit) and x.with_shape(()) is fill:
             return x
-        return self._selected(x, fill, ragged)
+        return self._selected(x, fill, tuple(sorted(ragged)))
 
     def _selected(self, x: Atom, fill: Atom, ragged: tuple[tuple[int, int], ...]) -> Atom:
         known = self._filled.get((x, fill, ragged))
@@ -244,8 +265,8 @@ class MaskCtx(Builder):
             self._filled[x, fill, ragged] = known
             axes = frozenset(ragged)
             zeros = self.zeros(x) | axes if is_zero_literal(fill) else NO_AXES
-            finite_axes = self.finite_axes(x) | axes if self.finite(fill) else NO_AXES
-            self.learn(known, Knowledge(finite_axes=finite_axes, zeros=zeros, pending=self.pending(x) - axes))
+            finite = self.finite_axes(x) | axes if self.finite(fill) else NO_AXES
+            self.learn(known, Knowledge(finite_axes=finite, zeros=zeros, pending=self.pending(x) - axes))
         return known
 
     def excluded(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
@@ -308,6 +329,10 @@ class MaskCtx(Builder):
         """`x`, with the padding replaced by `value` along the axes that are to be cleared."""
         return self.filled_along(x, value, self.pending(x))
 
+    def clear_unless_finite(self, x: Atom) -> Atom:
+        """`x`, cleared along the pending axes if the padding there may be infinite or nan."""
+        return x if self.finite(x, self.pending(x)) else self.clear_pending(x)
+
     def filled_along(self, x: Atom, value: object, axes: PaddedAxes) -> Atom:
         """`x`, with the padding along `axes` replaced by `value`."""
         return self._selected(x, Lit.of(value, x.aval.with_shape(())), tuple(sorted(axes))) if axes else x
@@ -350,7 +375,7 @@ class MaskCtx(Builder):
         """`x`, a result of a rule, which is cleared now or before the first equation that needs it."""
         if isinstance(x, Lit):
             return x
-        later = frozenset([(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes])
+        later = self.padded_axes(shape, axes)
         if not self.finite(x, later):
             return self.cleared(x, shape, axes)
         if x.aval.inexact:

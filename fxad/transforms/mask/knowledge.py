@@ -23,6 +23,7 @@ from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.family import Unary
 from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import Index
+from fxad.primitives.reduce import ReduceMax, ReduceMin
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 
@@ -158,7 +159,7 @@ def moved_axes(prim: Primitive, x: Aval, axes: PaddedAxes) -> PaddedAxes:
         return frozenset([(prim.perm.index(a), n) for a, n in axes])
     if isinstance(prim, BroadcastInDim):
         return frozenset([(prim.dims[a], n) for a, n in axes])
-    if isinstance(prim, ReduceSum | Squeeze):
+    if isinstance(prim, ReduceSum | ReduceMax | ReduceMin | Squeeze):
         return frozenset([(a - sum([b < a for b in prim.axes]), n) for a, n in axes if a not in prim.axes])
     if isinstance(prim, ExpandDims):
         places = [a for a in range(x.ndim + len(prim.axes)) if a not in prim.axes]
@@ -215,11 +216,11 @@ def finite_axes(
     if not keeps:
         at_zero = prim in _FINITE_AT_ZERO or (isinstance(prim, ew.IntegerPow) and prim.n >= 0)
         return zeros(args[0]) if at_zero else NO_AXES
-    known = [moved_axes(prim, a.aval, axes) for a in args if (axes := finite(a)) is not None]
-    found = frozenset.intersection(*known) if known else NO_AXES
+    of_operands = [moved_axes(prim, a.aval, axes) for a in args if (axes := finite(a)) is not None]
+    in_all = frozenset.intersection(*of_operands) if of_operands else NO_AXES
     if isinstance(prim, Concatenate):
-        return frozenset([(a, n) for a, n in found if a != prim.axis])
-    return found if isinstance(prim, _BY_LANES) else NO_AXES
+        return frozenset([(a, n) for a, n in in_all if a != prim.axis])
+    return in_all if isinstance(prim, _BY_LANES) else NO_AXES
 
 
 def filled_with_one(prim: Primitive) -> int | None:
@@ -254,21 +255,21 @@ def _least_value(prim: Primitive, args: Atoms, known: Callable[[Atom], float | N
     if prim is ew.SQRT:
         return float(max(first or 0.0, 0.0) ** 0.5)
     if isinstance(prim, Concatenate | Pad) or prim in (ew.ADD, ew.MUL, ew.DIV, ew.MAX, ew.MIN, ew.SELECT_N):
-        lows = [known(a) for a in (args[1:] if prim is ew.SELECT_N else args)]
+        operands = args[1:] if prim is ew.SELECT_N else args
+        bounds = [low for a in operands if (low := known(a)) is not None]
         if prim is ew.MUL and args[0] is args[1]:
             return 0.0
         if prim is ew.MAX:
-            return max([low for low in lows if low is not None], default=None)
-        found = [low for low in lows if low is not None]
-        if len(found) < len(lows):
+            return max(bounds, default=None)
+        if len(bounds) < len(operands):
             return None
         if prim is ew.ADD:
-            return sum(found)
+            return sum(bounds)
         if prim in (ew.MUL, ew.DIV):
-            x, y = found
+            x, y = bounds
             literal = isinstance(args[1], Lit) and y > 0
             return None if x < 0 or y < 0 else x * y if prim is ew.MUL else x / y if literal else 0.0
-        return min(found)
+        return min(bounds)
     if isinstance(prim, ReduceSum):
         return 0.0 if _at_least(first, 0) else None
     if isinstance(prim, DotGeneral):
@@ -290,8 +291,8 @@ def _at_least(low: float | None, bound: float) -> bool:
 
 def _in_all(args: Sequence[Atom], known: Callable[[Atom], PaddedAxes]) -> PaddedAxes:
     """The axes of all operands that are not zero everywhere."""
-    found = [known(a) for a in args if not is_zero_literal(a)]
-    return frozenset.intersection(*found) if found else NO_AXES
+    of_operands = [known(a) for a in args if not is_zero_literal(a)]
+    return frozenset.intersection(*of_operands) if of_operands else NO_AXES
 
 
 def is_zero_literal(x: Atom) -> bool:

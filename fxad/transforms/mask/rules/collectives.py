@@ -44,12 +44,12 @@ def _shard_map(ctx: MaskCtx, prim: ShardMap, args: Atoms, ins: Avals, outs: Aval
         for axis, count in counts(spec):
             x = groups_apart(ctx, x, aval, axis, count)
         given.append(x)
-    found: list[Atom] = []
+    joined: list[Atom] = []
     for x, aval, spec in zip(through_bodies(ctx, prim, tuple(given), ins, outs), outs, prim.out_specs, strict=True):
         for axis, count in counts(spec):
             x = groups_together(ctx, x, aval, axis, count)
-        found.append(x)
-    return found
+        joined.append(x)
+    return joined
 
 
 COLLECTIVE: Final[tuple[MaskRow, ...]] = (

@@ -172,9 +172,9 @@ def _eig(ctx: MaskCtx, prim: Eig, args: Atoms, ins: Avals, outs: Avals) -> Seque
     wide = emit_broadcast(ctx, bound, magnitude.aval.shape, tuple(range(bound.aval.ndim)))
     late = ctx.one(ConvertElementType(dtypes.int32), ctx.one(GT, magnitude, ctx.one(MUL, wide, Lit.of(1.5, wide.aval))))
     last = len(shape) - 1
-    found = [ctx(Sort(last - 1, 1), late, w)[1]]
-    found += [ctx(Sort(last, 1), repeat_as_rows(ctx.one, late, shape), v)[1] for v in vectors]
-    return _cleared(ctx, found, outs)
+    ordered = [ctx(Sort(last - 1, 1), late, w)[1]]
+    ordered += [ctx(Sort(last, 1), repeat_as_rows(ctx.one, late, shape), v)[1] for v in vectors]
+    return _cleared(ctx, ordered, outs)
 
 
 # --------------------------------------------------------------------------------------------------- blocks in a frame
@@ -264,11 +264,11 @@ def _reflections(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: A
             rows = maximum(rows, columns)
             a = padded_to(ctx, a, n - 2, rows)
         others[0] = _window(ctx, others[0], n - 2, None, minimum(others[0].aval.shape[-1], minimum(rows, columns)))
-    found: list[Atom] = [*ctx(prim, a, *others)]
+    results: list[Atom] = [*ctx(prim, a, *others)]
     for k, aval in enumerate(outs):
         for axis in range(n - 2, aval.ndim):
-            found[k] = _window(ctx, found[k], axis, None, ctx.padded_size(aval.shape[axis]))
-    return _cleared(ctx, found, outs)
+            results[k] = _window(ctx, results[k], axis, None, ctx.padded_size(aval.shape[axis]))
+    return _cleared(ctx, results, outs)
 
 
 # --------------------------------------------------------------------------------------------------- singular values
@@ -342,11 +342,11 @@ def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[A
     if upright is None:
         return s, _block(ctx, u, u_aval, by), _block(ctx, vh, vh_aval, by)
     lying = conjugate_transpose(ctx.one, vh), conjugate_transpose(ctx.one, u)
-    found: list[Atom] = []
+    chosen: list[Atom] = []
     for own, other, out in zip((u, vh), lying, (u_aval, vh_aval), strict=True):
         y, z = _block(ctx, own, out, by), _block(ctx, other, out, by)
-        found.append(ctx.one(SELECT_N, emit_broadcast(ctx, upright, y.aval.shape, ()), z, y))
-    return s, *found
+        chosen.append(ctx.one(SELECT_N, emit_broadcast(ctx, upright, y.aval.shape, ()), z, y))
+    return s, *chosen
 
 
 _REFLECTIONS: Final[tuple[type[Primitive], ...]] = (Geqrf, HouseholderProduct, Ormqr)
