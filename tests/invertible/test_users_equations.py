@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,17 @@ from hypothesis import given, strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError
+from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError, ShapeError
 from fxad.ir import Eqn, HigherOrder, Jaxpr, source_location
+from fxad.primitives.elementwise.exponential import Exp
 from fxad.testing.inverse_state import HeldArrays, Move
 from fxad.testing.inverse_steps import run_steps
 from fxad.testing.inversions import moves
 from fxad.tracing.program import trace
 from fxad.transforms.inversion.inverse import inverse
 from fxad.transforms.inversion.invertible import invertible
+from fxad.transforms.inversion.rules import INVERSE_RULES
+from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseTable, Outs, Solved, row
 from fxad.transforms.locate import body_label, describe
 
 X = np.array([0.5, 1.25, 2.0])
@@ -124,6 +128,20 @@ def test_how_the_path_is_printed() -> None:
 
 
 @pytest.mark.usefixtures("nothing_remembered")
+@pytest.mark.parametrize("f", [lambda x, w: fnp.exp(x), lambda x, w: fnp.where(w > 1, w, fnp.exp(x))])
+def test_an_error_of_a_rule_names_the_equation(f: Any) -> None:
+    """Also if only the elements that a choice selects are inverted."""
+
+    def wrong(ctx: InverseCtx, prim: Exp, args: Args, outs: Outs) -> Solved:
+        raise ShapeError("a rule with a fault", remedy="correct it")
+
+    rules = InverseTable(MappingProxyType({**INVERSE_RULES.rows, Exp: row(Exp, wrong)}))
+    with pytest.raises(ShapeError) as e:
+        inverse(fx.trace(f, X, W).jaxpr, (True, False), rules=rules)
+    assert "= exp %arg0" in e.value.equation
+    assert e.value.where.endswith("in <lambda>")
+
+
 def test_the_equation_without_a_log_determinant() -> None:
     def f(a: Any, w: Any) -> Any:
         _ = w * 3
