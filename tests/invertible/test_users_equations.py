@@ -16,6 +16,7 @@ from fxad import lax
 from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError, ShapeError
 from fxad.ir import Eqn, HigherOrder, Jaxpr, source_location
 from fxad.primitives.elementwise.exponential import Exp
+from fxad.scipy.linalg import solve_triangular
 from fxad.testing.inverse_state import HeldArrays, Move
 from fxad.testing.inverse_steps import run_steps
 from fxad.testing.inversions import moves
@@ -140,6 +141,25 @@ def test_an_error_of_a_rule_names_the_equation(f: Any) -> None:
         inverse(fx.trace(f, X, W).jaxpr, (True, False), rules=rules)
     assert "= exp %arg0" in e.value.equation
     assert e.value.where.endswith("in <lambda>")
+
+
+@pytest.mark.parametrize(
+    ("f", "avals", "name"),
+    [
+        (lambda a, x: a @ x, ("3, 3", "3, n"), "dot_general"),
+        (lambda a, x: solve_triangular(a, x), ("3, 3", "3, n"), "triangular_solve"),
+        (lambda a, x: a + fnp.fft.fft(x), ("n, 4", "n, 4"), "fft"),
+    ],
+)
+def test_a_log_determinant_that_needs_the_sizes(f: Any, avals: tuple[str, str], name: str) -> None:
+    program = fx.trace(f, *[fx.Spec(shape, "complex64" if name == "fft" else "float32") for shape in avals])
+    assert fx.inverse(program, 1)
+    with pytest.raises(NotInvertibleError) as e:
+        fx.inverse(program, 1, log_det=True)
+    start = f"inverse: log_det of <lambda>: {name} is not inverted: its log-determinant needs the sizes: "
+    assert e.value.message.startswith(start)
+    assert f"= {name} " in e.value.equation
+    assert e.value.where
 
 
 def test_the_equation_without_a_log_determinant() -> None:

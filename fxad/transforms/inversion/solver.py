@@ -255,7 +255,13 @@ class _Search:
     ) -> None:
         if rule.partial:
             return
-        measured = log_det_of(scratch, eqn, rule, solved, part)
+        try:
+            measured = log_det_of(scratch, eqn, rule, solved, part)
+        except SizeError as e:
+            measured = Refused(f"its log-determinant needs the sizes: {e.message}")
+        except Exception as e:
+            locate(e, eqn)
+            raise
         if isinstance(measured, Refused):
             scratch.unmeasured = self.graph.located(measured, eqn)
         elif measured is not None:
