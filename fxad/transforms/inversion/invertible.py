@@ -219,7 +219,7 @@ class _PrimalValues:
 
     def value(self, a: Atom) -> Atom:
         """Returns a value of the primal program. Raises: NotInvertibleError if the results do not determine it."""
-        if isinstance(a, Var) and a not in self._plan.computed_by:
+        if isinstance(a, Var) and not self._plan.determines(a):
             raise self._undetermined(a)
         return self.lazy.get(a)
 

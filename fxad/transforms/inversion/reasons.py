@@ -1,6 +1,11 @@
 """The reasons for which a program is not inverted, as errors about the equations that the user wrote.
 
 The solver works on another form of the program. So the equation that it refuses is looked up in the original program.
+
+Example: `z = exp x * w + exp x * w` is computed by two equal products. The normal form has one of them, so the solver
+refuses `add %1 %1`. `reason_in_program` solves the program once more, with the origin of each value, and the message
+shows `add %1 %3`, which the user wrote. An equation that only the derivative computes (the cosine for a sine) is in no
+form of the program. `_locate_reason` then gives the user's line, and the equation at this line if there is one.
 """
 
 from __future__ import annotations

@@ -134,13 +134,9 @@ def eqns_with_ivjp(jaxpr: Jaxpr, plan: InversionPlan, rules: InverseTable) -> Ma
     result: dict[Var, IvjpEqn] = {}
     for eqn in jaxpr.eqns:
         step = steps.get(eqn.outs[0]) if eqn.outs else None
-        if step is None or not all(
-            [v in plan.computed_by for v in (*eqn.outs, *[a for a in eqn.ins if isinstance(a, Var)])]
-        ):
+        if step is None or not all([plan.determines(a) for a in (*eqn.outs, *eqn.ins)]):
             continue
-        known = tuple(
-            [not isinstance(plan.computed_by.get(a), BackwardStep) or plan.computed_by[a] is not step for a in eqn.ins]
-        )
+        known = tuple([plan.computed_by.get(a) is not step for a in eqn.ins])
         if _has_ivjp(eqn, known, rules):
             result[eqn.outs[0]] = IvjpEqn(known)
     return result

@@ -51,7 +51,7 @@ def _with_size(aval: Aval, axis: int, size: int) -> Aval:
     return aval.with_shape((*aval.shape[:axis], size, *aval.shape[axis + 1 :]))
 
 
-def _fitting(
+def _fitting_pads(
     ctx: MaskCtx, low: int, n: int, m: int, window: int, stride: int, base: int, dilation: int
 ) -> tuple[int, int]:
     """The padding with which windows over the padded size of `n` elements have the padded size of `m` places.
@@ -77,7 +77,7 @@ def _padded_axis(
     return x, out
 
 
-def _every(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, stride: int, out: Aval) -> Atom:
+def _strided(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, stride: int, out: Aval) -> Atom:
     """The places of a stride that is a size, of those of stride 1."""
     strides = [stride if a == axis else 1 for a in range(aval.ndim)]
     limits = [(m - 1) * s + 1 if a == axis else m for a, (m, s) in enumerate(zip(out.shape, strides, strict=True))]
@@ -111,7 +111,7 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
             dense = _with_size(dense, c, window_count(n, w, 1, pads, bases[k], dilations[k]))
         m = dense.shape[c]
         if ctx.ragged((n, w, m)) or ctx.masked(pads[1]):
-            pads = _fitting(ctx, pads[0], n, m, w, strides[k], bases[k], dilations[k])
+            pads = _fitting_pads(ctx, pads[0], n, m, w, strides[k], bases[k], dilations[k])
         padding.append(pads)
     made = replace(
         prim,
@@ -131,7 +131,7 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
         if strides[k] != stride:
             c = prim.out_spec[2 + k]
             sparse = _with_size(dense, c, out.shape[c])
-            y, dense = _every(ctx, y, dense, c, stride, sparse), sparse
+            y, dense = _strided(ctx, y, dense, c, stride, sparse), sparse
     return (ctx.cleared(y, out.shape),)
 
 
@@ -164,10 +164,10 @@ def _windows(
         elif ctx.masked(pads[0]):
             made = [_padded_axis(ctx, v, x, f, a, pads, bases[a]) for v, f in zip(values, fills, strict=True)]
             values, x = [v for v, _ in made], made[0][1]
-            pads = _fitting(ctx, 0, x.shape[a], m, window[a], strides[a], 1, dilations[a])
+            pads = _fitting_pads(ctx, 0, x.shape[a], m, window[a], strides[a], 1, dilations[a])
             bases[a] = 1
         elif ctx.ragged((n, m)) or ctx.masked(pads[1]):
-            pads = _fitting(ctx, pads[0], n, m, window[a], strides[a], bases[a], dilations[a])
+            pads = _fitting_pads(ctx, pads[0], n, m, window[a], strides[a], bases[a], dilations[a])
         padding.append(pads)
     left = SlidingWindow(tuple(window), tuple(strides), tuple(padding), tuple(bases), tuple(dilations))
     return slide(left, values)
@@ -337,7 +337,7 @@ def _selection(ctx: MaskCtx, prim: Selection, args: Atoms, ins: Avals, outs: Ava
     for a, (low, high) in enumerate(prim.padding):
         n, m, pads = of_x.shape[a], places[a], (low, high)
         if ctx.ragged((n, m)) or ctx.masked(high):
-            pads = _fitting(
+            pads = _fitting_pads(
                 ctx, low, n, m, prim.window[a], prim.strides[a], prim.base_dilation[a], prim.window_dilation[a]
             )
         padding.append(pads)
