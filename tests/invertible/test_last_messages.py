@@ -83,7 +83,7 @@ def by_steps(x: Any) -> Any:
     ("f", "x", "hint"),
     [
         (as_float, np.arange(3, dtype=np.int32), "return the integer or the bool too"),
-        (by_branch, X, "choose the branch by a value that the results or the kept operands determine"),
+        (by_branch, X, "compute the predicate from values that are not reconstructed"),
         (by_steps, X, "take a number of steps that is known: fori_loop or scan"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,18 @@ from hypothesis import given, strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError
+from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError, ShapeError
 from fxad.ir import Eqn, HigherOrder, Jaxpr, source_location
+from fxad.primitives.elementwise.exponential import Exp
+from fxad.scipy.linalg import solve_triangular
 from fxad.testing.inverse_state import HeldArrays, Move
 from fxad.testing.inverse_steps import run_steps
 from fxad.testing.inversions import moves
 from fxad.tracing.program import trace
 from fxad.transforms.inversion.inverse import inverse
 from fxad.transforms.inversion.invertible import invertible
+from fxad.transforms.inversion.rules import INVERSE_RULES
+from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseTable, Outs, Solved, row
 from fxad.transforms.locate import body_label, describe
 
 X = np.array([0.5, 1.25, 2.0])
@@ -124,6 +129,39 @@ def test_how_the_path_is_printed() -> None:
 
 
 @pytest.mark.usefixtures("nothing_remembered")
+@pytest.mark.parametrize("f", [lambda x, w: fnp.exp(x), lambda x, w: fnp.where(w > 1, w, fnp.exp(x))])
+def test_an_error_of_a_rule_names_the_equation(f: Any) -> None:
+    """Also if only the elements that a choice selects are inverted."""
+
+    def wrong(ctx: InverseCtx, prim: Exp, args: Args, outs: Outs) -> Solved:
+        raise ShapeError("a rule with a fault", remedy="correct it")
+
+    rules = InverseTable(MappingProxyType({**INVERSE_RULES.rows, Exp: row(Exp, wrong)}))
+    with pytest.raises(ShapeError) as e:
+        inverse(fx.trace(f, X, W).jaxpr, (True, False), rules=rules)
+    assert "= exp %arg0" in e.value.equation
+    assert e.value.where.endswith("in <lambda>")
+
+
+@pytest.mark.parametrize(
+    ("f", "avals", "name"),
+    [
+        (lambda a, x: a @ x, ("3, 3", "3, n"), "dot_general"),
+        (lambda a, x: solve_triangular(a, x), ("3, 3", "3, n"), "triangular_solve"),
+        (lambda a, x: a + fnp.fft.fft(x), ("n, 4", "n, 4"), "fft"),
+    ],
+)
+def test_a_log_determinant_that_needs_the_sizes(f: Any, avals: tuple[str, str], name: str) -> None:
+    program = fx.trace(f, *[fx.Spec(shape, "complex64" if name == "fft" else "float32") for shape in avals])
+    assert fx.inverse(program, 1)
+    with pytest.raises(NotInvertibleError) as e:
+        fx.inverse(program, 1, log_det=True)
+    start = f"inverse: log_det of <lambda>: {name} is not inverted: its log-determinant needs the sizes: "
+    assert e.value.message.startswith(start)
+    assert f"= {name} " in e.value.equation
+    assert e.value.where
+
+
 def test_the_equation_without_a_log_determinant() -> None:
     def f(a: Any, w: Any) -> Any:
         _ = w * 3

@@ -1,10 +1,19 @@
 """`invertible`: a program whose backward pass reconstructs values from the results instead of storing them.
 
-The backward program transposes the linear program, and reads its residuals as it reaches them. Each value is
-computed at its first read (`fxad.transforms.inversion.solver`), so reconstruction and gradient proceed together. The
-body of a call, branch or loop becomes one program that does both: results and their cotangents -> operands and their
-cotangents (`fxad.transforms.inversion.reversible_adjoint`). Both programs are split into segments, so that XLA keeps
-this order (`fxad.transforms.memory.segments`).
+The result is one `call_with_rules`. Its rules are made in `_with_rules`:
+
+    forward mode       the plain linearized program (`second_order.forward_rule`)
+    reverse, forward   operands -> results, residuals       `_forward`: residuals are results, kept operands, sketches
+    reverse, pull      cotangents, residuals -> cotangents  `ivjp`
+    reverse, push      tangents, residuals -> tangents      `push_from_results`; its transpose is the pull
+    inverse            results, kept -> other operands      `solver.determine`: for an `invertible` or `inverse` around
+    inverse, ivjp      the same with cotangents             `ivjp` with `free`
+
+The docstring of the package has an example of a pull. It transposes the linear program, and reads its residuals as it
+reaches them. Each value is computed at its first read (`fxad.transforms.inversion.solver`), so reconstruction and
+gradient proceed together. The body of a call, branch or loop becomes one program that does both: results and their
+cotangents -> operands and their cotangents (`fxad.transforms.inversion.reversible_adjoint`). The forward program and
+the pull are split into segments, so that XLA keeps this order (`fxad.transforms.memory.segments`).
 """
 
 from __future__ import annotations
@@ -92,32 +101,26 @@ def _with_rules(
     every, n = (True,) * len(jaxpr.outs), len(jaxpr.outs)
     kept = with_integers(jaxpr, kept, rules)
     moving = tuple([a.inexact and k >= n_captured for k, a in enumerate(jaxpr.in_avals)])
-    through = linearize(jaxpr, moving)  # first, so that errors name equations of the original program
-    back = ivjp(jaxpr, kept, every, moving, False, names, tolerance, rules)
-    ahead = push_from_results(jaxpr, kept, moving, names, tolerance, rules)
-    n_known = n + sum(kept)
-    n_given = len(back.program.ins) - len(back.watched)
-    order = (*range(n_known, n_given), *range(n_known), *range(n_given, len(back.program.ins)))
-    watched = tuple(sorted({*back.watched, *ahead.watched}, key=attrgetter("index")))
-    push, pull = [
-        _with_sketches_of(program, of.watched, watched)
-        for program, of in ((ahead.program, ahead), (reorder_operands(back.program, order), back))
-    ]
+    linearized = linearize(jaxpr, moving)  # first, so that errors name equations of the original program
+    pulled = ivjp(jaxpr, kept, every, moving, False, names, tolerance, rules)
+    pushed = push_from_results(jaxpr, kept, moving, names, tolerance, rules)
+    # both programs take the sketches of the values that either of them watches
+    watched = tuple(sorted({*pulled.watched, *pushed.watched}, key=attrgetter("index")))
+    push = _with_sketches_of(pushed.program, pushed.watched, watched)
+    pull = _with_sketches_of(_cotangents_first(pulled, n + sum(kept)), pulled.watched, watched)
     inverse = determine(jaxpr, kept, every, rules)
-    both: tuple[Jaxpr, ...] = ()
+    inverse_rule: InverseRule | None = None
     if all([k or s for k, s in zip(kept, inverse.solved, strict=True)]):
-        both = inverse.program, ivjp(jaxpr, kept, every, moving, True, names, math.inf, rules).program
+        of_all_operands = ivjp(jaxpr, kept, every, moving, True, names, math.inf, rules)
+        inverse_rule = InverseRule(kept, inverse.program, of_all_operands.program)
     rule = _forward(jaxpr, kept, watched), push, pull
     rule = after_checks(rule, n) if has_check(jaxpr) else rule
-    reverse = (
-        with_derivatives_of(jaxpr, through, rule)
-        if has_custom_derivatives(jaxpr) or ahead.moves_differently or back.moves_differently
-        else rule
-    )
+    if has_custom_derivatives(jaxpr) or pushed.moves_differently or pulled.moves_differently:
+        rule = with_derivatives_of(jaxpr, linearized, rule)
     rules_of_call = Rules(
-        jvp=(Derivative(moving, *forward_rule(jaxpr, moving, through)),),
-        vjp=(Derivative(moving, *reverse),),
-        inverse=InverseRule(kept, *both) if both else None,
+        jvp=(Derivative(moving, *forward_rule(jaxpr, moving, linearized)),),
+        vjp=(Derivative(moving, *rule),),
+        inverse=inverse_rule,
     )
     function = Function(jaxpr, n_captured, rules_of_call)
     prim = CallWithRules(function, tolerance=Lit.of(tolerance, Aval((), dtypes.float64)))
@@ -137,6 +140,14 @@ class CheckedProgram:
     moves_differently: bool = False
 
 
+def _cotangents_first(pulled: CheckedProgram, n_known: int) -> Jaxpr:
+    """Reorders the operands of an `ivjp` for a rule of reverse mode: (results and kept operands, cotangents, sketches)
+    become (cotangents, results and kept operands, sketches). `n_known` counts the results and kept operands."""
+    n = len(pulled.program.ins)
+    sketches = n - len(pulled.watched)
+    return reorder_operands(pulled.program, (*range(n_known, sketches), *range(n_known), *range(sketches, n)))
+
+
 def _forward(jaxpr: Jaxpr, kept: Mask, watched: Atoms) -> Jaxpr:
     """Returns the forward program: results, then residuals, which are the results again, kept operands and sketches."""
     n, normal = len(jaxpr.outs), normal_form(jaxpr) if watched else jaxpr
@@ -147,14 +158,14 @@ def _forward(jaxpr: Jaxpr, kept: Mask, watched: Atoms) -> Jaxpr:
     return b.build([*segments.outs[:n], *segments.outs[:n], *select_by_mask(segments.ins, kept), *sketches], jaxpr.name)
 
 
-def _with_sketches_of(program: Jaxpr, has: Sequence[Atom], wants: Sequence[Atom]) -> Jaxpr:
-    """Changes the last operands of a program from sketches of the values in `has` to sketches of the values in
-    `wants`."""
-    n = len(program.ins) - len(has)
-    own = dict(zip(has, program.in_avals[n:], strict=True))
-    avals = [own[a] if a in own else sketched(a.aval) for a in wants]
-    has_all = *(True,) * n, *[a in own for a in wants]
-    return with_operands(program, has_all, (*program.in_avals[:n], *avals), (True,) * len(has_all))
+def _with_sketches_of(program: Jaxpr, old: Sequence[Atom], new: Sequence[Atom]) -> Jaxpr:
+    """Adds operands to a program, which it does not read: its last operands are sketches of the values in `old`, and
+    become sketches of the values in `new`, which contain them."""
+    n = len(program.ins) - len(old)
+    avals_of_old = dict(zip(old, program.in_avals[n:], strict=True))
+    avals = [avals_of_old[a] if a in avals_of_old else sketched(a.aval) for a in new]
+    reads = *(True,) * n, *[a in avals_of_old for a in new]
+    return with_operands(program, reads, (*program.in_avals[:n], *avals), (True,) * len(reads))
 
 
 def with_integers(jaxpr: Jaxpr, kept: Mask, rules: InverseTable) -> Mask:
@@ -208,7 +219,7 @@ class _PrimalValues:
 
     def value(self, a: Atom) -> Atom:
         """Returns a value of the primal program. Raises: NotInvertibleError if the results do not determine it."""
-        if isinstance(a, Var) and a not in self._plan.computed_by:
+        if isinstance(a, Var) and not self._plan.determines(a):
             raise self._undetermined(a)
         return self.lazy.get(a)
 

@@ -5,6 +5,22 @@ choice (`fxad.transforms.inversion.solver`). The program checks at run time that
 elsewhere the reconstruction is nan. The derivative of a reconstruction with respect to a mask is not known, and is
 refused.
 
+Example: y = m * x + (1 - m) * (x * exp(m * x)). Left, the equations of the program, m known; right, the result of
+`sums_as_choices`. `is_one`, `zeros` and `ones` are computed from m (`_MaskArrays`).
+
+    a = mul m x            a = select_n is_one zeros x      0 where the mask is 0, else x
+    c = sub 1 m            c = sub 1 m
+    e = exp a              e = exp a
+    p = mul x e            p = mul x e
+    d = mul c p            d = select_n is_one p zeros      c is the complement of m: 0 where the mask is 1
+    y = add a d            g = mul p ones                   the term of the complement, without its factor
+                           y = select_n is_one g x          p where the mask is 0, x where it is 1
+
+The sum is recognised by its supports. The value `a` is 0 outside of m, the value `d` is 0 outside of its complement.
+A support is a pair: the origin of a mask (the variable and the shape operations that lead to the factor), and whether
+the factor is the complement. So `(m, False)` and `(m, True)` complete each other. Supports pass through products,
+negations, sums and differences: -(m * a) * b + m * c is 0 outside of m.
+
 The form is that of Dinh, Sohl-Dickstein and Bengio, Density estimation using Real NVP (2017), eq. 9.
 """
 

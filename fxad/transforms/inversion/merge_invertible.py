@@ -5,6 +5,17 @@ If the second call reconstructs the results of the first, the two become one.
 With `for b in blocks: x = invertible(b)(x)`, each call stores its results, although the next call reconstructs them. So
 the calls are merged before the program is linearized, and only the results that leave the chain are stored. A loop
 whose steps are such calls becomes one `invertible` loop.
+
+Example, where f, g and h are `invertible` calls:
+
+    a = f x                   one group {f, g}: g reconstructs a from b
+    b = g a
+    s = sum b                 an equation that is not reversible
+    c = h b s                 h keeps s; it reconstructs b
+
+`h` reconstructs b, a result of the group {f, g}. But it also reads s, which is computed from the group by an equation
+outside of it. One equation for all three would depend on its own result, so h has a group of its own. `_Group.after`
+lists the groups on which a group depends, and `_reached` finds such cycles.
 """
 
 from __future__ import annotations

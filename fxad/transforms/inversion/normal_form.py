@@ -2,6 +2,13 @@
 
 `normal_form` also changes the bodies. `shallow_normal_form` leaves bodies as they are, and gives the original equation
 of each value, for messages.
+
+Both do two more things, for the sake of choices:
+
+- `y = call[softplus] x; z = select_n m, x, y` becomes `y = ...` with the equations of softplus. Only some elements of y
+  are known from z. Elementwise equations are inverted for these elements, a call is not.
+- `s = stop_gradient x; z = select_n m, s, x` becomes x. All cases have the same value. A batched `cond` writes such
+  choices, so that a branch that is not taken has no derivative.
 """
 
 from __future__ import annotations

@@ -82,6 +82,10 @@ class InversionPlan:
     computed_by: Mapping[Atom, Eqn | BackwardStep | None]
     refusals: Mapping[int, Refused]
 
+    def determines(self, a: Atom) -> bool:
+        """Returns True for a literal, and for a value that the known ones determine."""
+        return not isinstance(a, Var) or a in self.computed_by
+
     def why_not(self, v: Atom) -> Refused:
         """Returns the reason why a value is not determined: the nearest equation that cannot be run backwards."""
         return next(self.reasons(v), UNUSED)
@@ -105,11 +109,7 @@ class InversionPlan:
         stack: list[Atom] = [v]
         while stack:
             eqn = self.graph.producer.get(stack.pop())
-            more = (
-                [a for a in eqn.ins if isinstance(a, Var) and a not in self.computed_by and a not in seen]
-                if eqn
-                else []
-            )
+            more = [a for a in (eqn.ins if eqn else ()) if not self.determines(a) and a not in seen]
             seen.update(more)
             stack += more
         return next(x for x in self.graph.ins if x in seen)

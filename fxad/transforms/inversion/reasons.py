@@ -1,6 +1,11 @@
 """The reasons for which a program is not inverted, as errors about the equations that the user wrote.
 
 The solver works on another form of the program. So the equation that it refuses is looked up in the original program.
+
+Example: `z = exp x * w + exp x * w` is computed by two equal products. The normal form has one of them, so the solver
+refuses `add %1 %1`. `reason_in_program` solves the program once more, with the origin of each value, and the message
+shows `add %1 %3`, which the user wrote. An equation that only the derivative computes (the cosine for a sine) is in no
+form of the program. `_locate_reason` then gives the user's line, and the equation at this line if there is one.
 """
 
 from __future__ import annotations
@@ -13,11 +18,11 @@ from fxad.errors import NotDifferentiableError, NotInvertibleError
 from fxad.ir import Jaxpr, Mask
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.transforms.inversion.normal_form import origin_of, shallow_normal_form, without_effects_and_checks
-from fxad.transforms.inversion.rules.arithmetic import BOTH
+from fxad.transforms.inversion.rules.arithmetic import BOTH_UNKNOWN
 from fxad.transforms.inversion.rules.contract import InverseTable, Refused
-from fxad.transforms.inversion.rules.control import BRANCH_UNKNOWN, STEPS_UNKNOWN
-from fxad.transforms.inversion.rules.conversion import LOST
-from fxad.transforms.inversion.rules.indexing import ADDED, LEFT_OUT, MULTIPLIED
+from fxad.transforms.inversion.rules.control import BRANCH_UNKNOWN, STEP_COUNT_UNKNOWN
+from fxad.transforms.inversion.rules.conversion import LOSS_NOT_SHOWN
+from fxad.transforms.inversion.rules.indexing import UPDATES_ADDED, UPDATES_LOST, UPDATES_MULTIPLIED
 from fxad.transforms.inversion.solver import PARTLY_DETERMINED, solve
 from fxad.transforms.locate import describe, primitive_name_in
 
@@ -25,15 +30,15 @@ MASKS: Final = "write a coupling by a mask as where(m, x, ...), or m * x + (1 - 
 SLICES: Final = "write to a slice, such as x.at[..., 1::2], or choose by where(m, x, ...)"
 HINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
     {
-        ("add", BOTH): MASKS,
-        ("scatter", LEFT_OUT): SLICES,
+        ("add", BOTH_UNKNOWN): MASKS,
+        ("scatter", UPDATES_LOST): SLICES,
         ("scatter", PARTLY_DETERMINED.reason): SLICES,
-        ("scatter_add", ADDED): SLICES,
-        ("scatter_mul", MULTIPLIED): SLICES,
+        ("scatter_add", UPDATES_ADDED): SLICES,
+        ("scatter_mul", UPDATES_MULTIPLIED): SLICES,
         ("", PARTLY_DETERMINED.reason): "return the other elements too, as they are or changed by what stays",
-        ("", LOST): "return the integer or the bool too",
-        ("", BRANCH_UNKNOWN): "choose the branch by a value that the results or the kept operands determine",
-        ("", STEPS_UNKNOWN): "take a number of steps that is known: fori_loop or scan",
+        ("", LOSS_NOT_SHOWN): "return the integer or the bool too",
+        ("", BRANCH_UNKNOWN): "compute the predicate from values that are not reconstructed",
+        ("", STEP_COUNT_UNKNOWN): "take a number of steps that is known: fori_loop or scan",
     }
 )
 

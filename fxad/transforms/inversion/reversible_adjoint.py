@@ -1,4 +1,22 @@
-"""The ivjp of equations with bodies: one backward pass inverts an equation and propagates cotangents."""
+"""The ivjp of equations with bodies: one backward pass inverts an equation and propagates cotangents.
+
+An ivjp is a program: results, known operands, cotangents of the results -> the other operands, cotangents of operands.
+For equations without bodies, `invertible.ivjp` emits reconstruction and cotangents one equation after the other. An
+equation with a body would first be inverted as a whole, and then transposed as a whole, and the second pass would need
+all values of the body at once. So these equations have an ivjp each, made of the ivjp of their bodies:
+
+- a call or `remat`: a call of the ivjp of the body;
+- a branch: a `cond` with the same predicate, which must be known, between the ivjps of the branches;
+- a `scan`: one loop from the last step to the first, whose step is the ivjp of the body;
+- a function with a rule of the user (`custom_ivjp`), or of an inner `invertible`: a call of this rule.
+
+`eqns_with_ivjp` finds these equations, `IvjpEqn.emit` writes the ivjp.
+
+Example: c, y = scan(step, c0, xs), with step(w, c, x) = (c * exp(w) + x, row). The constant w and the slices x are
+known. The backward loop has the carries (c, cotangent of c, sum of the cotangents of w). It starts from the last c, the
+given cotangent of it, and 0. It runs over the slices x, and the cotangents of the rows. A step gives the c before the
+step, its cotangent, the sum with the share of the step added, and the cotangent of its x, which is stacked.
+"""
 
 from __future__ import annotations
 
@@ -116,13 +134,9 @@ def eqns_with_ivjp(jaxpr: Jaxpr, plan: InversionPlan, rules: InverseTable) -> Ma
     result: dict[Var, IvjpEqn] = {}
     for eqn in jaxpr.eqns:
         step = steps.get(eqn.outs[0]) if eqn.outs else None
-        if step is None or not all(
-            [v in plan.computed_by for v in (*eqn.outs, *[a for a in eqn.ins if isinstance(a, Var)])]
-        ):
+        if step is None or not all([plan.determines(a) for a in (*eqn.outs, *eqn.ins)]):
             continue
-        known = tuple(
-            [not isinstance(plan.computed_by.get(a), BackwardStep) or plan.computed_by[a] is not step for a in eqn.ins]
-        )
+        known = tuple([plan.computed_by.get(a) is not step for a in eqn.ins])
         if _has_ivjp(eqn, known, rules):
             result[eqn.outs[0]] = IvjpEqn(known)
     return result
@@ -137,10 +151,8 @@ def _has_ivjp(eqn: Eqn, known: Mask, rules: InverseTable) -> bool:
     # a loop runs backwards step by step, from the last one
     if isinstance(prim, Scan):
         args = tuple([a if k else Hole(a.aval) for a, k in zip(eqn.ins, known, strict=True)])
-        found = backward_loop(_LoopCtx(Builder(), rules), prim, args, eqn.outs)
-        return not isinstance(found, Refused) and all(
-            [s or k for s, k in zip(found[0].solved, found[0].ins, strict=True)]
-        )
+        loop = backward_loop(_LoopCtx(Builder(), rules), prim, args, eqn.outs)
+        return not isinstance(loop, Refused) and all(mask_or(loop[0].solved, loop[0].ins))
     # of other bodies (a `while`, a solver) no backward program is known
     if not isinstance(prim, Call | Remat | Cond):
         return False
@@ -182,9 +194,9 @@ def _loop(
     the constants. It runs over the slices that the reconstruction reads, and the cotangents of the rows.
     """
     ctx = _LoopCtx(b, rules)
-    found = backward_loop(ctx, prim, args, outs)
-    assert not isinstance(found, Refused)
-    backward, steps = found[0], prim.steps
+    loop = backward_loop(ctx, prim, args, outs)
+    assert not isinstance(loop, Refused), "_has_ivjp"
+    backward, steps = loop[0], prim.steps
     count, operands = prim.split_count(args)
     wrt_operands = prim.split_count(wrt)[1]
     wrt_consts, _, wrt_xs = steps.split(wrt_operands)
@@ -209,10 +221,10 @@ def _loop(
     step_program = s.build([*ends, *[a for a in xs if a], *[d for d in d_xs if d]], program.name)
 
     # the loop, from the last carries and their cotangents
-    loop = prim.with_steps(Steps(step_program, step.n_consts, len(ends)), backward=True)
+    made = prim.with_steps(Steps(step_program, step.n_consts, len(ends)), backward=True)
     results = iter(
         ctx(
-            loop,
+            made,
             *known_atoms(count),
             *backward.constants(args),
             *backward.state(ctx, args, outs),

@@ -5,6 +5,10 @@ function. A custom derivative (a straight-through or a scaled one) differs from 
 tangent of a reconstructed operand would differ from the tangent of the operand. In this case the reconstructing program
 gets a custom derivative: that of the plain program, at the operands. The operands are residuals, which only this
 derivative reads.
+
+Example: f(x) = 2 x has the custom derivative 1 (straight through). If x moves by t, then y = f(x) moves by t, by this
+rule. The reconstruction x = y / 2, differentiated, moves by t / 2. A gradient that reads the reconstructed x would get
+this tangent in place of t.
 """
 
 from __future__ import annotations

@@ -3,7 +3,53 @@
 The solver works on the dataflow graph, so the order of equations does not matter. It repeats two steps until nothing
 changes. It computes an equation whose operands are known. It runs an equation backwards whose results are known, by the
 inverse rule of its primitive, if that gives unknown operands. Then values are emitted on demand, each once, so a value
-is computed where it is first read.
+is computed where it is first read. The docstring of the package has an example.
+
+Parts. A choice or a slice gives only some elements of an operand: a `PartialValue`. The solver collects the parts of
+each unknown value, and joins them when they are complete. Before that, a part may already determine other values. In
+this coupling the mask m is known, and the elements of x outside of m are returned as they are:
+
+    >>> import fxad as fx
+    >>> import fxad.numpy as fnp
+    >>> from fxad.transforms.inversion.plans import BackwardStep
+    >>> from fxad.transforms.inversion.rules import INVERSE_RULES
+    >>> from fxad.transforms.inversion.solver import solve
+    >>> def coupling(x, m):
+    ...     return fnp.where(m, x * fnp.exp(fnp.where(m, 0.0, x)), x)
+    >>> jaxpr = fx.trace(coupling, fx.Spec((4,), "float32"), fx.Spec((4,), "bool")).jaxpr
+    >>> print(jaxpr, end="")
+    main @coupling(%arg0: f32[4], %arg1: bool[4]) -> (f32[4]) {
+      %0: f32[4] = select_n %arg1, %arg0, 0.0:f32[4]
+      %1: f32[4] = exp %0
+      %2: f32[4] = mul %arg0, %1
+      %3: f32[4] = select_n %arg1, %arg0, %2
+      return %3
+    }
+    >>> plan = solve(jaxpr, (jaxpr.ins[1], *jaxpr.outs), INVERSE_RULES)
+    >>> for value, step in plan.computed_by.items():
+    ...     if isinstance(step, BackwardStep):
+    ...         print(value, [eqn.prim.name for eqn in step.inverts], "backward")
+    ...     else:
+    ...         print(value, step.prim.name if step else "given")
+    %arg1 given
+    %3 given
+    %0 ['select_n'] backward
+    %1 exp
+    %arg0 ['select_n', 'mul'] backward
+    %2 mul
+
+1. The last choice runs backwards. It gives a part of `%arg0` (where m is False), with the path (3,), and a part of `%2`
+   (where m is True), with the path (3,). The path of a part lists the equations that were inverted to obtain it.
+2. Neither is complete. But the first choice, `%0`, reads of `%arg0` only the elements of the first part
+   (`_determine_readers`). So it is known, and then `%1`.
+3. Now `mul` has one unknown operand, and is inverted on the part of `%2` (`_invert_part`). This gives a second part of
+   `%arg0`, with the path (3, 2).
+4. The two parts are complete, and are joined to `%arg0` (`_join_parts`). The equations of both paths are emitted again,
+   into one step: parts keep no equations of their own.
+
+The elements of a part are a box (a slice gave it) or those that a mask chose. Only parts that a mask chose, or whose
+elements a constant mask marks, pass through equations as in step 3 (`PartialValue.followed`). A box determines slices
+that lie in it, and pieces that were joined to the value (`_read_box`).
 """
 
 from __future__ import annotations
@@ -13,7 +59,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 from fxad.core.builder import Builder, substitute
 from fxad.core.memo import by_value
@@ -31,13 +77,14 @@ from fxad.transforms.inversion.normal_form import (
 )
 from fxad.transforms.inversion.plans import UNUSED, BackwardStep, Graph, InversionPlan
 from fxad.transforms.inversion.rules.assembling import assembled, chosen_part, complete, slice_of_box, where_chosen
-from fxad.transforms.inversion.rules.contract import Determined, InverseRow, InverseTable, PartialValue, Refused
+from fxad.transforms.inversion.rules.contract import Args, Determined, InverseRow, InverseTable, PartialValue, Refused
 from fxad.transforms.inversion.rules.measuring import log_det_of, total_log_det
 from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of, with_places
 from fxad.transforms.inversion.rules.structure import box_of
 from fxad.transforms.locate import body_label, locate
 
-Path = tuple[int, ...]
+# The indices of the equations that were inverted to obtain a part, from the last to the first: see the docstring.
+Path: TypeAlias = tuple[int, ...]
 
 UNKNOWN_RULE: Final = Refused("it has no inverse rule")
 REPEATED_OPERAND: Final = Refused("an unknown operand stands in it twice")
@@ -90,9 +137,9 @@ class _Search:
         self.graph, self.rules, self.measured = graph, rules, measured
         self.computed_by: dict[Atom, Eqn | BackwardStep | None] = {}
         self.refusals: dict[int, Refused] = {}
-        # parts of operands; the key is the path of equations that gave the part, from the last to the first
+        # the parts of each value, by their paths
         self.parts: dict[Var, dict[Path, PartialValue]] = {}
-        self.masked: deque[tuple[Var, Path]] = deque()  # parts whose defining equations are still to be inverted
+        self.followed: deque[tuple[Var, Path]] = deque()  # parts that may determine other values
         self.missing = [len({a for a in e.ins if isinstance(a, Var)}) for e in graph.eqns]
         self.forward: deque[int] = deque([k for k, m in enumerate(self.missing) if m == 0])
         self.backward: list[int] = []  # a heap, of negative numbers: the last equation first
@@ -110,8 +157,8 @@ class _Search:
             else:
                 self._queue_inverse(k)
                 result = self.graph.eqns[k].outs[0]
-                followed = [path for path, part in self.parts.get(result, {}).items() if part.followed]
-                self.masked.extend([(result, path) for path in followed])
+                paths = [path for path, part in self.parts.get(result, {}).items() if part.followed]
+                self.followed.extend([(result, path) for path in paths])
         k = self.graph.index_of_producer.get(v, -1)
         if k >= 0 and self.missing[k]:
             self._queue_inverse(k)
@@ -131,16 +178,16 @@ class _Search:
         for v in self.graph.ins:
             if not v.aval.size and v not in self.computed_by:  # all arrays without elements are equal
                 # by an equation: a linear call would take a literal zero among its other operands for a linear operand
-                scratch = RuleBuilder(self.graph, self.rules, False)
+                scratch = self._scratch()
                 zero = Lit.of(0, v.aval.with_shape(()))
                 self._add_step((), scratch, {v: scratch.one(BroadcastInDim(v.aval.shape, ()), zero)})
-        while self.forward or self.masked or self.backward:
+        while self.forward or self.followed or self.backward:
             if self.forward:
                 eqn = self.graph.eqns[self.forward.popleft()]
                 for v in eqn.outs:
                     self.mark_known(v, eqn)
-            elif self.masked:
-                self._follow_mask(*self.masked.popleft())
+            elif self.followed:
+                self._follow_part(*self.followed.popleft())
             else:
                 k = -heapq.heappop(self.backward)
                 self.waiting.discard(k)
@@ -148,7 +195,7 @@ class _Search:
                     self._invert(k)
         for k, eqn in enumerate(self.graph.eqns):
             if self.missing[k] and k not in self.refusals and any([v in self.computed_by for v in eqn.outs]):
-                solved = self._apply_rule(RuleBuilder(self.graph, self.rules, False), eqn, eqn.outs)
+                solved = self._apply_rule(self._scratch(), eqn, eqn.outs)
                 self.refusals[k] = self.graph.located(
                     solved if isinstance(solved, Refused) else SOME_RESULTS_UNKNOWN, eqn
                 )
@@ -159,7 +206,7 @@ class _Search:
     def _invert(self, k: int) -> None:
         """Runs an equation backwards, and records its unknown operands or the reason for the refusal."""
         eqn = self.graph.eqns[k]
-        scratch = RuleBuilder(self.graph, self.rules, self.measured)
+        scratch = self._scratch(self.measured)
         solved = self._apply_rule(scratch, eqn)
         if isinstance(solved, Refused):
             self.refusals[k] = self.graph.located(solved, eqn)
@@ -185,21 +232,15 @@ class _Search:
         if rule is None:
             return UNKNOWN_RULE
         args = tuple([Hole(a.aval) if self._unknown(a) else a for a in eqn.ins])
-        holes = [a for a in eqn.ins if self._unknown(a)]
-        if len(set(holes)) != len(holes):
+        unknown = self._unknown_operands(eqn)
+        if len(set(unknown)) != len(unknown):
             if not isinstance(eqn.prim, HigherOrder):
                 return REPEATED_OPERAND
             # a body may determine a repeated operand at either position, but its determinant is for separate operands
             scratch.unmeasured = self.graph.located(REPEATED_OPERAND, eqn) if scratch.measured else None
         scratch.at(eqn)
-        try:
-            results = tuple([v if v in self.computed_by or v in outs else Hole(v.aval) for v in eqn.outs])
-            solved = rule.solve(scratch, eqn.prim, args, results)
-        except SizeError as e:  # the places of elements are numbers
-            return Refused(f"its inverse needs the sizes: {e.message}")
-        except Exception as e:
-            locate(e, eqn)
-            raise
+        results = tuple([v if v in self.computed_by or v in outs else Hole(v.aval) for v in eqn.outs])
+        solved = _solved(scratch, rule, eqn, args, results)
         if scratch.measured and not isinstance(solved, Refused):
             self._measure(scratch, eqn, rule, solved)
         return solved
@@ -214,7 +255,13 @@ class _Search:
     ) -> None:
         if rule.partial:
             return
-        measured = log_det_of(scratch, eqn, rule, solved, part)
+        try:
+            measured = log_det_of(scratch, eqn, rule, solved, part)
+        except SizeError as e:
+            measured = Refused(f"its log-determinant needs the sizes: {e.message}")
+        except Exception as e:
+            locate(e, eqn)
+            raise
         if isinstance(measured, Refused):
             scratch.unmeasured = self.graph.located(measured, eqn)
         elif measured is not None:
@@ -223,10 +270,19 @@ class _Search:
     def _unknown(self, a: Atom) -> bool:
         return isinstance(a, Var) and a not in self.computed_by
 
+    def _unknown_operands(self, eqn: Eqn) -> list[Var]:
+        return [a for a in eqn.ins if isinstance(a, Var) and self._unknown(a)]
+
+    def _scratch(self, measured: bool = False) -> RuleBuilder:
+        """Returns a builder for the equations of one backward step."""
+        return RuleBuilder(self.graph, self.rules, measured)
+
+    # ------------------------------------------------------------------------------------------------------- parts
+
     def _add_part(self, v: Var, path: Path, part: PartialValue) -> None:
         """Records a part of an operand. If the parts are complete, joins them to the operand. Otherwise looks for
         values that the part determines."""
-        part = with_places(part, self.graph.producer.get)
+        part = self._with_places(part)
         parts = self.parts.setdefault(v, {})
         parts[path] = part
         if complete(v.aval, list(parts.values())):
@@ -234,45 +290,47 @@ class _Search:
             return
         self.refusals[path[-1]] = self.graph.located(PARTLY_DETERMINED, self.graph.eqns[path[-1]])
         if part.followed:
-            self.masked.append((v, path))
+            self.followed.append((v, path))
         else:
-            self._read_part(v, path[-1], part)
+            self._read_box(v, path[-1], part)
+
+    def _with_places(self, part: PartialValue) -> PartialValue:
+        """Returns the part with the mask of its elements, if the selector that chose it is constant."""
+        return with_places(part, self.graph.producer.get)
 
     def _join_parts(self, v: Var, paths: tuple[Path, ...]) -> None:
         """Assembles an operand from the parts that several equations give."""
-        scratch = RuleBuilder(self.graph, self.rules, self.measured)
+        scratch = self._scratch(self.measured)
         parts = [part for path in paths for part in self._emit_part(scratch, v, path)]
         eqns = tuple([self.graph.eqns[path[-1]] for path in paths])
         self._add_step(eqns, scratch, {v: assembled(scratch, v.aval, parts)})
 
     def _emit_part(self, scratch: RuleBuilder, v: Var, path: Path) -> list[PartialValue]:
-        """Emits parts that were found before into another scratch builder."""
+        """Emits the equations of a part into another scratch builder: applies the rules along its path once more.
+        Returns the part, which then reads atoms of this builder; no part if a value on the path is known by now."""
         first, *rest = [self.graph.eqns[k] for k in path]
         solved = self._apply_rule(scratch, first)
         assert not isinstance(solved, Refused), "an equation gave this part before"
         target = rest[0].outs[0] if rest else v
         parts = [x for a, x in zip(first.ins, solved, strict=True) if a is target and isinstance(x, PartialValue)]
         for eqn in rest:
-            through = [self._invert_on_mask(scratch, eqn, with_places(part, self.graph.producer.get)) for part in parts]
-            parts = [x for x in through if isinstance(x, PartialValue)]
+            operands = [self._invert_part(scratch, eqn, self._with_places(part)) for part in parts]
+            parts = [x for x in operands if isinstance(x, PartialValue)]
         return parts
 
-    def _invert_on_mask(self, scratch: RuleBuilder, eqn: Eqn, part: PartialValue) -> PartialValue | Atom | Refused:
-        """Inverts an elementwise equation if a mask selected some elements of its result."""
+    def _invert_part(self, scratch: RuleBuilder, eqn: Eqn, part: PartialValue) -> PartialValue | Atom | Refused:
+        """Inverts an equation of which only a part of the result is known. Returns its unknown operand, or the same
+        part of it."""
         scratch.at(eqn)
         if (placed := through_places(scratch, eqn, part, self._unknown, self.graph.producer.get)) is not None:
             return placed
         rule = self.rules.of(eqn.prim)
         if rule is None or part.chosen is None or not isinstance(eqn.prim, Unary | Binary):
             return MIXES_ELEMENTS
-        holes = [a for a in eqn.ins if self._unknown(a)]
-        if len(holes) != 1:
+        if len(self._unknown_operands(eqn)) != 1:
             return REPEATED_OPERAND
         args = tuple([Hole(a.aval) if self._unknown(a) else where_chosen(scratch, a, part.chosen) for a in eqn.ins])
-        try:
-            solved = rule.solve(scratch, eqn.prim, args, (part.value,))
-        except SizeError as e:
-            return Refused(f"its inverse needs the sizes: {e.message}")
+        solved = _solved(scratch, rule, eqn, args, (part.value,))
         if isinstance(solved, Refused):
             return solved
         (value,) = [x for x in solved if x is not None]
@@ -282,56 +340,62 @@ class _Search:
             self._measure(scratch, eqn, rule, solved, part)
         return chosen_part(value, part.chosen)
 
-    def _follow_mask(self, v: Var, path: Path) -> None:
-        """Follows a part that a mask selected: computes the equations that read no other elements, and inverts the
-        equation that computed the operand."""
+    def _follow_part(self, v: Var, path: Path) -> None:
+        """Determines other values from a part that a mask selected."""
         part = self.parts[v][path]
-        if v in self.computed_by or not part.followed:
-            return
+        if v not in self.computed_by and part.followed:
+            self._determine_readers(v, path, part)
+            self._invert_producer(v, path)
+
+    def _determine_readers(self, v: Var, path: Path, part: PartialValue) -> None:
+        """Computes the equations that read no other elements of the value than this part."""
         for j in self.graph.readers.get(v, ()):
             reader = self.graph.eqns[j]
             if reader.outs[0] not in self.computed_by and reads_part(reader, v, part, self._unknown):
-                scratch = RuleBuilder(self.graph, self.rules, False)
-                for again in self._emit_part(scratch, v, path):  # none if the value it came from is known by now
-                    seen = scratch.one(reader.prim, *[again.value if a is v else a for a in reader.ins])
-                    self._add_step((reader,), scratch, {reader.outs[0]: seen})
+                scratch = self._scratch()
+                for again in self._emit_part(scratch, v, path):
+                    result = scratch.one(reader.prim, *[again.value if a is v else a for a in reader.ins])
+                    self._add_step((reader,), scratch, {reader.outs[0]: result})
+
+    def _invert_producer(self, v: Var, path: Path) -> None:
+        """Inverts the equation that computed the value, on a part of its result."""
         k = self.graph.index_of_producer.get(v, -1)
         if k < 0 or k in path:
             return
         eqn = self.graph.eqns[k]
-        scratch = RuleBuilder(self.graph, self.rules, False)
+        scratch = self._scratch()
         parts = self._emit_part(scratch, v, path) if v not in self.computed_by else []
         if not parts:
             return
-        operand = self._invert_on_mask(scratch, eqn, with_places(parts[0], self.graph.producer.get))
+        operand = self._invert_part(scratch, eqn, self._with_places(parts[0]))
         if isinstance(operand, Refused):
             if operand is not REPEATED_OPERAND:
                 self.refusals[k] = self.graph.located(operand, eqn)
             return
-        (unknown,) = [a for a in eqn.ins if isinstance(a, Var) and self._unknown(a)]
+        (unknown,) = self._unknown_operands(eqn)
         if not isinstance(operand, PartialValue):
             self._add_step((eqn,), scratch, {unknown: operand})
         elif (*path, k) not in self.parts.get(unknown, {}):
             self._add_part(unknown, (*path, k), operand)
 
-    def _read_part(self, v: Var, k: int, part: PartialValue) -> None:
-        """Computes the equations that read only elements of a given part, and the operands of the defining equation
-        that lie in the part."""
+    def _read_box(self, v: Var, k: int, part: PartialValue) -> None:
+        """Determines other values from a part that is a box: slices of `v` that lie in it, and operands that the
+        equation of `v` put there (joined by a `concatenate`, or written by a `dynamic_update_slice`)."""
         for j in self.graph.readers[v]:
             reader = self.graph.eqns[j]
             box = box_of(reader.prim, v.aval)
             if box is None or reader.outs[0] in self.computed_by or slice_of_box(part, box) is None:
                 continue
-            scratch = RuleBuilder(self.graph, self.rules, False)
+            scratch = self._scratch()
             (again,) = self._emit_part(scratch, v, (k,))
             window = slice_of_box(again, box)
             assert window is not None
             (out,) = reader.outs
-            seen = emit_reshape(scratch, scratch.one(window, again.value), out.aval.shape)
-            self._add_step((self.graph.eqns[k],), scratch, {out: seen})
+            result = emit_reshape(scratch, scratch.one(window, again.value), out.aval.shape)
+            self._add_step((self.graph.eqns[k],), scratch, {out: result})
         for a, box in windows_of(self.graph.producer.get(v)):
             if isinstance(a, Var) and self._unknown(a) and (window := slice_of_box(part, box)) is not None:
-                scratch = RuleBuilder(self.graph, self.rules, False)
+                scratch = self._scratch()
                 parts = self._emit_part(scratch, v, (k,))
                 if parts:
                     self._add_step((self.graph.producer[v],), scratch, {a: scratch.one(window, parts[0].value)})
@@ -348,6 +412,19 @@ class _Search:
         step = BackwardStep(eqns, tuple(scratch.eqns), gives, reads, tuple(scratch.measures), scratch.unmeasured)
         for v in gives:
             self.mark_known(v, step)
+
+
+def _solved(
+    scratch: RuleBuilder, rule: InverseRow, eqn: Eqn, args: Args, outs: Args
+) -> Sequence[Atom | PartialValue | None] | Refused:
+    """Returns what the rule of an equation gives. An error names the equation."""
+    try:
+        return rule.solve(scratch, eqn.prim, args, outs)
+    except SizeError as e:  # the rule computes with the sizes, as numbers
+        return Refused(f"its inverse needs the sizes: {e.message}")
+    except Exception as e:
+        locate(e, eqn)
+        raise
 
 
 def solve(

@@ -17,43 +17,22 @@ cotangents there are zero as long as no derivative multiplies them by an infinit
 equation that might (`cleared_later`, `clear_pending`). Most equations of a model never do. Of others the operand is
 filled with a number at which they are finite (`lanewise`), and what follows need not be cleared.
 
-The methods that replace padding, of a value of a symbolic shape:
+The words, for x of the symbolic shape (n, m), padded to (4, 5), with the true sizes 2 and 3:
 
-| method          | replaces the padding by | along               | of dtypes        | when                        |
-|-----------------|-------------------------|---------------------|------------------|-----------------------------|
-| `filled`        | a number or a 0-d value | all axes, or `axes` | all              | now                         |
-| `zero_filled`   | 0                       | all axes, or `axes` | all              | now                         |
-| `cleared`       | 0                       | all axes, or `axes` | with a tangent   | now                         |
-| `cleared_later` | 0                       | all axes, or `axes` | with a tangent   | now, or by `clear_pending`  |
-| `clear_pending` | 0, or a number          | the pending axes    | with a tangent   | before an infinite slope    |
-| `filled_along`  | a number                | the given axes      | all              | now                         |
-| `excluded`      | -inf, if it is zero     | `axes`              | floating         | now, by a sum               |
+    ragged             the axes of masked size: (0, 1)
+    count(n)           the value of a size at run time: i32[], here 2
+    inside(shape)      True at the valid elements: the block [:2, :3] of bool[4,5]
+    filled(x, s, v)    x inside, v outside
+    cleared            filled with 0, if x can have a tangent: for the derivatives
+    zero_filled        filled with 0, of any dtype: for the values
+    pending            the axes along which x is finite, and not yet cleared (`cleared_later`)
+    clear_pending      x, cleared along these axes
+    lanewise           the rule that applies a primitive as it is
 
-In the example, x is cleared, because rows of it meet the weights. The sum fills its operand with zeros, because `+ 1.0`
-made the padding 1. The padding of `tanh` is known to be zero, and is not touched.
-
->>> import fxad as fx, fxad.numpy as fnp
->>> from fxad.transforms.mask.mask import mask
->>> def f(x, w):
-...     return fnp.sum(fnp.tanh(x @ w) + 1.0)
->>> program = fx.trace(f, fx.Spec("n, 3", "float32"), fx.Spec((3, 2), "float32"))
->>> print(mask(program.jaxpr, (("n", 8),)))  # doctest: +NORMALIZE_WHITESPACE
-main @mask_f(%arg0: f32[8,3], %arg1: f32[3,2], %arg2: i32[]) -> (f32[]) {
-  %0: i32[8] = iota[shape=(8,), dtype=i32, axis=0]
-  %1: i32[8] = broadcast_in_dim[shape=(8,), dims=()] %arg2
-  %2: bool[8] = lt %0, %1
-  %3: bool[8,3] = broadcast_in_dim[shape=(8, 3), dims=(0,)] %2
-  %4: f32[8,3] = select_n %3, 0.0:f32[8,3], %arg0
-  %5: f32[8,2] = dot_general[lhs_contract=(1,), rhs_contract=(0,), lhs_batch=(), rhs_batch=(),
-                             preferred=none] %4, %arg1
-  %6: f32[8,2] = tanh %5
-  %7: f32[8,2] = add %6, 1.0:f32[8,2]
-  %8: bool[8,2] = broadcast_in_dim[shape=(8, 2), dims=(0,)] %2
-  %9: f32[8,2] = select_n %8, 0.0:f32[8,2], %7
-  %10: f32[] = reduce_sum[axes=(0, 1)] %9
-  return %10
-}
-<BLANKLINE>
+Example of pending padding: y = x @ w, z = sqrt y. The padding of y is finite, because x is cleared at the start. It is
+read by nothing, so its cotangents are zero. But the derivative of sqrt multiplies them by 1 / (2 sqrt y), which is
+infinite where y is 0, and 0 * inf is nan. So the padding of y is filled before the sqrt (with 1, where sqrt is smooth).
+If z is tanh y, the slope is finite, nothing is filled, and the padding of z is pending in its turn.
 
 Decisions: docs/adr/0050, docs/adr/0079.
 """
@@ -61,7 +40,7 @@ Decisions: docs/adr/0050, docs/adr/0079.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Final, Protocol, TypeAlias, TypeVar, final
 
@@ -74,7 +53,7 @@ from fxad.core.sizes import Name, Size, lower_bound, names_of, size_of, upper_bo
 from fxad.errors import SizeError
 from fxad.ir import Atom, Atoms, Aval, Avals, Eqn, Jaxpr, Lit, Primitive, Shape, Var
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, SUB
-from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.convert import ConvertElementType, emit_convert
 from fxad.primitives.elementwise.logic import AND, CLZ, LT
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.shape import Iota, emit_broadcast
@@ -167,14 +146,17 @@ class MaskCtx(Builder):
 
     def ragged(self, shape: Shape) -> tuple[int, ...]:
         """The axes of masked size."""
-        return tuple([a for a, n in enumerate(shape) if self.masked(n)])
+        return tuple([a for a, n in enumerate(shape) if type(n) is Size and self.masked(n)])
+
+    def padded_axes(self, shape: Shape, axes: Container[int] | None = None) -> PaddedAxes:
+        """The axes of masked size among `axes` (default: all), with their sizes."""
+        return frozenset([(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes])
 
     # ------------------------------------------------------------------------------------------------------- values
 
     def count(self, size: int) -> Atom:
         """The value of a dimension: i32[]."""
-        value = self._count(size, self._kind(size))
-        return value if value.aval is INT else self.one(ConvertElementType(dtypes.int32), value)
+        return emit_convert(self, self._count(size, self._kind(size)), dtypes.int32)
 
     def counts(self, size: int, shape: Shape) -> Atom:
         """The value of a dimension as all elements of an array of a padded shape: i32."""
@@ -196,7 +178,7 @@ class MaskCtx(Builder):
         return known
 
     def _counted(self, size: int, kind: Aval) -> Atom:
-        if not isinstance(size, Size) or not self.masked(size):  # `isinstance` is for mypy
+        if not isinstance(size, Size) or not self.masked(size):
             return Lit.of(size, kind)
         total: Atom | None = None
         for mono, c in size.terms:
@@ -207,8 +189,7 @@ class MaskCtx(Builder):
                 elif part.name not in self.bounds:
                     factor = Lit.of(size_of(part), kind)
                 else:
-                    factor = self.sizes[part.name]
-                    factor = factor if kind is INT else self.one(ConvertElementType(kind.dtype), factor)
+                    factor = emit_convert(self, self.sizes[part.name], kind.dtype)
                 for _ in range(power):
                     term = factor if term is None else self.one(MUL, term, factor)
             assert term is not None
@@ -234,9 +215,7 @@ class MaskCtx(Builder):
         shape = self.padded(a.aval.shape)
         if a.size is None or not self.masked(a.size):
             return a if shape == a.aval.shape else a.with_shape(shape)
-        value = self._count(a.size, self._kind(a.size))
-        if a.aval.dtype is not value.aval.dtype:
-            value = self.one(ConvertElementType(a.aval.dtype), value)
+        value = emit_convert(self, self._count(a.size, self._kind(a.size)), a.aval.dtype)
         return emit_broadcast(self, value, shape, ())
 
     # ------------------------------------------------------------------------------------------------------ padding
@@ -255,42 +234,46 @@ class MaskCtx(Builder):
 
     def inside(self, shape: Shape, axes: Sequence[int] | None = None) -> Atom | None:
         """True at the valid elements of an array, along `axes` (default: all). None if there is no padding."""
-        ragged = [(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes]
-        return self._all_inside(self.padded(shape), tuple(ragged)) if ragged else None
+        ragged = self.padded_axes(shape, axes)
+        return self._all_inside(self.padded(shape), tuple(sorted(ragged))) if ragged else None
 
     def _all_inside(self, padded: Shape, ragged: tuple[tuple[int, int], ...]) -> Atom:
         inside = self._inside.get((padded, ragged))
         if inside is None:
-            for a, n in ragged:
-                row = self.below(padded, a, self.count(n))
-                inside = row if inside is None else self.one(AND, inside, row)
-            assert inside is not None
-            self._inside[padded, ragged] = inside
+            rows = [self.below(padded, a, self.count(n)) for a, n in ragged]
+            inside = self._inside[padded, ragged] = self.every(rows)
         return inside
+
+    def every(self, conditions: Sequence[Atom]) -> Atom:
+        """True where all conditions (at least one) are."""
+        first, *others = conditions
+        for condition in others:
+            first = self.one(AND, first, condition)
+        return first
 
     def filled(self, x: Atom, shape: Shape, value: object, axes: Sequence[int] | None = None) -> Atom:
         """`x`, of the symbolic `shape`, with the padding along `axes` replaced by a value: a number, or a 0-d atom."""
-        ragged = tuple([(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes])
+        ragged = self.padded_axes(shape, axes)
         if not ragged:
             return x
         fill = value if isinstance(value, Atom) else Lit.of(value, Aval((), x.aval.dtype))
-        if is_zero_literal(fill) and frozenset(ragged) <= self.zeros(x):
+        if is_zero_literal(fill) and ragged <= self.zeros(x):
             return x
         if isinstance(x, Lit) and isinstance(fill, Lit) and x.with_shape(()) is fill:
             return x
-        return self._selected(x, fill, ragged)
+        return self._selected(x, fill, tuple(sorted(ragged)))
 
     def _selected(self, x: Atom, fill: Atom, ragged: tuple[tuple[int, int], ...]) -> Atom:
-        filled = self._filled.get((x, fill, ragged))
-        if filled is None:
+        known = self._filled.get((x, fill, ragged))
+        if known is None:
             inside = self._all_inside(x.aval.shape, ragged)
-            filled = self.one(SELECT_N, inside, emit_broadcast(self, fill, x.aval.shape, ()), x)
-            self._filled[x, fill, ragged] = filled
+            known = self.one(SELECT_N, inside, emit_broadcast(self, fill, x.aval.shape, ()), x)
+            self._filled[x, fill, ragged] = known
             axes = frozenset(ragged)
             zeros = self.zeros(x) | axes if is_zero_literal(fill) else NO_AXES
             finite = self.finite_axes(x) | axes if self.finite(fill) else NO_AXES
-            self.learn(filled, Knowledge(finite_axes=finite, zeros=zeros, pending=self.pending(x) - axes))
-        return filled
+            self.learn(known, Knowledge(finite_axes=finite, zeros=zeros, pending=self.pending(x) - axes))
+        return known
 
     def excluded(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
         """`x`, of `shape`, with -inf in the padding along `axes`, which is zero before, by sums with rows of -0.0 and
@@ -312,13 +295,12 @@ class MaskCtx(Builder):
         known = self.knowledge(x)
         return known.zeros | known.row_zeros
 
-    def finite(self, x: Atom) -> bool:
-        """Returns True if all elements are finite, padding included, where the operands of the program are."""
-        return not x.aval.inexact or self.knowledge(x).finite
-
-    def finite_along(self, x: Atom, axes: PaddedAxes) -> bool:
-        """Returns True if the padding along these axes is finite where the operands of the program are."""
-        return self.finite(x) or axes <= self.finite_axes(x)
+    def finite(self, x: Atom, axes: PaddedAxes | None = None) -> bool:
+        """Returns True if all elements are finite, padding included, where the operands of the program are; if `axes`
+        are given, the padding along these."""
+        if not x.aval.inexact or (axes is not None and axes <= self.finite_axes(x)):
+            return True
+        return self.knowledge(x).finite
 
     def finite_axes(self, x: Atom) -> PaddedAxes:
         """Axes along which the padding of a value is finite. It may be finite everywhere: `finite`."""
@@ -352,6 +334,10 @@ class MaskCtx(Builder):
     def clear_pending(self, x: Atom, value: object = 0) -> Atom:
         """`x`, with the padding replaced by `value` along the axes that are to be cleared."""
         return self.filled_along(x, value, self.pending(x))
+
+    def clear_unless_finite(self, x: Atom) -> Atom:
+        """`x`, cleared along the pending axes if the padding there may be infinite or nan."""
+        return x if self.finite(x, self.pending(x)) else self.clear_pending(x)
 
     def filled_along(self, x: Atom, value: object, axes: PaddedAxes) -> Atom:
         """`x`, with the padding along `axes` replaced by `value`."""
@@ -395,8 +381,8 @@ class MaskCtx(Builder):
         """`x`, a result of a rule, which is cleared now or before the first equation that needs it."""
         if isinstance(x, Lit):
             return x
-        later = frozenset([(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes])
-        if not self.finite_along(x, later):
+        later = self.padded_axes(shape, axes)
+        if not self.finite(x, later):
             return self.cleared(x, shape, axes)
         if x.aval.inexact:
             self.learn(x, Knowledge(pending=later))
@@ -503,7 +489,7 @@ def lanewise(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals
     axes = NO_AXES.union(*[ctx.pending(a) for a in args])
     if not axes or not any([v.inexact for v in outs]):
         return ctx(prim, *args)  # a result that has no tangent has no slope
-    finite = [ctx.finite_along(a, axes) for a in args]
+    finite = [ctx.finite(a, axes) for a in args]
     if keeps_finite(prim, args, ctx.least) and all(finite):
         return _passed_on(ctx, prim, args)
     filled = filled_with_one(prim)

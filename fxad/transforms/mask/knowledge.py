@@ -23,6 +23,7 @@ from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.family import Unary
 from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import Index
+from fxad.primitives.reduce import ReduceMax, ReduceMin
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 
@@ -161,7 +162,7 @@ def moved_axes(prim: Primitive, x: Aval, axes: PaddedAxes) -> PaddedAxes:
         return frozenset([(prim.perm.index(a), n) for a, n in axes])
     if isinstance(prim, BroadcastInDim):
         return frozenset([(prim.dims[a], n) for a, n in axes])
-    if isinstance(prim, ReduceSum | Squeeze):
+    if isinstance(prim, ReduceSum | ReduceMax | ReduceMin | Squeeze):
         return frozenset([(a - sum([b < a for b in prim.axes]), n) for a, n in axes if a not in prim.axes])
     if isinstance(prim, ExpandDims):
         places = [a for a in range(x.ndim + len(prim.axes)) if a not in prim.axes]
@@ -177,11 +178,11 @@ def wide_range(dtype: DType) -> bool:
 def knowledge_of_literal(x: Lit) -> Knowledge:
     """The facts about a literal."""
     least = _literal_value(x) if x.size is None else lower_bound(x.size)
-    return Knowledge(finite=wide_range(x.aval.dtype) and _is_at_most_max_literal(x), least=least)
+    return Knowledge(finite=wide_range(x.aval.dtype) and _is_moderate(x), least=least)
 
 
-def _is_at_most_max_literal(x: Lit) -> bool:
-    """Returns True for a literal that is finite, and not so large that sums and products of it overflow. The least
+def _is_moderate(x: Lit) -> bool:
+    """Returns True for a literal that is finite, and not so large that sums and products of it overflow: the least
     number of a dtype, which fills masked scores, is so large."""
     return x.size is not None or bool(abs(np.asarray(x.value).astype(np.complex128)) <= _MAX_LITERAL)
 
@@ -218,8 +219,8 @@ def finite_axes(
     if not keeps:
         at_zero = prim in _FINITE_AT_ZERO or (isinstance(prim, ew.IntegerPow) and prim.n >= 0)
         return zeros(args[0]) if at_zero else NO_AXES
-    known = [moved_axes(prim, a.aval, axes) for a in args if (axes := finite(a)) is not None]
-    in_all = frozenset.intersection(*known) if known else NO_AXES
+    of_operands = [moved_axes(prim, a.aval, axes) for a in args if (axes := finite(a)) is not None]
+    in_all = frozenset.intersection(*of_operands) if of_operands else NO_AXES
     if isinstance(prim, Concatenate):
         return frozenset([(a, n) for a, n in in_all if a != prim.axis])
     return in_all if isinstance(prim, _LANEWISE) else NO_AXES
@@ -257,21 +258,21 @@ def _least_value(prim: Primitive, args: Atoms, known: Callable[[Atom], float | N
     if prim is ew.SQRT:
         return float(max(first or 0.0, 0.0) ** 0.5)
     if isinstance(prim, Concatenate | Pad) or prim in (ew.ADD, ew.MUL, ew.DIV, ew.MAX, ew.MIN, ew.SELECT_N):
-        lows = [known(a) for a in (args[1:] if prim is ew.SELECT_N else args)]
+        operands = args[1:] if prim is ew.SELECT_N else args
+        bounds = [low for a in operands if (low := known(a)) is not None]
         if prim is ew.MUL and args[0] is args[1]:
             return 0.0
         if prim is ew.MAX:
-            return max([low for low in lows if low is not None], default=None)
-        known_lows = [low for low in lows if low is not None]
-        if len(known_lows) < len(lows):
+            return max(bounds, default=None)
+        if len(bounds) < len(operands):
             return None
         if prim is ew.ADD:
-            return sum(known_lows)
+            return sum(bounds)
         if prim in (ew.MUL, ew.DIV):
-            x, y = known_lows
+            x, y = bounds
             literal = isinstance(args[1], Lit) and y > 0
             return None if x < 0 or y < 0 else x * y if prim is ew.MUL else x / y if literal else 0.0
-        return min(known_lows)
+        return min(bounds)
     if isinstance(prim, ReduceSum):
         return 0.0 if _at_least(first, 0) else None
     if isinstance(prim, DotGeneral):
@@ -293,8 +294,8 @@ def _at_least(low: float | None, bound: float) -> bool:
 
 def _in_all(args: Sequence[Atom], known: Callable[[Atom], PaddedAxes]) -> PaddedAxes:
     """The axes of all operands that are not zero everywhere."""
-    axes = [known(a) for a in args if not is_zero_literal(a)]
-    return frozenset.intersection(*axes) if axes else NO_AXES
+    of_operands = [known(a) for a in args if not is_zero_literal(a)]
+    return frozenset.intersection(*of_operands) if of_operands else NO_AXES
 
 
 def is_zero_literal(x: Atom) -> bool:

@@ -7,6 +7,7 @@ result that has underflowed counts as a rounded result.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -30,27 +31,27 @@ from fxad.transforms.inversion.rules.contract import (
     Solved,
     row,
 )
-from fxad.transforms.inversion.rules.elementwise import coarse, finite, nan_outside
+from fxad.transforms.inversion.rules.elementwise import finite, nan_outside, why_too_coarse
 from fxad.transforms.inversion.rules.totals import log_sizes
 
-BOTH: Final = "both operands are unknown"
-TRUTH: Final = "a truth value says less than its operands"
+BOTH_UNKNOWN: Final = "both operands are unknown"
+TRUTH_VALUE: Final = "a truth value says less than its operands"
 
 
-def unknown_of(args: Args) -> tuple[int, Atom] | None:
-    """Returns the index of the unknown one of two operands, and the other operand; None if both are unknown."""
+def solve_for_unknown(args: Args, refusal: str, solve: Callable[[int, Atom], Atom | Refused]) -> Solved | Refused:
+    """Solves an equation for the unknown one of its two operands: `solve(k, other)` returns operand k, given the other
+    one. Refuses if both are unknown, or with the reason `refusal` if it is not empty."""
     match args:
         case Hole(), (Var() | Lit()) as other:
-            return 0, other
+            k = 0
         case (Var() | Lit()) as other, Hole():
-            return 1, other
+            k = 1
         case _:
-            return None
-
-
-def placed(k: int, x: Atom) -> Solved:
-    """Returns the operand x as the result of a rule for two operands."""
-    return (x, None) if k == 0 else (None, x)
+            return Refused(BOTH_UNKNOWN)
+    solved = Refused(refusal) if refusal else solve(k, other)
+    if isinstance(solved, Refused):
+        return solved
+    return (solved, None) if k == 0 else (None, solved)
 
 
 # ---------------------------------------------------------------------------------------------- sums, products, powers
@@ -61,27 +62,22 @@ def _neg(ctx: InverseCtx, prim: Neg, args: Args, outs: Outs) -> Solved:
 
 
 def _add(ctx: InverseCtx, prim: Add, args: Args, outs: Outs) -> Solved | Refused:
-    unknown = unknown_of(args)
-    if unknown is None or outs[0].aval.dtype in dtypes.FLOAT8:
-        return Refused(BOTH if unknown is None else coarse(outs[0].aval))
-    k, other = unknown
-    return placed(k, ctx.one(SUB, outs[0], other))
+    (y,) = outs
+    return solve_for_unknown(args, why_too_coarse(y.aval), lambda _, other: ctx.one(SUB, y, other))
 
 
 def _sub(ctx: InverseCtx, prim: Sub, args: Args, outs: Outs) -> Solved | Refused:
-    unknown = unknown_of(args)
-    if unknown is None or outs[0].aval.dtype in dtypes.FLOAT8:
-        return Refused(BOTH if unknown is None else coarse(outs[0].aval))
-    k, other = unknown
-    return placed(k, ctx.one(SUB, other, outs[0]) if k else ctx.one(ADD, outs[0], other))
+    (y,) = outs
+
+    def solve(k: int, other: Atom) -> Atom:
+        return ctx.one(SUB, other, y) if k else ctx.one(ADD, y, other)
+
+    return solve_for_unknown(args, why_too_coarse(y.aval), solve)
 
 
 def _mul(ctx: InverseCtx, prim: Mul, args: Args, outs: Outs) -> Solved | Refused:
-    unknown, y = unknown_of(args), outs[0]
-    if unknown is None or (why := inexact(y)):
-        return Refused(BOTH if unknown is None else why)
-    k, other = unknown
-    return placed(k, finite_part(ctx, ctx.one(DIV, y, other)))
+    (y,) = outs
+    return solve_for_unknown(args, why_not_divided(y), lambda _, other: finite_quotient(ctx, y, other))
 
 
 def _mul_log_det(ctx: InverseCtx, prim: Mul, args: Outs, unknown: Mask, outs: Outs) -> Atom:
@@ -89,11 +85,12 @@ def _mul_log_det(ctx: InverseCtx, prim: Mul, args: Outs, unknown: Mask, outs: Ou
 
 
 def _div(ctx: InverseCtx, prim: Div, args: Args, outs: Outs) -> Solved | Refused:
-    unknown, y = unknown_of(args), outs[0]
-    if unknown is None or (why := inexact(y)):
-        return Refused(BOTH if unknown is None else why)
-    k, other = unknown
-    return placed(k, finite_part(ctx, ctx.one(DIV, other, y)) if k else ctx.one(MUL, y, other))
+    (y,) = outs
+
+    def solve(k: int, other: Atom) -> Atom:
+        return finite_quotient(ctx, other, y) if k else ctx.one(MUL, y, other)
+
+    return solve_for_unknown(args, why_not_divided(y), solve)
 
 
 def _div_log_det(ctx: InverseCtx, prim: Div, args: Outs, unknown: Mask, outs: Outs) -> Atom:
@@ -103,16 +100,17 @@ def _div_log_det(ctx: InverseCtx, prim: Div, args: Outs, unknown: Mask, outs: Ou
     return ctx.one(SUB, sizes[1], sizes[0])
 
 
-def inexact(y: Atom) -> str:
-    """Returns the reason why products of a dtype are not inverted; empty if they are."""
+def why_not_divided(y: Atom) -> str:
+    """Returns the reason why products of a dtype are not inverted by a division; empty if they are."""
     if y.aval.dtype not in dtypes.INEXACT:
         return f"integers wrap and lose remainders: different {y.aval.dtype} operands have the same result"
-    return coarse(y.aval) if y.aval.dtype in dtypes.FLOAT8 else ""
+    return why_too_coarse(y.aval)
 
 
-def finite_part(emit: Emit, x: Atom) -> Atom:
-    """Returns x, with nan where it is infinite. A complex quotient with the divisor 0 is nan already."""
-    return x if x.aval.dtype in dtypes.COMPLEX else finite(Formula(emit, x)).atom
+def finite_quotient(emit: Emit, x: Atom, y: Atom) -> Atom:
+    """Returns x / y, with nan where it is infinite. A complex quotient with the divisor 0 is nan already."""
+    quotient = emit.one(DIV, x, y)
+    return quotient if quotient.aval.dtype in dtypes.COMPLEX else finite(Formula(emit, quotient)).atom
 
 
 def _integer_pow(ctx: InverseCtx, prim: IntegerPow, args: Args, outs: Outs) -> Solved | Refused:
@@ -135,7 +133,7 @@ def _no_root(y: Atom, n: int) -> str:
         return "the power 0 is 1, whatever the base"
     if n % 2 == 0:
         return f"x and -x have the same power {n}"
-    if why := inexact(y):
+    if why := why_not_divided(y):
         return why
     return f"complex numbers have {abs(n)} roots" if y.aval.dtype in dtypes.COMPLEX and abs(n) > 1 else ""
 
@@ -149,24 +147,26 @@ def root(y: Formula, n: int) -> Formula:
 
 
 def _pow(ctx: InverseCtx, prim: Pow, args: Args, outs: Outs) -> Solved | Refused:
-    unknown, y = unknown_of(args), Formula(ctx, outs[0])
-    if unknown is None:
-        return Refused(BOTH)
-    k, other = unknown
-    if why := inexact(outs[0]):
-        return Refused(why)
-    if other.aval.dtype in dtypes.COMPLEX:
-        return Refused("complex numbers have many roots and logarithms")
-    if k == 1:
-        return placed(k, finite(y.log() / Formula(ctx, other).log()).atom)
-    if not isinstance(other, Lit):
+    y = Formula(ctx, outs[0])
+
+    def solve(k: int, other: Atom) -> Atom | Refused:
+        if other.aval.dtype in dtypes.COMPLEX:
+            return Refused("complex numbers have many roots and logarithms")
+        return finite(y.log() / Formula(ctx, other).log()).atom if k else _base(y, other)
+
+    return solve_for_unknown(args, why_not_divided(outs[0]), solve)
+
+
+def _base(y: Formula, exponent: Atom) -> Atom | Refused:
+    """Returns x with x ** exponent = y, for a constant exponent."""
+    if not isinstance(exponent, Lit):
         return Refused("the exponent is known only when the program runs, and x and -x have the same even powers")
-    power = float(other.array.ravel()[0]) if other.array.size else 1.0
+    power = float(exponent.array.ravel()[0]) if exponent.array.size else 1.0
     if power != int(power):
-        return placed(k, finite(nan_outside(0.0, math.inf, y, y.apply(POW, 1.0 / power))).atom)
-    if why := _no_root(outs[0], int(power)):
+        return finite(nan_outside(0.0, math.inf, y, y.apply(POW, 1.0 / power))).atom
+    if why := _no_root(y.atom, int(power)):
         return Refused(why)
-    return placed(k, root(y if power > 0 else 1.0 / y, abs(int(power))).atom)
+    return root(y if power > 0 else 1.0 / y, abs(int(power))).atom
 
 
 def _pow_log_det(ctx: InverseCtx, prim: Pow, args: Outs, unknown: Mask, outs: Outs) -> Atom:
@@ -187,20 +187,13 @@ def _not(ctx: InverseCtx, prim: Not, args: Args, outs: Outs) -> Solved:
 
 
 def _xor(ctx: InverseCtx, prim: Xor, args: Args, outs: Outs) -> Solved | Refused:
-    unknown = unknown_of(args)
-    if unknown is None:
-        return Refused(BOTH)
-    k, other = unknown
-    return placed(k, ctx.one(XOR, outs[0], other))
+    return solve_for_unknown(args, "", lambda _, other: ctx.one(XOR, outs[0], other))
 
 
 def _eq(ctx: InverseCtx, prim: Eq | Ne, args: Args, outs: Outs) -> Solved | Refused:
     """A comparison of bools is the other operand or its negation, so the same comparison inverts it."""
-    unknown = unknown_of(args)
-    if args[0].aval.dtype != dtypes.bool_ or unknown is None:
-        return Refused(BOTH if unknown is None else TRUTH)
-    k, other = unknown
-    return placed(k, ctx.one(prim, outs[0], other))
+    refusal = "" if args[0].aval.dtype == dtypes.bool_ else TRUTH_VALUE
+    return solve_for_unknown(args, refusal, lambda _, other: ctx.one(prim, outs[0], other))
 
 
 def _select_n(ctx: InverseCtx, prim: SelectN, args: Args, outs: Outs) -> Solved | Refused:

@@ -16,6 +16,9 @@ from fxad.ir import Atom, Atoms, Emit, Eqn, Hole, Jaxpr, Lit, Mask, NDArray, Pri
 
 P = TypeVar("P", bound=Primitive)
 Q = TypeVar("Q", bound=Primitive, contravariant=True)
+T = TypeVar("T")
+
+RESULTS_UNKNOWN: Final = "its results are not known"
 
 
 class InverseCtx(Emit, Protocol):
@@ -62,6 +65,11 @@ class Determined:
     refused: Refused | None
     unmeasured: Refused | None = None
 
+    @property
+    def why_not(self) -> Refused:
+        """The reason for a body that determines nothing."""
+        return self.refused or Refused(RESULTS_UNKNOWN)
+
     def within(self, body: str) -> Determined:
         """Returns the same with an enclosing body in its reasons."""
         why = [r.within(body) if r and r.name else r for r in (self.refused, self.unmeasured)]
@@ -82,6 +90,7 @@ class BodyCtx(InverseCtx, Protocol):
         """Adds the log-determinant of this equation."""
 
 
+# The selector (or a word, for the parts of complex numbers), the case, the number of cases.
 Share: TypeAlias = tuple[Atom | str, int, int]
 
 
@@ -97,6 +106,13 @@ class PartialValue:
     complete the operand only together: the elements where a selector chose case k, or one part of complex numbers.
     `covers` is a mask of these elements if the selector is constant. An axis of size 1 in the mask stands for all
     elements along it.
+
+    Examples, with x the operand of shape (6,):
+    - y = x[1:6:2]: `value` is y, `box` is (range(1, 7, 2),).
+    - y = gather x i: `value` is y, `write` scatters it to the places i, `count` is the size of y.
+    - y = select_n m a x: `write` is base -> select_n m base y, `share` is (m, 1, 2): where m has the value 1, of 2
+      cases. The share (m, 0, 2) from another equation completes it.
+    - y = real x: `write` is base -> complex y (imag base), `share` is (PAIR, 0, 2); `imag x` gives (PAIR, 1, 2).
     """
 
     value: Atom
@@ -149,9 +165,16 @@ def all_known(args: Sequence[Atom | Hole]) -> list[Atom] | None:
 
 
 def at_positions(values: Sequence[Atom], solved: Mask) -> tuple[Atom | None, ...]:
-    """Returns the found values at the positions of their operands, and None at the others."""
+    """Returns the values, which are those of the marked operands, at the positions of these operands; None at the
+    others."""
     remaining = iter(values)
     return tuple([next(remaining) if s else None for s in solved])
+
+
+def for_unknown(values: Sequence[T], args: Args) -> tuple[T | None, ...]:
+    """Returns the values of the operands that are a `Hole`; None for known operands. There is one value for each
+    operand."""
+    return tuple([value if isinstance(a, Hole) else None for value, a in zip(values, args, strict=True)])
 
 
 class SolveRule(Protocol[Q]):

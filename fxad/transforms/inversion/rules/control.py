@@ -24,6 +24,7 @@ from fxad.transforms.inversion.rules.contract import (
     Solved,
     at_positions,
     body_row,
+    for_unknown,
     known_atoms,
     known_mask,
 )
@@ -31,11 +32,7 @@ from fxad.transforms.inversion.rules.loops import backward_loop
 from fxad.transforms.vmap import over_stack
 
 BRANCH_UNKNOWN: Final = "which branch was taken depends on what is to be reconstructed"
-STEPS_UNKNOWN: Final = "how many steps were taken is not known from its results"
-
-
-def _why(body: Determined) -> Refused:
-    return body.refused or Refused("its results are not known")
+STEP_COUNT_UNKNOWN: Final = "how many steps were taken is not known from its results"
 
 
 # -------------------------------------------------------------------------------------------------------------- calls
@@ -45,7 +42,7 @@ def _inverted(ctx: BodyCtx, body: Jaxpr, args: Args, outs: Args) -> Solved | Ref
     """Emits a call of the inverted body."""
     backward = ctx.recur(body, known_mask(args), known_mask(outs))
     if not any(backward.solved):
-        return _why(backward)
+        return backward.why_not
     results = ctx(Call(backward.program), *known_atoms(outs), *known_atoms(args))
     if ctx.measured:
         ctx.measure(results[-1])
@@ -70,7 +67,7 @@ def _call_with_rules(ctx: BodyCtx, prim: CallWithRules, args: Args, outs: Args) 
         return _unmeasured(body) if isinstance(body, Refused) and ctx.measured else body
     values = ctx(Call(prim.complete(rule.inverse, over_stack)), *known_atoms(outs), *known_atoms(kept))
     operands = at_positions(values, tuple([not k for k in rule.kept]))
-    return tuple([v if isinstance(a, Hole) else None for v, a in zip(operands, args, strict=True)])
+    return for_unknown(operands, args)
 
 
 def _unmeasured(body: Refused) -> Refused:
@@ -89,7 +86,7 @@ def _cond(ctx: BodyCtx, prim: Cond, args: Args, outs: Args) -> Solved | Refused:
     inverted = [ctx.recur(branch, known_mask(operands), known_mask(outs)) for branch in prim.branches]
     solved = tuple([all(marks) for marks in zip(*[d.solved for d in inverted], strict=True)])
     if not any(solved):
-        return next((d for d in [d.refused for d in inverted] if d), _why(inverted[0]))
+        return next((d for d in [d.refused for d in inverted] if d), inverted[0].why_not)
     wants = [*solved, ctx.measured]
     branches = [_picked(d, wants) for d in inverted]
     results = ctx(prim.backward(tuple(branches)), index, *known_atoms(outs), *known_atoms(operands))
@@ -112,25 +109,22 @@ def _picked(branch: Determined, wants: Sequence[bool]) -> Jaxpr:
 
 def _scan(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> Solved | Refused:
     """Emits the loop in reverse: from the last carry to the first, over the slices in reverse order."""
-    found = backward_loop(ctx, prim, args, outs)
-    if isinstance(found, Refused):
-        return found
-    back, program = found
-    results = back.emit(ctx, program, args, outs)
-    consts, carry, xs = prim.steps.split(back.solved)
+    loop = backward_loop(ctx, prim, args, outs)
+    if isinstance(loop, Refused):
+        return loop
+    backward, step = loop
+    results = backward.emit(ctx, step, args, outs)
+    consts, carry, xs = prim.steps.split(backward.solved)
     n = sum(carry)
     if ctx.measured:
         ctx.measure(results[n])
     values = (*at_positions(results[:n], carry), *at_positions(results[n + ctx.measured :], xs))
     known = [*prim.split_count(args)[0], *consts]
-    return (
-        *[None] * len(known),
-        *[v if isinstance(a, Hole) else None for v, a in zip(values, args[len(known) :], strict=True)],
-    )
+    return *[None] * len(known), *for_unknown(values, args[len(known) :])
 
 
 def _while(_ctx: BodyCtx, _prim: While, _args: Args, _outs: Args) -> Refused:
-    return Refused(STEPS_UNKNOWN)
+    return Refused(STEP_COUNT_UNKNOWN)
 
 
 CONTROL: Final[tuple[InverseRow, ...]] = (

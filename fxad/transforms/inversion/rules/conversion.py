@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Final
 
 from fxad import dtypes
@@ -23,13 +22,12 @@ from fxad.transforms.inversion.rules.contract import (
     PartialValue,
     Refused,
     Solved,
+    for_unknown,
     row,
 )
+from fxad.transforms.inversion.rules.totals import significand_bits
 
 # ---------------------------------------------------------------------------------------------------------- dtypes
-
-# The number of bits up to which a dtype represents all integers exactly.
-_DIGITS: Final = MappingProxyType({dtypes.bfloat16: 8, dtypes.float16: 11, dtypes.float32: 24, dtypes.float64: 53})
 
 
 def holds(wide: DType, narrow: DType) -> bool:
@@ -44,11 +42,7 @@ def holds(wide: DType, narrow: DType) -> bool:
     if narrow in dtypes.INTEGER:
         # conversions between integers are modulo 2**bits: a narrower integer is restored whatever its sign
         bits = 8 * narrow.itemsize - (narrow in dtypes.SIGNED)
-        return (
-            wide.itemsize >= narrow.itemsize
-            if wide in dtypes.INTEGER
-            else bits <= _DIGITS.get(dtypes.real_part(wide), 0)
-        )
+        return wide.itemsize >= narrow.itemsize if wide in dtypes.INTEGER else bits <= significand_bits(wide, 0)
     if narrow in dtypes.COMPLEX:
         return wide in dtypes.COMPLEX and wide.itemsize >= narrow.itemsize
     if narrow in dtypes.FLOAT8:
@@ -58,7 +52,7 @@ def holds(wide: DType, narrow: DType) -> bool:
     return wide in dtypes.INEXACT and dtypes.real_part(wide).itemsize > narrow.itemsize
 
 
-LOST: Final = "an integer or a bool cannot say that the number it comes back from is lost, as nan does"
+LOSS_NOT_SHOWN: Final = "an integer or a bool cannot say that the number it comes back from is lost, as nan does"
 
 
 def _convert(ctx: InverseCtx, prim: ConvertElementType, args: Args, outs: Outs) -> Solved | Refused:
@@ -66,7 +60,7 @@ def _convert(ctx: InverseCtx, prim: ConvertElementType, args: Args, outs: Outs) 
     if not holds(y.aval.dtype, to):
         return Refused(f"{y.aval.dtype} does not hold every value of {to}: different ones become the same")
     if y.aval.inexact and to not in dtypes.INEXACT:
-        return Refused(LOST)
+        return Refused(LOSS_NOT_SHOWN)
     return (emit_convert(ctx, y, to),)
 
 
@@ -104,7 +98,7 @@ PAIR: Final = "real and imaginary part"
 
 def _same(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved:
     """Returns the results as the operands."""
-    return tuple([y if isinstance(a, Hole) else None for y, a in zip(outs, args, strict=True)])
+    return for_unknown(outs, args)
 
 
 def _behind(ctx: InverseCtx, prim: Check, args: Args, outs: Outs) -> Solved:

@@ -183,8 +183,8 @@ def _row(kind: type[Primitive], undone: ScalarInverse) -> InverseRow:
         (y,) = outs
         if y.aval.dtype in dtypes.COMPLEX and undone.many:
             return Refused(undone.many)
-        if y.aval.dtype in dtypes.FLOAT8:
-            return Refused(coarse(y.aval))
+        if why := why_too_coarse(y.aval):
+            return Refused(why)
         return (undone.undo(Formula(ctx, y)).atom,)
 
     def log_det(ctx: InverseCtx, prim: Primitive, args: Atoms, unknown: Mask, outs: Outs) -> Atom:
@@ -193,9 +193,9 @@ def _row(kind: type[Primitive], undone: ScalarInverse) -> InverseRow:
     return row(kind, solve, log_det)
 
 
-def coarse(x: Aval) -> str:
-    """Returns the reason why arithmetic in 8 bits is not inverted."""
-    return f"{x.dtype} has too few digits for values to come back"
+def why_too_coarse(x: Aval) -> str:
+    """Returns the reason why arithmetic in a dtype of 8 bits is not inverted; empty for other dtypes."""
+    return f"{x.dtype} has too few digits for values to come back" if x.dtype in dtypes.FLOAT8 else ""
 
 
 ELEMENTARY: Final[tuple[InverseRow, ...]] = tuple([_row(kind, undone) for kind, undone in SCALAR_INVERSES.items()])

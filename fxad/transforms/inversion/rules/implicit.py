@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fxad.ir import Hole, Zero
+from fxad.ir import Zero
 from fxad.primitives.control.call import Call
 from fxad.primitives.implicit import LinearSolve, Root
 from fxad.transforms.inversion.rules.contract import (
@@ -18,11 +18,12 @@ from fxad.transforms.inversion.rules.contract import (
     Solved,
     at_positions,
     body_row,
+    for_unknown,
     known_atoms,
     known_mask,
 )
 
-MATRIX: Final = "what its matvec needs to know is unknown"
+MATVEC_UNKNOWN: Final = "what its matvec needs to know is unknown"
 
 
 def _linear_solve(ctx: BodyCtx, prim: LinearSolve, args: Args, outs: Args) -> Solved | Refused:
@@ -30,9 +31,9 @@ def _linear_solve(ctx: BodyCtx, prim: LinearSolve, args: Args, outs: Args) -> So
     n = prim.size
     others = args[n:]
     if not all(known_mask(others)):
-        return Refused(MATRIX)
+        return Refused(MATVEC_UNKNOWN)
     rhs = ctx(Call(prim.matvec), *known_atoms(outs[:n]), *known_atoms(others))
-    return *[b if isinstance(a, Hole) else None for a, b in zip(args, rhs, strict=False)], *[None for _ in others]
+    return *for_unknown(rhs, args[:n]), *[None for _ in others]
 
 
 def _root(ctx: BodyCtx, prim: Root, args: Args, outs: Args) -> Solved | Refused:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from fxad import dtypes
 from fxad.ir import Atom, Emit, Hole, Lit, Mask
-from fxad.primitives.elementwise.arithmetic import DIV, NEG
-from fxad.primitives.elementwise.formula import Formula
+from fxad.primitives.elementwise.arithmetic import NEG
 from fxad.primitives.gather_scatter import Gather, Scatter, ScatterAdd, ScatterMul
-from fxad.transforms.inversion.rules.arithmetic import inexact
+from fxad.transforms.inversion.rules.arithmetic import finite_quotient, why_not_divided
 from fxad.transforms.inversion.rules.contract import (
     VOLUME,
     Args,
@@ -26,32 +24,30 @@ from fxad.transforms.inversion.rules.contract import (
     Solved,
     row,
 )
-from fxad.transforms.inversion.rules.elementwise import coarse, finite
+from fxad.transforms.inversion.rules.elementwise import why_too_coarse
 from fxad.transforms.inversion.rules.totals import log_sizes, total
 
-PLACES: Final = "the places are not known"
-LEFT_OUT: Final = "updates that meet or are left out are lost"
-ADDED: Final = "updates that meet are added up"
-MULTIPLIED: Final = "updates that meet are multiplied"
+PLACES_UNKNOWN: Final = "the places are not known"
+UPDATES_LOST: Final = "updates that meet or are left out are lost"
+UPDATES_ADDED: Final = "updates that meet are added up"
+UPDATES_MULTIPLIED: Final = "updates that meet are multiplied"
 
 
 def _gather(ctx: InverseCtx, prim: Gather, args: Args, outs: Outs) -> Solved | Refused:
-    _, indices = args
-    if isinstance(indices, Hole):
-        return Refused(PLACES)
-    places = indices
+    _, places = args
+    if isinstance(places, Hole):
+        return Refused(PLACES_UNKNOWN)
     scatter = Scatter(*prim.windows.numbers, prim.mode, prim.indices_sorted, prim.unique_indices)
     return PartialValue(outs[0], write=lambda emit, base: emit.one(scatter, base, places, outs[0])), None
 
 
 def _scatter(ctx: InverseCtx, prim: Scatter, args: Args, outs: Outs) -> Solved | Refused:
     """Reads the updates from the result. The operand keeps its elements that were not overwritten."""
-    (y,), (x, indices, updates) = outs, args
-    if isinstance(indices, Hole):
-        return Refused(PLACES)
-    places = indices
+    (y,), (x, places, updates) = outs, args
+    if isinstance(places, Hole):
+        return Refused(PLACES_UNKNOWN)
     if isinstance(updates, Hole) and (not prim.unique_indices or prim.mode == "drop"):
-        return Refused(LEFT_OUT)
+        return Refused(UPDATES_LOST)
 
     def write(emit: Emit, base: Atom) -> Atom:
         return emit.one(prim, y, places, prim.read(emit, base, places, updates.aval))
@@ -66,11 +62,11 @@ def _scatter(ctx: InverseCtx, prim: Scatter, args: Args, outs: Outs) -> Solved |
 def _scatter_add(ctx: InverseCtx, prim: ScatterAdd, args: Args, outs: Outs) -> Solved | Refused:
     _, indices, updates = args
     if isinstance(indices, Hole):
-        return Refused(PLACES)
+        return Refused(PLACES_UNKNOWN)
     if isinstance(updates, Hole):
-        return Refused(ADDED)
-    if outs[0].aval.dtype in dtypes.FLOAT8:
-        return Refused(coarse(outs[0].aval))
+        return Refused(UPDATES_ADDED)
+    if why := why_too_coarse(outs[0].aval):
+        return Refused(why)
     return ctx.one(prim, outs[0], indices, ctx.one(NEG, updates)), None, None
 
 
@@ -82,13 +78,12 @@ def _factor(emit: Emit, prim: ScatterMul, x: Atom, indices: Atom, updates: Atom)
 def _scatter_mul(ctx: InverseCtx, prim: ScatterMul, args: Args, outs: Outs) -> Solved | Refused:
     (y,), (_, indices, updates) = outs, args
     if isinstance(indices, Hole):
-        return Refused(PLACES)
+        return Refused(PLACES_UNKNOWN)
     if isinstance(updates, Hole):
-        return Refused(MULTIPLIED)
-    if why := inexact(y):
+        return Refused(UPDATES_MULTIPLIED)
+    if why := why_not_divided(y):
         return Refused(why)
-    x = ctx.one(DIV, y, _factor(ctx, prim, y, indices, updates))
-    return (x if y.aval.dtype in dtypes.COMPLEX else finite(Formula(ctx, x)).atom), None, None
+    return finite_quotient(ctx, y, _factor(ctx, prim, y, indices, updates)), None, None
 
 
 def _scatter_mul_log_det(ctx: InverseCtx, prim: ScatterMul, args: Outs, unknown: Mask, outs: Outs) -> Atom:

@@ -1,7 +1,9 @@
 """Structure of the matrices that a program computes: triangular, unitary, or an exponential.
 
 Only structure that holds for every value counts. A matrix is triangular if a mask that depends only on indices (`tril`,
-`eye`) makes it so, if a decomposition returns it, or if it is composed of triangular matrices.
+`eye`) makes it so, if a decomposition returns it, or if it is composed of triangular matrices. For example, tril(a) +
+eye(n) * d is lower triangular: `tril` chooses by a mask of indices, a product with the matrix `eye(n)` is triangular,
+and so is a sum of two lower triangular matrices.
 """
 
 from __future__ import annotations
@@ -35,6 +37,11 @@ UNITARY: Final = "unitary"
 _LARGEST: Final = 1 << 22  # elements of the largest mask that is evaluated
 _DEPTH: Final = 8  # the number of equations that are followed back
 
+_SAME: Final = (Name, Keep, StopGradient, OptimizationBarrier, ShardingConstraint)  # their results are their operands
+_ENTRYWISE: Final = (Add, Sub, Mul, Div, Neg, ConvertElementType)
+# evaluated while the program is inverted, if their operands are constants
+_EVALUATED: Final = (Iota, Compare, Add, Sub, BroadcastInDim, ConvertElementType, SelectN, Transpose)
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -62,17 +69,17 @@ def facts(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> Facts:
     if isinstance(a, Lit):
         return Facts(frozenset({LOWER, UPPER})) if not any(a.bits) else NOTHING
     eqn = ctx.made(a)
-    return NOTHING if eqn is None or not depth else _made_by(ctx, a, eqn, depth - 1)
+    return NOTHING if eqn is None or not depth else _facts_of_result(ctx, a, eqn, depth - 1)
 
 
-def _made_by(ctx: InverseCtx, a: Var, eqn: Eqn, depth: int) -> Facts:
+def _facts_of_result(ctx: InverseCtx, a: Var, eqn: Eqn, depth: int) -> Facts:
     prim = eqn.prim
     if isinstance(prim, _SAME):
         return facts(ctx, eqn.ins[eqn.outs.index(a)], depth)
     if isinstance(prim, _ENTRYWISE):
-        return Facts(frozenset([k for k in (LOWER, UPPER) if _stays(ctx, eqn, k, depth)]))
+        return Facts(frozenset([k for k in (LOWER, UPPER) if _keeps_triangle(ctx, eqn, k, depth)]))
     if isinstance(prim, SelectN):
-        return Facts(_cut(ctx, eqn, depth))
+        return Facts(_triangles_of_choice(ctx, eqn, depth))
     if isinstance(prim, Transpose):
         lead = a.aval.ndim - 2
         swapped = prim.perm == (*range(lead), lead + 1, lead)
@@ -84,10 +91,6 @@ def _made_by(ctx: InverseCtx, a: Var, eqn: Eqn, depth: int) -> Facts:
         stacked = prim.dims[-2:] == last and x.aval.shape[-2:] == a.aval.shape[-2:]  # the matrix axes are not broadcast
         return Facts(facts(ctx, x, depth).kinds) if stacked else NOTHING
     return _decomposed(a, eqn, prim)
-
-
-_SAME: Final = (Name, Keep, StopGradient, OptimizationBarrier, ShardingConstraint)
-_ENTRYWISE: Final = (Add, Sub, Mul, Div, Neg, ConvertElementType)
 
 
 def _decomposed(a: Var, eqn: Eqn, prim: Primitive) -> Facts:
@@ -109,7 +112,7 @@ def _decomposed(a: Var, eqn: Eqn, prim: Primitive) -> Facts:
 # --------------------------------------------------------------------------------------------------------- triangles
 
 
-def _stays(ctx: InverseCtx, eqn: Eqn, kind: str, depth: int) -> bool:
+def _keeps_triangle(ctx: InverseCtx, eqn: Eqn, kind: str, depth: int) -> bool:
     """Returns True if the result is triangular: a sum of triangular matrices, a product of one with any array
     elementwise, or one divided by any array."""
     triangles = [_is_triangle(ctx, x, kind, depth) for x in eqn.ins]
@@ -130,7 +133,7 @@ def _beyond_diagonal(x: NDArray, kind: str) -> NDArray:
     return np.triu(x, 1) if kind == LOWER else np.tril(x, -1)
 
 
-def _cut(ctx: InverseCtx, eqn: Eqn, depth: int) -> frozenset[str]:
+def _triangles_of_choice(ctx: InverseCtx, eqn: Eqn, depth: int) -> frozenset[str]:
     """Returns the kinds of triangle that a choice by a mask makes: all cases that it can choose on the other side of
     the diagonal are zero there."""
     which, *cases = eqn.ins
@@ -142,12 +145,12 @@ def _cut(ctx: InverseCtx, eqn: Eqn, depth: int) -> frozenset[str]:
         [
             kind
             for kind in (LOWER, UPPER)
-            if all([_is_triangle(ctx, c, kind, depth) for c in [cases[j] for j in _seen(chosen, kind)]])
+            if all([_is_triangle(ctx, c, kind, depth) for c in [cases[j] for j in _cases_beyond(chosen, kind)]])
         ]
     )
 
 
-def _seen(chosen: NDArray, kind: str) -> list[int]:
+def _cases_beyond(chosen: NDArray, kind: str) -> list[int]:
     """Returns the cases that are chosen on the other side of the diagonal."""
     n = chosen.shape[-1]
     side = np.broadcast_to(_beyond_diagonal(np.ones((n, n), np.bool_), kind), chosen.shape)
@@ -159,13 +162,10 @@ def static(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> NDArray | None:
     if isinstance(a, Lit):
         return a.array
     eqn = ctx.made(a)
-    if eqn is None or not depth or a.aval.size > _LARGEST or not isinstance(eqn.prim, _PLACES):
+    if eqn is None or not depth or a.aval.size > _LARGEST or not isinstance(eqn.prim, _EVALUATED):
         return None
     operands = [static(ctx, x, depth - 1) for x in eqn.ins]
     known = [x for x in operands if x is not None]
     if len(known) < len(operands):
         return None
     return np.asarray(eqn.prim.impl(*known)[eqn.outs.index(a)])
-
-
-_PLACES: Final = (Iota, Compare, Add, Sub, BroadcastInDim, ConvertElementType, SelectN, Transpose)

@@ -2,6 +2,28 @@
 
 A carry that no step changes is a constant. Carries that do not depend on reconstructed values (counters, keys) are also
 run backwards, from their last value. If they have no inverse, they are first computed forward and stacked.
+
+Example: a `scan` of 3 steps over the slices w, with the carries (i, a, b) and the rows b.
+
+    step(i, a, b, w) = (i + 1, b, a + sin(b) * w), b
+
+i and w are known, a and b are not, and all results are known. The step is inverted from its final carries, its row and
+its slice. `BackwardLoop` says:
+
+    xs = (True,)                    the slices w are known
+    rows = (True,)                  the rows of the result are known
+    moving = (True, False, False)   i does not depend on reconstructed values, and changes
+    still = (False, False, False)   no carry is the same in all steps
+    stacked = False                 i + 1 has an inverse, so i runs backwards, from its last value
+    last = (True, True, True)       a step starts from the final values of i, a and b
+    solved = (True, True, True, False)    it gives the initial values of i, a and b; w was known
+
+The inverse computes the last i by a loop over i alone (`run_carries_forward`), and then runs, from the last step,
+
+    inverse_step(i', a', b', w, row) = (i' - 1, b' - sin(a') * w, a')
+
+A carry whose initial value a step cannot give is not known in the step before. So `backward_loop` inverts the step
+again with fewer known final carries, until those that it takes are those that it gives.
 """
 
 from __future__ import annotations
@@ -18,7 +40,15 @@ from fxad.primitives.control.bodies import mask_or, select_by_mask
 from fxad.primitives.control.loop_steps import Steps, unchanged_carries
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise.arithmetic import ADD
-from fxad.transforms.inversion.rules.contract import Args, BodyCtx, Determined, Refused, known_atoms, known_mask
+from fxad.transforms.inversion.rules.contract import (
+    RESULTS_UNKNOWN,
+    Args,
+    BodyCtx,
+    Determined,
+    Refused,
+    known_atoms,
+    known_mask,
+)
 
 
 @final
@@ -159,7 +189,7 @@ def backward_loop(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Bac
         last = fewer
     # counters have a known start: solving only them gives no unknown operand
     if not any([s and not k for s, k in zip((*solved, *slices), known_mask((*first, *xs)), strict=True)]):
-        return why or Refused("its results are not known")
+        return why or Refused(RESULTS_UNKNOWN)
     return _without_constants(loop, body)
 
 

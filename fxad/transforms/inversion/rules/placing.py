@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from fxad.ir import Atom, Emit, Eqn, Lit, NDArray, Shape
+from fxad.ir import Atom, Emit, Eqn, NDArray
 from fxad.primitives.dynamic_slicing import DynamicUpdateSlice
 from fxad.primitives.elementwise.select import SelectN
-from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.primitives.slicing import Concatenate, Pad
 from fxad.transforms.inversion.rules.assembling import chosen_part, constant_mask, has_box
 from fxad.transforms.inversion.rules.contract import PartialValue
-from fxad.transforms.inversion.rules.structure import box_of, kept_by
+from fxad.transforms.inversion.rules.structure import box_of, constant_window, kept_by, slice_of_ranges
 
 Maker = Callable[[Atom], Eqn | None]
 
@@ -41,7 +41,7 @@ def through_places(
         kept = kept_by(eqn.prim, eqn.ins[0].aval.shape, part.value.aval.shape)
         places = tuple([p for p, _ in kept])
         if [len(of) for _, of in kept] == list(eqn.ins[0].aval.shape) and has_box(part.covers, places):
-            return emit.one(_slice_of_ranges(places), part.value)
+            return emit.one(slice_of_ranges(places), part.value)
     if isinstance(eqn.prim, SelectN):
         holes = [k for k, a in enumerate(eqn.ins[1:]) if unknown(a)]
         mask = constant_mask(eqn.ins[0], maker)
@@ -64,11 +64,8 @@ def windows_of(eqn: Eqn | None) -> list[tuple[Atom, tuple[range, ...]]]:
     """Returns the operands of an equation that its result contains unchanged, and their boxes."""
     if eqn is not None and isinstance(eqn.prim, DynamicUpdateSlice):
         x, update, *starts = eqn.ins
-        at = [int(s.array) for s in starts if isinstance(s, Lit)]
-        if len(at) == len(starts):
-            sizes = zip(at, x.aval.shape, update.aval.shape, strict=True)
-            first = [(min(max(a, 0), n - m), m) for a, n, m in sizes]
-            return [(update, tuple([range(a, a + m) for a, m in first]))]
+        window = constant_window(starts, update.aval.shape, x.aval.shape)
+        return [] if window is None else [(update, window)]
     if eqn is not None and isinstance(eqn.prim, Concatenate):
         windows: list[tuple[Atom, tuple[range, ...]]] = []
         start, axis = 0, eqn.prim.axis
@@ -78,13 +75,6 @@ def windows_of(eqn: Eqn | None) -> list[tuple[Atom, tuple[range, ...]]]:
             start = along.stop
         return windows
     return []
-
-
-def _slice_of_ranges(places: tuple[range, ...]) -> Slice:
-    def each(of: Callable[[range], int]) -> Shape:
-        return tuple([of(p) for p in places])
-
-    return Slice(each(lambda p: p.start), each(lambda p: p.stop), each(lambda p: p.step))
 
 
 def _both(part: PartialValue, eqn: Eqn, k: int, here: NDArray) -> PartialValue:

@@ -30,7 +30,7 @@ from fxad.primitives.shape import BroadcastInDim, ReduceSum, Transpose, emit_res
 from fxad.transforms.inversion.rules.assembling import unknown_elements
 from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRow, Outs, Refused, Solved, row
 from fxad.transforms.inversion.rules.known_matrices import LOWER, UNITARY, Facts, facts
-from fxad.transforms.inversion.rules.totals import constant, log_sizes, total
+from fxad.transforms.inversion.rules.totals import constant, log_sizes, significand_bits, total
 
 _LAPACK: Final = frozenset({dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128})
 
@@ -147,7 +147,7 @@ def _by_factors(ctx: InverseCtx, a: Atom, flip: bool, y: Atom) -> Atom:
 
 def conditioned(dtype: DType) -> float:
     """Returns the largest condition number that leaves a third of the digits: 4e10 in float64, 7e4 in float32."""
-    return float(2.0 ** (2 / 3 * (53 if dtypes.real_part(dtype) == dtypes.float64 else 24)))
+    return float(2.0 ** (2 / 3 * significand_bits(dtype, 24)))
 
 
 def _size(ctx: InverseCtx, a: Atom) -> Atom:

@@ -50,7 +50,7 @@ from fxad.primitives.shape import Iota
 from fxad.primitives.softmax import Softmax
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
-from fxad.transforms.inversion.rules.arithmetic import TRUTH
+from fxad.transforms.inversion.rules.arithmetic import TRUTH_VALUE
 from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRow, Outs, Refused, row
 
 SIGNS: Final = "x and -x have the same result"
@@ -71,7 +71,7 @@ REASONS: Final[Mapping[type[Primitive], str]] = MappingProxyType(
         **dict.fromkeys((Igamma, Igammac, IgammaGradA, RandomGammaGrad, Zeta), NO_FORMULA),
         **dict.fromkeys((RegularizedIncompleteBeta, GammaSample, HouseholderProduct, Ormqr, ExpmFrechet), NO_FORMULA),
         **dict.fromkeys((Max, Min, Clamp, ScatterMax, ScatterMin, CumMax, CumMin), CHOSEN),
-        **dict.fromkeys((Lt, Le, Gt, Ge, IsFinite), TRUTH),
+        **dict.fromkeys((Lt, Le, Gt, Ge, IsFinite), TRUTH_VALUE),
         **dict.fromkeys((And, Or, ShiftLeft, ShiftRightLogical, ShiftRightArithmetic), BITS),
         **dict.fromkeys((PopulationCount, Clz), BITS),
         **dict.fromkeys((ReduceWindowSum, ReduceWindowMax, ReduceWindowMin, ReduceWindowProd), WINDOWS),

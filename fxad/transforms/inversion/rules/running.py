@@ -14,14 +14,15 @@ from fxad.primitives.cumulative import (
     CumLogSumExp,
     CumProd,
     CumSum,
+    Cumulative,
     LinearRecurrence,
     predecessors,
     subtract_or_zero,
 )
-from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB
+from fxad.primitives.elementwise.arithmetic import MUL, SUB
 from fxad.primitives.elementwise.formula import Formula
 from fxad.primitives.fft import Fft
-from fxad.transforms.inversion.rules.arithmetic import finite_part, inexact
+from fxad.transforms.inversion.rules.arithmetic import finite_quotient, why_not_divided
 from fxad.transforms.inversion.rules.contract import (
     VOLUME,
     Args,
@@ -35,30 +36,30 @@ from fxad.transforms.inversion.rules.contract import (
 from fxad.transforms.inversion.rules.totals import constant, log_sizes, total
 
 
-def _cumsum(ctx: InverseCtx, prim: CumSum, args: Args, outs: Outs) -> Solved:
+def _totals_before(ctx: InverseCtx, prim: Cumulative, outs: Outs) -> Atom:
+    """Returns for each running total the one before it; for the first one, the total of nothing."""
     (y,) = outs
-    return (ctx.one(SUB, y, predecessors(ctx, y, prim.axis, prim.reverse, prim.identity(y.aval.dtype))),)
+    return predecessors(ctx, y, prim.axis, prim.reverse, prim.identity(y.aval.dtype))
+
+
+def _cumsum(ctx: InverseCtx, prim: CumSum, args: Args, outs: Outs) -> Solved:
+    return (ctx.one(SUB, outs[0], _totals_before(ctx, prim, outs)),)
 
 
 def _cumprod(ctx: InverseCtx, prim: CumProd, args: Args, outs: Outs) -> Solved | Refused:
-    (y,) = outs
-    if why := inexact(y):
+    if why := why_not_divided(outs[0]):
         return Refused(why)
-    return (
-        finite_part(ctx, ctx.one(DIV, y, predecessors(ctx, y, prim.axis, prim.reverse, prim.identity(y.aval.dtype)))),
-    )
+    return (finite_quotient(ctx, outs[0], _totals_before(ctx, prim, outs)),)
 
 
 def _cumprod_log_det(ctx: InverseCtx, prim: CumProd, args: Outs, unknown: Mask, outs: Outs) -> Atom:
-    (y,) = outs
-    return total(ctx, log_sizes(ctx, predecessors(ctx, y, prim.axis, prim.reverse, prim.identity(y.aval.dtype))))
+    return total(ctx, log_sizes(ctx, _totals_before(ctx, prim, outs)))
 
 
 def _cumlogsumexp(ctx: InverseCtx, prim: CumLogSumExp, args: Args, outs: Outs) -> Solved:
     """Uses log(exp y[i] - exp y[i - 1]) = y[i] + log(-expm1(y[i - 1] - y[i]))."""
     (y,) = outs
-    ahead = predecessors(ctx, y, prim.axis, prim.reverse, prim.identity(y.aval.dtype))
-    below = Formula(ctx, subtract_or_zero(ctx, ahead, y)).expm1()
+    below = Formula(ctx, subtract_or_zero(ctx, _totals_before(ctx, prim, outs), y)).expm1()
     return ((Formula(ctx, y) + (-below).log()).atom,)
 
 
@@ -70,8 +71,8 @@ def _recurrence(ctx: InverseCtx, prim: LinearRecurrence, args: Args, outs: Outs)
     (y,), (a, _) = outs, args
     if isinstance(a, Hole):
         return Refused("the first factor is multiplied by 0")
-    ahead = predecessors(ctx, y, prim.axis, prim.reverse, Lit.zero(y.aval.with_shape(())))
-    return None, ctx.one(SUB, y, ctx.one(MUL, a, ahead))
+    before = predecessors(ctx, y, prim.axis, prim.reverse, Lit.zero(y.aval.with_shape(())))
+    return None, ctx.one(SUB, y, ctx.one(MUL, a, before))
 
 
 # ----------------------------------------------------------------------------------------------------------- Fourier

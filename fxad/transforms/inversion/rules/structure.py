@@ -42,7 +42,7 @@ from fxad.transforms.inversion.rules.contract import (
     row,
 )
 
-EMPTY: Final = "the result has no element to read it from"
+NO_ELEMENT: Final = "the result has no element to read it from"
 
 # ------------------------------------------------------------------------------------------------------------ moving
 
@@ -69,7 +69,7 @@ def _broadcast(ctx: InverseCtx, prim: BroadcastInDim, args: Args, outs: Outs) ->
     if not x.size:
         return (Zero(x).instantiate(),)
     if not y.aval.size:
-        return Refused(EMPTY)
+        return Refused(NO_ELEMENT)
     kept = dict(zip(prim.dims, x.shape, strict=True))
     limits = tuple([kept.get(a, min(1, n)) for a, n in enumerate(y.aval.shape)])
     return (emit_reshape(ctx, _slice_unless_whole(ctx, y, (0,) * len(limits), limits), x.shape),)
@@ -109,7 +109,7 @@ def _pad(ctx: InverseCtx, prim: Pad, args: Args, outs: Outs) -> Solved | Refused
     if isinstance(value, Hole):
         at = _outside([places for places, _ in kept], y.aval.shape)
         if at is None:
-            return Refused(f"operand 1: {EMPTY}")
+            return Refused(f"operand 1: {NO_ELEMENT}")
         padding = emit_reshape(ctx, _slice_unless_whole(ctx, y, at, tuple([a + 1 for a in at])), ())
     return (_taken(ctx, y, kept, x.aval.shape) if isinstance(x, Hole) else None), padding
 
@@ -130,8 +130,7 @@ def _kept(low: int, gap: int, n: int, m: int) -> tuple[range, range]:
 
 def _taken(emit: Emit, y: Atom, kept: list[tuple[range, range]], shape: Shape) -> Atom | PartialValue:
     places = [p for p, _ in kept]
-    here = Slice(tuple([p.start for p in places]), tuple([p.stop for p in places]), tuple([p.step for p in places]))
-    value = y.with_shape([len(p) for p in places]) if isinstance(y, Lit) else emit.one(here, y)
+    value = y.with_shape([len(p) for p in places]) if isinstance(y, Lit) else emit.one(slice_of_ranges(places), y)
     return value if value.aval.shape == shape else PartialValue(value, box=tuple([of for _, of in kept]))
 
 
@@ -166,7 +165,7 @@ def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Ref
     x, *places = args
     known = all_known(places)
     if not isinstance(x, Hole) or known is None:
-        return Refused(PLACES)
+        return Refused(READS_UNKNOWN_PLACE)
     value = emit_reshape(ctx, outs[0], prim.sizes)
     if not prim.dynamic:
         return (PartialValue(value, box=_box(prim.starts, prim.sizes, prim.strides)),)
@@ -180,7 +179,7 @@ def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Ref
     return (_in_window(value, starts), *[None for _ in places])
 
 
-PLACES: Final = "where it reads is not known"
+READS_UNKNOWN_PLACE: Final = "where it reads is not known"
 
 
 def _in_window(value: Atom, starts: Sequence[Atom]) -> PartialValue:
@@ -191,7 +190,7 @@ def _dynamic_slice(ctx: InverseCtx, prim: DynamicSlice, args: Args, outs: Outs) 
     x, *places = args
     starts = all_known(places)
     if not isinstance(x, Hole) or starts is None:
-        return Refused(PLACES)
+        return Refused(READS_UNKNOWN_PLACE)
     return (_in_window(outs[0], starts), *[None for _ in places])
 
 
@@ -207,6 +206,20 @@ def _dynamic_update_slice(ctx: InverseCtx, prim: DynamicUpdateSlice, args: Args,
         ctx.one(window, y, *starts) if isinstance(update, Hole) else None,
         *[None for _ in starts],
     )
+
+
+def slice_of_ranges(box: Sequence[range]) -> Slice:
+    """Returns the slice that reads these indices, one range for each axis."""
+    return Slice(tuple([r.start for r in box]), tuple([r.stop for r in box]), tuple([r.step for r in box]))
+
+
+def constant_window(starts: Sequence[Atom], sizes: Shape, shape: Shape) -> tuple[range, ...] | None:
+    """Returns the window of a dynamic slice or update with literal starts, which are clamped; None for other starts."""
+    at = [int(s.array) for s in starts if isinstance(s, Lit)]
+    if len(at) < len(starts):
+        return None
+    first = [min(max(a, 0), n - m) for a, n, m in zip(at, shape, sizes, strict=True)]
+    return _box(tuple(first), sizes, (1,) * len(at))
 
 
 def box_mask(box: tuple[range, ...], shape: Shape) -> NDArray:
@@ -228,15 +241,11 @@ def _outside_window(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[
             rest = range(m, n) if begin == 0 else range(begin)
             box = tuple([rest if b == a else range(k) for b, k in enumerate(shape)])
             return PartialValue(emit_slice(emit, y, a, rest.start, rest.stop), box=box)
-    at = [int(s.array) for s in starts if isinstance(s, Lit)]
-    covers: NDArray | None = None
-    if len(at) == len(starts):
-        first = [min(max(a, 0), n - m) for a, n, m in zip(at, shape, sizes, strict=True)]
-        covers = np.logical_not(box_mask(_box(tuple(first), sizes, (1,) * len(at)), shape))
+    written = constant_window(starts, sizes, shape)
     return PartialValue(
         y,
         count=y.aval.size - prod(sizes),
-        covers=covers,
+        covers=None if written is None else np.logical_not(box_mask(written, shape)),
         write=lambda emit, base: emit.one(DYNAMIC_UPDATE_SLICE, y, emit.one(window, base, *starts), *starts),
     )
 

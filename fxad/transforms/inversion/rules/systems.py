@@ -48,8 +48,8 @@ from fxad.transforms.inversion.rules.contract import (
 )
 from fxad.transforms.inversion.rules.totals import constant, log_sizes, total
 
-MATRIX: Final = "its matrix is unknown"
-VALUES: Final = "it gives the values alone, not the vectors"
+MATRIX_UNKNOWN: Final = "its matrix is unknown"
+NO_VECTORS: Final = "it gives the values alone, not the vectors"
 
 
 # ----------------------------------------------------------------------------------------------------------- systems
@@ -59,7 +59,7 @@ def _triangular_solve(ctx: InverseCtx, prim: TriangularSolve, args: Args, outs: 
     """Returns op(A) X, or X op(A)."""
     (x,), a = outs, args[0]
     if isinstance(a, Hole):
-        return Refused(MATRIX)
+        return Refused(MATRIX_UNKNOWN)
     one = ctx.one
     lower = lower_mask(ctx, a.aval.shape, 0 if prim.lower_a else -1)
     m = where(one, lower, a) if prim.lower_a else unless(one, lower, a)
@@ -86,7 +86,7 @@ def _solve(ctx: InverseCtx, prim: Solve, args: Args, outs: Outs) -> Solved | Ref
     """Returns op(A) X, computed with the factors of A that gave X."""
     known = all_known(args[:3])
     if known is None:
-        return Refused(MATRIX)
+        return Refused(MATRIX_UNKNOWN)
     (x,), (_, lu, pivots), one = outs, known, ctx.one
     lower, upper = _triangles(ctx, lu)
     order = column(one, one(LuPivotsToPermutation(x.aval.shape[-2], not prim.transpose_a), pivots))
@@ -106,7 +106,7 @@ def _tridiagonal_solve(ctx: InverseCtx, prim: TridiagonalSolve, args: Args, outs
     """Returns dl[i] x[i - 1] + d[i] x[i] + du[i] x[i + 1]."""
     (x,), known = outs, all_known(args[:3])
     if known is None:
-        return Refused(MATRIX)
+        return Refused(MATRIX_UNKNOWN)
     axis, zero = x.aval.ndim - 2, Lit.zero(x.aval.with_shape(()))
     around = predecessors(ctx, x, axis, False, zero), x, predecessors(ctx, x, axis, True, zero)
     parts = [times(ctx.one, repeat_as_columns(ctx.one, v, x.aval.shape), r) for v, r in zip(known, around, strict=True)]
@@ -143,7 +143,7 @@ def _qr(ctx: InverseCtx, prim: Qr, args: Args, outs: Outs) -> Solved:
 def _eigh(ctx: InverseCtx, prim: Eigh, args: Args, outs: Outs) -> Solved | Refused:
     """Returns V diag(w) V^H: the Hermitian matrix. The decomposition read one of its triangles."""
     if not prim.vectors:
-        return Refused(VALUES)
+        return Refused(NO_VECTORS)
     w, v = outs
     scaled = times(ctx.one, v, as_complex(ctx.one, repeat_as_rows(ctx.one, w, v.aval.shape), v.aval))
     return (dot(ctx.one, scaled, conjugate_transpose(ctx.one, v)),)
@@ -152,7 +152,7 @@ def _eigh(ctx: InverseCtx, prim: Eigh, args: Args, outs: Outs) -> Solved | Refus
 def _svd(ctx: InverseCtx, prim: Svd, args: Args, outs: Outs) -> Solved | Refused:
     """Returns U diag(s) V^H."""
     if not prim.vectors:
-        return Refused(VALUES)
+        return Refused(NO_VECTORS)
     (s, u, vh), one = outs, ctx.one
     k = s.aval.shape[-1]
     u, vh = columns(one, u, 0, k), rows(one, vh, 0, k)

@@ -1,4 +1,4 @@
-"""Building blocks of log-determinants: sums over all elements, in the real dtype of the operand.
+"""Building blocks of log-determinants: sums over all elements, in the real dtype of the operand; and digits of dtypes.
 
 A complex number counts as a pair of real numbers: a map z -> c z has the determinant |c|^2.
 """
@@ -6,14 +6,26 @@ A complex number counts as a pair of real numbers: a map z -> c z has the determ
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import MappingProxyType
+from typing import Final
 
 from fxad import dtypes
+from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Emit, Lit
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.complex_parts import REAL
 from fxad.primitives.elementwise.exponential import LOG
 from fxad.primitives.elementwise.powers import ABS
 from fxad.primitives.shape import ReduceSum
+
+_SIGNIFICAND_BITS: Final = MappingProxyType(
+    {dtypes.bfloat16: 8, dtypes.float16: 11, dtypes.float32: 24, dtypes.float64: 53}
+)
+
+
+def significand_bits(dtype: DType, other: int) -> int:
+    """Returns the number of bits up to which a dtype represents all integers exactly; `other` for dtypes of 8 bits."""
+    return _SIGNIFICAND_BITS.get(dtypes.real_part(dtype), other)
 
 
 def total(emit: Emit, x: Atom) -> Atom:

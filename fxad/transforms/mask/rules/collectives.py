@@ -39,17 +39,17 @@ def _shard_map(ctx: MaskCtx, prim: ShardMap, args: Atoms, ins: Avals, outs: Aval
         """The divided axes of an array, with the numbers of their parts."""
         return [(a, prod([sizes[name] for name in names])) for a, names in enumerate(spec or ()) if names]
 
-    operands: list[Atom] = []
+    given: list[Atom] = []
     for x, aval, spec in zip(args, ins, prim.in_specs, strict=True):
         for axis, count in counts(spec):
             x = groups_apart(ctx, x, aval, axis, count)
-        operands.append(x)
-    results: list[Atom] = []
-    for x, aval, spec in zip(through_bodies(ctx, prim, tuple(operands), ins, outs), outs, prim.out_specs, strict=True):
+        given.append(x)
+    joined: list[Atom] = []
+    for x, aval, spec in zip(through_bodies(ctx, prim, tuple(given), ins, outs), outs, prim.out_specs, strict=True):
         for axis, count in counts(spec):
             x = groups_together(ctx, x, aval, axis, count)
-        results.append(x)
-    return results
+        joined.append(x)
+    return joined
 
 
 COLLECTIVE: Final[tuple[MaskRow, ...]] = (

@@ -15,7 +15,7 @@ from fxad.core.sizes import Size, at_least
 from fxad.ir import Atom, Atoms, Aval, Avals, Lit
 from fxad.primitives.elementwise.arithmetic import DIV, MAX, MUL, REM
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, REAL
-from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.convert import ConvertElementType, emit_convert
 from fxad.primitives.elementwise.logic import EQ, OR
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.elementwise.trigonometric import COS, SIN
@@ -87,7 +87,7 @@ def _bluestein(ctx: MaskCtx, x: Atom, count: Atom, inverse: bool) -> Atom:
     index = ctx.iota((padded,), 0)
     if not at_least(_EXACT - padded, 0):
         index = ctx.one(ConvertElementType(dtypes.int64), index)
-    whole = count if index.aval.dtype is dtypes.int32 else ctx.one(ConvertElementType(index.aval.dtype), count)
+    whole = emit_convert(ctx, count, index.aval.dtype)
     turn = emit_broadcast(ctx, ctx.one(MUL, whole, Lit.of(2, whole.aval)), (padded,), ())
     part = ctx.one(ConvertElementType(real.dtype), ctx.one(REM, ctx.one(MUL, index, index), turn))
     size = emit_broadcast(ctx, ctx.one(ConvertElementType(real.dtype), count), (padded,), ())
@@ -103,8 +103,8 @@ def _bluestein(ctx: MaskCtx, x: Atom, count: Atom, inverse: bool) -> Atom:
     spread = padded_to(ctx, ctx.one(MUL, x, wide), x.aval.ndim - 1, length)
     both = ctx.one(Fft("FFT", (length,)), spread)
     both = ctx.one(MUL, both, emit_broadcast(ctx, kernel, both.aval.shape, (x.aval.ndim - 1,)))
-    found = emit_slice(ctx, ctx.one(Fft("IFFT", (length,)), both), x.aval.ndim - 1, 0, padded)
-    out = ctx.one(MUL, found, wide)
+    convolved = emit_slice(ctx, ctx.one(Fft("IFFT", (length,)), both), x.aval.ndim - 1, 0, padded)
+    out = ctx.one(MUL, convolved, wide)
     if not inverse:
         return out
     divisor = ctx.one(COMPLEX, size, Lit.of(0, real))

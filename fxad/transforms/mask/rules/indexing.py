@@ -11,7 +11,7 @@ from fxad.ir import Atom, Atoms, Aval, Avals, Lit
 from fxad.primitives.dimension_numbers import DimensionNumbers
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise.arithmetic import ADD, MAX, MIN, SUB
-from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.convert import ConvertElementType, emit_convert
 from fxad.primitives.elementwise.logic import AND, GE, LE, LT
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather_scatter import (
@@ -40,9 +40,7 @@ def _number(ctx: MaskCtx, value: Atom, like: Aval) -> Atom:
     """An i32[] as an array of the type `like`."""
     if isinstance(value, Lit) and value.size is None:
         return Lit.of(int(value.value), like)
-    if like.dtype is not dtypes.int32:
-        value = ctx.one(ConvertElementType(like.dtype), value)
-    return emit_broadcast(ctx, value, like.shape, ())
+    return emit_broadcast(ctx, emit_convert(ctx, value, like.dtype), like.shape, ())
 
 
 def _last(ctx: MaskCtx, size: int, window: int) -> Atom:
@@ -75,7 +73,7 @@ def _from_front(ctx: MaskCtx, i: Atom, size: int) -> Atom:
 def _in_one_dtype(ctx: MaskCtx, starts: Sequence[Atom]) -> list[Atom]:
     """Starts in the widest of their dtypes."""
     widest = max([i.aval.dtype for i in starts], key=lambda d: d.itemsize)
-    return [i if i.aval.dtype is widest else ctx.one(ConvertElementType(widest), i) for i in starts]
+    return [emit_convert(ctx, i, widest) for i in starts]
 
 
 def _dynamic_slice(ctx: MaskCtx, prim: DynamicSlice, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -104,7 +102,7 @@ def _dynamic_update_slice(
             start = _clamped(ctx, _wide(ctx, start), _last(ctx, n, m))
             if ctx.masked(m):  # the padding of the update must not be written
                 out = padded_to(ctx, out, a, ctx.padded_size(n) + ctx.padded_size(m))
-                first = start if start.aval is INT else ctx.one(ConvertElementType(dtypes.int32), start)
+                first = emit_convert(ctx, start, dtypes.int32)
                 line = ctx.iota(x.aval.shape, a)
                 low = ctx.one(GE, line, _number(ctx, first, line.aval))
                 end = ctx.one(ADD, first, ctx.count(m))
@@ -157,9 +155,7 @@ def _index_vectors(ctx: MaskCtx, prim: IndexVectors, args: Atoms, ins: Avals, ou
     shape, dtype = ctx.padded(outs[0].shape[:-1]), outs[0].dtype
     columns: list[Atom] = []
     for i, n in zip(args, prim.sizes, strict=True):
-        column = _from_front(ctx, i, n)
-        if dtype is not dtypes.int32:
-            column = ctx.one(ConvertElementType(dtype), column)
+        column = emit_convert(ctx, _from_front(ctx, i, n), dtype)
         lead = len(shape) - column.aval.ndim
         column = emit_broadcast(ctx, column, shape, tuple(range(lead, len(shape))))
         columns.append(ctx.one(ExpandDims((len(shape),)), column))
@@ -192,16 +188,15 @@ def _all_clamped(ctx: MaskCtx, columns: Sequence[Atom], ends: Sequence[int]) -> 
 def _within(ctx: MaskCtx, columns: Sequence[Atom], ends: Sequence[int]) -> Atom:
     """True for index vectors that lie inside, with a last axis of size 1. A last place of -1 means that no place is:
     the axis is empty."""
-    found: Atom | None = None
+    conditions: list[Atom] = []
     for i, end in zip(columns, ends, strict=True):
         signed = i.aval.dtype not in dtypes.UNSIGNED
         past = ctx.count(end if signed else end + 1)
         inside: Atom = ctx.one(LE if signed else LT, i, _number(ctx, past, i.aval))
         if signed:
             inside = ctx.one(AND, inside, ctx.one(GE, i, Lit.of(0, i.aval)))
-        found = inside if found is None else ctx.one(AND, found, inside)
-    assert found is not None
-    return found
+        conditions.append(inside)
+    return ctx.every(conditions)
 
 
 def _left_out(ctx: MaskCtx, columns: Sequence[Atom], keep: Atom) -> list[Atom]:
@@ -310,28 +305,26 @@ def _each_place(
     shape = (*[updates.aval.shape[k] for k in batch], padded, 1)
     dims = (*range(len(batch)), len(batch) + 1)
     line = ctx.iota(shape, len(batch))
-    indices = [emit_broadcast(ctx, i, shape, dims) for i in columns]
+    wide = [emit_broadcast(ctx, i, shape, dims) for i in columns]
     places = list(windows.index_map)
     if axis in places:
         k = places.index(axis)
-        step = line if indices[k].aval is line.aval else ctx.one(ConvertElementType(indices[k].aval.dtype), line)
-        indices[k] = ctx.one(ADD, indices[k], step)
+        wide[k] = ctx.one(ADD, wide[k], emit_convert(ctx, line, wide[k].aval.dtype))
     else:
-        like = indices[0].aval if indices else line.aval
-        indices.append(line if like is line.aval else ctx.one(ConvertElementType(like.dtype), line))
+        wide.append(emit_convert(ctx, line, wide[0].aval.dtype) if wide else line)
         places.append(axis)
     inside: Atom = ctx.one(LT, line, _number(ctx, ctx.count(size), line.aval))
     if keep is not None:
         inside = ctx.one(AND, inside, emit_broadcast(ctx, keep, shape, dims))
-    numbers = DimensionNumbers(
+    made = DimensionNumbers(
         tuple([order.index(k) for k in over.values()]),
         tuple(sorted((*windows.collapsed, axis))),
         windows.batched,
         windows.index_batched,
         tuple(places),
     )
-    transposed = updates if order == list(range(rank)) else ctx.one(Transpose(tuple(order)), updates)
-    return transposed, numbers, indices, inside
+    moved = updates if order == list(range(rank)) else ctx.one(Transpose(tuple(order)), updates)
+    return moved, made, wide, inside
 
 
 _SCATTERS: Final[tuple[type[ScatterFamily], ...]] = (Scatter, ScatterAdd, ScatterMul, ScatterMin, ScatterMax)

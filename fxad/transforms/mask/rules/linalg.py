@@ -172,30 +172,30 @@ def _eig(ctx: MaskCtx, prim: Eig, args: Atoms, ins: Avals, outs: Avals) -> Seque
     wide = emit_broadcast(ctx, bound, magnitude.aval.shape, tuple(range(bound.aval.ndim)))
     late = ctx.one(ConvertElementType(dtypes.int32), ctx.one(GT, magnitude, ctx.one(MUL, wide, Lit.of(1.5, wide.aval))))
     last = len(shape) - 1
-    results = [ctx(Sort(last - 1, 1), late, w)[1]]
-    results += [ctx(Sort(last, 1), repeat_as_rows(ctx.one, late, shape), v)[1] for v in vectors]
-    return _cleared(ctx, results, outs)
+    ordered = [ctx(Sort(last - 1, 1), late, w)[1]]
+    ordered += [ctx(Sort(last, 1), repeat_as_rows(ctx.one, late, shape), v)[1] for v in vectors]
+    return _cleared(ctx, ordered, outs)
 
 
 # --------------------------------------------------------------------------------------------------- blocks in a frame
 
 
-def _moved(ctx: MaskCtx, x: Atom, axis: int, by: Atom | None, most: int, padded: int) -> Atom:
-    """`x` behind `by` zeros, at most `most`, in an axis of size `padded`."""
+def _shifted(ctx: MaskCtx, x: Atom, axis: int, start: Atom | None, most: int, padded: int) -> Atom:
+    """`x` behind `start` zeros, at most `most`, in an axis of size `padded`."""
     n = x.aval.ndim
-    if by is None:
+    if start is None:
         return _window(ctx, x, axis, None, padded)
     low, high = [0] * n, [0] * n
     low[axis], high[axis] = most, maximum(padded - x.aval.shape[axis], 0)
     wide = ctx.one(Pad(tuple(low), tuple(high), (0,) * n), x, Lit.zero(x.aval.with_shape(())))
-    return taken_from(ctx, wide, axis, ctx.one(SUB, Lit.of(most, INT), by), padded)
+    return taken_from(ctx, wide, axis, ctx.one(SUB, Lit.of(most, INT), start), padded)
 
 
-def _window(ctx: MaskCtx, x: Atom, axis: int, by: Atom | None, padded: int) -> Atom:
-    """`padded` elements along an axis, without the first `by`; zeros beyond the end."""
+def _window(ctx: MaskCtx, x: Atom, axis: int, start: Atom | None, padded: int) -> Atom:
+    """`padded` elements along an axis, from `start` on (default: 0); zeros beyond the end."""
     n = x.aval.ndim
-    if by is not None:
-        return taken_from(ctx, padded_to(ctx, x, axis, x.aval.shape[axis] + padded), axis, by, padded)
+    if start is not None:
+        return taken_from(ctx, padded_to(ctx, x, axis, x.aval.shape[axis] + padded), axis, start, padded)
     x = padded_to(ctx, x, axis, padded)
     if x.aval.shape[axis] == padded:
         return x
@@ -205,53 +205,63 @@ def _window(ctx: MaskCtx, x: Atom, axis: int, by: Atom | None, padded: int) -> A
 
 def _framed(ctx: MaskCtx, x: Atom, aval: Aval) -> tuple[Atom, Atom | None]:
     """Matrices with the valid block on the diagonal and ones on the rest of it, so that they have the rank of the valid
-    block and more; and the place of that block, if it is not the first. No column exceeds the rows."""
+    block and more; and the place of that block, if it is not the first. No column exceeds the rows.
+
+    Example: (m, k) = (2, 1), padded to (3, 2). The rest of the diagonal is 2 - 1 = 1 element, so the block starts at 1.
+    The frame has 3 + 2 rows, because the block may start as late as 2 and has up to 3 rows:
+
+        x = a .        frame = 1 0
+            b .                0 a
+            . .                0 b
+                               0 0
+                               0 0
+    """
     n = aval.ndim
     m, k = aval.shape[-2:]
     rows, columns = x.aval.shape[-2:]
     x = ctx.zero_filled(x, aval.shape)
     if not ctx.ragged((m, k)):
         return x, None
-    by: Atom | None = None
+    start: Atom | None = None
     if at_least(k - m, 0):
         columns = maximum(rows, columns)
     else:  # rows may follow the square part: the valid block comes last
         if ctx.masked(k):
-            by = ctx.one(SUB, Lit.of(columns, INT), ctx.count(k))
+            start = ctx.one(SUB, Lit.of(columns, INT), ctx.count(k))
             rows = rows + columns
         rows = maximum(rows, columns)
     most = x.aval.shape[-1]
-    x = _moved(ctx, _moved(ctx, x, n - 2, by, most, rows), n - 1, by, most, columns)
+    x = _shifted(ctx, _shifted(ctx, x, n - 2, start, most, rows), n - 1, start, most, columns)
     shape = x.aval.shape
-    end = ctx.count(m) if by is None else ctx.one(ADD, by, ctx.count(m))
+    end = ctx.count(m) if start is None else ctx.one(ADD, start, ctx.count(m))
     line = ctx.iota(shape, n - 2)
     outside = ctx.one(GE, line, emit_broadcast(ctx, end, shape, ()))
-    if by is not None:
-        outside = ctx.one(OR, outside, ctx.one(LT, line, emit_broadcast(ctx, by, shape, ())))
+    if start is not None:
+        outside = ctx.one(OR, outside, ctx.one(LT, line, emit_broadcast(ctx, start, shape, ())))
     ones = ctx.one(AND, on_diagonal(ctx, shape), outside)
-    return ctx.one(SELECT_N, ones, x, Lit.of(1, x.aval)), by
+    return ctx.one(SELECT_N, ones, x, Lit.of(1, x.aval)), start
 
 
-def _block(ctx: MaskCtx, x: Atom, aval: Aval, by: Atom | None) -> Atom:
+def _block(ctx: MaskCtx, x: Atom, aval: Aval, start: Atom | None) -> Atom:
     """The valid block of matrices, as padded matrices of the symbolic type `aval`."""
     n = aval.ndim
     for axis in (n - 2, n - 1):
-        x = _window(ctx, x, axis, by, ctx.padded_size(aval.shape[axis]))
+        x = _window(ctx, x, axis, start, ctx.padded_size(aval.shape[axis]))
     return ctx.cleared(x, aval.shape)
 
 
 def _lu(ctx: MaskCtx, prim: Lu, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    framed, by = _framed(ctx, args[0], ins[0])
+    framed, start = _framed(ctx, args[0], ins[0])
     factors, pivots = ctx(prim, framed)
-    exchanged = _window(ctx, pivots, pivots.aval.ndim - 1, by, ctx.padded_size(outs[1].shape[-1]))
-    if by is not None:
-        exchanged = ctx.one(SUB, exchanged, emit_broadcast(ctx, by, exchanged.aval.shape, ()))
-    return _block(ctx, factors, outs[0], by), exchanged
+    exchanged = _window(ctx, pivots, pivots.aval.ndim - 1, start, ctx.padded_size(outs[1].shape[-1]))
+    if start is not None:
+        exchanged = ctx.one(SUB, exchanged, emit_broadcast(ctx, start, exchanged.aval.shape, ()))
+    return _block(ctx, factors, outs[0], start), exchanged
 
 
 def _qr(ctx: MaskCtx, prim: Qr, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    framed, by = _framed(ctx, args[0], ins[0])
-    return [_block(ctx, y, aval, by) for y, aval in zip(ctx(prim, framed), outs, strict=True)]
+    framed, start = _framed(ctx, args[0], ins[0])
+    return [_block(ctx, y, aval, start) for y, aval in zip(ctx(prim, framed), outs, strict=True)]
 
 
 def _reflections(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -325,26 +335,26 @@ def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[A
         upright = ctx.one(GE, ctx.count(m), ctx.count(n))
         x = ctx.one(SELECT_N, emit_broadcast(ctx, upright, x.aval.shape, ()), conjugate_transpose(ctx.one, x), x)
         rows = 2 * columns
-    by = ctx.one(SUB, Lit.of(columns, INT), ctx.count(k)) if ctx.masked(k) else None
-    if by is not None and columns:
+    start = ctx.one(SUB, Lit.of(columns, INT), ctx.count(k)) if ctx.masked(k) else None
+    if start is not None and columns:
         bound = _bound(ctx, ctx.one(ABS, x), columns)
-        x = _moved(ctx, _moved(ctx, x, rank - 2, by, columns, rows), rank - 1, by, columns, columns)
+        x = _shifted(ctx, _shifted(ctx, x, rank - 2, start, columns, rows), rank - 1, start, columns, columns)
         shape = x.aval.shape
         values = repeat_as_rows(ctx.one, _apart(ctx, bound, columns, descending=True), shape)
-        first = ctx.one(LT, ctx.iota(shape, rank - 1), emit_broadcast(ctx, by, shape, ()))
+        first = ctx.one(LT, ctx.iota(shape, rank - 1), emit_broadcast(ctx, start, shape, ()))
         first = ctx.one(AND, on_diagonal(ctx, shape), first)
         x = ctx.one(SELECT_N, first, x, as_complex(ctx.one, values, x.aval))
     s, *both = ctx(Svd(vectors, False), x)
-    s = ctx.cleared(_window(ctx, s, rank - 2, by, ctx.padded_size(k)), s_aval.shape)
+    s = ctx.cleared(_window(ctx, s, rank - 2, start, ctx.padded_size(k)), s_aval.shape)
     if not vectors:
         return (s,)
     u, vh = both
     if upright is None:
-        return s, _block(ctx, u, u_aval, by), _block(ctx, vh, vh_aval, by)
+        return s, _block(ctx, u, u_aval, start), _block(ctx, vh, vh_aval, start)
     lying = conjugate_transpose(ctx.one, vh), conjugate_transpose(ctx.one, u)
     chosen: list[Atom] = []
     for own, other, out in zip((u, vh), lying, (u_aval, vh_aval), strict=True):
-        y, z = _block(ctx, own, out, by), _block(ctx, other, out, by)
+        y, z = _block(ctx, own, out, start), _block(ctx, other, out, start)
         chosen.append(ctx.one(SELECT_N, emit_broadcast(ctx, upright, y.aval.shape, ()), z, y))
     return s, *chosen
 

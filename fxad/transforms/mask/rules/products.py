@@ -26,7 +26,7 @@ def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -
     # an element of the other operand that is infinite makes all products with it infinite or nan
     row_zeros = _moved(ctx.zeros(lhs), lhs_free, lhs_places) | _moved(ctx.zeros(rhs), rhs_free, rhs_places)
     later = [*(lhs_places if finite_rhs else ()), *(rhs_places if finite_lhs else ())]
-    finite_free = frozenset([(a, shape[a]) for a in ctx.ragged(shape) if a in later])
+    finite_free = ctx.padded_axes(shape, later)
     ctx.learn(out, Knowledge(finite_axes=finite_lanes | finite_free, row_zeros=row_zeros))
     out = ctx.cleared(out, shape, [a for a in (*lhs_places, *rhs_places) if a not in later])
     pending = [_moved(ctx.pending(x), batch, range(n)) for x, batch in ((lhs, prim.lhs_batch), (rhs, prim.rhs_batch))]
@@ -41,7 +41,7 @@ def _same_lanes(ctx: MaskCtx, prim: DotGeneral, args: Atoms, shape: Shape) -> tu
     finite: set[tuple[int, int]] = set()
     for k, (a, b) in enumerate(zip(prim.lhs_batch, prim.rhs_batch, strict=True)):
         left, right = frozenset([(a, shape[k])]), frozenset([(b, shape[k])])
-        if ctx.finite_along(lhs, left) and ctx.finite_along(rhs, right):
+        if ctx.finite(lhs, left) and ctx.finite(rhs, right):
             finite.update([(k, shape[k])] if ctx.ragged((shape[k],)) else ())
         else:
             lhs = ctx.filled_along(lhs, 0, left & ctx.pending(lhs))
@@ -54,13 +54,13 @@ def _operand(
 ) -> Atom:
     """An operand with zeros in the padding along the contracted axes, and along free ones where it is not finite. Where
     it is to be cleared, and the other operand is not finite, it is cleared: its cotangent may be nan there."""
-    ragged = frozenset([(a, shape[a]) for a in ctx.ragged(shape) if a in free]) if x.aval.inexact else frozenset()
-    infinite = [a for a, n in ragged if not ctx.finite_along(x, frozenset([(a, n)]))]
+    ragged = ctx.padded_axes(shape, free) if x.aval.inexact else frozenset()
+    infinite = [a for a, n in ragged if not ctx.finite(x, frozenset([(a, n)]))]
     # a row of a softmax that is nan may have nan in its padding: the product with this row is nan in any case
     softmax = ctx.knowledge(x).softmax
     zero = [*[a for a in contracted if (a, shape[a]) not in softmax], *infinite]
     if not other_finite and (late := ragged & ctx.pending(x)):
-        zeros = frozenset([(a, shape[a]) for a in ctx.ragged(shape) if a in zero])
+        zeros = ctx.padded_axes(shape, zero)
         return ctx.filled_along(x, 0, late | (zeros - ctx.zeros(x)))
     return ctx.zero_filled(x, shape, zero)
 

@@ -14,12 +14,12 @@ from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.softmax import Softmax
 from fxad.transforms.mask.contract import MaskCtx, MaskRow, row
-from fxad.transforms.mask.knowledge import NO_AXES, Knowledge, PaddedAxes, moved_axes
+from fxad.transforms.mask.knowledge import NO_AXES, Knowledge, moved_axes
 
 
 def _sum(ctx: MaskCtx, prim: ReduceSum, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     x = ctx.zero_filled(args[0], ins[0].shape, prim.axes)
-    x = x if ctx.finite_along(x, ctx.pending(x)) else ctx.clear_pending(x)
+    x = ctx.clear_unless_finite(x)
     out = ctx.one(prim, x)
     ctx.learn(out, Knowledge(pending=moved_axes(prim, x.aval, ctx.pending(x))))
     return (out,)
@@ -27,17 +27,12 @@ def _sum(ctx: MaskCtx, prim: ReduceSum, args: Atoms, ins: Avals, outs: Avals) ->
 
 def _extremum(ctx: MaskCtx, prim: ReduceMax | ReduceMin, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     some, finite = _has_elements(ins[0], prim.axes), ctx.finite(args[0])
-    x = args[0] if some and ctx.finite_along(args[0], ctx.pending(args[0])) else ctx.clear_pending(args[0])
-    kept = [a for a in range(x.aval.ndim) if a not in prim.axes]
-
-    def moved(axes: PaddedAxes) -> PaddedAxes:
-        return frozenset([(kept.index(a), n) for a, n in axes if a in kept])
-
-    later, beyond = moved(ctx.pending(x)), moved(ctx.finite_axes(x))
+    x = ctx.clear_unless_finite(args[0]) if some else ctx.clear_pending(args[0])
+    pending, finite_lanes = [moved_axes(prim, x.aval, axes) for axes in (ctx.pending(x), ctx.finite_axes(x))]
     x = ctx.filled(x, ins[0].shape, prim.monoid.identity(ins[0].dtype), prim.axes)
     out = ctx.one(prim, x)
     if some:
-        ctx.learn(out, Knowledge(finite_axes=beyond, pending=later))
+        ctx.learn(out, Knowledge(finite_axes=finite_lanes, pending=pending))
     if some and finite:
         ctx.learn(out, Knowledge(finite=True, least=ctx.least(args[0])))
     return (out,)
@@ -74,10 +69,10 @@ def _recurrence(ctx: MaskCtx, prim: LinearRecurrence, args: Atoms, ins: Avals, o
 def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     shape, some = ins[0].shape, _has_elements(ins[0], prim.axes)
     finite = some and ctx.finite(args[0])
-    kept = frozenset([(a, shape[a]) for a in ctx.ragged(shape) if a not in prim.axes])
-    lanes = some and ctx.finite_along(args[0], kept | ctx.pending(args[0]))
+    padded = ctx.padded_axes(shape, prim.axes)
+    kept = ctx.padded_axes(shape) - padded
+    lanes = some and ctx.finite(args[0], kept | ctx.pending(args[0]))
     x = args[0] if lanes else ctx.clear_pending(args[0])
-    padded = frozenset([(a, shape[a]) for a in ctx.ragged(shape) if a in prim.axes])
     if finite and padded <= ctx.row_zeros(x):
         out = ctx.one(prim, ctx.excluded(x, shape, prim.axes))
     else:

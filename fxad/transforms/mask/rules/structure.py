@@ -61,7 +61,7 @@ def taken_at(ctx: MaskCtx, x: Atom, axis: int, places: Atom) -> Atom:
 
 def _broadcast(ctx: MaskCtx, prim: BroadcastInDim, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (x,), shape = args, outs[0].shape
-    x = x if ctx.finite_along(x, ctx.pending(x)) else ctx.clear_pending(x)
+    x = ctx.clear_unless_finite(x)
     out = emit_broadcast(ctx, x, ctx.padded(shape), prim.dims)
     ctx.learn(out, Knowledge(pending=moved_axes(prim, x.aval, ctx.pending(x))))
     kept = [d for d, n in zip(prim.dims, ins[0].shape, strict=True) if n == shape[d]]
@@ -169,9 +169,9 @@ def _spread(ctx: MaskCtx, x: Atom, value: Atom, axis: int, n: int, padded: int, 
     whole = ctx.one(EQ, ctx.one(REM, at, step), zero)
     before_end = ctx.one(LT, place, ctx.counts(n, line.aval.shape))
     inside = ctx.one(AND, ctx.one(GE, at, zero), before_end)
-    found = taken_at(ctx, x, axis, place)
-    here = emit_broadcast(ctx, ctx.one(AND, whole, inside), found.aval.shape, (axis,))
-    return ctx.one(SELECT_N, here, emit_broadcast(ctx, value, found.aval.shape, ()), found)
+    taken = taken_at(ctx, x, axis, place)
+    here = emit_broadcast(ctx, ctx.one(AND, whole, inside), taken.aval.shape, (axis,))
+    return ctx.one(SELECT_N, here, emit_broadcast(ctx, value, taken.aval.shape, ()), taken)
 
 
 def _concatenate(ctx: MaskCtx, prim: Concatenate, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:

@@ -51,10 +51,14 @@ def _with_size(aval: Aval, axis: int, size: int) -> Aval:
     return aval.with_shape((*aval.shape[:axis], size, *aval.shape[axis + 1 :]))
 
 
-def _fitting(
+def _fitting_pads(
     ctx: MaskCtx, low: int, n: int, m: int, window: int, stride: int, base: int, dilation: int
 ) -> tuple[int, int]:
-    """The padding with which windows over the padded size of `n` elements have the padded size of `m` places."""
+    """The padding with which windows over the padded size of `n` elements have the padded size of `m` places.
+
+    Example: n elements padded to 8, windows of 3, stride 1, no padding: m = n - 2 is padded to 6, and reaches 8
+    elements. The padding is (0, 0). With low = 1, and m = n padded to 8, it is (1, 1).
+    """
     reach = (ctx.padded_size(m) - 1) * stride + dilated_size(ctx.padded_size(window), dilation)
     return low, reach - low - dilated_size(ctx.padded_size(n), base)
 
@@ -73,7 +77,7 @@ def _padded_axis(
     return x, out
 
 
-def _every(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, stride: int, out: Aval) -> Atom:
+def _strided(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, stride: int, out: Aval) -> Atom:
     """The places of a stride that is a size, of those of stride 1."""
     strides = [stride if a == axis else 1 for a in range(aval.ndim)]
     limits = [(m - 1) * s + 1 if a == axis else m for a, (m, s) in enumerate(zip(out.shape, strides, strict=True))]
@@ -107,7 +111,7 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
             dense = _with_size(dense, c, window_count(n, w, 1, pads, bases[k], dilations[k]))
         m = dense.shape[c]
         if ctx.ragged((n, w, m)) or ctx.masked(pads[1]):
-            pads = _fitting(ctx, pads[0], n, m, w, strides[k], bases[k], dilations[k])
+            pads = _fitting_pads(ctx, pads[0], n, m, w, strides[k], bases[k], dilations[k])
         padding.append(pads)
     made = replace(
         prim,
@@ -127,7 +131,7 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
         if strides[k] != stride:
             c = prim.out_spec[2 + k]
             sparse = _with_size(dense, c, out.shape[c])
-            y, dense = _every(ctx, y, dense, c, stride, sparse), sparse
+            y, dense = _strided(ctx, y, dense, c, stride, sparse), sparse
     return (ctx.cleared(y, out.shape),)
 
 
@@ -160,10 +164,10 @@ def _windows(
         elif ctx.masked(pads[0]):
             made = [_padded_axis(ctx, v, x, f, a, pads, bases[a]) for v, f in zip(values, fills, strict=True)]
             values, x = [v for v, _ in made], made[0][1]
-            pads = _fitting(ctx, 0, x.shape[a], m, window[a], strides[a], 1, dilations[a])
+            pads = _fitting_pads(ctx, 0, x.shape[a], m, window[a], strides[a], 1, dilations[a])
             bases[a] = 1
         elif ctx.ragged((n, m)) or ctx.masked(pads[1]):
-            pads = _fitting(ctx, pads[0], n, m, window[a], strides[a], bases[a], dilations[a])
+            pads = _fitting_pads(ctx, pads[0], n, m, window[a], strides[a], bases[a], dilations[a])
         padding.append(pads)
     left = SlidingWindow(tuple(window), tuple(strides), tuple(padding), tuple(bases), tuple(dilations))
     return slide(left, values)
@@ -172,9 +176,13 @@ def _windows(
 def _elements(
     ctx: MaskCtx, n: int, m: int, window: int, stride: int, low: int, base: int, dilation: int
 ) -> tuple[Atom, Atom]:
-    """For each place and each element of its window, the index of the element, and True if there is one."""
-    shape = ctx.padded_size(m), ctx.padded_size(window)
+    """For each place and each element of its window, the index of the element, and True if there is one.
 
+    Example: n = 3 elements, windows of 2, stride 1, one element before the array (`low`), m = 3 places. The indices are
+    [[-1, 0], [0, 1], [1, 2]], and the first one is False. With a base dilation of 2, only every second position holds
+    an element: the positions are divided by 2, and those with a remainder are False.
+    """
+    shape = ctx.padded_size(m), ctx.padded_size(window)
     offset = ctx.iota(shape, 1)
     start = ctx.one(MUL, ctx.iota(shape, 0), ctx.counts(stride, shape))
     at = ctx.one(ADD, start, ctx.one(MUL, offset, ctx.counts(dilation, shape)))
@@ -188,9 +196,9 @@ def _elements(
 
 def _gathered(ctx: MaskCtx, x: Atom, fill: Atom, axis: int, index: Atom, here: Atom) -> Atom:
     """The elements of windows: an axis of places, then one of elements, in place of `axis`."""
-    found = taken_at(ctx, x, axis, index)
-    inside = emit_broadcast(ctx, here, found.aval.shape, (axis, axis + 1))
-    return ctx.one(SELECT_N, inside, emit_broadcast(ctx, fill, found.aval.shape, ()), found)
+    elements = taken_at(ctx, x, axis, index)
+    inside = emit_broadcast(ctx, here, elements.aval.shape, (axis, axis + 1))
+    return ctx.one(SELECT_N, inside, emit_broadcast(ctx, fill, elements.aval.shape, ()), elements)
 
 
 _KINDS: Final[Mapping[type[WindowReduction], Callable[[tuple[int, ...]], Primitive]]] = MappingProxyType(
@@ -225,8 +233,8 @@ def _combined(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: 
     def slide(sliding: SlidingWindow, values: Sequence[Atom]) -> Sequence[Atom]:
         return ctx(prim.with_sliding(sliding), *values)
 
-    (found,) = _windows(ctx, prim.sliding, (x,), (prim.monoid.identity(of_x.dtype),), of_x, places, reduce, slide)
-    return found
+    (y,) = _windows(ctx, prim.sliding, (x,), (prim.monoid.identity(of_x.dtype),), of_x, places, reduce, slide)
+    return y
 
 
 _FEW: Final = 4  # numbers of elements before an axis that are tried one by one
@@ -329,7 +337,7 @@ def _selection(ctx: MaskCtx, prim: Selection, args: Atoms, ins: Avals, outs: Ava
     for a, (low, high) in enumerate(prim.padding):
         n, m, pads = of_x.shape[a], places[a], (low, high)
         if ctx.ragged((n, m)) or ctx.masked(high):
-            pads = _fitting(
+            pads = _fitting_pads(
                 ctx, low, n, m, prim.window[a], prim.strides[a], prim.base_dilation[a], prim.window_dilation[a]
             )
         padding.append(pads)
@@ -358,12 +366,12 @@ def _selected_elements(ctx: MaskCtx, prim: Selection, x: Atom, of_x: Aval, place
             continue
         reads, here = _elements(ctx, n, m, window, stride, low, base, dilation)
         numbers = _gathered(ctx, number, total, a, reads, here)
-        found = _gathered(ctx, x, worst, a, reads, here)
-        x = ctx.one(extreme((a + 1,)), found)
-        kept = tuple([d for d in range(found.aval.ndim) if d != a + 1])
-        best = ctx.one(EQ, found, emit_broadcast(ctx, x, found.aval.shape, kept))
+        elements = _gathered(ctx, x, worst, a, reads, here)
+        x = ctx.one(extreme((a + 1,)), elements)
+        kept = tuple([d for d in range(elements.aval.ndim) if d != a + 1])
+        best = ctx.one(EQ, elements, emit_broadcast(ctx, x, elements.aval.shape, kept))
         if of_x.inexact:
-            best = ctx.one(OR, best, ctx.one(NE, found, found))
+            best = ctx.one(OR, best, ctx.one(NE, elements, elements))
         best = ctx.one(AND, best, ctx.one(LT, numbers, total.with_shape(numbers.aval.shape)))
         number = ctx.one(ReduceMin((a + 1,)), ctx.one(SELECT_N, best, total.with_shape(numbers.aval.shape), numbers))
     return number
