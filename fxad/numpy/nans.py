@@ -77,7 +77,7 @@ def _reduced(
             name, a, axis, keepdims, initial=initial, where=where, dtype=dtype, correction=correction or 0.0
         )
     array = as_array(name, a)
-    static = (normalize_axes(name, axis, array.ndim), optional_dtype(dtype), bool(keepdims))
+    static = (normalize_axes(name, axis, array.ndim), optional_dtype(dtype), keepdims)
     return jit_composite(function, array, *static, *(() if correction is None else (correction,)))
 
 
