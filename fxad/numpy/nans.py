@@ -257,8 +257,8 @@ def _var(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, c
     count = (~missing).sum(axes, keepdims=True).astype(dtypes.real_part(y.dtype))
     y = where(missing, 0, y)
     # at least 1, to avoid a division by 0: the result of an empty count is nan anyway
-    off = where(missing, 0, y - y.sum(axes, keepdims=True) / where(count == 0, 1, count))
-    square = real(off * conj(off)).sum(axes, keepdims=True)
+    deviation = where(missing, 0, y - y.sum(axes, keepdims=True) / where(count == 0, 1, count))
+    square = real(deviation * conj(deviation)).sum(axes, keepdims=True)
     left = count - correction
     out = square / where(left > 0, left, float("nan"))
     out = out if keepdims else out.squeeze(axes)

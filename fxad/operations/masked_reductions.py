@@ -191,9 +191,9 @@ def _reduce_moments(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...
         return convert(emit, emit.one(DIV, total, convert(emit, count, x.aval.dtype)), dtype)
     # at least 1, to avoid a division by 0: the result of an empty count is nan anyway
     divisor = convert(emit, emit.one(MAX, count, Lit.of(1, count.aval)), x.aval.dtype)
-    off = subtract_reduced(emit, kept, emit.one(DIV, total, divisor), axes)
-    off = _select_kept(emit, off, mask, zero)
-    squares = reduce_axes(emit, squared_magnitude(emit, off), ReduceSum, axes)
+    deviation = subtract_reduced(emit, kept, emit.one(DIV, total, divisor), axes)
+    deviation = _select_kept(emit, deviation, mask, zero)
+    squares = reduce_axes(emit, squared_magnitude(emit, deviation), ReduceSum, axes)
     real = squares.aval
     left = emit.one(SUB, convert(emit, count, real.dtype), Lit.of(spec.correction, real))
     left = emit.one(SELECT_N, emit.one(GT, left, Lit.of(0, real)), Lit.of(np.nan, real), left)
