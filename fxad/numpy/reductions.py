@@ -61,10 +61,12 @@ def _reduce(
 ) -> Array:
     """Return `op` of an array; with `initial` or `where`, the masked reduction `name`. `further` arguments of `op`, in
     its order, are the dtype and the correction."""
-    no_out(name, out)
-    if not is_unmasked(initial, where):
-        return reduce_masked(name, a, axis, keepdims, initial=initial, where=where, **further)
-    return apply_op(name, op, (a,), hashable_axis(axis), keepdims, *further.values())
+    if out is not None:
+        no_out(name, out)
+    # the first condition is the common case, without a call
+    if (where is None and initial is None) or is_unmasked(initial, where):
+        return apply_op(name, op, (a,), hashable_axis(axis), keepdims, *further.values())
+    return reduce_masked(name, a, axis, keepdims, initial=initial, where=where, **further)
 
 
 def sum(
