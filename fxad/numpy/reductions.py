@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from fxad.ir import Atoms
 from fxad.numpy.apply import apply_op
@@ -52,21 +51,22 @@ def _reduce(
     op: Callable[..., Atoms],
     a: ArrayLike,
     axis: Axes,
-    out: None,
+    out: object,
     keepdims: bool,
     *,
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
-    **further: Any,  # of the types that `reduce_masked` states
+    further: masked_reductions.Further = (),
 ) -> Array:
-    """Return `op` of an array; with `initial` or `where`, the masked reduction `name`. `further` arguments of `op`, in
-    its order, are the dtype and the correction."""
+    """Return `op` of an array; with `initial` or `where`, the masked reduction `name`. `op` takes the `further`
+    arguments after `keepdims`."""
     if out is not None:
         no_out(name, out)
     # the first condition is the common case, without a call
     if (where is None and initial is None) or is_unmasked(initial, where):
-        return apply_op(name, op, (a,), hashable_axis(axis), keepdims, *further.values())
-    return reduce_masked(name, a, axis, keepdims, initial=initial, where=where, **further)
+        return apply_op(name, op, (a,), hashable_axis(axis), keepdims, *further)
+    dtype, correction = masked_reductions.split_further(further)
+    return reduce_masked(name, a, axis, keepdims, initial=initial, where=where, dtype=dtype, correction=correction)
 
 
 def sum(
@@ -83,7 +83,7 @@ def sum(
     if axis is None and dtype is None and out is None and keepdims is False and initial is None and where is None:
         return apply_op("sum", reductions.sum, (a,))
     return _reduce(
-        "sum", reductions.sum, a, axis, out, keepdims, initial=initial, where=where, dtype=optional_dtype(dtype)
+        "sum", reductions.sum, a, axis, out, keepdims, initial=initial, where=where, further=(optional_dtype(dtype),)
     )
 
 
@@ -98,7 +98,7 @@ def prod(
 ) -> Array:
     """Return the product over axes. Narrow integers and bools are multiplied in 32 bits."""
     return _reduce(
-        "prod", reductions.prod, a, axis, out, keepdims, initial=initial, where=where, dtype=optional_dtype(dtype)
+        "prod", reductions.prod, a, axis, out, keepdims, initial=initial, where=where, further=(optional_dtype(dtype),)
     )
 
 
@@ -142,7 +142,7 @@ def mean(
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the mean over axes; float32 for integers."""
-    return _reduce("mean", reductions.mean, a, axis, out, keepdims, where=where, dtype=optional_dtype(dtype))
+    return _reduce("mean", reductions.mean, a, axis, out, keepdims, where=where, further=(optional_dtype(dtype),))
 
 
 def var(
@@ -160,7 +160,7 @@ def var(
     `ddof`)."""
     subtracted = masked_reductions.degrees_of_freedom("var", correction, ddof)
     return _reduce(
-        "var", reductions.var, a, axis, out, keepdims, where=where, dtype=optional_dtype(dtype), correction=subtracted
+        "var", reductions.var, a, axis, out, keepdims, where=where, further=(optional_dtype(dtype), subtracted)
     )
 
 
@@ -178,7 +178,7 @@ def std(
     """Return the standard deviation over axes: the square root of `var`."""
     subtracted = masked_reductions.degrees_of_freedom("std", correction, ddof)
     return _reduce(
-        "std", reductions.std, a, axis, out, keepdims, where=where, dtype=optional_dtype(dtype), correction=subtracted
+        "std", reductions.std, a, axis, out, keepdims, where=where, further=(optional_dtype(dtype), subtracted)
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import Final, cast, final
+from typing import Final, TypeAlias, cast, final
 
 import numpy as np
 
@@ -55,6 +55,15 @@ class MaskedReduction:
     def kind(self) -> str:
         """The name of the reduction without its `nan` prefix."""
         return self.name.removeprefix("nan")
+
+
+# What a reduction takes after `keepdims`, beside masks: nothing, a dtype, or a dtype and a correction.
+Further: TypeAlias = "tuple[()] | tuple[DType | None] | tuple[DType | None, float]"
+
+
+def split_further(further: Further) -> tuple[DType | None, float]:
+    """Return the dtype and the correction, or their defaults."""
+    return further[0] if further else None, further[1] if len(further) == 2 else 0.0
 
 
 def is_unmasked(initial: object, where: object) -> bool:

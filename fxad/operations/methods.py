@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 
@@ -60,7 +60,7 @@ class Methods(Operators):
     ) -> Self:
         """Sum over axes; narrow integers and bools in 32 bits."""
         return self._reduce(
-            "sum", reductions.sum, axis, out, keepdims, initial=initial, where=where, dtype=optional_dtype(dtype)
+            "sum", reductions.sum, axis, out, keepdims, initial=initial, where=where, further=(optional_dtype(dtype),)
         )
 
     def prod(
@@ -74,7 +74,7 @@ class Methods(Operators):
     ) -> Self:
         """Product over axes; narrow integers and bools in 32 bits."""
         return self._reduce(
-            "prod", reductions.prod, axis, out, keepdims, initial=initial, where=where, dtype=optional_dtype(dtype)
+            "prod", reductions.prod, axis, out, keepdims, initial=initial, where=where, further=(optional_dtype(dtype),)
         )
 
     def mean(
@@ -87,7 +87,7 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Mean over axes; of integers as float32."""
-        return self._reduce("mean", reductions.mean, axis, out, keepdims, where=where, dtype=optional_dtype(dtype))
+        return self._reduce("mean", reductions.mean, axis, out, keepdims, where=where, further=(optional_dtype(dtype),))
 
     def var(
         self,
@@ -103,7 +103,7 @@ class Methods(Operators):
         """Variance over axes: mean squared distance from the mean, divided by the count less `correction` or `ddof`."""
         subtracted = masked_reductions.degrees_of_freedom("var", correction, ddof)
         return self._reduce(
-            "var", reductions.var, axis, out, keepdims, where=where, dtype=optional_dtype(dtype), correction=subtracted
+            "var", reductions.var, axis, out, keepdims, where=where, further=(optional_dtype(dtype), subtracted)
         )
 
     def std(
@@ -120,7 +120,7 @@ class Methods(Operators):
         """Standard deviation over axes: the root of `var`."""
         subtracted = masked_reductions.degrees_of_freedom("std", correction, ddof)
         return self._reduce(
-            "std", reductions.std, axis, out, keepdims, where=where, dtype=optional_dtype(dtype), correction=subtracted
+            "std", reductions.std, axis, out, keepdims, where=where, further=(optional_dtype(dtype), subtracted)
         )
 
     def max(
@@ -172,22 +172,23 @@ class Methods(Operators):
         name: str,
         op: Callable[..., Atoms],
         axis: Axes,
-        out: None,
+        out: object,
         keepdims: bool,
         *,
         initial: object = None,
         where: object = None,
-        **further: Any,  # of the types that `plan_masked_reduction` states
+        further: masked_reductions.Further = (),
     ) -> Self:
-        """Return `op` of the array; with `initial` or `where`, the masked reduction `name`. `further` arguments of
-        `op`, in its order, are the dtype and the correction."""
+        """Return `op` of the array; with `initial` or `where`, the masked reduction `name`. `op` takes the `further`
+        arguments after `keepdims`."""
         if out is not None:
             no_out(name, out)
         # the first condition is the common case, without a call
         if (where is None and initial is None) or masked_reductions.is_unmasked(initial, where):
-            return self._apply(op, (), (hashable_axis(axis), keepdims, *further.values()))
+            return self._apply(op, (), (hashable_axis(axis), keepdims, *further))
+        dtype, correction = masked_reductions.split_further(further)
         operands, spec = masked_reductions.plan_masked_reduction(
-            name, self.aval.dtype, keepdims, initial=initial, where=where, **further
+            name, self.aval.dtype, keepdims, initial=initial, where=where, dtype=dtype, correction=correction
         )
         return self._apply(masked_reductions.masked_reduction, operands, (hashable_axis(axis), spec))
 
