@@ -213,6 +213,7 @@ def computed_in(dtype: dtypes.DType) -> dtypes.DType:
 
 
 def _mean(x: Array, axes: tuple[int, ...], where: Array | None) -> Array:
+    """Return the mean of the elements inside `where`; nan if there are none. That of `fxad.nn.norms` is 0 then."""
     if where is None:
         return x.mean(axes, keepdims=True)
     where = fnp.broadcast_to(where, x.shape)
