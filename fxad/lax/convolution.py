@@ -61,7 +61,8 @@ def conv_dimension_numbers(
             remedy='write ("NHWC", "HWIO", "NHWC"), or ConvDimensionNumbers of axes',
         )
     lhs, rhs, out = triple
-    for text, letters in ((lhs, "NC"), (rhs, "OI"), (out, "NC")):
+    letters_of = (lhs, "NC"), (rhs, "OI"), (out, "NC")
+    for text, letters in letters_of:
         if len(text) != n or len({*text}) != n or not {*letters} <= {*text}:
             raise ParameterError(
                 f"conv: {text!r} does not name {n} axes, {letters[0]} and {letters[1]} among them, once each"
@@ -69,10 +70,7 @@ def conv_dimension_numbers(
     space = [c for c in rhs if c not in "OI"]  # in the order of the kernel
     if {*space} != {*lhs} - {*"NC"} or {*space} != {*out} - {*"NC"}:
         raise ParameterError(f"conv: the spatial axes of {lhs!r}, {rhs!r} and {out!r} have different names")
-    specs = [
-        tuple([text.index(c) for c in (*letters, *space)]) for text, letters in ((lhs, "NC"), (rhs, "OI"), (out, "NC"))
-    ]
-    return ConvDimensionNumbers(*specs)
+    return ConvDimensionNumbers(*[tuple([text.index(c) for c in (*letters, *space)]) for text, letters in letters_of])
 
 
 def padtype_to_pads(
@@ -108,13 +106,14 @@ def padding_pairs(op: str, padding: Pairs, n: int) -> Padding | None:
 
 
 def ints_per_axis(op: str, what: str, values: Sequence[int] | None, n: int) -> tuple[int, ...]:
-    """Return one step for each of `n` axes; 1 for None. Raises: ArgumentError, ShapeError."""
+    """Return one int, such as a stride or a dilation, for each of `n` axes; 1 for None. Raises: ArgumentError,
+    ShapeError."""
     if values is None:
         return (1,) * n
-    steps = to_ints(op, what, values)
-    if len(steps) != n:
-        raise ShapeError(f"{op}: {what} {steps} has {len(steps)} entries for {n} axes")
-    return steps
+    ints = to_ints(op, what, values)
+    if len(ints) != n:
+        raise ShapeError(f"{op}: {what} {ints} has {len(ints)} entries for {n} axes")
+    return ints
 
 
 def conv_general_dilated(

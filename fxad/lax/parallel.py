@@ -155,7 +155,7 @@ def psum_scatter(
         at = normalize_axis_index("psum_scatter", scatter_dimension, aval.ndim)
         prim = PsumScatter(names, sizes, at, groups)
         if not tiled:
-            _check_exact("psum_scatter", "scatter_dimension", at, aval.shape, prim.width)
+            _check_one_element_per_index("psum_scatter", "scatter_dimension", at, aval.shape, prim.width)
         (y,) = binder().bind(prim, (leaf,))
         return y if tiled else binder().bind(Squeeze((at,)), (y,))[0]
 
@@ -187,7 +187,7 @@ def all_to_all(
         if tiled:
             return binder().bind(AllToAll(names, sizes, split, concat, groups), (leaf,))[0]
         prim = AllToAll(names, sizes, split, split, groups)
-        _check_exact("all_to_all", "split_axis", split, aval.shape, prim.width)
+        _check_one_element_per_index("all_to_all", "split_axis", split, aval.shape, prim.width)
         (y,) = binder().bind(prim, (leaf,))
         order = [a for a in range(aval.ndim) if a != split]
         order.insert(concat, split)
@@ -196,7 +196,8 @@ def all_to_all(
     return _leafwise(x, one)
 
 
-def _check_exact(op: str, what: str, at: int, shape: tuple[int, ...], count: int) -> None:
+def _check_one_element_per_index(op: str, what: str, at: int, shape: tuple[int, ...], count: int) -> None:
+    """Raises: ShapeError if axis `at` does not have one element for each of `count` indices."""
     if shape[at] != count:
         raise ShapeError(
             f"{op}: {what} {at} of shape {shape} has size {shape[at]}, there are {count} indices",

@@ -81,7 +81,11 @@ def ragged_dot_general(
         )
 
     def grouped(array: Array, axis: int, along: list[int]) -> Array:
-        """The array for each group, with 0 outside of its part of an axis."""
+        """Return a stack of the array, one for each group, with 0 outside of the group's part of an axis.
+
+        For rows [a, b, c] in groups of sizes 2 and 1 it is [[a, b, 0], [0, 0, c]]. `along` are the batch axes of the
+        array, in the order of those of `group_sizes`.
+        """
         shape = (sizes.shape[-1], *array.shape)
         order = sorted(range(len(along)), key=along.__getitem__)
         ends = transpose(cumsum(sizes, len(along)), (len(along), *order))
@@ -91,6 +95,7 @@ def ragged_dot_general(
         stack = broadcast_in_dim(array, shape, range(1, len(shape)))
         return select(bitwise_and(ge(at, start), lt(at, end)), stack, full_like(stack, 0))
 
+    # the axes of a stack: the axis of groups is in front
     after, after_batch = [1 + k for k in contract], [1 + k for k in batch]
     if ragged in contract:
         pair = other[contract.index(ragged)]

@@ -21,11 +21,12 @@ from fxad.primitives.slicing import Concatenate, Pad, Slice, tight_slice
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 
-def _ints(values: Sequence[int]) -> tuple[int, ...]:
+def _to_static_ints(values: Sequence[int]) -> tuple[int, ...]:
     return static_ints((values,))
 
 
-def _shape_axes(op: str, values: Sequence[int], ndim: int) -> tuple[int, ...]:
+def _normalized_dimensions(op: str, values: Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Return axes in increasing order, counted from the front; they may repeat, which the primitive refuses."""
     return tuple(sorted([normalize_axis_index(op, a, ndim) for a in to_tuple(op, "dimensions", values)]))
 
 
@@ -39,7 +40,7 @@ def broadcast_shapes(*given: Sequence[int]) -> tuple[int, ...]:
 
 def broadcast_in_dim(operand: ArrayLike, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Array:
     """Repeat elements: operand axis k becomes axis `broadcast_dimensions[k]` of the result."""
-    to, dims = as_shape(shape), _ints(broadcast_dimensions)
+    to, dims = as_shape(shape), _to_static_ints(broadcast_dimensions)
     if isinstance(operand, Array) and to == operand.shape and dims == (*range(len(to)),):
         return operand
     return binder().bind(BroadcastInDim(to, dims), (operand,))[0]
@@ -60,24 +61,24 @@ def reshape(operand: ArrayLike, new_sizes: Sequence[int]) -> Array:
 
 def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
     """Axis k of the result is axis `permutation[k]` of the operand."""
-    return binder().bind(Transpose(_ints(permutation)), (operand,))[0]
+    return binder().bind(Transpose(_to_static_ints(permutation)), (operand,))[0]
 
 
 def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """Drop axes of size 1."""
     ndim = aval_of(array, "squeeze: array").ndim
-    return binder().bind(Squeeze(_shape_axes("squeeze", dimensions, ndim)), (array,))[0]
+    return binder().bind(Squeeze(_normalized_dimensions("squeeze", dimensions, ndim)), (array,))[0]
 
 
 def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """Insert axes of size 1, which are `dimensions` of the result."""
     ndim = aval_of(array, "expand_dims: array").ndim + len(to_tuple("expand_dims", "dimensions", dimensions))
-    return binder().bind(ExpandDims(_shape_axes("expand_dims", dimensions, ndim)), (array,))[0]
+    return binder().bind(ExpandDims(_normalized_dimensions("expand_dims", dimensions, ndim)), (array,))[0]
 
 
 def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
     """Reverse the order of elements along axes."""
-    return binder().bind(Rev(tuple(sorted(_ints(dimensions)))), (operand,))[0]
+    return binder().bind(Rev(tuple(sorted(_to_static_ints(dimensions)))), (operand,))[0]
 
 
 def concatenate(operands: Sequence[ArrayLike], dimension: int) -> Array:
@@ -101,9 +102,9 @@ def slice(
     operand: ArrayLike, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
 ) -> Array:
     """Return a static slice."""
-    starts = _ints(start_indices)
-    steps = (1,) * len(starts) if strides is None else _ints(strides)
-    prim = Slice(starts, _ints(limit_indices), steps)
+    starts = _to_static_ints(start_indices)
+    steps = (1,) * len(starts) if strides is None else _to_static_ints(strides)
+    prim = Slice(starts, _to_static_ints(limit_indices), steps)
     (aval,) = prim.abstract_eval(x := aval_of(operand, "slice: operand"))
     if isinstance(operand, Array) and x is aval:
         return operand
@@ -116,8 +117,8 @@ def slice_in_dim(
     """`slice` along one axis, with Python's rules for None and negative positions."""
     shape = aval_of(operand, "slice_in_dim: operand").shape
     key = shape, start_index, limit_index, stride, axis
-    plain = type(stride) is int is type(axis) and {type(start_index), type(limit_index)} <= _PLACES
-    cached = _slices.get(key) if plain else None
+    plain = type(stride) is int is type(axis) and {type(start_index), type(limit_index)} <= _PLAIN_BOUNDS
+    cached = _slices_in_dim.get(key) if plain else None
     if cached is not None:
         return binder().bind(cached, (operand,))[0]
     k = normalize_axis_index("slice_in_dim", axis, len(shape))
@@ -129,15 +130,16 @@ def slice_in_dim(
     starts[k], limits[k], strides[k] = start, maximum(start, limit), stride
     out = slice(operand, starts, limits, strides)
     if plain:
-        _slices.put(key, Slice(tuple(starts), tuple(limits), tuple(strides)))
+        _slices_in_dim.put(key, Slice(tuple(starts), tuple(limits), tuple(strides)))
     return out
 
 
-_PLACES: Final = frozenset({int, type(None)})
-_slices: Final[LRUCache[Hashable, Slice]] = LRUCache(1024)
+_PLAIN_BOUNDS: Final = frozenset({int, type(None)})
+_slices_in_dim: Final[LRUCache[Hashable, Slice]] = LRUCache(1024)
 
 
 def _slice_bound(i: int, n: int) -> int:
+    """Return a bound as Python's slices take it: counted from the front, from 0 to n."""
     return min(max(i + n if i < 0 else i, 0), n)
 
 
@@ -151,8 +153,8 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
     return out if keepdims else squeeze(out, (k,))
 
 
-def _starts(op: str, start_indices: object) -> tuple[tuple[object, ...], tuple[int | None, ...]]:
-    """Return the start indices that are arrays, and for each position the int or None."""
+def _split_starts(op: str, start_indices: object) -> tuple[tuple[object, ...], tuple[int | None, ...]]:
+    """Return the start indices that are arrays, and for each axis the int that is its start; None for an array."""
     indices: Sequence[object]
     if type(start_indices) is tuple or type(start_indices) is list:
         indices = start_indices
@@ -183,43 +185,45 @@ def dynamic_slice(operand: ArrayLike, start_indices: StartIndices, slice_sizes: 
 
     Rule:   negative indices count from the end; start indices are clamped so that the window is in range.
     """
-    arrays, fixed = _starts("dynamic_slice", start_indices)
+    arrays, fixed = _split_starts("dynamic_slice", start_indices)
     return binder().apply(indexing.dynamic_slice, (operand, *arrays), (fixed, as_shape(slice_sizes), ()))[0]
 
 
 def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size: int, axis: int = 0) -> Array:
     """`dynamic_slice` along one axis."""
-    return _along("dynamic_slice_in_dim", operand, start_index, slice_size, axis, False)
+    return _cached_window_along("dynamic_slice_in_dim", operand, start_index, slice_size, axis, False)
 
 
-def _along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis: int, drop: bool) -> Array:
-    # loops read many windows: the equation is cached
+def _cached_window_along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis: int, drop: bool) -> Array:
+    """Return a window along one axis, without the axis if `drop`. Loops read many windows, so the program is cached by
+    the type of an array of a start, or by the value of an int."""
     place = start.aval if isinstance(start, Array) else start
-    if not (isinstance(operand, Array) and type(place) in _LOOKED_UP and type(size) is int and type(axis) is int):
+    if not (isinstance(operand, Array) and type(place) in _HASHABLE_STARTS and type(size) is int and type(axis) is int):
         return _window_along(op, operand, start, size, axis, drop)
     key = operand.aval, place, size, axis, drop
     operands = (operand, start) if isinstance(start, Array) else (operand,)
-    program = _windows.peek(key) or _windows.get(key)
+    program = _window_programs.peek(key) or _window_programs.get(key)
     if program is not None:
         return binder().paste(op, program, operands)[0]
     out = _window_along(op, operand, start, size, axis, drop)
     b, shape = Builder(), operand.shape
     k = axis % len(shape)
-    fixed = tuple(_at(place if isinstance(place, int) else None, k, len(shape)))
+    fixed = tuple(_starts_along(place if isinstance(place, int) else None, k, len(shape)))
     sizes = (*shape[:k], size, *shape[k + 1 :])
     window = indexing.dynamic_slice(b, *b.inputs([a.aval for a in operands]), fixed, sizes, (k,) if drop else ())
-    _windows.put(key, b.build(window, op))
+    _window_programs.put(key, b.build(window, op))
     return out
 
 
-_LOOKED_UP: Final = frozenset({Aval, int})
-_windows: Final[LRUCache[Hashable, Jaxpr]] = LRUCache(1024)
+_HASHABLE_STARTS: Final = frozenset({Aval, int})
+_window_programs: Final[LRUCache[Hashable, Jaxpr]] = LRUCache(1024)
 
 
 def _window_along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis: int, drop: bool) -> Array:
+    """Return a window along one axis. All arguments are checked, and errors name `op`."""
     shape = aval_of(operand, f"{op}: operand").shape
     k = normalize_axis_index(op, axis, len(shape))
-    arrays, fixed = _starts("dynamic_slice", _at(start, k, len(shape)))
+    arrays, fixed = _split_starts("dynamic_slice", _starts_along(start, k, len(shape)))
     sizes = as_shape((*shape[:k], size, *shape[k + 1 :]))
     return binder().apply(indexing.dynamic_slice, (operand, *arrays), (fixed, sizes, (k,) if drop else ()))[0]
 
@@ -227,7 +231,8 @@ def _window_along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis
 Index = TypeVar("Index")
 
 
-def _at(index: Index, axis: int, ndim: int) -> list[Index | int]:
+def _starts_along(index: Index, axis: int, ndim: int) -> list[Index | int]:
+    """Return the start indices of a window that moves along one axis: 0 for the other axes."""
     starts: list[Index | int] = [0] * ndim
     starts[axis] = index
     return starts
@@ -236,12 +241,12 @@ def _at(index: Index, axis: int, ndim: int) -> list[Index | int]:
 def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True) -> Array:
     """Return the elements at a run-time position along an axis."""
     keepdims = flag("dynamic_index_in_dim", "keepdims", keepdims)
-    return _along("dynamic_index_in_dim", operand, index, 1, axis, not keepdims)
+    return _cached_window_along("dynamic_index_in_dim", operand, index, 1, axis, not keepdims)
 
 
 def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: StartIndices) -> Array:
     """The operand with the window at run-time start indices replaced by `update`."""
-    arrays, fixed = _starts("dynamic_update_slice", start_indices)
+    arrays, fixed = _split_starts("dynamic_update_slice", start_indices)
     return binder().apply(indexing.dynamic_update_slice, (operand, update, *arrays), (fixed,))[0]
 
 
@@ -249,7 +254,7 @@ def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_ind
     """`dynamic_update_slice` along one axis."""
     ndim = aval_of(operand, "dynamic_update_slice_in_dim: operand").ndim
     k = normalize_axis_index("dynamic_update_slice_in_dim", axis, ndim)
-    return dynamic_update_slice(operand, update, _at(start_index, k, ndim))
+    return dynamic_update_slice(operand, update, _starts_along(start_index, k, ndim))
 
 
 def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: ArrayLike, axis: int) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 from fxad.errors import ShapeError
 from fxad.ir import Shape
@@ -16,6 +16,11 @@ from fxad.primitives.sliding import SlidingWindow, dilated_size
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 T = TypeVar("T")
+
+# Windows as the user gives them: sizes, strides, padding, base_dilation, window_dilation.
+_WindowArguments: TypeAlias = (
+    "tuple[Sequence[int], Sequence[int] | None, Pairs, Sequence[int] | None, Sequence[int] | None]"
+)
 
 
 def reduce_window(
@@ -79,11 +84,8 @@ def select_and_scatter_add(
 ) -> Array:
     """Return zeros like `operand`, plus each source value at the greatest (`select` "ge") or least ("le") element of
     its window: the first one, or the first nan if there is one."""
-    shape = aval_of(operand, "select_and_scatter_add: operand").shape
-    sliding = sliding_window(
-        "select_and_scatter_add", shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
-    )
-    return binder().bind(SelectAndScatterAdd(select, *sliding.values), (source, operand))[0]
+    arguments = window_dimensions, window_strides, padding, base_dilation, window_dilation
+    return _bind_selection(SelectAndScatterAdd, source, operand, select, arguments)
 
 
 def select_and_gather_add(
@@ -98,8 +100,17 @@ def select_and_gather_add(
 ) -> Array:
     """Return for each window the element of `values` at the greatest (`select` "ge") or least ("le") element of
     `operand`: the first one, or the first nan if there is one."""
-    shape = aval_of(operand, "select_and_gather_add: operand").shape
-    sliding = sliding_window(
-        "select_and_gather_add", shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
-    )
-    return binder().bind(SelectAndGatherAdd(select, *sliding.values), (values, operand))[0]
+    arguments = window_dimensions, window_strides, padding, base_dilation, window_dilation
+    return _bind_selection(SelectAndGatherAdd, values, operand, select, arguments)
+
+
+def _bind_selection(
+    kind: type[SelectAndScatterAdd | SelectAndGatherAdd],
+    values: ArrayLike,
+    operand: ArrayLike,
+    select: str,
+    arguments: _WindowArguments,
+) -> Array:
+    """Bind `kind` for the windows over `operand`. The values belong to the windows, or to the elements of `operand`."""
+    sliding = sliding_window(kind.name, aval_of(operand, f"{kind.name}: operand").shape, *arguments)
+    return binder().bind(kind(select, *sliding.values), (values, operand))[0]

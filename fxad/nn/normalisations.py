@@ -11,6 +11,7 @@ from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite
 from fxad.operations.arguments import flag, to_int
 from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index
+from fxad.primitives.reduce import extreme_value
 from fxad.primitives.softmax import Softmax
 from fxad.tracing.array import Array, ArrayLike, binder
 
@@ -34,9 +35,10 @@ def _softmax_where(x: Array, where: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _mask_out(x: Array, where: Array, axes: tuple[int, ...]) -> Array:
-    """Return x with -inf outside `where`. If all are outside: zeros, so that neither values nor derivatives are nan."""
+    """Return x with `_least` outside `where`; zeros if all are outside, so that neither values nor derivatives are
+    nan."""
     some = fnp.any(where, axis=axes, keepdims=True)
-    return fnp.where(some, fnp.where(where, x, -fnp.inf), 0)
+    return fnp.where(some, fnp.where(where, x, _least(x)), 0)
 
 
 def log_softmax(x: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None) -> Array:
@@ -55,7 +57,7 @@ def _log_softmax(x: Array, axes: tuple[int, ...]) -> Array:
 
 def _log_softmax_where(x: Array, where: Array, axes: tuple[int, ...]) -> Array:
     where = fnp.broadcast_to(where, x.shape)
-    return fnp.where(where, _log_softmax(_mask_out(x, where, axes), axes), -fnp.inf)
+    return fnp.where(where, _log_softmax(_mask_out(x, where, axes), axes), _least(x))
 
 
 def _stop_gradient_max(x: Array, axes: tuple[int, ...]) -> Array:
@@ -123,7 +125,12 @@ def logmeanexp(x: ArrayLike, axis: Axes = None, where: ArrayLike | None = None, 
 
 
 def _where_argument(x: Array, where: Array) -> Array:
-    return fnp.where(where, x, -fnp.inf)
+    return fnp.where(where, x, _least(x))
+
+
+def _least(x: Array) -> float:
+    """Return the logarithm of 0 in the dtype of x: -inf, or the least number of an 8-bit dtype without infinities."""
+    return float(extreme_value(x.dtype, -1).value) if x.dtype in dtypes.FLOATING else -fnp.inf
 
 
 def _logsumexp(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
@@ -150,7 +157,7 @@ def _sign_of_positive(out: Array) -> Array:
 
 def _weighted_sum_exp(x: Array, b: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
     """Return the sum of b * exp(x - top), and top."""
-    x = fnp.where(b == 0, -fnp.inf, x)  # 0 times infinity has no part either
+    x = fnp.where(b == 0, _least(x), x)  # 0 times infinity has no part either
     top = _finite_shift(_stop_gradient_max(x, axes))
     return (_wide(b) * _wide(fnp.exp(x - top))).sum(axes, keepdims=True), top
 
@@ -206,6 +213,7 @@ def computed_in(dtype: dtypes.DType) -> dtypes.DType:
 
 
 def _mean(x: Array, axes: tuple[int, ...], where: Array | None) -> Array:
+    """Return the mean of the elements inside `where`; nan if there are none. That of `fxad.nn.norms` is 0 then."""
     if where is None:
         return x.mean(axes, keepdims=True)
     where = fnp.broadcast_to(where, x.shape)

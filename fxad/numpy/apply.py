@@ -29,14 +29,15 @@ from fxad.tracing.tracer import Tracer, active_trace
 _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
-# Programs of one array and one primitive. That is named by its `id`, and held: its hash would be a frame of Python.
-_alone: Final[LRUCache[Hashable, tuple[ref[XlaExecutable], Hashable]]] = LRUCache(512)
+# Executables of one array and one primitive. The key has the `id` of the primitive: its hash is computed in Python.
+# The entry holds the primitive, so that no other one gets this `id`.
+_single_operand_runs: Final[LRUCache[Hashable, tuple[ref[XlaExecutable], Hashable]]] = LRUCache(512)
 
 
 def apply_op(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable) -> Array:
     """Return the single result of an operation. Raises: ArgumentError naming function, position and type."""
     if len(args) == 1 and type(x := args[0]) is Array and _binder.get() is None:  # the shortest way, spelled out
-        cached = _alone.peek((op, x._aval, id(static[0]))) if static else None
+        cached = _single_operand_runs.peek((op, x._aval, id(static[0]))) if static else None
         loaded = None if cached is None or process_state.any_committed else cached[0]()
         if loaded is None:
             return _run_and_remember(op, x, static)
@@ -62,7 +63,7 @@ def _run_and_remember(op: Callable[..., tuple[Atom, ...]], x: Array, static: tup
     if len(static) == 1 and isinstance(prim := static[0], Primitive):
         loaded = EAGER.cached(op, x._aval, prim)
         if loaded is not None:
-            _alone.put((op, x._aval, id(prim)), (ref(loaded), prim))
+            _single_operand_runs.put((op, x._aval, id(prim)), (ref(loaded), prim))
     return out
 
 

@@ -31,7 +31,7 @@ def cumulative_sum(
     """
     include_initial = flag("cumulative_sum", "include_initial", include_initial)
     return apply_op(
-        "cumulative_sum", reductions.cumulate_array_api, (x,), False, axis, optional_dtype(dtype), bool(include_initial)
+        "cumulative_sum", reductions.cumulate_array_api, (x,), False, axis, optional_dtype(dtype), include_initial
     )
 
 
@@ -44,7 +44,7 @@ def cumulative_prod(
     """
     include_initial = flag("cumulative_prod", "include_initial", include_initial)
     return apply_op(
-        "cumulative_prod", reductions.cumulate_array_api, (x,), True, axis, optional_dtype(dtype), bool(include_initial)
+        "cumulative_prod", reductions.cumulate_array_api, (x,), True, axis, optional_dtype(dtype), include_initial
     )
 
 

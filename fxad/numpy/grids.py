@@ -163,7 +163,7 @@ def logspace(
     num = to_int("logspace", "num", num)
     want = optional_dtype(dtype)
     a, b, c = promote_arguments("logspace", start, stop, base, dtype=want if want in dtypes.INEXACT else None)
-    return jit_composite(_powers, a, b, c, num, bool(endpoint), want, axis)
+    return jit_composite(_powers, a, b, c, num, endpoint, want, axis)
 
 
 def _powers(
@@ -186,7 +186,7 @@ def geomspace(
         if isinstance(v, bool | int | float | complex) and v == 0:
             raise ParameterError(f"geomspace: argument {k} is 0, which no factor leads away from")
     a, b = promote_arguments("geomspace", start, stop, dtype=want if want in dtypes.INEXACT else None)
-    return jit_composite(_factors, a, b, num, bool(endpoint), want, axis)
+    return jit_composite(_factors, a, b, num, endpoint, want, axis)
 
 
 def _factors(start: Array, stop: Array, num: int, endpoint: bool, want: dtypes.DType | None, axis: int) -> Array:

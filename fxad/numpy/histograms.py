@@ -79,7 +79,7 @@ def digitize(x: ArrayLike, bins: ArrayLike | Sequence[float], right: bool = Fals
         raise ShapeError(f"digitize: bins must have one axis, got {edges.aval}")
     if dtypes.COMPLEX & {array.dtype, edges.dtype}:
         raise DTypeError(f"digitize: complex numbers have no order, got {array.aval} and {edges.aval}")
-    return jit_composite(_digitize, array, edges, bool(right))
+    return jit_composite(_digitize, array, edges, right)
 
 
 def _digitize(x: Array, edges: Array, right: bool) -> Array:
@@ -172,9 +172,7 @@ def histogram(
     w = None if weights is None else as_array("histogram", weights, 4)
     if w is not None and w.shape != array.shape:
         raise ShapeError(f"histogram: weights {w.aval} for {array.aval}")
-    return jit_composite(
-        _histogram, array.reshape(-1, 1), w if w is None else w.reshape(-1), bool(density), edges
-    ), edges
+    return jit_composite(_histogram, array.reshape(-1, 1), w if w is None else w.reshape(-1), density, edges), edges
 
 
 def histogram2d(
@@ -223,7 +221,7 @@ def histogramdd(
     w = None if weights is None else as_array("histogramdd", weights, 4)
     if w is not None and w.shape != points.shape[:1]:
         raise ShapeError(f"histogramdd: weights {w.aval} for {points.shape[0]} points")
-    return jit_composite(_histogram, points, w, bool(density), *edges), edges
+    return jit_composite(_histogram, points, w, density, *edges), edges
 
 
 def _histogram(points: Array, w: Array | None, density: bool, *edges: Array) -> Array:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from fxad import dtypes
 from fxad.dtypes import DType
+from fxad.ir import Lit
 from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.binary import where
 from fxad.numpy.composites import jit_composite
@@ -22,17 +23,24 @@ from fxad.operations.arguments import flag, no_out
 from fxad.operations.axes import Axes, normalize_axes
 from fxad.operations.masked_reductions import degrees_of_freedom, is_unmasked
 from fxad.operations.promotion import optional_dtype
+from fxad.primitives.reduce import extreme_value
 from fxad.tracing.array import Array, ArrayLike
 
 
-def _replace_nan(x: Array, value: float) -> Array:
+def _replace_nan(x: Array, value: complex) -> Array:
     """Return x with `value` in place of nans."""
     return where(isnan(x), value, x) if x.dtype in dtypes.INEXACT else x
 
 
-def _fill_nan(x: Array, greatest: bool) -> Array:
-    """Return x with the infinity that is never the greatest, or the least, in place of nans."""
-    return _replace_nan(x, -float("inf") if greatest else float("inf"))
+def _worst_value(x: Array, greatest: bool) -> Lit:
+    """Return the least value of the dtype of x, for a search of the greatest one, or the greatest value: an infinity if
+    the dtype has one."""
+    return extreme_value(x.dtype, -1 if greatest else 1)
+
+
+def _replace_nan_by_worst(x: Array, greatest: bool) -> Array:
+    """Return x with `_worst_value` in place of nans."""
+    return _replace_nan(x, _worst_value(x, greatest).value.item()) if x.dtype in dtypes.INEXACT else x
 
 
 def nansum(
@@ -69,7 +77,7 @@ def _reduced(
             name, a, axis, keepdims, initial=initial, where=where, dtype=dtype, correction=correction or 0.0
         )
     array = as_array(name, a)
-    static = (normalize_axes(name, axis, array.ndim), optional_dtype(dtype), bool(keepdims))
+    static = (normalize_axes(name, axis, array.ndim), optional_dtype(dtype), keepdims)
     return jit_composite(function, array, *static, *(() if correction is None else (correction,)))
 
 
@@ -150,35 +158,37 @@ def _nan_extremum(x: Array, axis: Axes, keepdims: bool, greatest: bool) -> Array
     name, op = ("nanmax", reductions.max) if greatest else ("nanmin", reductions.min)
     if x.dtype not in dtypes.INEXACT:
         return apply_op(name, op, (x,), axis, keepdims)
-    extremum = apply_op(name, op, (_fill_nan(x, greatest),), axis, keepdims)
+    extremum = apply_op(name, op, (_replace_nan_by_worst(x, greatest),), axis, keepdims)
     return where(isnan(x).all(axis, keepdims=keepdims), float("nan"), extremum)
 
 
 def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool = False) -> Array:
     """Return the index of the greatest element, without nans, as int32; -1 if all are nan (NumPy raises an error)."""
-    no_out("nanargmax", out)
-    keepdims = flag("nanargmax", "keepdims", keepdims)
-    return jit_composite(_arg_extremum, as_array("nanargmax", a), axis, bool(keepdims), True)
+    return _nan_arg_extremum("nanargmax", a, axis, out, keepdims, True)
 
 
 def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool = False) -> Array:
     """Return the index of the least element, without nans, as int32; -1 if all are nan (NumPy raises an error)."""
-    no_out("nanargmin", out)
-    keepdims = flag("nanargmin", "keepdims", keepdims)
-    return jit_composite(_arg_extremum, as_array("nanargmin", a), axis, bool(keepdims), False)
+    return _nan_arg_extremum("nanargmin", a, axis, out, keepdims, False)
+
+
+def _nan_arg_extremum(name: str, a: ArrayLike, axis: int | None, out: None, keepdims: bool, greatest: bool) -> Array:
+    no_out(name, out)
+    return jit_composite(_arg_extremum, as_array(name, a), axis, flag(name, "keepdims", keepdims), greatest)
 
 
 def _arg_extremum(x: Array, axis: int | None, keepdims: bool, greatest: bool) -> Array:
     name, op = ("nanargmax", reductions.argmax) if greatest else ("nanargmin", reductions.argmin)
-    index = apply_op(name, op, (_fill_nan(x, greatest),), axis, keepdims)
+    filled = _replace_nan_by_worst(x, greatest)
+    index = apply_op(name, op, (filled,), axis, keepdims)
     if x.dtype not in dtypes.INEXACT:
         return index
     missing = isnan(x)
-    # an infinity of the wrong sign is as good as what stands in for a nan: take the first of those that are none
+    # [nan, -inf] is filled to [-inf, -inf]. Where the extremum is the filling, take the first element that is not nan
     first = apply_op(name, reductions.argmin, (missing.astype(dtypes.int32),), axis, keepdims)
-    best = apply_op(name, reductions.max if greatest else reductions.min, (_fill_nan(x, greatest),), axis, keepdims)
-    bound = -float("inf") if greatest else float("inf")
-    return where(missing.all(axis, keepdims=keepdims), -1, where(best == bound, first, index))
+    best = apply_op(name, reductions.max if greatest else reductions.min, (filled,), axis, keepdims)
+    only_worst = best == _worst_value(x, greatest).value.item()
+    return where(missing.all(axis, keepdims=keepdims), -1, where(only_worst, first, index))
 
 
 def nanmean(
@@ -247,8 +257,8 @@ def _var(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, c
     count = (~missing).sum(axes, keepdims=True).astype(dtypes.real_part(y.dtype))
     y = where(missing, 0, y)
     # at least 1, to avoid a division by 0: the result of an empty count is nan anyway
-    off = where(missing, 0, y - y.sum(axes, keepdims=True) / where(count == 0, 1, count))
-    square = real(off * conj(off)).sum(axes, keepdims=True)
+    deviation = where(missing, 0, y - y.sum(axes, keepdims=True) / where(count == 0, 1, count))
+    square = real(deviation * conj(deviation)).sum(axes, keepdims=True)
     left = count - correction
     out = square / where(left > 0, left, float("nan"))
     out = out if keepdims else out.squeeze(axes)

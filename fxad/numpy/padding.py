@@ -232,7 +232,7 @@ def _mirrored_blocks(x: Array, axis: int, mode: str, odd: bool, start: int, stop
     period = n - 1 if mode == "reflect" else n
     out = []
     while start < stop:
-        k, first = _divided(start, period)
+        k, first = _quotient_and_rest(start, period)
         last = min(period, first + stop - start)
         if mode == "wrap" or k % 2 == 0:
             part = _slice_axis(x, axis, first, last)
@@ -245,7 +245,7 @@ def _mirrored_blocks(x: Array, axis: int, mode: str, odd: bool, start: int, stop
     return out
 
 
-def _divided(start: int, period: int) -> tuple[int, int]:
+def _quotient_and_rest(start: int, period: int) -> tuple[int, int]:
     """Return the quotient and the rest. Whole periods of a named size are subtracted first: n // (n - 1) is not
     decided, and 1 // (n - 1) is 0 for n >= 3."""
     k = 0

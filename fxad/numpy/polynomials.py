@@ -202,7 +202,7 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
     n = array.size if N is None else N
     if n < 0:
         raise ParameterError(f"vander: {n} columns")
-    return jit_composite(_vandermonde, array, n, bool(increasing))
+    return jit_composite(_vandermonde, array, n, increasing)
 
 
 _UNROLLED: Final = 256  # powers with an equation for each; more are a cumulative product

@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from fxad.ir import Atoms
 from fxad.numpy.apply import apply_op
 from fxad.operations import masked_reductions, reductions
 from fxad.operations.arguments import no_out
@@ -43,6 +46,29 @@ def reduce_masked(
     return apply_op(name, masked_reductions.masked_reduction, (x, *operands), hashable_axis(axis), spec)
 
 
+def _reduce(
+    name: str,
+    op: Callable[..., Atoms],
+    a: ArrayLike,
+    axis: Axes,
+    out: object,
+    keepdims: bool,
+    *,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+    further: masked_reductions.Further = (),
+) -> Array:
+    """Return `op` of an array; with `initial` or `where`, the masked reduction `name`. `op` takes the `further`
+    arguments after `keepdims`."""
+    if out is not None:
+        no_out(name, out)
+    # the first condition is the common case, without a call
+    if (where is None and initial is None) or is_unmasked(initial, where):
+        return apply_op(name, op, (a,), hashable_axis(axis), keepdims, *further)
+    dtype, correction = masked_reductions.split_further(further)
+    return reduce_masked(name, a, axis, keepdims, initial=initial, where=where, dtype=dtype, correction=correction)
+
+
 def sum(
     a: ArrayLike,
     axis: Axes = None,
@@ -56,10 +82,9 @@ def sum(
     # the sum of all is common: be quick
     if axis is None and dtype is None and out is None and keepdims is False and initial is None and where is None:
         return apply_op("sum", reductions.sum, (a,))
-    no_out("sum", out)
-    if not is_unmasked(initial, where):
-        return reduce_masked("sum", a, axis, keepdims, initial=initial, where=where, dtype=dtype)
-    return apply_op("sum", reductions.sum, (a,), hashable_axis(axis), keepdims, optional_dtype(dtype))
+    return _reduce(
+        "sum", reductions.sum, a, axis, out, keepdims, initial=initial, where=where, further=(optional_dtype(dtype),)
+    )
 
 
 def prod(
@@ -72,10 +97,9 @@ def prod(
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the product over axes. Narrow integers and bools are multiplied in 32 bits."""
-    no_out("prod", out)
-    if not is_unmasked(initial, where):
-        return reduce_masked("prod", a, axis, keepdims, initial=initial, where=where, dtype=dtype)
-    return apply_op("prod", reductions.prod, (a,), hashable_axis(axis), keepdims, optional_dtype(dtype))
+    return _reduce(
+        "prod", reductions.prod, a, axis, out, keepdims, initial=initial, where=where, further=(optional_dtype(dtype),)
+    )
 
 
 def max(
@@ -87,10 +111,7 @@ def max(
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the greatest element over axes; nan if any is nan."""
-    no_out("max", out)
-    if not is_unmasked(initial, where):
-        return reduce_masked("max", a, axis, keepdims, initial=initial, where=where)
-    return apply_op("max", reductions.max, (a,), hashable_axis(axis), keepdims)
+    return _reduce("max", reductions.max, a, axis, out, keepdims, initial=initial, where=where)
 
 
 def min(
@@ -102,10 +123,7 @@ def min(
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the least element over axes; nan if any is nan."""
-    no_out("min", out)
-    if not is_unmasked(initial, where):
-        return reduce_masked("min", a, axis, keepdims, initial=initial, where=where)
-    return apply_op("min", reductions.min, (a,), hashable_axis(axis), keepdims)
+    return _reduce("min", reductions.min, a, axis, out, keepdims, initial=initial, where=where)
 
 
 def ptp(a: ArrayLike, axis: Axes = None, out: None = None, keepdims: bool = False) -> Array:
@@ -124,10 +142,7 @@ def mean(
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the mean over axes; float32 for integers."""
-    no_out("mean", out)
-    if not is_unmasked(None, where):
-        return reduce_masked("mean", a, axis, keepdims, where=where, dtype=dtype)
-    return apply_op("mean", reductions.mean, (a,), hashable_axis(axis), keepdims, optional_dtype(dtype))
+    return _reduce("mean", reductions.mean, a, axis, out, keepdims, where=where, further=(optional_dtype(dtype),))
 
 
 def var(
@@ -143,11 +158,10 @@ def var(
 ) -> Array:
     """Return the variance over axes: the mean squared distance from the mean, with the count less `correction` (or
     `ddof`)."""
-    no_out("var", out)
     subtracted = masked_reductions.degrees_of_freedom("var", correction, ddof)
-    if not is_unmasked(None, where):
-        return reduce_masked("var", a, axis, keepdims, where=where, dtype=dtype, correction=subtracted)
-    return apply_op("var", reductions.var, (a,), hashable_axis(axis), keepdims, optional_dtype(dtype), subtracted)
+    return _reduce(
+        "var", reductions.var, a, axis, out, keepdims, where=where, further=(optional_dtype(dtype), subtracted)
+    )
 
 
 def std(
@@ -162,31 +176,24 @@ def std(
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the standard deviation over axes: the square root of `var`."""
-    no_out("std", out)
     subtracted = masked_reductions.degrees_of_freedom("std", correction, ddof)
-    if not is_unmasked(None, where):
-        return reduce_masked("std", a, axis, keepdims, where=where, dtype=dtype, correction=subtracted)
-    return apply_op("std", reductions.std, (a,), hashable_axis(axis), keepdims, optional_dtype(dtype), subtracted)
+    return _reduce(
+        "std", reductions.std, a, axis, out, keepdims, where=where, further=(optional_dtype(dtype), subtracted)
+    )
 
 
 def any(
     a: ArrayLike, axis: Axes = None, out: None = None, keepdims: bool = False, *, where: ArrayLike | None = None
 ) -> Array:
     """Return True if an element is not zero."""
-    no_out("any", out)
-    if not is_unmasked(None, where):
-        return reduce_masked("any", a, axis, keepdims, where=where)
-    return apply_op("any", reductions.any, (a,), hashable_axis(axis), keepdims)
+    return _reduce("any", reductions.any, a, axis, out, keepdims, where=where)
 
 
 def all(
     a: ArrayLike, axis: Axes = None, out: None = None, keepdims: bool = False, *, where: ArrayLike | None = None
 ) -> Array:
     """Return True if no element is zero."""
-    no_out("all", out)
-    if not is_unmasked(None, where):
-        return reduce_masked("all", a, axis, keepdims, where=where)
-    return apply_op("all", reductions.all, (a,), hashable_axis(axis), keepdims)
+    return _reduce("all", reductions.all, a, axis, out, keepdims, where=where)
 
 
 def count_nonzero(a: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:

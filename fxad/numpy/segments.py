@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from fxad import dtypes
@@ -9,9 +11,9 @@ from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.numpy.apply import as_array
 from fxad.numpy.binary import where
 from fxad.numpy.creation import full
-from fxad.numpy.types import finfo, iinfo
 from fxad.numpy.value_dependent import concrete_value
 from fxad.operations.arguments import flag, to_int
+from fxad.primitives.reduce import extreme_value
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -106,25 +108,19 @@ def _segments(
         raise ParameterError(f"{name}: num_segments is {n}", remedy="give an int from 0 on")
     inside = (ids >= 0) & (ids < n)
     # an extra row receives the dropped rows
-    start = full((n + 1, *rows.shape[ids.ndim :]), _neutral(name, how, rows.dtype), rows.dtype)
-    updates = start.at[where(inside, ids, n)]
-    done = {"add": updates.add, "multiply": updates.multiply, "max": updates.max, "min": updates.min}[how](rows)
-    return done[:n]
+    start = full((n + 1, *rows.shape[ids.ndim :]), _identity_element(name, how, rows.dtype), rows.dtype)
+    update: Callable[[Array], Array] = getattr(start.at[where(inside, ids, n)], how)
+    return update(rows)[:n]
 
 
-def _neutral(name: str, how: str, dtype: dtypes.DType) -> bool | int | float:
+def _identity_element(name: str, how: str, dtype: dtypes.DType) -> bool | int | float:
+    """Return the value of a segment without rows. Raises: DTypeError for an extremum of complex numbers."""
     if how in ("add", "multiply"):
         return 0 if how == "add" else 1
     if dtype in dtypes.COMPLEX:
         raise DTypeError(f"{name}: complex numbers have no order, got {dtype.name}")
-    if dtype is dtypes.bool_:
-        return how == "min"
-    if dtype in dtypes.FLOATING:
-        info = finfo(dtype)
-        least = -np.inf if dtype not in dtypes.FLOAT8 else info.min
-        return least if how == "max" else -least
-    bounds = iinfo(dtype)
-    return bounds.min if how == "max" else bounds.max
+    extreme: bool | int | float = extreme_value(dtype, -1 if how == "max" else 1).value.item()
+    return extreme
 
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]

@@ -121,6 +121,12 @@ def _concrete_pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[NDArray, ND
 def _padded_set(
     x: Array, one: Array | None, other: Array | None, which: str, size: int, fill_value: ArrayLike | None
 ) -> tuple[Array, Array, Array]:
+    """Return the distinct elements of x that are selected, in an array of `size`; a mask of those that exist; and their
+    first indices in x.
+
+    Rule:   `which` selects "all" elements, those "inside" or "outside" `other`, or those in exactly "one" of `one` and
+            `other`, of which x is the concatenation.
+    """
     fill = None if fill_value is None else asarray(fill_value, x.dtype)
     size = to_int("size", "size", size)
     if not x.size:
@@ -132,7 +138,7 @@ def _padded_set(
 def _select_distinct(
     x: Array, one: Array | None, other: Array | None, which: str, size: int, fill: Array | None
 ) -> tuple[Array, Array, Array]:
-    """Return the distinct elements of x that are selected, a mask of those that exist, and their indices in x."""
+    """`_padded_set` of an x that is not empty."""
     order = argsort(x)
     ordered = x[order]
     new = ordered[1:] != ordered[:-1]

@@ -9,7 +9,7 @@ from fxad.errors import ArgumentError, ParameterError
 from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.shapes import take, unstack
 from fxad.operations import sorting
-from fxad.operations.arguments import flag, text
+from fxad.operations.arguments import check_flags, flag, text
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -26,11 +26,8 @@ def sort(
 
     Rule:   nans are last, or first when descending. Complex numbers are sorted by real, then by imaginary parts.
     """
-    _no_kind("sort", kind, order)
-    stable = flag("sort", "stable", stable)
-    descending = flag("sort", "descending", descending)
-    del stable  # it always is
-    return apply_op("sort", sorting.sort, (a,), axis, bool(descending))
+    _check_kind("sort", kind, order, stable)
+    return apply_op("sort", sorting.sort, (a,), axis, flag("sort", "descending", descending))
 
 
 def sort_complex(a: ArrayLike) -> Array:
@@ -53,19 +50,18 @@ def argsort(
 
     Law:    equal elements keep their order, also when descending, whatever `stable` is.
     """
-    _no_kind("argsort", kind, order)
-    stable = flag("argsort", "stable", stable)
-    descending = flag("argsort", "descending", descending)
-    del stable  # it always is
-    return apply_op("argsort", sorting.argsort, (a,), axis, bool(descending))
+    _check_kind("argsort", kind, order, stable)
+    return apply_op("argsort", sorting.argsort, (a,), axis, flag("argsort", "descending", descending))
 
 
-def _no_kind(name: str, kind: object, order: object) -> None:
-    """Raises: ParameterError for a method of sorting, and for fields of a structured dtype."""
+def _check_kind(name: str, kind: object, order: object, stable: bool) -> None:
+    """Raises: ParameterError for a method of sorting other than "stable", and for fields of a structured dtype;
+    ArgumentError for a `stable` that is not a flag. Every sort is stable, so it changes no result."""
     if kind is not None and not (isinstance(kind, str) and kind == "stable"):
         raise ParameterError(f"{name}: kind {kind!r:.60}", remedy="leave it out: sorting is stable")
     if order is not None:
         raise ParameterError(f"{name}: order {order!r:.60}; arrays have no fields", remedy="sort the columns: lexsort")
+    check_flags(name, stable=stable)
 
 
 def lexsort(keys: ArrayLike | tuple[ArrayLike, ...] | list[ArrayLike], axis: int = -1) -> Array:

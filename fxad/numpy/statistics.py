@@ -79,7 +79,7 @@ def average(
     Type:   weights have the shape of `a`, or its sizes along `axis`.
     Rule:   weights that sum to 0 give nan or infinities.
     """
-    returned = flag("average", "returned", returned)
+    returned, keepdims = flag("average", "returned", returned), flag("average", "keepdims", keepdims)
     array = as_array("average", a)
     axes = normalize_axes("average", axis, array.ndim)
     if weights is None:
@@ -94,11 +94,14 @@ def average(
             f"average: weights of shape {w.shape} for axis {axis} of {array.aval}",
             remedy="give weights of the shape of the array, or one for each place along the axes",
         )
-    mean, total = jit_composite_all(_weighted, array, w, axes, tuple(order), bool(keepdims))
+    mean, total = jit_composite_all(_weighted_mean, array, w, axes, tuple(order), keepdims)
     return (mean, total) if returned else mean
 
 
-def _weighted(x: Array, w: Array, axes: tuple[int, ...], order: tuple[int, ...], keepdims: bool) -> tuple[Array, Array]:
+def _weighted_mean(
+    x: Array, w: Array, axes: tuple[int, ...], order: tuple[int, ...], keepdims: bool
+) -> tuple[Array, Array]:
+    """Return the mean over axes, and the sum of the weights. Weights of another shape than x have the axes `order`."""
     if w.shape != x.shape:
         back = sorted(range(len(order)), key=order.__getitem__)
         w = w.transpose(back).reshape([n if a in axes else 1 for a, n in enumerate(x.shape)])
@@ -127,12 +130,12 @@ def cov(
     ddof = None if ddof is None else to_int("cov", "ddof", ddof)
     bias = flag("cov", "bias", bias)
     rowvar = flag("cov", "rowvar", rowvar)
-    rows = [_variables("cov", k, v, rowvar) for k, v in ((0, m), (1, y)) if v is not None]
+    rows = [_rows_of_variables("cov", k, v, rowvar) for k, v in ((0, m), (1, y)) if v is not None]
     n = rows[0].shape[1]
     if rows[-1].shape[1] != n:
         raise ShapeError(f"cov: {n} observations in m and {rows[-1].shape[1]} in y")
     subtracted = ddof if ddof is not None else 0 if bias else 1
-    weights = [_observed(name, w, n) for name, w in (("fweights", fweights), ("aweights", aweights))]
+    weights = [_observation_weights(name, w, n) for name, w in (("fweights", fweights), ("aweights", aweights))]
     if weights[0] is not None and weights[0].dtype not in dtypes.INTEGER:
         raise DTypeError(f"cov: fweights must be integers, got {weights[0].aval}", remedy="use aweights")
     return jit_composite(
@@ -151,7 +154,8 @@ def _requested_dtype(name: str, dtype: object) -> DType | None:
     return want
 
 
-def _variables(name: str, k: int, x: ArrayLike, rowvar: bool) -> Array:
+def _rows_of_variables(name: str, k: int, x: ArrayLike, rowvar: bool) -> Array:
+    """Return argument `k` as a matrix with a row for each variable; a vector is one variable."""
     array = as_array(name, x, k)
     if array.ndim > 2:
         raise ShapeError(f"{name}: argument {k} must have at most two axes, got {array.aval}")
@@ -160,7 +164,8 @@ def _variables(name: str, k: int, x: ArrayLike, rowvar: bool) -> Array:
     return array if rowvar else matrix_transpose(array)
 
 
-def _observed(name: str, weights: ArrayLike | None, n: int) -> Array | None:
+def _observation_weights(name: str, weights: ArrayLike | None, n: int) -> Array | None:
+    """Return weights as a vector of `n`. Raises: ShapeError for another shape."""
     if weights is None:
         return None
     array = as_array("cov", weights)
@@ -348,7 +353,7 @@ def _quantile(
         raise ShapeError(f"{name}: {array.aval} has no elements along axis {axis}")
     if weights is None:
         return jit_composite(
-            _ordered, array, _probabilities(name, q, whole), whole, axes, method, bool(keepdims), skip_nans
+            _unweighted_quantiles, array, _probabilities(name, q, whole), whole, axes, method, keepdims, skip_nans
         )
     if method != "inverted_cdf":
         raise ParameterError(f"{name}: weights are for method 'inverted_cdf', not {method!r}")
@@ -357,7 +362,9 @@ def _quantile(
         if len(axes) != 1 or w.shape != (array.shape[axes[0]],):
             raise ShapeError(f"{name}: weights of shape {w.shape} for axis {axis} of {array.aval}")
         w = w.reshape([-1 if a == axes[0] else 1 for a in range(array.ndim)])
-    return jit_composite(_by_weight, array, w, _probabilities(name, q, whole), whole, axes, bool(keepdims), skip_nans)
+    return jit_composite(
+        _weighted_quantiles, array, w, _probabilities(name, q, whole), whole, axes, keepdims, skip_nans
+    )
 
 
 def _probabilities(name: str, q: Probabilities, whole: int) -> Array | float | tuple[float, ...]:
@@ -397,7 +404,7 @@ def _as_vector(q: Array | float, whole: int) -> Array:
     return q.astype(result_type(q, dtypes.float32) if q.dtype in dtypes.FLOATING else dtypes.float64) / whole
 
 
-def _ordered(
+def _unweighted_quantiles(
     x: Array, q: Array | float, whole: int, axes: tuple[int, ...], method: str, keepdims: bool, skip_nans: bool
 ) -> Array:
     dtype = x.dtype if method in _DISCRETE and x.dtype is not dtypes.bool_ else statistics_dtype(x)
@@ -453,7 +460,7 @@ def _upper_weight(at: Array, method: str) -> Array:
     return where(share == 0, 0.5, 1.0).astype(at.dtype) if method == "averaged_inverted_cdf" else share
 
 
-def _by_weight(
+def _weighted_quantiles(
     x: Array, w: Array, q: Array | float, whole: int, axes: tuple[int, ...], keepdims: bool, skip_nans: bool
 ) -> Array:
     y, w = [_merge_axes_last(v, axes) for v in broadcast_arrays(x, w)]

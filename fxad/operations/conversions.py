@@ -58,17 +58,18 @@ class Conversions:
     def __len__(self) -> int:
         if not self.aval.shape:
             raise ArgumentError("len: an array without axes has no length", remedy="its one element is item()")
-        return self._number_of("len", "x.shape[0] is a size, with which you can calculate")
+        return self._steps_along_first_axis("len", "x.shape[0] is a size, with which you can calculate")
 
     def __iter__(self) -> Iterator[Self]:
         if not self.aval.shape:
             raise ArgumentError(
                 "iter: an array without axes cannot be iterated over", remedy="its one element is item()"
             )
-        steps = self._number_of("iter", "lax.scan, lax.map and vmap go over an axis of any size")
+        steps = self._steps_along_first_axis("iter", "lax.scan, lax.map and vmap go over an axis of any size")
         return (self[k] for k in range(steps))
 
-    def _number_of(self, name: str, remedy: str) -> int:
+    def _steps_along_first_axis(self, name: str, remedy: str) -> int:
+        """The size of axis 0, which Python iterates over. Raises: SizeError for a symbolic one."""
         n = self.aval.shape[0]
         if type(n) is Size:
             raise SizeError(f"{name}: axis 0 of {self.aval} has no number of elements here", remedy=remedy)
@@ -147,7 +148,7 @@ class Conversions:
 
     # -------------------------------------------------------------------------------------------- NumPy's functions
 
-    def _outside(self, name: str) -> FxadError | None:
+    def _problem_in_numpy(self, name: str) -> FxadError | None:
         """Return the error if a NumPy function cannot have the value; None if it can."""
         return None
 
@@ -161,8 +162,8 @@ class Conversions:
     def __array_function__(
         self, func: Callable[..., object], types: object, args: tuple[Any, ...], kwargs: dict[str, object]
     ) -> Any:
-        if func in _OF_TYPES and len(args) == 1 and not kwargs:
-            return _OF_TYPES[func](args[0].aval)
+        if func in _FUNCTIONS_OF_TYPE and len(args) == 1 and not kwargs:
+            return _FUNCTIONS_OF_TYPE[func](args[0].aval)
         return self._in_numpy(func, func.__name__, args, kwargs)
 
     def _in_numpy(
@@ -171,7 +172,7 @@ class Conversions:
         def plain(x: object) -> object:
             if not isinstance(x, Conversions):
                 return x
-            problem = x._outside(name)
+            problem = x._problem_in_numpy(name)
             if problem is not None:
                 raise problem
             return np.asarray(x)
@@ -208,7 +209,7 @@ _REFLECTED: Final = MappingProxyType(
     }
 )
 
-# NumPy's functions that need no value.
-_OF_TYPES: Final[Mapping[object, Callable[[Aval], object]]] = MappingProxyType(
+# NumPy's functions that need only the type of an array.
+_FUNCTIONS_OF_TYPE: Final[Mapping[object, Callable[[Aval], object]]] = MappingProxyType(
     {np.shape: lambda a: a.shape, np.ndim: lambda a: len(a.shape), np.size: lambda a: a.size}
 )

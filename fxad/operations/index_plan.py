@@ -3,6 +3,12 @@
 `plan` reads the index once, for the shape of x, and returns a value: the primitives in order, and the parts of the
 index that are known only at run time. Ints and slices become one slice, ints that are arrays one dynamic_slice, integer
 arrays one gather. Whole axes cost nothing. `fxad.operations.indexing` emits the plan.
+
+Three plans, for an x of shape (4, 6, 5):
+
+    x[1:3, ::-1]       before: slice of rows 1 and 2, rev of axis 1
+    x[2, None, :, i]   take: one Index of row 2 and of column i, an operand; after: expand_dims of axis 0
+    x[[0, 3], 1:]      before: slice of axis 1; take: a Gather of 2 rows; the operand is [[0], [3]], its index vectors
 """
 
 from __future__ import annotations
@@ -31,7 +37,7 @@ from fxad.primitives.slicing import Slice
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """The primitives of an index in order, around one that reads elements."""
+    """The primitives of an index in order: `before`, `take`, which reads elements, and `after`."""
 
     shape: Shape  # of the result
     before: tuple[Primitive, ...] = ()  # slice, rev
@@ -43,14 +49,14 @@ class IndexPlan:
 
 @dataclass(frozen=True, slots=True)
 class _IndexArray:
-    """An integer array in an index. A mask gives one for each axis: `masked` is the size of that axis of `mask`."""
+    """An integer array in an index. A mask gives one for each of its axes: the places of its True elements."""
 
     shape: Shape
     dtype: DType
     value: object
-    masked: int | None = None
+    masked: int | None = None  # the size of this axis of the mask
     mask: object = None
-    nonnegative: bool = False  # known now
+    nonnegative: bool = False  # no element is negative, which is known while tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,10 +288,10 @@ class _PlanBuilder:
 
     def _point(self, i: int) -> None:
         n = self.shape[self.axis]
-        if not -n <= i < n and not self.checked:
-            self._array(_IndexArray((), dtypes.int32, np.asarray(min(max(i, -n - 1), n), index_dtype((n,)))))
-            return
         if not -n <= i < n:
+            if not self.checked:  # as an index that is known at run time; -n - 1 and n are out of range too
+                self._array(_IndexArray((), dtypes.int32, np.asarray(min(max(i, -n - 1), n), index_dtype((n,)))))
+                return
             raise AxisError(
                 f"getitem: index {i} is out of range for axis {self.axis} with size {n}",
                 remedy=_RANGE.format(n=n),
@@ -332,7 +338,9 @@ class _PlanBuilder:
             for b, default in ((s.start, first if step > 0 else last), (s.stop, last if step > 0 else first))
         ]
         count, stride = stop - start if step > 0 else start - stop, abs(step)
-        if type(stride) is Size and step > 0:  # the last element cannot be told simply: the window is not tight
+        if (
+            type(stride) is Size and step > 0
+        ):  # the place of the last element is no simple expression: the window may end after it
             count = maximum(count, 0)
             m = (count + stride - 1) // stride
             self.result.append((m,))
@@ -371,11 +379,11 @@ class _PlanBuilder:
             batch = common_shape("getitem: index arrays", batch, shape)
         advanced = bool(self.scalar_masks) or any([a.shape for _, a in self.arrays])
         split = self._place_of_arrays() if advanced else 0
-        before = [n for part in self.result[:split] if part for n in part]
-        behind = [n for part in self.result[split:] if part for n in part]
+        before = [n for axes in self.result[:split] if axes for n in axes]
+        behind = [n for axes in self.result[split:] if axes for n in axes]
         result = [*before, *batch, *behind]
         if 0 in result:
-            return IndexPlan(tuple(map(abs, result)), empty=True), ()
+            return IndexPlan(_shape_of(result), empty=True), ()
         for axis, a in self.arrays:
             if self.shape[axis] == 0:
                 raise AxisError(
@@ -394,7 +402,7 @@ class _PlanBuilder:
     def _place_of_arrays(self) -> int:
         """Return the place of the axes of the arrays: NumPy puts them at the arrays' place if the arrays are adjacent,
         else first."""
-        at = [k for k, part in enumerate(self.result) if part is None]
+        at = [k for k, axes in enumerate(self.result) if axes is None]
         return at[0] if at[-1] - at[0] == len(at) - 1 else 0
 
     def _slices(self) -> tuple[Slice, ...]:
@@ -404,14 +412,12 @@ class _PlanBuilder:
 
     def _basic(self, result: list[int]) -> IndexPlan:
         """Plan ints and slices: one equation, and further ones for reversed and new axes."""
-        shape, gone = tuple(map(abs, result)), tuple(sorted(self.int_axes))
+        shape, gone = _shape_of(result), tuple(sorted(self.int_axes))
         dynamic = tuple([axis for axis, _ in self.arrays])
         for a in dynamic:
             self.sizes[a] = 1
         stay = [a for a in range(len(self.sizes)) if a not in gone]
-        axes = tuple([k for k, a in enumerate(stay) if a in self.reversed and _several(self.sizes[a])])
-        revs = (Rev(axes),) if axes else ()
-        new = tuple([k for k, n in enumerate(result) if n == _NEW_AXIS])
+        revs, new = self._reverse(stay), _new_axes(result)
         sizes = tuple(self.sizes)
         if dynamic or (gone and sizes not in (self.shape, shape)):
             take = Index(tuple(self.starts), sizes, tuple(self.strides), gone, dynamic)
@@ -427,7 +433,6 @@ class _PlanBuilder:
         picked = tuple([axis for axis, _ in self.arrays])
         collapsed = tuple(sorted({*picked, *self.int_axes}))
         stay = len(self.sizes) - len(collapsed)
-        shape = tuple(map(abs, result))
         once = len({id(a.mask) for _, a in self.arrays}) == 1 and self.arrays[0][1].mask is not None
         gather = Gather(
             offset_dims=(*range(place), *range(place + len(batch), stay + len(batch))),
@@ -440,11 +445,24 @@ class _PlanBuilder:
             indices_sorted=once,
             unique_indices=once,
         )
-        axes = tuple([a for a in self.reversed if _several(self.sizes[a])])
         vectors = IndexVectors(tuple([self.shape[a] for a in picked]))
-        new = tuple([k for k, n in enumerate(result) if n == _NEW_AXIS])
-        before = (*self._slices(), *((Rev(axes),) if axes else ()))
-        return IndexPlan(shape, before, gather, vectors, _replace_axes((), new, shape))
+        before = (*self._slices(), *self._reverse(range(len(self.sizes))))
+        shape = _shape_of(result)
+        return IndexPlan(shape, before, gather, vectors, _replace_axes((), _new_axes(result), shape))
+
+    def _reverse(self, axes: Sequence[int]) -> tuple[Rev, ...]:
+        """Reverse the axes with a negative step, of a window that has these axes of the array."""
+        dims = tuple([k for k, a in enumerate(axes) if a in self.reversed and _may_have_several(self.sizes[a])])
+        return (Rev(dims),) if dims else ()
+
+
+def _shape_of(result: Sequence[int]) -> Shape:
+    """Return the shape of a result from its sizes, in which `_NEW_AXIS` stands for an axis of size 1."""
+    return tuple([1 if n == _NEW_AXIS else n for n in result])
+
+
+def _new_axes(result: Sequence[int]) -> tuple[int, ...]:
+    return tuple([k for k, n in enumerate(result) if n == _NEW_AXIS])
 
 
 def _clamped(bound: object, n: int, first: int, last: int) -> int:
@@ -453,7 +471,7 @@ def _clamped(bound: object, n: int, first: int, last: int) -> int:
     return minimum(maximum(b + n if b < 0 else b, first), last)
 
 
-def _several(n: int) -> bool:
+def _may_have_several(n: int) -> bool:
     """Returns True if an axis may have more than one element."""
     return type(n) is Size or n > 1
 

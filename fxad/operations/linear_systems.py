@@ -6,6 +6,7 @@ A function with its own derivative formula uses the primitive that defines it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from fxad import dtypes
@@ -131,13 +132,24 @@ def triangular_solve(
 
 def solve_triangular(emit: Emit, a: Atom, b: Atom, trans: int, lower: bool, unit_diagonal: bool) -> Atoms:
     """The x with op(a) x = b, a triangular: op 0 nothing, 1 transpose, 2 conjugate transpose."""
-    a, b = promote_pair_for_lapack("solve_triangular", emit, a, b)
-    square_shape("solve_triangular", a)
+    prim = TriangularSolve(True, lower, trans != 0, trans == 2, unit_diagonal)
+    return _solve_columns("solve_triangular", emit, a, b, 1, lambda a, columns: emit.one(prim, a, columns))
+
+
+def _solve_columns(
+    op: str, emit: Emit, a: Atom, b: Atom, position: int, solve: Callable[[Atom, Atom], Atom]
+) -> tuple[Atom]:
+    """Return `solve(a, columns)` for the right-hand sides `b`, argument `position` of the user's function: the columns
+    of matrices, or one vector, which becomes a matrix of one column. Both operands get one dtype and one batch shape.
+
+    Raises: ShapeError if the matrices in `a` are not square, or if `b` has no axis.
+    """
+    a, b = promote_pair_for_lapack(op, emit, a, b)
+    square_shape(op, a)
     vector = b.aval.ndim == 1
-    rhs: Atom = mx.column(emit.one, b) if vector else b
-    matrix_shape("solve_triangular", rhs, 1)
-    a, rhs = broadcast_batch_axes("solve_triangular", emit, a, rhs)
-    x = emit.one(TriangularSolve(True, lower, trans != 0, trans == 2, unit_diagonal), a, rhs)
+    columns: Atom = mx.column(emit.one, b) if vector else b
+    matrix_shape(op, columns, position)
+    x = solve(*broadcast_batch_axes(op, emit, a, columns))
     return (mx.vector(emit.one, x) if vector else x,)
 
 
@@ -162,18 +174,13 @@ def hermitian_part(op: str, emit: Emit, x: Atom) -> Atom:
 
 def cho_solve(emit: Emit, factor: Atom, b: Atom, lower: bool) -> Atoms:
     """The x with a x = b, for the Cholesky factor of a."""
-    factor, b = promote_pair_for_lapack("cho_solve", emit, factor, b)
-    square_shape("cho_solve", factor)
-    vector = b.aval.ndim == 1
-    rhs: Atom = mx.column(emit.one, b) if vector else b
-    matrix_shape("cho_solve", rhs, 1)
-    factor, rhs = broadcast_batch_axes("cho_solve", emit, factor, rhs)
-    first, second = (
-        TriangularSolve(True, lower, not lower, not lower, False),
-        TriangularSolve(True, lower, lower, lower, False),
-    )
-    x = emit.one(second, factor, emit.one(first, factor, rhs))
-    return (mx.vector(emit.one, x) if vector else x,)
+    first = TriangularSolve(True, lower, not lower, not lower, False)
+    second = TriangularSolve(True, lower, lower, lower, False)
+
+    def solve(factor: Atom, columns: Atom) -> Atom:
+        return emit.one(second, factor, emit.one(first, factor, columns))
+
+    return _solve_columns("cho_solve", emit, factor, b, 1, solve)
 
 
 def lu(emit: Emit, x: Atom) -> Atoms:
@@ -184,23 +191,20 @@ def lu(emit: Emit, x: Atom) -> Atoms:
 
 def lu_solve(emit: Emit, factors: Atom, pivots: Atom, b: Atom, trans: int) -> Atoms:
     """The x with op(a) x = b, for the packed factors of a: 0 a, 1 its transpose, 2 its conjugate transpose."""
-    factors, b = promote_pair_for_lapack("lu_solve", emit, factors, b)
-    _, n = square_shape("lu_solve", factors)
-    vector = b.aval.ndim == 1
-    rhs: Atom = mx.column(emit.one, b) if vector else b
-    matrix_shape("lu_solve", rhs, 2)
-    factors, rhs = broadcast_batch_axes("lu_solve", emit, factors, rhs)
-    pivots = broadcast(emit, pivots, (*factors.aval.shape[:-2], pivots.aval.shape[-1]))
-    order = mx.column(emit.one, emit.one(LuPivotsToPermutation(n, trans != 0), pivots))
-    flip, conj = trans != 0, trans == 2
-    lower = TriangularSolve(True, True, flip, conj, True)
-    upper = TriangularSolve(True, False, flip, conj, False)
+    transposed, conjugated = trans != 0, trans == 2
+    lower = TriangularSolve(True, True, transposed, conjugated, True)
+    upper = TriangularSolve(True, False, transposed, conjugated, False)
     one = emit.one
-    if flip:
-        x = mx.permuted(one, one(lower, factors, one(upper, factors, rhs)), order)
-    else:
-        x = one(upper, factors, one(lower, factors, mx.permuted(one, rhs, order)))
-    return (mx.vector(one, x) if vector else x,)
+
+    def solve(factors: Atom, columns: Atom) -> Atom:
+        n = factors.aval.shape[-1]
+        row_exchanges = broadcast(emit, pivots, (*factors.aval.shape[:-2], pivots.aval.shape[-1]))
+        order = mx.column(one, one(LuPivotsToPermutation(n, transposed), row_exchanges))
+        if transposed:
+            return mx.permuted(one, one(lower, factors, one(upper, factors, columns)), order)
+        return one(upper, factors, one(lower, factors, mx.permuted(one, columns, order)))
+
+    return _solve_columns("lu_solve", emit, factors, b, 2, solve)
 
 
 def lu_parts(emit: Emit, x: Atom, permute_l: bool) -> Atoms:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import Final, cast, final
+from typing import Final, TypeAlias, cast, final
 
 import numpy as np
 
@@ -55,6 +55,15 @@ class MaskedReduction:
     def kind(self) -> str:
         """The name of the reduction without its `nan` prefix."""
         return self.name.removeprefix("nan")
+
+
+# What a reduction takes after `keepdims`, beside masks: nothing, a dtype, or a dtype and a correction.
+Further: TypeAlias = "tuple[()] | tuple[DType | None] | tuple[DType | None, float]"
+
+
+def split_further(further: Further) -> tuple[DType | None, float]:
+    """Return the dtype and the correction, or their defaults."""
+    return further[0] if further else None, further[1] if len(further) == 2 else 0.0
 
 
 def is_unmasked(initial: object, where: object) -> bool:
@@ -191,9 +200,9 @@ def _reduce_moments(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...
         return convert(emit, emit.one(DIV, total, convert(emit, count, x.aval.dtype)), dtype)
     # at least 1, to avoid a division by 0: the result of an empty count is nan anyway
     divisor = convert(emit, emit.one(MAX, count, Lit.of(1, count.aval)), x.aval.dtype)
-    off = subtract_reduced(emit, kept, emit.one(DIV, total, divisor), axes)
-    off = _select_kept(emit, off, mask, zero)
-    squares = reduce_axes(emit, squared_magnitude(emit, off), ReduceSum, axes)
+    deviation = subtract_reduced(emit, kept, emit.one(DIV, total, divisor), axes)
+    deviation = _select_kept(emit, deviation, mask, zero)
+    squares = reduce_axes(emit, squared_magnitude(emit, deviation), ReduceSum, axes)
     real = squares.aval
     left = emit.one(SUB, convert(emit, count, real.dtype), Lit.of(spec.correction, real))
     left = emit.one(SELECT_N, emit.one(GT, left, Lit.of(0, real)), Lit.of(np.nan, real), left)

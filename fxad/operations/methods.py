@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.sizes import dimension
 from fxad.errors import ArgumentError, ShapeError, remedy_of
-from fxad.ir import Aval, NDArray, Shape
+from fxad.ir import Atoms, Aval, NDArray, Shape
 from fxad.operations import (
     contractions,
     elementwise,
@@ -59,10 +59,9 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Sum over axes; narrow integers and bools in 32 bits."""
-        no_out("sum", out)
-        if not masked_reductions.is_unmasked(initial, where):
-            return self._masked("sum", axis, keepdims, initial=initial, where=where, dtype=optional_dtype(dtype))
-        return self._apply(reductions.sum, (), (hashable_axis(axis), keepdims, optional_dtype(dtype)))
+        return self._reduce(
+            "sum", reductions.sum, axis, out, keepdims, initial=initial, where=where, further=(optional_dtype(dtype),)
+        )
 
     def prod(
         self,
@@ -74,10 +73,9 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Product over axes; narrow integers and bools in 32 bits."""
-        no_out("prod", out)
-        if not masked_reductions.is_unmasked(initial, where):
-            return self._masked("prod", axis, keepdims, initial=initial, where=where, dtype=optional_dtype(dtype))
-        return self._apply(reductions.prod, (), (hashable_axis(axis), keepdims, optional_dtype(dtype)))
+        return self._reduce(
+            "prod", reductions.prod, axis, out, keepdims, initial=initial, where=where, further=(optional_dtype(dtype),)
+        )
 
     def mean(
         self,
@@ -89,10 +87,7 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Mean over axes; of integers as float32."""
-        no_out("mean", out)
-        if not masked_reductions.is_unmasked(None, where):
-            return self._masked("mean", axis, keepdims, where=where, dtype=optional_dtype(dtype))
-        return self._apply(reductions.mean, (), (hashable_axis(axis), keepdims, optional_dtype(dtype)))
+        return self._reduce("mean", reductions.mean, axis, out, keepdims, where=where, further=(optional_dtype(dtype),))
 
     def var(
         self,
@@ -106,11 +101,10 @@ class Methods(Operators):
         correction: float = 0,
     ) -> Self:
         """Variance over axes: mean squared distance from the mean, divided by the count less `correction` or `ddof`."""
-        no_out("var", out)
         subtracted = masked_reductions.degrees_of_freedom("var", correction, ddof)
-        if not masked_reductions.is_unmasked(None, where):
-            return self._masked("var", axis, keepdims, where=where, dtype=optional_dtype(dtype), correction=subtracted)
-        return self._apply(reductions.var, (), (hashable_axis(axis), keepdims, optional_dtype(dtype), subtracted))
+        return self._reduce(
+            "var", reductions.var, axis, out, keepdims, where=where, further=(optional_dtype(dtype), subtracted)
+        )
 
     def std(
         self,
@@ -124,11 +118,10 @@ class Methods(Operators):
         correction: float = 0,
     ) -> Self:
         """Standard deviation over axes: the root of `var`."""
-        no_out("std", out)
         subtracted = masked_reductions.degrees_of_freedom("std", correction, ddof)
-        if not masked_reductions.is_unmasked(None, where):
-            return self._masked("std", axis, keepdims, where=where, dtype=optional_dtype(dtype), correction=subtracted)
-        return self._apply(reductions.std, (), (hashable_axis(axis), keepdims, optional_dtype(dtype), subtracted))
+        return self._reduce(
+            "std", reductions.std, axis, out, keepdims, where=where, further=(optional_dtype(dtype), subtracted)
+        )
 
     def max(
         self,
@@ -139,10 +132,7 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Greatest element over axes; nan if any element is nan."""
-        no_out("max", out)
-        if not masked_reductions.is_unmasked(initial, where):
-            return self._masked("max", axis, keepdims, initial=initial, where=where)
-        return self._apply(reductions.max, (), (hashable_axis(axis), keepdims))
+        return self._reduce("max", reductions.max, axis, out, keepdims, initial=initial, where=where)
 
     def min(
         self,
@@ -153,10 +143,7 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Least element over axes; nan if any element is nan."""
-        no_out("min", out)
-        if not masked_reductions.is_unmasked(initial, where):
-            return self._masked("min", axis, keepdims, initial=initial, where=where)
-        return self._apply(reductions.min, (), (hashable_axis(axis), keepdims))
+        return self._reduce("min", reductions.min, axis, out, keepdims, initial=initial, where=where)
 
     def any(
         self,
@@ -167,10 +154,7 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """True if an element is not zero."""
-        no_out("any", out)
-        if not masked_reductions.is_unmasked(None, where):
-            return self._masked("any", axis, keepdims, where=where)
-        return self._apply(reductions.any, (), (hashable_axis(axis), keepdims))
+        return self._reduce("any", reductions.any, axis, out, keepdims, where=where)
 
     def all(
         self,
@@ -181,30 +165,30 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """True if no element is zero."""
-        no_out("all", out)
-        if not masked_reductions.is_unmasked(None, where):
-            return self._masked("all", axis, keepdims, where=where)
-        return self._apply(reductions.all, (), (hashable_axis(axis), keepdims))
+        return self._reduce("all", reductions.all, axis, out, keepdims, where=where)
 
-    def _masked(
+    def _reduce(
         self,
         name: str,
+        op: Callable[..., Atoms],
         axis: Axes,
+        out: object,
         keepdims: bool,
         *,
         initial: object = None,
         where: object = None,
-        dtype: dtypes.DType | None = None,
-        correction: float = 0,
+        further: masked_reductions.Further = (),
     ) -> Self:
+        """Return `op` of the array; with `initial` or `where`, the masked reduction `name`. `op` takes the `further`
+        arguments after `keepdims`."""
+        if out is not None:
+            no_out(name, out)
+        # the first condition is the common case, without a call
+        if (where is None and initial is None) or masked_reductions.is_unmasked(initial, where):
+            return self._apply(op, (), (hashable_axis(axis), keepdims, *further))
+        dtype, correction = masked_reductions.split_further(further)
         operands, spec = masked_reductions.plan_masked_reduction(
-            name,
-            self.aval.dtype,
-            keepdims,
-            initial=initial,
-            where=where,
-            dtype=dtype,
-            correction=correction,
+            name, self.aval.dtype, keepdims, initial=initial, where=where, dtype=dtype, correction=correction
         )
         return self._apply(masked_reductions.masked_reduction, operands, (hashable_axis(axis), spec))
 

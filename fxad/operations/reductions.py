@@ -53,26 +53,21 @@ def restore_axes(op: str, emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], k
 
 def sum(emit: Emit, x: Atom, axis: Axes = None, keepdims: bool = False, dtype: DType | None = None) -> Atoms:
     """Sum over axes."""
-    axes = normalize_axes("sum", axis, x.aval.ndim)
-    total = reduce_axes(emit, convert(emit, x, dtype or accumulation_dtype(x.aval.dtype)), ReduceSum, axes)
-    return restore_axes("sum", emit, total, x, axes, keepdims)
+    return _reduce("sum", emit, x, ReduceSum, axis, keepdims, dtype or accumulation_dtype(x.aval.dtype))
 
 
 def prod(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Atoms:
     """Product over axes."""
-    axes = normalize_axes("prod", axis, x.aval.ndim)
-    total = reduce_axes(emit, convert(emit, x, dtype or accumulation_dtype(x.aval.dtype)), ReduceProd, axes)
-    return restore_axes("prod", emit, total, x, axes, keepdims)
+    return _reduce("prod", emit, x, ReduceProd, axis, keepdims, dtype or accumulation_dtype(x.aval.dtype))
 
 
 def _extremum(
     op: str, emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axis: Axes, keepdims: bool
 ) -> Atoms:
-    axes = normalize_axes(op, axis, x.aval.ndim)
-    for a in axes:
+    for a in normalize_axes(op, axis, x.aval.ndim):
         if x.aval.shape[a] == 0:
             raise ShapeError(f"{op}: axis {a} of {x.aval} is empty and has no {op}")
-    return restore_axes(op, emit, reduce_axes(emit, x, prim, axes), x, axes, keepdims)
+    return _reduce(op, emit, x, prim, axis, keepdims, x.aval.dtype)
 
 
 def max(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
@@ -87,25 +82,31 @@ def min(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
 
 def any(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
     """True if an element is not zero."""
-    axes = normalize_axes("any", axis, x.aval.ndim)
-    return restore_axes(
-        "any", emit, reduce_axes(emit, convert(emit, x, dtypes.bool_), ReduceOr, axes), x, axes, keepdims
-    )
+    return _reduce("any", emit, x, ReduceOr, axis, keepdims, dtypes.bool_)
 
 
 def all(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
     """True if no element is zero."""
-    axes = normalize_axes("all", axis, x.aval.ndim)
-    return restore_axes(
-        "all", emit, reduce_axes(emit, convert(emit, x, dtypes.bool_), ReduceAnd, axes), x, axes, keepdims
-    )
+    return _reduce("all", emit, x, ReduceAnd, axis, keepdims, dtypes.bool_)
 
 
 def count_nonzero(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
     """The number of nonzero elements, as int32."""
-    axes = normalize_axes("count_nonzero", axis, x.aval.ndim)
-    ones = convert(emit, convert(emit, x, dtypes.bool_), dtypes.int32)
-    return restore_axes("count_nonzero", emit, reduce_axes(emit, ones, ReduceSum, axes), x, axes, keepdims)
+    return _reduce("count_nonzero", emit, convert(emit, x, dtypes.bool_), ReduceSum, axis, keepdims, dtypes.int32)
+
+
+def _reduce(
+    op: str,
+    emit: Emit,
+    x: Atom,
+    prim: Callable[[tuple[int, ...]], Primitive],
+    axis: Axes,
+    keepdims: bool,
+    dtype: DType,
+) -> Atoms:
+    """Return x, converted to `dtype`, reduced by a primitive over the axes of the user's function `op`."""
+    axes = normalize_axes(op, axis, x.aval.ndim)
+    return restore_axes(op, emit, reduce_axes(emit, convert(emit, x, dtype), prim, axes), x, axes, keepdims)
 
 
 # -------------------------------------------------------------------------------------------------------- moments
@@ -122,8 +123,8 @@ def to_moment_dtype(emit: Emit, x: Atom, asked: DType | None) -> tuple[Atom, DTy
 def mean(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Atoms:
     """Mean over axes."""
     axes = normalize_axes("mean", axis, x.aval.ndim)
-    own, dtype = to_moment_dtype(emit, x, dtype)
-    return restore_axes("mean", emit, convert(emit, _mean(emit, own, axes), dtype), x, axes, keepdims)
+    wide, dtype = to_moment_dtype(emit, x, dtype)
+    return restore_axes("mean", emit, convert(emit, _mean(emit, wide, axes), dtype), x, axes, keepdims)
 
 
 def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], less: float = 0) -> Atom:
@@ -141,23 +142,23 @@ def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], less: float = 0) -> Atom:
 
 def var(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Atoms:
     """Variance over axes: mean squared distance from the mean, divided by the count less `correction`."""
-    axes = normalize_axes("var", axis, x.aval.ndim)
-    own, dtype = to_moment_dtype(emit, x, dtype)
-    y = _var(emit, own, axes, correction)
-    return restore_axes("var", emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
+    return _spread("var", emit, x, axis, keepdims, dtype, correction)
 
 
 def std(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Atoms:
     """Standard deviation over axes: the root of the variance."""
-    axes = normalize_axes("std", axis, x.aval.ndim)
-    own, dtype = to_moment_dtype(emit, x, dtype)
-    y = emit.one(SQRT, _var(emit, own, axes, correction))
-    return restore_axes("std", emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
+    return _spread("std", emit, x, axis, keepdims, dtype, correction)
 
 
-def _var(emit: Emit, x: Atom, axes: tuple[int, ...], correction: float) -> Atom:
-    off = subtract_reduced(emit, x, _mean(emit, x, axes), axes)
-    return _mean(emit, squared_magnitude(emit, off), axes, correction)
+def _spread(op: str, emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Atoms:
+    """Return the variance, or its root for the `op` "std"."""
+    axes = normalize_axes(op, axis, x.aval.ndim)
+    wide, dtype = to_moment_dtype(emit, x, dtype)
+    deviation = subtract_reduced(emit, wide, _mean(emit, wide, axes), axes)
+    y = _mean(emit, squared_magnitude(emit, deviation), axes, correction)
+    if op == "std":
+        y = emit.one(SQRT, y)
+    return restore_axes(op, emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
 
 
 def subtract_reduced(emit: Emit, x: Atom, reduced: Atom, axes: tuple[int, ...]) -> Atom:

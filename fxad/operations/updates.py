@@ -125,6 +125,10 @@ class _IndexedWindows:
     sizes: Shape
     once: bool  # the indices are unique and sorted
 
+    def promises(self, how: IndexMode) -> tuple[bool, bool]:
+        """Return if the indices are sorted, and if they are unique: known from the plan, or promised by the user."""
+        return how.indices_sorted or self.once, how.unique_indices or self.once
+
 
 def update(emit: Emit, x: Atom, value: Atom, *rest: *tuple[*tuple[Atom, ...], IndexPlan, str, IndexMode]) -> Atoms:
     """x with `value` combined into the indexed elements. Arguments: the operands of `plan`, the plan, the operation, an
@@ -161,8 +165,7 @@ def get(emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], IndexPlan, IndexMo
     if p.empty or indexed is None:
         return getitem(emit, x, *indices, p)
     x, vectors = _apply_all(emit, x, before), _index_vectors(emit, indexed, indices)
-    sorted_, unique = how.indices_sorted or indexed.once, how.unique_indices or indexed.once
-    prim = Gather(*indexed.windows.numbers, indexed.sizes, how.mode, sorted_, unique)
+    prim = Gather(*indexed.windows.numbers, indexed.sizes, how.mode, *indexed.promises(how))
     (out,) = emit(prim, x, vectors) if fill is None else gather(emit, x, vectors, prim, fill)
     return (_apply_all(emit, out, after),)
 
@@ -250,12 +253,12 @@ def _write_window(emit: Emit, x: Atom, new: Atom, window: Slice) -> Atom:
 def _scatter(emit: Emit, name: str, x: Atom, value: Atom, at: Atom, indexed: _IndexedWindows, how: IndexMode) -> Atom:
     """x with `value` combined into the elements at index vectors; repeated updates of one element are combined in
     sequence."""
-    sorted_, unique = how.indices_sorted or indexed.once, how.unique_indices or indexed.once
+    promises = indexed.promises(how)
     if x.aval.dtype is dtypes.bool_:
         name = _OF_BOOLS.get(name, name)
 
     def scatter(prim: Kind, x: Atom, value: Atom) -> Atom:
-        return emit.one(prim(*indexed.windows.numbers, how.mode, sorted_, unique), x, at, value)
+        return emit.one(prim(*indexed.windows.numbers, how.mode, *promises), x, at, value)
 
     if name == "subtract":
         return scatter(ScatterAdd, x, emit.one(NEG, value))
@@ -264,8 +267,9 @@ def _scatter(emit: Emit, name: str, x: Atom, value: Atom, at: Atom, indexed: _In
 
     # combine all updates of an element first: then repeated updates write the same value
     def read(a: Atom) -> Atom:
-        return emit.one(Gather(*indexed.windows.numbers, indexed.sizes, how.mode, sorted_, unique), a, at)
+        return emit.one(Gather(*indexed.windows.numbers, indexed.sizes, how.mode, *promises), a, at)
 
+    _, unique = promises
     if not unique:
         value = read(scatter(ScatterMul, Lit.of(1, x.aval), value))
     (new,) = COMBINE[name](emit, read(x), value)

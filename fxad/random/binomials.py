@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final, TypeAlias
 
-from fxad import dtypes, lax, numpy as fnp
+from fxad import lax, numpy as fnp
 from fxad.dtypes import DType
 from fxad.errors import ShapeError
 from fxad.ir import Shape
@@ -22,6 +22,7 @@ from fxad.random.arguments import (
 from fxad.random.cipher import literal_of, uniform_01
 from fxad.random.jit_sampler import draw, jit_sampler
 from fxad.random.keys import split_keys, split_to_shape
+from fxad.random.rejection import repeat_until_accepted
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 _State: TypeAlias = tuple[Array, Array, Array]
@@ -82,10 +83,7 @@ def _transformed_rejection(key: Array, n: Array, p: Array) -> Array:
     alpha = (2.83 + 5.1 / b) * deviation
     m = lax.floor((n + 1) * p)
 
-    def step(state: _State) -> _State:
-        value, accepted, key = state
-        following, key_u, key_v = split_keys(key, 3)
-        u, v = uniform_01(key_u, p.shape, p.dtype) - 0.5, uniform_01(key_v, p.shape, p.dtype)
+    def propose(u: Array, v: Array) -> tuple[Array, Array]:
         inside = 0.5 - abs(u)
         squeezed = (inside >= 0.07) & (v <= v_r)
         k = lax.floor((2 * a / inside + b) * u + c)
@@ -96,11 +94,9 @@ def _transformed_rejection(key: Array, n: Array, p: Array) -> Array:
             + (k + 0.5) * lax.log(r * (n - k + 1) / (k + 1))
             + (_stirling_tail(m) + _stirling_tail(n - m) - _stirling_tail(k) - _stirling_tail(n - k))
         )
-        now = squeezed | (~refused & (lax.log(v * alpha / (a / (inside * inside) + b)) <= bound))
-        return fnp.where(now, k, value), accepted | now, following
+        return k, squeezed | (~refused & (lax.log(v * alpha / (a / (inside * inside) + b)) <= bound))
 
-    start = literal_of(-1, p.dtype, p.shape), literal_of(False, dtypes.bool_, p.shape), key
-    return lax.while_loop(lambda state: (~state[1]).any(), step, start)[0]
+    return repeat_until_accepted(key, p, propose)
 
 
 # log k! less Stirling's formula, for k = 0, ..., 9

@@ -28,6 +28,7 @@ from fxad.random.cipher import literal_of, uniform_01
 from fxad.random.continuous import gumbel_mode, sample_gumbel
 from fxad.random.jit_sampler import jit_sampler
 from fxad.random.keys import split_keys
+from fxad.random.rejection import repeat_until_accepted
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 
@@ -166,21 +167,16 @@ def _poisson_large(key: Array, lam: Array, dtype: DType) -> Array:
     inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
     v_r = 0.9277 - 3.6224 / (b - 2)
 
-    def step(state: _Counting) -> _Counting:
-        value, accepted, key = state
-        following, key_u, key_v = split_keys(key, 3)
-        u, v = uniform_01(key_u, lam.shape, lam.dtype) - 0.5, uniform_01(key_v, lam.shape, lam.dtype)
+    def propose(u: Array, v: Array) -> tuple[Array, Array]:
         inside = 0.5 - abs(u)
         k = lax.floor((2 * a / inside + b) * u + lam + 0.43)
         s = lax.log(v * inverse_alpha / (a / (inside * inside) + b))
         t = -lam + k * log_lam - lax.lgamma(k + 1)
         squeezed = (inside >= 0.07) & (v <= v_r)
         refused = (k < 0) | ((inside < 0.013) & (v > inside))
-        now = squeezed | (~refused & (s <= t))
-        return fnp.where(now, k, value), accepted | now, following
+        return k, squeezed | (~refused & (s <= t))
 
-    start = literal_of(-1, lam.dtype, lam.shape), literal_of(False, dtypes.bool_, lam.shape), key
-    return lax.while_loop(lambda state: (~state[1]).any(), step, start)[0].astype(dtype)
+    return repeat_until_accepted(key, lam, propose).astype(dtype)
 
 
 __all__ = ["categorical", "geometric", "poisson"]

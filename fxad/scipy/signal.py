@@ -452,14 +452,10 @@ def _spectra(
     else:
         size = to_int(name, "nperseg", nperseg)
         size = min(size, n) if window_array is None else size
-    if window_array is not None and window_array.shape != (size,):
-        raise ShapeError(
-            f"{name}: window is {window_array.aval} for segments of {size}", remedy="give them the same length"
-        )
+    values = _window_values(name, window, size).astype(arrays[0].real.dtype)
     length = size if nfft is None else to_int(name, "nfft", nfft)
     overlap = size // 2 if noverlap is None else to_int(name, "noverlap", noverlap)
     _check_segments(name, size, overlap, length)
-    values = (_window_values(name, window, size) if window_array is None else window_array).astype(arrays[0].real.dtype)
     real = arrays[0].dtype not in dtypes.COMPLEX
     onesided = onesided and real
     step = size - overlap
@@ -530,6 +526,7 @@ def _check_segments(name: str, size: int, overlap: int, length: int) -> None:
 
 
 def _window_values(name: str, window: str | ArrayLike, size: int) -> Array:
+    """Return a window of `size` values, given by its name or by its values. Raises: ParameterError, ShapeError."""
     if not isinstance(window, str):
         values = as_array(name, window)
         if values.shape != (size,):

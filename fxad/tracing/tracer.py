@@ -186,7 +186,7 @@ class Tracer(Array):
         if not _encloses(self._trace, active):
             raise self.leaked(what, f"it is used in {active.name}" if active else "no function is being traced here")
 
-    def _outside(self, name: str) -> FxadError:
+    def _problem_in_numpy(self, name: str) -> FxadError:
         return self._without_value(
             f"numpy.{name}", f"use fxad.numpy.{name}, or return the array and convert it outside"
         )

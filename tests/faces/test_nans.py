@@ -60,3 +60,24 @@ def test_dtypes() -> None:
     assert fnp.nanmean(X.astype(np.float16)).dtype == np.float16
     assert fnp.nanvar(X + 1j).dtype == np.float64
     close(fx.vmap(fnp.nanmax)(fnp.asarray(X)), np.nanmax(X, 1))
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e4m3fnuz"])
+def test_extrema_of_dtypes_with_and_without_infinities(dtype: str) -> None:
+    x = fnp.asarray([1.0, np.nan, 2.0, -3.0]).astype(dtype)
+    assert float(fnp.nanmax(x)) == 2
+    assert float(fnp.nanmin(x)) == -3
+    assert int(fnp.nanargmax(x)) == 2
+    assert int(fnp.nanargmin(x)) == 3
+    least = fnp.asarray([np.nan, float(fnp.finfo(dtype).min)]).astype(dtype)
+    assert int(fnp.nanargmax(least)) == 1
+
+
+def test_segments_of_infinities_and_without_rows() -> None:
+    """A dtype of 8 bits with infinities begins from them, as wider dtypes do."""
+    for dtype in ("float8_e5m2", "float16", "float32"):
+        x = fnp.asarray([-np.inf, 1.0]).astype(dtype)
+        got = fx.ops.segment_max(x, np.array([0, 2]), 3)
+        np.testing.assert_array_equal(np.asarray(got.astype("float32")), [-np.inf, -np.inf, 1])
+        got = fx.ops.segment_min(-x, np.array([0, 2]), 3)
+        np.testing.assert_array_equal(np.asarray(got.astype("float32")), [np.inf, np.inf, -1])

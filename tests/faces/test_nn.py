@@ -88,3 +88,11 @@ def test_errors() -> None:
         nn.one_hot(fnp.zeros(3), 2)
     with pytest.raises(AxisError, match=r"^softmax: axis 2 is out of range for an array with 2 axes"):
         nn.softmax(X, 2)
+
+
+def test_masked_logsumexp_of_a_dtype_without_infinities() -> None:
+    x = fnp.asarray([1.0, 2.0, 0.5]).astype("float8_e4m3fn")
+    mask, factors = np.array([True, True, False]), np.array([1.0, 1.0, 0.0], np.float32)
+    assert float(nn.logsumexp(x, where=mask)) == 2.25
+    assert abs(float(nn.logsumexp(x, b=factors)) - 2.3132615) < 1 / 16  # the dtype rounds exponentials to 4 bits
+    np.testing.assert_array_equal(nn.log_softmax(x, where=mask).astype("float32").tolist(), [-1.25, -0.3125, -448])

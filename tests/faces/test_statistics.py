@@ -9,7 +9,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.errors import DTypeError, FxadError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.numpy.statistics import METHODS
 from tests.faces.oracle import check, close, same
 
@@ -140,3 +140,10 @@ def test_refusals(fn: Any, error: type[FxadError], message: str) -> None:
     with pytest.raises(error) as caught:
         fn()
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("weights", [None, W[:3]])
+def test_average_refuses_keepdims_that_are_no_flag(weights: Any) -> None:
+    keepdims: Any = "no"
+    with pytest.raises(ArgumentError, match="average: keepdims must be True or False, got a str: 'no'"):
+        fnp.average(X, 0, weights, keepdims=keepdims)

@@ -102,17 +102,20 @@ def map_(f: Callable[[Any], Y], xs: object, batch_size: int | None = None) -> Y:
     size = to_count("map", "batch_size", batch_size, 1)
     dims, to = (None,) * n_consts + (0,) * len(leaves), (0,) * len(body.jaxpr.outs)
     parts: list[Sequence[Array]] = []
+
+    def run(start: int, steps: int, width: int) -> None:
+        """Map over the slices from `start`, in steps of `width` slices."""
+        batched, _ = vmap(body.jaxpr, width, dims, to)
+        count = steps * width
+        blocks = [_slice_rows(x, start, start + count, (steps, width)) for x in leaves]
+        outs = bind(Scan(batched, steps, False, 1, n_consts, 0), *body.captured, *blocks)
+        parts.append([reshape(y, (count, *y.shape[2:])) for y in outs])
+
     trips, left = divmod(n, size)
     if trips or not n:
-        batched, _ = vmap(body.jaxpr, size, dims, to)
-        blocks = [_slice_rows(x, 0, trips * size, (trips, size)) for x in leaves]
-        outs = bind(Scan(batched, trips, False, 1, n_consts, 0), *body.captured, *blocks)
-        parts.append([reshape(y, (trips * size, *y.shape[2:])) for y in outs])
+        run(0, trips, size)
     if left:
-        batched, _ = vmap(body.jaxpr, left, dims, to)
-        blocks = [_slice_rows(x, n - left, n, (1, left)) for x in leaves]
-        outs = bind(Scan(batched, 1, False, 1, n_consts, 0), *body.captured, *blocks)
-        parts.append([reshape(y, (left, *y.shape[2:])) for y in outs])
+        run(n - left, 1, left)
     whole = parts[0] if len(parts) == 1 else [concatenate(pair, 0) for pair in zip(*parts, strict=True)]
     return cast("Y", body.out_tree.unflatten(whole))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 from fxad import dtypes
 from fxad.core import tree
@@ -26,7 +26,7 @@ from fxad.lax.implicit.maps import (
 )
 from fxad.lax.implicit.methods import Method, bicgstab as _bicgstab, conjugate_gradients, gmres_cycle
 from fxad.lax.implicit.problem import Problem
-from fxad.lax.implicit.restarts import solve_with_restarts
+from fxad.lax.implicit.restarts import Limits, solve_with_restarts
 from fxad.lax.implicit.systems import linear_solve
 from fxad.lax.implicit.vectors import Map, Space, epsilon, norm, select_value, vector_space_of
 from fxad.operations.arguments import to_count
@@ -90,7 +90,7 @@ def bicgstab(
     Source: van der Vorst (1992); `scipy.sparse.linalg.bicgstab`
     """
     setup = _setup("bicgstab", A, b, x0, tol, atol, M)
-    limits = _Limits(_step_limit("bicgstab", maxiter, setup.space), 1 << 30, 0.5)
+    limits = _limits_of_steps("bicgstab", maxiter, setup.space)
     return setup.solved(_bicgstab, limits, hermitian=False)
 
 
@@ -145,25 +145,17 @@ def _tangent_setup(what: str, g: Callable[[Any], object], y: object) -> _Setup:
 
 
 def _cg(setup: _Setup, maxiter: int | None) -> tuple[Any, Convergence]:
-    limits = _Limits(_step_limit("cg", maxiter, setup.space), 1 << 30, 0.5)
+    limits = _limits_of_steps("cg", maxiter, setup.space)
     return setup.solved(conjugate_gradients, limits, hermitian=True)
 
 
 def _gmres(setup: _Setup, restart: int, maxiter: int | None) -> tuple[Any, Convergence]:
     length = to_count("gmres", "restart", restart, 1)
     rounds = _step_limit("gmres", maxiter, setup.space)
-    return setup.solved(gmres_cycle(length), _Limits((1 << 31) - 1 - length, rounds, 0.999), hermitian=False)
+    return setup.solved(gmres_cycle(length), Limits(_MOST_STEPS - length, rounds, 0.999), hermitian=False)
 
 
 # --------------------------------------------------------------------------------------------------------- one solve
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    steps: int
-    rounds: int
-    progress: float
 
 
 @final
@@ -182,7 +174,7 @@ class _Setup:
     precondition: TracedMap | None
     least: float | None = None  # the solution is nan if the residual, relative to b, exceeds this
 
-    def solved(self, method: Method, limits: _Limits, hermitian: bool) -> tuple[Any, Convergence]:
+    def solved(self, method: Method, limits: Limits, hermitian: bool) -> tuple[Any, Convergence]:
         """Solve the system by a method."""
 
         def run(m: TracedMap | None, x0: object, matvec: TracedMap, b: object) -> tuple[Any, Convergence]:
@@ -199,9 +191,7 @@ class _Setup:
                 start,
                 self.tol,
                 self.atol,
-                limits.steps,
-                limits.rounds,
-                limits.progress,
+                limits,
             )
             if self.least is not None:
                 x = select_value(report.residual_norm <= self.least * norm(right), x, float("nan"))
@@ -302,6 +292,14 @@ def tolerance(op: str, what: str, value: object, dtype: dtypes.DType) -> Array:
             remedy=f"a tolerance is one number for the whole system: {what}=1e-5",
         )
     return splat(Lit.of(value, Aval((), dtype))) if is_scalar(value) else convert(asarray(value), dtype)
+
+
+_MOST_STEPS: Final = (1 << 31) - 1  # steps are counted in int32
+
+
+def _limits_of_steps(what: str, maxiter: int | None, space: Space) -> Limits:
+    """The limits of a method that ends a round when it converges or breaks down: the number of rounds is unlimited."""
+    return Limits(_step_limit(what, maxiter, space), rounds=1 << 30, progress=0.5)
 
 
 def _step_limit(what: str, maxiter: int | None, space: Space) -> int:

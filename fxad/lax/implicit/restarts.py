@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import final
+
 from fxad import dtypes
+from fxad.core.dataclasses import dataclass
 from fxad.lax.binary import max as maximum
 from fxad.lax.control import while_loop
 from fxad.lax.creation import full, full_like
@@ -15,6 +18,16 @@ from fxad.tracing.array import Array
 _NONE, _STAGNATED = int(Breakdown.NONE), int(Breakdown.STAGNATED)
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What ends a solve that has not converged."""
+
+    steps: int  # of all rounds together
+    rounds: int
+    progress: float  # stop after a round that did not reduce the residual to this fraction of its norm
+
+
 def solve_with_restarts(
     method: Method,
     apply: Map,
@@ -23,16 +36,14 @@ def solve_with_restarts(
     x0: Array | None,
     tol: Array,
     atol: Array,
-    max_steps: int,
-    max_rounds: int,
-    progress: float,
+    limits: Limits,
 ) -> tuple[Array, Convergence]:
     """Solve A x = b by rounds of `method`, each for a correction to the residual, until the norm of b - A x is at most
     max(tol |b|, atol).
 
     A method updates its residual by recurrence, which differs from the true residual by rounding, or entirely if the
-    method diverged. So each round starts from the true residual, scaled to ordinary size. Another round follows while a
-    round reduces the residual to at most `progress` times its value.
+    method diverged. So each round starts from the true residual, scaled to ordinary size. Another round follows within
+    the `limits`.
     """
     size = norm(b)
     target = maximum(tol * size, atol)
@@ -45,18 +56,18 @@ def solve_with_restarts(
 
     def going(state: tuple[Array, ...]) -> Array:
         rounds, steps, _, _, residual_norm, breakdown = state
-        return (residual_norm > target) & (steps < max_steps) & (rounds < max_rounds) & (breakdown == _NONE)
+        return (residual_norm > target) & (steps < limits.steps) & (rounds < limits.rounds) & (breakdown == _NONE)
 
     def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
         rounds, steps, x, r, residual_norm, _ = state
         scale = safe_divisor(r)
         unit = 1 / scale
-        d, k, breakdown = method(apply, precondition, unit * r, unit * target, max_steps - steps)
+        d, k, breakdown = method(apply, precondition, unit * r, unit * target, limits.steps - steps)
         x = x + scale * d
         r = b - apply(x)
         new_norm = norm(r)
-        moved = (new_norm <= target) | (new_norm <= progress * residual_norm)
-        spent = steps + k >= max_steps
+        moved = (new_norm <= target) | (new_norm <= limits.progress * residual_norm)
+        spent = steps + k >= limits.steps
         stuck = select_value(
             breakdown != _NONE, breakdown, select_value(spent, _NONE, full((), _STAGNATED, dtypes.int32))
         )
