@@ -22,6 +22,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.lockstep import gather_from_runs, index_of
 from fxad.core.memo import by_value
+from fxad.core.sizes import Size
 from fxad.errors import AxisNameError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     INT32_SCALAR,
@@ -295,10 +296,19 @@ def _swap_axes(emit: Emit, x: Atom, a: int, b: int) -> Atom:
 
 
 def _sum_of_equal(emit: Emit, x: Atom, n: int) -> Atom:
-    """The sum of `n` values that are `x`."""
-    if x.aval.inexact or n < 128:
+    """The sum of `n` values that are `x`: a product, if the dtype of x has the number n."""
+    if _has_number(x.aval, n):
         return emit.one(MUL, x, Lit.of(n, x.aval))
     return emit.one(ReduceSum((0,)), broadcast_to_axis(emit, x, None, n, 0))
+
+
+def _has_number(aval: Aval, n: int) -> bool:
+    """Returns True if a dtype has the number n exactly: float16 has no 100,000, and float8 few integers. A size that is
+    not a number counts as one."""
+    if not aval.inexact:
+        return n < 128
+    with np.errstate(over="ignore"):
+        return type(n) is Size or complex(np.asarray(float(n)).astype(aval.dtype)) == n
 
 
 # ---------------------------------------------------------------------------------------------------------- lowering

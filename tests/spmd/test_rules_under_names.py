@@ -189,3 +189,15 @@ def test_an_operand_of_all_examples_gets_the_cotangents_of_all(of_w: int | None)
     x = fnp.asarray(X[1])
     want = fx.grad(loss(lambda w, x: w * lax.psum(x, "i")))(x)
     np.testing.assert_allclose(np.asarray(fx.grad(loss(summed))(x)), np.asarray(want), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "value", "n"), [("float16", 1e-3, 100_000), ("float8_e5m2", 0.25, 100)])
+def test_a_sum_of_equal_values_whose_number_the_dtype_does_not_have(dtype: str, value: float, n: int) -> None:
+    x = fnp.asarray(value).astype(dtype)
+
+    def total(x: Any) -> Any:
+        return lax.psum(x, "i")
+
+    want = fx.vmap(total, axis_name="i")(fnp.broadcast_to(x, (n,)))[0]
+    have = fx.vmap(total, in_axes=None, axis_name="i", axis_size=n)(x)[0]
+    assert float(have) == float(want) < float("inf")
