@@ -338,9 +338,8 @@ class _PlanBuilder:
             for b, default in ((s.start, first if step > 0 else last), (s.stop, last if step > 0 else first))
         ]
         count, stride = stop - start if step > 0 else start - stop, abs(step)
-        if (
-            type(stride) is Size and step > 0
-        ):  # the place of the last element is no simple expression: the window may end after it
+        if type(stride) is Size and step > 0:
+            # the place of the last element is no simple expression: the window may end after it
             count = maximum(count, 0)
             m = (count + stride - 1) // stride
             self.result.append((m,))

@@ -57,7 +57,7 @@ class MaskedReduction:
         return self.name.removeprefix("nan")
 
 
-# What a reduction takes after `keepdims`, beside masks: nothing, a dtype, or a dtype and a correction.
+# The static arguments of a reduction after `keepdims`: none, a dtype, or a dtype and a correction.
 Further: TypeAlias = "tuple[()] | tuple[DType | None] | tuple[DType | None, float]"
 
 

@@ -183,7 +183,7 @@ class Methods(Operators):
         arguments after `keepdims`."""
         if out is not None:
             no_out(name, out)
-        # the first condition is the common case, without a call
+        # without a mask this saves two calls: 0.3 us of 6.5
         if (where is None and initial is None) or masked_reductions.is_unmasked(initial, where):
             return self._apply(op, (), (hashable_axis(axis), keepdims, *further))
         dtype, correction = masked_reductions.split_further(further)

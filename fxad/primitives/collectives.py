@@ -303,8 +303,8 @@ def _sum_of_equal(emit: Emit, x: Atom, n: int) -> Atom:
 
 
 def _has_number(aval: Aval, n: int) -> bool:
-    """Returns True if a dtype has the number n exactly: float16 has no 100,000, and float8 few integers. A size that is
-    not a number counts as one."""
+    """Returns True if a dtype has the number n exactly: float16 has no 100,000, and float8 has few integers. A symbolic
+    size counts as exact."""
     if not aval.inexact:
         return n < 128
     with np.errstate(over="ignore"):

@@ -44,12 +44,12 @@ class Fact:
         return max(abs(self.low), abs(self.high))
 
     def __or__(self, other: Fact) -> Fact:
-        """What is known of a value whose elements are those of two others."""
+        """The fact about a value that has the elements of two others."""
         return Fact(min(self.low, other.low), max(self.high, other.high), self.exact and other.exact)
 
 
 def up_to(size: float, exact: bool = False) -> Fact:
-    """What is known of a value of this magnitude at most."""
+    """The fact about a value of at most this magnitude."""
     return Fact(-size, size, exact)
 
 

@@ -101,12 +101,12 @@ def _symbolic(draw: st.DrawFn, prim: Primitive, avals: Sequence[Aval]) -> tuple[
             break
         k = sizes.pop(draw(st.integers(0, len(sizes) - 1)))
         least = k if fixed else draw(st.sampled_from([0, 1, k]))
-        found = _replaced(draw, prim, avals, k, named_size(name, least))
-        if found is None and not fixed and least != k:
+        replaced = _replaced(draw, prim, avals, k, named_size(name, least))
+        if replaced is None and not fixed and least != k:
             least = k
-            found = _replaced(draw, prim, avals, k, named_size(name, least))
-        if found is not None:
-            prim, avals, program = found
+            replaced = _replaced(draw, prim, avals, k, named_size(name, least))
+        if replaced is not None:
+            prim, avals, program = replaced
             padding.append((name, k + draw(st.integers(1, 2)), least))
     assume(program is not None)
     assert program is not None

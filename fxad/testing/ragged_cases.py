@@ -91,8 +91,8 @@ def worst(aval: Aval, rng: np.random.Generator) -> NDArray:
 
 def with_infinities(case: RaggedCase, args: Values) -> list[NDArray]:
     """Return the operands with an infinity in one of them, preferably in one that all rows share, or with infinities
-    and nan in place of some real numbers of all. What a product of complex infinities is depends on the order of its
-    operations."""
+    and nan in place of some real numbers of all. Complex operands get none: a product of complex infinities depends on
+    the order of its operations."""
     rng = np.random.default_rng((case.seed, 11))
     real = [k for k, x in enumerate(args) if x.dtype in dtypes.FLOATING and x.size]
     out = list(args)

@@ -21,7 +21,7 @@ _NONE, _STAGNATED = int(Breakdown.NONE), int(Breakdown.STAGNATED)
 @final
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What ends a solve that has not converged."""
+    """The limits of a solve: one that has not converged ends at the first limit that it reaches."""
 
     steps: int  # of all rounds together
     rounds: int

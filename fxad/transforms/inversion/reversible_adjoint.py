@@ -221,10 +221,10 @@ def _loop(
     step_program = s.build([*ends, *[a for a in xs if a], *[d for d in d_xs if d]], program.name)
 
     # the loop, from the last carries and their cotangents
-    made = prim.with_steps(Steps(step_program, step.n_consts, len(ends)), backward=True)
+    backward_scan = prim.with_steps(Steps(step_program, step.n_consts, len(ends)), backward=True)
     results = iter(
         ctx(
-            made,
+            backward_scan,
             *known_atoms(count),
             *backward.constants(args),
             *backward.state(ctx, args, outs),
