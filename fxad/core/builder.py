@@ -108,7 +108,7 @@ class Builder:
 
     def input(self, aval: Aval) -> Var:
         """Add an operand."""
-        v = Var(~len(self.ins), aval)
+        (v,) = result_vars(~len(self.ins), (aval,))
         self.ins.append(v)
         return v
 
