@@ -43,6 +43,6 @@ def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Ar
 
 
 def linear_recurrence(a: ArrayLike, b: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """y[i] = a[i] y[i - 1] + b[i] along an axis, from y = 0; from the end with `reverse`."""
+    """y[0] = b[0], then y[i] = a[i] y[i - 1] + b[i] along an axis; from the end with `reverse`."""
     reverse = flag("linear_recurrence", "reverse", reverse)
     return binder().bind(LinearRecurrence(_axis("linear_recurrence", a, axis), reverse), (a, b))[0]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import isqrt, prod
 from typing import ClassVar, Final, TypeAlias, final
 
@@ -75,6 +76,14 @@ def predecessors(emit: Emit, x: Atom, axis: int, reverse: bool, first: Lit) -> A
     return emit.one(Pad(back, here, none) if reverse else Pad(here, back, none), x, first)
 
 
+def without_first_factor(emit: Emit, a: Atom, axis: int, reverse: bool) -> Atom:
+    """Return the factors of a linear recurrence with 0 for the first one, which is not used. It would be multiplied by
+    the 0 before the first element, which gives nan if it is infinite."""
+    at = emit.one(Iota(a.aval.shape, dtypes.int32, axis))
+    first = a.aval.shape[axis] - 1 if reverse else 0
+    return emit_where(emit, emit.one(EQ, at, Lit.of(first, at.aval)), Lit.zero(a.aval), a)
+
+
 def compose_affine(emit: Emit, left: Parts, right: Parts) -> Parts:
     """Return the map y -> right(left(y)) for maps y -> a y + b."""
     (a, b), (c, d) = left, right
@@ -96,7 +105,8 @@ def check_same_type(prim: Primitive, axis: int, takes: frozenset[DType], *avals:
 @final
 @primitive
 class LinearRecurrence(LinearInOne):
-    """y[i] = a[i] y[i - 1] + b[i] along `axis`, with y = 0 before the first; from the end with `reverse`.
+    """y[0] = b[0], then y[i] = a[i] y[i - 1] + b[i] along `axis`; from the end with `reverse`. The first factor is not
+    used: the result is b[0] if it is infinite or nan.
 
     Type: a, b of one type, float or complex, not float8; those below 32 bits are computed in float32.
     Rule: linear in b; the transpose is the recurrence from the other end with the next factor. d/da is the recurrence
@@ -117,9 +127,9 @@ class LinearRecurrence(LinearInOne):
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         a, b = [np.moveaxis(as_accumulated(x), self.axis, 0) for x in args]
-        y, last = np.empty_like(b), np.zeros(b.shape[1:], b.dtype)
-        for i in reversed(range(len(b))) if self.reverse else range(len(b)):
-            y[i] = last = a[i] * last + b[i]
+        y = b.copy()
+        for previous, i in pairwise(range(len(b))[:: -1 if self.reverse else 1]):
+            y[i] = a[i] * y[previous] + b[i]
         return (np.moveaxis(y, 0, self.axis).astype(args[0].dtype),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -129,8 +139,11 @@ class LinearRecurrence(LinearInOne):
         return lower_in_float32(hlo, args, x, lambda wide, t: hlo.call(self._program(t), wide)[0])
 
     def _program(self, x: Aval) -> Jaxpr:
-        program = cumulative_program(self.name, (x, x), compose_affine, (1.0, 0.0), self.axis, self.reverse)
-        return Jaxpr(program.ins, program.eqns, program.outs[1:], program.name)
+        compose = cumulative_program(self.name, (x, x), compose_affine, (1.0, 0.0), self.axis, self.reverse)
+        builder = Builder()
+        a, b = builder.inputs((x, x))
+        _, y = builder.inline(compose, (without_first_factor(builder, a, self.axis, self.reverse), b))
+        return builder.build([y], self.name)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         args, at = align_to_first(ctx, args, dims)

@@ -131,7 +131,7 @@ NUMBERS = ((), (0,), (), (), (0,), "clip", False, False)
             "operand 1: the result has no element to read it from",
         ),
         (Fft("IRFFT", (4,)), (C64,), (True,), "it does not read the imaginary part of the first element"),
-        (LinearRecurrence(0, False), (F32, F32), (True, False), "the first factor is multiplied by 0"),
+        (LinearRecurrence(0, False), (F32, F32), (True, False), "the first factor is not used"),
         (DotGeneral((0,), (0,), (), (), None), (F32, F32), (False, True), "the matrix is not square"),
         (DotGeneral((1,), (0,), (), (), None), (M, M), (True, True), BOTH),
         (TriangularSolve(True, True, False, False, False), (M, M), (True, True), "its matrix is unknown"),

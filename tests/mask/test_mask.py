@@ -430,6 +430,7 @@ PRODUCTS: dict[str, Function] = {
     "attention": lambda w, x: nn.softmax(x @ x.T, axis=-1) @ (x @ w),
     "of a batch": lambda w, x: fnp.einsum("nij,nj->ij", (x @ w)[:, :, None] * x[:, None], x),
     "sums": lambda w, x: fnp.cumsum(x @ w, axis=0).sum(0) + (x @ w).max(0),
+    "factors": lambda w, x: lax.linear_recurrence(x @ w, x, 0, reverse=True),  # the factor of the last row is not used
 }
 
 

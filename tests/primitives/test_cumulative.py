@@ -50,6 +50,26 @@ def test_long_axes(prim: Primitive, shape: tuple[int, ...]) -> None:
     same(xla(p, *args), run(p, args))
 
 
+@pytest.mark.parametrize("first", [INF, NAN, -INF])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("n", [1, 2, 5, 100])
+def test_the_first_factor_is_not_used(n: int, reverse: bool, first: float) -> None:
+    b = np.arange(1.0, n + 1)
+    a = np.full(n, 0.5)
+    zero, place = a.copy(), -1 if reverse else 0
+    a[place], zero[place] = first, 0.0
+    p = program(LinearRecurrence(0, reverse), *avals_of(a, b))
+    (want,) = run(p, (zero, b))
+    assert np.isfinite(want).all()
+    for got in (run(p, (a, b)), xla(p, a, b)):
+        same(got, (want,))
+
+
+def test_the_first_element_of_a_product_may_be_infinite() -> None:
+    np.testing.assert_array_equal(tangent(CumProd(0, False), [INF, 2.0])[0], 1.0)
+    np.testing.assert_array_equal(tangent(CumProd(0, True), [2.0, NAN])[1], 10.0)
+
+
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     [(CumMax, "bool"), (CumMin, "u16"), (CumProd, "i8"), (CumSum, "i64"), (CumLogSumExp, "bf16"), (CumSum, "c64")],

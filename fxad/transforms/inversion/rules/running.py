@@ -18,6 +18,7 @@ from fxad.primitives.cumulative import (
     LinearRecurrence,
     predecessors,
     subtract_or_zero,
+    without_first_factor,
 )
 from fxad.primitives.elementwise.arithmetic import MUL, SUB
 from fxad.primitives.elementwise.formula import Formula
@@ -70,7 +71,8 @@ def _cumlogsumexp_log_det(ctx: InverseCtx, prim: CumLogSumExp, args: Outs, unkno
 def _recurrence(ctx: InverseCtx, prim: LinearRecurrence, args: Args, outs: Outs) -> Solved | Refused:
     (y,), (a, _) = outs, args
     if isinstance(a, Hole):
-        return Refused("the first factor is multiplied by 0")
+        return Refused("the first factor is not used")
+    a = without_first_factor(ctx, a, prim.axis, prim.reverse)
     before = predecessors(ctx, y, prim.axis, prim.reverse, Lit.zero(y.aval.with_shape(())))
     return None, ctx.one(SUB, y, ctx.one(MUL, a, before))
 

@@ -8,6 +8,7 @@ from typing import Final
 from fxad.core.sizes import lower_bound
 from fxad.ir import Atom, Atoms, Aval, Avals
 from fxad.primitives.argmax import ArgMax, ArgMin
+from fxad.primitives.axes import replace_entry
 from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum, Cumulative, LinearRecurrence
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor, Reduction, extreme_value
 from fxad.primitives.reduce_prod import ReduceProd
@@ -62,7 +63,11 @@ def _cumulative(ctx: MaskCtx, prim: Cumulative, args: Atoms, ins: Avals, outs: A
 
 
 def _recurrence(ctx: MaskCtx, prim: LinearRecurrence, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    a, b = [ctx.zero_filled(x, t.shape, (prim.axis,)) for x, t in zip(args, ins, strict=True)]
+    (a, b), shape, n = args, ins[0].shape, ins[0].shape[prim.axis]
+    # a reversed recurrence begins at the last valid element, whose factor is not used: 0 times an infinity would be nan
+    used = replace_entry(shape, prim.axis, n - 1) if prim.reverse else shape
+    a = ctx.zero_filled(a, used, (prim.axis,))
+    b = ctx.zero_filled(b, shape, (prim.axis,))
     return (ctx.cleared(ctx.one(prim, a, b), outs[0].shape, (prim.axis,)),)
 
 
