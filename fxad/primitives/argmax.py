@@ -75,7 +75,7 @@ class ArgExtremum(WithoutTangent):
         places = Aval(x.shape, self.index_dtype)
         at = hlo.op("stablehlo.iota", (), (places,), {"iota_dimension": i64_attribute(self.axis)})
         init = [hlo.constant(extreme_value(x.dtype, -self.sign)), hlo.constant(Lit.of(0, index.with_shape(())))]
-        body = better(x.with_shape(()), index.with_shape(()), self.sign)
+        body = select_extreme(x.with_shape(()), index.with_shape(()), self.sign)
         both = (x.with_shape(index.shape), index)
         attrs = {"dimensions": i64_array((self.axis,))}
         return hlo.op("stablehlo.reduce", (*args, *at, *init), both, attrs, (body,))[1:]
@@ -89,9 +89,10 @@ class ArgExtremum(WithoutTangent):
         return ctx(replace(self, axis=axis), *args), (axis_after_remove(dim, (axis,)),)
 
 
-def better(value: Aval, index: Aval, sign: int, *carried: Aval) -> Jaxpr:
-    """Return the program that selects the better of two (value, index, ...) tuples. It is commutative and associative,
-    so every order of reduction gives the same result."""
+def select_extreme(value: Aval, index: Aval, sign: int, *carried: Aval) -> Jaxpr:
+    """Return the program that selects one of two (value, index, ...) tuples: that of the greater value (`sign` 1) or of
+    the lesser one (-1), a nan before any number, and of equal values that of the lower index. It is commutative and
+    associative, so every order of reduction gives the same result."""
     b = Builder()
     left, right = b.inputs((value, index, *carried)), b.inputs((value, index, *carried))
     (x, i, *_), (y, j, *_) = left, right
@@ -101,7 +102,7 @@ def better(value: Aval, index: Aval, sign: int, *carried: Aval) -> Jaxpr:
         wins = b.one(OR, wins, b.one(AND, x_nan, b.one(EQ, y, y)))
         ties = b.one(OR, ties, b.one(AND, x_nan, b.one(NE, y, y)))
     first = b.one(OR, wins, b.one(AND, ties, b.one(LT, i, j)))
-    return b.build([emit_where(b, first, one, other) for one, other in zip(left, right, strict=True)], "better")
+    return b.build([emit_where(b, first, one, other) for one, other in zip(left, right, strict=True)], "select_extreme")
 
 
 @final

@@ -155,7 +155,8 @@ class ConvGeneralDilated(Bilinear):
         x, w = lhs.transpose(self.lhs_spec), rhs.transpose(self.rhs_spec)
         x, w = [as_accumulated(a.astype(dtype) if a.dtype.itemsize < dtype.itemsize else a) for a in (x, w)]
         (n, f, *_), (o, i, *window) = x.shape, w.shape
-        holes = pad_with_holes(x, ((0, 0), (0, 0), *self.padding), (1, 1, *self.lhs_dilation), np.zeros((), x.dtype))
+        pad = pad_with_holes(((0, 0), (0, 0), *self.padding), (1, 1, *self.lhs_dilation))
+        (holes,) = pad.impl(x, np.zeros((), x.dtype))
         patches = window_views(holes, (1, 1, *window), (1, 1, *self.strides), (1, 1, *self.rhs_dilation))
         patches = patches.reshape([n, f, *patches.shape[2 : x.ndim], prod(window)])
         sizes, places = list(patches.shape[2:-1]), prod(patches.shape[2:-1])

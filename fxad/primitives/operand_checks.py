@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from fxad.dtypes import DType
 from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Aval, Primitive
 
@@ -13,6 +14,12 @@ def check_count(prim: Primitive, avals: tuple[Aval, ...], count: int) -> tuple[A
     if len(avals) != count:
         raise ArgumentError(f"{prim.name}: takes {count} operand{'s' * (count != 1)}, got {len(avals)}")
     return avals
+
+
+def check_dtype(name: str, x: Aval, takes: frozenset[DType]) -> None:
+    """Check that an operation takes the dtype of an operand. Raises: DTypeError."""
+    if x.dtype not in takes:
+        raise DTypeError(f"{name}: is not defined for {x}")
 
 
 MATCH_BODIES: Final = "give what the bodies take, or trace the function again; nothing is converted silently"

@@ -1,6 +1,16 @@
-"""Extrema, and logical operations along axes.
+"""Reductions along axes by one operation: the operations, the family, extrema, and logical operations.
 
-The sum is in `shape`, beside its transpose, and the product in `reduce_prod`. Reductions by any body are in `fold`.
+Where each reduction is:
+
+| `fxad.lax` | primitives | file |
+|---|---|---|
+| `reduce_sum` | `ReduceSum` | `shape`, beside its transpose |
+| `reduce_prod` | `ReduceProd` | `reduce_prod` |
+| `reduce_max`, `reduce_min`, `reduce_and`, `reduce_or`, `reduce_xor` | `ReduceMax`, ... | this file |
+| `argmax`, `argmin` | `ArgMax`, `ArgMin` | `argmax` |
+| `reduce` by a function | `Reduce`, or one of the above if the function is one operation | `fold` |
+| `reduce_window` by one operation | `ReduceWindowSum`, `ReduceWindowMax`, ... | `reduce_window` |
+| `reduce_window` by a function | `ReduceWindow` | `fold` |
 """
 
 from __future__ import annotations
@@ -15,7 +25,6 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
-from fxad.errors import DTypeError
 from fxad.ir import (
     Atom,
     Atoms,
@@ -40,7 +49,7 @@ from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import ORDERED, Binary, as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, OR, XOR
 from fxad.primitives.families import WithoutTangent
-from fxad.primitives.operand_checks import check_axes, check_count
+from fxad.primitives.operand_checks import check_axes, check_count, check_dtype
 from fxad.primitives.shape import ReduceSum, emit_broadcast
 from fxad.primitives.stablehlo import lower_reduce
 
@@ -69,6 +78,11 @@ class Monoid:
     ufunc: np.ufunc
     identity: Callable[[DType], Lit]
 
+    def reduce(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
+        """Combine the elements along `axes` in NumPy. Floats below 32 bits are combined in float32 and rounded once."""
+        wide, start = as_accumulated(x), as_accumulated(self.identity(x.dtype).array)
+        return np.asarray(self.ufunc.reduce(wide, axes, wide.dtype, initial=start[()])).astype(x.dtype)
+
 
 SUM: Final = Monoid(ADD, np.add, lambda dtype: Lit.of(0, Aval((), dtype)))
 PRODUCT: Final = Monoid(MUL, np.multiply, lambda dtype: Lit.of(1, Aval((), dtype)))
@@ -95,16 +109,13 @@ class Reduction(Primitive):
     @final
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         (x,) = check_count(self, avals, 1)
-        if x.dtype not in self.takes:
-            raise DTypeError(f"{self.name}: is not defined for {x}")
+        check_dtype(self.name, x, self.takes)
         check_axes(self.name, self.axes, x.ndim)
         return (Aval(remove_axes(x.shape, self.axes), x.dtype),)
 
     @final
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        (x,) = args
-        wide, start = as_accumulated(x), as_accumulated(self.monoid.identity(x.dtype).array)
-        return (np.asarray(self.monoid.ufunc.reduce(wide, self.axes, wide.dtype, initial=start[()])).astype(x.dtype),)
+        return (self.monoid.reduce(args[0], self.axes),)
 
     @final
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:

@@ -1,17 +1,15 @@
 """Window reductions: sum, maximum, minimum, product. The sum is linear, and its transpose is a window sum. The extrema
-select elements, and their derivative is the pair of `select_and_scatter`."""
+select elements, and their derivative is the pair of `select_and_scatter`. `reduce` has a table of all reductions."""
 
 from __future__ import annotations
 
 from itertools import product
 from typing import ClassVar, Final, TypeAlias, final
 
-import numpy as np
-
 from fxad import dtypes
 from fxad.core.sizes import is_symbolic
 from fxad.dtypes import DType
-from fxad.errors import DTypeError, SizeError
+from fxad.errors import SizeError
 from fxad.ir import (
     Atom,
     Atoms,
@@ -32,14 +30,14 @@ from fxad.ir import (
     primitive,
     primitive_family,
 )
-from fxad.primitives.elementwise.family import ORDERED, as_accumulated
+from fxad.primitives.elementwise.family import ORDERED
 from fxad.primitives.families import LinearInOne
-from fxad.primitives.operand_checks import check_count
+from fxad.primitives.operand_checks import check_count, check_dtype
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
 from fxad.primitives.reduce_prod import product_tangent
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd
 from fxad.primitives.shape import Reshape
-from fxad.primitives.slicing import Concatenate, Pad, Slice, tight_slice
+from fxad.primitives.slicing import Concatenate, Slice, tight_slice
 from fxad.primitives.sliding import Padding, SlidingWindow, Windowed, dilated_size
 
 Axes: TypeAlias = tuple[int, ...]
@@ -62,17 +60,14 @@ class WindowReduction(Windowed):
     @final
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         (x,) = check_count(self, avals, 1)
-        if x.dtype not in self.takes:
-            raise DTypeError(f"{self.name}: is not defined for {x}")
+        check_dtype(self.name, x, self.takes)
         return (Aval(self.sliding.result_shape(self.name, x), x.dtype),)
 
     @final
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
-        wide, start = as_accumulated(x), as_accumulated(self.monoid.identity(x.dtype).array)
-        axes = tuple(range(x.ndim, 2 * x.ndim))
-        y = self.monoid.ufunc.reduce(self.sliding.windows(wide, start), axes, wide.dtype, initial=start[()])
-        return (np.asarray(y).astype(x.dtype),)
+        windows = self.sliding.windows(x, self.monoid.identity(x.dtype).array)
+        return (self.monoid.reduce(windows, tuple(range(x.ndim, 2 * x.ndim))),)
 
     @final
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -180,28 +175,33 @@ class ReduceWindowProd(WindowReduction):
                 f"reduce_window_prod: the derivative stacks the elements of windows, and {what} has no value",
                 remedy="differentiate the masked program, or specialize the program first",
             )
-        pad, slices, row = _side_by_side(self.sliding, y.aval.shape)
-        holes = ctx.one(pad, x, self.monoid.identity(x.aval.dtype))
-        spread = ctx.lin_one(pad, t, Zero(x.aval.with_shape(())))
-        xs = ctx.one(Concatenate(0), *[ctx.one(row, ctx.one(s, holes)) for s in slices])
-        ts = ctx.lin_one(Concatenate(0), *[ctx.lin_one(row, ctx.lin_one(s, spread)) for s in slices])
+        pad, slices, row = (
+            self.sliding.pad(),
+            _slices_of_windows(self.sliding, y.aval.shape),
+            Reshape((1, *y.aval.shape)),
+        )
+        padded = ctx.one(pad, x, self.monoid.identity(x.aval.dtype))
+        padded_t = ctx.lin_one(pad, t, Zero(x.aval.with_shape(())))
+        xs = ctx.one(Concatenate(0), *[ctx.one(row, ctx.one(s, padded)) for s in slices])
+        ts = ctx.lin_one(Concatenate(0), *[ctx.lin_one(row, ctx.lin_one(s, padded_t)) for s in slices])
         return (y,), (product_tangent(ctx, (0,), xs, ts, y.aval),)
 
 
-def _side_by_side(sliding: SlidingWindow, places: Shape) -> tuple[Pad, list[Slice], Reshape]:
-    """Return the operations that split an array by the place in the window: a pad, one slice per place, and a reshape
-    to a row."""
-    low, high = tuple([p[0] for p in sliding.padding]), tuple([p[1] for p in sliding.padding])
-    strides = sliding.strides
-    slices = []
+def _slices_of_windows(sliding: SlidingWindow, positions: Shape) -> list[Slice]:
+    """Return one slice of the padded array for each place in the window: the elements at that place of all windows.
+
+    Windows of 2 of the elements [a, b, c, d], with stride 1, are [a, b], [b, c], [c, d]. The slices are [a, b, c], the
+    first elements of the three windows, and [b, c, d], the second ones.
+    """
+    strides, slices = sliding.strides, []
     for offset in product(*map(range, sliding.window)):
         starts = [k * r for k, r in zip(offset, sliding.window_dilation, strict=True)]
-        limits = [a + dilated_size(m, s) for a, m, s in zip(starts, places, strides, strict=True)]
+        limits = [a + dilated_size(m, s) for a, m, s in zip(starts, positions, strides, strict=True)]
         # without window positions each slice is empty
-        first = tuple([a if m else 0 for a, m in zip(starts, places, strict=True)])
-        part = Slice(first, tuple([b if m else 0 for b, m in zip(limits, places, strict=True)]), strides)
-        slices.append(tight_slice(part, [k for k, m in enumerate(places) if m == 1]))
-    return Pad(low, high, tuple([b - 1 for b in sliding.base_dilation])), slices, Reshape((1, *places))
+        first = tuple([a if m else 0 for a, m in zip(starts, positions, strict=True)])
+        part = Slice(first, tuple([b if m else 0 for b, m in zip(limits, positions, strict=True)]), strides)
+        slices.append(tight_slice(part, [k for k, m in enumerate(positions) if m == 1]))
+    return slices
 
 
 REDUCE_WINDOW: Final = (ReduceWindowSum, ReduceWindowMax, ReduceWindowMin, ReduceWindowProd)

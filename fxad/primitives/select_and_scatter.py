@@ -1,5 +1,10 @@
 """Selection of values at the maximum (or minimum) of each window, linear for a fixed selecting array, and its
-adjoint."""
+adjoint.
+
+A window has a *position*: its index in the result. An element in a window has *steps*, its distances from the first
+place of the window along each axis, and an *offset*, the same distance in the padded array as a flat index. In a padded
+array of 5 columns, the element in row 1 and column 2 of a window has the steps (1, 2) and the offset 7.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +47,13 @@ from fxad.ir import (
     primitive,
     primitive_family,
 )
-from fxad.primitives.argmax import better
+from fxad.primitives.argmax import select_extreme
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, REM, SUB
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import LinearInOne
-from fxad.primitives.operand_checks import check_count
+from fxad.primitives.operand_checks import check_count, check_dtype
 from fxad.primitives.reduce import extreme_value
 from fxad.primitives.shape import Iota, align_to_first
 from fxad.primitives.slicing import Pad, Slice
@@ -64,7 +69,7 @@ _SIGNS: Final = MappingProxyType({"ge": 1, "le": -1})
 @primitive_family
 class Selection(LinearInOne, Windowed):
     """A selection of values: the first operand holds the values; the extreme element of each window of the second gives
-    the place.
+    the index.
 
     `select` is "ge" for the greatest element, "le" for the least: the first one, or the first nan if there is one.
     """
@@ -88,12 +93,14 @@ class Selection(LinearInOne, Windowed):
         return _SIGNS[self.select]
 
     @final
-    def _places(self, value: Aval, x: Aval) -> Shape:
-        """Return the shape of the window positions in `x`. Raises: ParameterError, DTypeError, ShapeError."""
+    def _positions(self, value: Aval, x: Aval) -> Shape:
+        """Return the shape of the window positions in `x`, which is that of a selection.
+
+        Raises: ParameterError, DTypeError, ShapeError.
+        """
         if self.select not in _SIGNS:
             raise ParameterError(f"{self.name}: select {self.select!r} is neither 'ge' nor 'le'")
-        if x.dtype not in _TAKES:
-            raise DTypeError(f"{self.name}: is not defined for {x}")
+        check_dtype(self.name, x, _TAKES)
         if value.dtype is not x.dtype:
             raise DTypeError(f"{self.name}: dtypes differ: value {value}, operand {x}")
         return self.sliding.result_shape(self.name, x)
@@ -105,7 +112,7 @@ class Selection(LinearInOne, Windowed):
 
     @final
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        # the place of the extreme element is piecewise constant: it has no tangent
+        # the index of the extreme element is piecewise constant: it has no tangent
         return ctx(self, *primals), ctx.lin(self, tangents[0], primals[1])
 
     @final
@@ -113,25 +120,25 @@ class Selection(LinearInOne, Windowed):
         return emit.one(self.adjoint(), ct, *others)
 
     @final
-    def _selected_places(self, x: NDArray) -> npt.NDArray[np.int64]:
-        """Return the place of each window's extreme element in the flattened `x`, or -1 for an empty window."""
+    def _selected_elements(self, x: NDArray) -> npt.NDArray[np.int64]:
+        """Return the index of each window's extreme element in the flattened `x`, or -1 for an empty window."""
         wide, worst = as_accumulated(x), as_accumulated(extreme_value(x.dtype, -self.sign).array)
-        places = self.sliding.windows(np.arange(x.size).reshape(x.shape), np.asarray(-1))
-        flat = (*places.shape[: x.ndim], prod(self.window))
-        places, values = places.reshape(flat), self.sliding.windows(wide, worst).reshape(flat)
+        indices = self.sliding.windows(np.arange(x.size).reshape(x.shape), np.asarray(-1))
+        flat = (*indices.shape[: x.ndim], prod(self.window))
+        indices, values = indices.reshape(flat), self.sliding.windows(wide, worst).reshape(flat)
         extremum = np.maximum if self.sign > 0 else np.minimum
         best = extremum.reduce(values, -1, keepdims=True)
-        hits = np.greater_equal(places, 0) & ((values == best) | (values != values))
+        hits = np.greater_equal(indices, 0) & ((values == best) | (values != values))
         first = np.argmax(hits, -1, keepdims=True)
-        selected = np.where(hits.any(-1, keepdims=True), np.take_along_axis(places, first, -1), -1)
+        selected = np.where(hits.any(-1, keepdims=True), np.take_along_axis(indices, first, -1), -1)
         return np.asarray(selected[..., 0], np.int64)
 
     @final
-    def _reduce_windows(self, hlo: Hlo, x: Aval, places: Shape, args: HloValues, carried: Avals) -> list[HloValue]:
-        """Return the extreme element of each window, its place (see `_place_numbers`) and the values carried along with
+    def _reduce_windows(self, hlo: Hlo, x: Aval, positions: Shape, args: HloValues, carried: Avals) -> list[HloValue]:
+        """Return the extreme element of each window, its index in the padded array and the values carried along with
         it."""
         index = Aval(x.shape, _index_dtype(self.sliding, x.shape))
-        at = hlo.call(_place_numbers(self.sliding, index), ())
+        indices = hlo.call(_padded_indices(self.sliding, index), ())
         types = [x, index, *carried]
         scalars = [a.with_shape(()) for a in types]
         inits = [
@@ -139,20 +146,20 @@ class Selection(LinearInOne, Windowed):
             extreme_value(index.dtype, 1),
             *[Lit.zero(a.with_shape(())) for a in carried],
         ]
-        body = better(scalars[0], scalars[1], self.sign, *scalars[2:])
-        operands = (args[0], *at, *args[1:], *[hlo.constant(i) for i in inits])
-        outs = [a.with_shape(places) for a in types]
+        body = select_extreme(scalars[0], scalars[1], self.sign, *scalars[2:])
+        operands = (args[0], *indices, *args[1:], *[hlo.constant(i) for i in inits])
+        outs = [a.with_shape(positions) for a in types]
         return list(hlo.op("stablehlo.reduce_window", operands, outs, self.sliding.attributes(), (body,)))
 
 
 @final
 @primitive
 class SelectAndGatherAdd(Selection):
-    """From each window, the value at the place of its extreme element; 0 from a window without elements.
+    """From each window, the value at the index of its extreme element; 0 from a window without elements.
 
     Type: values and operand of one type, integer or float; the result has one element per window.
     Rule: linear in the values; transpose is select_and_scatter_add.
-    Source: stablehlo.reduce_window over tuples of an element, its place and its value.
+    Source: stablehlo.reduce_window over tuples of an element, its index and its value.
     """
 
     name: ClassVar[str] = "select_and_gather_add"
@@ -164,14 +171,14 @@ class SelectAndGatherAdd(Selection):
         values, x = check_count(self, avals, 2)
         if values.shape != x.shape:
             raise ShapeError(f"{self.name}: shapes differ: values {values}, operand {x}")
-        return (x.with_shape(self._places(values, x)),)
+        return (x.with_shape(self._positions(values, x)),)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         values, x = args
-        places = self._selected_places(x)
+        indices = self._selected_elements(x)
         if not x.size:
-            return (np.zeros(places.shape, values.dtype),)
-        return (np.where(places >= 0, values.ravel()[places], np.zeros((), values.dtype)),)
+            return (np.zeros(indices.shape, values.dtype),)
+        return (np.where(indices >= 0, values.ravel()[indices], np.zeros((), values.dtype)),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (values, x), (out,) = ins, outs
@@ -185,7 +192,7 @@ class SelectAndGatherAdd(Selection):
 @final
 @primitive
 class SelectAndScatterAdd(Selection):
-    """Zeros, with one source value per window added at the place of the window's extreme element.
+    """Zeros, with one source value per window added at the index of the window's extreme element.
 
     Type: source with one element per window into the operand, of the same dtype, integer or float; the result has the
           type of the operand.
@@ -200,16 +207,16 @@ class SelectAndScatterAdd(Selection):
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         source, x = check_count(self, avals, 2)
-        places = self._places(source, x)
-        if source.shape != places:
-            raise ShapeError(f"{self.name}: {x} has windows at {places} places, the source is {source}")
+        positions = self._positions(source, x)
+        if source.shape != positions:
+            raise ShapeError(f"{self.name}: {x} has windows at {positions} places, the source is {source}")
         return (x,)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         source, x = args
-        places, wide = self._selected_places(x), as_accumulated(source)
+        indices, wide = self._selected_elements(x), as_accumulated(source)
         out = np.zeros(x.size, wide.dtype)
-        np.add.at(out, places[places >= 0], wide[places >= 0])
+        np.add.at(out, indices[indices >= 0], wide[indices >= 0])
         return (out.reshape(x.shape).astype(x.dtype),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -218,15 +225,15 @@ class SelectAndScatterAdd(Selection):
             return (zeros_constant(hlo, out),)
         dilated = max((*self.base_dilation, *self.window_dilation), default=1) > 1
         if prod(self.window) <= UNROLLED_WINDOW:
-            apart = all(map(ge, self.strides, map(dilated_size, self.window, self.window_dilation)))
-            # if windows overlap, XLA would recompute the place for each window of an element
-            walk = hlo.call if apart else hlo.opaque_call
-            chosen = walk(_select_by_comparison(self.sliding, self.sign, x, source.shape, gather=False), args[1:])
-            return hlo.call(_scatter_by_masks(self.sliding, source, x.shape), (args[0], *chosen))
+            disjoint = all(map(ge, self.strides, map(dilated_size, self.window, self.window_dilation)))
+            # if windows overlap, XLA would select again for each window of an element
+            call = hlo.call if disjoint else hlo.opaque_call
+            selected = call(_select_by_comparison(self.sliding, self.sign, x, source.shape, gather=False), args[1:])
+            return hlo.call(_scatter_by_masks(self.sliding, source, x.shape), (args[0], *selected))
         if dilated:
-            places = self._reduce_windows(hlo, x, source.shape, args[1:], ())[1]
-            inside = hlo.call(_offset_in_window(self.sliding, source.shape, x.shape), (places,))
-            return hlo.call(_scatter_by_masks(self.sliding, source, x.shape), (args[0], *inside))
+            index = self._reduce_windows(hlo, x, source.shape, args[1:], ())[1]
+            offset = hlo.call(_offset_in_window(self.sliding, source.shape, x.shape), (index,))
+            return hlo.call(_scatter_by_masks(self.sliding, source, x.shape), (args[0], *offset))
         sliding = self.sliding.attributes()
         attrs = {k: sliding[k] for k in ("window_dimensions", "window_strides", "padding")}
         zero = zeros_constant(hlo, x.with_shape(()))
@@ -238,8 +245,7 @@ class SelectAndScatterAdd(Selection):
 
 
 def _padded_strides(sliding: SlidingWindow, shape: Shape) -> list[int]:
-    """Return the strides of the padded array: the distance between neighbours along each axis when places are numbered
-    in order."""
+    """Return the strides of the padded array: the distance of neighbours along each axis, as flat indices."""
     sizes = [
         low + dilated_size(n, b) + high
         for n, b, (low, high) in zip(shape, sliding.base_dilation, sliding.padding, strict=True)
@@ -248,7 +254,7 @@ def _padded_strides(sliding: SlidingWindow, shape: Shape) -> list[int]:
 
 
 def _index_dtype(sliding: SlidingWindow, shape: Shape) -> DType:
-    """Return a dtype that can number all places in the padded array, and a place for dropped values."""
+    """Return a dtype for the flat indices of the padded array, and one more."""
     top = sum(
         [
             p * (abs(low) + dilated_size(n, b))
@@ -269,40 +275,40 @@ def _affine_iota(emit: Emit, aval: Aval, steps: Sequence[int], first: int) -> At
     return total
 
 
-def _place_numbers(sliding: SlidingWindow, index: Aval) -> Jaxpr:
-    """Return the program of the places of the elements in the padded array, in row-major order."""
-    b, pitches = Builder(), _padded_strides(sliding, index.shape)
-    first = sum([low * pitch for (low, _), pitch in zip(sliding.padding, pitches, strict=True)])
-    steps = [base * pitch for base, pitch in zip(sliding.base_dilation, pitches, strict=True)]
-    return b.build([_affine_iota(b, index, steps, first)], "places")
+def _padded_indices(sliding: SlidingWindow, index: Aval) -> Jaxpr:
+    """Return the program of the flat index of each element in the padded array."""
+    b, padded_strides = Builder(), _padded_strides(sliding, index.shape)
+    first = sum([low * stride for (low, _), stride in zip(sliding.padding, padded_strides, strict=True)])
+    steps = [base * stride for base, stride in zip(sliding.base_dilation, padded_strides, strict=True)]
+    return b.build([_affine_iota(b, index, steps, first)], "padded_indices")
 
 
 def _window_offsets(sliding: SlidingWindow, shape: Shape) -> Iterator[tuple[list[int], int]]:
-    """Yield, for each place in a window, its distance from the first place along each axis and in the padded array."""
-    pitches = _padded_strides(sliding, shape)
-    for offset in product(*map(range, sliding.window)):
-        steps = [k * r for k, r in zip(offset, sliding.window_dilation, strict=True)]
-        yield steps, sum([k * pitch for k, pitch in zip(steps, pitches, strict=True)])
+    """Yield the steps and the offset of each place in a window."""
+    padded_strides = _padded_strides(sliding, shape)
+    for place in product(*map(range, sliding.window)):
+        steps = [k * r for k, r in zip(place, sliding.window_dilation, strict=True)]
+        yield steps, sum([k * stride for k, stride in zip(steps, padded_strides, strict=True)])
 
 
-def _offset_in_window(sliding: SlidingWindow, places: Shape, shape: Shape) -> Jaxpr:
-    """Return the program from places in the padded array to their distance from the first place of their window."""
-    b, index = Builder(), Aval(places, _index_dtype(sliding, shape))
+def _offset_in_window(sliding: SlidingWindow, positions: Shape, shape: Shape) -> Jaxpr:
+    """Return the program from an index in the padded array for each window to the offset in the window."""
+    b, index = Builder(), Aval(positions, _index_dtype(sliding, shape))
     starts = _affine_iota(
         b, index, [s * p for s, p in zip(sliding.strides, _padded_strides(sliding, shape), strict=True)], 0
     )
-    return b.build([b.one(SUB, b.input(index), starts)], "inside")
+    return b.build([b.one(SUB, b.input(index), starts)], "offset_in_window")
 
 
 def _scatter_by_masks(sliding: SlidingWindow, source: Aval, shape: Shape) -> Jaxpr:
-    """Return (source, distance of the chosen place from the first) -> the sum over the places in a window of the values
-    written there."""
+    """Return (source, offset of the selected element) -> the sum over the offsets in a window of the values that are
+    written at this offset."""
     b, index = Builder(), Aval(source.shape, _index_dtype(sliding, shape))
-    values, chosen = b.inputs((source, index))
+    values, selected = b.inputs((source, index))
     zero, total = Lit.zero(source), None
     full = [dilated_size(n, by) for n, by in zip(shape, sliding.base_dilation, strict=True)]
-    for steps, here in _window_offsets(sliding, shape):
-        masked = emit_where(b, b.one(EQ, chosen, Lit.of(here, index)), values, zero)
+    for steps, offset in _window_offsets(sliding, shape):
+        masked = emit_where(b, b.one(EQ, selected, Lit.of(offset, index)), values, zero)
         low = [k - p for k, (p, _) in zip(steps, sliding.padding, strict=True)]
         high = [
             n - lo - dilated_size(m, s) for n, lo, m, s in zip(full, low, source.shape, sliding.strides, strict=True)
@@ -315,47 +321,45 @@ def _scatter_by_masks(sliding: SlidingWindow, source: Aval, shape: Shape) -> Jax
     return b.build([total], "scattered")
 
 
-def _select_by_comparison(sliding: SlidingWindow, sign: int, x: Aval, places: Shape, *, gather: bool) -> Jaxpr:
-    """Return x -> the distance of each window's extreme element from its first place, -1 for an empty window. With
-    `gather`, return (x, values) -> the value there, 0 for an empty window.
+def _select_by_comparison(sliding: SlidingWindow, sign: int, x: Aval, positions: Shape, *, gather: bool) -> Jaxpr:
+    """Return x -> the offset of each window's extreme element, -1 for an empty window. With `gather`, return
+    (x, values) -> its value, 0 for an empty window.
 
-    All windows step through their places together, with one comparison of whole arrays per place.
+    For each offset, one comparison of whole arrays compares the elements of all windows with the best ones so far.
     """
-    b, index = Builder(), Aval(places, _index_dtype(sliding, x.shape))
-    scalar, result = x.with_shape(()), x.with_shape(places)
+    b, index = Builder(), Aval(positions, _index_dtype(sliding, x.shape))
+    scalar, result = x.with_shape(()), x.with_shape(positions)
     worst, zero = extreme_value(x.dtype, -sign), Lit.zero(scalar)
-    pad = Pad(
-        tuple([low for low, _ in sliding.padding]),
-        tuple([high for _, high in sliding.padding]),
-        tuple([by - 1 for by in sliding.base_dilation]),
-    )
-    spread = b.one(pad, b.input(x), worst)
-    others = b.one(pad, b.input(x), zero) if gather else None
-    best: Atom = worst.with_shape(places)
-    chosen: Atom = Lit.of(-1, index)
-    value: Atom = zero.with_shape(places)
-    for number, (steps, here) in enumerate(_window_offsets(sliding, x.shape)):
-        limits = tuple([k + dilated_size(m, s) for k, m, s in zip(steps, places, sliding.strides, strict=True)])
+    pad = sliding.pad()
+    padded = b.one(pad, b.input(x), worst)
+    padded_values = b.one(pad, b.input(x), zero) if gather else None
+    best: Atom = worst.with_shape(positions)
+    selected: Atom = Lit.of(-1, index)
+    value: Atom = zero.with_shape(positions)
+    for number, (steps, offset) in enumerate(_window_offsets(sliding, x.shape)):
+        limits = tuple([k + dilated_size(m, s) for k, m, s in zip(steps, positions, sliding.strides, strict=True)])
         cut = Slice(tuple(steps), limits, sliding.strides)
-        element = b.one(cut, spread)
-        there = _has_element(b, sliding, x.shape, result, steps)
-        take = b.one(GT if sign > 0 else LT, element, best)
+        element = b.one(cut, padded)
+        present = _has_element(b, sliding, x.shape, result, steps)
+        improves = b.one(GT if sign > 0 else LT, element, best)
         if x.inexact:
-            take = b.one(OR, take, b.one(AND, b.one(NE, element, element), b.one(EQ, best, best)))
-        if there is not None:
-            take = b.one(AND, there, b.one(OR, take, b.one(LT, chosen, Lit.of(0, index))))
-        first = number == 0 and there is None  # without holes the first place has an element in every window
-        best = element if first else emit_where(b, take, element, best)
-        chosen = Lit.of(here, index) if first else emit_where(b, take, Lit.of(here, index), chosen)
-        if others is not None:
-            candidate = b.one(cut, others)
-            value = candidate if first else emit_where(b, take, candidate, value)
-    return b.build([value if gather else chosen], "gathered" if gather else "chosen")
+            first_nan = b.one(AND, b.one(NE, element, element), b.one(EQ, best, best))
+            improves = b.one(OR, improves, first_nan)
+        if present is not None:
+            nothing_yet = b.one(LT, selected, Lit.of(0, index))
+            improves = b.one(AND, present, b.one(OR, improves, nothing_yet))
+        first = number == 0 and present is None  # without holes every window has an element at its first place
+        best = element if first else emit_where(b, improves, element, best)
+        at = Lit.of(offset, index)
+        selected = at if first else emit_where(b, improves, at, selected)
+        if padded_values is not None:
+            candidate = b.one(cut, padded_values)
+            value = candidate if first else emit_where(b, improves, candidate, value)
+    return b.build([value if gather else selected], "gathered" if gather else "selected")
 
 
 def _has_element(b: Builder, sliding: SlidingWindow, shape: Shape, result: Aval, steps: list[int]) -> Atom | None:
-    """Return a mask of the windows that have an element at a place, `steps` from their first one; None for all
-    windows."""
+    """Return a mask of the windows that have an element, and no hole, at `steps`; None for all windows."""
     parts: list[Atom] = []
     for a, (n, stride, (low, high), base) in enumerate(
         zip(shape, sliding.strides, sliding.padding, sliding.base_dilation, strict=True)

@@ -59,16 +59,16 @@ def check_positive(name: str, count: int, **fields: tuple[int, ...]) -> None:
 
 
 def adjoint_padding(n: int, m: int, window: int, stride: int, low: int, base: int, dilation: int) -> tuple[int, int]:
-    """Return the padding with which the mirrored window, sliding over the `m` results dilated by `stride` with stride
-    `base`, has `n` positions (all sizes positive)."""
+    """Return the padding of the adjoint windows (see `SlidingWindow.adjoint`): they slide over `m` results dilated by
+    `stride`, with stride `base`, and have `n` positions. All sizes are positive."""
     first = dilated_size(window, dilation) - 1 - low
     return first, dilated_size(n, base) - 1 + dilated_size(window, dilation) - first - dilated_size(m, stride)
 
 
-def pad_with_holes(x: NDArray, padding: Padding, base: Sequence[int], hole: NDArray) -> NDArray:
-    """Return `x` with holes between and around its elements."""
+def pad_with_holes(padding: Padding, base: Sequence[int]) -> Pad:
+    """Return the operation that puts holes between and around the elements of an array."""
     low, high = tuple([p[0] for p in padding]), tuple([p[1] for p in padding])
-    return Pad(low, high, tuple([b - 1 for b in base])).impl(x, hole)[0]
+    return Pad(low, high, tuple([b - 1 for b in base]))
 
 
 def window_views(x: NDArray, window: Shape, strides: Sequence[int], dilation: Sequence[int]) -> NDArray:
@@ -136,18 +136,27 @@ class SlidingWindow:
         )
 
     def adjoint(self, x: Shape, out: Shape) -> SlidingWindow:
-        """Return windows over the window positions that collect, for each element of `x`, the windows that contain
-        it."""
+        """Return windows over the window positions: the window at an element of `x` has the windows of `x` that contain
+        this element.
+
+        Windows of 2 with stride 1 over [a, b, c] are y0 = [a, b] and y1 = [b, c]. The adjoint has windows of 2 over
+        [_, y0, y1, _]: a is in y0, b in y0 and y1, c in y1. With stride 2 over [a, b, c, d], y0 = [a, b], y1 = [c, d],
+        the adjoint has windows of 2 over [_, y0, _, y1, _]: stride and base dilation change places.
+        """
         lows = tuple([low for low, _ in self.padding])
         pads = tuple(
             map(adjoint_padding, x, out, self.window, self.strides, lows, self.base_dilation, self.window_dilation)
         )
         return SlidingWindow(self.window, self.base_dilation, pads, self.strides, self.window_dilation)
 
+    def pad(self) -> Pad:
+        """Return the operation that puts the holes between and around the elements of an array."""
+        return pad_with_holes(self.padding, self.base_dilation)
+
     def windows(self, x: NDArray, hole: NDArray) -> NDArray:
         """Return the windows: axes of their positions, then axes inside them."""
-        spread = pad_with_holes(x, self.padding, self.base_dilation, hole)
-        return window_views(spread, self.window, self.strides, self.window_dilation)
+        (padded,) = self.pad().impl(x, hole)
+        return window_views(padded, self.window, self.strides, self.window_dilation)
 
     def attributes(self) -> dict[str, str]:
         """Return the fields as attributes of `stablehlo.reduce_window`."""
