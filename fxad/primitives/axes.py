@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from fxad.ir import Shape
+
+Axes: TypeAlias = tuple[int, ...]  # numbers of axes, or a parameter with an entry for each axis
 
 
 def axis_after_insert(axis: int, at: int) -> int:
@@ -12,7 +15,7 @@ def axis_after_insert(axis: int, at: int) -> int:
     return axis + (axis >= at)
 
 
-def axes_after_insert(axes: Iterable[int], at: int) -> tuple[int, ...]:
+def axes_after_insert(axes: Iterable[int], at: int) -> Axes:
     """Return the numbers of `axes` after another one is inserted at `at`."""
     return tuple([a + (a >= at) for a in axes])
 
@@ -22,7 +25,7 @@ def axis_after_remove(axis: int, removed: Iterable[int]) -> int:
     return axis - sum([a < axis for a in removed])
 
 
-def other_axes(axes: Sequence[int], ndim: int) -> tuple[int, ...]:
+def other_axes(axes: Sequence[int], ndim: int) -> Axes:
     """Return the axes that are not in `axes`, of an array of `ndim` axes."""
     return tuple([a for a in range(ndim) if a not in axes])
 

@@ -1,7 +1,7 @@
 """Reductions of axes and windows by a body: any associative operation on tuples of elements.
 
 Reductions by a single addition, maximum, minimum, product or logical operation are primitives of their own, with
-derivatives. The functions of `fxad.lax` use those if the body is such an operation.
+derivatives (a table is in `reduce`). The functions of `fxad.lax` use those if the body is such an operation.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fxad.ir import (
     Tangents,
     primitive,
 )
-from fxad.primitives.axes import axes_after_insert, other_axes, remove_axes
+from fxad.primitives.axes import Axes, axes_after_insert, other_axes, remove_axes
 from fxad.primitives.elementwise.logic import OR
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.operand_checks import check_axes
@@ -47,15 +47,14 @@ from fxad.primitives.slicing import Concatenate
 from fxad.primitives.sliding import Padding, Windowed
 from fxad.primitives.stablehlo import i64_array
 
-Axes: TypeAlias = tuple[int, ...]
 Results: TypeAlias = tuple[tuple[Atom, ...], tuple[int | None, ...]]
 
 
 class Fold(HigherOrder):
     """A reduction: operands of one shape, then as many 0-d initial values; the body maps two tuples of elements to one.
 
-    The body must be associative, and the initial values must be its identity. The result then does not depend on the
-    order of combination.
+    The body must be associative, and the initial values must be its identity, so that the elements can be combined in
+    groups. It need not be commutative: StableHLO keeps the order of the elements.
     """
 
     __slots__ = ()
@@ -108,7 +107,7 @@ class Fold(HigherOrder):
         )
 
     @final
-    def folded(self, inits: Sequence[NDArray], values: Sequence[NDArray]) -> tuple[NDArray, ...]:
+    def fold_last_axis(self, inits: Sequence[NDArray], values: Sequence[NDArray]) -> tuple[NDArray, ...]:
         """Fold the body over the last axis of `values`, from the left."""
         lead = values[0].shape[:-1]
         outs = [np.empty(lead, v.dtype) for v in values]
@@ -150,7 +149,7 @@ class Reduce(Fold):
         kept = other_axes(self.axes, args[0].ndim)
         lead = tuple([args[0].shape[a] for a in kept])
         size = prod([args[0].shape[a] for a in self.axes])
-        return self.folded(args[n:], [x.transpose(*kept, *self.axes).reshape(*lead, size) for x in args[:n]])
+        return self.fold_last_axis(args[n:], [x.transpose(*kept, *self.axes).reshape(*lead, size) for x in args[:n]])
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.reduce", args, outs, {"dimensions": i64_array(self.axes)}, (self.body,))
@@ -198,7 +197,7 @@ class ReduceWindow(Fold, Windowed):
         n, ndim = len(args) // 2, args[0].ndim
         windows = [self.sliding.windows(x, hole) for x, hole in zip(args[:n], args[n:], strict=True)]
         size = prod(self.window)
-        return self.folded(args[n:], [w.reshape(*w.shape[:ndim], size) for w in windows])
+        return self.fold_last_axis(args[n:], [w.reshape(*w.shape[:ndim], size) for w in windows])
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.reduce_window", args, outs, self.sliding.attributes(), (self.body,))
@@ -236,10 +235,13 @@ def _guarded_body(body: Jaxpr) -> Jaxpr:
 
 
 def _reduce_examples(emit: Emit, body: Jaxpr, xs: Atoms, axes: Axes, inits: Atoms, flags: Atom | None) -> Atoms:
-    """Reduce `axes` of `xs` (mapped at axis 0) from initial values that differ between examples: these become elements
-    in front.
+    """Reduce `axes` of `xs` (mapped at axis 0) from initial values that differ between examples.
 
-    `flags` mark the elements that are present; None marks all.
+    StableHLO has one initial value for all examples. So the initial value of each example becomes its first element:
+    the reduction of the rows [x0, x1] and [y0, y1] from the initial values i and j reduces [i, x0, x1] and [j, y0, y1].
+    No initial value is left, and the body has no identity element that is known: elements carry a flag for presence.
+
+    `flags` mark the elements of `xs` that are present; None marks all.
     """
     shape = xs[0].aval.shape
     kept = other_axes(axes, len(shape))

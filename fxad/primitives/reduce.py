@@ -43,14 +43,14 @@ from fxad.ir import (
     primitive,
     primitive_family,
 )
-from fxad.primitives.axes import axes_after_insert, axis_after_remove, other_axes, remove_axes
+from fxad.primitives.axes import Axes, axes_after_insert, axis_after_remove, other_axes, remove_axes
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import ORDERED, Binary, as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, OR, XOR
 from fxad.primitives.families import WithoutTangent
 from fxad.primitives.operand_checks import check_axes, check_count, check_dtype
-from fxad.primitives.shape import ReduceSum, emit_broadcast
+from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.primitives.stablehlo import lower_reduce
 
 
@@ -104,7 +104,7 @@ class Reduction(Primitive):
     takes: ClassVar[frozenset[DType]]
     monoid: ClassVar[Monoid]
     rounds: ClassVar[bool] = False  # the operation rounds, so floats below 32 bits are combined in float32
-    axes: tuple[int, ...]
+    axes: Axes
 
     @final
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -131,21 +131,21 @@ class Reduction(Primitive):
         return ctx(replace(self, axes=axes), *args), (axis_after_remove(dim, axes),)
 
 
-def broadcast_result(ctx: JvpCtx, y: Atom, x: Aval, axes: tuple[int, ...]) -> Atom:
-    """Return a result of a reduction over `axes`, broadcast along them."""
-    return emit_broadcast(ctx, y, x.shape, other_axes(axes, x.ndim))
+def broadcast_along(x: Aval, axes: Axes) -> BroadcastInDim:
+    """Return the broadcast of the result of a reduction of `x` along `axes` to the shape of `x`."""
+    return BroadcastInDim(x.shape, other_axes(axes, x.ndim))
 
 
-def extremum_jvp(ctx: JvpCtx, prim: Primitive, axes: tuple[int, ...], x: Atom, t: Tangent) -> tuple[Atom, Tangent]:
+def extremum_jvp(ctx: JvpCtx, prim: Primitive, axes: Axes, x: Atom, t: Tangent) -> tuple[Atom, Tangent]:
     """Return the result and tangent of a maximum or minimum: the mean of the tangents of the elements equal to it.
 
     XLA may compute the elements twice, to find the maximum and to compare them with it, and round them in two ways.
     Then none is equal to it, or fewer are, as in jax. Programs that compare elements with their maximum are compiled
     with full effort, which makes this rare (`fxad.units.compile_time`).
     """
-    y = ctx.one(prim, x)
-    hit = ctx.one(ConvertElementType(x.aval.dtype), ctx.one(EQ, x, broadcast_result(ctx, y, x.aval, axes)))
-    share = ctx.one(DIV, hit, broadcast_result(ctx, ctx.one(ReduceSum(axes), hit), x.aval, axes))
+    y, broadcast = ctx.one(prim, x), broadcast_along(x.aval, axes)
+    hit = ctx.one(ConvertElementType(x.aval.dtype), ctx.one(EQ, x, ctx.one(broadcast, y)))
+    share = ctx.one(DIV, hit, ctx.one(broadcast, ctx.one(ReduceSum(axes), hit)))
     return y, ctx.lin_one(ReduceSum(axes), ctx.lin_one(MUL, t, share))
 
 

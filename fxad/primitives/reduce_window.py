@@ -4,7 +4,7 @@ select elements, and their derivative is the pair of `select_and_scatter`. `redu
 from __future__ import annotations
 
 from itertools import product
-from typing import ClassVar, Final, TypeAlias, final
+from typing import ClassVar, Final, final
 
 from fxad import dtypes
 from fxad.core.sizes import is_symbolic
@@ -30,6 +30,7 @@ from fxad.ir import (
     primitive,
     primitive_family,
 )
+from fxad.primitives.axes import Axes
 from fxad.primitives.elementwise.family import ORDERED
 from fxad.primitives.families import LinearInOne
 from fxad.primitives.operand_checks import check_count, check_dtype
@@ -39,8 +40,6 @@ from fxad.primitives.select_and_scatter import SelectAndGatherAdd
 from fxad.primitives.shape import Reshape
 from fxad.primitives.slicing import Concatenate, Slice, tight_slice
 from fxad.primitives.sliding import Padding, SlidingWindow, Windowed, dilated_size
-
-Axes: TypeAlias = tuple[int, ...]
 
 
 @primitive_family

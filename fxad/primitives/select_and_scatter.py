@@ -15,7 +15,7 @@ from itertools import product
 from math import prod
 from operator import ge
 from types import MappingProxyType
-from typing import ClassVar, Final, TypeAlias, final
+from typing import ClassVar, Final, final
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,7 @@ from fxad.ir import (
     primitive_family,
 )
 from fxad.primitives.argmax import select_extreme
+from fxad.primitives.axes import Axes
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, REM, SUB
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR
@@ -59,8 +60,6 @@ from fxad.primitives.shape import Iota, align_to_first
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sliding import Padding, SlidingWindow, Windowed, dilated_size
 from fxad.primitives.stablehlo import zeros_constant
-
-Axes: TypeAlias = tuple[int, ...]
 
 _TAKES: Final = dtypes.INTEGER | dtypes.FLOATING
 _SIGNS: Final = MappingProxyType({"ge": 1, "le": -1})

@@ -17,11 +17,10 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Size, maximum, may_fit
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Aval, NDArray, Primitive, Shape
-from fxad.primitives.axes import insert_entry
+from fxad.primitives.axes import Axes, insert_entry
 from fxad.primitives.slicing import Pad
 from fxad.primitives.stablehlo import i64_array
 
-Axes: TypeAlias = tuple[int, ...]
 Padding: TypeAlias = tuple[tuple[int, int], ...]
 
 

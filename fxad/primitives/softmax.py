@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, TypeAlias, final
+from typing import ClassVar, Final, final
 
 import numpy as np
 
@@ -24,16 +24,14 @@ from fxad.ir import (
     Tangents,
     primitive,
 )
-from fxad.primitives.axes import axes_after_insert, other_axes
+from fxad.primitives.axes import Axes, axes_after_insert
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB
 from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.exponential import EXP
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.operand_checks import check_axes, check_count
-from fxad.primitives.reduce import ReduceMax
-from fxad.primitives.shape import BroadcastInDim, ReduceSum
-
-Axes: TypeAlias = tuple[int, ...]
+from fxad.primitives.reduce import ReduceMax, broadcast_along
+from fxad.primitives.shape import ReduceSum
 
 
 @final
@@ -72,17 +70,12 @@ class Softmax(Primitive):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         y = ctx.one(self, *primals)
         weighted = ctx.lin_one(MUL, tangents[0], y)
-        total = ctx.lin_one(_broadcast_along(y.aval, self.axes), ctx.lin_one(ReduceSum(self.axes), weighted))
+        total = ctx.lin_one(broadcast_along(y.aval, self.axes), ctx.lin_one(ReduceSum(self.axes), weighted))
         return (y,), (ctx.lin_one(SUB, weighted, ctx.lin_one(MUL, total, y)),)
 
 
-def _broadcast_along(x: Aval, axes: Axes) -> BroadcastInDim:
-    """Return the broadcast of the result of a reduction of `x` along `axes` to the shape of `x`."""
-    return BroadcastInDim(x.shape, other_axes(axes, x.ndim))
-
-
 def _softmax_program(aval: Aval, axes: Axes) -> Jaxpr:
-    b, back = Builder(), _broadcast_along(aval, axes)
+    b, back = Builder(), broadcast_along(aval, axes)
     x = emit_convert(b, b.input(aval), dtypes.accumulated(aval.dtype))
     weights = b.one(EXP, b.one(SUB, x, b.one(back, b.one(ReduceMax(axes), x))))
     out = b.one(DIV, weights, b.one(back, b.one(ReduceSum(axes), weights)))
