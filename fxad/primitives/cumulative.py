@@ -111,7 +111,8 @@ class LinearRecurrence(LinearInOne):
     Type: a, b of one type, float or complex, not float8; those below 32 bits are computed in float32.
     Rule: linear in b; the transpose is the recurrence from the other end with the next factor. d/da is the recurrence
           of da[i] y[i - 1].
-    Cost: one pass.
+    Cost: one pass. A long axis is computed in blocks: an infinite factor may then give nan where the recurrence gives
+          an infinity.
     Source: Blelloch, Prefix Sums and Their Applications (1990), 1.4.
     """
 
