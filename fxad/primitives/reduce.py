@@ -32,6 +32,7 @@ from fxad.ir import (
     Avals,
     BatchCtx,
     Dims,
+    Emit,
     Hlo,
     HloValues,
     JvpCtx,
@@ -45,7 +46,7 @@ from fxad.ir import (
 )
 from fxad.primitives.axes import Axes, axes_after_insert, axis_after_remove, other_axes, remove_axes
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL
-from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.family import ORDERED, Binary, as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, OR, XOR
 from fxad.primitives.families import WithoutTangent
@@ -143,10 +144,17 @@ def extremum_jvp(ctx: JvpCtx, prim: Primitive, axes: Axes, x: Atom, t: Tangent) 
     Then none is equal to it, or fewer are, as in jax. Programs that compare elements with their maximum are compiled
     with full effort, which makes this rare (`fxad.units.compile_time`).
     """
-    y, broadcast = ctx.one(prim, x), broadcast_along(x.aval, axes)
-    hit = ctx.one(ConvertElementType(x.aval.dtype), ctx.one(EQ, x, ctx.one(broadcast, y)))
-    share = ctx.one(DIV, hit, ctx.one(broadcast, ctx.one(ReduceSum(axes), hit)))
-    return y, ctx.lin_one(ReduceSum(axes), ctx.lin_one(MUL, t, share))
+    y, total, broadcast = ctx.one(prim, x), ReduceSum(axes), broadcast_along(x.aval, axes)
+    equal = ctx.one(EQ, x, ctx.one(broadcast, y))
+    shares = shares_of_ties(ctx, equal, x.aval.dtype, lambda ones: ctx.one(broadcast, ctx.one(total, ones)))
+    return y, ctx.lin_one(total, ctx.lin_one(MUL, t, shares))
+
+
+def shares_of_ties(emit: Emit, equal: Atom, dtype: DType, count: Callable[[Atom], Atom]) -> Atom:
+    """Return 1 / n for the n elements that are marked in `equal`, 0 for the others, in `dtype`. `count` sums ones to n
+    for each element. They are counted in float32 at least: float16 has no 100,000."""
+    ones = emit_convert(emit, equal, dtypes.accumulated(dtype))
+    return emit_convert(emit, emit.one(DIV, ones, count(ones)), dtype)
 
 
 class ExtremumReduction(Reduction):
