@@ -163,6 +163,10 @@ class Collective(Primitive):
             out, at = self.batch_other_axis(ctx, x, dim)
         return (out,), (at,)
 
+    def other_axes(self, k: int) -> tuple[Names, Sizes]:
+        """The axes without number `k`."""
+        return (*self.names[:k], *self.names[k + 1 :]), (*self.sizes[:k], *self.sizes[k + 1 :])
+
     def batch_other_axis(self, ctx: BatchCtx, x: Atom, dim: int | None) -> BatchedValue:
         """The result for a stack along an axis that the collective does not run over."""
         return (ctx.one(self, x), None) if dim is None else (self.with_extra_axis(ctx, x, dim), dim)
@@ -421,7 +425,7 @@ class Reducing(Grouped):
     @final
     def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
         x = self.of_equal_values(ctx, x, ctx.size) if dim is None else ctx.one(self.reduction_along(dim), x)
-        names, sizes = (*self.names[:k], *self.names[k + 1 :]), (*self.sizes[:k], *self.sizes[k + 1 :])
+        names, sizes = self.other_axes(k)
         return ctx.one(replace(self, names=names, sizes=sizes), x) if names else x, None
 
     @final
@@ -653,26 +657,31 @@ class AllToAll(Grouped, LinearCollective):
         return emit.one(AllToAll(self.names, self.sizes, split, concat, self.groups), x)
 
     def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
+        # Axes ("i", "j") of sizes (2, 2), `vmap` binds "i". sp is part p of index s, and index 2 i + j is the number of
+        # (i, j). At j = 0:
+        #   the stack, of indices 0 and 2                         [[00, 01, 02, 03], [20, 21, 22, 23]]
+        #   an axis of parts for each named axis                  [[[00, 01], [02, 03]], [[20, 21], [22, 23]]]
+        #   exchanged over "i": the axes of "i" are swapped       [[[00, 01], [20, 21]], [[02, 03], [22, 23]]]
+        #   exchanged over "j": all_to_all with j = 1             [[[00, 10], [20, 30]], [[02, 12], [22, 32]]]
+        #   the axes of sources merged                            [[00, 10, 20, 30], [02, 12, 22, 32]]
         x = broadcast_to_axis(ctx, x, dim, ctx.size, 0)
-        # the parts as axes of their own, one for each named axis; then each axis exchanges in place
-        at = 1 + self.split
-        x = split_axis(ctx, x, at, *self.sizes)
+        first = 1 + self.split
+        x = split_axis(ctx, x, first, *self.sizes)
         for j, (name, size) in enumerate(zip(self.names, self.sizes, strict=True)):
-            where = at + j
-            x = _swap_axes(ctx, x, 0, where) if j == k else ctx.one(AllToAll((name,), (size,), where, where), x)
+            axis = first + j
+            x = _swap_axes(ctx, x, 0, axis) if j == k else ctx.one(AllToAll((name,), (size,), axis, axis), x)
         return self._merge_sources(ctx, x, 1, len(self.sizes)), 0
 
     def _merge_sources(self, emit: Emit, x: Atom, lead: int, n: int) -> Atom:
-        """The `n` axes of sources, which stand before axis `split`, merged into axis `concat`, which they precede.
+        """Merge the `n` axes of sources, which stand before axis `split`, into axis `concat`. `lead` axes stand before
+        those of the operand.
 
-        `lead` axes stand before those of the operand.
+        With lead = 1, n = 2, split = 0 and concat = 1, the axes (stack, source i, source j, a, b) of x become
+        (stack, a, source i, source j, b) and, merged, (stack, a, source i * source j * b).
         """
-        ndim = x.aval.ndim - lead - n
-        parts = range(lead + self.split, lead + self.split + n)
-        own = [a for a in range(lead, x.aval.ndim) if a not in parts]
-        order = [*range(lead)]
-        for a in range(ndim):
-            order += [*parts, own[a]] if a == self.concat else [own[a]]
+        sources = range(lead + self.split, lead + self.split + n)
+        own = [a for a in range(lead, x.aval.ndim) if a not in sources]
+        order = [*range(lead), *own[: self.concat], *sources, *own[self.concat :]]
         if order != sorted(order):
             x = emit.one(Transpose(tuple(order)), x)
         return merge_axes(emit, x, lead + self.concat, n + 1)
@@ -743,19 +752,24 @@ class Ppermute(Collective, LinearCollective):
         return self._gather_and_pick(ctx, x, k), 0
 
     def _gather_and_pick(self, ctx: BatchCtx, x: Atom, k: int) -> Atom:
-        """The result for a stack along axis 0 of the values of all indices along axis number `k`, of several."""
+        """The result for a stack along axis 0 of the values of all indices along axis number `k`, of several.
+
+        Axes ("i", "j") of sizes (2, 2), `vmap` binds "i", index 2 i + j is the number of (i, j), and index d has the
+        value of d - 1. At j = 0:
+            the stack, of indices 0 and 2                        [x0, x2]
+            the values of all indices, gathered over "j"         [x0, x2, x1, x3]
+            the values of their sources, a row for each j        [[x3, x1], [x0, x2]]
+            the row of this j                                    [x3, x1]
+        """
         sources = self._sources()
-        # the values of all indices; then those of the sources of this index
-        rest = [j for j in range(len(self.names)) if j != k]
-        names, sizes = tuple([self.names[j] for j in rest]), tuple([self.sizes[j] for j in rest])
+        names, sizes = self.other_axes(k)
         gathered = ctx.one(AllGather(names, sizes, 0), broadcast_to_axis(ctx, x, None, 1, 0))
-        table = emit_reshape(ctx, gathered, (self.count, *x.aval.shape[1:]))
-        # by (the others, the mapped axis), as the table is
-        order = [*rest, k]
-        places = np.arange(self.count).reshape(self.sizes).transpose(order).ravel().tolist()
-        where = {place: row for row, place in enumerate(places)}
-        rows = take_rows(ctx, table, [where.get(sources[place], -1) for place in places])
-        rows = emit_reshape(ctx, rows, (prod(sizes), *x.aval.shape))
+        values = emit_reshape(ctx, gathered, (self.count, *x.aval.shape[1:]))
+        # the gathered axes are slower than the stack: [0, 2, 1, 3] in the example
+        indices = np.moveaxis(np.arange(self.count).reshape(self.sizes), k, -1).ravel().tolist()
+        row_of = {index: row for row, index in enumerate(indices)}
+        moved = take_rows(ctx, values, [row_of.get(sources[index], -1) for index in indices])
+        rows = emit_reshape(ctx, moved, (prod(sizes), *x.aval.shape))
         return read_row(ctx, rows, flat_index(ctx, names, sizes))
 
     def adjoint(self) -> Ppermute:
