@@ -127,12 +127,12 @@ class Gather(LinearInOne):
         if x.size == 0:
             out = np.zeros(parts, x.dtype)
         else:
-            grid, within = windows.grid(x.shape, indices, self.slice_sizes)
-            gathered = x[grid] if grid else np.broadcast_to(x, within.shape)
+            positions, in_range = windows.window_positions(x.shape, indices, self.slice_sizes)
+            gathered = x[positions] if positions else np.broadcast_to(x, in_range.shape)
             if self.mode == "drop":
-                gathered = np.where(within.reshape(within.shape + (1,) * x.ndim), gathered, np.zeros((), x.dtype))
+                gathered = np.where(in_range.reshape(in_range.shape + (1,) * x.ndim), gathered, np.zeros((), x.dtype))
             out = gathered.reshape(parts)
-        return (out.transpose(windows.order(out.ndim)),)
+        return (out.transpose(windows.permutation(out.ndim)),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         x, indices = ins
@@ -168,7 +168,7 @@ class Gather(LinearInOne):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, indices), (dim, index_dim) = args, dims
         stacked = index_dim is not None
-        windows, at = self.windows.mapped(len(self.slice_sizes), dim, stacked)
+        windows, at = self.windows.mapped(len(self.slice_sizes), operand=dim, indices=stacked)
         sizes = self.slice_sizes
         if dim is not None:
             n = x.aval.shape[dim]
@@ -304,15 +304,15 @@ class ScatterFamily(Primitive):
         if x.size == 0 or updates.size == 0:
             return (x,)
         windows, sizes = self.windows, self.sizes(x.shape, updates.shape)
-        grid, within = windows.grid(x.shape, indices, sizes)
+        positions, in_range = windows.window_positions(x.shape, indices, sizes)
         # (batch, window) order, with axes of size 1 where the window has none
-        back = np.argsort(windows.order(updates.ndim))
-        update_windows = updates.transpose(back).reshape(within.shape + sizes)
+        back = np.argsort(windows.permutation(updates.ndim))
+        update_windows = updates.transpose(back).reshape(in_range.shape + sizes)
         kept = np.broadcast_to(
-            within.reshape(within.shape + (1,) * x.ndim) | (self.mode == "clip"), update_windows.shape
+            in_range.reshape(in_range.shape + (1,) * x.ndim) | (self.mode == "clip"), update_windows.shape
         )
         out = np.array(x, ndmin=1)  # a 0-d operand has one place
-        at = tuple([g[kept] for g in grid]) or (np.zeros(np.count_nonzero(kept), np.int64),)
+        at = tuple([p[kept] for p in positions]) or (np.zeros(np.count_nonzero(kept), np.int64),)
         if self.monoid is None:
             out[at] = update_windows[kept]
         else:
@@ -354,7 +354,7 @@ class ScatterFamily(Primitive):
         vectors."""
         b = Builder()
         operand, _, values = b.inputs((x, indices, updates))
-        windows, _ = self.windows.mapped(x.ndim, 0, False)
+        windows, _ = self.windows.mapped(x.ndim, operand=0, indices=False)
         offset, index_map = self.windows.offset, (0, *windows.index_map)
         windows = DimensionNumbers(offset, (0, *windows.collapsed), windows.batched, windows.index_batched, index_map)
         scatter = self.with_windows(windows, "drop", self.indices_sorted, self.unique_indices)
@@ -368,7 +368,7 @@ class ScatterFamily(Primitive):
         ndim = x.aval.ndim - (dim is not None)
         dim, x = (0, broadcast_to_axis(ctx, x, None, ctx.size, 0)) if dim is None else (dim, x)
         stacked = index_dim is not None
-        windows, at = self.windows.mapped(ndim, dim, stacked)
+        windows, at = self.windows.mapped(ndim, operand=dim, indices=stacked)
         if index_dim is not None:
             indices = move_axis(ctx, indices, index_dim, 0)
         updates = broadcast_to_axis(ctx, updates, update_dim, ctx.size, at)
