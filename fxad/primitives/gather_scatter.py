@@ -185,11 +185,14 @@ class Gather(LinearInOne):
         return emit.one(scatter, Lit.zero(x), *others, ct)
 
 
-def gather_along_axis(x: Aval, axis: int, *, unique_indices: bool) -> Gather:
-    """Return the gather of single elements along one axis, at places in range, with the other axes as batch axes. The
-    places have the shape of x, and a further last axis of size 1."""
+def gather_along_axis(emit: Emit, x: Aval, axis: int, indices: Atom, *, unique_indices: bool) -> tuple[Gather, Atom]:
+    """Return the gather that is NumPy's `take_along_axis`, and its index vectors.
+
+    `indices` are in range; their shape may differ from that of x along `axis`. For x = [[a, b, c], [d, e, f]], axis 1
+    and the indices [[2, 0], [1, 0]], the gather of x at the index vectors is [[c, a], [e, d]].
+    """
     others = other_axes((axis,), x.ndim)
-    return Gather(
+    gather = Gather(
         offset_dims=(),
         collapsed_slice_dims=(axis,),
         operand_batching_dims=others,
@@ -200,6 +203,7 @@ def gather_along_axis(x: Aval, axis: int, *, unique_indices: bool) -> Gather:
         indices_sorted=False,
         unique_indices=unique_indices,
     )
+    return gather, emit.one(ExpandDims((x.ndim,)), indices)
 
 
 def gather_window_per_example(
