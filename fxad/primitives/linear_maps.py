@@ -40,8 +40,8 @@ def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dim
         operands = [
             b.input(own if d is None else a) for d, own, a in zip(dims, pull.in_avals, of_stacks.in_avals, strict=True)
         ]
-        stacks = [_stack_with_zeros(b, x, ctx.size) if d is None else x for d, x in zip(dims, operands, strict=True)]
-        return b.build(b.inline(of_stacks, stacks), of_stacks.name)
+        stacked = [_stack_with_zeros(b, x, ctx.size) if d is None else x for d, x in zip(dims, operands, strict=True)]
+        return b.build(b.inline(of_stacks, stacked), of_stacks.name)
     out_dims = ctx.recur(pull, (*cts, *known))[1]
     at = tuple(
         [(0 if exchanges or d is not None else None) if w is None else w for d, w in zip(out_dims, wants, strict=True)]
