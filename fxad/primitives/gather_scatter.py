@@ -12,7 +12,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.sizes import may_fit, minimum
+from fxad.core.sizes import minimum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, NotDifferentiableError, ShapeError
 from fxad.ir import (
@@ -51,7 +51,7 @@ from fxad.primitives.elementwise.family import ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.select import SELECT_N, emit_where
 from fxad.primitives.families import LinearInOne, only_cotangent
-from fxad.primitives.operand_checks import check_count, check_ranks
+from fxad.primitives.operand_checks import check_count, check_ranks, check_window
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Squeeze, broadcast_to_axis, move_axis
 from fxad.primitives.stablehlo import bool_attribute, i64_array, zeros_constant
@@ -113,11 +113,10 @@ class Gather(LinearInOne):
         windows.check("gather", x, indices, self.mode)
         check_ranks("gather", x, slice_sizes=self.slice_sizes)
         axes = windows.axes(x.ndim)
-        for a, (m, n) in enumerate(zip(self.slice_sizes, x.shape, strict=True)):
-            if not may_fit(m, n):
-                raise ShapeError(f"gather: a window of size {m} does not lie in axis {a} of {x}, of size {n}")
-            if a not in axes and m > 1:
-                raise ShapeError(f"gather: axis {a} is collapsed or batched, its window has size {m}, not 1")
+        check_window("gather", x, self.slice_sizes)
+        for a, size in enumerate(self.slice_sizes):
+            if a not in axes and size > 1:
+                raise ShapeError(f"gather: axis {a} is collapsed or batched, its window has size {size}, not 1")
         return (Aval(windows.gathered(indices.shape, tuple([self.slice_sizes[a] for a in axes])), x.dtype),)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
@@ -297,9 +296,7 @@ class ScatterFamily(Primitive):
         want = windows.gathered(indices.shape, tuple([sizes[a] for a in windows.axes(x.ndim)]))
         if updates.shape != want:
             raise ShapeError(f"{self.name}: shapes differ: updates {updates}, indices {indices} ask for {want}")
-        for a, (m, n) in enumerate(zip(sizes, x.shape, strict=True)):
-            if not may_fit(m, n):
-                raise ShapeError(f"{self.name}: a window of size {m} does not lie in axis {a} of {x}, of size {n}")
+        check_window(self.name, x, sizes)
         return (x,)
 
     @final
