@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from fxad.ir import Shape
 
 Axes: TypeAlias = tuple[int, ...]  # numbers of axes, or a parameter with an entry for each axis
+
+T = TypeVar("T")
 
 
 def axis_after_insert(axis: int, at: int) -> int:
@@ -35,11 +37,11 @@ def remove_axes(shape: Shape, axes: Sequence[int]) -> Shape:
     return tuple([n for a, n in enumerate(shape) if a not in axes])
 
 
-def insert_entry(values: Sequence[int], at: int, value: int) -> tuple[int, ...]:
+def insert_entry(values: Sequence[T], at: int, value: T) -> tuple[T, ...]:
     """Return a shape, or another parameter with an entry for each axis, with an entry inserted at `at`."""
     return (*values[:at], value, *values[at:])
 
 
-def replace_entry(values: Sequence[int], at: int, value: int) -> tuple[int, ...]:
+def replace_entry(values: Sequence[T], at: int, value: T) -> tuple[T, ...]:
     """Return a shape, or another parameter with an entry for each axis, with the entry at `at` replaced."""
     return (*values[:at], value, *values[at + 1 :])

@@ -99,71 +99,75 @@ class DimensionNumbers:
         """Return the operand axes that the window runs over, for an operand of `ndim` axes."""
         return other_axes((*self.collapsed, *self.batched), ndim)
 
-    def order(self, ndim: int) -> tuple[int, ...]:
-        """Return the place of each axis of a gathered array of `ndim` axes in (batch axes, window axes)."""
-        batch = ndim - len(self.offset)
-        at, rest = dict(zip(self.offset, range(batch, ndim), strict=True)), iter(range(batch))
-        return tuple([at[a] if a in at else next(rest) for a in range(ndim)])
+    def permutation(self, ndim: int) -> tuple[int, ...]:
+        """Return the permutation that makes a gathered array (or the updates), of `ndim` axes, of an array with its
+        batch axes first and then its window axes.
+
+        It is (1, 0, 2) for `offset` (0, 2) and three axes: window, batch, window.
+        """
+        n_batch = ndim - len(self.offset)
+        batch, window = iter(range(n_batch)), iter(range(n_batch, ndim))
+        return tuple([next(window if a in self.offset else batch) for a in range(ndim)])
 
     def gathered(self, indices: Shape, window: Shape) -> Shape:
         """The shape of the gathered array (or the updates) for windows of shape `window`."""
-        parts = (*indices[:-1], *window)
-        return tuple([parts[k] for k in self.order(len(parts))])
+        sizes = (*indices[:-1], *window)
+        return tuple([sizes[a] for a in self.permutation(len(sizes))])
 
-    def grid(
+    def window_positions(
         self, shape: Shape, indices: NDArray, sizes: Shape
     ) -> tuple[tuple[npt.NDArray[np.int64], ...], npt.NDArray[np.bool_]]:
-        """Return positions in an operand of `shape`, each of shape (batch, sizes), and a mask of the windows in range
-        (batch).
+        """Return the positions of the elements of all windows in an operand of `shape`, an array (batch, sizes) for
+        each axis, and a mask (batch) of the windows in range. Windows out of range are clamped.
 
-        Windows out of range are clamped.
+        For an operand of shape (5,), the index vectors [[1], [9]] and windows of size 2, the positions along its axis
+        are [[1, 2], [3, 4]], and the mask is [True, False].
         """
-        batch, n = indices.shape[:-1], len(shape)
+        batch, ndim = indices.shape[:-1], len(shape)
         if indices.dtype == dtypes.uint64:
             indices = np.minimum(indices, np.uint64(2**63 - 1))
         vectors = indices.astype(np.int64)
-        inside = np.ones(batch, np.bool_)
-        grid = []
-        for a in range(n):
+        in_range = np.ones(batch, np.bool_)
+        positions = []
+        for a in range(ndim):
             start = np.zeros(batch, np.int64)
             if a in self.index_map:
                 start = vectors[..., self.index_map.index(a)]
                 last = shape[a] - sizes[a]
-                inside &= (start >= 0) & (start <= last)
+                in_range &= (start >= 0) & (start <= last)
                 start = np.clip(start, 0, last)
             elif a in self.batched:
                 start = np.indices(batch)[self.index_batched[self.batched.index(a)]]
-            offsets = np.arange(sizes[a]).reshape([-1 if k == a else 1 for k in range(n)])
-            grid.append(np.broadcast_to(start.reshape(batch + (1,) * n) + offsets, batch + sizes))
-        return tuple(grid), inside
+            offsets = np.arange(sizes[a]).reshape([-1 if k == a else 1 for k in range(ndim)])
+            positions.append(np.broadcast_to(start.reshape(batch + (1,) * ndim) + offsets, batch + sizes))
+        return tuple(positions), in_range
 
-    def mapped(self, ndim: int, dim: int | None, indices: bool) -> tuple[DimensionNumbers, int]:
-        """Return the numbers for an operand, of `ndim` axes without it, with a mapped axis at `dim`, or for indices
-        mapped at 0.
+    def mapped(self, ndim: int, *, operand: int | None, indices: bool) -> tuple[DimensionNumbers, int]:
+        """Return the numbers with a mapped axis, and the mapped axis of the gathered array (or the updates).
 
-        Also returns the mapped axis of the gathered array (or the updates).
+        `operand` is the mapped axis of the operand, of `ndim` axes without it, or None. If `indices`, axis 0 of the
+        indices is mapped.
+
+        For `x[i]` with x: f32[5] and i: i32[3,1], that is `collapsed` (0,) and `index_map` (0,), and n examples:
+            x: f32[5],   i: i32[n,3,1]   a batch axis:  the same numbers
+            x: f32[n,5], i: i32[3,1]     a window axis: `offset` (0,), `collapsed` (1,), `index_map` (1,)
+            x: f32[n,5], i: i32[n,3,1]   paired axes:   `batched` (0,), `index_batched` (0,), and the last two as above
+        The gathered array is f32[n,3] in all cases.
         """
-        if dim is None:
-            more = tuple([a + 1 for a in self.index_batched])
-            return DimensionNumbers(
-                tuple([a + 1 for a in self.offset]), self.collapsed, self.batched, more, self.index_map
-            ), 0
-        collapsed, batched, index_map = (
-            axes_after_insert(self.collapsed, dim),
-            axes_after_insert(self.batched, dim),
-            axes_after_insert(self.index_map, dim),
-        )
-        if indices:
-            k = sum([a < dim for a in batched])
-            more = insert_entry(tuple([a + 1 for a in self.index_batched]), k, 0)
-            return DimensionNumbers(
-                tuple([a + 1 for a in self.offset]), collapsed, insert_entry(batched, k, dim), more, index_map
-            ), 0
-        k = sum([a < dim for a in self.axes(ndim)])
-        at = self.offset[k - 1] + 1 if k else 0
-        return DimensionNumbers(
-            insert_entry(axes_after_insert(self.offset, at), k, at), collapsed, batched, self.index_batched, index_map
-        ), at
+        collapsed, batched, index_map = self.collapsed, self.batched, self.index_map
+        if operand is not None:
+            collapsed, batched, index_map = [axes_after_insert(v, operand) for v in (collapsed, batched, index_map)]
+            if not indices:
+                n_before = sum([a < operand for a in self.axes(ndim)])
+                at = self.offset[n_before - 1] + 1 if n_before else 0
+                offset = insert_entry(axes_after_insert(self.offset, at), n_before, at)
+                return DimensionNumbers(offset, collapsed, batched, self.index_batched, index_map), at
+        # the mapped axis of the indices is the first axis of the gathered array
+        offset, index_batched = axes_after_insert(self.offset, 0), axes_after_insert(self.index_batched, 0)
+        if operand is not None:
+            n_before = sum([a < operand for a in batched])
+            batched, index_batched = insert_entry(batched, n_before, operand), insert_entry(index_batched, n_before, 0)
+        return DimensionNumbers(offset, collapsed, batched, index_batched, index_map), 0
 
     def attribute(self, kind: str, names: tuple[str, ...], index_vector_dim: int) -> str:
         """Return the numbers as an MLIR attribute, with the names used there."""

@@ -7,7 +7,6 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.sizes import may_fit
 from fxad.errors import ArgumentError, DTypeError, ShapeError
 from fxad.ir import (
     INT32_SCALAR,
@@ -36,7 +35,7 @@ from fxad.ir import (
 from fxad.primitives.axes import axes_after_insert, insert_entry
 from fxad.primitives.families import LinearInOne, only_cotangent
 from fxad.primitives.gather_scatter import Scatter, gather_window_per_example
-from fxad.primitives.operand_checks import check_ranks
+from fxad.primitives.operand_checks import check_ranks, check_window
 from fxad.primitives.shape import Squeeze, broadcast_to_axis, emit_expand_dims, emit_reshape
 from fxad.primitives.slicing import Concatenate
 from fxad.primitives.stablehlo import i64_array
@@ -52,9 +51,7 @@ def _check_starts(name: str, x: Aval, starts: tuple[Aval, ...], sizes: Shape) ->
             raise DTypeError(f"{name}: start index {k} must be an integer, got {s}")
         if s is not starts[0]:
             raise DTypeError(f"{name}: dtypes of start indices differ: index 0 {starts[0]}, index {k} {s}")
-    for a, (n, m) in enumerate(zip(x.shape, sizes, strict=True)):
-        if not may_fit(m, n):
-            raise ShapeError(f"{name}: a window of size {m} does not lie in axis {a} of {x}, of size {n}")
+    check_window(name, x, sizes)
 
 
 def _clamped_window(x: NDArray, starts: tuple[NDArray, ...], sizes: Shape) -> tuple[slice, ...]:
@@ -83,8 +80,7 @@ def _stack_starts(ctx: BatchCtx, starts: Atoms, dims: Dims) -> Atom:
 
 def _with_zero(starts: Atoms, at: int) -> Atoms:
     """Start indices with a zero put in for the mapped axis at `at`."""
-    zero = Lit.zero(starts[0].aval if starts else INT32_SCALAR)
-    return (*starts[:at], zero, *starts[at:])
+    return insert_entry(starts, at, Lit.zero(starts[0].aval if starts else INT32_SCALAR))
 
 
 @final

@@ -12,7 +12,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.sizes import may_fit, minimum
+from fxad.core.sizes import minimum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, NotDifferentiableError, ShapeError
 from fxad.ir import (
@@ -51,7 +51,7 @@ from fxad.primitives.elementwise.family import ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.select import SELECT_N, emit_where
 from fxad.primitives.families import LinearInOne, only_cotangent
-from fxad.primitives.operand_checks import check_count, check_ranks
+from fxad.primitives.operand_checks import check_count, check_ranks, check_window
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Squeeze, broadcast_to_axis, move_axis
 from fxad.primitives.stablehlo import bool_attribute, i64_array, zeros_constant
@@ -113,11 +113,10 @@ class Gather(LinearInOne):
         windows.check("gather", x, indices, self.mode)
         check_ranks("gather", x, slice_sizes=self.slice_sizes)
         axes = windows.axes(x.ndim)
-        for a, (m, n) in enumerate(zip(self.slice_sizes, x.shape, strict=True)):
-            if not may_fit(m, n):
-                raise ShapeError(f"gather: a window of size {m} does not lie in axis {a} of {x}, of size {n}")
-            if a not in axes and m > 1:
-                raise ShapeError(f"gather: axis {a} is collapsed or batched, its window has size {m}, not 1")
+        check_window("gather", x, self.slice_sizes)
+        for a, size in enumerate(self.slice_sizes):
+            if a not in axes and size > 1:
+                raise ShapeError(f"gather: axis {a} is collapsed or batched, its window has size {size}, not 1")
         return (Aval(windows.gathered(indices.shape, tuple([self.slice_sizes[a] for a in axes])), x.dtype),)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
@@ -127,12 +126,12 @@ class Gather(LinearInOne):
         if x.size == 0:
             out = np.zeros(parts, x.dtype)
         else:
-            grid, within = windows.grid(x.shape, indices, self.slice_sizes)
-            gathered = x[grid] if grid else np.broadcast_to(x, within.shape)
+            positions, in_range = windows.window_positions(x.shape, indices, self.slice_sizes)
+            gathered = x[positions] if positions else np.broadcast_to(x, in_range.shape)
             if self.mode == "drop":
-                gathered = np.where(within.reshape(within.shape + (1,) * x.ndim), gathered, np.zeros((), x.dtype))
+                gathered = np.where(in_range.reshape(in_range.shape + (1,) * x.ndim), gathered, np.zeros((), x.dtype))
             out = gathered.reshape(parts)
-        return (out.transpose(windows.order(out.ndim)),)
+        return (out.transpose(windows.permutation(out.ndim)),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         x, indices = ins
@@ -168,7 +167,7 @@ class Gather(LinearInOne):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, indices), (dim, index_dim) = args, dims
         stacked = index_dim is not None
-        windows, at = self.windows.mapped(len(self.slice_sizes), dim, stacked)
+        windows, at = self.windows.mapped(len(self.slice_sizes), operand=dim, indices=stacked)
         sizes = self.slice_sizes
         if dim is not None:
             n = x.aval.shape[dim]
@@ -185,11 +184,14 @@ class Gather(LinearInOne):
         return emit.one(scatter, Lit.zero(x), *others, ct)
 
 
-def gather_along_axis(x: Aval, axis: int, *, unique_indices: bool) -> Gather:
-    """Return the gather of single elements along one axis, at places in range, with the other axes as batch axes. The
-    places have the shape of x, and a further last axis of size 1."""
+def gather_along_axis(emit: Emit, x: Aval, axis: int, indices: Atom, *, unique_indices: bool) -> tuple[Gather, Atom]:
+    """Return the gather that is NumPy's `take_along_axis`, and its index vectors.
+
+    `indices` are in range; their shape may differ from that of x along `axis`. For x = [[a, b, c], [d, e, f]], axis 1
+    and the indices [[2, 0], [1, 0]], the gather of x at the index vectors is [[c, a], [e, d]].
+    """
     others = other_axes((axis,), x.ndim)
-    return Gather(
+    gather = Gather(
         offset_dims=(),
         collapsed_slice_dims=(axis,),
         operand_batching_dims=others,
@@ -200,6 +202,7 @@ def gather_along_axis(x: Aval, axis: int, *, unique_indices: bool) -> Gather:
         indices_sorted=False,
         unique_indices=unique_indices,
     )
+    return gather, emit.one(ExpandDims((x.ndim,)), indices)
 
 
 def gather_window_per_example(
@@ -293,9 +296,7 @@ class ScatterFamily(Primitive):
         want = windows.gathered(indices.shape, tuple([sizes[a] for a in windows.axes(x.ndim)]))
         if updates.shape != want:
             raise ShapeError(f"{self.name}: shapes differ: updates {updates}, indices {indices} ask for {want}")
-        for a, (m, n) in enumerate(zip(sizes, x.shape, strict=True)):
-            if not may_fit(m, n):
-                raise ShapeError(f"{self.name}: a window of size {m} does not lie in axis {a} of {x}, of size {n}")
+        check_window(self.name, x, sizes)
         return (x,)
 
     @final
@@ -304,15 +305,15 @@ class ScatterFamily(Primitive):
         if x.size == 0 or updates.size == 0:
             return (x,)
         windows, sizes = self.windows, self.sizes(x.shape, updates.shape)
-        grid, within = windows.grid(x.shape, indices, sizes)
+        positions, in_range = windows.window_positions(x.shape, indices, sizes)
         # (batch, window) order, with axes of size 1 where the window has none
-        back = np.argsort(windows.order(updates.ndim))
-        update_windows = updates.transpose(back).reshape(within.shape + sizes)
+        back = np.argsort(windows.permutation(updates.ndim))
+        update_windows = updates.transpose(back).reshape(in_range.shape + sizes)
         kept = np.broadcast_to(
-            within.reshape(within.shape + (1,) * x.ndim) | (self.mode == "clip"), update_windows.shape
+            in_range.reshape(in_range.shape + (1,) * x.ndim) | (self.mode == "clip"), update_windows.shape
         )
         out = np.array(x, ndmin=1)  # a 0-d operand has one place
-        at = tuple([g[kept] for g in grid]) or (np.zeros(np.count_nonzero(kept), np.int64),)
+        at = tuple([p[kept] for p in positions]) or (np.zeros(np.count_nonzero(kept), np.int64),)
         if self.monoid is None:
             out[at] = update_windows[kept]
         else:
@@ -354,7 +355,7 @@ class ScatterFamily(Primitive):
         vectors."""
         b = Builder()
         operand, _, values = b.inputs((x, indices, updates))
-        windows, _ = self.windows.mapped(x.ndim, 0, False)
+        windows, _ = self.windows.mapped(x.ndim, operand=0, indices=False)
         offset, index_map = self.windows.offset, (0, *windows.index_map)
         windows = DimensionNumbers(offset, (0, *windows.collapsed), windows.batched, windows.index_batched, index_map)
         scatter = self.with_windows(windows, "drop", self.indices_sorted, self.unique_indices)
@@ -368,7 +369,7 @@ class ScatterFamily(Primitive):
         ndim = x.aval.ndim - (dim is not None)
         dim, x = (0, broadcast_to_axis(ctx, x, None, ctx.size, 0)) if dim is None else (dim, x)
         stacked = index_dim is not None
-        windows, at = self.windows.mapped(ndim, dim, stacked)
+        windows, at = self.windows.mapped(ndim, operand=dim, indices=stacked)
         if index_dim is not None:
             indices = move_axis(ctx, indices, index_dim, 0)
         updates = broadcast_to_axis(ctx, updates, update_dim, ctx.size, at)

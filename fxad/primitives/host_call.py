@@ -53,13 +53,20 @@ class HostCall(Primitive):
     """The results of a Python function of the operands; `label` is its name and `results` are its declared result
     types.
 
+    `sizes` are the sizes of the mapped axes from the outside in. For each of them `mapped` has a mask of the operands,
+    True for those that have the axis. A vmap of 3 examples of a, within a vmap of 2 examples of a and b, gives
+
+        host_call[sizes=(2, 3), mapped=((False, True, True), (False, True, False)), ...] number, a, b
+
+    with number: u64[], a: f32[2,3] and b: f32[2]. It calls f(f32[], f32[]) six times; with `whole`, it calls
+    f(f32[2,3], f32[2,3]) once.
+
     Type:   operands: u64[], the number of the function (`core.host_functions`), then arrays; results: `results`, with
             the mapped axes in front.
     Rule:   no derivative: a tangent is an error if there are floating results, and is dropped if there are none.
             `effect` is "pure" (may be dropped, merged, repeated), "io" (happens once), or "ordered" (once, after the
             preceding ordered calls). Under vmap the function is called for one example after the other; with `whole`,
-            once with the stack: `sizes` are the mapped axes from the outside in, and `mapped` says which operands carry
-            them.
+            once with the stack.
     Source: XLA's `xla_ffi_python_cpu_callback` and `xla_ffi_python_gpu_callback`, which jaxlib and its plugin have.
     """
 
@@ -88,7 +95,7 @@ class HostCall(Primitive):
         return effects
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        if not avals or avals[0].dtype != NUMBER.dtype or avals[0].ndim != sum([marks[0] for marks in self.mapped]):
+        if not avals or avals[0].dtype != NUMBER.dtype or avals[0].ndim != sum(self._has_axes(0)):
             got = ", ".join(map(str, avals)) or "nothing"
             raise ArgumentError(
                 f"host_call: the first operand is the number of a function, {NUMBER}, got {got}",
@@ -96,7 +103,7 @@ class HostCall(Primitive):
             )
         _ = self.effects
         for k, aval in enumerate((avals[0], *avals[1 + self.token :])):
-            axes = [size for size, marks in zip(self.sizes, self.mapped, strict=True) if marks[k]]
+            axes = [size for size, has_axis in zip(self.sizes, self._has_axes(k), strict=True) if has_axis]
             if list(aval.shape[: len(axes)]) != axes:
                 raise ShapeError(
                     f"host_call: operand {k} of {self.label} has mapped axes {axes}, got {aval}",
@@ -118,26 +125,30 @@ class HostCall(Primitive):
         outs = self._call_once(operands) if self.whole else self._call_each(operands)
         return (args[1], *outs) if self.token else tuple(outs)
 
-    def _call_once(self, operands: list[NDArray]) -> list[NDArray]:
-        number, *full = [
-            np.broadcast_to(_spread(x, [marks[k] for marks in self.mapped]), self.sizes + self._own(k, x))
-            for k, x in enumerate(operands)
-        ]
-        return self._checked(HOST.call(number.flat[0], self.label, full), self.sizes)
+    def _has_axes(self, k: int) -> tuple[bool, ...]:
+        """Return a mask of the mapped axes that operand `k` has."""
+        return tuple([operands[k] for operands in self.mapped])
 
-    def _own(self, k: int, x: NDArray) -> tuple[int, ...]:
-        return tuple(x.shape[sum([marks[k] for marks in self.mapped]) :])
+    def _call_once(self, operands: list[NDArray]) -> list[NDArray]:
+        stacks = []
+        for k, x in enumerate(operands):
+            has_axes = self._has_axes(k)
+            of_example = x.shape[sum(has_axes) :]
+            lead = [n if has_axis else 1 for n, has_axis in zip(self.sizes, has_axes, strict=True)]
+            stacks.append(np.broadcast_to(x.reshape(*lead, *of_example), self.sizes + of_example))
+        number, *arrays = stacks
+        return self._checked(HOST.call(number.flat[0], self.label, arrays), self.sizes)
 
     def _call_each(self, operands: list[NDArray]) -> list[NDArray]:
         if not self.sizes:
             return self._checked(HOST.call(operands[0], self.label, operands[1:]), ())
         outs = [np.zeros(self.sizes + a.shape, a.dtype) for a in self.results]
         for at in np.ndindex(*self.sizes):
-            chosen = [
-                x[tuple([i for i, marks in zip(at, self.mapped, strict=True) if marks[k]])]
+            number, *arrays = [
+                x[tuple([i for i, has_axis in zip(at, self._has_axes(k), strict=True) if has_axis])]
                 for k, x in enumerate(operands)
             ]
-            for out, x in zip(outs, self._checked(HOST.call(chosen[0], self.label, chosen[1:]), ()), strict=True):
+            for out, x in zip(outs, self._checked(HOST.call(number, self.label, arrays), ()), strict=True):
                 out[at] = x
         return outs
 
@@ -162,7 +173,7 @@ class HostCall(Primitive):
                     f"host_call: {self.label} gave {described(x)}, which makes no array: {exception_text(e)}",
                     remedy="return arrays or numbers: what was raised is the cause of this error, with its own lines",
                 ) from e
-            if isinstance(x, bool | int | float | complex) and _has(aval.dtype, x):
+            if isinstance(x, bool | int | float | complex) and _can_hold(aval.dtype, x):
                 out = out.astype(aval.dtype)
             if out.shape != sizes + aval.shape or out.dtype != aval.dtype:
                 raise ExecutionError(
@@ -177,11 +188,11 @@ class HostCall(Primitive):
         return call_host(self, hlo, args, outs)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        marks = tuple([d is not None for d in dims])
+        has_axis = tuple([d is not None for d in dims])
         stacks = [a if d is None else move_axis(ctx, a, d, 0) for a, d in zip(args, dims, strict=True)]
         # a stack of functions is called one by one
-        whole = self.whole and not marks[0]
-        outs = ctx(replace(self, sizes=(ctx.size, *self.sizes), mapped=(marks, *self.mapped), whole=whole), *stacks)
+        whole = self.whole and not has_axis[0]
+        outs = ctx(replace(self, sizes=(ctx.size, *self.sizes), mapped=(has_axis, *self.mapped), whole=whole), *stacks)
         return outs, (0,) * len(outs)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
@@ -194,7 +205,7 @@ class HostCall(Primitive):
         return outs, tuple([Zero(v.aval) for v in outs])
 
 
-def _has(dtype: dtypes.DType, x: complex) -> bool:
+def _can_hold(dtype: dtypes.DType, x: complex) -> bool:
     """Return True if a dtype can represent a Python number, up to rounding."""
     match x:
         case bool():
@@ -220,12 +231,6 @@ def call_host(call: Primitive, hlo: Hlo, args: HloValues, outs: Avals) -> HloVal
         "backend_config": f"{{index = {hlo.host(call)} : ui64}}",
     }
     return hlo.op("stablehlo.custom_call", args, outs, attrs)
-
-
-def _spread(x: NDArray, carried: Sequence[bool]) -> NDArray:
-    """Return `x` with an axis of size 1 for each mapped axis that it does not carry."""
-    own = iter(x.shape)
-    return x.reshape(*[next(own) if c else 1 for c in carried], *own)
 
 
 HOST_CALLS: Final = (HostCall,)

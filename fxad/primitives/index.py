@@ -55,7 +55,7 @@ from fxad.primitives.slicing import Concatenate, Pad, Slice
 INT32_MAX: Final = 2**31 - 1
 
 
-# ----------------------------------------------------------------------------------------------------------- places
+# ------------------------------------------------------------------------------------ indices counted from the front
 
 
 def index_dtype(sizes: Sequence[int]) -> DType:
@@ -72,8 +72,8 @@ def normalize_index(emit: Emit, i: Atom, size: int, dtype: DType) -> Atom:
     """Return indices into an axis of `size`, counted from its front, in `dtype`. An index out of range stays out of
     range."""
     if isinstance(i, Lit) and (i.size is not None or type(size) is Size):
-        place = int(i.value) if i.size is None else i.size
-        return Lit.of(place if place >= 0 else place + size, i.aval.with_dtype(dtype))
+        given = int(i.value) if i.size is None else i.size
+        return Lit.of(given if given >= 0 else given + size, i.aval.with_dtype(dtype))
     if isinstance(i, Lit):
         return Lit.of(int(normalize_index_numpy(np.asarray(i.value), size, dtype)), i.aval.with_dtype(dtype))
     signed = i.aval.dtype not in dtypes.UNSIGNED
@@ -103,7 +103,7 @@ class IndexVectors(WithoutTangent):
 
     Type: integer arrays of any dtypes whose shapes broadcast together, one for each of `sizes`, those of the axes;
           the result has the vectors on its last axis, in i32 (i64 where a size asks for it).
-    Rule: negative places count from the end; places outside stay outside.
+    Rule: negative indices count from the end; indices out of range stay out of range.
     """
 
     name: ClassVar[str] = "index_vectors"
@@ -166,6 +166,9 @@ class Index(LinearInOne):
     Along each axis the window has `sizes` elements from `starts` on, every `strides`-th. Along an axis of `dynamic` an
     operand gives its start, counted from the end if negative, and clamped so that the window lies inside x.
 
+    `x[1:9:2, i]` of x: f32[10,5] has starts (1, 0), sizes (4, 1), strides (2, 1), dropped (1,) and dynamic (1,); its
+    operands are x and i.
+
     Type: x of any dtype, then one 0-d integer of any dtype for each axis of `dynamic`; the window lies in x, along the
           axes of `dynamic` it has start 0 and stride 1, along those `dropped` size 1.
     Rule: linear in x; the transpose writes into zeros.
@@ -197,12 +200,12 @@ class Index(LinearInOne):
             if sizes[a] != 1:
                 raise ParameterError(f"index: axis {a} is dropped, its window has size {sizes[a]}, not 1")
         if self.dynamic:
-            self._check_places(x, avals[1:])
+            self._check_indices(x, avals[1:])
         return (Aval(remove_axes(sizes, self.dropped), x.dtype),)
 
-    def _check_places(self, x: Aval, places: tuple[Aval, ...]) -> None:
+    def _check_indices(self, x: Aval, indices: tuple[Aval, ...]) -> None:
         check_axes("index", self.dynamic, x.ndim)
-        for k, (a, i) in enumerate(zip(self.dynamic, places, strict=True)):
+        for k, (a, i) in enumerate(zip(self.dynamic, indices, strict=True)):
             if i.shape:
                 raise ShapeError(f"index: place {k} must be 0-d, got {i}")
             if i.dtype not in dtypes.INTEGER:
@@ -214,9 +217,9 @@ class Index(LinearInOne):
                 )
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        x, *places = args
+        x, *indices = args
         starts, dtype = list(self.starts), index_dtype(x.shape)
-        for a, i in zip(self.dynamic, places, strict=True):
+        for a, i in zip(self.dynamic, indices, strict=True):
             starts[a] = min(max(int(normalize_index_numpy(i, x.shape[a], dtype)), 0), x.shape[a] - self.sizes[a])
         window = [slice(s, s + m * t, t) for s, m, t in zip(starts, self.sizes, self.strides, strict=True)]
         return (x[tuple(window)].reshape(remove_axes(self.sizes, self.dropped)),)
@@ -224,22 +227,22 @@ class Index(LinearInOne):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if self.dynamic:
             b = Builder()
-            x, *places = b.inputs(ins)
-            x = b.one(DynamicSlice(self.sizes), self._reachable(b, x), *self._starts(b, ins[0].shape, places))
+            x, *indices = b.inputs(ins)
+            x = b.one(DynamicSlice(self.sizes), self._reachable(b, x), *self._window_starts(b, ins[0].shape, indices))
             return hlo.call(b.build((self._drop_axes(b, x),), "index"), args)
         attrs = self.reachable_slice(ins[0].shape).attributes()
         window = hlo.op("stablehlo.slice", args, (Aval(self.sizes, ins[0].dtype),), attrs)
         return hlo.op("stablehlo.reshape", window, outs) if self.dropped else window
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        (x, *places), (dim, *place_dims) = args, dims
+        (x, *indices), (dim, *index_dims) = args, dims
         prim = self if dim is None else self._mapped(x.aval.shape[dim], dim)
-        if place_dims.count(None) == len(places):
+        if index_dims.count(None) == len(indices):
             return ctx(prim, *args), (None if dim is None else dim - len([a for a in prim.dropped if a < dim]),)
         x = prim._reachable(ctx, x)
         columns = [
             broadcast_to_axis(ctx, i, d, ctx.size, 0) if d is not None else i
-            for i, d in zip(places, place_dims, strict=True)
+            for i, d in zip(indices, index_dims, strict=True)
         ]
         vectors = ctx.one(IndexVectors(tuple([x.aval.shape[a] for a in prim.dynamic])), *columns)
         gather = gather_window_per_example(self.sizes, self.dropped, self.dynamic, dim, ctx.size)
@@ -264,7 +267,7 @@ class Index(LinearInOne):
             ct = emit_expand_dims(emit, ct, self.dropped)
         if self.dynamic:
             part_shape = self.reachable_shape(x.shape)
-            starts = self._starts(emit, x.shape, others)
+            starts = self._window_starts(emit, x.shape, others)
             ct = emit.one(DYNAMIC_UPDATE_SLICE, zero.with_shape(part_shape), ct, *starts)
             if part_shape == x.shape:
                 return ct
@@ -277,26 +280,29 @@ class Index(LinearInOne):
     # ---------------------------------------------------------------------------------------------------- its parts
 
     def reachable_shape(self, shape: Shape) -> Shape:
-        """Return the shape of the part of x that contains the window for every start index."""
+        """Return the shape of the part of x that contains the window for every start index: (4, 5) for `x[1:9:2, i]`
+        of x with shape (10, 5)."""
         return tuple([n if a in self.dynamic else m for a, n, m, _ in self._axes(shape)])
 
     def reachable_slice(self, shape: Shape) -> Slice:
-        """Return the slice of that part."""
+        """Return the slice that takes this part: `x[1:9:2]` for `x[1:9:2, i]`."""
         windows = zip(self.starts, self.reachable_shape(shape), self.strides, strict=True)
         return Slice(self.starts, tuple([s + (m - 1) * t + 1 if m else s for s, m, t in windows]), self.strides)
 
     def _axes(self, shape: Shape) -> list[tuple[int, int, int, int]]:
+        """Return for each axis of x: its number and its size, the size of the window and the stride."""
         return list(zip(range(len(shape)), shape, self.sizes, self.strides, strict=True))
 
     def _reachable(self, emit: Emit, x: Atom) -> Atom:
+        """Return this part."""
         shape = x.aval.shape
         return x if self.reachable_shape(shape) == shape else emit.one(self.reachable_slice(shape), x)
 
-    def _starts(self, emit: Emit, shape: Shape, places: Sequence[Atom]) -> list[Atom]:
-        """Return one start for each axis of that part, counted from the front."""
+    def _window_starts(self, emit: Emit, shape: Shape, indices: Sequence[Atom]) -> list[Atom]:
+        """Return the start of the window in this part, along each of its axes: [0, i] for `x[1:9:2, i]`."""
         dtype = index_dtype(shape)
         starts: list[Atom] = [Lit.of(0, Aval((), dtype))] * len(shape)
-        for a, i in zip(self.dynamic, places, strict=True):
+        for a, i in zip(self.dynamic, indices, strict=True):
             starts[a] = normalize_index(emit, i, shape[a], dtype)
         return starts
 

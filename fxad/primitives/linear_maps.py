@@ -8,10 +8,10 @@ from fxad.core.builder import Builder
 from fxad.core.dce import drop_unread_operands, remove_dead_eqns
 from fxad.ir import Atom, BatchCtx, Dims, Jaxpr, Lit
 from fxad.primitives.control.bodies import select_by_mask, with_operands
-from fxad.primitives.elementwise.arithmetic import ADD, DIV
+from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.linearity import is_zero, with_zero_operands
-from fxad.primitives.shape import ReduceSum, broadcast_to_axis
-from fxad.primitives.slicing import slice_along_axis
+from fxad.primitives.shape import ReduceSum, emit_expand_dims
+from fxad.primitives.slicing import Pad, slice_along_axis
 
 
 def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], tuple[bool, ...]]:
@@ -30,21 +30,18 @@ def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dim
     """Return a batched map from cotangents (its first operands) to cotangents. The cotangent of an operand that is not
     batched is summed over the examples. The contribution of a result that is not batched is counted once.
 
-    A map that exchanges values of the examples gets a share of the cotangent of such a result in each of them. The same
-    cotangent of all examples, such as a sum over them, is then counted for each."""
+    A map that exchanges values of the examples gets the cotangent of such a result for the first example, and zeros for
+    the others. The same cotangent of all examples, such as a sum over them, is then counted for each."""
     exchanges = bool(cts) and any([name == ctx.axis for name, _ in pull.free_axes])
     if exchanges and None in cts:
-        shared = batch_adjoint(ctx, pull, tuple([0 if d is None else d for d in cts]), known, wants)
+        of_stacks = batch_adjoint(ctx, pull, tuple([0 if d is None else d for d in cts]), known, wants)
         b = Builder()
         dims = (*cts, *[0] * len(known))
         operands = [
-            b.input(own if d is None else a) for d, own, a in zip(dims, pull.in_avals, shared.in_avals, strict=True)
+            b.input(own if d is None else a) for d, own, a in zip(dims, pull.in_avals, of_stacks.in_avals, strict=True)
         ]
-        shares = [
-            broadcast_to_axis(b, b.one(DIV, x, Lit.of(ctx.size, x.aval)), None, ctx.size, 0) if d is None else x
-            for d, x in zip(dims, operands, strict=True)
-        ]
-        return b.build(b.inline(shared, shares), shared.name)
+        stacked = [_stack_with_zeros(b, x, ctx.size) if d is None else x for d, x in zip(dims, operands, strict=True)]
+        return b.build(b.inline(of_stacks, stacked), of_stacks.name)
     out_dims = ctx.recur(pull, (*cts, *known))[1]
     at = tuple(
         [(0 if exchanges or d is not None else None) if w is None else w for d, w in zip(out_dims, wants, strict=True)]
@@ -71,6 +68,13 @@ def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dim
         for k in sums:
             outs[k] = _sum_stack(b, outs[k], 0)
     return remove_dead_eqns(b.build(outs, jaxpr.name))
+
+
+def _stack_with_zeros(b: Builder, x: Atom, size: int) -> Atom:
+    """Return a stack along axis 0 of `size` values: the first is `x`, the others are zeros. Equal shares `x / size`
+    have the same sum, but in float16 and float8 they are rounded to few bits or to zero."""
+    first, none = emit_expand_dims(b, x, (0,)), (0,) * (x.aval.ndim + 1)
+    return b.one(Pad(none, (size - 1, *none[1:]), none), first, Lit.zero(x.aval.with_shape(())))
 
 
 def _batch_some_cotangents(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from fxad.core.sizes import may_fit
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError
-from fxad.ir import Aval, Primitive
+from fxad.ir import Aval, Primitive, Shape
 
 
 def check_count(prim: Primitive, avals: tuple[Aval, ...], count: int) -> tuple[Aval, ...]:
@@ -55,6 +56,13 @@ def check_ranks(name: str, x: Aval, **fields: tuple[int, ...]) -> None:
     for field, values in fields.items():
         if len(values) != len(x.shape):
             raise ShapeError(f"{name}: {field} {values} has {len(values)} entries for the {x.ndim} axes of {x}")
+
+
+def check_window(name: str, x: Aval, sizes: Shape) -> None:
+    """Check that a window of `sizes`, one for each axis of `x`, may lie in `x`. Raises: ShapeError."""
+    for a, (size, n) in enumerate(zip(sizes, x.shape, strict=True)):
+        if not may_fit(size, n):
+            raise ShapeError(f"{name}: a window of size {size} does not lie in axis {a} of {x}, of size {n}")
 
 
 def check_precision(name: str, precision: str) -> None:

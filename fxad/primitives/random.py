@@ -97,20 +97,20 @@ class Threefry2x32(WithoutTangent):
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if not self.loop:
-            return hlo.call(_cipher(ins[0]), args)
-        regions = _cipher_loop(ins[0])
+            return hlo.call(_cipher_program(ins[0]), args)
+        regions = _loop_regions(ins[0])
         count = regions[0].in_avals[0]
-        start = hlo.call(_start(ins[0]), args)
+        carry = hlo.call(_initial_carry(ins[0]), args)
         types = (count, *ins, ins[0])
-        return hlo.op("stablehlo.while", (hlo.constant(Lit.of(0, count)), *start), types, {}, regions)[1:3]
+        return hlo.op("stablehlo.while", (hlo.constant(Lit.of(0, count)), *carry), types, {}, regions)[1:3]
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         outs, (at,) = batch_elementwise(self, ctx, args, dims)
         return outs, (at, at)
 
 
-def _cipher(aval: Aval) -> Jaxpr:
-    """The twenty rounds as a program."""
+def _cipher_program(aval: Aval) -> Jaxpr:
+    """Return the program of the twenty rounds."""
     b = Builder()
     x0, x1, *ks = _key_schedule(b, *b.inputs((aval,) * 4))
     for i in range(5):
@@ -120,28 +120,28 @@ def _cipher(aval: Aval) -> Jaxpr:
     return b.build((x0, x1), "threefry2x32")
 
 
-def _start(aval: Aval) -> Jaxpr:
-    """Return the initial carry of the loop without its count: the counter's words, then the words of the key
-    schedule."""
+def _initial_carry(aval: Aval) -> Jaxpr:
+    """Return the program of the initial carry of the loop, without its count: the words of the counter, then those of
+    the key schedule."""
     b = Builder()
     x0, x1, *ks = _key_schedule(b, *b.inputs((aval,) * 4))
-    return b.build((x0, x1, ks[1], ks[2], ks[0]), "threefry2x32_start")
+    return b.build((x0, x1, ks[1], ks[2], ks[0]), "threefry2x32_initial_carry")
 
 
-def _cipher_loop(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
-    """Return predicate and body of the loop: four rounds per iteration."""
+def _loop_regions(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
+    """Return the predicate and the body of the loop: four rounds per iteration."""
     count = aval.with_shape(())
     b = Builder()
     i, *_ = b.inputs((count, *[aval] * 5))
-    going = b.build((b.one(LT, i, Lit.of(5, count)),), "threefry2x32_goes_on")
+    predicate = b.build((b.one(LT, i, Lit.of(5, count)),), "threefry2x32_predicate")
     b = Builder()
     i, x0, x1, ka, kb, kc = b.inputs((count, *[aval] * 5))
-    odd = b.one(NE, b.one(AND, i, Lit.of(1, count)), Lit.of(0, count))
-    chosen = [emit_where(b, odd, Lit.of(s, count), Lit.of(r, count)) for r, s in zip(*_ROTATIONS, strict=True)]
-    y0, y1 = _four_rounds(b, x0, x1, [_fill(b, r, aval) for r in chosen])
+    is_odd = b.one(NE, b.one(AND, i, Lit.of(1, count)), Lit.of(0, count))
+    chosen = [emit_where(b, is_odd, Lit.of(s, count), Lit.of(r, count)) for r, s in zip(*_ROTATIONS, strict=True)]
+    y0, y1 = _four_rounds(b, x0, x1, [_broadcast_scalar(b, r, aval) for r in chosen])
     following = b.one(ADD, i, Lit.of(1, count))
-    y0, y1 = b.one(ADD, y0, ka), b.one(ADD, b.one(ADD, y1, kb), _fill(b, following, aval))
-    return going, b.build((following, y0, y1, kb, kc, ka), "threefry2x32_again")
+    y0, y1 = b.one(ADD, y0, ka), b.one(ADD, b.one(ADD, y1, kb), _broadcast_scalar(b, following, aval))
+    return predicate, b.build((following, y0, y1, kb, kc, ka), "threefry2x32_body")
 
 
 def _key_schedule(emit: Emit, k0: Atom, k1: Atom, x0: Atom, x1: Atom) -> Atoms:
@@ -158,7 +158,8 @@ def _four_rounds(emit: Emit, x0: Atom, x1: Atom, rotations: Sequence[Atom]) -> t
     return x0, x1
 
 
-def _fill(emit: Emit, x: Atom, aval: Aval) -> Atom:
+def _broadcast_scalar(emit: Emit, x: Atom, aval: Aval) -> Atom:
+    """Return an array of type `aval` with `x`, 0-d, in all its elements."""
     return x if x.aval is aval else emit.one(BroadcastInDim(aval.shape, ()), x)
 
 

@@ -44,7 +44,7 @@ from fxad.primitives.elementwise.logic import AND, EQ, GE, LT, NE, OR, SHIFT_LEF
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.gather_scatter import gather_along_axis
 from fxad.primitives.operand_checks import check_axis
-from fxad.primitives.shape import ExpandDims, Iota, align_to_first
+from fxad.primitives.shape import Iota, align_to_first
 from fxad.primitives.stablehlo import bool_attribute, i64_attribute
 
 # ------------------------------------------------------------------------------------------------ floats as integers
@@ -167,9 +167,10 @@ class Sort(Primitive):
         if self.num_keys > 1 or x.size < RADIX_SORT_SIZE or exact or (len(ins) > 1 and bits > 32):
             return _lower_sort(hlo, args, outs, self.axis, _less(tuple([a.with_shape(()) for a in ins]), self.num_keys))
         if len(ins) == 1:
-            key = self._by_integer(hlo, hlo.call(_sort_key_program(x), args), x)
-            return hlo.call(_operand_program(x), key)
-        return hlo.call(_gather_program(tuple(ins), self.axis), (*args, *self._places(hlo, args[0], x)))
+            key = self._by_integer(hlo, hlo.call(_to_sort_key_program(x), args), x)
+            return hlo.call(_from_sort_key_program(x), key)
+        take = take_along_axis_program(tuple(ins), self.axis, x.with_dtype(_I32))
+        return hlo.call(take, (*args, *self._places(hlo, args[0], x)))
 
     def _by_integer(self, hlo: Hlo, key: HloValues, x: Aval) -> HloValues:
         unsigned = x.with_dtype(_U32 if _key_bits(x.dtype) == 32 else _U64)
@@ -179,12 +180,12 @@ class Sort(Primitive):
         """Return the permutation, by sorting a key and place packed together."""
         b = Builder()
         ordered = _to_sort_key(b, b.input(x), True)
-        pack = b.build((_pack_words(b, ordered, b.one(Iota(x.shape, _U32, self.axis))),), "packed")
+        pack = b.build((_pack_words(b, ordered, b.one(Iota(x.shape, _U32, self.axis))),), "pack_key_and_place")
         wide = x.with_dtype(_U64)
         done = self._by_integer(hlo, hlo.call(pack, (key,)), wide)
         b = Builder()
         low = _unpack_words(b, b.input(wide))[1]
-        return hlo.call(b.build((emit_convert(b, low, _I32),), "places"), done)
+        return hlo.call(b.build((emit_convert(b, low, _I32),), "unpack_place"), done)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         args, at = align_to_first(ctx, args, dims)
@@ -195,9 +196,8 @@ class Sort(Primitive):
         if not x.size:
             return ctx(self, *primals), tangents
         *outs, places = ctx(self, *primals, ctx.one(Iota(x.shape, _I32, self.axis)))
-        index = ctx.one(ExpandDims((x.ndim,)), places)
-        gather = gather_along_axis(x, self.axis, unique_indices=True)
-        return tuple(outs), tuple([ctx.lin_one(gather, t, index) if isinstance(t, Lin) else t for t in tangents])
+        gather, vectors = gather_along_axis(ctx, x, self.axis, places, unique_indices=True)
+        return tuple(outs), tuple([ctx.lin_one(gather, t, vectors) if isinstance(t, Lin) else t for t in tangents])
 
 
 def _real_parts(x: NDArray) -> tuple[NDArray, ...]:
@@ -210,26 +210,25 @@ def _lower_sort(hlo: Hlo, args: HloValues, avals: Avals, axis: int, less: Jaxpr)
     )
 
 
-def _sort_key_program(x: Aval) -> Jaxpr:
+def _to_sort_key_program(x: Aval) -> Jaxpr:
     """Return the program from an operand to integers in the same order."""
     b = Builder()
-    return b.build((_to_sort_key(b, b.input(x), False),), "key")
+    return b.build((_to_sort_key(b, b.input(x), False),), "to_sort_key")
 
 
-def _operand_program(x: Aval) -> Jaxpr:
+def _from_sort_key_program(x: Aval) -> Jaxpr:
     """Return the program from these integers back to the operand."""
     b = Builder()
     (key,) = b.inputs((x.with_dtype(_U32 if _key_bits(x.dtype) == 32 else _U64),))
-    return b.build((_from_sort_key(b, key, x.dtype),), "unkey")
+    return b.build((_from_sort_key(b, key, x.dtype),), "from_sort_key")
 
 
-def _gather_program(avals: tuple[Aval, ...], axis: int) -> Jaxpr:
-    """Return the program (operands, places along an axis) -> operands at these places."""
+def take_along_axis_program(avals: tuple[Aval, ...], axis: int, places: Aval) -> Jaxpr:
+    """Return the program (operands of one shape, distinct places along an axis) -> operands at these places."""
     b = Builder()
-    *args, places = b.inputs((*avals, avals[0].with_dtype(_I32)))
-    index = b.one(ExpandDims((avals[0].ndim,)), places)
-    gather = gather_along_axis(avals[0], axis, unique_indices=True)
-    return b.build([b.one(gather, x, index) for x in args], "gathered")
+    *args, at = b.inputs((*avals, places))
+    gather, vectors = gather_along_axis(b, avals[0], axis, at, unique_indices=True)
+    return b.build([b.one(gather, x, vectors) for x in args], "take_along_axis")
 
 
 def _less(avals: tuple[Aval, ...], num_keys: int) -> Jaxpr:

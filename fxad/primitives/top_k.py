@@ -36,9 +36,9 @@ from fxad.primitives.elementwise.logic import EQ, NE
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.gather_scatter import gather_along_axis
 from fxad.primitives.operand_checks import check_count
-from fxad.primitives.shape import ExpandDims, Iota, Rev, move_axis
+from fxad.primitives.shape import Iota, Rev, move_axis
 from fxad.primitives.slicing import emit_slice
-from fxad.primitives.sort import Sort
+from fxad.primitives.sort import Sort, take_along_axis_program
 from fxad.primitives.stablehlo import i64_attribute, zeros_constant
 
 
@@ -84,10 +84,8 @@ class TopK(Primitive):
         if x.dtype not in dtypes.FLOATING or x.dtype.itemsize > 4 or 16 * self.k > x.shape[-1]:
             return hlo.call(_by_sorting(x, self.k), args)
         top = (values.with_dtype(dtypes.float32), places)
-        values_and_indices = hlo.op(
-            "chlo.top_k", hlo.call(_canonical_floats(x), args), top, {"k": i64_attribute(self.k)}
-        )
-        return hlo.call(_gather_places(x, places), (*args, values_and_indices[1]))
+        _, chosen = hlo.op("chlo.top_k", hlo.call(_canonical_floats(x), args), top, {"k": i64_attribute(self.k)})
+        return *hlo.call(take_along_axis_program((x,), x.ndim - 1, places), (*args, chosen)), chosen
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x,), (dim,) = args, dims
@@ -100,9 +98,8 @@ class TopK(Primitive):
         values, places = ctx(self, x)
         if not isinstance(t, Lin) or not values.aval.size:
             return (values, places), (Zero(values.aval), Zero(places.aval))
-        index = ctx.one(ExpandDims((x.aval.ndim,)), places)
-        gather = gather_along_axis(x.aval, x.aval.ndim - 1, unique_indices=True)
-        return (values, places), (ctx.lin_one(gather, t, index), Zero(places.aval))
+        gather, vectors = gather_along_axis(ctx, x.aval, x.aval.ndim - 1, places, unique_indices=True)
+        return (values, places), (ctx.lin_one(gather, t, vectors), Zero(places.aval))
 
 
 def _canonical_floats(x: Aval) -> Jaxpr:
@@ -111,14 +108,7 @@ def _canonical_floats(x: Aval) -> Jaxpr:
     f: Atom = b.input(x)
     f = f if x.dtype == dtypes.float32 else b.one(ConvertElementType(dtypes.float32), f)
     f = emit_where(b, b.one(EQ, f, Lit.of(0, f.aval)), Lit.of(0.0, f.aval), f)
-    return b.build((emit_where(b, b.one(NE, f, f), Lit.of(np.nan, f.aval), f),), "plain")
-
-
-def _gather_places(x: Aval, places: Aval) -> Jaxpr:
-    b = Builder()
-    operand, at = b.inputs((x, places))
-    gather = gather_along_axis(x, x.ndim - 1, unique_indices=True)
-    return b.build((b.one(gather, operand, b.one(ExpandDims((x.ndim,)), at)), at), "picked")
+    return b.build((emit_where(b, b.one(NE, f, f), Lit.of(np.nan, f.aval), f),), "canonical_floats")
 
 
 def _by_sorting(x: Aval, k: int) -> Jaxpr:

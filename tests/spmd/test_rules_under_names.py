@@ -201,3 +201,22 @@ def test_a_sum_of_equal_values_whose_number_the_dtype_does_not_have(dtype: str, 
     want = fx.vmap(total, axis_name="i")(fnp.broadcast_to(x, (n,)))[0]
     have = fx.vmap(total, in_axes=None, axis_name="i", axis_size=n)(x)[0]
     assert float(have) == float(want) < float("inf")
+
+
+@fx.custom_vjp
+def scaled_total(x: fx.Array) -> fx.Array:
+    return lax.psum(2 * x, "i")
+
+
+scaled_total.defvjp(lambda x: (lax.psum(2 * x, "i"), None), lambda _, ct: (2 * lax.psum(ct, "i"),))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "ct", "n"), [("float16", 1.0, 100_000), ("float16", 1e-3, 30_000), ("float8_e4m3fn", 0.25, 300)]
+)
+def test_the_cotangent_of_a_sum_over_many_examples_in_few_bits(dtype: str, ct: float, n: int) -> None:
+    """An n-th of the cotangent for each example is zero in float16, or has lost its last bits."""
+    _, pull = fx.vjp(fx.vmap(scaled_total, axis_name="i", out_axes=None), fnp.zeros((n,)).astype(dtype))
+    total_bar = fnp.asarray(ct).astype(dtype)
+    (x_bar,) = pull(total_bar)
+    np.testing.assert_array_equal(np.asarray(x_bar, np.float32), np.full(n, 2 * float(total_bar), np.float32))
