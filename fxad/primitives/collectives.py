@@ -35,7 +35,7 @@ from fxad import dtypes
 from fxad.core.lockstep import gather_from_runs, index_of
 from fxad.core.memo import by_value
 from fxad.core.sizes import Size
-from fxad.errors import AxisNameError, DTypeError, ParameterError, ShapeError
+from fxad.errors import AxisNameError, ParameterError, ShapeError
 from fxad.ir import (
     INT32_SCALAR,
     Atom,
@@ -65,13 +65,12 @@ from fxad.ir import (
 )
 from fxad.primitives.axes import axes_after_insert, axis_after_insert, replace_entry
 from fxad.primitives.dynamic_slicing import read_row
-from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL
-from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.arithmetic import ADD, MUL
 from fxad.primitives.elementwise.family import ORDERED
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.families import LinearInOne
-from fxad.primitives.operand_checks import check_axis, check_count
-from fxad.primitives.reduce import MAXIMUM, MINIMUM, SUM, Monoid, ReduceMax, ReduceMin
+from fxad.primitives.operand_checks import check_axis, check_count, check_dtype
+from fxad.primitives.reduce import MAXIMUM, MINIMUM, SUM, Monoid, ReduceMax, ReduceMin, shares_of_ties
 from fxad.primitives.shape import (
     Iota,
     ReduceSum,
@@ -400,8 +399,7 @@ class Reducing(Grouped):
 
     @final
     def result_type(self, x: Aval) -> Aval:
-        if x.dtype not in self.takes:
-            raise DTypeError(f"{self.name}: is not defined for {x}")
+        check_dtype(self.name, x, self.takes)
         return x
 
     @final
@@ -473,9 +471,8 @@ class Extremum(Reducing):
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
         total = Psum(self.names, self.sizes, self.groups)
-        hit = ctx.one(ConvertElementType(x.aval.dtype), ctx.one(EQ, x, y))
-        share = ctx.one(DIV, hit, ctx.one(total, hit))
-        return (y,), (ctx.lin_one(total, ctx.lin_one(MUL, t, share)),)
+        shares = shares_of_ties(ctx, ctx.one(EQ, x, y), x.aval.dtype, lambda ones: ctx.one(total, ones))
+        return (y,), (ctx.lin_one(total, ctx.lin_one(MUL, t, shares)),)
 
 
 @final
@@ -580,8 +577,7 @@ class PsumScatter(Grouped, LinearCollective):
     groups: Groups = ()
 
     def result_type(self, x: Aval) -> Aval:
-        if x.dtype not in dtypes.NUMERIC:
-            raise DTypeError(f"psum_scatter: is not defined for {x}")
+        check_dtype(self.name, x, dtypes.NUMERIC)
         return x.with_shape(replace_entry(x.shape, self.dim, _size_of_part(self.name, x, self.dim, self)))
 
     def compute(self, xs: list[NDArray], at: int) -> object:

@@ -7,7 +7,7 @@ axes, at the batch axes of its index vector.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias, final
+from typing import Final, final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.errors import AxisError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, NDArray, Shape
-from fxad.primitives.axes import axes_after_insert, insert_entry, other_axes
+from fxad.primitives.axes import Axes, axes_after_insert, insert_entry, other_axes
 from fxad.primitives.elementwise.arithmetic import MAX, MIN
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LE
@@ -24,8 +24,6 @@ from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.operand_checks import check_axes, check_axis
 from fxad.primitives.shape import Iota, ReduceSum
 from fxad.primitives.stablehlo import int_list
-
-Axes: TypeAlias = tuple[int, ...]
 
 MODES: Final = ("clip", "drop", "promise_in_bounds")
 

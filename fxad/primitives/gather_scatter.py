@@ -46,7 +46,7 @@ from fxad.ir import (
 from fxad.primitives.axes import axes_after_insert, insert_entry, other_axes
 from fxad.primitives.dimension_numbers import DimensionNumbers, clamp_starts, widen_indices, windows_in_range
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MUL
-from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.convert import convert_tangent, emit_convert
 from fxad.primitives.elementwise.family import ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.select import SELECT_N, emit_where
@@ -511,19 +511,17 @@ class ScatterExtremum(ScatterFamily):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x, indices, updates), (tx, _, tu) = primals, tangents
         out = ctx.one(self, *primals)
-        add, to_float = self.adding(), ConvertElementType(x.aval.dtype)
-        kept = ctx.one(to_float, ctx.one(EQ, x, out))
-        won = ctx.one(to_float, ctx.one(EQ, updates, self.read(ctx, out, indices, updates.aval)))
+        # float16 and bfloat16 count to 2,048 and 256
+        add, wide = self.adding(), dtypes.accumulated(x.aval.dtype)
+        kept = emit_convert(ctx, ctx.one(EQ, x, out), wide)
+        won = emit_convert(ctx, ctx.one(EQ, updates, self.read(ctx, out, indices, updates.aval)), wide)
         # the number of values equal to the extremum; 0 if it is nan
-        count = ctx.one(MAX, ctx.one(add, kept, indices, won), Lit.of(1, x.aval))
-        tx = ctx.lin_one(MUL, tx, ctx.one(DIV, kept, count))
-        tu = ctx.lin_one(MUL, tu, ctx.one(DIV, won, self._counts(ctx, count, indices, updates)))
-        return (out,), ctx.lin(add, tx, indices, tu)
-
-    def _counts(self, ctx: JvpCtx, count: Atom, indices: Atom, updates: Atom) -> Atom:
-        """Return the counts at the places of the updates; 1 for updates that are left out."""
-        counts = self.read(ctx, count, indices, updates.aval)
-        return ctx.one(MAX, counts, Lit.of(1, updates.aval))
+        count = ctx.one(MAX, ctx.one(add, kept, indices, won), Lit.of(1, kept.aval))
+        # for updates that are left out, 0 is read
+        count_read = ctx.one(MAX, self.read(ctx, count, indices, won.aval), Lit.of(1, won.aval))
+        tx = ctx.lin_one(MUL, convert_tangent(ctx, tx, wide), ctx.one(DIV, kept, count))
+        tu = ctx.lin_one(MUL, convert_tangent(ctx, tu, wide), ctx.one(DIV, won, count_read))
+        return (out,), (convert_tangent(ctx, ctx.lin_one(add, tx, indices, tu), x.aval.dtype),)
 
 
 @final

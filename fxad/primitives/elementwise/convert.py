@@ -86,6 +86,11 @@ def emit_convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
     return x if x.aval.dtype == dtype else emit.one(ConvertElementType(dtype), x)
 
 
+def convert_tangent(ctx: JvpCtx, t: Tangent, dtype: DType) -> Tangent:
+    """Return a tangent in another dtype; no equation if it has that dtype."""
+    return t if t.aval.dtype == dtype else ctx.lin_one(ConvertElementType(dtype), t)
+
+
 def _saturated(x: NDArray, to: DType) -> NDArray:
     """Float to integer: towards zero, out of range to the nearest end, nan to 0."""
     bits = 8 * to.itemsize
