@@ -52,7 +52,7 @@ from fxad.primitives.elementwise.logic import AND, EQ, OR, XOR
 from fxad.primitives.families import WithoutTangent
 from fxad.primitives.operand_checks import check_axes, check_count, check_dtype
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
-from fxad.primitives.stablehlo import lower_reduce
+from fxad.primitives.stablehlo import i64_array, lower_reduce
 
 
 def extreme_value(dtype: DType, sign: int) -> Lit:
@@ -121,7 +121,8 @@ class Reduction(Primitive):
     @final
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         start = self.monoid.identity(dtypes.accumulated(ins[0].dtype) if self.rounds else ins[0].dtype)
-        return lower_reduce(hlo, self.monoid.prim.hlo_name, self.axes, start, args, ins[0], outs)
+        attributes, operation = {"dimensions": i64_array(self.axes)}, self.monoid.prim.hlo_name
+        return lower_reduce(hlo, "stablehlo.reduce", attributes, operation, start, args, ins[0], outs)
 
     @final
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:

@@ -40,6 +40,7 @@ from fxad.primitives.select_and_scatter import SelectAndGatherAdd
 from fxad.primitives.shape import Reshape
 from fxad.primitives.slicing import Concatenate, Slice, tight_slice
 from fxad.primitives.sliding import Padding, SlidingWindow, Windowed, dilated_size
+from fxad.primitives.stablehlo import lower_reduce
 
 
 @primitive_family
@@ -50,6 +51,7 @@ class WindowReduction(Windowed):
 
     takes: ClassVar[frozenset[DType]]
     monoid: ClassVar[Monoid]
+    rounds: ClassVar[bool] = False  # the operation rounds, so floats below 32 bits are combined in float32
     window: Shape
     strides: Axes
     padding: Padding
@@ -70,12 +72,12 @@ class WindowReduction(Windowed):
 
     @final
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        init = hlo.constant(self.monoid.identity(ins[0].dtype))
-        if not ins[0].size or not outs[0].size:
-            return (hlo.constant(self.monoid.identity(ins[0].dtype).with_shape(outs[0].shape)),)
-        return hlo.op(
-            "stablehlo.reduce_window", (*args, init), outs, self.sliding.attributes(), (self.monoid.prim.hlo_name,)
-        )
+        (x,), (out,) = ins, outs
+        if not x.size or not out.size:
+            return (hlo.constant(self.monoid.identity(x.dtype).with_shape(out.shape)),)
+        start = self.monoid.identity(dtypes.accumulated(x.dtype) if self.rounds else x.dtype)
+        attributes, operation = self.sliding.attributes(), self.monoid.prim.hlo_name
+        return lower_reduce(hlo, "stablehlo.reduce_window", attributes, operation, start, args, x, outs)
 
     @final
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
@@ -90,13 +92,13 @@ class ReduceWindowSum(WindowReduction, LinearMap, LinearInOne):
 
     Type: x of any dtype but bool; one entry of each parameter per axis; the dtype is kept (integers wrap).
     Rule: transpose is reduce_window_sum with strides and base dilation swapped.
-    Source: stablehlo.reduce_window with stablehlo.add; `impl` sums floats below 32 bits in float32 and rounds once,
-            XLA may round partial sums.
+    Source: stablehlo.reduce_window with stablehlo.add; floats below 32 bits are summed in float32 and rounded once.
     """
 
     name: ClassVar[str] = "reduce_window_sum"
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
     monoid: ClassVar[Monoid] = SUM
+    rounds: ClassVar[bool] = True
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         if not ct.aval.size or not x.size:
@@ -156,12 +158,14 @@ class ReduceWindowProd(WindowReduction):
     Type: x of any dtype but bool; one entry of each parameter per axis; the dtype is kept (integers wrap).
     Rule: the tangent stacks the windows and is computed by a binary tree of products: there is no division.
     Cost: the tangent stores all windows.
-    Source: stablehlo.reduce_window with stablehlo.multiply
+    Source: stablehlo.reduce_window with stablehlo.multiply; floats below 32 bits are multiplied in float32 and rounded
+            once.
     """
 
     name: ClassVar[str] = "reduce_window_prod"
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
     monoid: ClassVar[Monoid] = PRODUCT
+    rounds: ClassVar[bool] = True
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents

@@ -219,7 +219,9 @@ class ReduceSum(Rearrange):
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         zero = Lit.zero(ins[0].with_shape(()).with_dtype(dtypes.accumulated(ins[0].dtype)))
-        return lower_reduce(hlo, "stablehlo.add", self.axes, zero, args, ins[0], outs)
+        return lower_reduce(
+            hlo, "stablehlo.reduce", {"dimensions": i64_array(self.axes)}, "stablehlo.add", zero, args, ins[0], outs
+        )
 
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         axes = axes_after_insert(self.axes, dim)

@@ -69,15 +69,21 @@ def lower_in_float32(
 
 
 def lower_reduce(
-    hlo: Hlo, operation: str, axes: tuple[int, ...], start: Lit, args: HloValues, x: Aval, outs: Avals
+    hlo: Hlo,
+    reduction: str,
+    attributes: dict[str, str],
+    operation: str,
+    start: Lit,
+    args: HloValues,
+    x: Aval,
+    outs: Avals,
 ) -> HloValues:
-    """A `stablehlo.reduce` by an operation such as `stablehlo.add`, of a value of type `x`, in the dtype of `start`."""
+    """A `stablehlo.reduce` or `stablehlo.reduce_window` by an operation such as `stablehlo.add`, of a value of type
+    `x`, in the dtype of `start`."""
     wide = start.aval.dtype
     wide_args = args if wide is x.dtype else hlo.op("stablehlo.convert", args, (x.with_dtype(wide),))
     types = [a.with_dtype(wide) for a in outs]
-    done = hlo.op(
-        "stablehlo.reduce", (*wide_args, hlo.constant(start)), types, {"dimensions": i64_array(axes)}, (operation,)
-    )
+    done = hlo.op(reduction, (*wide_args, hlo.constant(start)), types, attributes, (operation,))
     return done if wide is x.dtype else hlo.op("stablehlo.convert", done, outs)
 
 

@@ -112,6 +112,16 @@ def test_nan_wins_and_an_infinite_window_has_its_first_element() -> None:
     np.testing.assert_array_equal(ReduceWindowMax(*slide((2,), (2,)).values).impl(x)[0], [np.nan, np.nan, -np.inf])
 
 
+def test_narrow_floats_are_combined_in_float32() -> None:
+    """bfloat16 counts to 256: the sum of windows of 4,096 ones was 1,024, and their mean 0.25."""
+    x = np.ones((64, 65), dtypes.bfloat16)
+    p = program(ReduceWindowSum(*slide((64, 64)).values), Aval(x.shape, x.dtype))
+    np.testing.assert_array_equal(np.float64(xla(p, x)[0]), [[4096.0, 4096.0]])
+    x = np.full(300, 1.0078125, dtypes.bfloat16)
+    p = program(ReduceWindowProd(*slide((300,)).values), Aval(x.shape, x.dtype))
+    assert xla(p, x)[0] == np.asarray([1.0078125**300], dtypes.bfloat16)
+
+
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.int8, dtypes.uint32, dtypes.bool_])
 def test_dtypes(dtype: dtypes.DType) -> None:
     x = (3 * floats(4, 5)).astype(dtype)
