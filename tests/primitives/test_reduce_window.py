@@ -117,9 +117,9 @@ def test_narrow_floats_are_combined_in_float32() -> None:
     x = np.ones((64, 65), dtypes.bfloat16)
     p = program(ReduceWindowSum(*slide((64, 64)).values), Aval(x.shape, x.dtype))
     np.testing.assert_array_equal(np.float64(xla(p, x)[0]), [[4096.0, 4096.0]])
-    x = np.full(300, 1.0078125, dtypes.bfloat16)
-    p = program(ReduceWindowProd(*slide((300,)).values), Aval(x.shape, x.dtype))
-    assert xla(p, x)[0] == np.asarray([1.0078125**300], dtypes.bfloat16)
+    row = np.full(300, 1.0078125, dtypes.bfloat16)
+    p = program(ReduceWindowProd(*slide((300,)).values), Aval(row.shape, row.dtype))
+    assert xla(p, row)[0] == np.asarray([1.0078125**300], dtypes.bfloat16)
 
 
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.int8, dtypes.uint32, dtypes.bool_])
