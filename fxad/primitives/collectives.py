@@ -66,7 +66,7 @@ from fxad.ir import (
 from fxad.primitives.axes import axes_after_insert, axis_after_insert, replace_entry
 from fxad.primitives.dynamic_slicing import read_row
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL
-from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.convert import ConvertElementType, emit_convert
 from fxad.primitives.elementwise.family import ORDERED
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.families import LinearInOne
@@ -473,8 +473,9 @@ class Extremum(Reducing):
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
         total = Psum(self.names, self.sizes, self.groups)
-        hit = ctx.one(ConvertElementType(x.aval.dtype), ctx.one(EQ, x, y))
-        share = ctx.one(DIV, hit, ctx.one(total, hit))
+        # the number of values equal to the extremum may be too large for float16
+        hit = ctx.one(ConvertElementType(dtypes.accumulated(x.aval.dtype)), ctx.one(EQ, x, y))
+        share = emit_convert(ctx, ctx.one(DIV, hit, ctx.one(total, hit)), x.aval.dtype)
         return (y,), (ctx.lin_one(total, ctx.lin_one(MUL, t, share)),)
 
 

@@ -46,7 +46,7 @@ from fxad.ir import (
 from fxad.primitives.axes import axes_after_insert, insert_entry, other_axes
 from fxad.primitives.dimension_numbers import DimensionNumbers, clamp_starts, widen_indices, windows_in_range
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MUL
-from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.convert import ConvertElementType, emit_convert
 from fxad.primitives.elementwise.family import ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.select import SELECT_N, emit_where
@@ -511,19 +511,22 @@ class ScatterExtremum(ScatterFamily):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x, indices, updates), (tx, _, tu) = primals, tangents
         out = ctx.one(self, *primals)
-        add, to_float = self.adding(), ConvertElementType(x.aval.dtype)
-        kept = ctx.one(to_float, ctx.one(EQ, x, out))
-        won = ctx.one(to_float, ctx.one(EQ, updates, self.read(ctx, out, indices, updates.aval)))
+        # scatter_add counts in the dtype of its operands, and bfloat16 counts to 256
+        add, counted = self.adding(), ConvertElementType(dtypes.accumulated(x.aval.dtype))
+        kept = ctx.one(counted, ctx.one(EQ, x, out))
+        won = ctx.one(counted, ctx.one(EQ, updates, self.read(ctx, out, indices, updates.aval)))
         # the number of values equal to the extremum; 0 if it is nan
-        count = ctx.one(MAX, ctx.one(add, kept, indices, won), Lit.of(1, x.aval))
-        tx = ctx.lin_one(MUL, tx, ctx.one(DIV, kept, count))
-        tu = ctx.lin_one(MUL, tu, ctx.one(DIV, won, self._counts(ctx, count, indices, updates)))
+        count = ctx.one(MAX, ctx.one(add, kept, indices, won), Lit.of(1, kept.aval))
+        share_of_x = ctx.one(DIV, kept, count)
+        share_of_updates = ctx.one(DIV, won, self._counts(ctx, count, indices, won.aval))
+        tx = ctx.lin_one(MUL, tx, emit_convert(ctx, share_of_x, x.aval.dtype))
+        tu = ctx.lin_one(MUL, tu, emit_convert(ctx, share_of_updates, x.aval.dtype))
         return (out,), ctx.lin(add, tx, indices, tu)
 
-    def _counts(self, ctx: JvpCtx, count: Atom, indices: Atom, updates: Atom) -> Atom:
+    def _counts(self, ctx: JvpCtx, count: Atom, indices: Atom, updates: Aval) -> Atom:
         """Return the counts at the places of the updates; 1 for updates that are left out."""
-        counts = self.read(ctx, count, indices, updates.aval)
-        return ctx.one(MAX, counts, Lit.of(1, updates.aval))
+        counts = self.read(ctx, count, indices, updates)
+        return ctx.one(MAX, counts, Lit.of(1, updates))
 
 
 @final

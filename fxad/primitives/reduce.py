@@ -36,7 +36,7 @@ from fxad.ir import (
 )
 from fxad.primitives.axes import axes_after_insert, axis_after_remove, other_axes, remove_axes
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL
-from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.convert import ConvertElementType, emit_convert
 from fxad.primitives.elementwise.family import ORDERED, Binary, as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, OR, XOR
 from fxad.primitives.families import WithoutTangent
@@ -133,8 +133,11 @@ def extremum_jvp(ctx: JvpCtx, prim: Primitive, axes: tuple[int, ...], x: Atom, t
     with full effort, which makes this rare (`fxad.units.compile_time`).
     """
     y = ctx.one(prim, x)
-    hit = ctx.one(ConvertElementType(x.aval.dtype), ctx.one(EQ, x, broadcast_result(ctx, y, x.aval, axes)))
+    # the number of elements equal to it may be too large for float16
+    counted = ConvertElementType(dtypes.accumulated(x.aval.dtype))
+    hit = ctx.one(counted, ctx.one(EQ, x, broadcast_result(ctx, y, x.aval, axes)))
     share = ctx.one(DIV, hit, broadcast_result(ctx, ctx.one(ReduceSum(axes), hit), x.aval, axes))
+    share = emit_convert(ctx, share, x.aval.dtype)
     return y, ctx.lin_one(ReduceSum(axes), ctx.lin_one(MUL, t, share))
 
 
