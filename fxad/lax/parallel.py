@@ -14,6 +14,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
+from fxad import dtypes
 from fxad.core import tree
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError
 from fxad.execution.shardings import flatten_shardings
@@ -34,6 +35,7 @@ from fxad.primitives.collectives import (
     PsumScatter,
     Sizes,
     flat_index,
+    has_number,
 )
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose
 from fxad.primitives.sharding_constraint import ShardingConstraint
@@ -98,8 +100,16 @@ def pmean(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) ->
     """The mean over the indices of named axes, of each leaf of a pytree. That of bools is the part that is True."""
     names, sizes = named_axes("pmean", axis_name)
     width = Psum(names, sizes, _to_groups("pmean", axis_index_groups)).width if names else 1
-    total = psum(x, axis_name, axis_index_groups=axis_index_groups)
-    return tree.map(lambda leaf: leaf / width, total)
+
+    def mean(leaf: ArrayLike) -> ArrayLike:
+        aval = aval_of(leaf, "pmean: argument 0")
+        wide = dtypes.accumulated(aval.dtype)
+        if wide == aval.dtype or has_number(aval, width):
+            return psum(leaf, axis_name, axis_index_groups=axis_index_groups) / width
+        total = psum(convert_element_type(leaf, wide), axis_name, axis_index_groups=axis_index_groups)
+        return convert_element_type(total / width, aval.dtype)
+
+    return tree.map(mean, x)
 
 
 def pmax(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import fxad.numpy as fnp
-from fxad import lax
+from fxad import dtypes, lax
 from fxad.errors import ShapeError
 from fxad.lax.convolution import Pairs, padding_pairs
 from fxad.numpy.apply import as_array, as_inexact_array
@@ -81,12 +81,14 @@ def avg_pool(
     """Return the mean of each window. Padding counts as zeros; with `count_include_pad=False` it is ignored."""
     count_include_pad = flag("avg_pool", "count_include_pad", count_include_pad)
     x = as_inexact_array("avg_pool", inputs)
-    total = _pool("avg_pool", x, 0.0, lax.add, window_shape, strides, padding)
+    # the sum of a window in float16 may be inf, and float8 cannot count it
+    wide = x.astype(dtypes.accumulated(x.dtype))
+    total = _pool("avg_pool", wide, 0.0, lax.add, window_shape, strides, padding)
     if count_include_pad:
         count = 1
         for w in window_shape:
             count *= w
-        return total / count
+        return (total / count).astype(x.dtype)
     n = len(window_shape)
-    ones = fnp.ones((*x.shape[x.ndim - n - 1 : -1], 1), dtype=x.dtype)
-    return total / _pool("avg_pool", ones, 0.0, lax.add, window_shape, strides, padding)
+    ones = fnp.ones((*x.shape[x.ndim - n - 1 : -1], 1), dtype=wide.dtype)
+    return (total / _pool("avg_pool", ones, 0.0, lax.add, window_shape, strides, padding)).astype(x.dtype)

@@ -315,12 +315,12 @@ def _swap_axes(emit: Emit, x: Atom, a: int, b: int) -> Atom:
 
 def _sum_of_equal(emit: Emit, x: Atom, n: int) -> Atom:
     """The sum of `n` values that are `x`: a product, if the dtype of x has the number n."""
-    if _has_number(x.aval, n):
+    if has_number(x.aval, n):
         return emit.one(MUL, x, Lit.of(n, x.aval))
     return emit.one(ReduceSum((0,)), broadcast_to_axis(emit, x, None, n, 0))
 
 
-def _has_number(aval: Aval, n: int) -> bool:
+def has_number(aval: Aval, n: int) -> bool:
     """Returns True if a dtype has the number n exactly: float16 has no 100,000, and float8 has few integers. A symbolic
     size counts as exact."""
     if not aval.inexact:

@@ -158,6 +158,17 @@ def test_pooling() -> None:
     assert nn.max_pool(np.arange(4, dtype=np.int8).reshape(1, 4, 1), (2,), (2,)).dtype == np.int8
 
 
+@pytest.mark.parametrize(("dtype", "value", "n"), [("float16", 3.0, 100_000), ("float8_e4m3fn", 0.5, 300)])
+@pytest.mark.parametrize("count_include_pad", [True, False])
+def test_the_mean_of_a_window_whose_sum_the_dtype_does_not_hold(
+    dtype: str, value: float, n: int, count_include_pad: bool
+) -> None:
+    x = fnp.full((1, n, 1), value).astype(dtype)
+    have = nn.avg_pool(x, (n,), count_include_pad=count_include_pad)
+    assert have.dtype == x.dtype
+    assert float(have[0, 0, 0]) == value
+
+
 def test_derivatives_of_pooling() -> None:
     for fn in (nn.max_pool, nn.min_pool, nn.avg_pool):
         wide = fnp.asarray(X[:1, :4, :4, :1].astype(np.float64))

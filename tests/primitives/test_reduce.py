@@ -90,14 +90,6 @@ def test_ties_share_the_tangent() -> None:
     assert run(forward, (x, t))[1] == 3.0
 
 
-@pytest.mark.parametrize("prim", [ReduceMax((0,)), ReduceMin((0,))])
-def test_ties_are_counted_beyond_the_dtype(prim: Primitive) -> None:
-    """float16 has no 100,000: 1 / n of the tangent was 0."""
-    x = np.zeros(100_000, np.float16)
-    forward, _ = jvp(program(prim, Aval(x.shape, "float16")), (True,))
-    np.testing.assert_allclose(np.float64(run(forward, (x, x + 1))[1]), 1.0, rtol=2e-3)
-
-
 @pytest.mark.parametrize("x", [[2.0, 3.0, 4.0, 5.0, 6.0], [0.0, 3.0, 4.0], [0.0, 0.0, 4.0], [0.0, 0.0, 0.0]])
 def test_second_derivative_of_a_product(x: list[float]) -> None:
     """The Hessian's entry (i, j) is the product of all others; zeros are no special case."""

@@ -62,6 +62,22 @@ def test_values(f: Callable[..., object], want: np.ndarray) -> None:
     np.testing.assert_allclose(np.asarray(mapped(f, X)), want, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("dtype", "value", "n"), [("float16", 3.0, 100_000), ("float8_e4m3fn", 0.5, 300)])
+@pytest.mark.parametrize("of_all", [True, False])
+def test_a_mean_over_more_examples_than_the_dtype_can_count(dtype: str, value: float, n: int, of_all: bool) -> None:
+    x = fnp.asarray(value).astype(dtype)
+
+    def mean(v: Any) -> Any:
+        return lax.pmean(v, "i")
+
+    if of_all:
+        have = mapped(mean, x, in_axes=None, axis_size=n)
+    else:
+        have = mapped(mean, fnp.broadcast_to(x, (n,)))
+    assert have.dtype == x.dtype
+    assert np.all(np.asarray(have, np.float32) == value)
+
+
 def test_two_axes() -> None:
     y: Any = np.arange(6.0, dtype=np.float32).reshape(2, 3)
 
