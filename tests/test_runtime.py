@@ -436,6 +436,21 @@ def test_options_are_checked_when_they_are_given(given: Any, message: str, remed
     assert "test_runtime.py" in e.value.caller
 
 
+@pytest.mark.parametrize("given", [None, {"donate": (0,)}], ids=str)
+def test_other_values_are_no_options(given: Any) -> None:
+    program = fx.trace(lambda x: x + 1, fx.Spec((3,)))
+    for what, use in (
+        ("compile of <lambda>", lambda: fx.lower(program).compile(given)),
+        ("cache.explain", lambda: fx.cache.explain(program, given)),
+    ):
+        with pytest.raises(ArgumentError) as e:
+            use()
+        assert e.value.message.startswith(f"{what}: a {type(given).__name__} is not a CompileOptions: ")
+    device: Any = "cpu"
+    with pytest.raises(ArgumentError, match=r"^cache.explain: a str is not a device: 'cpu'"):
+        fx.cache.explain(program, device=device)
+
+
 def test_pickling_an_executable_says_what_to_do_instead() -> None:
     executable = fx.jit(fx.trace(lambda x: x + 1, fx.Spec((3,))))
     with pytest.raises(ArgumentError) as e:

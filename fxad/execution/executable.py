@@ -120,8 +120,9 @@ class Lowered(_Staged, Generic[P, R_co]):
 
         Raises: CompileError with XLA's message and the program's name, or with the unit and the user's line;
                 ParameterError if `donate` names an unknown argument; DonationWarning for memory that no result can
-                reuse; ArgumentError if `device` is not a device.
+                reuse; ArgumentError if `options` are not `CompileOptions`, or `device` is not a device.
         """
+        runtime.check_options(f"compile of {self.program.name}", options)
         if device is not None:
             check_device(f"compile of {self.program.name}", device)
         divided = with_program_shardings(f"compile of {self.program.name}", self.program, in_shardings, out_shardings)

@@ -16,8 +16,8 @@ from fxad.errors import ParameterError, PlacementError
 from fxad.ir import Jaxpr
 from fxad.primitives.control.shard_map import device_ids
 from fxad.primitives.meshes import DimensionAxes, MeshAxes
-from fxad.runtime import Results, Start
-from fxad.sharding import ids_of, require_device
+from fxad.runtime import Results, Start, require_device
+from fxad.sharding import ids_of
 from fxad.transforms.spmd.shardings import with_shardings
 
 # Every call evaluates `True in map(is_committed, buffers)`, which takes 0.05 us an operand.

@@ -30,7 +30,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ArgumentError, CacheError, CacheWarning, ParameterError, warn
 from fxad.ir import Jaxpr
-from fxad.xla.client import Device, default_device
+from fxad.xla.client import Device, default_device, require_device
 from fxad.xla.disk_tier import DiskTier
 from fxad.xla.executable import CachedExecutable, XlaExecutable, compile_uncached, footprint
 from fxad.xla.explanation import (
@@ -43,7 +43,7 @@ from fxad.xla.explanation import (
     to_jaxpr,
 )
 from fxad.xla.interpreter_exit import begin_compilation
-from fxad.xla.options import DEFAULT, CompileOptions
+from fxad.xla.options import DEFAULT, CompileOptions, check_options
 
 Path: TypeAlias = str | PathLike[str]
 
@@ -395,13 +395,15 @@ class Cache:
         Without a program: the held executables and their costs, one line each, the most expensive first. Exported
         programs are listed too, but have no equations to compare.
 
-        Raises: ArgumentError if `program` is not a program.
+        Raises: ArgumentError if `program` is not a program, `options` are not `CompileOptions`, or `device` is not a
+                device.
         Cost:   linear in the equations of the held programs, once; then in the distinct ones.
         """
+        check_options("cache.explain", options)
         held = self._contents.keys()
         if program is None:
             return "\n".join([_entry_text(key, entry) for key, entry in sorted(held, key=lambda row: -row[1].seconds)])
-        target = options, device or default_device()
+        target = options, default_device() if device is None else require_device("cache.explain", device)
         programs = [key for key, _ in reversed(held)]
         return explain_miss_of_units((to_jaxpr(program), target), programs)
 

@@ -63,6 +63,13 @@ class Device:
         return f"{self.platform}:{self.id}"
 
 
+def require_device(what: str, value: object) -> Device:
+    """The value, which must be a device. Raises: ArgumentError."""
+    if not isinstance(value, Device):
+        raise ArgumentError(f"{what}: {described(value)} is not a device: {value!r:.60}", remedy="use fxad.devices()")
+    return value
+
+
 # The service, the number of this process, the number of processes, and the address of this one for the others.
 Connection: TypeAlias = tuple[_jax.DistributedRuntimeClient, int, int, str]
 
