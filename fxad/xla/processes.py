@@ -47,7 +47,7 @@ class Processes:
 
     def connect(
         self,
-        address: str,
+        address: object,
         n: int,
         k: int,
         *,
@@ -63,8 +63,8 @@ class Processes:
             raise ParameterError(
                 f"distributed.initialize: process_id is {k} of {n} processes", remedy="number processes from 0"
             )
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal():
+        host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+        if not isinstance(address, str) or not host or not port.isdecimal():
             raise ParameterError(
                 f"distributed.initialize: coordinator_address is {address!r}, not a host and a port",
                 remedy='as in "127.0.0.1:8476": an address of process 0 that all processes reach',
