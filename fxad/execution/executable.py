@@ -304,20 +304,23 @@ class Executable(_Staged, Generic[P, R_co]):
     @property
     def input_shardings(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The sharding of the arguments: a tree for the positional ones and a tree for the keyword ones."""
-        bound = len(self.program.bound)
-        args, kwargs = tree.unflatten(self.program.in_tree, self._shardings("ins", bound, len(self.in_avals)))
+        sharding = self._loaded.sharding
+        of_arguments = None if sharding is None else sharding.ins[len(self.program.bound) :]
+        args, kwargs = tree.unflatten(self.program.in_tree, self._for_users(of_arguments, len(self.in_avals)))
         return args, kwargs
 
     @property
     def output_shardings(self) -> Any:
         """The sharding of the results: a tree."""
-        return tree.unflatten(self.program.out_tree, self._shardings("outs", 0, len(self.program.out_avals)))
-
-    def _shardings(self, side: Literal["ins", "outs"], start: int, count: int) -> list[Sharding]:
         sharding = self._loaded.sharding
-        if sharding is None:
+        of_results = None if sharding is None else sharding.outs
+        return tree.unflatten(self.program.out_tree, self._for_users(of_results, len(self.program.out_avals)))
+
+    def _for_users(self, shardings: list[runtime.MeshSharding] | None, count: int) -> list[Sharding]:
+        """The shardings of `count` leaves in the form for users. None: all are on the device of the program."""
+        if shardings is None:
             return [SingleDeviceSharding(self._loaded.device)] * count
-        return [named_sharding_of(where) for where in (sharding.ins if side == "ins" else sharding.outs)[start:]]
+        return [named_sharding_of(where) for where in shardings]
 
     def text(self) -> str:
         """The optimised HLO. A plan of several units has one section per unit, which begins with a comment."""

@@ -181,33 +181,34 @@ class _Contents:
 class _Settings:
     """The directory and the budgets of a cache. Immutable: `configure` replaces the object."""
 
-    __slots__ = ("_dir", "_opened", "_tier", "disk_bytes", "max_bytes")
+    __slots__ = ("_dir", "_from_environment", "_tier", "disk_bytes", "max_bytes")
 
     def __init__(self, max_bytes: int, dir: Path | None | SpecialDirectory, disk_bytes: int) -> None:
         self.max_bytes, self.disk_bytes = _budget("max_bytes", max_bytes), _budget("disk_bytes", disk_bytes)
         self._dir = dir
         self._tier = None if dir is None or isinstance(dir, SpecialDirectory) else DiskTier(dir, self.disk_bytes)
-        # the directory of the environment variable, once it has been read; in a dictionary, which the first thread sets
-        self._opened: dict[None, tuple[Path | None, DiskTier | None]] = {}
+        # By the name of the environment variable, the directory that it names, once it is read. In a dictionary, whose
+        # `setdefault` is atomic: all threads have the directory of the first one.
+        self._from_environment: dict[str, tuple[Path | None, DiskTier | None]] = {}
 
     @property
     def dir(self) -> Path | None | SpecialDirectory:
         """The directory."""
-        return self._opened[None][0] if None in self._opened else self._dir
+        return self._from_environment[_VARIABLE][0] if _VARIABLE in self._from_environment else self._dir
 
     def disk(self) -> DiskTier | None:
         """The disk tier. The environment variable is read at first use. An unusable directory there is a warning."""
         if self._dir is not SpecialDirectory.ENVIRONMENT:
             return self._tier
-        if None not in self._opened:
+        if _VARIABLE not in self._from_environment:
             named, problem = os.environ.get(_VARIABLE) or None, ""
             try:
                 opened = named, None if named is None else DiskTier(named, self.disk_bytes)
             except CacheError as e:
                 opened, problem = (named, None), f"{e.message} ({_VARIABLE}); nothing is stored. {e.remedy}"
-            if self._opened.setdefault(None, opened) is opened and problem:
+            if self._from_environment.setdefault(_VARIABLE, opened) is opened and problem:
                 warn(problem, CacheWarning)
-        return self._opened[None][1]
+        return self._from_environment[_VARIABLE][1]
 
 
 @final
