@@ -461,7 +461,7 @@ class Shard:
     replica_id: int = 0
 
 
-def picture(sharding: Sharding, shape: Shape) -> str:
+def picture(sharding: Sharding, shape: Sequence[int]) -> str:
     """The layout of an array as text: the ids of the devices of each part. Arrays of one or two axes are drawn."""
     if not isinstance(sharding, _ShardingBase):
         raise ArgumentError(

@@ -436,6 +436,16 @@ def test_options_are_checked_when_they_are_given(given: Any, message: str, remed
     assert "test_runtime.py" in e.value.caller
 
 
+def test_none_in_a_tree_of_devices_is_no_device() -> None:
+    device = fx.devices()[0]
+    put = fx.device_put({"a": np.ones(3), "b": [np.ones(3), np.ones(2)]}, {"a": device, "b": None})
+    assert (put["a"].committed, put["b"][0].committed) == (True, False)
+    with pytest.raises(ArgumentError, match=r"^interpret: observe must be a function, got an int: 3"):
+        fx.interpret(fx.trace(lambda x: x + 1, np.ones(3)), np.ones(3), observe=cast(Any, 3))
+    with pytest.raises(ArgumentError, match=r"^picture: shape must be a sequence, got an int: 3"):
+        fx.debug.visualize_sharding(cast(Any, 3), put["a"].sharding)
+
+
 @pytest.mark.parametrize("given", [None, {"donate": (0,)}], ids=str)
 def test_other_values_are_no_options(given: Any) -> None:
     program = fx.trace(lambda x: x + 1, fx.Spec((3,)))
