@@ -158,7 +158,8 @@ class DonatingStart:
         call = record, get_ident()
         try:
             for k in self._operands:
-                if not runtime.take_for_donation(buffers[k], call) and not buffers[k].is_deleted():
+                # a deleted buffer is not taken: the start refuses it, and the error says what has deleted it
+                if not buffers[k].is_deleted() and not runtime.take_for_donation(buffers[k], call):
                     raise runtime.XlaRuntimeError(runtime.OPERAND_DELETED)  # a call in another thread has taken it
             results = self._start(buffers)
             for k in self._operands:

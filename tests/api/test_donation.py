@@ -275,6 +275,21 @@ def test_an_array_given_twice_and_not_donated_takes_no_longer() -> None:
 
 
 @pytest.mark.parametrize("units", ["none", lambda body: True])
+def test_a_deleted_array_was_not_donated(units: Any) -> None:
+    """A call that is refused names what happened to the array: it is not the call that took its memory."""
+    x, y = ones(), ones()
+    run = fx.jit(lambda a, b: (fx.jit(fnp.sin)(a), fx.jit(fnp.sin)(b)), donate=(0, 1), units=units)
+    y.delete()
+    for _ in range(2):
+        with pytest.raises(ExecutionError, match=r"^<lambda>: argument b is deleted\n"):
+            run(x, y)
+        assert repr(y) == f"<Array f32[{N}], deleted>"
+        assert not gone(x)
+    with pytest.raises(ExecutionError, match=r"^to_numpy: the array is deleted\n"):
+        np.asarray(y)
+
+
+@pytest.mark.parametrize("units", ["none", lambda body: True])
 def test_a_call_that_fails_half_way_says_where_its_operands_went(units: Any) -> None:
     """A linked run had used the first operand up when its second step failed, and the array was deleted by nobody."""
 
