@@ -438,10 +438,10 @@ def test_options_are_checked_when_they_are_given(given: Any, message: str, remed
 
 def test_none_in_a_tree_of_devices_is_no_device() -> None:
     device = fx.devices()[0]
-    put = fx.device_put({"a": np.ones(3), "b": [np.ones(3), np.ones(2)]}, {"a": device, "b": None})
+    put: Any = fx.device_put({"a": np.ones(3), "b": [np.ones(3), np.ones(2)]}, {"a": device, "b": None})
     assert (put["a"].committed, put["b"][0].committed) == (True, False)
     with pytest.raises(ArgumentError, match=r"^interpret: observe must be a function, got an int: 3"):
-        fx.interpret(fx.trace(lambda x: x + 1, np.ones(3)), np.ones(3), observe=cast(Any, 3))
+        fx.interpret(fx.trace(fnp.sin, fx.Spec((3,))), np.ones(3, np.float32), observe=cast(Any, 3))
     with pytest.raises(ArgumentError, match=r"^picture: shape must be a sequence, got an int: 3"):
         fx.debug.visualize_sharding(cast(Any, 3), put["a"].sharding)
 

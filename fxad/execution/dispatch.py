@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter, is_not, itemgetter
 from typing import Any, Final, TypeAlias, final
+from weakref import ref
 
 from fxad import runtime
 from fxad.core import tree
@@ -46,9 +48,9 @@ class Dispatcher:
     """
 
     __slots__ = (
-        "_committed_executions", "_last_committed_call", "avals", "bound", "build_results", "donate", "donated_leaves",
-        "forwarded", "handlers", "load", "loaded", "out_avals", "path", "program", "start", "start_is_ready",
-        "takes_arrays",
+        "__weakref__", "_committed_executions", "_last_committed_call", "avals", "bound", "build_results", "donate",
+        "donated_leaves", "forwarded", "handlers", "load", "loaded", "out_avals", "path", "program", "start",
+        "start_is_ready", "takes_arrays",
     )  # fmt: skip
 
     def __init__(
@@ -90,7 +92,7 @@ class Dispatcher:
         else:  # compiled for committed data on other devices. The first start on uncommitted data loads the program for
             # the default device, and replaces `start` and `handlers`, so no closure may copy them before
             self.start_is_ready = False
-            self.start, self.handlers = self._load_for_default_device, loaded.handlers
+            self.start, self.handlers = partial(_load_for_default_device, ref(self)), loaded.handlers
 
     def slow_path(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         """The result of any call. Flattens the arguments once."""
@@ -133,11 +135,6 @@ class Dispatcher:
         except runtime.XlaRuntimeError as e:
             raise self.execution_error(e, buffers) from e
         return self.build_results(wrap_buffers(self.out_avals, outs))
-
-    def _load_for_default_device(self, buffers: Sequence[runtime.Buffer]) -> Results:
-        """The first execution on uncommitted data, of a program that was not compiled for the default device."""
-        self._use_by_default(self.load(runtime.default_device()))
-        return self.start(buffers)
 
     def _use_by_default(self, loaded: runtime.AnyExecutable) -> None:
         """Run uncommitted data with this executable, which is that for the default device."""
@@ -203,6 +200,17 @@ class Dispatcher:
     def execution_error(self, e: Exception, buffers: Sequence[runtime.Buffer]) -> ExecutionError:
         """The error for a call that XLA refused."""
         return runtime.execution_error(e, buffers, replace(self.loaded.producer, name=self.program.name), self.path)
+
+
+def _load_for_default_device(dispatcher: ref[Dispatcher], buffers: Sequence[runtime.Buffer]) -> Results:
+    """The first execution on uncommitted data, of a program that was not compiled for the default device.
+
+    It does not keep the dispatcher alive, which has it as `start`: a program is freed with its last reference.
+    """
+    called = dispatcher()
+    assert called is not None, "it is being called"
+    called._use_by_default(called.load(runtime.default_device()))
+    return called.start(buffers)
 
 
 def _mark_as_donated(leaves: Sequence[Array], donated_leaves: Sequence[int]) -> None:
