@@ -9,8 +9,8 @@ run, a program with collectives is compared with that of the other processes: a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index
 
+from fxad.operations.arguments import number, to_int, to_ints
 from fxad.xla.processes import PROCESSES
 
 
@@ -37,19 +37,19 @@ def initialize(
     A process that ends without an exception calls `shutdown`. After an exception it ends at once, and is a dead process
     for the others. Ctrl-C interrupts the wait for other processes, in a collective too.
 
-    Raises: ParameterError for an invalid address or number, and if devices are in use; ExecutionError if not all
-            processes connect within `initialization_timeout` seconds.
+    Raises: ParameterError for an invalid address or number, and if devices are in use; ArgumentError for a number that
+            is no int; ExecutionError if not all processes connect within `initialization_timeout` seconds.
     """
+    what = "distributed.initialize"
     visible = (local_device_ids,) if isinstance(local_device_ids, int) else local_device_ids
-    ids = None if visible is None else tuple([index(k) for k in visible])
     PROCESSES.connect(
         coordinator_address,
-        num_processes,
-        process_id,
-        timeout=initialization_timeout,
-        heartbeat=heartbeat_timeout,
-        shutdown=shutdown_timeout,
-        visible=ids,
+        to_int(what, "num_processes", num_processes),
+        to_int(what, "process_id", process_id),
+        timeout=to_int(what, "initialization_timeout", initialization_timeout),
+        heartbeat=to_int(what, "heartbeat_timeout", heartbeat_timeout),
+        shutdown=to_int(what, "shutdown_timeout", shutdown_timeout),
+        visible=None if visible is None else to_ints(what, "local_device_ids", visible),
     )
 
 
@@ -60,7 +60,7 @@ def is_initialized() -> bool:
 
 def barrier(timeout: float = 60.0) -> None:
     """Wait until all processes are here. Raises: ExecutionError after `timeout` seconds, or if a process has died."""
-    PROCESSES.barrier(timeout)
+    PROCESSES.barrier(number("distributed.barrier", "timeout", timeout))
 
 
 def shutdown() -> None:

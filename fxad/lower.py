@@ -80,7 +80,8 @@ _ValueSharding: TypeAlias = "tuple[MeshAxes, DimensionAxes] | None"
 _Value: TypeAlias = tuple[str, str]
 
 _NO_ATTRS: Final[Mapping[str, str]] = MappingProxyType({})
-_FOLDS: Final = frozenset({"stablehlo.reduce", "stablehlo.reduce_window"})  # XLA aborts where their bodies have loops
+# XLA aborts the process if the bodies of these operations have loops.
+_REDUCTIONS: Final = frozenset({"stablehlo.reduce", "stablehlo.reduce_window"})
 
 
 @final
@@ -104,10 +105,6 @@ class ModuleSharding:
         there are too few devices."""
         counts = [prod([n for _, n in without_replica_axis(mesh)]) for mesh in self.meshes]
         return tuple(sorted({n for n in counts if n > 1}))
-
-    def attribute(self, where: tuple[int, DimensionAxes], aval: Aval) -> str:
-        """The attribute of an operand or a result."""
-        return sharding_attribute(*where, aval)
 
     def parts(self, where: Sequence[tuple[int, DimensionAxes] | None], avals: Sequence[Aval]) -> list[Aval | None]:
         """The types of the parts of operands or results; None where XLA decides."""
@@ -150,16 +147,19 @@ class LoweredModule:
         return f"{header}{self.body}{self.locations}"
 
     def _aliases(self, donate: tuple[int, ...]) -> dict[int, int]:
-        """A map from donated operands to the results that reuse their memory. On several devices, the parts of both
-        must have one type. If XLA chooses the sharding of a result, it is expected to be that of the operand."""
+        """A map from donated operands to the results that reuse their memory.
+
+        On several devices, the parts of both must have one type. The other donated operands get the results whose
+        sharding XLA chooses, if the whole arrays have one type: XLA is expected to choose that of the operand.
+        """
         sharding = self.sharding
         if sharding is None:
             return aliases(self.in_avals, self.out_avals, donate)
         ins, outs = sharding.parts(sharding.ins, self.in_avals), sharding.parts(sharding.outs, self.out_avals)
-        reused = aliases(ins, outs, donate)
-        rest = [k for k in donate if k not in reused]
-        open_outs = [a if where is None else None for where, a in zip(sharding.outs, self.out_avals, strict=True)]
-        return reused | aliases(self.in_avals, open_outs, rest)
+        by_parts = aliases(ins, outs, donate)
+        others = [k for k in donate if k not in by_parts]
+        chosen_by_xla = [a if where is None else None for where, a in zip(sharding.outs, self.out_avals, strict=True)]
+        return by_parts | aliases(self.in_avals, chosen_by_xla, others)
 
     def plain(self) -> str:
         """StableHLO in MLIR's generic form, as XLA reads it, without locations."""
@@ -188,9 +188,12 @@ def lower_jaxpr(jaxpr: Jaxpr, platform: str = "cpu") -> LoweredModule:
     return _lower(jaxpr, platform)
 
 
-def _as_written(jaxpr: Jaxpr) -> Jaxpr:
-    """The program as it is written to a module, in which values order the effects: a token is threaded through ordered
-    calls of the host, and on several devices a flag through loops that end after a failed check."""
+def _rewritten_for_xla(jaxpr: Jaxpr) -> Jaxpr:
+    """The program that is written to the module of `jaxpr`: XLA drops what these rewrites keep.
+
+    A token orders the calls of the host. On several devices, maxima and minima keep nan, a flag ends loops after a
+    failed check, and one device calls the host for all.
+    """
     if not runs_on_devices(jaxpr):
         return with_host_calls_ordered(jaxpr)
     rewritten = lowering.nan_of_extrema.with_nan_kept(jaxpr)
@@ -202,7 +205,7 @@ def _as_written(jaxpr: Jaxpr) -> Jaxpr:
 @by_value
 def _lower(jaxpr: Jaxpr, platform: str) -> LoweredModule:
     module = _Module(devices_needed(jaxpr), platform)
-    parts = [module.function(_as_written(jaxpr), ())]
+    parts = [module.function(_rewritten_for_xla(jaxpr), ())]
     for sub, mesh in module.queue:  # grows while it is walked: a call appends the function it needs
         name = f"private {module.names[sub, mesh]}"
         parts.append(_header(name, sub.in_avals, sub.out_avals, {}))
@@ -254,10 +257,10 @@ def _header(
     results = [tensor_type(a) for a in outs]
     if sharding is not None:
         for k, (where, a) in enumerate(zip(sharding.ins, ins, strict=True)):
-            attrs[k].append(f"sdy.sharding = {sharding.attribute(where, a)}")
+            attrs[k].append(f"sdy.sharding = {sharding_attribute(*where, a)}")
         for k, (out, a) in enumerate(zip(sharding.outs, outs, strict=False)):
             if out is not None:
-                results[k] += f" {{sdy.sharding = {sharding.attribute(out, a)}}}"
+                results[k] += f" {{sdy.sharding = {sharding_attribute(*out, a)}}}"
     attr_texts = [f" {{{', '.join(of_arg)}}}" if of_arg else "" for of_arg in attrs]
     args = [f"%arg{k}: {tensor_type(a)}{attr_texts[k]}" for k, a in enumerate(ins)]
     return f"func.func {name}({', '.join(args)}) -> ({', '.join(results)}) {{\n"
@@ -344,8 +347,8 @@ class _Module:
             [None if d is None else (self.mesh(with_replica_axis(d[0], self.devices)), d[1]) for d in side]
             for side in _interface_shardings(jaxpr)
         ]
-        whole = tuple([(0, ()) if d is None else d for d in ins])
-        return ModuleSharding(self.devices, tuple(self.meshes), whole, tuple(outs), *ids)
+        all_ins = tuple([(0, ()) if d is None else d for d in ins])  # each device has the whole of the others
+        return ModuleSharding(self.devices, tuple(self.meshes), all_ins, tuple(outs), ids[0] if ids else ())
 
     def function(self, jaxpr: Jaxpr, mesh: MeshAxes) -> str:
         """The operations of a program, up to the end of its function."""
@@ -370,7 +373,7 @@ class _Function:
         self._types = module.types
         self._name = name
         self._n = 0  # SSA names are numbered through the function, nested regions included
-        self._loc = ""
+        self._loc = ""  # the alias of the location of the equation that is being written
         self._constants: dict[Lit, HloValue] = {}  # of the block being written
 
     def block(self, jaxpr: Jaxpr, args: Sequence[HloValue], terminator: str) -> None:
@@ -419,7 +422,7 @@ class _Function:
         head, types = f'"{name}"({", ".join([v[0] for v in operands])})', ", ".join([v[1] for v in operands])
         if regions:
             text = self._regions([partial(self._body, r, outs) for r in regions])
-            bodies = [r for r in regions if isinstance(r, Jaxpr)] if name in _FOLDS else []
+            bodies = [r for r in regions if isinstance(r, Jaxpr)] if name in _REDUCTIONS else []
             if bodies and ("stablehlo.while" in text or any(map(_calls_loop, bodies))):
                 raise ParameterError(
                     f"{name.removeprefix('stablehlo.')}: its body has a loop, of which XLA cannot make a reduction",

@@ -39,6 +39,7 @@ from fxad.xla.client import (
     local_devices as local_devices,
     process_count as process_count,
     process_index as process_index,
+    require_device as require_device,
     set_cpu_devices as set_cpu_devices,
 )
 from fxad.xla.custom_calls import custom_call_targets as custom_call_targets, implements as implements
@@ -74,7 +75,7 @@ from fxad.xla.linked import (
     LinkedExecutable as LinkedExecutable,
     link as link,
 )
-from fxad.xla.options import CompileOptions as CompileOptions
+from fxad.xla.options import CompileOptions as CompileOptions, check_options as check_options
 from fxad.xla.process_state import process_state as process_state
 from fxad.xla.sharded import (
     MeshSharding as MeshSharding,

@@ -66,13 +66,6 @@ class PartitionSpec(tuple[Entry, ...]):
         return tuple(groups)
 
 
-def require_device(what: str, value: object) -> runtime.Device:
-    """The value, which must be a device. Raises: ArgumentError."""
-    if not isinstance(value, runtime.Device):
-        raise ArgumentError(f"{what}: {described(value)} is not a device: {value!r:.60}", remedy="use fxad.devices()")
-    return value
-
-
 class AxisType(Enum):
     """JAX's kinds of axes of a mesh. In fxad all are `Auto`: XLA chooses what the program does not state."""
 
@@ -117,7 +110,7 @@ class Mesh:
             raise AxisNameError(f"Mesh: axis_names {names} are not distinct strings", remedy="name each axis once")
         check_axis_names("Mesh", names)
         for d in array.flat:
-            require_device("Mesh", d)
+            runtime.require_device("Mesh", d)
         if len(set(array.flat)) != array.size:
             raise ParameterError("Mesh: a device is there twice", remedy="give each device once")
         array.flags.writeable = False
@@ -177,6 +170,12 @@ class Mesh:
         return f"Mesh({self.shape})"
 
 
+def _check_has_devices(what: str, mesh: Mesh) -> None:
+    """Raises: ParameterError for a mesh without devices, which divides nothing."""
+    if mesh.empty:
+        raise ParameterError(f"{what}: {mesh} has no devices", remedy="give a mesh with at least one device: make_mesh")
+
+
 _meshes: Final[ContextVar[tuple[Mesh, ...]]] = ContextVar("fxad_meshes", default=())
 
 
@@ -207,7 +206,7 @@ def make_mesh(
     axis_names = (axis_names,) if isinstance(axis_names, str) else to_tuple("make_mesh", "axis_names", axis_names)
     _check_axis_types("make_mesh", axis_types, len(axis_names))
     given = runtime.devices() if devices is None else to_tuple("make_mesh", "devices", devices)
-    available = [require_device("make_mesh", d) for d in given]
+    available = [runtime.require_device("make_mesh", d) for d in given]
     shape = to_ints("make_mesh", "axis_shapes", axis_shapes)
     needed = prod(shape)
     if min(shape, default=1) < 1:
@@ -284,6 +283,7 @@ class NamedSharding(_ShardingBase):
             raise ArgumentError(
                 f"NamedSharding: mesh is {described(self.mesh)}: {self.mesh!r:.60}", remedy="use make_mesh"
             )
+        _check_has_devices("NamedSharding", self.mesh)
         if not isinstance(self.spec, PartitionSpec):
             raise ArgumentError(
                 f"NamedSharding: spec is {described(self.spec)}: {self.spec!r:.60}",
@@ -336,7 +336,7 @@ class SingleDeviceSharding(_ShardingBase):
     device: runtime.Device
 
     def __post_init__(self) -> None:
-        require_device("SingleDeviceSharding", self.device)
+        runtime.require_device("SingleDeviceSharding", self.device)
 
     def shard_shape(self, shape: Shape) -> Shape:
         """The shape of the array."""
@@ -361,8 +361,9 @@ Sharding: TypeAlias = NamedSharding | SingleDeviceSharding
 
 
 def axes_of(what: str, mesh: Mesh | Mapping[str, int]) -> MeshAxes:
-    """The axes of a mesh, or of names and sizes without devices. Raises: ArgumentError."""
+    """The axes of a mesh, or of names and sizes without devices. Raises: ArgumentError, ParameterError."""
     if isinstance(mesh, Mesh):
+        _check_has_devices(what, mesh)
         return tuple(mesh.shape.items())
     sizes = {name: plain_ints(n) for name, n in mesh.items()} if isinstance(mesh, Mapping) else {}
     if sizes and all([type(n) is int and n > 0 for n in sizes.values()]):
@@ -460,7 +461,7 @@ class Shard:
     replica_id: int = 0
 
 
-def picture(sharding: Sharding, shape: Shape) -> str:
+def picture(sharding: Sharding, shape: Sequence[int]) -> str:
     """The layout of an array as text: the ids of the devices of each part. Arrays of one or two axes are drawn."""
     if not isinstance(sharding, _ShardingBase):
         raise ArgumentError(

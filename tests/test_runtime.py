@@ -436,6 +436,31 @@ def test_options_are_checked_when_they_are_given(given: Any, message: str, remed
     assert "test_runtime.py" in e.value.caller
 
 
+def test_none_in_a_tree_of_devices_is_no_device() -> None:
+    device = fx.devices()[0]
+    put: Any = fx.device_put({"a": np.ones(3), "b": [np.ones(3), np.ones(2)]}, {"a": device, "b": None})
+    assert (put["a"].committed, put["b"][0].committed) == (True, False)
+    with pytest.raises(ArgumentError, match=r"^interpret: observe must be a function, got an int: 3"):
+        fx.interpret(fx.trace(fnp.sin, fx.Spec((3,))), np.ones(3, np.float32), observe=cast(Any, 3))
+    with pytest.raises(ArgumentError, match=r"^picture: shape must be a sequence, got an int: 3"):
+        fx.debug.visualize_sharding(cast(Any, 3), put["a"].sharding)
+
+
+@pytest.mark.parametrize("given", [None, {"donate": (0,)}], ids=str)
+def test_other_values_are_no_options(given: Any) -> None:
+    program = fx.trace(lambda x: x + 1, fx.Spec((3,)))
+    for what, use in (
+        ("compile of <lambda>", lambda: fx.lower(program).compile(given)),
+        ("cache.explain", lambda: fx.cache.explain(program, given)),
+    ):
+        with pytest.raises(ArgumentError) as e:
+            use()
+        assert e.value.message.startswith(f"{what}: a {type(given).__name__} is not a CompileOptions: ")
+    device: Any = "cpu"
+    with pytest.raises(ArgumentError, match=r"^cache.explain: a str is not a device: 'cpu'"):
+        fx.cache.explain(program, device=device)
+
+
 def test_pickling_an_executable_says_what_to_do_instead() -> None:
     executable = fx.jit(fx.trace(lambda x: x + 1, fx.Spec((3,))))
     with pytest.raises(ArgumentError) as e:

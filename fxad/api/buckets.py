@@ -155,7 +155,7 @@ def ragged_batches(
 
 def _length(arrays: Sequence[NDArray], example: T, length: Callable[[T], int] | None) -> int:
     if length is not None:
-        return int(length(example))
+        return to_int("ragged_batches", "the result of length", length(example))
     first = next((x for x in arrays if x.ndim), None)
     if first is None:
         raise ArgumentError("ragged_batches: an example has no array with axes", remedy="give length=")

@@ -32,7 +32,7 @@ _UNITS: Final[Mapping[str, int]] = MappingProxyType(
     | {f"{p}B": 1000**k for k, p in enumerate(("", "k", "M", "G", "T"))}
     | {f"{p}iB": 1024 ** (k + 1) for k, p in enumerate("KMGT")}
 )
-_TEXT: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+_TEXT: Final = re.compile(r"\s*(\d{1,18}(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
 
 
 def parse_bytes(budget: object) -> int:

@@ -41,8 +41,8 @@ def device_put(x: T, device: Device | Sharding | object = None) -> T:
     divided among its devices. An array that is divided among the same devices in another way does not go through the
     host: the devices exchange its parts.
 
-    Without a device, NumPy arrays and numbers go to the default device, uncommitted; arrays that are on a device are
-    returned unchanged.
+    Without a device, or where the prefix has None, NumPy arrays and numbers go to the default device, uncommitted; arrays
+    that are on a device are returned unchanged.
 
     Rule:   a read-only NumPy array is not copied on the CPU; nor is an array that is already on the device.
     Raises: ArgumentError for a leaf that is not an array, with its path, and for an invalid device.
@@ -68,7 +68,7 @@ def device_put(x: T, device: Device | Sharding | object = None) -> T:
 
 
 def _is_target(x: object) -> bool:
-    if isinstance(x, Device | NamedSharding | SingleDeviceSharding | PartitionSpec):
+    if x is None or isinstance(x, Device | NamedSharding | SingleDeviceSharding | PartitionSpec):
         return True
     leaves = tree.leaves(x)  # a value that is no container: `_checked_target` refuses it
     return len(leaves) == 1 and leaves[0] is x

@@ -38,7 +38,7 @@ def device_get(x: T) -> T:
 
 def visualize_sharding(shape: Sequence[int], sharding: Sharding) -> None:
     """Print how an array of a shape is divided, as text."""
-    sys.stdout.write(picture(sharding, tuple(shape)) + "\n")
+    sys.stdout.write(picture(sharding, shape) + "\n")
 
 
 def visualize_array_sharding(x: Array) -> None:

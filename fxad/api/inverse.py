@@ -114,24 +114,31 @@ def _trace_from_results(
 
 
 def _inverse(program: Program[..., object], argnums: ArgumentNames, log_det: bool) -> Program[..., object]:
+    """The inverse of a program. Its trees are made over numbers of leaves: the arguments, then the results.
+
+    For example, of f(x, w, y) = (x * w, y + w), x, w, y are the leaves 0, 1, 2, and the results are 3, 4. With argnums
+    (2, 0), the jaxpr of `inverse_of` takes the leaves 3, 4, 1 and returns 0, 2. The program takes ((3, 4), 1) and
+    returns (2, 0).
+    """
     chosen = ChosenArguments.by_number_or_name("inverse", "argnums", program, argnums)
     wanted = chosen.leaf_mask
-    n_bound, n_out, n = len(program.bound), len(program.out_avals), len(wanted)
+    n_bound, n_out, n_args = len(program.bound), len(program.out_avals), len(wanted)
     jaxpr = inverse_of(program.jaxpr, operand_mask(program, chosen.leaves), log_det, operand_labels(program))
-    # the new trees, over numbers of leaves: those of the arguments from 0, then those of the results
-    args, kwargs = tree.unflatten(program.in_tree, range(n))
-    results = tree.unflatten(program.out_tree, range(n, n + n_out))
+    args, kwargs = tree.unflatten(program.in_tree, range(n_args))
+    results = tree.unflatten(program.out_tree, range(n_args, n_args + n_out))
     held_args, held_kwargs = chosen.others_of_call(args, kwargs)
-    order, in_tree = tree.flatten(((results, *held_args), held_kwargs))
+    in_leaves, in_tree = tree.flatten(((results, *held_args), held_kwargs))
     reconstructed = chosen.of_call(args, kwargs)
     out = reconstructed[0] if chosen.alone else tuple(reconstructed)
-    out_order, out_tree = tree.flatten((out, n) if log_det else out)
-    # the jaxpr: results, bound constants, held arguments -> wanted arguments, in their order
+    of_log_det = n_args + n_out
+    out_leaves, out_tree = tree.flatten((out, of_log_det) if log_det else out)
+    # the jaxpr: results, bound constants, held arguments -> wanted arguments in their order, log|det J|
     held = [k for k, w in enumerate(wanted) if not w]
-    operand = {**{n + k: k for k in range(n_out)}, **{k: n_out + n_bound + j for j, k in enumerate(held)}}
-    jaxpr = reorder_operands(jaxpr, (*range(n_out, n_out + n_bound), *[operand[k] for k in order]))
-    result = {k: j for j, k in enumerate([*sorted(chosen.leaves), n])}
-    jaxpr = select_outs(jaxpr, [result[k] for k in out_order])
+    operand_of_leaf = {n_args + k: k for k in range(n_out)}
+    operand_of_leaf.update({k: n_out + n_bound + j for j, k in enumerate(held)})
+    result_of_leaf = {k: j for j, k in enumerate([*sorted(chosen.leaves), of_log_det])}
+    jaxpr = reorder_operands(jaxpr, (*range(n_out, n_out + n_bound), *[operand_of_leaf[k] for k in in_leaves]))
+    jaxpr = select_outs(jaxpr, [result_of_leaf[k] for k in out_leaves])
     names, _ = chosen.others_of_call(program.names, {})
     return Program(jaxpr, in_tree, out_tree, program.bound, ("results", *names), f"inverse_{program.name}")
 

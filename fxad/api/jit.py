@@ -169,7 +169,11 @@ class _ByTypes(Generic[P, R]):
         avals: tuple[Aval, ...],
         make: Callable[[Structure, tuple[Aval, ...]], Program[P, R]],
     ) -> Program[P, R]:
-        """Return the cached program for these types, or a new one, which is cached unless it closes over tracers."""
+        """Return the cached program for these types, or a new one, which is cached unless it closes over tracers.
+
+        A key ends with the transformations around the call if the program depends on them, and with None if it does
+        not. A trace around the call depends on the same.
+        """
         program = self.programs.get((in_tree, avals, None))
         if program is None:
             program = self.programs.get((in_tree, avals, enclosing_transforms()))
@@ -184,7 +188,7 @@ class _ByTypes(Generic[P, R]):
                 record_in_outer(dependencies)
             self.on_mesh = self.on_mesh or dependencies.on_mesh
             if not dependencies.on_outer_trace and not any(isinstance(b, Tracer) for b in program.bound):
-                # a batching rule is traced for the mapped sizes around it, so the program is specific to them
+                # such as a program with a batching rule, which is traced for the mapped sizes around it
                 key = (in_tree, avals, enclosing_transforms() if dependencies.on_transforms else None)
                 program = self.programs.setdefault(key, program)
         return program

@@ -9,6 +9,7 @@ from fxad.core.diff import Difference, diff as first_difference
 from fxad.core.interpreter import Observe, run
 from fxad.errors import ArgumentError
 from fxad.ir import Jaxpr
+from fxad.operations.arguments import function
 from fxad.tracing.program import Program, numpy_operands
 
 
@@ -18,10 +19,13 @@ def interpret(program: Program[..., object], /, *args: object, observe: Observe 
     Results have the program's tree, with NumPy arrays for leaves. `observe(number, equation, results)` is called after
     every equation.
 
-    Raises: what a call of the program raises for arguments that do not fit; ArgumentError for what is not a Program.
+    Raises: what a call of the program raises for arguments that do not fit; ArgumentError for what is not a Program, and
+            for an `observe` that is not a function.
     """
     if not isinstance(program, Program):
         raise ArgumentError(f"interpret: takes a Program, got {program!r}", remedy="trace the function first")
+    if observe is not None:
+        function("interpret", "observe", observe)
     jaxpr, operands = numpy_operands(program, args, kwargs)
     return program.out_tree.unflatten(run(jaxpr, operands, observe))
 

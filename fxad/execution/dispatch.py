@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter, is_not, itemgetter
 from typing import Any, Final, TypeAlias, final
+from weakref import ref
 
 from fxad import runtime
 from fxad.core import tree
@@ -46,9 +48,9 @@ class Dispatcher:
     """
 
     __slots__ = (
-        "_committed_executions", "_last_committed_call", "avals", "bound", "build_results", "donate", "donated_leaves",
-        "forwarded", "handlers", "load", "loaded", "out_avals", "path", "program", "start", "start_is_ready",
-        "takes_arrays",
+        "__weakref__", "_committed_executions", "_last_committed_call", "avals", "bound", "build_results", "donate",
+        "donated_leaves", "forwarded", "handlers", "load", "loaded", "out_avals", "path", "program", "start",
+        "start_is_ready", "takes_arrays",
     )  # fmt: skip
 
     def __init__(
@@ -60,34 +62,37 @@ class Dispatcher:
         device: runtime.Device | None = None,
         sharding: OperandSharding | None = None,
     ) -> None:
+        """`loaded` is compiled for the default device, for `device`, or for operands that are divided as in `sharding`.
+        If `device` is given, all calls run there, and their results are committed to it."""
         self.program = program
         self.loaded, self.load, self.donate = loaded, load, donate
         self.donated_leaves = tuple([k - len(program.bound) for k in donate])  # the same, as indices of argument leaves
         self.path = program.operand_path
-        may_forward = not donate and device is None
-        self.forwarded = forwarded_operands(program.jaxpr, len(program.bound)) if may_forward else None
-        self.start: Start = self._load_for_default_device
-        self.handlers = self.loaded.handlers
-        self._committed_executions: dict[Target, CommittedExecution] = {}
-        # the shardings of the committed operands in the last call that had some, and its execution
-        self._last_committed_call: tuple[list[object], CommittedExecution] | None = None
         self.avals = program.in_avals
         self.out_avals = program.out_avals
         arrays = [b if isinstance(b, Array) else device_array(b, aval_of(b)) for b in _bound_values(program)]
         self.bound = [x._buffer for x in arrays]
-        on_default = loaded.device is runtime.default_device() and sharding is None
-        # False for a program that was compiled only for committed data on another device: the first start on
-        # uncommitted data loads it, and replaces `start` and `handlers`, so no closure may copy them before
-        self.start_is_ready = device is not None or on_default or self.forwarded is not None
-        if sharding is not None:
-            self._committed_executions[sharding] = self._new_committed_execution(loaded)
-        if device is not None:  # uncommitted data goes there, and the results are committed to it
-            run = self._committed_execution(device)
-            self.start, self.handlers = run.start, run.handlers
-        elif self.start_is_ready:
-            self._use_by_default(self.loaded)
         self.takes_arrays = program.in_tree == tree.structure((tuple([0] * len(self.avals)), {}))
         self.build_results = _result_builder(program.out_tree)
+        may_forward = not donate and device is None
+        self.forwarded = forwarded_operands(program.jaxpr, len(program.bound)) if may_forward else None
+        self._committed_executions: dict[Target, CommittedExecution] = {}
+        # the shardings of the committed operands in the last call that had some, and its execution
+        self._last_committed_call: tuple[list[object], CommittedExecution] | None = None
+        if sharding is not None:
+            self._committed_executions[sharding] = self._new_committed_execution(loaded)
+        # the execution on uncommitted data
+        self.start: Start
+        self.start_is_ready = True
+        if device is not None:
+            run = self._committed_execution(device)
+            self.start, self.handlers = run.start, run.handlers
+        elif self.forwarded is not None or (sharding is None and loaded.device is runtime.default_device()):
+            self._use_by_default(loaded)
+        else:  # compiled for committed data on other devices. The first start on uncommitted data loads the program for
+            # the default device, and replaces `start` and `handlers`, so no closure may copy them before
+            self.start_is_ready = False
+            self.start, self.handlers = partial(_load_for_default_device, ref(self)), loaded.handlers
 
     def slow_path(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         """The result of any call. Flattens the arguments once."""
@@ -130,11 +135,6 @@ class Dispatcher:
         except runtime.XlaRuntimeError as e:
             raise self.execution_error(e, buffers) from e
         return self.build_results(wrap_buffers(self.out_avals, outs))
-
-    def _load_for_default_device(self, buffers: Sequence[runtime.Buffer]) -> Results:
-        """The first execution on uncommitted data, of a program that was not compiled for the default device."""
-        self._use_by_default(self.load(runtime.default_device()))
-        return self.start(buffers)
 
     def _use_by_default(self, loaded: runtime.AnyExecutable) -> None:
         """Run uncommitted data with this executable, which is that for the default device."""
@@ -200,6 +200,17 @@ class Dispatcher:
     def execution_error(self, e: Exception, buffers: Sequence[runtime.Buffer]) -> ExecutionError:
         """The error for a call that XLA refused."""
         return runtime.execution_error(e, buffers, replace(self.loaded.producer, name=self.program.name), self.path)
+
+
+def _load_for_default_device(dispatcher: ref[Dispatcher], buffers: Sequence[runtime.Buffer]) -> Results:
+    """The first execution on uncommitted data, of a program that was not compiled for the default device.
+
+    It does not keep the dispatcher alive, which has it as `start`: a program is freed with its last reference.
+    """
+    called = dispatcher()
+    assert called is not None, "it is being called"
+    called._use_by_default(called.load(runtime.default_device()))
+    return called.start(buffers)
 
 
 def _mark_as_donated(leaves: Sequence[Array], donated_leaves: Sequence[int]) -> None:

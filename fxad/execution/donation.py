@@ -158,7 +158,8 @@ class DonatingStart:
         call = record, get_ident()
         try:
             for k in self._operands:
-                if not runtime.take_for_donation(buffers[k], call) and not buffers[k].is_deleted():
+                # a deleted buffer is not taken: the start refuses it, and the error says what has deleted it
+                if not buffers[k].is_deleted() and not runtime.take_for_donation(buffers[k], call):
                     raise runtime.XlaRuntimeError(runtime.OPERAND_DELETED)  # a call in another thread has taken it
             results = self._start(buffers)
             for k in self._operands:
@@ -170,15 +171,17 @@ class DonatingStart:
         return results
 
     def _check(self, buffers: Sequence[runtime.Buffer]) -> None:
+        """Check that no donated array is given twice. Raises: ArgumentError."""
         donated = set(self._operands)
-        for j, b in enumerate(buffers):
-            for k in range(j):
-                if buffers[k] is b and (j in donated or k in donated):
-                    twice = "donated twice" if j in donated and k in donated else "donated and given a second time"
-                    raise ArgumentError(
-                        f"{self._name}: one array is {twice}: {self._path(k)} and {self._path(j)}",
-                        remedy="pass a copy for one of them: fxad.numpy.copy(x)",
-                    )
+        first: dict[int, int] = {}  # the first operand with each array
+        for k, b in enumerate(buffers):
+            j = first.setdefault(id(b), k)
+            if j != k and (j in donated or k in donated):
+                twice = "donated twice" if j in donated and k in donated else "donated and given a second time"
+                raise ArgumentError(
+                    f"{self._name}: one array is {twice}: {self._path(j)} and {self._path(k)}",
+                    remedy="pass a copy for one of them: fxad.numpy.copy(x)",
+                )
 
 
 def check_operands(program: Program[..., object], operands: tuple[int, ...]) -> None:

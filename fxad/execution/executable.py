@@ -120,8 +120,9 @@ class Lowered(_Staged, Generic[P, R_co]):
 
         Raises: CompileError with XLA's message and the program's name, or with the unit and the user's line;
                 ParameterError if `donate` names an unknown argument; DonationWarning for memory that no result can
-                reuse; ArgumentError if `device` is not a device.
+                reuse; ArgumentError if `options` are not `CompileOptions`, or `device` is not a device.
         """
+        runtime.check_options(f"compile of {self.program.name}", options)
         if device is not None:
             check_device(f"compile of {self.program.name}", device)
         divided = with_program_shardings(f"compile of {self.program.name}", self.program, in_shardings, out_shardings)
@@ -303,20 +304,23 @@ class Executable(_Staged, Generic[P, R_co]):
     @property
     def input_shardings(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The sharding of the arguments: a tree for the positional ones and a tree for the keyword ones."""
-        bound = len(self.program.bound)
-        args, kwargs = tree.unflatten(self.program.in_tree, self._shardings("ins", bound, len(self.in_avals)))
+        sharding = self._loaded.sharding
+        of_arguments = None if sharding is None else sharding.ins[len(self.program.bound) :]
+        args, kwargs = tree.unflatten(self.program.in_tree, self._for_users(of_arguments, len(self.in_avals)))
         return args, kwargs
 
     @property
     def output_shardings(self) -> Any:
         """The sharding of the results: a tree."""
-        return tree.unflatten(self.program.out_tree, self._shardings("outs", 0, len(self.program.out_avals)))
-
-    def _shardings(self, side: Literal["ins", "outs"], start: int, count: int) -> list[Sharding]:
         sharding = self._loaded.sharding
-        if sharding is None:
+        of_results = None if sharding is None else sharding.outs
+        return tree.unflatten(self.program.out_tree, self._for_users(of_results, len(self.program.out_avals)))
+
+    def _for_users(self, shardings: list[runtime.MeshSharding] | None, count: int) -> list[Sharding]:
+        """The shardings of `count` leaves in the form for users. None: all are on the device of the program."""
+        if shardings is None:
             return [SingleDeviceSharding(self._loaded.device)] * count
-        return [named_sharding_of(where) for where in (sharding.ins if side == "ins" else sharding.outs)[start:]]
+        return [named_sharding_of(where) for where in shardings]
 
     def text(self) -> str:
         """The optimised HLO. A plan of several units has one section per unit, which begins with a comment."""

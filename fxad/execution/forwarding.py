@@ -55,8 +55,11 @@ def forwarded_operands(jaxpr: Jaxpr, bound: int) -> tuple[int, ...] | None:
 
 
 def _operand(jaxpr: Jaxpr, a: Atom) -> int:
-    """The index of the operand that a value is, also through calls; -1 for a computed value."""
-    callers: list[tuple[Jaxpr, Eqn]] = []
+    """The index of the operand that a value is, also through calls; -1 for a computed value.
+
+    The search goes into the body of the call that returns the value, and back to the caller at an operand of the body.
+    """
+    callers: list[tuple[Jaxpr, Eqn]] = []  # programs around `jaxpr`, and the calls in them
     while True:
         if a in jaxpr.ins:
             k = jaxpr.ins.index(a)

@@ -77,13 +77,13 @@ def _flagged(jaxpr: Jaxpr, mesh: MeshAxes) -> Jaxpr:
 
 
 def _any_failed(b: Builder, failed: Atom, axes: FreeAxes) -> Atom:
-    """The flag of all devices along axes. They run a loop with collectives for as many steps."""
+    """The flag of all devices along axes: True if that of one device is. With one flag they run equally many steps."""
     names, sizes = tuple([n for n, _ in sorted(axes)]), tuple([n for _, n in sorted(axes)])
     return b.one(Pmax(names, sizes), failed) if axes else failed
 
 
 def _flag_axes(loop: While, mesh: MeshAxes) -> FreeAxes:
-    """The axes along which all devices must run as many steps of a loop."""
+    """The axes along which all devices must run equally many steps of a loop, because they meet in its collectives."""
     if any(map(has_ppermute, loop.bodies)):
         return frozenset(mesh)
     names = exchanged_axes(loop)

@@ -22,10 +22,11 @@ class Locations:
     def __init__(self) -> None:
         # Keyed by the id of the code object, whose own hash walks its constants; `_rows` keeps it alive.
         self._alias: dict[tuple[str, str, object, int], str] = {}
-        self._rows: list[tuple[str, Source]] = []
+        # For each alias in the order of its number: the operation name, and the source, which is resolved later.
+        self._rows: dict[str, tuple[str, Source]] = {}
 
     def alias(self, function: str, prim: str, source: Source) -> str:
-        """The text after an operation that refers to its location; `source` is resolved later."""
+        """The text after an operation that refers to its location: ` loc(#L3)`."""
         if source is None:
             key: tuple[str, str, object, int] = (function, prim, None, 0)
         elif type(source) is tuple:
@@ -35,18 +36,19 @@ class Locations:
         text = self._alias.get(key)
         if text is None:
             text = self._alias[key] = f" loc(#L{len(self._rows)})"
-            self._rows.append((f"{function}/{prim}" if prim else function, source))
+            self._rows[text] = f"{function}/{prim}" if prim else function, source
         return text
 
     def source(self, alias: str) -> Source:
         """The source of the operation that refers to `alias`."""
-        return self._rows[int(alias.removeprefix(" loc(#L").removesuffix(")"))][1]
+        return self._rows[alias][1]
 
     def definitions(self) -> str:
         """All locations, one a line: operation name, then the user's function, then file and line."""
-        places = _resolve([source for _, source in self._rows])
+        rows = self._rows.values()
+        places = _resolve([source for _, source in rows])
         lines = []
-        for k, ((name, _), at) in enumerate(zip(self._rows, places, strict=True)):
+        for k, ((name, _), at) in enumerate(zip(rows, places, strict=True)):
             inner = "" if at is None else f"({string_literal(at.function)}({string_literal(at.file)}:{at.line}:0))"
             lines.append(f"#L{k} = loc({string_literal(name)}{inner})\n")
         return "".join(lines)

@@ -4,7 +4,13 @@ The collectives of XLA's CPU runtime drop nan: the maximum of nan and 1 is 1. So
 compared as integers. The bits of a float, read as an integer, are in the order of floats if those below the sign are
 inverted for negative ones. A nan becomes the greatest integer for a maximum, and the least one for a minimum; both are
 the bits of a nan. Outside of maps over devices, XLA decides which values are divided, so all reductions and scatters
-are written in this way.
+are written in this way. For example, the maximum of these numbers of float32 is that of their keys, read back:
+
+    number      bits          key (int32)
+    nan         0x7FC00000    0x7FFFFFFF     the greatest integer, whose bits are those of a nan
+    1.0         0x3F800000    0x3F800000
+    -1.0        0xBF800000    0xC07FFFFF     a negative integer
+    -2.0        0xC0000000    0xBFFFFFFF     a smaller one
 """
 
 from __future__ import annotations
@@ -65,7 +71,7 @@ def _is_exchange(prim: Primitive, ins: Atoms, in_map: bool) -> bool:
 
 
 def _as_integers(b: Builder, prim: Primitive, ins: Atoms) -> Atom:
-    """An extremum of floats, which has floats and indices as operands."""
+    """An extremum of floats, computed from their keys. The indices of a scatter stay as they are."""
     dtype = ins[0].aval.dtype
     wide = dtype if dtype.itemsize in _INTEGERS else dtypes.float32
     integer = _INTEGERS[wide.itemsize]
@@ -76,15 +82,16 @@ def _as_integers(b: Builder, prim: Primitive, ins: Atoms) -> Atom:
             return x
         x = x if wide is dtype else b.one(ConvertElementType(wide), x)
         bits = b.one(BitcastConvertType(integer), x)
-        return b.one(SELECT_N, b.one(NE, x, x), _in_order(b, bits), Lit.of(end, bits.aval))
+        return b.one(SELECT_N, b.one(NE, x, x), _keys_or_bits(b, bits), Lit.of(end, bits.aval))
 
-    y = b.one(BitcastConvertType(wide), _in_order(b, b.one(prim, *map(key, ins))))
+    y = b.one(BitcastConvertType(wide), _keys_or_bits(b, b.one(prim, *map(key, ins))))
     return y if wide is dtype else b.one(ConvertElementType(dtype), y)
 
 
-def _in_order(b: Builder, bits: Atom) -> Atom:
-    """The bits of floats as integers in their order; of these integers, the bits."""
+def _keys_or_bits(b: Builder, bits: Atom) -> Atom:
+    """The keys of floats, given their bits as integers; and the bits, given the keys. Both are the same operation: it
+    inverts the bits below the sign if the sign is set."""
     width = 8 * bits.aval.dtype.itemsize
-    below = Lit.of(dtypes.RANGES[bits.aval.dtype][1], bits.aval)
+    below_sign = Lit.of(dtypes.RANGES[bits.aval.dtype][1], bits.aval)
     negative = b.one(SHIFT_RIGHT_ARITHMETIC, bits, Lit.of(width - 1, bits.aval))
-    return b.one(XOR, bits, b.one(AND, negative, below))
+    return b.one(XOR, bits, b.one(AND, negative, below_sign))

@@ -42,6 +42,16 @@ def with_threaded(
     """Thread a value through an equation with bodies that change it: as a carry of a loop, or as an operand and a
     result of a body that runs once. `thread` turns a body into (value, operands) -> (value, results). `changes` is True
     for bodies that change the value. None if there is no order: parallel runs, or a predicate that changes the value.
+
+    For example, a token t goes through a scan with a constant k, a carry c and slices x and y, and through a branch:
+
+            c1, ys =     scan[(k, c, x) -> (c, y)]                    k, c0, xs
+        t1, c1, ys =     scan[(k, t, c, x) -> (t, c, y)]              k, t0, c0, xs
+
+            y =          cond[(x) -> (y), (x) -> (y)]                 i, x
+        t1, y =          cond[(t, x) -> (t, y), (t, x) -> (t, y)]     i, t0, x
+
+    Of a loop, the bodies that change the value take it. Of a `cond`, all branches do.
     """
     layout = prim.layout
     changing = [k for k in layout.running if changes(layout.bodies[k].jaxpr)]
@@ -50,22 +60,24 @@ def with_threaded(
         return Threaded(Call(thread(layout.bodies[once].jaxpr)), 0, 0)
     if isinstance(prim, While) and changes(prim.cond) and prim.max_steps is None:
         return Threaded(Call(thread(with_predicate_in_body(prim))), 0, 0)
-    branches = all([isinstance(layout.bodies[k].runs, Once | OneOf) for k in layout.running])
-    kind: type[Role] = Constant if branches else Carry
-    threaded = layout.running if branches else changing
-    groups = {layout.group_of(k, kind) for k in threaded}
-    outs = {next((g for g in layout.bodies[k].results if _holds_value(layout, g, branches)), None) for k in threaded}
-    if len(groups) != 1 or len(outs) != 1 or any([isinstance(layout.bodies[k].runs, InParallel) for k in changing]):
+    if any([isinstance(layout.bodies[k].runs, InParallel) for k in changing]):
         return None
-    (group,), (result,) = groups, outs
-    if group is None or result is None or (not branches and len(changing) > 1):
+    are_branches = all([isinstance(layout.bodies[k].runs, Once | OneOf) for k in layout.running])
+    taking = layout.running if are_branches else changing
+    operand_role, result_role = (Constant, Value) if are_branches else (Carry, Carry)
+    operand_groups = {layout.group_of(k, operand_role) for k in taking}
+    result_groups = {_result_group(layout, k, result_role) for k in taking}
+    if len(operand_groups) != 1 or len(result_groups) != 1:
+        return None
+    (group,), (result,) = operand_groups, result_groups
+    if group is None or result is None or (not are_branches and len(changing) > 1):
         return None
     operands = [list(layout.operands_of(g)) for g in range(len(layout.operands))]
-    operands[group].insert(0, _THREADED)
+    operands[group].insert(0, _THREADED)  # the value is the first of its group
     bodies = []
     for k, body in enumerate(layout.bodies):
         takes, jaxpr = layout.operand_indices(k), body.jaxpr
-        if k in threaded:
+        if k in taking:
             before = body.results[: body.results.index(result)]
             place = sum([1 if g == PREDICATE else layout.results[g].size for g in before])
             jaxpr = _move_first_result(thread(jaxpr), place)
@@ -76,8 +88,10 @@ def with_threaded(
     return Threaded(rebuilt, layout.operands_of(group).start, layout.results_of(result).start)
 
 
-def _holds_value(layout: Layout, group: int, branches: bool) -> bool:
-    return group != PREDICATE and isinstance(layout.results[group].role, Value if branches else Carry)
+def _result_group(layout: Layout, body: int, role: type[Role]) -> int | None:
+    """The first group of results with the role that a body returns."""
+    groups = [g for g in layout.bodies[body].results if g != PREDICATE]
+    return next((g for g in groups if isinstance(layout.results[g].role, role)), None)
 
 
 def _move_first_result(body: Jaxpr, to: int) -> Jaxpr:

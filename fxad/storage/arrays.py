@@ -62,6 +62,12 @@ def save(path: str | os.PathLike[str], values: object) -> None:
     flat, shape = tree.flatten(values)
     arrays = [_on_host(x, name) for x, name in zip(flat, tree.paths(shape, "tree"), strict=True)]
     names = _leaf_names(shape)
+    for name in names:
+        if not _is_unicode(name):
+            raise ArgumentError(
+                f"tree.save: the name {name!r:.60} of a leaf is no text of Unicode",
+                remedy="rename the keys on its path: a surrogate alone is no character",
+            )
     stored: dict[str, NDArray] = {}
     as_bytes: dict[str, str] = {}
     for name, array in zip(names, arrays, strict=True):
@@ -225,6 +231,14 @@ def _leaf_names(structure: Structure) -> list[str]:
             name = f"{base}#{number}"
         names[name] = None
     return list(names)
+
+
+def _is_unicode(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _entry_name(entry: Any) -> str:

@@ -56,15 +56,16 @@ def _platforms(program: Program[..., object], asked: str | Sequence[str] | None)
     remedy = f"export for {', '.join(allowed)}"
     if not isinstance(asked, str | Sequence):
         raise ParameterError(f"export: platforms is {described(asked)}, not a name or several", remedy=remedy)
-    platforms = (asked,) if isinstance(asked, str) else tuple(asked)
-    for p in platforms:
-        chosen = PLATFORM_ALIASES.get(p, p)
-        if chosen not in allowed:
-            why = missing.get(chosen, "")
-            raise ParameterError(f"export: {program.name} does not run on {p!r}{why}", remedy=remedy)
+    platforms: dict[str, None] = {}
+    for name in (asked,) if isinstance(asked, str) else asked:
+        platform = PLATFORM_ALIASES.get(name, name) if isinstance(name, str) else ""
+        if platform not in allowed:
+            why = missing.get(platform, "")
+            raise ParameterError(f"export: {program.name} does not run on {name!r}{why}", remedy=remedy)
+        platforms[platform] = None
     if not platforms:
         raise ParameterError(f"export: {program.name} is to run on no platform", remedy=remedy)
-    return tuple(dict.fromkeys([PLATFORM_ALIASES.get(p, p) for p in platforms]))
+    return tuple(platforms)
 
 
 def _missing_on(program: Program[..., object], platform: str) -> str:

@@ -199,11 +199,12 @@ def _tree_from_json(d: Json, reader: _Reader) -> object:
         if word in d:
             return mapping(_items_from_json(d[word], reader))
     if "deque" in d:
-        items, length = [_tree_from_json(c, reader) for c in _checked_list(d["deque"], reader)], d.get("maxlen")
-        fits = length is None or (type(length) is int and len(items) <= length <= sys.maxsize)
-        if not fits or not (length is None or isinstance(length, int)):
-            raise reader.fail(f"a deque of {len(items)} has maxlen {length!r:.60}")
-        return deque(items, length)
+        items, most = [_tree_from_json(c, reader) for c in _checked_list(d["deque"], reader)], d.get("maxlen")
+        if most is None:
+            return deque(items)
+        if not isinstance(most, int) or isinstance(most, bool) or not len(items) <= most <= sys.maxsize:
+            raise reader.fail(f"a deque of {len(items)} has maxlen {most!r:.60}")
+        return deque(items, most)
     if "defaultdict" in d:
         name = d.get("factory")
         factory: Callable[[], object] | None = _FACTORIES.get(name) if isinstance(name, str) else None

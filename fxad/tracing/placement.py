@@ -16,8 +16,8 @@ from fxad.errors import ParameterError, PlacementError
 from fxad.ir import Jaxpr
 from fxad.primitives.control.shard_map import device_ids
 from fxad.primitives.meshes import DimensionAxes, MeshAxes
-from fxad.runtime import Results, Start
-from fxad.sharding import ids_of, require_device
+from fxad.runtime import Results, Start, require_device
+from fxad.sharding import ids_of
 from fxad.transforms.spmd.shardings import with_shardings
 
 # Every call evaluates `True in map(is_committed, buffers)`, which takes 0.05 us an operand.
@@ -160,34 +160,42 @@ def check_local(op: str, device: runtime.Device) -> None:
 
 @final
 class CommittedExecution:
-    """The execution of a program on the device of its committed operands. Uncommitted operands are copied to it.
+    """The execution of a program on the device of its committed operands. `handlers` commit the results."""
 
-    The arrays that the program closes over (`bound`) are copied once. `handlers` commit the results.
-    """
-
-    __slots__ = ("_bound", "_devices", "_start", "device", "handlers", "start")
+    __slots__ = ("_devices", "handlers", "start")
 
     def __init__(self, loaded: runtime.AnyExecutable, bound: Sequence[runtime.Buffer]) -> None:
-        self._devices: tuple[runtime.Device, ...] = ()  # of a program that divides its operands itself; else ()
-        self.device, self.handlers = loaded.device, loaded.committing_handlers
-        self._start = loaded.start
-        self.start: Start = self._start_here
+        self.handlers = loaded.committing_handlers
         sharding = loaded.sharding
-        if sharding is not None:  # the program divides its operands itself
+        if sharding is None:
+            self._devices: tuple[runtime.Device, ...] = ()
+            self.start: Start = _MovingStart(loaded.start, moved_to(bound, loaded.device), loaded.device)
+        else:  # the program divides its operands itself
             self._devices = sharding.devices
-            self._bound = [runtime.resharded(b, w) for b, w in zip(bound, sharding.ins, strict=False)]
-            self.start = self._divide if bound else loaded.start
-        else:
-            self._bound = moved_to(bound, loaded.device)
+            on_devices = [runtime.resharded(b, w) for b, w in zip(bound, sharding.ins, strict=False)]
+            self.start = _MovingStart(loaded.start, on_devices, None) if bound else loaded.start
 
     def check(self, what: str, buffers: Sequence[runtime.Buffer], path: PathOf) -> None:
         """Check that committed operands are on the devices of a program with several. Raises: PlacementError."""
         if self._devices:
             check_operands_on(self._devices, what, buffers, path)
 
-    def _start_here(self, buffers: Sequence[runtime.Buffer]) -> Results:
-        rest = moved_to(buffers[len(self._bound) :], self.device)
-        return self._start([*self._bound, *rest])
 
-    def _divide(self, buffers: Sequence[runtime.Buffer]) -> Results:
-        return self._start([*self._bound, *buffers[len(self._bound) :]])
+@final
+class _MovingStart:
+    """The execution of a program on `device`, to which it copies uncommitted operands. None: the program divides its
+    operands itself.
+
+    The first operands are arrays that the program closes over. They are copied once, and given as `bound`.
+    """
+
+    __slots__ = ("_bound", "_device", "_start")
+
+    def __init__(self, start: Start, bound: list[runtime.Buffer], device: runtime.Device | None) -> None:
+        self._start, self._bound, self._device = start, bound, device
+
+    def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
+        arguments = buffers[len(self._bound) :]
+        if self._device is not None:
+            arguments = moved_to(arguments, self._device)
+        return self._start([*self._bound, *arguments])

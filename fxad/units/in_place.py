@@ -49,54 +49,65 @@ _CUMULATIVE: Final = frozenset({"Cumulative", "LinearRecurrence"})  # base class
 def microseconds_lost(program: Inlined, kernels: Kernels, donate: Sequence[int] = ()) -> float:
     """The estimated time that a run of the program loses. `donate` are the operands that results may overwrite.
 
+    For example, of 4,096 elements of float32:
+
+        %0 = mul 2.0, x         fused into the kernel of %1
+        %1 = tanh %0            the last operation whose kernel reads x
+        return %1
+
+    If x is donated, the kernel writes %1 in the place of x, and each element takes 0.1 ns longer for `mul`, 4.0 for
+    `tanh` and 0.2 to be read and written (`fxad.core.constants`): 17.6 us are lost. If x is not donated, or if a later
+    kernel reads it, nothing is lost.
+
     Cost: linear in the operands of its equations.
     """
     avals = program.avals
     kinds = {kind: compile_cost(kind)[0] for kind in {type(prim) for prim, _, _ in program.ops}}
-    costs = {kind: _nanoseconds(kind, compiled) for kind, compiled in kinds.items()}
+    own_ns = {kind: _nanoseconds(kind, compiled) for kind, compiled in kinds.items()}
     last_kernels = _last_kernels(program, kernels, kinds)
     into_slices = program.stacked.union(
         [ins[1] for prim, ins, _ in program.ops if isinstance(prim, DynamicUpdateSlice)]
     )
     nbytes = [aval.nbytes for aval in avals]
-    # The operation that reads a value last, if kernels may write in its place. For a value that is fused into its
-    # readers: the first such operation of the values of its size that it is computed from.
-    dies: list[float] = [inf] * len(avals)
+    # For each value, the first operation whose kernel may write in its place: the last one that reads it. For a value
+    # that is fused into its readers, it is that of the values of its size that it is computed from.
+    free_from: list[float] = [inf] * len(avals)
     for v in program.carries.union([program.operands[k] for k in donate]):
-        dies[v] = last_kernels[v]
-    # of a value that is fused into its readers: nanoseconds for each element
-    fused = [0.0] * len(avals)
-    total = 0.0
+        free_from[v] = last_kernels[v]
+    # The nanoseconds that an element of a value takes longer in each kernel into which the value is fused.
+    fused_ns = [0.0] * len(avals)
+    lost_ns = 0.0
     for at, (prim, ins, outs) in enumerate(program.ops):
         kind = kinds[type(prim)]
         if kind is Kind.KERNEL or kind is Kind.REDUCTION:
             for v in outs:
-                dies[v] = last_kernels[v]
+                free_from[v] = last_kernels[v]
             if _is_cumulative(type(prim)) and (count := elements(avals[outs[0]])) >= VECTOR_ELEMENTS:
-                total += program.runs[at] * count * IN_PLACE_CUMULATIVE_NS
+                lost_ns += program.runs[at] * count * IN_PLACE_CUMULATIVE_NS
             continue
         out = outs[0]  # all results have its size
         same_size = [a for a in set(ins) if nbytes[a] == nbytes[out]]
-        time = costs[type(prim)] + sum([fused[a] for a in same_size])
-        dying = inf if isinstance(prim, _NOT_ELEMENTWISE) else min([dies[a] for a in same_size], default=inf)
+        element_ns = own_ns[type(prim)] + sum([fused_ns[a] for a in same_size])
+        is_elementwise = not isinstance(prim, _NOT_ELEMENTWISE)
+        place_free_from = min([free_from[a] for a in same_size], default=inf) if is_elementwise else inf
         if out not in kernels.written:
-            dies[out], fused[out] = dying, time
+            free_from[out], fused_ns[out] = place_free_from, element_ns
             continue
         for v in outs:
-            dies[v] = last_kernels[v]
+            free_from[v] = last_kernels[v]
         if out in kernels.recomputed:  # by other readers, which read what it was computed from
-            dies[out], fused[out] = dying, time
+            free_from[out], fused_ns[out] = place_free_from, element_ns
         count = elements(avals[out])
-        if time and count >= VECTOR_ELEMENTS and (dying <= at or out in into_slices):
-            total += program.runs[at] * count * (time + IN_PLACE_NS)
-    return total / 1e3
+        if element_ns and count >= VECTOR_ELEMENTS and (place_free_from <= at or out in into_slices):
+            lost_ns += program.runs[at] * count * (element_ns + IN_PLACE_NS)
+    return lost_ns / 1e3
 
 
 def _last_kernels(program: Inlined, kernels: Kernels, kinds: Mapping[type[Primitive], Kind]) -> list[float]:
-    """For each value, the last operation whose kernel reads it; infinite for results. A kernel reads what the values
-    read that are fused into it."""
+    """For each value, the last operation whose kernel reads it; infinite for results. If a value is fused into a
+    kernel, the kernel reads its operands."""
     last: list[float] = [-1] * len(program.avals)
-    fused: list[float] = [-1] * len(program.avals)  # the last kernel into which the value is fused
+    fused_into: list[float] = [-1] * len(program.avals)  # the last kernel into which the value is fused
     for v in program.results:
         last[v] = inf
     for at in reversed(range(len(program.ops))):
@@ -104,16 +115,16 @@ def _last_kernels(program: Inlined, kernels: Kernels, kinds: Mapping[type[Primit
         elementwise = kinds[type(prim)] not in (Kind.KERNEL, Kind.REDUCTION)
         read_at: float = at
         if elementwise and (outs[0] not in kernels.written or outs[0] in kernels.recomputed):
-            read_at = max([at, *[fused[v] for v in outs]])
+            read_at = max([at, *[fused_into[v] for v in outs]])
         for a in ins:
             last[a] = max(last[a], read_at)
             if elementwise or a not in kernels.written:
-                fused[a] = max(fused[a], read_at)
+                fused_into[a] = max(fused_into[a], read_at)
     return last
 
 
 def _nanoseconds(kind: type[Primitive], compiled: Kind) -> float:
-    """The time that an element takes longer in a scalar loop."""
+    """The nanoseconds that an element takes longer in a scalar loop."""
     if issubclass(kind, (Div, Sqrt, Rsqrt)):
         return IN_PLACE_DIVISION_NS
     if compiled is Kind.EXPENSIVE and kind.__name__ not in _SCALAR:

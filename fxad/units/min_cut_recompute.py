@@ -12,6 +12,15 @@ instead. Between units, every value that a later unit reads is stored. This modu
   most `MAX_READERS` pieces. Equal pieces stay equal: a value is recomputed only if every use of the body recomputes it
   in the same way.
 
+For example, of four units of which the last one reads `d`, and a program that returns `r` and `y`:
+
+    y, d = tanh(x @ w), 1 - y * y       becomes     y = tanh(x @ w)
+    z = sin(y)
+    v = sin(z)
+    r = v * d                           becomes     r = v * (1 - y * y)
+
+`y` weighs nothing, because it is a result of the program: it is live to the end anyway. `d` is not stored any more.
+
 `DefUse` chooses the values, and `_Rewriter` rewrites the pieces. This applies to pieces only: XLA decides for a program
 that is compiled as a whole. Values that the user marked to be saved are stored.
 
@@ -128,7 +137,7 @@ class DefUse:
             formulas: dict[Port, Formula] = {}
             last_reads = self._last_reads(ports)
             for producer in dict.fromkeys([self.producer(k, n)[0] for port in ports for k, n in self.uses_of(port)]):
-                formulas.update(self._of_results(producer, last_reads))
+                formulas.update(self._formulas_of_results(producer, last_reads))
             same = {port for port in ports if self._has_one_formula(port, formulas)}
             if same == ports:
                 return ports, formulas
@@ -187,7 +196,7 @@ class DefUse:
                 return False
         return far
 
-    def _of_results(self, body: Jaxpr, last_reads: _LastReads) -> dict[Port, Formula]:
+    def _formulas_of_results(self, body: Jaxpr, last_reads: _LastReads) -> dict[Port, Formula]:
         """The formulas of results of a body, from the values that the minimum cut chooses."""
         cheap: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if isinstance(e.prim, CHEAP_TO_RECOMPUTE)}
         until: dict[Var, Sequence[int]] = {}  # for each use, the last piece that recomputes something from a value
@@ -234,7 +243,7 @@ class DefUse:
                 (recomputed if again else stored)[a] = k
         return _LastReads(recomputed, stored)
 
-    def outside(self, k: int, v: Var) -> Atom | None:
+    def value_of(self, k: int, v: Var) -> Atom | None:
         """The operand or result of piece `k` for a variable of its body; None if the variable is neither."""
         p = self.pieces[k]
         position = self._positions(p.body).get(v)
@@ -355,7 +364,7 @@ class _Rewriter:
             bodies[body] = new if new is body else dce(new)
         pieces = []
         for k, (p, q) in enumerate(zip(old.pieces, self.def_use.pieces, strict=True)):
-            outs = (*[p.outs[n] for n in kept[q.body]], *[self._outside(k, v) for v in added[q.body]])
+            outs = (*[p.outs[n] for n in kept[q.body]], *[self._value_of(k, v) for v in added[q.body]])
             # a body that does not read what it recomputes may be as before, with another operand
             new = p.body if bodies[q.body] is q.body else bodies[q.body]
             pieces.append(replace(p, body=new, ins=ins[k], outs=outs))
@@ -382,7 +391,7 @@ class _Rewriter:
         if a not in self.def_use.producer_of:
             return []
         i, _ = self.def_use.producer_of[a]
-        return [self._outside(i, v) for v in self.formulas[self.def_use.producer(k, n)].leaves]
+        return [self._value_of(i, v) for v in self.formulas[self.def_use.producer(k, n)].leaves]
 
     def _column(self, new: _NewOperands, at: Sequence[int], leaf: Sequence[Atom | None]) -> int:
         """The index of an operand with the values `leaf` at each use, existing or new. None stands for any value."""
@@ -394,8 +403,9 @@ class _Rewriter:
         new.columns.append(tuple([a for a in row if a is not None]))
         return len(new.columns) - 1
 
-    def _outside(self, i: int, v: Var) -> Atom:
-        value = self.def_use.outside(i, v) or self.added.get((i, v))
+    def _value_of(self, i: int, v: Var) -> Atom:
+        """The value of a variable in the body of piece `i`. If it is no operand or result yet, it becomes a result."""
+        value = self.def_use.value_of(i, v) or self.added.get((i, v))
         if value is None:
             value = self.added[i, v] = Var(self.fresh, v.aval)
             self.fresh += 1

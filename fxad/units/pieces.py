@@ -12,6 +12,16 @@ compile. So an equation of the remainder moves to the place where its result is 
 - A literal operand of a unit is a constant of the plan. If it takes more than `MAX_CONSTANT_BYTES`, a piece computes it
   once, where it is first needed.
 - An equation with effects stays between the same units.
+
+For example, with `layer` as a unit:
+
+    %0 = w[0]               piece 0, of the remainder: w[0], w[1], which units need
+    %1 = layer(x, %0)       piece 1, a unit
+    %2 = sum(%1)
+    %3 = w[1]
+    %4 = layer(%1, %3)      piece 2, a unit
+    %5 = 2.0 * %2           piece 3, of the remainder: %2 and %5, which only the results need
+    return %4, %5
 """
 
 from __future__ import annotations
@@ -188,33 +198,32 @@ class _Partition:
     def _order(self) -> list[int]:
         """The live equations, in the order in which they become pending: each after the unit that it waits for.
 
-        `_emit_before` and `_finish` decide when they run. See the module.
+        `_emit_before` and `_finish` decide when they run. See the module. The place of an equation is the number of
+        units before it; a unit counts itself, and comes before the other equations of its place.
         """
-        allowed = sum([v.aval.nbytes for v in self.program.ins])
-        after: dict[Atom, int] = {}
-        ahead: set[Atom] = set()
-        keys: list[tuple[int, int, int]] = []
-        unit = 0
+        bytes_to_move = sum([v.aval.nbytes for v in self.program.ins])
+        moved: set[Atom] = set()  # results that are computed before earlier units
+        place_of: dict[Atom, int] = {}  # of the equation that computes a value
+        keys: list[tuple[int, bool, int]] = []
+        units = 0  # so far
         for k in self.live:
             eqn = self.program.eqns[k]
-            ready = max([after.get(a, 0) for a in eqn.ins], default=0)
-            if self._is_unit(eqn):
-                unit += 1
-                at = unit
-                keys.append((at, 0, k))
-            else:
-                at = unit
-                if ready < unit and k not in self.pinned and not eqn.prim.effects:
+            is_unit = self._is_unit(eqn)
+            units += is_unit
+            place = units
+            earliest = max([place_of.get(a, 0) for a in eqn.ins], default=0)
+            if not is_unit and earliest < units and k not in self.pinned and not eqn.prim.effects:
+                if k not in self.for_units_or_effects:
+                    place = earliest  # pending from here on; it runs when `_emit_before` or `_finish` emits it
+                else:
                     size = sum([v.aval.nbytes for v in eqn.outs])
-                    size -= sum([a.aval.nbytes for a in {*eqn.ins} & ahead if self.consumers[a] == {k}])
-                    if k not in self.for_units_or_effects:
-                        at = ready  # pending from here on; it runs when `_emit_before` or `_finish` emits it
-                    elif size <= allowed:
-                        ahead.update(eqn.outs)
-                        allowed -= size
-                        at = ready
-                keys.append((at, 1, k))
-            after.update(dict.fromkeys(eqn.outs, at))
+                    size -= sum([a.aval.nbytes for a in {*eqn.ins} & moved if self.consumers[a] == {k}])
+                    if size <= bytes_to_move:
+                        moved.update(eqn.outs)
+                        bytes_to_move -= size
+                        place = earliest
+            keys.append((place, not is_unit, k))
+            place_of.update(dict.fromkeys(eqn.outs, place))
         return [k for _, _, k in sorted(keys)]
 
     def pieces(self) -> Pieces:

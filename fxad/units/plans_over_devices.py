@@ -7,6 +7,17 @@ devices. The body of the map is planned as any program, and then each unit of th
   as a batch is, and equal layers are one unit. A value without axes is a stack of the values of all devices.
 - If an operand or a result of the same type varies over the same axes, the value is divided as it is. If operands and
   results are mostly stacks, as in `pmap`, all values that vary are stacks.
+
+For example, `psum(layer(layer(x, w), w).sum(), "i")` over two devices, with x divided along its first axis, is a plan
+of two units, `layer` and the rest, and three steps:
+
+    slot        0  x           1  w           2  layer(0, 1)     3  layer(2, 1)     4  rest(3)
+    axes        {"i"}          {}             {"i"}              {"i"}              {}
+    a part      f32[2,3]       f32[3,3]       f32[2,3]           f32[2,3]           f32[]
+    division    (("i",),)      ()             (("i",),)          (("i",),)          ()
+    the whole   f32[4,3]       f32[3,3]       f32[4,3]           f32[4,3]           f32[]
+
+Slots 2 and 3 have the type and the axes of x, so they are divided as x is, and both calls of `layer` are one unit.
 """
 
 from __future__ import annotations
@@ -30,110 +41,119 @@ from fxad.units.plan import Plan, Step, Unit
 _MapSpec: TypeAlias = "DimensionAxes | None"
 
 
-def plan_over_devices(plan: Plan, over: OneMap) -> Plan:
+def plan_over_devices(plan: Plan, one_map: OneMap) -> Plan:
     """The plan of a map, from the plan of its body. Bytes are those of one device."""
-    return _Mapped(plan, over).plan()
+    return _MappedPlan(plan, one_map).plan()
 
 
 @final
-class _Mapped:
-    """Maps the units of `inner`, the plan of the body of the map `over`.
+class _MappedPlan:
+    """Maps the units of `inner`, the plan of the body of `map`.
 
-    `divisions` has the division of each slot, and `varies` its axes. `usual` are the divisions of operands and results
-    by the axes that divide them and by the types of their parts.
+    `divisions` has the division of each slot, as far as it is known, and `axes` the axes over which the slot varies.
+    `of_interface` are the divisions of operands and results, by their axes and the types of their parts.
+    `prefers_stacks`: operands and results are mostly stacks.
     """
 
-    __slots__ = ("divisions", "inner", "over", "stacks", "usual", "varies")
+    __slots__ = ("axes", "divisions", "inner", "map", "of_interface", "prefers_stacks")
 
-    def __init__(self, inner: Plan, over: OneMap) -> None:
-        self.inner, self.over = inner, over
-        ends = (*over.ins, *over.outs)
-        self.stacks = sum([s is None for s in ends]) > sum([bool(s) for s in ends])
-        self.usual: dict[tuple[frozenset[str], Aval], _MapSpec] = {}
-        for s, a in zip(ends, (*over.body.in_avals, *over.body.out_avals), strict=True):
-            self.usual.setdefault((self._axes(s), a), s)
+    def __init__(self, inner: Plan, one_map: OneMap) -> None:
+        self.inner, self.map = inner, one_map
+        interface = (*one_map.ins, *one_map.outs)
+        self.prefers_stacks = sum([s is None for s in interface]) > sum([bool(s) for s in interface])
+        self.of_interface: dict[tuple[frozenset[str], Aval], _MapSpec] = {}
+        for s, a in zip(interface, (*one_map.body.in_avals, *one_map.body.out_avals), strict=True):
+            self.of_interface.setdefault((self._axes_of(s), a), s)
         constants: list[_MapSpec] = [()] * len(inner.constants)
-        self.divisions: list[_MapSpec] = [*over.ins, *constants]
-        self.varies = self._all_varies([self._axes(s) for s in self.divisions])
+        self.divisions: list[_MapSpec] = [*one_map.ins, *constants]
+        self.axes = self._axes_of_slots([self._axes_of(s) for s in self.divisions])
 
-    def _axes(self, division: _MapSpec) -> frozenset[str]:
-        """The axes over which a value varies."""
-        return frozenset(self.over.names if division is None else names_in(division))
+    def _axes_of(self, division: _MapSpec) -> frozenset[str]:
+        """The axes over which a value varies, given its division."""
+        return frozenset(self.map.names if division is None else names_in(division))
 
     def plan(self) -> Plan:
         """The plan of the map."""
-        plan, results = self.inner, dict(zip(self.inner.outs, self.over.outs, strict=True))
-        signatures: dict[tuple[int, tuple[_MapSpec, ...], tuple[_MapSpec, ...]], int] = {}
+        plan, division_of_result = self.inner, dict(zip(self.inner.outs, self.map.outs, strict=True))
+        mapped_units: dict[tuple[int, tuple[_MapSpec, ...], tuple[_MapSpec, ...]], int] = {}
         uses: list[int] = []
         steps: list[Step] = []
         for step in plan.steps:
             body = plan.units[step.unit].body
             for v in body.outs:
                 slot = len(self.divisions)
-                self.divisions.append(results[slot] if slot in results else self._between(self.varies[slot], v.aval))
+                if slot in division_of_result:
+                    self.divisions.append(division_of_result[slot])
+                else:
+                    self.divisions.append(self._between_units(self.axes[slot], v.aval))
             outs = tuple(self.divisions[len(self.divisions) - len(body.outs) :])
             key = step.unit, tuple([self.divisions[k] for k in step.ins]), outs
-            unit = signatures.setdefault(key, len(signatures))
-            uses += [0] * (unit == len(uses))
+            unit = mapped_units.setdefault(key, len(mapped_units))
+            if unit == len(uses):
+                uses.append(0)
             uses[unit] += 1
             steps.append(replace(step, unit=unit))
-        units = [self._unit(plan.units[k], ins, outs, uses[n]) for (k, ins, outs), n in signatures.items()]
-        slots = tuple([whole(self.over.mesh, s, a) for s, a in zip(self.divisions, plan.slots, strict=True)])
+        units = [self._mapped_unit(plan.units[k], ins, outs, uses[n]) for (k, ins, outs), n in mapped_units.items()]
+        slots = tuple([whole(self.map.mesh, s, a) for s, a in zip(self.divisions, plan.slots, strict=True)])
         return replace(plan, units=tuple(units), steps=tuple(steps), slots=slots)
 
-    def _all_varies(self, varies: list[frozenset[str]]) -> list[frozenset[str]]:
-        """The axes over which each slot varies; `varies` are those of operands and constants. A value between units
-        counts as varying over the axes of other values at the same place of its units, so that equal calls stay one
-        unit: a cotangent may begin as a constant."""
-        units, steps, n_inputs = self.inner.units, self.inner.steps, len(varies)
-        axes_of_slots = varies + [frozenset[str]()] * (len(self.inner.slots) - n_inputs)
+    def _axes_of_slots(self, inputs: list[frozenset[str]]) -> list[frozenset[str]]:
+        """The axes over which each slot varies, given those of operands and constants.
+
+        A value between units counts as varying over the axes of the values at the same place of all uses of its unit.
+        So equal calls stay one unit, even if a cotangent begins as a constant. This is repeated until nothing changes.
+        """
+        units, steps, n_inputs = self.inner.units, self.inner.steps, len(inputs)
+        axes_of_slots = inputs + [frozenset[str]()] * (len(self.inner.slots) - n_inputs)
         while True:
-            places: dict[tuple[int, int], frozenset[str]] = {}
-            rows: list[tuple[int, list[int]]] = []
-            n = n_inputs
             new = list(axes_of_slots)
+            at_places: dict[tuple[int, int], frozenset[str]] = {}  # by unit, and place among its operands and results
+            slots_of_steps: list[tuple[int, list[int]]] = []
+            n = n_inputs
             for step in steps:
                 body = units[step.unit].body
                 outs = range(n, n + len(body.outs))
-                for slot, axes in zip(outs, self._vary(body, [new[k] for k in step.ins]), strict=True):
+                for slot, axes in zip(outs, self._axes_of_results(body, [new[k] for k in step.ins]), strict=True):
                     new[slot] |= axes
                 n += len(outs)
-                rows.append((step.unit, [*step.ins, *outs]))
-            for unit, slots in rows:
+                slots_of_steps.append((step.unit, [*step.ins, *outs]))
+            for unit, slots in slots_of_steps:
                 for place, slot in enumerate(slots):
-                    places[unit, place] = places.get((unit, place), frozenset()) | new[slot]
-            for unit, slots in rows:
+                    at_places[unit, place] = at_places.get((unit, place), frozenset()) | new[slot]
+            for unit, slots in slots_of_steps:
                 for place, slot in enumerate(slots):
-                    new[slot] |= places[unit, place] if slot >= n_inputs else frozenset()
+                    if slot >= n_inputs:
+                        new[slot] |= at_places[unit, place]
             if new == axes_of_slots:
                 return new
             axes_of_slots = new
 
-    def _vary(self, body: Jaxpr, varies: list[frozenset[str]]) -> list[frozenset[str]]:
+    def _axes_of_results(self, body: Jaxpr, axes_of_operands: list[frozenset[str]]) -> list[frozenset[str]]:
         """The axes over which each result of a body varies."""
         axes_of_results: list[set[str]] = [set() for _ in body.outs]
-        for name, size in self.over.mesh:
-            dims = tuple([0 if name in axes else None for axes in varies])
+        for name, size in self.map.mesh:
+            dims = tuple([0 if name in axes else None for axes in axes_of_operands])
             try:
                 out_dims = vmap_named(body, size, name, dims, devices=True)[1]
             except AxisNameError:  # results that are not checked may be equal without a proof
                 out_dims = (0,) * len(body.outs)
             for axes, d in zip(axes_of_results, out_dims, strict=True):
-                axes.update([name] if d is not None else [])
+                if d is not None:
+                    axes.add(name)
         return [frozenset(axes) for axes in axes_of_results]
 
-    def _between(self, varies: frozenset[str], part: Aval) -> _MapSpec:
-        """The division of a value between units."""
-        if not varies:
+    def _between_units(self, axes: frozenset[str], part: Aval) -> _MapSpec:
+        """The division of a value between units, given its axes and the type of its parts."""
+        if not axes:
             return ()
-        if (varies, part) in self.usual:
-            return self.usual[varies, part]
-        if self.stacks or not part.ndim:
+        if (axes, part) in self.of_interface:
+            return self.of_interface[axes, part]
+        if self.prefers_stacks or not part.ndim:
             return None
-        return (tuple([name for name in self.over.names if name in varies]),)
+        return (tuple([name for name in self.map.names if name in axes]),)
 
-    def _unit(self, unit: Unit, ins: tuple[_MapSpec, ...], outs: tuple[_MapSpec, ...], uses: int) -> Unit:
-        return replace(unit, body=map_of(unit.body, self.over.mesh, self.over.devices, ins, outs), uses=uses)
+    def _mapped_unit(self, unit: Unit, ins: tuple[_MapSpec, ...], outs: tuple[_MapSpec, ...], uses: int) -> Unit:
+        return replace(unit, body=map_of(unit.body, self.map.mesh, self.map.devices, ins, outs), uses=uses)
 
 
 def whole(mesh: MeshAxes, division: DimensionAxes | None, part: Aval) -> Aval:

@@ -30,7 +30,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ArgumentError, CacheError, CacheWarning, ParameterError, warn
 from fxad.ir import Jaxpr
-from fxad.xla.client import Device, default_device
+from fxad.xla.client import Device, default_device, require_device
 from fxad.xla.disk_tier import DiskTier
 from fxad.xla.executable import CachedExecutable, XlaExecutable, compile_uncached, footprint
 from fxad.xla.explanation import (
@@ -43,7 +43,7 @@ from fxad.xla.explanation import (
     to_jaxpr,
 )
 from fxad.xla.interpreter_exit import begin_compilation
-from fxad.xla.options import DEFAULT, CompileOptions
+from fxad.xla.options import DEFAULT, CompileOptions, check_options
 
 Path: TypeAlias = str | PathLike[str]
 
@@ -181,33 +181,34 @@ class _Contents:
 class _Settings:
     """The directory and the budgets of a cache. Immutable: `configure` replaces the object."""
 
-    __slots__ = ("_dir", "_opened", "_tier", "disk_bytes", "max_bytes")
+    __slots__ = ("_dir", "_from_environment", "_tier", "disk_bytes", "max_bytes")
 
     def __init__(self, max_bytes: int, dir: Path | None | SpecialDirectory, disk_bytes: int) -> None:
         self.max_bytes, self.disk_bytes = _budget("max_bytes", max_bytes), _budget("disk_bytes", disk_bytes)
         self._dir = dir
         self._tier = None if dir is None or isinstance(dir, SpecialDirectory) else DiskTier(dir, self.disk_bytes)
-        # the directory of the environment variable, once it has been read; in a dictionary, which the first thread sets
-        self._opened: dict[None, tuple[Path | None, DiskTier | None]] = {}
+        # By the name of the environment variable, the directory that it names, once it is read. In a dictionary, whose
+        # `setdefault` is atomic: all threads have the directory of the first one.
+        self._from_environment: dict[str, tuple[Path | None, DiskTier | None]] = {}
 
     @property
     def dir(self) -> Path | None | SpecialDirectory:
         """The directory."""
-        return self._opened[None][0] if None in self._opened else self._dir
+        return self._from_environment[_VARIABLE][0] if _VARIABLE in self._from_environment else self._dir
 
     def disk(self) -> DiskTier | None:
         """The disk tier. The environment variable is read at first use. An unusable directory there is a warning."""
         if self._dir is not SpecialDirectory.ENVIRONMENT:
             return self._tier
-        if None not in self._opened:
+        if _VARIABLE not in self._from_environment:
             named, problem = os.environ.get(_VARIABLE) or None, ""
             try:
                 opened = named, None if named is None else DiskTier(named, self.disk_bytes)
             except CacheError as e:
                 opened, problem = (named, None), f"{e.message} ({_VARIABLE}); nothing is stored. {e.remedy}"
-            if self._opened.setdefault(None, opened) is opened and problem:
+            if self._from_environment.setdefault(_VARIABLE, opened) is opened and problem:
                 warn(problem, CacheWarning)
-        return self._opened[None][1]
+        return self._from_environment[_VARIABLE][1]
 
 
 @final
@@ -395,13 +396,15 @@ class Cache:
         Without a program: the held executables and their costs, one line each, the most expensive first. Exported
         programs are listed too, but have no equations to compare.
 
-        Raises: ArgumentError if `program` is not a program.
+        Raises: ArgumentError if `program` is not a program, `options` are not `CompileOptions`, or `device` is not a
+                device.
         Cost:   linear in the equations of the held programs, once; then in the distinct ones.
         """
+        check_options("cache.explain", options)
         held = self._contents.keys()
         if program is None:
             return "\n".join([_entry_text(key, entry) for key, entry in sorted(held, key=lambda row: -row[1].seconds)])
-        target = options, device or default_device()
+        target = options, default_device() if device is None else require_device("cache.explain", device)
         programs = [key for key, _ in reversed(held)]
         return explain_miss_of_units((to_jaxpr(program), target), programs)
 

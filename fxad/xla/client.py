@@ -25,6 +25,7 @@ from fxad.xla.compat import find_types_of_jax, reason
 from fxad.xla.cuda import cuda_client  # by name: see `_Clients.after_fork`
 from fxad.xla.jaxlib_types import OneDeviceSharding
 
+_MAX_DEVICES: Final = 2**31 - 1  # XLA counts devices with 32 bits
 PLATFORM_ALIASES: Final = MappingProxyType({"gpu": "cuda"})  # jax's name for the platform
 
 
@@ -61,6 +62,13 @@ class Device:
 
     def __str__(self) -> str:
         return f"{self.platform}:{self.id}"
+
+
+def require_device(what: str, value: object) -> Device:
+    """The value, which must be a device. Raises: ArgumentError."""
+    if not isinstance(value, Device):
+        raise ArgumentError(f"{what}: {described(value)} is not a device: {value!r:.60}", remedy="use fxad.devices()")
+    return value
 
 
 # The service, the number of this process, the number of processes, and the address of this one for the others.
@@ -108,9 +116,10 @@ class _Clients:
             number = 0 if isinstance(count, bool) else index(count)
         except TypeError:
             number = 0
-        if number < 1:
+        if not 1 <= number <= _MAX_DEVICES:
             raise ParameterError(
-                f"set_cpu_devices: the number of devices is {count!r:.60}", remedy="give an int of 1 or more"
+                f"set_cpu_devices: the number of devices is {count!r:.60}",
+                remedy="give an int of 1 or more" if number < 1 else "give an int of 32 bits",
             )
         in_use = len(self._devices.get("cpu", ()))
         if in_use not in (0, number):
@@ -177,11 +186,12 @@ def _device(platform: str, client: _jax.Client, raw: _jax.Device) -> Device:
 
 def _cpu_devices_from_environment() -> int:
     text = os.environ.get("FXAD_CPU_DEVICES", "1")
-    if not text.isdecimal() or not int(text):
+    number = int(text) if text.isdecimal() and len(text) <= len(str(_MAX_DEVICES)) else 0
+    if not 1 <= number <= _MAX_DEVICES:
         raise ParameterError(
-            f"devices: FXAD_CPU_DEVICES must be a number of devices, got {text!r}", remedy="set it to an int >= 1"
+            f"devices: FXAD_CPU_DEVICES must be a number of devices, got {text!r:.60}", remedy="set it to an int >= 1"
         )
-    return int(text)
+    return number
 
 
 def register_after_fork(one: object) -> None:

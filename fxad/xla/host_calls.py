@@ -30,53 +30,57 @@ from fxad.xla.interpreter_exit import call_host_function, execute_with_host_call
 from fxad.xla.jaxlib_types import Buffer, ResultHandler, Results, Start
 
 
-class _Raised(Exception):  # noqa: N818  not an error of its own
-    """Replaces an exception of a host function while XLA propagates it. XLA's message contains its number."""
+class _StandIn(Exception):  # noqa: N818  not an error of its own
+    """The exception that XLA gets in place of that of a host function. Its message has the number of the other one."""
 
 
 @final
 class HostErrors:
-    """The exceptions of the host functions of an executable, by numbers that XLA's messages contain. Thread-safe.
+    """The exceptions of the host functions of an executable. Thread-safe.
 
-    With several devices, exceptions are `deferred`: a device whose host function fails goes on, because others may wait
+    On one device, a host function that fails ends the run. XLA gets a stand-in for the exception, and puts the message
+    of the stand-in into its error. The number in it tells `end` which exception to raise.
+
+    On several devices, exceptions are `deferred`. A device whose host function fails goes on, because others may wait
     for it in a collective, and XLA ends a process whose devices wait too long. Each call that is in progress then
     raises the exception at its end.
     """
 
-    __slots__ = ("_count", "_raised", "_running", "deferred")
+    __slots__ = ("_by_number", "_count", "_of_calls", "deferred")
 
     def __init__(self, deferred: bool) -> None:
         self.deferred = deferred
         self._count = count()
-        self._raised: OrderedDict[int, BaseException] = OrderedDict()
-        self._running: dict[int, list[tuple[int, BaseException]]] = {}
+        self._by_number: OrderedDict[int, BaseException] = OrderedDict()
+        # for each call in progress: the deferred exceptions, with the numbers of their devices
+        self._of_calls: dict[int, list[tuple[int, BaseException]]] = {}
 
-    def add(self, error: BaseException) -> _Raised:
+    def stand_in(self, error: BaseException) -> _StandIn:
         """Store an exception, and return the one to raise in its place."""
         number = next(self._count)
-        self._raised[number] = error
-        if len(self._raised) > _MAX_KEPT:  # left over from executions whose error was never explained
-            self._raised.pop(number - _MAX_KEPT, None)
-        return _Raised(f"<host call {number}>")
+        self._by_number[number] = error
+        if len(self._by_number) > _MAX_KEPT:  # left over from executions whose error was never explained
+            self._by_number.pop(number - _MAX_KEPT, None)
+        return _StandIn(f"<host call {number}>")
 
     def begin(self) -> int:
         """A number for a call that begins."""
         number = next(self._count)
-        self._running[number] = []
+        self._of_calls[number] = []
         return number
 
-    def add_for_all(self, device: int, error: BaseException) -> None:
+    def defer(self, device: int, error: BaseException) -> None:
         """Store an exception of a device for all calls in progress."""
-        for raised in self._running.copy().values():
-            raised.append((device, error))
+        for of_call in self._of_calls.copy().values():
+            of_call.append((device, error))
 
     def end(self, number: int, error: BaseException | None = None) -> None:
         """End a call. Raises the exception of a host function that is the reason of an error of XLA, or the first
         deferred one of the first device."""
-        for_this_call = self._running.pop(number)
+        deferred = self._of_calls.pop(number)
         numbers = re.findall(r"<host call (\d+)>", str(error)) if isinstance(error, _jax.JaxRuntimeError) else []
-        _, first = min(for_this_call, key=itemgetter(0), default=(0, None))
-        raised = first or (self._raised.pop(int(numbers[-1]), None) if numbers else None)
+        _, first = min(deferred, key=itemgetter(0), default=(0, None))
+        raised = first or (self._by_number.pop(int(numbers[-1]), None) if numbers else None)
         if raised is not None:
             raise raised from raised.__cause__
 
@@ -133,8 +137,8 @@ class _Callback:
         except BaseException as e:  # also KeyboardInterrupt and the like, which are no failures of the function
             error = e.located(where=self._where) if isinstance(e, FxadError) else e
             if not self._errors.deferred:
-                raise self._errors.add(error) from e
-            self._errors.add_for_all(device, error)
+                raise self._errors.stand_in(error) from e
+            self._errors.defer(device, error)
         finally:
             _caller.many = around
         outs = self._call.out_avals if isinstance(self._call, HostCall) else ()

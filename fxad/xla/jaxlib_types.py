@@ -34,8 +34,7 @@ class Results(Protocol):
 #
 # - `ForwardingStart` (`execution.forwarding`): the results are operands. It runs nothing, and is the only one then.
 # - `DonatingStart` (`execution.donation`): the call donates operands.
-# - `CommittedExecution.start` (`tracing.placement`): some operand is committed, or a device was given. It moves the
-#   others.
+# - `_MovingStart` (`tracing.placement`): some operand is committed, or a device was given. It moves the others.
 # - `LinkedExecutable.start` (`xla.linked`): the program is several units. It starts each, from `_PinnedStart` on.
 # - `ReshardingStart` (`xla.executable`): the program divides its operands among devices.
 # - `_PinnedStart` (`xla.executable`): it runs on more than one device.

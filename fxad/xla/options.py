@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias, final, get_args
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ParameterError
+from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Jaxpr
 from fxad.lower import LoweredModule, ModuleSharding
 from fxad.lowering.jaxlib import _jax, xla_client
@@ -89,6 +89,15 @@ def _is_flag(flag: object) -> bool:
 
 
 DEFAULT: Final = CompileOptions()
+
+
+def check_options(what: str, options: object) -> None:
+    """Raises: ArgumentError for a value that is no `CompileOptions`."""
+    if not isinstance(options, CompileOptions):
+        raise ArgumentError(
+            f"{what}: {described(options)} is not a CompileOptions: {options!r:.60}",
+            remedy="leave it out, or give fx.CompileOptions(...)",
+        )
 
 
 def with_effort(jaxpr: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:

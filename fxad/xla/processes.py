@@ -47,7 +47,7 @@ class Processes:
 
     def connect(
         self,
-        address: str,
+        address: object,
         n: int,
         k: int,
         *,
@@ -63,8 +63,8 @@ class Processes:
             raise ParameterError(
                 f"distributed.initialize: process_id is {k} of {n} processes", remedy="number processes from 0"
             )
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal():
+        host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+        if not isinstance(address, str) or not host or not port.isdecimal():
             raise ParameterError(
                 f"distributed.initialize: coordinator_address is {address!r}, not a host and a port",
                 remedy='as in "127.0.0.1:8476": an address of process 0 that all processes reach',
@@ -201,15 +201,14 @@ _COLLECTIVE: Final = re.compile(
 
 
 def _reason(e: Exception, timeout: int) -> str:
-    """The text of an error. jaxlib has none for a refused connection: it calls `_lost`, and fails."""
+    """The text of an error. jaxlib has none for a refused connection: it fails to call `_lost`."""
     text = reason(e)
     return f"not connected within {timeout} s, or another process has this number" if "bad_cast" in text else text
 
 
 def _lost(*_status: object) -> None:
-    """Given to jaxlib for lost processes. Without it, jaxlib ends this process if it cannot connect, too.
-
-    jaxlib ends the process instead of calling it: it cannot pass the status to Python.
+    """The callback of jaxlib for lost processes. It never runs: jaxlib fails to convert the status to Python, and ends
+    this process. Without a callback, jaxlib ends the process also if it cannot connect, where it now raises an error.
     """
 
 

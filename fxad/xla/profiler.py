@@ -39,17 +39,19 @@ def profile(path: str | bytes | PathLike[str] | PathLike[bytes]) -> Iterator[Non
     Raises: ParameterError if another one is running; ArgumentError if `path` is not a path; ExecutionError if the trace
             cannot be written, before the block runs if that is known.
     """
-    try:
-        folder = fsdecode(path)
-    except TypeError:
+    folder = fsdecode(path) if isinstance(path, str | bytes | PathLike) else ""
+    if not isinstance(path, str | bytes | PathLike) or "\0" in folder:
         raise ArgumentError(
             f"profile: {described(path)} is not a path: {path!r:.60}", remedy="name a directory to write the trace to"
-        ) from None
+        )
     marker = _Running()
     if _running.put("profile", marker) is not marker:
         raise ParameterError("profile: another profile is running in this process", remedy="end that one first")
     try:
-        _check_place(folder)
+        try:
+            _check_place(folder)
+        except OSError as e:
+            raise _not_written(folder, e.strerror or str(e)) from e
         session = _profiler.ProfilerSession()
         try:
             yield

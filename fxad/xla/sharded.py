@@ -180,25 +180,32 @@ def _parts(buffer: Buffer) -> list[Buffer]:
 
 
 def from_local(value: NDArray, where: MeshSharding, shape: Shape | None) -> Buffer:
-    """A buffer of the data of this process: the parts of its devices, put together. Raises: ShapeError."""
+    """A buffer of the data of this process: the parts of its devices, put together. Raises: ShapeError.
+
+    For example, axis 0 is divided among 4 devices, of which this process has the last two, and `value` is of (4, 3):
+
+        parts     (4, 1)                            along each axis
+        places    [[0, 0], [1, 0], [2, 0], [3, 0]]  of the part of each device
+        mine      [[2, 3], [0]]                     the places that this process has, along each axis
+        whole     (8, 3)                            4 * 4 // 2 rows, 3 * 1 // 1 columns
+    """
     parts = (*parts_of(where.mesh, where.spec), *[1] * value.ndim)[: value.ndim]
     places = [[w.start or 0 for w in (*at, *[slice(0)] * value.ndim)][: value.ndim] for at in where.windows(parts)]
     mine = [sorted({places[k][axis] for k in where.local}) for axis in range(value.ndim)]
-    found = tuple([n * p // len(m) for n, p, m in zip(value.shape, parts, mine, strict=True)])
-    if (shape is not None and shape != found) or any([n % len(m) for n, m in zip(value.shape, mine, strict=True)]):
+    whole = tuple([n * p // len(m) for n, p, m in zip(value.shape, parts, mine, strict=True)])
+    if (shape is not None and shape != whole) or any([n % len(m) for n, m in zip(value.shape, mine, strict=True)]):
         raise ShapeError(
             f"make_array_from_process_local_data: local data of shape {value.shape} are {[len(m) for m in mine]} of"
-            f" {list(parts)} parts of an array of shape {shape or found}",
+            f" {list(parts)} parts of an array of shape {shape or whole}",
             remedy="give the parts of the devices of this process, put together",
         )
-    whole = Aval(found, value.dtype)
-    part = local_shape(where.mesh, where.spec, found)
+    part = local_shape(where.mesh, where.spec, whole)
     pieces = []
     for k in where.local:
         starts = [m.index(p) * n for m, p, n in zip(mine, places[k], part, strict=True)]
         window = tuple([slice(s, s + n) for s, n in zip(starts, part, strict=True)])
         pieces.append(put_part(np.ascontiguousarray(value[window]).reshape(part), where.devices[k].sharding))
-    return make_array(whole, where, pieces)
+    return make_array(Aval(whole, value.dtype), where, pieces)
 
 
 def assembled(aval: Aval, where: MeshSharding, parts: Sequence[Buffer]) -> Buffer:
@@ -271,12 +278,12 @@ def program_sharding(
         elif chosen is None:
             outs.append(MeshSharding(on, meshes[0], ()))
         else:
-            mesh, spec = in_terms_of(meshes, xla_client.HloSharding.from_proto(chosen[k]), name, k)
+            mesh, spec = mesh_and_spec(meshes, xla_client.HloSharding.from_proto(chosen[k]), name, k)
             outs.append(MeshSharding(on, mesh, spec))
     return ProgramSharding(on, meshes[0], ins, outs)
 
 
-def in_terms_of(
+def mesh_and_spec(
     meshes: Sequence[MeshAxes], chosen: xla_client.HloSharding, name: str, result: int
 ) -> tuple[MeshAxes, DimensionAxes]:
     """A sharding that XLA chose, as a mesh and a spec. Axes of the mesh are factored where XLA has divided them.
@@ -287,10 +294,10 @@ def in_terms_of(
         return meshes[0], ()
     parts = list(chosen.tile_assignment_dimensions())
     ids = np.array(chosen.tile_assignment_devices()).reshape(parts)
-    places = np.argwhere(np.ones(parts, bool))[np.argsort(ids.ravel())]  # of each device, in each axis
+    places = np.argwhere(np.ones(parts, bool))[np.argsort(ids.ravel())]  # of each device, along each axis
     ndim = len(parts) - chosen.replicate_on_last_tile_dim()
     for mesh in (*meshes, *map(_factored, meshes)):
-        groups = [_group(mesh, places[:, axis], parts[axis]) for axis in range(ndim)]
+        groups = [_axes_of_places(mesh, places[:, axis], parts[axis]) for axis in range(ndim)]
         if None not in groups:
             while groups and not groups[-1]:
                 groups.pop()
@@ -301,17 +308,26 @@ def in_terms_of(
     )
 
 
-def _group(mesh: MeshAxes, places: NDArray, parts: int) -> tuple[str, ...] | None:
-    """The axes of a mesh that give each device its place among `parts` ones; None if none do."""
-    at = places.reshape([n for _, n in mesh])
-    steps = [int(np.take(at, 1, k).flat[0] - at.flat[0]) if n > 1 else 0 for k, (_, n) in enumerate(mesh)]
-    order = sorted([k for k, step in enumerate(steps) if step > 0], key=lambda k: -steps[k])
-    want, left = np.zeros(at.shape, int), parts
-    for k in order:
+def _axes_of_places(mesh: MeshAxes, places: NDArray, parts: int) -> tuple[str, ...] | None:
+    """The axes of a mesh that divide an array in `parts` such that each device has its place; None if no axes do.
+
+    For example, on the mesh (("i", 2), ("j", 4)):
+
+        places of the 8 devices     parts     axes
+        0 1 2 3 0 1 2 3             4         ("j",)
+        0 2 4 6 1 3 5 7             8         ("j", "i"): "j" is the slowest
+        0 0 1 1 0 0 1 1             2         None; ("j.0",) if the mesh is factored
+    """
+    places = places.reshape([n for _, n in mesh])
+    # the difference between the places of two devices that are neighbours along an axis
+    steps = [int(np.take(places, 1, k).flat[0] - places.flat[0]) if n > 1 else 0 for k, (_, n) in enumerate(mesh)]
+    axes = sorted([k for k, step in enumerate(steps) if step > 0], key=lambda k: -steps[k])
+    places_by_axes, rest = np.zeros(places.shape, int), parts
+    for k in axes:
         n = mesh[k][1]
-        left //= n
-        want += left * np.arange(n).reshape([-1 if j == k else 1 for j in range(at.ndim)])
-    return tuple([mesh[k][0] for k in order]) if left == 1 and np.array_equal(want, at) else None
+        rest //= n
+        places_by_axes += rest * np.arange(n).reshape([-1 if j == k else 1 for j in range(places.ndim)])
+    return tuple([mesh[k][0] for k in axes]) if rest == 1 and np.array_equal(places_by_axes, places) else None
 
 
 def _factored(mesh: MeshAxes) -> MeshAxes:

@@ -192,6 +192,8 @@ RUNNING: list[Case] = [
      "call it before the first program runs, or set FXAD_CPU_DEVICES"),
     (lambda: runtime.set_cpu_devices(0), ParameterError, "set_cpu_devices: the number of devices is 0",
      "give an int of 1 or more"),
+    (lambda: runtime.set_cpu_devices(2**31), ParameterError, "set_cpu_devices: the number of devices is 2147483648",
+     "give an int of 32 bits"),
     (lambda: fxa.numpy.asarray(X).to_device(CPU, stream=3), ParameterError,
      "to_device: stream 3: fxad orders its own work", "leave `stream` out"),
     (lambda: Cache(max_bytes=-1), ParameterError, "cache: max_bytes must be a number of bytes, got -1",
@@ -259,12 +261,12 @@ def test_a_client_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     assert e.value.remedy == "see that the device is there and free, or set FXAD_PLATFORM=cpu"
 
 
-@pytest.mark.parametrize("count", ["0", "many", "-1", ""])
+@pytest.mark.parametrize("count", ["0", "many", "-1", "", "2147483648", "9" * 5000])
 def test_a_number_of_devices_that_is_none(count: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FXAD_CPU_DEVICES", count)
     with pytest.raises(ParameterError) as e:
         client._Clients().devices("cpu")
-    assert e.value.message == f"devices: FXAD_CPU_DEVICES must be a number of devices, got {count!r}"
+    assert e.value.message == f"devices: FXAD_CPU_DEVICES must be a number of devices, got {count!r:.60}"
     assert e.value.remedy == "set it to an int >= 1"
 
 

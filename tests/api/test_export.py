@@ -232,6 +232,7 @@ def test_what_is_refused() -> None:
     for kwargs, message in (
         ({"platforms": ("abacus",)}, "export: <lambda> does not run on 'abacus'"),
         ({"platforms": "abacus"}, "export: <lambda> does not run on 'abacus'"),
+        ({"platforms": [["cpu"]]}, "export: <lambda> does not run on ['cpu']"),
         ({"platforms": 3}, "export: platforms is an int, not a name or several"),
         ({"platforms": ()}, "export: <lambda> is to run on no platform"),
         ({"platforms": ("cpu", "rocm")}, "export: <lambda> does not run on 'rocm'"),

@@ -159,6 +159,8 @@ def test_a_profile_that_has_no_place_is_refused_before_it_runs(tmp_path: Path) -
     at, make = "profile: the trace was not written to ", "name a directory that you may make and write to"
     places: list[tuple[Any, type[FxadError], str, str]] = [
         (3, ArgumentError, "profile: an int is not a path: 3", "name a directory to write the trace to"),
+        ("\0", ArgumentError, "profile: a str is not a path: '\\x00'", "name a directory to write the trace to"),
+        (tmp_path / ("a" * 300), ExecutionError, f"{at}{tmp_path / ('a' * 300)}: File name too long", make),
         (tmp_path / "file", ExecutionError, f"{at}{tmp_path / 'file'}: {tmp_path / 'file'} is not a directory", make),
         (tmp_path / "file" / "in", ExecutionError, f"{at}{tmp_path / 'file' / 'in'}: ", make),
     ]

@@ -162,6 +162,37 @@ np.testing.assert_array_equal(fx.device_put(x, b) + y, 2 * X)
     ]
 
 
+def test_a_program_for_committed_data_is_freed_with_its_function() -> None:
+    """Its first start on uncommitted data loads it for the default device. It must not refer to itself for that."""
+    text = """
+import gc, weakref
+gc.disable()
+def run():
+    held = fx.asarray(X) * 2
+    g = fx.jit(lambda x: x + held)
+    print(where(g(fx.device_put(X, b))))
+    return g, weakref.ref(held)
+g, held = run()
+print(where(g(X)), where(g(X)))
+del g
+print(held() is None)
+g, held = run()
+del g
+print(held() is None)
+del held
+on_b = len([x for x in b.client.live_arrays() if x._sharding._device is b.raw])
+for donate in ((), "x"):
+    held = fx.asarray(X) * 3
+    g = fx.jit(lambda x: x + held, donate=donate)
+    g(fx.device_put(X, b))
+    del g, held
+print(len([x for x in b.client.live_arrays() if x._sharding._device is b.raw]) - on_b)
+"""
+    assert script(START + text).splitlines() == [
+        "('cpu:1', True)", "('cpu:0', False) ('cpu:0', False)", "True", "('cpu:1', True)", "True", "0",
+    ]  # fmt: skip
+
+
 def test_donation_elsewhere() -> None:
     text = """
 x, y = fx.device_put(X, b), fx.asarray(X)

@@ -188,7 +188,7 @@ def test_a_plan_is_saved_with_the_program(tmp_path: Path) -> None:
     assert fx.load(tmp_path / "lean").jaxpr is lean.jaxpr
 
 
-@pytest.mark.parametrize("budget", ["64 parsecs", "much", -1, True, 1.5])
+@pytest.mark.parametrize("budget", ["64 parsecs", "much", -1, True, 1.5, "9" * 400 + " TB"])
 def test_a_budget_is_a_number_of_bytes(budget: Any) -> None:
     with pytest.raises(ArgumentError, match=r"remat: the budget is .*, not a number of bytes: ") as caught:
         fx.remat(unrolled, budget=budget)

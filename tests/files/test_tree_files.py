@@ -47,6 +47,12 @@ def same(got: Any, expected: Any) -> None:
         assert (x.shape, x.dtype, bits(x)) == (y.shape, y.dtype, bits(y))
 
 
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"^tree.save: the name '\\ud800.w' of a leaf is no text of Unicode\n"):
+        save(tmp_path / "a.safetensors", {"\ud800": {"w": 1.0}})
+    assert [*tmp_path.iterdir()] == []
+
+
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3)], ids=str)
 def test_every_dtype_and_shape_keeps_its_bits(tmp_path: Path, dtype: dtypes.DType, shape: tuple[int, ...]) -> None:

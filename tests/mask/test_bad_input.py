@@ -356,6 +356,12 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         "give length=",
     ),
     (
+        lambda: list(fx.ragged_batches([V], 2, length=lambda _: "long")),  # type: ignore[arg-type, return-value]
+        ArgumentError,
+        "ragged_batches: the result of length must be an integer, got a str: 'long'",
+        "it is static: a Python value, which cannot come from a traced array",
+    ),
+    (
         lambda: fx.specialize(program(), n=-1),
         ShapeError,
         "specialize: n is -1, the program assumes n >= 0",

@@ -49,7 +49,7 @@ from fxad.testing import (
 from fxad.testing.collective_steps import collective_steps
 from fxad.testing.draw_collectives import MESHES
 from fxad.testing.spmd_laws import check_devices, check_units_on_devices
-from fxad.xla.sharded import in_terms_of
+from fxad.xla.sharded import mesh_and_spec
 from tests.laws.budget import share
 
 P = PartitionSpec
@@ -721,15 +721,15 @@ def test_division_that_xla_chooses() -> None:
     """Axes of a mesh are factored where XLA divides by a part of one."""
     kind: Any = xla_client.HloSharding
     mesh = (("i", 4), ("j", 2))
-    assert in_terms_of([mesh], kind.iota_tile([2, 4], [4, 2], [1, 0], []), "f", 0) == (mesh, (("j",), ("i",)))
+    assert mesh_and_spec([mesh], kind.iota_tile([2, 4], [4, 2], [1, 0], []), "f", 0) == (mesh, (("j",), ("i",)))
     halves = kind.iota_tile([2, 4], [2, 4], [0, 1], [xla_client.OpSharding.Type.REPLICATED])
-    assert in_terms_of([mesh], halves, "f", 0) == ((("i.0", 2), ("i.1", 2), ("j", 2)), (("i.0",),))
+    assert mesh_and_spec([mesh], halves, "f", 0) == ((("i.0", 2), ("i.1", 2), ("j", 2)), (("i.0",),))
     mixed = SimpleNamespace(
         is_replicated=lambda: False, tile_assignment_dimensions=lambda: [8], replicate_on_last_tile_dim=lambda: False,
         tile_assignment_devices=lambda: [1, 0, 2, 3, 4, 5, 6, 7],
     )  # fmt: skip
     with pytest.raises(CompileError) as e:
-        in_terms_of([mesh], cast("Any", mixed), "f", 0)
+        mesh_and_spec([mesh], cast("Any", mixed), "f", 0)
     assert e.value.message == f"compile of f: XLA divides result 0 as no mesh does: {mixed}"
     assert e.value.remedy == "give the sharding of the result: out_shardings, or with_sharding_constraint"
 

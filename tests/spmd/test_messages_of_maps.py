@@ -21,6 +21,7 @@ from fxad.sharding import Mesh, NamedSharding, PartitionSpec
 P: Any = PartitionSpec  # also for arguments of wrong types
 X: Any = np.zeros((4, 2), np.float32)
 MESH: Any = {"i": 2, "j": 1}
+EMPTY = Mesh([], "i")
 WRONG: Any = fx
 WRONG_PAIRS: Any = [(0, 1, 2)]
 
@@ -85,6 +86,10 @@ ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
      "ppermute: perm[0] is (0, 1, 2), not a pair", "give pairs (source, target) of indices"),
     (lambda: Mesh([fx.devices()[0]] * 2, ("i",)), ParameterError,
      "Mesh: a device is there twice", "give each device once"),
+    (lambda: NamedSharding(EMPTY, P()), ParameterError,
+     "NamedSharding: Mesh({'i': 0}) has no devices", "give a mesh with at least one device: make_mesh"),
+    (lambda: fx.shard_map(f, EMPTY, P(), P())(X), ParameterError,
+     "shard_map of f: Mesh({'i': 0}) has no devices", "give a mesh with at least one device: make_mesh"),
     (lambda: WRONG.sharding.make_mesh(8, ("i",)), ArgumentError,
      "make_mesh: axis_shapes must be a sequence, got an int: 8", "give a tuple or a list"),
     (lambda: fx.make_mesh((-1,), ("i",)), ParameterError,

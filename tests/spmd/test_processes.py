@@ -14,7 +14,7 @@ import pytest
 
 import fxad as fx
 from fxad import distributed
-from fxad.errors import FxadError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, FxadError, ParameterError, ShapeError
 from fxad.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding, make_mesh
 from fxad.xla import cuda
 
@@ -387,6 +387,8 @@ WRONG: list[tuple[Any, str, str]] = [
     (("127.0.0.1:1", 2, 2), "distributed.initialize: process_id is 2 of 2 processes", "number processes from 0"),
     (("here", 2, 0), "distributed.initialize: coordinator_address is 'here', not a host and a port",
      'as in "127.0.0.1:8476": an address of process 0 that all processes reach'),
+    ((3, 2, 0), "distributed.initialize: coordinator_address is 3, not a host and a port",
+     'as in "127.0.0.1:8476": an address of process 0 that all processes reach'),
 ]  # fmt: skip
 
 
@@ -396,6 +398,26 @@ def test_refused(args: Any, message: str, remedy: str) -> None:
         distributed.initialize(*args)
     assert isinstance(e.value, ParameterError)
     assert (e.value.message, e.value.remedy) == (message, remedy)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "num_processes", "process_id", "local_device_ids", "initialization_timeout", "heartbeat_timeout",
+        "shutdown_timeout",
+    ],
+)  # fmt: skip
+def test_numbers_are_checked(name: str) -> None:
+    arguments: Any = {"coordinator_address": "127.0.0.1:1", "num_processes": 2, "process_id": 0, name: "x"}
+    with pytest.raises(ArgumentError) as e:
+        distributed.initialize(**arguments)
+    kind = "a sequence" if name == "local_device_ids" else "an integer"
+    assert e.value.message in [
+        f"distributed.initialize: {n} must be {kind}, got a str: 'x'" for n in (name, f"{name}[0]")
+    ]
+    timeout: Any = "x"
+    with pytest.raises(ArgumentError, match=r"^distributed.barrier: timeout must be a real number, got a str: 'x'"):
+        distributed.barrier(timeout)
 
 
 UNREACHED = """

@@ -5,6 +5,16 @@ its own rule, or in the rule of a function that its rules call, is a named call 
 whose rules call each other become one module: a strongly connected component of the call graph. Tarjan's algorithm finds
 the components while it traces. If a rule calls its function with other types or values, that is another function, whose
 rules are traced in turn: as deep as derivatives are taken around the call, and at least `DEPTH`.
+
+For example, `sin` has the rule x_dot * cos(x), and `cos` has the rule -x_dot * sin(x). A call of `sin` is traced so:
+
+    function 0: sin             its body is traced
+      rule of sin               calls cos, which is met for the first time
+        function 1: cos         its body is traced
+          rule of cos           calls sin: a named call of 0, which is active, so the lowlink of 1 becomes 0
+        1 is open               its lowlink is not its number: it belongs to the component of 0
+    0 is closed                 its lowlink is its number: the equation is call_with_rules[sin, module=(sin, cos)]
+
 Decisions: docs/adr/0047, docs/adr/0048, docs/adr/0080.
 """
 
