@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.dce import drop_unread_operands, remove_dead_eqns
 from fxad.ir import Atom, BatchCtx, Dims, Jaxpr, Lit
 from fxad.primitives.control.bodies import select_by_mask, with_operands
 from fxad.primitives.elementwise.arithmetic import ADD, DIV
+from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.linearity import is_zero, with_zero_operands
 from fxad.primitives.shape import ReduceSum, broadcast_to_axis
 from fxad.primitives.slicing import slice_along_axis
@@ -41,7 +43,7 @@ def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dim
             b.input(own if d is None else a) for d, own, a in zip(dims, pull.in_avals, shared.in_avals, strict=True)
         ]
         shares = [
-            broadcast_to_axis(b, b.one(DIV, x, Lit.of(ctx.size, x.aval)), None, ctx.size, 0) if d is None else x
+            broadcast_to_axis(b, _share(b, x, ctx.size), None, ctx.size, 0) if d is None else x
             for d, x in zip(dims, operands, strict=True)
         ]
         return b.build(b.inline(shared, shares), shared.name)
@@ -71,6 +73,14 @@ def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dim
         for k in sums:
             outs[k] = _sum_stack(b, outs[k], 0)
     return remove_dead_eqns(b.build(outs, jaxpr.name))
+
+
+def _share(b: Builder, ct: Atom, size: int) -> Atom:
+    """Return a cotangent divided by the number of examples, in float32 for floats below 32 bits: float16 has no
+    100,000."""
+    dtype = ct.aval.dtype
+    wide = emit_convert(b, ct, dtypes.accumulated(dtype))
+    return emit_convert(b, b.one(DIV, wide, Lit.of(size, wide.aval)), dtype)
 
 
 def _batch_some_cotangents(
