@@ -365,7 +365,7 @@ class While(HigherOrder):
         )
         loop = While(cond, body, self.n_cond, both.primal.n_consts, self.max_steps)
         count, *outs = ctx(loop, *of_cond, *of_body, *both.hoisted, Lit.of(0, INT32_SCALAR), *carry)
-        results, stacks = tuple(outs[: len(self.body.outs)]), (*both.counts, *outs[len(carry) :])
+        results, arrays = tuple(outs[: len(self.body.outs)]), (*both.counter_values, *outs[len(carry) :])
         of_consts, of_carry, _ = self.steps.split(both.ins)
         linear = both.linear
         dots = ctx.lin(
@@ -374,7 +374,7 @@ class While(HigherOrder):
             *select_by_mask(const_dots, of_consts),
             *both.invariant,
             *select_by_mask(carry_dots, of_carry),
-            *[stacks[k] for k in both.residual_slices],
+            *[arrays[k] for k in both.residual_slices],
         )
         return results, insert_zeros(dots, both.outs, [v.aval for v in results])
 
