@@ -325,7 +325,7 @@ class CallWithRules(Applied, Linear):
     tolerance: Lit | None = None
 
     @property
-    def value(self) -> Jaxpr:
+    def applied(self) -> Jaxpr:
         return self.body
 
     @property

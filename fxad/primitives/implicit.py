@@ -57,7 +57,7 @@ class LinearSolve(Applied, Linear):
     adjoint: tuple[Jaxpr, ...]  # () or (the transpose of matvec, its solver)
 
     @property
-    def value(self) -> Jaxpr:
+    def applied(self) -> Jaxpr:
         return self.solve
 
     @property
@@ -163,7 +163,7 @@ class Root(Applied):
     captured: int
 
     @property
-    def value(self) -> Jaxpr:
+    def applied(self) -> Jaxpr:
         return self.solve
 
     @property

@@ -191,13 +191,13 @@ def linearize_steps(
 ) -> LinearizedSteps:
     """Linearize steps with respect to the marked operands.
 
-    In a loop over the step (w, i, c, x) -> (i + 2, sin(w * 2 + c) * x, y), where w is a constant, i and c are carries,
-    x is a slice and y a stacked result, the linear half reads a residual as
+    Let a step take a constant w, the carries i and c, and a slice x. It returns the carries i + 2 and
+    `sin(w) * y * sin(c) * i`, and the result y = exp(c * x) to stack. The linear half reads its residuals here:
 
-        w * 2             a constant, computed once outside of the loop
-        i                 a slice of 2 * iota + the initial i, computed outside of the loop
-        x, y              a slice of the operand, of the result
-        any other value   a slice of a further result, which the primal half stacks
+        sin(w)           a constant, computed once outside of the loop
+        i                a slice of an array computed outside of the loop, iota * 2 + the initial i
+        x, y             a slice of the operand of the loop, of its result
+        sin(c), cos(c)   a slice of a further result, which the primal half stacks
     """
     consts, carry, xs = steps.split(nonzero)
     while True:
@@ -214,13 +214,14 @@ def linearize_steps(
     invariants = loop_invariants(primal_steps)
     # with `upto` and `reverse` the first step is not known, so the start of a counter is not known
     increments = {} if outside.upto and outside.reverse else counters(primal_steps)
-    not_stacked = {a for a in (*invariants.values, *increments, *slices, *ys) if isinstance(a, Var)}
-    split = drop_cheap_residuals(split, n_out, not_stacked)
+    free = {a for a in (*invariants.values, *increments, *slices, *ys) if isinstance(a, Var)}
+    split = drop_cheap_residuals(split, n_out, free)
     residuals = split.primal.outs[n_out:]
 
     hoisted = _hoist(outside, primal_steps, invariants, residuals)
     counters_read = [v for v in increments if v in residuals]
-    stacked = [r for r in residuals if r not in {*hoisted, *slices, *counters_read, *ys}]
+    not_stacked = {*hoisted, *slices, *counters_read, *ys}
+    stacked = [r for r in residuals if r not in not_stacked]
     array_numbers: dict[Atom, int] = {}
     for k, a in enumerate((*slices, *counters_read, *ys, *stacked)):
         array_numbers.setdefault(a, k)
@@ -305,8 +306,8 @@ def _without_hoisted(steps: Steps, hoisted: dict[Atom, Atom], outs: Atoms) -> tu
 def is_linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Mask) -> bool:
     """Return True if the carries and stacked results of the steps are linear in the marked operands.
 
-    Carries that are not marked (known carries) must not depend on marked operands, and must have an integer or bool type.
-    The same holds for stacked results that are not linear. These have no cotangent.
+    Carries that are not marked (known carries) must not depend on marked operands, and must have an integer or bool
+    type. The same holds for stacked results that are not linear. These have no cotangent.
     """
     depends = _depends_on(body, mask)
     carry = mask[n_consts : n_consts + n_carry]

@@ -112,7 +112,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.control.bodies import insert_zeros
-from fxad.primitives.control.call import adjoint_of, check_operands, cotangents, layout_of_call
+from fxad.primitives.control.call import adjoint_of, check_operands, cotangents_of_operands, layout_of_call
 from fxad.primitives.control.kept_values import split_at_kept
 from fxad.primitives.custom import CallWithRules
 from fxad.primitives.linearity import is_linear
@@ -221,7 +221,7 @@ class Remat(HigherOrder, Linear):
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         adjoint, operands = adjoint_of(ctx, self.body, cts, args)
-        return cotangents(adjoint, ctx(Remat(adjoint, self.opaque), *operands), args)
+        return cotangents_of_operands(adjoint, ctx(Remat(adjoint, self.opaque), *operands), args)
 
 
 def deduplicate_operands(body: Jaxpr, ins: Sequence[Atom | Lin]) -> tuple[Jaxpr, tuple[int, ...]]:
