@@ -309,7 +309,7 @@ def test_a_linear_function_holds_what_it_calls() -> None:
 
     for f in (fx.remat(scaled), in_a_branch):
         want = float(fx.jvp(f, (x,), (t,))[1])
-        y, pull = fx.vjp(lambda x, f=f: f(x), x)
+        _, pull = fx.vjp(lambda x, f=f: f(x), x)
         gc.collect()
         assert float(pull(t)[0]) == pytest.approx(want)
         _, pull, aux = fx.vjp(lambda x, f=f: (f(x), x), x, has_aux=True)
@@ -317,11 +317,10 @@ def test_a_linear_function_holds_what_it_calls() -> None:
         assert float(pull(t)[0]) == pytest.approx(want)
     for f in (fx.remat(scaled), in_a_branch, looped):
         want = float(fx.jvp(f, (x,), (t,))[1])
-        y, push = fx.linearize(lambda x, f=f: f(x), x)
+        _, push = fx.linearize(lambda x, f=f: f(x), x)
         gc.collect()
         assert float(push(t)) == pytest.approx(want)
         assert float(fx.jit(lambda push, t: push(t))(push, t)) == pytest.approx(want)
-    del y, pull, push, aux
 
 
 def test_programs_that_differ_in_the_function_share_an_executable() -> None:
