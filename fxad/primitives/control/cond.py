@@ -77,7 +77,6 @@ class Cond(HigherOrder, Linear):
           their residuals: for each type, storage is the maximum over the branches, not the sum. `batched` says what
           `vmap` makes of the equation if the index varies. A result that all branches take from one operand is that
           operand, in any case.
-
           "loop":   a loop over the examples runs one branch for each.
           "select": every branch runs for all examples, and results are selected. An example that does not choose a
                     branch has no derivative there, so that no nan reaches its operands: an operand is 0 if the branch
