@@ -77,12 +77,12 @@ class Cond(HigherOrder, Linear):
           their residuals: for each type, storage is the maximum over the branches, not the sum. `batched` says what
           `vmap` makes of the equation if the index varies. A result that all branches take from one operand is that
           operand, in any case.
-          "loop":   a loop over the examples runs one branch for each.
+          "loop": a loop over the examples runs one branch for each.
           "select": every branch runs for all examples, and results are selected. An example that does not choose a
                     branch has no derivative there, so that no nan reaches its operands: an operand is 0 if the branch
                     is affine in it. Another operand keeps its value, behind `stop_gradient`; it is 0.5 if examples
                     share operands of the branch. Nothing is replaced if the branch is affine in each mapped operand.
-          "apart":  as "select", but every inexact operand, shared ones too, is 0.5 in examples that do not choose the
+          "apart": as "select", but every inexact operand, shared ones too, is 0.5 in examples that do not choose the
                     branch. This is not linear. Only inversion makes it.
     Source: stablehlo.case
     """
