@@ -252,16 +252,20 @@ class Scan(HigherOrder, Linear):
         """Batch a scan whose count differs between examples. The loop runs to the largest count, and each step is
         guarded by a branch."""
         check_uniform(ctx, self)
-        (counts, *operands), (_, *where) = args, dims
+        (counts, *operands), (count_dim, *operand_dims) = args, dims
         guard = guard_checks(self.body) if has_check(self.body) else None
         if self.effects or (guard is None and has_check(self.body)):  # effects beyond the count must not happen
             return scan_over_examples(ctx, self, args, dims)
         steps = stop_at_count(self.steps, guard)
         consts, carry, xs = self.steps.split(operands)
-        of_consts, of_carry, of_xs = self.steps.split(where)
+        of_consts, of_carry, of_xs = self.steps.split(operand_dims)
         index = ctx.one(Iota((self.length,), dtypes.int32, 0))
-        every = (ctx.one(ReduceMax((0,)), counts), *consts, counts, *carry, *xs, index)
-        return self.with_steps(steps).batch(ctx, every, (None, *of_consts, dims[0], *of_carry, *of_xs, None))
+        most = ctx.one(ReduceMax((0,)), counts)
+        return self.with_steps(steps).batch(
+            ctx,
+            (most, *consts, counts, *carry, *xs, index),
+            (None, *of_consts, count_dim, *of_carry, *of_xs, None),
+        )
 
     # ---------------------------------------------------------------------------------------------- differentiation
 
