@@ -159,14 +159,14 @@ class ConvGeneralDilated(Bilinear):
         (holes,) = pad.impl(x, np.zeros((), x.dtype))
         patches = window_views(holes, (1, 1, *window), (1, 1, *self.strides), (1, 1, *self.rhs_dilation))
         patches = patches.reshape([n, f, *patches.shape[2 : x.ndim], prod(window)])
-        sizes, places = list(patches.shape[2:-1]), prod(patches.shape[2:-1])
+        sizes, positions = list(patches.shape[2:-1]), prod(patches.shape[2:-1])
         # (groups, examples and positions, summed terms) @ (groups, summed terms, output features)
-        rows, inner = n // self.batch_groups, prod(window)
-        parts = patches.reshape([self.batch_groups, rows, self.feature_groups, i, places, inner])
-        parts = parts.transpose(0, 2, 1, 4, 3, 5).reshape([groups, rows * places, i * inner])
-        kernel = w.reshape([groups, o // groups, i * inner]).transpose(0, 2, 1)
-        y = np.matmul(parts, kernel).reshape([groups, rows, places, o // groups])
-        y = y.transpose(1, 0, 3, 2).reshape([rows, o, *sizes])
+        examples, window_size = n // self.batch_groups, prod(window)
+        grouped = patches.reshape([self.batch_groups, examples, self.feature_groups, i, positions, window_size])
+        grouped = grouped.transpose(0, 2, 1, 4, 3, 5).reshape([groups, examples * positions, i * window_size])
+        kernel = w.reshape([groups, o // groups, i * window_size]).transpose(0, 2, 1)
+        y = np.matmul(grouped, kernel).reshape([groups, examples, positions, o // groups])
+        y = y.transpose(1, 0, 3, 2).reshape([examples, o, *sizes])
         return (y.transpose(np.argsort(self.out_spec)).astype(dtype),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -293,8 +293,8 @@ class ConvGeneralDilated(Bilinear):
         sizes = self._spatial(lhs.aval.shape, rhs.shape, ct.aval.shape)
         for k, (n, w, m) in enumerate(sizes):
             low, base = self.padding[k][0], self.lhs_dilation[k]
-            reach = (w - 1) * self.rhs_dilation[k] + dilated_size(m, self.strides[k])
-            padding.append((low, reach - low - dilated_size(n, base)))
+            padded = (w - 1) * self.rhs_dilation[k] + dilated_size(m, self.strides[k])  # for a result of size w
+            padding.append((low, padded - low - dilated_size(n, base)))
         conv = ConvGeneralDilated(
             strides=self.rhs_dilation,
             padding=tuple(padding),
@@ -354,14 +354,21 @@ def _reverse_spatial(emit: Emit, kernel: Atom, space: Sequence[int]) -> Atom:
 
 
 def _regroup(emit: Emit, x: Atom, src: int, dst: int, groups: int) -> Atom:
-    """Return `x` with the groups of axis `src` moved to the front of axis `dst`, and merged into it."""
+    """Return `x` with the groups of axis `src` moved to the front of axis `dst`, and merged into it.
+
+    Of shape (6, 4), with 2 groups of axis 0: split to (2, 3, 4), moved to (3, 2, 4), merged to (3, 8).
+    """
     if groups == 1:
         return x
     return merge_axes(emit, move_axis(emit, split_axis(emit, x, src, groups), src, dst), dst)
 
 
 def _merge_groups(emit: Emit, x: Atom, dim: int, axis: int, groups: int) -> Atom:
-    """Return `x` with its mapped axis merged into `axis` (counted without it), inside the groups of `axis`."""
+    """Return `x` with its mapped axis merged into `axis` (counted without it), inside the groups of `axis`.
+
+    5 examples of shape (6,), with 2 groups: (5, 6) is split to (5, 2, 3), moved to (2, 5, 3), merged to (30,). So a
+    group of the batched convolution has that group of every example.
+    """
     x = move_axis(emit, x, dim, axis)
     if groups == 1:
         return merge_axes(emit, x, axis)

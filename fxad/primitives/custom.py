@@ -67,7 +67,7 @@ from fxad.primitives.slicing import emit_slice
 # A program over a stack: `batch(program, size, in_dims, out_dims, axis)`.
 Batch: TypeAlias = Callable[[Jaxpr, int, Dims, Dims, str | None], Jaxpr]
 
-Axes: TypeAlias = tuple[tuple[str, int], ...]
+NamedAxes: TypeAlias = tuple[tuple[str, int], ...]  # names with their sizes
 
 _MAX_RESULTS: Final = 32  # results of a function for which the operands of each result are computed
 
@@ -104,7 +104,7 @@ class NamedCall(Applied):
     function: int
     changes: tuple[Batched, ...] = ()
     reads: tuple[Mask, ...] = ()
-    axes: Axes = ()
+    axes: NamedAxes = ()
 
     @property
     def free_axes(self) -> FreeAxes:
@@ -266,7 +266,7 @@ def _with_reads_and_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
     if not any(map(_functions_called_by, module)):
         return module
     reads = [_reads_of(f, lambda f, used: prune(f.body, used)[1]) for f in module]
-    axes: list[Axes] = [()] * len(module)
+    axes: list[NamedAxes] = [()] * len(module)
 
     def with_reads_and_axes(call: NamedCall) -> NamedCall:
         k, left = call.function, _unbound(axes[call.function], call.changes)
@@ -286,13 +286,13 @@ def _reads_of(function: Function, left: Callable[[Function, Mask], Mask]) -> tup
     return tuple([left(function, tuple([k == j for k in range(n)])) for j in range(n)]) if n <= _MAX_RESULTS else ()
 
 
-def _unbound(axes: Axes, changes: Sequence[Batched]) -> Axes:
+def _unbound(axes: NamedAxes, changes: Sequence[Batched]) -> NamedAxes:
     """The axes that no change binds."""
     bound = [change.axis for change in changes]
     return tuple([axis for axis in axes if axis[0] not in bound])
 
 
-def _axes_of(function: Function) -> Axes:
+def _axes_of(function: Function) -> NamedAxes:
     """The named axes of collectives in a function or its rules, in order."""
     return tuple(sorted(frozenset().union(*[jaxpr.free_axes for jaxpr in jaxprs_in_params(function)])))
 
@@ -325,7 +325,7 @@ class CallWithRules(Applied, Linear):
     tolerance: Lit | None = None
 
     @property
-    def value(self) -> Jaxpr:
+    def applied(self) -> Jaxpr:
         return self.body
 
     @property

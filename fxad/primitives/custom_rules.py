@@ -69,29 +69,34 @@ def restricted(
 
     Residuals stay if a program reads them. The program that returns them comes before those that take them. `clean`
     removes dead equations. Also returns the values that the programs read.
+
+    The function (x, y) -> (x * y, sin(x)) has the values 0 (x), 1 (y), 2 and 3 (results), and residuals from 4 on. With
+    result 2 and the tangents of 0 and 2 alone, the push (x_dot, y_dot, y, x, cos(x)) -> (x_dot * y + y_dot * x,
+    x_dot * cos(x)) becomes (x_dot, y) -> x_dot * y + 0. So `forward` returns only result 2 and the residual y.
     """
     read: set[int] = set()
 
-    def stays(part: RuleProgram, k: int) -> bool:
-        return k in read if k >= len(values) else (tangents if part.linear else values)[k]
+    def stays(program: RuleProgram, k: int) -> bool:
+        return k in read if k >= len(values) else (tangents if program.linear else values)[k]
 
     pruned: list[tuple[Jaxpr, tuple[int, ...], Mask]] = []
-    for part in reversed(programs):
-        n = part.linear
-        nonzero = tuple([tangents[k] for k in part.takes[:n]])
-        takes = (*select_by_mask(part.takes[:n], nonzero), *part.takes[n:]) if n else part.takes
-        jaxpr = with_outs(part.jaxpr, [a for a, k in zip(part.jaxpr.outs, part.gives, strict=True) if stays(part, k)])
-        jaxpr, marks = drop_unread_operands(clean(with_zero_operands(jaxpr, nonzero)[0] if n else jaxpr))
-        read.update(select_by_mask(takes, marks))
-        pruned.append((jaxpr, takes, marks))
+    for program in reversed(programs):
+        n = program.linear
+        nonzero = tuple([tangents[k] for k in program.takes[:n]])
+        takes = (*select_by_mask(program.takes[:n], nonzero), *program.takes[n:]) if n else program.takes
+        outs = [a for a, k in zip(program.jaxpr.outs, program.gives, strict=True) if stays(program, k)]
+        jaxpr = with_outs(program.jaxpr, outs)
+        jaxpr, reads = drop_unread_operands(clean(with_zero_operands(jaxpr, nonzero)[0] if n else jaxpr))
+        read.update(select_by_mask(takes, reads))
+        pruned.append((jaxpr, takes, reads))
     result: list[RuleProgram] = []
-    for part, (jaxpr, takes, marks) in zip(programs, reversed(pruned), strict=True):
-        types = dict(zip(part.takes, part.jaxpr.in_avals, strict=True))
-        wants = [stays(part, k) for k in takes]
-        jaxpr = with_operands(jaxpr, marks, [types[k] for k in takes], wants)
-        linear = part.linear + len(takes) - len(part.takes)
-        gives = tuple([k for k in part.gives if stays(part, k)])
-        result.append(part._replace(jaxpr=jaxpr, takes=select_by_mask(takes, wants), gives=gives, linear=linear))
+    for program, (jaxpr, takes, reads) in zip(programs, reversed(pruned), strict=True):
+        types = dict(zip(program.takes, program.jaxpr.in_avals, strict=True))
+        wants = [stays(program, k) for k in takes]
+        jaxpr = with_operands(jaxpr, reads, [types[k] for k in takes], wants)
+        linear = program.linear + len(takes) - len(program.takes)
+        gives = tuple([k for k in program.gives if stays(program, k)])
+        result.append(program._replace(jaxpr=jaxpr, takes=select_by_mask(takes, wants), gives=gives, linear=linear))
     return result, read
 
 
@@ -231,18 +236,17 @@ class Rules(Record):
 
         return min(rules, key=rank)
 
-    def over(self, left: Mask, whole: bool) -> Rules:
+    def without_operands(self, left: Mask, all_results: bool) -> Rules:
         """The rules with marks for the operands in `left` alone, without an inverse. A refusal to invert stays if
-        `whole`."""
+        `all_results` are used."""
         jvp, vjp = [
             tuple([replace(rule, moving=select_by_mask(rule.moving, left)) for rule in kind])
             for kind in (self.jvp, self.vjp)
         ]
-        back = self.inverse
-        refused = (
-            replace(back, moving=select_by_mask(back.moving, left)) if isinstance(back, Refusal) and whole else None
-        )
-        return Rules(jvp, vjp, self.batch, refused, self.derivative_of)
+        refusal = None
+        if isinstance(self.inverse, Refusal) and all_results:
+            refusal = replace(self.inverse, moving=select_by_mask(self.inverse.moving, left))
+        return Rules(jvp, vjp, self.batch, refusal, self.derivative_of)
 
 
 @final
@@ -342,7 +346,7 @@ class Function(Record):
         There is no inverse: it would read all results, and return all operands.
         """
         programs, left = self.needed(used)
-        rules = self.rules.over(left, all(used))
+        rules = self.rules.without_operands(left, all(used))
         function = with_programs(replace(self, rules=rules), [part.jaxpr for part in programs])
         return replace(function, captured=sum(left[: self.captured])), left
 

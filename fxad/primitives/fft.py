@@ -117,24 +117,26 @@ class Fft(LinearMap, LinearInOne):
             halved = emit.one(MUL, emit.one(CONJ, ct), self._weights(emit, ct.aval, 1, 0.5))
             back = emit.one(Fft("IRFFT", self.lengths), halved)
             return emit.one(MUL, back, Lit.of(count, back.aval))
-        there = emit.one(CONJ, emit.one(Fft("RFFT", self.lengths), ct))
+        transformed = emit.one(CONJ, emit.one(Fft("RFFT", self.lengths), ct))
         if type(count) is Size:
-            weighted = emit.one(MUL, there, self._weights(emit, there.aval, 1, 2))
+            weighted = emit.one(MUL, transformed, self._weights(emit, transformed.aval, 1, 2))
             return emit.one(DIV, weighted, Lit.of(count, weighted.aval))
-        return emit.one(MUL, there, self._weights(emit, there.aval, 1 / count, 2 / count))
+        return emit.one(MUL, transformed, self._weights(emit, transformed.aval, 1 / count, 2 / count))
 
     def _weights(self, emit: Emit, half: Aval, once: float, twice: float) -> Atom:
-        """Return `once` for the elements on the last axis that represent only themselves, and `twice` for the
-        others."""
+        """Return `once` for the elements on the last axis that represent only themselves, and `twice` for the others.
+
+        The half transform of 6 real numbers has the elements 0 to 3. Elements 1 and 2 also represent 5 and 4, their
+        conjugates; 0 and 3 represent themselves. Of 5 numbers it has 0 to 2, and only 0 represents itself."""
         n, m = self.lengths[-1], half.shape[-1]
         k = emit.one(Iota((m,), dtypes.int32, 0))
         if type(n) is Size:
             middle = emit.one(EQ, emit.one(MUL, k, Lit.of(2, k.aval)), Lit.of(n, k.aval))
         else:
             middle = emit.one(EQ, k, Lit.of(0 if n % 2 else n // 2, k.aval))
-        alone = emit.one(OR, emit.one(EQ, k, Lit.of(0, k.aval)), middle)
+        represents_itself = emit.one(OR, emit.one(EQ, k, Lit.of(0, k.aval)), middle)
         real = Aval((m,), dtypes.real_part(half.dtype))
-        weights = emit_where(emit, alone, Lit.of(once, real), Lit.of(twice, real))
+        weights = emit_where(emit, represents_itself, Lit.of(once, real), Lit.of(twice, real))
         row = emit.one(COMPLEX, weights, Lit.of(0, real))
         return emit_broadcast(emit, row, half.shape, (half.ndim - 1,))
 

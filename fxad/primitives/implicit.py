@@ -57,7 +57,7 @@ class LinearSolve(Applied, Linear):
     adjoint: tuple[Jaxpr, ...]  # () or (the transpose of matvec, its solver)
 
     @property
-    def value(self) -> Jaxpr:
+    def applied(self) -> Jaxpr:
         return self.solve
 
     @property
@@ -83,21 +83,21 @@ class LinearSolve(Applied, Linear):
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         n, ins = self.size, self.matvec.in_avals
+        x_avals = ins[:n]
         if len(self.adjoint) not in (0, 2):
             raise ParameterError(
                 f"{self.name}: adjoint has {len(self.adjoint)} programs, it is (transpose of matvec, its solver)",
                 remedy="give both, or none",
             )
-        system = ins[:n]
-        for k, aval in enumerate(system):
+        for k, aval in enumerate(x_avals):
             if not aval.inexact:
                 raise ParameterError(
                     f"{self.name}: operand {k} of {self.matvec.name} is {aval}, which has no tangent",
                     remedy="what is solved for is floating or complex",
                 )
         for role, body in zip(("matvec", "transpose of matvec", "transpose_solve"), self._maps, strict=False):
-            check_body_type(self.name, role, body, ins, system)
-        check_body_type(self.name, "solve", self.solve, ins, (*system, *self.solve.out_avals[n:]))
+            check_body_type(self.name, role, body, ins, x_avals)
+        check_body_type(self.name, "solve", self.solve, ins, (*x_avals, *self.solve.out_avals[n:]))
         check_operands(self.name, self.solve, avals)
         return self.solve.out_avals
 
@@ -108,9 +108,9 @@ class LinearSolve(Applied, Linear):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         n = self.size
         b = align_batch_axes(ctx, args[:n], dims[:n])
-        known, at = dims[n:], (0,) * n
-        solved, aux = _batched_system(ctx, self.bodies, at, known)
-        return ctx(_linear_solve(solved), *b, *args[n:]), (*at, *aux)
+        x_dims = (0,) * n
+        bodies, aux_dims = _batched_system(ctx, self.bodies, x_dims, dims[n:])
+        return ctx(_linear_solve(bodies), *b, *args[n:]), (*x_dims, *aux_dims)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         n = self.size
@@ -163,7 +163,7 @@ class Root(Applied):
     captured: int
 
     @property
-    def value(self) -> Jaxpr:
+    def applied(self) -> Jaxpr:
         return self.solve
 
     @property
@@ -210,25 +210,25 @@ class Root(Applied):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         c, n = self.captured, self.size
         guess = align_batch_axes(ctx, args[c:], dims[c:])
-        known, at = dims[:c], (0,) * n
-        where = (*known, *at)
-        system = (0,) * len(self.equation.outs)
-        equation, _ = ctx.recur(self.equation, where, system)
-        solve, out_dims = _batched_solve(ctx, self.solve, where, at)
-        kept, residual_dims = ctx.recur(self.at, where)
-        solved, _ = _batched_system(ctx, self.system, system, (*residual_dims, *known))
-        return ctx(Root(equation, solve, kept, solved, c), *args[:c], *guess), out_dims
+        captured_dims, x_dims = dims[:c], (0,) * n
+        operand_dims = (*captured_dims, *x_dims)
+        equation_dims = (0,) * len(self.equation.outs)
+        equation, _ = ctx.recur(self.equation, operand_dims, equation_dims)
+        solve, out_dims = _batched_solve(ctx, self.solve, operand_dims, x_dims)
+        at, residual_dims = ctx.recur(self.at, operand_dims)
+        system, _ = _batched_system(ctx, self.system, equation_dims, (*residual_dims, *captured_dims))
+        return ctx(Root(equation, solve, at, system, c), *args[:c], *guess), out_dims
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         c, n = self.captured, self.size
         outs = ctx(self, *primals)
         point = (*primals[:c], *outs[:n])
-        still = tuple([Zero(v.aval) for v in outs])
+        zeros = tuple([Zero(v.aval) for v in outs])
         equation_dots: tuple[Tangent, ...] = ()
         if any([isinstance(t, Lin) for t in tangents[:c]]):
-            _, equation_dots = Call(self.equation).jvp(ctx, point, (*tangents[:c], *still[:n]))
+            _, equation_dots = Call(self.equation).jvp(ctx, point, (*tangents[:c], *zeros[:n]))
         if not any([isinstance(t, Lin) for t in equation_dots]):
-            return outs, still
+            return outs, zeros
         system, needed = drop_unused_residuals(self.system, (len(equation_dots),) * len(self.system))
         n_at = len(self.at.outs)
         at = with_outs(self.at, select_by_mask(self.at.outs, needed[:n_at]))
@@ -249,20 +249,23 @@ def _negative(ctx: JvpCtx, t: Tangent) -> Tangent:
     return ctx.lin_one(NEG, t) if isinstance(t, Lin) else t
 
 
-def _batched_solve(ctx: BatchCtx, solve: Jaxpr, dims: Dims, at: Dims) -> tuple[Jaxpr, Dims]:
-    """Batch a solver. The mapped axis comes first in the solution; also return the mapped axis of each auxiliary
-    result."""
-    out_dims = (*at, *ctx.recur(solve, dims)[1][len(at) :])
+def _batched_solve(ctx: BatchCtx, solve: Jaxpr, dims: Dims, x_dims: Dims) -> tuple[Jaxpr, Dims]:
+    """Batch a solver, with the mapped axes `x_dims` in the solution. Also return the mapped axis of each result: of the
+    solution, then of auxiliary results."""
+    out_dims = (*x_dims, *ctx.recur(solve, dims)[1][len(x_dims) :])
     return ctx.recur(solve, dims, out_dims)[0], out_dims
 
 
-def _batched_system(ctx: BatchCtx, bodies: tuple[Jaxpr, ...], at: Dims, known: Dims) -> tuple[tuple[Jaxpr, ...], Dims]:
-    """Batch the bodies of a `linear_solve`, and return the mapped axes of its auxiliary results."""
-    dims = (*at, *known)
+def _batched_system(
+    ctx: BatchCtx, bodies: tuple[Jaxpr, ...], x_dims: Dims, other_dims: Dims
+) -> tuple[tuple[Jaxpr, ...], Dims]:
+    """Batch the bodies of a `linear_solve`, and return the mapped axes of its auxiliary results. `x_dims` are those of
+    the solution and of the right-hand side."""
+    dims = (*x_dims, *other_dims)
     matvec, solve, *adjoint = bodies
-    solve, out_dims = _batched_solve(ctx, solve, dims, at)
-    matvec, *adjoint = [ctx.recur(body, dims, at)[0] for body in (matvec, *adjoint)]
-    return (matvec, solve, *adjoint), out_dims[len(at) :]
+    solve, out_dims = _batched_solve(ctx, solve, dims, x_dims)
+    matvec, *adjoint = [ctx.recur(body, dims, x_dims)[0] for body in (matvec, *adjoint)]
+    return (matvec, solve, *adjoint), out_dims[len(x_dims) :]
 
 
 IMPLICIT: Final[tuple[type[Primitive], ...]] = (LinearSolve, Root)

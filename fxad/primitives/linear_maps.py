@@ -30,44 +30,56 @@ def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dim
     """Return a batched map from cotangents (its first operands) to cotangents. The cotangent of an operand that is not
     batched is summed over the examples. The contribution of a result that is not batched is counted once.
 
+    For x and y -> (x * y, sin(y)), `pull` is (a, b, x, y) -> (a * y, a * x + b * cos(y)). If x is batched and y is not,
+    then a is batched and b is not, and the cotangent of y is sum(a * x) + b * cos(y). So the map is applied to a alone,
+    and summed, and to b alone, and not summed.
+
     A map that exchanges values of the examples gets the cotangent of such a result for the first example, and zeros for
     the others. The same cotangent of all examples, such as a sum over them, is then counted for each."""
     exchanges = bool(cts) and any([name == ctx.axis for name, _ in pull.free_axes])
     if exchanges and None in cts:
-        of_stacks = batch_adjoint(ctx, pull, tuple([0 if d is None else d for d in cts]), known, wants)
-        b = Builder()
-        dims = (*cts, *[0] * len(known))
-        operands = [
-            b.input(own if d is None else a) for d, own, a in zip(dims, pull.in_avals, of_stacks.in_avals, strict=True)
+        return _batch_adjoint_of_stacks(ctx, pull, cts, known, wants)
+    out_dims = tuple(
+        [
+            (0 if exchanges or d is not None else None) if want is None else want
+            for d, want in zip(ctx.recur(pull, (*cts, *known))[1], wants, strict=True)
         ]
-        stacked = [_stack_with_zeros(b, x, ctx.size) if d is None else x for d, x in zip(dims, operands, strict=True)]
-        return b.build(b.inline(of_stacks, stacked), of_stacks.name)
-    out_dims = ctx.recur(pull, (*cts, *known))[1]
-    at = tuple(
-        [(0 if exchanges or d is not None else None) if w is None else w for d, w in zip(out_dims, wants, strict=True)]
     )
-    jaxpr, _ = ctx.recur(pull, (*cts, *known), at)
-    sums = [k for k, (w, d) in enumerate(zip(wants, at, strict=True)) if w is None and d is not None]
-    if not sums:
+    jaxpr, _ = ctx.recur(pull, (*cts, *known), out_dims)
+    summed = [k for k, (want, d) in enumerate(zip(wants, out_dims, strict=True)) if want is None and d is not None]
+    if not summed:
         return jaxpr
     b = Builder()
     ins = b.inputs(jaxpr.in_avals)
     outs = list(b.inline(jaxpr, ins))
-    once = tuple([d is None for d in cts])
-    if any(once):
-        stacks = [
-            _batch_some_cotangents(ctx, b, pull, mask, cts, known, ins) for mask in (tuple([not o for o in once]), once)
-        ]
-        for k in sums:
-            total, (one, dim) = _sum_stack(b, *stacks[0][k]), stacks[1][k]
-            if dim is not None:  # the adjoint reads a batched operand for an unbatched result
-                first = slice_along_axis(one.aval.shape, 0, 0, min(1, one.aval.shape[0]))
-                one = _sum_stack(b, b.one(first, one), 0)
-            outs[k] = one if is_zero(total) else total if is_zero(one) else b.one(ADD, total, one)
-    else:
-        for k in sums:
+    batched = tuple([d is not None for d in cts])
+    if all(batched):
+        for k in summed:
             outs[k] = _sum_stack(b, outs[k], 0)
+    else:
+        shared = tuple([not m for m in batched])
+        of_batched, of_shared = [
+            _batch_some_cotangents(ctx, b, pull, mask, cts, known, ins) for mask in (batched, shared)
+        ]
+        for k in summed:
+            total, (once, dim) = _sum_stack(b, *of_batched[k]), of_shared[k]
+            if dim is not None:  # the adjoint reads a batched operand for an unbatched result
+                first = slice_along_axis(once.aval.shape, 0, 0, min(1, once.aval.shape[0]))
+                once = _sum_stack(b, b.one(first, once), 0)
+            outs[k] = once if is_zero(total) else total if is_zero(once) else b.one(ADD, total, once)
     return remove_dead_eqns(b.build(outs, jaxpr.name))
+
+
+def _batch_adjoint_of_stacks(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dims) -> Jaxpr:
+    """Return the batched map in which each cotangent that is not batched is that of the first example."""
+    of_stacks = batch_adjoint(ctx, pull, tuple([0 if d is None else d for d in cts]), known, wants)
+    b = Builder()
+    dims = (*cts, *[0] * len(known))
+    operands = [
+        b.input(own if d is None else a) for d, own, a in zip(dims, pull.in_avals, of_stacks.in_avals, strict=True)
+    ]
+    stacked = [_stack_with_zeros(b, x, ctx.size) if d is None else x for d, x in zip(dims, operands, strict=True)]
+    return b.build(b.inline(of_stacks, stacked), of_stacks.name)
 
 
 def _stack_with_zeros(b: Builder, x: Atom, size: int) -> Atom:
@@ -85,10 +97,9 @@ def _batch_some_cotangents(
     n = len(nonzero)
     alone, _ = with_zero_operands(pull, nonzero)
     dims = (*select_by_mask(cts, nonzero), *known)
-    at = tuple([None if d is None else 0 for d in ctx.recur(alone, dims)[1]])
-    return list(
-        zip(b.inline(ctx.recur(alone, dims, at)[0], (*select_by_mask(ins[:n], nonzero), *ins[n:])), at, strict=True)
-    )
+    out_dims = tuple([None if d is None else 0 for d in ctx.recur(alone, dims)[1]])
+    batched, _ = ctx.recur(alone, dims, out_dims)
+    return list(zip(b.inline(batched, (*select_by_mask(ins[:n], nonzero), *ins[n:])), out_dims, strict=True))
 
 
 def _sum_stack(b: Builder, a: Atom, dim: int | None) -> Atom:

@@ -43,25 +43,25 @@ def affine_operands(jaxpr: Jaxpr) -> tuple[bool, ...]:
     If a program is linear in several operands taken together, it is affine in each: `x - y` is affine in `x`.
     """
     n = len(jaxpr.ins)
-    return tuple([_affine_outs(jaxpr, tuple([j == k for j in range(n)])) is not None for k in range(n)])
+    return tuple([_affine_dependents(jaxpr, tuple([j == k for j in range(n)])) is not None for k in range(n)])
 
 
 @by_value
-def _affine_outs(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
-    """Return a mask of the results that depend on the marked operands, or None if one of them is not affine in these,
-    taken together."""
+def _affine_dependents(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
+    """Return a mask of the results that depend on the marked operands; None if one of them is not affine in these,
+    taken together. For x -> (x + 1, 2) it is (True, False), for x -> x * x it is None."""
     dependent: set[Atom] = {v for v, marked in zip(jaxpr.ins, mask, strict=True) if marked}
     for eqn in jaxpr.eqns:
         if dependent.isdisjoint(eqn.ins):
             continue
-        outs = _affine_results(eqn, tuple([a in dependent for a in eqn.ins]))
+        outs = _affine_dependents_of_eqn(eqn, tuple([a in dependent for a in eqn.ins]))
         if outs is None:
             return None
         dependent.update([v for v, out in zip(eqn.outs, outs, strict=True) if out])
     return tuple([a in dependent for a in jaxpr.outs])
 
 
-def _affine_results(eqn: Eqn, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
+def _affine_dependents_of_eqn(eqn: Eqn, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
     prim = eqn.prim
     if isinstance(prim, HigherOrder) and prim.layout.transparent:
         return _affine_in_bodies(prim, eqn, mask)
@@ -85,7 +85,7 @@ def _affine_in_bodies(prim: HigherOrder, eqn: Eqn, mask: tuple[bool, ...]) -> tu
     while True:
         outs: set[int] = set()
         for k in layout.running:
-            affine_outs = _affine_outs(prim.bodies[k], tuple([p in marked for p in layout.operand_indices(k)]))
+            affine_outs = _affine_dependents(prim.bodies[k], tuple([p in marked for p in layout.operand_indices(k)]))
             if affine_outs is None:
                 return None
             for place, out in zip(layout.result_indices(k), affine_outs, strict=True):
@@ -103,9 +103,10 @@ def _affine_in_bodies(prim: HigherOrder, eqn: Eqn, mask: tuple[bool, ...]) -> tu
 def linear_with_zeros(prim: Linear, eqn: Eqn, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
     """Return the operands in which an equation is jointly linear: the marked ones, and literal zeros.
 
-    A zero is linear in every operand, and also known. `concatenate(x_dot, 0)` is linear in both operands. A map of
-    `x_dot` and 0 with a residual that is 0 is linear in the first two. So either all zeros count as linear, or, if
-    there are few, some of them.
+    A zero may count as linear or as known. In `concatenate(x_dot, 0)` it is linear: the marked operands (True, False)
+    become (True, True), as no `concatenate` is linear in a part of its operands. In a map of (x_dot, 0, residual 0)
+    that is linear in the first two operands, the residual is known. So either all zeros count as linear, or, if there
+    are few, some of them.
     """
     return _jointly_linear(prim, mask, [k for k, a in enumerate(eqn.ins) if not mask[k] and is_zero(a)])
 

@@ -76,6 +76,9 @@ class Keep(Mark):
     """The operand, which the enclosing `remat` stores for the backward pass; `by` is the policy's text.
 
     `outer` are the policies of the `remat` equations around that one, from the inside out, as long as they keep it too.
+    If `remat(g, policy=names("a"))` contains `remat(f, policy=names("a", "b"))`, the values that f names have the marks
+    `keep[by="names('a', 'b')", outer=("names('a')",)]` for "a" and `keep[by="names('a', 'b')", outer=()]` for "b".
+
     A policy's decision is stored in the body in this form because a mark stays with its value through vmap, jvp, dce
     and inlining, while the index of an equation changes.
     """
@@ -100,8 +103,9 @@ def unmarked_values(eqns: Sequence[Eqn]) -> dict[Atom, Atom]:
 
 
 def kept_values(eqns: Sequence[Eqn], level: int) -> dict[Atom, Var]:
-    """Return the values that the `remat` with `level` others in between keeps: a map from each value (before all marks)
-    to its first such mark."""
+    """Return the values that a `remat` around these equations keeps, if `level` others are between it and them: a map
+    from each value (before all marks) to its first such mark. In the example of `Keep`, the values of f are "a" and "b"
+    at level 0, and "a" at level 1."""
     before = unmarked_values(eqns)
     out: dict[Atom, Var] = {}
     for eqn in eqns:

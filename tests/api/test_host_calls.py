@@ -294,6 +294,35 @@ def test_a_dropped_program_releases_its_function() -> None:
     assert len(HOST) == before
 
 
+def test_a_linear_function_holds_what_it_calls() -> None:
+    """A recomputation calls the host in the linear program. Nobody else holds the program of the function."""
+    x, t = X[0] + 1, np.float32(2)
+
+    def scaled(x: Any) -> Any:
+        return x * fnp.sin(x * fx.pure_callback(lambda n: np.float32(n), fx.Spec(()), np.float32(1.5)))
+
+    def looped(x: Any) -> Any:
+        return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, scaled(c[1])), (0, x))[1]
+
+    def in_a_branch(x: Any) -> Any:
+        return lax.cond(x > 0, fx.remat(scaled), lambda x: x, x)
+
+    for f in (fx.remat(scaled), in_a_branch):
+        want = float(fx.jvp(f, (x,), (t,))[1])
+        _, pull = fx.vjp(lambda x, f=f: f(x), x)
+        gc.collect()
+        assert float(pull(t)[0]) == pytest.approx(want)
+        _, pull, _aux = fx.vjp(lambda x, f=f: (f(x), x), x, has_aux=True)
+        gc.collect()
+        assert float(pull(t)[0]) == pytest.approx(want)
+    for f in (fx.remat(scaled), in_a_branch, looped):
+        want = float(fx.jvp(f, (x,), (t,))[1])
+        _, push = fx.linearize(lambda x, f=f: f(x), x)
+        gc.collect()
+        assert float(push(t)) == pytest.approx(want)
+        assert float(fx.jit(lambda push, t: push(t))(push, t)) == pytest.approx(want)
+
+
 def test_programs_that_differ_in_the_function_share_an_executable() -> None:
     def made(k: int) -> Any:
         def host(x: Any) -> Any:

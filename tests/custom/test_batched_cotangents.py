@@ -125,3 +125,17 @@ def test_a_result_of_no_examples_that_does_not_need_them() -> None:
         return fx.interpret(fx.trace(fx.grad(second), Y), Y)
 
     np.testing.assert_allclose(of_y(by_cotangents), of_y(plain))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_the_cotangent_of_a_result_of_many_examples(dtype: str) -> None:
+    """float16 has no 100,000 and bfloat16 no 257, so the cotangent is not divided by the number of examples."""
+
+    def gradient_of_sum(n: int) -> Any:
+        total = fx.custom_vjp(lambda x: lax.psum(x, "i"))
+        total.defvjp(lambda x: (lax.psum(x, "i"), ()), lambda _, ct: (lax.psum(ct, "i"),))
+        ones = fnp.ones(n, dtype)
+        return fx.grad(lambda x: fx.vmap(total, axis_name="i", out_axes=None)(x))(ones)
+
+    for n in (3, 257, 100_000):
+        np.testing.assert_allclose(np.asarray(gradient_of_sum(n), "float32"), 1, rtol=4e-3)

@@ -173,7 +173,7 @@ class Paired(Applied):
     pair: Pair
 
     @property
-    def value(self) -> Jaxpr:
+    def applied(self) -> Jaxpr:
         assert self.pair.body is not None
         return self.pair.body
 
@@ -189,13 +189,13 @@ class Paired(Applied):
         return Paired(Pair(self.pair.size, bodies[0], self.pair.inner))
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        return self.value.out_avals
+        return self.applied.out_avals
 
     def batch(self, ctx: BatchCtx, args: Any, dims: Any) -> Any:
-        return Call(self.value).batch(ctx, args, dims)
+        return Call(self.applied).batch(ctx, args, dims)
 
     def jvp(self, ctx: JvpCtx, primals: Any, tangents: Any) -> Any:
-        return Call(self.value).jvp(ctx, primals, tangents)
+        return Call(self.applied).jvp(ctx, primals, tangents)
 
 
 def paired(pair: Pair) -> Jaxpr:

@@ -1,4 +1,21 @@
-"""Rewrites of the bodies of branches and loops: other operands, other results, tangents that are not zero."""
+"""Rewrites of the bodies of branches and loops: other operands, other results, tangents that are not zero.
+
+Four functions change the operands of a body f(x, y, z). (`core.dce.rebind_operands` does it for a body in a layout.)
+
+    with_operands       f(x, z) as a program (x, y, z) that does not read y, or the reverse; by two masks of (x, y, z)
+    rearrange_operands  f(x, 2, z) as a program (z, x), with other results
+    reorder_operands    f(x, y, z) as a program (z, x, y)
+    rotate_operands     f(x, y, z) as a program (y, z, x)
+
+Tangents that are zero: a body returns only the others, and a mask says which these are.
+
+>>> from fxad.ir import Aval
+>>> from fxad import dtypes
+>>> b = Builder()
+>>> x, y = b.inputs([Aval((), dtypes.float32)] * 2)
+>>> instantiate_outs([y], (False, True, False), [y.aval] * 3, (False, True, True))  # zero, y, zero: the last two
+[%arg1:f32[], 0.0:f32[]]
+"""
 
 from __future__ import annotations
 
@@ -36,9 +53,8 @@ def with_operands(
     has: Sequence[bool],
     avals: Sequence[Aval],
     wants: Sequence[bool],
-    fixed: Mapping[int, Lit] = MappingProxyType({}),
 ) -> Jaxpr:
-    """Return the body with another list of operands. Added operands are unused; operands in `fixed` become literals.
+    """Return the body with another list of operands, which has all that the body reads. Added operands are unused.
 
     `avals` are the types of the full list. `jaxpr` takes the operands marked in `has`; the result takes those marked in
     `wants`, in order.
@@ -47,7 +63,6 @@ def with_operands(
         return jaxpr
     b = Builder()
     ins: dict[int, Atom] = {k: b.input(a) for k, (a, w) in enumerate(zip(avals, wants, strict=True)) if w}
-    ins.update(fixed)
     return b.build(b.inline(jaxpr, [ins[k] for k, h in enumerate(has) if h]), jaxpr.name)
 
 

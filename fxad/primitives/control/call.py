@@ -48,21 +48,21 @@ class Applied(HigherOrder):
     __slots__ = ()
 
     @property
-    def value(self) -> Jaxpr:
-        """The applied program: operands -> results."""
+    def applied(self) -> Jaxpr:
+        """The program that the equation applies: operands -> results."""
         return self.bodies[0]
 
     @property
     def effects(self) -> frozenset[str]:
-        return self.value.effects  # a rule's effects happen where the rule runs
+        return self.applied.effects  # a rule's effects happen where the rule runs
 
     @final
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        return run(self.value, args)
+        return run(self.applied, args)
 
     @final
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        return hlo.call(self.value, args)
+        return hlo.call(self.applied, args)
 
 
 @final
@@ -117,7 +117,7 @@ class Call(Applied, Linear):
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         adjoint, operands = adjoint_of(ctx, self.body, cts, args)
-        return cotangents(adjoint, ctx(Call(adjoint), *operands), args)
+        return cotangents_of_operands(adjoint, ctx(Call(adjoint), *operands), args)
 
 
 def adjoint_of(ctx: TransposeCtx, body: Jaxpr, cts: Cotangents, args: Operands) -> tuple[Jaxpr, list[Atom]]:
@@ -130,7 +130,7 @@ def adjoint_of(ctx: TransposeCtx, body: Jaxpr, cts: Cotangents, args: Operands) 
     return ctx.recur(Jaxpr(body.ins, body.eqns, outs, body.name), mask), [*nonzero_cts, *known]
 
 
-def cotangents(adjoint: Jaxpr, results: Sequence[Atom], args: Operands) -> tuple[Cotangent | None, ...]:
+def cotangents_of_operands(adjoint: Jaxpr, results: Sequence[Atom], args: Operands) -> tuple[Cotangent | None, ...]:
     """Return the results of an adjoint as cotangents of the operands. The literal zero becomes a `Zero`."""
     pairs = zip(adjoint.outs, results, strict=True)
     bars: Iterator[Cotangent] = iter([Zero(a.aval) if is_zero(a) else v for a, v in pairs])
@@ -167,28 +167,28 @@ def layout_of_call(body: Jaxpr, runs: Once = ONCE, *, remat: bool = False) -> La
 
 def layout_with_rules(
     bodies: Sequence[Jaxpr],
-    value: int,
+    applied: int,
     *,
     n_extra: int = 0,
     stores: Sequence[bool] = (),
     linear: Sequence[int] = (),
     label: str = "",
 ) -> Layout:
-    """Return the layout of an equation that applies body number `value` to its operands, and whose other bodies are
+    """Return the layout of an equation that applies body number `applied` to its operands, and whose other bodies are
     rules.
 
     The rules take and return the operands and the results, except the last `n_extra` results. `stores` and `linear` are
     the fields of `Body`, one for each body; by default a body stores nothing and is not linear. `label` is the field of
     `Layout`.
     """
-    n_in, n_out = len(bodies[value].ins), len(bodies[value].outs)
+    n_in, n_out = len(bodies[applied].ins), len(bodies[applied].outs)
     of_rules, extra = Group(Value(), n_out - n_extra, fixed=True), Group(Value(), n_extra)
     layouts = [
         Body(
             jaxpr,
-            (0,) if k == value else (),
-            (0, 1) if k == value else (),
-            Once() if k == value else Never(),
+            (0,) if k == applied else (),
+            (0, 1) if k == applied else (),
+            Once() if k == applied else Never(),
             bool(stores and stores[k]),
             linear[k] if linear else 0,
         )

@@ -73,15 +73,17 @@ class Cond(HigherOrder, Linear):
     """Apply the branch at the index to the other operands. An index out of range is clamped.
 
     Type: (index i32[], operands of every branch) -> results of every branch.
-    Rule: linear where every branch is. The equation runs one branch. `batched` says what `vmap` makes of it if the
-          index varies. "loop": a loop over the examples runs one branch for each. "select": every branch runs for all
-          examples, and results are selected. An operand of an example that does not choose the branch has no
-          derivative, so that no nan reaches it. It keeps its value, or is 0.5 if examples share other operands of the
-          branch; it is 0 where the branch is affine in it, and stays as it is if the branch is affine in each. "apart":
-          as "select", but every inexact operand, shared ones too, is 0.5 in examples that do not choose the branch.
-          This is not linear. Only inversion makes it. A result that all branches take from one operand is that
-          operand. After linearization the branches share slots for their residuals: for each type, storage is the
-          maximum over the branches, not the sum.
+    Rule: linear where every branch is. The equation runs one branch. After linearization the branches share slots for
+          their residuals: for each type, storage is the maximum over the branches, not the sum. `batched` says what
+          `vmap` makes of the equation if the index varies. A result that all branches take from one operand is that
+          operand, in any case.
+          "loop": a loop over the examples runs one branch for each.
+          "select": every branch runs for all examples, and results are selected. An example that does not choose a
+                    branch has no derivative there, so that no nan reaches its operands: an operand is 0 if the branch
+                    is affine in it. Another operand keeps its value, behind `stop_gradient`; it is 0.5 if examples
+                    share operands of the branch. Nothing is replaced if the branch is affine in each mapped operand.
+          "apart": as "select", but every inexact operand, shared ones too, is 0.5 in examples that do not choose the
+                    branch. This is not linear. Only inversion makes it.
     Source: stablehlo.case
     """
 
@@ -96,12 +98,12 @@ class Cond(HigherOrder, Linear):
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Cond:
         return Cond(bodies, self.batched)
 
-    def backward(self, branches: tuple[Jaxpr, ...]) -> Cond:
-        """The equation with inverted branches. In examples that do not choose a branch, its operand may have no
+    def with_inverted_branches(self, branches: tuple[Jaxpr, ...]) -> Cond:
+        """Return the equation with inverted branches. In examples that do not choose a branch, its operand may have no
         preimage, so `vmap` puts a placeholder there."""
         return Cond(branches, LOOP if self.batched == LOOP else APART)
 
-    def pick(self, index: int) -> Jaxpr:
+    def branch_at(self, index: int) -> Jaxpr:
         """Return the branch at an index, clamped."""
         return self.branches[min(max(index, 0), len(self.branches) - 1)]
 
@@ -128,7 +130,7 @@ class Cond(HigherOrder, Linear):
         return first.out_avals
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        return run(self.pick(int(args[0])), args[1:])
+        return run(self.branch_at(int(args[0])), args[1:])
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if len(self.branches) == 1:
@@ -148,9 +150,9 @@ class Cond(HigherOrder, Linear):
     # ---------------------------------------------------------------------------------------------------- batching
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        (_, *operands), (at, *where) = args, dims
-        if at is None:
-            branches, out_dims = batch_alike(ctx, self.branches, tuple(where))
+        (_, *operands), (index_dim, *operand_dims) = args, dims
+        if index_dim is None:
+            branches, out_dims = batch_alike(ctx, self.branches, tuple(operand_dims))
             return ctx(self.with_bodies(branches), *args), out_dims
         check_uniform(ctx, self)
         same = self._same_results(operands)
@@ -159,32 +161,35 @@ class Cond(HigherOrder, Linear):
             prim = self.with_bodies(tuple([with_outs(body, [body.outs[k] for k in rest]) for body in self.branches]))
             outs, out_dims = prim._batch_varying(ctx, args, dims) if rest or self.effects else ((), ())
             values = dict(zip(rest, zip(outs, out_dims, strict=True), strict=True))
-            values.update({k: (a, None if j is None else where[j]) for k, (a, j) in same.items()})
+            values.update({k: (a, None if j is None else operand_dims[j]) for k, (a, j) in same.items()})
             return tuple([values[k][0] for k in range(len(values))]), tuple([values[k][1] for k in range(len(values))])
         return self._batch_varying(ctx, args, dims)
 
     def _same_results(self, operands: Sequence[Atom]) -> dict[int, tuple[Atom, int | None]]:
-        """Return the results that all branches take from one operand, or that are one literal: their values, and the
-        numbers of the operands."""
+        """Return the results that all branches take from one operand, or that are one literal: by the number of the
+        result, its value and the number of that operand; None for a literal.
+
+        Result 1 of the branches (x, y) -> (sin(x), y) and (x, y) -> (x, y) gives {1: (y, 1)}.
+        """
         same: dict[int, tuple[Atom, int | None]] = {}
-        places = [{v: j for j, v in enumerate(body.ins)} for body in self.branches]
+        numbers = [{v: j for j, v in enumerate(body.ins)} for body in self.branches]
         for k, outs in enumerate(zip(*[body.outs for body in self.branches], strict=True)):
-            a, j = outs[0], places[0].get(outs[0])
-            if j is not None and all([at.get(out) == j for at, out in zip(places, outs, strict=True)]):
+            first, j = outs[0], numbers[0].get(outs[0])
+            if j is not None and all([of_branch.get(out) == j for of_branch, out in zip(numbers, outs, strict=True)]):
                 same[k] = operands[j], j
-            elif isinstance(a, Lit) and all([out is a for out in outs]):
-                same[k] = a, None
+            elif isinstance(first, Lit) and all([out is first for out in outs]):
+                same[k] = first, None
         return same
 
     def _batch_varying(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        (index, *operands), (_, *where) = args, dims
+        (index, *operands), (_, *operand_dims) = args, dims
         if self.batched == LOOP or self.effects:  # effects of a branch that is not chosen must not happen
             return scan_over_examples(ctx, self, args, dims)
         n_out = len(self.branches[0].outs)
         separate = self._with_placeholders if self.batched == APART else self._with_stopped_gradients
         results: list[Sequence[Var]] = []
         for k, branch in enumerate(self.branches):
-            branch_operands, branch_dims = separate(ctx, index, k, operands, where)
+            branch_operands, branch_dims = separate(ctx, index, k, operands, operand_dims)
             if not has_check(branch):
                 results.append(ctx(Call(ctx.recur(branch, tuple(branch_dims), (0,) * n_out)[0]), *branch_operands))
                 continue
@@ -209,15 +214,13 @@ class Cond(HigherOrder, Linear):
         """Return the operands of a branch and their mapped axes. In examples that do not choose the branch, the
         operands are a number at which most functions are finite. Operands that all examples share are replaced too:
         otherwise nan from any example would reach their derivative."""
-        chosen, where = self._mask_of_branch(ctx, index, k), list(dims)
-        replaced = list(operands)
+        chosen, replaced, new_dims = self._mask_of_branch(ctx, index, k), list(operands), list(dims)
         for j, (a, d) in enumerate(zip(operands, dims, strict=True)):
             if a.aval.inexact and not isinstance(a, Lit):
-                every = broadcast_to_axis(ctx, a, d, ctx.size, 0) if d is None else a
-                where[j] = at = d or 0
-                one = Lit.of(0.5, every.aval)
-                replaced[j] = emit_where(ctx, emit_broadcast(ctx, chosen, every.aval.shape, (at,)), every, one)
-        return replaced, where
+                stack, axis = (broadcast_to_axis(ctx, a, None, ctx.size, 0), 0) if d is None else (a, d)
+                mask = emit_broadcast(ctx, chosen, stack.aval.shape, (axis,))
+                replaced[j], new_dims[j] = emit_where(ctx, mask, stack, Lit.of(0.5, stack.aval)), axis
+        return replaced, new_dims
 
     def _with_stopped_gradients(
         self, ctx: BatchCtx, index: Atom, k: int, operands: Sequence[Atom], dims: Sequence[int | None]

@@ -15,7 +15,7 @@ from fxad.primitives.elementwise.logic import AND
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.shape import emit_broadcast
 
-_NEW: Final = -1  # the added operand, in lists of operand numbers
+_ACTIVE: Final = -1  # the number of the added operand `active`, in lists of operand numbers
 
 # ------------------------------------------------------------------------------------------------------- without them
 
@@ -88,19 +88,19 @@ def guard_checks(jaxpr: Jaxpr) -> Jaxpr | None:
     """Return the program (active, operands) -> results, in which checks fail only where `active` is true. Return None
     if a check is in a body that cannot take a further operand."""
     b = Builder()
-    live = b.input(BOOL_SCALAR)
+    active = b.input(BOOL_SCALAR)
     possible = True
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
         nonlocal possible
         prim = eqn.prim
         if isinstance(prim, Check):
-            return b(prim, b.one(AND, ins[0], emit_broadcast(b, live, prim.sizes, ())), *ins[1:])
+            return b(prim, b.one(AND, ins[0], emit_broadcast(b, active, prim.sizes, ())), *ins[1:])
         if isinstance(prim, HigherOrder) and prim_has_check(prim):
             inner = guard_checks_in_bodies(prim)
             if inner is not None:
                 wider, at = inner
-                return b(wider, *ins[:at], live, *ins[at:])
+                return b(wider, *ins[:at], active, *ins[at:])
             possible = False
         return None
 
@@ -123,7 +123,7 @@ def guard_checks_in_bodies(prim: HigherOrder) -> tuple[Primitive, int] | None:
     if group is None:
         return None
     operands = [list(layout.operands_of(g)) for g in range(len(layout.operands))]
-    operands[group].insert(0, _NEW)
+    operands[group].insert(0, _ACTIVE)
     bodies = []
     for k, body in enumerate(layout.bodies):
         takes, jaxpr = layout.operand_indices(k), body.jaxpr
@@ -131,8 +131,8 @@ def guard_checks_in_bodies(prim: HigherOrder) -> tuple[Primitive, int] | None:
             guard = guard_checks(jaxpr)
             if guard is None:
                 return None
-            jaxpr, takes = guard, (_NEW, *takes)
-        bodies.append(rebind_operands(jaxpr, takes, body.operands, operands, types={_NEW: BOOL_SCALAR}))
+            jaxpr, takes = guard, (_ACTIVE, *takes)
+        bodies.append(rebind_operands(jaxpr, takes, body.operands, operands, types={_ACTIVE: BOOL_SCALAR}))
     sizes = tuple([g.size for g in layout.results])
     return prim.rebuild(tuple(bodies), tuple(map(len, operands)), sizes), layout.operands_of(group).start
 

@@ -45,7 +45,7 @@ from collections.abc import Sequence
 
 from fxad.core.builder import Builder, substitute
 from fxad.core.dce import rebind_operands
-from fxad.core.layout import Carry, Constant, Layout, Once, OneOf, Role, Slice, Unknown
+from fxad.core.layout import PREDICATE, Carry, Constant, Layout, Once, OneOf, Role, Slice, Unknown
 from fxad.core.memo import by_value
 from fxad.ir import INT32_SCALAR, Atom, Aval, HigherOrder, Jaxpr, Lit, Primitive, Var
 from fxad.primitives.control.bodies import assign_slots, shared_slots, with_slot_operands, with_slot_results
@@ -85,46 +85,48 @@ def split_at_kept(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
     if not has_kept_values(jaxpr):
         return jaxpr, jaxpr
     storing, resuming = Builder.like(jaxpr), Builder.like(jaxpr)
-    first: dict[Atom, Atom] = {}
-    second: dict[Atom, Atom] = {}
-    chosen = {
+    storing_env: dict[Atom, Atom] = {}
+    resuming_env: dict[Atom, Atom] = {}
+    unmarked = unmarked_values(jaxpr.eqns)
+    marks = {  # the mark of each kept value that is not an operand
         v: mark for v, mark in kept_values(jaxpr.eqns, level).items() if isinstance(v, Var) and v not in jaxpr.ins
     }
-    kept: list[tuple[bool, Var]] = []  # (True, a variable of the new program) or (False, a marked variable of `jaxpr`)
-    before = unmarked_values(jaxpr.eqns)
+    # In the order of the further operands of `resuming`: (True, a mark in `jaxpr`), whose equation comes after that of
+    # its value, or (False, a variable of `storing`).
+    kept: list[tuple[bool, Var]] = []
     for eqn in jaxpr.eqns:
         halves = split_bodies_at_kept(eqn.prim, level) if isinstance(eqn.prim, HigherOrder) else None
-        a, b = substitute(eqn.ins, first), substitute(eqn.ins, second)
+        storing_ins, resuming_ins = substitute(eqn.ins, storing_env), substitute(eqn.ins, resuming_env)
         if halves is None and eqn.prim.effects:
-            outs = storing.copy(eqn, a)
-            kept.extend([(True, v) for v in outs])
-            first.update(zip(eqn.outs, outs, strict=True))
-            second.update(zip(eqn.outs, resuming.inputs([v.aval for v in outs]), strict=True))
+            outs = storing.copy(eqn, storing_ins)
+            kept.extend([(False, v) for v in outs])
+            storing_env.update(zip(eqn.outs, outs, strict=True))
+            resuming_env.update(zip(eqn.outs, resuming.inputs([v.aval for v in outs]), strict=True))
             continue
-        again: Sequence[Atom]
+        recomputed: Sequence[Atom]
         if halves is None:
-            outs, again = storing.copy(eqn, a), resuming.copy(eqn, b)
+            outs, recomputed = storing.copy(eqn, storing_ins), resuming.copy(eqn, resuming_ins)
         else:
             storing.source = resuming.source = eqn.source
-            both = storing(halves[0], *a)
-            outs, further = both[: len(eqn.outs)], both[len(eqn.outs) :]
-            kept.extend([(True, v) for v in further])
-            again = resuming(halves[1], *b, *[resuming.input(v.aval) for v in further])
-        first.update(zip(eqn.outs, outs, strict=True))
-        for v, w in zip(eqn.outs, again, strict=True):
-            if before.get(v) in chosen:
-                second[v] = second[before[v]]  # the kept value, without a second mark
-            elif v in chosen:
-                kept.append((False, chosen[v]))
-                second[v] = resuming.input(v.aval)
+            results = storing(halves[0], *storing_ins)
+            outs, of_bodies = results[: len(eqn.outs)], results[len(eqn.outs) :]
+            kept.extend([(False, v) for v in of_bodies])
+            recomputed = resuming(halves[1], *resuming_ins, *resuming.inputs([v.aval for v in of_bodies]))
+        storing_env.update(zip(eqn.outs, outs, strict=True))
+        for v, again in zip(eqn.outs, recomputed, strict=True):
+            if unmarked.get(v) in marks:
+                resuming_env[v] = resuming_env[unmarked[v]]  # the kept value, without a second mark
+            elif v in marks:
+                kept.append((True, marks[v]))
+                resuming_env[v] = resuming.input(v.aval)
             else:
-                second[v] = w
+                resuming_env[v] = again
     if not kept and not jaxpr.effects:
         return jaxpr, jaxpr
-    values = [v if new else first[v] for new, v in kept]
+    values = [storing_env[v] if is_mark else v for is_mark, v in kept]
     return (
-        storing.build([*substitute(jaxpr.outs, first), *values], jaxpr.name),
-        resuming.build(substitute(jaxpr.outs, second), jaxpr.name),
+        storing.build([*substitute(jaxpr.outs, storing_env), *values], jaxpr.name),
+        resuming.build(substitute(jaxpr.outs, resuming_env), jaxpr.name),
     )
 
 
@@ -157,10 +159,10 @@ def _split_branches(
 ) -> tuple[Primitive, Primitive] | None:
     body = layout.bodies[0]
     n_in, n_out = len(body.jaxpr.ins), len(body.jaxpr.outs)
-    places = shared_slots([storing.out_avals[n_out:] for storing, _ in halves])
-    storing = [with_slot_results(s, n_out, assign_slots(s.outs[n_out:], places), places) for s, _ in halves]
-    resuming = [with_slot_operands(r, n_in, places) for _, r in halves]
-    operands, results = _group_sizes(layout, len(places))
+    slots = shared_slots([storing.out_avals[n_out:] for storing, _ in halves])
+    storing = [with_slot_results(s, n_out, assign_slots(s.outs[n_out:], slots), slots) for s, _ in halves]
+    resuming = [with_slot_operands(r, n_in, slots) for _, r in halves]
+    operands, results = _group_sizes(layout, len(slots))
     if not _ends_with(layout, 0, Constant(), None):
         return None
     return (
@@ -208,21 +210,26 @@ def _group_sizes(layout: Layout, further: int = 0) -> tuple[tuple[int, ...], tup
 
 def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxpr) -> Primitive | None:
     """Return the second loop for a body that takes no slices: (operands, stacks) -> results. It takes the whole stacks
-    as constants and counts its steps to index them."""
+    as constants and counts its steps to index them.
+
+    A `while` over the body c -> c', with `resuming` = (c, kept) -> c', becomes a call of a program that applies a
+    `while` over the body (stack, step, c) -> (step + 1, c') to (stack, 0, c). This body is `resuming` of c and
+    `stack[step]`. The call drops the last `step`.
+    """
     body, takes = layout.bodies[at], layout.operand_indices(at)
     constants, carry = layout.group_of(at, Constant), layout.group_of(at, Carry)
     runs = body.runs
     if constants is None or carry is None or not isinstance(runs, Unknown) or not runs.most:
         return None  # also for a loop that never runs: its stacks have no rows to read
-    of_carry = next(g for g, group in enumerate(layout.results) if type(group.role) is Carry)
-    n = len(body.jaxpr.ins)
-    rows = resuming.in_avals[n:]
+    carry_results = next(g for g, group in enumerate(layout.results) if type(group.role) is Carry)
+    rows = resuming.in_avals[len(body.jaxpr.ins) :]
+    # further operands have negative numbers
     stacks, step = [-1 - k for k in range(len(rows))], -1 - len(rows)
     types = {k: a.with_shape((runs.most, *a.shape)) for k, a in zip(stacks, rows, strict=True)} | {step: INT32_SCALAR}
+    types.update(_whole_operand_types(layout))
     groups = [list(layout.operands_of(g)) for g in range(len(layout.operands))]
     groups[constants] += stacks
     groups[carry].insert(0, step)
-    types.update(_whole_operand_types(layout))
     bodies = [
         rebind_operands(b.jaxpr, layout.operand_indices(k), b.operands, groups, types=types)
         for k, b in enumerate(layout.bodies)
@@ -231,17 +238,18 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
     ins: dict[int, Atom] = {p: b.input(types[p]) for g in body.operands for p in groups[g]}
     kept = [read_row(b, ins[k], ins[step]) for k in stacks]
     outs = list(b.inline(resuming, (*[ins[p] for p in takes], *kept)))
-    first = sum([1 if g < 0 else layout.results[g].size for g in body.results[: body.results.index(of_carry)]])
-    outs.insert(first, b.one(ADD, ins[step], Lit.of(1, INT32_SCALAR)))
+    before_carry = body.results[: body.results.index(carry_results)]
+    n_before = sum([1 if g == PREDICATE else layout.results[g].size for g in before_carry])
+    outs.insert(n_before, b.one(ADD, ins[step], Lit.of(1, INT32_SCALAR)))
     bodies[at] = b.build(outs, body.jaxpr.name)
-    sizes = [group.size + (g == of_carry) for g, group in enumerate(layout.results)]
+    sizes = [group.size + (g == carry_results) for g, group in enumerate(layout.results)]
     loop = prim.rebuild(tuple(bodies), tuple(map(len, groups)), tuple(sizes))
     b = Builder()
     n_ins = sum([g.size for g in layout.operands])
     loop_ins: dict[int, Atom] = {p: b.input(types[p]) for p in (*range(n_ins), *stacks)}
     loop_ins[step] = Lit.of(0, INT32_SCALAR)
     results = list(b(loop, *[loop_ins[p] for group in groups for p in group]))
-    del results[layout.results_of(of_carry).start]
+    del results[layout.results_of(carry_results).start]
     return Call(b.build(results, body.jaxpr.name))
 
 

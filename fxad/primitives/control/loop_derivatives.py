@@ -12,8 +12,8 @@ it returns with a nonzero tangent are marked as operands with one, and this is r
 3. `transpose_steps`: the linear loop, transposed. It runs in the opposite direction. Its carry is the cotangents of
    the carry, and the sums of the cotangents of the constants, which every step reads. It runs over the cotangents of
    the stacked results, and over the residuals.
-4. `split_counters`: before 3, the carries that depend on nothing linear go to a loop of their own, which stacks their
-   values before each step.
+4. `split_known_carries`: before 3, the carries that depend on nothing linear go to a loop of their own, which stacks
+   their values before each step.
 
 In the example, each step is `sin(w * c)` under `remat`. The linear loop takes the tangent of `w` and `w` as constants,
 the tangent of `c` as carry, and the stacked carries `c` as slices. It recomputes `w * c`. The transposed loop runs in
@@ -148,22 +148,24 @@ def fuse_tangents(steps: Steps, recur: Callable[[Jaxpr, Mask], tuple[Jaxpr, Mask
 @final
 @dataclass(frozen=True, slots=True)
 class LinearizedSteps:
-    """The primal and the linear half of the steps. Each residual is kept once. A loop invariant is computed outside the
-    loop and is a constant of the linear half. A counter is computed outside. A slice of an operand or of a result is
-    read from that operand or result. Only the other residuals are stacked.
+    """The primal and the linear half of the steps. Each residual is stored once.
 
-    `primal` takes `hoisted` as further constants, and stacks further results. `linear` takes the tangents of the
-    constants and `invariant`, the tangents of the carry, and as slices: the tangents of slices, then the arrays that
-    hold residuals. `residual_slices` are the places of these arrays in this sequence: the arrays that `primal` runs
-    over, `counts`, and the arrays that `primal` stacks. `linear` gets no other array of the sequence. `ins` and `outs`
-    mark the values with a tangent, as in `FusedSteps`.
+    `primal` takes `hoisted` as further constants, and stacks residuals as further results. `linear` takes
+
+    - as constants: the tangents of the constants, then `invariant`, the residuals that are loop invariants;
+    - as carry: the tangents of the carry;
+    - as slices: the tangents of the slices, then `arrays[k] for k in residual_slices`. Here `arrays` is
+      `(*xs, *counter_values, *ys)`: the arrays that `primal` runs over, the values of counters, and the arrays that
+      `primal` stacks.
+
+    `ins` and `outs` mark the values with a tangent, as in `FusedSteps`.
     """
 
     primal: Steps
     hoisted: tuple[Atom, ...]
     linear: Steps
     invariant: tuple[Atom, ...]
-    counts: tuple[Atom, ...]
+    counter_values: tuple[Atom, ...]
     residual_slices: tuple[int, ...]
     ins: Mask
     outs: Mask
@@ -187,7 +189,16 @@ class LoopContext:
 def linearize_steps(
     outside: LoopContext, steps: Steps, recur: Callable[[Jaxpr, Mask], LinearizedBody], nonzero: Mask
 ) -> LinearizedSteps:
-    """Linearize steps with respect to the marked operands."""
+    """Linearize steps with respect to the marked operands.
+
+    Let a step take a constant w, the carries i and c, and a slice x. It returns the carries i + 2 and
+    `sin(w) * y * sin(c) * i`, and the result y = exp(c * x) to stack. The linear half reads its residuals here:
+
+        sin(w)           a constant, computed once outside of the loop
+        i                a slice of an array computed outside of the loop, iota * 2 + the initial i
+        x, y             a slice of the operand of the loop, of its result
+        sin(c), cos(c)   a slice of a further result, which the primal half stacks
+    """
     consts, carry, xs = steps.split(nonzero)
     while True:
         split = recur(steps.body, (*consts, *carry, *xs))
@@ -198,64 +209,66 @@ def linearize_steps(
     ins, outs = (*consts, *carry, *xs), (*carry, *split.out_nonzero[steps.n_carry :])
     n_out, n_dots = len(outs), sum(ins)
     results = split.primal.outs[:n_out]
-    whole = Steps(with_outs(split.primal, results), steps.n_consts, steps.n_carry)
-    slices, ys = whole.split(whole.body.ins)[2], results[steps.n_carry :]
-    same = loop_invariants(whole)
+    primal_steps = Steps(with_outs(split.primal, results), steps.n_consts, steps.n_carry)
+    slices, ys = primal_steps.split(primal_steps.body.ins)[2], results[steps.n_carry :]
+    invariants = loop_invariants(primal_steps)
     # with `upto` and `reverse` the first step is not known, so the start of a counter is not known
-    counting = {} if outside.upto and outside.reverse else counters(whole)
-    split = drop_cheap_residuals(
-        split, n_out, {a for a in (*same.values, *counting, *slices, *ys) if isinstance(a, Var)}
-    )
+    increments = {} if outside.upto and outside.reverse else counters(primal_steps)
+    free = {a for a in (*invariants.values, *increments, *slices, *ys) if isinstance(a, Var)}
+    split = drop_cheap_residuals(split, n_out, free)
     residuals = split.primal.outs[n_out:]
 
-    known = _hoist(outside, whole, same, residuals)
-    counts = [v for v in counting if v in residuals]
-    there = {*known, *slices, *counts, *ys}
-    extra = [r for r in residuals if r not in there]
-    place: dict[Atom, int] = {}
-    for k, a in enumerate((*slices, *counts, *ys, *extra)):
-        place.setdefault(a, k)
-    constant = {k: known[r] for k, r in enumerate(residuals, n_dots) if r in known}
-    fixed = {k: a for k, a in constant.items() if isinstance(a, Lit)}
-    varying = {k: place[r] for k, r in enumerate(residuals, n_dots) if r not in known}
-    invariant = [k for k in constant if k not in fixed]
-    primal, hoisted = _without_known(whole, known, (*results, *extra))
-    of_consts, of_carry, of_xs = Steps(whole.body, sum(consts), sum(carry)).split(range(n_dots))
-    order = (*of_consts, *invariant, *of_carry, *of_xs, *varying)
-    linear = rearrange_operands(split.linear, order, instantiate_linear_outs(split, outs).outs, fixed)
+    hoisted = _hoist(outside, primal_steps, invariants, residuals)
+    counters_read = [v for v in increments if v in residuals]
+    not_stacked = {*hoisted, *slices, *counters_read, *ys}
+    stacked = [r for r in residuals if r not in not_stacked]
+    array_numbers: dict[Atom, int] = {}
+    for k, a in enumerate((*slices, *counters_read, *ys, *stacked)):
+        array_numbers.setdefault(a, k)
+    # by the number of the operand of the linear half: the loop invariants, and the numbers of the arrays to slice
+    invariant = {k: hoisted[r] for k, r in enumerate(residuals, n_dots) if r in hoisted}
+    literals = {k: a for k, a in invariant.items() if isinstance(a, Lit)}
+    constants = [k for k in invariant if k not in literals]
+    varying = {k: array_numbers[r] for k, r in enumerate(residuals, n_dots) if r not in hoisted}
+    primal, hoisted_operands = _without_hoisted(primal_steps, hoisted, (*results, *stacked))
+    of_consts, of_carry, of_xs = Steps(primal_steps.body, sum(consts), sum(carry)).split(range(n_dots))
+    order = (*of_consts, *constants, *of_carry, *of_xs, *varying)
+    linear = rearrange_operands(split.linear, order, instantiate_linear_outs(split, outs).outs, literals)
     if outside.is_loop and not is_opaque(primal.body):
         linear = without_opaque(linear)
     return LinearizedSteps(
         primal,
-        hoisted,
-        Steps(linear, sum(consts) + len(invariant), sum(carry)),
-        tuple([constant[k] for k in invariant]),
-        tuple([_counter_values(outside, whole, v, counting[v]) for v in counts]),
+        hoisted_operands,
+        Steps(linear, sum(consts) + len(constants), sum(carry)),
+        tuple([invariant[k] for k in constants]),
+        tuple([_counter_values(outside, primal_steps, v, increments[v]) for v in counters_read]),
         tuple(varying.values()),
         ins,
         outs,
     )
 
 
-def _hoist(outside: LoopContext, steps: Steps, same: LoopInvariants, wanted: Sequence[Atom]) -> dict[Atom, Atom]:
+def _hoist(outside: LoopContext, steps: Steps, invariants: LoopInvariants, wanted: Sequence[Atom]) -> dict[Atom, Atom]:
     """Compute the loop-invariant values among `wanted` outside the loop, with the values that they need.
 
     Returns a map from variables of the body to the values computed outside.
     """
-    known: dict[Atom, Atom] = {v: a for v, a in zip(steps.body.ins, outside.operands, strict=True) if v in same.values}
+    hoisted: dict[Atom, Atom] = {
+        v: a for v, a in zip(steps.body.ins, outside.operands, strict=True) if v in invariants.values
+    }
     _, _, slices = steps.split(steps.body.ins)
     for v, a in zip(slices, steps.split(outside.operands)[2], strict=True):
         if isinstance(a, Lit):  # a slice of a literal
-            known[v] = a.with_shape(v.aval.shape)
+            hoisted[v] = a.with_shape(v.aval.shape)
     needed = set(wanted)
     eqns = []
-    for eqn in reversed(same.eqns):
+    for eqn in reversed(invariants.eqns):
         if not needed.isdisjoint(eqn.outs):
             needed.update(eqn.ins)
             eqns.append(eqn)
     for eqn in reversed(eqns):
-        known.update(zip(eqn.outs, outside.emit(eqn.prim, *[known.get(a, a) for a in eqn.ins]), strict=True))
-    return known
+        hoisted.update(zip(eqn.outs, outside.emit(eqn.prim, *[hoisted.get(a, a) for a in eqn.ins]), strict=True))
+    return hoisted
 
 
 def _counter_values(outside: LoopContext, steps: Steps, v: Var, step: Lit) -> Atom:
@@ -269,21 +282,21 @@ def _counter_values(outside: LoopContext, steps: Steps, v: Var, step: Lit) -> At
     return emit.one(ADD, emit_broadcast(emit, first, index.shape, ()), count)
 
 
-def _without_known(steps: Steps, known: dict[Atom, Atom], outs: Atoms) -> tuple[Steps, Atoms]:
-    """Return the steps with other results and without the equations whose results are in `known`, and the values of the
-    further constants: the known values that the remaining equations read."""
+def _without_hoisted(steps: Steps, hoisted: dict[Atom, Atom], outs: Atoms) -> tuple[Steps, Atoms]:
+    """Return the steps with other results and without the equations whose results are in `hoisted`, and the values of
+    the further constants: the hoisted values that the remaining equations read."""
     body = steps.body
-    rest = [e for e in body.eqns if known.keys().isdisjoint(e.outs)]
+    rest = [e for e in body.eqns if hoisted.keys().isdisjoint(e.outs)]
     if len(rest) == len(body.eqns):
         return Steps(with_outs(body, outs), steps.n_consts, steps.n_carry), ()
     read = {*outs, *[a for e in rest for a in e.ins]}
-    further = [v for e in body.eqns if not known.keys().isdisjoint(e.outs) for v in e.outs if v in read]
+    further = [v for e in body.eqns if not hoisted.keys().isdisjoint(e.outs) for v in e.outs if v in read]
     consts, carry, xs = steps.split(body.ins)
     b = Builder()
     env: dict[Atom, Atom] = {v: b.input(v.aval) for v in (*consts, *further, *carry, *xs)}
     b.extend(rest, env)
     rest_body = b.build(substitute(outs, env), body.name)
-    return Steps(rest_body, steps.n_consts + len(further), steps.n_carry), tuple([known[v] for v in further])
+    return Steps(rest_body, steps.n_consts + len(further), steps.n_carry), tuple([hoisted[v] for v in further])
 
 
 # ------------------------------------------------------------------------------------------------------ transposition
@@ -293,8 +306,8 @@ def _without_known(steps: Steps, known: dict[Atom, Atom], outs: Atoms) -> tuple[
 def is_linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Mask) -> bool:
     """Return True if the carries and stacked results of the steps are linear in the marked operands.
 
-    Carries that are not marked (counters) must not depend on marked operands, and must have an integer or bool type.
-    The same holds for stacked results that are not linear. These have no cotangent.
+    Carries that are not marked (known carries) must not depend on marked operands, and must have an integer or bool
+    type. The same holds for stacked results that are not linear. These have no cotangent.
     """
     depends = _depends_on(body, mask)
     carry = mask[n_consts : n_consts + n_carry]
@@ -320,34 +333,38 @@ def _depends_on(body: Jaxpr, mask: Mask) -> Mask:
 
 @final
 @dataclass(frozen=True, slots=True)
-class SplitCounters:
-    """The steps of a scan, split by the carries that depend on nothing linear. `known` computes only these carries,
-    from the operands at `ins`, and stacks their values before each step. `linear` takes the operands at `places`, then
-    those stacks as further slices."""
+class SplitKnownCarries:
+    """The steps of a scan, split by the carries that depend on nothing linear (the known ones).
+
+    `known` computes only these carries, from the operands numbered `known_operands`, and stacks their values before
+    each step. `linear` takes the operands numbered `linear_operands`, then those stacks as further slices.
+    """
 
     known: Steps
-    ins: tuple[int, ...]
+    known_operands: tuple[int, ...]
     linear: Steps
-    places: tuple[int, ...]
+    linear_operands: tuple[int, ...]
 
 
-def split_counters(steps: Steps, mask: Mask) -> SplitCounters:
-    """Compute the carries that are not marked in a scan of their own. All carries of the remaining steps are linear."""
-    body, at = steps.body, steps.n_consts
+def split_known_carries(steps: Steps, mask: Mask) -> SplitKnownCarries:
+    """Compute the carries that are not marked in a scan of their own. All carries of the remaining steps are linear.
+
+    The step (w, i, c) -> (i + 1, w[i] * c), linear in c, becomes `known`: i -> (i + 1, i), which stacks i, and
+    `linear`: (w, c, i) -> w[i] * c, which runs over the stack.
+    """
+    body, n_consts = steps.body, steps.n_consts
     consts, carry, xs = steps.split(range(len(body.ins)))
-    counters_at = [k for k in carry if not mask[k]]
-    outs = [*[body.outs[k - at] for k in counters_at], *[body.ins[k] for k in counters_at]]
-    counter_body = remove_dead_eqns(with_outs(body, outs))
-    needed = drop_unread_operands(counter_body)[1]
-    of_consts, of_xs = [k for k in consts if needed[k]], [k for k in xs if needed[k]]
-    ins = (*of_consts, *counters_at, *of_xs)
-    known = Steps(rearrange_operands(counter_body, ins, counter_body.outs), len(of_consts), len(counters_at))
-    kept = [k for k in carry if mask[k]]
-    results = (*[body.outs[k - at] for k in kept], *body.outs[steps.n_carry :])
-    places = (*consts, *kept, *xs)
-    return SplitCounters(
-        known, ins, Steps(rearrange_operands(body, (*places, *counters_at), results), at, len(kept)), places
-    )
+    known_carry, linear_carry = [k for k in carry if not mask[k]], [k for k in carry if mask[k]]
+    next_values, values = [body.outs[k - n_consts] for k in known_carry], [body.ins[k] for k in known_carry]
+    known_body = remove_dead_eqns(with_outs(body, [*next_values, *values]))
+    needed = drop_unread_operands(known_body)[1]
+    known_consts, known_xs = [k for k in consts if needed[k]], [k for k in xs if needed[k]]
+    known_operands = (*known_consts, *known_carry, *known_xs)
+    known = Steps(rearrange_operands(known_body, known_operands, known_body.outs), len(known_consts), len(known_carry))
+    results = (*[body.outs[k - n_consts] for k in linear_carry], *body.outs[steps.n_carry :])
+    linear_operands = (*consts, *linear_carry, *xs)
+    linear = Steps(rearrange_operands(body, (*linear_operands, *known_carry), results), n_consts, len(linear_carry))
+    return SplitKnownCarries(known, known_operands, linear, linear_operands)
 
 
 @final

@@ -175,19 +175,19 @@ def _binding_order(a: Atom) -> int:
 def _recompute_sources(
     r: Atom, producers: Mapping[Atom, Eqn], available: AbstractSet[Atom], depth: int
 ) -> dict[Atom, None] | None:
-    """Return the values to store in place of `r`, besides those that are `available`, so that `r` can be recomputed.
-    None if there are none."""
+    """Return the values to store in place of `r`, besides those that are `available`, so that `r` can be recomputed;
+    None if it cannot be. An empty dictionary: `r` can be recomputed from `available` values alone."""
     eqn = producers.get(r)
     if eqn is None or not depth:
         return None
     out: dict[Atom, None] = {}
     for a in eqn.ins:
         if not isinstance(a, Lit) and a not in available and a not in out:
-            spreads = _repeats_elements(producers.get(a)) and not isinstance(eqn.prim, _MOVES)
-            deeper = None if spreads else _recompute_sources(a, producers, available, depth - 1)
-            if deeper is None or sum([x.aval.nbytes for x in deeper]) >= a.aval.nbytes:
-                deeper = {a: None}
-            out.update(deeper)
+            is_broadcast = _repeats_elements(producers.get(a)) and not isinstance(eqn.prim, _MOVES)
+            sources = None if is_broadcast else _recompute_sources(a, producers, available, depth - 1)
+            if sources is None or sum([x.aval.nbytes for x in sources]) >= a.aval.nbytes:
+                sources = {a: None}
+            out.update(sources)
     return out
 
 

@@ -111,8 +111,8 @@ from fxad.ir import (
     Var,
     primitive,
 )
-from fxad.primitives.control.bodies import insert_zeros
-from fxad.primitives.control.call import adjoint_of, check_operands, cotangents, layout_of_call
+from fxad.primitives.control.bodies import insert_zeros, select_by_mask
+from fxad.primitives.control.call import adjoint_of, check_operands, cotangents_of_operands, layout_of_call
 from fxad.primitives.control.kept_values import split_at_kept
 from fxad.primitives.custom import CallWithRules
 from fxad.primitives.linearity import is_linear
@@ -166,41 +166,42 @@ class Remat(HigherOrder, Linear):
             return prim.jvp(ctx, tuple([primals[k] for k in places]), tuple([tangents[k] for k in places]))
         nonzero = tuple([type(t) is Lin for t in tangents])
         lins = [t for t in tangents if isinstance(t, Lin)]
-        n_out = len(self.body.outs)
-        outs: Atoms
-        dots: Sequence[Tangent]
         if ctx.split:
-            split = ctx.recur(self.body, nonzero)
-            out_nonzero = split.out_nonzero
-            # A tangent that the body returns unchanged, or twice, is not a result of the `remat`. So its cotangents are
-            # summed outside of it, in the order of the program without it.
-            tangent: dict[Atom, Tangent] = dict(zip(split.linear.ins, lins, strict=False))
-            computed = tuple(dict.fromkeys([a for a in split.linear.outs if a not in tangent]))
-            recomputation, needed = recompute(split, computed, n_out)
-            of_primals = needed[len(lins) :]
-            both = ctx(self._with_kept_results(split, of_primals[len(primals) :]), *primals)
-            outs = both[:n_out]
-            operands = [*[a for a, n in zip((*lins, *primals), needed, strict=False) if n], *both[n_out:]]
-            # Different values, such as x and x + 1, may have the same tangent. Its cotangents are summed inside.
-            body, distinct_operands = deduplicate_operands(recomputation, operands)
+            return self._linearize(ctx, primals, lins, ctx.recur(self.body, nonzero))
+        fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
+        both = ctx(Remat(fused, self.opaque), *primals, *[t.var for t in lins])
+        n_out = len(self.body.outs)
+        return both[:n_out], insert_zeros([Lin(v) for v in both[n_out:]], out_nonzero, self.body.out_avals)
 
-            def resumed(stored: Mask) -> Remat | None:
-                """The recomputation that takes stored results of the call; None if it would not use them."""
-                shorter = resume(split, computed, n_out, needed, stored)
-                if len(shorter.eqns) >= len(recomputation.eqns):
-                    return None
-                results = [v for v, s in zip(outs, stored, strict=True) if s]
-                return Remat(deduplicate_operands(shorter, [*operands, *results])[0], True)
+    def _linearize(
+        self, ctx: JvpCtx, primals: Atoms, lins: Sequence[Lin], split: LinearizedBody
+    ) -> tuple[Atoms, Tangents]:
+        """Steps 2 to 5 of the module's docstring. `lins` are the tangents that are not zero."""
+        n_out = len(self.body.outs)
+        # A tangent that the body returns unchanged, or twice, is not a result of the `remat`. So its cotangents are
+        # summed outside of it, in the order of the program without it.
+        tangents: dict[Atom, Tangent] = dict(zip(split.linear.ins, lins, strict=False))
+        computed = tuple(dict.fromkeys([a for a in split.linear.outs if a not in tangents]))
+        recomputation, needed = recompute(split, computed, n_out)
+        n_known = len(lins) + len(primals)
+        results = ctx(self._with_kept_results(split, needed[n_known:]), *primals)
+        outs, kept = results[:n_out], results[n_out:]
+        operands: list[Atom | Lin] = [*select_by_mask((*lins, *primals), needed[:n_known]), *kept]
+        # Different values, such as x and x + 1, may have the same tangent. Its cotangents are summed inside.
+        body, distinct = deduplicate_operands(recomputation, operands)
 
-            distinct = tuple([operands[k] for k in distinct_operands])
-            dots = ctx.lin_remat(Remat(body, True), distinct, outs, resumed) if computed else ()
-            tangent.update(zip(computed, dots, strict=True))
-            dots = [tangent[a] for a in split.linear.outs]
-        else:
-            fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
-            both = ctx(Remat(fused, self.opaque), *primals, *[t.var for t in lins])
-            outs, dots = both[:n_out], [Lin(v) for v in both[n_out:]]
-        return outs, insert_zeros(dots, out_nonzero, self.body.out_avals)
+        def resumed(stored: Mask) -> Remat | None:
+            """The recomputation that takes stored results of the call; None if it would not use them."""
+            shorter = resume(split, computed, n_out, needed, stored)
+            if len(shorter.eqns) >= len(recomputation.eqns):
+                return None
+            stored_results = select_by_mask(outs, stored)
+            return Remat(deduplicate_operands(shorter, [*operands, *stored_results])[0], True)
+
+        if computed:
+            dots = ctx.lin_remat(Remat(body, True), tuple([operands[k] for k in distinct]), outs, resumed)
+            tangents.update(zip(computed, dots, strict=True))
+        return outs, insert_zeros([tangents[a] for a in split.linear.outs], split.out_nonzero, self.body.out_avals)
 
     def _with_kept_results(self, split: LinearizedBody, needed: tuple[bool, ...]) -> Remat:
         """Return this call with further results: the values that its body keeps and a recomputation needs.
@@ -221,7 +222,7 @@ class Remat(HigherOrder, Linear):
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         adjoint, operands = adjoint_of(ctx, self.body, cts, args)
-        return cotangents(adjoint, ctx(Remat(adjoint, self.opaque), *operands), args)
+        return cotangents_of_operands(adjoint, ctx(Remat(adjoint, self.opaque), *operands), args)
 
 
 def deduplicate_operands(body: Jaxpr, ins: Sequence[Atom | Lin]) -> tuple[Jaxpr, tuple[int, ...]]:
@@ -292,16 +293,16 @@ def _not_opaque(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
     return None
 
 
-def recompute(split: LinearizedBody, own: Atoms, n_out: int) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """Return (tangents, then operands and kept values of a body) -> the results `own` of its linear half, without
+def recompute(split: LinearizedBody, tangents: Atoms, n_out: int) -> tuple[Jaxpr, tuple[bool, ...]]:
+    """Return (tangents, then operands and kept values of a body) -> `tangents`, results of its linear half, without
     unused operands; and a mask of the operands that are used."""
-    return drop_unread_operands(_recomputing_linear(split, own, n_out))
+    return drop_unread_operands(_recomputing_linear(split, tangents, n_out))
 
 
-def resume(split: LinearizedBody, own: Atoms, n_out: int, needed: tuple[bool, ...], stored: tuple[bool, ...]) -> Jaxpr:
+def resume(split: LinearizedBody, tangents: Atoms, n_out: int, needed: Mask, stored: Mask) -> Jaxpr:
     """Return the program of `recompute`, with the operands `needed`, that takes the marked results of the body as
     further operands instead of computing them."""
-    whole, read = drop_unread_operands(_recomputing_linear(split, own, n_out, stored))
+    whole, read = drop_unread_operands(_recomputing_linear(split, tangents, n_out, stored))
     b = Builder()
     avals = [v.aval for v in (*split.linear.ins[: len(split.linear.ins) - split.n_res], *_resuming(split).ins)]
     operands = [b.input(a) if n else None for a, n in zip(avals, needed, strict=True)]
@@ -314,11 +315,11 @@ def _resuming(split: LinearizedBody) -> Jaxpr:
     return split_at_kept(split.primal)[1]
 
 
-def _recomputing_linear(split: LinearizedBody, own: Atoms, n_out: int, stored: tuple[bool, ...] = ()) -> Jaxpr:
-    """Return (tangents, operands and kept values, stored results) -> the results `own` of the linear half."""
+def _recomputing_linear(split: LinearizedBody, tangents: Atoms, n_out: int, stored: Mask = ()) -> Jaxpr:
+    """Return (tangents, operands and kept values, stored results) -> `tangents`, results of the linear half."""
     n_dots = len(split.linear.ins) - split.n_res
     # do not simplify the linear half: if a carry became a constant, its cotangents would be summed in another order
-    linear = remove_dead_eqns(Jaxpr(split.linear.ins, split.linear.eqns, own, split.linear.name))
+    linear = remove_dead_eqns(Jaxpr(split.linear.ins, split.linear.eqns, tangents, split.linear.name))
     read = drop_unread_operands(linear)[1][n_dots:]
     resuming = _with_given_results(_resuming(split), n_out, stored)
     wanted = [a for a, r in zip(resuming.outs[n_out:], read, strict=True) if r]

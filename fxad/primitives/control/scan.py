@@ -54,7 +54,7 @@ from fxad.primitives.control.loop_derivatives import (
     fuse_tangents,
     is_linear_body,
     linearize_steps,
-    split_counters,
+    split_known_carries,
     transpose_steps,
 )
 from fxad.primitives.control.loop_steps import Steps, stop_at_count
@@ -187,15 +187,15 @@ class Scan(HigherOrder, Linear):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         count, operands = self.split_count(args)
         consts, carry, xs = self.steps.split(operands)
-        n, counts = self.length, (self.n_consts, self.n_carry)
+        n, group_sizes = self.length, (self.n_consts, self.n_carry)
         if n <= max(self.unroll, 1) and not (n and self.upto):
             if n:
-                return hlo.call(unrolled_steps(self.body, n, 0, self.reverse, *counts), (*consts, *xs, *carry))
+                return hlo.call(unrolled_steps(self.body, n, 0, self.reverse, *group_sizes), (*consts, *xs, *carry))
             return *carry, *[zeros_constant(hlo, a) for a in outs[self.n_carry :]]
         zero_stacks = [zeros_constant(hlo, a) for a in outs[self.n_carry :]]
         index = index_aval(n)
-        condition = scan_condition(self.body, n, self.unroll, *counts, self.upto)
-        iteration = scan_iteration(self.body, n, self.reverse, self.unroll, *counts, self.upto)
+        condition = scan_condition(self.body, n, self.unroll, *group_sizes, self.upto)
+        iteration = scan_iteration(self.body, n, self.reverse, self.unroll, *group_sizes, self.upto)
         bound: tuple[HloValue, ...] = ()
         if count:
             bound = hlo.op("stablehlo.minimum", (*count, hlo.constant(Lit.of(n, INT32_SCALAR))), (INT32_SCALAR,))
@@ -208,7 +208,7 @@ class Scan(HigherOrder, Linear):
         rest = n % self.unroll
         if not rest:
             return state
-        return hlo.call(unrolled_steps(self.body, n, n - rest, self.reverse, *counts), (*consts, *xs, *state))
+        return hlo.call(unrolled_steps(self.body, n, n - rest, self.reverse, *group_sizes), (*consts, *xs, *state))
 
     @property
     def layout(self) -> Layout:
@@ -252,16 +252,20 @@ class Scan(HigherOrder, Linear):
         """Batch a scan whose count differs between examples. The loop runs to the largest count, and each step is
         guarded by a branch."""
         check_uniform(ctx, self)
-        (counts, *operands), (_, *where) = args, dims
+        (counts, *operands), (count_dim, *operand_dims) = args, dims
         guard = guard_checks(self.body) if has_check(self.body) else None
         if self.effects or (guard is None and has_check(self.body)):  # effects beyond the count must not happen
             return scan_over_examples(ctx, self, args, dims)
         steps = stop_at_count(self.steps, guard)
         consts, carry, xs = self.steps.split(operands)
-        of_consts, of_carry, of_xs = self.steps.split(where)
+        of_consts, of_carry, of_xs = self.steps.split(operand_dims)
         index = ctx.one(Iota((self.length,), dtypes.int32, 0))
-        every = (ctx.one(ReduceMax((0,)), counts), *consts, counts, *carry, *xs, index)
-        return self.with_steps(steps).batch(ctx, every, (None, *of_consts, dims[0], *of_carry, *of_xs, None))
+        most = ctx.one(ReduceMax((0,)), counts)
+        return self.with_steps(steps).batch(
+            ctx,
+            (most, *consts, counts, *carry, *xs, index),
+            (None, *of_consts, count_dim, *of_carry, *of_xs, None),
+        )
 
     # ---------------------------------------------------------------------------------------------- differentiation
 
@@ -296,13 +300,13 @@ class Scan(HigherOrder, Linear):
         consts, carry, xs = self.steps.split(primals)
         outs = ctx(self.with_steps(both.primal), *count, *consts, *both.hoisted, *carry, *xs)
         results = outs[: len(self.body.outs)]
-        stacks = (*xs, *both.counts, *outs[self.n_carry :])
+        arrays = (*xs, *both.counter_values, *outs[self.n_carry :])
         of_consts, of_carry, of_xs = [
             select_by_mask(ts, marks)
             for ts, marks in zip(self.steps.split(tangents), self.steps.split(both.ins), strict=True)
         ]
         linear = self.with_steps(both.linear)
-        operands = (*of_consts, *both.invariant, *of_carry, *of_xs, *[stacks[k] for k in both.residual_slices])
+        operands = (*of_consts, *both.invariant, *of_carry, *of_xs, *[arrays[k] for k in both.residual_slices])
         dots = ctx.lin(linear, *count, *operands) if linear.body.outs else ()
         return results, insert_zeros(dots, both.outs, [v.aval for v in results])
 
@@ -317,14 +321,13 @@ class Scan(HigherOrder, Linear):
         steps, places = self.steps, list(range(len(args)))
         operands: dict[int, Atom] = {k: a for k, a in enumerate(args) if not isinstance(a, Hole)}
         if not all(steps.split(mask)[1]):
-            counters = split_counters(steps, mask)
-            stacks = ctx(self.with_steps(counters.known), *count, *[operands[k] for k in counters.ins])[
-                counters.known.n_carry :
-            ]
+            split = split_known_carries(steps, mask)
+            known_operands = [operands[k] for k in split.known_operands]
+            stacks = ctx(self.with_steps(split.known), *count, *known_operands)[split.known.n_carry :]
             operands.update(enumerate(stacks, len(args)))
-            places = [*counters.places, *range(len(args), len(args) + len(stacks))]
+            places = [*split.linear_operands, *range(len(args), len(args) + len(stacks))]
             cts = (*select_by_mask(cts[: self.n_carry], steps.split(mask)[1]), *cts[self.n_carry :])
-            steps = counters.linear
+            steps = split.linear
         n = steps.n_carry
         has_ct = tuple([not isinstance(ct, Zero) for ct in cts])
         back = transpose_steps(steps, ctx.recur, tuple([k not in operands for k in places]), has_ct[:n], has_ct[n:])

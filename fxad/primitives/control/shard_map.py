@@ -44,10 +44,10 @@ from fxad.ir import (
 )
 from fxad.primitives.axes import replace_entry
 from fxad.primitives.collectives import AllGather, Psum, flat_index
-from fxad.primitives.control.bodies import with_outs
+from fxad.primitives.control.bodies import insert_zeros, with_outs
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.arithmetic import MUL
-from fxad.primitives.linearity import is_linear
+from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.meshes import (
     DimensionAxes,
     Ids,
@@ -176,26 +176,26 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         return tuple([self.whole(s, a) for s, a in zip(self.out_specs, self.body.out_avals, strict=True)])
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        return self.run_parts(args, lambda _, mine: run(self.body, mine))
+        return self.run_parts(args, lambda _, parts: run(self.body, parts))
 
     def run_parts(self, args: Sequence[NDArray], part: PartRun) -> tuple[NDArray, ...]:
-        """The results of `part(index, operands)` for all indices, put together. It runs for all indices at the same
-        time, and may exchange values."""
+        """Return the results of `part(index, parts of the operands)` for all indices, put together. It runs for all
+        indices at the same time, and may exchange values."""
         sizes = [n for _, n in self.mesh]
         outs = [
             np.zeros(self.whole(s, a).shape, a.dtype) for s, a in zip(self.out_specs, self.body.out_avals, strict=True)
         ]
 
-        def one(index: tuple[int, ...]) -> None:
+        def run_index(index: tuple[int, ...]) -> None:
             flat = int(np.ravel_multi_index(index, sizes)) if sizes else 0
-            mine = [
+            parts = [
                 a[flat] if s is None else a[shard_slices(self.mesh, s, a.shape, index)]
                 for a, s in zip(args, self.in_specs, strict=True)
             ]
-            for out, s, x in zip(outs, self.out_specs, part(index, mine), strict=True):
+            for out, s, x in zip(outs, self.out_specs, part(index, parts), strict=True):
                 out[flat if s is None else shard_slices(self.mesh, s, out.shape, index)] = x
 
-        run_mapped(self.names, sizes, one)
+        run_mapped(self.names, sizes, run_index)
         return tuple(outs)
 
     # ----------------------------------------------------------------------------------------------------- lowering
@@ -205,7 +205,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         in_specs = [stacked if s is None else s for s in self.in_specs]
         out_specs = [stacked if s is None else s for s in self.out_specs]
         if not hlo.mesh:
-            return hlo.on_devices(_squeezed(self), self.mesh, in_specs, out_specs, args, outs)
+            return hlo.on_devices(_with_stacks_of_one(self), self.mesh, in_specs, out_specs, args, outs)
         # devices run this program already: each takes its parts, and the results are gathered
         return hlo.call(with_whole_operands(self), args, self.mesh)
 
@@ -227,35 +227,45 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         args = tuple([
             a if d is None else move_axis(ctx, a, d, a.aval.ndim - 1) for a, d in zip(args, dims, strict=True)
         ])  # fmt: skip
-        rows: Dims = tuple([None if d is None else v.aval.ndim for d, v in zip(dims, self.body.ins, strict=True)])
-        found = ctx.recur(self.body, rows)[1]
-        wants = tuple([None if d is None else a.ndim for d, a in zip(found, self.body.out_avals, strict=True)])
-        body, _ = ctx.recur(self.body, rows, wants)
+        body_dims: Dims = tuple([None if d is None else v.aval.ndim for d, v in zip(dims, self.body.ins, strict=True)])
+        some_dims = ctx.recur(self.body, body_dims)[1]
+        body_out_dims = tuple([
+            None if d is None else a.ndim for d, a in zip(some_dims, self.body.out_avals, strict=True)
+        ])  # fmt: skip
+        body, _ = ctx.recur(self.body, body_dims, body_out_dims)
         outs = ctx(self.with_bodies((body,)), *args)
-        at = [None if d is None else d + (s is None) for d, s in zip(wants, self.out_specs, strict=True)]
-        return outs, tuple(at)
+        # a stack has one more axis than the body's result, in front
+        out_dims = [None if d is None else d + (s is None) for d, s in zip(body_out_dims, self.out_specs, strict=True)]
+        return outs, tuple(out_dims)
 
     # ---------------------------------------------------------------------------------------------- differentiation
 
-    def _over(
+    def _map_of(
         self,
         body: Jaxpr,
         takes: Sequence[int],
         specs: dict[int, DimensionAxes | None],
         outs: Sequence[DimensionAxes | None],
     ) -> tuple[ShardMap, list[int], list[int]]:
-        """The map of another body, whose operands have the numbers `takes`, with `specs` by number, and whose results
-        have the specs `outs`. Also returns the numbers of the operands in the order of the map, which has stacks last,
-        and the place of each result of the body among the results of the map."""
-        consts = [p for p in takes if specs[p] == ()]
-        parts = [p for p in takes if specs[p]]
+        """Return the map of another body over the same mesh; the numbers of its operands; and for each result of the
+        body, the index of that result of the map.
+
+        `takes` are the numbers of the operands of `body`, `specs` the spec of each number, and `outs` the specs of the
+        results of `body`. A map takes whole operands first, then divided ones, then stacks, and returns stacks last. So
+        a body of operands [5, 7, 6], of specs None, (), (("x",),), and of results of specs [None, ()] gives a map of
+        operands [7, 6, 5], and the indices [1, 0].
+        """
+        whole = [p for p in takes if specs[p] == ()]
+        divided = [p for p in takes if specs[p]]
         stacks = [p for p in takes if specs[p] is None]
-        made = rebind_operands(body, takes, (0, 1, 2), (consts, parts, stacks))
-        ins = tuple([s for p in parts if (s := specs[p]) is not None])
+        operands = [*whole, *divided, *stacks]
         order = [k for k, s in enumerate(outs) if s is not None] + [k for k, s in enumerate(outs) if s is None]
-        made = with_outs(made, [made.outs[k] for k in order])
-        prim = ShardMap(made, self.mesh, len(consts), ins, tuple([s for s in outs if s is not None]), self.devices)
-        return prim, [*consts, *parts, *stacks], [order.index(k) for k in range(len(order))]
+        rearranged = rebind_operands(body, takes, (0,), (operands,))
+        rearranged = with_outs(rearranged, [rearranged.outs[k] for k in order])
+        in_specs = tuple([s for p in divided if (s := specs[p]) is not None])
+        out_specs = tuple([s for s in outs if s is not None])
+        prim = ShardMap(rearranged, self.mesh, len(whole), in_specs, out_specs, self.devices)
+        return prim, operands, [order.index(k) for k in range(len(order))]
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         # values are numbered: operand p is p, its tangent n + p, and stored residual k is 2 n + k
@@ -272,28 +282,27 @@ class ShardMap(HigherOrder, Linear, OnMesh):
             residuals = split.primal.outs[n_out:]
             stored = [a for a in dict.fromkeys(residuals) if a not in known and not isinstance(a, Lit)]
             primal = with_outs(split.primal, (*split.primal.outs[:n_out], *stored))
-            found = ctx(self.with_bodies((primal,)), *primals)
-            outs: Atoms = found[:n_out]
+            outs_and_stored = ctx(self.with_bodies((primal,)), *primals)
+            outs: Atoms = outs_and_stored[:n_out]
             known.update({a: 2 * n + k for k, a in enumerate(stored)})
             specs.update(dict.fromkeys(range(2 * n, 2 * n + len(stored))))
-            given: dict[int, Lin | Zero | Atom] = {**dict(enumerate(primals)), **dots}
-            given.update(enumerate(found[n_out:], 2 * n))
-            linear = _reading(split.linear, len(dots), residuals, known)
+            values: dict[int, Lin | Zero | Atom] = {**dict(enumerate(primals)), **dots}
+            values.update(enumerate(outs_and_stored[n_out:], 2 * n))
+            linear = _with_distinct_residuals(split.linear, len(dots), residuals, known)
             takes = [*dots, *dict.fromkeys([known[a] for a in residuals if a in known])]
             out_specs = [s for s, r in zip(self.out_specs, out_nonzero, strict=True) if r]
-            prim, operands, places = self._over(linear, takes, specs, out_specs)
-            results = ctx.lin(prim, *[given[p] for p in operands]) if any(out_nonzero) else ()
+            prim, operands, places = self._map_of(linear, takes, specs, out_specs)
+            results = ctx.lin(prim, *[values[p] for p in operands]) if any(out_nonzero) else ()
             out_dots = tuple([results[k] for k in places]) if results else ()
         else:
             fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
             out_specs = [*self.out_specs, *[s for s, r in zip(self.out_specs, out_nonzero, strict=True) if r]]
-            prim, operands, places = self._over(fused, (*range(n), *dots), specs, out_specs)
-            values: dict[int, Atom] = {**dict(enumerate(primals)), **{p: t.var for p, t in dots.items()}}
-            both = ctx(prim, *[values[p] for p in operands])
-            placed = [both[k] for k in places]
-            outs, out_dots = tuple(placed[:n_out]), tuple([Lin(v) for v in placed[n_out:]])
-        every = iter(out_dots)
-        return outs, tuple([next(every) if r else Zero(v.aval) for r, v in zip(out_nonzero, outs, strict=True)])
+            prim, operands, places = self._map_of(fused, (*range(n), *dots), specs, out_specs)
+            atoms: dict[int, Atom] = {**dict(enumerate(primals)), **{p: t.var for p, t in dots.items()}}
+            results_of_map = ctx(prim, *[atoms[p] for p in operands])
+            both = [results_of_map[k] for k in places]
+            outs, out_dots = tuple(both[:n_out]), tuple([Lin(v) for v in both[n_out:]])
+        return outs, insert_zeros(out_dots, out_nonzero, [v.aval for v in outs])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return is_linear(self.body, mask)
@@ -310,42 +319,44 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         specs.update({p: self.out_specs[p - n] for p in given})
         holes = [p for p, m in enumerate(mask) if m]
         b = Builder()
-        bars_in = [self._shared(b, b.input(a), specs[p]) for a, p in zip(adjoint.in_avals, given, strict=False)]
-        found = b.inline(adjoint, [*bars_in, *b.inputs(adjoint.in_avals[len(given) :])])
-        sums = [self._summed(b, a, self.in_specs[p]) for a, p in zip(found, holes, strict=True)]
+        shares = [
+            self._share_of_cotangent(b, b.input(a), specs[p]) for a, p in zip(adjoint.in_avals, given, strict=False)
+        ]
+        bars_of_parts = b.inline(adjoint, [*shares, *b.inputs(adjoint.in_avals[len(given) :])])
+        sums = [self._sum_over_indices(b, a, self.in_specs[p]) for a, p in zip(bars_of_parts, holes, strict=True)]
         back = b.build(sums, adjoint.name)
-        prim, operands, places = self._over(back, (*given, *values), specs, [self.in_specs[p] for p in holes])
-        every = {**values, **given}
-        outs = ctx(prim, *[every[p] for p in operands])
+        prim, operands, places = self._map_of(back, (*given, *values), specs, [self.in_specs[p] for p in holes])
+        atoms = {**values, **given}
+        outs = ctx(prim, *[atoms[p] for p in operands])
         bars: dict[int, Atom] = {p: outs[k] for p, k in zip(holes, places, strict=True)}
         return tuple([bars.get(p) for p in range(n)])
 
-    def _shared(self, b: Builder, ct: Atom, spec: DimensionAxes | None) -> Atom:
-        """The share of one index in the cotangent of a result that several indices have."""
+    def _share_of_cotangent(self, b: Builder, ct: Atom, spec: DimensionAxes | None) -> Atom:
+        """Return the cotangent of a result, divided by the number of indices that have the same part of it."""
         among = self.count if spec is not None else 1
         for name in names_in(spec or ()):
             among //= dict(self.mesh)[name]
         return ct if among == 1 else b.one(MUL, ct, Lit.of(1 / among, ct.aval))
 
-    def _summed(self, b: Builder, bar: Atom, spec: DimensionAxes | None) -> Atom:
-        """The cotangent of an operand: summed over the axes along which all indices have the same part."""
+    def _sum_over_indices(self, b: Builder, bar: Atom, spec: DimensionAxes | None) -> Atom:
+        """Return the cotangent of an operand, summed over the axes along which all indices have the same part."""
         rest = [] if spec is None else [(a, n) for a, n in self.mesh if a not in names_in(spec)]
-        if not rest or (isinstance(bar, Lit) and not any(bar.bits)):
+        if not rest or is_zero(bar):
             return bar
         return b.one(Psum(tuple([a for a, _ in rest]), tuple([n for _, n in rest])), bar)
 
 
-def _reading(linear: Jaxpr, n: int, residuals: Sequence[Atom], known: dict[Atom, int]) -> Jaxpr:
-    """The linear half of a body, which takes each residual that is no literal once."""
+def _with_distinct_residuals(linear: Jaxpr, n_dots: int, residuals: Sequence[Atom], known: dict[Atom, int]) -> Jaxpr:
+    """Return the linear half of a body, which takes each distinct residual once, and no literal."""
     b = Builder()
-    dots = b.inputs(linear.in_avals[:n])
+    dots = b.inputs(linear.in_avals[:n_dots])
     first = [a for a in dict.fromkeys(residuals) if a in known]
     taken: dict[Atom, Atom] = dict(zip(first, b.inputs([a.aval for a in first]), strict=True))
     return b.build(b.inline(linear, [*dots, *[taken.get(a, a) for a in residuals]]), linear.name)
 
 
 @by_value
-def _squeezed_body(body: Jaxpr, stacks_in: tuple[bool, ...], stacks_out: tuple[bool, ...]) -> Jaxpr:
+def _stacks_of_one_body(body: Jaxpr, stacks_in: tuple[bool, ...], stacks_out: tuple[bool, ...]) -> Jaxpr:
     b = Builder()
     ins = [
         emit_reshape(b, b.input(a.with_shape((1, *a.shape)) if s else a), a.shape)
@@ -357,20 +368,20 @@ def _squeezed_body(body: Jaxpr, stacks_in: tuple[bool, ...], stacks_out: tuple[b
     )
 
 
-def _squeezed(prim: ShardMap) -> Jaxpr:
-    """The body with an axis of size 1 in front of each slice of a stack."""
-    return _squeezed_body(
+def _with_stacks_of_one(prim: ShardMap) -> Jaxpr:
+    """Return the body with an axis of size 1 in front of each slice of a stack."""
+    return _stacks_of_one_body(
         prim.body, tuple([s is None for s in prim.in_specs]), tuple([s is None for s in prim.out_specs])
     )
 
 
 def with_whole_operands(prim: ShardMap) -> Jaxpr:
-    """The map for devices that have whole operands: they take their parts, and gather the results."""
-    return _taking_parts(prim.body, prim.mesh, prim.in_specs, prim.out_specs)
+    """Return the map for devices that have whole operands: they take their parts, and gather the results."""
+    return _body_on_whole_operands(prim.body, prim.mesh, prim.in_specs, prim.out_specs)
 
 
 @by_value
-def _taking_parts(
+def _body_on_whole_operands(
     body: Jaxpr, mesh: MeshAxes, in_specs: tuple[DimensionAxes | None, ...], out_specs: tuple[DimensionAxes | None, ...]
 ) -> Jaxpr:
     b, sizes = Builder(), dict(mesh)
@@ -400,7 +411,7 @@ def _taking_parts(
 
 @by_value
 def mesh_of_maps(jaxpr: Jaxpr) -> MeshAxes:
-    """The axes of the maps over devices in a program and its bodies."""
+    """Return the axes of the maps over devices in a program and its bodies."""
     found: dict[tuple[str, int], None] = {}
     for prim in jaxpr.prims:
         if isinstance(prim, ShardMap):
@@ -412,7 +423,7 @@ def mesh_of_maps(jaxpr: Jaxpr) -> MeshAxes:
 
 @by_value
 def runs_on_devices(jaxpr: Jaxpr) -> bool:
-    """Returns True if the program names a mesh of devices, in a body too."""
+    """Return True if the program, or one of its bodies, names a mesh of devices."""
     return any([
         isinstance(prim, OnMesh) or (isinstance(prim, HigherOrder) and any(map(runs_on_devices, prim.bodies)))
         for prim in jaxpr.prims
@@ -421,8 +432,8 @@ def runs_on_devices(jaxpr: Jaxpr) -> bool:
 
 @by_value
 def devices_needed(jaxpr: Jaxpr, around: MeshAxes = ()) -> int:
-    """The number of devices that run a program, for each index of the maps `around` it: 1 without a mesh. In a map,
-    only maps need more."""
+    """Return the number of devices that run a program, for each index of the maps `around` it: 1 without a mesh. In a
+    map, only maps need more."""
     if not runs_on_devices(jaxpr):
         return 1
     found = 1
@@ -440,8 +451,8 @@ def devices_needed(jaxpr: Jaxpr, around: MeshAxes = ()) -> int:
 
 @by_value
 def device_ids(jaxpr: Jaxpr, in_map: bool = False) -> tuple[Ids, ...]:
-    """The distinct ids of devices that meshes of a program give, in order. A program that can run has one at most. In a
-    map, only those of maps count."""
+    """Return the distinct ids of devices that meshes of a program give, in order. A program that can run has one at
+    most. In a map, only those of maps count."""
     found: dict[Ids, None] = {}
     for prim in jaxpr.prims:
         is_map = isinstance(prim, ShardMap)

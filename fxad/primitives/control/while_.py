@@ -200,16 +200,20 @@ class While(HigherOrder):
     def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> While:
         return While(bodies[0], bodies[1], operands[0], operands[1], self.max_steps)
 
-    def with_constants(self, still: Mask) -> tuple[While, list[int]]:
-        """Return the loop with the marked carries, which no step changes, as constants of both bodies; and the places
-        of its operands among the operands of this loop."""
-        fixed = [k for k, s in enumerate(still) if s]
-        moving = [k for k, s in enumerate(still) if not s]
+    def with_constants(self, unchanged: Mask) -> tuple[While, list[int]]:
+        """Return the loop with the marked carries, which no step changes, as constants of both bodies; and, for each of
+        its operands, the number of the operand of this loop.
+
+        A loop over (constant of cond, constant of body, carry c, unchanged carry u) becomes one over the operands
+        [0, 3, 1, 3, 2]: its constants of cond are 0 and u, those of body 1 and u, its carry is c.
+        """
+        fixed = [k for k, marked in enumerate(unchanged) if marked]
+        changing = [k for k, marked in enumerate(unchanged) if not marked]
 
         def fixed_first(n_consts: int) -> list[int]:
-            return [*range(n_consts), *[n_consts + k for k in (*fixed, *moving)]]
+            return [*range(n_consts), *[n_consts + k for k in (*fixed, *changing)]]
 
-        outs = [*[self.body.outs[k] for k in moving], *self.body.outs[len(self.carry) :]]
+        outs = [*[self.body.outs[k] for k in changing], *self.body.outs[len(self.carry) :]]
         loop = While(
             rearrange_operands(self.cond, fixed_first(self.n_cond), self.cond.outs),
             rearrange_operands(self.body, fixed_first(self.n_body), outs),
@@ -217,9 +221,9 @@ class While(HigherOrder):
             self.n_body + len(fixed),
             self.max_steps,
         )
-        at = self.n_cond + self.n_body
-        of_cond = [*range(self.n_cond), *[at + k for k in fixed]]
-        return loop, [*of_cond, *range(self.n_cond, at), *[at + k for k in (*fixed, *moving)]]
+        first_carry = self.n_cond + self.n_body
+        of_cond = [*range(self.n_cond), *[first_carry + k for k in fixed]]
+        return loop, [*of_cond, *range(self.n_cond, first_carry), *[first_carry + k for k in (*fixed, *changing)]]
 
     # ---------------------------------------------------------------------------------------------------- batching
 
@@ -227,17 +231,17 @@ class While(HigherOrder):
         args = tuple(
             [a if d is None else broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)]
         )
-        of_cond, of_body, first = self.split_operands([d is not None for d in dims])
-        carry, rows, varies = self._varying(ctx, of_cond, of_body, first)
+        of_cond, of_body, mapped_inits = self.split_operands([d is not None for d in dims])
+        carry, rows, predicate_varies = self._mapped_results(ctx, of_cond, of_body, mapped_inits)
         body, _ = ctx.recur(self.body, _dims((*of_body, *carry)), _dims((*carry, *rows)))
-        cond, _ = ctx.recur(self.cond, _dims((*of_cond, *carry)), _dims((varies,)))
+        cond, _ = ctx.recur(self.cond, _dims((*of_cond, *carry)), _dims((predicate_varies,)))
         n = self.n_cond + self.n_body
         inits = [
-            broadcast_to_axis(ctx, a, None, ctx.size, 0) if c and not m else a
-            for a, c, m in zip(args[n:], carry, first, strict=True)
+            broadcast_to_axis(ctx, a, None, ctx.size, 0) if mapped and not mapped_init else a
+            for a, mapped, mapped_init in zip(args[n:], carry, mapped_inits, strict=True)
         ]
         out_dims = (*_dims(carry), *[1 if r else None for r in rows])
-        if not varies:
+        if not predicate_varies:
             loop = While(cond, body, self.n_cond, self.n_body, self.max_steps)
             return ctx(loop, *args[:n], *inits), out_dims
         check_uniform(ctx, self)
@@ -252,29 +256,33 @@ class While(HigherOrder):
         step = batched_step(
             body, cond, self.n_body, self.n_cond, mapped, ctx.size, may_not_end=may_not_end, guarded=guard is not None
         )
-        loop = While(any_live(step, n), step, 0, n, self.max_steps)
+        loop = While(any_is_live(step, n), step, 0, n, self.max_steps)
         (live,) = ctx(Call(cond), *args[: self.n_cond], *inits)
         return ctx(loop, *args[:n], live, *inits)[1:], out_dims
 
-    def _varying(self, ctx: BatchCtx, of_cond: Mask, of_body: Mask, carry: Mask) -> tuple[Mask, Mask, bool]:
-        """Return masks of the carries and rows that differ between examples, and whether the predicate differs."""
-        still = unchanged_carries(self.steps)
+    def _mapped_results(self, ctx: BatchCtx, of_cond: Mask, of_body: Mask, carry: Mask) -> tuple[Mask, Mask, bool]:
+        """Return masks of the carries and rows that differ between examples, and whether the predicate differs. The
+        arguments mark the mapped operands."""
+        unchanged = unchanged_carries(self.steps)
         while True:
             out_dims = ctx.recur(self.body, _dims((*of_body, *carry)))[1]
-            varies = ctx.recur(self.cond, _dims((*of_cond, *carry)))[1][0] is not None
+            predicate_varies = ctx.recur(self.cond, _dims((*of_cond, *carry)))[1][0] is not None
             # if examples stop at different steps, every carry that changes differs between them
-            differs = [d is not None or (varies and not s) for d, s in zip(out_dims, still, strict=False)]
+            differs = [
+                d is not None or (predicate_varies and not same) for d, same in zip(out_dims, unchanged, strict=False)
+            ]
             wider = mask_or(carry, differs)
             if wider == carry:
-                return carry, tuple([d is not None or varies for d in out_dims[len(carry) :]]), varies
+                rows = tuple([d is not None or predicate_varies for d in out_dims[len(carry) :]])
+                return carry, rows, predicate_varies
             carry = wider
 
     # ----------------------------------------------------------------------------------------------- differentiation
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        still = unchanged_carries(self.steps)
-        if any(still):
-            return self._jvp_of_changing_carries(ctx, primals, tangents, still)
+        unchanged = unchanged_carries(self.steps)
+        if any(unchanged):
+            return self._jvp_of_changing_carries(ctx, primals, tangents, unchanged)
         _, *groups = self.split_operands([isinstance(t, Lin) for t in tangents])
         outs = self.abstract_eval(*[a.aval for a in primals])
         out_nonzero = self._nonzero_results(ctx, *groups)
@@ -285,16 +293,17 @@ class While(HigherOrder):
         return (self._linearize if ctx.split else self._jvp_fused)(ctx, primals, tangents, (*groups[0], *groups[1]))
 
     def _jvp_of_changing_carries(
-        self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, still: Mask
+        self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, unchanged: Mask
     ) -> tuple[Atoms, Tangents]:
         """Differentiate a loop with some unchanged carries: they become constants, and so do their tangents."""
-        at = self.n_cond + self.n_body
-        loop, order = self.with_constants(still)
+        loop, order = self.with_constants(unchanged)
         outs, dots = loop.jvp(ctx, tuple([primals[k] for k in order]), tuple([tangents[k] for k in order]))
-        more, more_dots = iter(outs), iter(dots)
+        _, _, inits = self.split_operands(primals)
+        _, _, init_dots = self.split_operands(tangents)
+        remaining, remaining_dots = iter(outs), iter(dots)  # the changing carries, then the rows
         return (
-            (*[primals[at + k] if s else next(more) for k, s in enumerate(still)], *more),
-            (*[tangents[at + k] if s else next(more_dots) for k, s in enumerate(still)], *more_dots),
+            (*[x if u else next(remaining) for x, u in zip(inits, unchanged, strict=True)], *remaining),
+            (*[t if u else next(remaining_dots) for t, u in zip(init_dots, unchanged, strict=True)], *remaining_dots),
         )
 
     def _nonzero_results(self, ctx: JvpCtx, consts: Mask, carry: Mask) -> Mask:
@@ -357,15 +366,17 @@ class While(HigherOrder):
         assert self.max_steps is not None, "the values of the steps are stacked"
         of_cond, of_body, carry = self.split_operands(primals)
         _, const_dots, carry_dots = self.split_operands(tangents)
-        around = LoopContext(ctx, (*of_body, *carry), self.max_steps, False, self.max_steps > 0)
-        both = linearize_steps(around, self.steps, ctx.recur, nonzero)
-        cond, body = (
-            count_steps(self.cond, self.n_cond),
-            count_steps(both.primal.body, both.primal.n_consts, adding=True),
+        outside = LoopContext(ctx, (*of_body, *carry), self.max_steps, False, self.max_steps > 0)
+        both = linearize_steps(outside, self.steps, ctx.recur, nonzero)
+        loop = While(
+            with_step_count(self.cond, self.n_cond, returns_next=False),
+            with_step_count(both.primal.body, both.primal.n_consts, returns_next=True),
+            self.n_cond,
+            both.primal.n_consts,
+            self.max_steps,
         )
-        loop = While(cond, body, self.n_cond, both.primal.n_consts, self.max_steps)
         count, *outs = ctx(loop, *of_cond, *of_body, *both.hoisted, Lit.of(0, INT32_SCALAR), *carry)
-        results, stacks = tuple(outs[: len(self.body.outs)]), (*both.counts, *outs[len(carry) :])
+        results, arrays = tuple(outs[: len(self.body.outs)]), (*both.counter_values, *outs[len(carry) :])
         of_consts, of_carry, _ = self.steps.split(both.ins)
         linear = both.linear
         dots = ctx.lin(
@@ -374,7 +385,7 @@ class While(HigherOrder):
             *select_by_mask(const_dots, of_consts),
             *both.invariant,
             *select_by_mask(carry_dots, of_carry),
-            *[stacks[k] for k in both.residual_slices],
+            *[arrays[k] for k in both.residual_slices],
         )
         return results, insert_zeros(dots, both.outs, [v.aval for v in results])
 
@@ -442,14 +453,18 @@ def batched_step(
     of_cond, of_body = b.inputs(cond.in_avals[:n_cond]), b.inputs(avals[:n_body])
     live = b.input(Aval((size,), dtypes.bool_))
     carry = b.inputs(avals[n_body:])
-    one = b.one(ArgMax(0, dtypes.int32), live) if may_not_end and size > 0 else None  # without examples none is live
-    operands = [_operand_of_live(b, x, one, live) if m else x for x, m in zip((*of_body, *carry), mapped, strict=True)]
+    # the number of the first live example; of no examples, none is live
+    live_example = b.one(ArgMax(0, dtypes.int32), live) if may_not_end and size > 0 else None
+    operands = [
+        _operand_of_live(b, x, live_example, live) if is_mapped else x
+        for x, is_mapped in zip((*of_body, *carry), mapped, strict=True)
+    ]
     stepped = b.inline(body, (*[live] * guarded, *operands))
     # a carry that no step changes needs no select
-    olds = zip(carry, mapped[n_body:], body.ins[guarded + n_body :], strict=True)
+    unchanged = [a is v for a, v in zip(body.outs, body.ins[guarded + n_body :], strict=False)]
     state = [
-        old if a is v or not m else _select_live(b, live, new, old)
-        for new, a, (old, m, v) in zip(stepped, body.outs, olds, strict=False)
+        old if same or not is_mapped else _select_live(b, live, new, old)
+        for new, old, same, is_mapped in zip(stepped[:n_carry], carry, unchanged, mapped[n_body:], strict=True)
     ]
     rows = [_select_live(b, live, row, Lit.zero(row.aval)) for row in stepped[n_carry:]]
     (more,) = b.inline(cond, (*of_cond, *state))
@@ -460,21 +475,22 @@ def _select_live(b: Builder, live: Atom, new: Atom, old: Atom) -> Atom:
     return emit_where(b, emit_broadcast(b, live, new.aval.shape, (0,)), new, old)
 
 
-def _operand_of_live(b: Builder, x: Atom, one: Atom | None, live: Atom) -> Atom:
-    """Return an operand of a step. For examples that have stopped it holds the values of example `one`, or, if `one` is
-    None, its own values as constants.
+def _operand_of_live(b: Builder, x: Atom, live_example: Atom | None, live: Atom) -> Atom:
+    """Return an operand of a step. For examples that have stopped it holds the values of the example `live_example`;
+    if that is None, their own values as constants.
 
     The step of an example that has stopped is discarded, and so is its derivative. If that derivative is not finite, 0
     times it would be nan. A constant has no derivative.
     """
-    if one is not None:
-        row = b.one(DynamicSlice((1, *x.aval.shape[1:])), x, one, *[Lit.of(0, one.aval)] * (x.aval.ndim - 1))
+    if live_example is not None:
+        starts = (live_example, *[Lit.of(0, live_example.aval)] * (x.aval.ndim - 1))
+        row = b.one(DynamicSlice((1, *x.aval.shape[1:])), x, *starts)
         return _select_live(b, live, x, emit_broadcast(b, row, x.aval.shape, tuple(range(x.aval.ndim))))
     return _select_live(b, live, x, b.one(STOP_GRADIENT, x)) if x.aval.inexact else x
 
 
-def any_live(step: Jaxpr, n_consts: int) -> Jaxpr:
-    """Return (live, carry) -> bool: whether any example is live."""
+def any_is_live(step: Jaxpr, n_consts: int) -> Jaxpr:
+    """Return the predicate (live, carry) -> bool, True if an example is live."""
     b = Builder()
     live, *_ = b.inputs(step.in_avals[n_consts:])
     return b.build((b.one(ReduceOr((0,)), live),), "any")
@@ -483,11 +499,11 @@ def any_live(step: Jaxpr, n_consts: int) -> Jaxpr:
 # --------------------------------------------------------------------------------------------------- differentiation
 
 
-def count_steps(body: Jaxpr, n_consts: int, *, adding: bool = False) -> Jaxpr:
-    """Return the body over a carry that begins with the number of steps taken; with `adding` it also returns the next
-    number."""
+def with_step_count(body: Jaxpr, n_consts: int, *, returns_next: bool) -> Jaxpr:
+    """Return (constants, count, carry) -> results of the body: the carry begins with the number of steps taken. With
+    `returns_next`, the first result is that number plus 1."""
     b = Builder()
     consts = b.inputs(body.in_avals[:n_consts])
     count = b.input(INT32_SCALAR)
     outs = b.inline(body, (*consts, *b.inputs(body.in_avals[n_consts:])))
-    return b.build((b.one(ADD, count, Lit.of(1, INT32_SCALAR)), *outs) if adding else outs, body.name)
+    return b.build((b.one(ADD, count, Lit.of(1, INT32_SCALAR)), *outs) if returns_next else outs, body.name)

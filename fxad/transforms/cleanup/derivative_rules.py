@@ -36,8 +36,8 @@ def drop_derivative_rules(jaxpr: Jaxpr, transposed: bool = False) -> Jaxpr:
             prim = prim.with_bodies(tuple(maps))
         # functions with rules: only these have a value that needs fewer operands than the rules
         elif isinstance(prim, CallWithRules | LinearCall):
-            value, needed = prune(drop_derivative_rules(prim.value), (True,) * len(eqn.outs))
-            if not all(needed) or value != prim.value:
+            value, needed = prune(drop_derivative_rules(prim.applied), (True,) * len(eqn.outs))
+            if not all(needed) or value != prim.applied:
                 prim, ins = CallWithRules(Function(value)), select_by_mask(ins, needed)
         elif isinstance(prim, HigherOrder):
             prim = prim.with_bodies(tuple([drop_derivative_rules(body, transposed) for body in prim.bodies]))
@@ -51,4 +51,4 @@ def _reads_fewer_operands(eqn: Eqn) -> bool:
     # not isinstance: this runs for every equation
     if type(prim) is not CallWithRules and type(prim) is not LinearCall:
         return False
-    return not all(prune(prim.value, (True,) * len(eqn.outs))[1])
+    return not all(prune(prim.applied, (True,) * len(eqn.outs))[1])

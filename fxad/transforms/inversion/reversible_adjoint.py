@@ -114,7 +114,9 @@ class IvjpEqn:
         # the predicate is known, and each branch runs backwards on its own
         if isinstance(prim, Cond):
             branches = [recur(body, self.known[1:], every, wrt[1:]) for body in prim.branches]
-            results = b(prim.backward(tuple(branches)), known_operands[0], *outs, *known_operands[1:], *cts)
+            results = b(
+                prim.with_inverted_branches(tuple(branches)), known_operands[0], *outs, *known_operands[1:], *cts
+            )
         else:
             # a body that runs once is one program backwards
             assert isinstance(prim, Call | Remat)

@@ -149,7 +149,7 @@ def _bodies(eqn: Eqn) -> tuple[Jaxpr, ...]:
     prim = eqn.prim
     # the program that runs, with what its rules complete
     if isinstance(prim, Applied):
-        return (prim.value,)
+        return (prim.applied,)
     return prim.bodies if isinstance(prim, HigherOrder) else ()
 
 

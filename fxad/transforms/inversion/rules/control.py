@@ -89,7 +89,7 @@ def _cond(ctx: BodyCtx, prim: Cond, args: Args, outs: Args) -> Solved | Refused:
         return next((d for d in [d.refused for d in inverted] if d), inverted[0].why_not)
     wants = [*solved, ctx.measured]
     branches = [_picked(d, wants) for d in inverted]
-    results = ctx(prim.backward(tuple(branches)), index, *known_atoms(outs), *known_atoms(operands))
+    results = ctx(prim.with_inverted_branches(tuple(branches)), index, *known_atoms(outs), *known_atoms(operands))
     if ctx.measured:
         ctx.measure(results[-1])
     return None, *at_positions(results, solved)
