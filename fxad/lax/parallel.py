@@ -101,7 +101,7 @@ def pmean(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) ->
     names, sizes = named_axes("pmean", axis_name)
     width = Psum(names, sizes, _to_groups("pmean", axis_index_groups)).width if names else 1
 
-    def mean(leaf: ArrayLike) -> ArrayLike:
+    def mean(leaf: Array) -> Array:
         aval = aval_of(leaf, "pmean: argument 0")
         wide = dtypes.accumulated(aval.dtype)
         if wide == aval.dtype or has_number(aval, width):

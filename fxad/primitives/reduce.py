@@ -137,8 +137,7 @@ def extremum_jvp(ctx: JvpCtx, prim: Primitive, axes: tuple[int, ...], x: Atom, t
     counted = ConvertElementType(dtypes.accumulated(x.aval.dtype))
     hit = ctx.one(counted, ctx.one(EQ, x, broadcast_result(ctx, y, x.aval, axes)))
     share = ctx.one(DIV, hit, broadcast_result(ctx, ctx.one(ReduceSum(axes), hit), x.aval, axes))
-    share = emit_convert(ctx, share, x.aval.dtype)
-    return y, ctx.lin_one(ReduceSum(axes), ctx.lin_one(MUL, t, share))
+    return y, ctx.lin_one(ReduceSum(axes), ctx.lin_one(MUL, t, emit_convert(ctx, share, x.aval.dtype)))
 
 
 class ExtremumReduction(Reduction):
