@@ -84,24 +84,31 @@ _KERNELS: Final = MappingProxyType({
 
 
 def _weights(n: int, m: int, scale: Array, translation: Array, method: ResizeMethod, antialias: bool) -> Array:
-    """The matrix (n, m) that resamples an axis of n elements to m."""
-    size = 1 / scale
-    place, at = fnp.arange(n).astype(scale.dtype)[:, None], fnp.arange(m).astype(scale.dtype)[None, :]
-    centre = (at + 0.5 - translation) * size - 0.5
+    """The matrix (n, m) that resamples an axis of n elements to m.
+
+    Element j of the result is read at (j + 0.5 - translation) / scale - 0.5 in the image. From 2 elements to 4
+    by the method linear, these are -0.25, 0.25, 0.75, 1.25, and the weights are
+
+        1    0.75    0.25    0
+        0    0.25    0.75    1
+    """
+    size = 1 / scale  # of an element of the result, in elements of the image
+    i, j = fnp.arange(n).astype(scale.dtype)[:, None], fnp.arange(m).astype(scale.dtype)[None, :]
+    place = (j + 0.5 - translation) * size - 0.5
     if method is ResizeMethod.AREA:  # the part of an element of the result that an element of the image covers
-        start, end = (at - translation) * size, (at + 1 - translation) * size
-        weights = fnp.maximum(0, fnp.minimum(end, place + 1) - fnp.maximum(start, place))
+        start, end = (j - translation) * size, (j + 1 - translation) * size
+        weights = fnp.maximum(0, fnp.minimum(end, i + 1) - fnp.maximum(start, i))
     elif method is ResizeMethod.CUBIC_PYTORCH and not antialias:  # elements at the border are repeated outside
         beyond = fnp.arange(-2, n + 2).astype(scale.dtype)[:, None]
-        spread = _cubic(-0.75)(fnp.abs(centre - beyond))
+        spread = _cubic(-0.75)(fnp.abs(place - beyond))
         weights = spread[2:-2].at[0].add(spread[:2].sum(0)).at[-1].add(spread[-2:].sum(0))
     else:
         width = fnp.maximum(size, 1) if antialias else fnp.ones_like(size)
-        weights = _KERNELS[method](fnp.abs(centre - place) / width)
+        weights = _KERNELS[method](fnp.abs(place - i) / width)
     total = fnp.sum(weights, axis=0, keepdims=True)
-    some = fnp.abs(total) > 1000 * fnp.finfo(scale.dtype).eps
-    weights = fnp.where(some, weights / fnp.where(some, total, 1), 0)
-    return fnp.where((centre >= -0.5) & (centre <= n - 0.5), weights, 0)
+    is_large = fnp.abs(total) > 1000 * fnp.finfo(scale.dtype).eps
+    weights = fnp.where(is_large, weights / fnp.where(is_large, total, 1), 0)
+    return fnp.where((place >= -0.5) & (place <= n - 0.5), weights, 0)
 
 
 def scale_and_translate(
