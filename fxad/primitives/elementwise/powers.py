@@ -15,6 +15,7 @@ from fxad.primitives.elementwise import annex_g
 from fxad.primitives.elementwise.annex_g import ComplexUnary
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB, scale_tangent
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL
+from fxad.primitives.elementwise.convert import emit_in_float32
 from fxad.primitives.elementwise.exponential import LOG
 from fxad.primitives.elementwise.family import SIGNED_OR_INEXACT, Binary, Unary, from_ufunc, literal_like
 from fxad.primitives.elementwise.logic import AND, EQ
@@ -169,8 +170,15 @@ def _times_power(ctx: JvpCtx, t: Tangent, x: Atom, n: int) -> Tangent:
     """t times the derivative of x^n."""
     if n in (0, 1):
         return t if n else Zero(t.aval)
-    power = x if n == 2 else ctx.one(SQUARE if n == 3 else IntegerPow(n - 1), x)
-    return scale_tangent(ctx, t, ctx.one(MUL, power, literal_like(float(n), x)))
+
+    def slope(x: Atom) -> Atom:
+        power = x if n == 2 else ctx.one(SQUARE if n == 3 else IntegerPow(n - 1), x)
+        return ctx.one(MUL, power, literal_like(float(n), x))
+
+    # n may be no number of the dtype: 70,000 is infinite in float16, and infinity times a power of 0.5 would be nan
+    if np.isfinite(complex(literal_like(float(n), x).value)):
+        return scale_tangent(ctx, t, slope(x))
+    return scale_tangent(ctx, t, emit_in_float32(ctx, slope, x))
 
 
 @final

@@ -18,6 +18,7 @@ from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise.annex_g import HloReal
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, scale_tangent
+from fxad.primitives.elementwise.convert import emit_in_float32
 from fxad.primitives.elementwise.exponential import EXP
 from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, Binary, Unary, literal_like
 from fxad.primitives.elementwise.powers import SQUARE
@@ -28,10 +29,13 @@ def _apply_float64(f: Callable[..., float], *args: NDArray) -> object:
     return np.asarray(np.frompyfunc(f, len(args), 1)(*[a.astype(np.float64) for a in args]), np.float64)
 
 
-def _bell(ctx: JvpCtx, t: Tangent, x: Atom, scale: float) -> Tangent:
+def _scale_by_gaussian(ctx: JvpCtx, t: Tangent, x: Atom, scale: float) -> Tangent:
     """t * scale * exp(-x^2)."""
-    bell = ctx.one(EXP, ctx.one(NEG, ctx.one(SQUARE, x)))
-    return scale_tangent(ctx, t, ctx.one(MUL, bell, literal_like(scale, x)))
+
+    def slope(x: Atom) -> Atom:
+        return ctx.one(MUL, ctx.one(EXP, ctx.one(NEG, ctx.one(SQUARE, x))), literal_like(scale, x))
+
+    return scale_tangent(ctx, t, emit_in_float32(ctx, slope, x))
 
 
 @final
@@ -52,7 +56,7 @@ class Erf(Unary):
         return _apply_float64(math.erf, x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return _bell(ctx, t, x, 2 / math.sqrt(math.pi))
+        return _scale_by_gaussian(ctx, t, x, 2 / math.sqrt(math.pi))
 
 
 @final
@@ -73,7 +77,7 @@ class Erfc(Unary):
         return _apply_float64(math.erfc, x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return _bell(ctx, t, x, -2 / math.sqrt(math.pi))
+        return _scale_by_gaussian(ctx, t, x, -2 / math.sqrt(math.pi))
 
 
 @final
