@@ -30,7 +30,7 @@ from fxad.primitives.linalg.family import (
     real_dtype,
     square_shape,
 )
-from fxad.primitives.linalg.hlo_matrices import finite_matrices, has_empty, lower_triangle, or_nan, zeros_unless
+from fxad.primitives.linalg.hlo_matrices import finite_matrices, has_empty, or_nan, triangle, zeros_unless
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
     as_complex,
@@ -94,7 +94,7 @@ class Eigh(Matrixwise):
         batch = x.shape[:-2]
         options = {"mode": char_option("V" if self.vectors else "N"), "uplo": char_option("L" if self.lower_a else "U")}
         results = (x, w, Aval(batch, dtypes.int32))
-        finite = finite_matrices(hlo, lower_triangle(hlo, args[0], x, lower=self.lower_a), x)
+        finite = finite_matrices(hlo, triangle(hlo, args[0], x, lower=self.lower_a), x)
         a = zeros_unless(hlo, finite, args[0], x)  # of 2 by 2 matrices with a nan, LAPACK's eigenvalues are finite
         v, values, info = lapack_call(hlo, "syevd", (a,), ins, results, options, overwrite=[(0, 0)])
         return [or_nan(hlo, info, value, out, batch, finite) for value, out in zip((values, v), outs, strict=False)]

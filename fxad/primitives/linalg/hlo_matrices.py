@@ -54,7 +54,7 @@ def _for_each_element(hlo: Hlo, mask: HloValue, aval: Aval, batch_rank: int) -> 
     return hlo.op("stablehlo.broadcast_in_dim", (mask,), (aval.with_dtype(dtypes.bool_),), attrs)[0]
 
 
-def lower_triangle(hlo: Hlo, value: HloValue, aval: Aval, *, lower: bool) -> HloValue:
+def triangle(hlo: Hlo, value: HloValue, aval: Aval, *, lower: bool) -> HloValue:
     """The lower or the upper triangle, diagonal included; zero elsewhere."""
     rows, columns, counts = _rows_and_columns(hlo, aval)
     (kept,) = lower_compare(hlo, "GE" if lower else "LE", (rows, columns), counts)
@@ -62,16 +62,18 @@ def lower_triangle(hlo: Hlo, value: HloValue, aval: Aval, *, lower: bool) -> Hlo
     return out
 
 
-def lower_identity(hlo: Hlo, aval: Aval) -> HloValue:
+def identity_constant(hlo: Hlo, aval: Aval) -> HloValue:
     """Ones on the diagonal, zeros elsewhere."""
     rows, columns, counts = _rows_and_columns(hlo, aval)
-    (line,) = lower_compare(hlo, "EQ", (rows, columns), counts)
-    (out,) = hlo.op("stablehlo.select", (line, hlo.constant(Lit.of(1, aval)), zeros_constant(hlo, aval)), (aval,))
+    (on_diagonal,) = lower_compare(hlo, "EQ", (rows, columns), counts)
+    (out,) = hlo.op(
+        "stablehlo.select", (on_diagonal, hlo.constant(Lit.of(1, aval)), zeros_constant(hlo, aval)), (aval,)
+    )
     return out
 
 
 def corner(hlo: Hlo, value: HloValue, aval: Aval, out: Aval) -> HloValue:
-    """The upper left corner of matrices, with zeros to the right where the result has more columns."""
+    """The first rows and columns of matrices, as many as the result has; zeros where it has more."""
     shape = tuple([min(n, m) for n, m in zip(aval.shape, out.shape, strict=True)])
     if shape != aval.shape:
         attrs = {
@@ -115,7 +117,7 @@ def pad_axis(hlo: Hlo, value: HloValue, aval: Aval, axis: int, low: int, high: i
     return out
 
 
-def conjugate_transpose(hlo: Hlo, value: HloValue, aval: Aval) -> tuple[Aval, HloValue]:
+def conjugate_transpose(hlo: Hlo, value: HloValue, aval: Aval) -> tuple[HloValue, Aval]:
     """The conjugate transpose of matrices, and its type."""
     n = aval.ndim
     out = aval.with_shape((*aval.shape[:-2], aval.shape[-1], aval.shape[-2]))
@@ -123,4 +125,4 @@ def conjugate_transpose(hlo: Hlo, value: HloValue, aval: Aval) -> tuple[Aval, Hl
     (value,) = hlo.op("stablehlo.transpose", (value,), (out,), order)
     if aval.dtype in dtypes.COMPLEX:
         (value,) = CONJ.lower(hlo, (value,), (out,), (out,))
-    return out, value
+    return value, out

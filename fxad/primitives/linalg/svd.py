@@ -22,7 +22,7 @@ from fxad.primitives.linalg.family import (
     matrix_shape,
     real_dtype,
 )
-from fxad.primitives.linalg.hlo_matrices import finite_matrices, has_empty, lower_identity, or_nan, zeros_unless
+from fxad.primitives.linalg.hlo_matrices import finite_matrices, has_empty, identity_constant, or_nan, zeros_unless
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
     as_complex,
@@ -92,7 +92,7 @@ class Svd(Matrixwise):
         (x,), s = ins, outs[0]
         *batch, m, n = x.shape
         if has_empty(x):
-            return [zeros_constant(hlo, s), *[lower_identity(hlo, a) for a in outs[1:]]]
+            return [zeros_constant(hlo, s), *[identity_constant(hlo, a) for a in outs[1:]]]
         mode = "N" if not self.vectors else "A" if self.full_matrices else "S"
         u, vh = (outs[1], outs[2]) if self.vectors else (x.with_shape((*batch, m, m)), x.with_shape((*batch, n, n)))
         results = (x, s, u, vh, Aval(tuple(batch), dtypes.int32))
