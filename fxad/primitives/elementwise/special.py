@@ -179,18 +179,18 @@ def _lower_polygamma(n: HloReal, x: HloReal) -> HloReal:
     # below 0: with f = x - floor(x), the values at f and, up to the sign, at 1 - f less that at 1 - x
     floor = x.op("floor")
     reflected = integral & ((x < 0) & x.differs(floor))
-    place = reflected.where(1 - x, x)
+    positive_x = reflected.where(1 - x, x)
     # for large x: -(-1)^n gamma(n) (1 + n / 2x) / x^n; XLA's sum contains the power n + 1, which underflows
-    size = n.op("chlo.lgamma").op("exponential") * place.op("power", -n) * (1 + n / (place + place))
+    leading = n.op("chlo.lgamma").op("exponential") * positive_x.op("power", -n) * (1 + n / (positive_x + positive_x))
     odd = n.op("remainder", n.like(2)).differs(0)
-    large = place > (1e8 if x.aval.dtype == dtypes.float64 else 1e4)
-    value = (integral & large).where(odd.where(size, -size), n.op("chlo.polygamma", place))
+    large = positive_x > (1e8 if x.aval.dtype == dtypes.float64 else 1e4)
+    value = (integral & large).where(odd.where(leading, -leading), n.op("chlo.polygamma", positive_x))
     f = x - floor
-    rest = n.op("chlo.polygamma", 1 - f) - value
-    return reflected.where(n.op("chlo.polygamma", f) + odd.where(rest, -rest), value)
+    difference = n.op("chlo.polygamma", 1 - f) - value
+    return reflected.where(n.op("chlo.polygamma", f) + odd.where(difference, -difference), value)
 
 
-# ------------------------------------------------------------------------------------------- the double references
+# ----------------------------------------------------------------------------------- their meaning, in double precision
 
 
 def _erf_inv(x: float) -> float:
@@ -202,8 +202,8 @@ def _erf_inv(x: float) -> float:
     a = 2 / (math.pi * 0.147) + log / 2
     y = math.sqrt(max(math.sqrt(a * a - log / 0.147) - a, 0.0))
     for _ in range(3):
-        miss = math.erfc(y) - tail if y > 0.5 else abs(x) - math.erf(y)
-        step = miss / (2 / math.sqrt(math.pi) * math.exp(-y * y))
+        error = math.erfc(y) - tail if y > 0.5 else abs(x) - math.erf(y)
+        step = error / (2 / math.sqrt(math.pi) * math.exp(-y * y))
         y += step / (1 + y * step)
     return math.copysign(y, x)
 
