@@ -68,7 +68,7 @@ def exp2(x: ArrayLike) -> Array:
 
 
 def expm1(x: ArrayLike) -> Array:
-    """exp(x) - 1, exact near 0."""
+    """exp(x) - 1, accurate near 0."""
     return binder().bind(EXPM1, (x,))[0]
 
 
@@ -78,7 +78,7 @@ def log(x: ArrayLike) -> Array:
 
 
 def log1p(x: ArrayLike) -> Array:
-    """log(1 + x), exact near 0."""
+    """log(1 + x), accurate near 0."""
     return binder().bind(LOG1P, (x,))[0]
 
 
@@ -193,7 +193,7 @@ def erf(x: ArrayLike) -> Array:
 
 
 def erfc(x: ArrayLike) -> Array:
-    """1 - erf(x), exact where erf is near 1."""
+    """1 - erf(x), accurate where erf is near 1."""
     return binder().bind(ERFC, (x,))[0]
 
 

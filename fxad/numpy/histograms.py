@@ -61,9 +61,12 @@ def _count_bins(x: Array, w: Array | None, n: int) -> Array:
         w = w.astype(dtypes.float32)
     if x.dtype is dtypes.bool_ or x.dtype.itemsize < 4:
         x = x.astype(dtypes.int32)
-    zeros = full((n,), 0, w.dtype)
-    # places below 0 would count from the end
-    return zeros.at[where((x >= 0) & (x < n), x, n)].add(w, mode="drop") if n else zeros
+    if not n:
+        return full((n,), 0, w.dtype)
+    wide = dtypes.accumulated(w.dtype)  # bfloat16 counts to 256
+    # numbers below 0 would count from the end
+    kept = where((x >= 0) & (x < n), x, n)
+    return full((n,), 0, wide).at[kept].add(w.astype(wide), mode="drop").astype(w.dtype)
 
 
 def digitize(x: ArrayLike, bins: ArrayLike | Sequence[float], right: bool = False) -> Array:

@@ -30,7 +30,8 @@ def segment_sum(
 
     Rule:   numbers out of range are dropped. `num_segments` is the size of the result, by default the greatest number
             and 1 more, which must be known: give it in a traced function. The order of additions is not determined, so
-            `indices_are_sorted`, `unique_indices` and `bucket_size` change nothing.
+            `indices_are_sorted`, `unique_indices` and `bucket_size` change nothing. Floats below 32 bits are added in
+            float32 and rounded once.
     Raises: DTypeError, ShapeError; ParameterError for another mode than None, "drop" or "fill".
     """
     return _segments("segment_sum", "add", data, segment_ids, num_segments, indices_are_sorted, unique_indices, mode)
@@ -107,10 +108,12 @@ def _segments(
     if n < 0:
         raise ParameterError(f"{name}: num_segments is {n}", remedy="give an int from 0 on")
     inside = (ids >= 0) & (ids < n)
+    # a scatter rounds each partial result, and bfloat16 counts to 256
+    wide = dtypes.accumulated(rows.dtype) if how in ("add", "multiply") else rows.dtype
     # an extra row receives the dropped rows
-    start = full((n + 1, *rows.shape[ids.ndim :]), _identity_element(name, how, rows.dtype), rows.dtype)
+    start = full((n + 1, *rows.shape[ids.ndim :]), _identity_element(name, how, rows.dtype), wide)
     update: Callable[[Array], Array] = getattr(start.at[where(inside, ids, n)], how)
-    return update(rows)[:n]
+    return update(rows.astype(wide))[:n].astype(rows.dtype)
 
 
 def _identity_element(name: str, how: str, dtype: dtypes.DType) -> bool | int | float:

@@ -9,6 +9,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
+from fxad import dtypes, ops
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TracerError
 from tests.faces.oracle import close, same
 
@@ -108,3 +109,16 @@ def test_refusals(fn: Any, error: type[FxadError], message: str) -> None:
     with pytest.raises(error) as caught:
         fn()
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_weights_are_added_in_float32(dtype: str) -> None:
+    """bfloat16 counts to 256, float16 to 2,048."""
+    ones = fnp.ones(6000, dtype)
+    halves = np.arange(6000) % 2
+    for have in (fnp.bincount(halves, ones), ops.segment_sum(ones, halves, 2)):
+        assert have.dtype == dtypes.as_dtype(dtype)
+        np.testing.assert_array_equal(np.asarray(have, np.float64), [3000.0, 3000.0] if dtype == "float16" else 3008.0)
+    growth = np.full(500, 1.0078125, dtypes.as_dtype(dtype))
+    product = ops.segment_prod(growth, np.zeros(500, np.int32), 1)
+    np.testing.assert_allclose(np.asarray(product, np.float64), 1.0078125**500, rtol=2**-9)

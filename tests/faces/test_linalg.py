@@ -10,6 +10,8 @@ import scipy.linalg
 
 import fxad as fx
 from fxad.numpy import linalg as L
+from fxad.primitives.linalg.eigh import Eigh
+from fxad.primitives.linalg.svd import Svd
 
 lax: Any = fx.lax.linalg
 RNG = np.random.default_rng(0)
@@ -291,3 +293,23 @@ def test_small_determinants_have_derivatives_everywhere() -> None:
     same(fx.grad(L.det)(rank_one[:2, :2]), np.array([[2.0, -2.0], [-1.0, 1.0]]))
     assert np.isfinite(values_of(fx.grad(L.det)(rank_one))).all()
     same(fx.grad(lambda x: L.eigvalsh(x)[0])(np.eye(2)).sum(), 1.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_matrix_that_is_not_finite_has_no_decomposition(n: int, bad: float, dtype: type[np.generic]) -> None:
+    """From LAPACK alone, svd of 3 by 3 matrices with an infinity does not end, and eigvalsh of a nan may be finite."""
+    good = np.eye(n, dtype=dtype)
+    broken = good.copy()
+    broken[0, 0] = bad
+    x = np.stack([good, broken])
+    results = [*lax.svd(x), lax.svd(x, compute_uv=False), L.eigvalsh(x)]
+    for out in [np.asarray(r) for r in [*results, *lax.eigh(x, symmetrize_input=False)]]:
+        assert np.isfinite(out[0]).all()
+        assert np.isnan(out[1]).all()
+    above = good.copy()
+    above[0, 1] = bad  # in the triangle that is not read
+    assert np.isfinite(np.asarray(lax.eigh(above, symmetrize_input=False)[1])).all()
+    for prim in (Svd(True, True), Eigh(True, True)):
+        assert all([np.isnan(out.astype(np.complex128)).all() for out in prim.impl(broken)])

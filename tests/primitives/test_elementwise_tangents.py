@@ -17,7 +17,7 @@ from fxad.primitives import elementwise as ew
 from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
-from tests.primitives.harness import program
+from tests.primitives.harness import program, xla
 
 F64 = Aval((), "float64")
 INF, NAN = math.inf, math.nan
@@ -55,7 +55,7 @@ UNARY = [
     ("cos", ew.COS, (2, 1, 1, 1)),
     ("tan", ew.TAN, (2, 1, 1, 1)),
     ("asin", ew.ASIN, (4, 1, 1, 1)),
-    ("atan", ew.ATAN, (2, 1, 1, 1)),
+    ("atan", ew.ATAN, (3, 1, 1, 1)),
     ("sinh", ew.SINH, (1, 1, 1, 1)),
     ("erf", ew.ERF, (4, 1, 1, 1)),
     ("lgamma", ew.LGAMMA, (1, 1, 1, 1)),
@@ -81,7 +81,7 @@ BINARY = [
     (ew.MUL, (0, 3, 2, 2), (0, 1, 1, 1), (0, 1, 1, 1)),
     (ew.DIV, (0, 3, 2, 3), (0, 1, 1, 1), (2, 1, 1, 1)),
     (ew.MAX, (7, 3, 2, 2), (4, 1, 1, 1), (4, 1, 1, 1)),
-    (ew.ATAN2, (3, 4, 3, 4), (4, 1, 1, 1), (5, 1, 1, 1)),
+    (ew.ATAN2, (6, 3, 2, 2), (4, 1, 1, 1), (5, 1, 1, 1)),
     (ew.LT, NONE, NONE, NONE),
     (ew.COMPLEX, (0, 1, 0, 3), (0, 1, 0, 1), (0, 1, 0, 2)),
 ]
@@ -165,6 +165,42 @@ def slopes(prim: Primitive, at: list[float]) -> list[float]:
 )
 def test_slopes(prim: Primitive, at: list[float], want: list[float]) -> None:
     np.testing.assert_allclose(slopes(prim, at), want, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize(
+    ("prim", "at"),
+    [
+        (ew.ASINH, 30.0),
+        (ew.ASINH, 300.0),
+        (ew.ACOSH, 300.0),
+        (ew.ATAN, 30.0),
+        (ew.ATAN, 300.0),
+        (ew.ERF, 30.0),
+        (ew.IntegerPow(70000), 0.5),
+        (ew.IntegerPow(-70000), 2.0),
+    ],
+)
+def test_slopes_of_narrow_floats(prim: Primitive, at: float, dtype: str) -> None:
+    """No square, and no exponent, overflows: they are those of float64, rounded."""
+    narrow = Aval((1,), dtype)
+    x = np.array([at]).astype(narrow.dtype)
+    (want,) = slopes(prim, [float(x.astype(np.float64)[0])])
+    tangent, _ = jvp(program(prim, narrow), (True,))
+    rounded = np.array([want]).astype(narrow.dtype).astype(np.float64)
+    for found in (run(tangent, [x, np.ones_like(x)])[1], xla(tangent, x, np.ones_like(x))[1]):
+        np.testing.assert_allclose(found.astype(np.float64), rounded, rtol=0.03, atol=0.002)
+
+
+@pytest.mark.parametrize("at", [300.0, 1e-4])
+def test_slopes_of_atan2_in_float16(at: float) -> None:
+    args = [np.array([v], np.float16) for v in (at, at, 1, 0)]
+    tangent, _ = jvp(program(ew.ATAN2, *[Aval((1,), "f16")] * 2), (True, False))
+    np.testing.assert_allclose(xla(tangent, *args[:3])[1].astype(np.float64), [0.5 / at], rtol=0.01)
+
+
+def test_slope_of_acosh_of_huge_numbers() -> None:
+    np.testing.assert_allclose(slopes(ew.ACOSH, [1e200]), [1e-200], rtol=1e-14)
 
 
 def partials(prim: Primitive, *at: float) -> list[float]:

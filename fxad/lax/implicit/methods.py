@@ -25,19 +25,19 @@ from fxad.lax.implicit.vectors import (
     real_part,
     safe_ratio,
     select_value,
-    short_norm,
+    unscaled_norm,
 )
 from fxad.lax.linalg import triangular_solve
 from fxad.lax.shapes import broadcast_in_dim, dynamic_index_in_dim, dynamic_update_index_in_dim
 from fxad.tracing.array import Array
 
-Found: TypeAlias = tuple[Array, Array, Array]
-Method: TypeAlias = Callable[[Map, Map, Array, Array, Array], Found]
+MethodResult: TypeAlias = tuple[Array, Array, Array]  # d, the number of steps, the breakdown
+Method: TypeAlias = Callable[[Map, Map, Array, Array, Array], MethodResult]
 
 _NONE = int(Breakdown.NONE)
 
 
-def conjugate_gradients(apply: Map, precondition: Map, r: Array, target: Array, limit: Array) -> Found:
+def conjugate_gradients(apply: Map, precondition: Map, r: Array, target: Array, limit: Array) -> MethodResult:
     """For a Hermitian definite matrix, with a Hermitian definite preconditioner.
 
     Source: Hestenes, Stiefel, Methods of Conjugate Gradients for Solving Linear Systems (1952)
@@ -47,7 +47,7 @@ def conjugate_gradients(apply: Map, precondition: Map, r: Array, target: Array, 
 
     def going(state: tuple[Array, ...]) -> Array:
         k, _, r, _, _, breakdown = state
-        return (short_norm(r) > target) & (k < limit) & (breakdown == _NONE)
+        return (unscaled_norm(r) > target) & (k < limit) & (breakdown == _NONE)
 
     def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
         k, d, r, p, rz, _ = state
@@ -69,7 +69,7 @@ def conjugate_gradients(apply: Map, precondition: Map, r: Array, target: Array, 
     return d, k, breakdown
 
 
-def bicgstab(apply: Map, precondition: Map, r: Array, target: Array, limit: Array) -> Found:
+def bicgstab(apply: Map, precondition: Map, r: Array, target: Array, limit: Array) -> MethodResult:
     """For any matrix; two products with it in a step.
 
     Source: van der Vorst, Bi-CGSTAB: A Fast and Smoothly Converging Variant of Bi-CG (1992)
@@ -80,12 +80,12 @@ def bicgstab(apply: Map, precondition: Map, r: Array, target: Array, limit: Arra
 
     def going(state: tuple[Array, ...]) -> Array:
         k, _, r, *_, breakdown = state
-        return (short_norm(r) > target) & (k < limit) & (breakdown == _NONE)
+        return (unscaled_norm(r) > target) & (k < limit) & (breakdown == _NONE)
 
     def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
         k, d, r, p, v, rho, alpha, omega, _ = state
         rho_next = inner_product(shadow, r)
-        orthogonal = absolute(rho_next) <= tiny * short_norm(shadow) * short_norm(r)
+        orthogonal = absolute(rho_next) <= tiny * unscaled_norm(shadow) * unscaled_norm(r)
         p = r + safe_ratio(rho_next, rho) * safe_ratio(alpha, omega) * (p - omega * v)
         p_hat = precondition(p)
         v = apply(p_hat)
@@ -97,9 +97,9 @@ def bicgstab(apply: Map, precondition: Map, r: Array, target: Array, limit: Arra
         omega = select_value(orthogonal, 0, safe_ratio(inner_product(t, s), inner_product(t, t)))
         d, r = d + alpha * p_hat + omega * s_hat, s - omega * t
         breakdown = first_true(
-            (~is_finite(short_norm(r)), Breakdown.NOT_FINITE),
+            (~is_finite(unscaled_norm(r)), Breakdown.NOT_FINITE),
             (orthogonal, Breakdown.ORTHOGONAL),
-            ((shadow_v == 0) | ((omega == 0) & (short_norm(s) > target)), Breakdown.SINGULAR),
+            ((shadow_v == 0) | ((omega == 0) & (unscaled_norm(s) > target)), Breakdown.SINGULAR),
         )
         return k + 1, d, r, p, v, rho_next, alpha, omega, breakdown
 
@@ -118,10 +118,10 @@ def gmres_cycle(length: int) -> Method:
             (1986); orthogonalised twice: Giraud, Langou, Rozloznik (2005)
     """
 
-    def method(apply: Map, precondition: Map, r: Array, target: Array, limit: Array) -> Found:
+    def method(apply: Map, precondition: Map, r: Array, target: Array, limit: Array) -> MethodResult:
         n, dtype, eps = r.shape[0], r.dtype, epsilon(r.dtype)
         m = maximum(minimum(length, n), 1)
-        beta = short_norm(r)
+        beta = unscaled_norm(r)
         zero = full((), 0, dtypes.int32)
         basis = full((m + 1, n), 0, dtype)
         basis = dynamic_update_index_in_dim(basis, safe_ratio(full((), 1, beta.dtype), beta) * r, 0, 0)
@@ -133,12 +133,12 @@ def gmres_cycle(length: int) -> Method:
         def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
             j, basis, upper_triangle, rotations, _, _ = state
             image = apply(precondition(dynamic_index_in_dim(basis, j, 0, keepdims=False)))
-            size = short_norm(image)
+            size = unscaled_norm(image)
             coefficients = dot(basis.conj(), image)  # classical Gram-Schmidt, twice
             rest = image - dot(coefficients, basis)
             correction = dot(basis.conj(), rest)
             rest = rest - dot(correction, basis)
-            after = short_norm(rest)
+            after = unscaled_norm(rest)
             after = select_value(after > eps * size, after, 0)
             below = convert(after, dtype) * convert(iota(dtypes.int32, m + 1) == j + 1, dtype)
             column = dot(rotations, coefficients + correction + below)

@@ -28,7 +28,10 @@ Map = Callable[[Array], Array]
 @dataclass(frozen=True, slots=True, eq=False)
 class Space:
     """The vectors for trees of a type: all leaves concatenated, in `dtype`. If that is real, a complex leaf is its real
-    part, then its imaginary part."""
+    part, then its imaginary part.
+
+    The vector of {"a": [1., 2.], "z": [3 + 4j]} is [1., 2., 3., 4.], because not all leaves are complex.
+    """
 
     x_type: TreeType
     dtype: DType
@@ -115,8 +118,7 @@ def max_abs(x: Array) -> Array:
 
 
 def safe_divisor(x: Array) -> Array:
-    """Return a divisor near the greatest absolute value: the reciprocal of a number near the largest float is flushed
-    to 0, and that of 0 is infinite."""
+    """Return the greatest absolute value, limited to numbers whose reciprocal is neither 0 nor infinite."""
     size = max_abs(x)
     bound = 2.0**1020 if size.dtype is dtypes.float64 else 2.0**124
     return minimum(maximum(size, 1 / bound), bound)
@@ -130,8 +132,8 @@ def norm(x: Array) -> Array:
     return select_value(is_finite(squares), scale * sqrt(squares), float("nan"))
 
 
-def short_norm(x: Array) -> Array:
-    """Return the Euclidean norm of a vector of ordinary magnitude."""
+def unscaled_norm(x: Array) -> Array:
+    """Return the Euclidean norm of a vector whose squares neither overflow nor underflow; `norm` scales any other."""
     part = absolute(x)
     return sqrt(reduce_sum(part * part, (0,)))
 

@@ -2,7 +2,14 @@
 
 XLA's own functions are right where both parts are finite and nonzero. Elsewhere they lose signs of zeros and give nan
 for infinities. Here each function is computed in one quadrant or half-plane with its special cases, and extended by
-symmetry: `f(conj z) = conj f(z)` for all, `f(-z) = -f(z)` for odd ones.
+symmetry: `f(conj z) = conj f(z)` for all, `f(-z) = -f(z)` for odd ones. Some of the cases:
+
+    sqrt(-4 - 0i) = 0 - 2i            the sign of a zero selects the side of the branch cut
+    exp(-inf + nan i) = 0 + 0i
+    sinh(0 + inf i) = 0 + nan i
+    sqrt(1 + inf i) = inf + inf i
+
+In this file z = a + bi.
 
 Source: C99, annex G.6; the Python array API standard, "special cases" of the elementwise functions.
 """
@@ -136,67 +143,67 @@ def _xla(name: str, a: HloReal, b: HloReal) -> RealAndImag:
     return _parts(a.hlo, a.hlo.op(name, (z,), (aval,))[0], aval)
 
 
-def _signed(v: HloReal, by: HloReal) -> HloReal:
-    return by.where(-v, v)
+def _negate_where(mask: HloReal, v: HloReal) -> HloReal:
+    return mask.where(-v, v)
 
 
-# ------------------------------------------------------- in the quadrant a >= 0, b >= 0 (signs have been taken away)
+# ------------------------------------------------------- in the quadrant a >= 0, b >= 0 (their signs are applied after)
 
 
 def _sinh(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = a.op("chlo.sinh") * b.op("cosine"), a.op("chlo.cosh") * b.op("sine")
-    wild = ~b.is_finite
-    re = (wild & (a.equals(0) | a.equals(inf))).where(a, re)
+    b_not_finite = ~b.is_finite
+    re = (b_not_finite & (a.equals(0) | a.equals(inf))).where(a, re)
     return re, b.equals(0).where(b, im)
 
 
 def _cosh(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = a.op("chlo.cosh") * b.op("cosine"), a.op("chlo.sinh") * b.op("sine")
-    wild = ~b.is_finite
-    re = (wild & a.equals(inf)).where(inf, re)
-    return re, (b.equals(0) | (wild & a.equals(0))).where(0.0, im)
+    b_not_finite = ~b.is_finite
+    re = (b_not_finite & a.equals(inf)).where(inf, re)
+    return re, (b.equals(0) | (b_not_finite & a.equals(0))).where(0.0, im)
 
 
 def _tanh(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _xla("stablehlo.tanh", a, b)
-    flat, wild = a.equals(inf), ~b.is_finite | a.is_nan
-    re = flat.where(1.0, a.equals(0).where(a, wild.where(nan, re)))
-    return re, (flat | b.equals(0)).where(0.0, wild.where(nan, im))
+    a_infinite, undefined = a.equals(inf), ~b.is_finite | a.is_nan
+    re = a_infinite.where(1.0, a.equals(0).where(a, undefined.where(nan, re)))
+    return re, (a_infinite | b.equals(0)).where(0.0, undefined.where(nan, im))
 
 
 def _asinh(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _xla("chlo.asinh", a, b)
-    infinite, undefined = a.equals(inf) | b.equals(inf), a.is_nan | b.is_nan
-    re = infinite.where(inf, undefined.where(nan, re))
-    im = infinite.where(b.op("atan2", a), undefined.where(nan, im))
+    infinite, has_nan = a.equals(inf) | b.equals(inf), a.is_nan | b.is_nan
+    re = infinite.where(inf, has_nan.where(nan, re))
+    im = infinite.where(b.op("atan2", a), has_nan.where(nan, im))
     return re, (b.equals(0) & a.is_nan).where(b, im)
 
 
 def _atanh(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _xla("chlo.atanh", a, b)
-    infinite, undefined = a.equals(inf) | b.equals(inf), a.is_nan | b.is_nan
+    infinite, has_nan = a.equals(inf) | b.equals(inf), a.is_nan | b.is_nan
     pole = a.equals(1) & b.equals(0)
-    re = (infinite | a.equals(0)).where(0.0, undefined.where(nan, pole.where(inf, re)))
-    im = (infinite & ~b.is_nan).where(pi / 2, undefined.where(nan, pole.where(0.0, im)))
+    re = (infinite | a.equals(0)).where(0.0, has_nan.where(nan, pole.where(inf, re)))
+    im = (infinite & ~b.is_nan).where(pi / 2, has_nan.where(nan, pole.where(0.0, im)))
     return re, im
 
 
-# ------------------------------------------------------------------- in the half-plane b >= 0 (the sign of b is gone)
+# ----------------------------------------------------------------- in the half-plane b >= 0 (its sign is applied after)
 
 
 def _exp(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _xla("stablehlo.exponential", a, b)
-    size, wild, still = a.op("exponential"), ~b.is_finite, b.equals(0)
-    re = (still | (wild & ~a.is_finite & ~a.is_nan)).where(size, re)
-    return re, (still | (wild & a.equals(-inf))).where(0.0, im)
+    exp_a, b_not_finite, b_zero = a.op("exponential"), ~b.is_finite, b.equals(0)
+    re = (b_zero | (b_not_finite & ~a.is_finite & ~a.is_nan)).where(exp_a, re)
+    return re, (b_zero | (b_not_finite & a.equals(-inf))).where(0.0, im)
 
 
 def _expm1(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _xla("stablehlo.exponential_minus_one", a, b)
-    wild, still = ~b.is_finite, b.equals(0)
-    real = still | a.equals(-inf) | (wild & a.equals(inf))
-    re = real.where(a.op("exponential_minus_one"), re)
-    return re, (still | (wild & a.equals(-inf))).where(0.0, im)
+    b_not_finite, b_zero = ~b.is_finite, b.equals(0)
+    by_a_alone = b_zero | a.equals(-inf) | (b_not_finite & a.equals(inf))
+    re = by_a_alone.where(a.op("exponential_minus_one"), re)
+    return re, (b_zero | (b_not_finite & a.equals(-inf))).where(0.0, im)
 
 
 def _log(a: HloReal, b: HloReal) -> RealAndImag:
@@ -213,52 +220,57 @@ def _log1p(a: HloReal, b: HloReal) -> RealAndImag:
 
 def _sqrt(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _xla("stablehlo.sqrt", a, b)
-    up, right, left = b.equals(inf), a.equals(inf), a.equals(-inf)
-    tame = b.is_finite
-    re = (up | right).where(inf, (left & tame).where(0.0, left.where(nan, re)))
-    im = (up | left).where(inf, (right & tame).where(0.0, right.where(nan, abs(im))))
+    b_infinite, a_plus_infinite, a_minus_infinite = b.equals(inf), a.equals(inf), a.equals(-inf)
+    b_finite = b.is_finite
+    re = (b_infinite | a_plus_infinite).where(
+        inf, (a_minus_infinite & b_finite).where(0.0, a_minus_infinite.where(nan, re))
+    )
+    im = (b_infinite | a_minus_infinite).where(
+        inf, (a_plus_infinite & b_finite).where(0.0, a_plus_infinite.where(nan, abs(im)))
+    )
     return re, im
 
 
 def _acos(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _xla("chlo.acos", a, b)
-    infinite, undefined = abs(a).equals(inf) | b.equals(inf), a.is_nan | b.is_nan
-    re = infinite.where(b.op("atan2", a), undefined.where(nan, re))
+    infinite, has_nan = abs(a).equals(inf) | b.equals(inf), a.is_nan | b.is_nan
+    re = infinite.where(b.op("atan2", a), has_nan.where(nan, re))
     re = (a.equals(0) & b.is_nan).where(pi / 2, re)
-    return re, infinite.where(-inf, undefined.where(nan, -abs(im)))
+    return re, infinite.where(-inf, has_nan.where(nan, -abs(im)))
 
 
-# ------------------------------------------------------------------------------------------------------- everywhere
+# --------------------------------------------------------------------------------------------------- in the whole plane
 
 
 def _odd(f: str, a: HloReal, b: HloReal) -> RealAndImag:
-    re, im = _QUADRANT[f](abs(a), abs(b))
-    return _signed(re, a.negative), _signed(im, b.negative)
+    re, im = _IN_QUADRANT[f](abs(a), abs(b))
+    return _negate_where(a.negative, re), _negate_where(b.negative, im)
 
 
-_QUADRANT: Final = MappingProxyType({"sinh": _sinh, "tanh": _tanh, "asinh": _asinh, "atanh": _atanh})
-_HALF: Final = MappingProxyType(
+_IN_QUADRANT: Final = MappingProxyType({"sinh": _sinh, "tanh": _tanh, "asinh": _asinh, "atanh": _atanh})
+_IN_HALF_PLANE: Final = MappingProxyType(
     {"exp": _exp, "expm1": _expm1, "log": _log, "log1p": _log1p, "sqrt": _sqrt, "acos": _acos}
 )
-# f(z) = -i g(iz)
-_ROTATED: Final = MappingProxyType({"sin": "sinh", "tan": "tanh", "asin": "asinh", "atan": "atanh"})
+# f(z) = -i g(iz): sin z = -i sinh iz
+_BY_ROTATION: Final = MappingProxyType({"sin": "sinh", "tan": "tanh", "asin": "asinh", "atan": "atanh"})
 
 
-def _everywhere(name: str, a: HloReal, b: HloReal) -> RealAndImag:
-    if name in _QUADRANT:
+def _complex_function(name: str, a: HloReal, b: HloReal) -> RealAndImag:
+    """The function of this name at a + bi, with the special cases of annex G."""
+    if name in _IN_QUADRANT:
         return _odd(name, a, b)
-    if name in _ROTATED:
-        re, im = _odd(_ROTATED[name], -b, a)
+    if name in _BY_ROTATION:
+        re, im = _odd(_BY_ROTATION[name], -b, a)
         return im, -re
     if name in {"cos", "cosh"}:  # cos z = cosh iz
         x, y = (a, b) if name == "cosh" else (-b, a)
         re, im = _cosh(abs(x), abs(y))
-        return re, _signed(_signed(im, x.negative), y.negative)
+        return re, _negate_where(y.negative, _negate_where(x.negative, im))
     if name == "acosh":  # i acos z, in the upper half-plane
         re, im = _acos(a, abs(b))
-        return -im, _signed(re, b.negative)
-    re, im = _HALF[name](a, abs(b))
-    return re, _signed(im, b.negative)
+        return -im, _negate_where(b.negative, re)
+    re, im = _IN_HALF_PLANE[name](a, abs(b))
+    return re, _negate_where(b.negative, im)
 
 
 class ComplexUnary(Unary):
@@ -272,7 +284,7 @@ class ComplexUnary(Unary):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if ins[0].dtype not in dtypes.COMPLEX:
             return hlo.op(self.hlo_name, args, outs)
-        return (_joined(*_everywhere(self.name, *_parts(hlo, args[0], ins[0]))),)
+        return (_joined(*_complex_function(self.name, *_parts(hlo, args[0], ins[0]))),)
 
 
 def lower_abs(prim: Unary, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:

@@ -59,10 +59,10 @@ def _guarded(hlo: Hlo, op: str, args: HloValues, aval: Aval, at_zero: Callable[[
     """
     if aval.dtype not in dtypes.INTEGER:
         return hlo.op(op, args, [aval])
-    (none,) = lower_compare(hlo, "EQ", (args[1], hlo.constant(Lit.of(0, aval))), aval)
-    by = hlo.op("stablehlo.select", (none, hlo.constant(Lit.of(1, aval)), args[1]), [aval])
-    quotient = hlo.op(op, (args[0], *by), [aval])
-    return hlo.op("stablehlo.select", (none, at_zero(), *quotient), [aval])
+    (by_zero,) = lower_compare(hlo, "EQ", (args[1], hlo.constant(Lit.of(0, aval))), aval)
+    divisor = hlo.op("stablehlo.select", (by_zero, hlo.constant(Lit.of(1, aval)), args[1]), [aval])
+    quotient = hlo.op(op, (args[0], *divisor), [aval])
+    return hlo.op("stablehlo.select", (by_zero, at_zero(), *quotient), [aval])
 
 
 @final

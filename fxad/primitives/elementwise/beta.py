@@ -1,7 +1,8 @@
 """The incomplete beta function.
 
-XLA has none. It is a density, computed without cancellation as that of the incomplete gamma functions is, over a
-continued fraction of positive terms (Didonato and Morris 1992, equation 18, as in Boost's ibeta_fraction2).
+XLA has none. It is a weight, x^a (1-x)^b / B(a, b), computed without cancellation as the density of the incomplete
+gamma functions is, over a continued fraction of positive terms (Didonato and Morris 1992, equation 18, as in Boost's
+ibeta_fraction2).
 """
 
 from __future__ import annotations
@@ -30,19 +31,18 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, SUB, scale_tangent
-from fxad.primitives.elementwise.exponential import EXP, LOG, LOG1P
+from fxad.primitives.control.call import Call
+from fxad.primitives.elementwise.arithmetic import scale_tangent
+from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.family import (
     FLOAT_ABOVE_8,
     as_accumulated,
     batch_elementwise,
-    literal_like,
     operand_error,
 )
 from fxad.primitives.elementwise.formula import Formula, Formulas, formula_program, iterate_until_converged
 from fxad.primitives.elementwise.gamma import excess, log_gamma_1p, stirling
 from fxad.primitives.elementwise.references import scipy_special
-from fxad.primitives.elementwise.special import LGAMMA
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.stablehlo import lower_in_float32
 
@@ -80,20 +80,34 @@ class RegularizedIncompleteBeta(Primitive):
         return batch_elementwise(self, ctx, args, dims)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        a, b, x = primals
+        aval = primals[0].aval
         for name, t in zip("ab", tangents[:2], strict=True):
             if not isinstance(t, Zero):
                 raise NotDifferentiableError(
                     f"{self.name}: the derivative in {name} is not known",
                     remedy="apply stop_gradient to the first two operands",
                 )
-        one = literal_like(1, a)
-        left = ctx.one(MUL, ctx.one(SUB, a, one), ctx.one(LOG, x))
-        right = ctx.one(MUL, ctx.one(SUB, b, one), ctx.one(LOG1P, ctx.one(NEG, x)))
-        sum_of_logs = ctx.one(ADD, ctx.one(LGAMMA, a), ctx.one(LGAMMA, b))
-        scale = ctx.one(SUB, ctx.one(LGAMMA, ctx.one(ADD, a, b)), sum_of_logs)
-        slope = ctx.one(EXP, ctx.one(ADD, ctx.one(ADD, left, right), scale))
+        wide = dtypes.accumulated(aval.dtype)
+        program = formula_program("beta_pdf", (aval.with_dtype(wide),) * 3, _pdf)
+        slope = emit_convert(ctx, ctx.one(Call(program), *[emit_convert(ctx, v, wide) for v in primals]), aval.dtype)
         return ctx(self, *primals), (scale_tangent(ctx, tangents[2], slope),)
+
+
+def _pdf(args: Formulas) -> Formulas:
+    """The density of the beta distribution, x^(a-1) (1-x)^(b-1) / B(a, b).
+
+    The logarithms of its factors nearly cancel for a large a or b: it is then computed as `weight`, if both are large
+    near the mode only. Operands of the other formula are replaced by constants, so that it adds no nan to a derivative.
+    """
+    a, b, x = args
+    near_mode = (x * (a + b) > a * 0.5) & ((1 - x) * (a + b) > b * 0.5)
+    large = (a.greatest(b) >= 10) & (a > 0) & (b > 0) & (x > 0) & (x < 1) & ((a.least(b) < 10) | near_mode)
+    big_a, big_b, inner = large.where(a, a.like(10)), large.where(b, b.like(10)), large.where(x, x.like(0.5))
+    of_large = weight(big_a, big_b, inner, 1 - inner, less=1)
+    small_a, small_b = large.where(a.like(1), a), large.where(b.like(1), b)
+    powers = (small_a - 1) * x.log() + (small_b - 1) * (-x).log1p()
+    log_of_small = powers + ((small_a + small_b).lgamma() - (small_a.lgamma() + small_b.lgamma()))
+    return (large.where(of_large, log_of_small.exp()),)
 
 
 def _lower_wide(hlo: Hlo, args: HloValues, t: Aval) -> HloValue:
@@ -102,14 +116,15 @@ def _lower_wide(hlo: Hlo, args: HloValues, t: Aval) -> HloValue:
     (ratio,) = _fraction(hlo, tuple(clear), inside, t)
 
     def end(f: Formulas) -> Formulas:
-        inside, swapped, a, b, x, y, ratio, ga, gb, gx = f
-        value = density(a, b, x, y) / ratio
+        inside, swapped, a, b, x, y, ratio, given_a, given_b, given_x = f
+        value = weight(a, b, x, y) / ratio
         value = swapped.where(1 - value, value)
-        first, last = (ga <= 0) | (gb >= math.inf), (gb <= 0) | (ga >= math.inf)
-        valid = (ga >= 0) & (gb >= 0) & (gx >= 0) & (gx <= 1) & ~(first & last)
-        there = (gx >= 1) | (first & (gx > 0))
-        edge = valid.where(there.where(1, gx.like(0)), gx.like(math.nan))
-        return (inside.where(value, edge),)
+        all_at_0 = (given_a <= 0) | (given_b >= math.inf)
+        all_at_1 = (given_b <= 0) | (given_a >= math.inf)
+        in_domain = (given_a >= 0) & (given_b >= 0) & (given_x >= 0) & (given_x <= 1)
+        is_one = (given_x >= 1) | (all_at_0 & (given_x > 0))
+        limit = (in_domain & ~(all_at_0 & all_at_1)).where(is_one.where(1, given_x.like(0)), given_x.like(math.nan))
+        return (inside.where(value, limit),)
 
     types = (mask, mask, *[t] * 8)
     return hlo.call(formula_program("beta_end", types, end), (inside, swapped, *clear, ratio, *args))[0]
@@ -128,49 +143,66 @@ def _swap_for_convergence(f: Formulas) -> Formulas:
     )  # fmt: skip
 
 
-def _fraction(hlo: Hlo, args: tuple[HloValue, ...], here: HloValue, t: Aval) -> tuple[HloValue, ...]:
-    """The continued fraction b0 + a1 / (b1 + a2 / (b2 + ...)), by the method of Lentz. All b are positive."""
+def _fraction(hlo: Hlo, args: tuple[HloValue, ...], mask: HloValue, t: Aval) -> tuple[HloValue, ...]:
+    """The continued fraction beta_0 + alpha_1 / (beta_1 + alpha_2 / (beta_2 + ...)) where `mask` holds, by the method
+    of Lentz. All beta are positive."""
 
     def start(f: Formulas) -> Formulas:
         a, b, x, y = f
-        first = _away_from_zero(a * (a * y - b * x + 1) / (a + 1))
-        return x.like(0), first, x.like(0), first
+        beta_0 = _at_least_tiny(a * (a * y - b * x + 1) / (a + 1))
+        return beta_0, x.like(0), beta_0, x.like(0)
 
     def step(f: Formulas) -> tuple[Formula, Formulas]:
-        a, b, x, y, m, c, d, h = f
+        a, b, x, y, value, m, c, d = f
         m = m + 1
-        over = a + 2 * m - 1
+        odd = a + 2 * m - 1
         rest = (b - m) * x
-        above = (m * (a + m - 1) / over) * ((a + b + m - 1) / over) * rest * x
-        below = m + m * rest / over + (a + m) * (a * y - b * x + 1 + m * (1 + y)) / (over + 2)
-        d, c = 1 / _away_from_zero(below + above * d), _away_from_zero(below + above / c)
+        alpha = (m * (a + m - 1) / odd) * ((a + b + m - 1) / odd) * rest * x
+        beta = m + m * rest / odd + (a + m) * (a * y - b * x + 1 + m * (1 + y)) / (odd + 2)
+        d, c = 1 / _at_least_tiny(beta + alpha * d), _at_least_tiny(beta + alpha / c)
         change = c * d
-        return abs(change - 1) > 4 * x.eps, (m, c, d, h * change)
+        return abs(change - 1) > 4 * x.eps, (value * change, m, c, d)
 
-    return iterate_until_converged(hlo, "beta_fraction", here, args, t, start, step, keep=(3,))
+    return iterate_until_converged(hlo, "beta_fraction", mask, args, t, start, step, n_results=1)
 
 
-def _away_from_zero(x: Formula) -> Formula:
-    """x, kept away from 0."""
+def _at_least_tiny(x: Formula) -> Formula:
+    """x, or a tiny number where x is 0 or nearly so: it will be a divisor."""
     tiny = 1e-290 if x.double else 1e-30
     return (abs(x) < tiny).where(tiny, x)
 
 
-def density(a: Formula, b: Formula, x: Formula, y: Formula) -> Formula:
-    """x^a y^b / B(a, b) for y = 1 - x."""
-    distance_from_mode = x * b - y * a
+def weight(a: Formula, b: Formula, x: Formula, y: Formula, less: int = 0) -> Formula:
+    """x^(a - less) y^(b - less) / B(a, b) for y = 1 - x and `less` of 0 or 1."""
+    smaller, larger = a.least(b), a.greatest(b)
+    both_large = smaller >= 10
     total = a + b
-    fall = a * excess(distance_from_mode / a, distance_from_mode / (a + a + distance_from_mode)) + b * excess(
-        -distance_from_mode / b, -distance_from_mode / (b + b - distance_from_mode)
+    # both large: by Stirling's formula, from the distance to the mode. Elsewhere the operands are replaced
+    large_a, large_b = both_large.where(a, a.like(10)), both_large.where(b, b.like(10))
+    near_x, near_y = both_large.where(x, x.like(0.5)), both_large.where(y, y.like(0.5))
+    large_total = large_a + large_b
+    distance = near_x * large_b - near_y * large_a
+    fall = large_a * excess(distance / large_a, distance / (large_a + large_a + distance)) + large_b * excess(
+        -distance / large_b, -distance / (large_b + large_b - distance)
     )
-    large = (a * b / (total * (2 * math.pi))).sqrt() * (stirling(total) - stirling(a) - stirling(b) - fall).exp()
-    log_x, log_y = (y > 0.1).where(x.log(), (-y).log1p()), (x > 0.1).where(y.log(), (-x).log1p())
-    small, big = a.least(b), a.greatest(b)
-    # log gamma(small + big) - log gamma(big), for a big one by the difference of Stirling's formulas
-    ratio = (big - 0.5) * (small / big).log1p() + small * (small + big).log() - small + stirling(total) - stirling(big)
-    ratio = (big >= 10).where(ratio, log_gamma_1p(total) - total.log() - log_gamma_1p(big) + big.log())
-    mixed = (a * log_x + b * log_y + ratio - log_gamma_1p(small)).exp() * small
-    return (small >= 10).where(large, mixed)
+    corrections = stirling(large_total) - stirling(large_a) - stirling(large_b)
+    of_large = (large_a * large_b / (large_total * (2 * math.pi))).sqrt() * (corrections - fall).exp()
+    of_large = of_large / near_x / near_y if less else of_large
+    log_x, log_y = _log_of_rest(x, y), _log_of_rest(y, x)
+    # log gamma(a + b) - log gamma(larger), for a large one by the difference of Stirling's formulas
+    difference = (larger - 0.5) * (smaller / larger).log1p() + smaller * total.log() - smaller
+    difference = difference + stirling(total) - stirling(larger)
+    of_small = log_gamma_1p(total) - total.log() - log_gamma_1p(larger) + larger.log()
+    difference = (larger >= 10).where(difference, of_small)
+    log_powers = (a - less) * log_x + (b - less) * log_y if less else a * log_x + b * log_y
+    mixed = (log_powers + difference - log_gamma_1p(smaller)).exp() * smaller
+    return both_large.where(of_large, mixed)
+
+
+def _log_of_rest(x: Formula, y: Formula) -> Formula:
+    """log x, from y = 1 - x if that is small."""
+    small = y <= 0.1
+    return small.where((-small.where(y, y.like(0))).log1p(), x.log())
 
 
 REGULARIZED_INCOMPLETE_BETA: Final = RegularizedIncompleteBeta()

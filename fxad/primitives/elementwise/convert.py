@@ -1,8 +1,9 @@
-"""Conversions between dtypes: by value, by bits, and between complex numbers and their parts."""
+"""Conversions between dtypes, by value and by bits; rounding to fewer bits; `stop_gradient`."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -89,6 +90,15 @@ def emit_convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
 def convert_tangent(ctx: JvpCtx, t: Tangent, dtype: DType) -> Tangent:
     """Return a tangent in another dtype; no equation if it has that dtype."""
     return t if t.aval.dtype == dtype else ctx.lin_one(ConvertElementType(dtype), t)
+
+
+def emit_in_float32(emit: Emit, formula: Callable[[Atom], Atom], x: Atom) -> Atom:
+    """Return `formula` of x, in the dtype of x. Floats below 32 bits are computed in float32.
+
+    In float16 1 / (1 + x^2) would be 0 at x = 300, because the square is infinite; it is 1.11e-5.
+    """
+    dtype = x.aval.dtype
+    return emit_convert(emit, formula(emit_convert(emit, x, dtypes.accumulated(dtype))), dtype)
 
 
 def _saturated(x: NDArray, to: DType) -> NDArray:

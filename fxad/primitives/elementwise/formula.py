@@ -186,36 +186,40 @@ def formula_program(name: str, avals: Sequence[Aval], body: Step) -> Jaxpr:
 def iterate_until_converged(
     hlo: Hlo,
     name: str,
-    here: HloValue,
+    mask: HloValue,
     args: tuple[HloValue, ...],
     t: Aval,
     start: Step,
     step: Callable[[Formulas], tuple[Formula, Formulas]],
-    keep: tuple[int, ...],
+    n_results: int,
     limit: int = 20_000,
 ) -> tuple[HloValue, ...]:
-    """Repeat a step until it has converged at all elements where `here` holds.
+    """Repeat a step until it has converged at all elements where `mask` holds; return the results.
+
+    For 1 + x + x^2 + ..., with args (x,): the state is (total, term), of which the first entry is the result.
+
+        start((x,))             -> (1, 1)
+        step((x, total, term))  -> term * x > eps, (total + term * x, term * x)
 
     Type: args and all entries of the state have the type `t`. `start` makes the state from the args; `step` takes the
-          args, then the state, and returns a mask of the elements that continue, and the next state. The entries in
-          `keep` are returned; they do not change after convergence. At most `limit` rounds.
+          args, then the state, and returns a mask of the elements that continue, and the next state. The first
+          `n_results` entries are returned; they do not change after convergence. At most `limit` rounds.
     """
-    n_args, mask, count = len(args), t.with_dtype(dtypes.bool_), INT32_SCALAR
+    n_args, count_type = len(args), INT32_SCALAR
     first = formula_program(f"{name}_start", (t,) * n_args, start)
-    types = (count, mask, *[t] * n_args, *first.out_avals)
+    types = (count_type, t.with_dtype(dtypes.bool_), *[t] * n_args, *first.out_avals)
 
-    def goes_on(f: Formulas) -> Formulas:
-        n, going, *_ = f
-        return ((n < limit) & going.anywhere(),)
+    def goes_on(carry: Formulas) -> Formulas:
+        count, active, *_ = carry
+        return ((count < limit) & active.anywhere(),)
 
-    def again(f: Formulas) -> Formulas:
-        n, going, *values = f
-        more, state = step(tuple(values))
-        old = values[n_args:]
-        new = [going.where(s, old[k]) if k in keep else s for k, s in enumerate(state)]
-        return (n + 1, going & more, *values[:n_args], *new)
+    def again(carry: Formulas) -> Formulas:
+        count, active, *values = carry
+        more, new = step(tuple(values))
+        results = [active.where(x, old) for x, old in zip(new[:n_results], values[n_args:], strict=False)]
+        return (count + 1, active & more, *values[:n_args], *results, *new[n_results:])
 
     regions = formula_program(f"{name}_goes_on", types, goes_on), formula_program(f"{name}_again", types, again)
-    zero = hlo.constant(Lit.of(0, count))
-    outs = hlo.op("stablehlo.while", (zero, here, *args, *hlo.call(first, args)), types, {}, regions)
-    return tuple([outs[2 + n_args + k] for k in keep])
+    zero = hlo.constant(Lit.of(0, count_type))
+    outs = hlo.op("stablehlo.while", (zero, mask, *args, *hlo.call(first, args)), types, {}, regions)
+    return tuple(outs[2 + n_args : 2 + n_args + n_results])

@@ -15,6 +15,7 @@ from fxad.primitives.elementwise import annex_g
 from fxad.primitives.elementwise.annex_g import ComplexUnary
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB, scale_tangent
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL
+from fxad.primitives.elementwise.convert import emit_in_float32
 from fxad.primitives.elementwise.exponential import LOG
 from fxad.primitives.elementwise.family import SIGNED_OR_INEXACT, Binary, Unary, from_ufunc, literal_like
 from fxad.primitives.elementwise.logic import AND, EQ
@@ -45,18 +46,24 @@ class Sign(Unary):
         return hlo.op("stablehlo.minimum", (*args, hlo.constant(Lit.of(1, ins[0]))), outs)
 
     def _by_bits(self, hlo: Hlo, x: HloValue, aval: Aval) -> tuple[HloValue, ...]:
-        # stablehlo.sign keeps -0.0, and XLA takes subnormals for 0; so does LLVM where a comparison with 0, be it of
-        # bits, meets one with nan: hence the clamp
-        bits, whole = bitcast_to_int(hlo, x, aval)
-        minus, zero, one, size = [hlo.constant(Lit.of(k, whole)) for k in (-1, 0, 1, dtypes.RANGES[whole.dtype][1])]
-        (below,) = lower_compare(hlo, "LT", (bits, zero), whole)
-        (size,) = hlo.op("stablehlo.and", (bits, size), (whole,))
-        (less,) = hlo.op("stablehlo.negate", (size,), (whole,))
-        (signed,) = hlo.op("stablehlo.select", (below, less, size), (whole,))
-        (signed,) = hlo.op("stablehlo.clamp", (minus, signed, one), (whole,))
-        (out,) = hlo.op("stablehlo.convert", (signed,), (aval,))
-        (odd,) = lower_compare(hlo, "NE", (x, x), aval)
-        return hlo.op("stablehlo.select", (odd, x, out), (aval,))
+        """The sign from the bits as an integer: their magnitude with the sign of x, clamped to -1, 0 or 1.
+
+        Of float16: 1.5 has the bits 0x3e00, clamped to 1; -0.0 has the sign bit alone, so the magnitude 0; -6e-8 has
+        the magnitude 1 and the sign -1. `stablehlo.sign` keeps -0.0, and treats subnormals as 0. A comparison of the
+        bits with 0 in place of the clamp is not enough: LLVM joins it with the test for nan into one of floats, which
+        treats subnormals as 0 again.
+        """
+        bits, int_type = bitcast_to_int(hlo, x, aval)
+        all_but_sign = dtypes.RANGES[int_type.dtype][1]
+        minus_one, zero, one, mask = [hlo.constant(Lit.of(k, int_type)) for k in (-1, 0, 1, all_but_sign)]
+        (negative,) = lower_compare(hlo, "LT", (bits, zero), int_type)
+        (magnitude,) = hlo.op("stablehlo.and", (bits, mask), (int_type,))
+        (minus_magnitude,) = hlo.op("stablehlo.negate", (magnitude,), (int_type,))
+        (signed,) = hlo.op("stablehlo.select", (negative, minus_magnitude, magnitude), (int_type,))
+        (sign,) = hlo.op("stablehlo.clamp", (minus_one, signed, one), (int_type,))
+        (out,) = hlo.op("stablehlo.convert", (sign,), (aval,))
+        (is_nan,) = lower_compare(hlo, "NE", (x, x), aval)
+        return hlo.op("stablehlo.select", (is_nan, x, out), (aval,))
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         if y.aval.dtype not in dtypes.COMPLEX:
@@ -169,8 +176,15 @@ def _times_power(ctx: JvpCtx, t: Tangent, x: Atom, n: int) -> Tangent:
     """t times the derivative of x^n."""
     if n in (0, 1):
         return t if n else Zero(t.aval)
-    power = x if n == 2 else ctx.one(SQUARE if n == 3 else IntegerPow(n - 1), x)
-    return scale_tangent(ctx, t, ctx.one(MUL, power, literal_like(float(n), x)))
+
+    def slope(x: Atom) -> Atom:
+        power = x if n == 2 else ctx.one(SQUARE if n == 3 else IntegerPow(n - 1), x)
+        return ctx.one(MUL, power, literal_like(float(n), x))
+
+    # n may be no number of the dtype: 70,000 is infinite in float16, and infinity times a power of 0.5 would be nan
+    if np.isfinite(complex(literal_like(float(n), x).value)):
+        return scale_tangent(ctx, t, slope(x))
+    return scale_tangent(ctx, t, emit_in_float32(ctx, slope, x))
 
 
 @final
@@ -213,7 +227,7 @@ class Pow(Binary):
 
     def _of_integers(self, hlo: Hlo, x: HloValue, y: HloValue, aval: Aval) -> HloValues:
         """XLA reads only six bits of an exponent: the exponent is processed six bits at a time, and the base is raised
-        to the 64th power after each."""
+        to the 64th power after each. For y = 100 = 36 + 1 * 64 the power is x^36 * (x^64)^1."""
 
         def op(name: str, *operands: HloValue | int) -> HloValue:
             values = [hlo.constant(Lit.of(v, aval)) if isinstance(v, int) else v for v in operands]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fxad.ir import NDArray
 
 Doubles = npt.NDArray[np.float64]
-Rule = tuple[Doubles, Doubles]  # nodes and weights of a quadrature
+Quadrature = tuple[Doubles, Doubles]  # nodes and weights
 
 
 def scipy_special(name: str, *args: NDArray) -> NDArray:
@@ -27,35 +27,43 @@ def scipy_special(name: str, *args: NDArray) -> NDArray:
 def log1p_complex(z: NDArray) -> NDArray:
     """log(1 + z), with the digits of a small z: NumPy adds 1 first."""
     a, b = np.real(z).astype(np.float64), np.imag(z).astype(np.float64)
-    grown = a * (2 + a) + b * b  # |1 + z|^2 - 1
-    near = np.log1p(np.clip(grown, -0.5, 1)) / 2
-    size = np.where((grown > -0.5) & (grown < 1), near, np.log(np.hypot(1 + a, b)))
+    square_less_1 = a * (2 + a) + b * b  # |1 + z|^2 - 1
+    near = (square_less_1 > -0.5) & (square_less_1 < 1)
+    log_near = np.log1p(np.clip(square_less_1, -0.5, 1)) / 2
     out = np.empty(np.shape(z), np.complex128)
-    out.real, out.imag = size, np.arctan2(b, 1 + a)
+    out.real, out.imag = np.where(near, log_near, np.log(np.hypot(1 + a, b))), np.arctan2(b, 1 + a)
     return out
 
 
 def gamma_slopes(a: NDArray, x: NDArray) -> tuple[Doubles, Doubles]:
     """The derivative of igamma(a, x) in a, and that of a gamma sample x in its shape a."""
-    rule = np.polynomial.legendre.leggauss(60)
-    both = np.frompyfunc(partial(_gamma_slopes, rule), 2, 2)(a.astype(np.float64), x.astype(np.float64))
-    return np.asarray(both[0], np.float64), np.asarray(both[1], np.float64)
+    quadrature = np.polynomial.legendre.leggauss(60)
+    slopes = np.frompyfunc(partial(_gamma_slopes, quadrature), 2, 2)
+    found = slopes(a.astype(np.float64), x.astype(np.float64))
+    return np.asarray(found[0], np.float64), np.asarray(found[1], np.float64)
 
 
-def _gamma_slopes(rule: Rule, a: float, x: float) -> tuple[float, float]:
+def _gamma_slopes(quadrature: Quadrature, a: float, x: float) -> tuple[float, float]:
     if not (a > 0 and x >= 0):
         return math.nan, math.nan
     if x == 0 or math.isinf(x) or math.isinf(a):
         return 0.0, 0.0 if x == 0 else math.nan
     # where x > a the power series loses digits; the integral of the upper function does not
-    psi = float(scipy_special("digamma", np.asarray(a + 1)))  # of a: that less 1 / a
-    log_rise = (a - 1) * math.log(x) - x - math.lgamma(a)  # of d igamma / dx
+    psi = float(scipy_special("digamma", np.asarray(a + 1)))  # digamma(a) is psi - 1 / a
     if x > 1 and x > a:
-        value = -_upper_slope(rule, a, x, psi - 1 / a)
+        ratio = -_upper_slope(quadrature, a, x, psi - 1 / a)
     else:
-        value = _lower_slope(a, x, psi)
-    rise = math.exp(log_rise)
-    return value * rise, -value
+        ratio = _lower_slope(a, x, psi)
+    return ratio * math.exp(_log_gamma_pdf(a, x)), -ratio
+
+
+def _log_gamma_pdf(a: float, x: float) -> float:
+    """log d igamma / dx; for a large a by Stirling's formula, because the terms would cancel."""
+    if a < 100:
+        return (a - 1) * math.log(x) - x - math.lgamma(a)
+    mu = (x - a) / a
+    correction = (1 / 12 - (1 / 360 - 1 / (1260 * a * a)) / (a * a)) / a
+    return 0.5 * math.log(a / (2 * math.pi)) - math.log(x) - a * (mu - math.log1p(mu)) - correction
 
 
 def _lower_slope(a: float, x: float, psi: float) -> float:
@@ -71,9 +79,9 @@ def _lower_slope(a: float, x: float, psi: float) -> float:
     return (slope + total * (math.log(x) - psi)) * x / a
 
 
-def _upper_slope(rule: Rule, a: float, x: float, psi: float) -> float:
+def _upper_slope(quadrature: Quadrature, a: float, x: float, psi: float) -> float:
     """-(d igamma / da) / (d igamma / dx): the integral of exp(-s) (1 + s/x)^(a-1) (log(x + s) - psi) over s > 0."""
-    nodes, weights = rule
+    nodes, weights = quadrature
     # the integrand falls like exp(-s (1 - (a-1)/x)) at first and like exp(-s) at last
     width = 1 / max(1 - (a - 1) / x, 1 / math.sqrt(x)) if a > 1 else 1.0
     edges = np.concatenate([[0.0], np.geomspace(width / 8, 60 * width, 24)])

@@ -248,7 +248,7 @@ class Round(PiecewiseConstantUnary):
 class Nextafter(Binary):
     """The float next to x in the direction of y.
 
-    Type:   two float operands of one type, not float8.
+    Type:   two operands of one type, float32 or float64.
     Rule:   refused: a step to the neighbouring float has no derivative.
     Source: chlo.next_after
     """

@@ -18,6 +18,7 @@ from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise.annex_g import HloReal
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, scale_tangent
+from fxad.primitives.elementwise.convert import emit_in_float32
 from fxad.primitives.elementwise.exponential import EXP
 from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, Binary, Unary, literal_like
 from fxad.primitives.elementwise.powers import SQUARE
@@ -28,10 +29,13 @@ def _apply_float64(f: Callable[..., float], *args: NDArray) -> object:
     return np.asarray(np.frompyfunc(f, len(args), 1)(*[a.astype(np.float64) for a in args]), np.float64)
 
 
-def _bell(ctx: JvpCtx, t: Tangent, x: Atom, scale: float) -> Tangent:
+def _scale_by_gaussian(ctx: JvpCtx, t: Tangent, x: Atom, scale: float) -> Tangent:
     """t * scale * exp(-x^2)."""
-    bell = ctx.one(EXP, ctx.one(NEG, ctx.one(SQUARE, x)))
-    return scale_tangent(ctx, t, ctx.one(MUL, bell, literal_like(scale, x)))
+
+    def slope(x: Atom) -> Atom:
+        return ctx.one(MUL, ctx.one(EXP, ctx.one(NEG, ctx.one(SQUARE, x))), literal_like(scale, x))
+
+    return scale_tangent(ctx, t, emit_in_float32(ctx, slope, x))
 
 
 @final
@@ -52,7 +56,7 @@ class Erf(Unary):
         return _apply_float64(math.erf, x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return _bell(ctx, t, x, 2 / math.sqrt(math.pi))
+        return _scale_by_gaussian(ctx, t, x, 2 / math.sqrt(math.pi))
 
 
 @final
@@ -73,7 +77,7 @@ class Erfc(Unary):
         return _apply_float64(math.erfc, x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return _bell(ctx, t, x, -2 / math.sqrt(math.pi))
+        return _scale_by_gaussian(ctx, t, x, -2 / math.sqrt(math.pi))
 
 
 @final
@@ -175,18 +179,18 @@ def _lower_polygamma(n: HloReal, x: HloReal) -> HloReal:
     # below 0: with f = x - floor(x), the values at f and, up to the sign, at 1 - f less that at 1 - x
     floor = x.op("floor")
     reflected = integral & ((x < 0) & x.differs(floor))
-    place = reflected.where(1 - x, x)
+    positive_x = reflected.where(1 - x, x)
     # for large x: -(-1)^n gamma(n) (1 + n / 2x) / x^n; XLA's sum contains the power n + 1, which underflows
-    size = n.op("chlo.lgamma").op("exponential") * place.op("power", -n) * (1 + n / (place + place))
+    leading = n.op("chlo.lgamma").op("exponential") * positive_x.op("power", -n) * (1 + n / (positive_x + positive_x))
     odd = n.op("remainder", n.like(2)).differs(0)
-    large = place > (1e8 if x.aval.dtype == dtypes.float64 else 1e4)
-    value = (integral & large).where(odd.where(size, -size), n.op("chlo.polygamma", place))
+    large = positive_x > (1e8 if x.aval.dtype == dtypes.float64 else 1e4)
+    value = (integral & large).where(odd.where(leading, -leading), n.op("chlo.polygamma", positive_x))
     f = x - floor
-    rest = n.op("chlo.polygamma", 1 - f) - value
-    return reflected.where(n.op("chlo.polygamma", f) + odd.where(rest, -rest), value)
+    difference = n.op("chlo.polygamma", 1 - f) - value
+    return reflected.where(n.op("chlo.polygamma", f) + odd.where(difference, -difference), value)
 
 
-# ------------------------------------------------------------------------------------------- the double references
+# ----------------------------------------------------------------------------------- their meaning, in double precision
 
 
 def _erf_inv(x: float) -> float:
@@ -198,8 +202,8 @@ def _erf_inv(x: float) -> float:
     a = 2 / (math.pi * 0.147) + log / 2
     y = math.sqrt(max(math.sqrt(a * a - log / 0.147) - a, 0.0))
     for _ in range(3):
-        miss = math.erfc(y) - tail if y > 0.5 else abs(x) - math.erf(y)
-        step = miss / (2 / math.sqrt(math.pi) * math.exp(-y * y))
+        error = math.erfc(y) - tail if y > 0.5 else abs(x) - math.erf(y)
+        step = error / (2 / math.sqrt(math.pi) * math.exp(-y * y))
         y += step / (1 + y * step)
     return math.copysign(y, x)
 

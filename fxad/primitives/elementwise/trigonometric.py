@@ -11,6 +11,7 @@ from fxad.dtypes import DType
 from fxad.ir import Atom, JvpCtx, Tangent, Zero, primitive
 from fxad.primitives.elementwise.annex_g import ComplexUnary
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scale_tangent
+from fxad.primitives.elementwise.convert import emit_convert, emit_in_float32
 from fxad.primitives.elementwise.family import Binary, from_ufunc, literal_like
 from fxad.primitives.elementwise.powers import RSQRT, SQUARE
 
@@ -126,7 +127,11 @@ class Atan(ComplexUnary):
     compute = from_ufunc(np.arctan)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return ctx.lin_one(DIV, t, ctx.one(ADD, ctx.one(SQUARE, x), literal_like(1.0, x)))
+        def slope(x: Atom) -> Atom:
+            one = literal_like(1.0, x)
+            return ctx.one(DIV, one, ctx.one(ADD, ctx.one(SQUARE, x), one))
+
+        return scale_tangent(ctx, t, emit_in_float32(ctx, slope, x))
 
 
 @final
@@ -145,12 +150,16 @@ class Atan2(Binary):
     compute = from_ufunc(np.arctan2)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        dtype = x.aval.dtype
+        # in float32 at least: squares of float16 overflow from 256 on
+        x, y = [emit_convert(ctx, v, dtypes.accumulated(dtype)) for v in (x, y)]
         radius2 = ctx.one(ADD, ctx.one(SQUARE, x), ctx.one(SQUARE, y))
-        if isinstance(tx, Zero):
-            return scale_tangent(ctx, ty, ctx.one(NEG, ctx.one(DIV, x, radius2)))
-        if isinstance(ty, Zero):
-            return scale_tangent(ctx, tx, ctx.one(DIV, y, radius2))
-        return ctx.lin_one(DIV, ctx.lin_one(SUB, scale_tangent(ctx, tx, y), scale_tangent(ctx, ty, x)), radius2)
+        along_x, along_y = tx, ty
+        if not isinstance(tx, Zero):
+            along_x = scale_tangent(ctx, tx, emit_convert(ctx, ctx.one(DIV, y, radius2), dtype))
+        if not isinstance(ty, Zero):
+            along_y = scale_tangent(ctx, ty, emit_convert(ctx, ctx.one(NEG, ctx.one(DIV, x, radius2)), dtype))
+        return ctx.add(along_x, along_y)
 
 
 @final
@@ -222,7 +231,10 @@ class Asinh(ComplexUnary):
     compute = from_ufunc(np.arcsinh)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scale_tangent(ctx, t, ctx.one(RSQRT, ctx.one(ADD, ctx.one(SQUARE, x), literal_like(1.0, x))))
+        def slope(x: Atom) -> Atom:
+            return ctx.one(RSQRT, ctx.one(ADD, ctx.one(SQUARE, x), literal_like(1.0, x)))
+
+        return scale_tangent(ctx, t, emit_in_float32(ctx, slope, x))
 
 
 @final
@@ -240,12 +252,10 @@ class Acosh(ComplexUnary):
     compute = from_ufunc(np.arccosh)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        # not the root of the product: that overflows, and in the left half-plane it is on the wrong branch
         one = literal_like(1.0, x)
-        below, above = ctx.one(SUB, x, one), ctx.one(ADD, x, one)
-        if x.aval.dtype in dtypes.COMPLEX:
-            # the root of the product is on the wrong branch in the left half plane
-            return scale_tangent(ctx, t, ctx.one(MUL, ctx.one(RSQRT, below), ctx.one(RSQRT, above)))
-        return scale_tangent(ctx, t, ctx.one(RSQRT, ctx.one(MUL, below, above)))
+        below, above = ctx.one(RSQRT, ctx.one(SUB, x, one)), ctx.one(RSQRT, ctx.one(ADD, x, one))
+        return scale_tangent(ctx, t, ctx.one(MUL, below, above))
 
 
 @final

@@ -9,7 +9,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.ir import Atoms, Aval, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangents, primitive
 from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, square_shape
-from fxad.primitives.linalg.hlo_matrices import has_empty, lower_triangle, or_nan
+from fxad.primitives.linalg.hlo_matrices import has_empty, or_nan, triangle
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
     dot,
@@ -57,7 +57,7 @@ class Cholesky(Matrixwise):
         batch = x.shape[:-2]
         results = (x, Aval(batch, dtypes.int32))
         factor, info = lapack_call(hlo, "potrf", args, ins, results, {"uplo": char_option("L")}, overwrite=[(0, 0)])
-        return (or_nan(hlo, info, lower_triangle(hlo, factor, x, lower=True), x, batch),)
+        return (or_nan(hlo, info, triangle(hlo, factor, x, lower=True), x, batch),)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (factor,) = ctx(self, *primals)

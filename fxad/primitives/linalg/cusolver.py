@@ -80,8 +80,8 @@ def _gesvdj(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options
     attrs = {"full_matrices": bool_attribute(not economy), "compute_uv": bool_attribute(mode != "N")}
     results = (x, s, left, right, info)
     a, values, u_value, v, status = library_call(hlo, "gesvdj", args, ins, results, attrs, overwrite=[(0, 0)])
-    adjoint, adjoint_value = conjugate_transpose(hlo, v, right)
-    return a, values, corner(hlo, u_value, left, u), corner(hlo, adjoint_value, adjoint, vh), status
+    adjoint, adjoint_type = conjugate_transpose(hlo, v, right)
+    return a, values, corner(hlo, u_value, left, u), corner(hlo, adjoint, adjoint_type, vh), status
 
 
 def _gesvd(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) -> tuple[HloValue, ...]:

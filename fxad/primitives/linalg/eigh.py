@@ -25,11 +25,12 @@ from fxad.primitives.linalg.family import (
     Entries,
     Matrixwise,
     apply_to_each,
+    check_finite,
     check_lapack_dtype,
     real_dtype,
     square_shape,
 )
-from fxad.primitives.linalg.hlo_matrices import has_empty, or_nan
+from fxad.primitives.linalg.hlo_matrices import finite_matrices, has_empty, or_nan, triangle, zeros_unless
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
     as_complex,
@@ -53,7 +54,8 @@ from fxad.primitives.stablehlo import zeros_constant
 class Eigh(Matrixwise):
     """The w (ascending) and, with `vectors`, the unitary V with A V = V diag(w), where A is given by one triangle.
 
-    The other triangle, and imaginary parts on the diagonal, are ignored. Both results are nan if the iteration fails.
+    The other triangle, and imaginary parts on the diagonal, are ignored. Both results are nan if the iteration fails,
+    or the triangle is not finite.
 
     Type:   (..., n, n) float32, float64, complex64 or complex128 -> w (..., n), real; V of the type of A.
     Rule:   with M = V^H A_dot V: w_dot = diag(M), V_dot = V (F * M), F[i, j] = 1 / (w[j] - w[i]) off the diagonal. A
@@ -80,6 +82,7 @@ class Eigh(Matrixwise):
         half: Literal["L", "U"] = "L" if self.lower_a else "U"
 
         def decomposed(a: Entries) -> Sequence[NDArray]:
+            check_finite(np.tril(a) if self.lower_a else np.triu(a))
             return np.linalg.eigh(a, half) if self.vectors else [np.linalg.eigvalsh(a, half)]
 
         return apply_to_each(decomposed, outs, x)
@@ -91,8 +94,10 @@ class Eigh(Matrixwise):
         batch = x.shape[:-2]
         options = {"mode": char_option("V" if self.vectors else "N"), "uplo": char_option("L" if self.lower_a else "U")}
         results = (x, w, Aval(batch, dtypes.int32))
-        v, values, info = lapack_call(hlo, "syevd", args, ins, results, options, overwrite=[(0, 0)])
-        return [or_nan(hlo, info, value, a, batch) for value, a in zip((values, v), outs, strict=False)]
+        finite = finite_matrices(hlo, triangle(hlo, args[0], x, lower=self.lower_a), x)
+        a = zeros_unless(hlo, finite, args[0], x)  # of 2 by 2 matrices with a nan, LAPACK's eigenvalues are finite
+        v, values, info = lapack_call(hlo, "syevd", (a,), ins, results, options, overwrite=[(0, 0)])
+        return [or_nan(hlo, info, value, out, batch, finite) for value, out in zip((values, v), outs, strict=False)]
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         w, v = ctx(Eigh(self.lower_a, True), *primals)

@@ -64,8 +64,9 @@ from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.primitives.slicing import Pad
 from fxad.primitives.stablehlo import zeros_constant
 
-# A matrix, or a matrix and its directional derivative (a dual number): the algorithm is the same for both.
-_Value: TypeAlias = tuple[Atom, ...]
+# A matrix, or a matrix and its directional derivative (a dual number). The algorithm is the same for both: sums and
+# products of these.
+_Matrix: TypeAlias = tuple[Atom, ...]
 
 # Higham (2005), table 2.3: the largest norm for which the approximant of this degree is exact to rounding.
 _DOUBLE: Final = 13, 5.371920351148152
@@ -94,10 +95,10 @@ class Expm(Matrixwise):
         return (x,)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        return _computed(args)
+        return _evaluate(args)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        return (_lowered(hlo, args, ins)[0],)
+        return (_lower_expm(hlo, args, ins)[0],)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(EXPM_FRECHET, *primals, *tangents)
@@ -128,10 +129,10 @@ class ExpmFrechet(Matrixwise, LinearInOne):
         return (a,)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        return _computed(args)[1:]
+        return _evaluate(args)[1:]
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        return _lowered(hlo, args, ins)[1:]
+        return _lower_expm(hlo, args, ins)[1:]
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (a, e), (a_dot, e_dot) = primals, tangents
@@ -162,24 +163,24 @@ def _block_of(one: One[X], a: Operand, row: int, column: int) -> X:
 # ------------------------------------------------------------------------------------------------------- algorithm
 
 
-def _times(b: Builder, x: _Value, y: _Value) -> _Value:
+def _times(b: Builder, x: _Matrix, y: _Matrix) -> _Matrix:
     product = dot(b.one, x[0], y[0])
     if len(x) == 1:
         return (product,)
     return product, b.one(ADD, dot(b.one, x[0], y[1]), dot(b.one, x[1], y[0]))
 
 
-def _plus(b: Builder, x: _Value, y: _Value) -> _Value:
+def _plus(b: Builder, x: _Matrix, y: _Matrix) -> _Matrix:
     return tuple([b.one(ADD, p, q) for p, q in zip(x, y, strict=True)])
 
 
-def _combined(b: Builder, terms: Sequence[tuple[float, _Value]]) -> _Value:
+def _linear_combination(b: Builder, terms: Sequence[tuple[float, _Matrix]]) -> _Matrix:
     """The sum of numbers times matrices."""
-    parts: list[_Value] = [tuple([scaled(b.one, p, c) for p in x]) for c, x in terms]
+    parts: list[_Matrix] = [tuple([scaled(b.one, p, c) for p in x]) for c, x in terms]
     return reduce(lambda x, y: _plus(b, x, y), parts)
 
 
-def _approximated(ins: Sequence[Aval]) -> Jaxpr:
+def _pade_program(ins: Sequence[Aval]) -> Jaxpr:
     """Return the program A (and E) -> the number of squarings, and the approximant of exp(A / 2^s) (and its
     derivative)."""
     b = Builder()
@@ -187,27 +188,27 @@ def _approximated(ins: Sequence[Aval]) -> Jaxpr:
     double = real_dtype(ins[0]) == dtypes.float64
     degree, bound = _DOUBLE if double else _SINGLE
     count, factor = _scaling(b, parts[0], bound)
-    x: _Value = tuple([b.one(MUL, a, _per_matrix(b, factor, a.aval)) for a in parts])
+    x: _Matrix = tuple([b.one(MUL, a, _per_matrix(b, factor, a.aval)) for a in parts])
     unit = identity(b, ins[0])
-    powers: list[_Value] = [(unit, *[Lit.zero(a) for a in ins[1:]]), _times(b, x, x)]
+    powers: list[_Matrix] = [(unit, *[Lit.zero(a) for a in ins[1:]]), _times(b, x, x)]
     for _ in range(2 if double else degree // 2 - 1):
         powers.append(_times(b, powers[-1], powers[1]))
     c = _coefficients(degree)
     # odd powers are x times u, even ones v
     if double:
-        high_u = _combined(b, [(c[13], powers[3]), (c[11], powers[2]), (c[9], powers[1])])
-        high_v = _combined(b, [(c[12], powers[3]), (c[10], powers[2]), (c[8], powers[1])])
-        low_u = _combined(b, [(c[2 * k + 1], powers[k]) for k in range(4)])
-        low_v = _combined(b, [(c[2 * k], powers[k]) for k in range(4)])
+        high_u = _linear_combination(b, [(c[13], powers[3]), (c[11], powers[2]), (c[9], powers[1])])
+        high_v = _linear_combination(b, [(c[12], powers[3]), (c[10], powers[2]), (c[8], powers[1])])
+        low_u = _linear_combination(b, [(c[2 * k + 1], powers[k]) for k in range(4)])
+        low_v = _linear_combination(b, [(c[2 * k], powers[k]) for k in range(4)])
         u, v = _plus(b, _times(b, powers[3], high_u), low_u), _plus(b, _times(b, powers[3], high_v), low_v)
     else:
-        u = _combined(b, [(c[2 * k + 1], p) for k, p in enumerate(powers)])
-        v = _combined(b, [(c[2 * k], p) for k, p in enumerate(powers)])
+        u = _linear_combination(b, [(c[2 * k + 1], p) for k, p in enumerate(powers)])
+        v = _linear_combination(b, [(c[2 * k], p) for k, p in enumerate(powers)])
     u = _times(b, x, u)
     above = _plus(b, v, u)
     under = tuple([b.one(SUB, p, q) for p, q in zip(v, u, strict=True)])
     factors = (under[0], *lu_factors(b, under[0]))
-    out: _Value = (b.one(Solve(False), *factors, above[0]),)
+    out: _Matrix = (b.one(Solve(False), *factors, above[0]),)
     if len(ins) == 2:
         out = (*out, b.one(Solve(False), *factors, b.one(SUB, above[1], dot(b.one, under[1], out[0]))))
     return b.build([count, *out], "approximated")
@@ -225,7 +226,8 @@ def _scaling(b: Builder, a: Atom, bound: float) -> tuple[Atom, Atom]:
     """Return the smallest s, or one more, with |A / 2^s| <= bound in the 1-norm, and 2^-s; s = 0 if the norm is not
     finite.
 
-    Both are computed from the bits of the exponent: exact, without a logarithm.
+    Both are computed from the bits of the exponent: exact, without a logarithm. For the norm 20 in float32: 20 / 3.93 =
+    5.09 = 2^2 * 1.27 has the exponent bits 127 + 2, so s = 129 - 126 = 3, and 20 / 2^3 = 2.5 is at most 3.93.
     """
     rank = a.aval.ndim
     norm = b.one(ReduceMax((rank - 2,)), b.one(ReduceSum((rank - 2,)), b.one(ABS, a)))
@@ -251,17 +253,17 @@ def _per_matrix(b: Builder, x: Atom, like: Aval) -> Atom:
     return as_complex(b.one, wide, like)
 
 
-def _squarings_left(carry: Sequence[Aval]) -> Jaxpr:
+def _goes_on_program(carry: Sequence[Aval]) -> Jaxpr:
     b = Builder()
     done, counts, *_ = b.inputs(carry)
     most = b.one(ReduceMax(tuple(range(counts.aval.ndim))), counts)
     return b.build([b.one(LT, done, most)], "more")
 
 
-def _squared(carry: Sequence[Aval]) -> Jaxpr:
+def _squaring_program(carry: Sequence[Aval]) -> Jaxpr:
     b = Builder()
     done, counts, *parts = b.inputs(carry)
-    x: _Value = tuple(parts)
+    x: _Matrix = tuple(parts)
     y = _times(b, x, x)
     if counts.aval.shape:  # in a batch, each matrix has its own count
         here = b.one(LT, b.one(BroadcastInDim(counts.aval.shape, ()), done), counts)
@@ -271,21 +273,21 @@ def _squared(carry: Sequence[Aval]) -> Jaxpr:
     return b.build([b.one(ADD, done, Lit.of(1, done.aval)), counts, *y], "squared")
 
 
-def _lowered(hlo: Hlo, args: HloValues, ins: Avals) -> HloValues:
+def _lower_expm(hlo: Hlo, args: HloValues, ins: Avals) -> HloValues:
     if has_empty(ins[0]):
         return [zeros_constant(hlo, a) for a in ins]
-    body = _approximated(ins)
+    body = _pade_program(ins)
     carry = (INT32_SCALAR, *body.out_avals)
     start = zeros_constant(hlo, carry[0])
-    bodies = _squarings_left(carry), _squared(carry)
+    bodies = _goes_on_program(carry), _squaring_program(carry)
     return hlo.op("stablehlo.while", (start, *hlo.call(body, args)), carry, regions=bodies)[2:]
 
 
-def _computed(args: Sequence[NDArray]) -> tuple[NDArray, ...]:
+def _evaluate(args: Sequence[NDArray]) -> tuple[NDArray, ...]:
     ins = [Aval(x.shape, x.dtype) for x in args]
     if has_empty(ins[0]):
         return tuple(args)
-    counts, *out = run(_approximated(ins), args)
+    counts, *out = run(_pade_program(ins), args)
     x, squarings = [as_entries(p) for p in out], np.asarray(counts, np.int32)
     for k in range(int(np.max(squarings))):
         mask = (k < squarings)[..., None, None]

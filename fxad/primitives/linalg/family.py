@@ -111,3 +111,9 @@ def apply_to_each(f: Callable[..., Sequence[NDArray]], outs: tuple[Aval, ...], *
         except np.linalg.LinAlgError:
             pass
     return results
+
+
+def check_finite(a: Entries) -> None:
+    """Check that a matrix is finite. Raises: LinAlgError, which `apply_to_each` takes for a failure."""
+    if not np.all(np.isfinite(a)):
+        raise np.linalg.LinAlgError

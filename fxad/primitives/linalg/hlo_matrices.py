@@ -8,22 +8,54 @@ from fxad import dtypes
 from fxad.ir import Aval, Hlo, HloValue, Lit, Shape
 from fxad.primitives.axes import replace_entry
 from fxad.primitives.elementwise.complex_parts import CONJ
-from fxad.primitives.stablehlo import i64_array, i64_attribute, lower_compare, zeros_constant
+from fxad.primitives.stablehlo import i64_array, i64_attribute, lower_compare, lower_reduce, zeros_constant
 
 
-def or_nan(hlo: Hlo, info: HloValue, value: HloValue, aval: Aval, batch: Shape) -> HloValue:
-    """`value` for the matrices of the batch whose routine succeeded (info 0), nan for the others."""
-    kind = Aval(batch, dtypes.int32)
-    (ok,) = lower_compare(hlo, "EQ", (info, hlo.constant(Lit.of(0, kind))), kind)
-    if aval.shape != batch:
-        spread = {"broadcast_dimensions": i64_array(range(len(batch)))}
-        (ok,) = hlo.op("stablehlo.broadcast_in_dim", (ok,), (aval.with_dtype(dtypes.bool_),), spread)
+def or_nan(
+    hlo: Hlo, info: HloValue, value: HloValue, aval: Aval, batch: Shape, finite: HloValue | None = None
+) -> HloValue:
+    """`value` for the matrices of the batch whose routine succeeded (info 0), nan for the others; nan also where the
+    mask `finite` does not hold."""
+    info_type = Aval(batch, dtypes.int32)
+    (ok,) = lower_compare(hlo, "EQ", (info, hlo.constant(Lit.of(0, info_type))), info_type)
+    if finite is not None:
+        (ok,) = hlo.op("stablehlo.and", (ok, finite), (info_type.with_dtype(dtypes.bool_),))
+    ok = _for_each_element(hlo, ok, aval, len(batch))
     poison = hlo.constant(Lit.of(complex(nan, nan) if aval.dtype in dtypes.COMPLEX else nan, aval))
     (out,) = hlo.op("stablehlo.select", (ok, value, poison), (aval,))
     return out
 
 
-def lower_triangle(hlo: Hlo, value: HloValue, aval: Aval, *, lower: bool) -> HloValue:
+def finite_matrices(hlo: Hlo, value: HloValue, aval: Aval) -> HloValue:
+    """The mask of the matrices of a batch without nan and infinity."""
+    parts = [(value, aval)]
+    if aval.dtype in dtypes.COMPLEX:
+        part = aval.with_dtype(dtypes.real_part(aval.dtype))
+        parts = [(hlo.op(f"stablehlo.{name}", (value,), (part,))[0], part) for name in ("real", "imag")]
+    mask = aval.with_dtype(dtypes.bool_)
+    masks = [hlo.op("stablehlo.is_finite", (x,), (mask,))[0] for x, _ in parts]
+    finite = masks[0] if len(masks) == 1 else hlo.op("stablehlo.and", masks, (mask,))[0]
+    rank = aval.ndim
+    of_batch = mask.with_shape(aval.shape[:-2])
+    start = Lit.of(True, of_batch.with_shape(()))
+    attributes = {"dimensions": i64_array((rank - 2, rank - 1))}
+    return lower_reduce(hlo, "stablehlo.reduce", attributes, "stablehlo.and", start, (finite,), mask, (of_batch,))[0]
+
+
+def zeros_unless(hlo: Hlo, finite: HloValue, value: HloValue, aval: Aval) -> HloValue:
+    """The matrices of a batch for which a mask holds, zeros in place of the others."""
+    mask = _for_each_element(hlo, finite, aval, len(aval.shape) - 2)
+    return hlo.op("stablehlo.select", (mask, value, zeros_constant(hlo, aval)), (aval,))[0]
+
+
+def _for_each_element(hlo: Hlo, mask: HloValue, aval: Aval, batch_rank: int) -> HloValue:
+    if aval.ndim == batch_rank:
+        return mask
+    attrs = {"broadcast_dimensions": i64_array(range(batch_rank))}
+    return hlo.op("stablehlo.broadcast_in_dim", (mask,), (aval.with_dtype(dtypes.bool_),), attrs)[0]
+
+
+def triangle(hlo: Hlo, value: HloValue, aval: Aval, *, lower: bool) -> HloValue:
     """The lower or the upper triangle, diagonal included; zero elsewhere."""
     rows, columns, counts = _rows_and_columns(hlo, aval)
     (kept,) = lower_compare(hlo, "GE" if lower else "LE", (rows, columns), counts)
@@ -31,16 +63,18 @@ def lower_triangle(hlo: Hlo, value: HloValue, aval: Aval, *, lower: bool) -> Hlo
     return out
 
 
-def lower_identity(hlo: Hlo, aval: Aval) -> HloValue:
+def identity_constant(hlo: Hlo, aval: Aval) -> HloValue:
     """Ones on the diagonal, zeros elsewhere."""
     rows, columns, counts = _rows_and_columns(hlo, aval)
-    (line,) = lower_compare(hlo, "EQ", (rows, columns), counts)
-    (out,) = hlo.op("stablehlo.select", (line, hlo.constant(Lit.of(1, aval)), zeros_constant(hlo, aval)), (aval,))
+    (on_diagonal,) = lower_compare(hlo, "EQ", (rows, columns), counts)
+    (out,) = hlo.op(
+        "stablehlo.select", (on_diagonal, hlo.constant(Lit.of(1, aval)), zeros_constant(hlo, aval)), (aval,)
+    )
     return out
 
 
 def corner(hlo: Hlo, value: HloValue, aval: Aval, out: Aval) -> HloValue:
-    """The upper left corner of matrices, with zeros to the right where the result has more columns."""
+    """The first rows and columns of matrices, as many as the result has; zeros where it has more."""
     shape = tuple([min(n, m) for n, m in zip(aval.shape, out.shape, strict=True)])
     if shape != aval.shape:
         attrs = {
@@ -84,7 +118,7 @@ def pad_axis(hlo: Hlo, value: HloValue, aval: Aval, axis: int, low: int, high: i
     return out
 
 
-def conjugate_transpose(hlo: Hlo, value: HloValue, aval: Aval) -> tuple[Aval, HloValue]:
+def conjugate_transpose(hlo: Hlo, value: HloValue, aval: Aval) -> tuple[HloValue, Aval]:
     """The conjugate transpose of matrices, and its type."""
     n = aval.ndim
     out = aval.with_shape((*aval.shape[:-2], aval.shape[-1], aval.shape[-2]))
@@ -92,4 +126,4 @@ def conjugate_transpose(hlo: Hlo, value: HloValue, aval: Aval) -> tuple[Aval, Hl
     (value,) = hlo.op("stablehlo.transpose", (value,), (out,), order)
     if aval.dtype in dtypes.COMPLEX:
         (value,) = CONJ.lower(hlo, (value,), (out,), (out,))
-    return out, value
+    return value, out

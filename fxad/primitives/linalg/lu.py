@@ -87,8 +87,8 @@ class Lu(Matrixwise):
         results = (x, pivots, Aval(batch, dtypes.int32))
         # info > 0 reports a zero on the diagonal of U, which is not a failure
         factors, exchanged, _ = lapack_call(hlo, "getrf", args, ins, results, overwrite=[(0, 0)])
-        from_zero = hlo.op("stablehlo.subtract", (exchanged, hlo.constant(Lit.of(1, pivots))), (pivots,))
-        return factors, *from_zero
+        counted_from_0 = hlo.op("stablehlo.subtract", (exchanged, hlo.constant(Lit.of(1, pivots))), (pivots,))
+        return factors, *counted_from_0
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         lu, pivots = ctx(self, *primals)
@@ -131,10 +131,10 @@ def _square_factors(ctx: JvpCtx, lu: Atom) -> tuple[Atom, Atom]:
     lower: Atom = padded(ctx.one, columns(ctx.one, lu, 0, k), 0, m - k)  # its unit diagonal is ignored: zeros suffice
     upper: Atom = padded(ctx.one, rows(ctx.one, lu, 0, k), n - k, 0)
     if n != k:
-        counts = upper.aval.with_dtype(dtypes.int32)
-        late = ctx.one(LT, Lit.of(k - 1, counts), ctx.one(Iota(counts.shape, dtypes.int32, counts.ndim - 2)))
+        row_type = upper.aval.with_dtype(dtypes.int32)
+        added = ctx.one(LT, Lit.of(k - 1, row_type), ctx.one(Iota(row_type.shape, dtypes.int32, row_type.ndim - 2)))
         ones = where(ctx.one, on_diagonal(ctx, upper.aval.shape), Lit.of(1, upper.aval))
-        upper = emit_where(ctx, late, ones, upper)
+        upper = emit_where(ctx, added, ones, upper)
     return lower, upper
 
 
@@ -155,6 +155,8 @@ def _upper(ctx: JvpCtx, upper: Atom) -> Atom:
 @primitive
 class LuPivotsToPermutation(Matrixwise, WithoutTangent):
     """The permutation that row exchanges give: row i of P A is row permutation[i] of A; or its inverse.
+
+    The pivots [2, 2] of 3 rows exchange rows 0 and 2, then 1 and 2: [0, 1, 2] -> [2, 1, 0] -> [2, 0, 1].
 
     Type:   int32 (..., k) with values 0 <= p < size -> int32 (..., size), k <= size.
     Source: stablehlo.while over the exchanges.
@@ -209,26 +211,27 @@ def _exchange(carry: tuple[Aval, ...], backward: bool) -> Jaxpr:
     b = Builder()
     i, order, pivots = b.inputs(carry)
     batch, zero = order.aval.shape[:-1], Lit.of(0, i.aval)
-    lead = [zero] * len(batch)
+    first_of_batch = [zero] * len(batch)
     pick = DynamicSlice((*batch, 1))
-    j, mine = b.one(pick, pivots, *lead, i), b.one(pick, order, *lead, i)
+    j, at_i = b.one(pick, pivots, *first_of_batch, i), b.one(pick, order, *first_of_batch, i)
     if not batch:
-        k = b.one(ReduceSum((0,)), j)
-        theirs = b.one(pick, order, k)
+        j_scalar = b.one(ReduceSum((0,)), j)
+        at_j = b.one(pick, order, j_scalar)
         put = DynamicUpdateSlice()
-        order = b.one(put, b.one(put, order, theirs, i), mine, k)
-    else:
-        places = b.one(Iota(order.aval.shape, dtypes.int32, len(batch)))
-        along = tuple(range(len(batch) + 1))
+        order = b.one(put, b.one(put, order, at_j, i), at_i, j_scalar)
+    else:  # j differs from matrix to matrix, and a slice has one start: select by masks
+        shape, last = order.aval.shape, len(batch)
+        axes = tuple(range(last + 1))
 
-        def wide(x: Atom) -> Atom:
-            return b.one(BroadcastInDim(order.aval.shape, along), x)
+        def repeat(x: Atom) -> Atom:
+            return b.one(BroadcastInDim(shape, axes), x)
 
-        there = b.one(EQ, places, wide(j))
-        here = b.one(EQ, places, b.one(BroadcastInDim(order.aval.shape, ()), i))
-        taken = b.one(ReduceSum((len(batch),)), where(b.one, there, order))
-        theirs = b.one(BroadcastInDim(order.aval.shape, along[:-1]), taken)
-        order = emit_where(b, here, theirs, emit_where(b, there, wide(mine), order))
+        positions = b.one(Iota(shape, dtypes.int32, last))
+        is_j = b.one(EQ, positions, repeat(j))
+        is_i = b.one(EQ, positions, b.one(BroadcastInDim(shape, ()), i))
+        at_j = b.one(ReduceSum((last,)), where(b.one, is_j, order))
+        at_j = b.one(BroadcastInDim(shape, axes[:-1]), at_j)
+        order = emit_where(b, is_i, at_j, emit_where(b, is_j, repeat(at_i), order))
     return b.build([b.one(ADD, i, Lit.of(-1 if backward else 1, i.aval)), order, pivots], "exchange")
 
 

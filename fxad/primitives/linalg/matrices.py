@@ -1,8 +1,12 @@
 """Matrix algebra for the rules of this package: matrices on the last two axes.
 
-A function that computes takes a callable that emits one equation: `ctx.one` for values, `ctx.lin_one` for tangents. So
-a rule reads like its formula, and a tangent cannot be an operand of an equation that is not linear. One that makes a
-constant takes an `Emit`.
+The first argument `one` emits one equation: `ctx.one` for values, `ctx.lin_one` for tangents. So a rule reads like its
+formula, and the builder of tangents refuses an equation that is not linear in them. For X = A B:
+
+    x = dot(ctx.one, a, b)
+    x_dot = plus(ctx.lin_one, dot(ctx.lin_one, a_dot, b), dot(ctx.lin_one, a, b_dot))
+
+A function that makes a mask or a constant takes an `emit` for it: these are values also in a formula of tangents.
 """
 
 from __future__ import annotations
@@ -106,10 +110,10 @@ def unless(one: One[X], mask: Atom, a: Operand) -> X:
     return one(SELECT_N, mask, a, Lit.zero(a.aval))
 
 
-def inverse_off_diagonal(emit: Emit, a: Atom, line: Atom) -> Atom:
-    """1 / a, and 0 on the diagonal, where the mask `line` holds, whatever a is there."""
+def inverse_off_diagonal(emit: Emit, a: Atom, diagonal_mask: Atom) -> Atom:
+    """1 / a, and 0 on the diagonal, whatever a is there."""
     unit = Lit.of(1, a.aval)
-    return unless(emit.one, line, emit.one(DIV, unit, emit_where(emit, line, unit, a)))
+    return unless(emit.one, diagonal_mask, emit.one(DIV, unit, emit_where(emit, diagonal_mask, unit, a)))
 
 
 def identity(emit: Emit, aval: Aval) -> Atom:
@@ -122,10 +126,10 @@ def hermitian(emit: Emit, one: One[X], a: X, *, lower: bool = True) -> X:
     shape = a.aval.shape
     mask = lower_mask(emit, shape, -1)
     strict = where(one, mask, a if lower else conjugate_transpose(one, a))
-    line = where(one, on_diagonal(emit, shape), a)
+    real_diagonal = where(one, on_diagonal(emit, shape), a)
     if a.aval.dtype in dtypes.COMPLEX:
-        line = as_complex(one, one(REAL, line), a.aval)
-    return plus(one, plus(one, strict, conjugate_transpose(one, strict)), line)
+        real_diagonal = as_complex(one, one(REAL, real_diagonal), a.aval)
+    return plus(one, plus(one, strict, conjugate_transpose(one, strict)), real_diagonal)
 
 
 def diagonal(emit: Emit, one: One[X], a: X) -> X:

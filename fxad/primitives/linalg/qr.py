@@ -39,7 +39,7 @@ from fxad.primitives.linalg.family import (
     check_same_batch,
     matrix_shape,
 )
-from fxad.primitives.linalg.hlo_matrices import corner, has_empty, lower_identity, lower_triangle
+from fxad.primitives.linalg.hlo_matrices import corner, has_empty, identity_constant, triangle
 from fxad.primitives.linalg.lapack import lapack_call
 from fxad.primitives.linalg.matrices import (
     columns,
@@ -57,7 +57,7 @@ from fxad.primitives.linalg.matrices import (
     unless,
     where,
 )
-from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
+from fxad.primitives.linalg.triangular import TriangularSolve, batch_right_hand_side
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import align_batch_axes
 from fxad.primitives.slicing import Concatenate
@@ -146,7 +146,7 @@ class HouseholderProduct(Matrixwise):
         if has_empty(*outs):
             return (zeros_constant(hlo, outs[0]),)
         if not ins[1].size:
-            return (lower_identity(hlo, outs[0]),)
+            return (identity_constant(hlo, outs[0]),)
         return lapack_call(hlo, "orgqr", args, ins, outs, overwrite=[(0, 0)])
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
@@ -264,7 +264,7 @@ class Ormqr(LinearInOne):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (a, taus, c), (a_dim, taus_dim, c_dim) = args, dims
         if a_dim is None and taus_dim is None and c_dim is not None:
-            return (more_columns(ctx, self, (a, taus), c, c_dim, left_side=self.left_side),), (0,)
+            return (batch_right_hand_side(ctx, self, (a, taus), c, c_dim, left_side=self.left_side),), (0,)
         return ctx(self, *align_batch_axes(ctx, args, dims)), (0,)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
@@ -335,7 +335,7 @@ class Qr(Matrixwise):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), (q, r) = ins, outs
         if has_empty(x):
-            return lower_identity(hlo, q), zeros_constant(hlo, r)
+            return identity_constant(hlo, q), zeros_constant(hlo, r)
         *batch, m, n = x.shape
         k = min(m, n)
         taus = Aval((*batch, k), x.dtype)
@@ -343,7 +343,7 @@ class Qr(Matrixwise):
         upper = corner(hlo, packed, x, r)
         reflectors = corner(hlo, packed, x, q)
         (factor,) = lapack_call(hlo, "orgqr", (reflectors, scales), (q, taus), (q,), overwrite=[(0, 0)])
-        return factor, lower_triangle(hlo, upper, r, lower=False)
+        return factor, triangle(hlo, upper, r, lower=False)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         ((x,), (t,)), (m, n) = (primals, tangents), primals[0].aval.shape[-2:]

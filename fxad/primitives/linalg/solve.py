@@ -64,7 +64,7 @@ from fxad.primitives.linalg.matrices import (
     plus,
     transposed,
 )
-from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
+from fxad.primitives.linalg.triangular import TriangularSolve, batch_right_hand_side
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ReduceXor
 from fxad.primitives.reduce_prod import ReduceProd
@@ -109,7 +109,7 @@ class Solve(LinearInOne):
         a, lu, pivots, b = check_count(self, avals, 4)
         check_lapack_dtype("solve", a, lu)
         check_lapack_dtype("solve", a, b)
-        batch, n = _factors("solve", a, lu, pivots)
+        batch, n = _check_factors("solve", a, lu, pivots)
         batch_b, rows, _ = matrix_shape("solve", b, 3)
         check_same_batch("solve", a, b, batch, batch_b)
         if n != rows:
@@ -126,11 +126,14 @@ class Solve(LinearInOne):
         """With P A = L U: permute, then L, then U; for the transpose U^T, then L^T, then permute back."""
         builder = Builder()
         _, lu, pivots, b = builder.inputs(ins)
-        one, flip = builder.one, self.transpose_a
+        one, transpose = builder.one, self.transpose_a
         n = b.aval.shape[-2]
-        order = column(one, one(LuPivotsToPermutation(n, flip), pivots))
-        lower, upper = TriangularSolve(True, True, flip, False, True), TriangularSolve(True, False, flip, False, False)
-        if flip:
+        order = column(one, one(LuPivotsToPermutation(n, transpose), pivots))
+        lower, upper = (
+            TriangularSolve(True, True, transpose, False, True),
+            TriangularSolve(True, False, transpose, False, False),
+        )
+        if transpose:
             x = permuted(one, one(lower, lu, one(upper, lu, b)), order)
         else:
             x = one(upper, lu, one(lower, lu, permuted(one, b, order)))
@@ -138,7 +141,7 @@ class Solve(LinearInOne):
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         if dims[-1] is not None and all([d is None for d in dims[:-1]]):
-            return (more_columns(ctx, self, args[:-1], args[-1], dims[-1], left_side=True),), (0,)
+            return (batch_right_hand_side(ctx, self, args[:-1], args[-1], dims[-1], left_side=True),), (0,)
         return ctx(self, *align_batch_axes(ctx, args, dims)), (0,)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
@@ -155,8 +158,9 @@ class Solve(LinearInOne):
         return emit.one(Solve(not self.transpose_a), *others, ct)
 
 
-def _factors(name: str, a: Aval, lu: Aval, pivots: Aval) -> tuple[tuple[int, ...], int]:
-    """Batch axes and size of a matrix, when the factors are of its type. Raises: ShapeError, DTypeError."""
+def _check_factors(name: str, a: Aval, lu: Aval, pivots: Aval) -> tuple[tuple[int, ...], int]:
+    """Check that the factors have the type of their matrix; return its batch axes and size. Raises: ShapeError,
+    DTypeError."""
     batch, n = square_shape(name, a)
     if lu != a:
         raise ShapeError(f"{name}: operand 1 must have the type of operand 0, {a}, got {lu}")
@@ -204,7 +208,7 @@ class Slogdet(_Determinant):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         a, lu, pivots = check_count(self, avals, 3)
         check_lapack_dtype("slogdet", a, lu)
-        batch, _ = _factors("slogdet", a, lu, pivots)
+        batch, _ = _check_factors("slogdet", a, lu, pivots)
         return Aval(batch, a.dtype), Aval(batch, real_dtype(a))
 
     def body(self, ins: Sequence[Aval]) -> Jaxpr:
@@ -219,7 +223,7 @@ class Slogdet(_Determinant):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         _check_constant_factor("slogdet", tangents[1:])
         sign, log = ctx(self, *primals)
-        t = _log_slope(ctx, primals, tangents[0])
+        t = _log_det_tangent(ctx, primals, tangents[0])
         if t.aval.dtype not in dtypes.COMPLEX:
             return (sign, log), (Zero(sign.aval), t)
         lin = ctx.lin_one
@@ -243,7 +247,7 @@ class Det(_Determinant):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         a, lu, pivots = check_count(self, avals, 3)
         check_lapack_dtype("det", a, lu)
-        batch, _ = _factors("det", a, lu, pivots)
+        batch, _ = _check_factors("det", a, lu, pivots)
         return (Aval(batch, a.dtype),)
 
     def body(self, ins: Sequence[Aval]) -> Jaxpr:
@@ -256,10 +260,10 @@ class Det(_Determinant):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         _check_constant_factor("det", tangents[1:])
         (d,) = ctx(self, *primals)
-        return (d,), (ctx.lin_one(MUL, _log_slope(ctx, primals, tangents[0]), d),)
+        return (d,), (ctx.lin_one(MUL, _log_det_tangent(ctx, primals, tangents[0]), d),)
 
 
-def _log_slope(ctx: JvpCtx, primals: Atoms, a_dot: Tangent) -> Tangent:
+def _log_det_tangent(ctx: JvpCtx, primals: Atoms, a_dot: Tangent) -> Tangent:
     """trace(A^-1 A_dot)."""
     solved = ctx.lin_one(Solve(False), *primals, a_dot)
     line = diagonal(ctx, ctx.lin_one, solved)

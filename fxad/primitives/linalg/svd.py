@@ -17,11 +17,12 @@ from fxad.primitives.linalg.family import (
     Entries,
     Matrixwise,
     apply_to_each,
+    check_finite,
     check_lapack_dtype,
     matrix_shape,
     real_dtype,
 )
-from fxad.primitives.linalg.hlo_matrices import has_empty, lower_identity, or_nan
+from fxad.primitives.linalg.hlo_matrices import finite_matrices, has_empty, identity_constant, or_nan, zeros_unless
 from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import (
     as_complex,
@@ -81,6 +82,7 @@ class Svd(Matrixwise):
             return apply_to_each(_singular_values, outs, x)
 
         def decomposed(a: Entries) -> tuple[NDArray, ...]:
+            check_finite(a)
             u, s, vh = np.linalg.svd(a, self.full_matrices)
             return s, u, vh
 
@@ -90,14 +92,16 @@ class Svd(Matrixwise):
         (x,), s = ins, outs[0]
         *batch, m, n = x.shape
         if has_empty(x):
-            return [zeros_constant(hlo, s), *[lower_identity(hlo, a) for a in outs[1:]]]
+            return [zeros_constant(hlo, s), *[identity_constant(hlo, a) for a in outs[1:]]]
         mode = "N" if not self.vectors else "A" if self.full_matrices else "S"
         u, vh = (outs[1], outs[2]) if self.vectors else (x.with_shape((*batch, m, m)), x.with_shape((*batch, n, n)))
         results = (x, s, u, vh, Aval(tuple(batch), dtypes.int32))
+        finite = finite_matrices(hlo, args[0], x)
+        a = zeros_unless(hlo, finite, args[0], x)  # for an infinity the routine might not end
         _, *values, info = lapack_call(
-            hlo, "gesdd", args, ins, results, {"mode": char_option(mode)}, overwrite=[(0, 0)]
+            hlo, "gesdd", (a,), ins, results, {"mode": char_option(mode)}, overwrite=[(0, 0)]
         )
-        return [or_nan(hlo, info, v, a, tuple(batch)) for v, a in zip(values, outs, strict=False)]
+        return [or_nan(hlo, info, v, out, tuple(batch), finite) for v, out in zip(values, outs, strict=False)]
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents
@@ -129,6 +133,7 @@ class Svd(Matrixwise):
 
 
 def _singular_values(a: Entries) -> tuple[NDArray]:
+    check_finite(a)
     return (np.linalg.svd(a, compute_uv=False),)
 
 

@@ -112,7 +112,7 @@ class TriangularSolve(LinearInOne):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (a, b), (a_dim, b_dim) = args, dims
         if a_dim is None and b_dim is not None:
-            return (more_columns(ctx, self, (a,), b, b_dim, left_side=self.left_side),), (0,)
+            return (batch_right_hand_side(ctx, self, (a,), b, b_dim, left_side=self.left_side),), (0,)
         return ctx(self, *align_batch_axes(ctx, args, dims)), (0,)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
@@ -141,7 +141,7 @@ class TriangularSolve(LinearInOne):
         return emit.one(other, *others, ct)
 
 
-def more_columns(ctx: BatchCtx, prim: Linear, known: Atoms, b: Atom, dim: int, *, left_side: bool) -> Atom:
+def batch_right_hand_side(ctx: BatchCtx, prim: Linear, known: Atoms, b: Atom, dim: int, *, left_side: bool) -> Atom:
     """Batch a solve with one matrix and mapped right-hand sides: they become columns (or rows) of one right-hand
     side."""
     # (..., n, size, m) and (..., size, m, n): the mapped axis next to the columns, or rows, that it joins
