@@ -46,8 +46,8 @@ class OnMesh(Primitive):
 def mesh_within(around: MeshAxes, mesh: MeshAxes) -> MeshAxes:
     """The axes of the devices that run a map over `mesh` inside of the maps over `around`.
 
-    A map over x=2, y=4 inside a map over x=2 runs on the axes x=2, y=4. If no spec of the outer map names x, all devices
-    along x have the same values, and the inner map may divide them along x.
+    A map over x=2, y=4 inside a map over x=2 runs on the axes x=2, y=4. If no spec of the outer map names x, all
+    devices along x have the same values, and the inner map may divide them along x.
     """
     return (*around, *[axis for axis in mesh if axis not in around])
 

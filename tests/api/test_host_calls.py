@@ -312,7 +312,7 @@ def test_a_linear_function_holds_what_it_calls() -> None:
         _, pull = fx.vjp(lambda x, f=f: f(x), x)
         gc.collect()
         assert float(pull(t)[0]) == pytest.approx(want)
-        _, pull, aux = fx.vjp(lambda x, f=f: (f(x), x), x, has_aux=True)
+        _, pull, _ = fx.vjp(lambda x, f=f: (f(x), x), x, has_aux=True)
         gc.collect()
         assert float(pull(t)[0]) == pytest.approx(want)
     for f in (fx.remat(scaled), in_a_branch, looped):
