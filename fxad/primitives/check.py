@@ -109,10 +109,10 @@ class Check(Linear):
         n = 1 + self.n_fields
         b = Builder()
         failed = b.build((b.one(ReduceOr(tuple(range(len(self.sizes)))), b.input(ins[0])),), "failed")
-        any_ = hlo.call(failed, args[:1]) if self.sizes else args[:1]
+        any_failed = hlo.call(failed, args[:1]) if self.sizes else args[:1]
         b = Builder()
         b(replace(self, reports=True), *b.inputs(ins[:n]))
-        hlo.op("stablehlo.if", any_, (), regions=(Region(b.build((), "report"), tuple(args[:n])), NOTHING))
+        hlo.op("stablehlo.if", any_failed, (), regions=(Region(b.build((), "report"), tuple(args[:n])), NOTHING))
         return args[n:]
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:

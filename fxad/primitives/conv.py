@@ -377,7 +377,10 @@ def _merge_groups(emit: Emit, x: Atom, dim: int, axis: int, groups: int) -> Atom
 
 
 def _split_groups(emit: Emit, y: Atom, axis: int, groups: int, size: int) -> Atom:
-    """The inverse of `_merge_groups`: return `y` with the mapped axis in front of `axis`."""
+    """The inverse of `_merge_groups`: return `y` with the mapped axis of that `size` in front of `axis`.
+
+    Of shape (30,), with 2 groups and 5 examples: split to (2, 5, 3), moved to (5, 2, 3), merged to (5, 6).
+    """
     if groups == 1:
         return split_axis(emit, y, axis, size)
     y = move_axis(emit, split_axis(emit, y, axis, groups, size), axis + 1, axis)

@@ -44,8 +44,11 @@ class OnMesh(Primitive):
 
 
 def mesh_within(around: MeshAxes, mesh: MeshAxes) -> MeshAxes:
-    """The axes of the devices that run a map inside of other maps. Along an axis that a map around has, and does not
-    name, all devices have the same values: so a map inside may divide values along it."""
+    """The axes of the devices that run a map over `mesh` inside of the maps over `around`.
+
+    A map over x=2, y=4 inside a map over x=2 runs on the axes x=2, y=4. If no spec of the outer map names x, all
+    devices along x have the same values, and the inner map may divide them along x.
+    """
     return (*around, *[axis for axis in mesh if axis not in around])
 
 
@@ -95,19 +98,22 @@ def global_shape(mesh: MeshAxes, spec: DimensionAxes, shape: Shape) -> Shape:
 
 
 def shard_slices(mesh: MeshAxes, spec: DimensionAxes, shape: Shape, index: tuple[int, ...]) -> tuple[slice, ...]:
-    """The part of an array for an index of the mesh."""
-    at, sizes = dict(zip([name for name, _ in mesh], index, strict=True)), dict(mesh)
-    out = []
-    for names, n in zip(spec, local_shape(mesh, spec, shape), strict=False):
-        k = 0
+    """The part of an array for an index of the mesh.
+
+    On the mesh x=2, y=3, the spec (("x", "y"),) divides 12 elements into 6 parts. Index (1, 2) has part 5, [10:12].
+    """
+    index_of, sizes = dict(zip([name for name, _ in mesh], index, strict=True)), dict(mesh)
+    slices = []
+    for names, part_size in zip(spec, local_shape(mesh, spec, shape), strict=False):
+        part = 0
         for name in names:
-            k = k * sizes[name] + at[name]
-        out.append(slice(k * n, (k + 1) * n))
-    return tuple(out)
+            part = part * sizes[name] + index_of[name]
+        slices.append(slice(part * part_size, (part + 1) * part_size))
+    return tuple(slices)
 
 
 def check_axis_names(op: str, names: Iterable[str]) -> None:
-    """Check that no axis of a mesh has the name that means something else in specs. Raises: AxisNameError."""
+    """Check that no axis of a mesh is named "?", which has another meaning in specs. Raises: AxisNameError."""
     if OPEN in names:
         raise AxisNameError(
             f"{op}: an axis is named {OPEN!r}, which is PartitionSpec.UNCONSTRAINED", remedy="give it another name"

@@ -43,7 +43,7 @@ def precision_attribute(precision: str) -> dict[str, str]:
 
 
 def zeros_constant(hlo: Hlo, aval: Aval) -> HloValue:
-    """Zeros; of an empty type, its only value."""
+    """Zeros of a type. For a type without elements this is its only value."""
     return hlo.constant(Lit.zero(aval))
 
 
