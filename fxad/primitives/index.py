@@ -72,7 +72,7 @@ def normalize_index(emit: Emit, i: Atom, size: int, dtype: DType) -> Atom:
     """Return indices into an axis of `size`, counted from its front, in `dtype`. An index out of range stays out of
     range."""
     if isinstance(i, Lit) and (i.size is not None or type(size) is Size):
-        place = int(i.value) if i.size is None else i.size
+        place = i.integer
         return Lit.of(place if place >= 0 else place + size, i.aval.with_dtype(dtype))
     if isinstance(i, Lit):
         return Lit.of(int(normalize_index_numpy(np.asarray(i.value), size, dtype)), i.aval.with_dtype(dtype))

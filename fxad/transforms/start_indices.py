@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
+from fxad.core.sizes import at_least
 from fxad.ir import Atom, Atoms, Aval, Eqn, Lit, Mask, Primitive
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.index import Index, index_dtype
@@ -77,8 +78,8 @@ def _slice(eqn: Eqn, _marked: Mask) -> PrimitiveAndOperands:
 def _pad_key(eqn: Eqn) -> Hashable:
     prim, value = eqn.prim, eqn.ins[1]
     assert isinstance(prim, Pad)
-    inside = isinstance(value, Lit) and not any(prim.interior) and min((*prim.low, *prim.high), default=0) >= 0
-    return (eqn.outs[0].aval, value) if inside else prim
+    inside = not any(prim.interior) and all([at_least(n, 0) for n in (*prim.low, *prim.high)])
+    return (eqn.outs[0].aval, value) if inside and isinstance(value, Lit) else prim
 
 
 def _pad_numbers(eqn: Eqn) -> tuple[int, ...]:
@@ -111,10 +112,13 @@ def static_starts(prim: Primitive, ins: Atoms) -> PrimitiveAndOperands:
 
 
 def _literal_starts(places: Sequence[Atom], largest: Sequence[int]) -> list[int] | None:
-    """Returns the start indices if all are literals between 0 and the largest valid start; None otherwise."""
-    values = [int(a.value) for a in places if isinstance(a, Lit)]
-    inside = len(values) == len(places) and all([0 <= v <= n for v, n in zip(values, largest, strict=True)])
-    return values if inside else None
+    """Returns the start indices if all are literals between 0 and the largest valid start, for all named sizes; None
+    otherwise."""
+    if not all([isinstance(a, Lit) for a in places]):
+        return None
+    values = [a.integer for a in places if isinstance(a, Lit)]
+    inside = [at_least(v, 0) and at_least(n - v, 0) for v, n in zip(values, largest, strict=True)]
+    return values if all(inside) else None
 
 
 def _largest_starts(shape: Sequence[int], window: Sequence[int]) -> list[int]:
