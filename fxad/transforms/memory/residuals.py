@@ -102,13 +102,11 @@ class Residuals(Sequence[Residual]):
     def _with(self, rows: tuple[SupportsIndex, ...], stored: bool) -> Residuals:
         out = list(self.rows)
         for row in rows:
-            try:
-                k = index(cast("SupportsIndex", None if isinstance(row, bool) else row))
-            except (TypeError, FxadError):  # an array may have `__index__`, and not be an integer
+            if (k := as_row_number(row)) is None:
                 raise ArgumentError(
                     f"residuals: {row!r:.60} is not the number of a row",
                     remedy="rows are numbered from 0: table.without(*[k for k, r in enumerate(table) if ...])",
-                ) from None
+                )
             if not -len(out) <= k < len(out):
                 raise ArgumentError(
                     f"residuals: row {k} does not exist: there are {len(out)}",
@@ -139,6 +137,14 @@ class Residuals(Sequence[Residual]):
 
     def _repr_html_(self) -> str:
         return headed(f"Residuals of {self.jaxpr.name}: {self._total}", self._table.html())
+
+
+def as_row_number(k: object) -> int | None:
+    """Returns the int of an integer; None for another value, also for a bool."""
+    try:
+        return index(cast("SupportsIndex", None if isinstance(k, bool) else k))
+    except (TypeError, FxadError):  # an array may have `__index__`, and not be an integer
+        return None
 
 
 def _cells(k: int, r: Residual) -> tuple[str, ...]:
