@@ -16,7 +16,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Atoms, Eqn, Lit, Mask, Var
 from fxad.primitives.control.effects import may_fail
 from fxad.transforms.outlining.shared_body import Flow, SharedBody
-from fxad.transforms.start_indices import PARAMETRISED, PrimitiveAndOperands
+from fxad.transforms.start_indices import DYNAMIC_FORMS, PrimitiveAndOperands
 
 MAX_ROUNDS: Final = 8  # the search stops if equations still mismatch after so many rounds
 
@@ -147,7 +147,7 @@ class _Match:
 
 def _operation_in_body(eqn: Eqn, marked: Mask | None) -> PrimitiveAndOperands:
     """Returns an equation in the form that it has in the body."""
-    return (eqn.prim, eqn.ins) if marked is None else PARAMETRISED[type(eqn.prim)].general(eqn, marked)
+    return (eqn.prim, eqn.ins) if marked is None else DYNAMIC_FORMS[type(eqn.prim)].with_dynamic(eqn, marked)
 
 
 def ends(start: int, stop: int, length: int) -> list[tuple[int, int]]:
