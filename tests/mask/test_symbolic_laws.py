@@ -164,11 +164,13 @@ def test_layers_of_a_symbolic_number_of_weights(rows: Callable[[Any], Any], leas
     program = fx.trace(net, fx.Spec("n"), fx.Spec(f"(m>={least}), n"))
     x, w = fnp.asarray([0.25, 0.5]), fnp.asarray(np.linspace(-0.5, 0.5, 12, dtype=np.float32).reshape(6, 2))
     want = net(x, w)
-    called = fx.outline(program)
+    called: Any = fx.outline(program)
     assert len(called.jaxpr.eqns) < len(program.jaxpr.eqns)
     assert {e.prim for e in fx.inline(called).jaxpr.eqns} == {e.prim for e in program.jaxpr.eqns}
-    for other in (called, fx.reroll(program), fx.reroll(called), fx.inline(called), fx.simplify(called)):
-        np.testing.assert_allclose(fx.specialize(other, m=6, n=2)(x, w), want, rtol=1e-6)
+    others: list[Any] = [called, fx.reroll(program), fx.reroll(called), fx.inline(called), fx.simplify(called)]
+    for other in others:
+        specialized: Any = fx.specialize(other, m=6, n=2)
+        np.testing.assert_allclose(specialized(x, w), want, rtol=1e-6)
     assert len(fx.residuals(fx.outline(program))) > 0
 
 
@@ -180,7 +182,7 @@ def test_paddings_whose_order_is_not_decided() -> None:
     program = fx.trace(padded, fx.Spec("(n>=1)"))
     x = fnp.linspace(-0.5, 0.5, 6)
     for other in (fx.outline(program), fx.inline(fx.outline(program))):
-        np.testing.assert_allclose(fx.specialize(other, n=6)(x), padded(x), rtol=1e-6)
+        np.testing.assert_allclose(np.asarray(fx.specialize(other, n=6)(x)), np.asarray(padded(x)), rtol=1e-6)
 
 
 def test_a_start_index_that_may_be_out_of_range_stays_an_operand() -> None:

@@ -28,7 +28,7 @@ from fxad.transforms.memory.nested_scan import nested_scan
 from fxad.transforms.memory.policies import Policy, check_policy, decided, nothing
 from fxad.transforms.memory.remat import remat
 from fxad.transforms.memory.residuals import as_row_number
-from fxad.transforms.memory.segments import border, last_reads
+from fxad.transforms.memory.segments import last_reads, live_ins_and_outs
 from fxad.transforms.memory_plans.peak import peak_bytes
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class Segment:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Inner:
+class SegmentedBody:
     """A body of a loop, a branch or a custom derivative, and the segments of its own equations, its calls inlined."""
 
     body: Jaxpr
@@ -87,7 +87,7 @@ class MemoryPlan:
     wrt: Mask
     segments: tuple[Segment, ...] = ()
     loops: tuple[Loop, ...] = ()
-    inner: tuple[Inner, ...] = ()
+    inner: tuple[SegmentedBody, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -123,7 +123,7 @@ class MemoryPlan:
         Raises: ArgumentError for a body that does not exist, and for segments that leave out equations or repeat them.
         """
         k = _number("body", k, len(self.inner))
-        new = Inner(self.inner[k].body, tuple(segments))
+        new = SegmentedBody(self.inner[k].body, tuple(segments))
         _check_inner(k, new)
         return replace(self, inner=_with_item(self.inner, k, new))
 
@@ -203,7 +203,7 @@ def _sizes(sizes: object) -> tuple[int, ...]:
     return valid
 
 
-def _check_inner(k: int, inner: Inner) -> None:
+def _check_inner(k: int, inner: SegmentedBody) -> None:
     _check_segments(inner.segments, 0, len(inline(inner.body).eqns), f"segments of body {k}", "body")
 
 
@@ -237,7 +237,7 @@ def _loop_text(loop: Loop) -> str:
     return f"scan of {loop.scan.length} steps: {sizes}, {step}"
 
 
-def _inner_text(inner: Inner) -> str:
+def _inner_text(inner: SegmentedBody) -> str:
     cuts = _ranges([s for s in inner.segments if not s.stored])
     return f"{inner.body.name}: recomputed in segments of the equations {cuts}"
 
@@ -286,7 +286,7 @@ def apply_plan(plan: MemoryPlan) -> Jaxpr:
 
 @by_value
 def _with_choices(
-    jaxpr: Jaxpr, segments: tuple[Segment, ...], loops: tuple[Loop, ...], inner: tuple[Inner, ...]
+    jaxpr: Jaxpr, segments: tuple[Segment, ...], loops: tuple[Loop, ...], inner: tuple[SegmentedBody, ...]
 ) -> Jaxpr:
     choice = _Choice({loop.scan: loop for loop in loops}, {body.body: body.segments for body in inner})
     return _divided(jaxpr, segments, choice)
@@ -331,7 +331,7 @@ class _Division:
             if segment.stored or not own:
                 b.extend(own, env, rule)
                 continue
-            read, returned = border(self.eqns, segment.start, segment.stop, self.last)
+            read, returned = live_ins_and_outs(self.eqns, segment.start, segment.stop, self.last)
             body = self._body(segment, read, returned)
             if segment.keep is not None:
                 body = remat(body, segment.keep)
