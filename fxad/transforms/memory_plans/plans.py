@@ -247,9 +247,7 @@ def _places(segments: Sequence[Segment]) -> dict[int, tuple[int, Segment]]:
 
 
 def _treatment(eqn: Eqn, segment: Segment | None, last: Sequence[int]) -> str:
-    if made_by_invertible(eqn.prim):
-        return "reconstructed"
-    if segment is not None and segment.reconstruct:
+    if made_by_invertible(eqn.prim) or (segment is not None and segment.reconstruct):
         return "reconstructed"
     if segment is None or segment.keep is None:
         return "stored where a derivative reads it"

@@ -3,6 +3,13 @@
 The first layer of a network is often such a match: it lacks the equations that only the derivative of its input needs.
 A call of the full body saves a compilation. The missing equations are computed without use; their missing operands are
 ones. Equations in between move before the call, or after it if they depend on its results.
+
+For example, the body (a, w, g) -> let s = sin a, y = mul s w, c = cos a, z = mul c g in (y, c, z) matches the equations
+
+    10: s = sin x     11: e = exp x     12: y = mul s w     13: d = neg y     14: c = cos x
+
+`places` is {0: 10, 1: 12, 2: 14}. The equation of z is missing, and its operand g is 1. The equation of e moves before
+the call, and that of d after it: `late` is (13,).
 """
 
 from __future__ import annotations
