@@ -202,8 +202,8 @@ def _no_kernel_model() -> None:
 
 
 def _no_parametrise() -> None:
-    _replace(shared_body, PARAMETRISED={})
-    _replace(incomplete_match, PARAMETRISED={})
+    _replace(shared_body, DYNAMIC_FORMS={})
+    _replace(incomplete_match, DYNAMIC_FORMS={})
 
 
 def _no_known_matrices() -> None:

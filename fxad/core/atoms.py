@@ -312,6 +312,11 @@ class Lit:
         return element
 
     @property
+    def integer(self) -> int:
+        """The element of an integer literal, as an int; the size of a literal whose value is a size."""
+        return int(self.value) if self.size is None else self.size
+
+    @property
     def array(self) -> NDArray:
         """The constant as a read-only NumPy array, which takes one element of memory for any shape."""
         return np.broadcast_to(self.value, self.aval.shape)

@@ -72,7 +72,7 @@ def normalize_index(emit: Emit, i: Atom, size: int, dtype: DType) -> Atom:
     """Return indices into an axis of `size`, counted from its front, in `dtype`. An index out of range stays out of
     range."""
     if isinstance(i, Lit) and (i.size is not None or type(size) is Size):
-        given = int(i.value) if i.size is None else i.size
+        given = i.integer
         return Lit.of(given if given >= 0 else given + size, i.aval.with_dtype(dtype))
     if isinstance(i, Lit):
         return Lit.of(int(normalize_index_numpy(np.asarray(i.value), size, dtype)), i.aval.with_dtype(dtype))

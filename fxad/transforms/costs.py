@@ -180,11 +180,11 @@ _FUSED: Final[tuple[type, ...]] = (Unary, Binary, Compare, SelectN, Clamp, *VIEW
 class Kind(Enum):
     """The kind of code that XLA compiles a primitive to."""
 
-    VIEW = "nothing is compiled"
-    CHEAP = "into the kernel of each reader"
-    EXPENSIVE = "into the kernel of its reader, if there is one only"
-    REDUCTION = "a kernel of its own"
-    KERNEL = "a kernel of its own, which reads values in memory"
+    VIEW = "no code: the result has the memory of the operand"
+    CHEAP = "fused into the kernel of each reader, so it may be computed several times"
+    EXPENSIVE = "fused into the kernel of its reader if there is only one, otherwise a kernel"
+    REDUCTION = "a kernel, into which its operands may be fused"
+    KERNEL = "a kernel, which reads its operands in memory"
 
 
 # The kind of a primitive, and the compile time that it adds to a kernel, in milliseconds.

@@ -136,7 +136,8 @@ _LITERAL_IF_EMPTY: Final = (ConvGeneralDilated, DynamicSlice, Gather, Index)
 
 
 def _reads_nothing(eqn: Eqn, ins: tuple[Atom, ...], outs: tuple[Aval, ...]) -> bool:
-    """Returns True if the sizes make a result empty, and the update of one."""
+    """Returns True if an equation reads nothing at these sizes: its result is empty, although it is not for all sizes.
+    The update of a part also writes nothing."""
 
     def emptied(symbolic: Aval, aval: Aval) -> bool:
         return 0 in aval.shape and 0 not in symbolic.shape

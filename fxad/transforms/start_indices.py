@@ -1,6 +1,12 @@
-"""Converts numeric parameters of slicing operations to operands, and back: the start indices.
+"""Start indices of slicing operations: parameters of the static forms, operands of the dynamic forms.
 
-With start indices as operands, `x[0]`, `x[1]`, ... are one operation with different operands.
+Static operations with different start indices become one dynamic operation with different operands. So `outline` can
+make the layers that read `w[0]`, `w[1]`, ... calls of one body, and `inline` makes the operations static again.
+
+    static form                                       dynamic form, with every start index marked
+    index[starts=(2, 0), sizes=(1, 4), ...] w         index[starts=(0, 0), sizes=(1, 4), ..., dynamic=(0, 1)] w 2 0
+    slice[starts=(2,), limits=(5,)] x                 dynamic_slice[sizes=(3,)] x 2
+    pad[low=(2,), high=(5,)] x 0.0                    dynamic_update_slice 0.0:f32[10] x 2      (x:f32[3])
 """
 
 from __future__ import annotations
@@ -10,6 +16,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
+from fxad.core.sizes import at_least
 from fxad.ir import Atom, Atoms, Aval, Eqn, Lit, Mask, Primitive
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.index import Index, index_dtype
@@ -20,42 +27,47 @@ PrimitiveAndOperands: TypeAlias = tuple[Primitive, Atoms]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Parametrised:
-    """An operation with parameters that may become operands. `numbers` returns these parameters, `key` all others, and
-    `general(eqn, marked)` the operation with the marked parameters as operands."""
+class DynamicForm:
+    """How an equation with static start indices becomes one with start indices as operands.
+
+    starts:       the start indices of the equation.
+    key:          equal for two equations if they have the same dynamic form.
+    with_dynamic: the primitive and the operands of the dynamic form, given the equation and the mask of the start
+                  indices that become operands. Slices and paddings ignore the mask: all become operands.
+    """
 
     key: Callable[[Eqn], Hashable]
-    numbers: Callable[[Eqn], tuple[int, ...]]
-    general: Callable[[Eqn, Mask], PrimitiveAndOperands]
+    starts: Callable[[Eqn], tuple[int, ...]]
+    with_dynamic: Callable[[Eqn, Mask], PrimitiveAndOperands]
 
 
-def _places(shape: tuple[int, ...], numbers: Sequence[int]) -> tuple[Lit, ...]:
+def _literals(shape: tuple[int, ...], starts: Sequence[int]) -> tuple[Lit, ...]:
     aval = Aval((), index_dtype(shape))
-    return tuple([Lit.of(n, aval) for n in numbers])
+    return tuple([Lit.of(start, aval) for start in starts])
 
 
 def _index_key(eqn: Eqn) -> Hashable:
     prim = eqn.prim
     assert isinstance(prim, Index)
-    fixed = tuple([start if stride != 1 else 0 for start, stride in zip(prim.starts, prim.strides, strict=True)])
-    return fixed, prim.sizes, prim.strides, prim.dropped, prim.dynamic
+    strided_starts = tuple([s if stride != 1 else 0 for s, stride in zip(prim.starts, prim.strides, strict=True)])
+    return strided_starts, prim.sizes, prim.strides, prim.dropped, prim.dynamic
 
 
-def _index_numbers(eqn: Eqn) -> tuple[int, ...]:
-    assert isinstance(eqn.prim, Index)
+def _starts(eqn: Eqn) -> tuple[int, ...]:
+    assert isinstance(eqn.prim, Index | Slice)
     return eqn.prim.starts
 
 
-def _index(eqn: Eqn, marked: Mask) -> PrimitiveAndOperands:
+def _dynamic_index(eqn: Eqn, marked: Mask) -> PrimitiveAndOperands:
     prim, (x, *places) = eqn.prim, eqn.ins
     assert isinstance(prim, Index)
-    axes: dict[int, Atom] = dict(zip(prim.dynamic, places, strict=True))
-    starts = _places(x.aval.shape, prim.starts)
-    axes |= {a: starts[a] for a, m in enumerate(marked) if m}
-    fixed = tuple([0 if m else s for s, m in zip(prim.starts, marked, strict=True)])
-    order = sorted(axes)
-    general = Index(fixed, prim.sizes, prim.strides, prim.dropped, tuple(order))
-    return general, (x, *[axes[a] for a in order])
+    start_of_axis: dict[int, Atom] = dict(zip(prim.dynamic, places, strict=True))
+    literals = _literals(x.aval.shape, prim.starts)
+    start_of_axis |= {a: literals[a] for a, m in enumerate(marked) if m}
+    static_starts = tuple([0 if m else s for s, m in zip(prim.starts, marked, strict=True)])
+    axes = sorted(start_of_axis)
+    dynamic = Index(static_starts, prim.sizes, prim.strides, prim.dropped, tuple(axes))
+    return dynamic, (x, *[start_of_axis[a] for a in axes])
 
 
 def _slice_key(eqn: Eqn) -> Hashable:
@@ -64,57 +76,55 @@ def _slice_key(eqn: Eqn) -> Hashable:
     return prim if any([s != 1 for s in prim.strides]) else eqn.outs[0].aval
 
 
-def _slice_numbers(eqn: Eqn) -> tuple[int, ...]:
-    assert isinstance(eqn.prim, Slice)
-    return eqn.prim.starts
-
-
-def _slice(eqn: Eqn, _marked: Mask) -> PrimitiveAndOperands:
+def _dynamic_slice(eqn: Eqn, _marked: Mask) -> PrimitiveAndOperands:
     (x,) = eqn.ins
-    return DynamicSlice(eqn.outs[0].aval.shape), (x, *_places(x.aval.shape, _slice_numbers(eqn)))
+    return DynamicSlice(eqn.outs[0].aval.shape), (x, *_literals(x.aval.shape, _starts(eqn)))
 
 
 def _pad_key(eqn: Eqn) -> Hashable:
     prim, value = eqn.prim, eqn.ins[1]
     assert isinstance(prim, Pad)
-    inside = isinstance(value, Lit) and not any(prim.interior) and min((*prim.low, *prim.high), default=0) >= 0
-    return (eqn.outs[0].aval, value) if inside else prim
+    inside = not any(prim.interior) and all([at_least(n, 0) for n in (*prim.low, *prim.high)])
+    return (eqn.outs[0].aval, value) if inside and isinstance(value, Lit) else prim
 
 
-def _pad_numbers(eqn: Eqn) -> tuple[int, ...]:
+def _low(eqn: Eqn) -> tuple[int, ...]:
     assert isinstance(eqn.prim, Pad)
     return eqn.prim.low
 
 
-def _pad(eqn: Eqn, _marked: Mask) -> PrimitiveAndOperands:
+def _dynamic_pad(eqn: Eqn, _marked: Mask) -> PrimitiveAndOperands:
     (x, value), out = eqn.ins, eqn.outs[0].aval
     assert isinstance(value, Lit)
-    return DYNAMIC_UPDATE_SLICE, (value.with_shape(out.shape), x, *_places(out.shape, _pad_numbers(eqn)))
+    return DYNAMIC_UPDATE_SLICE, (value.with_shape(out.shape), x, *_literals(out.shape, _low(eqn)))
 
 
-PARAMETRISED: Final = MappingProxyType[type[Primitive], Parametrised](
+DYNAMIC_FORMS: Final = MappingProxyType[type[Primitive], DynamicForm](
     {
-        Index: Parametrised(_index_key, _index_numbers, _index),
-        Slice: Parametrised(_slice_key, _slice_numbers, _slice),
-        Pad: Parametrised(_pad_key, _pad_numbers, _pad),
+        Index: DynamicForm(_index_key, _starts, _dynamic_index),
+        Slice: DynamicForm(_slice_key, _starts, _dynamic_slice),
+        Pad: DynamicForm(_pad_key, _low, _dynamic_pad),
     }
 )
 
 
-# ----------------------------------------------------------------------------------------- operands to parameters
+# ------------------------------------------------------------------------------------------- static forms again
 
 
 def static_starts(prim: Primitive, ins: Atoms) -> PrimitiveAndOperands:
-    """Returns the operation with literal start indices as parameters again: the inverse of `general`."""
+    """Returns the operation with literal start indices as parameters again: the inverse of `with_dynamic`."""
     rule = _STATIC_STARTS.get(type(prim))
     return (rule(prim, ins) if rule else None) or (prim, ins)
 
 
 def _literal_starts(places: Sequence[Atom], largest: Sequence[int]) -> list[int] | None:
-    """Returns the start indices if all are literals between 0 and the largest valid start; None otherwise."""
-    values = [int(a.value) for a in places if isinstance(a, Lit)]
-    inside = len(values) == len(places) and all([0 <= v <= n for v, n in zip(values, largest, strict=True)])
-    return values if inside else None
+    """Returns the start indices if all are literals between 0 and the largest valid start, for all named sizes; None
+    otherwise."""
+    if not all([isinstance(a, Lit) for a in places]):
+        return None
+    values = [a.integer for a in places if isinstance(a, Lit)]
+    inside = [at_least(v, 0) and at_least(n - v, 0) for v, n in zip(values, largest, strict=True)]
+    return values if all(inside) else None
 
 
 def _largest_starts(shape: Sequence[int], window: Sequence[int]) -> list[int]:

@@ -51,9 +51,9 @@ def vmap_named(
     """`vmap` over an axis that may have a name: collectives over it become operations on the stack. `spmd` are the axes
     of a mesh that divide it. With `devices`, the indices are devices, which wait for one another.
 
-    Equal calls should have one entry in the memo of `vmap`, so what does not matter for the program is left out: a name
-    that no collective is over, `spmd` if no equation runs on devices. A division by `spmd` goes before `devices`. With
-    `devices` the name also matters for `ppermute` and for maps inside that have an axis of this name.
+    `vmap` is memoised by its arguments, so this function leaves out those that do not change the result. The name is
+    kept only if there is a collective over it, or, with `devices`, a `ppermute` or a map inside with an axis of this
+    name. `spmd` is kept only if an equation runs on devices; `devices` is then left out.
 
     Law:    the result does not contain the name; with `devices`, an `axis_index` over it may stay.
     Raises: AxisNameError for another size, and for bodies with collectives over the axis that run for some indices

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,71 @@ def test_a_plan_is_printed_edited_and_used() -> None:
     assert "scan of 256 steps" in str(loop)
     with pytest.raises(ArgumentError, match=r"plan: segment 99 does not exist: there are \d+"):
         plan.with_segment(99, None)
+
+
+def test_an_edit_that_does_not_fit_is_refused() -> None:
+    """Segments that leave out equations gave a gradient of zero."""
+
+    def branches(x: fx.Array) -> fx.Array:
+        def one(x: fx.Array) -> fx.Array:
+            for _ in range(6):
+                x = fnp.sin(x @ W)
+            return x
+
+        return fnp.sum(lax.cond(fnp.sum(x) > 0, one, fnp.cos, x))
+
+    program = fx.trace(branches, X)
+    plan: Any = next(plan for plan in plans_of(program) if plan.inner)
+    loop: Any = fx.plan_memory(fx.trace(looped, X), budget=2**18)
+    segments, n = plan.inner[0].segments, len(fx.inline(program).jaxpr.eqns)
+    first, second = segments[:2]
+    nested = replace(second, parts=(first,))
+    numbers, follow = "print(plan) shows the numbers, from 0", "a segment starts where the one before it stops"
+    sizes = "give ints, the outermost first: with_loop(0, (100, 10), policies.nothing)"
+    calls: list[tuple[str, str, Callable[[], object]]] = [
+        ("plan: 'a' is not the number of a loop", numbers, lambda: loop.with_loop("a", (16,), None)),
+        ("plan: None is not the number of a segment", numbers, lambda: loop.with_segment(None, None)),
+        ("plan: the sizes of segments are (0,), not ints from 1 on", sizes, lambda: loop.with_loop(0, (0,), None)),
+        ("plan: the sizes of segments are 16, not ints from 1 on", sizes, lambda: loop.with_loop(0, 16, None)),
+        (
+            "plan: a str is not a policy: 'dots'",
+            "policies.names(...) chooses by name",
+            lambda: loop.with_loop(0, (16,), "dots"),
+        ),
+        (
+            "plan: the segments of body 0 are the equations 3 to 5, 6 to 8, 9 to 11, the body has 0 to 11",
+            follow,
+            lambda: plan.with_inner(0, segments[1:]),
+        ),
+        (
+            "plan: the segments of body 0 are the equations 0 to 2, the body has 0 to 11",
+            follow,
+            lambda: plan.with_inner(0, segments[:1]),
+        ),
+        (
+            "plan: the segments of body 0 are the equations 0 to 2, 0 to 2, the body has 0 to 11",
+            follow,
+            lambda: plan.with_inner(0, (first, first)),
+        ),
+        (
+            "plan: the parts of segment 1 of body 0 are the equations 0 to 2, the segment has 3 to 5",
+            follow,
+            lambda: plan.with_inner(0, (first, nested, *segments[2:])),
+        ),
+        ("plan: a str is not a segment: 'a'", "take those of a plan", lambda: plan.with_inner(0, ("a",))),
+        (
+            f"plan: the segments of the program are the equations 0 to 2, the program has 0 to {n - 1}",
+            follow,
+            lambda: fx.remat(program, plan=replace(plan, segments=(first,))),
+        ),
+    ]
+    for message, remedy, call in calls:
+        with pytest.raises(ArgumentError) as caught:
+            call()
+        assert str(caught.value).startswith(message)
+        assert caught.value.remedy == remedy
+    assert loop.with_loop(np.int64(0), [16, 4], None).loops[0].sizes == (16, 4)
+    assert plan.with_inner(0, list(segments)) == plan
 
 
 def test_recomputation_within_recomputation() -> None:

@@ -145,3 +145,62 @@ def test_a_fold_of_symbolic_length_from_initial_values_that_differ_by_example() 
     program = fx.trace(fx.vmap(fold), fx.Spec("2, n"), fx.Spec("2"))
     x, first = fnp.asarray([[1.0, 5.0, 3.0], [4.0, 2.0, 0.0]]), fnp.asarray([2.0, 7.0])
     assert fx.specialize(program, n=3)(x, first).tolist() == [5.0, 7.0]
+
+
+def layer(x: Any, w: Any) -> Any:
+    return fnp.sin(fnp.tanh(x * w) * x + w) * x + fnp.tanh(x * w - x) * fnp.sin(x)
+
+
+@pytest.mark.parametrize("rows", [lambda m: [m - 1 - k for k in range(4)], lambda m: [0, 1, m - 2, m - 1], range])
+@pytest.mark.parametrize("least", [4, 5])
+def test_layers_of_a_symbolic_number_of_weights(rows: Callable[[Any], Any], least: int) -> None:
+    """`outline` makes the row of each layer an operand, which is a size; `inline` makes it a parameter again."""
+
+    def net(x: Any, w: Any) -> Any:
+        for k in rows(w.shape[0]) if rows is not range else range(4):
+            x = layer(x, w[k])
+        return x.sum()
+
+    program = fx.trace(net, fx.Spec("n"), fx.Spec(f"(m>={least}), n"))
+    x, w = fnp.asarray([0.25, 0.5]), fnp.asarray(np.linspace(-0.5, 0.5, 12, dtype=np.float32).reshape(6, 2))
+    want = net(x, w)
+    called: Any = fx.outline(program)
+    assert len(called.jaxpr.eqns) < len(program.jaxpr.eqns)
+    assert {e.prim for e in fx.inline(called).jaxpr.eqns} == {e.prim for e in program.jaxpr.eqns}
+    others: list[Any] = [called, fx.reroll(program), fx.reroll(called), fx.inline(called), fx.simplify(called)]
+    for other in others:
+        specialized: Any = fx.specialize(other, m=6, n=2)
+        np.testing.assert_allclose(specialized(x, w), want, rtol=1e-6)
+    assert len(fx.residuals(fx.outline(program))) > 0
+
+
+def test_paddings_whose_order_is_not_decided() -> None:
+    def padded(x: fx.Array) -> fx.Array:
+        rows = [lax.pad(x, 0.0, [(k, x.shape[0] - k, 0)]) for k in range(1, 5)]
+        return sum([layer(row, row + 1).sum() for row in rows], start=fnp.zeros(()))
+
+    program = fx.trace(padded, fx.Spec("(n>=1)"))
+    x = fnp.linspace(-0.5, 0.5, 6)
+    for other in (fx.outline(program), fx.inline(fx.outline(program))):
+        np.testing.assert_allclose(np.asarray(fx.specialize(other, n=6)(x)), np.asarray(padded(x)), rtol=1e-6)
+
+
+def test_a_start_index_that_may_be_out_of_range_stays_an_operand() -> None:
+    """`x[i]` is clamped, so at i = 3 it is `x[3]` only if `x` has more than 3 elements."""
+
+    @fx.jit
+    def picked(x: fx.Array, i: fx.Array) -> fx.Array:
+        return x[i] * 2.0
+
+    program = fx.trace(lambda x: picked(x, lax.full((), 3, fnp.int32)), fx.Spec("n"))
+    assert "dynamic=(0,)" in fx.inline(program).text()
+    assert fx.specialize(fx.inline(program), n=5)(fnp.arange(5.0)) == 6.0
+    assert fx.specialize(fx.inline(program), n=2)(fnp.arange(2.0)) == 2.0
+
+
+def test_a_selector_that_is_a_size() -> None:
+    def chosen(x: fx.Array) -> fx.Array:
+        return lax.select_n(fnp.asarray(x.shape[0]), x.sum(), 2 * x.sum(), 3 * x.sum())
+
+    program = fx.simplify(fx.trace(chosen, fx.Spec("n")))
+    assert [fx.specialize(program, n=n)(fnp.ones(n)).item() for n in (1, 2)] == [2.0, 6.0]

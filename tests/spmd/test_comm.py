@@ -62,6 +62,25 @@ def test_what_is_not_known_is_said() -> None:
     assert str(found).endswith("runs not known")
 
 
+def test_branches_whose_runs_are_sizes() -> None:
+    """The largest branch counts; of n and 3 runs that is max(n, 3)."""
+
+    def f(x: fx.Array) -> Any:
+        def total(x: fx.Array) -> Any:
+            return lax.scan(lambda c, row: (c + lax.psum(row, "i"), None), 0 * x[0], x)[0]
+
+        def power(x: fx.Array) -> Any:
+            return lax.fori_loop(0, 3, lambda _, c: lax.psum(c, "i"), x[0])
+
+        return lax.cond(x[0, 0] > 0, total, power, x)
+
+    program = fx.trace(f, fx.Spec("(n>=1), 2"), axis_env={"i": 2})
+    (row,) = fx.comm(program)
+    assert (str(row.runs), str(row.bytes)) == ("max(n, 3)", "max(24, 8*n)")
+    (row,) = fx.comm(fx.specialize(program, n=5))
+    assert (row.runs, row.bytes) == (5, 40)
+
+
 def test_a_program_without_collectives() -> None:
     def f(x: fx.Array) -> fx.Array:
         return x + 1

@@ -1,5 +1,15 @@
 """Users' rules for tangents and cotangents: checks that they are linear, and splits them into primal and linear
-programs."""
+programs.
+
+    split_tangents    a jvp rule (x, x_dot) -> (y, y_dot) becomes x -> (y, residuals) and (x_dot, residuals) -> y_dot
+    cotangent_maps    the bwd of a vjp rule (y_bar, residuals) -> x_bar becomes a linear program, with its transpose
+    linear_form       any map that should be linear becomes a linear program
+    refuse_nonlinear  raises an error for a map that is certainly not linear
+
+A rule that is linear may have equations that are not: a `jit` of the user may compute `sin(x)` and `cos(x) * x_dot` in
+one call. `linearize` separates the two, because it computes a linear program. So these functions linearize a rule that
+is not in linear form, if none of its equations is a nonlinear operation on tangents.
+"""
 
 from __future__ import annotations
 
@@ -50,15 +60,15 @@ def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jax
                 f"{what}: result {k} depends on the tangents",
                 remedy="return (results, tangents of the results), in this order",
             )
-    form = dce(rule)
+    live_rule = dce(rule)
     split: LinearizedBody | None = None
     try:
-        split = _linearize_rule(form, mask, n_out, f"{what} is not linear in the tangents")
+        split = _linearize_rule(live_rule, mask, n_out, f"{what} is not linear in the tangents")
     except (NotLinearError, NotDifferentiableError):
-        if not reaches_unchecked_eqn(form, mask):
+        if not reaches_unchecked_eqn(live_rule, mask):
             raise
     if split is None or not has_adjoint(split.linear):
-        forward, part = split_results_and_tangents(form, n_out, n_dots)
+        forward, part = split_results_and_tangents(live_rule, n_out, n_dots)
         return forward, cotangent_maps(part, n_dots, what, "the tangents")[1]
     push = Builder()
     ins = push.inputs(split.linear.in_avals)
@@ -80,8 +90,8 @@ def cotangent_maps(rule: Jaxpr, n: int, what: str, of: str = "the cotangents") -
     Raises: NotLinearError that names the equation, when the rule is not linear in the cotangents. Its message is that
             `what` is not linear in `of`.
     """
-    form, problem = dce(rule), f"{what} is not linear in {of}"
-    pure, mask = dce(without_effects(form)), leading(n, len(rule.ins))
+    live_rule, problem = dce(rule), f"{what} is not linear in {of}"
+    pure, mask = dce(without_effects(live_rule)), leading(n, len(rule.ins))
     if not is_linear(pure, mask):  # checks of cotangents are not part of the map
         pure = dce(without_checks(pure))
     try:
@@ -93,9 +103,9 @@ def cotangent_maps(rule: Jaxpr, n: int, what: str, of: str = "the cotangents") -
         _check_linear_results(pure, mask, problem)
         push = transpose_by_unit_vectors(pure, n)
     else:
-        if pure is form:
+        if pure is live_rule:
             return push, pull
-    return push, as_linear_call(form, push, n)
+    return push, as_linear_call(live_rule, push, n)
 
 
 def _check_linear_results(rule: Jaxpr, mask: Mask, problem: str) -> None:
@@ -115,10 +125,10 @@ def linear_form(rule: Jaxpr, n: int, problem: str) -> Jaxpr:
             operands.
     """
     mask = leading(n, len(rule.ins))
-    form = dce(rule)
-    if is_linear(form, mask):
-        return form
-    split = _linearize_rule(form, mask, 0, problem)
+    live_rule = dce(rule)
+    if is_linear(live_rule, mask):
+        return live_rule
+    split = _linearize_rule(live_rule, mask, 0, problem)
     b = Builder()
     linear, others = b.inputs(rule.in_avals[:n]), b.inputs(rule.in_avals[n:])
     known = b.inline(split.primal, others)
@@ -206,8 +216,8 @@ def _first_nonlinear(jaxpr: Jaxpr, mask: Mask, n_out: int) -> Eqn | int | None:
         if not any(here):
             zeros.update(select_by_mask(eqn.outs, zero_results(eqn, eqn.ins, zeros)))
             continue
-        also = mask_or(here, zero_mask(eqn.ins, zeros))
-        if not (is_linear_eqn(eqn, here) or is_linear_eqn(eqn, also) or isinstance(eqn.prim, HigherOrder)):
+        here_or_zero = mask_or(here, zero_mask(eqn.ins, zeros))
+        if not (is_linear_eqn(eqn, here) or is_linear_eqn(eqn, here_or_zero) or isinstance(eqn.prim, HigherOrder)):
             return eqn
         linear.update(_dependent_results(eqn, here, eqn.outs))
     for k, a in enumerate(jaxpr.outs[n_out:]):
@@ -229,14 +239,14 @@ def _without_custom_rules(jaxpr: Jaxpr, mask: Mask) -> Jaxpr:
     zeros: set[Atom] = set()
 
     def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...]) -> Jaxpr | None:
-        prim, here, vanish = eqn.prim, tuple([a in reached for a in ins]), zero_mask(ins, zeros)
+        prim, here, zero_operands = eqn.prim, tuple([a in reached for a in ins]), zero_mask(ins, zeros)
         # linearity is a property of the function, not of its rules
         if any(here) and isinstance(prim, CallWithRules | NamedCall):
             return prim.body
-        if not any([*here, *vanish]) or not isinstance(prim, Call):
+        if not any([*here, *zero_operands]) or not isinstance(prim, Call):
             return None
-        keeps = not any(here) and all(zero_results(eqn, ins, zeros))
-        return None if keeps or is_linear_eqn(eqn, here) else prim.body
+        stays_zero = not any(here) and all(zero_results(eqn, ins, zeros))
+        return None if stays_zero or is_linear_eqn(eqn, here) else prim.body
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         here = tuple([a in reached for a in ins])

@@ -2,6 +2,11 @@
 
 One pass applies every equation's `jvp` rule with two builders. Equations that depend on a tangent go to the linear
 program, all others to the primal program. A residual is a primal value that the linear program reads.
+
+For example, f(x) = sin(x) * x is split into
+
+    primal(x)              = let s = sin(x), c = cos(x), y = s * x in (y, c, x, s)
+    linear(x_dot, c, x, s) = x_dot * c * x + x_dot * s
 """
 
 from __future__ import annotations
@@ -48,7 +53,8 @@ class SplitCtx(TangentBuilder):
         super().__init__()
         self.linear = Builder()
         self.residuals: dict[Atom, Var] = {}
-        # recomputations: their places in the linear program, the results they compute, and the shorter primitives
+        # for each recomputation: its equation in the linear program, the primal results that it recomputes, and the
+        # function from the mask of those that are residuals to a shorter recomputation
         self._recomputations: list[tuple[int, Atoms, Resume]] = []
 
     def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangents:
@@ -68,7 +74,12 @@ class SplitCtx(TangentBuilder):
         return self.lin(prim, *operands)
 
     def use_stored_results(self) -> None:
-        """Let recomputations start from results that other equations store."""
+        """Let recomputations read results that are residuals anyway, in place of computing them.
+
+        With `y = remat(x -> exp(exp(x)))`, the tangent of y is x_dot * exp(x) * exp(exp(x)), and the linear program
+        recomputes both factors from x. If a later equation has y as a residual, as `sin(y) * y` does, the recomputation
+        takes y in place of exp(exp(x)), and computes exp(x) only. All residuals are known at the end of the program.
+        """
         eqns = self.linear.eqns
         for k, results, resumed in self._recomputations:
             stored = tuple([a in self.residuals for a in results])

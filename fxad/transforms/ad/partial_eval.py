@@ -112,12 +112,12 @@ def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, l
             )
         if not all(marks) and (layout := _layout_without_steps(eqn.prim)):
             return results_without_steps(layout, ins, [v.aval for v in eqn.outs])
-        if parts := split_eqn(eqn.prim, marks, _halve):
-            first = b(parts.known, *[k if isinstance(k, Lit) else ins[k] for k in parts.takes])
-            second = b(parts.unknown, *[ins[k] if k >= 0 else first[~k] for k in parts.reads])
+        if parts := split_eqn(eqn.prim, marks, _split_body):
+            first = b(parts.known, *[k if isinstance(k, Lit) else ins[k] for k in parts.known_operands])
+            second = b(parts.unknown, *[ins[k] if k >= 0 else first[~k] for k in parts.unknown_operands])
             known_values.update(first)
             eqn_known.extend((True, False))
-            known_results, others = iter([first[k] for k in parts.gives]), iter(second)
+            known_results, others = iter([first[k] for k in parts.known_results]), iter(second)
             return [next(known_results) if k else next(others) for k in parts.out_known]
         outs = b.copy(eqn, ins)
         has_effect = bool(eqn.prim.effects)
@@ -139,7 +139,7 @@ def _layout_without_steps(prim: Primitive) -> Layout | None:
     return layout if layout.transparent and layout.takes_no_step else None
 
 
-def _halve(jaxpr: Jaxpr, known: Mask) -> SplitBody:
+def _split_body(jaxpr: Jaxpr, known: Mask) -> SplitBody:
     halves = partial_eval(jaxpr, known)
     return SplitBody(halves.known, halves.unknown, halves.out_known)
 

@@ -1,4 +1,18 @@
-"""Partial evaluation rules of equations with bodies: an equation is split into a known and an unknown one."""
+"""Partial evaluation rules of equations with bodies: an equation is split into a known and an unknown one.
+
+For example, w and x are known and y is unknown, in
+
+    c, d, zs = scan[(w, c, d, x) -> let e = exp(c), c' = e * w, d' = d * x + e in (c', d', e)] w c0 y xs
+
+The carry c is known, because each step computes it from known values; the carry d is not. The unknown step reads the
+residual e, which is stacked, and x, which is a slice of an operand:
+
+    c, zs, es = scan[(w, c, x) -> let e = exp(c), c' = e * w in (c', e, e)] w c0 xs
+    d         = scan[(d, x, e) -> d * x + e] y xs es
+
+The operands w, c0, y, xs have the numbers 0 to 3. So the `SplitEqn` has `known_operands` (0, 1, 3), `unknown_operands`
+(2, 3, ~2), because es is result 2 of the known scan, `out_known` (True, False, True) and `known_results` (0, 1).
+"""
 
 from __future__ import annotations
 
@@ -55,99 +69,111 @@ class SplitBody:
         return SplitBody(first, b.build(results, self.unknown.name), out_known)
 
     @property
-    def idle(self) -> bool:
+    def nothing_known(self) -> bool:
         """Is True if the known part has no equations and no results."""
         return not self.known.eqns and not any(self.out_known)
 
 
-Halve: TypeAlias = Callable[[Jaxpr, Mask], SplitBody]
+# Partial evaluation of a body, given the mask of its known operands.
+Split: TypeAlias = Callable[[Jaxpr, Mask], SplitBody]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class SplitEqn:
-    """An equation in two parts. `known` takes the operands with the numbers `takes`, or literals. Its results `gives`
-    are the results of the equation that `out_known` marks. `unknown` takes the values in `reads` and returns the other
-    results. A number k >= 0 in `reads` is an operand of the equation; ~k is result k of `known`."""
+    """An equation in two parts, `known` and `unknown`.
+
+    known_operands:   for each operand of `known`, the number of an operand of the equation, or a literal.
+    unknown_operands: for each operand of `unknown`, the number k >= 0 of an operand of the equation, or ~k for result k
+                      of `known`.
+    out_known:        marks the results of the equation that `known` computes. `unknown` returns the others.
+    known_results:    for each of the marked results, the number of a result of `known`.
+    """
 
     known: Primitive
     unknown: Primitive
-    takes: tuple[int | Lit, ...]
-    reads: tuple[int, ...]
+    known_operands: tuple[int | Lit, ...]
+    unknown_operands: tuple[int, ...]
     out_known: Mask
-    gives: tuple[int, ...]
+    known_results: tuple[int, ...]
 
 
-def split_eqn(prim: Primitive, have: Mask, halve: Halve) -> SplitEqn | None:
+def split_eqn(prim: Primitive, in_known: Mask, split_body: Split) -> SplitEqn | None:
     """Splits an equation whose marked operands are known. Returns None if it is known or unknown as a whole.
 
     Not split are a loop without a bound or with an unknown predicate, a branch on an unknown index, a function with
     custom rules, and an equation with an effect.
     """
-    if prim.effects or all(have) or not isinstance(prim, HigherOrder):
+    if prim.effects or all(in_known) or not isinstance(prim, HigherOrder):
         return None
     layout = prim.layout
-    decides = [h for h, role in zip(have, layout.operand_roles, strict=True) if isinstance(role, BranchIndex | Count)]
-    if not layout.transparent or not all(decides):
+    roles = zip(in_known, layout.operand_roles, strict=True)
+    control_known = all([known for known, role in roles if isinstance(role, BranchIndex | Count)])
+    if not layout.transparent or not control_known:
         return None
     runs = [layout.bodies[k].runs for k in layout.running]
     if layout.has_predicate:
-        parts = _bounded_loop(prim, layout, have, halve)
+        parts = _bounded_loop(prim, layout, in_known, split_body)
     elif layout.once is not None:
-        parts = _once(prim, layout, have, halve)
+        parts = _once(prim, layout, in_known, split_body)
     elif all([isinstance(r, OneOf) for r in runs]):
-        parts = _branches(prim, layout, have, halve)
+        parts = _branches(prim, layout, in_known, split_body)
     else:
-        parts = _loop(prim, layout, have, halve) if len(runs) == 1 else None
+        parts = _loop(prim, layout, in_known, split_body) if len(runs) == 1 else None
     # without a known operand, only known results are worth an equation of their own
-    return parts if parts is None or any(have) or any(parts.out_known) else None
+    return parts if parts is None or any(in_known) or any(parts.out_known) else None
 
 
-def _places(marks: Sequence[bool], wanted: bool) -> list[int]:
-    return [k for k, m in enumerate(marks) if m is wanted]
+def _known_and_unknown(in_known: Mask) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns the numbers of the known operands, and of the others."""
+    numbers = range(len(in_known))
+    return tuple([k for k in numbers if in_known[k]]), tuple([k for k in numbers if not in_known[k]])
 
 
-def _once(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> SplitEqn | None:
+def _once(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) -> SplitEqn | None:
     """Splits an equation whose body runs once. Its residuals are the first operands of the unknown part."""
     if len(layout.operands) != 1 or len(layout.results) != 1:
         return None
-    body = halve(layout.bodies[0].jaxpr, have)
-    if body.idle:
+    body = split_body(layout.bodies[0].jaxpr, in_known)
+    if body.nothing_known:
         return None
-    n = sum(body.out_known)
-    further = [~k for k in range(n, len(body.known.outs))]
+    n_known = sum(body.out_known)
+    residuals = [~k for k in range(n_known, len(body.known.outs))]
+    known_ins, unknown_ins = _known_and_unknown(in_known)
     return SplitEqn(
         prim.rebuild((body.known,), (len(body.known.ins),), (len(body.known.outs),)),
         prim.rebuild((body.unknown,), (len(body.unknown.ins),), (len(body.unknown.outs),)),
-        tuple(_places(have, True)),
-        (*further, *_places(have, False)),
+        known_ins,
+        (*residuals, *unknown_ins),
         body.out_known,
-        tuple(range(n)),
+        tuple(range(n_known)),
     )
 
 
-def _branches(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> SplitEqn | None:
-    """Splits each branch. Branches share the places of their residuals, as in derivatives."""
+def _branches(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) -> SplitEqn | None:
+    """Splits each branch. Branches share the slots of their residuals, as in derivatives."""
     if [type(g.role) for g in layout.operands] != [BranchIndex, Constant] or len(layout.results) != 1:
         return None
-    bodies = [halve(branch.jaxpr, have[1:]) for branch in layout.bodies]
+    bodies = [split_body(branch.jaxpr, in_known[1:]) for branch in layout.bodies]
     out_known = tuple([all(marks) for marks in zip(*[body.out_known for body in bodies], strict=True)])
     bodies = [body.without(out_known) for body in bodies]
-    if all([body.idle for body in bodies]):
+    if all([body.nothing_known for body in bodies]):
         return None
-    n = sum(out_known)
-    places = shared_slots([[a.aval for a in body.residuals] for body in bodies])
-    known = [with_slot_results(body.known, n, assign_slots(body.residuals, places), places) for body in bodies]
-    takes, others = _places(have, True), _places(have, False)
-    unknown = [with_slot_operands(_residuals_last(body), len(others), places) for body in bodies]
-    further = [~(n + k) for k in range(len(places))]
+    n_known = sum(out_known)
+    slots = shared_slots([[a.aval for a in body.residuals] for body in bodies])
+    known_branches = [
+        with_slot_results(body.known, n_known, assign_slots(body.residuals, slots), slots) for body in bodies
+    ]
+    known_ins, unknown_ins = _known_and_unknown(in_known)
+    unknown_branches = [with_slot_operands(_residuals_last(body), len(unknown_ins), slots) for body in bodies]
+    residuals = [~(n_known + k) for k in range(len(slots))]
     return SplitEqn(
-        prim.rebuild(tuple(known), (1, len(takes) - 1), (n + len(places),)),
-        prim.rebuild(tuple(unknown), (1, len(others) + len(places)), (len(out_known) - n,)),
-        tuple(takes),
-        (0, *others, *further),
+        prim.rebuild(tuple(known_branches), (1, len(known_ins) - 1), (n_known + len(slots),)),
+        prim.rebuild(tuple(unknown_branches), (1, len(unknown_ins) + len(slots)), (len(out_known) - n_known,)),
+        known_ins,
+        (0, *unknown_ins, *residuals),
         out_known,
-        tuple(range(n)),
+        tuple(range(n_known)),
     )
 
 
@@ -156,7 +182,7 @@ def _residuals_last(body: SplitBody) -> Jaxpr:
     return rearrange_operands(body.unknown, (*range(n, len(body.unknown.ins)), *range(n)), body.unknown.outs)
 
 
-def _loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> SplitEqn | None:
+def _loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) -> SplitEqn | None:
     """Splits a loop. A carry is known if every run computes a known value for it. A residual that is a constant or a
     slice is read from the operand. The other residuals are stacked along the first axis, in the last groups of operands
     and results."""
@@ -166,55 +192,55 @@ def _loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> SplitE
         return None
     if layout.operands[-1].role != Slice(0) or layout.results[-1].role != Slice(0):
         return None
-    marks, halves = _split_step(layout, at, have, halve)
-    if halves.idle:
+    operand_known, step = _split_step(layout, at, in_known, split_body)
+    if step.nothing_known:
         return None
     takes, groups = layout.operand_indices(at), layout.bodies[at].operands
-    known_ins, unknown_ins = [p for p in takes if marks[p]], [p for p in takes if not marks[p]]
-    known_groups = [[p for p in layout.operands_of(g) if marks[p]] for g in range(last + 1)]
-    residuals, stacked = _places_of_residuals(layout, halves, known_ins)
+    known_ins, unknown_ins = [p for p in takes if operand_known[p]], [p for p in takes if not operand_known[p]]
+    known_groups = [[p for p in layout.operands_of(g) if operand_known[p]] for g in range(last + 1)]
+    residuals, stacked = _places_of_residuals(layout, step, known_ins)
     unknown_groups: list[list[int]] = [[] for _ in layout.operands]
     group_of = {p: g for g in groups for p in layout.operands_of(g)}
     for p in residuals:
         unknown_groups[last if p < 0 else group_of[p]].append(p)
     for g, group in enumerate(layout.operands):
         in_both = isinstance(group.role, Count)
-        unknown_groups[g] += [p for p in layout.operands_of(g) if not marks[p] or in_both]
-    known_body = rebind_operands(halves.known, known_ins, groups, known_groups)
-    n_results = sum(halves.out_known)
-    stacks = [known_body.outs[n_results + k] for k in stacked]
-    known_body = with_outs(known_body, (*known_body.outs[:n_results], *stacks))
-    unknown_body = rebind_operands(halves.unknown, (*residuals, *unknown_ins), groups, unknown_groups)
-    known_result = dict(zip(layout.result_indices(at), halves.out_known, strict=True))
-    sizes = [[known_result[q] for q in layout.results_of(g)] for g in range(last_result + 1)]
-    n_known, n_unknown = [m.count(True) for m in sizes], [m.count(False) for m in sizes]
+        unknown_groups[g] += [p for p in layout.operands_of(g) if not operand_known[p] or in_both]
+    known_body = rebind_operands(step.known, known_ins, groups, known_groups)
+    n_known_outs = sum(step.out_known)
+    stacked_outs = [known_body.outs[n_known_outs + k] for k in stacked]
+    known_body = with_outs(known_body, (*known_body.outs[:n_known_outs], *stacked_outs))
+    unknown_body = rebind_operands(step.unknown, (*residuals, *unknown_ins), groups, unknown_groups)
+    result_known = dict(zip(layout.result_indices(at), step.out_known, strict=True))
+    known_by_group = [[result_known[q] for q in layout.results_of(g)] for g in range(last_result + 1)]
+    n_known, n_unknown = [m.count(True) for m in known_by_group], [m.count(False) for m in known_by_group]
     n_known[-1] += len(stacked)
     return SplitEqn(
         prim.rebuild((known_body,), tuple(map(len, known_groups)), tuple(n_known)),
         prim.rebuild((unknown_body,), tuple(map(len, unknown_groups)), tuple(n_unknown)),
         tuple([p for group in known_groups for p in group]),
-        # the stacks are the last results of the known part
-        tuple([p if p >= 0 else p - n_results for group in unknown_groups for p in group]),
-        tuple([known_result[q] for q in range(len(known_result))]),
-        tuple(range(n_results)),
+        # the stacked residuals are the last results of the known part
+        tuple([p if p >= 0 else p - n_known_outs for group in unknown_groups for p in group]),
+        tuple([result_known[q] for q in range(len(result_known))]),
+        tuple(range(n_known_outs)),
     )
 
 
-def _split_step(layout: Layout, at: int, have: Mask, halve: Halve) -> tuple[list[bool], SplitBody]:
+def _split_step(layout: Layout, at: int, in_known: Mask, split_body: Split) -> tuple[list[bool], SplitBody]:
     """Splits the step of a loop. Returns a mask of the operands of the loop whose value is known in every run, and the
     two parts of the step, of which the known one returns exactly the known carries and rows."""
     takes, gives = layout.operand_indices(at), layout.result_indices(at)
-    marks = list(have)
+    operand_known = list(in_known)
     while True:
-        step = halve(layout.bodies[at].jaxpr, tuple([marks[p] for p in takes]))
-        known = dict(zip(gives, step.out_known, strict=True))
-        fewer = [p for p, q in layout.carries.items() if marks[p] and not known[q]]
-        if not fewer:
+        step = split_body(layout.bodies[at].jaxpr, tuple([operand_known[p] for p in takes]))
+        result_known = dict(zip(gives, step.out_known, strict=True))
+        no_longer_known = [p for p, q in layout.carries.items() if operand_known[p] and not result_known[q]]
+        if not no_longer_known:
             break
-        for p in fewer:
-            marks[p] = False
-    known.update({q: marks[p] for p, q in layout.carries.items()})
-    return marks, step.without(tuple([known[q] for q in gives]))
+        for p in no_longer_known:
+            operand_known[p] = False
+    result_known.update({q: operand_known[p] for p, q in layout.carries.items()})
+    return operand_known, step.without(tuple([result_known[q] for q in gives]))
 
 
 def _places_of_residuals(layout: Layout, step: SplitBody, known_ins: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -233,7 +259,7 @@ def _places_of_residuals(layout: Layout, step: SplitBody, known_ins: Sequence[in
     return places, stacked
 
 
-def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> SplitEqn | None:
+def _bounded_loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) -> SplitEqn | None:
     """Splits a loop with a bound that ends by a known predicate. The known part is a loop that also counts its runs;
     the unknown part is a scan of so many steps. A predicate that the step returns is its last row while the step is
     split, so that equations which it shares with the step are computed once."""
@@ -253,21 +279,21 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -
     outs = zip(step.jaxpr.outs, layout.result_indices(step_at), strict=True)
     body = with_outs(step.jaxpr, [*[a for a, q in outs if q is not None], *[predicate] * in_step])
     scan = Scan(body, step.runs.most, False, 1, len(takes) - len(carries), len(carries), upto=True)
-    parts = _loop(scan, scan.layout, (True, *[have[p] for p in takes]), halve)
+    parts = _loop(scan, scan.layout, (True, *[in_known[p] for p in takes]), split_body)
     if parts is None or not isinstance(parts.known, Scan) or (in_step and not parts.out_known[-1]):
         return None
     out_known = parts.out_known[: len(parts.out_known) - in_step]
     if not parts.known.body.eqns and not any(out_known):
         return None
     # the predicate must be known: it may read known operands, and the carries that the known part has
-    step_reads = [takes[k - 1] for k in parts.takes if isinstance(k, int) and k]
+    step_reads = [takes[k - 1] for k in parts.known_operands if isinstance(k, int) and k]
     test_body, is_read = drop_unread_operands(remove_dead_eqns(with_outs(test.jaxpr, [predicate])))
     operands = zip(layout.operand_indices(test_at), is_read, strict=True)
     test_reads = [p for p, r in operands if r and not in_step]
-    if not all([p in step_reads if p in carries else have[p] for p in test_reads]):
+    if not all([p in step_reads if p in carries else in_known[p] for p in test_reads]):
         return None
     # the known part: the loop over known operands, with the count as one more carry, the last one
-    count, n_carry = len(have), parts.known.n_carry
+    count, n_carry = len(in_known), parts.known.n_carry
     wanted = [{*(step_reads if g in step.operands else ()), *test_reads} for g in range(len(layout.operands))]
     groups = [[p for p in layout.operands_of(g) if p in wanted[g]] for g in range(len(layout.operands))]
     groups[step.operands[1]].append(count)
@@ -284,7 +310,7 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -
         parts.unknown,
         tuple([Lit.zero(INT32_SCALAR) if p == count else p for group in groups for p in group]),
         # the count comes before the rows, and the predicate was the last known row
-        tuple([takes[p - 1] if p > 0 else ~n_carry if p == 0 else p - 1 + in_step for p in parts.reads]),
+        tuple([takes[p - 1] if p > 0 else ~n_carry if p == 0 else p - 1 + in_step for p in parts.unknown_operands]),
         out_known,
         tuple([k + (k >= n_carry) for k in range(sum(out_known))]),
     )

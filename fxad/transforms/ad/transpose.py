@@ -1,10 +1,14 @@
 """Transposition: the adjoint of a linear program, by one backward walk.
 
 The walk holds the cotangents that it has computed so far in `ct_env`, by variable. It takes the cotangents of the
-results of an equation from there, and adds those of its operands.
+results of an equation from there, and adds those of its operands. For example,
+
+    linear(x_dot, c, x, s)    = let a = x_dot * c, b = a * x, d = x_dot * s, y_dot = b + d in y_dot
+    transpose(y_bar, c, x, s) = let x_bar = y_bar * s, a_bar = y_bar * x in x_bar + a_bar * c
 
 An equation may compute both linear values and others, as the call of a `jit` under `jvp` does. `split_linear` splits
-it first.
+it first: `v, v_dot = call[(u, u_dot) -> (sin(u), u_dot * cos(u))] u u_dot` becomes `v = sin(u)`, `c = cos(u)`, which do
+not depend on u_dot, and `v_dot = u_dot * c`.
 """
 
 from __future__ import annotations
@@ -212,7 +216,7 @@ def transpose(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
     It maps (cotangents of all results, then the operands not marked) to the cotangents of the marked operands.
 
     Law:    <y_bar, A x_dot> = <A^T y_bar, x_dot>; transposing twice gives a program of the same meaning.
-    Rule:   complex numbers are not conjugated: A^T, not A^H. An integer has no cotangent, so a conversion to integers
+    Rule:   complex numbers are not conjugated: A^T, not A^H. An integer has no cotangent, so a conversion of integers
             gives none to its operand.
     Raises: NotLinearError that names the equation.
     """
@@ -227,8 +231,8 @@ def transpose(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
 @by_value
 def split_linear(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
     """The same program with other equations: values that do not depend on the marked operands are computed apart from
-    those that do, also in bodies. Zeros among them are literals where an equation is only linear with a zero in that
-    place. The program itself if it is linear as it stands."""
+    those that do, also in bodies. Values that are zero become literals in equations that are only linear if an operand
+    is zero. Returns the program itself if all its equations are linear."""
     if is_linear(jaxpr, linear):
         return jaxpr
     parts = partial_eval(jaxpr, tuple([not lin for lin in linear]))

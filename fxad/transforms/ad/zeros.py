@@ -29,7 +29,7 @@ def zero_results(eqn: Eqn, operands: Sequence[Atom], zeros: Container[Atom]) -> 
     seem nonlinear; but the operand of a conversion and the index of a branch are integers.
     """
     masks = [zero_mask(operands, zeros, integers) for integers in (False, True)]
-    return mask_or(*[_zero_results(eqn.prim, mask, len(eqn.outs)) for mask in masks])
+    return mask_or(*[_results_of_zeros(eqn.prim, mask, len(eqn.outs)) for mask in masks])
 
 
 def zero_mask(atoms: Sequence[Atom], zeros: Container[Atom], integers: bool = False) -> Mask:
@@ -38,7 +38,7 @@ def zero_mask(atoms: Sequence[Atom], zeros: Container[Atom], integers: bool = Fa
     return tuple([a in zeros or is_zero(a) or (integers and isinstance(a, Lit) and not any(a.bits)) for a in atoms])
 
 
-def _zero_results(prim: Primitive, zeros: Mask, n: int) -> Mask:
+def _results_of_zeros(prim: Primitive, zeros: Mask, n: int) -> Mask:
     """The mask of the `n` results that are zero when the marked operands are. Only bodies that run count: a function
     with custom rules computes the values of its plain body."""
     if any(zeros) and isinstance(prim, Linear) and prim.linear_in(zeros):

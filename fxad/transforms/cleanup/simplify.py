@@ -243,7 +243,7 @@ def _select(defs: _Defs, eqn: Eqn) -> Atom | None:
     which, *cases = eqn.ins
     if all([c is cases[0] for c in cases]):
         return cases[0]
-    if isinstance(which, Lit):
+    if isinstance(which, Lit) and which.size is None:
         k = int(which.value)
         return cases[min(max(k, 0), len(cases) - 1)]
     return None

@@ -70,6 +70,8 @@ def mark_kept_outside(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
     `policy` selects.
 
     `level` is the number of `remat` equations between this body and the enclosing one; all of them must keep the value.
+    For example, in `remat(remat(x -> cos(sin(x)), everything), sines)` the inner `remat` marks the sine by
+    `keep[by=everything]`. At level 0 this becomes `keep[by=everything, outer=(sines,)]`.
     """
     producer: dict[Atom, Eqn] = {}
 

@@ -102,13 +102,11 @@ class Residuals(Sequence[Residual]):
     def _with(self, rows: tuple[SupportsIndex, ...], stored: bool) -> Residuals:
         out = list(self.rows)
         for row in rows:
-            try:
-                k = index(cast("SupportsIndex", None if isinstance(row, bool) else row))
-            except (TypeError, FxadError):  # an array may have `__index__`, and not be an integer
+            if (k := as_row_number(row)) is None:
                 raise ArgumentError(
                     f"residuals: {row!r:.60} is not the number of a row",
                     remedy="rows are numbered from 0: table.without(*[k for k, r in enumerate(table) if ...])",
-                ) from None
+                )
             if not -len(out) <= k < len(out):
                 raise ArgumentError(
                     f"residuals: row {k} does not exist: there are {len(out)}",
@@ -139,6 +137,14 @@ class Residuals(Sequence[Residual]):
 
     def _repr_html_(self) -> str:
         return headed(f"Residuals of {self.jaxpr.name}: {self._total}", self._table.html())
+
+
+def as_row_number(k: object) -> int | None:
+    """Returns the int of an integer; None for another value, also for a bool."""
+    try:
+        return index(cast("SupportsIndex", None if isinstance(k, bool) else k))
+    except (TypeError, FxadError):  # an array may have `__index__`, and not be an integer
+        return None
 
 
 def _cells(k: int, r: Residual) -> tuple[str, ...]:
@@ -217,7 +223,7 @@ class _Origins:
             return Residual(
                 value.aval, f"argument {self._ins.index(value)}", (), reader, "argument", (), is_argument=True
             )
-        eqns, policy = _makers(self.producer[value], value)
+        eqns, policy = _producers(self.producer[value], value)
         values = self._values(value)
         lines = lines_of((*self._calls_around(eqns[0], self._position[value], values), *eqns))
         return Residual(value.aval, _equation_label(eqns[-1].prim), lines, reader, policy or "no policy", values)
@@ -273,15 +279,15 @@ def _calls(jaxpr: Jaxpr) -> list[tuple[Eqn, ...]]:
     return out
 
 
-def _makers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
+def _producers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
     """Returns the equation that computes a value, after those whose bodies contain it, and the policy that marks it
     there."""
-    by, level, makers = "", -1, [eqn]
+    by, level, producers = "", -1, [eqn]
     while isinstance(eqn.prim, HigherOrder) and (layout := eqn.prim.layout).transparent:
         level += layout.remat
         at = eqn.outs.index(v)
         # branches share residuals: take the first branch that computes a variable for this result
-        pairs = [(layout.bodies[k].jaxpr, a) for k in layout.running for q, a in _given(layout, k) if q == at]
+        pairs = [(layout.bodies[k].jaxpr, a) for k in layout.running for q, a in _results_of_body(layout, k) if q == at]
         body, out = next(((body, a) for body, a in pairs if isinstance(a, Var)), pairs[0])
         producer = {w: e for e in body.eqns for w in e.outs}
         while out in producer and isinstance(producer[out].prim, Mark):
@@ -289,16 +295,16 @@ def _makers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
             if isinstance(mark.prim, Keep):
                 by = by or "".join(mark.prim.deciders[max(level, 0) :][:1])
             elif isinstance(mark.prim, Name):
-                return [*makers, mark], by
+                return [*producers, mark], by
             out = mark.ins[0]
         if not isinstance(out, Var) or out not in producer:
             break
         eqn, v = producer[out], out
-        makers.append(eqn)
-    return makers, by
+        producers.append(eqn)
+    return producers, by
 
 
-def _given(layout: Layout, body: int) -> Iterator[tuple[int | None, Atom]]:
+def _results_of_body(layout: Layout, body: int) -> Iterator[tuple[int | None, Atom]]:
     """Pairs each result of a body with the number of the equation's result that it becomes."""
     return zip(layout.result_indices(body), layout.bodies[body].jaxpr.outs, strict=True)
 

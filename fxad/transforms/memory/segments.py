@@ -46,7 +46,7 @@ def in_segments(jaxpr: Jaxpr, carried: Mask, least: int = SEGMENT_BYTES) -> Jaxp
             b.extend(eqns, env)
             continue
         b.source = eqns[-1].source
-        read, results = border(flat.eqns, start, end, last)
+        read, results = live_ins_and_outs(flat.eqns, start, end, last)
         segment = Remat(subprogram(eqns, read, results, "segment"), True)
         env.update(zip(results, b(segment, *substitute(read, env)), strict=True))
     return b.build(substitute(flat.outs, env), jaxpr.name)
@@ -59,11 +59,11 @@ def last_reads(jaxpr: Jaxpr) -> dict[Atom, int]:
     return last
 
 
-def border(
+def live_ins_and_outs(
     eqns: Sequence[Eqn], start: int, stop: int, last: Mapping[Atom, int]
 ) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
-    """Returns the values that the equations from `start` to before `stop` read from outside, and those of their results
-    that are read after them. `last` has the `last_reads` of the program."""
+    """Returns the values that the equations from `start` to before `stop` read from outside (their live-ins), and those
+    of their results that are read after them (their live-outs). `last` has the `last_reads` of the program."""
     own = eqns[start:stop]
     inside = {v for e in own for v in e.outs}
     read = tuple(dict.fromkeys([a for e in own for a in e.ins if isinstance(a, Var) and a not in inside]))
@@ -123,8 +123,11 @@ def _ends(jaxpr: Jaxpr, carried: Mask, least: int) -> list[int]:
 
 
 def live_bytes(jaxpr: Jaxpr, carried: Mask) -> list[int]:
-    """Returns the bytes of the values that later equations read, before each equation and at the end. A result of the
-    program that no equation reads has its own memory and is not counted."""
+    """Returns the bytes of the values that later equations read, before each equation and at the end.
+
+    A result of the program has its own memory: it is counted only up to the last equation that reads it. For x:f32[10],
+    not `carried`, and `a = sin x; b = cos a; c = mul a b` with the result c, the bytes are 0, 40, 80, 0.
+    """
     last: dict[Atom, int] = {a: k for k, e in enumerate(jaxpr.eqns) for a in e.ins}
     born = [sum([v.aval.nbytes for v in e.outs if v in last]) for e in jaxpr.eqns]
     ours = {v for e in jaxpr.eqns for v in e.outs}.union(select_by_mask(jaxpr.ins, carried))

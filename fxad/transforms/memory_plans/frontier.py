@@ -24,10 +24,10 @@ from fxad.transforms.cleanup.inline import inline
 from fxad.transforms.inversion.invertible import invertible
 from fxad.transforms.memory.nested_scan import balanced
 from fxad.transforms.memory.policies import Policy, cost_ratio, costly, nothing
-from fxad.transforms.memory.segments import border, last_reads, live_bytes
-from fxad.transforms.memory_plans.plans import Inner, Loop, MemoryPlan, Segment
+from fxad.transforms.memory.segments import last_reads, live_bytes, live_ins_and_outs
+from fxad.transforms.memory_plans.plans import Loop, MemoryPlan, Segment, SegmentedBody
 
-LEAST_GAIN: Final = 0.9  # a plan on the frontier needs at most this part of the bytes of the one before
+MAX_BYTES_RATIO: Final = 0.9  # of the bytes of a plan on the frontier to those of the plan before it
 MAX_PARTS: Final = 16  # parts of a stretch in which nothing repeats
 MAX_PERIOD: Final = 1024  # equations of a repeated layer
 LAYER_PARTS: Final = (2, 4)  # parts of a layer
@@ -48,11 +48,11 @@ def frontier(jaxpr: Jaxpr, wrt: Mask, reconstruct: bool = False) -> tuple[Memory
     plain, rest = rows[0], sorted(rows[1:], key=lambda row: row[:2])
     out = [plain]
     for row in rest:
-        if row[1] <= LEAST_GAIN * out[-1][1]:
+        if row[1] <= MAX_BYTES_RATIO * out[-1][1]:
             out.append(row)
-    least = min(rest, key=lambda row: row[1], default=plain)
-    if least[1] < out[-1][1]:
-        out.append(least)
+    smallest = min(rest, key=lambda row: row[1], default=plain)
+    if smallest[1] < out[-1][1]:
+        out.append(smallest)
     return tuple([plan for *_, plan in out])
 
 
@@ -61,30 +61,32 @@ def _candidates(jaxpr: Jaxpr, wrt: Mask, reconstruct: bool) -> Iterator[MemoryPl
     plain = MemoryPlan(jaxpr, wrt)
     yield plain
     scans = tuple(dict.fromkeys(_scans(flat)))
-    whole = tuple(map(Loop, scans))
-    loops = [tuple([ways[min(k, len(ways) - 1)] for ways in map(_divisions_of_loop, scans)]) for k in range(9)]
-    loops = list(dict.fromkeys(loops)) if scans else []
-    inner = _divisions_of_bodies(flat)
-    for chosen in loops:
-        yield MemoryPlan(jaxpr, wrt, (), chosen)
-    divided = []
-    for family in _sequences(flat):
+    undivided = tuple(map(Loop, scans))
+    # choice k of the loops: way k of each loop, or its last one
+    ways = [_divisions_of_loop(scan) for scan in scans]
+    choices = [tuple([each[min(k, len(each) - 1)] for each in ways]) for k in range(max(map(len, ways), default=0))]
+    choices = list(dict.fromkeys(choices))
+    for loops in choices:
+        yield MemoryPlan(jaxpr, wrt, (), loops)
+    divisions = []
+    for family in _divisions_of_program(flat):
         for k, segments in enumerate(family):
-            plan = MemoryPlan(jaxpr, wrt, segments, whole)
+            plan = MemoryPlan(jaxpr, wrt, segments, undivided)
             yield plan
-            if k == 0 and plan.bytes > LEAST_GAIN * plain.bytes:
+            if k == 0 and plan.bytes > MAX_BYTES_RATIO * plain.bytes:
                 break  # the others of this family need more
-            divided.append(segments)
-    for bodies in inner:
-        yield MemoryPlan(jaxpr, wrt, (), whole, bodies)
-    # both at once, in steps: only the strongest of each
-    for chosen, segments in product(loops[2::3], divided[::4]):
-        yield MemoryPlan(jaxpr, wrt, segments, chosen)
-    for chosen, bodies in product(loops[2::3], inner[2:3]):
-        yield MemoryPlan(jaxpr, wrt, (), chosen, bodies)
+            divisions.append(segments)
+    divisions_of_bodies = _divisions_of_bodies(flat)
+    for bodies in divisions_of_bodies:
+        yield MemoryPlan(jaxpr, wrt, (), undivided, bodies)
+    # divided loops together with segments or bodies: a few of each, because the number of plans is their product
+    for loops, segments in product(choices[2::3], divisions[::4]):
+        yield MemoryPlan(jaxpr, wrt, segments, loops)
+    for loops, bodies in product(choices[2::3], divisions_of_bodies[2:3]):
+        yield MemoryPlan(jaxpr, wrt, (), loops, bodies)
     if reconstruct:
         for segments in _reconstructed(flat):
-            yield MemoryPlan(jaxpr, wrt, segments, whole)
+            yield MemoryPlan(jaxpr, wrt, segments, undivided)
 
 
 def _scans(jaxpr: Jaxpr) -> Iterator[Scan]:
@@ -103,7 +105,7 @@ def _scans(jaxpr: Jaxpr) -> Iterator[Scan]:
 # ------------------------------------------------------------------------------------- bodies, and reconstructed layers
 
 
-def _divisions_of_bodies(flat: Jaxpr) -> list[tuple[Inner, ...]]:
+def _divisions_of_bodies(flat: Jaxpr) -> list[tuple[SegmentedBody, ...]]:
     """Returns ways to divide the bodies of a program, those with fewer segments first."""
     bodies = tuple(dict.fromkeys(_stored_bodies(flat)))
     out = []
@@ -112,8 +114,8 @@ def _divisions_of_bodies(flat: Jaxpr) -> list[tuple[Inner, ...]]:
         for body in bodies:
             inlined = inline(body)
             live = live_bytes(inlined, (False,) * len(inlined.ins))
-            cuts = sorted({*_quantiles(live, 0, len(inlined.eqns), parts)})
-            division.append(Inner(body, tuple([Segment(i, j, nothing) for i, j in pairwise(cuts)])))
+            cuts = sorted({*_cuts_at_minima(live, 0, len(inlined.eqns), parts)})
+            division.append(SegmentedBody(body, tuple([Segment(i, j, nothing) for i, j in pairwise(cuts)])))
         out.append(tuple(division))
     return list(dict.fromkeys(out)) if bodies else []
 
@@ -137,7 +139,7 @@ def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
     tried: dict[tuple[Jaxpr, Mask], bool] = {}
 
     def invertible(start: int, stop: int) -> bool:
-        read, returned = border(flat.eqns, start, stop, last)
+        read, returned = live_ins_and_outs(flat.eqns, start, stop, last)
         if not returned or all([a in operands or not a.aval.inexact for a in read]):
             return False  # nothing is to be reconstructed
         program = subprogram(flat.eqns[start:stop], read, returned, "segment")
@@ -174,11 +176,12 @@ def _divisions_of_loop(scan: Scan) -> list[Loop]:
     """Returns ways to run a loop, those that recompute less first."""
     n, body = scan.length, scan.body
     ratio = _least_ratio(body.eqns)
-    carry = sum([a.nbytes for a in body.in_avals[scan.n_consts :][: scan.n_carry]])
+    carry_bytes = sum([a.nbytes for a in body.in_avals[scan.n_consts :][: scan.n_carry]])
     split = linearize(body, tuple([a.inexact for a in body.in_avals]))
-    kept = [a for a in split.primal.outs[len(body.outs) :] if isinstance(a, Var) and a not in split.primal.ins]
-    step = max(sum([a.aval.nbytes for a in kept]), 1)
-    m = _divisor(n, max(1, isqrt(max(1, n * carry // step))))
+    computed = [a for a in split.primal.outs[len(body.outs) :] if isinstance(a, Var) and a not in split.primal.ins]
+    step_bytes = max(sum([a.aval.nbytes for a in computed]), 1)
+    # segments of m steps store n / m carries and the values of m steps, which is least for this m
+    m = _divisor(n, max(1, isqrt(max(1, n * carry_bytes // step_bytes))))
     products = [costly(ratio)] if ratio else []
     out = [Loop(scan, (), keep) for keep in (*products, nothing)]
     out += [Loop(scan, (m,), None)] if 1 < m < n else []
@@ -201,7 +204,7 @@ def _least_ratio(eqns: Sequence[Eqn]) -> float:
 # ---------------------------------------------------------------------------------------------------- recomputed layers
 
 
-def _sequences(flat: Jaxpr) -> Iterator[list[tuple[Segment, ...]]]:
+def _divisions_of_program(flat: Jaxpr) -> Iterator[list[tuple[Segment, ...]]]:
     """Returns families of ways to divide a program into segments. The first of a family needs least memory."""
     cuts = _cuts(flat)
     n = len(cuts) - 1
@@ -219,14 +222,14 @@ def _sequences(flat: Jaxpr) -> Iterator[list[tuple[Segment, ...]]]:
         for m in (2, 3)
         if m <= n // 2
     ]
-    # recomputation within recomputation: a state for each level, and the values of one layer
+    # recomputation within recomputation: it stores a value at each level, and the values of one layer
     yield [_nested_groups(layers, sizes) for sizes in _depths(n) if sizes]
     live = live_bytes(flat, (False,) * len(flat.ins))
-    states = 2 * isqrt(n) * max([live[k] for k in cuts])
+    between_layers = 2 * isqrt(n) * max([live[k] for k in cuts])
     computed = [sum([v.aval.nbytes for e in flat.eqns[a:b] for v in e.outs]) for a, b in pairwise(cuts)]
-    if max(computed) > states:  # the values of a layer are more than the states: parts of layers help
+    if max(computed) > between_layers:  # the values within a layer need the most memory: parts of layers help
         for parts in LAYER_PARTS:
-            fine = {k for a, b in pairwise(cuts) for k in _quantiles(live, a, b, parts)}
+            fine = {k for a, b in pairwise(cuts) for k in _cuts_at_minima(live, a, b, parts)}
             leaves = [Segment(a, b) for a, b in pairwise(sorted(fine))]
             yield [_nested_groups(leaves, sizes) for sizes in _depths(len(leaves)) if sizes]
 
@@ -277,7 +280,7 @@ def _cuts_between(kinds: Sequence[int], live: Sequence[int], start: int, stop: i
             break
     covered, period, first = best[0], -best[1], best[2]
     if covered < n // 2 or period < 2:
-        return _quantiles(live, start, stop, min(MAX_PARTS, max(1, n // 4)))
+        return _cuts_at_minima(live, start, stop, min(MAX_PARTS, max(1, n // 4)))
     means = [_mean([live[c] for c in range(first + k, first + covered + 1, period)]) for k in range(period)]
     phase = means.index(min(means))  # where layers begin: of equal shifts the first, where the run begins
     cuts = list(range(first + phase, first + covered + 1, period))
@@ -290,7 +293,7 @@ def _mean(numbers: Sequence[int]) -> float:
     return sum(numbers) / max(1, len(numbers))
 
 
-def _quantiles(live: Sequence[int], start: int, stop: int, parts: int) -> list[int]:
+def _cuts_at_minima(live: Sequence[int], start: int, stop: int, parts: int) -> list[int]:
     """Returns cuts of a stretch in which nothing repeats: in each of equal parts, where the fewest bytes live."""
     ends = [start + (stop - start) * k // parts for k in range(parts + 1)]
     inside = [min(range(a + 1, b + 1), key=lambda k: (live[k], -k)) for a, b in pairwise(ends) if a < b]

@@ -4,6 +4,13 @@ A cheap equation is computed in the kernel of each of its readers, so its result
 until the last reader. A result is in memory if a kernel reads it there: a product, a loop, a branch, a recomputation.
 What a recomputation reads and returns is counted while it is live inside.
 Operands of the program are memory of the caller, and results have memory of their own. Neither is counted.
+
+For example, of
+
+    0: a = x @ w    1: b = 2 * a    2: c = b + 1    3: d = c @ w        (result: d)
+
+a is in memory from equation 0 to 2, because b is fused into c, and c reads a. The product d reads c in memory, so c is
+there from 2 to 3. The peak is during equation 2: the bytes of a and c.
 """
 
 from __future__ import annotations

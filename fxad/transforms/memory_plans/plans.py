@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import final
+from typing import TypeVar, final
 
 from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.core.tables import Table, escaped, headed
-from fxad.errors import ArgumentError
+from fxad.errors import ArgumentError, described
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Mask, Var, source_location
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import made_by_invertible, reversible
@@ -25,10 +25,13 @@ from fxad.transforms.cleanup.inline import inline
 from fxad.transforms.costs import microseconds, time_of
 from fxad.transforms.inversion.invertible import invertible
 from fxad.transforms.memory.nested_scan import nested_scan
-from fxad.transforms.memory.policies import Policy, decided, nothing
+from fxad.transforms.memory.policies import Policy, check_policy, decided, nothing
 from fxad.transforms.memory.remat import remat
-from fxad.transforms.memory.segments import border, last_reads
+from fxad.transforms.memory.residuals import as_row_number
+from fxad.transforms.memory.segments import last_reads, live_ins_and_outs
 from fxad.transforms.memory_plans.peak import peak_bytes
+
+T = TypeVar("T")
 
 
 @final
@@ -53,7 +56,7 @@ class Segment:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Inner:
+class SegmentedBody:
     """A body of a loop, a branch or a custom derivative, and the segments of its own equations, its calls inlined."""
 
     body: Jaxpr
@@ -84,7 +87,7 @@ class MemoryPlan:
     wrt: Mask
     segments: tuple[Segment, ...] = ()
     loops: tuple[Loop, ...] = ()
-    inner: tuple[Inner, ...] = ()
+    inner: tuple[SegmentedBody, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -99,34 +102,30 @@ class MemoryPlan:
     def with_segment(self, k: int, keep: Policy | None) -> MemoryPlan:
         """Returns a plan in which segment k is recomputed except what `keep` selects, or stored if `keep` is None.
 
-        Raises: ArgumentError for a segment that does not exist.
+        Raises: ArgumentError for a segment that does not exist, and for another value than a policy.
         """
-        old = self.segments[self._index("segment", k, len(self.segments))]
-        new = Segment(old.start, old.stop, keep)
-        return replace(self, segments=(*self.segments[:k], new, *self.segments[k + 1 :]))
+        k = _number("segment", k, len(self.segments))
+        new = Segment(self.segments[k].start, self.segments[k].stop, _policy(keep))
+        return replace(self, segments=_with_item(self.segments, k, new))
 
     def with_loop(self, k: int, sizes: tuple[int, ...], keep: Policy | None) -> MemoryPlan:
         """Returns a plan in which loop k runs in nested segments of `sizes` steps, each step under the policy `keep`.
 
-        Raises: ArgumentError for a loop that does not exist.
+        Raises: ArgumentError for a loop that does not exist, and for sizes or a policy that are none.
         """
-        new = replace(self.loops[self._index("loop", k, len(self.loops))], sizes=sizes, keep=keep)
-        return replace(self, loops=(*self.loops[:k], new, *self.loops[k + 1 :]))
+        k = _number("loop", k, len(self.loops))
+        new = Loop(self.loops[k].scan, _sizes(sizes), _policy(keep))
+        return replace(self, loops=_with_item(self.loops, k, new))
 
     def with_inner(self, k: int, segments: tuple[Segment, ...]) -> MemoryPlan:
         """Returns a plan in which body k has these segments.
 
-        Raises: ArgumentError for a body that does not exist.
+        Raises: ArgumentError for a body that does not exist, and for segments that leave out equations or repeat them.
         """
-        new = replace(self.inner[self._index("body", k, len(self.inner))], segments=segments)
-        return replace(self, inner=(*self.inner[:k], new, *self.inner[k + 1 :]))
-
-    def _index(self, what: str, k: int, n: int) -> int:
-        if not 0 <= k < n:
-            raise ArgumentError(
-                f"plan: {what} {k} does not exist: there are {n}", remedy="print(plan) shows the numbers, from 0"
-            )
-        return k
+        k = _number("body", k, len(self.inner))
+        new = SegmentedBody(self.inner[k].body, tuple(segments))
+        _check_inner(k, new)
+        return replace(self, inner=_with_item(self.inner, k, new))
 
     def __repr__(self) -> str:
         n, m = len(self.segments), len(self.loops)
@@ -173,14 +172,73 @@ class MemoryPlan:
         return headed(f"MemoryPlan of {self.jaxpr.name}, {self._estimate}", *lines, self._table.html())
 
 
+# -------------------------------------------------------------------------------------------------- checks of an edit
+
+
+def _with_item(items: tuple[T, ...], k: int, item: T) -> tuple[T, ...]:
+    return (*items[:k], item, *items[k + 1 :])
+
+
+def _number(what: str, k: object, n: int) -> int:
+    number, remedy = as_row_number(k), "print(plan) shows the numbers, from 0"
+    if number is None:
+        raise ArgumentError(f"plan: {k!r:.60} is not the number of a {what}", remedy=remedy)
+    if not 0 <= number < n:
+        raise ArgumentError(f"plan: {what} {number} does not exist: there are {n}", remedy=remedy)
+    return number
+
+
+def _policy(keep: object) -> Policy | None:
+    return None if keep is None else check_policy("plan", keep)
+
+
+def _sizes(sizes: object) -> tuple[int, ...]:
+    numbers = [as_row_number(m) for m in sizes] if isinstance(sizes, Sequence) else [None]
+    valid = tuple([m for m in numbers if m is not None and m > 0])
+    if len(valid) < len(numbers):
+        raise ArgumentError(
+            f"plan: the sizes of segments are {sizes!r:.60}, not ints from 1 on",
+            remedy="give ints, the outermost first: with_loop(0, (100, 10), policies.nothing)",
+        )
+    return valid
+
+
+def _check_inner(k: int, inner: SegmentedBody) -> None:
+    _check_segments(inner.segments, 0, len(inline(inner.body).eqns), f"segments of body {k}", "body")
+
+
+def _check_segments(segments: Sequence[Segment], start: int, stop: int, what: str, whole: str) -> None:
+    """Check that segments, if there are any, are the equations from `start` to before `stop`, each once and in order.
+    Raises: ArgumentError."""
+    for segment in segments:
+        if not isinstance(segment, Segment):
+            raise ArgumentError(
+                f"plan: {described(segment)} is not a segment: {segment!r:.60}", remedy="take those of a plan"
+            )
+    if segments and [start, *[s.stop for s in segments]] != [*[s.start for s in segments], stop]:
+        raise ArgumentError(
+            f"plan: the {what} are the equations {_ranges(segments)}, the {whole} has {start} to {stop - 1}",
+            remedy="a segment starts where the one before it stops",
+        )
+    for k, s in enumerate(segments):
+        _check_segments(s.parts, s.start, s.stop, f"parts of segment {k} of {what.rpartition(' of ')[2]}", "segment")
+
+
+def _ranges(segments: Sequence[Segment]) -> str:
+    return ", ".join([f"{s.start} to {s.stop - 1}" for s in segments])
+
+
+# --------------------------------------------------------------------------------------------------- texts of the table
+
+
 def _loop_text(loop: Loop) -> str:
     sizes = f"segments of {', '.join(map(str, loop.sizes))} steps" if loop.sizes else "no segments"
     step = "steps stored" if loop.keep is None else f"steps recomputed except {loop.keep}"
     return f"scan of {loop.scan.length} steps: {sizes}, {step}"
 
 
-def _inner_text(inner: Inner) -> str:
-    cuts = ", ".join([f"{s.start} to {s.stop - 1}" for s in inner.segments if not s.stored])
+def _inner_text(inner: SegmentedBody) -> str:
+    cuts = _ranges([s for s in inner.segments if not s.stored])
     return f"{inner.body.name}: recomputed in segments of the equations {cuts}"
 
 
@@ -189,9 +247,7 @@ def _places(segments: Sequence[Segment]) -> dict[int, tuple[int, Segment]]:
 
 
 def _treatment(eqn: Eqn, segment: Segment | None, last: Sequence[int]) -> str:
-    if made_by_invertible(eqn.prim):
-        return "reconstructed"
-    if segment is not None and segment.reconstruct:
+    if made_by_invertible(eqn.prim) or (segment is not None and segment.reconstruct):
         return "reconstructed"
     if segment is None or segment.keep is None:
         return "stored where a derivative reads it"
@@ -213,8 +269,12 @@ def _depth(segment: Segment) -> int:
 def apply_plan(plan: MemoryPlan) -> Jaxpr:
     """Returns the program under a plan; the program itself if the plan stores everything.
 
-    Law: same value; the same gradient, bitwise where loops are not divided.
+    Law:    same value; the same gradient, bitwise where loops are not divided.
+    Raises: ArgumentError for segments that leave out equations or repeat them.
     """
+    _check_segments(plan.segments, 0, len(inline(plan.jaxpr).eqns), "segments of the program", "program")
+    for k, body in enumerate(plan.inner):
+        _check_inner(k, body)
     loops = tuple([loop for loop in plan.loops if loop.sizes or loop.keep is not None])
     inner = tuple([body for body in plan.inner if not all([s.stored for s in body.segments])])
     if not loops and not inner and all([s.stored for s in plan.segments]):
@@ -224,7 +284,7 @@ def apply_plan(plan: MemoryPlan) -> Jaxpr:
 
 @by_value
 def _with_choices(
-    jaxpr: Jaxpr, segments: tuple[Segment, ...], loops: tuple[Loop, ...], inner: tuple[Inner, ...]
+    jaxpr: Jaxpr, segments: tuple[Segment, ...], loops: tuple[Loop, ...], inner: tuple[SegmentedBody, ...]
 ) -> Jaxpr:
     choice = _Choice({loop.scan: loop for loop in loops}, {body.body: body.segments for body in inner})
     return _divided(jaxpr, segments, choice)
@@ -269,7 +329,7 @@ class _Division:
             if segment.stored or not own:
                 b.extend(own, env, rule)
                 continue
-            read, returned = border(self.eqns, segment.start, segment.stop, self.last)
+            read, returned = live_ins_and_outs(self.eqns, segment.start, segment.stop, self.last)
             body = self._body(segment, read, returned)
             if segment.keep is not None:
                 body = remat(body, segment.keep)

@@ -3,6 +3,13 @@
 The first layer of a network is often such a match: it lacks the equations that only the derivative of its input needs.
 A call of the full body saves a compilation. The missing equations are computed without use; their missing operands are
 ones. Equations in between move before the call, or after it if they depend on its results.
+
+For example, the body (a, w, g) -> let s = sin a, y = mul s w, c = cos a, z = mul c g in (y, c, z) matches the equations
+
+    10: s = sin x     11: e = exp x     12: y = mul s w     13: d = neg y     14: c = cos x
+
+`places` is {0: 10, 1: 12, 2: 14}. The equation of z is missing, and its operand g is 1. The equation of e moves before
+the call, and that of d after it: `late` is (13,).
 """
 
 from __future__ import annotations
@@ -16,7 +23,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Atoms, Eqn, Lit, Mask, Var
 from fxad.primitives.control.effects import may_fail
 from fxad.transforms.outlining.shared_body import Flow, SharedBody
-from fxad.transforms.start_indices import PARAMETRISED, PrimitiveAndOperands
+from fxad.transforms.start_indices import DYNAMIC_FORMS, PrimitiveAndOperands
 
 MAX_ROUNDS: Final = 8  # the search stops if equations still mismatch after so many rounds
 
@@ -147,7 +154,7 @@ class _Match:
 
 def _operation_in_body(eqn: Eqn, marked: Mask | None) -> PrimitiveAndOperands:
     """Returns an equation in the form that it has in the body."""
-    return (eqn.prim, eqn.ins) if marked is None else PARAMETRISED[type(eqn.prim)].general(eqn, marked)
+    return (eqn.prim, eqn.ins) if marked is None else DYNAMIC_FORMS[type(eqn.prim)].with_dynamic(eqn, marked)
 
 
 def ends(start: int, stop: int, length: int) -> list[tuple[int, int]]:

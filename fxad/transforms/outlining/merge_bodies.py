@@ -52,7 +52,7 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     kinds = {body: Counter(map(kind, flat[body].eqns)) for body in uses}
     size = {body: sum(map(equations_to_compile, flat[body].eqns)) for body in uses}
     time = {body: time_of(flat[body]) for body in uses}
-    spare = waste * time_of(jaxpr)
+    waste_left = waste * time_of(jaxpr)
     ordered = sorted(uses, key=lambda body: (size[body], len(body.outs)))
     replacements: dict[Jaxpr, _Part] = {}
     for at, part in enumerate(ordered):
@@ -61,8 +61,8 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
         longer = [b for b in ordered[at + 1 : at + MAX_LONGER] if OVERLAP * size[b] <= size[part]]
         for whole in [b for b in longer if all([n <= kinds[b][k] for k, n in kinds[part].items()])][:MAX_TRIES]:
             more = uses[part] * (time[whole] - time[part])
-            if more <= spare and (match := _part(flat[part], whole, flat[whole])) is not None:
-                spare -= more
+            if more <= waste_left and (match := _part(flat[part], whole, flat[whole])) is not None:
+                waste_left -= more
                 replacements[part] = match
                 break
     return _called(jaxpr, replacements) if replacements else jaxpr
@@ -73,7 +73,14 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
 class _Part:
     """Describes a body as a part of `whole`. `operands`: for each operand of `whole`, the operand of the body or a
     literal. `results`: for each result of the body, its number among the results of `whole`, or None if it is an
-    operand or a literal."""
+    operand or a literal.
+
+    For example, (a, w) -> let s = sin a, y = mul s w in y is a part of the body
+
+        (w, a, g) -> let s = sin a, y = mul s w, c = cos a, z = mul c g in (z, y)
+
+    with `operands` (w, a, 1.0) and `results` (1,).
+    """
 
     whole: Jaxpr
     operands: Atoms

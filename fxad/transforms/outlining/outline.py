@@ -160,23 +160,23 @@ class _Search:
         Comparing can take long. The length of the program limits the number of comparisons.
         """
         out: list[list[IncompleteMatch]] = [[] for _ in bodies]
-        spare = self.waste * float(self.times[-1])
-        effort = MIN_COMPARISONS + COMPARISONS_PER_EQUATION * len(self.flow.eqns)
+        waste_left = self.waste * float(self.times[-1])
+        comparisons_left = MIN_COMPARISONS + COMPARISONS_PER_EQUATION * len(self.flow.eqns)
         parts = [(self.size(a, b - a), a, b) for a, b in self.free.parts(0, len(self.flow.eqns))]
         parts.sort(reverse=True)
         for k in sorted(range(len(bodies)), key=lambda k: -bodies[k].length):
             pattern = Pattern(self.flow, bodies[k])
             least = OVERLAP * self.size(bodies[k].starts[0], bodies[k].length)
             for size, first, last in parts:
-                effort -= 1
-                if size < least or effort < 0:
+                comparisons_left -= 1
+                if size < least or comparisons_left < 0:
                     break
                 for start, stop in [e for a, b in self.free.parts(first, last) for e in ends(a, b, bodies[k].length)]:
-                    effort -= pattern.comparisons(start, stop)
-                    if effort >= 0 and (match := pattern.match(start, stop)) is not None:
+                    comparisons_left -= pattern.comparisons(start, stop)
+                    if comparisons_left >= 0 and (match := pattern.match(start, stop)) is not None:
                         waste = self._unused_microseconds(bodies[k], match)
-                        if waste is not None and waste <= spare:
-                            spare -= waste
+                        if waste is not None and waste <= waste_left:
+                            waste_left -= waste
                             self.free.take(match.start, match.stop)
                             out[k].append(match)
         return out

@@ -3,6 +3,10 @@
 This module does not depend on equations. At each scale k, a number identifies each window: `Windows.ids[k][i]` is equal
 for two places exactly if the 2**k numbers from there on are equal. So two subsequences of any length are compared by
 two numbers. A run of period p shows at the scales below p: the next equal window is always p places later.
+
+For example, the sequence 7 1 2 1 2 1 2 9 has the windows of two numbers 71 12 21 12 21 12 29, so `ids[1]` is
+3 0 1 0 1 0 2. The distance from each window to the next equal one (`gaps(1)`) is 0 2 2 2 0 0 0. It is 2 at the places 1
+to 3; the last of these windows begins at 3, and the one that equals it at 5. So `Run(start=1, stop=7, period=2)`.
 """
 
 from __future__ import annotations
@@ -41,8 +45,8 @@ class FreePlaces:
 
     __slots__ = ("taken",)
 
-    def __init__(self, many: int) -> None:
-        self.taken = bytearray(many)
+    def __init__(self, length: int) -> None:
+        self.taken = bytearray(length)
 
     def has(self, start: int, stop: int) -> bool:
         """Returns True if all places from `start` to `stop` are free."""

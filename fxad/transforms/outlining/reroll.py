@@ -260,7 +260,7 @@ def _stack_of_rows(emit: Emit, piece: _Rows | Atom, reverse: bool) -> Atom:
         return emit.one(ExpandDims((0,)), piece)
     x = piece.array
     shape, low = x.aval.shape, min(piece.first, piece.first + piece.step * (piece.count - 1))
-    if piece.count < shape[0]:
+    if piece.count != shape[0]:
         rest = (0,) * (len(shape) - 1)
         x = emit.one(Slice((low, *rest), (low + piece.count, *shape[1:]), (1,) * len(shape)), x)
     return x if piece.count == 1 or (piece.step < 0) == reverse else emit.one(Rev((0,)), x)
@@ -270,7 +270,7 @@ def _counted(emit: Emit, column: Column) -> Atom | None:
     """Returns a column of integers with equal steps as an `iota`; None for other columns."""
     if column[0].aval.shape or column[0].aval.dtype not in INTS or not all([isinstance(a, Lit) for a in column]):
         return None
-    values = [int(a.value) for a in column if isinstance(a, Lit)]
+    values = [a.integer for a in column if isinstance(a, Lit)]
     first, step = values[0], values[1] - values[0]
     if values != [first + step * k for k in range(len(values))]:
         return None

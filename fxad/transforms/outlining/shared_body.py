@@ -2,7 +2,14 @@
 
 Two sequences share a body if they have the same operations in the same order, and use their own results in the same
 way. The body has an operand where the outside operands of the sequences differ: a variable in one and a literal in
-another, two literals, or numeric parameters of an operation that has a form with operands (`PARAMETRISED`).
+another, two literals, or two start indices of an operation that has a dynamic form (`DYNAMIC_FORMS`).
+
+For example, the sequences of length 2 at the equations 0 and 2 of
+
+    %0 = sin %x,   %1 = mul %0, %w,   %2 = sin %1,   %3 = mul %2, 2.0          (result: %3)
+
+share the body (a, b) -> let c = sin a, d = mul c b in d. The operands of the first sequence are (%x, %w), those of the
+second (%1, 2.0). Only d is a result, because nothing after a sequence reads its sine.
 """
 
 from __future__ import annotations
@@ -19,7 +26,7 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lit, Mask, Primitive, Source, SourceLocation, Var
 from fxad.transforms.outlining.repeats import Ints
-from fxad.transforms.start_indices import PARAMETRISED
+from fxad.transforms.start_indices import DYNAMIC_FORMS
 
 # ---------------------------------------------------------------------------------------------------------- a program
 
@@ -58,8 +65,8 @@ class Flow:
 def kind(eqn: Eqn) -> Hashable:
     """Returns a key that is equal for equations that can share an equation of a body."""
     avals = tuple([a.aval for a in eqn.ins])
-    varied = PARAMETRISED.get(type(eqn.prim))
-    return (eqn.prim, avals) if varied is None else (type(eqn.prim), varied.key(eqn), avals)
+    form = DYNAMIC_FORMS.get(type(eqn.prim))
+    return (eqn.prim, avals) if form is None else (type(eqn.prim), form.key(eqn), avals)
 
 
 # ------------------------------------------------------------------------------------------------------ shared bodies
@@ -71,8 +78,8 @@ class SharedBody:
     """A body, the sequences of `length` equations that it replaces, and the operands of each sequence.
 
     Equation k of the body corresponds to equation k of each sequence. Its results have the same numbers as theirs,
-    counted from the first result of the sequence. `marked` are the numeric parameters of an equation that are operands
-    in the body.
+    counted from the first result of the sequence. `marked` are the start indices of an equation that are operands in
+    the body.
     """
 
     body: Jaxpr
@@ -139,15 +146,15 @@ def shared_body(flow: Flow, starts: Sequence[int], length: int) -> SharedBody:
 
 
 def _merged(eqns: Sequence[Eqn]) -> tuple[Primitive, list[Atoms], Mask | None]:
-    """Returns the common operation of equations of one kind, its operands in each of them, and a mask of the numeric
-    parameters that became operands; None if the parameters are equal."""
+    """Returns the common operation of equations of one kind, its operands in each of them, and a mask of the start
+    indices that became operands; None if the operations are equal."""
     prim = eqns[0].prim
     if all([e.prim == prim for e in eqns]):
         return prim, list(zip(*[e.ins for e in eqns], strict=True)), None
-    varied = PARAMETRISED[type(prim)]
-    marked = tuple([len(set(numbers)) > 1 for numbers in zip(*map(varied.numbers, eqns), strict=True)])
-    generalised = [varied.general(e, marked) for e in eqns]
-    return generalised[0][0], list(zip(*[ins for _, ins in generalised], strict=True)), marked
+    form = DYNAMIC_FORMS[type(prim)]
+    marked = tuple([len(set(starts)) > 1 for starts in zip(*map(form.starts, eqns), strict=True)])
+    dynamic = [form.with_dynamic(e, marked) for e in eqns]
+    return dynamic[0][0], list(zip(*[ins for _, ins in dynamic], strict=True)), marked
 
 
 def _results(flow: Flow, starts: Sequence[int], length: int) -> tuple[int, ...]:

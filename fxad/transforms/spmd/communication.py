@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 from typing import TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import OneOf, Times, Unknown, UpTo
 from fxad.core.memo import by_value
+from fxad.core.sizes import maximum
 from fxad.core.tables import Table
 from fxad.ir import HigherOrder, Jaxpr
 from fxad.primitives.collectives import Collective
@@ -141,5 +143,6 @@ def _in_bodies(prim: HigherOrder, in_map: bool) -> _Totals:
     for key in dict.fromkeys([key for branch in branches for key in branch]):
         each = [branch.get(key, _Total()) for branch in branches]
         equal = len(set(each)) == 1 and each[0].known
-        _add(totals, key, _Total(max([t.runs for t in each]), max([t.bytes for t in each]), equal))
+        runs, nbytes = reduce(maximum, [t.runs for t in each]), reduce(maximum, [t.bytes for t in each])
+        _add(totals, key, _Total(runs, nbytes, equal))
     return totals

@@ -10,21 +10,21 @@ from fxad.ir import Atom, Jaxpr
 from fxad.primitives.meshes import DimensionAxes, Ids, MeshAxes
 from fxad.primitives.sharding_constraint import ShardingConstraint
 
-# The division of a value; with None, the partitioner decides.
-Where: TypeAlias = tuple[MeshAxes, DimensionAxes, Ids] | None
+# The parameters of a sharding constraint. With None, the partitioner decides.
+Constraint: TypeAlias = tuple[MeshAxes, DimensionAxes, Ids] | None
 
 
 @by_value
-def with_shardings(jaxpr: Jaxpr, ins: tuple[Where, ...], outs: tuple[Where, ...]) -> Jaxpr:
+def with_shardings(jaxpr: Jaxpr, ins: tuple[Constraint, ...], outs: tuple[Constraint, ...]) -> Jaxpr:
     """Returns the program with a sharding constraint on each operand and result that has a sharding.
 
     Law: the same values. Nothing is added for None.
     """
     b = Builder()
 
-    def divided(a: Atom, where: Where) -> Atom:
-        return a if where is None else b.one(ShardingConstraint(*where), a)
+    def constrained(a: Atom, sharding: Constraint) -> Atom:
+        return a if sharding is None else b.one(ShardingConstraint(*sharding), a)
 
-    args = [divided(b.input(a), where) for a, where in zip(jaxpr.in_avals, ins, strict=True)]
+    args = [constrained(b.input(a), sharding) for a, sharding in zip(jaxpr.in_avals, ins, strict=True)]
     results = b.inline(jaxpr, args)
-    return b.build([divided(a, where) for a, where in zip(results, outs, strict=True)], jaxpr.name)
+    return b.build([constrained(a, sharding) for a, sharding in zip(results, outs, strict=True)], jaxpr.name)
