@@ -28,10 +28,10 @@ from fxad.primitives.elementwise.special import POLYGAMMA
 from fxad.primitives.elementwise.trigonometric import ATAN2
 from fxad.tracing.array import Array, ArrayLike, binder
 
-_SCALARS: Final = frozenset({bool, int, float, complex})
+SCALAR_TYPES: Final = frozenset({bool, int, float, complex})
 
 
-def _scalar(prim: Primitive, x: ArrayLike, y: ArrayLike) -> Array:
+def apply_with_scalar(prim: Primitive, x: ArrayLike, y: ArrayLike) -> Array:
     """Apply `prim` to an array and a Python scalar, which becomes a literal of the array's type."""
     return binder().apply(elementwise.same_type, (x, y), (prim,))[0]
 
@@ -41,146 +41,148 @@ def _scalar(prim: Primitive, x: ArrayLike, y: ArrayLike) -> Array:
 
 def add(x: ArrayLike, y: ArrayLike) -> Array:
     """x + y."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(ADD, x, y) if scalar else binder().bind(ADD, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(ADD, x, y) if scalar else binder().bind(ADD, (x, y))[0]
 
 
 def sub(x: ArrayLike, y: ArrayLike) -> Array:
     """x - y."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(SUB, x, y) if scalar else binder().bind(SUB, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(SUB, x, y) if scalar else binder().bind(SUB, (x, y))[0]
 
 
 def mul(x: ArrayLike, y: ArrayLike) -> Array:
     """x * y."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(MUL, x, y) if scalar else binder().bind(MUL, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(MUL, x, y) if scalar else binder().bind(MUL, (x, y))[0]
 
 
 def div(x: ArrayLike, y: ArrayLike) -> Array:
     """x / y; integers towards zero."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(DIV, x, y) if scalar else binder().bind(DIV, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(DIV, x, y) if scalar else binder().bind(DIV, (x, y))[0]
 
 
 def rem(x: ArrayLike, y: ArrayLike) -> Array:
     """The remainder of x / y, with the sign of x."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(REM, x, y) if scalar else binder().bind(REM, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(REM, x, y) if scalar else binder().bind(REM, (x, y))[0]
 
 
 def max(x: ArrayLike, y: ArrayLike) -> Array:
     """The greater of x and y; nan where one is nan."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(MAX, x, y) if scalar else binder().bind(MAX, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(MAX, x, y) if scalar else binder().bind(MAX, (x, y))[0]
 
 
 def min(x: ArrayLike, y: ArrayLike) -> Array:
     """The lesser of x and y; nan where one is nan."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(MIN, x, y) if scalar else binder().bind(MIN, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(MIN, x, y) if scalar else binder().bind(MIN, (x, y))[0]
 
 
 def pow(x: ArrayLike, y: ArrayLike) -> Array:
     """x to the power y."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(POW, x, y) if scalar else binder().bind(POW, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(POW, x, y) if scalar else binder().bind(POW, (x, y))[0]
 
 
 def atan2(x: ArrayLike, y: ArrayLike) -> Array:
     """The angle of the point (y, x): the arc tangent of x / y in its quadrant."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(ATAN2, x, y) if scalar else binder().bind(ATAN2, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(ATAN2, x, y) if scalar else binder().bind(ATAN2, (x, y))[0]
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The next number after x1 in the direction of x2."""
-    scalar = type(x1) in _SCALARS or type(x2) in _SCALARS
-    return _scalar(NEXTAFTER, x1, x2) if scalar else binder().bind(NEXTAFTER, (x1, x2))[0]
+    scalar = type(x1) in SCALAR_TYPES or type(x2) in SCALAR_TYPES
+    return apply_with_scalar(NEXTAFTER, x1, x2) if scalar else binder().bind(NEXTAFTER, (x1, x2))[0]
 
 
 def complex(x: ArrayLike, y: ArrayLike) -> Array:
     """x + iy."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(COMPLEX, x, y) if scalar else binder().bind(COMPLEX, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(COMPLEX, x, y) if scalar else binder().bind(COMPLEX, (x, y))[0]
 
 
 def eq(x: ArrayLike, y: ArrayLike) -> Array:
     """True where x equals y."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(EQ, x, y) if scalar else binder().bind(EQ, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(EQ, x, y) if scalar else binder().bind(EQ, (x, y))[0]
 
 
 def ne(x: ArrayLike, y: ArrayLike) -> Array:
     """True where x differs from y."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(NE, x, y) if scalar else binder().bind(NE, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(NE, x, y) if scalar else binder().bind(NE, (x, y))[0]
 
 
 def lt(x: ArrayLike, y: ArrayLike) -> Array:
     """True where x < y."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(LT, x, y) if scalar else binder().bind(LT, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(LT, x, y) if scalar else binder().bind(LT, (x, y))[0]
 
 
 def le(x: ArrayLike, y: ArrayLike) -> Array:
     """True where x <= y."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(LE, x, y) if scalar else binder().bind(LE, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(LE, x, y) if scalar else binder().bind(LE, (x, y))[0]
 
 
 def gt(x: ArrayLike, y: ArrayLike) -> Array:
     """True where x > y."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(GT, x, y) if scalar else binder().bind(GT, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(GT, x, y) if scalar else binder().bind(GT, (x, y))[0]
 
 
 def ge(x: ArrayLike, y: ArrayLike) -> Array:
     """True where x >= y."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(GE, x, y) if scalar else binder().bind(GE, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(GE, x, y) if scalar else binder().bind(GE, (x, y))[0]
 
 
 def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
     """The bits set in x and y."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(AND, x, y) if scalar else binder().bind(AND, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(AND, x, y) if scalar else binder().bind(AND, (x, y))[0]
 
 
 def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
     """The bits set in x or y."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(OR, x, y) if scalar else binder().bind(OR, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(OR, x, y) if scalar else binder().bind(OR, (x, y))[0]
 
 
 def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
     """The bits set in one of x and y."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(XOR, x, y) if scalar else binder().bind(XOR, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(XOR, x, y) if scalar else binder().bind(XOR, (x, y))[0]
 
 
 def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
     """The bits of x shifted left by y."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(SHIFT_LEFT, x, y) if scalar else binder().bind(SHIFT_LEFT, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(SHIFT_LEFT, x, y) if scalar else binder().bind(SHIFT_LEFT, (x, y))[0]
 
 
 def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
     """The bits of x shifted right by y, filled with zeros."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(SHIFT_RIGHT_LOGICAL, x, y) if scalar else binder().bind(SHIFT_RIGHT_LOGICAL, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(SHIFT_RIGHT_LOGICAL, x, y) if scalar else binder().bind(SHIFT_RIGHT_LOGICAL, (x, y))[0]
 
 
 def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
     """The bits of x shifted right by y, filled with copies of the sign bit."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(SHIFT_RIGHT_ARITHMETIC, x, y) if scalar else binder().bind(SHIFT_RIGHT_ARITHMETIC, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return (
+        apply_with_scalar(SHIFT_RIGHT_ARITHMETIC, x, y) if scalar else binder().bind(SHIFT_RIGHT_ARITHMETIC, (x, y))[0]
+    )
 
 
 def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
     """The m-th derivative of digamma at x."""
-    scalar = type(m) in _SCALARS or type(x) in _SCALARS
-    return _scalar(POLYGAMMA, m, x) if scalar else binder().bind(POLYGAMMA, (m, x))[0]
+    scalar = type(m) in SCALAR_TYPES or type(x) in SCALAR_TYPES
+    return apply_with_scalar(POLYGAMMA, m, x) if scalar else binder().bind(POLYGAMMA, (m, x))[0]
 
 
 # --------------------------------------------------------------------------------------------------------- choosing

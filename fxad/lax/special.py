@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fxad.errors import ParameterError
 from fxad.ir import Primitive
-from fxad.lax.binary import _SCALARS, _scalar
+from fxad.lax.binary import SCALAR_TYPES, apply_with_scalar
 from fxad.operations import special
 from fxad.operations.arguments import to_int
 from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E, ZETA
@@ -14,8 +14,8 @@ from fxad.tracing.array import Array, ArrayLike, binder
 
 
 def _binary(prim: Primitive, x: ArrayLike, y: ArrayLike) -> Array:
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(prim, x, y) if scalar else binder().bind(prim, (x, y))[0]
+    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+    return apply_with_scalar(prim, x, y) if scalar else binder().bind(prim, (x, y))[0]
 
 
 def igamma(a: ArrayLike, x: ArrayLike) -> Array:

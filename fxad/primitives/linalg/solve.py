@@ -214,10 +214,10 @@ class Slogdet(_Determinant):
     def body(self, ins: Sequence[Aval]) -> Jaxpr:
         b = Builder()
         _, lu, pivots = b.inputs(ins)
-        line = diagonal(b, b.one, lu)
-        last = (line.aval.ndim - 1,)
-        signs = b.one(ReduceProd(last), b.one(SIGN, line))
-        logs = b.one(ReduceSum(last), b.one(LOG, b.one(ABS, line)))
+        entries = diagonal(b, b.one, lu)
+        last = (entries.aval.ndim - 1,)
+        signs = b.one(ReduceProd(last), b.one(SIGN, entries))
+        logs = b.one(ReduceSum(last), b.one(LOG, b.one(ABS, entries)))
         return b.build([b.one(MUL, signs, _parity(b, pivots, signs.aval)), logs], "slogdet")
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
@@ -253,8 +253,8 @@ class Det(_Determinant):
     def body(self, ins: Sequence[Aval]) -> Jaxpr:
         b = Builder()
         _, lu, pivots = b.inputs(ins)
-        line = diagonal(b, b.one, lu)
-        product = b.one(ReduceProd((line.aval.ndim - 1,)), line)
+        entries = diagonal(b, b.one, lu)
+        product = b.one(ReduceProd((entries.aval.ndim - 1,)), entries)
         return b.build([b.one(MUL, product, _parity(b, pivots, product.aval))], "det")
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
@@ -266,8 +266,8 @@ class Det(_Determinant):
 def _log_det_tangent(ctx: JvpCtx, primals: Atoms, a_dot: Tangent) -> Tangent:
     """trace(A^-1 A_dot)."""
     solved = ctx.lin_one(Solve(False), *primals, a_dot)
-    line = diagonal(ctx, ctx.lin_one, solved)
-    return ctx.lin_one(ReduceSum((line.aval.ndim - 1,)), line)
+    entries = diagonal(ctx, ctx.lin_one, solved)
+    return ctx.lin_one(ReduceSum((entries.aval.ndim - 1,)), entries)
 
 
 def _parity(emit: Emit, pivots: Atom, like: Aval) -> Atom:

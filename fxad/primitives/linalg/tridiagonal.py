@@ -55,22 +55,22 @@ class TridiagonalSolve(Matrixwise, LinearInOne):
         dl, d, du, b = check_count(self, avals, 4)
         check_lapack_dtype("tridiagonal_solve", *avals)
         matrix_shape("tridiagonal_solve", b, 3)
-        for k, line in enumerate((dl, d, du)):
-            if line.shape != b.shape[:-1]:
+        for k, diagonal in enumerate((dl, d, du)):
+            if diagonal.shape != b.shape[:-1]:
                 raise ShapeError(
                     f"tridiagonal_solve: operand {k} must have one element per row of operand 3, "
-                    f"shape {b.shape[:-1]}, got {line}"
+                    f"shape {b.shape[:-1]}, got {diagonal}"
                 )
         return (b,)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         dl, d, du, b = args
         n = d.shape[-1]
-        line = np.arange(n)
+        rows = np.arange(n)
         a = np.zeros((*d.shape, n), d.dtype)
-        a[..., line, line] = d
-        a[..., line[1:], line[:-1]] = dl[..., 1:]
-        a[..., line[:-1], line[1:]] = du[..., :-1]
+        a[..., rows, rows] = d
+        a[..., rows[1:], rows[:-1]] = dl[..., 1:]
+        a[..., rows[:-1], rows[1:]] = du[..., :-1]
         return apply_to_each(_solved, (Aval(b.shape, b.dtype),), a, b)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -85,13 +85,15 @@ class TridiagonalSolve(Matrixwise, LinearInOne):
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         dl, d, du, _ = primals
-        *lines, t = tangents
+        *diagonals, t = tangents
         (x,) = ctx(self, *primals)
         rows_axis = x.aval.ndim - 2
         above, under = _shifted(ctx.one, x, rows_axis, 1), _shifted(ctx.one, x, rows_axis, -1)
-        for line, values in zip(lines, (above, x, under), strict=True):
-            if not isinstance(line, Zero):
-                t = minus(ctx.lin_one, t, ctx.lin_one(MUL, repeat_as_columns(ctx.lin_one, line, x.aval.shape), values))
+        for diagonal, values in zip(diagonals, (above, x, under), strict=True):
+            if not isinstance(diagonal, Zero):
+                t = minus(
+                    ctx.lin_one, t, ctx.lin_one(MUL, repeat_as_columns(ctx.lin_one, diagonal, x.aval.shape), values)
+                )
         return (x,), (ctx.lin_one(self, dl, d, du, t),)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
