@@ -148,16 +148,17 @@ def _fold(eqn: Eqn) -> Lit | None:
 
 def _is_exact(prim: Primitive, lits: list[Lit], out: Aval) -> bool:
     if isinstance(prim, ConvertElementType):
-        return _widens(lits[0].aval.dtype, out.dtype)
+        return _converts_exactly(lits[0].aval.dtype, out.dtype)
     if isinstance(prim, BitcastConvertType):
         return False
     rounds = any([aval.inexact for aval in (*[a.aval for a in lits], out)])
     return prim in _EXACT or not rounds
 
 
-def _widens(a: dtypes.DType, b: dtypes.DType) -> bool:
-    """Returns True if every value of `a` is a value of `b`. Floating `a` is excluded, because a conversion may change
-    the payload of a nan."""
+def _converts_exactly(a: dtypes.DType, b: dtypes.DType) -> bool:
+    """Returns True if NumPy and XLA convert every value of `a` to the same bits of `b`: integers to integers, which
+    wrap in both, and integers to floating dtypes that have all of them. Floating `a` is excluded: the payload of a nan
+    may change."""
     integers = {dtypes.bool_, *dtypes.INTEGER}
     return a in integers and (
         b in integers or (b is dtypes.float64 and a.itemsize < 8) or (a.itemsize <= 2 and b.itemsize >= 4)
@@ -197,10 +198,6 @@ def _neutral(aval: Aval) -> Lit:
     return Lit.of(-0.0 if aval.dtype in dtypes.FLOATING else 0, aval)
 
 
-def _sub(defs: _Defs, eqn: Eqn) -> Atom | None:
-    return eqn.ins[0] if _is(eqn.ins[1], 0) and eqn.ins[0].aval.dtype not in dtypes.COMPLEX else None
-
-
 def _mul(defs: _Defs, eqn: Eqn) -> Atom | None:
     x, y = eqn.ins
     for a, b in ((x, y), (y, x)):
@@ -212,11 +209,14 @@ def _mul(defs: _Defs, eqn: Eqn) -> Atom | None:
     return None
 
 
-def _div(defs: _Defs, eqn: Eqn) -> Atom | None:
-    return eqn.ins[0] if _is(eqn.ins[1], 1) and eqn.ins[0].aval.dtype not in dtypes.COMPLEX else None
+def _sub_or_div(defs: _Defs, eqn: Eqn) -> Atom | None:
+    """x - 0 and x / 1 are x."""
+    neutral = 0 if eqn.prim is SUB else 1
+    return eqn.ins[0] if _is(eqn.ins[1], neutral) and eqn.ins[0].aval.dtype not in dtypes.COMPLEX else None
 
 
 def _neg(defs: _Defs, eqn: Eqn) -> Atom | None:
+    """-(-x) and ~(~x) are x."""
     inner = _defined_by(defs, eqn.ins[0], type(eqn.prim))
     return inner.ins[0] if inner else None
 
@@ -310,9 +310,9 @@ def _concatenate(defs: _Defs, eqn: Eqn) -> _Replacement:
 _RULES: Final = MappingProxyType[type[Primitive], _Rule](
     {
         type(ADD): _add,
-        type(SUB): _sub,
+        type(SUB): _sub_or_div,
         type(MUL): _mul,
-        type(DIV): _div,
+        type(DIV): _sub_or_div,
         type(NEG): _neg,
         type(NOT): _neg,
         type(AND): _bitwise,
