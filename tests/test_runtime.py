@@ -456,6 +456,7 @@ def test_other_values_are_no_options(given: Any) -> None:
         with pytest.raises(ArgumentError) as e:
             use()
         assert e.value.message.startswith(f"{what}: a {type(given).__name__} is not a CompileOptions: ")
+        assert e.value.remedy == "leave it out, or give fx.CompileOptions(...)"
     device: Any = "cpu"
     with pytest.raises(ArgumentError, match=r"^cache.explain: a str is not a device: 'cpu'"):
         fx.cache.explain(program, device=device)

@@ -48,8 +48,9 @@ def same(got: Any, expected: Any) -> None:
 
 
 def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"^tree.save: the name '\\ud800.w' of a leaf is no text of Unicode\n"):
+    with pytest.raises(ArgumentError, match=r"^tree.save: the name '\\ud800.w' of a leaf is no text of Unicode\n") as e:
         save(tmp_path / "a.safetensors", {"\ud800": {"w": 1.0}})
+    assert e.value.remedy == "rename the keys on its path: a surrogate alone is no character"
     assert [*tmp_path.iterdir()] == []
 
 
