@@ -49,12 +49,11 @@ from fxad.ir import (
     record,
 )
 from fxad.primitives.control.bodies import (
+    fuse_alike,
     insert_zeros,
     instantiate_linear_outs,
-    instantiate_outs,
     reorder_operands,
     select_by_mask,
-    with_outs,
 )
 from fxad.primitives.control.call import Applied, Call, adjoint_of, check_operands, layout_with_rules
 from fxad.primitives.control.effects import without_checks, without_effects
@@ -447,19 +446,12 @@ class CallWithRules(Applied, Linear):
         programs = [self.body, *[self._differentiable(rule.body, ctx.batched) for rule in self.rules.batch]]
         if ctx.split:
             halves = [ctx.recur(without_checks(without_effects(j)), nonzero) for j in programs]
-            out_nonzero = [any(marks) for marks in zip(*[half.out_nonzero for half in halves], strict=True)]
+            out_nonzero = tuple([any(marks) for marks in zip(*[half.out_nonzero for half in halves], strict=True)])
             linear = self._over_stacks([_map_of_operands(half, n, out_nonzero) for half in halves])
             outs = ctx(self, *primals)
             dots = ctx.lin(linear, *primals[:n], *lins, *primals[n:]) if any(out_nonzero) else ()
         else:
-            forward = [ctx.recur_fused(j, nonzero) for j in programs]
-            out_nonzero = [any(marks) for marks in zip(*[of_program for _, of_program in forward], strict=True)]
-            fused = [
-                with_outs(
-                    both, (*both.outs[:m], *instantiate_outs(both.outs[m:], of_program, j.out_avals, out_nonzero))
-                )
-                for (both, of_program), j in zip(forward, programs, strict=True)
-            ]
+            fused, out_nonzero = fuse_alike(ctx, programs, nonzero)
             both = ctx(self._over_stacks(fused), *primals, *[t.var for t in lins])
             outs, dots = both[:m], tuple([Lin(v) for v in both[m:]])
         return outs, insert_zeros(dots, out_nonzero, self.body.out_avals)

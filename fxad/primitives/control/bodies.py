@@ -26,7 +26,7 @@ from typing import TypeVar
 from fxad.core.builder import Builder
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Aval, BatchCtx, Dims, Jaxpr, LinearizedBody, Lit, Var, Zero
+from fxad.ir import Atom, Aval, BatchCtx, Dims, Jaxpr, JvpCtx, LinearizedBody, Lit, Mask, Var, Zero
 from fxad.primitives.linearity import is_zero
 
 T = TypeVar("T")
@@ -105,6 +105,19 @@ def instantiate_outs(
     dots = iter(outs)
     every = [next(dots) if h else Lit.zero(a) for a, h in zip(avals, has, strict=True)]
     return [x for x, w in zip(every, wants, strict=True) if w]
+
+
+def fuse_alike(ctx: JvpCtx, bodies: Sequence[Jaxpr], nonzero: Mask) -> tuple[list[Jaxpr], Mask]:
+    """Return bodies that compute their results and then tangents, and a mask of the results with a tangent in one of
+    the bodies. The others return zeros for it. `nonzero` marks the operands with a tangent."""
+    fused = [ctx.recur_fused(body, nonzero) for body in bodies]
+    out_nonzero = tuple([any(marks) for marks in zip(*[of_body for _, of_body in fused], strict=True)])
+    alike = []
+    for (both, of_body), body in zip(fused, bodies, strict=True):
+        n = len(body.outs)
+        dots = instantiate_outs(both.outs[n:], of_body, body.out_avals, out_nonzero)
+        alike.append(with_outs(both, (*both.outs[:n], *dots)))
+    return alike, out_nonzero
 
 
 def instantiate_linear_outs(split: LinearizedBody, wants: Sequence[bool]) -> Jaxpr:

@@ -42,9 +42,9 @@ from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import (
     assign_slots,
     batch_alike,
+    fuse_alike,
     insert_zeros,
     instantiate_linear_outs,
-    instantiate_outs,
     is_zero_in_all,
     mask_or,
     select_by_mask,
@@ -256,16 +256,8 @@ class Cond(HigherOrder, Linear):
         avals = self.branches[0].out_avals
         if ctx.split:
             return self._split(ctx, primals, lins, [ctx.recur(branch, nonzero) for branch in self.branches])
-        fused = [ctx.recur_fused(branch, nonzero) for branch in self.branches]
-        out_nonzero = fused[0][1]
-        for _, of_branch in fused[1:]:
-            out_nonzero = mask_or(out_nonzero, of_branch)
-        n = len(avals)
-        branches = [
-            with_outs(body, (*body.outs[:n], *instantiate_outs(body.outs[n:], of_branch, avals, out_nonzero)))
-            for body, of_branch in fused
-        ]
-        both = ctx(self.with_bodies(tuple(branches)), *primals, *[t.var for t in lins])
+        branches, out_nonzero = fuse_alike(ctx, self.branches, nonzero)
+        both, n = ctx(self.with_bodies(tuple(branches)), *primals, *[t.var for t in lins]), len(avals)
         return both[:n], insert_zeros([Lin(v) for v in both[n:]], out_nonzero, avals)
 
     def _split(
