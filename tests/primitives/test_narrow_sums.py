@@ -1,0 +1,42 @@
+"""Operations that add many elements, in floats that cannot count them: bfloat16 counts to 256, float16 to 2,048."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax, ops
+
+N = 3000
+Sum = Callable[[fx.Array], Any]
+
+# each gives N for N ones
+SUMS: dict[str, Sum] = {
+    "sum": fnp.sum,
+    "cumsum": lambda x: lax.cumsum(x)[-1],
+    "linear_recurrence": lambda x: lax.linear_recurrence(x, x)[-1],
+    "reduce_window": lambda x: lax.reduce_window(x, 0.0, lax.add, (N,), (1,), "VALID")[0],
+    "dot": lambda x: x @ x,
+    "conv": lambda x: fnp.convolve(x, x, "valid")[0],
+    "psum": lambda x: fx.vmap(lambda v: lax.psum(v, "i"), axis_name="i")(x)[0],
+    "psum of equal values": lambda x: fx.vmap(lambda v: lax.psum(x[0], "i"), axis_name="i")(x)[0],
+    "segment_sum": lambda x: ops.segment_sum(x, fnp.zeros(N, "int32"), 1)[0],
+    "bincount": lambda x: fnp.bincount(fnp.zeros(N, "int32"), x, length=1)[0],
+    "cotangents of a broadcast": lambda x: fx.grad(lambda y: (y * x).sum())(x[0]),
+    "cotangents of a product": lambda x: fx.grad(lambda y: ((x[:, None] @ y) * x[:, None]).sum())(x[:1, None])[0, 0],
+    "squares of a norm": lambda x: fnp.linalg.norm(x) ** 2,
+    "variance": lambda x: fnp.var(fnp.where(fnp.arange(N) % 2 == 0, x, -x)) * N,
+    "mean": lambda x: x.mean() * N,
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", SUMS)
+def test_many_ones(name: str, dtype: str) -> None:
+    have = float(fx.jit(SUMS[name])(fnp.ones(N, dtype)))
+    # two roundings: of the sum, and of a root or of a product with N
+    assert have == pytest.approx(N, rel=2 * {"float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype])
