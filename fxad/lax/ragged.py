@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fxad import dtypes
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.lax.binary import bitwise_and, ge, lt, select
 from fxad.lax.contractions import Axes, DotDimensionNumbers, dot_general
@@ -61,6 +62,8 @@ def ragged_dot_general(
     if group_offset is not None:
         raise ParameterError("ragged_dot: group_offset is not there", remedy="slice rhs and group_sizes")
     x, y, sizes = asarray(lhs), asarray(rhs), asarray(group_sizes)
+    if sizes.dtype.itemsize < 4:  # int8 has no sum of 100 and 100
+        sizes = sizes.astype(dtypes.int32)
     try:
         dot, (ragged,), group = ragged_dot_dimension_numbers
         (contract, other), (batch, other_batch) = [[[k.__index__() for k in axes] for axes in pair] for pair in dot]

@@ -105,22 +105,30 @@ def slice(
     starts = _to_static_ints(start_indices)
     steps = (1,) * len(starts) if strides is None else _to_static_ints(strides)
     prim = Slice(starts, _to_static_ints(limit_indices), steps)
-    (aval,) = prim.abstract_eval(x := aval_of(operand, "slice: operand"))
-    if isinstance(operand, Array) and x is aval:
-        return operand
-    return binder().bind(tight_slice(prim, [k for k, n in enumerate(aval.shape) if n == 1]), (operand,))[0]
+    return _apply_slice(operand, *_tight_slice(prim, aval_of(operand, "slice: operand")))
+
+
+def _tight_slice(prim: Slice, x: Aval) -> tuple[Slice, bool]:
+    """Return the slice to bind, and True if it is the whole operand."""
+    (aval,) = prim.abstract_eval(x)
+    return tight_slice(prim, [k for k, n in enumerate(aval.shape) if n == 1]), aval is x
+
+
+def _apply_slice(operand: ArrayLike, prim: Slice, is_whole: bool) -> Array:
+    return operand if is_whole and isinstance(operand, Array) else binder().bind(prim, (operand,))[0]
 
 
 def slice_in_dim(
     operand: ArrayLike, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
 ) -> Array:
     """`slice` along one axis, with Python's rules for None and negative positions."""
-    shape = aval_of(operand, "slice_in_dim: operand").shape
+    x = aval_of(operand, "slice_in_dim: operand")
+    shape = x.shape
     key = shape, start_index, limit_index, stride, axis
     plain = type(stride) is int is type(axis) and {type(start_index), type(limit_index)} <= _PLAIN_BOUNDS
     cached = _slices_in_dim.get(key) if plain else None
     if cached is not None:
-        return binder().bind(cached, (operand,))[0]
+        return _apply_slice(operand, *cached)
     k = normalize_axis_index("slice_in_dim", axis, len(shape))
     named_limits = (("start_index", start_index, 0), ("limit_index", limit_index, shape[k]))
     start, limit = [
@@ -128,14 +136,15 @@ def slice_in_dim(
     ]
     starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
     starts[k], limits[k], strides[k] = start, maximum(start, limit), stride
-    out = slice(operand, starts, limits, strides)
+    window = [_to_static_ints(entries) for entries in (starts, limits, strides)]
+    tight = _tight_slice(Slice(*window), x)
     if plain:
-        _slices_in_dim.put(key, Slice(tuple(starts), tuple(limits), tuple(strides)))
-    return out
+        _slices_in_dim.put(key, tight)
+    return _apply_slice(operand, *tight)
 
 
 _PLAIN_BOUNDS: Final = frozenset({int, type(None)})
-_slices_in_dim: Final[LRUCache[Hashable, Slice]] = LRUCache(1024)
+_slices_in_dim: Final[LRUCache[Hashable, tuple[Slice, bool]]] = LRUCache(1024)
 
 
 def _slice_bound(i: int, n: int) -> int:

@@ -107,6 +107,7 @@ def _segments(
     n = to_int(name, "num_segments", num_segments)
     if n < 0:
         raise ParameterError(f"{name}: num_segments is {n}", remedy="give an int from 0 on")
+    ids = ids.astype(dtypes.int32) if ids.dtype.itemsize < 4 else ids  # int8 has no 200
     inside = (ids >= 0) & (ids < n)
     # a scatter rounds each partial result, and bfloat16 counts to 256
     wide = dtypes.accumulated(rows.dtype) if how in ("add", "multiply") else rows.dtype

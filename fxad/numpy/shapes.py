@@ -317,11 +317,15 @@ def _taken(
     if mode is None:
         return pick(x, at)
     n, places = x.shape[axis], as_array(name, at, 1)
+    if places.dtype in dtypes.INTEGER and places.dtype.itemsize < 4:
+        places = places.astype(dtypes.int32)  # int8 has no 200
     if mode == "clip":
         return pick(x, apply_op(name, elementwise.clip, (places, 0, n - 1)))
     if mode == "wrap":
         return pick(x, apply_op(name, arithmetic.remainder, (places, n)))
-    inside = apply_op(name, arithmetic.binary, (places, -n), GE) & apply_op(name, arithmetic.binary, (places, n), LT)
+    inside = apply_op(name, arithmetic.binary, (places, n), LT)
+    if places.dtype not in dtypes.UNSIGNED:
+        inside = inside & apply_op(name, arithmetic.binary, (places, -n), GE)
     picked = pick(x, apply_op(name, elementwise.where, (places, np.zeros((), places.dtype), inside)))
     if places_axis is not None:
         inside = inside.reshape(*inside.shape, *[1] * (x.ndim - 1 - places_axis))

@@ -105,6 +105,8 @@ def ravel_multi_index(emit: Emit, *args: *tuple[*tuple[Atom, ...], Shape, str]) 
 
 def _apply_index_mode(emit: Emit, at: Atom, n: int, mode: str, dtype: DType) -> Atom:
     """Return indices into an axis of size n, clamped ("clip") or taken modulo n ("wrap"), in `dtype`."""
+    if at.aval.dtype.itemsize < dtype.itemsize:
+        at = convert(emit, at, dtype)  # int8 has no 200
     if mode == "wrap":
         (at,) = remainder(emit, at, Lit.of(n, at.aval))
         return convert(emit, at, dtype)

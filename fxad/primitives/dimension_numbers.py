@@ -194,6 +194,7 @@ def last_starts(emit: Emit, indices: Aval, last: tuple[int, ...]) -> Atom:
 
 def windows_in_range(emit: Emit, indices: Atom, last: tuple[int, ...]) -> Atom:
     """Return a mask of the windows in range: bool, of the batch's shape."""
+    indices = widen_indices(emit, indices)
     aval = indices.aval
     lower = emit.one(GE, indices, Lit.of(0, aval))
     both = emit.one(AND, lower, emit.one(LE, indices, last_starts(emit, aval, last)))
@@ -202,6 +203,7 @@ def windows_in_range(emit: Emit, indices: Atom, last: tuple[int, ...]) -> Atom:
 
 
 def clamp_starts(emit: Emit, indices: Atom, last: tuple[int, ...]) -> Atom:
-    """Return indices clamped so that every window is in range."""
+    """Return indices clamped so that every window is in range, in a dtype that can hold every bound."""
+    indices = widen_indices(emit, indices)
     least = emit.one(MAX, indices, Lit.of(0, indices.aval))
     return emit.one(MIN, least, last_starts(emit, indices.aval, last))
