@@ -161,7 +161,8 @@ class _ByTypes(Generic[P, R]):
         return with_program_shardings(f"jit of {program.name}", program, options.in_shardings, options.out_shardings)
 
     def _trace(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
-        return trace_tree(self.fn, in_tree, avals, function_name(self.fn), parameter_names(self.fn))
+        name, names = function_name(self.fn), parameter_names(self.fn)
+        return with_own_arrays(trace_tree(self.fn, in_tree, avals, name, names))  # a later write changes no call
 
     def _cached(
         self,

@@ -268,3 +268,16 @@ def test_a_copy_of_a_jitted_function_is_the_function() -> None:
     # a transformation of a copy finds the static arguments
     mapped = fx.vmap(copy.deepcopy(statics), in_axes=(0, None))
     assert np.asarray(mapped(x[None], 3)).tolist() == [[0, 3, 6]]
+
+
+def test_a_write_to_a_closed_over_array_changes_no_call() -> None:
+    """Values that a function closes over are read once per types of arguments."""
+    weight, x = np.ones(3, np.float32), np.ones(3, np.float32)
+    scaled = fx.jit(lambda x: x * weight)
+    before = scaled(x)
+    weight[:] = 5
+    ways: list[Callable[[Any], Any]] = [
+        scaled, fx.jit(lambda x: scaled(x)), scaled.lower(x).compile(), scaled.trace(x), fx.trace(scaled, x),
+    ]  # fmt: skip
+    for way in ways:
+        np.testing.assert_array_equal(np.asarray(way(x)), np.asarray(before))
