@@ -88,7 +88,7 @@ def pow(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def atan2(x: ArrayLike, y: ArrayLike) -> Array:
-    """The angle of the point (y, x): the arc tangent of x / y in its quadrant."""
+    """The angle of the point with the ordinate x and the abscissa y: the arc tangent of x / y in its quadrant."""
     scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
     return apply_with_scalar(ATAN2, x, y) if scalar else binder().bind(ATAN2, (x, y))[0]
 

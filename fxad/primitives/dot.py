@@ -79,6 +79,7 @@ class DotGeneral(Bilinear):
         lhs, rhs = check_count(self, avals, 2)
         check_precision(self.name, self.precision)
         dtype = lhs.dtype
+        # the common case, without a call
         if dtype is not rhs.dtype or self.preferred is not None or dtype is dtypes.bool_:
             dtype = product_dtype(self.name, lhs, rhs, self.preferred)
         left, right = lhs.shape, rhs.shape
@@ -97,8 +98,8 @@ class DotGeneral(Bilinear):
         lhs, rhs = args
         dtype = self.preferred or lhs.dtype
         wide = np.dtype(np.float32) if dtype in dtypes.FLOATING and dtype.itemsize < 4 else dtype
-        left_free = free_axes(lhs.ndim, self.lhs_batch, self.lhs_contract)
-        right_free = free_axes(rhs.ndim, self.rhs_batch, self.rhs_contract)
+        left_free = kept_axes(lhs.ndim, self.lhs_batch, self.lhs_contract)
+        right_free = kept_axes(rhs.ndim, self.rhs_batch, self.rhs_contract)
         batch = [lhs.shape[a] for a in self.lhs_batch]
         rows, columns = [lhs.shape[a] for a in left_free], [rhs.shape[a] for a in right_free]
         n = prod([lhs.shape[a] for a in self.lhs_contract])
@@ -134,18 +135,18 @@ class DotGeneral(Bilinear):
         if left is not None and right is not None:
             lhs_batch, rhs_batch = (left, *lhs_batch), (right, *rhs_batch)
         elif left is not None:  # the mapped axis becomes a free axis, without broadcasting
-            at = len(lhs_batch) + free_axes(args[0].aval.ndim, lhs_batch, lhs_contract).index(left)
+            at = len(lhs_batch) + kept_axes(args[0].aval.ndim, lhs_batch, lhs_contract).index(left)
         elif right is not None:
             rows = args[0].aval.ndim - len(lhs_contract)
-            at = rows + free_axes(args[1].aval.ndim, rhs_batch, rhs_contract).index(right)
+            at = rows + kept_axes(args[1].aval.ndim, rhs_batch, rhs_contract).index(right)
         return ctx(
             DotGeneral(lhs_contract, rhs_contract, lhs_batch, rhs_batch, self.preferred, self.precision), *args
         ), (at,)
 
     def lhs_cotangent(self, emit: Emit, ct: Atom, lhs: Aval, rhs: Atom) -> Atom:
         # ct has axes (batch, lhs free, rhs free): contracting rhs free leaves (batch, lhs free, rhs contract)
-        rows = free_axes(lhs.ndim, self.lhs_batch, self.lhs_contract)
-        columns = free_axes(rhs.aval.ndim, self.rhs_batch, self.rhs_contract)
+        rows = kept_axes(lhs.ndim, self.lhs_batch, self.lhs_contract)
+        columns = kept_axes(rhs.aval.ndim, self.rhs_batch, self.rhs_contract)
         n, m = len(self.lhs_batch), len(self.lhs_batch) + len(rows)
         dot = DotGeneral(
             tuple(range(m, m + len(columns))), columns, tuple(range(n)), self.rhs_batch, None, self.precision
@@ -155,15 +156,15 @@ class DotGeneral(Bilinear):
 
     def rhs_cotangent(self, emit: Emit, ct: Atom, lhs: Atom, rhs: Aval) -> Atom:
         # contracting lhs free leaves (batch, rhs free, lhs contract)
-        rows = free_axes(lhs.aval.ndim, self.lhs_batch, self.lhs_contract)
-        columns = free_axes(rhs.ndim, self.rhs_batch, self.rhs_contract)
+        rows = kept_axes(lhs.aval.ndim, self.lhs_batch, self.lhs_contract)
+        columns = kept_axes(rhs.ndim, self.rhs_batch, self.rhs_contract)
         n, m = len(self.lhs_batch), len(self.lhs_batch) + len(rows)
         dot = DotGeneral(tuple(range(n, m)), rows, tuple(range(n)), self.lhs_batch, None, self.precision)
         bar = emit.one(dot, ct, emit_convert(emit, lhs, ct.aval.dtype))
         return _arranged(emit, bar, (*self.rhs_batch, *columns, *_paired(self.rhs_contract, self.lhs_contract)), rhs)
 
 
-def free_axes(ndim: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[int, ...]:
+def kept_axes(ndim: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[int, ...]:
     """Return the axes of an operand that are neither batch nor contracting."""
     return other_axes((*batch, *contract), ndim)
 

@@ -47,7 +47,7 @@ from fxad.ir import (
 from fxad.primitives.axes import Axes, axes_after_insert, axis_after_remove, other_axes, remove_axes
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL
 from fxad.primitives.elementwise.convert import emit_convert
-from fxad.primitives.elementwise.family import ORDERED, Binary, as_accumulated
+from fxad.primitives.elementwise.family import BITS, ORDERED, Binary, as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, OR, XOR
 from fxad.primitives.families import WithoutTangent
 from fxad.primitives.operand_checks import check_axes, check_count, check_dtype
@@ -204,7 +204,7 @@ class LogicalReduction(Reduction, WithoutTangent):
 
     __slots__ = ()
 
-    takes: ClassVar[frozenset[DType]] = dtypes.INTEGER | {dtypes.bool_}
+    takes: ClassVar[frozenset[DType]] = BITS
 
 
 @final

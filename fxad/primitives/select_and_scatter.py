@@ -50,7 +50,7 @@ from fxad.ir import (
 from fxad.primitives.argmax import select_extreme
 from fxad.primitives.axes import Axes
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, REM, SUB
-from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.elementwise.family import INTEGER_OR_FLOAT, as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import LinearInOne
@@ -61,7 +61,6 @@ from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sliding import Padding, SlidingWindow, Windowed, dilated_size
 from fxad.primitives.stablehlo import zeros_constant
 
-_TAKES: Final = dtypes.INTEGER | dtypes.FLOATING
 _SIGNS: Final = MappingProxyType({"ge": 1, "le": -1})
 
 
@@ -99,7 +98,7 @@ class Selection(LinearInOne, Windowed):
         """
         if self.select not in _SIGNS:
             raise ParameterError(f"{self.name}: select {self.select!r} is neither 'ge' nor 'le'")
-        check_dtype(self.name, x, _TAKES)
+        check_dtype(self.name, x, INTEGER_OR_FLOAT)
         if value.dtype is not x.dtype:
             raise DTypeError(f"{self.name}: dtypes differ: value {value}, operand {x}")
         return self.sliding.result_shape(self.name, x)

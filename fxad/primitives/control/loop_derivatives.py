@@ -133,8 +133,8 @@ def fuse_tangents(steps: Steps, recur: Callable[[Jaxpr, Mask], tuple[Jaxpr, Mask
         carry = wider
     ins, outs = (*consts, *carry, *xs), (*carry, *out_nonzero[steps.n_carry :])
     n, n_out, at = len(ins), len(outs), sum(carry)
-    dot = dict(zip([k for k, m in enumerate(ins) if m], range(n, len(body.ins)), strict=True))
-    order = [k for group in steps.split(range(n)) for k in (*group, *[dot[j] for j in group if ins[j]])]
+    tangent_of = dict(zip([k for k, m in enumerate(ins) if m], range(n, len(body.ins)), strict=True))
+    order = [k for group in steps.split(range(n)) for k in (*group, *[tangent_of[j] for j in group if ins[j]])]
     primal = body.outs[:n_out]
     dots = instantiate_outs(body.outs[n_out:], out_nonzero, steps.body.out_avals, outs)
     results = (*primal[: steps.n_carry], *dots[:at], *primal[steps.n_carry :], *dots[at:])

@@ -96,7 +96,7 @@ def stop_at_count(steps: Steps, guard: Jaxpr | None) -> Steps:
 # excluded: every consumer would repeat it for each element (measured on an n-body program: 0.4 of the memory, 1.2
 # times the time; use `remat` for this trade).
 
-_MOVES: Final[Kinds] = (*VIEWS, *MOVES, ConvertElementType)
+_MAY_READ_BROADCAST: Final[Kinds] = (*VIEWS, *MOVES, ConvertElementType)
 _CHEAP: Final[Kinds] = (*ARITHMETIC, *VIEWS, *MOVES)
 _COUNTING: Final[frozenset[DType]] = frozenset({dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64})
 _DEPTH: Final = 6  # the longest chain of equations to recompute
@@ -183,7 +183,7 @@ def _recompute_sources(
     out: dict[Atom, None] = {}
     for a in eqn.ins:
         if not isinstance(a, Lit) and a not in available and a not in out:
-            is_broadcast = _repeats_elements(producers.get(a)) and not isinstance(eqn.prim, _MOVES)
+            is_broadcast = _repeats_elements(producers.get(a)) and not isinstance(eqn.prim, _MAY_READ_BROADCAST)
             sources = None if is_broadcast else _recompute_sources(a, producers, available, depth - 1)
             if sources is None or sum([x.aval.nbytes for x in sources]) >= a.aval.nbytes:
                 sources = {a: None}

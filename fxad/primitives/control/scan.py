@@ -188,7 +188,7 @@ class Scan(HigherOrder, Linear):
         count, operands = self.split_count(args)
         consts, carry, xs = self.steps.split(operands)
         n, group_sizes = self.length, (self.n_consts, self.n_carry)
-        if n <= max(self.unroll, 1) and not (n and self.upto):
+        if n <= self.unroll and not (n and self.upto):
             if n:
                 return hlo.call(unrolled_steps(self.body, n, 0, self.reverse, *group_sizes), (*consts, *xs, *carry))
             return *carry, *[zeros_constant(hlo, a) for a in outs[self.n_carry :]]

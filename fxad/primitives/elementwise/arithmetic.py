@@ -198,7 +198,7 @@ class Rem(Binary):
     """The remainder of x / y rounded towards zero; it has the sign of x.
 
     Type:   two integer or float operands of one type; the remainder of an integer by 0 is that integer.
-    Rule:   x_dot - y_dot times x / y rounded towards zero.
+    Rule:   x_dot - trunc(x / y) y_dot.
     Source: stablehlo.remainder
     """
 

@@ -241,12 +241,12 @@ class Pow(Binary):
             power = op("multiply", power, op("power", base, op("and", op("shift_right_logical", y, shift), 63)))
         if aval.dtype in dtypes.UNSIGNED:
             return (power,)
-        zero, one, other = [hlo.constant(Lit.of(v, aval)) for v in (0, 1, -1)]
-        (ones,) = lower_compare(hlo, "EQ", (x, one), aval)
-        (others,) = lower_compare(hlo, "EQ", (x, other), aval)
+        zero, one, minus_one = [hlo.constant(Lit.of(v, aval)) for v in (0, 1, -1)]
+        (is_one,) = lower_compare(hlo, "EQ", (x, one), aval)
+        (is_minus_one,) = lower_compare(hlo, "EQ", (x, minus_one), aval)
         (odd,) = lower_compare(hlo, "NE", (op("and", y, one), zero), aval)
         (below,) = lower_compare(hlo, "LT", (y, zero), aval)
-        inverse = op("select", ones, one, op("select", others, op("select", odd, x, one), zero))
+        inverse = op("select", is_one, one, op("select", is_minus_one, op("select", odd, x, one), zero))
         return (op("select", below, inverse, power),)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:

@@ -137,7 +137,7 @@ class Atan(ComplexUnary):
 @final
 @primitive
 class Atan2(Binary):
-    """The angle of the point (y, x), in [-pi, pi]: first operand over second.
+    """The angle in [-pi, pi] of the point with the ordinate x, the first operand, and the abscissa y, the second.
 
     Type:   two float operands of one type.
     Rule:   (x_dot y - y_dot x) / (x^2 + y^2), nan at the origin.

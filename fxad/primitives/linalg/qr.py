@@ -196,9 +196,9 @@ def _wy_form(
     )
     w_dot = ctx.add(times(lin, u_dot, d), times(lin, u, d_dot))
     solve = TriangularSolve(False, False, False, False, True)
-    line = on_diagonal(ctx, shape)
-    t = one(solve, w, where(one, line, d))
-    t_dot = lin(solve, w, minus(lin, where(lin, line, d_dot), dot(lin, t, w_dot)))
+    diagonal_mask = on_diagonal(ctx, shape)
+    t = one(solve, w, where(one, diagonal_mask, d))
+    t_dot = lin(solve, w, minus(lin, where(lin, diagonal_mask, d_dot), dot(lin, t, w_dot)))
     return v, v_dot, t, t_dot
 
 
@@ -384,9 +384,9 @@ def _square_r_tangent(ctx: JvpCtx, q: Atom, r: Atom, t: Tangent) -> tuple[Tangen
     omega = minus(lin, strict, conjugate_transpose(lin, strict))
     if x.aval.dtype in dtypes.COMPLEX:
         # the diagonal of R stays real, so that of Omega is imaginary and that of X
-        line = where(lin, on_diagonal(ctx, shape), x)
+        x_diagonal = where(lin, on_diagonal(ctx, shape), x)
         zero = Zero(x.aval.with_dtype(dtypes.real_part(x.aval.dtype)))
-        omega = plus(lin, omega, lin(COMPLEX, zero, lin(IMAG, line)))
+        omega = plus(lin, omega, lin(COMPLEX, zero, lin(IMAG, x_diagonal)))
     return plus(lin, dot(lin, q, minus(lin, omega, x)), solved), dot(lin, minus(lin, x, omega), r)
 
 

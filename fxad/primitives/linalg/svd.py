@@ -147,9 +147,9 @@ def _vectors_tangent(ctx: JvpCtx, s: Atom, u: Atom, v: Atom, inner: Tangent) -> 
     """The tangents of U and V inside the spaces they span."""
     one, lin, like = ctx.one, ctx.lin_one, inner.aval
     right, left = repeat_as_rows(one, s, like.shape), repeat_as_columns(one, s, like.shape)
-    line = on_diagonal(ctx, like.shape)
+    diagonal_mask = on_diagonal(ctx, like.shape)
     gaps = times(one, one(ADD, right, left), one(SUB, right, left))
-    f = inverse_off_diagonal(ctx, gaps, line)
+    f = inverse_off_diagonal(ctx, gaps, diagonal_mask)
     f, right, left = as_complex(one, f, like), as_complex(one, right, like), as_complex(one, left, like)
     turned = conjugate_transpose(lin, inner)
     across = plus(lin, lin(MUL, inner, right), lin(MUL, turned, left))  # M S + S M^H
@@ -157,6 +157,6 @@ def _vectors_tangent(ctx: JvpCtx, s: Atom, u: Atom, v: Atom, inner: Tangent) -> 
     inside = times(lin, f, across)
     if like.dtype in dtypes.COMPLEX:
         skew = scaled(lin, minus(lin, inner, turned), 0.5)
-        skew = lin(SELECT_N, line, Lit.zero(like), skew)
+        skew = lin(SELECT_N, diagonal_mask, Lit.zero(like), skew)
         inside = plus(lin, inside, lin(DIV, skew, right))
     return dot(lin, u, inside), dot(lin, v, times(lin, f, along))
