@@ -540,6 +540,11 @@ class LinearizedBody:
     n_res: int
     out_nonzero: Mask
 
+    @property
+    def n_tangents(self) -> int:
+        """The number of tangents that `linear` takes."""
+        return len(self.linear.ins) - self.n_res
+
 
 class TransposeCtx(Emit, Protocol):
     """The context of a transpose rule: it adds equations to the transposed program, and transposes bodies."""

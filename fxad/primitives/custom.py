@@ -494,7 +494,7 @@ class CallWithRules(Applied, Linear):
 def _map_of_operands(half: LinearizedBody, captured: int, out_nonzero: Sequence[bool]) -> Jaxpr:
     """A linear half as a program of captured operands, tangents, and the other operands, which are its residuals."""
     b = Builder()
-    primal, n_dots = half.primal, len(half.linear.ins) - half.n_res
+    primal, n_dots = half.primal, half.n_tangents
     first = b.inputs(primal.in_avals[:captured])
     dots = b.inputs(half.linear.in_avals[:n_dots])
     values = b.inline(primal, (*first, *b.inputs(primal.in_avals[captured:])))

@@ -343,7 +343,7 @@ class _SharedResiduals:
         body, of_branch = split.primal, _residuals_of(split, self.n_out)
         linear = instantiate_linear_outs(split, out_nonzero)
         b = Builder()
-        dots = b.inputs(linear.in_avals[: len(linear.ins) - split.n_res])
+        dots = b.inputs(linear.in_avals[: split.n_tangents])
         operands = {k: b.input(body.ins[k].aval) for k in self.operands}
         results = {k: b.input(body.outs[k].aval) for k in self.results}
         slots = dict(zip(assign_slots(of_branch.own, self.slots), b.inputs(self.slots), strict=True))

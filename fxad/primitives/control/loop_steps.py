@@ -209,7 +209,7 @@ def _recompute_others(split: LinearizedBody, n_out: int, available: AbstractSet[
             needed.update([a for a in eqn.ins if a not in available])
             leaves.update(dict.fromkeys([a for a in eqn.ins if a in available]))
     b = Builder()
-    dots = b.inputs([v.aval for v in linear.ins[: len(linear.ins) - split.n_res]])
+    dots = b.inputs([v.aval for v in linear.ins[: split.n_tangents]])
     env: dict[Atom, Atom] = {a: b.input(a.aval) for a in leaves}
     b.extend(reversed(eqns), env)
     outs = b.inline(linear, [*dots, *[env[r] for r in residuals]])

@@ -304,7 +304,7 @@ def resume(split: LinearizedBody, tangents: Atoms, n_out: int, needed: Mask, sto
     further operands instead of computing them."""
     whole, read = drop_unread_operands(_recomputing_linear(split, tangents, n_out, stored))
     b = Builder()
-    avals = [v.aval for v in (*split.linear.ins[: len(split.linear.ins) - split.n_res], *_resuming(split).ins)]
+    avals = [v.aval for v in (*split.linear.ins[: split.n_tangents], *_resuming(split).ins)]
     operands = [b.input(a) if n else None for a, n in zip(avals, needed, strict=True)]
     operands += [b.input(v.aval) for v, s in zip(split.primal.outs[:n_out], stored, strict=True) if s]
     taken = [v for v, r in zip(operands, read, strict=True) if r]
@@ -317,7 +317,7 @@ def _resuming(split: LinearizedBody) -> Jaxpr:
 
 def _recomputing_linear(split: LinearizedBody, tangents: Atoms, n_out: int, stored: Mask = ()) -> Jaxpr:
     """Return (tangents, operands and kept values, stored results) -> `tangents`, results of the linear half."""
-    n_dots = len(split.linear.ins) - split.n_res
+    n_dots = split.n_tangents
     # do not simplify the linear half: if a carry became a constant, its cotangents would be summed in another order
     linear = remove_dead_eqns(Jaxpr(split.linear.ins, split.linear.eqns, tangents, split.linear.name))
     read = drop_unread_operands(linear)[1][n_dots:]

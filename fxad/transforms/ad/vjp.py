@@ -31,9 +31,8 @@ def _pull_back(
 ) -> list[Atom]:
     """Add the transpose of a linear program to a builder. Returns the cotangents of its tangents. `cts` has the
     cotangents of the floating and complex results of the primal program, by the number of the result."""
-    n = len(lin.linear.ins)
     nonzero_cts = [cts[k] for k, nz in enumerate(lin.out_nonzero) if nz]
-    return instantiate(backward(b, lin.linear, leading(n - lin.n_res, n), residuals, nonzero_cts))
+    return instantiate(backward(b, lin.linear, leading(lin.n_tangents, len(lin.linear.ins)), residuals, nonzero_cts))
 
 
 @by_value

@@ -20,7 +20,13 @@ from fxad.core.builder import Builder, single_equation
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Mask, Primitive
-from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, select_by_mask, with_operands
+from fxad.primitives.control.bodies import (
+    instantiate_linear_outs,
+    instantiate_outs,
+    leading,
+    select_by_mask,
+    with_operands,
+)
 from fxad.primitives.control.effects import without_effects
 from fxad.primitives.custom import CallWithRules, made_by_invertible, rules_of
 from fxad.primitives.custom_rules import Function, InverseRule, Rules
@@ -108,14 +114,13 @@ def with_derivatives_of(jaxpr: Jaxpr, through: LinearizedBody, rule: Rule) -> Ru
     outs = b(_differentiable_results(through, values[:n], ins), *values[:n], *operands)
     ahead = b.build([*outs, *outs, *values[2 * n :], *operands], forward.name)
     linear = instantiate_linear_outs(through, inexact)
-    n_dots = len(linear.ins) - through.n_res
-    adjoint = transpose(linear, (True,) * n_dots + (False,) * through.n_res)
+    adjoint = transpose(linear, leading(through.n_tangents, len(linear.ins)))
     primal = without_effects(through.primal)
     both = [
         _with_plain_derivative(program, _at_operands(of, primal, n, residuals), ins)
         for program, of in ((push, linear), (pull, adjoint))
     ]
-    return ahead, as_linear_call(both[0], both[1], n_dots), as_linear_call(both[1], both[0], sum(inexact))
+    return ahead, as_linear_call(both[0], both[1], through.n_tangents), as_linear_call(both[1], both[0], sum(inexact))
 
 
 def _differentiable_results(through: LinearizedBody, outs: Sequence[Atom], ins: tuple[Aval, ...]) -> CallWithRules:
