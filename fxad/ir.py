@@ -435,7 +435,7 @@ Dims: TypeAlias = tuple[int | None, ...]  # batch axes; None: not batched
 HloValues: TypeAlias = Sequence[HloValue]
 Mask: TypeAlias = tuple[bool, ...]  # marks operands or results
 FreeAxes: TypeAlias = frozenset[tuple[str, int]]  # names and sizes of mapped axes
-# From the results that are stored to the primitive that takes them as further operands, or None.
+# Given a mask of the results that are stored: the primitive that reads them instead of recomputing them, or None.
 Resume: TypeAlias = Callable[[Mask], "Primitive | None"]
 # Prunes a body: returns it with only the results marked, without unread operands, and a mask of the operands left.
 Prune: TypeAlias = Callable[[Jaxpr, Mask], tuple[Jaxpr, Mask]]

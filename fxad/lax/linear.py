@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
 from fxad.core import tree
+from fxad.core.dce import dce
 from fxad.errors import DTypeError, FxadError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.traced_functions import TracedFunction, common_operands, traced_body
@@ -18,7 +19,6 @@ from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
 from fxad.transforms.ad.linear_rule import cotangent_maps, refuse_nonlinear
 from fxad.transforms.ad.transpose_by_basis import transpose_by_unit_vectors
-from fxad.transforms.cleanup.dce import dce
 
 R = TypeVar("R")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from fxad.core.dce import dce as dce, prune as prune
     from fxad.transforms.ad.jacobian import jacfwd as jacfwd, jacrev as jacrev
     from fxad.transforms.ad.jvp import jvp as jvp
     from fxad.transforms.ad.linearize import linearize as linearize
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
         vjp_fused as vjp_fused,
     )
     from fxad.transforms.cleanup.cse import cse as cse
-    from fxad.transforms.cleanup.dce import dce as dce, prune as prune
     from fxad.transforms.cleanup.inline import inline as inline
     from fxad.transforms.cleanup.simplify import simplify as simplify
     from fxad.transforms.inversion.invertible import invertible as invertible
@@ -40,7 +40,7 @@ else:
             "fxad.transforms.inversion.invertible": "invertible",
             "fxad.transforms.inversion.merge_invertible": "merge_invertible",
             "fxad.transforms.cleanup.cse": "cse",
-            "fxad.transforms.cleanup.dce": "dce prune",
+            "fxad.core.dce": "dce prune",
             "fxad.transforms.outlining.outline_before_ad": "outline_before_ad",
             "fxad.transforms.cleanup.inline": "inline",
             "fxad.transforms.ad.jacobian": "jacfwd jacrev",

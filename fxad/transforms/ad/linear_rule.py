@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fxad.core.builder import Builder, single_equation
-from fxad.core.dce import drop_unread_operands, remove_dead_eqns
+from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotLinearError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, LinearizedBody, Lit, Mask, source_text
@@ -38,7 +38,6 @@ from fxad.transforms.ad.transpose_by_basis import (
     transpose_by_unit_vectors,
 )
 from fxad.transforms.ad.zeros import zero_mask, zero_results
-from fxad.transforms.cleanup.dce import dce
 from fxad.transforms.locate import describe
 
 

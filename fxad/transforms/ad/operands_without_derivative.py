@@ -17,8 +17,8 @@ def operands_without_derivative(jaxpr: Jaxpr, candidates: Mask) -> Mask:
         linearize(jaxpr, moving)
     except NotDifferentiableError:
         fixed = list(no_marks)
-        for k, of in enumerate(zip(moving, candidates, strict=True)):
-            if all(of):
+        for k, (moves, is_candidate) in enumerate(zip(moving, candidates, strict=True)):
+            if moves and is_candidate:
                 try:
                     linearize(jaxpr, (*no_marks[:k], True, *no_marks[k + 1 :]))
                 except NotDifferentiableError:

@@ -173,9 +173,9 @@ def _with_earlier_cotangents(
     """The primitive to transpose in place of that of an equation, and its cotangents, so that the order of additions
     does not change: in floating point (a + b) + c differs from a + (b + c).
 
-    Only a `remat` is replaced. Without it, each contribution of its body would be added to the
-    cotangent that the operand already has. So the `remat` returns such operands as further results. Their cotangents
-    are taken out of `ct_env` and become the cotangents of these results.
+    Only a `remat` is replaced. In the program without the `remat`, each contribution of its body is added to the
+    cotangent that the operand already has. So the new `remat` returns such operands as further results. Their
+    cotangents are taken out of `ct_env` and become the cotangents of these results.
     """
     first_positions: dict[Atom, int] = {}  # of the linear operands that have a cotangent already
     for k, (a, m) in enumerate(zip(eqn.ins, mask, strict=True)):

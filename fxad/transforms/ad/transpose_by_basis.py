@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from fxad import dtypes
 from fxad.core.builder import Builder, rewrite, single_equation, subprogram
+from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Dims, Eqn, HigherOrder, Jaxpr, Lit, Mask, Var
@@ -24,7 +25,6 @@ from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linearity import is_zero
 from fxad.primitives.shape import ReduceSum, broadcast_to_axis
 from fxad.transforms.ad.jacobian import basis, blocks
-from fxad.transforms.cleanup.dce import dce
 from fxad.transforms.vmap import vmap
 
 

@@ -1,2 +1,2 @@
-"""Transformations that keep the value and reduce the equations: dead code and common subexpression elimination,
-simplification, inlining."""
+"""Transformations that keep the value and reduce the equations: common subexpression elimination, simplification,
+inlining. Dead code elimination is in `fxad.core.dce`, because the rules of primitives use it too."""

@@ -429,8 +429,8 @@ def ivjp(
     backward = dce(b.build([*others, *cotangents, *[values.value(a) for _, a in pairs]], f"ivjp_{jaxpr.name}"))
     if not free:
         n_known = len(known_results) + sum(ins)
-        carried = tuple([not len(known_results) <= k < n_known for k in range(len(backward.ins))])
-        backward = in_segments(backward, carried)
+        freed_after_use = tuple([not len(known_results) <= k < n_known for k in range(len(backward.ins))])
+        backward = in_segments(backward, freed_after_use)
     n_results = len(others) + len(cotangents)
     program = _with_check(backward, n_results, slice(len(known_results)), pairs, tolerance)
     with_rules = [step.eqn for step in ctx.steps if isinstance(step.eqn.prim, CallWithRules)]

@@ -23,18 +23,18 @@ from fxad.primitives.custom import made_by_invertible
 
 
 @by_value
-def in_segments(jaxpr: Jaxpr, carried: Mask, least: int = SEGMENT_BYTES) -> Jaxpr:
+def in_segments(jaxpr: Jaxpr, freed_after_use: Mask, least: int = SEGMENT_BYTES) -> Jaxpr:
     """Returns the program in segments, also in the bodies of loops and branches; the same program if it is one segment.
 
-    Operands marked in `carried` are live until the last equation that reads them. The others (weights) stay in memory
-    during the whole program, and are not counted.
+    Operands marked in `freed_after_use` are live until the last equation that reads them. The others (weights) stay in
+    memory during the whole program, and are not counted.
 
     Law:  same value, same derivatives. A segment is one equation, or it computes at most `SEGMENT_TIMES` times the
           bytes that are live where it begins, or at most `least` bytes.
     Cost: linear in the equations; calls are inlined.
     """
     flat = _inlined(jaxpr, least)
-    ends = _ends(flat, carried, least)
+    ends = _ends(flat, freed_after_use, least)
     if len(ends) < 2:
         return flat if _segmented(flat) else jaxpr
     last = last_reads(flat)
@@ -101,9 +101,9 @@ def _body_in_segments(body: Jaxpr, least: int) -> Jaxpr:
 # ---------------------------------------------------------------------------------------------------- choosing the cuts
 
 
-def _ends(jaxpr: Jaxpr, carried: Mask, least: int) -> list[int]:
+def _ends(jaxpr: Jaxpr, freed_after_use: Mask, least: int) -> list[int]:
     """Returns the end of each segment: among the permitted ends, the last one with the fewest live bytes."""
-    n, live = len(jaxpr.eqns), live_bytes(jaxpr, carried)
+    n, live = len(jaxpr.eqns), live_bytes(jaxpr, freed_after_use)
     results = frozenset(jaxpr.outs)
     ends: list[int] = []
     start = 0
@@ -122,19 +122,19 @@ def _ends(jaxpr: Jaxpr, carried: Mask, least: int) -> list[int]:
     return ends
 
 
-def live_bytes(jaxpr: Jaxpr, carried: Mask) -> list[int]:
+def live_bytes(jaxpr: Jaxpr, freed_after_use: Mask) -> list[int]:
     """Returns the bytes of the values that later equations read, before each equation and at the end.
 
     A result of the program has its own memory: it is counted only up to the last equation that reads it. For x:f32[10],
-    not `carried`, and `a = sin x; b = cos a; c = mul a b` with the result c, the bytes are 0, 40, 80, 0.
+    not `freed_after_use`, and `a = sin x; b = cos a; c = mul a b` with the result c, the bytes are 0, 40, 80, 0.
     """
     last: dict[Atom, int] = {a: k for k, e in enumerate(jaxpr.eqns) for a in e.ins}
     born = [sum([v.aval.nbytes for v in e.outs if v in last]) for e in jaxpr.eqns]
-    ours = {v for e in jaxpr.eqns for v in e.outs}.union(select_by_mask(jaxpr.ins, carried))
+    ours = {v for e in jaxpr.eqns for v in e.outs}.union(select_by_mask(jaxpr.ins, freed_after_use))
     dies = [0] * len(jaxpr.eqns)
     for a, k in last.items():
         dies[k] += a.aval.nbytes if a in ours else 0
-    live = [sum([a.aval.nbytes for a in select_by_mask(jaxpr.ins, carried) if a in last])]
+    live = [sum([a.aval.nbytes for a in select_by_mask(jaxpr.ins, freed_after_use) if a in last])]
     for more, less in zip(born, dies, strict=True):
         live.append(live[-1] + more - less)
     return live
