@@ -189,7 +189,7 @@ def lower_jaxpr(jaxpr: Jaxpr, platform: str = "cpu") -> LoweredModule:
 
 
 def _rewritten_for_xla(jaxpr: Jaxpr) -> Jaxpr:
-    """The program that is written to the module of `jaxpr`: XLA drops what these rewrites keep.
+    """The program that is written to the module of `jaxpr`. The rewrites add what XLA does not guarantee.
 
     A token orders the calls of the host. On several devices, maxima and minima keep nan, a flag ends loops after a
     failed check, and one device calls the host for all.

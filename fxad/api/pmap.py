@@ -152,8 +152,8 @@ def map_each_index(
     def mapped(*args: object, **kwargs: object) -> object:
         m = mapped_arguments(op, f, statics, args, kwargs, in_axes, axis_size)
         program = m.trace(new_axis(what, _name_of_axis(axis_name), m.size, stacked=False))
-        run = on_devices(what, program, _name_of_axis(axis_name, program.jaxpr), m.size, m.dims)
-        return run(*m.args, **m.kwargs)
+        run_on_devices = on_devices(what, program, _name_of_axis(axis_name, program.jaxpr), m.size, m.dims)
+        return run_on_devices(*m.args, **m.kwargs)
 
     mapped.__name__ = f"{op}_{name}"
     return mapped

@@ -36,7 +36,7 @@ REDUCED_WITH: Final = 4  # equations that are fused into a reduction of their re
 
 # Values and expressions are numbered in the order of their definition.
 Value: TypeAlias = int
-_Number: TypeAlias = int
+_Expression: TypeAlias = int  # its number: equal expressions have one
 
 # An equation: its primitive, its operands and its results.
 Op: TypeAlias = tuple[Primitive, tuple[Value, ...], range]
@@ -169,8 +169,8 @@ class Kernels:
         "_read_in_layout",
         "_expensive",
         "_milliseconds",
-        "_number",
-        "_numbers",
+        "_expression_of",
+        "_expression_numbers",
         "_program",
         "_readers",
         "_reduced_values",
@@ -185,8 +185,8 @@ class Kernels:
     )
 
     def __init__(self, program: Inlined) -> None:
-        self.distinct: dict[_Number, Kernel] = {}
-        self.uses: Counter[_Number] = Counter()
+        self.distinct: dict[_Expression, Kernel] = {}
+        self.uses: Counter[_Expression] = Counter()
         self.written: set[Value] = set()
         self.recomputed: set[Value] = set()
         self._program = program
@@ -204,10 +204,10 @@ class Kernels:
         self._size = [0] * count
         self._milliseconds = [0.0] * count
         self._expensive = [False] * count
-        self._numbers: dict[object, _Number] = {}
-        self._number = [self._numbered(aval) for aval in program.avals]
+        self._expression_numbers: dict[object, _Expression] = {}
+        self._expression_of = [self._intern(aval) for aval in program.avals]
         for lit, value in program.literals.items():
-            self._number[value] = self._numbered(lit)
+            self._expression_of[value] = self._intern(lit)
         for op in program.ops:
             self._add_op(op, *costs[type(op[0])])
 
@@ -233,15 +233,16 @@ class Kernels:
                 if ins[0] in products:
                     self._transposed_products.add(outs[0])
 
-    def _numbered(self, what: object) -> _Number:
-        return self._numbers.setdefault(what, len(self._numbers))
+    def _intern(self, expression: object) -> _Expression:
+        """The number of an expression; equal expressions have one number."""
+        return self._expression_numbers.setdefault(expression, len(self._expression_numbers))
 
     def _add_op(self, op: Op, kind: Kind, milliseconds: float) -> None:
         prim, ins, outs = op
         if kind is Kind.KERNEL or kind is Kind.REDUCTION:
             self._add_own_kernel(op, kind, milliseconds)
             return
-        number = self._numbered((prim, *[self._number[a] for a in ins]))
+        expression = self._intern((prim, *[self._expression_of[a] for a in ins]))
         size = 0 if kind is Kind.VIEW or outs[0] in self._transposed_products else 1
         expensive = kind is Kind.EXPENSIVE
         for a in set(ins) if len(ins) > 1 else ins:
@@ -251,19 +252,24 @@ class Kernels:
         if type(prim) is BroadcastInDim or type(prim) is Iota:
             self._broadcast.update(outs)
         for k, out in enumerate(outs):
-            number = number if not k else self._numbered((number, k))
+            expression = expression if not k else self._intern((expression, k))
             self._size[out] = size
-            own_kernel = size > MAX_FUSED or (expensive and self._readers[out] > 1)
-            if size and (own_kernel or self._is_needed_in_memory(out)):
-                self._add_kernel(number, Kernel(kind, milliseconds))
+            always_in_memory = size > MAX_FUSED or (expensive and self._readers[out] > 1)
+            if size and (always_in_memory or self._is_needed_in_memory(out)):
+                self._add_kernel(expression, Kernel(kind, milliseconds))
                 self.written.add(out)
-                own_kernel = own_kernel or (out in self._read_in_layout and self._joins_large_values(ins, out))
-            if own_kernel:
+                joins = out in self._read_in_layout and self._joins_large_values(ins, out)
+                always_in_memory = always_in_memory or joins
+            if always_in_memory:
                 self._size[out] = 0
             else:
                 if out in self.written:
                     self.recomputed.add(out)
-                self._number[out], self._milliseconds[out], self._expensive[out] = number, milliseconds, expensive
+                self._expression_of[out], self._milliseconds[out], self._expensive[out] = (
+                    expression,
+                    milliseconds,
+                    expensive,
+                )
 
     def _joins_large_values(self, ins: tuple[Value, ...], out: Value) -> bool:
         """Returns True if an equation reads more than one value as large as its result. XLA computes an equation that
@@ -276,13 +282,13 @@ class Kernels:
         prim, ins, _ = op
         inside = {a for a in ins if kind is Kind.REDUCTION and not self._is_needed_in_memory(a)}
         avals = self._program.avals
-        numbers = [self._number[a] if a in inside else self._numbered(avals[a]) for a in ins]
+        numbers = [self._expression_of[a] if a in inside else self._intern(avals[a]) for a in ins]
         milliseconds += sum([self._milliseconds[a] for a in inside])
-        self._add_kernel(self._numbered((prim, *numbers)), Kernel(kind, milliseconds))
+        self._add_kernel(self._intern((prim, *numbers)), Kernel(kind, milliseconds))
 
-    def _add_kernel(self, number: _Number, kernel: Kernel) -> None:
-        self.distinct[number] = kernel
-        self.uses[number] += 1
+    def _add_kernel(self, expression: _Expression, kernel: Kernel) -> None:
+        self.distinct[expression] = kernel
+        self.uses[expression] += 1
 
     def _is_needed_in_memory(self, a: Value) -> bool:
         """Returns True if some reader needs the value in memory."""

@@ -60,7 +60,7 @@ def recompute(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
     """Pieces that store fewer bytes between each other. Operands in `donate` may be freed.
 
     Law:  running them in order gives the same results; one new piece for each old one; equal new pieces for equal old
-          ones; a piece computes no more equations of its own than before.
+          ones; a piece computes its own equations, and those that it recomputes.
     Cost: linear in the pieces and their operands, and a minimum cut for each distinct body.
     """
     def_use = DefUse(pieces, donate)
@@ -183,8 +183,8 @@ class DefUse:
         return any([b in self._always_live or b in self.readers for b in outs])
 
     def _is_candidate(self, port: Port) -> bool:
-        """Returns True if an operand is a candidate: at some use, an earlier piece than the previous one computes it,
-        and few such pieces read it."""
+        """Returns True if an operand is a candidate: at some use, the piece that computes it is at least two before the
+        one that reads it, and few such pieces read it."""
         far = False
         for k, n in self.uses_of(port):
             a = self.pieces[k].ins[n]

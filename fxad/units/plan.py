@@ -95,7 +95,8 @@ class Plan:
 
     @property
     def peak_bytes(self) -> int:
-        """The maximum of the live bytes of the steps, without temporaries of the units."""
+        """The maximum of the live bytes of the steps, without temporaries of the units. Donated memory counts twice,
+        but not in `bytes_held`."""
         return max([s.live_bytes for s in self.steps])
 
     @property

@@ -85,10 +85,10 @@ class TracedCall:
         if scope is None:
             with _scope(_Scope()):
                 return self.run()
-        traced = scope.traced(self)
-        assert traced.body is not None
-        prim = traced.prim or scope.named_call(traced, traced.body)
-        return tree.unflatten(traced.signature.out_tree, bind(prim, *traced.body.captured, *self.leaves))
+        function = scope.traced(self)
+        assert function.body is not None
+        prim = function.prim or scope.named_call(function, function.body)
+        return tree.unflatten(function.signature.out_tree, bind(prim, *function.body.captured, *self.leaves))
 
     def same(self, other: TracedCall) -> bool:
         """Returns True if another call is of the same function, with the same types and the same values of `nondiff_argnums`."""
