@@ -15,7 +15,7 @@ from fxad.primitives.elementwise.arithmetic import DIV, MUL
 from fxad.primitives.elementwise.complex_parts import CONJ
 from fxad.primitives.elementwise.powers import SQRT
 from fxad.primitives.fft import Fft
-from fxad.primitives.slicing import Pad
+from fxad.primitives.slicing import pad_along_axis
 
 Sizes = tuple[int, ...]
 
@@ -79,9 +79,7 @@ def _resize(emit: Emit, x: Atom, axis: int, n: int) -> Atom:
     have = x.aval.shape[axis]
     if have >= n:
         return x if have == n else slice_axis(emit, x, axis, 0, n)
-    none = (0,) * x.aval.ndim
-    pad = Pad(none, (*none[:axis], n - have, *none[axis + 1 :]), none)
-    return emit.one(pad, x, Lit.zero(x.aval.with_shape(())))
+    return emit.one(pad_along_axis(x.aval.ndim, axis, high=n - have), x, Lit.zero(x.aval.with_shape(())))
 
 
 def _partial_transforms(kind: str, count: int) -> list[tuple[str, tuple[int, ...]]]:

@@ -26,7 +26,7 @@ from fxad.primitives.elementwise.powers import SQRT, SQUARE
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum, emit_broadcast, emit_reshape
-from fxad.primitives.slicing import Pad
+from fxad.primitives.slicing import pad_along_axis
 
 
 def accumulation_dtype(dtype: DType) -> DType:
@@ -232,5 +232,4 @@ def cumulate_array_api(
     (y,) = _cumulate(emit, x, product, k, dtype)
     if not include:
         return (y,)
-    none = (0,) * x.aval.ndim
-    return emit(Pad((*none[:k], 1, *none[k + 1 :]), none, none), y, Lit.of(unit, y.aval.with_shape(())))
+    return emit(pad_along_axis(x.aval.ndim, k, low=1), y, Lit.of(unit, y.aval.with_shape(())))

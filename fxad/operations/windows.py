@@ -19,7 +19,7 @@ from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, Re
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
 from fxad.primitives.shape import ExpandDims, ReduceSum, Transpose, emit_broadcast, emit_reshape
-from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.primitives.slicing import Concatenate, Slice
 from fxad.primitives.sliding import SlidingWindow, dilated_size
 
 MAX_PATCH: Final = 1 << 16  # places of a window: one slice for each
@@ -118,9 +118,7 @@ def patches(
     Composed of slices, without arithmetic: an infinity at one place of a window does not affect the others.
     """
     places = sliding.result_shape("conv_general_dilated_patches: lhs", x.aval)
-    low, high = tuple([p[0] for p in sliding.padding]), tuple([p[1] for p in sliding.padding])
-    pad = Pad(low, high, tuple([b - 1 for b in sliding.base_dilation]))
-    spread_out = emit.one(pad, x, Zero(x.aval.with_shape(())).instantiate())
+    spread_out = emit.one(sliding.pad(), x, Zero(x.aval.with_shape(())).instantiate())
     f = lhs_spec[1]
     n = math.prod([sliding.window[a] for a in order])
     if n > MAX_PATCH:

@@ -44,7 +44,7 @@ from fxad.ir import (
     primitive,
     primitive_family,
 )
-from fxad.primitives.axes import axis_after_insert, replace_entry
+from fxad.primitives.axes import axis_after_insert
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise.arithmetic import ADD, MAX, MUL, NEG, SUB
 from fxad.primitives.elementwise.exponential import EXP, LOG1P
@@ -57,7 +57,7 @@ from fxad.primitives.gather_scatter import gather_along_axis
 from fxad.primitives.operand_checks import check_axis, check_count, check_dtype
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
 from fxad.primitives.shape import Iota, Transpose, align_to_first, emit_broadcast, emit_reshape
-from fxad.primitives.slicing import Pad, emit_slice
+from fxad.primitives.slicing import emit_slice, pad_along_axis
 from fxad.primitives.stablehlo import i64_array, lower_in_float32
 
 Parts: TypeAlias = tuple[Atom, ...]
@@ -72,9 +72,8 @@ def predecessors(emit: Emit, x: Atom, axis: int, reverse: bool, start: Lit) -> A
     `reverse` the elements are counted from the end: [b, c, start]."""
     if not x.aval.shape[axis]:
         return x
-    none = (0,) * x.aval.ndim
-    one_more, one_less = replace_entry(none, axis, 1), replace_entry(none, axis, -1)
-    return emit.one(Pad(one_less, one_more, none) if reverse else Pad(one_more, one_less, none), x, start)
+    shift = -1 if reverse else 1
+    return emit.one(pad_along_axis(x.aval.ndim, axis, low=shift, high=-shift), x, start)
 
 
 def without_first_factor(emit: Emit, a: Atom, axis: int, reverse: bool) -> Atom:
@@ -452,8 +451,7 @@ def _cumulate_along(
 def _pad_end(emit: Emit, x: Atom, axis: int, count: int, identity: object) -> Atom:
     if not count:
         return x
-    none = (0,) * x.aval.ndim
-    return emit.one(Pad(none, replace_entry(none, axis, count), none), x, Lit.of(identity, x.aval.with_shape(())))
+    return emit.one(pad_along_axis(x.aval.ndim, axis, high=count), x, Lit.of(identity, x.aval.with_shape(())))
 
 
 def _permute(emit: Emit, x: Atom, axes: tuple[int, ...]) -> Atom:

@@ -11,7 +11,7 @@ from fxad.primitives.control.bodies import select_by_mask, with_operands
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.linearity import is_zero, with_zero_operands
 from fxad.primitives.shape import ReduceSum, emit_expand_dims
-from fxad.primitives.slicing import Pad, slice_along_axis
+from fxad.primitives.slicing import pad_along_axis, slice_along_axis
 
 
 def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], tuple[bool, ...]]:
@@ -85,8 +85,8 @@ def _batch_adjoint_of_stacks(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims,
 def _stack_with_zeros(b: Builder, x: Atom, size: int) -> Atom:
     """Return a stack along axis 0 of `size` values: the first is `x`, the others are zeros. Equal shares `x / size`
     have the same sum, but in float16 and float8 they are rounded to few bits or to zero."""
-    first, none = emit_expand_dims(b, x, (0,)), (0,) * (x.aval.ndim + 1)
-    return b.one(Pad(none, (size - 1, *none[1:]), none), first, Lit.zero(x.aval.with_shape(())))
+    pad = pad_along_axis(x.aval.ndim + 1, 0, high=size - 1)
+    return b.one(pad, emit_expand_dims(b, x, (0,)), Lit.zero(x.aval.with_shape(())))
 
 
 def _batch_some_cotangents(

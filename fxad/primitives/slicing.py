@@ -231,6 +231,12 @@ class Pad(LinearMap):
         return emit.one(Slice(low, tuple(limits), tuple([i + 1 for i in self.interior])), ct)
 
 
+def pad_along_axis(ndim: int, axis: int, *, low: int = 0, high: int = 0) -> Pad:
+    """Return the padding of one axis of an array. A negative number drops elements."""
+    none = (0,) * ndim
+    return Pad(replace_entry(none, axis, low), replace_entry(none, axis, high), none)
+
+
 @final
 @primitive
 class Concatenate(LinearMap):

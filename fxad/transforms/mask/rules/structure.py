@@ -15,7 +15,7 @@ from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, emit_broadcast, emit_reshape
-from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.primitives.slicing import Concatenate, Pad, Slice, pad_along_axis
 from fxad.transforms.mask.contract import MaskCtx, MaskRow, int_literal, lanewise, row
 from fxad.transforms.mask.knowledge import Knowledge, PaddedAxes, moved_axes
 
@@ -25,9 +25,7 @@ def padded_to(ctx: MaskCtx, x: Atom, axis: int, size: int) -> Atom:
     more = maximum(size - x.aval.shape[axis], 0)
     if more == 0:
         return x
-    none = (0,) * x.aval.ndim
-    high = tuple([more if a == axis else 0 for a in range(x.aval.ndim)])
-    return ctx.one(Pad(none, high, none), x, Lit.zero(x.aval.with_shape(())))
+    return ctx.one(pad_along_axis(x.aval.ndim, axis, high=more), x, Lit.zero(x.aval.with_shape(())))
 
 
 def taken_from(ctx: MaskCtx, x: Atom, axis: int, start: Atom, size: int) -> Atom:
