@@ -121,7 +121,8 @@ def trace_again_if_static(traced: Callable[[IsStatic], R], args: object) -> R:
 
     First `traced(is_always_static)`: a number is an operand, so that one program serves all numbers. A function that
     needs the value of one, as a shape, an axis or a condition, fails. Then `traced(may_be_static)`: all numbers are
-    static. Every other failure is the user's own, and the function is not run again.
+    static. A TypeError or an AttributeError may have this reason too, so the function is run again after it. Every other
+    failure is the user's own, and the function is not run again.
 
     Raises: if both fail, the first error, or the second if it is of the same class or the first is that a tracer has no
             value.
