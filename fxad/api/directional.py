@@ -7,7 +7,7 @@ the tangents of results.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, final, overload
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, final, overload
 
 from fxad import transforms
 from fxad.api.chosen_arguments import ChosenArguments, operand_mask, ranks
@@ -29,7 +29,7 @@ from fxad.operations.arguments import flag
 from fxad.primitives.control.bodies import instantiate_outs, reorder_operands
 from fxad.primitives.host_call import NUMBER
 from fxad.tracing.array import Array
-from fxad.tracing.program import Program, function_name, spec_of, trace
+from fxad.tracing.program import CotangentName, Program, TangentsName, function_name, spec_of, trace
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, static_arguments
 
 P = ParamSpec("P")
@@ -38,6 +38,9 @@ X = TypeVar("X")
 Aux = TypeVar("Aux")
 
 Primals = tuple[Any, ...]
+
+_TANGENTS: Final = TangentsName("tangents")
+_COTANGENT: Final = CotangentName("cotangent")
 
 
 def _inexact_positional(program: Program[..., object]) -> list[int]:
@@ -155,7 +158,7 @@ def _jvp(program: Program[..., object]) -> Program[..., Any]:
         tree.call_structure(tree.tuple_structure(args, tangent_tree(args, program.in_avals[:n_args])), kwargs),
         tree.tuple_structure(program.out_tree, tangent_tree(program.out_tree, program.out_avals)),
         program.bound,
-        ("primals", "tangents"),
+        ("primals", _TANGENTS),
         f"jvp_{program.name}",
     )
 
@@ -254,7 +257,7 @@ def linearize(
     bound = bind_trailing(linear, _with_host_functions(program, split.primal.jaxpr, residuals))
     # called with the tangents one by one, as in JAX
     (tangents,) = bound.args_tree.children()
-    names = tuple([f"tangents[{k}]" for k in range(tangents.num_children)])
+    names = tuple([TangentsName(f"tangents[{k}]") for k in range(tangents.num_children)])
     f_jvp = ResidualProgram[..., Any](
         bound.jaxpr, tree.call_structure(tangents), bound.out_tree, bound.bound, names, bound.name
     )
@@ -281,7 +284,7 @@ def _linearize(program: Program[..., object], argnums: Argnums | None) -> Linear
             tree.call_structure(tree.tuple_structure(chosen.tangent_tree, residuals)),
             tangent_tree(program.out_tree, program.out_avals),
             (),
-            ("tangents", "residuals"),
+            (_TANGENTS, "residuals"),
             f"linear_{program.name}",
         ),
     )
@@ -441,7 +444,7 @@ def _vjp_program(program: Program[..., object]) -> Program[..., object]:
         tree.call_structure(tree.tuple_structure(args, tangent_tree(program.out_tree, program.out_avals)), kwargs),
         tree.tuple_structure(program.out_tree, _grads_tree(program)),
         program.bound,
-        ("primals", "cotangent"),
+        ("primals", _COTANGENT),
         f"vjp_{program.name}",
     )
 
@@ -462,7 +465,7 @@ def _vjp_call(
         tree.call_structure(tree.tuple_structure(tangent_tree(ct_tree, ct_avals), residual_tree)),
         _grads_tree(program),
         (),
-        ("cotangent",),
+        (_COTANGENT,),
         f"vjp_{program.name}",
     )
     pullback = bind_trailing(backward, _with_host_functions(program, halves.forward, residuals))
@@ -547,7 +550,7 @@ def _transpose(program: Program[..., object], argnums: Argnums | None) -> Progra
         tree.call_structure(tree.tuple_structure(program.out_tree, *rest), program.kwargs_tree),
         chosen.tree,
         program.bound,
-        ("cotangent", *names),
+        (_COTANGENT, *names),
         f"transpose_{program.name}",
     )
 

@@ -91,8 +91,9 @@ def _flag_axes(loop: While, mesh: MeshAxes) -> FreeAxes:
 
 
 def _flagged_loop(loop: While, mesh: MeshAxes) -> Threaded:
-    """The loop with the flag as its first carry, which ends when it is True."""
-    if has_check(loop.cond) and loop.max_steps is None:
+    """The loop with the flag as its first carry, which ends when it is True. A predicate that uses the flag moves into
+    the body, whose results include it; with a bound of 0 no predicate runs."""
+    if _uses_flag(loop.cond) and loop.max_steps != 0:
         return Threaded(Call(_flagged(with_predicate_in_body(loop), mesh)), 0, 0)
     b = Builder()
     consts = b.inputs(loop.cond.in_avals[: loop.n_cond])

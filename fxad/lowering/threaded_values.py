@@ -101,19 +101,19 @@ def _move_first_result(body: Jaxpr, to: int) -> Jaxpr:
 
 
 def with_predicate_in_body(loop: While) -> Jaxpr:
-    """Rewrite a loop whose predicate calls the host: the predicate moves to the end of the body, and its value becomes
-    a carry."""
-    n, m = loop.n_cond, loop.n_cond + loop.n_body
+    """Rewrite a loop whose predicate changes a threaded value: the predicate moves to the end of the body, and its
+    value becomes a carry. It runs as often as before: after the last step too, also if there is a bound."""
+    n, m, n_carry = loop.n_cond, loop.n_cond + loop.n_body, len(loop.carry)
     avals = (*loop.cond.in_avals[:n], *loop.body.in_avals)
     b = Builder()
     consts = b.inputs(avals[:m])
     b.input(_PREDICATE)
     after = b.inline(loop.body, (*consts[n:], *b.inputs(avals[m:])))
-    step = b.build((*b.inline(loop.cond, (*consts[:n], *after)), *after), loop.body.name)
+    step = b.build((*b.inline(loop.cond, (*consts[:n], *after[:n_carry])), *after), loop.body.name)
     b = Builder()
     goes, *_ = b.inputs((_PREDICATE, *avals[m:]))
     more = b.build((goes,), loop.cond.name)
     b = Builder()
     ins = b.inputs(avals)
     first = b.inline(loop.cond, (*ins[:n], *ins[m:]))
-    return b.build(b(While(more, step, 0, m), *ins[:m], *first, *ins[m:])[1:], loop.body.name)
+    return b.build(b(While(more, step, 0, m, loop.max_steps), *ins[:m], *first, *ins[m:])[1:], loop.body.name)

@@ -534,7 +534,7 @@ def fit_leaf(program: Program[..., object], k: int, value: object, aval: Aval) -
     if actual is aval or (aval.symbolic and _may_match(actual, aval)):
         return value
     path = _argument_label(program, k)
-    remedy = _DIRECTION_REMEDIES.get(program.paths[k].partition("[")[0], "")
+    remedy = _direction_remedy(next(a.name for a in program.arguments if k in a.leaves))
     if actual.shape != aval.shape:
         raise ShapeError(
             f"{path} has shape {actual.shape}, it was traced with {aval.shape}",
@@ -578,17 +578,36 @@ def tree_error(program: Program[..., object], in_tree: Structure, n_args: int, k
     return TreeError(
         f"{program.name}: argument {argument.name} is {tree.shape_text(given)}, it was traced as"
         f" {tree.shape_text(argument.tree)}",
-        remedy=_DIRECTION_REMEDIES.get(argument.name, remedy),
+        remedy=_direction_remedy(argument.name) or remedy,
     )
 
 
-# Remedies for the arguments of derivative programs that are directions.
-_DIRECTION_REMEDIES: Final = MappingProxyType(
+@final
+class TangentsName(str):
+    """The name of an argument of a derivative program that is tangents. A parameter of a user's function may have an
+    equal name, which is a str."""
+
+    __slots__ = ()
+
+
+@final
+class CotangentName(str):
+    """The name of an argument of a derivative program that is a cotangent."""
+
+    __slots__ = ()
+
+
+_DIRECTION_REMEDIES: Final[Mapping[type[str], str]] = MappingProxyType(
     {
-        "tangents": "tangents have the tree, shapes and dtypes of the arguments, with None for integers and bools",
-        "cotangent": "a cotangent has the tree, shapes and dtypes of the results, with None for integers and bools",
+        TangentsName: "tangents have the tree, shapes and dtypes of the arguments, with None for integers and bools",
+        CotangentName: "a cotangent has the tree, shapes and dtypes of the results, with None for integers and bools",
     }
 )
+
+
+def _direction_remedy(name: str) -> str:
+    """The remedy for a wrong argument that is a direction; empty for other arguments."""
+    return _DIRECTION_REMEDIES.get(type(name), "")
 
 
 def count_text(n: int, one: str, many: str = "") -> str:

@@ -24,6 +24,7 @@ from fxad.units.pieces import inline_calls
 
 # The reasons for which a program on devices is one unit.
 NO_MAP: Final = "XLA decides how its arrays are divided among devices"
+CALLS_HOST: Final = "it calls the host outside of its maps"
 RECOMPUTED: Final = "it recomputes a map over devices"
 NESTED: Final = "it has a map over devices in the body of a map"
 BY_CHOICE: Final = "a map over devices runs faster as one, so units=predicate chooses the calls to compile apart"
@@ -113,18 +114,24 @@ def _specs(program: Jaxpr, mesh: MeshAxes) -> dict[Atom, DimensionAxes] | str:
             else:
                 outs = [s for _, s in reads[k]] or [()]
             specs.update(zip(eqn.outs, outs, strict=True))
-        elif any([specs.get(a) for a in eqn.ins]) or not _same_on_all(eqn):
+        elif _calls_host(eqn):
+            return CALLS_HOST
+        elif any([specs.get(a) for a in eqn.ins]) or _has_map(eqn):
             return NO_MAP
         else:
             specs.update(dict.fromkeys(eqn.outs, ()))
     return specs
 
 
-def _same_on_all(eqn: Eqn) -> bool:
-    """Returns True if an equation outside of maps may run on each device: it neither calls the host nor has a map."""
+def _calls_host(eqn: Eqn) -> bool:
+    """Returns True if an equation calls the host, or has a body that does. In the map, each device would call it."""
     bodies = eqn.prim.bodies if isinstance(eqn.prim, HigherOrder) else ()
-    inside = any([runs_on_devices(body) or calls_host(body) for body in bodies])
-    return not (eqn.prim.effects or inside or isinstance(eqn.prim, CallsHost))
+    return bool(eqn.prim.effects) or isinstance(eqn.prim, CallsHost) or any(map(calls_host, bodies))
+
+
+def _has_map(eqn: Eqn) -> bool:
+    """Returns True if an equation, such as a loop, has a body with a map."""
+    return isinstance(eqn.prim, HigherOrder) and any(map(runs_on_devices, eqn.prim.bodies))
 
 
 def _merged(

@@ -191,6 +191,24 @@ REFUSED: list[tuple[type[FxadError], str, str, Callable[[], Any]]] = [
         lambda: loose.linearize(double, X)[1](1.0),
     ),
     (
+        TreeError,
+        "linear_double: argument tangents[0] is (*,), it was traced as *",
+        TANGENTS,
+        lambda: loose.linearize(double, X)[1]((X,)),
+    ),
+    (
+        ShapeError,
+        "linear_double: argument tangents[0] has shape (2,), it was traced with (3,)",
+        TANGENTS,
+        lambda: loose.linearize(loose.trace(double, X)).linear((X[:2],), ()),
+    ),
+    (
+        ShapeError,
+        "transpose_double: argument cotangent has shape (2,), it was traced with (3,)",
+        COTANGENT,
+        lambda: loose.transpose(loose.trace(double, X))(X[:2]),
+    ),
+    (
         ArgumentError,
         "linear_double: takes 1 positional argument, 2 were given",
         "",
@@ -234,6 +252,39 @@ REFUSED: list[tuple[type[FxadError], str, str, Callable[[], Any]]] = [
 def test_refusals(error: type[FxadError], message: str, remedy: str, fn: Callable[[], Any]) -> None:
     e = refused(fn, error, message)
     assert not remedy or e.remedy == remedy
+
+
+AGAIN = "trace again for other arguments, or use jit, which does so by itself"
+OTHER_SHAPE = "trace again for the other shape, or use jit, which does so by itself"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "remedy", "args", "keyword"),
+    [
+        (ShapeError, "argument tangents has shape (), it was traced with (3,)", OTHER_SHAPE, (1.0,), X),
+        (TreeError, "argument tangents is (*,), it was traced as *", AGAIN, ((X,),), X),
+        (ShapeError, "argument cotangent has shape (2,), it was traced with (3,)", OTHER_SHAPE, (X,), X[:2]),
+        (TreeError, "argument cotangent is (*,), it was traced as *", AGAIN, (X,), (X,)),
+    ],
+)
+def test_parameters_of_the_user_with_the_names_of_directions(
+    kind: type[FxadError], message: str, remedy: str, args: Any, keyword: Any
+) -> None:
+    """They got the remedies for directions."""
+
+    def scaled(tangents: Any, cotangent: Any) -> Any:
+        return tangents * cotangent
+
+    program: Any = fx.trace(scaled, X, cotangent=X)
+    e = refused(lambda: program(*args, cotangent=keyword), kind, f"scaled: {message}")
+    assert e.remedy == remedy
+    adjoint: Any = fx.transpose(fx.trace(lambda k, tangents: tangents * k, X, X), argnums=0)
+    e = refused(
+        lambda: adjoint(X, X[:2]),
+        ShapeError,
+        "transpose_<lambda>: argument tangents has shape (2,), it was traced with (3,)",
+    )
+    assert e.remedy == OTHER_SHAPE
 
 
 def test_what_is_not_linear_names_the_line_that_wrote_it() -> None:

@@ -422,6 +422,19 @@ def on_a_ring(v: Any) -> Any:
     return fx.error_if(ring + 1, (lax.axis_index("i") == 2) & (v[0, 0] > 5), "on a ring")
 
 
+def in_a_bounded_predicate(x: Any) -> Any:
+    """A loop with a bound, and with rows in its derivative, before a loop without one."""
+    more = lambda c: checked(c, 20, "bounded predicate")[0] < 1e6  # noqa: E731
+    grown = fx.jvp(lambda u: lax.while_loop(more, lambda c: c + fnp.sin(c) ** 2 + 9, u, max_steps=5), (x,), (x,))
+    return endless(lambda v: v + 1)(sum(grown))
+
+
+def with_a_loop_in_a_predicate(x: Any) -> Any:
+    """The loop in the predicate does not end for what the body returns after its check has failed."""
+    more = lambda c: lax.while_loop(lambda d: d > 20, lambda d: d + 0 * d, fnp.max(c)) < 1e6  # noqa: E731
+    return lax.while_loop(more, lambda c: checked(c + 1, 20, "loop in a predicate"), x * 0)
+
+
 ENDLESS: dict[str, Function] = {
     "on a ring": fx.shard_map(endless(on_a_ring), {"i": 4, "j": 2}, P(("i", "j")), P(("i", "j"))),
     "on one device": fx.pmap(endless(lambda v: on_one_index(v + 1) + lax.pmax(v, "i")), "i"),
@@ -432,6 +445,8 @@ ENDLESS: dict[str, Function] = {
     "predicate": fx.pmap(
         lambda x: lax.while_loop(lambda c: checked(c, 20, "predicate")[0] < 1e6, lambda c: c + abs(c) + 1, x)
     ),
+    "bounded predicate": fx.pmap(in_a_bounded_predicate, "i"),
+    "loop in a predicate": fx.pmap(with_a_loop_in_a_predicate, "i"),
     "whole": lambda x: endless(lambda v: checked(v + 1, 20, "whole"))(by_constraints(plain)(x)),
 }
 

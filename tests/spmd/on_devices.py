@@ -268,6 +268,29 @@ def divided_outside(x: Any) -> Any:
     return fx.shard_map(fnp.sin, {"i": 8}, P("i"), P("i"))(fx.pmap(fnp.cos, "i")(x) + 1)
 
 
+def printed(x: Any) -> Any:
+    """The host gets an array that is divided, and one that is whole on each device."""
+    y = fx.pmap(fnp.sin, "i")(x)
+    fx.debug_print("{}", y)
+    return y
+
+
+def checked_whole(x: Any, w: Any) -> Any:
+    return fx.pmap(fnp.sin, "i")(x), fx.error_if(w, fnp.any(w > 9), "too large")
+
+
+def called_in_a_loop(x: Any, w: Any) -> Any:
+    def step(c: Any, _: Any) -> Any:
+        return fx.pure_callback(lambda v: v, fx.Spec(W.shape, W.dtype), c), None
+
+    return fx.pmap(fnp.sin, "i")(x), lax.scan(step, w, None, length=2)[0]
+
+
+def mapped_in_a_loop(x: Any) -> Any:
+    return lax.scan(lambda c, _: (fx.pmap(fnp.sin, "i")(c), None), fx.pmap(fnp.cos, "i")(x), None, length=2)[0]
+
+
+CALLS_HOST = "it calls the host outside of its maps"
 BY_XLA = "XLA decides how its arrays are divided among devices"
 
 
@@ -276,6 +299,10 @@ BY_XLA = "XLA decides how its arrays are divided among devices"
     [
         (constrained, BY_XLA),
         (divided_outside, BY_XLA),
+        (mapped_in_a_loop, BY_XLA),
+        (printed, CALLS_HOST),
+        (partial(checked_whole, w=W), CALLS_HOST),
+        (partial(called_in_a_loop, w=W), CALLS_HOST),
         (in_a_map, "it has a map over devices in the body of a map"),
         (recomputed, "it recomputes a map over devices"),
         (over_two_meshes, "its maps over devices have different meshes, or divide one value in different ways"),
