@@ -154,6 +154,8 @@ def _branches(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Spl
     """Splits each branch. Branches share the slots of their residuals, as in derivatives."""
     if [type(g.role) for g in layout.operands] != [BranchIndex, Constant] or len(layout.results) != 1:
         return None
+    if any([(body.operands, body.results) != ((1,), (0,)) for body in layout.bodies]):
+        return None
     bodies = [split_body(branch.jaxpr, in_known[1:]) for branch in layout.bodies]
     out_known = tuple([all(marks) for marks in zip(*[body.out_known for body in bodies], strict=True)])
     bodies = [body.without(out_known) for body in bodies]
