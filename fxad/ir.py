@@ -608,7 +608,7 @@ class Primitive(metaclass=Abstract):
     @abstractmethod
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         """Results for a batch of operands. `dims[i]` is the batch axis of `args[i]` (None: not batched); at least one
-        operand is batched. Returns the results and their batch axes."""
+        operand is batched, or the equation uses the mapped axis. Returns the results and their batch axes."""
 
     @abstractmethod
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fxad.core.layout import Count, InParallel, Layout, OneOf, Role, Slice, Times, Unknown, UpTo
+from fxad.core.layout import BranchIndex, Count, InParallel, Layout, OneOf, Role, Slice, Times, Unknown, UpTo
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError, name_equation
@@ -111,14 +111,18 @@ def run_by_layout(
     """Results, of the types `outs`, of an equation whose layout states them (`Layout.states_results`). None if
     `run_body` returned None."""
     branches = [k for k in layout.running if type(layout.bodies[k].runs) is OneOf]
+    if not branches and layout.once is None:
+        return _run_steps(layout, args, outs, run_body)
+    at = layout.once
     if branches:
-        which = int(np.clip(args[0], 0, len(branches) - 1))
-        results = run_body(branches[which], None, list(args[1:]))
-        return None if results is None else list(results)
-    if layout.once is not None:
-        results = run_body(layout.once, None, [args[p] for p in layout.operand_indices(layout.once)])
-        return None if results is None else list(results)
-    return _run_steps(layout, args, outs, run_body)
+        which = next(x for x, role in zip(args, layout.operand_roles, strict=True) if isinstance(role, BranchIndex))
+        at = branches[int(np.clip(which, 0, len(branches) - 1))]
+    assert at is not None, "without branches, one body runs once"
+    values = run_body(at, None, [args[p] for p in layout.operand_indices(at)])
+    if values is None:
+        return None
+    found = dict(zip(layout.result_indices(at), values, strict=True))
+    return [found[q] for q in range(len(outs))]
 
 
 def _run_steps(

@@ -162,6 +162,8 @@ def _problems_of_bodies(layout: Layout, ins: Sequence[Aval], outs: Sequence[Aval
                 yield None if str(aval) == "bool[]" else f"body {k} returns {aval} as the predicate: it must be bool[]"
             elif not _fits(layout.result_roles[q], body.runs, outs[q], aval):
                 yield f"result {q} is {outs[q]}, {layout.result_roles[q]}; body {k} returns {aval}"
+        if type(body.runs) is OneOf and sorted(q for q in gives if q is not None) != list(range(len(outs))):
+            yield f"body {k} is a branch, and must return each of the {len(outs)} results once"
         if type(body.runs) is Unknown and layout.carries and not layout.has_predicate:
             yield "a loop of an unknown number of runs has no predicate: name PREDICATE among the results of a body"
 

@@ -132,8 +132,10 @@ class Inlined:
         layout = prim.layout if has_bodies and isinstance(prim, HigherOrder) else None
         if layout is not None and layout.once is not None:
             inner = layout.bodies[layout.once].jaxpr
-            env: dict[Atom, Value] = dict(zip(inner.ins, ins, strict=True))
-            return [_Body(iter(inner.eqns), env, inner.outs, top.runs, (), eqn.outs, values)]
+            taken = [ins[p] for p in layout.operand_indices(layout.once)]
+            given = tuple([eqn.outs[q] for q in layout.result_indices(layout.once) if q is not None])
+            env: dict[Atom, Value] = dict(zip(inner.ins, taken, strict=True))
+            return [_Body(iter(inner.eqns), env, inner.outs, top.runs, (), given, values)]
         first = len(self.avals)
         for v in eqn.outs:
             values[v] = len(self.avals)

@@ -200,3 +200,22 @@ def test_complex_numbers_are_pairs_and_integers_are_none() -> None:
     np.testing.assert_allclose(x, [0.5, -1.0])
     np.testing.assert_array_equal(k, [1, -1])
     assert float(log_det) == pytest.approx(2 * np.log(3) + 2 * np.log(2))
+
+
+@pytest.mark.parametrize(
+    "power",
+    [lambda x: x**1, lambda x: x**1.0, lambda x: lax.pow(x, 1.0), lambda x: lax.integer_pow(x, 1)],
+    ids=["int", "float", "pow", "integer_pow"],
+)
+def test_the_power_one_at_zero_and_infinity(power: Any) -> None:
+    """The slope is 1 everywhere: no 0 * log 0."""
+    x, log_det = fx.inverse(power, log_det=True)(np.array([0.0, 2.0, np.inf]))
+    np.testing.assert_array_equal(x[:2], [0.0, 2.0])
+    assert float(log_det) == 0.0
+
+
+def test_powers_at_zero() -> None:
+    for power, want in ((3, -np.inf), (-1, np.inf), (3.0, -np.inf), (-3.0, np.inf)):
+        program = fx.trace(lambda x, power=power: x**power, np.ones(2))
+        _, log_det = fx.inverse(program, log_det=True)(np.array([0.0 if want < 0 else np.inf, 8.0]))
+        assert float(log_det) == want

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -173,3 +174,65 @@ def test_parts_of_complex_numbers_that_change_places() -> None:
 def test_a_roll_of_a_roll_has_a_log_determinant() -> None:
     """A concatenation of which some operands are known has fewer columns than rows, and is square in the others."""
     check_inverse(Inversion.of(lambda x: fnp.roll(fnp.roll(x, 1), 1), np.arange(3.0), measured=True))
+
+
+def windows(x: Any, i: Any) -> Any:
+    return lax.dynamic_slice(x, (i,), (2,)), lax.dynamic_slice(x, (2 - 2 * i,), (1,))
+
+
+def elements(x: Any, i: Any) -> Any:
+    return x[i], x[(i + 1) % 3], x[2 - i]
+
+
+def gathered(x: Any, i: Any) -> Any:
+    return 2.0 * x[(np.array([0, 1, 2]) + i) % (3 - i % 2)]
+
+
+def clipped(x: Any, i: Any) -> Any:
+    return x.at[np.array([2, 0, 1]) + i].get(mode="clip")
+
+
+def in_a_body(x: Any, i: Any) -> Any:
+    return fx.jit(gathered)(x, i)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("f", [windows, elements, gathered, clipped, in_a_body])
+def test_places_known_at_run_time_that_repeat(f: Callable[..., Any], dtype: str) -> None:
+    """An element that no part has is nan, and the Jacobian is singular: log|det| is -inf."""
+    x = np.array([1.0, 2.0, 3.0], dtype)
+    program = fx.trace(f, x, 0)
+    singular = 0
+    for i in range(3):
+        back, measure = fx.inverse(program, log_det=True)(program(x, i), i)
+        lost = np.isnan(np.asarray(back))
+        np.testing.assert_array_equal(np.asarray(back)[~lost], x[~lost])
+        rows = fx.tree.leaves(fx.jacfwd(program, holomorphic=dtype[0] == "c")(x, i))
+        dense = np.concatenate([np.reshape(np.asarray(rows_of), (-1, 3)) for rows_of in rows])
+        want = np.linalg.slogdet(dense)[1] * (2 if dtype[0] == "c" else 1)
+        near(np.asarray(measure), want, rtol=1e-12, atol=1e-12)
+        assert lost.any() == np.isinf(want)
+        singular += lost.any()
+    assert 0 < singular < 3
+
+
+def test_a_nan_at_a_place_that_is_read_is_not_missing() -> None:
+    x = np.array([1.0, np.nan, 3.0])
+    program = fx.trace(gathered, x, 0)
+    back, measure = fx.inverse(program, log_det=True)(program(x, 0), 0)
+    np.testing.assert_array_equal(back, x)
+    near(np.asarray(measure), 3 * np.log(2.0), rtol=1e-12)
+
+
+def test_what_an_update_leaves_and_a_window_at_run_time() -> None:
+    x, u = np.array([1.0, 2.0, 3.0]), np.array([4.0])
+
+    def f(x: Any, u: Any, i: Any, j: Any) -> Any:
+        return lax.dynamic_update_slice(x, u, (i,)), lax.dynamic_slice(x, (j,), (1,)) * 2.0
+
+    program = fx.trace(f, x, u, 0, 0)
+    for i, j in product(range(3), range(3)):
+        (back, update), measure = fx.inverse(program, ("x", "u"), log_det=True)(program(x, u, i, j), i, j)
+        np.testing.assert_array_equal(back, np.where((np.arange(3) == i) & (i != j), np.nan, x))
+        np.testing.assert_array_equal(update, u)
+        near(np.asarray(measure), np.log(2.0) if i == j else -np.inf, rtol=1e-12)

@@ -24,6 +24,7 @@ from fxad.core.typecheck import typecheck
 from fxad.errors import CompileError, DepthError, NotDifferentiableError, NotInvertibleError, ParameterError
 from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.text import parse
+from fxad.transforms.ad.linear_rule import split_tangents
 from fxad.transforms.mask.mask import mask
 
 X: Final = np.float32(0.3)
@@ -154,6 +155,34 @@ def test_inverses_of_nested_functions(depth: int) -> None:
     gradient = fx.grad(fx.invertible(p))
     typecheck(gradient.jaxpr)
     np.testing.assert_allclose(fx.interpret(gradient, X), 2 * sign(depth), rtol=1e-4)
+
+
+def _rule_with_loop(x: Any, dot: Any) -> Any:
+    """The sine and its tangent, which a loop without a bound computes."""
+    slope = fnp.cos(x)
+    return fnp.sin(x), lax.while_loop(lambda s: s[0] < 1, lambda s: (s[0] + 1, slope * s[1]), (0, dot))[1]
+
+
+def _minus_both(inner: Program, number: float) -> Callable[[Any, Any], Any]:
+    def f(x: Any, dot: Any) -> Any:
+        y, y_dot = inner(x, dot)
+        return number - y, -y_dot
+
+    return f
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_rules_with_an_unbounded_loop_in_nested_functions(depth: int) -> None:
+    rule: Program = fx.trace(_rule_with_loop, X, X)
+    for k in range(1, depth):
+        rule = fx.trace(_minus_both(rule, float(k % 3)), X, X)
+    forward, push = split_tangents(rule.jaxpr, 1, 1, "rule")
+    typecheck(forward)
+    typecheck(push)
+    y, *residuals = run(forward, [X])
+    np.testing.assert_allclose(y, value(depth), rtol=1e-4, atol=1e-5)
+    (dot,) = run(push, [np.float32(2), *residuals])
+    np.testing.assert_allclose(dot, sign(depth) * np.cos(X) * 2, rtol=1e-4)
 
 
 @pytest.mark.parametrize("depth", DEPTHS)

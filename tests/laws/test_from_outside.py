@@ -18,6 +18,7 @@ from fxad import dtypes, extend as ex, testing
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, FileFormatError, NotInvertibleError, ParameterError, ParseError
 from fxad.extend import elementwise as ew
+from fxad.transforms.cleanup.simplify import simplify
 from fxad.transforms.inversion.rules.contract import Args, Outs
 
 
@@ -401,6 +402,97 @@ def test_a_layout_that_says_something_else() -> None:
     with pytest.raises(AssertionError, match="impl differs from the bodies, run as the layout says"):
         testing.check_layout(application)
     testing.check_layout(testing.Application(turns(""), application.args))
+
+
+# --------------------------------------------------------------------------------- branches that take different groups
+
+
+@final
+@ex.primitive
+class Pick(ex.HigherOrder):
+    """(a, index, b) -> two results. Branch 0 takes a and b and returns the results in order; branch 1 takes b and
+    returns the second result first. `wrong`: it returns one of them twice."""
+
+    name: ClassVar[str] = "pick"
+    first: ex.Jaxpr
+    second: ex.Jaxpr
+    wrong: bool = False
+
+    @property
+    def bodies(self) -> tuple[ex.Jaxpr, ...]:
+        return self.first, self.second
+
+    @property
+    def layout(self) -> ex.Layout:
+        results = (0, 0) if self.wrong else (1, 0)
+        return ex.Layout(
+            (ex.Group(ex.Constant(), 1), ex.Group(ex.BranchIndex(), 1), ex.Group(ex.Constant(), 1)),
+            (ex.Group(ex.Value(), 1), ex.Group(ex.Value(), 1)),
+            (
+                ex.Body(self.first, (0, 2), (0, 1), ex.OneOf()),
+                ex.Body(self.second, (2,), results, ex.OneOf()),
+            ),
+        )
+
+    def with_bodies(self, bodies: tuple[ex.Jaxpr, ...]) -> ex.Primitive:
+        return Pick(bodies[0], bodies[1], self.wrong)
+
+    def abstract_eval(self, *avals: ex.Aval) -> tuple[ex.Aval, ...]:
+        return self.first.out_avals
+
+    def impl(self, *args: ex.NDArray) -> tuple[ex.NDArray, ...]:
+        a, index, b = args
+        return ex.run(self.first, (a, b)) if index <= 0 else ex.run(self.second, (b,))[::-1]
+
+    def lower(self, hlo: ex.Hlo, args: ex.HloValues, ins: ex.Avals, outs: ex.Avals) -> ex.HloValues:
+        raise NotImplementedError
+
+    def batch(self, ctx: ex.BatchCtx, args: ex.Atoms, dims: ex.Dims) -> tuple[ex.Atoms, ex.Dims]:
+        raise NotImplementedError
+
+    def jvp(self, ctx: ex.JvpCtx, primals: ex.Atoms, tangents: ex.Tangents) -> tuple[ex.Atoms, ex.Tangents]:
+        raise NotImplementedError
+
+
+def pick(wrong: bool = False) -> Pick:
+    x = fx.Spec((2,))
+    first = fx.trace(lambda a, b: (a - b, fnp.log(a) * b), x, x)
+    second = fx.trace(lambda b: (fnp.sin(b), b + 1), x)
+    return Pick(first.jaxpr, second.jaxpr, wrong)
+
+
+A, B = np.array([-1, 2], np.float32), np.array([3, 5], np.float32)
+
+
+@pytest.mark.parametrize("index", [-1, 0, 1, 7])
+def test_branches_that_take_other_groups(index: int) -> None:
+    at = np.array(index, np.int32)
+    application = testing.Application(pick(), (A, at, B))
+    testing.check_layout(application)
+    with np.errstate(invalid="ignore"):
+        want = (A - B, np.log(A) * B) if index <= 0 else (B + 1, np.sin(B))
+    np.testing.assert_allclose(ex.run(application.program, application.args), want, rtol=1e-6)
+    # with a literal index, the call of a branch remains
+    b = ex.Builder()
+    x, y = b.inputs([ex.Aval((2,), dtypes.float32)] * 2)
+    called = simplify(b.build(b(pick(), x, ex.Lit.of(index, ex.Aval((), dtypes.int32)), y)))
+    assert [eqn.prim.name for eqn in called.eqns] == ["call"]
+    np.testing.assert_allclose(ex.run(called, [A, B]), want, rtol=1e-6)
+    found = fx.explain_nan(fx.trace(lambda a, i, b: ex.bind(pick(), a, i, b), A, at, B), A, at, B)
+    if index > 0:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.nan is not None
+        assert found.nan.equation == "%1:f32[2] = log %arg0:f32[2]"
+
+
+def test_a_branch_that_lacks_a_result() -> None:
+    with pytest.raises(ArgumentError) as e:
+        fx.trace(lambda a, i, b: ex.bind(pick(wrong=True), a, i, b), A, np.int32(0), B)
+    assert e.value.message == (
+        "pick: its layout does not fit: body 1 is a branch, and must return each of the 2 results once"
+    )
 
 
 # ------------------------------------------------------------------------------------- rules that return too few values

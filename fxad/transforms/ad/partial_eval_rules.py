@@ -51,9 +51,9 @@ class SplitBody:
         """The residuals, as values of `known`."""
         return self.known.outs[sum(self.out_known) :]
 
-    def without(self, out_known: Mask) -> SplitBody:
-        """Returns the two parts with fewer known results. `unknown` returns the removed ones: literals as they are, the
-        others as further residuals."""
+    def keeping(self, out_known: Mask) -> SplitBody:
+        """Returns the two parts with the marked ones of the known results. `unknown` returns the removed ones: literals
+        as they are, the others as further residuals."""
         if out_known == self.out_known:
             return self
         known_results = dict(zip([k for k, known in enumerate(self.out_known) if known], self.known.outs, strict=False))
@@ -154,9 +154,11 @@ def _branches(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Spl
     """Splits each branch. Branches share the slots of their residuals, as in derivatives."""
     if [type(g.role) for g in layout.operands] != [BranchIndex, Constant] or len(layout.results) != 1:
         return None
+    if any([(body.operands, body.results) != ((1,), (0,)) for body in layout.bodies]):
+        return None
     bodies = [split_body(branch.jaxpr, in_known[1:]) for branch in layout.bodies]
     out_known = tuple([all(marks) for marks in zip(*[body.out_known for body in bodies], strict=True)])
-    bodies = [body.without(out_known) for body in bodies]
+    bodies = [body.keeping(out_known) for body in bodies]
     if all([body.nothing_known for body in bodies]):
         return None
     n_known = sum(out_known)
@@ -240,7 +242,7 @@ def _split_step(layout: Layout, at: int, in_known: Mask, split_body: Split) -> t
         for p in no_longer_known:
             operand_known[p] = False
     result_known.update({q: operand_known[p] for p, q in layout.carries.items()})
-    return operand_known, step.without(tuple([result_known[q] for q in gives]))
+    return operand_known, step.keeping(tuple([result_known[q] for q in gives]))
 
 
 def _places_of_residuals(layout: Layout, step: SplitBody, known_ins: Sequence[int]) -> tuple[list[int], list[int]]:

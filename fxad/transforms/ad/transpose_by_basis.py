@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad import dtypes
-from fxad.core.builder import Builder, rewrite, single_equation, subprogram
+from fxad.core.builder import Builder, single_equation, subprogram
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
@@ -160,18 +160,23 @@ def split_results_and_tangents(rule: Jaxpr, n_out: int, n_dots: int) -> tuple[Ja
 def _nonlinear_calls_inlined(jaxpr: Jaxpr, mask: Mask) -> Jaxpr:
     """The program without the calls that take values which depend on the marked operands and that are not linear in
     them: their bodies are inlined."""
+    b = Builder.like(jaxpr)
     reached: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
 
-    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
-        here = tuple([a in reached for a in ins])
+    def marks(ins: tuple[Atom, ...]) -> Mask:
+        return tuple([a in reached for a in ins])
+
+    def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...]) -> Jaxpr | None:
+        here = marks(ins)
         # only a plain call can be inlined
-        if any(here) and isinstance(eqn.prim, Call) and not eqn.prim.linear_in(here):
-            return b.inline(eqn.prim.body, ins, rule)
+        return eqn.prim.body if any(here) and isinstance(eqn.prim, Call) and not eqn.prim.linear_in(here) else None
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         outs = b.copy(eqn, ins)
-        reached.update(outs if any(here) else ())
+        reached.update(outs if any(marks(ins)) else ())
         return outs
 
-    return rewrite(jaxpr, rule)
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, rule), jaxpr.name)
 
 
 def _forward(flat: Jaxpr, later: Sequence[Eqn], outs: tuple[Atom, ...], n_dots: int) -> Jaxpr:

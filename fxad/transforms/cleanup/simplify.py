@@ -88,7 +88,7 @@ def _simplify_bodies(b: Builder, prim: HigherOrder, eqn: Eqn, ins: tuple[Atom, .
         k = _taken_branch(layout, branches, ins)
         if k is None:
             return b.copy(eqn, ins, simplified)
-        return b.copy(eqn, tuple([ins[p] for p in layout.operand_indices(k)]), Call(layout.bodies[k].jaxpr))
+        return _call_of_branch(b, layout, k, ins)
     if layout.takes_no_step:
         return results_without_steps(layout, ins, [v.aval for v in eqn.outs])
     known = _known_results(layout, ins, eqn.outs)
@@ -97,12 +97,19 @@ def _simplify_bodies(b: Builder, prim: HigherOrder, eqn: Eqn, ins: tuple[Atom, .
 
 def _taken_branch(layout: Layout, branches: Sequence[int], ins: tuple[Atom, ...]) -> int | None:
     """The number of the branch that runs, if the index is a literal or all branches are the same."""
-    if len({layout.bodies[k].jaxpr for k in branches}) == 1:
+    if len({(body.jaxpr, body.operands, body.results) for body in [layout.bodies[k] for k in branches]}) == 1:
         return branches[0]
     which = next(a for a, role in zip(ins, layout.operand_roles, strict=True) if isinstance(role, BranchIndex))
     if not isinstance(which, Lit) or which.size is not None:
         return None
     return branches[min(max(int(which.value), 0), len(branches) - 1)]
+
+
+def _call_of_branch(b: Builder, layout: Layout, k: int, ins: tuple[Atom, ...]) -> list[Atom]:
+    """Add a call of branch k. Returns the results of the equation."""
+    values = b(Call(layout.bodies[k].jaxpr), *[ins[p] for p in layout.operand_indices(k)])
+    found = dict(zip(layout.result_indices(k), values, strict=True))
+    return [found[q] for q in range(len(found))]
 
 
 def _known_results(layout: Layout, ins: tuple[Atom, ...], outs: Sequence[Var]) -> dict[int, Atom]:

@@ -78,7 +78,7 @@ from fxad.transforms.inversion.normal_form import (
 from fxad.transforms.inversion.plans import UNUSED, BackwardStep, Graph, InversionPlan
 from fxad.transforms.inversion.rules.assembling import assembled, chosen_part, complete, slice_of_box, where_chosen
 from fxad.transforms.inversion.rules.contract import Args, Determined, InverseRow, InverseTable, PartialValue, Refused
-from fxad.transforms.inversion.rules.measuring import log_det_of, total_log_det
+from fxad.transforms.inversion.rules.measuring import log_det_of, log_det_of_parts, total_log_det
 from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of, with_places
 from fxad.transforms.inversion.rules.structure import box_of
 from fxad.transforms.locate import body_label, locate
@@ -303,7 +303,10 @@ class _Search:
         scratch = self._scratch(self.measured)
         parts = [part for path in paths for part in self._emit_part(scratch, v, path)]
         eqns = tuple([self.graph.eqns[path[-1]] for path in paths])
-        self._add_step(eqns, scratch, {v: assembled(scratch, v.aval, parts)})
+        operand = assembled(scratch, v.aval, parts)
+        if self.measured and (lost := log_det_of_parts(scratch, operand, parts)) is not None:
+            scratch.measure(lost)
+        self._add_step(eqns, scratch, {v: operand})
 
     def _emit_part(self, scratch: RuleBuilder, v: Var, path: Path) -> list[PartialValue]:
         """Emits the equations of a part into another scratch builder: applies the rules along its path once more.

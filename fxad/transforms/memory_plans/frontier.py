@@ -138,7 +138,7 @@ def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
     cuts = {*_cuts(flat)} | {k + d for k, e in enumerate(flat.eqns) if isinstance(e.prim, Scan) for d in (0, 1)}
     tried: dict[tuple[Jaxpr, Mask], bool] = {}
 
-    def invertible(start: int, stop: int) -> bool:
+    def runs_backwards(start: int, stop: int) -> bool:
         read, returned = live_ins_and_outs(flat.eqns, start, stop, last)
         if not returned or all([a in operands or not a.aval.inexact for a in read]):
             return False  # nothing is to be reconstructed
@@ -150,12 +150,12 @@ def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
 
     runs: list[list[int]] = []  # the borders of adjacent layers that have an inverse
     for start, stop in pairwise(sorted(cuts)):
-        if invertible(start, stop):
+        if runs_backwards(start, stop):
             if runs and runs[-1][-1] == start:
                 runs[-1].append(stop)
             else:
                 runs.append([start, stop])
-    joined = [k for run in runs for k in ([(run[0], run[-1])] if invertible(run[0], run[-1]) else [*pairwise(run)])]
+    joined = [k for run in runs for k in ([(run[0], run[-1])] if runs_backwards(run[0], run[-1]) else [*pairwise(run)])]
     if joined:
         ends = sorted({0, len(flat.eqns), *[k for run in joined for k in run]})
         yield tuple([Segment(a, b, reconstruct=(a, b) in joined) for a, b in pairwise(ends)])

@@ -124,7 +124,14 @@ def _integer_pow(ctx: InverseCtx, prim: IntegerPow, args: Args, outs: Outs) -> S
 
 
 def _integer_pow_log_det(ctx: InverseCtx, prim: IntegerPow, args: Outs, unknown: Mask, outs: Outs) -> Atom:
-    return (Formula(ctx, log_sizes(ctx, args[0])) * (prim.n - 1.0) + math.log(abs(prim.n))).atom
+    return _log_slope_of_power(ctx, args[0], prim.n)
+
+
+def _log_slope_of_power(emit: Emit, base: Atom, power: float) -> Atom:
+    """Returns log |n x^(n - 1)|, element by element. For the power 1 it is 0, also where x is 0 or infinite."""
+    if power == 1:
+        return Lit.of(0, base.aval.with_dtype(dtypes.real_part(base.aval.dtype)))
+    return (Formula(emit, log_sizes(emit, base)) * (power - 1.0) + math.log(abs(power))).atom
 
 
 def _no_root(y: Atom, n: int) -> str:
@@ -173,6 +180,8 @@ def _pow_log_det(ctx: InverseCtx, prim: Pow, args: Outs, unknown: Mask, outs: Ou
     base, power = args
     if unknown[1]:
         slope = Formula(ctx, log_sizes(ctx, outs[0])) + Formula(ctx, log_sizes(ctx, ctx.one(LOG, base)))
+    elif isinstance(power, Lit) and power.array.size:
+        return _log_slope_of_power(ctx, base, float(power.array.ravel()[0]))
     else:
         less = Formula(ctx, power) - 1.0
         slope = Formula(ctx, log_sizes(ctx, base)) * less + Formula(ctx, log_sizes(ctx, power))

@@ -23,8 +23,8 @@ def complete(aval: Aval, parts: Sequence[PartialValue]) -> bool:
     if _shared(parts):
         return True
     sure = [p.covers for p in parts if p.covers is not None]
-    parts = [p for p in parts if p.share is None and p.covers is None]
-    if any([p.write for p in parts]):
+    at_run_time, parts = found_at_run_time(parts), [p for p in parts if p.share is None and p.covers is None]
+    if at_run_time:
         return aval.dtype in dtypes.INEXACT and at_least(sum([p.size for p in parts]) - aval.size, 0)
     if aval.symbolic:
         return False  # a box with numbers does not cover an axis of any size
@@ -36,6 +36,11 @@ def complete(aval: Aval, parts: Sequence[PartialValue]) -> bool:
         places = [np.arange(1) if _spans(parts, k, n) else np.asarray(p.box[k], int) for k, n in enumerate(aval.shape)]
         covered[np.ix_(*places)] = True
     return bool(covered.all())
+
+
+def found_at_run_time(parts: Sequence[PartialValue]) -> bool:
+    """Returns True if it is known only at run time whether complete parts have all elements of an operand."""
+    return not _shared(parts) and any([p.write and p.share is None and p.covers is None for p in parts])
 
 
 def has_box(covers: NDArray, box: tuple[range, ...]) -> bool:

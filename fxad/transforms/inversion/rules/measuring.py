@@ -7,16 +7,19 @@ over the inverted equations. Each term is log|det| of the results in the solved 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Eqn, Lit, Var, Zero
+from fxad.ir import Atom, Aval, Emit, Eqn, Lit, Var, Zero
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import Binary, Unary
-from fxad.transforms.inversion.rules.assembling import chosen_part, where_chosen, with_part
+from fxad.primitives.elementwise.logic import AND, EQ, NE
+from fxad.primitives.elementwise.select import SELECT_N
+from fxad.transforms.inversion.rules.assembling import chosen_part, found_at_run_time, where_chosen, with_part
 from fxad.transforms.inversion.rules.contract import InverseCtx, InverseRow, PartialValue, Refused, VolumePreserving
 from fxad.transforms.inversion.rules.totals import not_square, real_numbers, total as sum_of
 
@@ -53,6 +56,20 @@ def log_det_of(
     if chosen:
         measured = with_part(ctx, chosen_part(measured, chosen), Zero(measured.aval).instantiate())
     return sum_of(ctx, measured)
+
+
+def log_det_of_parts(emit: Emit, operand: Atom, parts: Sequence[PartialValue]) -> Atom | None:
+    """Returns the log-determinant of the equations that gave the parts of an operand: -inf if no part has one of its
+    elements, because then several parts read the same one. Returns None if it is 0: the parts have all elements."""
+    if not found_at_run_time(parts):
+        return None
+    of_zeros: Atom = Lit.zero(operand.aval)
+    for part in parts:
+        of_zeros = with_part(emit, part, of_zeros)
+    # a missing element is nan in the operand. A part may also have a nan: then it is nan in both
+    is_missing = emit.one(AND, emit.one(NE, operand, operand), emit.one(EQ, of_zeros, of_zeros))
+    real = operand.aval.with_dtype(dtypes.real_part(operand.aval.dtype))
+    return sum_of(emit, emit.one(SELECT_N, is_missing, Lit.zero(real), Lit.of(-math.inf, real)))
 
 
 def total_log_det(b: Builder, measures: Sequence[Atom], avals: Sequence[Aval]) -> Atom:
