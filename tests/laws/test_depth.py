@@ -179,10 +179,10 @@ def test_rules_with_an_unbounded_loop_in_nested_functions(depth: int) -> None:
     forward, push = split_tangents(rule.jaxpr, 1, 1, "rule")
     typecheck(forward)
     typecheck(push)
-    y, *residuals = run(forward, [X])
-    np.testing.assert_allclose(y, value(depth), rtol=1e-4, atol=1e-5)
-    (dot,) = run(push, [np.float32(2), *residuals])
-    np.testing.assert_allclose(dot, sign(depth) * np.cos(X) * 2, rtol=1e-4)
+    y, *residuals = run(forward, [np.asarray(X)])
+    np.testing.assert_allclose(np.asarray(y, float), value(depth), rtol=1e-4, atol=1e-5)
+    (dot,) = run(push, [np.asarray(2, "float32"), *residuals])
+    np.testing.assert_allclose(np.asarray(dot, float), sign(depth) * np.cos(X) * 2, rtol=1e-4)
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
