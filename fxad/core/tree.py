@@ -383,9 +383,11 @@ def _register_vectors() -> None:
 
 
 def _register_records(values: Sequence[object]) -> bool:
-    """Register pyrsistent record classes among the types of leaves. Returns True if there were any."""
+    """Register new pyrsistent record classes among the types of leaves. Returns True if there were any. Containers that
+    `is_leaf` selects are not new."""
     # by type, not by leaf: each call runs this code
-    new = [t for t in {type(x) for x in values} if issubclass(t, _PERSISTENT)]
+    persistent = [t for t in {type(x) for x in values} if issubclass(t, _PERSISTENT)]
+    new = [t for t in persistent if optree.register_pytree_node.get(t, namespace=_NAMESPACE) is None]
     for cls in new:
         if issubclass(cls, PRecord):
             register(cls, _flatten_map, _make_record(cls))

@@ -136,7 +136,7 @@ def flatten_with_path(
             remedy="give True or False",
         )
     if is_leaf_takes_path and is_leaf is not None:
-        is_leaf = _by_path(tree, is_leaf)
+        is_leaf = _by_path(is_leaf)
     leaves, structure = _flatten(tree, is_leaf)
     return [(key_path(a), x) for a, x in zip(structure.accessors(), leaves, strict=True)], structure
 
@@ -182,24 +182,25 @@ class _Path:
 # the functions above have a parameter `tree`, as in JAX
 _map: Final = tree.map
 _flatten: Final = tree.flatten
+_structure: Final = tree.structure
 
 
-def _by_path(values: object, is_leaf: Callable[..., bool]) -> Callable[[Any], bool]:
-    """A predicate of values, from a predicate of paths and values. A value at two places is a leaf at both."""
-    chosen: set[int] = set()
+def _by_path(is_leaf: Callable[..., bool]) -> Callable[[Any], bool]:
+    """A predicate of values for one call of `flatten`, from a predicate of paths and values. `flatten` gives it first a
+    container, then its children in order, so the path of each value is known. The root comes again if `flatten` has
+    met a class of records for the first time."""
+    next_paths: list[KeyPath] = []  # of values that are to come, the last one first; empty before the root
 
-    def walk(path: KeyPath, value: object) -> None:
+    def selects(value: object) -> bool:
+        path = next_paths.pop() if next_paths else ()
         if is_leaf(path, value):
-            chosen.add(id(value))
-            return
-        children, outer = _flatten(value, lambda x: x is not value)
-        if outer.num_nodes == 1 and outer.num_leaves == 1:
-            return
-        for accessor, child in zip(outer.accessors(), children, strict=True):
-            walk((*path, *key_path(accessor)), child)
+            return True
+        outer = _structure(value, lambda x: x is not value)
+        if outer.num_nodes > 1:  # a container that has children
+            next_paths.extend([(*path, *key_path(a)) for a in reversed(outer.accessors())])
+        return False
 
-    walk((), values)
-    return lambda x: id(x) in chosen
+    return selects
 
 
 # ---------------------------------------------------------------------------------------------------------- classes

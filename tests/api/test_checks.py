@@ -71,6 +71,26 @@ def test_it_raises_where_the_predicate_holds(k: int) -> None:
     RUNS[k](X)
 
 
+@pytest.mark.parametrize(("bound", "start", "fails"), [(0, 7, False), (4, 0, False), (5, 0, True), (4, 7, True)])
+def test_the_predicate_of_a_bounded_loop(bound: int, start: float, fails: bool) -> None:
+    """It runs after the last step too, and not at all without steps: `interpret` and `vmap` differed."""
+
+    def loop(v: Any) -> Any:
+        return lax.while_loop(lambda c: fx.error_if(c, c > 4, "large") < 9, lambda c: c + 1, v, max_steps=bound)
+
+    def mapped(v: Any) -> Any:
+        return fx.vmap(loop)(v[None])[0]
+
+    x = np.float32(start)
+    for f in (loop, mapped, lambda v: fx.value_and_grad(loop)(v)[0], lambda v: fx.jvp(loop, (v,), (v,))[0]):
+        for run in (f, fx.jit(f), lambda v, f=f: fx.interpret(fx.trace(f, v), v)):
+            if fails:
+                with pytest.raises(CheckError, match="large"):
+                    np.asarray(run(x))
+            else:
+                np.testing.assert_array_equal(np.asarray(run(x)), start + bound)
+
+
 def test_the_message(nothing_remembered: None) -> None:
     with pytest.raises(CheckError) as e:
         fx.jit(root)(BAD)

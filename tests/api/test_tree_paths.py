@@ -10,7 +10,9 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pyrsistent
 import pytest
+from pyrsistent._pvector import PythonPVector
 
 import fxad as fx
 import fxad.numpy as fnp
@@ -89,6 +91,68 @@ def test_is_leaf_takes_path() -> None:
     t = {"a": [1, 2], "b": [3]}
     found = tree.leaves_with_path(t, lambda p, x: p == (tree.DictKey("a"),), is_leaf_takes_path=True)
     assert [(tu.keystr(p), x) for p, x in found] == [("['a']", [1, 2]), ("['b'][0]", 3)]
+
+
+PlainVector: Any = PythonPVector  # the class without C
+SHARED: Any = [1, (), 2]
+SAME_VALUES: dict[str, Any] = {
+    "lists": [SHARED, SHARED],
+    "numbers": [1, 1, [1, 1]],
+    "none": {"b": [None, None], "a": (None, SHARED)},
+    "deeper": {"q": {"r": (SHARED, [SHARED])}, "p": SHARED, "o": OrderedDict(z=SHARED, a=[SHARED])},
+    "a leaf": 3,
+    "nothing": (),
+}
+
+
+@pytest.mark.parametrize("name", SAME_VALUES)
+def test_is_leaf_of_a_value_at_two_places(name: str) -> None:
+    """As in JAX, each place is asked once, in order: leaves were remembered by their value."""
+    jax = pytest.importorskip("jax")
+    sample = SAME_VALUES[name]
+
+    def found(util: Any, chosen: Any) -> tuple[Any, Any]:
+        asked: list[Any] = []
+
+        def is_leaf(path: Any, value: Any) -> bool:
+            asked.append((util.keystr(path), value))
+            return bool(chosen(util.keystr(path), value))
+
+        leaves = util.tree_leaves_with_path(sample, is_leaf, True)
+        return [(util.keystr(p), x) for p, x in leaves], asked
+
+    for path, value in found(tu, lambda p, x: False)[1]:
+        for chosen in (
+            lambda p, x, path=path: p == path,
+            lambda p, x, path=path: p != path and len(p) > 3,
+            lambda p, x, value=value: x == value,
+        ):
+            assert found(tu, chosen) == found(jax.tree_util, chosen)
+    first = tree.leaves_with_path([SHARED, SHARED], lambda p, _: p == (tree.SequenceKey(0),), is_leaf_takes_path=True)
+    assert [(tu.keystr(p), x) for p, x in first] == [("[0]", SHARED), ("[1][0]", 1), ("[1][2]", 2)]
+
+
+def test_is_leaf_of_a_new_class_of_records() -> None:
+    """`flatten` begins again when it meets one."""
+
+    class Fields(pyrsistent.PRecord):  # type: ignore[type-arg]
+        v: Any = pyrsistent.field()
+
+    record = Fields(v=[1, 2])
+    t = [record, record]
+    found = tree.leaves_with_path(t, lambda p, _: p == (tree.SequenceKey(0),), is_leaf_takes_path=True)
+    assert [(tu.keystr(p), x) for p, x in found] == [("[0]", record), ("[1]['v'][0]", 1), ("[1]['v'][1]", 2)]
+
+
+def test_is_leaf_selects_containers_of_pyrsistent() -> None:
+    """They were said to be unknown, or registered twice."""
+
+    class Fields(pyrsistent.PRecord):  # type: ignore[type-arg]
+        v: Any = pyrsistent.field()
+
+    for x in (pyrsistent.v(1, 2), pyrsistent.m(a=1), PlainVector(0, 5, [], []), Fields(v=3)):
+        for _ in range(2):
+            assert tree.leaves([x, 4], lambda v: not isinstance(v, list)) == [x, 4]
 
 
 def test_reduce_all_transpose_broadcast() -> None:

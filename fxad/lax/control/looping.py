@@ -27,6 +27,7 @@ def while_loop(
     They are traced; `body_fun` is traced again if a number changed its dtype.
 
     `max_steps` bounds the loop: it ends after that many steps even if the predicate holds, under every transformation.
+    The predicate is computed after the last step too.
 
     Rule:   under vmap each example stops when its own predicate is false, and then keeps its carry bit for bit. Forward
             mode (jvp, jacfwd) always works. Reverse mode (grad, vjp) needs `max_steps`, unless the differentiated value

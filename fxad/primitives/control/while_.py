@@ -162,7 +162,8 @@ class While(HigherOrder):
         of_cond, of_body, carry = self.split_operands(args)
         stacks = [np.zeros((self.max_steps or 0, *a.shape), a.dtype) for a in self.rows]
         n, step = len(carry), 0
-        while step != self.max_steps and np.all(run(self.cond, (*of_cond, *carry))[0]):
+        # as compiled, the predicate runs after the last step too: it may have checks
+        while self.max_steps != 0 and np.all(run(self.cond, (*of_cond, *carry))[0]) and step != self.max_steps:
             outs = run(self.body, (*of_body, *carry))
             carry = outs[:n]
             for stack, row in zip(stacks, outs[n:], strict=True):
@@ -257,7 +258,9 @@ class While(HigherOrder):
             body, cond, self.n_body, self.n_cond, mapped, ctx.size, may_not_end=may_not_end, guarded=guard is not None
         )
         loop = While(any_is_live(step, n), step, 0, n, self.max_steps)
-        (live,) = ctx(Call(cond), *args[: self.n_cond], *inits)
+        live: Atom = Lit.of(False, BOOL_SCALAR).with_shape((ctx.size,))
+        if self.max_steps != 0:  # no steps: the predicate, which may have checks, does not run
+            (live,) = ctx(Call(cond), *args[: self.n_cond], *inits)
         return ctx(loop, *args[:n], live, *inits)[1:], out_dims
 
     def _mapped_results(self, ctx: BatchCtx, of_cond: Mask, of_body: Mask, carry: Mask) -> tuple[Mask, Mask, bool]:
