@@ -150,7 +150,7 @@ def test_a_part_of_a_tree_is_found_whatever_else_was_saved(
 
 
 def test_files_with_the_names_of_earlier_versions_are_read(tmp_path: Path) -> None:
-    head = {
+    head: dict[str, Any] = {
         "version": 1,
         "tree": {"dict": [["a", {"dict": [["b", "*"]]}], ["a.b", "*"], ["c", {"class": "gone:Class", "data": None,
                  "entries": ["w", {"attribute": "b"}],
