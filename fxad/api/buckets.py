@@ -85,7 +85,7 @@ def bucketed(
         if known is None:
             program = trace_tree(f, in_tree, types, name, parameters)
             check_result_shapes("bucketed", program, out_shapes)
-            known = programs[in_tree, types] = program, jit(mask(program))
+            known = programs[in_tree, types] = program, jit(mask(_of_leaves(program)))
         program, run = known
         sizes = solve_sizes(f"bucketed {name}", size_constraints(avals, types, program.paths))
         room = {n: _padded_size(m, least, growth) for n, m in sizes.items()}
@@ -95,8 +95,7 @@ def bucketed(
             else x
             for x, want in zip(leaves, types, strict=True)
         ]
-        given, keywords = tree.unflatten(in_tree, padded)
-        outs, out_tree = tree.flatten(run(*given, sizes={n: np.int32(m) for n, m in sizes.items()}, **keywords))
+        outs, out_tree = tree.flatten(run(*padded, sizes={n: np.int32(m) for n, m in sizes.items()}))
         cut = [
             asarray(np.asarray(y)[tuple([slice(substitute_sizes(n, sizes)) for n in want.shape])])
             if want.symbolic
@@ -107,6 +106,12 @@ def bucketed(
         return result
 
     return call
+
+
+def _of_leaves(program: Program[..., T]) -> Program[..., T]:
+    """The program with one positional argument for each leaf: so no keyword of the function is taken for `sizes`."""
+    in_tree = tree.call_structure(tree.structure((0,) * program.in_tree.num_leaves))
+    return Program(program.jaxpr, in_tree, program.out_tree, program.bound, program.paths, program.name)
 
 
 def _padded(x: NDArray, shape: tuple[int, ...]) -> NDArray:

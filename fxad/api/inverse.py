@@ -224,7 +224,7 @@ def reconstruction_error(
     f: Program[..., object] | Callable[..., object], /, *args: object, keep: ArgumentNames = (), **kwargs: object
 ) -> float:
     """Measure the error of the values that `invertible` reconstructs: the largest difference in an argument, relative
-    to its largest magnitude; nan if a value is lost.
+    to its largest magnitude; the maximum over the arrays of the arguments; nan if a value is lost.
 
     Raises: as `invertible`.
     """
@@ -242,8 +242,8 @@ def reconstruction_error(
     reconstructed = binder().call(back, [*results, *held])
     exact = [np.asarray(x, np.complex128) for x, w in zip(leaves, wanted, strict=True) if w]
     errors = [np.abs(np.asarray(y, np.complex128) - x) for x, y in zip(exact, reconstructed, strict=True)]
-    largest = [float(np.max(np.abs(x), initial=0)) for x in exact]
-    return float(np.max([np.max(e, initial=0) for e in errors], initial=0)) / (max(largest, default=0) or 1.0)
+    largest = [np.max(np.abs(x), initial=0) for x in exact]
+    return float(np.max([np.max(e, initial=0) / (m or 1.0) for e, m in zip(errors, largest, strict=True)], initial=0))
 
 
 def custom_inverse(

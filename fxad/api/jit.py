@@ -535,6 +535,8 @@ def jit(
     """Compile a function when it is called, or a `Program` at once.
 
     Static arguments are hashable values that are passed to the function unchanged. It is compiled for each of them.
+    Numbers of other types or bits are others (1 and 1.0, 0.0 and -0.0), also in tuples, frozensets and dataclasses; of
+    other classes, objects that are equal are one value.
     Arguments that `f` itself declares static, such as `grad(g, static_argnums=0)`, are static too. A call deletes the
     donated arguments, and its results reuse their memory. Name them by position or name, or map names to tree prefixes
     of bools, as in `donate={"state": (True, False)}`. Without a function, `jit` is a decorator:

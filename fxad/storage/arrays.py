@@ -1,15 +1,17 @@
 """Trees of arrays in files of the safetensors format: `fxad.tree.save` and `fxad.tree.load`.
 
 The format is that of the `safetensors` library, which other frameworks read and write. The metadata of the file hold
-the structure of the tree. A leaf is named by its path: `layers.0.w`. Two dtypes that the format lacks, complex128 and
-float8_e4m3b11fnuz, are stored as bytes with one axis more, and the metadata name their dtype.
+the structure of the tree. A leaf is named by its path: `layers.0.w`. If two leaves would have one name, a dot in a key
+is written with a backslash. Two dtypes that the format lacks, complex128 and float8_e4m3b11fnuz, are stored as bytes
+with one axis more, and the metadata name their dtype.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, overload
 
@@ -20,13 +22,14 @@ from safetensors.numpy import save_file
 from fxad import dtypes
 from fxad.core import tree
 from fxad.core.atomic_file import replace_file
-from fxad.core.tree import Structure
+from fxad.core.tree import Accessor, Structure
 from fxad.core.tree_paths import NamedKey, key_value
 from fxad.errors import ArgumentError, DTypeError, ExecutionError, FileFormatError, FxadError, ShapeError, described
 from fxad.ir import NDArray
 from fxad.storage.paths import absolute_path, open_regular, path_to_write
-from fxad.storage.tree_structure import Json, structure_from_json, structure_to_json
+from fxad.storage.tree_structure import Json, key_paths, structure_from_json, structure_to_json
 from fxad.tracing.array import Array, asarray
+from fxad.tracing.program import count_text
 from fxad.tracing.tracer import Tracer
 
 T = TypeVar("T")
@@ -45,6 +48,7 @@ _FLOAT8: Final[Mapping[str, dtypes.DType]] = MappingProxyType(
 )
 _REMEDY: Final = "name a file of the safetensors format, as fxad.tree.save writes it"
 _GIVE_LIKE: Final = "give `like=` a tree of the structure that was saved, or a part of it"
+_CHOOSE: Final = "load the file without `like=`, and choose among its arrays"
 
 
 def save(path: str | os.PathLike[str], values: object) -> None:
@@ -99,7 +103,8 @@ def load(path: str | os.PathLike[str], like: object = None, *, trusted: bool = F
     """The tree of arrays of a file of the safetensors format.
 
     `like`: a tree of arrays, of `fxad.Spec`s, or of anything with `shape` and `dtype`. Only its leaves are read. They
-    are found by their paths, and must have its shapes and dtypes: `like={"params": params}` reads part of a checkpoint.
+    are found by their paths, else by their names in the file, and must have its shapes and dtypes:
+    `like={"params": params}` reads part of a checkpoint.
     Without `like`, the tree is the one that was saved. A file that fxad did not write is a dict from the names of its
     arrays. `trusted`: the modules of the classes in the tree may be imported, which runs them.
 
@@ -142,6 +147,29 @@ class _File:
             raise FileFormatError(f"{self.what}: {name} has dtype {stored}, which fxad does not have", remedy=_REMEDY)
         return shape, _STORED[stored]
 
+    def paths(self) -> dict[str, tuple[object, ...]]:
+        """The paths of the leaves of the tree that was saved, by name; none in a file that fxad did not write."""
+        if self.head is None:
+            return {}
+        paths, names = key_paths(self.head["tree"], self.what), self.head["names"]
+        self.check_names(len(paths))
+        return dict(zip(names, paths, strict=True))
+
+    def check_names(self, leaves: int) -> None:
+        """Raises: FileFormatError unless the metadata have a name for each leaf of the tree."""
+        if self.head is not None and len(self.head["names"]) != leaves:
+            raise FileFormatError(
+                f"{self.what}: the tree has {leaves} leaves and {len(self.head['names'])} names", remedy=_REMEDY
+            )
+
+    def absent(self, names: Sequence[str]) -> FileFormatError:
+        """The error for arrays that the file does not have."""
+        return FileFormatError(
+            f"{self.what} has no {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''};"
+            f" it has {', '.join(sorted(self.names)[:6]) or 'no arrays'}{', ...' if len(self.names) > 6 else ''}",
+            remedy=_GIVE_LIKE,
+        )
+
     def read(self, name: str) -> Array:
         """An array."""
         shape, dtype = self.type(name)
@@ -165,14 +193,11 @@ class _File:
 def _tree(what: str, file: _File, like: object, trusted: bool) -> Any:
     if like is not None:
         flat, shape = tree.flatten(like)
-        return tree.unflatten(shape, _read_leaves(file, _leaf_names(shape), flat))
+        return tree.unflatten(shape, _read_leaves(file, _names_of(shape, file), flat))
     if file.head is None:
         return {name: file.read(name) for name in sorted(file.names)}
     structure, names = structure_from_json(file.head["tree"], what, trusted), file.head["names"]
-    if len(names) != structure.num_leaves:
-        raise FileFormatError(
-            f"{what}: the tree has {structure.num_leaves} leaves and {len(names)} names", remedy=_REMEDY
-        )
+    file.check_names(structure.num_leaves)
     return tree.unflatten(structure, _read_leaves(file, names, [None] * len(names)))
 
 
@@ -180,11 +205,7 @@ def _read_leaves(file: _File, names: Sequence[str], like: Sequence[object]) -> l
     """The arrays of these names. All are checked before one is read."""
     absent = [name for name in names if name not in file.names]
     if absent:
-        raise FileFormatError(
-            f"{file.what} has no {', '.join(absent[:3])}{f' and {len(absent) - 3} more' if len(absent) > 3 else ''};"
-            f" it has {', '.join(sorted(file.names)[:6]) or 'no arrays'}{', ...' if len(file.names) > 6 else ''}",
-            remedy=_GIVE_LIKE,
-        )
+        raise file.absent(absent)
     for name, leaf in zip(names, like, strict=True):
         shape, dtype = file.type(name)
         if leaf is None:
@@ -221,10 +242,18 @@ def _on_host(leaf: object, path: str) -> NDArray:
 
 
 def _leaf_names(structure: Structure) -> list[str]:
-    """The names of the leaves: their paths, with dots. Two leaves of one name get a number behind it."""
+    r"""The names of the leaves: their paths, with dots.
+
+    If two leaves have one name, a dot in a key is written with a backslash: "a.b" for `tree["a"]["b"]`, and "a\.b" for
+    `tree["a.b"]`. If they still have one name (the keys 1 and "1"), a number stands behind it. `load` finds the leaves
+    by the tree in the metadata, and not by these names.
+    """
+    paths = [_path(accessor) for accessor in structure.accessors()]
+    plain = [_dotted(path) for path in paths]
+    count = Counter(plain)
     names: dict[str, None] = {}
-    for accessor in structure.accessors():
-        name = base = ".".join([_entry_name(entry) for entry in accessor]) or "value"
+    for path, dotted in zip(paths, plain, strict=True):
+        name = base = dotted if count[dotted] == 1 else _escaped(path)
         number = 1
         while name in names or name == "__metadata__":
             number += 1
@@ -233,16 +262,82 @@ def _leaf_names(structure: Structure) -> list[str]:
     return list(names)
 
 
+def _names_of(structure: Structure, file: _File) -> list[str]:
+    """The names in the file of the leaves of `like`.
+
+    A leaf is found by its path in the tree of the file. If the tree does not have the path, it is found by the texts of
+    its keys (`{"0": x}` for `[x]`), else by its name (`{"a.b": x}` for `{"a": {"b": x}}`). Leaves of one path,
+    those of a class that gives two children one key, are found in order.
+    Raises: FileFormatError for leaves that the file does not have, and for those that fit several arrays.
+    """
+    accessors = structure.accessors()
+    paths, stored = [_path(accessor) for accessor in accessors], file.paths()
+    found: dict[int, str] = {}
+    for key_of in (_hashable, _texts, _dotted):
+        leaves: dict[Hashable, list[int]] = {}
+        for number, path in enumerate(paths):
+            if number not in found:
+                leaves.setdefault(key_of(path), []).append(number)
+        arrays: dict[Hashable, dict[str, None]] = {}
+        for name, path in stored.items():
+            arrays.setdefault(key_of(path), {})[name] = None
+        if key_of is _dotted:
+            for name in file.names:
+                arrays.setdefault(name, {})[name] = None
+        taken = {*found.values()}
+        for key, numbers in leaves.items():
+            names = arrays.get(key, {})
+            if not names or not taken.isdisjoint(names):
+                continue
+            if len(names) != len(numbers) or (len(names) > 1 and key_of is not _hashable):
+                which = ", ".join([accessors[number].codify("like") for number in numbers[:3]])
+                raise FileFormatError(
+                    f"{file.what}: {count_text(len(numbers), 'leaf', 'leaves')} of like ({which}) may be each of "
+                    f"{count_text(len(names), 'array', 'arrays')} ({', '.join([*names][:3])})",
+                    remedy=_CHOOSE,
+                )
+            found.update(zip(numbers, names, strict=True))
+    missing = [number for number in range(len(paths)) if number not in found]
+    if missing:
+        raise file.absent([
+            name if (name := _dotted(paths[number])) not in file.names else accessors[number].codify("like")
+            for number in missing
+        ])  # fmt: skip
+    return [found[number] for number in range(len(paths))]
+
+
+def _path(accessor: Accessor) -> tuple[object, ...]:
+    """The keys on the path of a leaf."""
+    return tuple([key_value(entry.entry) if isinstance(entry, NamedKey) else entry.entry for entry in accessor])
+
+
+def _hashable(path: tuple[object, ...]) -> Hashable:
+    try:
+        hash(path)
+    except TypeError:  # optree may give lists as keys
+        return repr(path)
+    return path
+
+
+def _texts(path: tuple[object, ...]) -> tuple[str, ...]:
+    return tuple([str(key) for key in path])
+
+
+def _dotted(path: tuple[object, ...]) -> str:
+    return ".".join(_texts(path)) or "value"
+
+
+def _escaped(path: tuple[object, ...]) -> str:
+    """The path with dots, where a dot in a key has a backslash."""
+    return ".".join([text.replace("\\", r"\\").replace(".", r"\.") for text in _texts(path)]) or "value"
+
+
 def _is_unicode(name: str) -> bool:
     try:
         name.encode()
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _entry_name(entry: Any) -> str:
-    return str(key_value(entry.entry)) if isinstance(entry, NamedKey) else str(entry.entry)
 
 
 def _head(what: str, text: str) -> dict[str, Any]:

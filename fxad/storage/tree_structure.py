@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -121,6 +121,45 @@ def _value_to_json(value: object, part: str, what: str) -> Json:
         f"{what}: {part} has {value!r:.60}, which a file cannot hold",
         remedy="None, bools, numbers, strings, bytes, dtypes and tuples of these are what a file holds",
     )
+
+
+# ------------------------------------------------------------------------------------------------------------ paths
+
+
+def key_paths(described: Json, what: str) -> list[tuple[object, ...]]:
+    """The path of each leaf of a description: keys of mappings and classes, places in sequences and namedtuples.
+
+    No class is looked up. Raises: FileFormatError if the description is malformed.
+    """
+    return _paths_below(described, (), _Reader(what, False))
+
+
+def _paths_below(d: Json, above: tuple[object, ...], reader: _Reader) -> list[tuple[object, ...]]:
+    if d is None:
+        return []
+    if d == _LEAF:
+        return [above]
+    if not isinstance(d, dict):
+        raise reader.fail(f"{d!r:.60} describes no pytree")
+    for word in (*_MAPPINGS, "defaultdict"):
+        if word in d:
+            pairs = [_pair(pair, d[word], reader) for pair in _checked_list(d[word], reader)]
+            keys = [_value_from_json(k, reader) for k, _ in pairs]
+            return _paths_of_children(keys, [c for _, c in pairs], above, reader)
+    word = next((word for word in (*_SEQUENCES, "deque") if word in d), "children")
+    children = _checked_list(d.get(word), reader)
+    if "class" not in d:
+        return _paths_of_children(range(len(children)), children, above, reader)
+    entries = [key_value(_value_from_json(e, reader)) for e in _checked_list(d.get("entries"), reader)]
+    if len(entries) != len(children):
+        raise reader.fail(f"{d['class']!r:.60} has {len(entries)} keys and {len(children)} children")
+    return _paths_of_children(entries, children, above, reader)
+
+
+def _paths_of_children(
+    keys: Sequence[object], children: Sequence[Json], above: tuple[object, ...], reader: _Reader
+) -> list[tuple[object, ...]]:
+    return [path for k, c in zip(keys, children, strict=True) for path in _paths_below(c, (*above, k), reader)]
 
 
 # ------------------------------------------------------------------------------------------------------- rebuilding
@@ -244,13 +283,18 @@ def _instance_from_json(d: dict[str, Json], reader: _Reader) -> object:
 
 
 def _items_from_json(d: Json, reader: _Reader) -> list[tuple[object, object]]:
-    pairs = [_checked_list(pair, reader) for pair in _checked_list(d, reader)]
-    if any([len(pair) != 2 for pair in pairs]):
-        raise reader.fail(f"{d!r:.60} describes no keys and values")
+    pairs = [_pair(pair, d, reader) for pair in _checked_list(d, reader)]
     items = [(_key_from_json(k, reader), _tree_from_json(c, reader)) for k, c in pairs]
     if len(dict(items)) != len(items):
         raise reader.fail(f"{d!r:.60} has a key twice")
     return items
+
+
+def _pair(pair: Json, d: Json, reader: _Reader) -> tuple[Json, Json]:
+    items = _checked_list(pair, reader)
+    if len(items) != 2:
+        raise reader.fail(f"{d!r:.60} describes no keys and values")
+    return items[0], items[1]
 
 
 def _key_from_json(d: Json, reader: _Reader) -> object:

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import fields
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final, Literal, Protocol, Self, TypeGuard, cast
 from weakref import ref
 
@@ -570,14 +572,52 @@ class Eager:
 _COMPARED_BY_REPR: Final = frozenset(
     {float, complex, tuple, np.float16, np.float32, np.float64, np.complex64, np.complex128}
 )
+# Values of one of these types are equal exactly if they have equal bits, or are one object.
+_COMPARED_BY_EQUALITY: Final = frozenset(
+    {int, str, bool, bytes, type(None), type, FunctionType, BuiltinFunctionType, *map(type, dtypes.ALL)}
+)
 
 
 def exact_key(static: Hashable) -> Hashable:
-    """A key for a static value. Keys are equal exactly if the values have equal bits and equal types."""
+    """A key for a static value. Keys of numbers are equal exactly if the numbers have equal bits and equal types.
+
+    Keys of tuples, frozensets and dataclasses (with the equality of `dataclasses`, in the fields that it compares) are
+    equal exactly if the types are equal and the keys of the elements are. Other values are compared by their types and
+    their own equality: two of them that are equal have one key, whatever they contain.
+    """
     kind = type(static)
+    if kind in _COMPARED_BY_EQUALITY:
+        return kind, static
     if isinstance(static, tuple):
         return kind, tuple([exact_key(s) for s in static])
-    return kind, repr(static) if kind in _COMPARED_BY_REPR else static
+    return kind, repr(static) if kind in _COMPARED_BY_REPR else _exact_value(static)
+
+
+def _exact_value(static: Hashable) -> Hashable:
+    """What `exact_key` compares of a value that is no tuple, and of no type of the sets above."""
+    kind = type(static)
+    if hasattr(kind, "__dataclass_fields__"):
+        if _has_generated_equality(kind):
+            try:
+                # mypy does not narrow by the attribute
+                key = tuple([exact_key(getattr(static, f.name)) for f in fields(cast("Any", kind)) if f.compare])
+                hash(key)
+            except (TypeError, AttributeError):  # a field is not hashable, and the class has its own hash
+                return static
+            return key
+    elif isinstance(static, frozenset):
+        return frozenset([exact_key(s) for s in static])
+    elif isinstance(static, float | complex):  # of a subclass, which may compare more
+        return (float if isinstance(static, float) else complex).__repr__(static), static
+    elif isinstance(static, np.generic):
+        return static.dtype, repr(static) if isinstance(static, np.inexact) else static.tobytes()
+    return static
+
+
+def _has_generated_equality(cls: type) -> bool:
+    """Returns True if the equality of a dataclass is the one that `dataclasses` generates."""
+    code = getattr(cls.__eq__, "__code__", None)
+    return code is not None and code.co_filename == "<string>"
 
 
 def apply_operation(op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Array:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import tree
+from fxad import dtypes, tree
 from fxad.errors import ArgumentError, AxisError, FxadError, ParameterError, ShapeError, TracerError
 from tests.api.refusals import X
 
@@ -59,6 +61,112 @@ def test_equal_values_of_other_types_are_others() -> None:
     assert [f(1.0, k).item() for k in (True, 1, 1.0, True)] == [2, 1, 0, 2]
     g = fx.jit(lambda x, pair: x * 0 + float(np.copysign(1.0, pair[0])), static_argnames="pair")
     assert [g(1.0, pair=(zero,)).item() for zero in (0.0, -0.0, 0.0)] == [1, -1, 1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    scale: Any
+    note: str = dataclasses.field(default="", compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Larger(Config):
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnEquality:
+    scale: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OwnEquality)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnHash:
+    scale: Any
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@tree.dataclass
+class Leaves:
+    scale: Any
+
+
+class Measure(float):
+    unit: str
+
+    def __new__(cls, value: float, unit: str) -> Self:
+        self = super().__new__(cls, value)
+        self.unit = unit
+        return self
+
+    def __getnewargs__(self) -> tuple[float, str]:  # type: ignore[override]  # of a subclass
+        return float(self), self.unit
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Measure) and float(self) == float(other) and self.unit == other.unit
+
+    def __hash__(self) -> int:
+        return hash(float(self))
+
+
+BFLOAT16 = dtypes.bfloat16.type
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (Config(1), Config(1.0)),
+        (Config(0.0), Config(-0.0)),
+        (Config(1), Larger(1)),
+        (Config((Config(1),)), Config((Config(True),))),
+        (Leaves(1), Leaves(1.0)),
+        (frozenset({0.0}), frozenset({-0.0})),
+        (frozenset({(1, "a")}), frozenset({(1.0, "a")})),
+        (Config(frozenset({1})), Config(frozenset({True}))),
+        (BFLOAT16(0.0), BFLOAT16(-0.0)),
+        (np.longdouble(0.0), np.longdouble(-0.0)),
+        (np.datetime64("2020", "Y"), np.datetime64("2020-01-01", "D")),
+        (Measure(0.0, "m"), Measure(-0.0, "m")),
+        (Measure(1.0, "m"), Measure(1.0, "s")),
+    ],
+    ids=repr,
+)
+def test_values_that_contain_other_bits_are_others(a: Any, b: Any) -> None:
+    f = fx.jit(power_of_one, static_argnums=1)
+    assert traced(lambda: [f(X, k) for k in (a, b, copy.deepcopy(a), copy.deepcopy(b))]) == 2
+
+
+def power_of_one(x: Any, k: object) -> Any:
+    TRACES.append(k)
+    return x
+
+
+def test_a_program_is_made_for_the_dtype_in_a_dataclass() -> None:
+    f = fx.jit(lambda x, c: x * c.scale, static_argnums=1)
+    x = np.asarray([2], "int32")
+    assert [f(x, c).dtype.name for c in (Config(1), Config(1.0))] == ["int32", "float32"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (Config(1, "a"), Config(1, "b")),  # the field is not compared
+        (Config(float("nan")), Config(float("nan"))),
+        (OwnEquality(1), OwnEquality(2)),  # the equality of the user
+        (OwnHash([1]), OwnHash([1])),  # a field that is not hashable
+    ],
+    ids=repr,
+)
+def test_values_of_one_program(a: Any, b: Any) -> None:
+    f = fx.jit(power_of_one, static_argnums=1)
+    assert traced(lambda: [f(X, k) for k in (a, b)]) == 1
 
 
 def test_any_hashable_value() -> None:

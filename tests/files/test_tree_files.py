@@ -107,6 +107,101 @@ def test_keys_of_one_spelling_are_told_apart(tmp_path: Path) -> None:
     same(load(tmp_path / "a"), tree)
 
 
+@fx.tree_util.register_pytree_with_keys_class
+class Alike:
+    """A class that gives both children one key."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.parts = parts
+
+    def tree_flatten_with_keys(self) -> tuple[Any, None]:
+        return [(fx.tree_util.GetAttrKey("part"), part) for part in self.parts], None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, parts: Any) -> Alike:
+        return cls(*parts)
+
+
+ZEROS, ONES, TWOS = np.zeros(2, "f"), np.ones(2, "f"), np.full(2, 2, "f")
+SPEC = fx.Spec((2,))
+
+
+@pytest.mark.parametrize(
+    ("tree", "parts", "names"),
+    [
+        ({"a": {"b": ZEROS}, "a.b": ONES}, [{"a.b": ONES}, {"a": {"b": ZEROS}}], ["a.b", r"a\.b"]),
+        ({"a": [ZEROS], "a.0": ONES}, [{"a.0": ONES}, {"a": [ZEROS]}, {"a": {"0": ZEROS}}], ["a.0", r"a\.0"]),
+        ({1: ZEROS, "1": ONES}, [{1: ZEROS}, {"1": ONES}], ["1", "1#2"]),
+        ({"": ZEROS, "value": ONES}, [{"": ZEROS}, {"value": ONES}], ["value", "value#2"]),
+        ({r"a\.b": TWOS, "a": {"b": ZEROS}, "a.b": ONES}, [{r"a\.b": TWOS}], ["a.b", r"a\.b", r"a\.b#2"]),
+        ({"a.b": [ZEROS], "c": ONES}, [{"a": {"b": [ZEROS]}}, {"a.b.0": ZEROS}], ["a.b.0", "c"]),
+        ([Layer(ZEROS, ONES)], [{"0": {"b": ONES}}, {"0.w": ZEROS}], ["0.b", "0.w"]),
+        ({"x": Alike(ZEROS, ONES), "y": TWOS}, [{"x": Alike(ZEROS, ONES)}], ["x.part", "x.part#2", "y"]),
+    ],
+)  # fmt: skip
+def test_a_part_of_a_tree_is_found_whatever_else_was_saved(
+    tmp_path: Path, tree: Any, parts: list[Any], names: list[str]
+) -> None:
+    path = tmp_path / "a"
+    save(path, tree)
+    assert sorted(safetensors.numpy.load_file(path)) == names
+    for part in [tree, *parts]:
+        same(load(path, fx.tree.map(lambda _: SPEC, part)), fx.tree.map(fnp.asarray, part))
+
+
+def test_files_with_the_names_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    head: dict[str, Any] = {
+        "version": 1,
+        "tree": {"dict": [["a", {"dict": [["b", "*"]]}], ["a.b", "*"], ["c", {"class": "gone:Class", "data": None,
+                 "entries": ["w", {"attribute": "b"}],
+                 "children": ["*", {"namedtuple": "gone:Pair", "children": ["*"]}]}],
+                 ["d", {"deque": [None, "*"], "maxlen": None}], ["e", {"defaultdict": [[{"float": "0x1p0"}, "*"]]}]]},
+        "names": ["a.b", "a.b#2", "c.w", "c.b.0", "d.1", "e.1.0"],
+        "dtypes": {},
+    }  # fmt: skip
+    arrays = {name: np.full(2, k, "f") for k, name in enumerate(head["names"])}
+    safetensors.numpy.save_file(arrays, tmp_path / "a", {"fxad": json.dumps(head)})
+    parts: list[tuple[Any, int]] = [
+        ({"a": {"b": SPEC}}, 0), ({"a.b": SPEC}, 1), ({"a.b#2": SPEC}, 1), ({"c": {"w": SPEC}}, 2),
+        ({"c": {"b": [SPEC]}}, 3), ({"d": {1: SPEC}}, 4), ({"e": {1: SPEC}}, 5), ({"e": {1.0: SPEC}}, 5),
+    ]  # fmt: skip
+    for like, number in parts:
+        same(load(tmp_path / "a", like), fx.tree.map(lambda _, k=number: fnp.full(2, k, "float32"), like))
+
+
+def test_leaves_that_are_not_told_apart_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    choose = "load the file without `like=`, and choose among its arrays"
+    save(path, {"a.b": {"c": ZEROS}, "a": {"b.c": ONES}})
+    e = failure(lambda: load(path, {"a": {"b": {"c": SPEC}}}))
+    assert (type(e), e.message, e.remedy) == (
+        FileFormatError,
+        f"tree.load: {path}: 1 leaf of like (like['a']['b']['c']) may be each of 2 arrays (a.b\\.c, a\\.b.c)",
+        choose,
+    )
+    save(path, {"a.b": ONES})
+    e = failure(lambda: load(path, {"a": {"b": SPEC}, "a.b": SPEC}))
+    assert e.message == f"tree.load: {path} has no like['a']['b']; it has a.b"
+    safetensors.numpy.save_file({"a.b": ONES}, path)
+    e = failure(lambda: load(path, {"a": {"b": SPEC}, "a.b": SPEC}))
+    assert (e.message, e.remedy) == (
+        f"tree.load: {path}: 2 leaves of like (like['a']['b'], like['a.b']) may be each of 1 array (a.b)",
+        choose,
+    )
+    same(load(path), {"a.b": fnp.asarray(ONES)})
+    described = {"class": "gone:Class", "entries": ["w"], "children": []}
+    for tree, problem in [
+        (described, "'gone:Class' has 1 keys and 0 children"),
+        ([], "[] describes no pytree"),
+        ({"dict": [["w"]]}, "[['w']] describes no keys and values"),
+        ("*", "the tree has 1 leaves and 2 names"),
+    ]:
+        head = {"version": 1, "tree": tree, "names": ["a.b", "c"], "dtypes": {}}
+        safetensors.numpy.save_file({"a.b": ONES, "c": ONES}, path, {"fxad": json.dumps(head)})
+        e = failure(lambda: load(path, {"a.b": SPEC}))
+        assert (type(e), e.message) == (FileFormatError, f"tree.load: {path}: {problem}")
+
+
 def test_numbers_and_numpy_arrays_become_arrays(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     columns = np.asfortranarray(np.arange(6.0).reshape(2, 3))

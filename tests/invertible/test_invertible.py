@@ -174,6 +174,18 @@ def test_the_error_of_a_reconstruction_is_measured() -> None:
     assert np.isnan(fx.reconstruction_error(lambda x: fnp.tanh(x), fnp.asarray([20.0], "float32")))
 
 
+def test_the_error_of_an_argument_is_relative_to_that_argument() -> None:
+    def steps(x: Any, y: Any) -> Any:
+        return x + 1, fnp.tanh(y * 9)
+
+    y = fnp.asarray([0.1, 0.5, 0.3], "float32")
+    alone = fx.reconstruction_error(lambda y: fnp.tanh(y * 9), y)
+    assert 1e-6 < alone < 1e-3
+    for x in ([1e9, 2e9], [0.0], []):
+        assert fx.reconstruction_error(steps, fnp.asarray(x, "float32"), y) == pytest.approx(alone)
+    assert np.isnan(fx.reconstruction_error(steps, fnp.asarray([1e9], "float32"), fnp.asarray([20.0], "float32")))
+
+
 # -------------------------------------------------------------------------------------------------------------- memory
 
 

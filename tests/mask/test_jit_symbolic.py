@@ -252,6 +252,23 @@ def test_bucketed_takes_scalars_and_keywords_and_is_the_function_in_a_trace() ->
     np.testing.assert_allclose(slope, fx.grad(lambda w: Counted()(rows(3), w).sum())(W), rtol=1e-4)
 
 
+def test_arguments_of_bucketed_have_any_names() -> None:
+    def scaled(x: Any, sizes: Any = 2.0, *, tree: Any = (), zeros: Any = 0.0) -> Any:
+        return x * sizes + sum(tree) + zeros
+
+    x = np.arange(3, dtype="float32")
+    run = fx.bucketed(scaled, "n")
+    calls: list[dict[str, Any]] = [
+        {},
+        {"sizes": 3.0},
+        {"tree": (1.0, 2.0), "zeros": 4.0},
+        {"sizes": np.float32(5), "tree": [6]},
+    ]
+    for keywords in calls:
+        np.testing.assert_array_equal(run(x, **keywords), scaled(x, **keywords))
+    np.testing.assert_array_equal(fx.bucketed(scaled, ("n", None))(x, 3.0, zeros=1.0), 3 * x + 1)
+
+
 @pytest.mark.parametrize(
     ("use", "error", "message", "remedy"),
     [
