@@ -127,54 +127,82 @@ def ragged_batches(
     batch_size: int,
     *,
     length: Callable[[T], int] | None = None,
+    ragged: object = None,
     least: int = 8,
     growth: float = 2.0,
     drop_last: bool = False,
 ) -> Iterator[tuple[T, npt.NDArray[np.int32]]]:
     """Batches of examples of similar length: trees of arrays stacked and padded with zeros, and the lengths, i32.
 
-    The first axis of each array with the example's length is padded, to one of the sizes of `padded_size`; other arrays
-    are stacked. An example waits for others of its padded size; what is left at the end makes smaller batches, unless
-    `drop_last`. `length` gives the length of an example; by default it is the first size of its first array.
+    The first axis of each ragged array is padded, to one of the sizes of `padded_size`; other arrays are stacked. An
+    example waits for others of its padded size; what is left at the end makes smaller batches, unless `drop_last`.
+    `length` gives the length of an example; by default it is the first size of its first array, or first ragged array.
 
-    Cost: O(log n) different shapes.
+    `ragged` is a tree prefix of bools: True for arrays whose first axis has the length of the example. Without it, they
+    are those whose first axis has it in all examples of the batch. So give `ragged` if another array has axes: an array
+    of shape (3,) is padded too in a batch of examples of length 3.
+
+    Raises: ShapeError for arrays that do not fit, with the path; TreeError for a `ragged` that is no prefix;
+            ArgumentError, ParameterError.
+    Cost:   O(log n) different shapes.
     """
     batch_size = to_int("ragged_batches", "batch_size", batch_size)
     least, growth = _steps("ragged_batches", least, growth)
     if batch_size < 1:
         raise ParameterError(f"ragged_batches: batch_size is {batch_size}", remedy="give a number from 1 on")
     waiting: dict[tuple[int, Structure], list[tuple[int, list[NDArray]]]] = {}
+    marks_of: dict[Structure, list[bool] | None] = {}
     for example in examples:
         leaves, structure = tree.flatten(example)
         arrays = [np.asarray(x) for x in leaves]
-        n = _length(arrays, example, length)
+        if structure not in marks_of:
+            marks_of[structure] = None if ragged is None else _marks(ragged, structure)
+        marks = marks_of[structure]
+        n = _length(arrays, example, length, marks)
         key = _padded_size(n, least, growth), structure
         group = waiting.setdefault(key, [])
         group.append((n, arrays))
         if len(group) == batch_size:
-            yield _batch(waiting.pop(key), *key)
+            yield _batch(waiting.pop(key), *key, marks)
     if not drop_last:
         for key, group in waiting.items():
-            yield _batch(group, *key)
+            yield _batch(group, *key, marks_of[key[1]])
 
 
-def _length(arrays: Sequence[NDArray], example: T, length: Callable[[T], int] | None) -> int:
+def _marks(ragged: object, structure: Structure) -> list[bool]:
+    """For each array of an example, whether it is ragged."""
+    return tree.broadcast_prefix(ragged, structure, "ragged_batches: ragged", lambda x: isinstance(x, bool))
+
+
+def _length(
+    arrays: Sequence[NDArray], example: T, length: Callable[[T], int] | None, marks: Sequence[bool] | None
+) -> int:
     if length is not None:
         return to_int("ragged_batches", "the result of length", length(example))
-    first = next((x for x in arrays if x.ndim), None)
+    chosen = arrays if marks is None else [x for x, marked in zip(arrays, marks, strict=True) if marked]
+    first = next((x for x in chosen if x.ndim), None)
     if first is None:
-        raise ArgumentError("ragged_batches: an example has no array with axes", remedy="give length=")
+        which = "array" if marks is None else "ragged array"
+        raise ArgumentError(f"ragged_batches: an example has no {which} with axes", remedy="give length=")
     return int(first.shape[0])
 
 
 def _batch(
-    group: Sequence[tuple[int, list[NDArray]]], room: int, structure: Structure
+    group: Sequence[tuple[int, list[NDArray]]], room: int, structure: Structure, marks: Sequence[bool] | None
 ) -> tuple[Any, npt.NDArray[np.int32]]:
     columns = zip(*[arrays for _, arrays in group], strict=True)
     lengths = [n for n, _ in group]
     stacked: list[NDArray] = []
     for column in columns:
-        ragged = all([x.ndim and x.shape[0] == n for x, n in zip(column, lengths, strict=True)])
+        fits = [x.ndim > 0 and x.shape[0] == n for x, n in zip(column, lengths, strict=True)]
+        ragged = all(fits) if marks is None else marks[len(stacked)]
+        if ragged and not all(fits):
+            k = fits.index(False)
+            path = structure.accessors()[len(stacked)].codify("")
+            raise ShapeError(
+                f"ragged_batches: example{path} is {_array_text(column[k])} in an example of length {lengths[k]}",
+                remedy="give False in ragged for an array whose first axis does not have the length",
+            )
         rows = [_padded(x, (room, *x.shape[1:])) if ragged else x for x in column]
         for x, row in zip(column, rows, strict=True):
             if (row.shape, row.dtype) != (rows[0].shape, rows[0].dtype):

@@ -350,6 +350,24 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         "examples differ in their length only",
     ),
     (
+        lambda: list(fx.ragged_batches([(X, V), (X, V[:3])], 2, ragged=True)),
+        ShapeError,
+        "ragged_batches: example[1] is float32[3] in an example of length 4",
+        "give False in ragged for an array whose first axis does not have the length",
+    ),
+    (
+        lambda: list(fx.ragged_batches([(X, V)], 2, ragged=(True, 1))),
+        TreeError,
+        "ragged_batches: ragged: (True, 1) is not a tree prefix of (*, *)",
+        "give one entry for the whole tree, or a tree whose entries stand for whole subtrees",
+    ),
+    (
+        lambda: list(fx.ragged_batches([(X, V)], 2, ragged=False)),
+        ArgumentError,
+        "ragged_batches: an example has no ragged array with axes",
+        "give length=",
+    ),
+    (
         lambda: list(fx.ragged_batches([1.0], 2)),
         ArgumentError,
         "ragged_batches: an example has no array with axes",

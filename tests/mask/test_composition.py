@@ -223,6 +223,21 @@ def test_ragged_batches_hold_every_example_once() -> None:
     assert all([len(lengths) == 2 for _, lengths in fx.ragged_batches(examples, 2, drop_last=True)])
 
 
+@pytest.mark.parametrize("lengths", [[3, 3], [3, 5], [5, 3], [8, 8]])
+def test_arrays_that_are_not_ragged_are_stacked_whatever_the_lengths(lengths: list[int]) -> None:
+    examples: list[Any] = [
+        {"w": np.ones(3, "float32"), "x": [np.full((n, 2), n, "float32")], "k": np.int32(n)} for n in lengths
+    ]
+    ((batch, ns),) = fx.ragged_batches(examples, 2, ragged={"w": False, "x": True, "k": False})
+    assert ns.tolist() == lengths
+    assert fx.tree.map(np.shape, [batch["w"], *batch["x"], batch["k"]]) == [(2, 3), (2, 8, 2), (2,)]
+    for x, n in zip(batch["x"][0], lengths, strict=True):
+        assert (x[:n] == n).all()
+        assert not x[n:].any()
+    ((batch, _),) = fx.ragged_batches(examples, 3, length=lambda e: len(e["x"][0]))  # found in each batch
+    assert batch["w"].shape == ((2, 8) if lengths == [3, 3] else (2, 3))
+
+
 def test_custom_rules() -> None:
     @fx.custom_vjp
     def clipped(x: Any) -> Any:
