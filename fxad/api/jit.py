@@ -207,7 +207,7 @@ class _ByTypes(Generic[P, R]):
         self.on_mesh = False
         owner = self._owner()
         if owner is not None:
-            owner._call_with(self.call)
+            owner._set_call(self.call)
 
     def call(self, /, *args: Any, **kwargs: Any) -> object:
         """Call the function by the slow path."""
@@ -264,9 +264,9 @@ class _ByTypes(Generic[P, R]):
         owner = self._owner()
         if owner is not None and self.on_mesh:
             self._by_array_types.clear()
-            owner._call_with(self.call)
+            owner._set_call(self.call)
         elif owner is not None:
-            owner._call_with(fast_path(dispatcher, self.slow_path))
+            owner._set_call(fast_path(dispatcher, self.slow_path))
 
 
 class _JittedFunction(Generic[P, R]):
@@ -314,11 +314,11 @@ class Jitted(_JittedFunction[P, R]):
     def __init__(self, fn: Callable[P, R], options: _JitOptions) -> None:
         self.fn = fn
         self._by_types = _ByTypes(self, fn, options)
-        self._call_with(self._by_types.call)
+        self._set_call(self._by_types.call)
         functools.update_wrapper(self, fn)
         attach_declaration(self, None, lambda numbers, names: StaticJitted(fn, numbers, names, options))
 
-    def _call_with(self, call: Callable[..., object]) -> None:
+    def _set_call(self, call: Callable[..., object]) -> None:
         object.__setattr__(self, "__call__", call)
 
     def trace(self, /, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[P, R]:
@@ -440,6 +440,7 @@ class StaticJitted(_JittedFunction[P, R]):
 
 
 _LEAF: Final = tree.structure(0)
+_NO_FUNCTION: Final = object()  # jit is called without a function
 _log: Final = logging.getLogger("fxad")
 
 
@@ -514,7 +515,7 @@ def jit(
     **jax_options: Unpack[JaxOptions],
 ) -> _StaticDecorator: ...
 def jit(
-    f: Any = _LEAF,
+    f: Any = _NO_FUNCTION,
     *,
     static_argnums: Argnums | None = (),
     static_argnames: Argnames | None = (),
@@ -566,7 +567,7 @@ def jit(
     static_argnums = () if static_argnums is None else static_argnums  # JAX's defaults
     static_argnames = () if static_argnames is None else static_argnames
     donate = _with_jax_names(donate, donate_argnums, donate_argnames)
-    if f is _LEAF:  # jit called without a function: a decorator
+    if f is _NO_FUNCTION:  # a decorator
         arguments: dict[str, object] = {
             "static_argnums": static_argnums,
             "static_argnames": static_argnames,

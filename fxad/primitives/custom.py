@@ -76,7 +76,7 @@ _MAX_RESULTS: Final = 32  # results of a function for which the operands of each
 
 @final
 @record
-class Batched(Record):
+class BatchChange(Record):
     """A named call was batched. `axis` names the mapped axis, if the function or its rules communicate over it."""
 
     name: ClassVar[str] = "batched"
@@ -101,7 +101,7 @@ class NamedCall(Applied):
     name: ClassVar[str] = "named_call"
     body: Jaxpr
     function: int
-    changes: tuple[Batched, ...] = ()
+    changes: tuple[BatchChange, ...] = ()
     reads: tuple[Mask, ...] = ()
     axes: NamedAxes = ()
 
@@ -132,7 +132,7 @@ class NamedCall(Applied):
         by_rule = [any([m and d is not None for d, m in zip(dims, row, strict=True)]) for row in rows]
         wants = tuple([0 if a or b else None for a, b in zip(mapped, by_rule, strict=True)])
         body, out_dims = ctx.recur(self.body, dims, wants)
-        changes = (*self.changes, Batched(ctx.size, dims, out_dims, ctx.axis))
+        changes = (*self.changes, BatchChange(ctx.size, dims, out_dims, ctx.axis))
         left = _unbound(self.axes, changes)
         return ctx(NamedCall(body, self.function, changes, self.reads, left), *args), out_dims
 
@@ -200,7 +200,7 @@ def in_module(function: Function, module: tuple[Function, ...], tolerance: Lit |
         return CallWithRules(function, (), tolerance)
     functions = dict(enumerate(module))
     order = _reachable(_functions_called_by(function), functions)
-    return CallWithRules(_renamed(function, order), _renumbered(functions, order), tolerance)
+    return CallWithRules(_with_numbers_by(function, order), _renumbered(functions, order), tolerance)
 
 
 @by_value
@@ -211,14 +211,14 @@ def _complete(jaxpr: Jaxpr, module: tuple[Function, ...], batch: Batch) -> Jaxpr
         function_call = _call_of(module, call.function, batch)
         program = single_equation(function_call, function_call.body.in_avals, function_call.body.name)
         for change in call.changes:
-            program = _batched(program, change, batch)
+            program = _apply_change(program, change, batch)
         return program
 
     completed = replace_named_calls(jaxpr, by) if module else jaxpr
     return completed if completed is jaxpr else dce(completed)  # calls lose the results that a named call keeps
 
 
-def _batched(program: Jaxpr, change: Batched, batch: Batch) -> Jaxpr:
+def _apply_change(program: Jaxpr, change: BatchChange, batch: Batch) -> Jaxpr:
     """The program over a stack. A result that must not be mapped is taken from the first example, because a batch rule
     may stack results that are the same for all examples."""
     stacked = batch(program, change.size, change.in_dims, (0,) * len(change.out_dims), change.axis)
@@ -246,11 +246,11 @@ def _reachable(start: Sequence[int], functions: Mapping[int, Function]) -> list[
 
 
 def _renumbered(functions: Mapping[int, Function], order: Sequence[int]) -> tuple[Function, ...]:
-    return tuple([_renamed(functions[k], order) for k in order])
+    return tuple([_with_numbers_by(functions[k], order) for k in order])
 
 
-def _renamed(function: Function, order: Sequence[int]) -> Function:
-    """The function with the places in `order` for the names in its programs."""
+def _with_numbers_by(function: Function, order: Sequence[int]) -> Function:
+    """The function with calls by their places in `order`, in all its programs."""
     if order == list(range(len(order))):
         return function
     return _map_named_calls(function, lambda call: replace(call, function=order.index(call.function)))
@@ -285,7 +285,7 @@ def _reads_of(function: Function, left: Callable[[Function, Mask], Mask]) -> tup
     return tuple([left(function, tuple([k == j for k in range(n)])) for j in range(n)]) if n <= _MAX_RESULTS else ()
 
 
-def _unbound(axes: NamedAxes, changes: Sequence[Batched]) -> NamedAxes:
+def _unbound(axes: NamedAxes, changes: Sequence[BatchChange]) -> NamedAxes:
     """The axes that no change binds."""
     bound = [change.axis for change in changes]
     return tuple([axis for axis in axes if axis[0] not in bound])

@@ -375,7 +375,7 @@ class Function(Record):
             at.update({k: 0 for k in body.gives if at[k] is None})
         out_dims = axes(body, body.gives)
         first = ctx.recur(body.jaxpr, dims, out_dims)[0] if rule is None else rule
-        batched_parts = [_batched(ctx, part, axes(part, part.takes), axes(part, part.gives)) for part in others]
+        batched_parts = [_batch_program(ctx, part, axes(part, part.takes), axes(part, part.gives)) for part in others]
         return with_programs(function, [first, *batched_parts]), out_dims
 
 
@@ -387,7 +387,7 @@ def _with_fresh_size(ctx: BatchCtx, rule: BatchRule) -> BatchRule:
     return replace(rule, size=size, body=body)
 
 
-def _batched(ctx: BatchCtx, part: RuleProgram, takes: Dims, gives: Dims) -> Jaxpr:
+def _batch_program(ctx: BatchCtx, part: RuleProgram, takes: Dims, gives: Dims) -> Jaxpr:
     """A program of the batched function. Cotangents of operands that are not batched are summed."""
     if part.returns_cotangents:
         return batch_adjoint(ctx, part.jaxpr, takes[: part.linear], takes[part.linear :], gives)

@@ -67,6 +67,9 @@ LOOP: Final = "loop"
 APART: Final = "apart"
 
 
+_PLACEHOLDER: Final = 0.5  # a number at which most functions are finite
+
+
 @final
 @primitive
 class Cond(HigherOrder, Linear):
@@ -212,14 +215,14 @@ class Cond(HigherOrder, Linear):
         self, ctx: BatchCtx, index: Atom, k: int, operands: Sequence[Atom], dims: Sequence[int | None]
     ) -> tuple[Sequence[Atom], Sequence[int | None]]:
         """Return the operands of a branch and their mapped axes. In examples that do not choose the branch, the
-        operands are a number at which most functions are finite. Operands that all examples share are replaced too:
-        otherwise nan from any example would reach their derivative."""
+        operands are `_PLACEHOLDER`. Operands that all examples share are replaced too: otherwise nan from any example
+        would reach their derivative."""
         chosen, replaced, new_dims = self._mask_of_branch(ctx, index, k), list(operands), list(dims)
         for j, (a, d) in enumerate(zip(operands, dims, strict=True)):
             if a.aval.inexact and not isinstance(a, Lit):
                 stack, axis = (broadcast_to_axis(ctx, a, None, ctx.size, 0), 0) if d is None else (a, d)
                 mask = emit_broadcast(ctx, chosen, stack.aval.shape, (axis,))
-                replaced[j], new_dims[j] = emit_where(ctx, mask, stack, Lit.of(0.5, stack.aval)), axis
+                replaced[j], new_dims[j] = emit_where(ctx, mask, stack, Lit.of(_PLACEHOLDER, stack.aval)), axis
         return replaced, new_dims
 
     def _with_stopped_gradients(
@@ -228,10 +231,13 @@ class Cond(HigherOrder, Linear):
         """Return the operands of a branch and their mapped axes. In examples that do not choose the branch, mapped
         operands have no derivative.
 
-        All stay if the branch is affine in each mapped one. Otherwise an operand in which the branch is affine gets 0
-        in those examples: it may be a tangent, and this is linear. The others keep their value, without a derivative.
-        Shared operands stay: a copy for each example may not fit in memory. If there are any, the others get a number
-        at which most functions are finite, so that the derivative with respect to the shared ones is finite, too.
+            operand                                        its value in these examples
+            shared by all examples                         as it is: a copy for each example may not fit in memory
+            mapped, and so is every other inexact one      as it is, behind `stop_gradient`
+            mapped, beside a shared one                    `_PLACEHOLDER`: the derivative in the shared one is finite
+            mapped, and the branch is affine in it         0: it may be a tangent, and this is linear
+
+        If the branch is affine in each mapped operand, all stay as they are.
         """
         branch, replaced = self.branches[k], list(operands)
         read = {a for eqn in branch.eqns for a in eqn.ins}
@@ -243,7 +249,7 @@ class Cond(HigherOrder, Linear):
         chosen = self._mask_of_branch(ctx, index, k)
         for j, (a, d) in enumerate(zip(operands, dims, strict=True)):
             if mapped[j] and d is not None:
-                fixed = Lit.of(0.0 if affine[j] else 0.5, a.aval)
+                fixed = Lit.of(0.0 if affine[j] else _PLACEHOLDER, a.aval)
                 other: Atom = fixed if shared or affine[j] else ctx.one(STOP_GRADIENT, a)
                 replaced[j] = emit_where(ctx, emit_broadcast(ctx, chosen, a.aval.shape, (d,)), a, other)
         return replaced, dims

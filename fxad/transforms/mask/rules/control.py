@@ -17,7 +17,7 @@ from fxad.primitives.control.loop_steps import Steps
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
-from fxad.primitives.custom import Batched, CallWithRules, NamedCall
+from fxad.primitives.custom import BatchChange, CallWithRules, NamedCall
 from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
 from fxad.primitives.elementwise.arithmetic import MIN
 from fxad.primitives.implicit import LinearSolve, Root
@@ -129,7 +129,9 @@ def _derivative(ctx: MaskCtx, rule: Derivative | Refusal) -> Derivative | Refusa
 def _named_call(ctx: MaskCtx, prim: NamedCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """The same call, of the masked function."""
     sizes = ctx.size_operands
-    changes = [Batched(ctx.padded_size(c.size), (*(None,) * len(sizes), *c.in_dims), c.out_dims) for c in prim.changes]
+    changes = [
+        BatchChange(ctx.padded_size(c.size), (*(None,) * len(sizes), *c.in_dims), c.out_dims) for c in prim.changes
+    ]
     reads = tuple([(*(True,) * len(sizes), *row) for row in prim.reads])
     body = _with_sizes_at(ctx, prim.body, 0)
     return ctx(NamedCall(body, prim.function, tuple(changes), reads), *sizes, *args)
