@@ -383,8 +383,8 @@ def _register_vectors() -> None:
 
 
 def _register_records(values: Sequence[object]) -> bool:
-    """Register new pyrsistent record classes among the types of leaves. Returns True if there were any. A container that
-    the caller has selected as a leaf is not new."""
+    """Register new pyrsistent record classes among the types of leaves. Returns True if there were any. A container
+    that the caller has selected as a leaf is not new."""
     # by type, not by leaf: each call runs this code
     persistent = [t for t in {type(x) for x in values} if issubclass(t, _PERSISTENT)]
     new = [t for t in persistent if optree.register_pytree_node.get(t, namespace=_NAMESPACE) is None]
