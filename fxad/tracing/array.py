@@ -594,7 +594,7 @@ def exact_key(static: Hashable) -> Hashable:
 
 
 def _exact_value(static: Hashable) -> Hashable:
-    """What `exact_key` compares of a value that is no tuple, and of no type of the sets above."""
+    """The part of a key beside the type, for a value that is no tuple and has none of the types above."""
     kind = type(static)
     if hasattr(kind, "__dataclass_fields__"):
         if _has_generated_equality(kind):

@@ -104,16 +104,17 @@ def test_a_plan_is_printed_edited_and_used() -> None:
         plan.with_segment(99, None)
 
 
+def branches(x: fx.Array) -> fx.Array:
+    def one(x: fx.Array) -> fx.Array:
+        for _ in range(6):
+            x = fnp.sin(x @ W)
+        return x
+
+    return fnp.sum(lax.cond(fnp.sum(x) > 0, one, fnp.cos, x))
+
+
 def test_an_edit_that_does_not_fit_is_refused() -> None:
     """Segments that leave out equations gave a gradient of zero."""
-
-    def branches(x: fx.Array) -> fx.Array:
-        def one(x: fx.Array) -> fx.Array:
-            for _ in range(6):
-                x = fnp.sin(x @ W)
-            return x
-
-        return fnp.sum(lax.cond(fnp.sum(x) > 0, one, fnp.cos, x))
 
     program = fx.trace(branches, X)
     plan: Any = next(plan for plan in plans_of(program) if plan.inner)
@@ -218,14 +219,6 @@ def test_a_plan_reconstructs_on_request() -> None:
 
 
 def test_bodies_of_branches_and_of_rules_have_segments() -> None:
-    def branches(x: fx.Array) -> fx.Array:
-        def one(x: fx.Array) -> fx.Array:
-            for _ in range(6):
-                x = fnp.sin(x @ W)
-            return x
-
-        return fnp.sum(lax.cond(fnp.sum(x) > 0, one, fnp.cos, x))
-
     @fx.custom_vmap
     def ruled(x: fx.Array) -> fx.Array:
         return lax.scan(lambda h, _: (fnp.sin(h * h), None), x, None, length=64)[0]
