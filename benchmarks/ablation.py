@@ -40,7 +40,7 @@ from benchmarks.models.blocks import (
 )
 from benchmarks.models.deep import transformer as deep
 from benchmarks.models.dynamics import bodies
-from benchmarks.models.face import OURS, Model
+from benchmarks.models.library import OURS, Model
 from benchmarks.models.networks import mlp, residual, rnn
 from fxad.api import lift
 from fxad.primitives.control import loop_steps

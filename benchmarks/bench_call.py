@@ -17,7 +17,7 @@ F4 = Aval((4,), "float32")
 
 
 def executing() -> Row:
-    """Below the faces: buffers in, buffers out."""
+    """Below the interfaces: buffers in, buffers out."""
     b = Builder()
     x, y = b.inputs([F4, F4])
     program = runtime.compile_jaxpr(b.build([b.one(ADD, x, y)]))

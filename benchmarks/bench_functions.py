@@ -17,7 +17,7 @@ import numpy as np
 import fxad as fx
 from benchmarks.bench_models import best_of
 from benchmarks.harness import Row, show
-from benchmarks.models.face import OURS, THEIRS, Face
+from benchmarks.models.library import OURS, THEIRS, Library
 from benchmarks.models.networks import rnn
 
 LARGE = 1_000_000
@@ -37,7 +37,7 @@ def _values() -> dict[str, Any]:
 
 
 # by name: the value it is applied to, and the function
-FUNCTIONS: dict[str, tuple[str, Callable[[Face, Any], Any]]] = {
+FUNCTIONS: dict[str, tuple[str, Callable[[Library, Any], Any]]] = {
     f"random.normal, {LARGE:,}": ("key", lambda f, x: f.random.normal(x, (LARGE,))),
     f"sort, {LARGE:,}": ("vector", lambda f, x: f.np.sort(x)),
     f"cumsum, {LARGE:,}": ("vector", lambda f, x: f.np.cumsum(x)),
@@ -48,7 +48,7 @@ FUNCTIONS: dict[str, tuple[str, Callable[[Face, Any], Any]]] = {
 }
 
 
-def running(name: str, value: Any, f: Callable[[Face, Any], Any], seconds: float) -> Row:
+def running(name: str, value: Any, f: Callable[[Library, Any], Any], seconds: float) -> Row:
     """Compiled by both, checked to be the same, and raced."""
     mine, theirs = fx.asarray(value), jnp.asarray(value)
     ours = fx.lower(fx.trace(lambda x: f(OURS, x), mine)).compile()

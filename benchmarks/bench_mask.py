@@ -19,7 +19,7 @@ import fxad.numpy as fnp
 from benchmarks.harness import Row, race, show
 from fxad import nn
 
-BATCH, ROOM, WIDTH, LENGTHS, ROUNDS = 16, 128, 64, 24, 100
+BATCH, PADDED, WIDTH, LENGTHS, ROUNDS = 16, 128, 64, 24, 100
 DEPTH = 2
 # of the parameters of a layer: scale and shift of its norm, and two products with their biases
 SHAPES: Final = ((WIDTH,), (WIDTH,), (WIDTH, 2 * WIDTH), (2 * WIDTH,), (2 * WIDTH, WIDTH), (WIDTH,))
@@ -32,7 +32,7 @@ def attention(w: Any, x: Any) -> Any:
 
 def by_hand(xp: Any, softmax: Any, w: Any, x: Any, n: Any) -> Any:
     """The same for a padded sentence, with masks written by hand."""
-    inside = xp.arange(ROOM) < n
+    inside = xp.arange(PADDED) < n
     x = xp.where(inside[:, None], x, 0.0)
     scores = xp.where(inside[None, :], (x @ w) @ x.T * 0.1, -xp.inf)
     return xp.where(inside[:, None], softmax(scores, axis=-1) @ x, 0.0).sum(0).mean()
@@ -52,7 +52,7 @@ def network(params: Any, x: Any) -> Any:
 
 def network_by_hand(xp: Any, norm: Any, gelu: Any, params: Any, x: Any, n: Any) -> Any:
     """The same for a padded example, with masks written by hand: of the operand, and of the result before the mean."""
-    inside = (xp.arange(ROOM) < n)[:, None]
+    inside = (xp.arange(PADDED) < n)[:, None]
     x = xp.where(inside, x, 0.0)
     return xp.where(inside, layers(norm, gelu, params, x) ** 2, 0.0).sum() / (n * WIDTH)
 
@@ -92,8 +92,8 @@ def _first_calls(run: Callable[..., Any], w: Any, examples: Sequence[Any]) -> fl
 def _compared(what: str, w: Any, losses: tuple[Any, Any, Any]) -> list[Row]:
     """The rows of one model: the value, and the value and the gradient by its parameters `w`."""
     rng = np.random.default_rng(1)
-    xs = rng.normal(size=(BATCH, ROOM, WIDTH)).astype("float32")
-    ns = rng.integers(1, ROOM + 1, BATCH).astype(np.int32)
+    xs = rng.normal(size=(BATCH, PADDED, WIDTH)).astype("float32")
+    ns = rng.integers(1, PADDED + 1, BATCH).astype(np.int32)
     ours, theirs = [fx.tree.map(f, (w, xs, ns)) for f in (fnp.asarray, jnp.asarray)]
     masked, by_hands, of_jax = losses
     steps: dict[str, tuple[Any, Any, Any]] = {
@@ -127,7 +127,7 @@ def rows() -> list[Row]:
         partial(network_by_hand, *own) for own in ((fnp, nn.layer_norm, nn.gelu), (jnp, _norm_of_jax, jax.nn.gelu))
     ]
     out += _compared("layers with norms and biases, ", params, batches(network, hand, jaxs))
-    lengths = rng.permutation(np.arange(1, ROOM + 1))[:LENGTHS]
+    lengths = rng.permutation(np.arange(1, PADDED + 1))[:LENGTHS]
     examples = [rng.normal(size=(n, WIDTH)).astype("float32") for n in lengths]
     every, each = fx.bucketed(fx.value_and_grad(attention), (None, "(n>=1, _)")), fx.jit(fx.value_and_grad(attention))
     bucketed_us, each_us = [_first_calls(run, w, examples) for run in (every, each)]

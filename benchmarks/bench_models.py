@@ -1,6 +1,6 @@
 """Compiled gradients: time of a step, and memory. `python -m benchmarks.bench_models`.
 
-Each model is written once, over a `Face`, so that both libraries run the same source.
+Each model is written once, over a `Library`, so that both libraries run the same source.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import fxad as fx
 from benchmarks.harness import Row, show
 from benchmarks.models.adbench import bundle, lstm, mixture
 from benchmarks.models.dynamics import bodies
-from benchmarks.models.face import OURS, THEIRS, Model
+from benchmarks.models.library import OURS, THEIRS, Model
 from benchmarks.models.networks import mlp, residual, rnn, transformer
 from fxad.runtime import default_platform
 

@@ -21,7 +21,7 @@ from benchmarks.harness import Row, race, show
 from benchmarks.models.adbench import bundle, mixture
 from benchmarks.models.deep import transformer
 from benchmarks.models.dynamics import bodies
-from benchmarks.models.face import OURS, THEIRS, Model
+from benchmarks.models.library import OURS, THEIRS, Model
 from benchmarks.models.networks import residual, rnn, transformer as block
 from fxad.ir import Jaxpr
 

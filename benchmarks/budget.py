@@ -26,7 +26,7 @@ from benchmarks.bench_models import agree
 from benchmarks.memory import DOCS, POLICIES, Variant, theirs
 from benchmarks.memory_page import read, write
 from benchmarks.models.blocks import NETWORKS, Network, Way
-from benchmarks.models.face import OURS
+from benchmarks.models.library import OURS
 from benchmarks.page import taken
 from fxad.errors import ParameterError
 from fxad.transforms.memory_plans.frontier import frontier

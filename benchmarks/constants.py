@@ -21,7 +21,7 @@ import numpy as np
 import fxad as fx
 import fxad.numpy as fnp
 from benchmarks.models.deep import transformer
-from benchmarks.models.face import OURS, Model
+from benchmarks.models.library import OURS, Model
 from benchmarks.models.networks import mlp, residual
 from fxad import lax, nn, random
 from fxad.core import constants

@@ -27,7 +27,7 @@ from benchmarks.harness import Row, show
 from benchmarks.memory import invertible as reconstructed
 from benchmarks.models.blocks import Network, Way, mlp, reversible
 from benchmarks.models.deep import transformer
-from benchmarks.models.face import OURS
+from benchmarks.models.library import OURS
 from benchmarks.page import page, save, sections, taken
 from benchmarks.run import ORDER
 from fxad import lax, policies, random

@@ -25,7 +25,7 @@ from benchmarks.page import page, save, section, sections, taken
 # Each in an interpreter of its own: what one leaves behind (programs, compiled code) is no burden on the next.
 MODULES: Final = (
     "trace",
-    "faces",
+    "interfaces",
     "lower",
     "eager",
     "call",

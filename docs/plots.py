@@ -35,8 +35,8 @@ def memory_and_time(data: dict[str, Any]) -> Any:
             colour, marker = styles[name]
             for k, (held, took) in enumerate(zip(row["bytes"], row.get("time", ()), strict=False)):
                 point = {"marker": marker, "s": 60 - 15 * k, "linewidths": 1.3, "zorder": 3 - k}
-                face = "none" if k else colour
-                ax.scatter(took / base_time, held / base_bytes, edgecolors=colour, facecolors=face, **point)
+                filled = "none" if k else colour
+                ax.scatter(took / base_time, held / base_bytes, edgecolors=colour, facecolors=filled, **point)
         ax.axhline(1, color="#cccccc", linewidth=0.8, zorder=0)
         ax.axvline(1, color="#cccccc", linewidth=0.8, zorder=0)
         ax.set_title(network["name"], fontsize=10)

@@ -18,7 +18,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import nn, random
 
-WIDTH, ROOM = 24, 32
+WIDTH, PADDED = 24, 32
 
 
 class Params(TypedDict):
@@ -66,11 +66,11 @@ def step(params: Params, clouds: fx.Array, labels: fx.Array, sizes: fx.Array) ->
 
 
 def clouds(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Padded clouds (the padding is nan), labels, and numbers of points from 3 to `ROOM`."""
+    """Padded clouds (the padding is nan), labels, and numbers of points from 3 to `PADDED`."""
     rng = np.random.default_rng(seed)
-    sizes = rng.integers(3, ROOM + 1, count).astype(np.int32)
+    sizes = rng.integers(3, PADDED + 1, count).astype(np.int32)
     labels = rng.integers(0, 2, count).astype(np.int32)
-    out = np.full((count, ROOM, 2), np.nan, np.float32)
+    out = np.full((count, PADDED, 2), np.nan, np.float32)
     for k, (n, ring) in enumerate(zip(sizes, labels, strict=True)):
         angle = rng.uniform(0, 2 * np.pi, n)
         radius = 1 + 0.1 * rng.normal(size=n) if ring else np.sqrt(rng.uniform(size=n)) * 1.2
@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
         value, params = step(params, *map(fnp.asarray, clouds(32, k)))
         losses.append(float(value))
     first, last = float(np.mean(losses[:10])), float(np.mean(losses[-10:]))
-    print(f"loss {first:.3f} -> {last:.3f} in {steps} steps, 1 compilation for {ROOM - 2} sizes")
+    print(f"loss {first:.3f} -> {last:.3f} in {steps} steps, 1 compilation for {PADDED - 2} sizes")
     return {"difference": gap, "first": first, "last": last}
 
 

@@ -33,14 +33,14 @@ TOP_LEVEL = {
     "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "pyproject.toml",
     "benchmarks", "docs", "examples", "fxad", "stubs", "tests",
 }  # fmt: skip
-JAXLIB_ROOMS = ("fxad/lower", "fxad/runtime", "fxad/xla")
-NO_ROOMS = {"utils", "util", "helpers", "helper", "common", "misc", "base"}
+JAXLIB_MODULES = ("fxad/lower", "fxad/runtime", "fxad/xla")
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base"}
 
 MAX_IGNORES = 45
 # Tables that change after import. Each is a cache that nothing but speed depends on.
 CACHES = {("fxad/tracing/tracer.py", "_is_internal")}
-# Rooms where `Any` may be named: they speak with jaxlib, or take trees apart, where no type can follow.
-TREE_ROOMS = (
+# Modules that may name `Any`: they use jaxlib, or take trees apart, which types cannot express.
+TREE_MODULES = (
     "fxad/api/",
     "fxad/tracing/array.py",
     "fxad/operations/conversions.py",
@@ -65,7 +65,7 @@ TREE_ROOMS = (
     "fxad/core/tree.py",
     "fxad/core/tree_paths.py",
 )
-ANY_ROOMS = (*JAXLIB_ROOMS, *TREE_ROOMS, "fxad/optim/")
+ANY_MODULES = (*JAXLIB_MODULES, *TREE_MODULES, "fxad/optim/")
 
 
 def name(path: Path) -> str:
@@ -102,15 +102,15 @@ def test_top_level() -> None:
     assert there <= TOP_LEVEL, "the top level is fixed; see docs/architecture.md"
 
 
-def test_every_room_has_a_layer() -> None:
+def test_every_package_has_a_layer() -> None:
     """A module that the import contract does not name is a module it does not check."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     layers = next(c["layers"] for c in settings["tool"]["importlinter"]["contracts"] if c["id"] == "layers")
     named = {part.strip(" ()").split(".")[1] for layer in layers for part in layer.split("|")}
-    rooms = {p.relative_to(ROOT / "fxad").parts[0].removesuffix(".py") for p in FILES} - {"__init__"}
-    assert rooms - named == set()
+    packages = {p.relative_to(ROOT / "fxad").parts[0].removesuffix(".py") for p in FILES} - {"__init__"}
+    assert packages - named == set()
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    assert {r for r in rooms if f"`{r}`" not in page} == set(), "docs/architecture.md has a line for every room"
+    assert {p for p in packages if f"`{p}`" not in page} == set(), "docs/architecture.md has a line for every package"
 
 
 def test_only_the_translation_imports_jax() -> None:
@@ -125,7 +125,7 @@ def test_only_the_translation_imports_jax() -> None:
 
 
 def test_tests_run_without_jax() -> None:
-    """What is held against jax asks for it by `pytest.importorskip`: users and CI need not have it."""
+    """Tests that compare with jax import it by `pytest.importorskip`: users and CI need not have it."""
     found = [
         f"{p.relative_to(ROOT)}:{n}"
         for p in sorted((ROOT / "tests").rglob("*.py"))
@@ -136,14 +136,14 @@ def test_tests_run_without_jax() -> None:
     assert found == []
 
 
-def test_jaxlib_has_rooms() -> None:
+def test_only_some_modules_import_jaxlib() -> None:
     found = [
         f"{name(p)}:{n}"
         for p, t in trees().items()
         for n, m in imports(t)
-        if m.split(".")[0] == "jaxlib" and not name(p).startswith(JAXLIB_ROOMS)
+        if m.split(".")[0] == "jaxlib" and not name(p).startswith(JAXLIB_MODULES)
     ]
-    assert found == [], "only lower and runtime speak with jaxlib"
+    assert found == [], "only lower and runtime use jaxlib"
 
 
 def test_no_function_local_imports() -> None:
@@ -173,12 +173,12 @@ def test_no_tools_that_erase_types() -> None:
     assert found == []
 
 
-def test_any_has_rooms() -> None:
+def test_only_some_modules_name_any() -> None:
     found = [
         f"{name(p)}:{n}"
         for p, t in trees().items()
         for n, m in imports(t)
-        if m == "typing.Any" and not name(p).startswith(ANY_ROOMS)
+        if m == "typing.Any" and not name(p).startswith(ANY_MODULES)
     ]
     assert found == []
 
@@ -197,9 +197,9 @@ def test_no_mutable_registries() -> None:
     assert set(found) - CACHES == set()
 
 
-def test_no_room_for_odds_and_ends() -> None:
+def test_every_module_is_named_after_a_concept() -> None:
     assert [
-        name(p) for p in FILES if NO_ROOMS & {part.removesuffix(".py") for part in p.parts[len(ROOT.parts) :]}
+        name(p) for p in FILES if VAGUE_NAMES & {part.removesuffix(".py") for part in p.parts[len(ROOT.parts) :]}
     ] == []
 
 

@@ -70,29 +70,29 @@ def test_a_run_that_is_stopped_has_saved_what_it_measured(docs: Path) -> None:
     file = docs / "benchmarks.md"
     with pytest.raises(KeyboardInterrupt):
         run.main(["--write", str(file)], stopped)
-    assert list(sections(file.read_text(encoding="utf-8"))) == ["trace", "faces"]
+    assert list(sections(file.read_text(encoding="utf-8"))) == ["trace", "interfaces"]
 
 
 def test_a_module_that_fails_is_named_and_keeps_its_section(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def failing(module: str) -> list[Row]:
-        if module == "faces":
-            raise subprocess.CalledProcessError(3, "bench_faces")
+        if module == "interfaces":
+            raise subprocess.CalledProcessError(3, "bench_interfaces")
         return of(module)
 
     file = docs / "benchmarks.md"
-    chosen = ["trace", "faces", "lower", "--write", str(file)]
+    chosen = ["trace", "interfaces", "lower", "--write", str(file)]
     run.main(chosen, of)
     before = sections(file.read_text(encoding="utf-8"))
     assert run.main(chosen, failing) == 1
     after = sections(file.read_text(encoding="utf-8"))
     assert [name for name in after if after[name] != before[name]] == ["trace", "lower"]
-    assert "not measured: faces (exit status 3)" in capsys.readouterr().err
+    assert "not measured: interfaces (exit status 3)" in capsys.readouterr().err
 
 
 def test_a_module_that_does_not_exist_is_refused_before_any_work(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run.main(["trace", "nonesuch"], of)
-    assert "no such benchmark: nonesuch; there are trace, faces," in capsys.readouterr().err
+    assert "no such benchmark: nonesuch; there are trace, interfaces," in capsys.readouterr().err
 
 
 def test_every_benchmark_is_run() -> None:

@@ -105,8 +105,8 @@ def test_what_numpy_has_is_here_or_left_out_with_a_reason() -> None:
         assert set(np.__all__) - here - names == set()
     for line in others.splitlines():
         if line.startswith(("| `lax`", "| `random`", "| `nn`")):
-            _, face, left, _, _ = line.split("|")
-            module = importlib.import_module(f"fxad.{named(face).pop()}")
+            _, path, left, _, _ = line.split("|")
+            module = importlib.import_module(f"fxad.{named(path).pop()}")
             assert [n for n in sorted(named(left)) if hasattr(module, n)] == []
 
 

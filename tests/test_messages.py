@@ -1,4 +1,4 @@
-"""Every error of the rooms below says what to do, and every piece of its text and of its remedy stands in some test.
+"""Every error of the modules below says what to do, and every piece of its text and of its remedy stands in some test.
 
 This is the net, not the pin: the tests that meet an error compare its message whole. A message that is new, or that was
 changed without its test, is caught here.
@@ -17,7 +17,7 @@ import pytest
 import fxad as fx
 from fxad import errors
 
-# Public functions of arrays are not among them: their refusals are checked by the laws of tests/attack and tests/faces.
+# Public functions of arrays are not among them: the laws of tests/attack and tests/interfaces check their refusals.
 NOT: Final = (
     "numpy/",
     "nn/",
@@ -47,7 +47,7 @@ def _raised() -> list[tuple[str, ast.Call]]:
 
 
 def errors_made() -> Iterator[tuple[str, ast.Call]]:
-    """The errors that are made in the rooms, and where; constants of their module stand in place of their names."""
+    """The errors that are made in these modules, and where; constants of their module stand in place of their names."""
     for path in sorted(ROOT.rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
         if name.startswith(NOT) and not name.startswith(BUT):
@@ -94,4 +94,4 @@ def test_every_piece_of_a_message_stands_in_a_test(raised: list[tuple[str, ast.C
         parts = [*call.args[:1], *[k.value for k in call.keywords if k.arg == "remedy"]]
         unpinned += [f"{where}: {text}" for part in parts for text in pieces(part) if text not in tests]
     assert not unpinned
-    assert len(raised) > 150, "the rooms are found"
+    assert len(raised) > 150, "the modules are found"

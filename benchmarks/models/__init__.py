@@ -1,1 +1,1 @@
-"""What is measured, written once over a `Face` for both libraries."""
+"""What is measured, written once over a `Library` for both libraries."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import multigammaln
 
-from benchmarks.models.face import Face, Model, Tree, normal
+from benchmarks.models.library import Library, Model, Tree, normal
 
 
 def mixture(points: int = 1000, dims: int = 10, parts: int = 25, gamma: float = 1.0, m: int = 0) -> Model:
@@ -25,15 +25,15 @@ def mixture(points: int = 1000, dims: int = 10, parts: int = 25, gamma: float = 
     prior = freedom * dims * (np.log(gamma) - 0.5 * np.log(2)) - multigammaln(0.5 * freedom, dims)
     constant = float(-points * dims * 0.5 * np.log(2 * np.pi) - parts * prior)
 
-    def loss(face: Face, params: Tree, x: Any, y: Any) -> Any:
+    def loss(library: Library, params: Tree, x: Any, y: Any) -> Any:
         alpha, means, q, below = params["alpha"], params["means"], params["q"], params["l"]
-        exp_q = face.np.exp(q)
-        roots = face.np.zeros((parts, dims, dims), "float32")
+        exp_q = library.np.exp(q)
+        roots = library.np.zeros((parts, dims, dims), "float32")
         roots = roots.at[:, rows, cols].set(below).at[:, diagonal, diagonal].set(exp_q)
-        off = face.np.einsum("kij,nkj->nki", roots, x[:, None] - means)
-        inner = alpha + face.np.sum(q, axis=1) - 0.5 * face.np.sum(off**2, axis=2)
-        likelihood = face.np.sum(face.nn.logsumexp(inner, axis=1)) - points * face.nn.logsumexp(alpha)
-        spread = 0.5 * gamma**2 * (face.np.sum(exp_q**2) + face.np.sum(below**2)) - m * face.np.sum(q)
+        off = library.np.einsum("kij,nkj->nki", roots, x[:, None] - means)
+        inner = alpha + library.np.sum(q, axis=1) - 0.5 * library.np.sum(off**2, axis=2)
+        likelihood = library.np.sum(library.nn.logsumexp(inner, axis=1)) - points * library.nn.logsumexp(alpha)
+        spread = 0.5 * gamma**2 * (library.np.sum(exp_q**2) + library.np.sum(below**2)) - m * library.np.sum(q)
         return (constant + likelihood + spread) * y
 
     rng = np.random.default_rng(0)
@@ -47,26 +47,26 @@ def mixture(points: int = 1000, dims: int = 10, parts: int = 25, gamma: float = 
     return Model(f"ADBench GMM, {points} x {dims}, {parts} parts", loss, params, x, np.float32(1 / points))
 
 
-def _cross(face: Face, a: Any, b: Any) -> Any:
+def _cross(library: Library, a: Any, b: Any) -> Any:
     pairs = (1, 2), (2, 0), (0, 1)
-    return face.np.stack([a[i] * b[j] - a[j] * b[i] for i, j in pairs])
+    return library.np.stack([a[i] * b[j] - a[j] * b[i] for i, j in pairs])
 
 
-def _rotated(face: Face, rotation: Any, x: Any) -> Any:
+def _rotated(library: Library, rotation: Any, x: Any) -> Any:
     """Rodrigues: x turned about an axis, by the axis' length."""
-    square = face.np.sum(rotation**2)
+    square = library.np.sum(rotation**2)
     small = square == 0
-    theta = face.np.sqrt(face.np.where(small, 1, square))
-    cos, sin, axis = face.np.cos(theta), face.np.sin(theta), rotation / theta
-    turned = x * cos + _cross(face, axis, x) * sin + axis * (axis @ x) * (1 - cos)
-    return face.np.where(small, x + _cross(face, rotation, x), turned)
+    theta = library.np.sqrt(library.np.where(small, 1, square))
+    cos, sin, axis = library.np.cos(theta), library.np.sin(theta), rotation / theta
+    turned = x * cos + _cross(library, axis, x) * sin + axis * (axis @ x) * (1 - cos)
+    return library.np.where(small, x + _cross(library, rotation, x), turned)
 
 
-def _projected(face: Face, camera: Any, x: Any) -> Any:
+def _projected(library: Library, camera: Any, x: Any) -> Any:
     """Where a camera sees a point: rotation, center, focal length, principal point, two radial distortions."""
-    seen = _rotated(face, camera[:3], x - camera[3:6])
+    seen = _rotated(library, camera[:3], x - camera[3:6])
     plane = seen[:2] / seen[2]
-    square = face.np.sum(plane**2)
+    square = library.np.sum(plane**2)
     distortion = 1 + camera[9] * square + camera[10] * square**2
     return plane * distortion * camera[6] + camera[7:9]
 
@@ -74,12 +74,12 @@ def _projected(face: Face, camera: Any, x: Any) -> Any:
 def bundle(cameras: int = 49, points: int = 7776, observations: int = 31843) -> Model:
     """Half the squares of weighted reprojection errors, and of what weights lack of 1."""
 
-    def loss(face: Face, params: Tree, x: Any, y: Any) -> Any:
+    def loss(library: Library, params: Tree, x: Any, y: Any) -> Any:
         def error(camera: Any, point: Any, weight: Any, feature: Any) -> Any:
-            return weight * (_projected(face, camera, point) - feature)
+            return weight * (_projected(library, camera, point) - feature)
 
-        seen = face.vmap(error)(params["cameras"][x["camera"]], params["points"][x["point"]], params["weights"], y)
-        return 0.5 * (face.np.sum(seen**2) + face.np.sum((1 - params["weights"] ** 2) ** 2)) / observations
+        seen = library.vmap(error)(params["cameras"][x["camera"]], params["points"][x["point"]], params["weights"], y)
+        return 0.5 * (library.np.sum(seen**2) + library.np.sum((1 - params["weights"] ** 2) ** 2)) / observations
 
     rng = np.random.default_rng(0)
     camera = np.array([0, 0, 0, 0, 0, -5, 1, 0, 0, 0, 0], np.float32)
@@ -99,28 +99,28 @@ def bundle(cameras: int = 49, points: int = 7776, observations: int = 31843) -> 
 def lstm(layers: int = 2, steps: int = 1024, width: int = 14) -> Model:
     """The log-probability of a sequence under an LSTM with diagonal weights, in `scan`."""
 
-    def cell(face: Face, weight: Any, bias: Any, hidden: Any, memory: Any, x: Any) -> tuple[Any, Any]:
-        forget = face.nn.sigmoid(x * weight[0] + bias[0])
-        take = face.nn.sigmoid(hidden * weight[1] + bias[1])
-        give = face.nn.sigmoid(x * weight[2] + bias[2])
-        change = face.np.tanh(hidden * weight[3] + bias[3])
+    def cell(library: Library, weight: Any, bias: Any, hidden: Any, memory: Any, x: Any) -> tuple[Any, Any]:
+        forget = library.nn.sigmoid(x * weight[0] + bias[0])
+        take = library.nn.sigmoid(hidden * weight[1] + bias[1])
+        give = library.nn.sigmoid(x * weight[2] + bias[2])
+        change = library.np.tanh(hidden * weight[3] + bias[3])
         memory = memory * forget + take * change
-        return give * face.np.tanh(memory), memory
+        return give * library.np.tanh(memory), memory
 
-    def loss(face: Face, params: Tree, x: Any, y: Any) -> Any:
+    def loss(library: Library, params: Tree, x: Any, y: Any) -> Any:
         scale_in, scale_out, bias_out = params["ends"]
 
         def step(state: Any, pair: Any) -> tuple[Any, Any]:
             x, gold = pair
             x, after = x * scale_in, []
             for (weight, bias), (hidden, memory) in zip(params["layers"], state, strict=True):
-                x, memory = cell(face, weight, bias, hidden, memory, x)
+                x, memory = cell(library, weight, bias, hidden, memory, x)
                 after.append((x, memory))
             guess = x * scale_out + bias_out
-            return after, face.np.sum(gold * (guess - face.np.log(2 + face.np.sum(face.np.exp(guess)))))
+            return after, library.np.sum(gold * (guess - library.np.log(2 + library.np.sum(library.np.exp(guess)))))
 
-        _, totals = face.lax.scan(step, x["state"], (x["sequence"], y))
-        return -face.np.sum(totals) / (steps * width)
+        _, totals = library.lax.scan(step, x["state"], (x["sequence"], y))
+        return -library.np.sum(totals) / (steps * width)
 
     rng = np.random.default_rng(0)
 

@@ -15,15 +15,15 @@ import jax.ad_checkpoint
 import numpy as np
 
 import fxad as fx
-from benchmarks.models.face import OURS, Face, Tree, normal
+from benchmarks.models.library import OURS, Library, Tree, normal
 
-Block = Callable[[Face, Tree, Any, Any], Any]
+Block = Callable[[Library, Tree, Any, Any], Any]
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def named(face: Face, x: Any) -> Any:
+def named(library: Library, x: Any) -> Any:
     """The value, with the name "kept"."""
-    return fx.checkpoint_name(x, "kept") if face is OURS else jax.ad_checkpoint.checkpoint_name(x, "kept")
+    return fx.checkpoint_name(x, "kept") if library is OURS else jax.ad_checkpoint.checkpoint_name(x, "kept")
 
 
 def _same(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,8 +42,8 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """`block(face, params, state, x) -> state`. `layers`: parameters of each block; one for all where `xs` is given, a
-    sequence that the block is scanned over. The loss is the mean square of the last state."""
+    """`block(library, params, state, x) -> state`. `layers`: parameters of each block; one for all where `xs` is given,
+    a sequence that the block is scanned over. The loss is the mean square of the last state."""
 
     name: str
     block: Block
@@ -51,33 +51,33 @@ class Network:
     start: Tree
     xs: Any = None
 
-    def loss(self, face: Face, how: Way, layers: Tree, start: Tree, xs: Any) -> Any:
+    def loss(self, library: Library, how: Way, layers: Tree, start: Tree, xs: Any) -> Any:
         """The loss."""
         wrap, scan = how.block or _same, how.scan
         if self.xs is None and scan is not None:
             # the same blocks as a loop over their parameters, which are stacked here: the copies count
-            stacked = fx.tree.map(lambda *leaves: face.np.stack(leaves), *layers)
-            state, _ = scan(lambda state, p: (wrap(partial(self.block, face))(p, state, None), None), start, stacked)
+            stacked = fx.tree.map(lambda *leaves: library.np.stack(leaves), *layers)
+            state, _ = scan(lambda state, p: (wrap(partial(self.block, library))(p, state, None), None), start, stacked)
         elif self.xs is None:
 
             def chain(layers: Tree, state: Tree) -> Tree:
                 for params in layers:
-                    state = wrap(lambda params, state: self.block(face, params, state, None))(params, state)
+                    state = wrap(lambda params, state: self.block(library, params, state, None))(params, state)
                 return state
 
             state = (how.chain or _same)(chain)(layers, start)
         else:
-            step = wrap(lambda params, state, x: self.block(face, params, state, x))
-            state, _ = (scan or face.lax.scan)(lambda state, x: (step(layers, state, x), None), start, xs)
+            step = wrap(lambda params, state, x: self.block(library, params, state, x))
+            state, _ = (scan or library.lax.scan)(lambda state, x: (step(layers, state, x), None), start, xs)
         parts = state if isinstance(state, tuple) else (state,)
-        return sum([face.np.mean(part**2) for part in parts])
+        return sum([library.np.mean(part**2) for part in parts])
 
 
 def mlp(depth: int = 24, width: int = 128, batch: int = 1024) -> Network:
     """Two products and a tanh a block."""
 
-    def block(face: Face, p: Tree, x: Any, _: Any) -> Any:
-        return named(face, face.np.tanh(x @ p["w"] + p["b"])) @ p["v"]
+    def block(library: Library, p: Tree, x: Any, _: Any) -> Any:
+        return named(library, library.np.tanh(x @ p["w"] + p["b"])) @ p["v"]
 
     rng = np.random.default_rng(0)
     layers = [
@@ -90,21 +90,21 @@ def mlp(depth: int = 24, width: int = 128, batch: int = 1024) -> Network:
 def transformer(depth: int = 6, d: int = 128, heads: int = 4, length: int = 64, batch: int = 8) -> Network:
     """Attention and a gelu network, each behind a layer norm."""
 
-    def norm(face: Face, x: Any, scale: Any) -> Any:
-        mean = face.np.mean(x, axis=-1, keepdims=True)
-        var = face.np.mean((x - mean) ** 2, axis=-1, keepdims=True)
-        return (x - mean) / face.np.sqrt(var + 1e-5) * scale
+    def norm(library: Library, x: Any, scale: Any) -> Any:
+        mean = library.np.mean(x, axis=-1, keepdims=True)
+        var = library.np.mean((x - mean) ** 2, axis=-1, keepdims=True)
+        return (x - mean) / library.np.sqrt(var + 1e-5) * scale
 
-    def split(face: Face, x: Any) -> Any:
-        return face.np.transpose(x.reshape(batch, length, heads, d // heads), (0, 2, 1, 3))
+    def split(library: Library, x: Any) -> Any:
+        return library.np.transpose(x.reshape(batch, length, heads, d // heads), (0, 2, 1, 3))
 
-    def block(face: Face, p: Tree, x: Any, _: Any) -> Any:
-        h = norm(face, x, p["s1"])
-        q, k, v = (split(face, h @ p[name]) for name in ("q", "k", "v"))
-        scores = face.nn.softmax(q @ face.np.transpose(k, (0, 1, 3, 2)) / (d // heads) ** 0.5, axis=-1)
-        mixed = face.np.transpose(scores @ v, (0, 2, 1, 3)).reshape(batch, length, d)
-        x = x + named(face, mixed @ p["o"])
-        return x + face.nn.gelu(norm(face, x, p["s2"]) @ p["up"]) @ p["down"]
+    def block(library: Library, p: Tree, x: Any, _: Any) -> Any:
+        h = norm(library, x, p["s1"])
+        q, k, v = (split(library, h @ p[name]) for name in ("q", "k", "v"))
+        scores = library.nn.softmax(q @ library.np.transpose(k, (0, 1, 3, 2)) / (d // heads) ** 0.5, axis=-1)
+        mixed = library.np.transpose(scores @ v, (0, 2, 1, 3)).reshape(batch, length, d)
+        x = x + named(library, mixed @ p["o"])
+        return x + library.nn.gelu(norm(library, x, p["s2"]) @ p["up"]) @ p["down"]
 
     rng = np.random.default_rng(0)
 
@@ -121,14 +121,14 @@ def transformer(depth: int = 6, d: int = 128, heads: int = 4, length: int = 64, 
 def convolutional(depth: int = 8, channels: int = 16, size: int = 24, batch: int = 16) -> Network:
     """Residual blocks: two convolutions, each behind a norm and a relu."""
 
-    def half(face: Face, x: Any, w: Any, scale: Any) -> Any:
-        mean = face.np.mean(x, axis=(0, 1, 2))
-        var = face.np.mean((x - mean) ** 2, axis=(0, 1, 2))
-        h = face.nn.relu((x - mean) / face.np.sqrt(var + 1e-5) * scale)
-        return face.lax.conv_general_dilated(h, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    def half(library: Library, x: Any, w: Any, scale: Any) -> Any:
+        mean = library.np.mean(x, axis=(0, 1, 2))
+        var = library.np.mean((x - mean) ** 2, axis=(0, 1, 2))
+        h = library.nn.relu((x - mean) / library.np.sqrt(var + 1e-5) * scale)
+        return library.lax.conv_general_dilated(h, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
-    def block(face: Face, p: Tree, x: Any, _: Any) -> Any:
-        return x + half(face, named(face, half(face, x, p["w1"], p["s1"])), p["w2"], p["s2"])
+    def block(library: Library, p: Tree, x: Any, _: Any) -> Any:
+        return x + half(library, named(library, half(library, x, p["w1"], p["s1"])), p["w2"], p["s2"])
 
     rng = np.random.default_rng(0)
 
@@ -143,9 +143,9 @@ def convolutional(depth: int = 8, channels: int = 16, size: int = 24, batch: int
 def recurrent(steps: int = 256, width: int = 64, batch: int = 64) -> Network:
     """A gated unit, scanned over a sequence."""
 
-    def block(face: Face, p: Tree, h: Any, x: Any) -> Any:
-        z = face.nn.sigmoid(x @ p["wz"] + h @ p["uz"])
-        new = named(face, face.np.tanh(x @ p["w"] + (z * h) @ p["u"]))
+    def block(library: Library, p: Tree, h: Any, x: Any) -> Any:
+        z = library.nn.sigmoid(x @ p["wz"] + h @ p["uz"])
+        new = named(library, library.np.tanh(x @ p["w"] + (z * h) @ p["u"]))
         return (1 - z) * h + z * new
 
     rng = np.random.default_rng(0)
@@ -159,10 +159,10 @@ def recurrent(steps: int = 256, width: int = 64, batch: int = 64) -> Network:
 def reversible(depth: int = 24, width: int = 64, batch: int = 1024) -> Network:
     """Additive couplings: `y1 = x1 + f(x2)`, `y2 = x2 + g(y1)`, where f and g are two products and a tanh."""
 
-    def block(face: Face, p: Tree, state: Any, _: Any) -> Any:
+    def block(library: Library, p: Tree, state: Any, _: Any) -> Any:
         a, b = state
-        a = a + named(face, face.np.tanh(b @ p["w1"])) @ p["v1"]
-        return a, b + face.np.tanh(a @ p["w2"]) @ p["v2"]
+        a = a + named(library, library.np.tanh(b @ p["w1"])) @ p["v1"]
+        return a, b + library.np.tanh(a @ p["w2"]) @ p["v2"]
 
     rng = np.random.default_rng(0)
     # small steps, as between the layers of a deep network: what is reconstructed rounds, and large ones would show it

@@ -6,34 +6,34 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.models.face import Face, Model, Tree, normal
+from benchmarks.models.library import Library, Model, Tree, normal
 
 
 def transformer(layers: int = 12, d: int = 256, heads: int = 4, length: int = 128, batch: int = 4) -> Model:
     """Blocks of attention and of a gelu network, each behind a layer norm, unrolled."""
 
-    def norm(face: Face, x: Any, scale: Any, shift: Any) -> Any:
-        mean = face.np.mean(x, axis=-1, keepdims=True)
-        var = face.np.mean((x - mean) ** 2, axis=-1, keepdims=True)
-        return (x - mean) / face.np.sqrt(var + 1e-5) * scale + shift
+    def norm(library: Library, x: Any, scale: Any, shift: Any) -> Any:
+        mean = library.np.mean(x, axis=-1, keepdims=True)
+        var = library.np.mean((x - mean) ** 2, axis=-1, keepdims=True)
+        return (x - mean) / library.np.sqrt(var + 1e-5) * scale + shift
 
-    def split(face: Face, x: Any) -> Any:
-        return face.np.transpose(x.reshape(batch, length, heads, d // heads), (0, 2, 1, 3))
+    def split(library: Library, x: Any) -> Any:
+        return library.np.transpose(x.reshape(batch, length, heads, d // heads), (0, 2, 1, 3))
 
-    def attention(face: Face, p: Tree, x: Any) -> Any:
-        q, k, v = (split(face, x @ p[name]) for name in ("q", "k", "v"))
-        scores = q @ face.np.transpose(k, (0, 1, 3, 2)) / (d // heads) ** 0.5
-        mixed = face.np.transpose(face.nn.softmax(scores, axis=-1) @ v, (0, 2, 1, 3))
+    def attention(library: Library, p: Tree, x: Any) -> Any:
+        q, k, v = (split(library, x @ p[name]) for name in ("q", "k", "v"))
+        scores = q @ library.np.transpose(k, (0, 1, 3, 2)) / (d // heads) ** 0.5
+        mixed = library.np.transpose(library.nn.softmax(scores, axis=-1) @ v, (0, 2, 1, 3))
         return mixed.reshape(batch, length, d) @ p["o"]
 
-    def block(face: Face, p: Tree, x: Any) -> Any:
-        x = x + attention(face, p, norm(face, x, p["scale1"], p["shift1"]))
-        return x + face.nn.gelu(norm(face, x, p["scale2"], p["shift2"]) @ p["up"] + p["b"]) @ p["down"]
+    def block(library: Library, p: Tree, x: Any) -> Any:
+        x = x + attention(library, p, norm(library, x, p["scale1"], p["shift1"]))
+        return x + library.nn.gelu(norm(library, x, p["scale2"], p["shift2"]) @ p["up"] + p["b"]) @ p["down"]
 
-    def loss(face: Face, params: Any, x: Any, y: Any) -> Any:
+    def loss(library: Library, params: Any, x: Any, y: Any) -> Any:
         for p in params:
-            x = block(face, p, x)
-        return face.np.mean((x - y) ** 2)
+            x = block(library, p, x)
+        return library.np.mean((x - y) ** 2)
 
     rng = np.random.default_rng(0)
 

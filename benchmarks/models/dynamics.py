@@ -6,30 +6,30 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.models.face import Face, Model, Tree
+from benchmarks.models.library import Library, Model, Tree
 
 
 def bodies(steps: int = 200, count: int = 64, dt: float = 1e-3, softening: float = 1e-2) -> Model:
     """Where leapfrog steps in `scan` bring bodies, as a function of where they begin, how fast, and of their masses."""
 
-    def pull(face: Face, x: Any, mass: Any) -> Any:
+    def pull(library: Library, x: Any, mass: Any) -> Any:
         apart = x[None] - x[:, None]
-        square = face.np.sum(apart**2, axis=-1) + softening
-        return face.np.sum(apart * (mass * square**-1.5)[..., None], axis=1)
+        square = library.np.sum(apart**2, axis=-1) + softening
+        return library.np.sum(apart * (mass * square**-1.5)[..., None], axis=1)
 
-    def loss(face: Face, params: Tree, x: Any, y: Any) -> Any:
+    def loss(library: Library, params: Tree, x: Any, y: Any) -> Any:
         mass = params["mass"]
 
         def leap(state: Any, _: Any) -> tuple[Any, None]:
             place, speed, force = state
             speed = speed + 0.5 * dt * force
             place = place + dt * speed
-            force = pull(face, place, mass)
+            force = pull(library, place, mass)
             return (place, speed + 0.5 * dt * force, force), None
 
-        start = params["place"], params["speed"], pull(face, params["place"], mass)
-        (place, speed, _), _ = face.lax.scan(leap, start, None, length=steps)
-        return face.np.mean((place - x) ** 2) + face.np.mean((speed - y) ** 2)
+        start = params["place"], params["speed"], pull(library, params["place"], mass)
+        (place, speed, _), _ = library.lax.scan(leap, start, None, length=steps)
+        return library.np.mean((place - x) ** 2) + library.np.mean((speed - y) ** 2)
 
     rng = np.random.default_rng(0)
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.models.face import Face, Model, Tree, normal
+from benchmarks.models.library import Library, Model, Tree, normal
 
 
 def mlp(layers: int = 50, width: int = 256, batch: int = 256) -> Model:
     """Layers of tanh, squared error."""
 
-    def loss(face: Face, params: Tree, x: Any, y: Any) -> Any:
+    def loss(library: Library, params: Tree, x: Any, y: Any) -> Any:
         for w, b in params:
-            x = face.np.tanh(x @ w + b)
-        return face.np.mean((x - y) ** 2)
+            x = library.np.tanh(x @ w + b)
+        return library.np.mean((x - y) ** 2)
 
     rng = np.random.default_rng(0)
     params = [(normal(rng, width, width), np.zeros(width, np.float32)) for _ in range(layers)]
@@ -25,24 +25,24 @@ def mlp(layers: int = 50, width: int = 256, batch: int = 256) -> Model:
 def transformer(d: int = 256, heads: int = 4, length: int = 128, batch: int = 4) -> Model:
     """A block: attention and a gelu network, each behind a layer norm."""
 
-    def norm(face: Face, x: Any, scale: Any, shift: Any) -> Any:
-        mean = face.np.mean(x, axis=-1, keepdims=True)
-        var = face.np.mean((x - mean) ** 2, axis=-1, keepdims=True)
-        return (x - mean) / face.np.sqrt(var + 1e-5) * scale + shift
+    def norm(library: Library, x: Any, scale: Any, shift: Any) -> Any:
+        mean = library.np.mean(x, axis=-1, keepdims=True)
+        var = library.np.mean((x - mean) ** 2, axis=-1, keepdims=True)
+        return (x - mean) / library.np.sqrt(var + 1e-5) * scale + shift
 
-    def split(face: Face, x: Any) -> Any:
-        return face.np.transpose(x.reshape(batch, length, heads, d // heads), (0, 2, 1, 3))
+    def split(library: Library, x: Any) -> Any:
+        return library.np.transpose(x.reshape(batch, length, heads, d // heads), (0, 2, 1, 3))
 
-    def attention(face: Face, p: Tree, x: Any) -> Any:
-        q, k, v = (split(face, x @ p[name]) for name in ("q", "k", "v"))
-        scores = q @ face.np.transpose(k, (0, 1, 3, 2)) / (d // heads) ** 0.5
-        mixed = face.np.transpose(face.nn.softmax(scores, axis=-1) @ v, (0, 2, 1, 3))
+    def attention(library: Library, p: Tree, x: Any) -> Any:
+        q, k, v = (split(library, x @ p[name]) for name in ("q", "k", "v"))
+        scores = q @ library.np.transpose(k, (0, 1, 3, 2)) / (d // heads) ** 0.5
+        mixed = library.np.transpose(library.nn.softmax(scores, axis=-1) @ v, (0, 2, 1, 3))
         return mixed.reshape(batch, length, d) @ p["o"]
 
-    def loss(face: Face, p: Tree, x: Any, y: Any) -> Any:
-        x = x + attention(face, p, norm(face, x, p["scale1"], p["shift1"]))
-        x = x + face.nn.gelu(norm(face, x, p["scale2"], p["shift2"]) @ p["up"] + p["b"]) @ p["down"]
-        return face.np.mean((x - y) ** 2)
+    def loss(library: Library, p: Tree, x: Any, y: Any) -> Any:
+        x = x + attention(library, p, norm(library, x, p["scale1"], p["shift1"]))
+        x = x + library.nn.gelu(norm(library, x, p["scale2"], p["shift2"]) @ p["up"] + p["b"]) @ p["down"]
+        return library.np.mean((x - y) ** 2)
 
     rng = np.random.default_rng(0)
     params: Tree = {name: normal(rng, d, d) for name in ("q", "k", "v", "o")}
@@ -56,17 +56,17 @@ def transformer(d: int = 256, heads: int = 4, length: int = 128, batch: int = 4)
 def rnn(steps: int = 200, hidden: int = 64, batch: int = 16, scanned: bool = False) -> Model:
     """A recurrent network, unrolled or in `scan`."""
 
-    def step(face: Face, params: Tree, h: Any, x: Any) -> Any:
-        return face.np.tanh(x @ params["w"] + h @ params["u"] + params["b"])
+    def step(library: Library, params: Tree, h: Any, x: Any) -> Any:
+        return library.np.tanh(x @ params["w"] + h @ params["u"] + params["b"])
 
-    def loss(face: Face, params: Tree, x: Any, y: Any) -> Any:
-        h = face.np.zeros((batch, hidden), "float32")
+    def loss(library: Library, params: Tree, x: Any, y: Any) -> Any:
+        h = library.np.zeros((batch, hidden), "float32")
         if scanned:
-            h, _ = face.lax.scan(lambda h, x: (step(face, params, h, x), None), h, x)
+            h, _ = library.lax.scan(lambda h, x: (step(library, params, h, x), None), h, x)
         else:
             for t in range(steps):
-                h = step(face, params, h, x[t])
-        return face.np.mean((h - y) ** 2)
+                h = step(library, params, h, x[t])
+        return library.np.mean((h - y) ** 2)
 
     rng = np.random.default_rng(0)
     params = {"w": normal(rng, hidden, hidden), "u": normal(rng, hidden, hidden), "b": np.zeros(hidden, np.float32)}
@@ -78,23 +78,23 @@ def rnn(steps: int = 200, hidden: int = 64, batch: int = 16, scanned: bool = Fal
 def residual(blocks: int = 8, channels: int = 16, size: int = 16, batch: int = 8) -> Model:
     """Blocks of two convolutions of 3 x 3, each behind a norm over the batch, around which the input passes."""
 
-    def convolve(face: Face, x: Any, w: Any) -> Any:
-        return face.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    def convolve(library: Library, x: Any, w: Any) -> Any:
+        return library.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
-    def norm(face: Face, x: Any, scale: Any, shift: Any) -> Any:
-        mean = face.np.mean(x, axis=(0, 1, 2))
-        var = face.np.mean((x - mean) ** 2, axis=(0, 1, 2))
-        return (x - mean) / face.np.sqrt(var + 1e-5) * scale + shift
+    def norm(library: Library, x: Any, scale: Any, shift: Any) -> Any:
+        mean = library.np.mean(x, axis=(0, 1, 2))
+        var = library.np.mean((x - mean) ** 2, axis=(0, 1, 2))
+        return (x - mean) / library.np.sqrt(var + 1e-5) * scale + shift
 
-    def loss(face: Face, params: Tree, x: Any, y: Any) -> Any:
-        x = convolve(face, x, params["in"])
+    def loss(library: Library, params: Tree, x: Any, y: Any) -> Any:
+        x = convolve(library, x, params["in"])
         for block in params["blocks"]:
             out = x
             for p in block:
-                out = convolve(face, face.nn.relu(norm(face, out, p["scale"], p["shift"])), p["w"])
+                out = convolve(library, library.nn.relu(norm(library, out, p["scale"], p["shift"])), p["w"])
             x = x + out
-        logits = face.np.mean(x, axis=(1, 2)) @ params["out"]
-        return -face.np.mean(face.np.sum(y * face.nn.log_softmax(logits, axis=-1), axis=-1))
+        logits = library.np.mean(x, axis=(1, 2)) @ params["out"]
+        return -library.np.mean(library.np.sum(y * library.nn.log_softmax(logits, axis=-1), axis=-1))
 
     rng = np.random.default_rng(0)
 

@@ -88,9 +88,9 @@ def bucketed(
             known = programs[in_tree, types] = program, jit(mask(_of_leaves(program)))
         program, run = known
         sizes = solve_sizes(f"bucketed {name}", size_constraints(avals, types, program.paths))
-        room = {n: _padded_size(m, least, growth) for n, m in sizes.items()}
+        padded_sizes = {n: _padded_size(m, least, growth) for n, m in sizes.items()}
         padded = [
-            _padded(np.asarray(x, want.dtype), tuple([upper_bound(n, room) for n in want.shape]))
+            _padded(np.asarray(x, want.dtype), tuple([upper_bound(n, padded_sizes) for n in want.shape]))
             if want.symbolic
             else x
             for x, want in zip(leaves, types, strict=True)
@@ -188,7 +188,7 @@ def _length(
 
 
 def _batch(
-    group: Sequence[tuple[int, list[NDArray]]], room: int, structure: Structure, marks: Sequence[bool] | None
+    group: Sequence[tuple[int, list[NDArray]]], padded_rows: int, structure: Structure, marks: Sequence[bool] | None
 ) -> tuple[Any, npt.NDArray[np.int32]]:
     columns = zip(*[arrays for _, arrays in group], strict=True)
     lengths = [n for n, _ in group]
@@ -203,7 +203,7 @@ def _batch(
                 f"ragged_batches: example{path} is {_array_text(column[k])} in an example of length {lengths[k]}",
                 remedy="give False in ragged for an array whose first axis does not have the length",
             )
-        rows = [_padded(x, (room, *x.shape[1:])) if ragged else x for x in column]
+        rows = [_padded(x, (padded_rows, *x.shape[1:])) if ragged else x for x in column]
         for x, row in zip(column, rows, strict=True):
             if (row.shape, row.dtype) != (rows[0].shape, rows[0].dtype):
                 path = structure.accessors()[len(stacked)].codify("")

@@ -33,10 +33,10 @@ def dilated_size(n: int, dilation: int) -> int:
 
 def window_count(n: int, window: int, stride: int, pads: tuple[int, int], base: int, dilation: int) -> int:
     """Return the number of window positions along an axis of `n` elements."""
-    room = pads[0] + dilated_size(n, base) + pads[1] - dilated_size(window, dilation)
-    if type(room) is Size:
-        return maximum(room // stride + 1, 0)
-    return room // stride + 1 if room >= 0 else 0
+    free = pads[0] + dilated_size(n, base) + pads[1] - dilated_size(window, dilation)
+    if type(free) is Size:
+        return maximum(free // stride + 1, 0)
+    return free // stride + 1 if free >= 0 else 0
 
 
 def check_padding(name: str, axis: int, n: int, pads: tuple[int, int], base: int) -> None:

@@ -138,7 +138,7 @@ def test_a_while_with_a_bound() -> None:
 
 @pytest.mark.parametrize("most", [None, 3])
 def test_a_while_is_whole(most: int | None) -> None:
-    """Without a bound there is no room for residuals; with an unknown predicate the number of steps is unknown."""
+    """Without a bound no residuals can be stored; with an unknown predicate the number of steps is unknown."""
 
     def f(a: Any, b: Any) -> Any:
         def goes_on(s: Any) -> Any:

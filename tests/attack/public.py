@@ -28,7 +28,7 @@ from fxad.errors import FxadError
 
 P = inspect.Parameter
 SCIPY: Final = (special, scipy_linalg, signal, cosine, ndimage, optimize, vector_quantization)
-ROOMS: Final[tuple[ModuleType, ...]] = (lax, lax.linalg, fnp, fft, linalg, nn, initializers, random, *SCIPY)
+MODULES: Final[tuple[ModuleType, ...]] = (lax, lax.linalg, fnp, fft, linalg, nn, initializers, random, *SCIPY)
 
 X = np.arange(1, 10, dtype=np.float32).reshape(3, 3) + np.eye(3, dtype=np.float32)
 V = np.array([1, 2, 3], np.float32)
@@ -43,14 +43,14 @@ SCATTER = lax.ScatterDimensionNumbers((1,), (0,), (0,))
 class Function(NamedTuple):
     """A public function, its parameters, and arguments that it takes."""
 
-    room: str
+    module: str
     name: str
     call: Callable[..., Any]
     parameters: Mapping[str, inspect.Parameter]
     given: Mapping[str, Any]
 
     def __str__(self) -> str:
-        return f"{self.room}.{self.name}"
+        return f"{self.module}.{self.name}"
 
     def run(self, /, **changed: object) -> Any:
         """The function of its arguments, some of them replaced."""
@@ -332,10 +332,10 @@ def runs(f: Function) -> bool:
 
 
 def functions(module: ModuleType) -> list[Function]:
-    """Every public function of a room, with arguments that it takes."""
-    room, found = module.__name__.removeprefix("fxad."), list[Function]()
+    """Every public function of a module, with arguments that it takes."""
+    prefix, found = module.__name__.removeprefix("fxad."), list[Function]()
     for name in sorted(getattr(module, "__all__", None) or dir(module)):
-        call, full = getattr(module, name), f"{room}.{name}"
+        call, full = getattr(module, name), f"{prefix}.{name}"
         home = "fxad" if hasattr(module, "__all__") else module.__name__  # else it shows what it imports
         function = callable(call) and not isinstance(call, type) and getattr(call, "__module__", "").startswith(home)
         if name.startswith("_") or not function or full in OUTSIDE or call.__module__ == "fxad.lax.parallel":
@@ -343,7 +343,7 @@ def functions(module: ModuleType) -> list[Function]:
         parameters, own = inspect.signature(call).parameters, OWN.get(full, {})
         takes = [p for p in parameters.values() if p.kind is not P.VAR_KEYWORD]
         takes = [p for p in takes if p.kind is not P.VAR_POSITIONAL or p.name in own]
-        tried = (Function(room, name, call, parameters, {p.name: _value(own, p, a) for p in takes}) for a in KINDS)
+        tried = (Function(prefix, name, call, parameters, {p.name: _value(own, p, a) for p in takes}) for a in KINDS)
         f = next(filter(runs, tried), None)
         assert f is not None, f"{full}: no arguments of it are known: give some in tests/attack/public.py"
         found.append(f)

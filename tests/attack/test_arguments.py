@@ -18,7 +18,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ArgumentError, FxadError
 from fxad.sharding import PartitionSpec as Spec
-from tests.attack.public import ROOMS, Function, P, functions
+from tests.attack.public import MODULES, Function, P, functions
 from tests.laws.budget import some
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -79,13 +79,13 @@ def flaw(f: Function, name: str, value: object) -> str:
     return "is taken as a flag" if flag and type(value) is not bool else ""
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)
 @pytest.mark.parametrize("part", range(2))
-def test_a_hostile_argument_meets_no_error_but_fxad_s(room: Any, part: int) -> None:
+def test_a_hostile_argument_meets_no_error_but_fxad_s(module: Any, part: int) -> None:
     found = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NumPy's, of the arguments
-        for f in functions(room)[part::2]:
+        for f in functions(module)[part::2]:
             for name in f.given:
                 values = some(HOSTILE, 4, f"{f}({name})")
                 found += [f"{f}({name}={w!r:.40}) {what}" for w in values if (what := flaw(f, name, w))]
@@ -341,10 +341,10 @@ def test_numbers_of_numpy_donate() -> None:
         assert y.is_deleted()
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=lambda m: m.__name__)
-def test_an_integer_is_whatever_has_an_index(room: Any) -> None:
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)
+def test_an_integer_is_whatever_has_an_index(module: Any) -> None:
     refused = []
-    for f in functions(room):
+    for f in functions(module):
         for name, value in f.given.items():
             kind = str(f.parameters[name].annotation)
             if f.parameters[name].kind is P.VAR_POSITIONAL or not any(part in kind for part in STATIC):

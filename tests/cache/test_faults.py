@@ -201,7 +201,7 @@ def test_a_file_in_place_of_the_directory(tmp_path: Path) -> None:
 
 
 def test_processes_that_write_the_same_entries(tmp_path: Path) -> None:
-    """Four processes write and read ten keys, with room for half of them: each finds nothing, or all of an entry."""
+    """Four processes use ten keys in a tier that holds half of them: each finds nothing, or all of an entry."""
     code = """
 import os, random
 from fxad.xla.disk import Directory, DiskEntry

@@ -59,7 +59,7 @@ def promoted(a: str, b: str) -> str | None:
 class Function:
     """A function of the standard."""
 
-    room: str  # "" for the namespace itself, "linalg" or "fft" for an extension
+    extension: str  # "" for the namespace itself, "linalg" or "fft" for an extension
     group: str
     name: str
     parameters: str
@@ -73,7 +73,7 @@ class Function:
 
     @property
     def id(self) -> str:
-        return f"{self.room}.{self.name}" if self.room else self.name
+        return f"{self.extension}.{self.name}" if self.extension else self.name
 
 
 _NEW = "*, dtype=None, device=None"
@@ -89,7 +89,7 @@ _FFTN = "x, /, *, s=None, axes=None, norm='backward'"
 _FREQ = "n, /, *, d=1.0, dtype=None, device=None"
 _SHIFT = "x, /, *, axes=None"
 
-# room, group: {name: (parameters, kind)}
+# extension, group: {name: (parameters, kind)}
 _TABLE: dict[tuple[str, str], dict[str, tuple[str, str]]] = {
     ("", "creation"): {
         "arange": ("start, /, stop=None, step=1, *, dtype=None, device=None", ""),
@@ -237,8 +237,8 @@ _TABLE: dict[tuple[str, str], dict[str, tuple[str, str]]] = {
 }
 
 FUNCTIONS: tuple[Function, ...] = tuple(
-    Function(room, group, name, parameters, kind)
-    for (room, group), functions in _TABLE.items()
+    Function(extension, group, name, parameters, kind)
+    for (extension, group), functions in _TABLE.items()
     for name, (parameters, kind) in functions.items()
 )
 CONSTANTS = {"e": 2.718281828459045, "inf": float("inf"), "nan": float("nan"), "pi": 3.141592653589793, "newaxis": None}

@@ -15,7 +15,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.tracing.array import Array
 from tests.conformance.standard import ALL, COMPLEX, INTEGER, KINDS, OPERATORS, UNARY_OPERATORS, Function, group
-from tests.faces.oracle import close
+from tests.interfaces.oracle import close
 
 X = fnp.asarray([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]])
 BINARY = {f.name: f for f in group("binary", "linear algebra")}

@@ -14,7 +14,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.tracing.array import Array
 from tests.conformance.standard import COMPLEX, FLOATING, FUNCTIONS, REAL_FLOATING
-from tests.faces.oracle import close
+from tests.interfaces.oracle import close
 
 Values = npt.NDArray[Any]
 Case = Callable[..., Any]
@@ -119,8 +119,8 @@ OF_THE_NAMESPACE = {"matmul", "matrix_transpose", "tensordot", "vecdot"}
 
 
 def test_every_function_has_a_case() -> None:
-    assert {f.name for f in FUNCTIONS if f.room == "linalg"} == set(SAME) | DECOMPOSITIONS | OF_THE_NAMESPACE
-    assert {f.name for f in FUNCTIONS if f.room == "fft"} == set(TRANSFORMS) | FREQUENCIES
+    assert {f.name for f in FUNCTIONS if f.extension == "linalg"} == set(SAME) | DECOMPOSITIONS | OF_THE_NAMESPACE
+    assert {f.name for f in FUNCTIONS if f.extension == "fft"} == set(TRANSFORMS) | FREQUENCIES
     for name in OF_THE_NAMESPACE:
         assert getattr(L, name) is getattr(fnp, name)
 

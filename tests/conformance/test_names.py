@@ -33,8 +33,8 @@ from tests.conformance.standard import (
 P = inspect.Parameter
 
 
-def namespace(room: str) -> ModuleType:
-    found = getattr(fnp, room) if room else fnp
+def namespace(extension: str) -> ModuleType:
+    found = getattr(fnp, extension) if extension else fnp
     assert isinstance(found, ModuleType)
     return found
 
@@ -66,10 +66,10 @@ def fits(ours: inspect.Signature, theirs: inspect.Signature) -> None:
 
 @pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.id)
 def test_function(f: Function) -> None:
-    room = namespace(f.room)
-    assert f.name in room.__all__
-    fits(inspect.signature(getattr(room, f.name)), f.signature)
-    assert getattr(room, f.name).__doc__
+    module = namespace(f.extension)
+    assert f.name in module.__all__
+    fits(inspect.signature(getattr(module, f.name)), f.signature)
+    assert getattr(module, f.name).__doc__
 
 
 @pytest.mark.parametrize("name", CONSTANTS)

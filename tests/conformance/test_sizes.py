@@ -10,7 +10,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from tests.faces.oracle import close
+from tests.interfaces.oracle import close
 
 X = np.array([[3, 1, 3], [0, 1, 5]], np.int32)
 NANS = np.array([2.0, np.nan, 2.0, np.nan, -1.0], np.float32)

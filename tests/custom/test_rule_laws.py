@@ -131,7 +131,7 @@ def test_rewriting_a_rule_keeps_its_derivatives(case: Case, kind: str, fixed: li
     mask = tuple([a.inexact and not f for a, f in zip(program.in_avals, fixed, strict=False)])
     dots = random_tangents([a for a, m in zip(program.in_avals, mask, strict=True) if m], case.seed)
     cts = random_tangents([a for a in program.out_avals if a.inexact], case.seed + 1)
-    room = program_tolerance(jvp(program, mask)[0], (*case.args, *dots))
+    tolerance = program_tolerance(jvp(program, mask)[0], (*case.args, *dots))
 
     def derivatives(f: Jaxpr) -> list[NDArray]:
         forward, nonzero = jvp(f, mask)
@@ -139,7 +139,7 @@ def test_rewriting_a_rule_keeps_its_derivatives(case: Case, kind: str, fixed: li
         return [*instantiate_tangents(tangents, nonzero, f.out_avals), *run(vjp_fused(f, mask), (*case.args, *cts))]
 
     for rewritten in (outline(program), reroll(program)):
-        assert not differ(derivatives(rewritten), derivatives(program), slack=room)
+        assert not differ(derivatives(rewritten), derivatives(program), slack=tolerance)
 
 
 S = Aval((), "float64")

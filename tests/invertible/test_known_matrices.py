@@ -171,14 +171,14 @@ def test_any_square_matrix(dtype: str, shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(1)
     turn = 1j if dtype.startswith("complex") else 0.0
     a, x = [np.asarray(rng.normal(size=s) + turn * rng.normal(size=s), dtype) for s in ((4, 4), shape)]
-    room = {"float16": 0.1, "float32": 1e-4, "complex64": 1e-4}.get(dtype, 1e-12)
+    tolerance = {"float16": 0.1, "float32": 1e-4, "complex64": 1e-4}.get(dtype, 1e-12)
     for f in (lambda x, a: x @ a, lambda x, a: fnp.einsum("ij,...j->...i", a, x)):
         program = fx.trace(f, x, a)
         y = fx.interpret(program, x, a)
         back, log_det = fx.interpret(fx.inverse(program, log_det=True), y, a)
-        near(np.asarray(back), x, rtol=room, atol=room)
+        near(np.asarray(back), x, rtol=tolerance, atol=tolerance)
         want = np.linalg.slogdet(a.astype("complex128"))[1] * (x.size / 4) * (2 if turn else 1)
-        near(np.asarray(log_det), want, rtol=10 * room, atol=room)
+        near(np.asarray(log_det), want, rtol=10 * tolerance, atol=tolerance)
 
 
 def test_singular_matrices_are_nan_each_for_itself() -> None:

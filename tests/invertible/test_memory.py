@@ -125,8 +125,8 @@ def test_gradients_are_those_of_the_plain_program(layer: Layer) -> None:
     assert is_opaque(program.jaxpr)
     want = fx.tree.leaves(fx.jit(slope(plain))((A, B), W))
     for found, right in zip(fx.tree.leaves(fx.jit(program)((A, B), W)), want, strict=True):
-        room = 1e-3 * float(np.max(np.abs(np.asarray(right))))
-        np.testing.assert_allclose(found, right, rtol=0, atol=room)
+        tolerance = 1e-3 * float(np.max(np.abs(np.asarray(right))))
+        np.testing.assert_allclose(found, right, rtol=0, atol=tolerance)
 
 
 def test_second_derivatives_and_examples() -> None:

@@ -19,7 +19,7 @@ from fxad.ir import Aval, Jaxpr
 from fxad.primitives.control.call import Call
 
 F = Aval((), "float32")
-DEPTH = 320  # more than one stack has room for, with several frames a level
+DEPTH = 320  # more levels than one stack holds, with several frames a level
 
 
 def nest(depth: int) -> Jaxpr:

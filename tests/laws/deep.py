@@ -26,7 +26,7 @@ from typing import Final
 
 import pytest
 
-ROOMS = ("tests/laws/test_memory_laws.py", "tests/custom", "tests/invertible", "tests/implicit")
+LAWS_OF_FEATURES = ("tests/laws/test_memory_laws.py", "tests/custom", "tests/invertible", "tests/implicit")
 TRANSFORMS = ("tests/laws/test_transform_laws.py", "tests/laws/test_stack_laws.py")
 
 
@@ -100,7 +100,7 @@ def main() -> int:
     """Run them all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--examples", type=int, default=2000)
-    parser.add_argument("paths", nargs="*", default=[p for p in (*ROOMS, *TRANSFORMS) if Path(p).exists()])
+    parser.add_argument("paths", nargs="*", default=[p for p in (*LAWS_OF_FEATURES, *TRANSFORMS) if Path(p).exists()])
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--shares", action="store_true", help="as many examples as in `make deep`")
     args = parser.parse_args()

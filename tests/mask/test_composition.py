@@ -122,10 +122,10 @@ def test_nested() -> None:
 @pytest.mark.parametrize("names", [("n", "m"), ("m", "n")])
 def test_programs_masked_one_size_after_the_other(names: tuple[str, str]) -> None:
     program = fx.trace(lambda x, y: (x - x.mean(0)) @ y, fx.Spec("n>=1, m"), fx.Spec("m, 2"))
-    room, rng = {"n": 4, "m": 5}, np.random.default_rng(1)
+    padding, rng = {"n": 4, "m": 5}, np.random.default_rng(1)
     first, second = names
-    both = fx.mask(fx.mask(program, padding={first: room[first]}), padding={second: room[second]})
-    assert both.in_tree == fx.mask(program, padding=room).in_tree
+    both = fx.mask(fx.mask(program, padding={first: padding[first]}), padding={second: padding[second]})
+    assert both.in_tree == fx.mask(program, padding=padding).in_tree
     for n, m in ((1, 0), (3, 2), (4, 5)):
         x, y = np.full((4, 5), np.nan, "float32"), np.full((5, 2), -np.inf, "float32")
         x[:n, :m], y[:m] = rng.normal(size=(n, m)), rng.normal(size=(m, 2))
@@ -183,8 +183,8 @@ def test_grad_before_and_after() -> None:
 @pytest.mark.parametrize("growth", [2.0, 1.3])
 def test_bucketed_takes_any_length(growth: float) -> None:
     run = fx.bucketed(lambda w, x: ((x @ w)[1:], x.sum()), (None, "(n>=1, _)"), growth=growth)
-    room = {fx.padded_size(n, growth=growth) for n in range(1, 60)}
-    assert len(room) <= np.log(60 / 8) / np.log(growth) + 3
+    padded = {fx.padded_size(n, growth=growth) for n in range(1, 60)}
+    assert len(padded) <= np.log(60 / 8) / np.log(growth) + 3
     for n in (1, 7, 8, 9, 13, 16):
         x = RNG.normal(size=(n, 3)).astype("float32")
         rest, total = run(W, x)

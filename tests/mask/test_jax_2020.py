@@ -70,13 +70,13 @@ class Case:
         fx.shapecheck(self.f, self.specs, self.out)
         own = {n.name: self.most[n.name] for n in size_names(self.program.jaxpr)}
         masked = fx.mask(self.program, padding=own) if own else None
-        room = [tuple([substitute_sizes(n, self.most) for n in spec.shape]) for spec in self.specs]
+        shapes = [tuple([substitute_sizes(n, self.most) for n in spec.shape]) for spec in self.specs]
         rows, lengths, wanted = list[Any](), list[Values](), list[Any]()
         for k, values in enumerate(self.sizes()):
             args = self.args(values, k)
             plain = fx.trace(self.f, *args)
             want = fx.tree.leaves(fx.interpret(plain, *args))
-            given = [padded(x, s) for x, s in zip(args, room, strict=True)]
+            given = [padded(x, s) for x, s in zip(args, shapes, strict=True)]
             if masked is not None:
                 have = fx.tree.leaves(fx.interpret(masked, *given, sizes={n: np.int32(values[n]) for n in own}))
                 for x, y in zip(have, want, strict=True):
@@ -86,7 +86,7 @@ class Case:
             wanted.append(want)
         if masked is None:
             return
-        stacks = [np.stack([row[a] for row in rows]) for a in range(len(room))]
+        stacks = [np.stack([row[a] for row in rows]) for a in range(len(shapes))]
         sizes = {n: np.array([at[n] for at in lengths], np.int32) for n in own}
         ragged = fx.jit(fx.vmap(lambda xs, ns: fx.mask(self.f, self.texts, self.out)(*xs, sizes=ns)))
         found = [np.asarray(y) for y in fx.tree.leaves(ragged(stacks, sizes))]

@@ -182,10 +182,10 @@ def test_sizes_masked_one_after_the_other(name: str) -> None:
     program = traced(f, ("n>0", "m>0")).jaxpr
     for first, then in (("n", "m"), ("m", "n")):
         nested = mask(mask(program, ((first, 4),)), ((then, 3),))
-        room = {first: 4, then: 3}
+        padding = {first: 4, then: 3}
         for at in ({"n": 1, "m": 1}, {"n": 3, "m": 2}):
             args = [operand(k, (at[s],), np.float32) for k, s in enumerate("nm")]
-            given = [padded(x, (room[s],), np.nan) for x, s in zip(args, "nm", strict=True)]
+            given = [padded(x, (padding[s],), np.nan) for x, s in zip(args, "nm", strict=True)]
             want = run(specialize(program, tuple(at.items())), args)[0]
             have = run(nested, [*given, np.asarray(at[first], np.int32), np.asarray(at[then], np.int32)])[0]
             close(part(have, want.shape), want, 2e-3, f"{first}, then {then}, at {at}")
@@ -385,10 +385,10 @@ OVERFLOW: dict[str, tuple[Function, Any, tuple[tuple[str | None, Any], ...]]] = 
 def test_padding_that_overflows_reaches_no_gradient(name: str) -> None:
     f, p, others = OVERFLOW[name]
     given = [x for _, x in others]
-    rooms = [np.pad(x, [(0, 2), *[(0, 0)] * (x.ndim - 1)], constant_values=np.nan) for x in given]
+    padded_args = [np.pad(x, [(0, 2), *[(0, 0)] * (x.ndim - 1)], constant_values=np.nan) for x in given]
     masked = fx.mask(f, (None, *[shape for shape, _ in others]))
     sizes = {"n": len(given[0])}
-    have = fx.grad(lambda p: masked(p, *rooms, sizes=sizes))(p)
+    have = fx.grad(lambda p: masked(p, *padded_args, sizes=sizes))(p)
     want = fx.grad(f)(p, *given)
     for a, b in zip(fx.tree.leaves(have), fx.tree.leaves(want), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

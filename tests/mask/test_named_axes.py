@@ -57,9 +57,9 @@ def test_mask_of_a_map_is_the_map_of_mask(name: str) -> None:
         check(program.jaxpr, PADDING, own, operand, BAD[k])
         check_gradients(program.jaxpr, PADDING, own, operand, BAD[k])
         fixed = tuple([_at(part, own) for part in shape.strip("()").split(", ")])
-        room = tuple([_at(part, PADDING) for part in shape.strip("()").split(", ")])
+        padded = tuple([_at(part, PADDING) for part in shape.strip("()").split(", ")])
         x = operand(k, (2, *fixed), np.dtype("float32"))
-        held = np.full((2, *room), BAD[k], "float32")
+        held = np.full((2, *padded), BAD[k], "float32")
         held[tuple([slice(n) for n in x.shape])] = x
         want = fx.vmap(f, axis_name="i")(x)
         have = fx.vmap(lambda x, own=own: fx.mask(f, (shape,))(x, sizes=own), axis_name="i")(held)

@@ -105,9 +105,9 @@ def _check(f: Function) -> str:
     return "same" if all([fixed[n].jaxpr is at[n].jaxpr for n in AT]) else "differs"
 
 
-@pytest.mark.parametrize("room", [lax, fnp, fft, linalg, nn, random], ids=lambda m: m.__name__)
-def test_every_function(room: Any) -> None:
-    found = {str(f): _check(f) for f in functions(room)}
+@pytest.mark.parametrize("module", [lax, fnp, fft, linalg, nn, random], ids=lambda m: m.__name__)
+def test_every_function(module: Any) -> None:
+    found = {str(f): _check(f) for f in functions(module)}
     tables = {**dict.fromkeys(NUMBER, "refuses"), **dict.fromkeys(CHOICE, "differs")}
     want = {name: tables.get(name, "same") for name, said in found.items() if said or name in tables}
     assert {name: found[name] for name in want} == want

@@ -274,17 +274,17 @@ def test_a_slice_whose_step_is_a_size() -> None:
             fixed = fx.specialize(program, k=k, n=n)
             np.testing.assert_array_equal(fx.interpret(fixed, x, y), x[start :: sign * n], strict=True)
             assert fixed.jaxpr is fx.trace(lambda x, y, a=start, s=sign * n: x[a::s], x, y).jaxpr
-            room, more = np.full(7, np.nan, "float32"), np.zeros(7, "float32")
-            room[:k] = x
-            have = fx.mask(program)(room, more, sizes={"k": k, "n": n})
+            padded, more = np.full(7, np.nan, "float32"), np.zeros(7, "float32")
+            padded[:k] = x
+            have = fx.mask(program)(padded, more, sizes={"k": k, "n": n})
             np.testing.assert_array_equal(have[: len(x[start :: sign * n])], x[start :: sign * n])
 
 
 def test_an_update_whose_step_is_a_size() -> None:
     masked = fx.mask(lambda x, y: x.at[:: y.shape[0]].multiply(10.0), ("k", "n>=1"))
-    room = np.array([1, 2, 3, 4, 5, np.nan, np.nan], "float32")
+    padded = np.array([1, 2, 3, 4, 5, np.nan, np.nan], "float32")
     for n, want in ((1, [10, 20, 30, 40, 50, 0, 0]), (2, [10, 2, 30, 4, 50, 0, 0]), (7, [10, 2, 3, 4, 5, 0, 0])):
-        assert masked(room, np.zeros(7), sizes={"k": 5, "n": n}).tolist() == want
+        assert masked(padded, np.zeros(7), sizes={"k": 5, "n": n}).tolist() == want
 
 
 def test_a_minimum_and_a_maximum_are_decided_case_by_case() -> None:

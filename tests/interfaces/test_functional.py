@@ -11,7 +11,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ArgumentError, FxadError, ParameterError, ShapeError
 from fxad.tracing.array import Array
-from tests.faces.oracle import check, close
+from tests.interfaces.oracle import check, close
 
 RNG = np.random.default_rng(0)
 P, M, A = RNG.normal(size=4), RNG.normal(size=(2, 3)), RNG.normal(size=(2, 3, 4))

@@ -15,8 +15,8 @@ import fxad.numpy as fnp
 from fxad import lax, runtime
 from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ShapeError, TracerError
 from fxad.operations import index_plan
-from tests.faces.indices import cases
-from tests.faces.oracle import Value, check, close, names, traced
+from tests.interfaces.indices import cases
+from tests.interfaces.oracle import Value, check, close, names, traced
 
 X = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
 

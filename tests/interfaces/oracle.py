@@ -86,7 +86,7 @@ def check(
 
 
 def same(name: str, *args: Any, dtype: bool = True, eager: bool = False, **given: Any) -> None:
-    """A function of the NumPy face means what NumPy's of that name does; `given` are not arrays."""
+    """A function of `fxad.numpy` means what NumPy's of that name does; `given` are not arrays."""
     check(
         lambda *xs: getattr(fnp, name)(*xs, **given),
         lambda *xs: getattr(np, name)(*xs, **given),

@@ -1,4 +1,4 @@
-"""Methods and operators of arrays; errors of the NumPy face by the names users call."""
+"""Methods and operators of arrays; errors of `fxad.numpy` by the names users call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import fxad.numpy as fnp
 from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError, TracerError
 from fxad.tracing.array import Array
-from tests.faces.oracle import check, close, names, traced
+from tests.interfaces.oracle import check, close, names, traced
 
 X = np.random.default_rng(5).standard_normal((2, 3, 4)).astype(np.float32)
 C = (X[0] + 1j * X[1]).astype(np.complex64)

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TracerError
-from tests.faces.oracle import Value, check, close, same, traced
+from tests.interfaces.oracle import Value, check, close, same, traced
 
 RNG = np.random.default_rng(0)
 P, M, A = RNG.normal(size=4), RNG.normal(size=(2, 3)), RNG.normal(size=(2, 3, 4))

@@ -13,7 +13,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.tracing.array import Array
-from tests.faces.oracle import Value, check, close, names
+from tests.interfaces.oracle import Value, check, close, names
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 4))

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError
-from tests.faces.oracle import Value, close, same
+from tests.interfaces.oracle import Value, close, same
 
 RNG = np.random.default_rng(0)
 F = RNG.normal(size=(4, 5))

@@ -21,7 +21,7 @@ Tree = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Face:
+class Library:
     """A library: modules of the same names, and `vmap`."""
 
     np: ModuleType
@@ -31,8 +31,8 @@ class Face:
     vmap: Callable[..., Any]
 
 
-OURS = Face(fnp, fxad.nn, fxad.lax, fxad.random, fx.vmap)
-THEIRS = Face(jnp, jax.nn, jax.lax, jax.random, jax.vmap)
+OURS = Library(fnp, fxad.nn, fxad.lax, fxad.random, fx.vmap)
+THEIRS = Library(jnp, jax.nn, jax.lax, jax.random, jax.vmap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class Given:
     i: Any
 
 
-def given(face: Face, x: Any, y: Any, i: Any = 0) -> Given:
+def given(library: Library, x: Any, y: Any, i: Any = 0) -> Given:
     """The modules of a library beside arrays of it."""
-    return Given(face.np, face.nn, face.lax, x, y, i)
+    return Given(library.np, library.nn, library.lax, x, y, i)
 
 
-Loss = Callable[[Face, Tree, Any, Any], Any]
+Loss = Callable[[Library, Tree, Any, Any], Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from fxad.errors import (
 from fxad.testing import Case, check_program_jvp, check_second_order, check_vjp
 from fxad.tracing.array import aval_of
 from fxad.tracing.tracer import trace_flat
-from tests.faces.indices import cases
-from tests.faces.oracle import Value, check, close, names, traced
+from tests.interfaces.indices import cases
+from tests.interfaces.oracle import Value, check, close, names, traced
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 UFUNCS = {

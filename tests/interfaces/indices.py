@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import assume, strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tests.faces.oracle import Value
+from tests.interfaces.oracle import Value
 
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 

@@ -11,7 +11,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.numpy.statistics import METHODS
-from tests.faces.oracle import check, close, same
+from tests.interfaces.oracle import check, close, same
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4))

@@ -10,7 +10,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ArgumentError, AxisError, FxadError, ParameterError, ShapeError
-from tests.faces.oracle import check, close
+from tests.interfaces.oracle import check, close
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 N = np.random.default_rng(1).integers(-9, 9, (3, 4)).astype(np.int32)

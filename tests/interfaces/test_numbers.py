@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import DTypeError, FxadError, ParameterError
-from tests.faces.oracle import Value, check, close, same
+from tests.interfaces.oracle import Value, check, close, same
 
 INTS = hnp.arrays(np.int32, (3, 4), elements=st.integers(-100, 100))
 X = np.random.default_rng(0).normal(size=(2, 3))

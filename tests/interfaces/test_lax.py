@@ -11,7 +11,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import ArgumentError, DTypeError, ShapeError
 from fxad.tracing.array import Array
-from tests.faces.oracle import check, close, names, traced
+from tests.interfaces.oracle import check, close, names, traced
 
 F = np.random.default_rng(3).uniform(0.1, 0.9, (3, 4)).astype(np.float32)
 I = np.arange(12, dtype=np.int32).reshape(3, 4)

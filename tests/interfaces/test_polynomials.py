@@ -10,7 +10,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import FxadError, ParameterError, ShapeError, TracerError
-from tests.faces.oracle import Value, check, close, names, same
+from tests.interfaces.oracle import Value, check, close, names, same
 
 RNG = np.random.default_rng(0)
 P, Q, N = RNG.normal(size=4), RNG.normal(size=3), np.array([1, 2, 3], np.int32)

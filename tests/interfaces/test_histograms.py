@@ -11,7 +11,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes, ops
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TracerError
-from tests.faces.oracle import close, same
+from tests.interfaces.oracle import close, same
 
 RNG = np.random.default_rng(0)
 K = RNG.integers(0, 7, 20)

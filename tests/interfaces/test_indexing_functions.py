@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError, TracerError
-from tests.faces.oracle import Value, check, close, traced
+from tests.interfaces.oracle import Value, check, close, traced
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 HALF = (X % 2).astype(bool)

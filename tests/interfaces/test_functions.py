@@ -1,4 +1,4 @@
-"""Every function of the NumPy face against NumPy's own, at once and traced."""
+"""Every function of `fxad.numpy` against NumPy's own, at once and traced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import fxad.numpy as fnp
 from fxad import dtypes, lax
 from fxad.errors import ParameterError
 from fxad.tracing.array import Array
-from tests.faces.oracle import Value, check, close, names, traced
+from tests.interfaces.oracle import Value, check, close, names, traced
 
 RNG = np.random.default_rng(7)
 F32 = RNG.standard_normal((3, 4)).astype(np.float32)

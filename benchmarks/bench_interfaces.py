@@ -1,4 +1,4 @@
-"""Tracing single functions of the faces, per use. `python -m benchmarks.bench_faces`.
+"""Tracing single functions of the interfaces, per use. `python -m benchmarks.bench_interfaces`.
 
 A use may be several equations, and is more of them in jax: what is compared is the price of writing the line.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 import fxad as fx
 from benchmarks.harness import Contest, Row, compare_once, show
-from benchmarks.models.face import OURS, THEIRS, Face, Given, given
+from benchmarks.models.library import OURS, THEIRS, Given, Library, given
 
 TIMES = 100
 SHAPE = (8, 8)
@@ -41,11 +41,11 @@ OTHERS: dict[str, Use] = {
 }
 
 
-def repeated(use: Use, face: Face) -> Callable[[Any, Any, Any], Any]:
+def repeated(use: Use, library: Library) -> Callable[[Any, Any, Any], Any]:
     """The line, `TIMES` times; a new function object each time."""
 
     def f(x: Any, y: Any, i: Any) -> Any:
-        operands, out = given(face, x, y, i), x
+        operands, out = given(library, x, y, i), x
         for _ in range(TIMES):
             out = use(operands)
         return out
@@ -76,4 +76,4 @@ def rows() -> list[Row]:
 
 
 if __name__ == "__main__":
-    show("Tracing the faces", rows())
+    show("Tracing the interfaces", rows())

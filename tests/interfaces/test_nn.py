@@ -14,7 +14,7 @@ import fxad.numpy as fnp
 from fxad import nn
 from fxad.errors import AxisError, DTypeError
 from fxad.tracing.array import Array
-from tests.faces.oracle import check, close, traced
+from tests.interfaces.oracle import check, close, traced
 
 X = np.random.default_rng(11).standard_normal((3, 5)) * 2
 ENDS = np.array([-1e4, -100.0, -1.0, 1.0, 100.0, 1e4], np.float32)

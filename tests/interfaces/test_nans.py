@@ -7,7 +7,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from tests.faces.oracle import close, same
+from tests.interfaces.oracle import close, same
 
 X = np.random.default_rng(0).normal(size=(3, 4))
 X[0, 1], X[1, 0], X[2] = np.nan, np.inf, np.nan
