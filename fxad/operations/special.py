@@ -8,20 +8,27 @@ from typing import Final
 from fxad.ir import Atom, Atoms, Emit, Primitive
 from fxad.operations.elementwise import promote_all
 from fxad.operations.promotion import broadcast, convert, to_inexact_dtype
+from fxad.primitives.elementwise import beta, gamma
 from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E
 from fxad.primitives.elementwise.exponential import LOGISTIC, LOGIT
-from fxad.primitives.elementwise.formula import Formula, polynomial
+from fxad.primitives.elementwise.formula import Formula, polynomial, x_log1p_y, x_log_y
+from fxad.primitives.elementwise.gamma import emit_formula
 from fxad.primitives.elementwise.logic import EQ, NE
 from fxad.primitives.elementwise.special import ERF_INV, ERFC
 from fxad.primitives.elementwise.trigonometric import SIN
 from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum
 
 
-def _formulas(name: str, emit: Emit, *xs: Atom) -> list[Formula]:
+def _atoms(name: str, emit: Emit, *xs: Atom) -> list[Atom]:
     """Operands in their common shape and floating dtype."""
     promoted = promote_all(name, emit, xs)
     dtype = to_inexact_dtype(promoted[0].aval.dtype)
-    return [Formula(emit, convert(emit, x, dtype)) for x in promoted]
+    return [convert(emit, x, dtype) for x in promoted]
+
+
+def _formulas(name: str, emit: Emit, *xs: Atom) -> list[Formula]:
+    """`_atoms` as formulas."""
+    return [Formula(emit, x) for x in _atoms(name, emit, *xs)]
 
 
 def same_types(emit: Emit, a: Atom, b: Atom, x: Atom, prim: Primitive) -> Atoms:
@@ -32,8 +39,17 @@ def same_types(emit: Emit, a: Atom, b: Atom, x: Atom, prim: Primitive) -> Atoms:
 
 def betaln(emit: Emit, a: Atom, b: Atom) -> Atoms:
     """log |B(a, b)|."""
-    f, g = _formulas("betaln", emit, a, b)
-    return ((f.lgamma() + g.lgamma() - (f + g).lgamma()).atom,)
+    return (emit_formula(emit, "betaln", beta.log_beta, *_atoms("betaln", emit, a, b)),)
+
+
+def gamma_log_pdf(emit: Emit, a: Atom, x: Atom) -> Atoms:
+    """log of the density of the gamma distribution at x, with all digits also for a large a."""
+    return (emit_formula(emit, "gamma_log_pdf", gamma.gamma_log_pdf, *_atoms("gamma_log_pdf", emit, a, x)),)
+
+
+def beta_log_pdf(emit: Emit, a: Atom, b: Atom, x: Atom) -> Atoms:
+    """log of the density of the beta distribution at x, with all digits also for a large a or b."""
+    return (emit_formula(emit, "beta_log_pdf", beta.beta_log_pdf, *_atoms("beta_log_pdf", emit, a, b, x)),)
 
 
 def multigammaln(emit: Emit, a: Atom, d: int) -> Atoms:
@@ -65,17 +81,12 @@ def entr(emit: Emit, x: Atom) -> Atoms:
 
 def xlogy(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """x log y, 0 where x is 0."""
-    f, g = _formulas("xlogy", emit, x, y)
-    # x = 0 gives 0 also for an infinite logarithm; otherwise the derivative in x is log y, also at x = 0
-    infinite = f.apply(EQ, f.like(0)) & ((g <= 0) | (g >= math.inf))
-    return ((f * infinite.where(1, g).log()).atom,)
+    return (x_log_y(*_formulas("xlogy", emit, x, y)).atom,)
 
 
 def xlog1py(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """x log(1 + y), 0 where x is 0."""
-    f, g = _formulas("xlog1py", emit, x, y)
-    infinite = f.apply(EQ, f.like(0)) & ((g <= -1) | (g >= math.inf))
-    return ((f * infinite.where(0, g).log1p()).atom,)
+    return (x_log1p_y(*_formulas("xlog1py", emit, x, y)).atom,)
 
 
 def logit(emit: Emit, x: Atom) -> Atoms:

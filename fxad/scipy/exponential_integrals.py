@@ -27,9 +27,12 @@ def exp1(x: ArrayLike) -> Array:
 
 
 def expn(n: ArrayLike, x: ArrayLike) -> Array:
-    """The integral of exp(-x t) / t**n from 1 to inf, for whole n >= 0 and x >= 0; nan elsewhere."""
+    """The integral of exp(-x t) / t**n from 1 to inf, for whole 0 <= n <= 2**31 and x >= 0; nan elsewhere."""
     (a,) = floating("expn", *reals("expn", x))
-    return _expn(*fnp.broadcast_arrays(fnp.asarray(n).astype(np.int32), a))
+    order = fnp.asarray(n)
+    fits = fnp.abs(order.astype(np.float32)) <= 2**31  # nan does not: its result is nan, as for -1
+    whole = fnp.where(fits, order, -1).astype(np.int32)
+    return _expn(*fnp.broadcast_arrays(whole, a))
 
 
 @custom_jvp

@@ -140,11 +140,11 @@ def psi(x: ArrayLike) -> Array:
 
 
 def gammasgn(x: ArrayLike) -> Array:
-    """The sign of gamma(x): 1 or -1; nan at negative integers."""
+    """The sign of gamma(x): 1 or -1; nan at negative integers and nan."""
     (v,) = floating("gammasgn", x)
     whole = fnp.floor(v)
     sign = fnp.where((v > 0) | (fnp.remainder(whole, 2) == 0), 1.0, -1.0)
-    sign = fnp.where((v < 0) & (v == whole), fnp.nan, sign)
+    sign = fnp.where(((v < 0) & (v == whole)) | fnp.isnan(v), fnp.nan, sign)
     return fnp.where(v == 0, fnp.copysign(1.0, v), sign).astype(v.dtype)
 
 
@@ -168,15 +168,22 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
 
 
 def poch(z: ArrayLike, m: ArrayLike) -> Array:
-    """gamma(z + m) / gamma(z)."""
+    """gamma(z + m) / gamma(z); without cancellation for z and m above 0."""
     a, b = floating("poch", z, m)
-    return fnp.where(b == 0, 1.0, gammasgn(a + b) * gammasgn(a) * fnp.exp(lax.lgamma(a + b) - lax.lgamma(a)))
+    positive = (a > 0) & (b > 0)
+    p, q = fnp.where(positive, a, 1), fnp.where(positive, b, 1)
+    log_of_positive = lax.lgamma(q) - lax.betaln(p, q)
+    p, q = fnp.where(positive, 1, a), fnp.where(positive, 1, b)
+    value = gammasgn(p + q) * gammasgn(p) * fnp.exp(lax.lgamma(p + q) - lax.lgamma(p))
+    return fnp.where(b == 0, 1.0, fnp.where(positive, fnp.exp(log_of_positive), value))
 
 
 def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
     """p log(p / q) - p + q; q where p is 0, inf where one is negative or q alone is 0."""
     a, b = floating("kl_div", p, q)
-    return rel_entr(a, b) - a + b
+    entropy = rel_entr(a, b)
+    outside = (entropy == fnp.inf) & ((a <= 0) | (b <= 0))
+    return fnp.where(outside, fnp.inf, entropy - a + b)
 
 
 def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
@@ -185,7 +192,8 @@ def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     both, null = (a > 0) & (b > 0), (a == 0) & (b >= 0)
     left, right = fnp.where(both, a, 1.0), fnp.where(both, b, 1.0)
     value = left * (fnp.log(left) - fnp.log(right))
-    return fnp.where(both, value, fnp.where(null, 0.0, fnp.inf)).astype(a.dtype)
+    outside = fnp.where(fnp.isnan(a + b), a + b, fnp.inf)
+    return fnp.where(both, value, fnp.where(null, 0.0, outside)).astype(a.dtype)
 
 
 def multigammaln(a: ArrayLike, d: int) -> Array:
@@ -226,7 +234,8 @@ def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
 
 def _power_of_log(log: Array, power: Array) -> Array:
     """expm1(power * log) / power; for a small exponent a series, whose derivative by the power exists at 0."""
-    exponent = power * log
+    at_pole = (power == 0) & fnp.isinf(log)
+    exponent = power * fnp.where(at_pole, 0, log)
     small = fnp.abs(exponent) < 1e-3
     series = log * (1 + exponent / 2 * (1 + exponent / 3 * (1 + exponent / 4)))
     return fnp.where(small, series, fnp.expm1(exponent) / fnp.where(small, 1, power))
@@ -244,7 +253,7 @@ def comb(N: ArrayLike, k: ArrayLike, *, exact: bool = False, repetition: bool = 
         n = n + m - 1
     there = (m >= 0) & (n >= m) & (n >= 0)
     n, m = fnp.where(there, n, 1), fnp.where(there, m, 0)
-    value = fnp.exp(lax.lgamma(n + 1) - lax.lgamma(m + 1) - lax.lgamma(n - m + 1))
+    value = fnp.exp(-lax.betaln(n - m + 1, m + 1)) / (n + 1)
     whole = (n == fnp.floor(n)) & (m == fnp.floor(m)) & (value < 0.5 / fnp.finfo(value.dtype).eps)
     value = fnp.where(whole, lax.stop_gradient(fnp.round(value) - value) + value, value)
     return fnp.where(there, value, 0)

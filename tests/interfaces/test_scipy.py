@@ -58,6 +58,96 @@ def test_functions_of_two(name: str) -> None:
     assert getattr(special, name)(2, y.astype(np.float32)).dtype == np.float32
 
 
+LARGE = [0.3, 1.0, 2.5, 9.0, 11.0, 300.0, 1e5, 1e8, 1e20]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["betaln", "beta", "poch"])
+def test_differences_of_log_gamma_do_not_cancel(name: str, dtype: type[np.floating]) -> None:
+    """log gamma(1e8) is 1.7e9, and that of 1e8 + 0.5 differs by 9: in float32 the difference would have no digit."""
+    a, b = [v.astype(dtype).ravel() for v in np.meshgrid(LARGE, LARGE)]
+    with np.errstate(all="ignore"):
+        want = getattr(scipy.special, name)(a.astype(float), b.astype(float)).astype(dtype)
+        close(getattr(special, name)(a, b), want, 2e-4 if dtype == np.float32 else 1e-9)
+
+
+def test_derivatives_of_betaln_do_not_cancel() -> None:
+    a, b = np.array([1e8, 1e5, 2000, 9.5, 1, 0.3]), np.array([0.5, 0.1, 2001, 20, 1, 0.2])
+    in_a, in_b = fx.vmap(fx.grad(special.betaln, argnums=(0, 1)))(a, b)
+    total = scipy.special.digamma(a + b)
+    want = scipy.special.digamma(a) - total
+    want[0] = -0.5 / a[0]  # the difference of two digamma functions of 1e8 has half of the digits
+    close(in_a, want, 1e-8)
+    close(in_b, scipy.special.digamma(b) - total, 1e-8)
+    narrow = fx.vmap(fx.grad(special.betaln))(a.astype(np.float32), b.astype(np.float32))
+    close(narrow, want, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "parameters"),
+    [
+        ("gamma", 1.001e6, (1e6,)),
+        ("gamma", 0.0, (1.0,)),
+        ("chi2", 2.002e6, (2e6,)),
+        ("t", 3.0, (1e8,)),
+        ("beta", 0.501, (1e5, 1e5)),
+        ("beta", 0.99999, (1e5, 2.0)),
+        ("beta", 1.0, (3.0, 1.0)),
+        ("poisson", 990_000, (1e6,)),
+        ("poisson", 0, (0.0,)),
+        ("binom", 301_000, (1e6, 0.3)),
+        ("binom", 5, (5.0, 1.0)),
+        ("nbinom", 1_001_000, (1e6, 0.5)),
+        ("nbinom", 0, (0.5, 0.3)),
+        ("betabinom", 51_000, (1e5, 1e4, 1e4)),
+    ],
+)
+def test_densities_have_their_digits_at_large_parameters(name: str, x: float, parameters: tuple[float, ...]) -> None:
+    method = "logpdf" if hasattr(getattr(stats, name), "logpdf") else "logpmf"
+    for dtype, tolerance in ((np.float32, 2e-5), (np.float64, 1e-9)):
+        rounded = [float(dtype(v)) for v in (x, *parameters)]
+        ours = getattr(getattr(stats, name), method)(*[dtype(v) for v in rounded])
+        want = getattr(getattr(scipy.stats, name), method)(*rounded)
+        np.testing.assert_allclose(float(ours), want, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("boxcox", (0.0, 0.0)),
+        ("boxcox1p", (-1.0, 0.0)),
+        ("gammasgn", (np.nan,)),
+        ("rel_entr", (np.nan, 1.0)),
+        ("kl_div", (np.inf, 0.0)),
+        ("betaln", (0.0, 2.0)),
+        ("betaln", (np.inf, 2.0)),
+        ("comb", (1e6, 2.0)),
+        ("comb", (2.5, 1.5)),
+        ("gammainc", (10.0, 1e-10)),
+        ("betainc", (1e-10, 3.0, 0.1)),
+        ("betainc", (10.0, 10.0, 1e-10)),
+    ],
+)
+def test_ends_of_domains(name: str, args: tuple[float, ...]) -> None:
+    want = getattr(scipy.special, name)(*args)
+    close(getattr(special, name)(*[np.float64(v) for v in args]), want, 1e-10)
+    with np.errstate(under="ignore"):
+        close(getattr(special, name)(*[np.float32(v) for v in args]), np.float32(want), 1e-5)
+
+
+def test_an_order_of_more_than_31_bits_gives_nan() -> None:
+    assert np.isnan(special.expn(np.array([np.nan, 1e20, -1, 2**32]), 1.0)).all()
+    close(special.expn(np.array([0, 1, 2, 2**31 - 1]), 1.0), scipy.special.expn([0, 1, 2, 2**31 - 1], 1.0), 1e-5)
+
+
+def test_slopes_at_the_ends() -> None:
+    """A power of 0 with the exponent 0 is 1: the density of these distributions at an end is a number."""
+    ends = fx.vmap(fx.grad(special.gammainc, argnums=1))(fnp.asarray([1.0, 2.0, 0.5]), fnp.zeros(3))
+    assert ends.tolist() == [1.0, 0.0, np.inf]
+    a, b, x = fnp.asarray([1.0, 1, 2, 1]), fnp.asarray([1.0, 2, 1, 30]), fnp.asarray([0.0, 0, 1, 0])
+    close(fx.vmap(fx.grad(special.betainc, argnums=2))(a, b, x), [1, 2, 2, 30], 2e-6)
+
+
 def test_more_functions() -> None:
     close(special.betainc(POSITIVE, 2.0, X), scipy.special.betainc(POSITIVE, 2.0, X))
     close(special.multigammaln(POSITIVE + 2, 3), [scipy.special.multigammaln(v + 2, 3) for v in POSITIVE])

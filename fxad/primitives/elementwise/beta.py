@@ -31,17 +31,22 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise.arithmetic import scale_tangent
-from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.family import (
     FLOAT_ABOVE_8,
     as_accumulated,
     batch_elementwise,
     operand_error,
 )
-from fxad.primitives.elementwise.formula import Formula, Formulas, formula_program, iterate_until_converged
-from fxad.primitives.elementwise.gamma import excess, log_gamma_1p, stirling
+from fxad.primitives.elementwise.formula import (
+    Formula,
+    Formulas,
+    formula_program,
+    iterate_until_converged,
+    x_log1p_y,
+    x_log_y,
+)
+from fxad.primitives.elementwise.gamma import emit_formula, excess, log_gamma_1p, log_gamma_ratio, stirling
 from fxad.primitives.elementwise.references import scipy_special
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.stablehlo import lower_in_float32
@@ -80,34 +85,36 @@ class RegularizedIncompleteBeta(Primitive):
         return batch_elementwise(self, ctx, args, dims)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        aval = primals[0].aval
         for name, t in zip("ab", tangents[:2], strict=True):
             if not isinstance(t, Zero):
                 raise NotDifferentiableError(
                     f"{self.name}: the derivative in {name} is not known",
                     remedy="apply stop_gradient to the first two operands",
                 )
-        wide = dtypes.accumulated(aval.dtype)
-        program = formula_program("beta_pdf", (aval.with_dtype(wide),) * 3, _pdf)
-        slope = emit_convert(ctx, ctx.one(Call(program), *[emit_convert(ctx, v, wide) for v in primals]), aval.dtype)
+        slope = emit_formula(ctx, "beta_pdf", _pdf, *primals)
         return ctx(self, *primals), (scale_tangent(ctx, tangents[2], slope),)
 
 
-def _pdf(args: Formulas) -> Formulas:
-    """The density of the beta distribution, x^(a-1) (1-x)^(b-1) / B(a, b).
+def beta_log_pdf(args: Formulas) -> Formulas:
+    """log of the density of the beta distribution, x^(a-1) (1-x)^(b-1) / B(a, b).
 
-    The logarithms of its factors nearly cancel for a large a or b: it is then computed as `weight`, if both are large
-    near the mode only. Operands of the other formula are replaced by constants, so that it adds no nan to a derivative.
+    The logarithms of its factors nearly cancel for a large a or b: it is then computed as that of `weight`, if both are
+    large near the mode only. Operands of the other formula are replaced by constants, so that it adds no nan to a
+    derivative.
     """
     a, b, x = args
     near_mode = (x * (a + b) > a * 0.5) & ((1 - x) * (a + b) > b * 0.5)
     large = (a.greatest(b) >= 10) & (a > 0) & (b > 0) & (x > 0) & (x < 1) & ((a.least(b) < 10) | near_mode)
     big_a, big_b, inner = large.where(a, a.like(10)), large.where(b, b.like(10)), large.where(x, x.like(0.5))
-    of_large = weight(big_a, big_b, inner, 1 - inner, less=1)
+    factor, exponent = _weight_parts(big_a, big_b, inner, 1 - inner, less=1)
     small_a, small_b = large.where(a.like(1), a), large.where(b.like(1), b)
-    powers = (small_a - 1) * x.log() + (small_b - 1) * (-x).log1p()
-    log_of_small = powers + ((small_a + small_b).lgamma() - (small_a.lgamma() + small_b.lgamma()))
-    return (large.where(of_large, log_of_small.exp()),)
+    log_of_small = x_log_y(small_a - 1, x) + x_log1p_y(small_b - 1, -x) - log_beta((small_a, small_b))[0]
+    return (large.where(factor.log() + exponent, log_of_small),)
+
+
+def _pdf(args: Formulas) -> Formulas:
+    """The density of the beta distribution."""
+    return (beta_log_pdf(args)[0].exp(),)
 
 
 def _lower_wide(hlo: Hlo, args: HloValues, t: Aval) -> HloValue:
@@ -157,7 +164,7 @@ def _fraction(hlo: Hlo, args: tuple[HloValue, ...], mask: HloValue, t: Aval) -> 
         m = m + 1
         odd = a + 2 * m - 1
         rest = (b - m) * x
-        alpha = (m * (a + m - 1) / odd) * ((a + b + m - 1) / odd) * rest * x
+        alpha = (m * (a + (m - 1)) / odd) * ((a + b + m - 1) / odd) * rest * x
         beta = m + m * rest / odd + (a + m) * (a * y - b * x + 1 + m * (1 + y)) / (odd + 2)
         d, c = 1 / _at_least_tiny(beta + alpha * d), _at_least_tiny(beta + alpha / c)
         change = c * d
@@ -172,8 +179,15 @@ def _at_least_tiny(x: Formula) -> Formula:
     return (abs(x) < tiny).where(tiny, x)
 
 
-def weight(a: Formula, b: Formula, x: Formula, y: Formula, less: int = 0) -> Formula:
-    """x^(a - less) y^(b - less) / B(a, b) for y = 1 - x and `less` of 0 or 1."""
+def weight(a: Formula, b: Formula, x: Formula, y: Formula) -> Formula:
+    """x^a y^b / B(a, b) for y = 1 - x."""
+    factor, exponent = _weight_parts(a, b, x, y)
+    return factor * exponent.exp()
+
+
+def _weight_parts(a: Formula, b: Formula, x: Formula, y: Formula, less: int = 0) -> tuple[Formula, Formula]:
+    """Return a factor and an exponent: x^(a - less) y^(b - less) / B(a, b) = factor * exp(exponent), for y = 1 - x and
+    `less` of 0 or 1."""
     smaller, larger = a.least(b), a.greatest(b)
     both_large = smaller >= 10
     total = a + b
@@ -182,21 +196,46 @@ def weight(a: Formula, b: Formula, x: Formula, y: Formula, less: int = 0) -> For
     near_x, near_y = both_large.where(x, x.like(0.5)), both_large.where(y, y.like(0.5))
     large_total = large_a + large_b
     distance = near_x * large_b - near_y * large_a
-    fall = large_a * excess(distance / large_a, distance / (large_a + large_a + distance)) + large_b * excess(
-        -distance / large_b, -distance / (large_b + large_b - distance)
-    )
+    fall_a = excess(distance / large_a, distance / (large_a + large_a + distance), near_x * large_total / large_a)
+    fall_b = excess(-distance / large_b, -distance / (large_b + large_b - distance), near_y * large_total / large_b)
     corrections = stirling(large_total) - stirling(large_a) - stirling(large_b)
-    of_large = (large_a * large_b / (large_total * (2 * math.pi))).sqrt() * (corrections - fall).exp()
-    of_large = of_large / near_x / near_y if less else of_large
+    corrections = corrections - large_a * fall_a - large_b * fall_b
+    factor_of_large = (large_a * large_b / (large_total * (2 * math.pi))).sqrt()
+    factor_of_large = factor_of_large / near_x / near_y if less else factor_of_large
     log_x, log_y = _log_of_rest(x, y), _log_of_rest(y, x)
-    # log gamma(a + b) - log gamma(larger), for a large one by the difference of Stirling's formulas
-    difference = (larger - 0.5) * (smaller / larger).log1p() + smaller * total.log() - smaller
-    difference = difference + stirling(total) - stirling(larger)
     of_small = log_gamma_1p(total) - total.log() - log_gamma_1p(larger) + larger.log()
-    difference = (larger >= 10).where(difference, of_small)
+    difference = (larger >= 10).where(log_gamma_ratio(larger, smaller), of_small)
     log_powers = (a - less) * log_x + (b - less) * log_y if less else a * log_x + b * log_y
-    mixed = (log_powers + difference - log_gamma_1p(smaller)).exp() * smaller
-    return both_large.where(of_large, mixed)
+    exponent_of_mixed = log_powers + difference - log_gamma_1p(smaller)
+    return both_large.where(factor_of_large, smaller), both_large.where(corrections, exponent_of_mixed)
+
+
+def log_beta(args: Formulas) -> Formulas:
+    """log |B(a, b)|, without the cancellation of log gamma(a) + log gamma(b) - log gamma(a + b) for a large operand.
+
+    Each formula gets constants where another one holds, so that it adds no nan to a derivative.
+    """
+    a, b = args
+    smaller, larger = a.least(b), a.greatest(b)
+    positive, finite = smaller > 0, larger < math.inf
+    large = positive & finite & (larger >= 10)
+    both_large = large & (smaller >= 10)
+    s, t = both_large.where(smaller, a.like(10)), both_large.where(larger, a.like(10))
+    log_powers = (s - 0.5) * (s / (s + t)).log() - (t - 0.5) * (s / t).log1p() - (s + t).log() * 0.5
+    of_large = log_powers + 0.5 * math.log(2 * math.pi) + (stirling(s) + stirling(t) - stirling(s + t))
+    mixed = large & (smaller < 10)
+    s, t = mixed.where(smaller, a.like(1)), mixed.where(larger, a.like(10))
+    of_mixed = log_gamma_1p(s) - s.log() - log_gamma_ratio(t, s)
+    small = positive & (larger < 10)
+    s, t = small.where(smaller, a.like(1)), small.where(larger, a.like(1))
+    of_small = log_gamma_1p(s) + log_gamma_1p(t) - log_gamma_1p(s + t) - (s * (t / (s + t))).log()
+    outside = ~(positive & finite)
+    s, t = outside.where(smaller, a.like(1)), outside.where(larger, a.like(1))
+    of_others = s.lgamma() + (t.lgamma() - (s + t).lgamma())
+    of_others = (positive & ~finite).where(-math.inf, of_others)
+    at_zero = (smaller >= 0) & (smaller <= 0) & finite
+    of_others = at_zero.where(math.inf, of_others)
+    return (both_large.where(of_large, mixed.where(of_mixed, small.where(of_small, of_others))),)
 
 
 def _log_of_rest(x: Formula, y: Formula) -> Formula:

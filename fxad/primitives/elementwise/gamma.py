@@ -21,7 +21,21 @@ from typing import ClassVar, Final, final
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, NDArray, Primitive, Tangent, Zero, primitive
+from fxad.ir import (
+    Atom,
+    Aval,
+    Avals,
+    Emit,
+    Hlo,
+    HloValue,
+    HloValues,
+    JvpCtx,
+    NDArray,
+    Primitive,
+    Tangent,
+    Zero,
+    primitive,
+)
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.convert import emit_convert
@@ -33,6 +47,7 @@ from fxad.primitives.elementwise.formula import (
     formula_program,
     iterate_until_converged,
     polynomial,
+    x_log_y,
 )
 from fxad.primitives.elementwise.references import gamma_slopes, scipy_special
 from fxad.primitives.elementwise.special import ERFC
@@ -62,17 +77,18 @@ _LGAM1P: Final = tuple(
 
 
 def log_gamma_1p(a: Formula) -> Formula:
-    """log gamma(1 + a) with all digits for a < 1.5."""
-    more = a > 0.5
-    b = more.where(a - 1, a)
-    near = b * ((1 - _EULER) + b * polynomial(b, _LGAM1P)) - more.where(0, a).log1p()
-    return (a < 1.5).where(near, (a + 1).lgamma())
+    """log gamma(1 + a) with all digits for a < 2.5."""
+    one, two = a > 0.5, a > 1.5
+    b = two.where(a - 2, one.where(a - 1, a))
+    near = b * ((1 - _EULER) + b * polynomial(b, _LGAM1P))  # log gamma(2 + b)
+    near = near - one.where(0, a).log1p() + two.where(a, a.like(1)).log()
+    return (a < 2.5).where(near, (a + 1).lgamma())
 
 
-def excess(mu: Formula, v: Formula) -> Formula:
-    """mu - log(1 + mu), for v = mu / (2 + mu), with all digits near 0."""
+def excess(mu: Formula, v: Formula, ratio: Formula) -> Formula:
+    """mu - log(1 + mu), for v = mu / (2 + mu) and ratio = 1 + mu, with all digits near mu = 0 and near ratio = 0."""
     near = mu * v - 2 * v * v * v * polynomial(v * v, _ATANH)
-    return (abs(mu) < 0.5).where(near, mu - mu.log1p())
+    return (abs(mu) < 0.5).where(near, mu - ratio.log())
 
 
 def stirling(a: Formula) -> Formula:
@@ -81,9 +97,15 @@ def stirling(a: Formula) -> Formula:
     return polynomial(inverse * inverse, _STIRLING) * inverse
 
 
+def log_gamma_ratio(a: Formula, b: Formula) -> Formula:
+    """log gamma(a + b) - log gamma(a), without cancellation, for a >= 10 and a + b >= 10."""
+    total = a + b
+    return (a - 0.5) * (b / a).log1p() + b * total.log() - b + stirling(total) - stirling(a)
+
+
 def density(a: Formula, x: Formula) -> Formula:
     """x^a exp(-x) / gamma(a + 1), for a > 0 and x > 0."""
-    phi = excess((x - a) / a, (x - a) / (x + a))
+    phi = excess((x - a) / a, (x - a) / (x + a), x / a)
     large = (-a * phi - stirling(a)).exp() * (a * (2 * math.pi)).rsqrt()
     small = (a * x.log() - x - log_gamma_1p(a)).exp()
     return (a >= 10).where(large, small)
@@ -205,7 +227,7 @@ def _temme_operands(a: Formula, x: Formula) -> tuple[Formula, Formula, Formula, 
     near = _near_mode(a, x)
     a = near.where(a, a.like(_TEMME_LEAST_A))
     mu = near.where((x - a) / a, x.like(0))
-    half_square = excess(mu, mu / (mu + 2)).greatest(0)
+    half_square = excess(mu, mu / (mu + 2), mu + 1).greatest(0)
     eta = (half_square + half_square).sqrt()
     return a, mu, half_square, (mu < 0).where(-eta, eta)
 
@@ -385,8 +407,8 @@ class Igammac(Incomplete):
         return slope if isinstance(slope, Zero) else ctx.lin_one(NEG, slope)
 
 
-def _log_pdf(args: Formulas) -> Formulas:
-    """log of x^(a-1) exp(-x) / gamma(a).
+def gamma_log_pdf(args: Formulas) -> Formulas:
+    """log of the density of the gamma distribution, x^(a-1) exp(-x) / gamma(a).
 
     The terms (a - 1) log x, x and log gamma(a) nearly cancel for a large a, and x near it: there the logarithm is that
     of `density`. Operands of the other formula are replaced by 10, so that it adds no nan to a derivative.
@@ -394,24 +416,25 @@ def _log_pdf(args: Formulas) -> Formulas:
     a, x = args
     large = (a >= 10) & (x > a * 0.5) & (x < a * 2)
     big_a, big_x = large.where(a, a.like(10)), large.where(x, x.like(10))
-    phi = excess((big_x - big_a) / big_a, (big_x - big_a) / (big_x + big_a))
+    phi = excess((big_x - big_a) / big_a, (big_x - big_a) / (big_x + big_a), big_x / big_a)
     log_of_large = (big_a / (2 * math.pi)).log() * 0.5 - big_x.log() - big_a * phi - stirling(big_a)
     small_a = large.where(a.like(10), a)
-    log_of_small = (small_a - 1) * x.log() - x - small_a.lgamma()
+    log_of_small = x_log_y(small_a - 1, x) - x - (log_gamma_1p(small_a) - small_a.log())
     return (large.where(log_of_large, log_of_small),)
 
 
 def _pdf(args: Formulas) -> Formulas:
     """The density of the gamma distribution, d igamma / dx."""
-    return (_log_pdf(args)[0].exp(),)
+    return (gamma_log_pdf(args)[0].exp(),)
 
 
-def _emit_formula(ctx: JvpCtx, name: str, body: Step, a: Atom, x: Atom) -> Atom:
-    """Emit a call of a formula of the operands; floats below 32 bits are computed in float32."""
-    wide = dtypes.accumulated(a.aval.dtype)
-    program = formula_program(name, (a.aval.with_dtype(wide),) * 2, body)
-    value = ctx.one(Call(program), emit_convert(ctx, a, wide), emit_convert(ctx, x, wide))
-    return emit_convert(ctx, value, a.aval.dtype)
+def emit_formula(emit: Emit, name: str, body: Step, *operands: Atom) -> Atom:
+    """Emit a call of a formula of operands of one type; floats below 32 bits are computed in float32."""
+    aval = operands[0].aval
+    wide = dtypes.accumulated(aval.dtype)
+    program = formula_program(name, (aval.with_dtype(wide),) * len(operands), body)
+    value = emit.one(Call(program), *[emit_convert(emit, x, wide) for x in operands])
+    return emit_convert(emit, value, aval.dtype)
 
 
 def _igamma_tangent(ctx: JvpCtx, a: Atom, x: Atom, a_dot: Tangent, x_dot: Tangent) -> Tangent:
@@ -421,7 +444,7 @@ def _igamma_tangent(ctx: JvpCtx, a: Atom, x: Atom, a_dot: Tangent, x_dot: Tangen
     if not isinstance(a_dot, Zero):
         in_a = scale_tangent(ctx, a_dot, ctx.one(IGAMMA_GRAD_A, a, x))
     if not isinstance(x_dot, Zero):
-        in_x = scale_tangent(ctx, x_dot, _emit_formula(ctx, "gamma_pdf", _pdf, a, x))
+        in_x = scale_tangent(ctx, x_dot, emit_formula(ctx, "gamma_pdf", _pdf, a, x))
     return ctx.add(in_a, in_x)
 
 
@@ -491,7 +514,7 @@ class IgammaGradA(Incomplete):
     def tangent(self, ctx: JvpCtx, a: Atom, x: Atom, y: Atom, a_dot: Tangent, x_dot: Tangent) -> Tangent:
         if not isinstance(a_dot, Zero):
             raise _second_derivative_error(self)
-        slope = _emit_formula(ctx, "gamma_pdf_times_score", lambda f: (_pdf(f)[0] * _score(*f),), a, x)
+        slope = emit_formula(ctx, "gamma_pdf_times_score", lambda f: (_pdf(f)[0] * _score(*f),), a, x)
         return scale_tangent(ctx, x_dot, slope)
 
 
@@ -519,7 +542,7 @@ class RandomGammaGrad(Incomplete):
         if not isinstance(a_dot, Zero):
             raise _second_derivative_error(self)
         bend = ctx.one(SUB, ctx.one(DIV, ctx.one(SUB, a, literal_like(1, a)), x), literal_like(1, a))
-        score = _emit_formula(ctx, "gamma_score", lambda f: (_score(*f),), a, x)
+        score = emit_formula(ctx, "gamma_score", lambda f: (_score(*f),), a, x)
         return scale_tangent(ctx, x_dot, ctx.one(NEG, ctx.one(ADD, score, ctx.one(MUL, y, bend))))
 
 

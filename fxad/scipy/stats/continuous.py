@@ -12,6 +12,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.nn.activations import softplus
 from fxad.scipy import special
+from fxad.scipy.stats.densities import beta_log_pdf, gamma_log_pdf
 from fxad.scipy.stats.distribution import Continuous
 from fxad.tracing.array import Array
 
@@ -38,14 +39,10 @@ norm: Final = Continuous(
 )
 
 
-def _beta(y: Array, a: Array, b: Array) -> Array:
-    return lax.xlog1py(b - 1, -y) + lax.xlogy(a - 1, y) - lax.betaln(a, b)
-
-
 beta: Final = Continuous(
     "beta",
     ("a", "b"),
-    density=_beta,
+    density=lambda y, a, b: beta_log_pdf(a, b, y),
     functions={
         "cdf": lambda y, a, b: special.betainc(a, b, y),
         "sf": lambda y, a, b: special.betainc(b, a, 1 - y),
@@ -75,14 +72,10 @@ cauchy: Final = Continuous(
 )
 
 
-def _gamma(y: Array, a: Array) -> Array:
-    return lax.xlogy(a - 1, y) - y - lax.lgamma(a)
-
-
 gamma: Final = Continuous(
     "gamma",
     ("a",),
-    density=_gamma,
+    density=lambda y, a: gamma_log_pdf(a, y),
     functions={
         "cdf": lambda y, a: special.gammainc(a, y),
         "sf": lambda y, a: special.gammaincc(a, y),
@@ -94,7 +87,7 @@ gamma: Final = Continuous(
 chi2: Final = Continuous(
     "chi2",
     ("df",),
-    density=lambda y, df: _gamma(y / 2, df / 2) - math.log(2),
+    density=lambda y, df: gamma_log_pdf(df / 2, y / 2) - math.log(2),
     functions={
         "cdf": lambda y, df: special.gammainc(df / 2, y / 2),
         "sf": lambda y, df: special.gammaincc(df / 2, y / 2),
@@ -210,8 +203,7 @@ pareto: Final = Continuous(
 
 
 def _t(y: Array, df: Array) -> Array:
-    half = (df + 1) / 2
-    return lax.lgamma(half) - lax.lgamma(df / 2) - 0.5 * fnp.log(math.pi * df) - half * fnp.log1p(y * y / df)
+    return -lax.betaln(df / 2, 0.5) - 0.5 * fnp.log(df) - (df + 1) / 2 * fnp.log1p(y * y / df)
 
 
 def _t_cdf(y: Array, df: Array) -> Array:

@@ -11,12 +11,23 @@ from typing import Final
 import fxad.numpy as fnp
 from fxad import lax
 from fxad.scipy import special
+from fxad.scipy.stats.densities import beta_log_pdf, gamma_log_pdf
 from fxad.scipy.stats.distribution import Discrete
 from fxad.tracing.array import Array
 
 
-def _log_choose(n: Array, k: Array) -> Array:
-    return -lax.betaln(n - k + 1, k + 1) - fnp.log(n + 1)
+def _binom(k: Array, n: Array, p: Array) -> Array:
+    return beta_log_pdf(k + 1, n - k + 1, p) - fnp.log(n + 1)
+
+
+def _betabinom(k: Array, n: Array, a: Array, b: Array) -> Array:
+    # C(n, k) B(k + a, n - k + b) / B(a, b), each as a density at p: the result does not depend on p
+    p = lax.stop_gradient((k + a) / (n + a + b))
+    return _binom(k, n, p) + beta_log_pdf(a, b, p) - beta_log_pdf(k + a, n - k + b, p)
+
+
+def _nbinom(k: Array, n: Array, p: Array) -> Array:
+    return beta_log_pdf(n + 1, k + 1, p) + fnp.log(n / ((n + k) * (n + k + 1)))
 
 
 bernoulli: Final = Discrete(
@@ -33,7 +44,7 @@ bernoulli: Final = Discrete(
 binom: Final = Discrete(
     "binom",
     ("n", "p"),
-    mass=lambda k, n, p: _log_choose(n, k) + lax.xlogy(k, p) + lax.xlog1py(n - k, -p),
+    mass=_binom,
     functions={"cdf": lambda k, n, p: special.betainc(n - k, k + 1, 1 - p)},
     support=lambda n, *_: (0.0, n),
 )
@@ -41,7 +52,7 @@ binom: Final = Discrete(
 betabinom: Final = Discrete(
     "betabinom",
     ("n", "a", "b"),
-    mass=lambda k, n, a, b: _log_choose(n, k) + lax.betaln(k + a, n - k + b) - lax.betaln(a, b),
+    mass=_betabinom,
     support=lambda n, *_: (0.0, n),
 )
 
@@ -59,13 +70,13 @@ geom: Final = Discrete(
 nbinom: Final = Discrete(
     "nbinom",
     ("n", "p"),
-    mass=lambda k, n, p: lax.lgamma(k + n) - lax.lgamma(n) - lax.lgamma(k + 1) + lax.xlogy(n, p) + lax.xlog1py(k, -p),
+    mass=_nbinom,
     functions={"cdf": lambda k, n, p: special.betainc(n, k + 1, p)},
 )
 
 poisson: Final = Discrete(
     "poisson",
     ("mu",),
-    mass=lambda k, mu: lax.xlogy(k, mu) - mu - lax.lgamma(k + 1),
+    mass=lambda k, mu: gamma_log_pdf(k + 1, mu),
     functions={"cdf": lambda k, mu: special.gammaincc(k + 1, mu)},
 )
