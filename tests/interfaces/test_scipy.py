@@ -143,7 +143,7 @@ def test_an_order_of_more_than_31_bits_gives_nan() -> None:
 def test_slopes_at_the_ends() -> None:
     """A power of 0 with the exponent 0 is 1: the density of these distributions at an end is a number."""
     ends = fx.vmap(fx.grad(special.gammainc, argnums=1))(fnp.asarray([1.0, 2.0, 0.5]), fnp.zeros(3))
-    assert ends.tolist() == [1.0, 0.0, np.inf]
+    close(ends, [1.0, 0.0, np.inf])
     a, b, x = fnp.asarray([1.0, 1, 2, 1]), fnp.asarray([1.0, 2, 1, 30]), fnp.asarray([0.0, 0, 1, 0])
     close(fx.vmap(fx.grad(special.betainc, argnums=2))(a, b, x), [1, 2, 2, 30], 2e-6)
 
