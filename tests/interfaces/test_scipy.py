@@ -140,6 +140,56 @@ def test_an_order_of_more_than_31_bits_gives_nan() -> None:
     close(special.expn(np.array([0, 1, 2, 2**31 - 1]), 1.0), scipy.special.expn([0, 1, 2, 2**31 - 1], 1.0), 1e-5)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_incomplete_beta_function_of_huge_parameters(dtype: type[np.floating]) -> None:
+    """The continued fraction has too few rounds from about 1e11 on; squares of a parameter overflow in float32."""
+    deviations = np.array([-3, -1, -0.1, 0, 0.1, 1, 3.0])
+    for a in (1e10, 1e12, 1e100):
+        if dtype == np.float64 or a < 1e30:
+            x = (0.5 + deviations * np.sqrt(0.125 / a)).astype(dtype)
+            given = (x.astype(float) - 0.5) / np.sqrt(0.125 / a)
+            ours = special.betainc(dtype(a), dtype(a), x)
+            np.testing.assert_allclose(np.asarray(ours), scipy.special.ndtr(given), atol=0.02 if a < 1e30 else 1e-9)
+    for a in (1e15, 1e25, 1e37):
+        assert float(special.betainc(dtype(a), dtype(a), dtype(0.5))) == 0.5
+        assert float(special.betainc(dtype(5), dtype(a), dtype(0.4))) == 1
+        assert float(special.betainc(dtype(a), dtype(5), dtype(0.4))) == 0
+        close(special.betainc(dtype(5), dtype(a), dtype(5 / a)), scipy.special.gammainc(5, 5), 5e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "x", "shapes"),
+    [
+        ("expon", "logcdf", 30.0, ()),
+        ("cauchy", "logcdf", 1e4, ()),
+        ("gamma", "logcdf", 30.0, (0.5,)),
+        ("chi2", "logsf", 0.1, (30.0,)),
+        ("beta", "sf", 1e-8, (0.01, 5.0)),
+        ("gennorm", "sf", 8.0, (2.0,)),
+        ("gennorm", "logcdf", -8.0, (2.0,)),
+        ("gumbel_r", "logsf", 100.0, ()),
+        ("gumbel_l", "logcdf", -100.0, ()),
+        ("laplace", "logcdf", -100.0, ()),
+        ("laplace", "logsf", -30.0, ()),
+        ("logistic", "pdf", -np.inf, ()),
+        ("pareto", "logcdf", 500.0, (3.0,)),
+        ("t", "cdf", 1e-3, (3.0,)),
+        ("t", "sf", 8.0, (1000.0,)),
+        ("t", "logsf", -1e-3, (0.5,)),
+        ("truncnorm", "cdf", -np.inf, (-np.inf, 1.0)),
+        ("uniform", "logsf", 1e-8, ()),
+    ],
+)
+def test_small_probabilities_have_their_digits(name: str, method: str, x: float, shapes: tuple[float, ...]) -> None:
+    for dtype, tolerance in ((np.float32, 1e-4), (np.float64, 1e-9)):
+        rounded = [float(dtype(v)) for v in (x, *shapes)]
+        want = getattr(getattr(scipy.stats, name), method)(*rounded)
+        ours = getattr(getattr(stats, name), method)(*[dtype(v) for v in rounded])
+        np.testing.assert_allclose(float(ours), want, rtol=tolerance, atol=1e-37)
+        if name == "t" and method == "cdf":  # its distance from 1/2 too
+            np.testing.assert_allclose(float(ours) - 0.5, want - 0.5, rtol=1e-3)
+
+
 def test_slopes_at_the_ends() -> None:
     """A power of 0 with the exponent 0 is 1: the density of these distributions at an end is a number."""
     ends = fx.vmap(fx.grad(special.gammainc, argnums=1))(fnp.asarray([1.0, 2.0, 0.5]), fnp.zeros(3))

@@ -48,6 +48,7 @@ from fxad.primitives.elementwise.formula import (
 )
 from fxad.primitives.elementwise.gamma import emit_formula, excess, log_gamma_1p, log_gamma_ratio, stirling
 from fxad.primitives.elementwise.references import scipy_special
+from fxad.primitives.elementwise.special import ERFC
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.stablehlo import lower_in_float32
 
@@ -60,8 +61,8 @@ class RegularizedIncompleteBeta(Primitive):
     Type:   a, b, x: three float operands of one type, not float8; nan unless a >= 0, b >= 0 and 0 <= x <= 1. With a = 0
             or an infinite b the distribution is concentrated at 0, with b = 0 or an infinite a at 1; nan if both hold.
     Rule:   d/dx is the density of the beta distribution; a and b have no derivative.
-    Cost:   the number of rounds of the slowest element: about the root of the greater of a and b.
-    Source: Didonato and Morris, Algorithm 708 (1992), equation 18.
+    Cost:   the number of rounds of the slowest element: about the root of the lesser of a and b, up to 20,000.
+    Source: Didonato and Morris, Algorithm 708 (1992), equation 18; for large a and b DLMF 8.18.9.
     """
 
     name: ClassVar[str] = "regularized_incomplete_beta"
@@ -131,20 +132,58 @@ def _lower_wide(hlo: Hlo, args: HloValues, t: Aval) -> HloValue:
         in_domain = (given_a >= 0) & (given_b >= 0) & (given_x >= 0) & (given_x <= 1)
         is_one = (given_x >= 1) | (all_at_0 & (given_x > 0))
         limit = (in_domain & ~(all_at_0 & all_at_1)).where(is_one.where(1, given_x.like(0)), given_x.like(math.nan))
-        return (inside.where(value, limit),)
+        large = _both_large(given_a, given_b, given_x)
+        return (inside.where(value, large.where(_of_large(given_a, given_b, given_x, large), limit)),)
 
     types = (mask, mask, *[t] * 8)
     return hlo.call(formula_program("beta_end", types, end), (inside, swapped, *clear, ratio, *args))[0]
+
+
+def _in_domain(a: Formula, b: Formula, x: Formula) -> Formula:
+    return (a > 0) & (b > 0) & (x > 0) & (x < 1) & (a < math.inf) & (b < math.inf)
+
+
+def _both_large(a: Formula, b: Formula, x: Formula) -> Formula:
+    """The mask of the elements for which the fraction would need too many rounds near the mode."""
+    return _in_domain(a, b, x) & (a.least(b) >= 1e10)
+
+
+def _of_large(a: Formula, b: Formula, x: Formula, large: Formula) -> Formula:
+    """The first two terms of the uniform expansion of Temme for large a and b (DLMF 8.18.9).
+
+    With p = a / (a + b) the mode, z the distance of x from it in standard deviations, and `fall` = z^2 / 2 to the first
+    order: the integral of a normal density up to z, and a correction for the skewness.
+    """
+    a, b, x = large.where(a, a.like(1e10)), large.where(b, a.like(1e10)), large.where(x, x.like(0.25))
+    y = 1 - x
+    p, q = 1 / (b / a + 1), 1 / (a / b + 1)
+    mu_a, mu_b = x * (b / a) - y, y * (a / b) - x
+    fall = a * excess(mu_a, mu_a / (mu_a + 2), x / p) + b * excess(mu_b, mu_b / (mu_b + 2), y / q)
+    root = fall.greatest(0).sqrt()
+    root = (mu_a < 0).where(-root, root)
+    at_mode = abs(root) < 0.07
+    away = at_mode.where(root.like(1), root)
+    linear = at_mode.where(root.like(1), mu_a * (a / q).sqrt())
+    skewness = at_mode.where((q - p) / (3 * (a * q).sqrt()), math.sqrt(0.5) / away - 1 / linear)
+    return (-root).apply(ERFC) * 0.5 + (-fall).exp() * skewness * math.sqrt(0.5 / math.pi)
 
 
 def _swap_for_convergence(f: Formulas) -> Formulas:
     """Return a mask where the fraction holds; whether the operands were swapped so that it converges; its a, b, x and 1
     - x."""
     a, b, x = f
-    inside = (a > 0) & (b > 0) & (x > 0) & (x < 1) & (a < math.inf) & (b < math.inf)
+    inside = _in_domain(a, b, x) & ~_both_large(a, b, x)
     a, b, x = inside.where(a, a.like(1)), inside.where(b, a.like(1)), inside.where(x, x.like(0.5))
-    swapped = x > (a + 1) / (a + b + 2)
     y = 1 - x
+    # beyond `huge` the squares of the larger operand overflow: the function depends on its product with x or y only
+    huge = 1e140 if x.double else 1e17
+    of_b, of_a = (x * (b / huge)).least(0.5), (y * (a / huge)).least(0.5)
+    x, y = (
+        (b > huge).where(of_b, (a > huge).where(1 - of_a, x)),
+        (b > huge).where(1 - of_b, (a > huge).where(of_a, y)),
+    )
+    a, b = a.least(huge), b.least(huge)
+    swapped = x > (a + 1) / (a + b + 2)
     return (
         inside, swapped, swapped.where(b, a), swapped.where(a, b), swapped.where(y, x), swapped.where(x, y),
     )  # fmt: skip

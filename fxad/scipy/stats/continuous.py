@@ -20,6 +20,12 @@ _LOG_2PI: Final = math.log(2 * math.pi)
 _POSITIVE: Final = (0.0, math.inf)
 
 
+def _log1m_exp(y: Array) -> Array:
+    """log(1 - exp(-y)) for y >= 0, with all digits."""
+    large = y > math.log(2)
+    return fnp.where(large, fnp.log1p(-fnp.exp(-y)), fnp.log(-fnp.expm1(-fnp.where(large, 1, y))))
+
+
 def _norm(y: Array) -> Array:
     return -0.5 * (y * y + _LOG_2PI)
 
@@ -39,13 +45,18 @@ norm: Final = Continuous(
 )
 
 
+def _beta_sf(y: Array, a: Array, b: Array) -> Array:
+    below = special.betainc(a, b, y)
+    return fnp.where(below < 0.9, 1 - below, special.betainc(b, a, 1 - y))  # 1 - y loses the digits of a small y
+
+
 beta: Final = Continuous(
     "beta",
     ("a", "b"),
     density=lambda y, a, b: beta_log_pdf(a, b, y),
     functions={
         "cdf": lambda y, a, b: special.betainc(a, b, y),
-        "sf": lambda y, a, b: special.betainc(b, a, 1 - y),
+        "sf": _beta_sf,
     },
     support=(0.0, 1.0),
     inside=0.5,
@@ -103,7 +114,7 @@ expon: Final = Continuous(
     functions={
         "cdf": lambda y: -fnp.expm1(-y),
         "sf": lambda y: fnp.exp(-y),
-        "logcdf": lambda y: fnp.log(-fnp.expm1(-y)),
+        "logcdf": _log1m_exp,
         "logsf": lambda y: -y,
         "ppf": lambda q: -fnp.log1p(-q),
         "isf": lambda q: -fnp.log(q),
@@ -113,7 +124,8 @@ expon: Final = Continuous(
 
 
 def _gennorm_cdf(y: Array, beta: Array) -> Array:
-    return 0.5 * (1 + fnp.sign(y) * special.gammainc(1 / beta, fnp.abs(y) ** beta))
+    tail = 0.5 * special.gammaincc(1 / beta, fnp.abs(y) ** beta)
+    return fnp.where(y < 0, tail, 1 - tail)
 
 
 gennorm: Final = Continuous(
@@ -123,6 +135,14 @@ gennorm: Final = Continuous(
     functions={"cdf": _gennorm_cdf, "sf": lambda y, beta: _gennorm_cdf(-y, beta)},
 )
 
+
+def _gumbel_log_tail(y: Array) -> Array:
+    """log(1 - exp(-exp(y))), also where exp(y) underflows."""
+    small = y < -15
+    size = fnp.exp(fnp.where(small, 0, y))
+    return fnp.where(small, y - fnp.exp(y) / 2, _log1m_exp(size))
+
+
 gumbel_r: Final = Continuous(
     "gumbel_r",
     (),
@@ -131,6 +151,7 @@ gumbel_r: Final = Continuous(
         "cdf": lambda y: fnp.exp(-fnp.exp(-y)),
         "sf": lambda y: -fnp.expm1(-fnp.exp(-y)),
         "logcdf": lambda y: -fnp.exp(-y),
+        "logsf": lambda y: _gumbel_log_tail(-y),
         "ppf": lambda q: -fnp.log(-fnp.log(q)),
         "isf": lambda q: -fnp.log(-fnp.log1p(-q)),
     },
@@ -143,6 +164,7 @@ gumbel_l: Final = Continuous(
     functions={
         "cdf": lambda y: -fnp.expm1(-fnp.exp(y)),
         "sf": lambda y: fnp.exp(-fnp.exp(y)),
+        "logcdf": _gumbel_log_tail,
         "logsf": lambda y: -fnp.exp(y),
         "ppf": lambda q: fnp.log(-fnp.log1p(-q)),
         "isf": lambda q: fnp.log(-fnp.log(q)),
@@ -153,6 +175,11 @@ gumbel_l: Final = Continuous(
 def _laplace_cdf(y: Array) -> Array:
     tail = 0.5 * fnp.exp(-fnp.abs(y))
     return fnp.where(y < 0, tail, 1 - tail)
+
+
+def _laplace_logcdf(y: Array) -> Array:
+    low = y < 0
+    return fnp.where(low, y - math.log(2), fnp.log1p(-0.5 * fnp.exp(-fnp.where(low, 0, y))))
 
 
 def _laplace_ppf(q: Array) -> Array:
@@ -167,6 +194,8 @@ laplace: Final = Continuous(
     functions={
         "cdf": _laplace_cdf,
         "sf": lambda y: _laplace_cdf(-y),
+        "logcdf": _laplace_logcdf,
+        "logsf": lambda y: _laplace_logcdf(-y),
         "ppf": _laplace_ppf,
         "isf": lambda q: -_laplace_ppf(q),
     },
@@ -175,7 +204,7 @@ laplace: Final = Continuous(
 logistic: Final = Continuous(
     "logistic",
     (),
-    density=lambda y: -y - 2 * softplus(-y),
+    density=lambda y: -fnp.abs(y) - 2 * fnp.log1p(fnp.exp(-fnp.abs(y))),
     functions={
         "cdf": lax.expit,
         "sf": lambda y: lax.expit(-y),
@@ -207,8 +236,14 @@ def _t(y: Array, df: Array) -> Array:
 
 
 def _t_cdf(y: Array, df: Array) -> Array:
-    tail = 0.5 * special.betainc(df / 2, 0.5, df / (df + y * y))
-    return fnp.where(y < 0, tail, 1 - tail)
+    # from the middle near 0, where df / (df + y^2) loses the digits of y; else from the tail, which may be tiny
+    square, half = y * y, df / 2
+    middle = square < fnp.minimum(df, 1)
+    x = fnp.where(middle, square, df) / (df + square)
+    part = special.betainc(fnp.where(middle, 0.5, half), fnp.where(middle, half, 0.5), x)
+    upper = 0.5 + 0.5 * fnp.where(middle, part, 1 - part)
+    lower = fnp.where(middle, 0.5 - 0.5 * part, 0.5 * part)
+    return fnp.where(y < 0, lower, upper)
 
 
 t: Final = Continuous(
@@ -225,7 +260,9 @@ def _log_mass(a: Array, b: Array) -> Array:
     upper = a > 0
     low, high = fnp.where(upper, -b, a), fnp.where(upper, -a, b)
     top = lax.log_ndtr(high)
-    return top + fnp.log1p(-fnp.exp(lax.log_ndtr(low) - top))
+    empty = (low >= high) | (top == -math.inf)
+    below = lax.log_ndtr(low) - fnp.where(empty, 0, top)
+    return fnp.where(empty, -math.inf, top + fnp.log1p(-fnp.exp(below)))
 
 
 truncnorm: Final = Continuous(

@@ -140,11 +140,18 @@ class Continuous(Distribution):
         y = fnp.clip(y, low, high)
         if method in self.functions:
             return self.functions[method](y, *shapes)
-        if kind in self.functions:
-            value = self.functions[kind](y, *shapes)
-        else:
-            value = 1 - self._formula({"sf": "cdf", "cdf": "sf"}[kind], y, *shapes)
-        return fnp.log(value) if method.startswith("log") else value
+        other = {"sf": "cdf", "cdf": "sf"}[kind]
+        if kind not in self.functions:
+            rest = self._formula(other, y, *shapes)
+            return fnp.log1p(-rest) if method.startswith("log") else 1 - rest
+        value = self.functions[kind](y, *shapes)
+        if kind == method:
+            return value
+        if other not in self.functions:
+            return fnp.log(value)
+        near_1 = value > 0.5  # there the other probability has the digits
+        rest = fnp.where(near_1, self.functions[other](y, *shapes), 0)
+        return fnp.where(near_1, fnp.log1p(-rest), fnp.log(fnp.where(near_1, 1, value)))
 
     def pdf(self, x: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
         """The density at x."""
