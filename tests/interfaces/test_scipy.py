@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -188,6 +188,42 @@ def test_small_probabilities_have_their_digits(name: str, method: str, x: float,
         np.testing.assert_allclose(float(ours), want, rtol=tolerance, atol=1e-37)
         if name == "t" and method == "cdf":  # its distance from 1/2 too
             np.testing.assert_allclose(float(ours) - 0.5, want - 0.5, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [("t", (3.0,)), ("gennorm", (2.0,)), ("laplace", ()), ("cauchy", ()), ("gamma", (2.5,)), ("norm", ())],
+)
+def test_the_derivative_of_a_probability_is_the_density(name: str, shapes: tuple[float, ...]) -> None:
+    """Also at 0, where formulas of |x| or of x**2 have none, and outside of the support."""
+    ours, theirs = getattr(stats, name), getattr(scipy.stats, name)
+    x = np.array([-2.0, 0.0, 0.3])
+    density, below, above = [getattr(theirs, m)(x, *shapes) for m in ("pdf", "cdf", "sf")]
+    log_slope = np.divide(density, below, out=np.zeros(3), where=below > 0)
+    for method, want in (("cdf", density), ("sf", -density), ("logcdf", log_slope), ("logsf", -density / above)):
+        close(fx.vmap(fx.grad(lambda x: getattr(ours, method)(x, *shapes)))(x), want, 1e-8)
+
+    def probability(x: fx.Array) -> fx.Array:
+        return cast("fx.Array", ours.cdf(x, *shapes))
+
+    def slope_of_density(x: fx.Array) -> fx.Array:
+        return fx.jvp(lambda x: cast("fx.Array", ours.pdf(x, *shapes)), (x,), (fnp.ones_like(x),))[1]
+
+    points = fnp.asarray(x)
+    close(fx.vmap(fx.grad(fx.grad(probability)))(points), slope_of_density(points), 1e-8)
+
+
+def test_derivatives_of_probabilities_in_parameters() -> None:
+    def of_scale(x: Any, scale: Any) -> fx.Array:
+        return stats.norm.cdf(x, 1.0, scale)
+
+    by_x, by_scale = fx.grad(of_scale, argnums=(0, 1))(np.float64(0.3), 2.0)
+    density = scipy.stats.norm.pdf(-0.35)
+    close([by_x, by_scale], [density / 2, -density * -0.35 / 2], 1e-6)  # the scale is a float32
+    step = 1e-5
+    together = fx.grad(lambda a: stats.gamma.cdf(a, a))(np.float64(2))
+    want = (scipy.stats.gamma.cdf(2 + step, 2 + step) - scipy.stats.gamma.cdf(2 - step, 2 - step)) / (2 * step)
+    close(together, want, 1e-6)
 
 
 def test_slopes_at_the_ends() -> None:

@@ -14,6 +14,9 @@ from types import MappingProxyType
 from typing import ClassVar, TypeAlias, final
 
 import fxad.numpy as fnp
+from fxad.api.custom.decorators import custom_jvp
+from fxad.api.directional import jvp
+from fxad.api.symbolic_zeros import SymbolicZero
 from fxad.errors import ArgumentError, FxadError
 from fxad.numpy.composites import jit_composite
 from fxad.scipy.arguments import reals
@@ -135,6 +138,37 @@ class Continuous(Distribution):
         )
 
     def _probability(self, method: str, y: Array, *shapes: Array) -> Array:
+        """A probability whose derivative in y is the density, also at points where that of its formula is nan."""
+
+        def value(y: Array, *shapes: Array) -> Array:
+            return self._probability_value(method, y, *shapes)
+
+        def tangent(primals: tuple[Array, ...], tangents: tuple[Array | SymbolicZero, ...]) -> tuple[Array, object]:
+            y, *shapes = primals
+            y_dot, *shape_dots = tangents
+            moving = [k for k, dot in enumerate(shape_dots) if not isinstance(dot, SymbolicZero)]
+
+            def of_moving(*moved: Array) -> Array:
+                new = dict(zip(moving, moved, strict=True))
+                return value(y, *[new.get(k, s) for k, s in enumerate(shapes)])
+
+            if moving:
+                out, dot = jvp(of_moving, tuple([shapes[k] for k in moving]), tuple([shape_dots[k] for k in moving]))
+            else:
+                out, dot = value(y, *shapes), None
+            if isinstance(y_dot, SymbolicZero):
+                return out, y_dot if dot is None else dot
+            log_density = self._logpdf(y, *shapes)
+            slope = fnp.exp(log_density - out) if method.startswith("log") else fnp.exp(log_density)
+            slope = fnp.where(log_density == -fnp.inf, 0, slope)
+            slope = (-slope if method.endswith("sf") else slope) * y_dot
+            return out, slope if dot is None else slope + dot
+
+        probability = custom_jvp(value)
+        probability.defjvp(tangent, symbolic_zeros=True)
+        return probability(y, *shapes)
+
+    def _probability_value(self, method: str, y: Array, *shapes: Array) -> Array:
         low, high = self._ends(*shapes)
         kind = method.removeprefix("log")
         y = fnp.clip(y, low, high)
