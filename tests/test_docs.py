@@ -64,15 +64,16 @@ def defined(module: ast.Module) -> Iterator[str]:
                 pass
 
 
-def unknown_names(node: ast.AST, known: frozenset[str]) -> Iterator[str]:
+def unknown_names(node: ast.AST, known: set[str], parameters: frozenset[str] = frozenset()) -> Iterator[str]:
     """The names in docstrings of functions that are neither known nor parameters."""
     for child in ast.iter_child_nodes(node):
-        inside = known
+        inside = parameters
         if isinstance(child, ast.FunctionDef):
-            inside = known | {n.arg for n in ast.walk(child.args) if isinstance(n, ast.arg)}
+            inside = parameters | {n.arg for n in ast.walk(child.args) if isinstance(n, ast.arg)}
             names = re.findall(r"`([a-z_][a-z_0-9]*)`", ast.get_docstring(child) or "")
-            yield from [f"{child.name}: {name}" for name in names if name not in inside]
-        yield from unknown_names(child, inside)
+            yield from [f"{child.name}: {name}" for name in names if name not in inside and name not in known]
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):  # docstrings stand in statements
+            yield from unknown_names(child, known, inside)
 
 
 def test_docstrings_name_parameters_that_there_are() -> None:
@@ -80,7 +81,7 @@ def test_docstrings_name_parameters_that_there_are() -> None:
     modules = [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
     known = {*NOT_OF_FXAD, *keyword.kwlist, *[part for path in paths for part in path.with_suffix("").parts]}
     known.update(name for module in modules for name in defined(module))
-    assert [found for module in modules for found in unknown_names(module, frozenset(known))] == []
+    assert [found for module in modules for found in unknown_names(module, known)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -214,14 +214,18 @@ def test_the_derivative_of_a_probability_is_the_density(name: str, shapes: tuple
 
 
 def test_derivatives_of_probabilities_in_parameters() -> None:
-    def of_scale(x: Any, scale: Any) -> fx.Array:
+    def of_scale(x: fx.Array, scale: fx.Array) -> fx.Array:
         return stats.norm.cdf(x, 1.0, scale)
 
-    by_x, by_scale = fx.grad(of_scale, argnums=(0, 1))(np.float64(0.3), 2.0)
+    by_x, by_scale = fx.grad(of_scale, argnums=(0, 1))(fnp.asarray(np.float64(0.3)), fnp.asarray(2.0))
     density = scipy.stats.norm.pdf(-0.35)
     close([by_x, by_scale], [density / 2, -density * -0.35 / 2], 1e-6)  # the scale is a float32
     step = 1e-5
-    together = fx.grad(lambda a: stats.gamma.cdf(a, a))(np.float64(2))
+
+    def of_both(a: fx.Array) -> fx.Array:
+        return stats.gamma.cdf(a, a)
+
+    together = fx.grad(of_both)(fnp.asarray(np.float64(2)))
     want = (scipy.stats.gamma.cdf(2 + step, 2 + step) - scipy.stats.gamma.cdf(2 - step, 2 - step)) / (2 * step)
     close(together, want, 1e-6)
 

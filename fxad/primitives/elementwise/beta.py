@@ -151,21 +151,21 @@ def _both_large(a: Formula, b: Formula, x: Formula) -> Formula:
 def _of_large(a: Formula, b: Formula, x: Formula, large: Formula) -> Formula:
     """The first two terms of the uniform expansion of Temme for large a and b (DLMF 8.18.9).
 
-    With p = a / (a + b) the mode, z the distance of x from it in standard deviations, and `fall` = z^2 / 2 to the first
-    order: the integral of a normal density up to z, and a correction for the skewness.
+    With p = a / (a + b) the mode, and z the distance of x from it in standard deviations, to the first order: the
+    integral of a normal density up to z, and a correction for the skewness.
     """
     a, b, x = large.where(a, a.like(1e10)), large.where(b, a.like(1e10)), large.where(x, x.like(0.25))
     y = 1 - x
     p, q = 1 / (b / a + 1), 1 / (a / b + 1)
     mu_a, mu_b = x * (b / a) - y, y * (a / b) - x
-    fall = a * excess(mu_a, mu_a / (mu_a + 2), x / p) + b * excess(mu_b, mu_b / (mu_b + 2), y / q)
-    root = fall.greatest(0).sqrt()
+    half_square = a * excess(mu_a, mu_a / (mu_a + 2), x / p) + b * excess(mu_b, mu_b / (mu_b + 2), y / q)
+    root = half_square.greatest(0).sqrt()
     root = (mu_a < 0).where(-root, root)
     at_mode = abs(root) < 0.07
     away = at_mode.where(root.like(1), root)
     linear = at_mode.where(root.like(1), mu_a * (a / q).sqrt())
     skewness = at_mode.where((q - p) / (3 * (a * q).sqrt()), math.sqrt(0.5) / away - 1 / linear)
-    return (-root).apply(ERFC) * 0.5 + (-fall).exp() * skewness * math.sqrt(0.5 / math.pi)
+    return (-root).apply(ERFC) * 0.5 + (-half_square).exp() * skewness * math.sqrt(0.5 / math.pi)
 
 
 def _swap_for_convergence(f: Formulas) -> Formulas:
