@@ -1,15 +1,37 @@
-"""Liveness: dead code elimination, also through the bodies of equations."""
+"""Liveness and dependence of values; dead code elimination, also through the bodies of equations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
-from itertools import compress
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set as AbstractSet
 from types import MappingProxyType
 
 from fxad.core.builder import Builder, substitute
 from fxad.core.layout import Carry, Constant, Layout, Once
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Mask
+
+
+def live_eqns(eqns: Sequence[Eqn], wanted: Iterable[Atom], given: Container[Atom] = (), *, effects: bool) -> list[Eqn]:
+    """The equations, in order, that compute the wanted values from those in `given` and from operands; with `effects`,
+    also those with effects and the equations that these depend on."""
+    live = {a for a in wanted if a not in given}
+    kept: list[Eqn] = []
+    for eqn in reversed(eqns):
+        if not live.isdisjoint(eqn.outs) or (effects and eqn.prim.effects):
+            kept.append(eqn)
+            live.update([a for a in eqn.ins if a not in given])
+    kept.reverse()
+    return kept
+
+
+def dependent_values(eqns: Iterable[Eqn], values: Iterable[Atom]) -> set[Atom]:
+    """The values, and the results of all equations that depend on them."""
+    dependent = set(values)
+    for eqn in eqns:
+        if not dependent.isdisjoint(eqn.ins):
+            dependent.update(eqn.outs)
+    return dependent
 
 
 def keep_all_results(eqn: Eqn, _used: Mask) -> Eqn:
@@ -70,7 +92,7 @@ def prune(jaxpr: Jaxpr, used: Mask) -> tuple[Jaxpr, Mask]:
 
     Returns the program and a mask of the operands that remain.
     """
-    outs = tuple([a for a, u in zip(jaxpr.outs, used, strict=True) if u])
+    outs = select_by_mask(jaxpr.outs, used)
     return drop_unread_operands(dce(Jaxpr(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)))
 
 
@@ -78,7 +100,7 @@ def _without_unused(eqn: Eqn, used: Mask) -> Eqn:
     """An equation with bodies, without its unused results and the operands that then are not read."""
     if not isinstance(eqn.prim, HigherOrder):
         return eqn
-    live = {v for v, u in zip(eqn.outs, used, strict=True) if u}
+    live = set(select_by_mask(eqn.outs, used))
     while True:
         # to a fixed point: a literal that moved into a body may move further, into a nested body
         shrunk = remove_unused(eqn, tuple([v in live for v in eqn.outs]))
@@ -130,7 +152,7 @@ def remove_unused(eqn: Eqn, used: Mask) -> Eqn:
     if rebuilt == prim:
         return eqn
     ins = tuple([eqn.ins[p] for group in groups for p in group])
-    return Eqn(rebuilt, ins, tuple([v for v, k in zip(eqn.outs, keep, strict=True) if k]), eqn.source)
+    return Eqn(rebuilt, ins, select_by_mask(eqn.outs, keep), eqn.source)
 
 
 def _prune_bodies(
@@ -143,7 +165,7 @@ def _prune_bodies(
             k: prune(layout.bodies[k].jaxpr, tuple([q is None or keep[q] for q in layout.result_indices(k)]))
             for k in layout.running
         }
-        read = {k: set(compress(layout.operand_indices(k), mask)) for k, (_, mask) in pruned.items()}
+        read = {k: set(select_by_mask(layout.operand_indices(k), mask)) for k, (_, mask) in pruned.items()}
         live = set[int]().union(*read.values()) - invariant
         more_carries = [q for p, q in layout.carries.items() if p in live and not keep[q]]
         if not more_carries:
@@ -161,7 +183,7 @@ def _rebound_body(
 ) -> Jaxpr:
     jaxpr, mask = pruned
     taken, types = layout.operand_indices(body), layout.bodies[body].jaxpr.in_avals
-    remaining = [p for p, r in zip(taken, mask, strict=True) if r]
+    remaining = select_by_mask(taken, mask)
     return rebind_operands(
         jaxpr, remaining, layout.bodies[body].operands, groups, literals, dict(zip(taken, types, strict=True))
     )

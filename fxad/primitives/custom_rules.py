@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import ClassVar, NamedTuple, TypeVar, final
 
 from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
+from fxad.core.masks import select_by_mask
 from fxad.errors import ParameterError
 from fxad.ir import (
     Atoms,
@@ -31,7 +32,7 @@ from fxad.ir import (
     map_parameter,
     record,
 )
-from fxad.primitives.control.bodies import insert_zeros, select_by_mask, with_operands, with_outs
+from fxad.primitives.control.bodies import insert_zeros, with_operands, with_outs
 from fxad.primitives.control.call import Call, call_primal, check_body_type
 from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linear_maps import batch_adjoint

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from fxad.core.builder import Builder
 from fxad.core.dce import drop_unread_operands, remove_dead_eqns
+from fxad.core.masks import select_by_mask
 from fxad.ir import Atom, BatchCtx, Dims, Jaxpr, Lit
-from fxad.primitives.control.bodies import select_by_mask, with_operands
+from fxad.primitives.control.bodies import with_operands
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.linearity import is_zero, with_zero_operands
 from fxad.primitives.shape import ReduceSum, emit_expand_dims

@@ -9,6 +9,7 @@ from typing import Final
 from fxad.core.builder import Builder
 from fxad.core.dce import remove_dead_eqns
 from fxad.core.layout import BranchIndex, Count
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, Lit, Mask
 
@@ -21,7 +22,7 @@ def is_linear(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
 
     A zero literal is linear in every operand; no other constant is.
     """
-    linear: set[Atom] = {v for v, marked in zip(jaxpr.ins, mask, strict=True) if marked}
+    linear: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
     for eqn in jaxpr.eqns:
         if any([a in linear for a in eqn.ins]):
             if not is_linear_eqn(eqn, tuple([a in linear for a in eqn.ins])):
@@ -50,14 +51,14 @@ def affine_operands(jaxpr: Jaxpr) -> tuple[bool, ...]:
 def _affine_dependents(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
     """Return a mask of the results that depend on the marked operands; None if one of them is not affine in these,
     taken together. For x -> (x + 1, 2) it is (True, False), for x -> x * x it is None."""
-    dependent: set[Atom] = {v for v, marked in zip(jaxpr.ins, mask, strict=True) if marked}
+    dependent: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
     for eqn in jaxpr.eqns:
         if dependent.isdisjoint(eqn.ins):
             continue
         outs = _affine_dependents_of_eqn(eqn, tuple([a in dependent for a in eqn.ins]))
         if outs is None:
             return None
-        dependent.update([v for v, out in zip(eqn.outs, outs, strict=True) if out])
+        dependent.update(select_by_mask(eqn.outs, outs))
     return tuple([a in dependent for a in jaxpr.outs])
 
 

@@ -25,27 +25,13 @@ from typing import TypeVar
 
 from fxad.core.builder import Builder
 from fxad.core.layout import Layout
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, BatchCtx, Dims, Jaxpr, JvpCtx, LinearizedBody, Lit, Mask, Var, Zero
 from fxad.primitives.linearity import is_zero
 
 T = TypeVar("T")
 A = TypeVar("A", bound=Atom)
-
-
-def select_by_mask(xs: Sequence[T], mask: Sequence[bool]) -> tuple[T, ...]:
-    """Return the values that the mask marks."""
-    return tuple([x for x, m in zip(xs, mask, strict=True) if m])
-
-
-def leading(n: int, total: int) -> tuple[bool, ...]:
-    """The mask of `total` places that marks the first `n`."""
-    return (True,) * n + (False,) * (total - n)
-
-
-def mask_or(a: Sequence[bool], b: Sequence[bool]) -> tuple[bool, ...]:
-    """Return the elementwise `or` of two masks."""
-    return tuple([x or y for x, y in zip(a, b, strict=True)])
 
 
 def with_operands(
@@ -104,7 +90,7 @@ def instantiate_outs(
     others are zeros."""
     dots = iter(outs)
     every = [next(dots) if h else Lit.zero(a) for a, h in zip(avals, has, strict=True)]
-    return [x for x, w in zip(every, wants, strict=True) if w]
+    return list(select_by_mask(every, wants))
 
 
 def fuse_alike(ctx: JvpCtx, bodies: Sequence[Jaxpr], nonzero: Mask) -> tuple[list[Jaxpr], Mask]:

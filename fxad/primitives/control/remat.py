@@ -83,6 +83,7 @@ from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
 from fxad.core.interpreter import run
 from fxad.core.layout import Layout, Once
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.ir import (
     Atom,
@@ -111,7 +112,7 @@ from fxad.ir import (
     Var,
     primitive,
 )
-from fxad.primitives.control.bodies import insert_zeros, select_by_mask
+from fxad.primitives.control.bodies import insert_zeros
 from fxad.primitives.control.call import adjoint_of, check_operands, cotangents_of_operands, layout_of_call
 from fxad.primitives.control.kept_values import split_at_kept
 from fxad.primitives.custom import CallWithRules
@@ -214,7 +215,7 @@ class Remat(HigherOrder, Linear):
             return self
         saving, _ = split_at_kept(split.primal)
         n = len(self.body.outs)
-        kept = [a for a, k in zip(saving.outs[n + split.n_res :], needed, strict=True) if k]
+        kept = select_by_mask(saving.outs[n + split.n_res :], needed)
         return Remat(dce(Jaxpr(saving.ins, saving.eqns, (*saving.outs[:n], *kept), self.body.name)), self.opaque)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
@@ -306,7 +307,7 @@ def resume(split: LinearizedBody, tangents: Atoms, n_out: int, needed: Mask, sto
     b = Builder()
     avals = [v.aval for v in (*split.linear.ins[: split.n_tangents], *_resuming(split).ins)]
     operands = [b.input(a) if n else None for a, n in zip(avals, needed, strict=True)]
-    operands += [b.input(v.aval) for v, s in zip(split.primal.outs[:n_out], stored, strict=True) if s]
+    operands += b.inputs(select_by_mask(split.primal.out_avals[:n_out], stored))
     taken = [v for v, r in zip(operands, read, strict=True) if r]
     return b.build(b.inline(whole, [v for v in taken if v is not None]), whole.name)
 
@@ -322,8 +323,8 @@ def _recomputing_linear(split: LinearizedBody, tangents: Atoms, n_out: int, stor
     linear = remove_dead_eqns(Jaxpr(split.linear.ins, split.linear.eqns, tangents, split.linear.name))
     read = drop_unread_operands(linear)[1][n_dots:]
     resuming = _with_given_results(_resuming(split), n_out, stored)
-    wanted = [a for a, r in zip(resuming.outs[n_out:], read, strict=True) if r]
-    resuming = dce(Jaxpr(resuming.ins, resuming.eqns, tuple(wanted), resuming.name))
+    wanted = select_by_mask(resuming.outs[n_out:], read)
+    resuming = dce(Jaxpr(resuming.ins, resuming.eqns, wanted, resuming.name))
     b = Builder()
     dots = b.inputs([v.aval for v in linear.ins[:n_dots]])
     recomputed = iter(b.inline(resuming, b.inputs(resuming.in_avals)))

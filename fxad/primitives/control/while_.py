@@ -11,6 +11,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, Layout, Slice, Unknown
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import (
@@ -39,11 +40,11 @@ from fxad.ir import (
 from fxad.primitives.argmax import ArgMax
 from fxad.primitives.check import has_check
 from fxad.primitives.collectives import check_uniform
-from fxad.primitives.control.bodies import insert_zeros, mask_or, rearrange_operands, select_by_mask, with_operands
+from fxad.primitives.control.bodies import insert_zeros, rearrange_operands, with_operands
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks, without_checks, without_effects
 from fxad.primitives.control.loop_derivatives import LoopContext, fuse_tangents, linearize_steps
-from fxad.primitives.control.loop_steps import Steps, unchanged_carries
+from fxad.primitives.control.loop_steps import Steps, carry_fixpoint, unchanged_carries
 from fxad.primitives.control.scan import Scan, scan_over_examples
 from fxad.primitives.dynamic_slicing import DynamicSlice, write_row
 from fxad.primitives.elementwise.arithmetic import ADD
@@ -266,19 +267,17 @@ class While(HigherOrder):
     def _mapped_results(self, ctx: BatchCtx, of_cond: Mask, of_body: Mask, carry: Mask) -> tuple[Mask, Mask, bool]:
         """Return masks of the carries and rows that differ between examples, and whether the predicate differs. The
         arguments mark the mapped operands."""
-        unchanged = unchanged_carries(self.steps)
-        while True:
-            out_dims = ctx.recur(self.body, _dims((*of_body, *carry)))[1]
-            predicate_varies = ctx.recur(self.cond, _dims((*of_cond, *carry)))[1][0] is not None
-            # if examples stop at different steps, every carry that changes differs between them
-            differs = [
-                d is not None or (predicate_varies and not same) for d, same in zip(out_dims, unchanged, strict=False)
-            ]
-            wider = mask_or(carry, differs)
-            if wider == carry:
-                rows = tuple([d is not None or predicate_varies for d in out_dims[len(carry) :]])
-                return carry, rows, predicate_varies
-            carry = wider
+        unchanged = (*unchanged_carries(self.steps), *[False] * len(self.rows))
+
+        def step(marks: Mask) -> tuple[bool, Mask]:
+            out_dims = ctx.recur(self.body, _dims((*of_body, *marks)))[1]
+            predicate_varies = ctx.recur(self.cond, _dims((*of_cond, *marks)))[1][0] is not None
+            # if examples stop at different steps, every result that changes differs between them
+            pairs = zip(out_dims, unchanged, strict=True)
+            return predicate_varies, tuple([d is not None or (predicate_varies and not same) for d, same in pairs])
+
+        predicate_varies, differs, mapped = carry_fixpoint(carry, step)
+        return mapped, differs[len(carry) :], predicate_varies
 
     # ----------------------------------------------------------------------------------------------- differentiation
 
@@ -311,16 +310,17 @@ class While(HigherOrder):
 
     def _nonzero_results(self, ctx: JvpCtx, consts: Mask, carry: Mask) -> Mask:
         """Return a mask of the results that have a tangent after any number of steps."""
-        rows: Mask = (False,) * len(self.rows)
-        split = ctx.split and self.max_steps is not None
-        while any((*consts, *carry)):
-            nonzero = (*consts, *carry)
-            out_nonzero = ctx.recur(self.body, nonzero).out_nonzero if split else ctx.recur_fused(self.body, nonzero)[1]
-            wider, rows = mask_or(carry, out_nonzero[: len(carry)]), out_nonzero[len(carry) :]
-            if wider == carry:
-                break
-            carry = wider
-        return (*carry, *rows)
+        if not any((*consts, *carry)):
+            return (False,) * len(self.body.outs)
+
+        def step(marks: Mask) -> tuple[object, Mask]:
+            if ctx.split and self.max_steps is not None:
+                split = ctx.recur(self.body, (*consts, *marks))
+                return split, split.out_nonzero
+            return ctx.recur_fused(self.body, (*consts, *marks))
+
+        _, out_nonzero, final = carry_fixpoint(carry, step)
+        return (*final, *out_nonzero[len(carry) :])
 
     def _jvp_fused(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Mask) -> tuple[Atoms, Tangents]:
         both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)

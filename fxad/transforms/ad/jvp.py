@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar, Protocol
 
 from fxad.core.builder import Builder, single_equation
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
 from fxad.ir import (
@@ -164,7 +165,7 @@ def add_dependent_values(reached: set[Atom], eqns: Iterable[Eqn], operands: Iter
         except NotDifferentiableError:
             whole = isinstance(eqn.prim, HigherOrder) and eqn.prim.layout.transparent
             moves = tuple([whole and a.inexact for a in alone.out_avals])
-        reached.update([v for v, m in zip(eqn.outs, moves, strict=True) if m])
+        reached.update(select_by_mask(eqn.outs, moves))
 
 
 def check_differentiable(jaxpr: Jaxpr, nonzero: Mask, what: str) -> None:

@@ -18,10 +18,11 @@ from typing import Final
 
 from fxad.core.builder import Builder, single_equation
 from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
+from fxad.core.masks import leading, mask_or, select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotLinearError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, LinearizedBody, Lit, Mask, source_text
-from fxad.primitives.control.bodies import instantiate_outs, leading, mask_or, select_by_mask, with_outs
+from fxad.primitives.control.bodies import instantiate_outs, with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom import CallWithRules, NamedCall
@@ -264,4 +265,4 @@ def _dependent_results(eqn: Eqn, mask: Mask, outs: Sequence[Atom]) -> list[Atom]
     if not isinstance(eqn.prim, HigherOrder) or is_linear_eqn(eqn, mask):
         return list(outs)
     alone = single_equation(eqn.prim, [a.aval for a in eqn.ins])
-    return [a for a, moves in zip(outs, jvp(alone, mask)[1], strict=True) if moves]
+    return list(select_by_mask(outs, jvp(alone, mask)[1]))

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from fxad.core.builder import Builder
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
 from fxad.ir import (
@@ -85,7 +86,7 @@ class SplitCtx(TangentBuilder):
             stored = tuple([a in self.residuals for a in results])
             prim = resumed(stored) if any(stored) else None
             if prim is not None:
-                further = [self.residuals[a] for a, s in zip(results, stored, strict=True) if s]
+                further = [self.residuals[a] for a in select_by_mask(results, stored)]
                 eqns[k] = Eqn(prim, (*eqns[k].ins, *further), eqns[k].outs, eqns[k].source)
 
     def _operands(self, operands: tuple[Lin | Zero | Var | Lit, ...]) -> list[Atom]:
@@ -142,3 +143,27 @@ def linearize(jaxpr: Jaxpr, nonzero: Mask) -> LinearizedBody:
         len(ctx.residuals),
         tuple([t is not None for t in dots]),
     )
+
+
+def operands_without_derivative(jaxpr: Jaxpr, candidates: Mask) -> Mask:
+    """The operands among `candidates` without a derivative. A function with rules may close over such an operand.
+
+    Raises: NotDifferentiableError if the program has no derivative with respect to the other inexact operands.
+    """
+    no_marks, moving = (False,) * len(jaxpr.ins), tuple([a.inexact for a in jaxpr.in_avals])
+    try:
+        linearize(jaxpr, moving)
+    except NotDifferentiableError:
+        fixed = list(no_marks)
+        for k, (moves, is_candidate) in enumerate(zip(moving, candidates, strict=True)):
+            if moves and is_candidate:
+                try:
+                    linearize(jaxpr, (*no_marks[:k], True, *no_marks[k + 1 :]))
+                except NotDifferentiableError:
+                    fixed[k] = True
+        remaining = tuple([m and not f for m, f in zip(moving, fixed, strict=True)])
+        if not any(remaining):
+            raise
+        linearize(jaxpr, remaining)
+        return tuple(fixed)
+    return no_marks

@@ -17,6 +17,7 @@ from collections.abc import Container, Sequence
 from typing import Protocol, cast
 
 from fxad.core.builder import Builder, substitute
+from fxad.core.masks import merge_by_mask, split_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import NotLinearError
 from fxad.ir import (
@@ -81,9 +82,9 @@ def backward(
 
     Raises: NotLinearError that names the equation.
     """
-    values = iter(known)
-    env: dict[Atom, Atom] = {v: next(values) for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin}
-    reached: set[Atom] = {v for v, lin in zip(jaxpr.ins, linear, strict=True) if lin}
+    linear_ins, known_ins = split_by_mask(jaxpr.ins, linear)
+    env: dict[Atom, Atom] = dict(zip(known_ins, known, strict=True))
+    reached: set[Atom] = set(linear_ins)
     tape: list[Eqn] = []
     for eqn in jaxpr.eqns:
         if reached.isdisjoint(eqn.ins):
@@ -111,7 +112,7 @@ def backward(
             ct_env[a] = ct if total is None else ctx.one(ADD, total, ct)
         else:
             backward_eqn(ctx, eqn, reached, env, ct_env)
-    return [ct_env.get(v) or Zero(v.aval) for v, lin in zip(jaxpr.ins, linear, strict=True) if lin]
+    return [ct_env.get(v) or Zero(v.aval) for v in linear_ins]
 
 
 def _take_negation(ctx: BackwardCtx, eqn: Eqn, ct_env: dict[Atom, Atom]) -> bool:
@@ -223,7 +224,7 @@ def transpose(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
     form = split_linear(jaxpr, linear)
     b = BackwardCtx()
     cts = b.inputs(jaxpr.out_avals)
-    known = b.inputs([v.aval for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin])
+    known = b.inputs(split_by_mask(jaxpr.in_avals, linear)[1])
     operand_cts = backward(b, form, linear, known, cts)
     return b.build(instantiate(operand_cts), f"transpose_{jaxpr.name}")
 
@@ -237,9 +238,9 @@ def split_linear(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
         return jaxpr
     parts = partial_eval(jaxpr, tuple([not lin for lin in linear]))
     b = Builder.like(jaxpr)
-    values = b.inline(parts.known, [v for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin])
+    linear_ins, known_ins = split_by_mask(jaxpr.ins, linear)
+    values = b.inline(parts.known, known_ins)
     zeros = zero_values(b.eqns, ())
-    linear_ins = [v for v, lin in zip(jaxpr.ins, linear, strict=True) if lin]
     reached: set[Atom] = set(linear_ins)
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
@@ -254,9 +255,9 @@ def split_linear(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
         return outs
 
     n = sum(parts.out_known)
-    known = iter([_literal(a, zeros) for a in values[:n]])
-    dependent = iter(b.inline(parts.unknown, (*values[n:], *linear_ins), rule))
-    return b.build([next(known) if k else next(dependent) for k in parts.out_known], jaxpr.name)
+    known = [_literal(a, zeros) for a in values[:n]]
+    dependent = b.inline(parts.unknown, (*values[n:], *linear_ins), rule)
+    return b.build(merge_by_mask(parts.out_known, known, dependent), jaxpr.name)
 
 
 def _literal(a: Atom, zeros: Container[Atom]) -> Atom:

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from fxad import dtypes
 from fxad.core.builder import Builder, single_equation, subprogram
-from fxad.core.dce import dce
+from fxad.core.dce import dce, dependent_values
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Dims, Eqn, HigherOrder, Jaxpr, Lit, Mask, Var
-from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import eqn_without_effects
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG
@@ -30,14 +30,8 @@ from fxad.transforms.vmap import vmap
 
 def reaches_unchecked_eqn(jaxpr: Jaxpr, mask: Mask) -> bool:
     """Returns True if a loop without a bound or a host function takes a value that depends on the marked operands."""
-    reached: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
-    for eqn in jaxpr.eqns:
-        if reached.isdisjoint(eqn.ins):
-            continue
-        if _is_unchecked(eqn):
-            return True
-        reached.update(eqn.outs)
-    return False
+    dependent = dependent_values(jaxpr.eqns, select_by_mask(jaxpr.ins, mask))
+    return any([_is_unchecked(eqn) for eqn in jaxpr.eqns if not dependent.isdisjoint(eqn.ins)])
 
 
 def _is_unchecked(eqn: Eqn) -> bool:

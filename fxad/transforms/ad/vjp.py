@@ -7,10 +7,10 @@ from typing import final
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
+from fxad.core.masks import leading
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, ShapeError
 from fxad.ir import Atom, Cotangent, Jaxpr, LinearizedBody, Lit, Mask, Zero
-from fxad.primitives.control.bodies import leading
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import BackwardCtx, backward, instantiate
 

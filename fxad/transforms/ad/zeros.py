@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 
 from fxad.core.layout import Elements
+from fxad.core.masks import mask_or, select_by_mask
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, Lit, Mask, Primitive
-from fxad.primitives.control.bodies import mask_or, select_by_mask
 from fxad.primitives.linearity import is_zero
 
 

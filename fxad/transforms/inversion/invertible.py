@@ -29,15 +29,15 @@ from fxad import dtypes
 from fxad.core.builder import Builder, single_equation, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotInvertibleError
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Mask, Tangent, Var, Zero, as_lin
 from fxad.primitives.check import has_check
-from fxad.primitives.control.bodies import reorder_operands, select_by_mask, with_operands
+from fxad.primitives.control.bodies import reorder_operands, with_operands
 from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Derivative, Function, InverseRule, Rules
-from fxad.transforms.ad.linearize import SplitCtx, linearize
-from fxad.transforms.ad.operands_without_derivative import operands_without_derivative
+from fxad.transforms.ad.linearize import SplitCtx, linearize, operands_without_derivative
 from fxad.transforms.ad.transpose import BackwardCtx, accumulate, backward_eqn, instantiate
 from fxad.transforms.inversion.normal_form import normal_form, without_effects_and_checks
 from fxad.transforms.inversion.plans import InversionPlan

@@ -18,15 +18,10 @@ from typing import TypeAlias
 
 from fxad.core.builder import Builder, single_equation
 from fxad.core.dce import dce
+from fxad.core.masks import leading, select_by_mask
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Mask, Primitive
-from fxad.primitives.control.bodies import (
-    instantiate_linear_outs,
-    instantiate_outs,
-    leading,
-    select_by_mask,
-    with_operands,
-)
+from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, with_operands
 from fxad.primitives.control.effects import without_effects
 from fxad.primitives.custom import CallWithRules, made_by_invertible, rules_of
 from fxad.primitives.custom_rules import Function, InverseRule, Rules
