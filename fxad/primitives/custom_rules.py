@@ -34,8 +34,7 @@ from fxad.ir import (
 )
 from fxad.primitives.control.bodies import insert_zeros, with_operands, with_outs
 from fxad.primitives.control.call import Call, call_primal, check_body_type
-from fxad.primitives.linear_call import LinearCall
-from fxad.primitives.linear_maps import batch_adjoint
+from fxad.primitives.linear_call import LinearCall, batch_adjoint
 from fxad.primitives.linearity import with_zero_operands
 
 R = TypeVar("R", bound=Record)

@@ -36,7 +36,7 @@ from fxad.ir import (
 from fxad.primitives.control.bodies import insert_zeros, with_outs
 from fxad.primitives.control.call import Applied, Call, call_primal, check_body_type, check_operands, layout_with_rules
 from fxad.primitives.elementwise.arithmetic import NEG
-from fxad.primitives.linear_maps import drop_unused_residuals
+from fxad.primitives.linear_call import drop_unused_residuals
 from fxad.primitives.shape import align_batch_axes
 
 

@@ -28,7 +28,7 @@ from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom import CallWithRules, NamedCall
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.linear_call import has_adjoint
-from fxad.primitives.linearity import is_linear, is_linear_eqn, is_zero
+from fxad.primitives.linearity import is_linear, is_linear_eqn, is_zero, zero_mask, zero_results
 from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
@@ -38,7 +38,6 @@ from fxad.transforms.ad.transpose_by_basis import (
     split_results_and_tangents,
     transpose_by_unit_vectors,
 )
-from fxad.transforms.ad.zeros import zero_mask, zero_results
 from fxad.transforms.locate import describe
 
 

@@ -3,44 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
 
 from fxad.core.builder import Builder, subprogram
-from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, live_eqns
 from fxad.core.layout import Layout
 from fxad.core.masks import merge_by_mask, select_by_mask, split_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError
-from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lit, Mask, Primitive, SourceLocation, source_location
+from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Lit, Mask, Primitive, source_location
 from fxad.primitives.control.bodies import results_without_steps
 from fxad.primitives.control.call import Call
 from fxad.primitives.marks import Name
-from fxad.transforms.ad.partial_eval_rules import SplitBody, split_eqn
+from fxad.transforms.ad.partial_eval_rules import Halves, PassedValue, split_eqn
 from fxad.transforms.cleanup.inline import MAX_EQUATIONS
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class PassedValue:
-    """A residual, which the first program returns and the second reads: its name (the `checkpoint_name`, or the name of
-    the operation that computes it with a number), its type and the user's line."""
-
-    name: str
-    aval: Aval
-    where: SourceLocation | None
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Halves:
-    """A program in two parts. `known`: known operands -> known results, then residuals. `unknown`: residuals, then the
-    other operands -> the other results. `out_known` marks the known results."""
-
-    known: Jaxpr
-    unknown: Jaxpr
-    residuals: tuple[PassedValue, ...]
-    out_known: Mask
 
 
 @by_value
@@ -105,7 +80,7 @@ def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, l
             )
         if not all(marks) and (layout := _layout_without_steps(eqn.prim)):
             return results_without_steps(layout, ins, [v.aval for v in eqn.outs])
-        if parts := split_eqn(eqn.prim, marks, _split_body):
+        if parts := split_eqn(eqn.prim, marks, partial_eval):
             first = b(parts.known, *[k if isinstance(k, Lit) else ins[k] for k in parts.known_operands])
             second = b(parts.unknown, *[ins[k] if k >= 0 else first[~k] for k in parts.unknown_operands])
             known_values.update(first)
@@ -129,11 +104,6 @@ def _layout_without_steps(prim: Primitive) -> Layout | None:
         return None
     layout = prim.layout
     return layout if layout.transparent and layout.takes_no_step else None
-
-
-def _split_body(jaxpr: Jaxpr, known: Mask) -> SplitBody:
-    halves = partial_eval(jaxpr, known)
-    return SplitBody(halves.known, halves.unknown, halves.out_known)
 
 
 def _passed(jaxpr: Jaxpr, values: Sequence[Atom]) -> tuple[PassedValue, ...]:

@@ -38,10 +38,9 @@ from fxad.ir import (
 )
 from fxad.primitives.control.bodies import results_without_steps
 from fxad.primitives.elementwise.arithmetic import ADD, NEG
-from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros
+from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros, zero_values
 from fxad.primitives.shape import BroadcastInDim
 from fxad.transforms.ad.partial_eval import partial_eval
-from fxad.transforms.ad.zeros import zero_values
 from fxad.transforms.locate import check_counts, describe, locate
 
 

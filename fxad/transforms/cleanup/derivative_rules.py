@@ -11,8 +11,7 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, distinct_jaxprs
 from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Function
-from fxad.primitives.linear_call import LinearCall
-from fxad.primitives.linear_maps import drop_unused_residuals
+from fxad.primitives.linear_call import LinearCall, drop_unused_residuals
 
 
 @by_value
