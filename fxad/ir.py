@@ -12,7 +12,7 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import Field, FrozenInstanceError, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn, Protocol, TypeAlias, TypeVar, final
 
 from fxad.core import printing
 from fxad.core.absent import absent_attribute
@@ -487,8 +487,8 @@ class BatchCtx(Batching, Protocol):
         """The size that a program binds, and the program: renamed if the size of the mapped axis depends on it."""
 
 
-class JvpCtx(Batching, Protocol):
-    """The context of a jvp rule: it adds equations to two programs.
+class DerivativeCtx(Batching, Protocol):
+    """What the contexts of jvp rules share: they add equations to two programs.
 
     A call of the context adds an equation to the primal program, which contains no tangents. `lin` adds one to the
     linear program: the equation must be linear in its `Lin` operands taken together. It may read primal values, which
@@ -502,6 +502,32 @@ class JvpCtx(Batching, Protocol):
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
         """`lin` for an equation with a single result."""
 
+    def add(self, a: Tangent, b: Tangent) -> Tangent:
+        """Sum of two tangents of one type; no equation if one is `Zero`."""
+
+    def recur_fused(self, body: Jaxpr, nonzero: Mask) -> tuple[Jaxpr, Mask]:
+        """Forward mode of a body. The new body takes the operands, then the tangents of those marked. It returns the
+        results, then the tangents of those that the returned mask marks."""
+
+
+class ForwardCtx(DerivativeCtx, Protocol):
+    """The context of a jvp rule in forward mode: the two programs are one."""
+
+    @property
+    def split(self) -> Literal[False]:
+        """False: the two programs are one."""
+
+
+class LinearizeCtx(DerivativeCtx, Protocol):
+    """The context of a jvp rule in `linearize`: the two programs are separate."""
+
+    @property
+    def split(self) -> Literal[True]:
+        """True: the two programs are separate."""
+
+    def recur(self, body: Jaxpr, nonzero: Mask) -> LinearizedBody:
+        """Linearize a body with respect to the operands marked in `nonzero`."""
+
     def lin_remat(
         self,
         prim: Primitive,
@@ -511,21 +537,11 @@ class JvpCtx(Batching, Protocol):
     ) -> Tangents:
         """`lin` of a rematerialization: an equation that recomputes primal `results`. When the whole program is
         linearized, some of these may be residuals anyway. `resumed` gets their mask, and returns the primitive that
-        takes them as further operands instead of recomputing them, or None. For `split` contexts."""
+        takes them as further operands instead of recomputing them, or None."""
 
-    def add(self, a: Tangent, b: Tangent) -> Tangent:
-        """Sum of two tangents of one type; no equation if one is `Zero`."""
 
-    @property
-    def split(self) -> bool:
-        """Returns True if the two programs are separate (linearize), False if they are one (forward mode)."""
-
-    def recur(self, body: Jaxpr, nonzero: Mask) -> LinearizedBody:
-        """Linearize a body with respect to the operands marked in `nonzero`. For `split` contexts."""
-
-    def recur_fused(self, body: Jaxpr, nonzero: Mask) -> tuple[Jaxpr, Mask]:
-        """Forward mode of a body. The new body takes the operands, then the tangents of those marked. It returns the
-        results, then the tangents of those that the returned mask marks."""
+# The context of a jvp rule. Rules of primitives with bodies read `ctx.split`: mypy then knows which of the two it is.
+JvpCtx: TypeAlias = ForwardCtx | LinearizeCtx
 
 
 @final
@@ -533,7 +549,11 @@ class JvpCtx(Batching, Protocol):
 class LinearizedBody:
     """A linearized program or body. `primal`: operands -> results, then residuals. `linear`: nonzero tangents of
     operands, then residuals -> nonzero tangents of results. `out_nonzero` marks the results whose tangent is not a
-    symbolic zero."""
+    symbolic zero.
+
+    These are the halves of forward mode when the operands are known and the tangents are not, in the terms of partial
+    evaluation; `linearize` computes them in one pass.
+    """
 
     primal: Jaxpr
     linear: Jaxpr

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set as AbstractSet
-from types import MappingProxyType
 
-from fxad.core.builder import Builder, substitute
+from fxad.core.builder import Builder, rebind_operands, substitute
 from fxad.core.layout import Carry, Constant, Layout, Once
 from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Mask
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Mask
 
 
 def live_eqns(eqns: Sequence[Eqn], wanted: Iterable[Atom], given: Container[Atom] = (), *, effects: bool) -> list[Eqn]:
@@ -60,18 +59,18 @@ def remove_dead_eqns(jaxpr: Jaxpr, shrink: Callable[[Eqn, Mask], Eqn] = keep_all
     return b.build(substitute(jaxpr.outs, env), jaxpr.name)
 
 
-def drop_unread_operands(jaxpr: Jaxpr) -> tuple[Jaxpr, Mask]:
-    """The program without unread operands, and a mask of the operands that remain."""
+def read_operands(jaxpr: Jaxpr) -> Mask:
+    """A mask of the operands that an equation reads or that are results."""
     read: set[Atom] = set(jaxpr.outs)
     for eqn in jaxpr.eqns:
         read.update(eqn.ins)
-    needed = tuple([v in read for v in jaxpr.ins])
-    if all(needed):
-        return jaxpr, needed
-    b = Builder()
-    # an unread operand stands for itself: no equation gets it
-    args: list[Atom] = [b.input(v.aval) if n else v for v, n in zip(jaxpr.ins, needed, strict=True)]
-    return b.build(b.inline(jaxpr, args), jaxpr.name), needed
+    return tuple([v in read for v in jaxpr.ins])
+
+
+def drop_unread_operands(jaxpr: Jaxpr) -> tuple[Jaxpr, Mask]:
+    """The program without unread operands, and a mask of the operands that remain."""
+    read = read_operands(jaxpr)
+    return rebind_operands(jaxpr, select_by_mask(range(len(read)), read)), read
 
 
 @by_value
@@ -182,10 +181,10 @@ def _rebound_body(
     literals: Mapping[int, Lit],
 ) -> Jaxpr:
     jaxpr, mask = pruned
-    taken, types = layout.operand_indices(body), layout.bodies[body].jaxpr.in_avals
-    remaining = select_by_mask(taken, mask)
+    before, takes = layout.bodies[body], layout.operand_indices(body)
+    types = dict(zip(takes, before.jaxpr.in_avals, strict=True))
     return rebind_operands(
-        jaxpr, remaining, layout.bodies[body].operands, groups, literals, dict(zip(taken, types, strict=True))
+        jaxpr, before.operands_in(groups), has=select_by_mask(takes, mask), types=types, literals=literals
     )
 
 
@@ -232,25 +231,3 @@ def _kept_operands(
                 kept = [p for p in kept if p not in literals]
         groups.append(kept)
     return groups, literals
-
-
-def rebind_operands(
-    jaxpr: Jaxpr,
-    taken: Sequence[int],
-    operands: Sequence[int],
-    groups: Sequence[Sequence[int]],
-    literals: Mapping[int, Lit] = MappingProxyType({}),
-    types: Mapping[int, Aval] = MappingProxyType({}),
-) -> Jaxpr:
-    """A body with other operands, after the operands of its equation changed. The body took the operands `taken` of the
-    equation. The new one takes those in the `groups` whose indices `operands` lists. Operands in `literals` become
-    literals. `types` are the types of operands that the body did not take.
-    """
-    new_operands = [p for g in operands for p in groups[g]]
-    if list(taken) == new_operands:
-        return jaxpr
-    avals = {**types, **{p: v.aval for p, v in zip(taken, jaxpr.ins, strict=True)}}
-    b = Builder()
-    args: dict[int, Atom] = {p: b.input(avals[p]) for p in new_operands}
-    args.update({p: a.with_shape(avals[p].shape) for p, a in literals.items() if p in avals})
-    return b.build(b.inline(jaxpr, [args[p] for p in taken]), jaxpr.name)

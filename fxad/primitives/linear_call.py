@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, final
 
-from fxad.core.builder import Builder
-from fxad.core.dce import drop_unread_operands, remove_dead_eqns
+from fxad.core.builder import Builder, rebind_operands
+from fxad.core.dce import read_operands, remove_dead_eqns
 from fxad.core.layout import Body, Constant, Group, Layout, Value
 from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
@@ -32,7 +32,6 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.control.bodies import with_operands
 from fxad.primitives.control.call import Applied, Call, check_body_type, check_operands, layout_with_rules
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.elementwise.arithmetic import ADD
@@ -151,13 +150,10 @@ def has_adjoint(jaxpr: Jaxpr) -> bool:
 def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], tuple[bool, ...]]:
     """Return linear maps over the same residuals without the residuals that no map reads, and a mask of the remaining
     residuals. `counts` are the numbers of linear operands of the maps."""
-    slim = [drop_unread_operands(m) for m in maps]
-    masks = [mask[n:] for (_, mask), n in zip(slim, counts, strict=True)]
-    needed = tuple([any(ms) for ms in zip(*masks, strict=True)])
-    return [
-        with_operands(m, mask, whole.in_avals, ((True,) * n + needed))
-        for whole, (m, mask), n in zip(maps, slim, counts, strict=True)
-    ], needed
+    read = [read_operands(m)[n:] for m, n in zip(maps, counts, strict=True)]
+    needed = tuple([any(marks) for marks in zip(*read, strict=True)])
+    wants = [select_by_mask(range(n + len(needed)), ((True,) * n + needed)) for n in counts]
+    return [rebind_operands(m, operands) for m, operands in zip(maps, wants, strict=True)], needed
 
 
 def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dims) -> Jaxpr:

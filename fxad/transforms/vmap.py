@@ -16,7 +16,7 @@ from fxad.transforms.locate import check_counts, locate
 from fxad.transforms.specialize import rule_of_size, with_fresh_size
 
 
-class BatchedCtx(Builder):
+class BatchBuilder(Builder):
     """The `BatchCtx`: the builder of the batched program. It batches bodies by value."""
 
     __slots__ = ("axis", "devices", "size", "spmd")
@@ -93,7 +93,7 @@ def vmap(
     Cost:   one pass; an equation that depends on no mapped operand is not batched.
     Raises: ShapeError when `out_dims` is None for a result that depends on a mapped operand.
     """
-    b = BatchedCtx(size, axis, spmd, devices)
+    b = BatchBuilder(size, axis, spmd, devices)
     dims: dict[Atom, int] = {}
     env: dict[Atom, Atom] = {}
     for v, d in zip(jaxpr.ins, in_dims, strict=True):

@@ -82,13 +82,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import final
 
-from fxad.core.builder import Builder, substitute
+from fxad.core.builder import Builder, rebind_operands, substitute
 from fxad.core.dataclasses import dataclass
-from fxad.core.dce import dependent_values, drop_unread_operands, live_eqns, remove_dead_eqns
+from fxad.core.dce import dependent_values, live_eqns, read_operands, remove_dead_eqns
 from fxad.core.masks import select_by_mask, split_by_mask
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Emit, Jaxpr, LinearizedBody, Lit, Mask, Var
-from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, rearrange_operands, with_outs
+from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, with_outs
 from fxad.primitives.control.loop_steps import (
     LoopInvariants,
     Steps,
@@ -128,7 +128,7 @@ def fuse_tangents(steps: Steps, recur: Callable[[Jaxpr, Mask], tuple[Jaxpr, Mask
     primal = body.outs[:n_out]
     dots = instantiate_outs(body.outs[n_out:], out_nonzero, steps.body.out_avals, outs)
     results = (*primal[: steps.n_carry], *dots[:at], *primal[steps.n_carry :], *dots[at:])
-    fused = Steps(rearrange_operands(body, order, results), steps.n_consts + sum(consts), steps.n_carry + at)
+    fused = Steps(rebind_operands(body, order, outs=results), steps.n_consts + sum(consts), steps.n_carry + at)
     return FusedSteps(fused, ins, outs)
 
 
@@ -223,7 +223,7 @@ def linearize_steps(
     primal, hoisted_operands = _without_hoisted(primal_steps, hoisted, (*results, *stacked))
     of_consts, of_carry, of_xs = Steps(primal_steps.body, sum(consts), sum(carry)).split(range(n_dots))
     order = (*of_consts, *constants, *of_carry, *of_xs, *varying)
-    linear = rearrange_operands(split.linear, order, instantiate_linear_outs(split, outs).outs, literals)
+    linear = rebind_operands(instantiate_linear_outs(split, outs), order, literals=literals)
     if outside.is_loop and not is_opaque(primal.body):
         linear = without_opaque(linear)
     return LinearizedSteps(
@@ -327,13 +327,13 @@ def split_known_carries(steps: Steps, mask: Mask) -> SplitKnownCarries:
     known_carry, linear_carry = [k for k in carry if not mask[k]], [k for k in carry if mask[k]]
     next_values, values = [body.outs[k - n_consts] for k in known_carry], [body.ins[k] for k in known_carry]
     known_body = remove_dead_eqns(with_outs(body, [*next_values, *values]))
-    needed = drop_unread_operands(known_body)[1]
+    needed = read_operands(known_body)
     known_consts, known_xs = [k for k in consts if needed[k]], [k for k in xs if needed[k]]
     known_operands = (*known_consts, *known_carry, *known_xs)
-    known = Steps(rearrange_operands(known_body, known_operands, known_body.outs), len(known_consts), len(known_carry))
+    known = Steps(rebind_operands(known_body, known_operands), len(known_consts), len(known_carry))
     results = (*[body.outs[k - n_consts] for k in linear_carry], *body.outs[steps.n_carry :])
     linear_operands = (*consts, *linear_carry, *xs)
-    linear = Steps(rearrange_operands(body, (*linear_operands, *known_carry), results), n_consts, len(linear_carry))
+    linear = Steps(rebind_operands(body, (*linear_operands, *known_carry), outs=results), n_consts, len(linear_carry))
     return SplitKnownCarries(known, known_operands, linear, linear_operands)
 
 

@@ -79,8 +79,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, final
 
-from fxad.core.builder import Builder, rewrite, substitute
-from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
+from fxad.core.builder import Builder, rebind_operands, rewrite, substitute
+from fxad.core.dce import dce, drop_unread_operands, read_operands, remove_dead_eqns
 from fxad.core.interpreter import run
 from fxad.core.layout import Layout, Once
 from fxad.core.masks import select_by_mask
@@ -102,6 +102,7 @@ from fxad.ir import (
     JvpCtx,
     Lin,
     Linear,
+    LinearizeCtx,
     LinearizedBody,
     Mask,
     NDArray,
@@ -175,7 +176,7 @@ class Remat(HigherOrder, Linear):
         return both[:n_out], insert_zeros([Lin(v) for v in both[n_out:]], out_nonzero, self.body.out_avals)
 
     def _linearize(
-        self, ctx: JvpCtx, primals: Atoms, lins: Sequence[Lin], split: LinearizedBody
+        self, ctx: LinearizeCtx, primals: Atoms, lins: Sequence[Lin], split: LinearizedBody
     ) -> tuple[Atoms, Tangents]:
         """Steps 2 to 5 of the module's docstring. `lins` are the tangents that are not zero."""
         n_out = len(self.body.outs)
@@ -231,11 +232,7 @@ def deduplicate_operands(body: Jaxpr, ins: Sequence[Atom | Lin]) -> tuple[Jaxpr,
     first: dict[Atom | Lin, int] = {}
     for k, a in enumerate(ins):
         first.setdefault(a, k)
-    if len(first) == len(ins):
-        return body, tuple(first.values())
-    b = Builder()
-    args = dict(zip(first, b.inputs([a.aval for a in first]), strict=True))
-    return b.build(b.inline(body, [args[a] for a in ins]), body.name), tuple(first.values())
+    return rebind_operands(body, tuple(first), has=ins), tuple(first.values())
 
 
 def whole_remat(jaxpr: Jaxpr) -> Remat | None:
@@ -303,17 +300,9 @@ def recompute(split: LinearizedBody, tangents: Atoms, n_out: int) -> tuple[Jaxpr
 def resume(split: LinearizedBody, tangents: Atoms, n_out: int, needed: Mask, stored: Mask) -> Jaxpr:
     """Return the program of `recompute`, with the operands `needed`, that takes the marked results of the body as
     further operands instead of computing them."""
-    whole, read = drop_unread_operands(_recomputing_linear(split, tangents, n_out, stored))
-    b = Builder()
-    avals = [v.aval for v in (*split.linear.ins[: split.n_tangents], *_resuming(split).ins)]
-    operands = [b.input(a) if n else None for a, n in zip(avals, needed, strict=True)]
-    operands += b.inputs(select_by_mask(split.primal.out_avals[:n_out], stored))
-    taken = [v for v, r in zip(operands, read, strict=True) if r]
-    return b.build(b.inline(whole, [v for v in taken if v is not None]), whole.name)
-
-
-def _resuming(split: LinearizedBody) -> Jaxpr:
-    return split_at_kept(split.primal)[1]
+    whole = _recomputing_linear(split, tangents, n_out, stored)
+    n = len(needed)
+    return rebind_operands(whole, (*select_by_mask(range(n), needed), *range(n, len(whole.ins))))
 
 
 def _recomputing_linear(split: LinearizedBody, tangents: Atoms, n_out: int, stored: Mask = ()) -> Jaxpr:
@@ -321,8 +310,8 @@ def _recomputing_linear(split: LinearizedBody, tangents: Atoms, n_out: int, stor
     n_dots = split.n_tangents
     # do not simplify the linear half: if a carry became a constant, its cotangents would be summed in another order
     linear = remove_dead_eqns(Jaxpr(split.linear.ins, split.linear.eqns, tangents, split.linear.name))
-    read = drop_unread_operands(linear)[1][n_dots:]
-    resuming = _with_given_results(_resuming(split), n_out, stored)
+    read = read_operands(linear)[n_dots:]
+    resuming = _with_given_results(split_at_kept(split.primal)[1], n_out, stored)
     wanted = select_by_mask(resuming.outs[n_out:], read)
     resuming = dce(Jaxpr(resuming.ins, resuming.eqns, wanted, resuming.name))
     b = Builder()

@@ -35,6 +35,7 @@ from fxad.ir import (
     JvpCtx,
     Lin,
     Linear,
+    LinearizeCtx,
     Lit,
     NDArray,
     Operands,
@@ -289,7 +290,7 @@ class Scan(HigherOrder, Linear):
 
     def _linearize(
         self,
-        ctx: JvpCtx,
+        ctx: LinearizeCtx,
         count: Atoms,
         primals: Atoms,
         tangents: Tangents,

@@ -8,7 +8,7 @@ from typing import ClassVar, TypeVar, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rebind_operands
 from fxad.core.interpreter import run
 from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, Layout, Slice, Unknown
 from fxad.core.masks import select_by_mask
@@ -29,6 +29,7 @@ from fxad.ir import (
     Jaxpr,
     JvpCtx,
     Lin,
+    LinearizeCtx,
     Lit,
     Mask,
     NDArray,
@@ -40,7 +41,7 @@ from fxad.ir import (
 from fxad.primitives.argmax import ArgMax
 from fxad.primitives.check import has_check
 from fxad.primitives.collectives import check_uniform
-from fxad.primitives.control.bodies import insert_zeros, rearrange_operands, with_operands
+from fxad.primitives.control.bodies import insert_zeros
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks, without_checks, without_effects
 from fxad.primitives.control.loop_derivatives import LoopContext, fuse_tangents, linearize_steps
@@ -217,8 +218,8 @@ class While(HigherOrder):
 
         outs = [*[self.body.outs[k] for k in changing], *self.body.outs[len(self.carry) :]]
         loop = While(
-            rearrange_operands(self.cond, fixed_first(self.n_cond), self.cond.outs),
-            rearrange_operands(self.body, fixed_first(self.n_body), outs),
+            rebind_operands(self.cond, fixed_first(self.n_cond)),
+            rebind_operands(self.body, fixed_first(self.n_body), outs=outs),
             self.n_cond + len(fixed),
             self.n_body + len(fixed),
             self.max_steps,
@@ -292,7 +293,10 @@ class While(HigherOrder):
             return ctx(self, *primals), insert_zeros((), out_nonzero, outs)
         if ctx.split and self.max_steps is None:
             return ctx(self, *primals), self._linearize_by_rerunning(ctx, primals, tangents)
-        return (self._linearize if ctx.split else self._jvp_fused)(ctx, primals, tangents, (*groups[0], *groups[1]))
+        nonzero = (*groups[0], *groups[1])
+        if ctx.split:
+            return self._linearize(ctx, primals, tangents, nonzero)
+        return self._jvp_fused(ctx, primals, tangents, nonzero)
 
     def _jvp_of_changing_carries(
         self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, unchanged: Mask
@@ -356,16 +360,17 @@ class While(HigherOrder):
         n, dots = len(primals), self.split_operands(tangents)
         lins = [t for t in (*dots[1], *dots[2]) if isinstance(t, Lin)]
         order = (*range(n, len(forward.ins)), *range(n))
-        again = rearrange_operands(forward, order, forward.outs[len(alone.outs) :])
+        again = rebind_operands(forward, order, outs=forward.outs[len(alone.outs) :])
         return insert_zeros(ctx.lin(LinearCall(again, None, len(lins)), *lins, *primals), out_nonzero, alone.out_avals)
 
     def _predicate_over(self, steps: Steps) -> Jaxpr:
         """Return the predicate over this carry followed by further values."""
         avals = (*self.cond.in_avals[: self.n_cond], *steps.split(steps.body.in_avals)[1])
-        has = (True,) * len(self.cond.ins) + (False,) * (len(avals) - len(self.cond.ins))
-        return with_operands(self.cond, has, avals, (True,) * len(avals))
+        return rebind_operands(self.cond, range(len(avals)), types=dict(enumerate(avals)))
 
-    def _linearize(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Mask) -> tuple[Atoms, Tangents]:
+    def _linearize(
+        self, ctx: LinearizeCtx, primals: Atoms, tangents: Tangents, nonzero: Mask
+    ) -> tuple[Atoms, Tangents]:
         assert self.max_steps is not None, "the values of the steps are stacked"
         of_cond, of_body, carry = self.split_operands(primals)
         _, const_dots, carry_dots = self.split_operands(tangents)

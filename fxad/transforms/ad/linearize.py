@@ -12,7 +12,7 @@ For example, f(x) = sin(x) * x is split into
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 from fxad.core.builder import Builder
 from fxad.core.masks import select_by_mask
@@ -35,20 +35,20 @@ from fxad.ir import (
     Zero,
     as_lin,
 )
-from fxad.transforms.ad.jvp import TangentBuilder, apply_jvp_rules, check_differentiable, zero_tangents
+from fxad.transforms.ad.jvp import JvpBuilder, apply_jvp_rules, check_differentiable, zero_tangents
 
 # The largest number of residuals. Nested calls can multiply their number.
 MAX_RESIDUALS: Final = 1 << 19
 
 
-class SplitCtx(TangentBuilder):
-    """The `JvpCtx` with two builders: the context itself builds the primal program, `linear` the linear program.
+class LinearizeBuilder(JvpBuilder):
+    """The `LinearizeCtx`, with two builders: it builds the primal program itself, and `linear` the linear program.
 
     Residuals are operands of the linear program after its tangents, in order of first use.
     """
 
     __slots__ = ("_recomputations", "linear", "residuals")
-    split: ClassVar[bool] = True
+    split: ClassVar[Literal[True]] = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ def linearize(jaxpr: Jaxpr, nonzero: Mask) -> LinearizedBody:
             nested calls that would store more than `MAX_RESIDUALS` values.
     """
     check_differentiable(jaxpr, nonzero, "linearize")
-    ctx = SplitCtx.like(jaxpr)
+    ctx = LinearizeBuilder.like(jaxpr)
     linear = ctx.linear
     tangents: dict[Atom, Lin] = {
         v: as_lin(linear.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz

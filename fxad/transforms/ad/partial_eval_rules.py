@@ -19,15 +19,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dataclasses import dataclass
-from fxad.core.dce import drop_unread_operands, rebind_operands, remove_dead_eqns
+from fxad.core.dce import drop_unread_operands, remove_dead_eqns
 from fxad.core.layout import PREDICATE, BranchIndex, Carry, Constant, Count, Layout, OneOf, Slice, Unknown
 from fxad.core.masks import select_by_mask, split_by_mask
 from fxad.ir import INT32_SCALAR, Atoms, Aval, HigherOrder, Jaxpr, Lit, Mask, Primitive, SourceLocation, Var
 from fxad.primitives.control.bodies import (
     assign_slots,
-    rearrange_operands,
+    rotate_operands,
     shared_slots,
     with_outs,
     with_slot_operands,
@@ -175,7 +175,10 @@ def _branches(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Spl
         with_slot_results(body.known, n_known, assign_slots(body.residual_atoms, slots), slots) for body in bodies
     ]
     known_ins, unknown_ins = split_by_mask(range(len(in_known)), in_known)
-    unknown_branches = [with_slot_operands(_residuals_last(body), len(unknown_ins), slots) for body in bodies]
+    unknown_branches = [
+        with_slot_operands(rotate_operands(body.unknown, len(body.residuals)), len(unknown_ins), slots)
+        for body in bodies
+    ]
     residuals = [~(n_known + k) for k in range(len(slots))]
     return SplitEqn(
         prim.rebuild(tuple(known_branches), (1, len(known_ins) - 1), (n_known + len(slots),)),
@@ -185,11 +188,6 @@ def _branches(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Spl
         out_known,
         tuple(range(n_known)),
     )
-
-
-def _residuals_last(body: Halves) -> Jaxpr:
-    n = len(body.residuals)
-    return rearrange_operands(body.unknown, (*range(n, len(body.unknown.ins)), *range(n)), body.unknown.outs)
 
 
 def _loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) -> SplitEqn | None:
@@ -205,22 +203,21 @@ def _loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) 
     operand_known, step = _split_step(layout, at, in_known, split_body)
     if step.nothing_known:
         return None
-    takes, groups = layout.operand_indices(at), layout.bodies[at].operands
+    body, takes = layout.bodies[at], layout.operand_indices(at)
     known_ins, unknown_ins = split_by_mask(takes, [operand_known[p] for p in takes])
     known_groups = [[p for p in layout.operands_of(g) if operand_known[p]] for g in range(last + 1)]
     residuals, stacked = _places_of_residuals(layout, step, known_ins)
     unknown_groups: list[list[int]] = [[] for _ in layout.operands]
-    group_of = {p: g for g in groups for p in layout.operands_of(g)}
+    group_of = {p: g for g in body.operands for p in layout.operands_of(g)}
     for p in residuals:
         unknown_groups[last if p < 0 else group_of[p]].append(p)
     for g, group in enumerate(layout.operands):
         in_both = isinstance(group.role, Count)
         unknown_groups[g] += [p for p in layout.operands_of(g) if not operand_known[p] or in_both]
-    known_body = rebind_operands(step.known, known_ins, groups, known_groups)
     n_known_outs = sum(step.out_known)
-    stacked_outs = [known_body.outs[n_known_outs + k] for k in stacked]
-    known_body = with_outs(known_body, (*known_body.outs[:n_known_outs], *stacked_outs))
-    unknown_body = rebind_operands(step.unknown, (*residuals, *unknown_ins), groups, unknown_groups)
+    known_outs = (*step.known.outs[:n_known_outs], *[step.residual_atoms[k] for k in stacked])
+    known_body = rebind_operands(step.known, body.operands_in(known_groups), has=known_ins, outs=known_outs)
+    unknown_body = rebind_operands(step.unknown, body.operands_in(unknown_groups), has=(*residuals, *unknown_ins))
     result_known = dict(zip(layout.result_indices(at), step.out_known, strict=True))
     known_by_group = [[result_known[q] for q in layout.results_of(g)] for g in range(last_result + 1)]
     n_known, n_unknown = [m.count(True) for m in known_by_group], [m.count(False) for m in known_by_group]
@@ -310,11 +307,11 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body:
     types = {count: INT32_SCALAR}
     for k in layout.running:
         types.update(zip(layout.operand_indices(k), prim.bodies[k].in_avals, strict=True))
-    step_body = rebind_operands(parts.known.body, step_reads, step.operands, groups, types=types)
+    step_body = rebind_operands(parts.known.body, step.operands_in(groups), has=step_reads, types=types)
     n_rows = len(step_body.outs) - n_carry - in_step
     bodies = {step_at: _counting(step_body, n_carry, sum(out_known) if in_step else None)}
     if not in_step:
-        bodies[test_at] = rebind_operands(test_body, test_reads, test.operands, groups, types=types)
+        bodies[test_at] = rebind_operands(test_body, test.operands_in(groups), has=test_reads, types=types)
     return SplitEqn(
         prim.rebuild(tuple([bodies[k] for k in layout.running]), tuple(map(len, groups)), (n_carry + 1, n_rows)),
         parts.unknown,

@@ -44,7 +44,7 @@ from fxad.transforms.ad.partial_eval import partial_eval
 from fxad.transforms.locate import check_counts, describe, locate
 
 
-class BackwardCtx(Builder):
+class TransposeBuilder(Builder):
     """The `TransposeCtx`: the builder of the transposed program. It transposes bodies by value."""
 
     __slots__ = ()
@@ -72,7 +72,7 @@ def _linear_operands(eqn: Eqn, linear: set[Atom]) -> Mask:
 
 
 def backward(
-    ctx: BackwardCtx, jaxpr: Jaxpr, linear: Sequence[bool], known: Sequence[Atom], cts: Sequence[Cotangent]
+    ctx: TransposeBuilder, jaxpr: Jaxpr, linear: Sequence[bool], known: Sequence[Atom], cts: Sequence[Cotangent]
 ) -> list[Cotangent]:
     """Add the adjoint of `jaxpr` to `ctx`. Returns the cotangents of the operands marked in `linear`.
 
@@ -114,7 +114,7 @@ def backward(
     return [ct_env.get(v) or Zero(v.aval) for v in linear_ins]
 
 
-def _take_negation(ctx: BackwardCtx, eqn: Eqn, ct_env: dict[Atom, Atom]) -> bool:
+def _take_negation(ctx: TransposeBuilder, eqn: Eqn, ct_env: dict[Atom, Atom]) -> bool:
     """Remove the last equation if it is the negation of the cotangent of a broadcast, and is not read elsewhere.
     Returns True if it is removed; the caller then negates the cotangent of the operand, which has fewer elements. XLA
     computes the sum of a product of matrices as one product, but not if there is a negation between them."""
@@ -135,7 +135,9 @@ class FixedValues(Protocol):
         """The value of an atom."""
 
 
-def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: FixedValues, ct_env: dict[Atom, Atom]) -> None:
+def backward_eqn(
+    ctx: TransposeBuilder, eqn: Eqn, reached: set[Atom], env: FixedValues, ct_env: dict[Atom, Atom]
+) -> None:
     """Add the adjoint of one equation to `ctx`. Takes the cotangents of its results out of `ct_env`, and adds those of
     its operands to it."""
     cts: Cotangents
@@ -201,7 +203,7 @@ def _returning_operands(prim: HigherOrder, operands: tuple[int, ...]) -> Primiti
     return prim.rebuild((Jaxpr(body.ins, body.eqns, outs, body.name),), sizes, (results.size + len(operands),))
 
 
-def accumulate(ctx: BackwardCtx, ct_env: dict[Atom, Atom], a: Atom, ct: Cotangent) -> None:
+def accumulate(ctx: TransposeBuilder, ct_env: dict[Atom, Atom], a: Atom, ct: Cotangent) -> None:
     """Add `ct` to the cotangent of an atom."""
     if isinstance(ct, Zero):
         return
@@ -221,7 +223,7 @@ def transpose(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
     Raises: NotLinearError that names the equation.
     """
     form = split_linear(jaxpr, linear)
-    b = BackwardCtx()
+    b = TransposeBuilder()
     cts = b.inputs(jaxpr.out_avals)
     known = b.inputs(split_by_mask(jaxpr.in_avals, linear)[1])
     operand_cts = backward(b, form, linear, known, cts)
