@@ -193,25 +193,23 @@ class Jaxpr:
     @property
     def symbolic(self) -> bool:
         """Returns True if the type of an operand has a dimension that is not a number."""
-        return _once(self, "symbolic", lambda jaxpr: any([v.aval.symbolic for v in jaxpr.ins]))
+        return once(self, "symbolic", lambda jaxpr: any([v.aval.symbolic for v in jaxpr.ins]))
 
     @property
     def prims(self) -> tuple[Primitive, ...]:
         """The primitives of the equations, each object once. A program repeats few of them, so questions about them
         take less time than questions about equations."""
-        return _once(self, "prims", lambda jaxpr: tuple({id(e.prim): e.prim for e in jaxpr.eqns}.values()))
+        return once(self, "prims", lambda jaxpr: tuple({id(e.prim): e.prim for e in jaxpr.eqns}.values()))
 
     @property
     def effects(self) -> frozenset[str]:
         """Effects of all equations; empty for a pure program."""
-        return _once_from_bodies(self, "effects", lambda jaxpr: frozenset().union(*[p.effects for p in jaxpr.prims]))
+        return once_from_bodies(self, "effects", lambda jaxpr: frozenset().union(*[p.effects for p in jaxpr.prims]))
 
     @property
     def free_axes(self) -> FreeAxes:
         """The named axes, with their sizes, that collectives of the program use and no map in the program binds."""
-        return _once_from_bodies(
-            self, "free axes", lambda jaxpr: frozenset().union(*[p.free_axes for p in jaxpr.prims])
-        )
+        return once_from_bodies(self, "free axes", lambda jaxpr: frozenset().union(*[p.free_axes for p in jaxpr.prims]))
 
     def __reduce__(self) -> tuple[object, ...]:
         # bodies first, in one list: pickle recurses, and must not recur into nested bodies
@@ -229,7 +227,7 @@ class Jaxpr:
 
         Law: equal for equal programs in every process, Python version and machine; computed once per program.
         """
-        return _once_from_bodies(self, "digest", _digest)
+        return once_from_bodies(self, "digest", _digest)
 
     def __str__(self) -> str:
         """The program as text, exact; `fxad.text.parse` reads it back."""
@@ -240,15 +238,15 @@ class Jaxpr:
         return f"<Jaxpr {self.name}{signature}, {len(self.eqns)} equations>"
 
 
-def _once(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
-    """`compute(jaxpr)`, computed once."""
+def once(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
+    """`compute(jaxpr)`, computed once and stored on the program under `key`."""
     if key not in jaxpr._memo:
         jaxpr._memo[key] = compute(jaxpr)
     result: T = jaxpr._memo[key]
     return result
 
 
-def _once_from_bodies(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
+def once_from_bodies(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
     """`compute(jaxpr)`, which reads its result for the bodies, computed once. It is computed for bodies first, because
     deep nesting must not recur."""
     if key not in jaxpr._memo:
@@ -339,7 +337,7 @@ def jaxprs_without_memo(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:
 
 def subjaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
     """The distinct bodies in the equations. The result is memoised, because every pass calls `distinct_jaxprs`."""
-    return _once(jaxpr, "subjaxprs", _find_subjaxprs)
+    return once(jaxpr, "subjaxprs", _find_subjaxprs)
 
 
 def _find_subjaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
@@ -679,7 +677,7 @@ class HigherOrder(Primitive):
     @property
     @abstractmethod
     def bodies(self) -> tuple[Jaxpr, ...]:
-        """The bodies, in the order of the parameters."""
+        """The bodies, in the order of the parameters: those of `layout.bodies`, without making the layout."""
 
     @property
     @abstractmethod

@@ -19,6 +19,7 @@ from fxad.ir import (
     Source,
     Var,
     new_eqn,
+    once,
     result_vars,
     source_text,
 )
@@ -200,9 +201,7 @@ class Builder:
     def paste(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
         """`inline` of a library program: its equations get the location `source` of this builder, not their own."""
         assert len(args) == len(jaxpr.ins), jaxpr
-        form: _Positions | None = jaxpr._memo.get("positions")
-        if form is None:
-            form = jaxpr._memo["positions"] = _by_position(jaxpr)
+        form = once(jaxpr, "positions", _by_position)
         values: list[Atom] = [*args, *form.literals]
         n, source, add = self.n, self.source, self.eqns.append
         for prim, pick, variables, avals in form.eqns:  # a hot loop: tracing inlines the functions of `fxad.numpy` here

@@ -49,6 +49,7 @@ class LinearizeBuilder(JvpBuilder):
 
     __slots__ = ("_recomputations", "linear", "residuals")
     split: ClassVar[Literal[True]] = True
+    linear: Builder
 
     def __init__(self) -> None:
         super().__init__()

@@ -134,19 +134,18 @@ def split_results_and_tangents(rule: Jaxpr, n_out: int, n_dots: int) -> tuple[Ja
     The `n_out` results do not depend on the tangents. forward: operands -> results, then residuals. push: tangents,
     then residuals -> others. An equation that computes results and tangents together is in both programs; in `forward`
     it has no effects.
+
+    `partial_eval` differs in two points: it puts an equation that computes both into the second program alone, and an
+    effect that follows an effect of the second program too. Here `forward` has all results, and all effects that the
+    tangents do not reach.
     """
     n = len(rule.ins) - n_dots
     flat = _nonlinear_calls_inlined(dce(rule), (False,) * n + (True,) * n_dots)
-    dots = flat.ins[n:]
-    reached: set[Atom] = set(dots)
-    later: list[Eqn] = []
-    for eqn in flat.eqns:
-        if not reached.isdisjoint(eqn.ins):
-            later.append(eqn)
-            reached.update(eqn.outs)
-    outs = flat.outs[n_out:]
+    dots, outs = flat.ins[n:], flat.outs[n_out:]
+    dependent = dependent_values(flat.eqns, dots)
+    later = [eqn for eqn in flat.eqns if not dependent.isdisjoint(eqn.ins)]
     read = dict.fromkeys([*[a for eqn in later for a in eqn.ins], *outs])
-    residuals = [a for a in read if isinstance(a, Var) and a not in reached]
+    residuals = [a for a in read if isinstance(a, Var) and a not in dependent]
     push = subprogram(later, (*dots, *residuals), outs, f"push_{rule.name}")
     return _forward(flat, later, (*flat.outs[:n_out], *residuals), n_dots), push
 
