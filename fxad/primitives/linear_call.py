@@ -19,7 +19,6 @@ from fxad.ir import (
     Cotangent,
     Cotangents,
     Dims,
-    HigherOrder,
     Hole,
     Jaxpr,
     JvpCtx,
@@ -30,6 +29,7 @@ from fxad.ir import (
     Tangents,
     TransposeCtx,
     Zero,
+    all_prims,
     primitive,
 )
 from fxad.primitives.control.call import Applied, Call, check_body_type, check_operands, layout_with_rules
@@ -135,11 +135,7 @@ class LinearCall(Applied, Linear):
 @by_value
 def has_adjoint(jaxpr: Jaxpr) -> bool:
     """Return True if no `linear_call` in the program, or in one of its bodies, lacks an adjoint."""
-    return all([
-        (not isinstance(e.prim, LinearCall) or e.prim.adjoint is not None) and all(map(has_adjoint, e.prim.bodies))
-        for e in jaxpr.eqns
-        if isinstance(e.prim, HigherOrder)
-    ])  # fmt: skip
+    return not any([isinstance(p, LinearCall) and p.adjoint is None for p in all_prims(jaxpr)])
 
 
 # ------------------------------------------------------------------------------------- programs of linear maps

@@ -215,24 +215,24 @@ def linearize_steps(
     array_numbers: dict[Atom, int] = {}
     for k, a in enumerate((*slices, *counters_read, *ys, *stacked)):
         array_numbers.setdefault(a, k)
-    # by the number of the operand of the linear half: the loop invariants, and the numbers of the arrays to slice
-    invariant = {k: hoisted[r] for k, r in enumerate(residuals, n_dots) if r in hoisted}
-    literals = {k: a for k, a in invariant.items() if isinstance(a, Lit)}
-    constants = [k for k in invariant if k not in literals]
-    varying = {k: array_numbers[r] for k, r in enumerate(residuals, n_dots) if r not in hoisted}
+    literals: dict[int | Atom, Lit] = {r: a for r, a in hoisted.items() if isinstance(a, Lit)}
+    invariant = [r for r in residuals if r in hoisted and r not in literals]
+    varying = [r for r in residuals if r not in hoisted]
     primal, hoisted_operands = _without_hoisted(primal_steps, hoisted, (*results, *stacked))
     of_consts, of_carry, of_xs = Steps(primal_steps.body, sum(consts), sum(carry)).split(range(n_dots))
-    order = (*of_consts, *constants, *of_carry, *of_xs, *varying)
-    linear = rebind_operands(instantiate_linear_outs(split, outs), order, literals=literals)
+    # the operands of the linear half: a number for a tangent, the value itself for a residual
+    takes: list[int | Atom] = [*range(n_dots), *residuals]
+    wants = [*of_consts, *invariant, *of_carry, *of_xs, *varying]
+    linear = rebind_operands(instantiate_linear_outs(split, outs), wants, has=takes, literals=literals)
     if outside.is_loop and not is_opaque(primal.body):
         linear = without_opaque(linear)
     return LinearizedSteps(
         primal,
         hoisted_operands,
-        Steps(linear, sum(consts) + len(constants), sum(carry)),
-        tuple([invariant[k] for k in constants]),
+        Steps(linear, sum(consts) + len(invariant), sum(carry)),
+        tuple([hoisted[r] for r in invariant]),
         tuple([_counter_values(outside, primal_steps, v, increments[v]) for v in counters_read]),
-        tuple(varying.values()),
+        tuple([array_numbers[r] for r in varying]),
         ins,
         outs,
     )

@@ -111,6 +111,7 @@ from fxad.ir import (
     Tangents,
     TransposeCtx,
     Var,
+    all_prims,
     primitive,
 )
 from fxad.primitives.control.bodies import insert_zeros
@@ -247,14 +248,7 @@ def whole_remat(jaxpr: Jaxpr) -> Remat | None:
 @by_value
 def uses_custom_derivative(jaxpr: Jaxpr) -> bool:
     """Return True if the program or one of its bodies uses a function with custom derivatives."""
-    return any(
-        [
-            (isinstance(e.prim, CallWithRules) and e.prim.rules.has_derivative)
-            or any([uses_custom_derivative(body) for body in e.prim.bodies])
-            for e in jaxpr.eqns
-            if isinstance(e.prim, HigherOrder)
-        ]
-    )
+    return any([isinstance(p, CallWithRules) and p.rules.has_derivative for p in all_prims(jaxpr)])
 
 
 @by_value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, TypeVar, final
+from typing import ClassVar, Final, TypeVar, final
 
 import numpy as np
 
@@ -59,6 +59,8 @@ from fxad.primitives.shape import broadcast_to_axis, emit_broadcast
 from fxad.primitives.stablehlo import zeros_constant
 
 T = TypeVar("T")
+
+_COUNT: Final = -1  # the number of the added operand, the count of steps, in lists of operand numbers
 
 
 @final
@@ -376,9 +378,10 @@ class While(HigherOrder):
         _, const_dots, carry_dots = self.split_operands(tangents)
         outside = LoopContext(ctx, (*of_body, *carry), self.max_steps, False, self.max_steps > 0)
         both = linearize_steps(outside, self.steps, ctx.recur, nonzero)
+        with_count = (*range(self.n_cond), _COUNT, *range(self.n_cond, len(self.cond.ins)))
         loop = While(
-            with_step_count(self.cond, self.n_cond, returns_next=False),
-            with_step_count(both.primal.body, both.primal.n_consts, returns_next=True),
+            rebind_operands(self.cond, with_count, types={_COUNT: INT32_SCALAR}),
+            counting_steps(both.primal),
             self.n_cond,
             both.primal.n_consts,
             self.max_steps,
@@ -507,11 +510,11 @@ def any_is_live(step: Jaxpr, n_consts: int) -> Jaxpr:
 # --------------------------------------------------------------------------------------------------- differentiation
 
 
-def with_step_count(body: Jaxpr, n_consts: int, *, returns_next: bool) -> Jaxpr:
-    """Return (constants, count, carry) -> results of the body: the carry begins with the number of steps taken. With
-    `returns_next`, the first result is that number plus 1."""
+def counting_steps(steps: Steps) -> Jaxpr:
+    """Return (constants, count, carry) -> (count + 1, results): the carry begins with the number of steps taken."""
+    body, n = steps.body, steps.n_consts
     b = Builder()
-    consts = b.inputs(body.in_avals[:n_consts])
+    consts = b.inputs(body.in_avals[:n])
     count = b.input(INT32_SCALAR)
-    outs = b.inline(body, (*consts, *b.inputs(body.in_avals[n_consts:])))
-    return b.build((b.one(ADD, count, Lit.of(1, INT32_SCALAR)), *outs) if returns_next else outs, body.name)
+    outs = b.inline(body, (*consts, *b.inputs(body.in_avals[n:])))
+    return b.build((b.one(ADD, count, Lit.of(1, INT32_SCALAR)), *outs), body.name)

@@ -14,7 +14,20 @@ from fxad.core.dce import dce, dependent_values
 from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Dims, Eqn, HigherOrder, Jaxpr, Lit, Mask, Var
+from fxad.ir import (
+    Atom,
+    Aval,
+    Dims,
+    Eqn,
+    HigherOrder,
+    Jaxpr,
+    Lit,
+    Mask,
+    Primitive,
+    Var,
+    all_prims,
+    jaxprs_in_params,
+)
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import eqn_without_effects
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG
@@ -31,20 +44,13 @@ from fxad.transforms.vmap import vmap
 def reaches_unchecked_eqn(jaxpr: Jaxpr, mask: Mask) -> bool:
     """Returns True if a loop without a bound or a host function takes a value that depends on the marked operands."""
     dependent = dependent_values(jaxpr.eqns, select_by_mask(jaxpr.ins, mask))
-    return any([_is_unchecked(eqn) for eqn in jaxpr.eqns if not dependent.isdisjoint(eqn.ins)])
+    return any([_has_unchecked(e.prim) for e in jaxpr.eqns if not dependent.isdisjoint(e.ins)])
 
 
-def _is_unchecked(eqn: Eqn) -> bool:
-    prim = eqn.prim
-    if isinstance(prim, HostCall) or (isinstance(prim, HigherOrder) and prim.layout.unbounded):
-        return True
-    return isinstance(prim, HigherOrder) and any([_has_unchecked_eqn(body) for body in prim.bodies])
-
-
-@by_value
-def _has_unchecked_eqn(jaxpr: Jaxpr) -> bool:
-    """Returns True if the program, or a body in it, has a loop without a bound or a host call."""
-    return any([_is_unchecked(eqn) for eqn in jaxpr.eqns])
+def _has_unchecked(prim: Primitive) -> bool:
+    """Returns True for a loop without a bound and for a host call, and if a body has one."""
+    inner = [p for body in jaxprs_in_params(prim) for p in all_prims(body)]
+    return any([isinstance(p, HostCall) or (isinstance(p, HigherOrder) and p.layout.unbounded) for p in (prim, *inner)])
 
 
 def as_linear_call(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:
