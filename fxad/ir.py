@@ -12,7 +12,7 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import Field, FrozenInstanceError, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn, Protocol, TypeAlias, TypeVar, final
 
 from fxad.core import printing
 from fxad.core.absent import absent_attribute
@@ -193,25 +193,23 @@ class Jaxpr:
     @property
     def symbolic(self) -> bool:
         """Returns True if the type of an operand has a dimension that is not a number."""
-        return _once(self, "symbolic", lambda jaxpr: any([v.aval.symbolic for v in jaxpr.ins]))
+        return once(self, "symbolic", lambda jaxpr: any([v.aval.symbolic for v in jaxpr.ins]))
 
     @property
     def prims(self) -> tuple[Primitive, ...]:
         """The primitives of the equations, each object once. A program repeats few of them, so questions about them
         take less time than questions about equations."""
-        return _once(self, "prims", lambda jaxpr: tuple({id(e.prim): e.prim for e in jaxpr.eqns}.values()))
+        return once(self, "prims", lambda jaxpr: tuple({id(e.prim): e.prim for e in jaxpr.eqns}.values()))
 
     @property
     def effects(self) -> frozenset[str]:
         """Effects of all equations; empty for a pure program."""
-        return _once_from_bodies(self, "effects", lambda jaxpr: frozenset().union(*[p.effects for p in jaxpr.prims]))
+        return once_from_bodies(self, "effects", lambda jaxpr: frozenset().union(*[p.effects for p in jaxpr.prims]))
 
     @property
     def free_axes(self) -> FreeAxes:
         """The named axes, with their sizes, that collectives of the program use and no map in the program binds."""
-        return _once_from_bodies(
-            self, "free axes", lambda jaxpr: frozenset().union(*[p.free_axes for p in jaxpr.prims])
-        )
+        return once_from_bodies(self, "free axes", lambda jaxpr: frozenset().union(*[p.free_axes for p in jaxpr.prims]))
 
     def __reduce__(self) -> tuple[object, ...]:
         # bodies first, in one list: pickle recurses, and must not recur into nested bodies
@@ -229,7 +227,7 @@ class Jaxpr:
 
         Law: equal for equal programs in every process, Python version and machine; computed once per program.
         """
-        return _once_from_bodies(self, "digest", _digest)
+        return once_from_bodies(self, "digest", _digest)
 
     def __str__(self) -> str:
         """The program as text, exact; `fxad.text.parse` reads it back."""
@@ -240,15 +238,15 @@ class Jaxpr:
         return f"<Jaxpr {self.name}{signature}, {len(self.eqns)} equations>"
 
 
-def _once(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
-    """`compute(jaxpr)`, computed once."""
+def once(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
+    """`compute(jaxpr)`, computed once and stored on the program under `key`."""
     if key not in jaxpr._memo:
         jaxpr._memo[key] = compute(jaxpr)
     result: T = jaxpr._memo[key]
     return result
 
 
-def _once_from_bodies(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
+def once_from_bodies(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
     """`compute(jaxpr)`, which reads its result for the bodies, computed once. It is computed for bodies first, because
     deep nesting must not recur."""
     if key not in jaxpr._memo:
@@ -339,7 +337,7 @@ def jaxprs_without_memo(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:
 
 def subjaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
     """The distinct bodies in the equations. The result is memoised, because every pass calls `distinct_jaxprs`."""
-    return _once(jaxpr, "subjaxprs", _find_subjaxprs)
+    return once(jaxpr, "subjaxprs", _find_subjaxprs)
 
 
 def _find_subjaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
@@ -487,8 +485,8 @@ class BatchCtx(Batching, Protocol):
         """The size that a program binds, and the program: renamed if the size of the mapped axis depends on it."""
 
 
-class JvpCtx(Batching, Protocol):
-    """The context of a jvp rule: it adds equations to two programs.
+class DerivativeCtx(Batching, Protocol):
+    """What the contexts of jvp rules share: they add equations to two programs.
 
     A call of the context adds an equation to the primal program, which contains no tangents. `lin` adds one to the
     linear program: the equation must be linear in its `Lin` operands taken together. It may read primal values, which
@@ -502,6 +500,32 @@ class JvpCtx(Batching, Protocol):
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
         """`lin` for an equation with a single result."""
 
+    def add(self, a: Tangent, b: Tangent) -> Tangent:
+        """Sum of two tangents of one type; no equation if one is `Zero`."""
+
+    def recur_fused(self, body: Jaxpr, nonzero: Mask) -> tuple[Jaxpr, Mask]:
+        """Forward mode of a body. The new body takes the operands, then the tangents of those marked. It returns the
+        results, then the tangents of those that the returned mask marks."""
+
+
+class ForwardCtx(DerivativeCtx, Protocol):
+    """The context of a jvp rule in forward mode: the two programs are one."""
+
+    @property
+    def split(self) -> Literal[False]:
+        """False: the two programs are one."""
+
+
+class LinearizeCtx(DerivativeCtx, Protocol):
+    """The context of a jvp rule in `linearize`: the two programs are separate."""
+
+    @property
+    def split(self) -> Literal[True]:
+        """True: the two programs are separate."""
+
+    def recur(self, body: Jaxpr, nonzero: Mask) -> LinearizedBody:
+        """Linearize a body with respect to the operands marked in `nonzero`."""
+
     def lin_remat(
         self,
         prim: Primitive,
@@ -511,21 +535,11 @@ class JvpCtx(Batching, Protocol):
     ) -> Tangents:
         """`lin` of a rematerialization: an equation that recomputes primal `results`. When the whole program is
         linearized, some of these may be residuals anyway. `resumed` gets their mask, and returns the primitive that
-        takes them as further operands instead of recomputing them, or None. For `split` contexts."""
+        takes them as further operands instead of recomputing them, or None."""
 
-    def add(self, a: Tangent, b: Tangent) -> Tangent:
-        """Sum of two tangents of one type; no equation if one is `Zero`."""
 
-    @property
-    def split(self) -> bool:
-        """Returns True if the two programs are separate (linearize), False if they are one (forward mode)."""
-
-    def recur(self, body: Jaxpr, nonzero: Mask) -> LinearizedBody:
-        """Linearize a body with respect to the operands marked in `nonzero`. For `split` contexts."""
-
-    def recur_fused(self, body: Jaxpr, nonzero: Mask) -> tuple[Jaxpr, Mask]:
-        """Forward mode of a body. The new body takes the operands, then the tangents of those marked. It returns the
-        results, then the tangents of those that the returned mask marks."""
+# The context of a jvp rule. Rules of primitives with bodies read `ctx.split`: mypy then knows which of the two it is.
+JvpCtx: TypeAlias = ForwardCtx | LinearizeCtx
 
 
 @final
@@ -533,7 +547,11 @@ class JvpCtx(Batching, Protocol):
 class LinearizedBody:
     """A linearized program or body. `primal`: operands -> results, then residuals. `linear`: nonzero tangents of
     operands, then residuals -> nonzero tangents of results. `out_nonzero` marks the results whose tangent is not a
-    symbolic zero."""
+    symbolic zero.
+
+    These are the halves of forward mode when the operands are known and the tangents are not, in the terms of partial
+    evaluation; `linearize` computes them in one pass.
+    """
 
     primal: Jaxpr
     linear: Jaxpr
@@ -659,7 +677,7 @@ class HigherOrder(Primitive):
     @property
     @abstractmethod
     def bodies(self) -> tuple[Jaxpr, ...]:
-        """The bodies, in the order of the parameters."""
+        """The bodies, in the order of the parameters: those of `layout.bodies`, without making the layout."""
 
     @property
     @abstractmethod

@@ -17,7 +17,7 @@ from fxad.execution.executable import lower
 from fxad.ir import source_location
 from fxad.operations.arguments import plain_ints
 from fxad.tracing.program import Program
-from fxad.transforms.ad.operands_without_derivative import operands_without_derivative
+from fxad.transforms.ad.linearize import operands_without_derivative
 from fxad.transforms.ad.vjp import vjp_fused
 from fxad.transforms.memory_plans.frontier import frontier
 from fxad.transforms.memory_plans.peak import peak

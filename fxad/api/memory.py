@@ -14,8 +14,8 @@ from fxad.errors import ArgumentError, NotDifferentiableError
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, count_text
 from fxad.tracing.static_args import Argnums
-from fxad.transforms.ad.operands_without_derivative import operands_without_derivative
-from fxad.transforms.ad.partial_eval import PassedValue
+from fxad.transforms.ad.linearize import operands_without_derivative
+from fxad.transforms.ad.partial_eval_rules import PassedValue
 from fxad.transforms.memory.residuals import Residuals
 
 

@@ -9,9 +9,9 @@ from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, final, overload
 
 from fxad.api.lift import check_function
 from fxad.core import tree
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dataclasses import dataclass
-from fxad.core.dce import rebind_operands, remove_dead_eqns
+from fxad.core.dce import remove_dead_eqns
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Jaxpr, source_text
@@ -233,7 +233,7 @@ def map_over_devices(
     check_equal_results(what, body, mesh, specs, outs, paths if manual.checked else None, wording)
     consts = [k for k, s in enumerate(specs) if not s]
     parts = [k for k, s in enumerate(specs) if s]
-    reordered = rebind_operands(body, range(len(specs)), (0, 1), (consts, parts))
+    reordered = rebind_operands(body, (*consts, *parts))
     prim = ShardMap(reordered, mesh, len(consts), tuple([specs[k] for k in parts]), tuple(outs), manual.ids)
     b = Builder()
     operands = [b.input(prim.whole(s, a)) for s, a in zip(specs, body.in_avals, strict=True)]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Final, Self, TypeAlias, final
+from typing import Final, Self, TypeAlias, TypeVar, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import FxadError
@@ -19,9 +19,12 @@ from fxad.ir import (
     Source,
     Var,
     new_eqn,
+    once,
     result_vars,
     source_text,
 )
+
+K = TypeVar("K", bound=Hashable)
 
 # Rewrites an equation with new operands: returns the atoms of its results, or None to copy the equation.
 Rule: TypeAlias = "Callable[[Builder, Eqn, tuple[Atom, ...]], Sequence[Atom] | None]"
@@ -198,9 +201,7 @@ class Builder:
     def paste(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
         """`inline` of a library program: its equations get the location `source` of this builder, not their own."""
         assert len(args) == len(jaxpr.ins), jaxpr
-        form: _Positions | None = jaxpr._memo.get("positions")
-        if form is None:
-            form = jaxpr._memo["positions"] = _by_position(jaxpr)
+        form = once(jaxpr, "positions", _by_position)
         values: list[Atom] = [*args, *form.literals]
         n, source, add = self.n, self.source, self.eqns.append
         for prim, pick, variables, avals in form.eqns:  # a hot loop: tracing inlines the functions of `fxad.numpy` here
@@ -228,6 +229,36 @@ def subprogram(eqns: Iterable[Eqn], ins: Sequence[Atom], outs: Iterable[Atom], n
     env: dict[Atom, Atom] = dict(zip(ins, b.inputs([a.aval for a in ins]), strict=True))
     b.extend(eqns, env)
     return b.build(substitute(outs, env), name)
+
+
+def rebind_operands(
+    jaxpr: Jaxpr,
+    wants: Sequence[K],
+    *,
+    has: Sequence[K] | None = None,
+    types: Mapping[K, Aval] = MappingProxyType({}),
+    literals: Mapping[K, Lit] = MappingProxyType({}),
+    outs: Sequence[Atom] | None = None,
+) -> Jaxpr:
+    """The program with other operands.
+
+    Operands have keys: `has` are those of the operands of `jaxpr` (by default their numbers), `wants` those of the new
+    operands. `types` are the types of those that `jaxpr` does not take. Operands in `literals` become literals, which
+    get the shape of the operand. An operand of `jaxpr` that is in neither must be unread. `outs` are other results,
+    which are atoms of `jaxpr`.
+
+    Of the program f of (x, y, z), `rebind_operands(f, "zux", has="xyz", types={"u": aval}, literals={"y": two})` is the
+    program (z, u, x) -> f(x, 2, z), and `rebind_operands(f, (2, 0, 1))` is (z, x, y) -> f(x, y, z).
+    """
+    keys: Sequence[object] = range(len(jaxpr.ins)) if has is None else has
+    changed = jaxpr if outs is None else Jaxpr(jaxpr.ins, jaxpr.eqns, tuple(outs), jaxpr.name)
+    if tuple(keys) == tuple(wants):
+        return changed
+    b = Builder()
+    avals: dict[object, Aval] = dict([*types.items(), *zip(keys, jaxpr.in_avals, strict=True)])
+    args: dict[object, Atom] = {k: b.input(avals[k]) for k in wants}
+    args.update({k: a.with_shape(avals[k].shape) for k, a in literals.items() if k in avals})
+    return b.build(b.inline(changed, [args.get(k, v) for k, v in zip(keys, jaxpr.ins, strict=True)]), jaxpr.name)
 
 
 def rewrite(jaxpr: Jaxpr, rule: Rule) -> Jaxpr:

@@ -1,15 +1,36 @@
-"""Liveness: dead code elimination, also through the bodies of equations."""
+"""Liveness and dependence of values; dead code elimination, also through the bodies of equations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
-from itertools import compress
-from types import MappingProxyType
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set as AbstractSet
 
-from fxad.core.builder import Builder, substitute
+from fxad.core.builder import Builder, rebind_operands, substitute
 from fxad.core.layout import Carry, Constant, Layout, Once
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Mask
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Mask
+
+
+def live_eqns(eqns: Sequence[Eqn], wanted: Iterable[Atom], given: Container[Atom] = (), *, effects: bool) -> list[Eqn]:
+    """The equations, in order, that compute the wanted values from those in `given` and from operands; with `effects`,
+    also those with effects and the equations that these depend on."""
+    live = {a for a in wanted if a not in given}
+    kept: list[Eqn] = []
+    for eqn in reversed(eqns):
+        if not live.isdisjoint(eqn.outs) or (effects and eqn.prim.effects):
+            kept.append(eqn)
+            live.update([a for a in eqn.ins if a not in given])
+    kept.reverse()
+    return kept
+
+
+def dependent_values(eqns: Iterable[Eqn], values: Iterable[Atom]) -> set[Atom]:
+    """The values, and the results of all equations that depend on them."""
+    dependent = set(values)
+    for eqn in eqns:
+        if not dependent.isdisjoint(eqn.ins):
+            dependent.update(eqn.outs)
+    return dependent
 
 
 def keep_all_results(eqn: Eqn, _used: Mask) -> Eqn:
@@ -38,18 +59,18 @@ def remove_dead_eqns(jaxpr: Jaxpr, shrink: Callable[[Eqn, Mask], Eqn] = keep_all
     return b.build(substitute(jaxpr.outs, env), jaxpr.name)
 
 
-def drop_unread_operands(jaxpr: Jaxpr) -> tuple[Jaxpr, Mask]:
-    """The program without unread operands, and a mask of the operands that remain."""
+def read_operands(jaxpr: Jaxpr) -> Mask:
+    """A mask of the operands that an equation reads or that are results."""
     read: set[Atom] = set(jaxpr.outs)
     for eqn in jaxpr.eqns:
         read.update(eqn.ins)
-    needed = tuple([v in read for v in jaxpr.ins])
-    if all(needed):
-        return jaxpr, needed
-    b = Builder()
-    # an unread operand stands for itself: no equation gets it
-    args: list[Atom] = [b.input(v.aval) if n else v for v, n in zip(jaxpr.ins, needed, strict=True)]
-    return b.build(b.inline(jaxpr, args), jaxpr.name), needed
+    return tuple([v in read for v in jaxpr.ins])
+
+
+def drop_unread_operands(jaxpr: Jaxpr) -> tuple[Jaxpr, Mask]:
+    """The program without unread operands, and a mask of the operands that remain."""
+    read = read_operands(jaxpr)
+    return rebind_operands(jaxpr, select_by_mask(range(len(read)), read)), read
 
 
 @by_value
@@ -70,7 +91,7 @@ def prune(jaxpr: Jaxpr, used: Mask) -> tuple[Jaxpr, Mask]:
 
     Returns the program and a mask of the operands that remain.
     """
-    outs = tuple([a for a, u in zip(jaxpr.outs, used, strict=True) if u])
+    outs = select_by_mask(jaxpr.outs, used)
     return drop_unread_operands(dce(Jaxpr(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)))
 
 
@@ -78,7 +99,7 @@ def _without_unused(eqn: Eqn, used: Mask) -> Eqn:
     """An equation with bodies, without its unused results and the operands that then are not read."""
     if not isinstance(eqn.prim, HigherOrder):
         return eqn
-    live = {v for v, u in zip(eqn.outs, used, strict=True) if u}
+    live = set(select_by_mask(eqn.outs, used))
     while True:
         # to a fixed point: a literal that moved into a body may move further, into a nested body
         shrunk = remove_unused(eqn, tuple([v in live for v in eqn.outs]))
@@ -130,7 +151,7 @@ def remove_unused(eqn: Eqn, used: Mask) -> Eqn:
     if rebuilt == prim:
         return eqn
     ins = tuple([eqn.ins[p] for group in groups for p in group])
-    return Eqn(rebuilt, ins, tuple([v for v, k in zip(eqn.outs, keep, strict=True) if k]), eqn.source)
+    return Eqn(rebuilt, ins, select_by_mask(eqn.outs, keep), eqn.source)
 
 
 def _prune_bodies(
@@ -143,7 +164,7 @@ def _prune_bodies(
             k: prune(layout.bodies[k].jaxpr, tuple([q is None or keep[q] for q in layout.result_indices(k)]))
             for k in layout.running
         }
-        read = {k: set(compress(layout.operand_indices(k), mask)) for k, (_, mask) in pruned.items()}
+        read = {k: set(select_by_mask(layout.operand_indices(k), mask)) for k, (_, mask) in pruned.items()}
         live = set[int]().union(*read.values()) - invariant
         more_carries = [q for p, q in layout.carries.items() if p in live and not keep[q]]
         if not more_carries:
@@ -160,10 +181,10 @@ def _rebound_body(
     literals: Mapping[int, Lit],
 ) -> Jaxpr:
     jaxpr, mask = pruned
-    taken, types = layout.operand_indices(body), layout.bodies[body].jaxpr.in_avals
-    remaining = [p for p, r in zip(taken, mask, strict=True) if r]
+    before, takes = layout.bodies[body], layout.operand_indices(body)
+    types = dict(zip(takes, before.jaxpr.in_avals, strict=True))
     return rebind_operands(
-        jaxpr, remaining, layout.bodies[body].operands, groups, literals, dict(zip(taken, types, strict=True))
+        jaxpr, before.operands_in(groups), has=select_by_mask(takes, mask), types=types, literals=literals
     )
 
 
@@ -210,25 +231,3 @@ def _kept_operands(
                 kept = [p for p in kept if p not in literals]
         groups.append(kept)
     return groups, literals
-
-
-def rebind_operands(
-    jaxpr: Jaxpr,
-    taken: Sequence[int],
-    operands: Sequence[int],
-    groups: Sequence[Sequence[int]],
-    literals: Mapping[int, Lit] = MappingProxyType({}),
-    types: Mapping[int, Aval] = MappingProxyType({}),
-) -> Jaxpr:
-    """A body with other operands, after the operands of its equation changed. The body took the operands `taken` of the
-    equation. The new one takes those in the `groups` whose indices `operands` lists. Operands in `literals` become
-    literals. `types` are the types of operands that the body did not take.
-    """
-    new_operands = [p for g in operands for p in groups[g]]
-    if list(taken) == new_operands:
-        return jaxpr
-    avals = {**types, **{p: v.aval for p, v in zip(taken, jaxpr.ins, strict=True)}}
-    b = Builder()
-    args: dict[int, Atom] = {p: b.input(avals[p]) for p in new_operands}
-    args.update({p: a.with_shape(avals[p].shape) for p, a in literals.items() if p in avals})
-    return b.build(b.inline(jaxpr, [args[p] for p in taken]), jaxpr.name)

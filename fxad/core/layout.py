@@ -15,14 +15,17 @@ The layout of a `scan` of 10 steps over a body `(w, h, x) -> (h, y)`, with a con
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final, TypeAlias, final
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, final
 
 from fxad.core.atoms import DimensionAxes, Lit, MeshAxes
 from fxad.core.dataclasses import dataclass
 
 if TYPE_CHECKING:
     from fxad.ir import Jaxpr
+
+T = TypeVar("T")
 
 # ---------------------------------------------------------------------------------- the roles of operands and results
 
@@ -189,6 +192,10 @@ class Body:
     runs: Runs = Once()
     stores: bool = False
     linear: int = 0
+
+    def operands_in(self, groups: Sequence[Sequence[T]]) -> list[T]:
+        """The members of the groups of operands that the body takes, in its order."""
+        return [member for g in self.operands for member in groups[g]]
 
 
 @final

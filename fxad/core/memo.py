@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Concatenate, Final, ParamSpec, TypeVar, cast
 
 from fxad.core.stack import nearly_full, run_on_new_stack
@@ -24,15 +25,22 @@ _ITSELF: Final = object()  # the result is the argument
 def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jaxpr, P], R]:
     """Compute `fn(jaxpr, *args)` once per distinct program and arguments; the arguments must be hashable.
 
-    Law:    equal inputs give the same object, also when threads race (the first to finish wins). Arguments are compared
-            as they are written: a default that is left out, given, or given by keyword makes three entries.
+    Law:    equal inputs give the same object, also when threads race (the first to finish wins). A default that is left
+            out, given by position, or given by keyword is the same input.
     Raises: ArgumentError, from the function that is returned, for what is not a Jaxpr.
-    Cost:   a pass may recur into bodies nested at any depth: see `fxad.core.stack`.
+    Cost:   a call with all arguments by position is the fastest. A pass may recur into bodies nested at any depth: see
+            `fxad.core.stack`.
     """
+    parameters = signature(fn)
+    n_args = len(parameters.parameters) - 1  # beside the program
 
     @wraps(fn)
     def memoised(jaxpr: Jaxpr, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        key = (fn, args, tuple(kwargs.items()) if kwargs else ())
+        key: tuple[object, ...] = (fn, args)
+        if kwargs or len(args) != n_args:
+            bound = parameters.bind(jaxpr, *args, **kwargs)
+            bound.apply_defaults()
+            key = (fn, bound.args[1:], *bound.kwargs.items())
         try:
             memo = jaxpr._memo
         except AttributeError:

@@ -29,7 +29,7 @@ from fxad.core.layout import (
 )
 from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, TypecheckError, described
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Record, Var, jaxprs_without_memo, params, source_text
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Record, Var, once_from_bodies, params, source_text
 
 
 def typecheck(jaxpr: Jaxpr) -> None:
@@ -41,10 +41,7 @@ def typecheck(jaxpr: Jaxpr) -> None:
     """
     if not isinstance(jaxpr, Jaxpr):
         raise ArgumentError(f"typecheck: {described(jaxpr)} is not a jaxpr: {jaxpr!r:.60}", remedy="give program.jaxpr")
-    if "well typed" not in jaxpr._memo:
-        for function in jaxprs_without_memo(jaxpr, "well typed"):
-            _check_jaxpr(function)
-            function._memo["well typed"] = True
+    once_from_bodies(jaxpr, "well typed", _check_jaxpr)
 
 
 def _check_jaxpr(jaxpr: Jaxpr) -> None:

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from fxad import dtypes
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dataclasses import dataclass
-from fxad.core.dce import rebind_operands
 from fxad.core.layout import PREDICATE, Carry, Constant, InParallel, Layout, Once, OneOf, Role, Value
 from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, Primitive
 from fxad.primitives.control.call import Call
@@ -82,7 +81,7 @@ def with_threaded(
             place = sum([1 if g == PREDICATE else layout.results[g].size for g in before])
             jaxpr = _move_first_result(thread(jaxpr), place)
             takes = (_THREADED, *takes)
-        bodies.append(rebind_operands(jaxpr, takes, body.operands, operands, types={_THREADED: aval}))
+        bodies.append(rebind_operands(jaxpr, body.operands_in(operands), has=takes, types={_THREADED: aval}))
     sizes = tuple([g.size + (k == result) for k, g in enumerate(layout.results)])
     rebuilt = prim.rebuild(tuple(bodies), tuple(map(len, operands)), sizes)
     return Threaded(rebuilt, layout.operands_of(group).start, layout.results_of(result).start)

@@ -2,7 +2,7 @@
 
 `manifest.ALL` lists all of them. These files have no primitives, and are shared by several families:
 
-- `families`: base classes by the form of the derivative; `linearity`, `linear_maps`: linear programs;
+- `families`: base classes by the form of the derivative; `linearity`: linear programs;
 - `axes`, `sliding`, `dimension_numbers`, `meshes`: parameters of primitives;
 - `custom_rules`: the records that `custom` carries;
 - `operand_checks`: errors of type rules; `stablehlo`: pieces of lowering rules; `fusion`: tables of costs.

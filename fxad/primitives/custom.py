@@ -15,6 +15,7 @@ from typing import ClassVar, Final, TypeAlias, TypeGuard, final
 from fxad.core.builder import Builder, rewrite, single_equation
 from fxad.core.dce import dce, prune, remove_dead_eqns
 from fxad.core.layout import Layout
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
 from fxad.errors import NotDifferentiableError
@@ -48,13 +49,7 @@ from fxad.ir import (
     primitive,
     record,
 )
-from fxad.primitives.control.bodies import (
-    fuse_alike,
-    insert_zeros,
-    instantiate_linear_outs,
-    reorder_operands,
-    select_by_mask,
-)
+from fxad.primitives.control.bodies import fuse_alike, insert_zeros, instantiate_linear_outs, reorder_operands
 from fxad.primitives.control.call import Applied, Call, adjoint_of, check_operands, layout_with_rules
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom_rules import Function, InverseRule, Refusal, Rules, with_programs

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar, NamedTuple, TypeVar, final
 
-from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
+from fxad.core.builder import rebind_operands
+from fxad.core.dce import dce, read_operands, remove_dead_eqns
+from fxad.core.masks import select_by_mask
 from fxad.errors import ParameterError
 from fxad.ir import (
     Atoms,
@@ -31,10 +33,9 @@ from fxad.ir import (
     map_parameter,
     record,
 )
-from fxad.primitives.control.bodies import insert_zeros, select_by_mask, with_operands, with_outs
+from fxad.primitives.control.bodies import insert_zeros, with_outs
 from fxad.primitives.control.call import Call, call_primal, check_body_type
-from fxad.primitives.linear_call import LinearCall
-from fxad.primitives.linear_maps import batch_adjoint
+from fxad.primitives.linear_call import LinearCall, batch_adjoint
 from fxad.primitives.linearity import with_zero_operands
 
 R = TypeVar("R", bound=Record)
@@ -79,21 +80,20 @@ def restricted(
     def stays(program: RuleProgram, k: int) -> bool:
         return k in read if k >= len(values) else (tangents if program.linear else values)[k]
 
-    pruned: list[tuple[Jaxpr, tuple[int, ...], Mask]] = []
+    pruned: list[tuple[Jaxpr, tuple[int, ...]]] = []
     for program in reversed(programs):
         n = program.linear
         nonzero = tuple([tangents[k] for k in program.takes[:n]])
         takes = (*select_by_mask(program.takes[:n], nonzero), *program.takes[n:]) if n else program.takes
         outs = [a for a, k in zip(program.jaxpr.outs, program.gives, strict=True) if stays(program, k)]
         jaxpr = with_outs(program.jaxpr, outs)
-        jaxpr, reads = drop_unread_operands(clean(with_zero_operands(jaxpr, nonzero)[0] if n else jaxpr))
-        read.update(select_by_mask(takes, reads))
-        pruned.append((jaxpr, takes, reads))
+        jaxpr = clean(with_zero_operands(jaxpr, nonzero)[0] if n else jaxpr)
+        read.update(select_by_mask(takes, read_operands(jaxpr)))
+        pruned.append((jaxpr, takes))
     result: list[RuleProgram] = []
-    for program, (jaxpr, takes, reads) in zip(programs, reversed(pruned), strict=True):
-        types = dict(zip(program.takes, program.jaxpr.in_avals, strict=True))
+    for program, (jaxpr, takes) in zip(programs, reversed(pruned), strict=True):
         wants = [stays(program, k) for k in takes]
-        jaxpr = with_operands(jaxpr, reads, [types[k] for k in takes], wants)
+        jaxpr = rebind_operands(jaxpr, select_by_mask(range(len(takes)), wants))
         linear = program.linear + len(takes) - len(program.takes)
         gives = tuple([k for k in program.gives if stays(program, k)])
         result.append(program._replace(jaxpr=jaxpr, takes=select_by_mask(takes, wants), gives=gives, linear=linear))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 from fxad.core.layout import Layout
+from fxad.core.masks import select_by_mask
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
     Atoms,
@@ -32,10 +33,10 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.control.bodies import insert_zeros, select_by_mask, with_outs
+from fxad.primitives.control.bodies import insert_zeros, with_outs
 from fxad.primitives.control.call import Applied, Call, call_primal, check_body_type, check_operands, layout_with_rules
 from fxad.primitives.elementwise.arithmetic import NEG
-from fxad.primitives.linear_maps import drop_unused_residuals
+from fxad.primitives.linear_call import drop_unused_residuals
 from fxad.primitives.shape import align_batch_axes
 
 

@@ -1,34 +1,43 @@
-"""`linear_call`: a linear map, usually with a given adjoint."""
+"""`linear_call`: a linear map, usually with a given adjoint; programs of linear maps in derivative rules."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, final
 
+from fxad.core.builder import Builder, rebind_operands
+from fxad.core.dce import read_operands, remove_dead_eqns
 from fxad.core.layout import Body, Constant, Group, Layout, Value
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
+    Atom,
     Atoms,
     Aval,
     BatchCtx,
     Cotangent,
     Cotangents,
     Dims,
-    HigherOrder,
     Hole,
     Jaxpr,
     JvpCtx,
     Lin,
     Linear,
+    Lit,
     Operands,
     Tangents,
     TransposeCtx,
     Zero,
+    all_prims,
     primitive,
 )
 from fxad.primitives.control.call import Applied, Call, check_body_type, check_operands, layout_with_rules
 from fxad.primitives.control.effects import without_checks, without_effects
-from fxad.primitives.linear_maps import batch_adjoint
+from fxad.primitives.elementwise.arithmetic import ADD
+from fxad.primitives.linearity import is_zero, with_zero_operands
+from fxad.primitives.shape import ReduceSum, emit_expand_dims
+from fxad.primitives.slicing import pad_along_axis, slice_along_axis
 
 
 @final
@@ -126,8 +135,101 @@ class LinearCall(Applied, Linear):
 @by_value
 def has_adjoint(jaxpr: Jaxpr) -> bool:
     """Return True if no `linear_call` in the program, or in one of its bodies, lacks an adjoint."""
-    return all([
-        (not isinstance(e.prim, LinearCall) or e.prim.adjoint is not None) and all(map(has_adjoint, e.prim.bodies))
-        for e in jaxpr.eqns
-        if isinstance(e.prim, HigherOrder)
-    ])  # fmt: skip
+    return not any([isinstance(p, LinearCall) and p.adjoint is None for p in all_prims(jaxpr)])
+
+
+# ------------------------------------------------------------------------------------- programs of linear maps
+
+# Programs (tangents or cotangents, residuals) -> tangents or cotangents, in derivative rules.
+
+
+def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], tuple[bool, ...]]:
+    """Return linear maps over the same residuals without the residuals that no map reads, and a mask of the remaining
+    residuals. `counts` are the numbers of linear operands of the maps."""
+    read = [read_operands(m)[n:] for m, n in zip(maps, counts, strict=True)]
+    needed = tuple([any(marks) for marks in zip(*read, strict=True)])
+    wants = [select_by_mask(range(n + len(needed)), ((True,) * n + needed)) for n in counts]
+    return [rebind_operands(m, operands) for m, operands in zip(maps, wants, strict=True)], needed
+
+
+def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dims) -> Jaxpr:
+    """Return a batched map from cotangents (its first operands) to cotangents. The cotangent of an operand that is not
+    batched is summed over the examples. The contribution of a result that is not batched is counted once.
+
+    For x and y -> (x * y, sin(y)), `pull` is (a, b, x, y) -> (a * y, a * x + b * cos(y)). If x is batched and y is not,
+    then a is batched and b is not, and the cotangent of y is sum(a * x) + b * cos(y). So the map is applied to a alone,
+    and summed, and to b alone, and not summed.
+
+    A map that exchanges values of the examples gets the cotangent of such a result for the first example, and zeros for
+    the others. The same cotangent of all examples, such as a sum over them, is then counted for each."""
+    exchanges = bool(cts) and any([name == ctx.axis for name, _ in pull.free_axes])
+    if exchanges and None in cts:
+        return _batch_adjoint_of_stacks(ctx, pull, cts, known, wants)
+    out_dims = tuple(
+        [
+            (0 if exchanges or d is not None else None) if want is None else want
+            for d, want in zip(ctx.recur(pull, (*cts, *known))[1], wants, strict=True)
+        ]
+    )
+    jaxpr, _ = ctx.recur(pull, (*cts, *known), out_dims)
+    summed = [k for k, (want, d) in enumerate(zip(wants, out_dims, strict=True)) if want is None and d is not None]
+    if not summed:
+        return jaxpr
+    b = Builder()
+    ins = b.inputs(jaxpr.in_avals)
+    outs = list(b.inline(jaxpr, ins))
+    batched = tuple([d is not None for d in cts])
+    if all(batched):
+        for k in summed:
+            outs[k] = _sum_stack(b, outs[k], 0)
+    else:
+        shared = tuple([not m for m in batched])
+        of_batched, of_shared = [
+            _batch_some_cotangents(ctx, b, pull, mask, cts, known, ins) for mask in (batched, shared)
+        ]
+        for k in summed:
+            total, (once, dim) = _sum_stack(b, *of_batched[k]), of_shared[k]
+            if dim is not None:  # the adjoint reads a batched operand for an unbatched result
+                first = slice_along_axis(once.aval.shape, 0, 0, min(1, once.aval.shape[0]))
+                once = _sum_stack(b, b.one(first, once), 0)
+            outs[k] = once if is_zero(total) else total if is_zero(once) else b.one(ADD, total, once)
+    return remove_dead_eqns(b.build(outs, jaxpr.name))
+
+
+def _batch_adjoint_of_stacks(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dims) -> Jaxpr:
+    """Return the batched map in which each cotangent that is not batched is that of the first example."""
+    of_stacks = batch_adjoint(ctx, pull, tuple([0 if d is None else d for d in cts]), known, wants)
+    b = Builder()
+    dims = (*cts, *[0] * len(known))
+    operands = [
+        b.input(own if d is None else a) for d, own, a in zip(dims, pull.in_avals, of_stacks.in_avals, strict=True)
+    ]
+    stacked = [_stack_with_zeros(b, x, ctx.size) if d is None else x for d, x in zip(dims, operands, strict=True)]
+    return b.build(b.inline(of_stacks, stacked), of_stacks.name)
+
+
+def _stack_with_zeros(b: Builder, x: Atom, size: int) -> Atom:
+    """Return a stack along axis 0 of `size` values: the first is `x`, the others are zeros. Equal shares `x / size`
+    have the same sum, but in float16 and float8 they are rounded to few bits or to zero."""
+    pad = pad_along_axis(x.aval.ndim + 1, 0, high=size - 1)
+    return b.one(pad, emit_expand_dims(b, x, (0,)), Lit.zero(x.aval.with_shape(())))
+
+
+def _batch_some_cotangents(
+    ctx: BatchCtx, b: Builder, pull: Jaxpr, nonzero: tuple[bool, ...], cts: Dims, known: Dims, ins: Sequence[Atom]
+) -> list[tuple[Atom, int | None]]:
+    """Return the results of a batched map of cotangents, applied to the cotangents marked in `nonzero` alone, and the
+    batch axes of these results."""
+    n = len(nonzero)
+    alone, _ = with_zero_operands(pull, nonzero)
+    dims = (*select_by_mask(cts, nonzero), *known)
+    out_dims = tuple([None if d is None else 0 for d in ctx.recur(alone, dims)[1]])
+    batched, _ = ctx.recur(alone, dims, out_dims)
+    return list(zip(b.inline(batched, (*select_by_mask(ins[:n], nonzero), *ins[n:])), out_dims, strict=True))
+
+
+def _sum_stack(b: Builder, a: Atom, dim: int | None) -> Atom:
+    """Return the sum of a stack along its first axis. If `dim` is None, `a` is zero and is returned unchanged."""
+    if dim is None:
+        return a
+    return Lit.zero(a.aval.with_shape(a.aval.shape[1:])) if is_zero(a) else b.one(ReduceSum((0,)), a)

@@ -1,16 +1,17 @@
-"""Linearity of programs, which decides if an equation with a body can be transposed."""
+"""Linearity of programs, which decides if an equation with a body can be transposed; values that are zero."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import chain, combinations
 from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.dce import remove_dead_eqns
-from fxad.core.layout import BranchIndex, Count
+from fxad.core.layout import BranchIndex, Count, Elements
+from fxad.core.masks import mask_or, select_by_mask
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, Lit, Mask
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, Lit, Mask, Primitive
 
 _FEW: Final = 6  # up to so many zeros, every subset of them is tried
 
@@ -21,7 +22,7 @@ def is_linear(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
 
     A zero literal is linear in every operand; no other constant is.
     """
-    linear: set[Atom] = {v for v, marked in zip(jaxpr.ins, mask, strict=True) if marked}
+    linear: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
     for eqn in jaxpr.eqns:
         if any([a in linear for a in eqn.ins]):
             if not is_linear_eqn(eqn, tuple([a in linear for a in eqn.ins])):
@@ -50,14 +51,14 @@ def affine_operands(jaxpr: Jaxpr) -> tuple[bool, ...]:
 def _affine_dependents(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
     """Return a mask of the results that depend on the marked operands; None if one of them is not affine in these,
     taken together. For x -> (x + 1, 2) it is (True, False), for x -> x * x it is None."""
-    dependent: set[Atom] = {v for v, marked in zip(jaxpr.ins, mask, strict=True) if marked}
+    dependent: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
     for eqn in jaxpr.eqns:
         if dependent.isdisjoint(eqn.ins):
             continue
         outs = _affine_dependents_of_eqn(eqn, tuple([a in dependent for a in eqn.ins]))
         if outs is None:
             return None
-        dependent.update([v for v, out in zip(eqn.outs, outs, strict=True) if out])
+        dependent.update(select_by_mask(eqn.outs, outs))
     return tuple([a in dependent for a in jaxpr.outs])
 
 
@@ -155,3 +156,63 @@ def with_zero_operands(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, 
         env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
     specialized = remove_dead_eqns(b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name))
     return specialized, tuple([not is_zero(a) for a in specialized.outs])
+
+
+# ------------------------------------------------------------------------------------------------- values that are zero
+
+# An equation that is linear in operands that are zero gives zeros, such as a tangent that vanishes. Zeros pass through
+# bodies by their layouts.
+
+
+def zero_values(eqns: Iterable[Eqn], zeros: Iterable[Atom]) -> set[Atom]:
+    """The set of `zeros` and of the results of equations that are zero because these are."""
+    values = set(zeros)
+    for eqn in eqns:
+        values.update(select_by_mask(eqn.outs, zero_results(eqn, eqn.ins, values)))
+    return values
+
+
+def zero_results(eqn: Eqn, operands: Sequence[Atom], zeros: Container[Atom]) -> Mask:
+    """The mask of the results of an equation that are zero because operands are.
+
+    Integer zeros count only in a second attempt: no integer is a linear operand, so they would make a linear equation
+    seem nonlinear; but the operand of a conversion and the index of a branch are integers.
+    """
+    masks = [zero_mask(operands, zeros, integers) for integers in (False, True)]
+    return mask_or(*[_results_of_zeros(eqn.prim, mask, len(eqn.outs)) for mask in masks])
+
+
+def zero_mask(atoms: Sequence[Atom], zeros: Container[Atom], integers: bool = False) -> Mask:
+    """The mask of the atoms that are zero: those in `zeros`, and literals. Integer and bool literals count only
+    with `integers`."""
+    return tuple([a in zeros or is_zero(a) or (integers and isinstance(a, Lit) and not any(a.bits)) for a in atoms])
+
+
+def _results_of_zeros(prim: Primitive, zeros: Mask, n: int) -> Mask:
+    """The mask of the `n` results that are zero when the marked operands are. Only bodies that run count: a function
+    with custom rules computes the values of its plain body."""
+    if any(zeros) and isinstance(prim, Linear) and prim.linear_in(zeros):
+        return (True,) * n
+    layout = prim.layout if isinstance(prim, HigherOrder) else None
+    if layout is None or any([type(g.role) is Elements for g in layout.operands]):
+        return (False,) * n
+    operands, carries = list(zeros), layout.carries
+    while True:  # a carry is zero if it is at first, and each run leaves it so
+        results: dict[int, bool] = {}
+        for k in layout.running:
+            marks = zero_outs(layout.bodies[k].jaxpr, tuple([operands[p] for p in layout.operand_indices(k)]))
+            for place, mark in zip(layout.result_indices(k), marks, strict=True):
+                if place is not None:
+                    results[place] = results.get(place, True) and mark
+        kept = [z and (p not in carries or results[carries[p]]) for p, z in enumerate(operands)]
+        if kept == operands:
+            lost = {result for p, result in carries.items() if not operands[p]}
+            return tuple([results.get(k, False) and k not in lost for k in range(n)])
+        operands = kept
+
+
+@by_value
+def zero_outs(jaxpr: Jaxpr, mask: Mask) -> Mask:
+    """The mask of the results of a program that are zero when the marked operands are."""
+    zeros = zero_values(jaxpr.eqns, select_by_mask(jaxpr.ins, mask))
+    return zero_mask(jaxpr.outs, zeros)

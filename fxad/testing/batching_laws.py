@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fxad.core.interpreter import run
-from fxad.primitives.control.bodies import select_by_mask
+from fxad.core.masks import select_by_mask
 from fxad.testing.compare import (
     differ,
     fail,

@@ -9,8 +9,8 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
+from fxad.core.masks import leading, select_by_mask
 from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, NDArray, distinct_jaxprs
-from fxad.primitives.control.bodies import leading, select_by_mask
 from fxad.primitives.control.kept_values import split_at_kept
 from fxad.primitives.custom import rules_of
 from fxad.primitives.elementwise.arithmetic import ADD

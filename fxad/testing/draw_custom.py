@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.masks import leading
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive
 from fxad.primitives import elementwise as ew
-from fxad.primitives.control.bodies import instantiate_outs, leading, with_outs
+from fxad.primitives.control.bodies import instantiate_outs, with_outs
 from fxad.primitives.custom import CallWithRules, NamedCall
 from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
 from fxad.primitives.elementwise.family import FLOAT32_OR_64

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from fxad import dtypes
 from fxad.core.interpreter import run
+from fxad.core.masks import select_by_mask
 from fxad.ir import NDArray
-from fxad.primitives.control.bodies import select_by_mask
 from fxad.testing.batching_laws import mapped_dims
 from fxad.testing.compare import differ, fail, instantiate_tangents, program_tolerance
 from fxad.testing.derivative_laws import check_same_derivatives, differentiable_mask

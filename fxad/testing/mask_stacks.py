@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
+from fxad.core.masks import leading
 from fxad.core.typecheck import typecheck
 from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError, SizeError
 from fxad.ir import Aval, Jaxpr, Lit
 from fxad.primitives.collectives import Psum
-from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, leading
+from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan

@@ -17,10 +17,10 @@ from itertools import product
 
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run, run_by_layout
+from fxad.core.masks import leading, select_by_mask
 from fxad.core.typecheck import typecheck
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Dims, HigherOrder, Jaxpr, Linear, NDArray, Zero
-from fxad.primitives.control.bodies import leading, select_by_mask
 from fxad.primitives.linearity import is_linear
 from fxad.testing.applications import Application
 from fxad.testing.compare import (

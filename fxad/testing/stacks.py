@@ -16,8 +16,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fxad.core.interpreter import run
+from fxad.core.masks import leading
 from fxad.ir import Jaxpr, distinct_jaxprs
-from fxad.primitives.control.bodies import leading
 from fxad.primitives.custom import rules_of
 from fxad.testing import batching_laws, derivative_laws, transform_laws as laws
 from fxad.testing.compare import differ, fail, program_tolerance, random_cotangents, random_tangents

@@ -16,7 +16,7 @@ from fxad.transforms.locate import check_counts, locate
 from fxad.transforms.specialize import rule_of_size, with_fresh_size
 
 
-class BatchedCtx(Builder):
+class BatchBuilder(Builder):
     """The `BatchCtx`: the builder of the batched program. It batches bodies by value."""
 
     __slots__ = ("axis", "devices", "size", "spmd")
@@ -60,15 +60,11 @@ def vmap_named(
             only.
     """
     if devices and axis is not None and (has_ppermute(jaxpr) or axis in dict(mesh_of_maps(jaxpr))):
-        return vmap(jaxpr, size, in_dims, out_dims, axis, devices=True)
+        return vmap(jaxpr, size, in_dims, out_dims, axis, (), True)
     named = axis if axis is not None and has_axis(jaxpr.free_axes, axis) else None
     if spmd and runs_on_devices(jaxpr):
-        return vmap(jaxpr, size, in_dims, out_dims, named, spmd)
-    if devices:
-        return vmap(jaxpr, size, in_dims, out_dims, named, devices=True)
-    if named is not None:
-        return vmap(jaxpr, size, in_dims, out_dims, named)
-    return vmap(jaxpr, size, in_dims, out_dims)  # without `None`: one entry in the memo with calls that give no name
+        return vmap(jaxpr, size, in_dims, out_dims, named, spmd, False)
+    return vmap(jaxpr, size, in_dims, out_dims, named, (), devices)
 
 
 def has_axis(axes: FreeAxes, name: str) -> bool:
@@ -97,7 +93,7 @@ def vmap(
     Cost:   one pass; an equation that depends on no mapped operand is not batched.
     Raises: ShapeError when `out_dims` is None for a result that depends on a mapped operand.
     """
-    b = BatchedCtx(size, axis, spmd, devices)
+    b = BatchBuilder(size, axis, spmd, devices)
     dims: dict[Atom, int] = {}
     env: dict[Atom, Atom] = {}
     for v, d in zip(jaxpr.ins, in_dims, strict=True):

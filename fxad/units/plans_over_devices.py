@@ -25,12 +25,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, TypeAlias, final
 
-from fxad.core.builder import Builder
-from fxad.core.dce import rebind_operands
+from fxad.core.builder import Builder, rebind_operands
 from fxad.core.memo import by_value
 from fxad.errors import AxisNameError
 from fxad.ir import Aval, Jaxpr
-from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.meshes import DimensionAxes, Ids, MeshAxes, names_in
 from fxad.transforms.vmap import vmap_named
@@ -171,8 +169,7 @@ def map_of(body: Jaxpr, mesh: MeshAxes, ids: Ids, ins: tuple[_MapSpec, ...], out
     parts = [k for k, s in enumerate(ins) if s]
     stacks = [k for k, s in enumerate(ins) if s is None]
     order = [*[k for k, s in enumerate(outs) if s is not None], *[k for k, s in enumerate(outs) if s is None]]
-    inside = rebind_operands(body, range(len(ins)), (0, 1, 2), (consts, parts, stacks))
-    inside = with_outs(inside, [inside.outs[k] for k in order])
+    inside = rebind_operands(body, (*consts, *parts, *stacks), outs=[body.outs[k] for k in order])
     specs = [[s for s in side if s is not None] for side in ([ins[k] for k in parts], outs)]
     prim = ShardMap(inside, mesh, len(consts), tuple(specs[0]), tuple(specs[1]), ids)
     b = Builder()

@@ -10,8 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fxad import dtypes
-from fxad.core.builder import Builder
-from fxad.core.dce import rebind_operands
+from fxad.core.builder import Builder, rebind_operands
 from fxad.core.interpreter import run
 from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, InParallel, Layout, Slice, Unknown
 from fxad.core.memo import by_value
@@ -153,7 +152,7 @@ class MapOver(HigherOrder, Linear):
         return ctx(self.with_bodies((body,)), *args), tuple([None if d is None else d + 1 for d in wants])
 
     def _over(self, body: Jaxpr, takes: Sequence[int], groups: Sequence[Sequence[int]], n_out: int) -> MapOver:
-        made = rebind_operands(body, takes, (0, 1, 2), groups)
+        made = rebind_operands(body, [p for group in groups for p in group], has=takes)
         return MapOver(made, self.size, self.axis, len(groups[0]), len(groups[1]), n_out)
 
     def jvp(self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]) -> Pushed:
@@ -346,7 +345,7 @@ class Until(HigherOrder):
             groups = [[*range(n), *of_dots[0]], [*range(n, n + m), *of_dots[1]]]
             values: dict[int, Atom] = dict(enumerate(primals))
             values.update({p: t.var if isinstance(t, Lin) else t.instantiate() for p, t in dots.items()})
-            body = rebind_operands(body, (*range(n + m), *dots), (0, 1), groups)
+            body = rebind_operands(body, (*groups[0], *groups[1]), has=(*range(n + m), *dots))
             both = ctx(Until(body, self.most, len(groups[0])), *[values[p] for group in groups for p in group])
             outs = (*both[:m], *both[m + at : at + n_out - 1])
             moved = tuple([Lin(v) for v in (*both[m : m + at], *both[at + n_out - 1 :])])

@@ -19,6 +19,7 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, prune
 from fxad.core.frames import Scoped
+from fxad.core.masks import select_by_mask
 from fxad.core.sizes import bound_size
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, NotInvertibleError, ShapeError, TreeError, described
@@ -28,7 +29,7 @@ from fxad.lax.creation import splat
 from fxad.numpy.binary import add
 from fxad.numpy.shapes import broadcast_to
 from fxad.operations.arguments import argument_keys, plain_ints
-from fxad.primitives.control.bodies import reorder_operands, select_by_mask, with_outs
+from fxad.primitives.control.bodies import reorder_operands, with_outs
 from fxad.primitives.custom_rules import BatchRule, Derivative, InverseRule, Refusal, Rules
 from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar

@@ -8,6 +8,7 @@ from typing import Any, final
 
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.masks import leading, select_by_mask
 from fxad.core.memo import by_value
 from fxad.core.tree import Structure
 from fxad.errors import DTypeError, FxadError, NotDifferentiableError, ShapeError, TreeError
@@ -15,7 +16,7 @@ from fxad.ir import Aval, HigherOrder, Jaxpr, Lit
 from fxad.lax.control.traced_functions import TracedFunction, traced_body
 from fxad.lax.creation import splat
 from fxad.operations import promotion
-from fxad.primitives.control.bodies import leading, rotate_operands, select_by_mask, with_outs
+from fxad.primitives.control.bodies import rotate_operands, with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise.complex_parts import CONJ
 from fxad.primitives.linearity import is_linear

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, final
 
 from fxad.core import tree
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dataclasses import dataclass
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Jaxpr
@@ -25,7 +25,6 @@ from fxad.primitives.control.bodies import (
     instantiate_linear_outs,
     instantiate_outs,
     rotate_operands,
-    with_operands,
     with_outs,
 )
 from fxad.primitives.implicit import Root
@@ -66,9 +65,8 @@ class Problem:
         known = (*point.out_avals, *[v.aval for v in point.ins[:n]])
         pieces: list[Jaxpr] = []
         for (linear, _), body in zip(system, solvers, strict=True):
-            has = (True,) * len(linear.ins) + (False,) * n
-            avals = (*linear.out_avals, *known)
-            pieces += [with_operands(linear, has, avals, (True,) * len(avals)), rotate_operands(body, n)]
+            types = dict(enumerate((*linear.out_avals, *known)))
+            pieces += [rebind_operands(linear, range(len(types)), types=types), rotate_operands(body, n)]
         outs = bind(Root(equation, run, point, tuple(pieces), n), *operands, *self.guess)
         return forward.result(self.x_type, outs)
 

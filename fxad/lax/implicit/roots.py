@@ -10,6 +10,7 @@ from typing import Any
 
 from fxad.core import tree
 from fxad.core.builder import Builder
+from fxad.core.masks import select_by_mask
 from fxad.errors import DTypeError, ShapeError, TreeError
 from fxad.ir import Atom, Lit
 from fxad.lax.control.traced_functions import traced_body
@@ -18,7 +19,7 @@ from fxad.lax.implicit.krylov import solve_by_cg, solve_by_gmres
 from fxad.lax.implicit.maps import trace_function, type_and_leaves
 from fxad.lax.implicit.problem import Problem
 from fxad.operations.arguments import function
-from fxad.primitives.control.bodies import select_by_mask, with_outs
+from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.elementwise.arithmetic import MUL, SUB
 from fxad.primitives.elementwise.logic import NE
 from fxad.primitives.elementwise.select import SELECT_N

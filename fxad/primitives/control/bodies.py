@@ -1,16 +1,10 @@
 """Rewrites of the bodies of branches and loops: other operands, other results, tangents that are not zero.
 
-Four functions change the operands of a body f(x, y, z). (`core.dce.rebind_operands` does it for a body in a layout.)
-
-    with_operands       f(x, z) as a program (x, y, z) that does not read y, or the reverse; by two masks of (x, y, z)
-    rearrange_operands  f(x, 2, z) as a program (z, x), with other results
-    reorder_operands    f(x, y, z) as a program (z, x, y)
-    rotate_operands     f(x, y, z) as a program (y, z, x)
-
 Tangents that are zero: a body returns only the others, and a mask says which these are.
 
 >>> from fxad.ir import Aval
 >>> from fxad import dtypes
+>>> from fxad.core.builder import Builder
 >>> b = Builder()
 >>> x, y = b.inputs([Aval((), dtypes.float32)] * 2)
 >>> instantiate_outs([y], (False, True, False), [y.aval] * 3, (False, True, True))  # zero, y, zero: the last two
@@ -19,12 +13,12 @@ Tangents that are zero: a body returns only the others, and a mask says which th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import TypeVar
 
-from fxad.core.builder import Builder
+from fxad.core.builder import rebind_operands
 from fxad.core.layout import Layout
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, BatchCtx, Dims, Jaxpr, JvpCtx, LinearizedBody, Lit, Mask, Var, Zero
 from fxad.primitives.linearity import is_zero
@@ -33,62 +27,15 @@ T = TypeVar("T")
 A = TypeVar("A", bound=Atom)
 
 
-def select_by_mask(xs: Sequence[T], mask: Sequence[bool]) -> tuple[T, ...]:
-    """Return the values that the mask marks."""
-    return tuple([x for x, m in zip(xs, mask, strict=True) if m])
-
-
-def leading(n: int, total: int) -> tuple[bool, ...]:
-    """The mask of `total` places that marks the first `n`."""
-    return (True,) * n + (False,) * (total - n)
-
-
-def mask_or(a: Sequence[bool], b: Sequence[bool]) -> tuple[bool, ...]:
-    """Return the elementwise `or` of two masks."""
-    return tuple([x or y for x, y in zip(a, b, strict=True)])
-
-
-def with_operands(
-    jaxpr: Jaxpr,
-    has: Sequence[bool],
-    avals: Sequence[Aval],
-    wants: Sequence[bool],
-) -> Jaxpr:
-    """Return the body with another list of operands, which has all that the body reads. Added operands are unused.
-
-    `avals` are the types of the full list. `jaxpr` takes the operands marked in `has`; the result takes those marked in
-    `wants`, in order.
-    """
-    if tuple(has) == tuple(wants):
-        return jaxpr
-    b = Builder()
-    ins: dict[int, Atom] = {k: b.input(a) for k, (a, w) in enumerate(zip(avals, wants, strict=True)) if w}
-    return b.build(b.inline(jaxpr, [ins[k] for k, h in enumerate(has) if h]), jaxpr.name)
-
-
 def with_outs(jaxpr: Jaxpr, outs: Sequence[Atom]) -> Jaxpr:
     """Return the body with other results."""
     return Jaxpr(jaxpr.ins, jaxpr.eqns, tuple(outs), jaxpr.name)
 
 
-def rearrange_operands(
-    jaxpr: Jaxpr, order: Sequence[int], outs: Sequence[Atom], fixed: Mapping[int, Lit] = MappingProxyType({})
-) -> Jaxpr:
-    """Return the body with other operands and results: operand k is operand `order[k]` of `jaxpr`, operands in `fixed`
-    become literals, and `outs` are atoms of `jaxpr`. An operand that is in neither must be unused."""
-    changed = with_outs(jaxpr, outs)
-    if not fixed and tuple(order) == tuple(range(len(jaxpr.ins))):
-        return changed
-    b = Builder()
-    env: dict[int, Atom] = {k: b.input(jaxpr.ins[k].aval) for k in order}
-    env.update(fixed)
-    return b.build(b.inline(changed, [env.get(k, v) for k, v in enumerate(jaxpr.ins)]), jaxpr.name)
-
-
 @by_value
 def reorder_operands(jaxpr: Jaxpr, order: tuple[int, ...]) -> Jaxpr:
     """Return the program with reordered operands: operand k of the result is operand `order[k]` of `jaxpr`."""
-    return rearrange_operands(jaxpr, order, jaxpr.outs)
+    return rebind_operands(jaxpr, order)
 
 
 def rotate_operands(jaxpr: Jaxpr, n: int) -> Jaxpr:
@@ -104,7 +51,7 @@ def instantiate_outs(
     others are zeros."""
     dots = iter(outs)
     every = [next(dots) if h else Lit.zero(a) for a, h in zip(avals, has, strict=True)]
-    return [x for x, w in zip(every, wants, strict=True) if w]
+    return list(select_by_mask(every, wants))
 
 
 def fuse_alike(ctx: JvpCtx, bodies: Sequence[Jaxpr], nonzero: Mask) -> tuple[list[Jaxpr], Mask]:
@@ -157,13 +104,9 @@ def with_slot_results(branch: Jaxpr, n_out: int, values: Sequence[Atom | None], 
 
 def with_slot_operands(branch: Jaxpr, n_in: int, slots: Sequence[Aval]) -> Jaxpr:
     """Return the branch with its operands beyond the first `n_in` taken from the shared slots."""
-    b = Builder()
-    args: dict[Var, Atom] = {v: b.input(v.aval) for v in branch.ins[:n_in]}
-    for v, aval in zip(assign_slots(branch.ins[n_in:], slots), slots, strict=True):
-        slot = b.input(aval)
-        if v is not None:
-            args[v] = slot
-    return b.build(b.inline(branch, [args[v] for v in branch.ins]), branch.name)
+    in_slots = [k if v is None else v for k, v in enumerate(assign_slots(branch.ins[n_in:], slots))]
+    unused: dict[Var | int, Aval] = dict(enumerate(slots))
+    return rebind_operands(branch, (*branch.ins[:n_in], *in_slots), has=branch.ins, types=unused)
 
 
 def insert_zeros(values: Sequence[T], nonzero: Sequence[bool], avals: Sequence[Aval]) -> tuple[T | Zero, ...]:

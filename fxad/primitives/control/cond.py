@@ -8,6 +8,7 @@ from typing import ClassVar, Final, NamedTuple, final
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, BranchIndex, Constant, Group, Layout, OneOf, Value
+from fxad.core.masks import mask_or, select_by_mask
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     INT32_SCALAR,
@@ -46,8 +47,6 @@ from fxad.primitives.control.bodies import (
     insert_zeros,
     instantiate_linear_outs,
     is_zero_in_all,
-    mask_or,
-    select_by_mask,
     shared_slots,
     with_outs,
     with_slot_results,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from fxad.core.builder import Builder, rewrite, substitute
-from fxad.core.dce import rebind_operands
+from fxad.core.builder import Builder, rebind_operands, rewrite, subprogram
+from fxad.core.dce import live_eqns
 from fxad.core.layout import Constant
 from fxad.core.memo import by_value
 from fxad.ir import BOOL_SCALAR, Atom, Atoms, Eqn, HigherOrder, Jaxpr, Primitive, all_prims
@@ -28,16 +28,8 @@ def without_effects(jaxpr: Jaxpr) -> Jaxpr:
     """
     if not jaxpr.effects:
         return jaxpr
-    live: set[Atom] = set(jaxpr.outs)
-    kept: list[Eqn] = []
-    for eqn in reversed(jaxpr.eqns):
-        if not live.isdisjoint(eqn.outs):
-            kept.append(eqn_without_effects(eqn))
-            live.update(eqn.ins)
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
-    b.extend(reversed(kept), env)
-    return b.build(substitute(jaxpr.outs, env), jaxpr.name)
+    kept = live_eqns(jaxpr.eqns, jaxpr.outs, effects=False)
+    return subprogram(map(eqn_without_effects, kept), jaxpr.ins, jaxpr.outs, jaxpr.name)
 
 
 @by_value
@@ -132,7 +124,7 @@ def guard_checks_in_bodies(prim: HigherOrder) -> tuple[Primitive, int] | None:
             if guard is None:
                 return None
             jaxpr, takes = guard, (_ACTIVE, *takes)
-        bodies.append(rebind_operands(jaxpr, takes, body.operands, operands, types={_ACTIVE: BOOL_SCALAR}))
+        bodies.append(rebind_operands(jaxpr, body.operands_in(operands), has=takes, types={_ACTIVE: BOOL_SCALAR}))
     sizes = tuple([g.size for g in layout.results])
     return prim.rebuild(tuple(bodies), tuple(map(len, operands)), sizes), layout.operands_of(group).start
 

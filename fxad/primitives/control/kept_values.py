@@ -43,8 +43,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxad.core.builder import Builder, substitute
-from fxad.core.dce import rebind_operands
+from fxad.core.builder import Builder, rebind_operands, substitute
 from fxad.core.layout import PREDICATE, Carry, Constant, Layout, Once, OneOf, Role, Slice, Unknown
 from fxad.core.memo import by_value
 from fxad.ir import INT32_SCALAR, Atom, Aval, HigherOrder, Jaxpr, Lit, Primitive, Var
@@ -231,7 +230,7 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
     groups[constants] += stacks
     groups[carry].insert(0, step)
     bodies = [
-        rebind_operands(b.jaxpr, layout.operand_indices(k), b.operands, groups, types=types)
+        rebind_operands(b.jaxpr, b.operands_in(groups), has=layout.operand_indices(k), types=types)
         for k, b in enumerate(layout.bodies)
     ]
     b = Builder()

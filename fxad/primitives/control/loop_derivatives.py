@@ -82,22 +82,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import final
 
-from fxad.core.builder import Builder, substitute
+from fxad.core.builder import Builder, rebind_operands, substitute
 from fxad.core.dataclasses import dataclass
-from fxad.core.dce import drop_unread_operands, remove_dead_eqns
+from fxad.core.dce import dependent_values, live_eqns, read_operands, remove_dead_eqns
+from fxad.core.masks import select_by_mask, split_by_mask
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Emit, Jaxpr, LinearizedBody, Lit, Mask, Var
-from fxad.primitives.control.bodies import (
-    instantiate_linear_outs,
-    instantiate_outs,
-    mask_or,
-    rearrange_operands,
-    select_by_mask,
-    with_outs,
-)
+from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, with_outs
 from fxad.primitives.control.loop_steps import (
     LoopInvariants,
     Steps,
+    carry_fixpoint,
     counters,
     drop_cheap_residuals,
     loop_invariants,
@@ -124,13 +119,8 @@ class FusedSteps:
 
 def fuse_tangents(steps: Steps, recur: Callable[[Jaxpr, Mask], tuple[Jaxpr, Mask]], nonzero: Mask) -> FusedSteps:
     """Return the forward mode of the steps, for tangents of the marked operands."""
-    consts, carry, xs = steps.split(nonzero)
-    while True:
-        body, out_nonzero = recur(steps.body, (*consts, *carry, *xs))
-        wider = mask_or(carry, out_nonzero[: steps.n_carry])
-        if wider == carry:
-            break
-        carry = wider
+    consts, first_carry, xs = steps.split(nonzero)
+    body, out_nonzero, carry = carry_fixpoint(first_carry, lambda marks: recur(steps.body, (*consts, *marks, *xs)))
     ins, outs = (*consts, *carry, *xs), (*carry, *out_nonzero[steps.n_carry :])
     n, n_out, at = len(ins), len(outs), sum(carry)
     tangent_of = dict(zip([k for k, m in enumerate(ins) if m], range(n, len(body.ins)), strict=True))
@@ -138,7 +128,7 @@ def fuse_tangents(steps: Steps, recur: Callable[[Jaxpr, Mask], tuple[Jaxpr, Mask
     primal = body.outs[:n_out]
     dots = instantiate_outs(body.outs[n_out:], out_nonzero, steps.body.out_avals, outs)
     results = (*primal[: steps.n_carry], *dots[:at], *primal[steps.n_carry :], *dots[at:])
-    fused = Steps(rearrange_operands(body, order, results), steps.n_consts + sum(consts), steps.n_carry + at)
+    fused = Steps(rebind_operands(body, order, outs=results), steps.n_consts + sum(consts), steps.n_carry + at)
     return FusedSteps(fused, ins, outs)
 
 
@@ -199,14 +189,14 @@ def linearize_steps(
         x, y             a slice of the operand of the loop, of its result
         sin(c), cos(c)   a slice of a further result, which the primal half stacks
     """
-    consts, carry, xs = steps.split(nonzero)
-    while True:
-        split = recur(steps.body, (*consts, *carry, *xs))
-        wider = mask_or(carry, split.out_nonzero[: steps.n_carry])
-        if wider == carry:
-            break
-        carry = wider
-    ins, outs = (*consts, *carry, *xs), (*carry, *split.out_nonzero[steps.n_carry :])
+    consts, first_carry, xs = steps.split(nonzero)
+
+    def linearized(marks: Mask) -> tuple[LinearizedBody, Mask]:
+        split = recur(steps.body, (*consts, *marks, *xs))
+        return split, split.out_nonzero
+
+    split, out_nonzero, carry = carry_fixpoint(first_carry, linearized)
+    ins, outs = (*consts, *carry, *xs), (*carry, *out_nonzero[steps.n_carry :])
     n_out, n_dots = len(outs), sum(ins)
     results = split.primal.outs[:n_out]
     primal_steps = Steps(with_outs(split.primal, results), steps.n_consts, steps.n_carry)
@@ -225,24 +215,24 @@ def linearize_steps(
     array_numbers: dict[Atom, int] = {}
     for k, a in enumerate((*slices, *counters_read, *ys, *stacked)):
         array_numbers.setdefault(a, k)
-    # by the number of the operand of the linear half: the loop invariants, and the numbers of the arrays to slice
-    invariant = {k: hoisted[r] for k, r in enumerate(residuals, n_dots) if r in hoisted}
-    literals = {k: a for k, a in invariant.items() if isinstance(a, Lit)}
-    constants = [k for k in invariant if k not in literals]
-    varying = {k: array_numbers[r] for k, r in enumerate(residuals, n_dots) if r not in hoisted}
+    literals: dict[int | Atom, Lit] = {r: a for r, a in hoisted.items() if isinstance(a, Lit)}
+    invariant = [r for r in residuals if r in hoisted and r not in literals]
+    varying = [r for r in residuals if r not in hoisted]
     primal, hoisted_operands = _without_hoisted(primal_steps, hoisted, (*results, *stacked))
     of_consts, of_carry, of_xs = Steps(primal_steps.body, sum(consts), sum(carry)).split(range(n_dots))
-    order = (*of_consts, *constants, *of_carry, *of_xs, *varying)
-    linear = rearrange_operands(split.linear, order, instantiate_linear_outs(split, outs).outs, literals)
+    # the operands of the linear half: a number for a tangent, the value itself for a residual
+    takes: list[int | Atom] = [*range(n_dots), *residuals]
+    wants = [*of_consts, *invariant, *of_carry, *of_xs, *varying]
+    linear = rebind_operands(instantiate_linear_outs(split, outs), wants, has=takes, literals=literals)
     if outside.is_loop and not is_opaque(primal.body):
         linear = without_opaque(linear)
     return LinearizedSteps(
         primal,
         hoisted_operands,
-        Steps(linear, sum(consts) + len(constants), sum(carry)),
-        tuple([invariant[k] for k in constants]),
+        Steps(linear, sum(consts) + len(invariant), sum(carry)),
+        tuple([hoisted[r] for r in invariant]),
         tuple([_counter_values(outside, primal_steps, v, increments[v]) for v in counters_read]),
-        tuple(varying.values()),
+        tuple([array_numbers[r] for r in varying]),
         ins,
         outs,
     )
@@ -260,13 +250,7 @@ def _hoist(outside: LoopContext, steps: Steps, invariants: LoopInvariants, wante
     for v, a in zip(slices, steps.split(outside.operands)[2], strict=True):
         if isinstance(a, Lit):  # a slice of a literal
             hoisted[v] = a.with_shape(v.aval.shape)
-    needed = set(wanted)
-    eqns = []
-    for eqn in reversed(invariants.eqns):
-        if not needed.isdisjoint(eqn.outs):
-            needed.update(eqn.ins)
-            eqns.append(eqn)
-    for eqn in reversed(eqns):
+    for eqn in live_eqns(invariants.eqns, wanted, effects=False):
         hoisted.update(zip(eqn.outs, outside.emit(eqn.prim, *[hoisted.get(a, a) for a in eqn.ins]), strict=True))
     return hoisted
 
@@ -309,26 +293,12 @@ def is_linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Mask) -> bool
     Carries that are not marked (known carries) must not depend on marked operands, and must have an integer or bool
     type. The same holds for stacked results that are not linear. These have no cotangent.
     """
-    depends = _depends_on(body, mask)
+    dependent = dependent_values(body.eqns, select_by_mask(body.ins, mask))
+    has_cotangent = [a in dependent or a.aval.inexact for a in body.outs]
     carry = mask[n_consts : n_consts + n_carry]
-    for k, (a, dependent) in enumerate(zip(body.outs, depends, strict=True)):
-        if k < n_carry and not carry[k] and (dependent or a.aval.inexact):
-            return False
-    linear = [
-        a
-        for k, (a, dependent) in enumerate(zip(body.outs, depends, strict=True))
-        if (carry[k] if k < n_carry else dependent or a.aval.inexact)
-    ]
-    return is_linear(with_outs(body, linear), mask)
-
-
-def _depends_on(body: Jaxpr, mask: Mask) -> Mask:
-    """Return a mask of the results that depend on the marked operands."""
-    dependent: set[Atom] = set(select_by_mask(body.ins, mask))
-    for eqn in body.eqns:
-        if not dependent.isdisjoint(eqn.ins):
-            dependent.update(eqn.outs)
-    return tuple([a in dependent for a in body.outs])
+    _, of_known_carries = split_by_mask(has_cotangent[:n_carry], carry)
+    linear_outs = select_by_mask(body.outs, (*carry, *has_cotangent[n_carry:]))
+    return not any(of_known_carries) and is_linear(with_outs(body, linear_outs), mask)
 
 
 @final
@@ -357,13 +327,13 @@ def split_known_carries(steps: Steps, mask: Mask) -> SplitKnownCarries:
     known_carry, linear_carry = [k for k in carry if not mask[k]], [k for k in carry if mask[k]]
     next_values, values = [body.outs[k - n_consts] for k in known_carry], [body.ins[k] for k in known_carry]
     known_body = remove_dead_eqns(with_outs(body, [*next_values, *values]))
-    needed = drop_unread_operands(known_body)[1]
+    needed = read_operands(known_body)
     known_consts, known_xs = [k for k in consts if needed[k]], [k for k in xs if needed[k]]
     known_operands = (*known_consts, *known_carry, *known_xs)
-    known = Steps(rearrange_operands(known_body, known_operands, known_body.outs), len(known_consts), len(known_carry))
+    known = Steps(rebind_operands(known_body, known_operands), len(known_consts), len(known_carry))
     results = (*[body.outs[k - n_consts] for k in linear_carry], *body.outs[steps.n_carry :])
     linear_operands = (*consts, *linear_carry, *xs)
-    linear = Steps(rearrange_operands(body, (*linear_operands, *known_carry), results), n_consts, len(linear_carry))
+    linear = Steps(rebind_operands(body, (*linear_operands, *known_carry), outs=results), n_consts, len(linear_carry))
     return SplitKnownCarries(known, known_operands, linear, linear_operands)
 
 
@@ -381,26 +351,25 @@ class TransposedSteps:
 
 
 def transpose_steps(
-    steps: Steps, recur: Callable[[Jaxpr, Mask], Jaxpr], mask: Mask, carry: Mask, ys: Mask
+    steps: Steps, recur: Callable[[Jaxpr, Mask], Jaxpr], mask: Mask, first_carry: Mask, ys: Mask
 ) -> TransposedSteps:
-    """Transpose steps that are linear in the operands marked in `mask`, which include all carries. `carry` and `ys`
-    mark the results whose cotangent is not zero."""
+    """Transpose steps that are linear in the operands marked in `mask`, which include all carries. `first_carry` and
+    `ys` mark the results of the loop whose cotangent is not zero."""
     body, n_carry = steps.body, steps.n_carry
     of_consts = steps.split(mask)[0]
     at = sum(of_consts)
-    while True:
-        back = recur(with_outs(body, [a for a, m in zip(body.outs, (*carry, *ys), strict=True) if m]), mask)
-        out_nonzero = tuple([not is_zero(a) for a in back.outs])
-        wider = mask_or(carry, out_nonzero[at : at + n_carry])
-        if wider == carry:
-            break
-        carry = wider
-    consts, xs = out_nonzero[:at], out_nonzero[at + n_carry :]
+
+    def transposed(carry: Mask) -> tuple[Jaxpr, Mask]:
+        back = recur(with_outs(body, select_by_mask(body.outs, (*carry, *ys))), mask)
+        return back, tuple([not is_zero(a) for a in back.outs[at:]])
+
+    back, of_carry_and_xs, carry = carry_fixpoint(first_carry, transposed)
+    consts, xs = tuple([not is_zero(a) for a in back.outs[:at]]), of_carry_and_xs[n_carry:]
     b = Builder()
     n_cts, n_known = sum(carry) + sum(ys), of_consts.count(False)
     groups = back.in_avals[: sum(carry)], back.in_avals[sum(carry) : n_cts], back.in_avals[n_cts:]
     known = b.inputs(groups[2][:n_known])
-    sums = b.inputs([a.aval for a, m in zip(back.outs[:at], consts, strict=True) if m])
+    sums = b.inputs(select_by_mask(back.out_avals[:at], consts))
     cts = b.inputs(groups[0])
     rows = b.inputs(groups[1])
     slices = b.inputs(groups[2][n_known:])

@@ -24,16 +24,18 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set as AbstractSet
+from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 from typing import Final, TypeVar, final
 
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
+from fxad.core.dce import live_eqns
+from fxad.core.masks import mask_or, select_by_mask
 from fxad.dtypes import DType
 from fxad.ir import INT32_SCALAR, Atom, Eqn, Jaxpr, LinearizedBody, Lit, Mask, Primitive, Var
 from fxad.primitives.check import prim_has_check
-from fxad.primitives.control.bodies import select_by_mask, with_outs
+from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import LT
@@ -57,6 +59,20 @@ class Steps:
         """Split values for the operands into those for the constants, the carry and the arrays."""
         a, b = self.n_consts, self.n_consts + self.n_carry
         return tuple(values[:a]), tuple(values[a:b]), tuple(values[b:])
+
+
+def carry_fixpoint(carry: Mask, step: Callable[[Mask], tuple[T, Mask]]) -> tuple[T, Mask, Mask]:
+    """Mark carries until no mark is added.
+
+    `step`, applied to the marks of the carries, returns a value, and the marks of the results of a step, of which the
+    first are the carries. Returns the value and these marks for the fixpoint, and the fixpoint.
+    """
+    while True:
+        value, outs = step(carry)
+        wider = mask_or(carry, outs[: len(carry)])
+        if wider == carry:
+            return value, outs, carry
+        carry = wider
 
 
 def unchanged_carries(steps: Steps) -> Mask:
@@ -200,18 +216,13 @@ def _recompute_others(split: LinearizedBody, n_out: int, available: AbstractSet[
     """Return the halves with residuals among the `available` values. The linear half recomputes the others."""
     primal, linear = split.primal, split.linear
     residuals = primal.outs[n_out:]
-    needed = {r for r in residuals if r not in available}
-    eqns: list[Eqn] = []
-    leaves = dict.fromkeys([r for r in residuals if r in available])
-    for eqn in reversed(primal.eqns):
-        if not needed.isdisjoint(eqn.outs):
-            eqns.append(eqn)
-            needed.update([a for a in eqn.ins if a not in available])
-            leaves.update(dict.fromkeys([a for a in eqn.ins if a in available]))
+    eqns = live_eqns(primal.eqns, residuals, available, effects=False)
+    read = [a for eqn in reversed(eqns) for a in eqn.ins]
+    leaves = dict.fromkeys([a for a in (*residuals, *read) if a in available])
     b = Builder()
     dots = b.inputs([v.aval for v in linear.ins[: split.n_tangents]])
     env: dict[Atom, Atom] = {a: b.input(a.aval) for a in leaves}
-    b.extend(reversed(eqns), env)
+    b.extend(eqns, env)
     outs = b.inline(linear, [*dots, *[env[r] for r in residuals]])
     half: Jaxpr = with_outs(primal, (*primal.outs[:n_out], *leaves))
     return LinearizedBody(half, b.build(outs, linear.name), len(leaves), split.out_nonzero)

@@ -79,10 +79,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, final
 
-from fxad.core.builder import Builder, rewrite, substitute
-from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
+from fxad.core.builder import Builder, rebind_operands, rewrite, substitute
+from fxad.core.dce import dce, drop_unread_operands, read_operands, remove_dead_eqns
 from fxad.core.interpreter import run
 from fxad.core.layout import Layout, Once
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.ir import (
     Atom,
@@ -101,6 +102,7 @@ from fxad.ir import (
     JvpCtx,
     Lin,
     Linear,
+    LinearizeCtx,
     LinearizedBody,
     Mask,
     NDArray,
@@ -109,9 +111,10 @@ from fxad.ir import (
     Tangents,
     TransposeCtx,
     Var,
+    all_prims,
     primitive,
 )
-from fxad.primitives.control.bodies import insert_zeros, select_by_mask
+from fxad.primitives.control.bodies import insert_zeros
 from fxad.primitives.control.call import adjoint_of, check_operands, cotangents_of_operands, layout_of_call
 from fxad.primitives.control.kept_values import split_at_kept
 from fxad.primitives.custom import CallWithRules
@@ -174,7 +177,7 @@ class Remat(HigherOrder, Linear):
         return both[:n_out], insert_zeros([Lin(v) for v in both[n_out:]], out_nonzero, self.body.out_avals)
 
     def _linearize(
-        self, ctx: JvpCtx, primals: Atoms, lins: Sequence[Lin], split: LinearizedBody
+        self, ctx: LinearizeCtx, primals: Atoms, lins: Sequence[Lin], split: LinearizedBody
     ) -> tuple[Atoms, Tangents]:
         """Steps 2 to 5 of the module's docstring. `lins` are the tangents that are not zero."""
         n_out = len(self.body.outs)
@@ -214,7 +217,7 @@ class Remat(HigherOrder, Linear):
             return self
         saving, _ = split_at_kept(split.primal)
         n = len(self.body.outs)
-        kept = [a for a, k in zip(saving.outs[n + split.n_res :], needed, strict=True) if k]
+        kept = select_by_mask(saving.outs[n + split.n_res :], needed)
         return Remat(dce(Jaxpr(saving.ins, saving.eqns, (*saving.outs[:n], *kept), self.body.name)), self.opaque)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
@@ -230,11 +233,7 @@ def deduplicate_operands(body: Jaxpr, ins: Sequence[Atom | Lin]) -> tuple[Jaxpr,
     first: dict[Atom | Lin, int] = {}
     for k, a in enumerate(ins):
         first.setdefault(a, k)
-    if len(first) == len(ins):
-        return body, tuple(first.values())
-    b = Builder()
-    args = dict(zip(first, b.inputs([a.aval for a in first]), strict=True))
-    return b.build(b.inline(body, [args[a] for a in ins]), body.name), tuple(first.values())
+    return rebind_operands(body, tuple(first), has=ins), tuple(first.values())
 
 
 def whole_remat(jaxpr: Jaxpr) -> Remat | None:
@@ -249,14 +248,7 @@ def whole_remat(jaxpr: Jaxpr) -> Remat | None:
 @by_value
 def uses_custom_derivative(jaxpr: Jaxpr) -> bool:
     """Return True if the program or one of its bodies uses a function with custom derivatives."""
-    return any(
-        [
-            (isinstance(e.prim, CallWithRules) and e.prim.rules.has_derivative)
-            or any([uses_custom_derivative(body) for body in e.prim.bodies])
-            for e in jaxpr.eqns
-            if isinstance(e.prim, HigherOrder)
-        ]
-    )
+    return any([isinstance(p, CallWithRules) and p.rules.has_derivative for p in all_prims(jaxpr)])
 
 
 @by_value
@@ -302,17 +294,9 @@ def recompute(split: LinearizedBody, tangents: Atoms, n_out: int) -> tuple[Jaxpr
 def resume(split: LinearizedBody, tangents: Atoms, n_out: int, needed: Mask, stored: Mask) -> Jaxpr:
     """Return the program of `recompute`, with the operands `needed`, that takes the marked results of the body as
     further operands instead of computing them."""
-    whole, read = drop_unread_operands(_recomputing_linear(split, tangents, n_out, stored))
-    b = Builder()
-    avals = [v.aval for v in (*split.linear.ins[: split.n_tangents], *_resuming(split).ins)]
-    operands = [b.input(a) if n else None for a, n in zip(avals, needed, strict=True)]
-    operands += [b.input(v.aval) for v, s in zip(split.primal.outs[:n_out], stored, strict=True) if s]
-    taken = [v for v, r in zip(operands, read, strict=True) if r]
-    return b.build(b.inline(whole, [v for v in taken if v is not None]), whole.name)
-
-
-def _resuming(split: LinearizedBody) -> Jaxpr:
-    return split_at_kept(split.primal)[1]
+    whole = _recomputing_linear(split, tangents, n_out, stored)
+    n = len(needed)
+    return rebind_operands(whole, (*select_by_mask(range(n), needed), *range(n, len(whole.ins))))
 
 
 def _recomputing_linear(split: LinearizedBody, tangents: Atoms, n_out: int, stored: Mask = ()) -> Jaxpr:
@@ -320,10 +304,10 @@ def _recomputing_linear(split: LinearizedBody, tangents: Atoms, n_out: int, stor
     n_dots = split.n_tangents
     # do not simplify the linear half: if a carry became a constant, its cotangents would be summed in another order
     linear = remove_dead_eqns(Jaxpr(split.linear.ins, split.linear.eqns, tangents, split.linear.name))
-    read = drop_unread_operands(linear)[1][n_dots:]
-    resuming = _with_given_results(_resuming(split), n_out, stored)
-    wanted = [a for a, r in zip(resuming.outs[n_out:], read, strict=True) if r]
-    resuming = dce(Jaxpr(resuming.ins, resuming.eqns, tuple(wanted), resuming.name))
+    read = read_operands(linear)[n_dots:]
+    resuming = _with_given_results(split_at_kept(split.primal)[1], n_out, stored)
+    wanted = select_by_mask(resuming.outs[n_out:], read)
+    resuming = dce(Jaxpr(resuming.ins, resuming.eqns, wanted, resuming.name))
     b = Builder()
     dots = b.inputs([v.aval for v in linear.ins[:n_dots]])
     recomputed = iter(b.inline(resuming, b.inputs(resuming.in_avals)))

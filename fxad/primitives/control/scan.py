@@ -11,6 +11,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, Carry, Constant, Count, Group, Layout, Slice, Times, UpTo
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, ParameterError, ShapeError
@@ -34,6 +35,7 @@ from fxad.ir import (
     JvpCtx,
     Lin,
     Linear,
+    LinearizeCtx,
     Lit,
     NDArray,
     Operands,
@@ -46,7 +48,7 @@ from fxad.ir import (
 )
 from fxad.primitives.check import has_check
 from fxad.primitives.collectives import check_uniform
-from fxad.primitives.control.bodies import insert_zeros, select_by_mask
+from fxad.primitives.control.bodies import insert_zeros
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks
 from fxad.primitives.control.loop_derivatives import (
@@ -288,7 +290,7 @@ class Scan(HigherOrder, Linear):
 
     def _linearize(
         self,
-        ctx: JvpCtx,
+        ctx: LinearizeCtx,
         count: Atoms,
         primals: Atoms,
         tangents: Tangents,

@@ -8,8 +8,7 @@ from typing import ClassVar, TypeAlias, final
 
 import numpy as np
 
-from fxad.core.builder import Builder
-from fxad.core.dce import rebind_operands
+from fxad.core.builder import Builder, rebind_operands
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, Constant, Group, InParallel, Layout, Part, Slice, Value
 from fxad.core.lockstep import run_mapped
@@ -260,8 +259,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         stacks = [p for p in takes if specs[p] is None]
         operands = [*whole, *divided, *stacks]
         order = [k for k, s in enumerate(outs) if s is not None] + [k for k, s in enumerate(outs) if s is None]
-        rearranged = rebind_operands(body, takes, (0,), (operands,))
-        rearranged = with_outs(rearranged, [rearranged.outs[k] for k in order])
+        rearranged = rebind_operands(body, operands, has=takes, outs=[body.outs[k] for k in order])
         in_specs = tuple([s for p in divided if (s := specs[p]) is not None])
         out_specs = tuple([s for s in outs if s is not None])
         prim = ShardMap(rearranged, self.mesh, len(whole), in_specs, out_specs, self.devices)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, TypeVar, final
+from typing import ClassVar, Final, TypeVar, final
 
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rebind_operands
 from fxad.core.interpreter import run
 from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, Layout, Slice, Unknown
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import (
@@ -28,6 +29,7 @@ from fxad.ir import (
     Jaxpr,
     JvpCtx,
     Lin,
+    LinearizeCtx,
     Lit,
     Mask,
     NDArray,
@@ -39,11 +41,11 @@ from fxad.ir import (
 from fxad.primitives.argmax import ArgMax
 from fxad.primitives.check import has_check
 from fxad.primitives.collectives import check_uniform
-from fxad.primitives.control.bodies import insert_zeros, mask_or, rearrange_operands, select_by_mask, with_operands
+from fxad.primitives.control.bodies import insert_zeros
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks, without_checks, without_effects
 from fxad.primitives.control.loop_derivatives import LoopContext, fuse_tangents, linearize_steps
-from fxad.primitives.control.loop_steps import Steps, unchanged_carries
+from fxad.primitives.control.loop_steps import Steps, carry_fixpoint, unchanged_carries
 from fxad.primitives.control.scan import Scan, scan_over_examples
 from fxad.primitives.dynamic_slicing import DynamicSlice, write_row
 from fxad.primitives.elementwise.arithmetic import ADD
@@ -57,6 +59,8 @@ from fxad.primitives.shape import broadcast_to_axis, emit_broadcast
 from fxad.primitives.stablehlo import zeros_constant
 
 T = TypeVar("T")
+
+_COUNT: Final = -1  # the number of the added operand, the count of steps, in lists of operand numbers
 
 
 @final
@@ -216,8 +220,8 @@ class While(HigherOrder):
 
         outs = [*[self.body.outs[k] for k in changing], *self.body.outs[len(self.carry) :]]
         loop = While(
-            rearrange_operands(self.cond, fixed_first(self.n_cond), self.cond.outs),
-            rearrange_operands(self.body, fixed_first(self.n_body), outs),
+            rebind_operands(self.cond, fixed_first(self.n_cond)),
+            rebind_operands(self.body, fixed_first(self.n_body), outs=outs),
             self.n_cond + len(fixed),
             self.n_body + len(fixed),
             self.max_steps,
@@ -266,19 +270,17 @@ class While(HigherOrder):
     def _mapped_results(self, ctx: BatchCtx, of_cond: Mask, of_body: Mask, carry: Mask) -> tuple[Mask, Mask, bool]:
         """Return masks of the carries and rows that differ between examples, and whether the predicate differs. The
         arguments mark the mapped operands."""
-        unchanged = unchanged_carries(self.steps)
-        while True:
-            out_dims = ctx.recur(self.body, _dims((*of_body, *carry)))[1]
-            predicate_varies = ctx.recur(self.cond, _dims((*of_cond, *carry)))[1][0] is not None
-            # if examples stop at different steps, every carry that changes differs between them
-            differs = [
-                d is not None or (predicate_varies and not same) for d, same in zip(out_dims, unchanged, strict=False)
-            ]
-            wider = mask_or(carry, differs)
-            if wider == carry:
-                rows = tuple([d is not None or predicate_varies for d in out_dims[len(carry) :]])
-                return carry, rows, predicate_varies
-            carry = wider
+        unchanged = (*unchanged_carries(self.steps), *[False] * len(self.rows))
+
+        def step(marks: Mask) -> tuple[bool, Mask]:
+            out_dims = ctx.recur(self.body, _dims((*of_body, *marks)))[1]
+            predicate_varies = ctx.recur(self.cond, _dims((*of_cond, *marks)))[1][0] is not None
+            # if examples stop at different steps, every result that changes differs between them
+            pairs = zip(out_dims, unchanged, strict=True)
+            return predicate_varies, tuple([d is not None or (predicate_varies and not same) for d, same in pairs])
+
+        predicate_varies, differs, mapped = carry_fixpoint(carry, step)
+        return mapped, differs[len(carry) :], predicate_varies
 
     # ----------------------------------------------------------------------------------------------- differentiation
 
@@ -293,7 +295,10 @@ class While(HigherOrder):
             return ctx(self, *primals), insert_zeros((), out_nonzero, outs)
         if ctx.split and self.max_steps is None:
             return ctx(self, *primals), self._linearize_by_rerunning(ctx, primals, tangents)
-        return (self._linearize if ctx.split else self._jvp_fused)(ctx, primals, tangents, (*groups[0], *groups[1]))
+        nonzero = (*groups[0], *groups[1])
+        if ctx.split:
+            return self._linearize(ctx, primals, tangents, nonzero)
+        return self._jvp_fused(ctx, primals, tangents, nonzero)
 
     def _jvp_of_changing_carries(
         self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, unchanged: Mask
@@ -311,16 +316,17 @@ class While(HigherOrder):
 
     def _nonzero_results(self, ctx: JvpCtx, consts: Mask, carry: Mask) -> Mask:
         """Return a mask of the results that have a tangent after any number of steps."""
-        rows: Mask = (False,) * len(self.rows)
-        split = ctx.split and self.max_steps is not None
-        while any((*consts, *carry)):
-            nonzero = (*consts, *carry)
-            out_nonzero = ctx.recur(self.body, nonzero).out_nonzero if split else ctx.recur_fused(self.body, nonzero)[1]
-            wider, rows = mask_or(carry, out_nonzero[: len(carry)]), out_nonzero[len(carry) :]
-            if wider == carry:
-                break
-            carry = wider
-        return (*carry, *rows)
+        if not any((*consts, *carry)):
+            return (False,) * len(self.body.outs)
+
+        def step(marks: Mask) -> tuple[object, Mask]:
+            if ctx.split and self.max_steps is not None:
+                split = ctx.recur(self.body, (*consts, *marks))
+                return split, split.out_nonzero
+            return ctx.recur_fused(self.body, (*consts, *marks))
+
+        _, out_nonzero, final = carry_fixpoint(carry, step)
+        return (*final, *out_nonzero[len(carry) :])
 
     def _jvp_fused(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Mask) -> tuple[Atoms, Tangents]:
         both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
@@ -356,24 +362,26 @@ class While(HigherOrder):
         n, dots = len(primals), self.split_operands(tangents)
         lins = [t for t in (*dots[1], *dots[2]) if isinstance(t, Lin)]
         order = (*range(n, len(forward.ins)), *range(n))
-        again = rearrange_operands(forward, order, forward.outs[len(alone.outs) :])
+        again = rebind_operands(forward, order, outs=forward.outs[len(alone.outs) :])
         return insert_zeros(ctx.lin(LinearCall(again, None, len(lins)), *lins, *primals), out_nonzero, alone.out_avals)
 
     def _predicate_over(self, steps: Steps) -> Jaxpr:
         """Return the predicate over this carry followed by further values."""
         avals = (*self.cond.in_avals[: self.n_cond], *steps.split(steps.body.in_avals)[1])
-        has = (True,) * len(self.cond.ins) + (False,) * (len(avals) - len(self.cond.ins))
-        return with_operands(self.cond, has, avals, (True,) * len(avals))
+        return rebind_operands(self.cond, range(len(avals)), types=dict(enumerate(avals)))
 
-    def _linearize(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Mask) -> tuple[Atoms, Tangents]:
+    def _linearize(
+        self, ctx: LinearizeCtx, primals: Atoms, tangents: Tangents, nonzero: Mask
+    ) -> tuple[Atoms, Tangents]:
         assert self.max_steps is not None, "the values of the steps are stacked"
         of_cond, of_body, carry = self.split_operands(primals)
         _, const_dots, carry_dots = self.split_operands(tangents)
         outside = LoopContext(ctx, (*of_body, *carry), self.max_steps, False, self.max_steps > 0)
         both = linearize_steps(outside, self.steps, ctx.recur, nonzero)
+        with_count = (*range(self.n_cond), _COUNT, *range(self.n_cond, len(self.cond.ins)))
         loop = While(
-            with_step_count(self.cond, self.n_cond, returns_next=False),
-            with_step_count(both.primal.body, both.primal.n_consts, returns_next=True),
+            rebind_operands(self.cond, with_count, types={_COUNT: INT32_SCALAR}),
+            counting_steps(both.primal),
             self.n_cond,
             both.primal.n_consts,
             self.max_steps,
@@ -502,11 +510,11 @@ def any_is_live(step: Jaxpr, n_consts: int) -> Jaxpr:
 # --------------------------------------------------------------------------------------------------- differentiation
 
 
-def with_step_count(body: Jaxpr, n_consts: int, *, returns_next: bool) -> Jaxpr:
-    """Return (constants, count, carry) -> results of the body: the carry begins with the number of steps taken. With
-    `returns_next`, the first result is that number plus 1."""
+def counting_steps(steps: Steps) -> Jaxpr:
+    """Return (constants, count, carry) -> (count + 1, results): the carry begins with the number of steps taken."""
+    body, n = steps.body, steps.n_consts
     b = Builder()
-    consts = b.inputs(body.in_avals[:n_consts])
+    consts = b.inputs(body.in_avals[:n])
     count = b.input(INT32_SCALAR)
-    outs = b.inline(body, (*consts, *b.inputs(body.in_avals[n_consts:])))
-    return b.build((b.one(ADD, count, Lit.of(1, INT32_SCALAR)), *outs) if returns_next else outs, body.name)
+    outs = b.inline(body, (*consts, *b.inputs(body.in_avals[n:])))
+    return b.build((b.one(ADD, count, Lit.of(1, INT32_SCALAR)), *outs), body.name)

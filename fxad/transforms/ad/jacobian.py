@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Aval, Dims, Emit, Jaxpr, Lit, Mask
@@ -82,7 +83,7 @@ def jacfwd(jaxpr: Jaxpr, wrt: Mask, n_out: int, holomorphic: bool = False) -> Ja
           the other equations run once. Forward mode stores no residuals, so it also differentiates a loop without a
           bound.
     """
-    avals = [v.aval for v, m in zip(jaxpr.ins, wrt, strict=True) if m]
+    avals = select_by_mask(jaxpr.in_avals, wrt)
     _check_kind(jaxpr, "jacfwd", avals, jaxpr.out_avals[:n_out], holomorphic)
     forward, nonzero = jvp(jaxpr, wrt)
     b, n = Builder.like(jaxpr), len(jaxpr.outs)
@@ -110,7 +111,7 @@ def jacrev(jaxpr: Jaxpr, wrt: Mask, n_out: int, holomorphic: bool = False) -> Ja
 
     Cost: the transposed linear program, batched over as many basis vectors as the first `n_out` results have elements.
     """
-    avals = [v.aval for v, m in zip(jaxpr.ins, wrt, strict=True) if m]
+    avals = select_by_mask(jaxpr.in_avals, wrt)
     _check_kind(jaxpr, "jacrev", jaxpr.out_avals[:n_out], avals, holomorphic)
     both = vjp(jaxpr, wrt)
     b = Builder.like(jaxpr)

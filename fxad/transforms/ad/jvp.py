@@ -1,34 +1,31 @@
 """Forward mode: one program that computes results and their tangents.
 
 `apply_jvp_rules` applies the `jvp` rule of every equation. The rules add equations to a primal and a linear program. In
-forward mode (`FusedCtx`) these are one program, so tangents are ordinary variables of it. In `linearize` (`SplitCtx`)
-they are two.
+forward mode (`ForwardBuilder`) these are one program, so tangents are ordinary variables of it. In `linearize`
+(`LinearizeBuilder`) they are two.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Iterable
+from typing import ClassVar, Literal, cast
 
 from fxad.core.builder import Builder, single_equation
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
 from fxad.ir import (
     Atom,
-    Atoms,
     Dims,
     Eqn,
     HigherOrder,
     Jaxpr,
     JvpCtx,
     Lin,
-    LinearizedBody,
     Lit,
     Mask,
     Primitive,
-    Resume,
-    Source,
     Tangent,
     Tangents,
     Var,
@@ -40,27 +37,19 @@ from fxad.transforms.locate import check_counts, locate
 from fxad.transforms.vmap import over_stack
 
 
-class JvpBuilder(JvpCtx, Protocol):
-    """A `JvpCtx` that is also the builder of the primal program. `linear` is the builder of the linear program."""
-
-    source: Source
-
-    @property
-    def linear(self) -> Builder:
-        """The builder to which `lin` adds equations; the context itself in forward mode."""
-
-    def copy(self, eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Var, ...]:
-        """Add `eqn` over other operands of the same types."""
-
-
-class TangentBuilder(Builder):
-    """The methods that the contexts of forward mode and of `linearize` share."""
+class JvpBuilder(Builder):
+    """The builder of the primal program, which is a `JvpCtx`: what forward mode and `linearize` share."""
 
     __slots__ = ()
 
+    @property
+    @abstractmethod
+    def linear(self) -> Builder:
+        """The builder of the linear program, to which `lin` adds equations."""
+
     @abstractmethod
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
-        """See `JvpCtx`."""
+        """See `DerivativeCtx`."""
 
     def add(self, a: Tangent, b: Tangent) -> Tangent:
         if type(a) is Zero:
@@ -77,11 +66,11 @@ class TangentBuilder(Builder):
         return over_stack(body, size, in_dims, out_dims, axis)
 
 
-class FusedCtx(TangentBuilder):
-    """The `JvpCtx` of forward mode: one builder gets primal and tangent equations, in dependency order."""
+class ForwardBuilder(JvpBuilder):
+    """The `ForwardCtx`: one builder gets primal and tangent equations, in dependency order."""
 
     __slots__ = ()
-    split: ClassVar[bool] = False
+    split: ClassVar[Literal[False]] = False
 
     @property
     def linear(self) -> Builder:
@@ -94,12 +83,6 @@ class FusedCtx(TangentBuilder):
 
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
         return self.lin(prim, *operands)[0]
-
-    def lin_remat(self, prim: Primitive, operands: Sequence[Lin | Atom], results: Atoms, resumed: Resume) -> Tangents:
-        raise AssertionError("forward mode recomputes nothing")
-
-    def recur(self, body: Jaxpr, nonzero: Mask) -> LinearizedBody:
-        raise AssertionError("forward mode uses recur_fused")
 
 
 def as_operand(a: Lin | Zero | Var | Lit) -> Atom:
@@ -122,6 +105,7 @@ def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, tangents: dict[Atom, Lin]) ->
     """
     env: dict[Atom, Atom] = {}
     get, tangent = env.get, tangents.get
+    rule_ctx = cast(JvpCtx, ctx)  # both subclasses are one
     for eqn in jaxpr.eqns:
         ins = eqn.ins
         primals = tuple([get(a, a) for a in ins])
@@ -132,7 +116,7 @@ def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, tangents: dict[Atom, Lin]) ->
         ctx.source = ctx.linear.source = eqn.source
         tangents_in: Tangents = tuple([t or Zero(a.aval) for t, a in zip(dots_in, ins, strict=True)])
         try:
-            outs, dots = eqn.prim.jvp(ctx, primals, tangents_in)
+            outs, dots = eqn.prim.jvp(rule_ctx, primals, tangents_in)
             if not len(outs) == len(dots) == len(eqn.outs):
                 check_counts(eqn, "jvp", len(eqn.outs), results=len(outs), tangents=len(dots))
         except Exception as e:
@@ -164,7 +148,7 @@ def add_dependent_values(reached: set[Atom], eqns: Iterable[Eqn], operands: Iter
         except NotDifferentiableError:
             whole = isinstance(eqn.prim, HigherOrder) and eqn.prim.layout.transparent
             moves = tuple([whole and a.inexact for a in alone.out_avals])
-        reached.update([v for v, m in zip(eqn.outs, moves, strict=True) if m])
+        reached.update(select_by_mask(eqn.outs, moves))
 
 
 def check_differentiable(jaxpr: Jaxpr, nonzero: Mask, what: str) -> None:
@@ -188,7 +172,7 @@ def jvp(jaxpr: Jaxpr, nonzero: Mask) -> tuple[Jaxpr, Mask]:
     Raises: NotDifferentiableError for a marked operand without a tangent, or an equation without a derivative.
     """
     check_differentiable(jaxpr, nonzero, "jvp")
-    b = FusedCtx.like(jaxpr)
+    b = ForwardBuilder.like(jaxpr)
     tangents: dict[Atom, Lin] = {v: as_lin(b.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz}
     outs = apply_jvp_rules(jaxpr, b, tangents)
     dots = [tangents.get(a) for a in jaxpr.outs]

@@ -17,17 +17,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from fxad.core.builder import Builder, single_equation
-from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
+from fxad.core.dce import dce, read_operands, remove_dead_eqns
+from fxad.core.masks import leading, mask_or, select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotLinearError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, LinearizedBody, Lit, Mask, source_text
-from fxad.primitives.control.bodies import instantiate_outs, leading, mask_or, select_by_mask, with_outs
+from fxad.primitives.control.bodies import instantiate_outs, with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom import CallWithRules, NamedCall
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.linear_call import has_adjoint
-from fxad.primitives.linearity import is_linear, is_linear_eqn, is_zero
+from fxad.primitives.linearity import is_linear, is_linear_eqn, is_zero, zero_mask, zero_results
 from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
@@ -37,7 +38,6 @@ from fxad.transforms.ad.transpose_by_basis import (
     split_results_and_tangents,
     transpose_by_unit_vectors,
 )
-from fxad.transforms.ad.zeros import zero_mask, zero_results
 from fxad.transforms.locate import describe
 
 
@@ -54,7 +54,7 @@ def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jax
     n_in = len(rule.ins) - n_dots
     mask = (False,) * n_in + (True,) * n_dots
     for k, out in enumerate(rule.outs[:n_out]):
-        if any(drop_unread_operands(dce(without_effects(with_outs(rule, [out]))))[1][n_in:]):
+        if any(read_operands(dce(without_effects(with_outs(rule, [out]))))[n_in:]):
             raise NotLinearError(
                 f"{what}: result {k} depends on the tangents",
                 remedy="return (results, tangents of the results), in this order",
@@ -177,7 +177,7 @@ def _linearize_rule(rule: Jaxpr, mask: Mask, n_out: int, problem: str) -> Linear
     split = linearize(flat, mask)
     outs = (*split.primal.outs[:n_out], *split.primal.outs[len(flat.outs) :])
     primal = remove_dead_eqns(Jaxpr(split.primal.ins, split.primal.eqns, outs, split.primal.name))
-    if any([read and m for read, m in zip(drop_unread_operands(dce(primal))[1], mask, strict=True)]):
+    if any(select_by_mask(read_operands(dce(primal)), mask)):
         raise NotLinearError(
             problem,
             remedy="a body here is not linear in its direction: leave out what is not, or use lax.linear_call with "
@@ -264,4 +264,4 @@ def _dependent_results(eqn: Eqn, mask: Mask, outs: Sequence[Atom]) -> list[Atom]
     if not isinstance(eqn.prim, HigherOrder) or is_linear_eqn(eqn, mask):
         return list(outs)
     alone = single_equation(eqn.prim, [a.aval for a in eqn.ins])
-    return [a for a, moves in zip(outs, jvp(alone, mask)[1], strict=True) if moves]
+    return list(select_by_mask(outs, jvp(alone, mask)[1]))

@@ -12,9 +12,10 @@ For example, f(x) = sin(x) * x is split into
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 from fxad.core.builder import Builder
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
 from fxad.ir import (
@@ -34,20 +35,21 @@ from fxad.ir import (
     Zero,
     as_lin,
 )
-from fxad.transforms.ad.jvp import TangentBuilder, apply_jvp_rules, check_differentiable, zero_tangents
+from fxad.transforms.ad.jvp import JvpBuilder, apply_jvp_rules, check_differentiable, zero_tangents
 
 # The largest number of residuals. Nested calls can multiply their number.
 MAX_RESIDUALS: Final = 1 << 19
 
 
-class SplitCtx(TangentBuilder):
-    """The `JvpCtx` with two builders: the context itself builds the primal program, `linear` the linear program.
+class LinearizeBuilder(JvpBuilder):
+    """The `LinearizeCtx`, with two builders: it builds the primal program itself, and `linear` the linear program.
 
     Residuals are operands of the linear program after its tangents, in order of first use.
     """
 
     __slots__ = ("_recomputations", "linear", "residuals")
-    split: ClassVar[bool] = True
+    split: ClassVar[Literal[True]] = True
+    linear: Builder
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +87,7 @@ class SplitCtx(TangentBuilder):
             stored = tuple([a in self.residuals for a in results])
             prim = resumed(stored) if any(stored) else None
             if prim is not None:
-                further = [self.residuals[a] for a, s in zip(results, stored, strict=True) if s]
+                further = [self.residuals[a] for a in select_by_mask(results, stored)]
                 eqns[k] = Eqn(prim, (*eqns[k].ins, *further), eqns[k].outs, eqns[k].source)
 
     def _operands(self, operands: tuple[Lin | Zero | Var | Lit, ...]) -> list[Atom]:
@@ -128,7 +130,7 @@ def linearize(jaxpr: Jaxpr, nonzero: Mask) -> LinearizedBody:
             nested calls that would store more than `MAX_RESIDUALS` values.
     """
     check_differentiable(jaxpr, nonzero, "linearize")
-    ctx = SplitCtx.like(jaxpr)
+    ctx = LinearizeBuilder.like(jaxpr)
     linear = ctx.linear
     tangents: dict[Atom, Lin] = {
         v: as_lin(linear.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz
@@ -142,3 +144,27 @@ def linearize(jaxpr: Jaxpr, nonzero: Mask) -> LinearizedBody:
         len(ctx.residuals),
         tuple([t is not None for t in dots]),
     )
+
+
+def operands_without_derivative(jaxpr: Jaxpr, candidates: Mask) -> Mask:
+    """The operands among `candidates` without a derivative. A function with rules may close over such an operand.
+
+    Raises: NotDifferentiableError if the program has no derivative with respect to the other inexact operands.
+    """
+    no_marks, moving = (False,) * len(jaxpr.ins), tuple([a.inexact for a in jaxpr.in_avals])
+    try:
+        linearize(jaxpr, moving)
+    except NotDifferentiableError:
+        fixed = list(no_marks)
+        for k, (moves, is_candidate) in enumerate(zip(moving, candidates, strict=True)):
+            if moves and is_candidate:
+                try:
+                    linearize(jaxpr, (*no_marks[:k], True, *no_marks[k + 1 :]))
+                except NotDifferentiableError:
+                    fixed[k] = True
+        remaining = tuple([m and not f for m, f in zip(moving, fixed, strict=True)])
+        if not any(remaining):
+            raise
+        linearize(jaxpr, remaining)
+        return tuple(fixed)
+    return no_marks

@@ -3,45 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar, final
 
 from fxad.core.builder import Builder, subprogram
-from fxad.core.dataclasses import dataclass
-from fxad.core.dce import dce
+from fxad.core.dce import dce, live_eqns
 from fxad.core.layout import Layout
+from fxad.core.masks import merge_by_mask, select_by_mask, split_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError
-from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lit, Mask, Primitive, SourceLocation, source_location
+from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Lit, Mask, Primitive, source_location
 from fxad.primitives.control.bodies import results_without_steps
 from fxad.primitives.control.call import Call
 from fxad.primitives.marks import Name
-from fxad.transforms.ad.partial_eval_rules import SplitBody, split_eqn
+from fxad.transforms.ad.partial_eval_rules import Halves, PassedValue, split_eqn
 from fxad.transforms.cleanup.inline import MAX_EQUATIONS
-
-T = TypeVar("T")
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class PassedValue:
-    """A residual, which the first program returns and the second reads: its name (the `checkpoint_name`, or the name of
-    the operation that computes it with a number), its type and the user's line."""
-
-    name: str
-    aval: Aval
-    where: SourceLocation | None
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Halves:
-    """A program in two parts. `known`: known operands -> known results, then residuals. `unknown`: residuals, then the
-    other operands -> the other results. `out_known` marks the known results."""
-
-    known: Jaxpr
-    unknown: Jaxpr
-    residuals: tuple[PassedValue, ...]
-    out_known: Mask
 
 
 @by_value
@@ -62,12 +36,12 @@ def partial_eval(jaxpr: Jaxpr, known: Mask) -> Halves:
     Cost: one pass; each value that the second program reads is one residual.
     """
     split, eqn_known = _with_split_equations(jaxpr, known)
-    known_ins, unknown_ins = _partition(split.ins, known)
-    known_eqns, unknown_eqns = _partition(split.eqns, eqn_known)
+    known_ins, unknown_ins = split_by_mask(split.ins, known)
+    known_eqns, unknown_eqns = split_by_mask(split.eqns, eqn_known)
     known_values: set[Atom] = {*known_ins, *[v for e in known_eqns for v in e.outs]}
     out_known = tuple([isinstance(a, Lit) or a in known_values for a in split.outs])
-    known_outs, unknown_outs = _partition(split.outs, out_known)
-    live = _live(unknown_eqns, unknown_outs)
+    known_outs, unknown_outs = split_by_mask(split.outs, out_known)
+    live = live_eqns(unknown_eqns, unknown_outs, effects=True)
     residuals = tuple(dict.fromkeys([a for e in live for a in e.ins if a in known_values]))
     return Halves(
         dce(subprogram(known_eqns, known_ins, (*known_outs, *residuals), f"known_{jaxpr.name}")),
@@ -77,17 +51,11 @@ def partial_eval(jaxpr: Jaxpr, known: Mask) -> Halves:
     )
 
 
-def _partition(values: Sequence[T], marks: Sequence[bool]) -> tuple[list[T], list[T]]:
-    """Returns the marked values, and the others."""
-    pairs = list(zip(values, marks, strict=True))
-    return [v for v, m in pairs if m], [v for v, m in pairs if not m]
-
-
 def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
     """Inlines the calls and splits the equations that have both known and unknown operands. Returns the program and a
     mask of its known equations."""
     b = Builder.like(jaxpr)
-    known_values: set[Atom] = {v for v, k in zip(jaxpr.ins, known, strict=True) if k}
+    known_values: set[Atom] = set(select_by_mask(jaxpr.ins, known))
     eqn_known: list[bool] = []
     unknown_effect = False  # True after the first effect of the second program
 
@@ -112,13 +80,12 @@ def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, l
             )
         if not all(marks) and (layout := _layout_without_steps(eqn.prim)):
             return results_without_steps(layout, ins, [v.aval for v in eqn.outs])
-        if parts := split_eqn(eqn.prim, marks, _split_body):
+        if parts := split_eqn(eqn.prim, marks, partial_eval):
             first = b(parts.known, *[k if isinstance(k, Lit) else ins[k] for k in parts.known_operands])
             second = b(parts.unknown, *[ins[k] if k >= 0 else first[~k] for k in parts.unknown_operands])
             known_values.update(first)
             eqn_known.extend((True, False))
-            known_results, others = iter([first[k] for k in parts.known_results]), iter(second)
-            return [next(known_results) if k else next(others) for k in parts.out_known]
+            return merge_by_mask(parts.out_known, [first[k] for k in parts.known_results], second)
         outs = b.copy(eqn, ins)
         has_effect = bool(eqn.prim.effects)
         is_known = all(marks) and not (has_effect and unknown_effect)
@@ -137,21 +104,6 @@ def _layout_without_steps(prim: Primitive) -> Layout | None:
         return None
     layout = prim.layout
     return layout if layout.transparent and layout.takes_no_step else None
-
-
-def _split_body(jaxpr: Jaxpr, known: Mask) -> SplitBody:
-    halves = partial_eval(jaxpr, known)
-    return SplitBody(halves.known, halves.unknown, halves.out_known)
-
-
-def _live(eqns: Sequence[Eqn], wanted: Sequence[Atom]) -> list[Eqn]:
-    """Returns the equations that the wanted values or effects depend on."""
-    live, out = set(wanted), []
-    for eqn in reversed(eqns):
-        if eqn.prim.effects or not live.isdisjoint(eqn.outs):
-            live.update(eqn.ins)
-            out.append(eqn)
-    return out[::-1]
 
 
 def _passed(jaxpr: Jaxpr, values: Sequence[Atom]) -> tuple[PassedValue, ...]:

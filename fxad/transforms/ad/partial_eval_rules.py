@@ -19,14 +19,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dataclasses import dataclass
-from fxad.core.dce import drop_unread_operands, rebind_operands, remove_dead_eqns
+from fxad.core.dce import drop_unread_operands, remove_dead_eqns
 from fxad.core.layout import PREDICATE, BranchIndex, Carry, Constant, Count, Layout, OneOf, Slice, Unknown
-from fxad.ir import INT32_SCALAR, Atoms, HigherOrder, Jaxpr, Lit, Mask, Primitive, Var
+from fxad.core.masks import select_by_mask, split_by_mask
+from fxad.ir import INT32_SCALAR, Atoms, Aval, HigherOrder, Jaxpr, Lit, Mask, Primitive, SourceLocation, Var
 from fxad.primitives.control.bodies import (
     assign_slots,
-    rearrange_operands,
+    rotate_operands,
     shared_slots,
     with_outs,
     with_slot_operands,
@@ -38,35 +39,48 @@ from fxad.primitives.elementwise.arithmetic import ADD
 
 @final
 @dataclass(frozen=True, slots=True)
-class SplitBody:
-    """A body in two parts. `known`: known operands -> the results marked in `out_known`, then residuals. `unknown`:
-    residuals, then the other operands -> the other results."""
+class PassedValue:
+    """A residual, which the first program returns and the second reads: its name (the `checkpoint_name`, or the name of
+    the operation that computes it with a number), its type and the user's line."""
+
+    name: str
+    aval: Aval
+    where: SourceLocation | None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """A program in two parts. `known`: known operands -> the results marked in `out_known`, then residuals. `unknown`:
+    residuals, then the other operands -> the other results. `residuals` describes the residuals."""
 
     known: Jaxpr
     unknown: Jaxpr
+    residuals: tuple[PassedValue, ...]
     out_known: Mask
 
     @property
-    def residuals(self) -> Atoms:
-        """The residuals, as values of `known`."""
+    def residual_atoms(self) -> Atoms:
+        """The residuals, as atoms of `known`."""
         return self.known.outs[sum(self.out_known) :]
 
-    def keeping(self, out_known: Mask) -> SplitBody:
+    def keeping(self, out_known: Mask) -> Halves:
         """Returns the two parts with the marked ones of the known results. `unknown` returns the removed ones: literals
         as they are, the others as further residuals."""
         if out_known == self.out_known:
             return self
-        known_results = dict(zip([k for k, known in enumerate(self.out_known) if known], self.known.outs, strict=False))
+        known_results = dict(zip(select_by_mask(range(len(out_known)), self.out_known), self.known.outs, strict=False))
         removed = {k: a for k, a in known_results.items() if not out_known[k]}
-        later = [k for k, a in removed.items() if isinstance(a, Var)]
-        outs = [known_results[k] for k, known in enumerate(out_known) if known]
-        first = with_outs(self.known, (*outs, *self.residuals, *[known_results[k] for k in later]))
+        later = {k: a for k, a in removed.items() if isinstance(a, Var)}
+        outs = [a for k, a in known_results.items() if out_known[k]]
+        first = with_outs(self.known, (*outs, *self.residual_atoms, *later.values()))
         n, b = len(self.residuals), Builder()
         residuals = b.inputs(self.unknown.in_avals[:n])
-        late = {**removed, **dict(zip(later, b.inputs([known_results[k].aval for k in later]), strict=True))}
+        late = {**removed, **dict(zip(later, b.inputs([a.aval for a in later.values()]), strict=True))}
         rest = iter(b.inline(self.unknown, (*residuals, *b.inputs(self.unknown.in_avals[n:]))))
         results = [late[k] if k in late else next(rest) for k, known in enumerate(out_known) if not known]
-        return SplitBody(first, b.build(results, self.unknown.name), out_known)
+        more = [PassedValue(f"result {k}", a.aval, None) for k, a in later.items()]
+        return Halves(first, b.build(results, self.unknown.name), (*self.residuals, *more), out_known)
 
     @property
     def nothing_known(self) -> bool:
@@ -75,7 +89,7 @@ class SplitBody:
 
 
 # Partial evaluation of a body, given the mask of its known operands.
-Split: TypeAlias = Callable[[Jaxpr, Mask], SplitBody]
+Split: TypeAlias = Callable[[Jaxpr, Mask], Halves]
 
 
 @final
@@ -124,12 +138,6 @@ def split_eqn(prim: Primitive, in_known: Mask, split_body: Split) -> SplitEqn | 
     return parts if parts is None or any(in_known) or any(parts.out_known) else None
 
 
-def _known_and_unknown(in_known: Mask) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the numbers of the known operands, and of the others."""
-    numbers = range(len(in_known))
-    return tuple([k for k in numbers if in_known[k]]), tuple([k for k in numbers if not in_known[k]])
-
-
 def _once(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) -> SplitEqn | None:
     """Splits an equation whose body runs once. Its residuals are the first operands of the unknown part."""
     if len(layout.operands) != 1 or len(layout.results) != 1:
@@ -139,7 +147,7 @@ def _once(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) 
         return None
     n_known = sum(body.out_known)
     residuals = [~k for k in range(n_known, len(body.known.outs))]
-    known_ins, unknown_ins = _known_and_unknown(in_known)
+    known_ins, unknown_ins = split_by_mask(range(len(in_known)), in_known)
     return SplitEqn(
         prim.rebuild((body.known,), (len(body.known.ins),), (len(body.known.outs),)),
         prim.rebuild((body.unknown,), (len(body.unknown.ins),), (len(body.unknown.outs),)),
@@ -162,12 +170,15 @@ def _branches(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Spl
     if all([body.nothing_known for body in bodies]):
         return None
     n_known = sum(out_known)
-    slots = shared_slots([[a.aval for a in body.residuals] for body in bodies])
+    slots = shared_slots([[r.aval for r in body.residuals] for body in bodies])
     known_branches = [
-        with_slot_results(body.known, n_known, assign_slots(body.residuals, slots), slots) for body in bodies
+        with_slot_results(body.known, n_known, assign_slots(body.residual_atoms, slots), slots) for body in bodies
     ]
-    known_ins, unknown_ins = _known_and_unknown(in_known)
-    unknown_branches = [with_slot_operands(_residuals_last(body), len(unknown_ins), slots) for body in bodies]
+    known_ins, unknown_ins = split_by_mask(range(len(in_known)), in_known)
+    unknown_branches = [
+        with_slot_operands(rotate_operands(body.unknown, len(body.residuals)), len(unknown_ins), slots)
+        for body in bodies
+    ]
     residuals = [~(n_known + k) for k in range(len(slots))]
     return SplitEqn(
         prim.rebuild(tuple(known_branches), (1, len(known_ins) - 1), (n_known + len(slots),)),
@@ -177,11 +188,6 @@ def _branches(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Spl
         out_known,
         tuple(range(n_known)),
     )
-
-
-def _residuals_last(body: SplitBody) -> Jaxpr:
-    n = len(body.residuals)
-    return rearrange_operands(body.unknown, (*range(n, len(body.unknown.ins)), *range(n)), body.unknown.outs)
 
 
 def _loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) -> SplitEqn | None:
@@ -197,22 +203,21 @@ def _loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) 
     operand_known, step = _split_step(layout, at, in_known, split_body)
     if step.nothing_known:
         return None
-    takes, groups = layout.operand_indices(at), layout.bodies[at].operands
-    known_ins, unknown_ins = [p for p in takes if operand_known[p]], [p for p in takes if not operand_known[p]]
+    body, takes = layout.bodies[at], layout.operand_indices(at)
+    known_ins, unknown_ins = split_by_mask(takes, [operand_known[p] for p in takes])
     known_groups = [[p for p in layout.operands_of(g) if operand_known[p]] for g in range(last + 1)]
     residuals, stacked = _places_of_residuals(layout, step, known_ins)
     unknown_groups: list[list[int]] = [[] for _ in layout.operands]
-    group_of = {p: g for g in groups for p in layout.operands_of(g)}
+    group_of = {p: g for g in body.operands for p in layout.operands_of(g)}
     for p in residuals:
         unknown_groups[last if p < 0 else group_of[p]].append(p)
     for g, group in enumerate(layout.operands):
         in_both = isinstance(group.role, Count)
         unknown_groups[g] += [p for p in layout.operands_of(g) if not operand_known[p] or in_both]
-    known_body = rebind_operands(step.known, known_ins, groups, known_groups)
     n_known_outs = sum(step.out_known)
-    stacked_outs = [known_body.outs[n_known_outs + k] for k in stacked]
-    known_body = with_outs(known_body, (*known_body.outs[:n_known_outs], *stacked_outs))
-    unknown_body = rebind_operands(step.unknown, (*residuals, *unknown_ins), groups, unknown_groups)
+    known_outs = (*step.known.outs[:n_known_outs], *[step.residual_atoms[k] for k in stacked])
+    known_body = rebind_operands(step.known, body.operands_in(known_groups), has=known_ins, outs=known_outs)
+    unknown_body = rebind_operands(step.unknown, body.operands_in(unknown_groups), has=(*residuals, *unknown_ins))
     result_known = dict(zip(layout.result_indices(at), step.out_known, strict=True))
     known_by_group = [[result_known[q] for q in layout.results_of(g)] for g in range(last_result + 1)]
     n_known, n_unknown = [m.count(True) for m in known_by_group], [m.count(False) for m in known_by_group]
@@ -228,7 +233,7 @@ def _loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) 
     )
 
 
-def _split_step(layout: Layout, at: int, in_known: Mask, split_body: Split) -> tuple[list[bool], SplitBody]:
+def _split_step(layout: Layout, at: int, in_known: Mask, split_body: Split) -> tuple[list[bool], Halves]:
     """Splits the step of a loop. Returns a mask of the operands of the loop whose value is known in every run, and the
     two parts of the step, of which the known one returns exactly the known carries and rows."""
     takes, gives = layout.operand_indices(at), layout.result_indices(at)
@@ -245,14 +250,14 @@ def _split_step(layout: Layout, at: int, in_known: Mask, split_body: Split) -> t
     return operand_known, step.keeping(tuple([result_known[q] for q in gives]))
 
 
-def _places_of_residuals(layout: Layout, step: SplitBody, known_ins: Sequence[int]) -> tuple[list[int], list[int]]:
+def _places_of_residuals(layout: Layout, step: Halves, known_ins: Sequence[int]) -> tuple[list[int], list[int]]:
     """Returns the place of each residual of a step: the operand of the loop that it is, or ~k for stack k; and the
     residuals that are stacked. A carry is stacked, because each run has another value of it."""
     operand = dict(zip(step.known.ins, known_ins, strict=True))
     roles = layout.operand_roles
     places: list[int] = []
     stacked: list[int] = []
-    for k, a in enumerate(step.residuals):
+    for k, a in enumerate(step.residual_atoms):
         place = operand.get(a) if isinstance(a, Var) else None
         if place is None or isinstance(roles[place], Carry):
             place = ~len(stacked)
@@ -302,11 +307,11 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body:
     types = {count: INT32_SCALAR}
     for k in layout.running:
         types.update(zip(layout.operand_indices(k), prim.bodies[k].in_avals, strict=True))
-    step_body = rebind_operands(parts.known.body, step_reads, step.operands, groups, types=types)
+    step_body = rebind_operands(parts.known.body, step.operands_in(groups), has=step_reads, types=types)
     n_rows = len(step_body.outs) - n_carry - in_step
     bodies = {step_at: _counting(step_body, n_carry, sum(out_known) if in_step else None)}
     if not in_step:
-        bodies[test_at] = rebind_operands(test_body, test_reads, test.operands, groups, types=types)
+        bodies[test_at] = rebind_operands(test_body, test.operands_in(groups), has=test_reads, types=types)
     return SplitEqn(
         prim.rebuild(tuple([bodies[k] for k in layout.running]), tuple(map(len, groups)), (n_carry + 1, n_rows)),
         parts.unknown,

@@ -17,6 +17,7 @@ from collections.abc import Container, Sequence
 from typing import Protocol, cast
 
 from fxad.core.builder import Builder, substitute
+from fxad.core.masks import merge_by_mask, split_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import NotLinearError
 from fxad.ir import (
@@ -37,14 +38,13 @@ from fxad.ir import (
 )
 from fxad.primitives.control.bodies import results_without_steps
 from fxad.primitives.elementwise.arithmetic import ADD, NEG
-from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros
+from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros, zero_values
 from fxad.primitives.shape import BroadcastInDim
 from fxad.transforms.ad.partial_eval import partial_eval
-from fxad.transforms.ad.zeros import zero_values
 from fxad.transforms.locate import check_counts, describe, locate
 
 
-class BackwardCtx(Builder):
+class TransposeBuilder(Builder):
     """The `TransposeCtx`: the builder of the transposed program. It transposes bodies by value."""
 
     __slots__ = ()
@@ -72,7 +72,7 @@ def _linear_operands(eqn: Eqn, linear: set[Atom]) -> Mask:
 
 
 def backward(
-    ctx: BackwardCtx, jaxpr: Jaxpr, linear: Sequence[bool], known: Sequence[Atom], cts: Sequence[Cotangent]
+    ctx: TransposeBuilder, jaxpr: Jaxpr, linear: Sequence[bool], known: Sequence[Atom], cts: Sequence[Cotangent]
 ) -> list[Cotangent]:
     """Add the adjoint of `jaxpr` to `ctx`. Returns the cotangents of the operands marked in `linear`.
 
@@ -81,9 +81,9 @@ def backward(
 
     Raises: NotLinearError that names the equation.
     """
-    values = iter(known)
-    env: dict[Atom, Atom] = {v: next(values) for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin}
-    reached: set[Atom] = {v for v, lin in zip(jaxpr.ins, linear, strict=True) if lin}
+    linear_ins, known_ins = split_by_mask(jaxpr.ins, linear)
+    env: dict[Atom, Atom] = dict(zip(known_ins, known, strict=True))
+    reached: set[Atom] = set(linear_ins)
     tape: list[Eqn] = []
     for eqn in jaxpr.eqns:
         if reached.isdisjoint(eqn.ins):
@@ -111,13 +111,14 @@ def backward(
             ct_env[a] = ct if total is None else ctx.one(ADD, total, ct)
         else:
             backward_eqn(ctx, eqn, reached, env, ct_env)
-    return [ct_env.get(v) or Zero(v.aval) for v, lin in zip(jaxpr.ins, linear, strict=True) if lin]
+    return [ct_env.get(v) or Zero(v.aval) for v in linear_ins]
 
 
-def _take_negation(ctx: BackwardCtx, eqn: Eqn, ct_env: dict[Atom, Atom]) -> bool:
+def _take_negation(ctx: TransposeBuilder, eqn: Eqn, ct_env: dict[Atom, Atom]) -> bool:
     """Remove the last equation if it is the negation of the cotangent of a broadcast, and is not read elsewhere.
     Returns True if it is removed; the caller then negates the cotangent of the operand, which has fewer elements. XLA
-    computes the sum of a product of matrices as one product, but not if there is a negation between them."""
+    computes the sum of a product of matrices as one product, but not if there is a negation between them: the gradient
+    of a Gaussian mixture takes 1.6 times as long with the negation first (docs/adr/0082)."""
     last, ct = ctx.eqns[-1], ct_env.get(eqn.outs[0])
     if last.prim is not NEG or last.outs[0] is not ct or list(ct_env.values()).count(ct) > 1:
         return False
@@ -135,7 +136,9 @@ class FixedValues(Protocol):
         """The value of an atom."""
 
 
-def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: FixedValues, ct_env: dict[Atom, Atom]) -> None:
+def backward_eqn(
+    ctx: TransposeBuilder, eqn: Eqn, reached: set[Atom], env: FixedValues, ct_env: dict[Atom, Atom]
+) -> None:
     """Add the adjoint of one equation to `ctx`. Takes the cotangents of its results out of `ct_env`, and adds those of
     its operands to it."""
     cts: Cotangents
@@ -201,7 +204,7 @@ def _returning_operands(prim: HigherOrder, operands: tuple[int, ...]) -> Primiti
     return prim.rebuild((Jaxpr(body.ins, body.eqns, outs, body.name),), sizes, (results.size + len(operands),))
 
 
-def accumulate(ctx: BackwardCtx, ct_env: dict[Atom, Atom], a: Atom, ct: Cotangent) -> None:
+def accumulate(ctx: TransposeBuilder, ct_env: dict[Atom, Atom], a: Atom, ct: Cotangent) -> None:
     """Add `ct` to the cotangent of an atom."""
     if isinstance(ct, Zero):
         return
@@ -221,9 +224,9 @@ def transpose(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
     Raises: NotLinearError that names the equation.
     """
     form = split_linear(jaxpr, linear)
-    b = BackwardCtx()
+    b = TransposeBuilder()
     cts = b.inputs(jaxpr.out_avals)
-    known = b.inputs([v.aval for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin])
+    known = b.inputs(split_by_mask(jaxpr.in_avals, linear)[1])
     operand_cts = backward(b, form, linear, known, cts)
     return b.build(instantiate(operand_cts), f"transpose_{jaxpr.name}")
 
@@ -237,9 +240,9 @@ def split_linear(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
         return jaxpr
     parts = partial_eval(jaxpr, tuple([not lin for lin in linear]))
     b = Builder.like(jaxpr)
-    values = b.inline(parts.known, [v for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin])
+    linear_ins, known_ins = split_by_mask(jaxpr.ins, linear)
+    values = b.inline(parts.known, known_ins)
     zeros = zero_values(b.eqns, ())
-    linear_ins = [v for v, lin in zip(jaxpr.ins, linear, strict=True) if lin]
     reached: set[Atom] = set(linear_ins)
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
@@ -254,9 +257,9 @@ def split_linear(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
         return outs
 
     n = sum(parts.out_known)
-    known = iter([_literal(a, zeros) for a in values[:n]])
-    dependent = iter(b.inline(parts.unknown, (*values[n:], *linear_ins), rule))
-    return b.build([next(known) if k else next(dependent) for k in parts.out_known], jaxpr.name)
+    known = [_literal(a, zeros) for a in values[:n]]
+    dependent = b.inline(parts.unknown, (*values[n:], *linear_ins), rule)
+    return b.build(merge_by_mask(parts.out_known, known, dependent), jaxpr.name)
 
 
 def _literal(a: Atom, zeros: Container[Atom]) -> Atom:

@@ -10,11 +10,24 @@ from collections.abc import Sequence
 
 from fxad import dtypes
 from fxad.core.builder import Builder, single_equation, subprogram
-from fxad.core.dce import dce
+from fxad.core.dce import dce, dependent_values
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Dims, Eqn, HigherOrder, Jaxpr, Lit, Mask, Var
-from fxad.primitives.control.bodies import select_by_mask
+from fxad.ir import (
+    Atom,
+    Aval,
+    Dims,
+    Eqn,
+    HigherOrder,
+    Jaxpr,
+    Lit,
+    Mask,
+    Primitive,
+    Var,
+    all_prims,
+    jaxprs_in_params,
+)
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import eqn_without_effects
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG
@@ -30,27 +43,14 @@ from fxad.transforms.vmap import vmap
 
 def reaches_unchecked_eqn(jaxpr: Jaxpr, mask: Mask) -> bool:
     """Returns True if a loop without a bound or a host function takes a value that depends on the marked operands."""
-    reached: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
-    for eqn in jaxpr.eqns:
-        if reached.isdisjoint(eqn.ins):
-            continue
-        if _is_unchecked(eqn):
-            return True
-        reached.update(eqn.outs)
-    return False
+    dependent = dependent_values(jaxpr.eqns, select_by_mask(jaxpr.ins, mask))
+    return any([_has_unchecked(e.prim) for e in jaxpr.eqns if not dependent.isdisjoint(e.ins)])
 
 
-def _is_unchecked(eqn: Eqn) -> bool:
-    prim = eqn.prim
-    if isinstance(prim, HostCall) or (isinstance(prim, HigherOrder) and prim.layout.unbounded):
-        return True
-    return isinstance(prim, HigherOrder) and any([_has_unchecked_eqn(body) for body in prim.bodies])
-
-
-@by_value
-def _has_unchecked_eqn(jaxpr: Jaxpr) -> bool:
-    """Returns True if the program, or a body in it, has a loop without a bound or a host call."""
-    return any([_is_unchecked(eqn) for eqn in jaxpr.eqns])
+def _has_unchecked(prim: Primitive) -> bool:
+    """Returns True for a loop without a bound and for a host call, and if a body has one."""
+    inner = [p for body in jaxprs_in_params(prim) for p in all_prims(body)]
+    return any([isinstance(p, HostCall) or (isinstance(p, HigherOrder) and p.layout.unbounded) for p in (prim, *inner)])
 
 
 def as_linear_call(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:
@@ -140,19 +140,18 @@ def split_results_and_tangents(rule: Jaxpr, n_out: int, n_dots: int) -> tuple[Ja
     The `n_out` results do not depend on the tangents. forward: operands -> results, then residuals. push: tangents,
     then residuals -> others. An equation that computes results and tangents together is in both programs; in `forward`
     it has no effects.
+
+    `partial_eval` differs in two points: it puts an equation that computes both into the second program alone, and an
+    effect that follows an effect of the second program too. Here `forward` has all results, and all effects that the
+    tangents do not reach.
     """
     n = len(rule.ins) - n_dots
     flat = _nonlinear_calls_inlined(dce(rule), (False,) * n + (True,) * n_dots)
-    dots = flat.ins[n:]
-    reached: set[Atom] = set(dots)
-    later: list[Eqn] = []
-    for eqn in flat.eqns:
-        if not reached.isdisjoint(eqn.ins):
-            later.append(eqn)
-            reached.update(eqn.outs)
-    outs = flat.outs[n_out:]
+    dots, outs = flat.ins[n:], flat.outs[n_out:]
+    dependent = dependent_values(flat.eqns, dots)
+    later = [eqn for eqn in flat.eqns if not dependent.isdisjoint(eqn.ins)]
     read = dict.fromkeys([*[a for eqn in later for a in eqn.ins], *outs])
-    residuals = [a for a in read if isinstance(a, Var) and a not in reached]
+    residuals = [a for a in read if isinstance(a, Var) and a not in dependent]
     push = subprogram(later, (*dots, *residuals), outs, f"push_{rule.name}")
     return _forward(flat, later, (*flat.outs[:n_out], *residuals), n_dots), push
 

@@ -7,12 +7,12 @@ from typing import final
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
+from fxad.core.masks import leading
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, ShapeError
 from fxad.ir import Atom, Cotangent, Jaxpr, LinearizedBody, Lit, Mask, Zero
-from fxad.primitives.control.bodies import leading
 from fxad.transforms.ad.linearize import linearize
-from fxad.transforms.ad.transpose import BackwardCtx, backward, instantiate
+from fxad.transforms.ad.transpose import TransposeBuilder, backward, instantiate
 
 
 @final
@@ -27,7 +27,7 @@ class Vjp:
 
 
 def _pull_back(
-    b: BackwardCtx, lin: LinearizedBody, residuals: Sequence[Atom], cts: Mapping[int, Cotangent]
+    b: TransposeBuilder, lin: LinearizedBody, residuals: Sequence[Atom], cts: Mapping[int, Cotangent]
 ) -> list[Atom]:
     """Add the transpose of a linear program to a builder. Returns the cotangents of its tangents. `cts` has the
     cotangents of the floating and complex results of the primal program, by the number of the result."""
@@ -44,7 +44,7 @@ def vjp(jaxpr: Jaxpr, wrt: Mask) -> Vjp:
     """
     lin = linearize(jaxpr, wrt)
     n_out = len(jaxpr.outs)
-    b = BackwardCtx()
+    b = TransposeBuilder()
     cts = {k: b.input(a) for k, a in enumerate(jaxpr.out_avals) if a.inexact}
     operand_cts = _pull_back(b, lin, b.inputs(lin.primal.out_avals[n_out:]), cts)
     return Vjp(lin.primal, b.build(operand_cts, f"backward_{jaxpr.name}"), lin.n_res)
@@ -57,7 +57,7 @@ def vjp_fused(jaxpr: Jaxpr, wrt: Mask) -> Jaxpr:
     lin = linearize(jaxpr, wrt)
     n_out = len(jaxpr.outs)
     # the cotangents are operands after those of the primal program; its equations are shared, not copied
-    b = BackwardCtx.resume(lin.primal)
+    b = TransposeBuilder.resume(lin.primal)
     cts = {k: b.input(a) for k, a in enumerate(jaxpr.out_avals) if a.inexact}
     operand_cts = _pull_back(b, lin, lin.primal.outs[n_out:], cts)
     return b.build([*lin.primal.outs[:n_out], *operand_cts], f"vjp_{jaxpr.name}")
@@ -88,7 +88,7 @@ def value_and_grad(jaxpr: Jaxpr, wrt: Mask) -> Jaxpr:
         )
     lin = linearize(jaxpr, wrt)
     n_out = len(jaxpr.outs)
-    b = BackwardCtx.resume(lin.primal)
+    b = TransposeBuilder.resume(lin.primal)
     cts: dict[int, Cotangent] = {
         0: Lit.of(1, aval),
         **{k: Zero(a) for k, a in enumerate(jaxpr.out_avals) if k and a.inexact},

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from fxad.core.builder import Builder, rewrite
 from fxad.core.dce import dce, prune
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, distinct_jaxprs
-from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Function
-from fxad.primitives.linear_call import LinearCall
-from fxad.primitives.linear_maps import drop_unused_residuals
+from fxad.primitives.linear_call import LinearCall, drop_unused_residuals
 
 
 @by_value

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import NotInvertibleError
 from fxad.ir import Jaxpr, Mask
-from fxad.primitives.control.bodies import select_by_mask
 from fxad.transforms.inversion.reasons import not_invertible, reason_in_program
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.rules.contract import InverseTable

@@ -26,19 +26,19 @@ from operator import attrgetter
 from typing import Final, TypeVar, final
 
 from fxad import dtypes
-from fxad.core.builder import Builder, single_equation, substitute
+from fxad.core.builder import Builder, rebind_operands, single_equation, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotInvertibleError
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Mask, Tangent, Var, Zero, as_lin
 from fxad.primitives.check import has_check
-from fxad.primitives.control.bodies import reorder_operands, select_by_mask, with_operands
+from fxad.primitives.control.bodies import reorder_operands
 from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Derivative, Function, InverseRule, Rules
-from fxad.transforms.ad.linearize import SplitCtx, linearize
-from fxad.transforms.ad.operands_without_derivative import operands_without_derivative
-from fxad.transforms.ad.transpose import BackwardCtx, accumulate, backward_eqn, instantiate
+from fxad.transforms.ad.linearize import LinearizeBuilder, linearize, operands_without_derivative
+from fxad.transforms.ad.transpose import TransposeBuilder, accumulate, backward_eqn, instantiate
 from fxad.transforms.inversion.normal_form import normal_form, without_effects_and_checks
 from fxad.transforms.inversion.plans import InversionPlan
 from fxad.transforms.inversion.reasons import locate_error, not_invertible, reason_in_program
@@ -162,10 +162,8 @@ def _with_sketches_of(program: Jaxpr, old: Sequence[Atom], new: Sequence[Atom]) 
     """Adds operands to a program, which it does not read: its last operands are sketches of the values in `old`, and
     become sketches of the values in `new`, which contain them."""
     n = len(program.ins) - len(old)
-    avals_of_old = dict(zip(old, program.in_avals[n:], strict=True))
-    avals = [avals_of_old[a] if a in avals_of_old else sketched(a.aval) for a in new]
-    reads = *(True,) * n, *[a in avals_of_old for a in new]
-    return with_operands(program, reads, (*program.in_avals[:n], *avals), (True,) * len(reads))
+    types: dict[int | Atom, Aval] = {a: sketched(a.aval) for a in new}
+    return rebind_operands(program, (*range(n), *new), has=(*range(n), *old), types=types)
 
 
 def with_integers(jaxpr: Jaxpr, kept: Mask, rules: InverseTable) -> Mask:
@@ -330,7 +328,7 @@ class _IvjpStep:
 
 
 @final
-class _StepwiseSplit(SplitCtx):
+class _StepwiseSplit(LinearizeBuilder):
     """Linearizes a program equation by equation. The tangents of the results of equations with an ivjp are operands of
     the linear program. `steps` records these equations."""
 
@@ -407,7 +405,7 @@ def ivjp(
     ctx = _StepwiseSplit.like(normal)
     results = ctx.run(normal, wrt, fused)
     primal = ctx.build(results, jaxpr.name)
-    b = BackwardCtx()
+    b = TransposeBuilder()
     plan = _plan_from(primal, ins, n, outs, rules)
     run = _BackwardRun(jaxpr, ins, outs, labels, rules)
     values = _PrimalValues(b, run, plan, {v: a for a, v in ctx.residuals.items()})
@@ -450,7 +448,12 @@ def _ivjp_of_body(rules: InverseTable, inner: list[bool], body: Jaxpr, ins: Mask
 
 
 def _walk_back(
-    b: BackwardCtx, ctx: _StepwiseSplit, values: _PrimalValues, bars: dict[Atom, Atom], recur: Ivjp, rules: InverseTable
+    b: TransposeBuilder,
+    ctx: _StepwiseSplit,
+    values: _PrimalValues,
+    bars: dict[Atom, Atom],
+    recur: Ivjp,
+    rules: InverseTable,
 ) -> None:
     """Emits the adjoint of the linear program, and the ivjp of equations at their places in it."""
     linear = ctx.linear.eqns

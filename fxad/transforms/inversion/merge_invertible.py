@@ -28,9 +28,9 @@ from typing import final
 
 from fxad.core.builder import Builder, rewrite, single_equation, subprogram, substitute
 from fxad.core.dataclasses import dataclass
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Var
-from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import (

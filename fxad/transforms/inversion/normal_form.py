@@ -18,7 +18,7 @@ from typing import Final, final
 
 from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.dataclasses import dataclass
-from fxad.core.dce import dce
+from fxad.core.dce import dce, live_eqns
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Primitive, Var, source_text
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.check import Check, has_check
@@ -113,15 +113,9 @@ def shallow_normal_form(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, EqnOrigin]]:
 
     It is for messages. It applies the rule of `normal_form` in one pass, which records the origins.
     """
-    live: set[Atom] = set(jaxpr.outs)
-    live_eqns: list[Eqn] = []
-    for eqn in reversed(jaxpr.eqns):
-        if eqn.prim.effects or not live.isdisjoint(eqn.outs):
-            live_eqns.append(eqn)
-            live.update(eqn.ins)
-    live_eqns.reverse()
-    selected = {a for e in live_eqns if isinstance(e.prim, SelectN) for a in e.ins[1:]}
-    stopped = _stopped(live_eqns)
+    live = live_eqns(jaxpr.eqns, jaxpr.outs, effects=True)
+    selected = {a for e in live if isinstance(e.prim, SelectN) for a in e.ins[1:]}
+    stopped = _stopped(live)
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
     seen: dict[tuple[Primitive, Atoms], tuple[Var, ...]] = {}
@@ -143,7 +137,7 @@ def shallow_normal_form(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, EqnOrigin]]:
         label = body_label(eqn, body)
         return b.inline(body, ins, lambda _, e, operands: add(e, operands, EqnOrigin(e, (label,))))
 
-    b.extend(live_eqns, env, rule)
+    b.extend(live, env, rule)
     return b.build(substitute(jaxpr.outs, env), jaxpr.name), origins
 
 

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from fxad.core.masks import select_by_mask
 from fxad.errors import NotDifferentiableError, NotInvertibleError
 from fxad.ir import Jaxpr, Mask
-from fxad.primitives.control.bodies import select_by_mask
 from fxad.transforms.inversion.normal_form import origin_of, shallow_normal_form, without_effects_and_checks
 from fxad.transforms.inversion.rules.arithmetic import BOTH_UNKNOWN
 from fxad.transforms.inversion.rules.contract import InverseTable, Refused

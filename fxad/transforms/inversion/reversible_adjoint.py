@@ -25,8 +25,8 @@ from typing import Protocol, TypeAlias, final
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
+from fxad.core.masks import mask_or, select_by_mask
 from fxad.ir import Atom, Atoms, Eqn, Hole, Jaxpr, Mask, Primitive, Var, Zero
-from fxad.primitives.control.bodies import mask_or, select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.loop_steps import Steps

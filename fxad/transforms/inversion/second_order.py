@@ -16,17 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from fxad.core.builder import Builder, single_equation
+from fxad.core.builder import Builder, rebind_operands, single_equation
 from fxad.core.dce import dce
+from fxad.core.masks import leading, select_by_mask
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Mask, Primitive
-from fxad.primitives.control.bodies import (
-    instantiate_linear_outs,
-    instantiate_outs,
-    leading,
-    select_by_mask,
-    with_operands,
-)
+from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs
 from fxad.primitives.control.effects import without_effects
 from fxad.primitives.custom import CallWithRules, made_by_invertible, rules_of
 from fxad.primitives.custom_rules import Function, InverseRule, Rules
@@ -117,7 +112,7 @@ def with_derivatives_of(jaxpr: Jaxpr, through: LinearizedBody, rule: Rule) -> Ru
     adjoint = transpose(linear, leading(through.n_tangents, len(linear.ins)))
     primal = without_effects(through.primal)
     both = [
-        _with_plain_derivative(program, _at_operands(of, primal, n, residuals), ins)
+        _with_plain_derivative(program, _at_operands(of, primal, n, residuals))
         for program, of in ((push, linear), (pull, adjoint))
     ]
     return ahead, as_linear_call(both[0], both[1], through.n_tangents), as_linear_call(both[1], both[0], sum(inexact))
@@ -129,7 +124,8 @@ def _differentiable_results(through: LinearizedBody, outs: Sequence[Atom], ins: 
     b = Builder()
     same = b.build([*b.inputs([a.aval for a in outs]), *b.inputs(ins)][:n], primal.name)
     inner = Jaxpr(primal.ins, primal.eqns, primal.outs[:n], primal.name)
-    plain = with_operands(inner, (False,) * n + (True,) * len(ins), same.in_avals, (True,) * len(same.ins))
+    n_all, types = len(same.ins), dict(enumerate(same.in_avals))
+    plain = rebind_operands(inner, range(n_all), has=range(n, n_all), types=types)
     return _with_derivative_of(same, plain)
 
 
@@ -143,12 +139,11 @@ def _at_operands(of: Jaxpr, primal: Jaxpr, n: int, residuals: tuple[Aval, ...]) 
     return b.build(b.inline(of, [*lins, *computed]), of.name)
 
 
-def _with_plain_derivative(program: Jaxpr, plain: Jaxpr, ins: tuple[Aval, ...]) -> Jaxpr:
+def _with_plain_derivative(program: Jaxpr, plain: Jaxpr) -> Jaxpr:
     """Returns a program of (tangents or cotangents, residuals) with the operands as further operands, and with the
     derivatives of `plain`."""
-    every = len(plain.ins)
-    has = (True,) * (every - len(ins)) + (False,) * len(ins)
-    prim = _with_derivative_of(with_operands(program, has, plain.in_avals, (True,) * every), plain)
+    body = rebind_operands(program, range(len(plain.ins)), types=dict(enumerate(plain.in_avals)))
+    prim = _with_derivative_of(body, plain)
     return single_equation(prim, plain.in_avals, program.name)
 
 

@@ -62,10 +62,10 @@ from types import MappingProxyType
 from typing import Final, TypeAlias, final
 
 from fxad.core.builder import Builder, substitute
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import SizeError
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Hole, Jaxpr, Lit, Mask, Var
-from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.shape import BroadcastInDim, emit_reshape
 from fxad.transforms.inversion.mask_couplings import sums_as_choices

@@ -9,7 +9,7 @@ from typing import Final, SupportsIndex, cast, final, overload
 
 from fxad.core.builder import Builder, rewrite
 from fxad.core.dataclasses import dataclass
-from fxad.core.dce import dce, drop_unread_operands
+from fxad.core.dce import dce, read_operands
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
 from fxad.core.tables import Table, headed
@@ -172,7 +172,7 @@ def residuals(jaxpr: Jaxpr, wrt: Mask) -> Residuals:
     split = linearize(Jaxpr(flat.ins, flat.eqns, (*flat.outs, *values), flat.name), wrt)
     primal, tangents = split.primal, split.linear.outs[: sum(split.out_nonzero[:n])]
     linear = dce(Jaxpr(split.linear.ins, split.linear.eqns, tangents, flat.name))
-    read = drop_unread_operands(drop_derivative_rules(linear, True))[1]
+    read = read_operands(drop_derivative_rules(linear, True))
     origins = _Origins(jaxpr, flat, primal, primal.outs[n : n + len(values)])
     n_dots = sum(wrt)
     rows: dict[Atom, Residual] = {}

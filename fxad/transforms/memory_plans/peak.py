@@ -20,9 +20,9 @@ from typing import Final, TypeAlias, final
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Lit, Mask, Var
-from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import callee
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan

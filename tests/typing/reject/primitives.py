@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar, assert_never, final
 
 from fxad.ir import Atom, Aval, Hlo, HloValue, Lin, NDArray, Primitive, Tangent, Var, Zero, primitive
-from fxad.transforms.ad.linearize import SplitCtx
+from fxad.transforms.ad.linearize import LinearizeBuilder
 
 
 @final
@@ -33,7 +33,7 @@ def instantiate(t: Tangent) -> Var:
     assert_never(t)  # E: Argument 1 to "assert_never" has incompatible type "Zero"; expected "Never"
 
 
-def tangent_in_a_primal_equation(ctx: SplitCtx, prim: Primitive, x: Atom, t: Lin) -> None:
+def tangent_in_a_primal_equation(ctx: LinearizeBuilder, prim: Primitive, x: Atom, t: Lin) -> None:
     ctx(prim, x, t)  # E: Argument 3 to "__call__" of "Builder" has incompatible type "Lin"; expected "Var | Lit"
 
 

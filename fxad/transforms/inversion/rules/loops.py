@@ -34,9 +34,9 @@ from typing import final
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.dce import remove_unused
+from fxad.core.dce import dependent_values, remove_unused
+from fxad.core.masks import mask_or, select_by_mask, split_by_mask
 from fxad.ir import Atom, Atoms, Aval, Eqn, Hole, Jaxpr, Mask, Var, Zero
-from fxad.primitives.control.bodies import mask_or, select_by_mask
 from fxad.primitives.control.loop_steps import Steps, unchanged_carries
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise.arithmetic import ADD
@@ -221,10 +221,7 @@ def forward_carries(prim: Scan, operands: Args) -> Mask:
     marks = known_mask(first)
     while True:
         known = (*known_mask(consts), *marks, *known_mask(xs))
-        reached: set[Atom] = {v for v, k in zip(body.ins, known, strict=True) if not k}
-        for eqn in body.eqns:
-            if not reached.isdisjoint(eqn.ins):
-                reached.update(eqn.outs)
+        reached = dependent_values(body.eqns, split_by_mask(body.ins, known)[1])
         fewer = tuple([m and a not in reached for m, a in zip(marks, body.outs, strict=False)])
         if fewer == marks:
             return marks

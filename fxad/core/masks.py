@@ -1,0 +1,43 @@
+"""Masks: tuples of bools that mark operands, results or carries (`fxad.ir.Mask`).
+
+>>> select_by_mask("abc", (True, False, True))
+('a', 'c')
+>>> split_by_mask("abc", (True, False, True))
+(('a', 'c'), ('b',))
+>>> merge_by_mask((True, False, True), "ac", "b")
+('a', 'b', 'c')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+def select_by_mask(values: Sequence[T], mask: Sequence[bool]) -> tuple[T, ...]:
+    """The values that the mask marks."""
+    return tuple([x for x, marked in zip(values, mask, strict=True) if marked])
+
+
+def split_by_mask(values: Sequence[T], mask: Sequence[bool]) -> tuple[tuple[T, ...], tuple[T, ...]]:
+    """The values that the mask marks, and the others."""
+    return select_by_mask(values, mask), tuple([x for x, marked in zip(values, mask, strict=True) if not marked])
+
+
+def merge_by_mask(mask: Sequence[bool], marked: Iterable[T], others: Iterable[U]) -> tuple[T | U, ...]:
+    """The inverse of `split_by_mask`: the next of `marked` at each marked place, the next of `others` elsewhere."""
+    of_marked, of_others = iter(marked), iter(others)
+    return tuple([next(of_marked) if is_marked else next(of_others) for is_marked in mask])
+
+
+def leading(n: int, total: int) -> tuple[bool, ...]:
+    """The mask of `total` places that marks the first `n`."""
+    return (True,) * n + (False,) * (total - n)
+
+
+def mask_or(a: Sequence[bool], b: Sequence[bool]) -> tuple[bool, ...]:
+    """The elementwise `or` of two masks."""
+    return tuple([x or y for x, y in zip(a, b, strict=True)])
