@@ -29,7 +29,7 @@ from fxad.core.layout import Carry, Layout, OneOf, Slice
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
-from fxad.transforms.costs import Cost, Kind, compile_cost, number_of_runs
+from fxad.transforms.costs import CompileCost, Fusion, compile_cost, number_of_runs
 
 MAX_FUSED: Final = 512
 REDUCED_WITH: Final = 4  # equations that are fused into a reduction of their result
@@ -45,9 +45,9 @@ Op: TypeAlias = tuple[Primitive, tuple[Value, ...], range]
 @final
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel: the kind of its last operation, and the sum of the milliseconds that its operations add."""
+    """A kernel: how its last operation is fused, and the sum of the milliseconds that its operations add."""
 
-    kind: Kind
+    fusion: Fusion
     milliseconds: float
 
 
@@ -213,18 +213,18 @@ class Kernels:
         for op in program.ops:
             self._add_op(op, *costs[type(op[0])])
 
-    def _find_readers(self, costs: Mapping[type[Primitive], Cost]) -> None:
+    def _find_readers(self, costs: Mapping[type[Primitive], CompileCost]) -> None:
         """Count the readers of each value, and find the values that they read from memory."""
         transposed: dict[Value, Value] = {}
         products: set[Value] = set()
         readers, from_memory, avals = self._readers, self._read_from_memory, self._program.avals
         for prim, ins, outs in self._program.ops:
-            kind = costs[type(prim)][0]
+            fusion = costs[type(prim)][0]
             for a in set(ins) if len(ins) > 1 else ins:
                 readers[a] += 1
-            if kind is Kind.REDUCTION:
+            if fusion is Fusion.REDUCTION:
                 self._reduced_values.update(ins)
-            elif kind is Kind.KERNEL:
+            elif fusion is Fusion.KERNEL:
                 product = type(prim) is DotGeneral
                 products.update(outs if product else ())
                 ins = tuple([transposed.get(a, a) for a in ins]) if product else ins
@@ -239,14 +239,14 @@ class Kernels:
         """The number of an expression; equal expressions have one number."""
         return self._expression_numbers.setdefault(expression, len(self._expression_numbers))
 
-    def _add_op(self, op: Op, kind: Kind, milliseconds: float) -> None:
+    def _add_op(self, op: Op, fusion: Fusion, milliseconds: float) -> None:
         prim, ins, outs = op
-        if kind is Kind.KERNEL or kind is Kind.REDUCTION:
-            self._add_own_kernel(op, kind, milliseconds)
+        if fusion is Fusion.KERNEL or fusion is Fusion.REDUCTION:
+            self._add_own_kernel(op, fusion, milliseconds)
             return
         expression = self._intern((prim, *[self._expression_of[a] for a in ins]))
-        size = 0 if kind is Kind.VIEW or outs[0] in self._transposed_products else 1
-        expensive = kind is Kind.EXPENSIVE
+        size = 0 if fusion is Fusion.VIEW or outs[0] in self._transposed_products else 1
+        expensive = fusion is Fusion.EXPENSIVE
         for a in set(ins) if len(ins) > 1 else ins:
             size += self._size[a]
             milliseconds += self._milliseconds[a]
@@ -258,7 +258,7 @@ class Kernels:
             self._size[out] = size
             always_in_memory = size > MAX_FUSED or (expensive and self._readers[out] > 1)
             if size and (always_in_memory or self._is_needed_in_memory(out)):
-                self._add_kernel(expression, Kernel(kind, milliseconds))
+                self._add_kernel(expression, Kernel(fusion, milliseconds))
                 self.written.add(out)
                 joins = out in self._read_in_layout and self._joins_large_values(ins, out)
                 always_in_memory = always_in_memory or joins
@@ -279,14 +279,14 @@ class Kernels:
         rank = len(self._program.avals[out].shape)
         return len([a for a in ins if a not in self._broadcast and len(self._program.avals[a].shape) >= rank]) > 1
 
-    def _add_own_kernel(self, op: Op, kind: Kind, milliseconds: float) -> None:
+    def _add_own_kernel(self, op: Op, fusion: Fusion, milliseconds: float) -> None:
         """Add a kernel that reads values in memory. A reduction may compute a small expression first."""
         prim, ins, _ = op
-        inside = {a for a in ins if kind is Kind.REDUCTION and not self._is_needed_in_memory(a)}
+        inside = {a for a in ins if fusion is Fusion.REDUCTION and not self._is_needed_in_memory(a)}
         avals = self._program.avals
         numbers = [self._expression_of[a] if a in inside else self._intern(avals[a]) for a in ins]
         milliseconds += sum([self._milliseconds[a] for a in inside])
-        self._add_kernel(self._intern((prim, *numbers)), Kernel(kind, milliseconds))
+        self._add_kernel(self._intern((prim, *numbers)), Kernel(fusion, milliseconds))
 
     def _add_kernel(self, expression: _Expression, kernel: Kernel) -> None:
         self.distinct[expression] = kernel
