@@ -50,15 +50,16 @@ _CUMULATIVE: Final[Kinds] = (Cumulative, LinearRecurrence)  # computed by loops
 def microseconds_lost(program: Inlined, kernels: Kernels, donate: Sequence[int] = ()) -> float:
     """The estimated time that a run of the program loses. `donate` are the operands that results may overwrite.
 
-    For example, of 4,096 elements of float32:
+    For example, `2.0 * x` is fused into the kernel of the `tanh`, the last kernel that reads x. If x is donated, the
+    kernel writes its result in the place of x. Then each of the 4,096 elements takes 0.1 ns longer for the product, 4.0
+    for `tanh`, and 0.2 to be read and written (`fxad.core.constants`):
 
-        %0 = mul 2.0, x         fused into the kernel of %1
-        %1 = tanh %0            the last operation whose kernel reads x
-        return %1
-
-    If x is donated, the kernel writes %1 in the place of x, and each element takes 0.1 ns longer for `mul`, 4.0 for
-    `tanh` and 0.2 to be read and written (`fxad.core.constants`): 17.6 us are lost. If x is not donated, or if a later
-    kernel reads it, nothing is lost.
+    >>> import fxad as fx, fxad.numpy as fnp
+    >>> program = Inlined(fx.trace(lambda x: fnp.tanh(2.0 * x), fx.Spec((4096,))).jaxpr, at_most=100)
+    >>> round(microseconds_lost(program, Kernels(program), donate=(0,)), 1)
+    17.6
+    >>> microseconds_lost(program, Kernels(program))
+    0.0
 
     Cost: linear in the operands of its equations.
     """

@@ -12,14 +12,25 @@ instead. Between units, every value that a later unit reads is stored. This modu
   most `MAX_READERS` pieces. Equal pieces stay equal: a value is recomputed only if every use of the body recomputes it
   in the same way.
 
-For example, of four units of which the last one reads `d`, and a program that returns `r` and `y`:
+For example, `y` weighs nothing below, because it is a result of the program: it is live to the end anyway. So the last
+of the four units computes `d` from `y`, and `d` is not stored any more:
 
-    y, d = tanh(x @ w), 1 - y * y       becomes     y = tanh(x @ w)
-    z = sin(y)
-    v = sin(z)
-    r = v * d                           becomes     r = v * (1 - y * y)
-
-`y` weighs nothing, because it is a result of the program: it is live to the end anyway. `d` is not stored any more.
+>>> import fxad as fx, fxad.numpy as fnp
+>>> first = fx.jit(lambda x, w: [(y := fnp.tanh(x @ w)), 1 - y * y])
+>>> sin, product = fx.jit(fnp.sin), fx.jit(lambda v, d: v * d)
+>>> def f(x, w):
+...     y, d = first(x, w)
+...     return product(sin(sin(y)), d), y
+>>> program = fx.trace(f, fx.Spec((4, 4)), fx.Spec((4, 4))).jaxpr
+>>> from fxad.units.pieces import partition
+>>> pieces = partition(program, tuple([called_body(eqn) for eqn in program.eqns]))
+>>> for old, new in zip(pieces.pieces, recompute(pieces).pieces):
+...     names = [" ".join([eqn.prim.name for eqn in piece.body.eqns]) for piece in (old, new)]
+...     print(f"{names[0]:24}  becomes  {names[1]}" if new.body is not old.body else names[0])
+dot_general tanh mul sub  becomes  dot_general tanh
+sin
+sin
+mul                       becomes  mul sub mul
 
 `DefUse` chooses the values, and `_Rewriter` rewrites the pieces. This applies to pieces only: XLA decides for a program
 that is compiled as a whole. Values that the user marked to be saved are stored.
@@ -32,9 +43,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeAlias, final
+from typing import TypeAlias, final
 
 from fxad.core.builder import Builder, subprogram
+from fxad.core.constants import MAX_FORMULA, MAX_READERS
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
@@ -46,9 +58,6 @@ from fxad.transforms.costs import CHEAP_TO_RECOMPUTE
 from fxad.units.cost_rule import called_body
 from fxad.units.min_cut import min_vertex_cut
 from fxad.units.pieces import Piece, Pieces, is_recomputation
-
-MAX_FORMULA: Final = 24
-MAX_READERS: Final = 2
 
 # A body and the index of an operand or of a result, for all the pieces with that body.
 Port: TypeAlias = tuple[Jaxpr, int]

@@ -13,15 +13,23 @@ compile. So an equation of the remainder moves to the place where its result is 
   once, where it is first needed.
 - An equation with effects stays between the same units.
 
-For example, with `layer` as a unit:
+For example, with `layer` as a unit, `w[0]` and `w[1]`, which units need, are one piece. The sum and its double, which
+only the results need, are another one at the end:
 
-    %0 = w[0]               piece 0, of the remainder: w[0], w[1], which units need
-    %1 = layer(x, %0)       piece 1, a unit
-    %2 = sum(%1)
-    %3 = w[1]
-    %4 = layer(%1, %3)      piece 2, a unit
-    %5 = 2.0 * %2           piece 3, of the remainder: %2 and %5, which only the results need
-    return %4, %5
+>>> import fxad as fx, fxad.numpy as fnp
+>>> layer = fx.jit(lambda x, w: fnp.tanh(x @ w))
+>>> def network(x, w):
+...     y = layer(x, w[0])
+...     total = y.sum()
+...     return layer(y, w[1]), 2 * total
+>>> program = fx.trace(network, fx.Spec((4, 4)), fx.Spec((2, 4, 4))).jaxpr
+>>> unit = next(body for body in map(called_body, program.eqns) if body)
+>>> for piece in partition(program, (unit,)).pieces:
+...     print("remainder" if piece.remainder else "unit", *[eqn.prim.name for eqn in piece.body.eqns])
+remainder index index
+unit dot_general tanh
+unit dot_general tanh
+remainder reduce_sum mul
 """
 
 from __future__ import annotations
@@ -32,14 +40,12 @@ from types import MappingProxyType
 from typing import Final, final
 
 from fxad.core.builder import Builder, subprogram
-from fxad.core.constants import WAITING_BYTES
+from fxad.core.constants import MAX_CONSTANT_BYTES, WAITING_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lit, Source, Var, distinct_jaxprs
 from fxad.primitives.control.remat import Remat
 from fxad.units.cost_rule import called_body
-
-MAX_CONSTANT_BYTES: Final = 1 << 12
 
 _NO_READERS: Final[set[int]] = set()
 _NONE: Final[frozenset[int]] = frozenset()

@@ -24,7 +24,9 @@ from fxad.core.constants import (
     IN_PLACE_OPERATION_NS,
     KERNEL_MS,
     LIBRARY_MS,
+    MAX_FUSED,
     PROGRAM_MS,
+    REDUCED_WITH,
 )
 from fxad.ir import Aval, Jaxpr
 from fxad.passes import plan_of
@@ -41,7 +43,7 @@ from fxad.units.compile_time import (
     wants_full_effort,
 )
 from fxad.units.in_place import microseconds_lost
-from fxad.units.kernels import MAX_FUSED, REDUCED_WITH, Inlined, Kernel, Kernels
+from fxad.units.kernels import Inlined, Kernel, Kernels
 from tests.laws.words import program
 
 SQUARE = fx.Spec((64, 64))

@@ -14,6 +14,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import nn, transforms
 from fxad.core.builder import Builder
+from fxad.core.constants import MAX_FORMULA, MAX_READERS
 from fxad.core.interpreter import run
 from fxad.ir import Atom, Aval, Jaxpr, Lit
 from fxad.passes import plan_of
@@ -25,7 +26,7 @@ from fxad.primitives.reduce import ReduceMax
 from fxad.testing import Case, cases, repeated_cases
 from fxad.testing.unit_laws import check_recompute, run_pieces
 from fxad.units.min_cut import min_vertex_cut
-from fxad.units.min_cut_recompute import MAX_FORMULA, MAX_READERS, recompute
+from fxad.units.min_cut_recompute import recompute
 from fxad.units.pieces import partition
 from fxad.units.plan import Plan
 
