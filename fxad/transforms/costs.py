@@ -190,7 +190,9 @@ class Fusion(Enum):
 # How XLA fuses a primitive, and the compile time that it adds to a kernel, in milliseconds.
 CompileCost: TypeAlias = tuple[Fusion, float]
 
-_CHEAP: Final[Kinds] = (*ARITHMETIC, *MOVES, Slice, Pad, Concatenate, DynamicSlice, Index, Gather)
+# these read elements of an operand at other places than those that they write
+REARRANGEMENTS: Final[Kinds] = (*MOVES, Slice, Pad, Concatenate, DynamicSlice, Index, Gather)
+_CHEAP: Final[Kinds] = (*ARITHMETIC, *REARRANGEMENTS)
 _LIBRARY: Final[Kinds] = (DotGeneral, ConvGeneralDilated)
 _REDUCTIONS: Final[Kinds] = (ReduceSum, ReduceMax, ReduceMin)
 # Classes of `EXPANDED_MS` that have a kernel of their own. The other ones are functions. Both tables name classes: few

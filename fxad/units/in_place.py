@@ -26,24 +26,19 @@ from fxad.core.constants import (
 )
 from fxad.ir import Primitive
 from fxad.primitives.cumulative import Cumulative, LinearRecurrence
-from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
+from fxad.primitives.dynamic_slicing import DynamicUpdateSlice
 from fxad.primitives.elementwise.arithmetic import Div, Rem
 from fxad.primitives.elementwise.logic import Clz, PopulationCount, ShiftLeft, ShiftRightArithmetic, ShiftRightLogical
 from fxad.primitives.elementwise.powers import Cbrt, Pow, Rsqrt, Sqrt
 from fxad.primitives.elementwise.trigonometric import Atan2, Cos, Sin, Tan
-from fxad.primitives.fusion import MOVES, Kinds
-from fxad.primitives.gather_scatter import Gather
-from fxad.primitives.index import Index
-from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.transforms.costs import Fusion, compile_cost, elements
+from fxad.primitives.fusion import Kinds
+from fxad.transforms.costs import REARRANGEMENTS, Fusion, compile_cost, elements
 from fxad.units.kernels import Inlined, Kernels
 
 # functions that XLA computes element by element in any kernel, and single instructions
 _SCALAR: Final[Kinds] = (
     Sin, Cos, Tan, Pow, Atan2, Cbrt, Rem, ShiftLeft, ShiftRightLogical, ShiftRightArithmetic, Clz, PopulationCount,
 )  # fmt: skip
-# These read elements of an operand at other places than those that they write.
-_NOT_ELEMENTWISE: Final[Kinds] = (*MOVES, Slice, Pad, Concatenate, DynamicSlice, Index, Gather)
 _CUMULATIVE: Final[Kinds] = (Cumulative, LinearRecurrence)  # computed by loops
 
 
@@ -89,18 +84,16 @@ def microseconds_lost(program: Inlined, kernels: Kernels, donate: Sequence[int] 
         out = outs[0]  # all results have its size
         same_size = [a for a in set(ins) if nbytes[a] == nbytes[out]]
         element_ns = own_ns[type(prim)] + sum([fused_ns[a] for a in same_size])
-        is_elementwise = not isinstance(prim, _NOT_ELEMENTWISE)
+        is_elementwise = not isinstance(prim, REARRANGEMENTS)
         place_free_from = min([free_from[a] for a in same_size], default=inf) if is_elementwise else inf
-        if out not in kernels.written:
+        if out in kernels.written:
+            for v in outs:
+                free_from[v] = last_kernels[v]
+            is_in_place = place_free_from <= at or out in into_slices
+            if is_in_place and element_ns and (count := elements(avals[out])) >= VECTOR_ELEMENTS:
+                lost_ns += program.runs[at] * count * (element_ns + IN_PLACE_NS)
+        if out not in kernels.written or out in kernels.recomputed:  # readers read what it was computed from
             free_from[out], fused_ns[out] = place_free_from, element_ns
-            continue
-        for v in outs:
-            free_from[v] = last_kernels[v]
-        if out in kernels.recomputed:  # by other readers, which read what it was computed from
-            free_from[out], fused_ns[out] = place_free_from, element_ns
-        count = elements(avals[out])
-        if element_ns and count >= VECTOR_ELEMENTS and (place_free_from <= at or out in into_slices):
-            lost_ns += program.runs[at] * count * (element_ns + IN_PLACE_NS)
     return lost_ns / 1e3
 
 
@@ -130,4 +123,4 @@ def _nanoseconds(kind: type[Primitive], fusion: Fusion) -> float:
         return IN_PLACE_DIVISION_NS
     if fusion is Fusion.EXPENSIVE and not issubclass(kind, _SCALAR):
         return IN_PLACE_FUNCTION_NS
-    return 0.0 if fusion is Fusion.VIEW or issubclass(kind, _NOT_ELEMENTWISE) else IN_PLACE_OPERATION_NS
+    return 0.0 if fusion is Fusion.VIEW or issubclass(kind, REARRANGEMENTS) else IN_PLACE_OPERATION_NS

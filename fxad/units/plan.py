@@ -179,13 +179,16 @@ def linked_plan(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...]
 def _with_recompute(pieces: Pieces, plan: Plan) -> Plan:
     """The plan with cheap values recomputed if its peak is certainly lower, else `plan`. The comparison assumes that
     all recomputed values, and all values that a piece no longer returns, are in memory while the piece runs."""
-    new = recompute(pieces, plan.donate)
-    if new is pieces:
+    recomputing = recompute(pieces, plan.donate)
+    if recomputing is pieces:
         return plan
-    pairs = [(a, b) for a, b in zip(pieces.pieces, new.pieces, strict=True) if b.outs or b.body.effects]
-    other = _plan_of_pieces(replace(new, pieces=tuple([b for _, b in pairs])), plan.donate, plan.name)
-    spared = [sum([a.aval.nbytes for a in {*a.ins, *a.outs} - {*b.ins, *b.outs}]) for a, b in pairs]
-    return other if max(map(add, other.bytes_held, spared)) < max(plan.bytes_held) else plan
+    pairs = [
+        (old, new) for old, new in zip(pieces.pieces, recomputing.pieces, strict=True) if new.outs or new.body.effects
+    ]
+    other = _plan_of_pieces(replace(recomputing, pieces=tuple([new for _, new in pairs])), plan.donate, plan.name)
+    # bytes of the values that a piece took or returned, and has inside now
+    inside = [sum([a.aval.nbytes for a in {*old.ins, *old.outs} - {*new.ins, *new.outs}]) for old, new in pairs]
+    return other if max(map(add, other.bytes_held, inside)) < max(plan.bytes_held) else plan
 
 
 def _plan_of_pieces(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:
