@@ -102,7 +102,7 @@ def test_equal_kernels_count_once() -> None:
     assert milliseconds(many) - milliseconds(one) == pytest.approx(EQUATION_MS * (len(many.eqns) - len(one.eqns)))
 
 
-def test_kernels_of_other_shapes_and_types_count() -> None:
+def test_kernels_of_different_shapes_or_dtypes_are_distinct() -> None:
     many, least = layers([64 + 8 * k for k in range(31)], 30), 30 * (KERNEL_MS + LIBRARY_MS)
     assert milliseconds(many) > least > 8 * milliseconds(layers([64], 30))
     assert len(kernels(lambda x, y: (fnp.sin(x), fnp.sin(y)), SQUARE, SQUARE)) == 1
@@ -110,7 +110,7 @@ def test_kernels_of_other_shapes_and_types_count() -> None:
     assert len(kernels(lambda x: (x[1], x[2], x[1] * 2, x[2] * 2, x[2] * 3), SQUARE)) == 5
 
 
-def test_equal_kernels_are_counted() -> None:
+def test_many_equal_kernels_need_full_effort() -> None:
     """XLA compiles a program of few equal kernels with less effort."""
 
     def functions(widths: Sequence[int]) -> Jaxpr:
@@ -129,8 +129,8 @@ def test_equal_kernels_are_counted() -> None:
     assert wants_full_effort(chain(fnp.sin, MAX_READ + 1))  # not known, as not all of it is read
 
 
-def test_a_loop_that_may_run_for_long_is_worth_full_effort() -> None:
-    """A number of iterations that is known is not: the time of a run is compared with what it loses."""
+def test_a_loop_that_a_predicate_ends_needs_full_effort() -> None:
+    """For a loop with a known number of iterations, the time lost is compared with the time of a run."""
 
     def halved(x: Any) -> Any:
         return lax.while_loop(lambda v: v.sum() > 1, lambda v: v / 2, x)
@@ -197,7 +197,7 @@ def test_programs_that_lose_run_time_are_compiled_with_full_effort() -> None:
 
 
 @given(programs())
-def test_a_donation_loses_no_less(jaxpr: Jaxpr) -> None:
+def test_a_donation_never_lowers_the_time_lost(jaxpr: Jaxpr) -> None:
     inlined = Inlined(jaxpr, MAX_READ)
     kernels = Kernels(inlined)
     assert 0 <= microseconds_lost(inlined, kernels) <= microseconds_lost(inlined, kernels, range(len(jaxpr.ins)))
@@ -218,33 +218,33 @@ def scaled(ws: Any, x: Any) -> Any:
 
 
 @pytest.mark.parametrize(("f", "shape"), [(residual, (2, 64, 64)), (scaled, (64, 64))])
-def test_what_is_cheap_is_compiled_into_each_reader(f: Callable[..., Any], shape: tuple[int, ...]) -> None:
-    """The sum of a residual stream, where products read it as a matrix, and what follows from one value: in every
-    layer there is all of it again."""
+def test_cheap_values_are_fused_into_each_reader(f: Callable[..., Any], shape: tuple[int, ...]) -> None:
+    """The sum of a residual stream that products read as a matrix, and a chain of cheap equations: each layer
+    computes all of it again."""
     found = kernels(f, [SQUARE] * 6, fx.Spec(shape))
     sums = [k.milliseconds for k in found if k.fusion is Fusion.CHEAP]
     assert sums == pytest.approx([sums[0] * (k + 1) for k in range(6)])
     assert len([k for k in found if k.fusion is Fusion.KERNEL]) == 1
 
 
-def test_a_sum_that_a_product_reads_as_it_is_is_made_once() -> None:
+def test_a_sum_that_a_product_reads_in_its_layout_is_computed_once() -> None:
     assert [k.fusion for k in kernels(residual, [SQUARE] * 6, SQUARE)] == [Fusion.KERNEL, Fusion.CHEAP]
 
 
-def test_what_is_dear_is_computed_once() -> None:
+def test_expensive_values_with_several_readers_are_computed_once() -> None:
     found = kernels(lambda x: [y * k for y in [fnp.tanh(x)] for k in range(2, 5)], SQUARE)
     assert sorted(k.fusion.name for k in found) == ["CHEAP", "CHEAP", "CHEAP", "EXPENSIVE"]
     assert len(kernels(lambda x: fnp.tanh(x) * 2, SQUARE)) == 1
 
 
-def test_an_expression_ends_where_it_is_large() -> None:
+def test_large_expressions_are_split() -> None:
     for n, count in ((MAX_FUSED, 1), (MAX_FUSED + 1, 1), (MAX_FUSED + 2, 2)):
         assert len(Kernels(Inlined(chain(fnp.negative, n), MAX_READ)).distinct) == count
     doubled = chain(lambda x: x * x + x, 60)  # computed where it is read, it would be 2 ** 60 operations
     assert milliseconds(doubled) < 120 * KERNEL_MS
 
 
-def test_a_reduction_does_little_things_to_its_operand() -> None:
+def test_small_expressions_are_fused_into_a_reduction() -> None:
     def sums(n: int) -> Callable[[Any], Any]:
         def f(x: Any) -> Any:
             for k in range(n):
@@ -257,7 +257,7 @@ def test_a_reduction_does_little_things_to_its_operand() -> None:
     assert [k.fusion for k in kernels(sums(REDUCED_WITH + 1), SQUARE)] == [Fusion.CHEAP, Fusion.REDUCTION]
 
 
-def test_what_is_no_kernel_costs_next_to_nothing() -> None:
+def test_views_and_transposed_products_cost_little() -> None:
     x = fx.Spec((8, 8))
     assert of(lambda x: x.reshape(64)[:, None], x) == pytest.approx(PROGRAM_MS + EQUATION_MS)
     assert of(lambda x: x @ x, x) < of(fnp.sin, x) < of(lambda x: fnp.cumsum(x, axis=0), x)
@@ -268,7 +268,7 @@ def test_what_is_no_kernel_costs_next_to_nothing() -> None:
 
 
 @pytest.mark.parametrize("f", [lax.lgamma, lax.digamma, lax.erfc, lax.erf_inv, lambda x: lax.igamma(x, x)])
-def test_special_functions_in_a_row_add_up(f: Callable[[Any], Any]) -> None:
+def test_costs_of_special_functions_in_a_chain_add_up(f: Callable[[Any], Any]) -> None:
     """They are one kernel, of all their polynomials: 22 ms each for a log-gamma, where a sine adds 1."""
     one, ten = milliseconds(chain(f, 1)), milliseconds(chain(f, 10))
     assert ten - one > 8 * (one - KERNEL_MS - PROGRAM_MS) > 100
@@ -285,7 +285,7 @@ def test_a_loop_is_compiled_once() -> None:
 # ------------------------------------------------------------------------------------------------------------- calls
 
 
-def test_calls_are_looked_through() -> None:
+def test_calls_are_inlined_by_the_estimate() -> None:
     layer = fx.jit(lambda x, w: x + nn.softmax(x @ w))
 
     def stream(f: Callable[..., Any]) -> Any:
@@ -302,7 +302,7 @@ def test_calls_are_looked_through() -> None:
     assert milliseconds(called.jaxpr) == pytest.approx(milliseconds(inline.jaxpr) + 5 * EQUATION_MS)
 
 
-def test_nested_calls_of_nothing_end() -> None:
+def test_nested_calls_of_an_empty_body_take_bounded_time() -> None:
     """Each calls the one before twice: 2 ** 3000 calls of a body without equations."""
     b = Builder()
     nested = b.build(b.inputs([Aval((256, 256), "float32")]))
@@ -318,14 +318,14 @@ def test_nested_calls_of_nothing_end() -> None:
     assert time.process_time() - before < 10
 
 
-def test_a_program_that_goes_on_is_looked_at_in_part() -> None:
+def test_equations_beyond_the_limit_are_not_read() -> None:
     n = MAX_READ
     assert (
         milliseconds(chain(fnp.sin, n)) == milliseconds(chain(fnp.sin, n + 100)) > milliseconds(chain(fnp.sin, n - 1))
     )
 
 
-def test_the_first_layers_may_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_equations_may_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
     short, long = chain(fnp.sin, FIRST_READ - 1), chain(fnp.sin, 2 * FIRST_READ)
     first, both = milliseconds(short), milliseconds(long)
     assert first < both
@@ -345,14 +345,14 @@ LETTERS = (ew.SIN, ew.COS, ew.TANH, ew.NEG, ew.ABS, ew.LGAMMA)
 
 
 @given(st.lists(st.integers(0, len(LETTERS) - 1), min_size=1, max_size=20), st.integers(0, len(LETTERS) - 1))
-def test_more_is_never_less(word: list[int], letter: int) -> None:
+def test_the_estimate_is_monotone(word: list[int], letter: int) -> None:
     aval = Aval((64,), "float32")
     longer = program([*word, letter], aval, LETTERS)
     assert milliseconds(longer) > milliseconds(program(word, aval, LETTERS)) > PROGRAM_MS
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
-def test_a_network_takes_no_less_than_its_layers(depth: int) -> None:
+def test_a_network_takes_at_least_as_long_as_its_layers(depth: int) -> None:
     layer = fx.jit(lambda p, x: x + fnp.tanh((x - fnp.mean(x, axis=1, keepdims=True)) @ p))
 
     def loss(ps: Any, x: Any) -> Any:
