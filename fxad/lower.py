@@ -34,10 +34,12 @@ from fxad.core.layout import Times, Unknown, UpTo
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError, PlacementError, name_equation
 from fxad.ir import (
+    INT32_SCALAR,
     Atom,
     Aval,
     Eqn,
     HigherOrder,
+    Hlo,
     HloValue,
     Jaxpr,
     Lit,
@@ -53,9 +55,9 @@ from fxad.lowering.locations import Locations
 from fxad.lowering.mlir_text import (
     axis_names_text,
     dense_attribute,
-    dimension_shardings,
     mesh_text,
     sharding_attribute,
+    sharding_per_value,
     tensor_type,
 )
 from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_ordered
@@ -78,6 +80,8 @@ from fxad.primitives.sharding_constraint import ShardingConstraint
 _ValueSharding: TypeAlias = "tuple[MeshAxes, DimensionAxes] | None"
 # A value while a function is written: its SSA name and its type, as text.
 _Value: TypeAlias = tuple[str, str]
+# Appends the operations of a block to the function that is being written.
+_WriteBlock: TypeAlias = Callable[[], None]
 
 _NO_ATTRS: Final[Mapping[str, str]] = MappingProxyType({})
 # XLA aborts the process if the bodies of these operations have loops.
@@ -207,7 +211,7 @@ def _lower(jaxpr: Jaxpr, platform: str) -> LoweredModule:
     module = _Module(devices_needed(jaxpr), platform)
     parts = [module.function(_rewritten_for_xla(jaxpr), ())]
     for sub, mesh in module.queue:  # grows while it is walked: a call appends the function it needs
-        name = f"private {module.names[sub, mesh]}"
+        name = f"private {module.symbols[sub, mesh]}"
         parts.append(_header(name, sub.in_avals, sub.out_avals, {}))
         parts.append(module.function(sub, mesh))
     sharding = module.sharding_of(jaxpr)
@@ -304,7 +308,7 @@ class _Types(dict[Aval, str]):
 class _Module:
     """The shared state of the functions of one module: names of sub-programs, types, locations."""
 
-    __slots__ = ("channels", "devices", "host", "locations", "meshes", "names", "platform", "queue", "types")
+    __slots__ = ("channels", "devices", "host", "locations", "meshes", "platform", "queue", "symbols", "types")
 
     def __init__(self, devices: int, platform: str) -> None:
         self.platform = platform
@@ -313,22 +317,22 @@ class _Module:
         self.devices = devices
         self.meshes: dict[MeshAxes, int] = {}
         # a function with collectives or host calls is written for each mesh of the devices that run it
-        self.names: dict[tuple[Jaxpr, MeshAxes], str] = {}
+        self.symbols: dict[tuple[Jaxpr, MeshAxes], str] = {}
         self.queue: list[tuple[Jaxpr, MeshAxes]] = []
         self.types = _Types()
         self.locations = Locations()
 
-    def name(self, sub: Jaxpr, mesh: MeshAxes) -> str:
+    def symbol(self, sub: Jaxpr, mesh: MeshAxes) -> str:
         """The symbol of a sub-program's function, numbered by first use."""
         depends_on_mesh = mesh and (sub.free_axes or runs_on_devices(sub) or calls_host(sub))
         key = (sub, mesh if depends_on_mesh else ())
-        symbol = self.names.get(key)
+        symbol = self.symbols.get(key)
         if symbol is None:
-            symbol = self.names[key] = f"@f{len(self.queue)}"
+            symbol = self.symbols[key] = f"@f{len(self.queue)}"
             self.queue.append(key)
         return symbol
 
-    def mesh(self, mesh: MeshAxes) -> int:
+    def mesh_number(self, mesh: MeshAxes) -> int:
         """The number of a mesh that covers all devices."""
         return self.meshes.setdefault(mesh, len(self.meshes))
 
@@ -344,7 +348,7 @@ class _Module:
                 remedy="give all meshes of a program the same devices, in one order",
             )
         ins, outs = [
-            [None if d is None else (self.mesh(with_replica_axis(d[0], self.devices)), d[1]) for d in side]
+            [None if d is None else (self.mesh_number(with_replica_axis(d[0], self.devices)), d[1]) for d in side]
             for side in _interface_shardings(jaxpr)
         ]
         all_ins = tuple([(0, ()) if d is None else d for d in ins])  # each device has the whole of the others
@@ -353,38 +357,91 @@ class _Module:
     def function(self, jaxpr: Jaxpr, mesh: MeshAxes) -> str:
         """The operations of a program, up to the end of its function."""
         writer = _Function(self, jaxpr.name, mesh)
-        types = self.types
-        args = [(f"%arg{k}", types[v.aval]) for k, v in enumerate(jaxpr.ins)]
+        args = [(f"%arg{k}", self.types[v.aval]) for k, v in enumerate(jaxpr.ins)]
         writer.block(jaxpr, args, "func.return")
         writer.lines.append(f"}}{self.locations.alias(jaxpr.name, '', None)}\n")
         return "".join(writer.lines)
 
 
-@final
-class _Function:
-    """Writes one function: the `Hlo` of the lowering rules."""
+class _Operations:
+    """Operations as text, in order. It names the results, and nests blocks: each block has its own constants."""
 
-    __slots__ = ("_constants", "_loc", "_mesh", "_module", "_n", "_name", "_types", "lines")
+    __slots__ = ("constants", "lines", "location", "n_names", "types")
 
-    def __init__(self, module: _Module, name: str, mesh: MeshAxes = ()) -> None:
-        self._mesh = mesh
+    def __init__(self, types: _Types) -> None:
         self.lines: list[str] = []
-        self._module = module
-        self._types = module.types
-        self._name = name
-        self._n = 0  # SSA names are numbered through the function, nested regions included
-        self._loc = ""  # the alias of the location of the equation that is being written
-        self._constants: dict[Lit, HloValue] = {}  # of the block being written
+        self.types = types
+        self.n_names = 0  # SSA names are numbered through the function, nested blocks included
+        self.location = ""  # the alias of the location of the equation that is being written
+        self.constants: dict[Lit, HloValue] = {}  # of the block being written
+
+    def append(self, head: str, operand_types: str, outs: Sequence[Aval]) -> tuple[_Value, ...]:
+        """Append an operation whose text is complete except for its results."""
+        n = self.n_names
+        self.n_names = n + 1
+        if len(outs) == 1:
+            out = (f"%{n}", self.types[outs[0]])
+            self.lines.append(f"{out[0]} = {head} : ({operand_types}) -> {out[1]}{self.location}\n")
+            return (out,)
+        results = tuple([(f"%{n}#{k}", self.types[a]) for k, a in enumerate(outs)])
+        bind = f"%{n}:{len(outs)} = " if outs else ""
+        result_types = ", ".join([r[1] for r in results])
+        self.lines.append(f"{bind}{head} : ({operand_types}) -> ({result_types}){self.location}\n")
+        return results
+
+    def constant(self, lit: Lit) -> HloValue:
+        """A splat constant, once per block; see `fxad.ir.Hlo`."""
+        value = self.constants.get(lit)
+        if value is None:
+            (value,) = self.append(f'"stablehlo.constant"() {{value = {dense_attribute(lit)}}}', "", (lit.aval,))
+            self.constants[lit] = value
+        return value
+
+    def zeros(self, aval: Aval) -> HloValue:
+        """A constant of zeros."""
+        return self.constant(Zero(aval).instantiate())
+
+    def block_args(self, avals: Sequence[Aval]) -> list[HloValue]:
+        """Begin a block: its arguments."""
+        args = [(f"%r{self.n_names}_{k}", self.types[a]) for k, a in enumerate(avals)]
+        self.n_names += 1
+        if args:
+            self.lines.append(f"^bb0({', '.join([f'{v}: {t}' for v, t in args])}):\n")
+        return list(args)
+
+    def nested(self, writers: Sequence[_WriteBlock]) -> str:
+        """The text of nested blocks, each written by a function."""
+        lines, constants, location = self.lines, self.constants, self.location
+        texts = []
+        for write in writers:
+            self.lines, self.constants = [], {}
+            write()
+            texts.append("{\n" + "".join(self.lines) + "}")
+        self.lines, self.constants, self.location = lines, constants, location
+        return f" ({', '.join(texts)})"
+
+
+@final
+class _Function(_Operations):
+    """Translates the equations of one function to operations: the `Hlo` of the lowering rules."""
+
+    __slots__ = ("mesh", "module", "name")
+
+    def __init__(self, module: _Module, name: str, mesh: MeshAxes) -> None:
+        super().__init__(module.types)
+        self.module = module
+        self.name = name
+        self.mesh = mesh  # the axes of the devices that run this function; see `fxad.ir.Hlo`
 
     def block(self, jaxpr: Jaxpr, args: Sequence[HloValue], terminator: str) -> None:
         """The operations of a body over `args`, ended by `terminator`."""
         env: dict[Var, HloValue] = dict(zip(jaxpr.ins, args, strict=True))
-        alias, name, constant = self._module.locations.alias, self._name, self.constant
+        alias, name, constant = self.module.locations.alias, self.name, self.constant
         eqn: Eqn | None = None
         try:
             for eqn in jaxpr.eqns:
                 prim, ins, outs = eqn.prim, eqn.ins, eqn.outs
-                self._loc = alias(name, prim.name, eqn.source)
+                self.location = alias(name, prim.name, eqn.source)
                 if len(ins) == 2 and len(outs) == 1:  # most equations; this fast path halves the cost of the loop
                     (x, y), (out,) = ins, outs
                     a = env[x] if type(x) is Var else constant(x)
@@ -400,7 +457,7 @@ class _Function:
                 equation = f"{eqn.prim.name} of {', '.join([str(a.aval) for a in eqn.ins])}"
                 name_equation(e, equation, source_text(eqn.source))
             raise
-        self._loc = alias(name, "", None)
+        self.location = alias(name, "", None)
         self.op(terminator, [env[x] if type(x) is Var else constant(x) for x in jaxpr.outs], ())
 
     def op(
@@ -409,19 +466,19 @@ class _Function:
         operands: Sequence[Any],  # of `_Value`; a cast would cost on the hot path
         outs: Sequence[Aval],
         attrs: Mapping[str, str] = _NO_ATTRS,
-        regions: Sequence[Jaxpr | Region | str] = (),
+        regions: Sequence[Jaxpr | Region | str | _WriteBlock] = (),
     ) -> tuple[HloValue, ...]:
-        """Append an operation; see `fxad.ir.Hlo`."""
+        """Append an operation; see `fxad.ir.Hlo`. A region may also be a function that writes its block."""
         if len(operands) == 2 and len(outs) == 1 and not attrs and not regions:  # most operations
             (a, a_type), (b, b_type) = operands
-            n = self._n
-            self._n = n + 1
-            out = (f"%{n}", self._types[outs[0]])
-            self.lines.append(f'%{n} = "{name}"({a}, {b}) : ({a_type}, {b_type}) -> {out[1]}{self._loc}\n')
+            n = self.n_names
+            self.n_names = n + 1
+            out = (f"%{n}", self.types[outs[0]])
+            self.lines.append(f'%{n} = "{name}"({a}, {b}) : ({a_type}, {b_type}) -> {out[1]}{self.location}\n')
             return (out,)
         head, types = f'"{name}"({", ".join([v[0] for v in operands])})', ", ".join([v[1] for v in operands])
         if regions:
-            text = self._regions([partial(self._body, r, outs) for r in regions])
+            text = self.nested([partial(self._region, r, outs) for r in regions])
             bodies = [r for r in regions if isinstance(r, Jaxpr)] if name in _REDUCTIONS else []
             if bodies and ("stablehlo.while" in text or any(map(_calls_loop, bodies))):
                 raise ParameterError(
@@ -431,22 +488,27 @@ class _Function:
             head += text
         if attrs:
             head += f" {{{', '.join([f'{k} = {v}' for k, v in attrs.items()])}}}"
-        return self._append(head, types, outs)
+        return self.append(head, types, outs)
 
-    def constant(self, lit: Lit) -> HloValue:
-        """A splat constant, once per block; see `fxad.ir.Hlo`."""
-        value = self._constants.get(lit)
-        if value is None:
-            (value,) = self._append(f'"stablehlo.constant"() {{value = {dense_attribute(lit)}}}', "", (lit.aval,))
-            self._constants[lit] = value
-        return value
+    def _region(self, region: Jaxpr | Region | str | _WriteBlock, outs: Sequence[Aval]) -> None:
+        """Write a region: a body, a body with captured values, or an operation on two scalars, given by its name."""
+        if isinstance(region, str):
+            scalar = outs[0].with_shape(())
+            self.op("stablehlo.return", self.op(region, self.block_args((scalar, scalar)), (scalar,)), ())
+        elif isinstance(region, Region):
+            args = self.block_args(region.body.in_avals[len(region.captured) :])
+            self.block(region.body, [*region.captured, *args], "stablehlo.return")
+        elif isinstance(region, Jaxpr):
+            self.block(region, self.block_args(region.in_avals), "stablehlo.return")
+        else:
+            region()
 
     def call(self, body: Jaxpr, operands: Sequence[HloValue], mesh: MeshAxes = ()) -> tuple[HloValue, ...]:
         """Call the function of a sub-program; see `fxad.ir.Hlo`."""
-        inside = self._mesh
+        inside = self.mesh
         if mesh:  # further axes take the place of the replica axis
-            inside = with_replica_axis(mesh_within(without_replica_axis(inside), mesh), self._module.devices)
-        return self.op("func.call", operands, body.out_avals, {"callee": self._module.name(body, inside)})
+            inside = with_replica_axis(mesh_within(without_replica_axis(inside), mesh), self.module.devices)
+        return self.op("func.call", operands, body.out_avals, {"callee": self.module.symbol(body, inside)})
 
     def on_devices(
         self,
@@ -458,155 +520,94 @@ class _Function:
         outs: Sequence[Aval],
     ) -> tuple[HloValue, ...]:
         """Call the function of a body on each device; see `fxad.ir.Hlo`."""
-        module = self._module
-        whole = with_replica_axis(mesh, module.devices)
-        at, name = module.mesh(whole), module.name(body, whole)
-        if module.devices == 1:  # XLA divides nothing, and does not compile a call of the host in a map
-            return self.op("func.call", operands, outs, {"callee": name})
-        zero = Zero(Aval((), dtypes.int32)).instantiate()
+        whole = with_replica_axis(mesh, self.module.devices)
+        number, symbol = self.module.mesh_number(whole), self.module.symbol(body, whole)
+        if self.module.devices == 1:  # XLA divides nothing, and does not compile a call of the host in a map
+            return self.op("func.call", operands, outs, {"callee": symbol})
         # XLA needs an operand that it divides, and divides none without elements
         nonempty_ins = [k for k, a in enumerate(body.in_avals) if a.size]
         nonempty_outs = [k for k, a in enumerate(outs) if a.size]
-        values = [operands[k] for k in nonempty_ins] or [self.constant(zero)]
-        local = [body.in_avals[k] for k in nonempty_ins] or [zero.aval]
-        specs = [in_specs[k] for k in nonempty_ins] or [()]
-        divided = [
-            ", ".join([f"<@mesh{at}, {dimension_shardings(s, a)}>" for s, a in zip(of, types, strict=True)])
-            for of, types in (
-                (specs, local),
-                ([out_specs[k] for k in nonempty_outs], [outs[k] for k in nonempty_outs]),
-            )
-        ]
+        parts, results = [body.in_avals[k] for k in nonempty_ins], [outs[k] for k in nonempty_outs]
+        divided, specs = [operands[k] for k in nonempty_ins], [in_specs[k] for k in nonempty_ins]
+        if not divided:
+            divided, parts, specs = [self.zeros(INT32_SCALAR)], [INT32_SCALAR], [()]
+
+        def write_block() -> None:
+            args = dict(zip(nonempty_ins, self.block_args(parts), strict=False))
+            all_args = [args[k] if k in args else self.zeros(a) for k, a in enumerate(body.in_avals)]
+            computed = self.op("func.call", all_args, body.out_avals, {"callee": symbol})
+            self.op("sdy.return", [computed[k] for k in nonempty_outs], ())
+
         attrs = {
-            "in_shardings": f"#sdy.sharding_per_value<[{divided[0]}]>",
-            "out_shardings": f"#sdy.sharding_per_value<[{divided[1]}]>",
+            "in_shardings": sharding_per_value(number, specs, parts),
+            "out_shardings": sharding_per_value(number, [out_specs[k] for k in nonempty_outs], results),
             "manual_axes": f"#sdy<manual_axes{axis_names_text([axis for axis, _ in whole])}>",
         }
-
-        def region() -> None:
-            args = dict(zip(nonempty_ins, self._block_args(local), strict=False))
-            all_args = [args[k] if k in args else self._zeros_of(a) for k, a in enumerate(body.in_avals)]
-            results = self.op("func.call", all_args, body.out_avals, {"callee": name})
-            self.op("sdy.return", [results[k] for k in nonempty_outs], ())
-
-        texts = cast(Sequence[_Value], values)  # the values of this writer, which are opaque to rules
-        head = f'"sdy.manual_computation"({", ".join([v[0] for v in texts])}){self._regions([region])}'
-        head += f" {{{', '.join([f'{k} = {v}' for k, v in attrs.items()])}}}"
-        types = ", ".join([v[1] for v in texts])
-        nonempty = self._append(head, types, [outs[k] for k in nonempty_outs])
-        results = dict(zip(nonempty_outs, nonempty, strict=True))
-        return tuple([results[k] if k in results else self._zeros_of(a) for k, a in enumerate(outs)])
-
-    def _zeros_of(self, aval: Aval) -> HloValue:
-        return self.constant(Zero(aval).instantiate())
+        computed = self.op("sdy.manual_computation", divided, results, attrs, [write_block])
+        values = dict(zip(nonempty_outs, computed, strict=True))
+        return tuple([values[k] if k in values else self.zeros(a) for k, a in enumerate(outs)])
 
     @property
     def platform(self) -> str:
         """The platform that the module is for; see `fxad.ir.Hlo`."""
-        return self._module.platform
-
-    @property
-    def mesh(self) -> MeshAxes:
-        """The axes of the devices that run this function; see `fxad.ir.Hlo`."""
-        return self._mesh
+        return self.module.platform
 
     def channel(self) -> int:
         """A number for one collective; see `fxad.ir.Hlo`."""
-        self._module.channels += 1
-        return self._module.channels
+        self.module.channels += 1
+        return self.module.channels
 
     def host(self, call: Primitive) -> int:
         """The index of a host call; see `fxad.ir.Hlo`."""
-        where = source_location(self._module.locations.source(self._loc))
+        where = source_location(self.module.locations.source(self.location))
         # `Hlo` says Primitive: its module stands below the primitives that call the host
-        self._module.host.append((cast(CallsHost, call), str(where or "")))
-        return len(self._module.host) - 1
+        self.module.host.append((cast(CallsHost, call), str(where or "")))
+        return len(self.module.host) - 1
 
     def sharding(self, mesh: MeshAxes, spec: DimensionAxes, aval: Aval) -> str:
         """The attribute that divides a value among the devices of a mesh; see `fxad.ir.Hlo`."""
-        return sharding_attribute(self._module.mesh(with_replica_axis(mesh, self._module.devices)), spec, aval)
+        return sharding_attribute(self.module.mesh_number(with_replica_axis(mesh, self.module.devices)), spec, aval)
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
         """A call in a branch whose condition is always true, which XLA cannot prove; see `fxad.ir.Hlo`.
 
         XLA merges no operations across the border of a branch. It removes an `optimization_barrier` before it merges,
-        so a barrier alone does not suffice. The condition compares the popcount of an operand with its number of bits.
-        The barrier inside the branch keeps XLA from turning a branch of cheap operations into a select.
+        so a barrier alone does not suffice. The barrier inside the branch keeps XLA from turning a branch of cheap
+        operations into a select.
         """
-        constants = {id(v) for v in self._constants.values()}
+        constants = {id(v) for v in self.constants.values()}
         values = [(v, a) for v, a in zip(operands, body.in_avals, strict=True) if a.size and id(v) not in constants]
         if not values or not body.outs:
             return self.call(body, operands)
-        (guard,) = cast(Sequence[_Value], self._opaque_true(*values[-1]))
-        branches = self._regions([partial(self._barrier_branch, body, operands), partial(self._zeros_branch, body)])
-        return self._append(f'"stablehlo.if"({guard[0]}){branches}', guard[1], body.out_avals)
 
-    def _barrier_branch(self, body: Jaxpr, operands: Sequence[HloValue]) -> None:
-        results = self.op("stablehlo.optimization_barrier", self.call(body, operands), body.out_avals)
-        self.op("stablehlo.return", results, ())
+        def write_call() -> None:
+            results = self.op("stablehlo.optimization_barrier", self.call(body, operands), body.out_avals)
+            self.op("stablehlo.return", results, ())
 
-    def _zeros_branch(self, body: Jaxpr) -> None:
-        self.op("stablehlo.return", [self._zeros_of(a) for a in body.out_avals], ())
+        def write_zeros() -> None:
+            self.op("stablehlo.return", [self.zeros(a) for a in body.out_avals], ())
 
-    def _opaque_true(self, value: HloValue, aval: Aval) -> tuple[HloValue, ...]:
-        """An i1 that is true for every value, computed from its first element."""
-        one = Aval((1,) * aval.ndim, aval.dtype)
-        ones = f"array<i64: {', '.join(['1'] * aval.ndim)}>"
-        if aval.ndim:
-            zeros = f"array<i64: {', '.join(['0'] * aval.ndim)}>"
-            sliced = {"start_indices": zeros, "limit_indices": ones, "strides": ones}
-            (value,) = self.op("stablehlo.slice", (value,), (one,), sliced)
-        if dtypes.is_complex(aval.dtype):
-            one = one.with_dtype(dtypes.real_part(aval.dtype))
-            (value,) = self.op("stablehlo.real", (value,), (one,))
-        bits = one.with_dtype(f"u{8 * one.dtype.itemsize}").with_shape(())
-        (value,) = self.op("stablehlo.reshape", (value,), (one.with_shape(()),))
-        convert = "stablehlo.convert" if one.dtype is dtypes.bool_ else "stablehlo.bitcast_convert"
-        (value,) = self.op(convert, (value,), (bits,))
-        (count,) = self.op("stablehlo.popcnt", (value,), (bits,))
-        most = self.constant(Lit.of(8 * one.dtype.itemsize, bits))
-        less = {"comparison_direction": "#stablehlo<comparison_direction LE>"}
-        return self.op("stablehlo.compare", (count, most), (Aval((), dtypes.bool_),), less)
+        return self.op("stablehlo.if", (_true(self, *values[-1]),), body.out_avals, regions=(write_call, write_zeros))
 
-    def _append(self, head: str, types: str, outs: Sequence[Aval]) -> tuple[_Value, ...]:
-        """Append an operation whose text is complete except for its results."""
-        n = self._n
-        self._n = n + 1
-        if len(outs) == 1:
-            out = (f"%{n}", self._types[outs[0]])
-            self.lines.append(f"{out[0]} = {head} : ({types}) -> {out[1]}{self._loc}\n")
-            return (out,)
-        results = tuple([(f"%{n}#{k}", self._types[a]) for k, a in enumerate(outs)])
-        bind = f"%{n}:{len(outs)} = " if outs else ""
-        self.lines.append(f"{bind}{head} : ({types}) -> ({', '.join([r[1] for r in results])}){self._loc}\n")
-        return results
 
-    def _regions(self, writers: Sequence[Callable[[], None]]) -> str:
-        """The regions of the operation under construction. Each has its own constants."""
-        lines, constants, loc = self.lines, self._constants, self._loc
-        texts = []
-        for write in writers:
-            self.lines, self._constants = [], {}
-            write()
-            texts.append("{\n" + "".join(self.lines) + "}")
-        self.lines, self._constants, self._loc = lines, constants, loc
-        return f" ({', '.join(texts)})"
-
-    def _body(self, region: Jaxpr | Region | str, outs: Sequence[Aval]) -> None:
-        """Write a region: a body, a body with captured values, or an operation on two scalars, given by its name."""
-        if isinstance(region, str):
-            scalar = outs[0].with_shape(())
-            self.op("stablehlo.return", self.op(region, self._block_args((scalar, scalar)), (scalar,)), ())
-        elif isinstance(region, Region):
-            args = self._block_args(region.body.in_avals[len(region.captured) :])
-            self.block(region.body, [*region.captured, *args], "stablehlo.return")
-        else:
-            self.block(region, self._block_args(region.in_avals), "stablehlo.return")
-
-    def _block_args(self, avals: Sequence[Aval]) -> list[HloValue]:
-        """Begin a block: its arguments."""
-        args = [(f"%r{self._n}_{k}", self._types[a]) for k, a in enumerate(avals)]
-        self._n += 1
-        if args:
-            self.lines.append(f"^bb0({', '.join([f'{v}: {t}' for v, t in args])}):\n")
-        return list(args)
+def _true(hlo: Hlo, value: HloValue, aval: Aval) -> HloValue:
+    """An i1 that is true for every value, which XLA cannot prove: the first element has no more bits that are set than
+    bits."""
+    first = aval.with_shape((1,) * aval.ndim)
+    if aval.ndim:
+        zeros, ones = [f"array<i64: {', '.join([text] * aval.ndim)}>" for text in "01"]
+        sliced = {"start_indices": zeros, "limit_indices": ones, "strides": ones}
+        (value,) = hlo.op("stablehlo.slice", (value,), (first,), sliced)
+    if dtypes.is_complex(aval.dtype):
+        first = first.with_dtype(dtypes.real_part(aval.dtype))
+        (value,) = hlo.op("stablehlo.real", (value,), (first,))
+    scalar = first.with_shape(())
+    bits = scalar.with_dtype(f"u{8 * scalar.dtype.itemsize}")
+    (value,) = hlo.op("stablehlo.reshape", (value,), (scalar,))
+    convert = "stablehlo.convert" if scalar.dtype is dtypes.bool_ else "stablehlo.bitcast_convert"
+    (value,) = hlo.op(convert, (value,), (bits,))
+    (count,) = hlo.op("stablehlo.popcnt", (value,), (bits,))
+    most = hlo.constant(Lit.of(8 * scalar.dtype.itemsize, bits))
+    at_most = {"comparison_direction": "#stablehlo<comparison_direction LE>"}
+    (true,) = hlo.op("stablehlo.compare", (count, most), (Aval((), dtypes.bool_),), at_most)
+    return true

@@ -34,7 +34,7 @@ from fxad.transforms.outlining.merge_bodies import merge_bodies
 from fxad.transforms.outlining.outline import outline
 from fxad.transforms.outlining.outline_before_ad import outline_before_ad
 from fxad.units.cost_rule import called_body, large_enough, left_to_compile, saves_compile_time, units_by_cost, uses
-from fxad.units.maps import one_map
+from fxad.units.maps import NotOneMap, one_map
 from fxad.units.pieces import recomputes
 from fxad.units.plan import Choice, Plan, linked_plan, single_unit
 
@@ -174,7 +174,7 @@ def _chosen_plan(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...
     if not runs_on_devices(jaxpr):
         return linked_plan(jaxpr, chosen, donate, jaxpr.name)
     over_devices = one_map(jaxpr)
-    if isinstance(over_devices, str):  # the reason why the program is not one map
+    if isinstance(over_devices, NotOneMap):
         return None
     plan = linked_plan(over_devices.body, chosen, donate, jaxpr.name)
     return units.plans_over_devices.plan_over_devices(plan, over_devices) if plan else None

@@ -35,6 +35,9 @@ EXPANDED_MS: Final[Mapping[str, float]] = MappingProxyType(
     }
 )  # fmt: skip
 
+MAX_FUSED: Final = 512  # operations of a kernel, each counted as often as it is computed
+REDUCED_WITH: Final = 4  # operations that are fused into a reduction of their result
+
 # XLA's fusion emitters compile equal kernels once. Without them, at optimisation level 1, each kernel takes 0.4 of the
 # time: that is faster for a program with fewer than 2.5 kernels for each distinct one.
 REPEATED_KERNELS: Final = 2.0
@@ -73,6 +76,9 @@ SAVED_EQUATIONS: Final = 24
 SAVED_MS: Final = 500.0
 CERTAIN_MS: Final = 2000.0  # a saving that is certain, whatever part of the equations is compiled
 COMPILED_PART: Final = 0.6  # of the equations of a program, at most, in its units
+MAX_FORMULA: Final = 24  # equations by which a unit recomputes a value
+MAX_READERS: Final = 2  # units that recompute a value
+MAX_CONSTANT_BYTES: Final = 1 << 12  # of a literal that a plan stores; a unit computes a larger one
 
 # ------------------------------------------------------------------------------------------------------------- memory
 

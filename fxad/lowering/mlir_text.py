@@ -87,6 +87,12 @@ def sharding_attribute(mesh: int, spec: DimensionAxes, aval: Aval) -> str:
     return f"#sdy.sharding<@mesh{mesh}, {dimension_shardings(spec, aval)}>"
 
 
+def sharding_per_value(mesh: int, specs: Sequence[DimensionAxes], avals: Sequence[Aval]) -> str:
+    """The attribute of several values that the axes of a mesh divide, as `sharding_attribute`."""
+    divisions = [f"<@mesh{mesh}, {dimension_shardings(s, a)}>" for s, a in zip(specs, avals, strict=True)]
+    return f"#sdy.sharding_per_value<[{', '.join(divisions)}]>"
+
+
 def dimension_shardings(spec: DimensionAxes, aval: Aval) -> str:
     """The axes that divide each axis of an array, as MLIR text."""
     groups = [*spec, *[()] * (aval.ndim - len(spec))]

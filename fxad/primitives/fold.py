@@ -59,6 +59,7 @@ class Fold(HigherOrder):
 
     __slots__ = ()
 
+    needs_full_effort: ClassVar[bool] = True  # as `ReduceProd`: a body may multiply
     body: Jaxpr
 
     @property

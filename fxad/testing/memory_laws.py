@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 from operator import and_, or_
@@ -141,7 +141,7 @@ def check_plan(case: Case, choose: Sequence[bool]) -> None:
         fail("keep does not undo without", case.program, case.args)
     lean = planned(case.program, plan)
     typecheck(lean)
-    check_same_bits("a plan", Case(inline(case.program), case.args, case.seed, case.smooth), lean)
+    check_same_bits("a plan", replace(case, program=inline(case.program)), lean)
     if any(mask):
         _check_stored(plan, residuals(lean, mask))
 
@@ -159,7 +159,7 @@ def check_memory_plans(case: Case) -> None:
         fail("a later plan is larger", case.program, case.args)
     if any([b.microseconds < a.microseconds for a, b in pairwise(plans[1:])]):
         fail("a later plan is faster", case.program, case.args)
-    flat = Case(inline(case.program), case.args, case.seed, case.smooth)
+    flat = replace(case, program=inline(case.program))
     for plan in plans[1:]:
         lean = apply_plan(plan)
         typecheck(lean)

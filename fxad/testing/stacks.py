@@ -8,7 +8,7 @@ def test_stacks(case, stack):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, TypeAlias, final
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from fxad.core.interpreter import run
 from fxad.core.masks import leading
-from fxad.ir import Jaxpr, distinct_jaxprs
+from fxad.ir import Jaxpr, NDArray, distinct_jaxprs
 from fxad.primitives.custom import rules_of
 from fxad.testing import batching_laws, derivative_laws, transform_laws as laws
 from fxad.testing.compare import differ, fail, program_tolerance, random_cotangents, random_tangents
@@ -62,14 +62,17 @@ class Step:
 
 
 def _rewrite_case(transform: laws.Transform) -> Callable[[Case], Case | None]:
-    return lambda case: Case(transform(case.program), case.args, case.seed, case.smooth)
+    return lambda case: replace(case, program=transform(case.program))
+
+
+def _next_case(case: Case, program: Jaxpr, args: Sequence[NDArray]) -> Case:
+    """Return a program that a transformation gives, for which laws choose other directions."""
+    return replace(case, program=program, args=tuple(args), seed=case.seed + 1)
 
 
 def _jvp(case: Case) -> Case | None:
     mask = derivative_laws.differentiable_mask(case)
-    return Case(
-        jvp(case.program, mask)[0], (*case.args, *derivative_laws.random_dots(case)), case.seed + 1, case.smooth
-    )
+    return _next_case(case, jvp(case.program, mask)[0], (*case.args, *derivative_laws.random_dots(case)))
 
 
 def _linear(case: Case) -> Case | None:
@@ -79,9 +82,8 @@ def _linear(case: Case) -> Case | None:
     dots = derivative_laws.random_dots(case)
     residuals = run(split.primal, case.args)[len(case.program.outs) :]
     # a stated derivative is right if the residuals change together, and not if one of them changes alone
-    return Case(
-        split.linear, (*dots, *residuals), case.seed + 1, case.smooth and not _has_stated_derivative(split.linear)
-    )
+    smooth = case.smooth and not _has_stated_derivative(split.linear)
+    return replace(_next_case(case, split.linear, (*dots, *residuals)), smooth=smooth)
 
 
 def _has_stated_derivative(program: Jaxpr) -> bool:
@@ -94,22 +96,13 @@ def _adjoint(case: Case) -> Case | None:
     assert linear is not None
     n = sum(derivative_laws.differentiable_mask(case))
     adjoint = transpose(linear.program, leading(n, len(linear.args)))
-    return Case(
-        adjoint,
-        (*random_tangents(linear.program.out_avals, case.seed + 6), *linear.args[n:]),
-        case.seed + 1,
-        linear.smooth,
-    )
+    cts = random_tangents(linear.program.out_avals, case.seed + 6)
+    return replace(linear, program=adjoint, args=(*cts, *linear.args[n:]))
 
 
 def _vjp(case: Case) -> Case | None:
     cts = random_cotangents(case.program, case.seed + 7)
-    return Case(
-        vjp_fused(case.program, derivative_laws.differentiable_mask(case)),
-        (*case.args, *cts),
-        case.seed + 1,
-        case.smooth,
-    )
+    return _next_case(case, vjp_fused(case.program, derivative_laws.differentiable_mask(case)), (*case.args, *cts))
 
 
 def _gradient(transform: Callable[[Jaxpr, tuple[bool, ...]], Jaxpr]) -> Callable[[Case], Case | None]:
@@ -117,7 +110,7 @@ def _gradient(transform: Callable[[Jaxpr, tuple[bool, ...]], Jaxpr]) -> Callable
         program, mask = derivative_laws.scalarized(case.program), derivative_laws.differentiable_mask(case)
         if not derivative_laws.has_gradient(program, mask):
             return None
-        return Case(transform(program, mask), case.args, case.seed + 1, case.smooth)
+        return _next_case(case, transform(program, mask), case.args)
 
     return apply
 
@@ -132,7 +125,7 @@ def _vmap_step(case: Case) -> Case | None:
         outs = run(mapped, args)
     if not all([np.isfinite(x).all() for x in outs if x.dtype.kind in "fc"]):
         args = stack(examples(case.args, at, shift=0), at)
-    return Case(mapped, args, case.seed + 1, case.smooth)
+    return _next_case(case, mapped, args)
 
 
 def _no_law(case: Case) -> None:

@@ -177,8 +177,8 @@ _FUSED: Final[tuple[type, ...]] = (Unary, Binary, Compare, SelectN, Clamp, *VIEW
 # ------------------------------------------------------------------------------------------------- what XLA compiles
 
 
-class Kind(Enum):
-    """The kind of code that XLA compiles a primitive to."""
+class Fusion(Enum):
+    """How XLA fuses a primitive: the code that it compiles it to, and in which kernels."""
 
     VIEW = "no code: the result has the memory of the operand"
     CHEAP = "fused into the kernel of each reader, so it may be computed several times"
@@ -187,10 +187,12 @@ class Kind(Enum):
     KERNEL = "a kernel, which reads its operands in memory"
 
 
-# The kind of a primitive, and the compile time that it adds to a kernel, in milliseconds.
-Cost: TypeAlias = tuple[Kind, float]
+# How XLA fuses a primitive, and the compile time that it adds to a kernel, in milliseconds.
+CompileCost: TypeAlias = tuple[Fusion, float]
 
-_CHEAP: Final[Kinds] = (*ARITHMETIC, *MOVES, Slice, Pad, Concatenate, DynamicSlice, Index, Gather)
+# these read elements of an operand at other places than those that they write
+REARRANGEMENTS: Final[Kinds] = (*MOVES, Slice, Pad, Concatenate, DynamicSlice, Index, Gather)
+_CHEAP: Final[Kinds] = (*ARITHMETIC, *REARRANGEMENTS)
 _LIBRARY: Final[Kinds] = (DotGeneral, ConvGeneralDilated)
 _REDUCTIONS: Final[Kinds] = (ReduceSum, ReduceMax, ReduceMin)
 # Classes of `EXPANDED_MS` that have a kernel of their own. The other ones are functions. Both tables name classes: few
@@ -198,22 +200,22 @@ _REDUCTIONS: Final[Kinds] = (ReduceSum, ReduceMax, ReduceMin)
 _OWN_KERNEL: Final = frozenset({"Sort", "TopK", "Cumulative", "ScatterFamily", "Softmax"})
 
 
-def compile_cost(kind: type[Primitive]) -> Cost:
-    """The kind of a primitive, and the milliseconds that it adds to a kernel."""
+def compile_cost(kind: type[Primitive]) -> CompileCost:
+    """How XLA fuses primitives of a class, and the milliseconds that each adds to a kernel."""
     if issubclass(kind, VIEWS):
-        return Kind.VIEW, 0.0
+        return Fusion.VIEW, 0.0
     if issubclass(kind, _CHEAP):
-        return Kind.CHEAP, OPERATION_MS
+        return Fusion.CHEAP, OPERATION_MS
     expanded = next((base.__name__ for base in kind.__mro__ if base.__name__ in EXPANDED_MS), None)
     if expanded is not None:
-        return Kind.KERNEL if expanded in _OWN_KERNEL else Kind.EXPENSIVE, EXPANDED_MS[expanded]
+        return Fusion.KERNEL if expanded in _OWN_KERNEL else Fusion.EXPENSIVE, EXPANDED_MS[expanded]
     if issubclass(kind, (Unary, Binary)):
-        return Kind.EXPENSIVE, FUNCTION_MS
+        return Fusion.EXPENSIVE, FUNCTION_MS
     if issubclass(kind, _LIBRARY):
-        return Kind.KERNEL, LIBRARY_MS - KERNEL_MS
+        return Fusion.KERNEL, LIBRARY_MS - KERNEL_MS
     if issubclass(kind, _REDUCTIONS):
-        return Kind.REDUCTION, 0.0
-    return Kind.KERNEL, 0.0
+        return Fusion.REDUCTION, 0.0
+    return Fusion.KERNEL, 0.0
 
 
 # Values of these are computed again in a later unit rather than stored. Not `Mark`: the user marks values to be stored.

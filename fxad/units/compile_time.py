@@ -24,9 +24,21 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.dtypes import FLOAT8
 from fxad.ir import HigherOrder, Jaxpr
+from fxad.primitives.collectives import Extremum
 from fxad.primitives.control.shard_map import runs_on_devices
+from fxad.primitives.cumulative import CumExtremum
+from fxad.primitives.dynamic_slicing import DynamicSlice
+from fxad.primitives.elementwise.convert import ConvertElementType, StopGradient
 from fxad.primitives.elementwise.family import Compare
-from fxad.transforms.costs import Kind, time_of
+from fxad.primitives.fusion import Kinds
+from fxad.primitives.gather_scatter import Gather, ScatterExtremum
+from fxad.primitives.index import Index
+from fxad.primitives.reduce import ExtremumReduction
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Squeeze, Transpose
+from fxad.primitives.slicing import Slice
+from fxad.primitives.sort import Sort
+from fxad.primitives.top_k import TopK
+from fxad.transforms.costs import Fusion, time_of
 from fxad.units.in_place import microseconds_lost
 from fxad.units.kernels import Inlined, Kernels, Value
 
@@ -35,21 +47,13 @@ XlaEffort: TypeAlias = Literal["less", "level 1", "full"]
 MAX_READ: Final = 4096  # equations that the estimate reads
 FIRST_READ: Final = 1024  # equations that `takes_at_least` reads first
 
-# Functions that are less exact with less effort: `tan` and `cbrt` in float32 (1.6 and 2.6 units in the last place, else
-# 0.8). A product along several axes takes constant factors out: prod(c * x) overflows where prod(x) does. The table has
-# names of classes: few programs use these primitives, and a name does not import their files. Numbers of 8 bits are
-# wrong with less effort: 496 is -0.0 in float8_e4m3fn, and -1e-6 is nan in the dtypes without a negative zero.
-LESS_EXACT: Final = frozenset({"Tan", "Cbrt", "ReduceProd", "ReduceWindowProd", "CumProd", "Reduce", "ReduceWindow"})
-
 # With less effort, kernels round `a * b + c` in different ways. An element that one kernel computes again need not be
 # equal to the maximum that another one has found. A gradient, which compares them, then loses the element.
-_EXTREMA: Final = frozenset({
-    "ReduceMax", "ReduceMin", "CumMax", "CumMin", "ScatterMax", "ScatterMin", "Pmax", "Pmin", "Sort", "TopK",
-})  # fmt: skip
-_REARRANGED: Final = frozenset({
-    "BroadcastInDim", "Reshape", "Squeeze", "ExpandDims", "Transpose", "Gather", "Slice", "Index", "DynamicSlice",
-    "StopGradient", "ConvertElementType",
-})  # fmt: skip
+_EXTREMA: Final[Kinds] = (ExtremumReduction, CumExtremum, ScatterExtremum, Extremum, Sort, TopK)
+_REARRANGED: Final[Kinds] = (
+    BroadcastInDim, Reshape, Squeeze, ExpandDims, Transpose, Gather, Slice, Index, DynamicSlice, StopGradient,
+    ConvertElementType,
+)  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------------------- estimates
@@ -76,8 +80,8 @@ def takes_at_least(jaxpr: Jaxpr, least: float) -> bool:
 class _Estimate:
     """Milliseconds to compile the program; those of its distinct kernels; those of all kernels, if each were compiled.
     Plain reductions, which call a library, are in the first figure only. `complete`: the program has no equations that
-    were not read. `less_exact`: it has functions of `LESS_EXACT`, computes numbers of 8 bits, or compares elements with
-    their maximum. `open_ended`: it has a loop whose number of iterations a predicate determines."""
+    were not read. `less_exact`: it would be less exact with less effort (`_is_less_exact`). `open_ended`: it has a loop
+    whose number of iterations a predicate determines."""
 
     milliseconds: float
     distinct_ms: float
@@ -95,17 +99,23 @@ def _estimate(jaxpr: Jaxpr, at_most: int) -> _Estimate:
     own = [
         (KERNEL_MS + k.milliseconds, kernels.uses[n])
         for n, k in kernels.distinct.items()
-        if k.kind is not Kind.REDUCTION
+        if k.fusion is not Fusion.REDUCTION
     ]
-    library = sum([LIBRARY_MS + k.milliseconds for k in kernels.distinct.values() if k.kind is Kind.REDUCTION])
+    library = sum([LIBRARY_MS + k.milliseconds for k in kernels.distinct.values() if k.fusion is Fusion.REDUCTION])
     distinct = sum([ms for ms, _ in own])
     whole = PROGRAM_MS + EQUATION_MS * program.seen + library + distinct
-    computed = {program.avals[v].dtype for _, _, outs in program.ops for v in outs}
-    exact = LESS_EXACT.isdisjoint([type(prim).__name__ for prim, _, _ in program.ops]) and FLOAT8.isdisjoint(computed)
-    less_exact = not exact or _compares_extrema(program)
     open_ended = any([isinstance(prim, HigherOrder) and prim.layout.has_predicate for prim, _, _ in program.ops])
     all_ms = sum([ms * uses for ms, uses in own])
-    return _Estimate(whole, distinct, all_ms, program.seen < at_most, less_exact, open_ended)
+    return _Estimate(whole, distinct, all_ms, program.seen < at_most, _is_less_exact(program), open_ended)
+
+
+def _is_less_exact(program: Inlined) -> bool:
+    """Returns True if less effort makes a program less exact: by its primitives, by its numbers of 8 bits (496 is -0.0
+    in float8_e4m3fn, and -1e-6 is nan in the dtypes without a negative zero), or by comparisons with an extremum."""
+    if any([prim.needs_full_effort for prim, _, _ in program.ops]):
+        return True
+    computed = {program.avals[v].dtype for _, _, outs in program.ops for v in outs}
+    return not FLOAT8.isdisjoint(computed) or _compares_extrema(program)
 
 
 def _compares_extrema(program: Inlined) -> bool:
@@ -117,8 +127,7 @@ def _compares_extrema(program: Inlined) -> bool:
     literals = set(program.literals.values())
     extrema: set[Value] = set()
     for prim, ins, outs in program.ops:
-        kind = type(prim).__name__
-        if kind in _EXTREMA or (kind in _REARRANGED and ins[0] in extrema):
+        if isinstance(prim, _EXTREMA) or (isinstance(prim, _REARRANGED) and ins[0] in extrema):
             extrema.update(outs)
         elif isinstance(prim, Compare) and not extrema.isdisjoint(ins) and literals.isdisjoint(ins):
             return True

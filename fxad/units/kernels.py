@@ -15,6 +15,22 @@ whole sum of a residual stream. An exception is an equation that joins two large
 in memory, all readers read it there. Equal expressions over values of equal types have one number, so equal kernels are
 found even if they share no values.
 
+For example, two operations read the `tanh` below, so it is a kernel of its own. The multiplication is fused into the
+reduction:
+
+>>> import fxad as fx, fxad.numpy as fnp
+>>> def f(x, w):
+...     y = fnp.tanh(x @ w)
+...     return y + 1, (2 * y).sum(axis=0)
+>>> square = fx.Spec((64, 64))
+>>> kernels = Kernels(Inlined(fx.trace(f, square, square).jaxpr, at_most=100))
+>>> for kernel in kernels.distinct.values():
+...     print(f"{kernel.fusion.name:9} {kernel.milliseconds:5}")  # beside the milliseconds of any kernel, 25
+KERNEL    -17.0
+EXPENSIVE   1.2
+CHEAP       0.5
+REDUCTION   0.5
+
 Source: XLA's `InstructionFusion` (`ComputeGloballyUnfusible`, `EffectivelyAtMostUnary`), and its observed behaviour.
 """
 
@@ -22,17 +38,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Final, TypeAlias, final
+from typing import TypeAlias, final
 
+from fxad.core.constants import MAX_FUSED, REDUCED_WITH
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import Carry, Layout, OneOf, Slice
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
-from fxad.transforms.costs import Cost, Kind, compile_cost, number_of_runs
-
-MAX_FUSED: Final = 512
-REDUCED_WITH: Final = 4  # equations that are fused into a reduction of their result
+from fxad.transforms.costs import CompileCost, Fusion, compile_cost, number_of_runs
 
 # Values and expressions are numbered in the order of their definition.
 Value: TypeAlias = int
@@ -45,9 +59,9 @@ Op: TypeAlias = tuple[Primitive, tuple[Value, ...], range]
 @final
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel: the kind of its last operation, and the sum of the milliseconds that its operations add."""
+    """A kernel: how its last operation is fused, and the sum of the milliseconds that its operations add."""
 
-    kind: Kind
+    fusion: Fusion
     milliseconds: float
 
 
@@ -159,31 +173,66 @@ class Inlined:
 
 
 @final
+class _Reads:
+    """How the operations of a program read each value.
+
+    `count` is the number of operations that read it. The sets are: values that an operation reads from memory, or that
+    are results (`from_memory`); those of them that it reads in their own layout, whereas a product takes the axes of a
+    matrix in either order (`in_layout`); operands of reductions (`reduced`); transposes of the matrices that products
+    compute, which cost nothing (`transposed_products`).
+    """
+
+    __slots__ = ("count", "from_memory", "in_layout", "reduced", "transposed_products")
+
+    def __init__(self, program: Inlined, costs: Mapping[type[Primitive], CompileCost]) -> None:
+        self.count = [0] * len(program.avals)
+        self.from_memory: set[Value] = set(program.results)
+        self.in_layout: set[Value] = set(program.results)
+        self.reduced: set[Value] = set()
+        self.transposed_products: set[Value] = set()
+        products: set[Value] = set()
+        transposed: dict[Value, Value] = {}  # for a transposed matrix, the matrix
+        for prim, ins, outs in program.ops:
+            fusion = costs[type(prim)][0]
+            for a in set(ins) if len(ins) > 1 else ins:
+                self.count[a] += 1
+            if fusion is Fusion.REDUCTION:
+                self.reduced.update(ins)
+            elif type(prim) is DotGeneral:
+                products.update(outs)
+                matrices = [transposed.get(a, a) for a in ins]
+                self.from_memory.update(matrices)
+                self.in_layout.update([a for a in matrices if len(program.avals[a].shape) <= 2])
+            elif fusion is Fusion.KERNEL:
+                self.from_memory.update(ins)
+                self.in_layout.update(ins)
+            elif type(prim) is Transpose and len(prim.perm) == 2:
+                transposed[outs[0]] = ins[0]
+                if ins[0] in products:
+                    self.transposed_products.add(outs[0])
+
+
+@final
 class Kernels:
-    """The distinct kernels of a program: `distinct`, by the numbers of their expressions, and how often each is used.
-    `written` are the elementwise values that kernels write, `recomputed` those of them that other readers compute
-    again.
+    """The kernels of a program. `distinct` has one for each number of an expression, and `uses` how often it runs.
+    `written` are the elementwise values that kernels write, `recomputed` those of them that readers compute again.
 
     Cost: linear in the operands of its equations.
     """
 
     __slots__ = (
-        "_read_in_layout",
-        "_expensive",
-        "_milliseconds",
-        "_expression_of",
-        "_expression_numbers",
-        "_program",
-        "_readers",
-        "_reduced_values",
-        "_size",
-        "_read_from_memory",
         "_broadcast",
-        "_transposed_products",
+        "_expensive",
+        "_expression_of",
+        "_milliseconds",
+        "_numbers",
+        "_program",
+        "_reads",
+        "_size",
         "distinct",
-        "written",
         "recomputed",
         "uses",
+        "written",
     )
 
     def __init__(self, program: Inlined) -> None:
@@ -191,62 +240,38 @@ class Kernels:
         self.uses: Counter[_Expression] = Counter()
         self.written: set[Value] = set()
         self.recomputed: set[Value] = set()
-        self._program = program
-        count = len(program.avals)
-        self._readers = [0] * count
-        self._reduced_values: set[Value] = set()
-        self._transposed_products: set[Value] = set()  # transposes of products
-        self._broadcast: set[Value] = set(program.literals.values())
-        self._read_from_memory: set[Value] = set(program.results)
-        self._read_in_layout: set[Value] = set(program.results)  # from memory, in their own layout
         costs = {kind: compile_cost(kind) for kind in {type(prim) for prim, _, _ in program.ops}}
-        self._find_readers(costs)
-        # for values that are fused into their readers: number of equations, milliseconds, and whether one is expensive;
-        # zero for values in memory
-        self._size = [0] * count
-        self._milliseconds = [0.0] * count
-        self._expensive = [False] * count
-        self._expression_numbers: dict[object, _Expression] = {}
+        self._program = program
+        self._reads = _Reads(program, costs)
+        self._broadcast: set[Value] = set(program.literals.values())  # values that repeat fewer elements
+        self._numbers: dict[object, _Expression] = {}
+        # The expression that a reader of each value computes: a value in memory is only read, so its type is all that
+        # matters. And its equations, their milliseconds, and whether one is expensive; zero for a value in memory.
         self._expression_of = [self._intern(aval) for aval in program.avals]
+        self._size = [0] * len(program.avals)
+        self._milliseconds = [0.0] * len(program.avals)
+        self._expensive = [False] * len(program.avals)
         for lit, value in program.literals.items():
             self._expression_of[value] = self._intern(lit)
         for op in program.ops:
-            self._add_op(op, *costs[type(op[0])])
-
-    def _find_readers(self, costs: Mapping[type[Primitive], Cost]) -> None:
-        """Count the readers of each value, and find the values that they read from memory."""
-        transposed: dict[Value, Value] = {}
-        products: set[Value] = set()
-        readers, from_memory, avals = self._readers, self._read_from_memory, self._program.avals
-        for prim, ins, outs in self._program.ops:
-            kind = costs[type(prim)][0]
-            for a in set(ins) if len(ins) > 1 else ins:
-                readers[a] += 1
-            if kind is Kind.REDUCTION:
-                self._reduced_values.update(ins)
-            elif kind is Kind.KERNEL:
-                product = type(prim) is DotGeneral
-                products.update(outs if product else ())
-                ins = tuple([transposed.get(a, a) for a in ins]) if product else ins
-                from_memory.update(ins)
-                self._read_in_layout.update([a for a in ins if not product or len(avals[a].shape) <= 2])
-            elif type(prim) is Transpose and len(prim.perm) == 2:  # a product takes either order of axes
-                transposed[outs[0]] = ins[0]
-                if ins[0] in products:
-                    self._transposed_products.add(outs[0])
+            fusion, milliseconds = costs[type(op[0])]
+            if fusion is Fusion.KERNEL or fusion is Fusion.REDUCTION:
+                self._add_own_kernel(op, fusion, milliseconds)
+            else:
+                self._fuse(op, fusion, milliseconds)
 
     def _intern(self, expression: object) -> _Expression:
         """The number of an expression; equal expressions have one number."""
-        return self._expression_numbers.setdefault(expression, len(self._expression_numbers))
+        return self._numbers.setdefault(expression, len(self._numbers))
 
-    def _add_op(self, op: Op, kind: Kind, milliseconds: float) -> None:
+    def _fuse(self, op: Op, fusion: Fusion, milliseconds: float) -> None:
+        """Extend the expressions of the operands by an elementwise operation or a view; add a kernel for each result
+        that a reader needs in memory."""
         prim, ins, outs = op
-        if kind is Kind.KERNEL or kind is Kind.REDUCTION:
-            self._add_own_kernel(op, kind, milliseconds)
-            return
+        reads = self._reads
         expression = self._intern((prim, *[self._expression_of[a] for a in ins]))
-        size = 0 if kind is Kind.VIEW or outs[0] in self._transposed_products else 1
-        expensive = kind is Kind.EXPENSIVE
+        size = 0 if fusion is Fusion.VIEW or outs[0] in reads.transposed_products else 1
+        expensive = fusion is Fusion.EXPENSIVE
         for a in set(ins) if len(ins) > 1 else ins:
             size += self._size[a]
             milliseconds += self._milliseconds[a]
@@ -256,22 +281,19 @@ class Kernels:
         for k, out in enumerate(outs):
             expression = expression if not k else self._intern((expression, k))
             self._size[out] = size
-            always_in_memory = size > MAX_FUSED or (expensive and self._readers[out] > 1)
-            if size and (always_in_memory or self._is_needed_in_memory(out)):
-                self._add_kernel(expression, Kernel(kind, milliseconds))
+            only_read = size > MAX_FUSED or (expensive and reads.count[out] > 1)  # by all readers
+            if size and (only_read or self._is_needed_in_memory(out)):
+                self._add_kernel(expression, Kernel(fusion, milliseconds))
                 self.written.add(out)
-                joins = out in self._read_in_layout and self._joins_large_values(ins, out)
-                always_in_memory = always_in_memory or joins
-            if always_in_memory:
+                only_read = only_read or (out in reads.in_layout and self._joins_large_values(ins, out))
+            if only_read:
                 self._size[out] = 0
-            else:
-                if out in self.written:
-                    self.recomputed.add(out)
-                self._expression_of[out], self._milliseconds[out], self._expensive[out] = (
-                    expression,
-                    milliseconds,
-                    expensive,
-                )
+                continue
+            if out in self.written:
+                self.recomputed.add(out)
+            self._expression_of[out] = expression
+            self._milliseconds[out] = milliseconds
+            self._expensive[out] = expensive
 
     def _joins_large_values(self, ins: tuple[Value, ...], out: Value) -> bool:
         """Returns True if an equation reads more than one value as large as its result. XLA computes an equation that
@@ -279,14 +301,14 @@ class Kernels:
         rank = len(self._program.avals[out].shape)
         return len([a for a in ins if a not in self._broadcast and len(self._program.avals[a].shape) >= rank]) > 1
 
-    def _add_own_kernel(self, op: Op, kind: Kind, milliseconds: float) -> None:
+    def _add_own_kernel(self, op: Op, fusion: Fusion, milliseconds: float) -> None:
         """Add a kernel that reads values in memory. A reduction may compute a small expression first."""
         prim, ins, _ = op
-        inside = {a for a in ins if kind is Kind.REDUCTION and not self._is_needed_in_memory(a)}
+        inside = {a for a in ins if fusion is Fusion.REDUCTION and not self._is_needed_in_memory(a)}
         avals = self._program.avals
         numbers = [self._expression_of[a] if a in inside else self._intern(avals[a]) for a in ins]
         milliseconds += sum([self._milliseconds[a] for a in inside])
-        self._add_kernel(self._intern((prim, *numbers)), Kernel(kind, milliseconds))
+        self._add_kernel(self._intern((prim, *numbers)), Kernel(fusion, milliseconds))
 
     def _add_kernel(self, expression: _Expression, kernel: Kernel) -> None:
         self.distinct[expression] = kernel
@@ -294,6 +316,7 @@ class Kernels:
 
     def _is_needed_in_memory(self, a: Value) -> bool:
         """Returns True if some reader needs the value in memory."""
-        if a in self._read_from_memory or not self._readers[a]:  # no readers: a result, or the program was cut off
+        reads = self._reads
+        if a in reads.from_memory or not reads.count[a]:  # no readers: a result, or the program was cut off
             return True
-        return a in self._reduced_values and (self._readers[a] > 1 or self._size[a] > REDUCED_WITH)
+        return a in reads.reduced and (reads.count[a] > 1 or self._size[a] > REDUCED_WITH)

@@ -7,6 +7,7 @@ values that are whole on each device run in the map, where each device computes 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 from typing import Final, final
 
 from fxad.core.builder import Builder
@@ -22,17 +23,20 @@ from fxad.primitives.shape import ExpandDims, Squeeze
 from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.units.pieces import inline_calls
 
-# The reasons for which a program on devices is one unit.
-NO_MAP: Final = "XLA decides how its arrays are divided among devices"
-CALLS_HOST: Final = "it calls the host outside of its maps"
-RECOMPUTED: Final = "it recomputes a map over devices"
-NESTED: Final = "it has a map over devices in the body of a map"
-BY_CHOICE: Final = "a map over devices runs faster as one, so units=predicate chooses the calls to compile apart"
-SEVERAL: Final = "its maps over devices have different meshes, or divide one value in different ways"
-
 # From the part of a stack that a device has, which has one slice, to the slice; and back.
 _TO_SLICE: Final = Squeeze((0,))
 _TO_STACK: Final = ExpandDims((0,))
+
+
+@final
+class NotOneMap(Enum):
+    """The reason why a program on devices is not one map. Such a program is one unit."""
+
+    DIVIDED_BY_XLA = "XLA decides how its arrays are divided among devices"
+    CALLS_HOST = "it calls the host outside of its maps"
+    RECOMPUTED = "it recomputes a map over devices"
+    NESTED = "it has a map over devices in the body of a map"
+    SEVERAL = "its maps over devices have different meshes, or divide one value in different ways"
 
 
 @final
@@ -54,26 +58,28 @@ class OneMap:
 
 
 @by_value
-def one_map(jaxpr: Jaxpr) -> OneMap | str:
+def one_map(jaxpr: Jaxpr) -> OneMap | NotOneMap:
     """The map that a program on devices is, or the reason why it is none.
 
     Law: the map of the body has the results of the program.
     """
     maps = [prim for prim in all_prims(jaxpr) if isinstance(prim, ShardMap)]
     if not maps:
-        return NO_MAP
+        return NotOneMap.DIVIDED_BY_XLA
     if any([runs_on_devices(prim.body) for prim in maps]):
-        return NESTED
+        return NotOneMap.NESTED
     if any([prim.mesh != maps[0].mesh for prim in maps]):
-        return SEVERAL
+        return NotOneMap.SEVERAL
     program, recomputed = inline_calls(jaxpr, {b for b in distinct_jaxprs(jaxpr) if runs_on_devices(b)})
     if recomputed:  # in one program with the first computation, XLA would merge the two
-        return RECOMPUTED
+        return NotOneMap.RECOMPUTED
     ids = {prim.devices for prim in program.prims if isinstance(prim, OnMesh) and prim.devices}
     specs = _specs(program, maps[0].mesh)
-    if isinstance(specs, str) or len(ids) > 1:
-        return specs if isinstance(specs, str) else SEVERAL
-    return _with_stacks(_merged(program, maps[0].mesh, specs), maps[0].mesh, ids.pop() if ids else ())
+    if isinstance(specs, NotOneMap):
+        return specs
+    if len(ids) > 1:
+        return NotOneMap.SEVERAL
+    return _with_stacks(_merged(program, maps[0].mesh, ids.pop() if ids else (), specs))
 
 
 def _without_empty_end(spec: DimensionAxes) -> DimensionAxes:
@@ -83,7 +89,7 @@ def _without_empty_end(spec: DimensionAxes) -> DimensionAxes:
     return spec
 
 
-def _specs(program: Jaxpr, mesh: MeshAxes) -> dict[Atom, DimensionAxes] | str:
+def _specs(program: Jaxpr, mesh: MeshAxes) -> dict[Atom, DimensionAxes] | NotOneMap:
     """How each value of a program outside of its maps is divided; or the reason why it is not known."""
     stacked: DimensionAxes = (tuple([name for name, _ in mesh]),)
     specs: dict[Atom, DimensionAxes] = {}
@@ -95,7 +101,7 @@ def _specs(program: Jaxpr, mesh: MeshAxes) -> dict[Atom, DimensionAxes] | str:
             divisions = [_without_empty_end(stacked if s is None else s) for s in prim.in_specs]
         elif isinstance(prim, ShardingConstraint):
             if prim.mesh != mesh or (OPEN,) in prim.spec:
-                return NO_MAP
+                return NotOneMap.DIVIDED_BY_XLA
             divisions = [_without_empty_end(prim.spec)]
         else:
             continue
@@ -108,16 +114,16 @@ def _specs(program: Jaxpr, mesh: MeshAxes) -> dict[Atom, DimensionAxes] | str:
         prim = eqn.prim
         if k in reads:
             if any([specs[a] != s for a, s in reads[k]]):
-                return SEVERAL
+                return NotOneMap.SEVERAL
             if isinstance(prim, ShardMap):
                 outs = [_without_empty_end(stacked if s is None else s) for s in prim.out_specs]
             else:
                 outs = [s for _, s in reads[k]] or [()]
             specs.update(zip(eqn.outs, outs, strict=True))
         elif _calls_host(eqn):
-            return CALLS_HOST
+            return NotOneMap.CALLS_HOST
         elif any([specs.get(a) for a in eqn.ins]) or _has_map(eqn):
-            return NO_MAP
+            return NotOneMap.DIVIDED_BY_XLA
         else:
             specs.update(dict.fromkeys(eqn.outs, ()))
     return specs
@@ -134,10 +140,8 @@ def _has_map(eqn: Eqn) -> bool:
     return isinstance(eqn.prim, HigherOrder) and any(map(runs_on_devices, eqn.prim.bodies))
 
 
-def _merged(
-    program: Jaxpr, mesh: MeshAxes, specs: Mapping[Atom, DimensionAxes]
-) -> tuple[Jaxpr, list[DimensionAxes], list[DimensionAxes]]:
-    """The body of the one map, over parts, and the specs of its operands and results."""
+def _merged(program: Jaxpr, mesh: MeshAxes, devices: Ids, specs: Mapping[Atom, DimensionAxes]) -> OneMap:
+    """The one map, whose body takes and returns the parts of stacks."""
     b = Builder()
 
     def part(a: Atom) -> Aval:
@@ -173,10 +177,11 @@ def _merged(
             env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
     outs = [env.get(a, a) for a in program.outs]
     body = remove_dead_eqns(b.build(outs, program.name))
-    return body, [specs[v] for v in program.ins], [specs.get(a, ()) for a in program.outs]
+    of_ins, of_outs = [specs[v] for v in program.ins], [specs.get(a, ()) for a in program.outs]
+    return OneMap(body, mesh, devices, tuple(of_ins), tuple(of_outs))
 
 
-def _with_stacks(merged: tuple[Jaxpr, list[DimensionAxes], list[DimensionAxes]], mesh: MeshAxes, ids: Ids) -> OneMap:
+def _with_stacks(merged: OneMap) -> OneMap:
     """The map whose body takes and returns slices of stacks, where it only unstacks an operand or stacks a result.
 
     Over 8 devices, with an operand f32[8,3] and a result f32[8,3] that are stacks for all maps of the program:
@@ -184,8 +189,8 @@ def _with_stacks(merged: tuple[Jaxpr, list[DimensionAxes], list[DimensionAxes]],
         (f32[1,3]) -> (f32[1,3]), specs (("i",),)     y = stack(sin(slice(x)))     what `_merged` returns
         (f32[3])   -> (f32[3]),   specs None          y = sin(x)                   this map
     """
-    body, ins, outs = merged
-    all_axes: DimensionAxes = (tuple([name for name, _ in mesh]),)
+    body, ins, outs = merged.body, merged.ins, merged.outs
+    all_axes: DimensionAxes = (merged.names,)
     read_whole = {a for e in body.eqns if e.prim != _TO_SLICE for a in e.ins} | {*body.outs}
     read = {a for e in body.eqns for a in e.ins}
     takes_slice = [
@@ -211,7 +216,7 @@ def _with_stacks(merged: tuple[Jaxpr, list[DimensionAxes], list[DimensionAxes]],
     parts = remove_dead_eqns(b.build([env.get(a, a) for a in results], body.name))
     of_ins = [None if is_slice else spec for is_slice, spec in zip(takes_slice, ins, strict=True)]
     of_outs = [None if is_slice else spec for is_slice, spec in zip(returns_slice, outs, strict=True)]
-    return OneMap(parts, mesh, ids, tuple(of_ins), tuple(of_outs))
+    return OneMap(parts, merged.mesh, merged.devices, tuple(of_ins), tuple(of_outs))
 
 
 def program_with_calls(jaxpr: Jaxpr) -> Jaxpr:

@@ -12,7 +12,13 @@ def min_vertex_cut(
 ) -> frozenset[int]:
     """A set of vertices of least total weight that every path from a source to a sink meets.
 
-    It may contain sources and sinks. Of several minimal sets, it is the one nearest to the sinks.
+    It may contain sources and sinks. Of several minimal sets, it is the one nearest to the sinks. For example, the
+    paths from 0 to 3 meet the vertices 1 and 2, of which each has one:
+
+    >>> sorted(min_vertex_cut([9, 2, 3, 6], [(0, 1), (0, 2), (1, 3), (2, 3)], sources=[0], sinks=[3]))
+    [1, 2]
+    >>> sorted(min_vertex_cut([9, 2, 3, 4], [(0, 1), (0, 2), (1, 3), (2, 3)], sources=[0], sinks=[3]))
+    [3]
 
     Law:    every path from a source to a sink meets it; no other such set weighs less.
     Cost:   a breadth-first search for each augmenting path, at most vertices times edges of them.

@@ -12,17 +12,28 @@ instead. Between units, every value that a later unit reads is stored. This modu
   most `MAX_READERS` pieces. Equal pieces stay equal: a value is recomputed only if every use of the body recomputes it
   in the same way.
 
-For example, of four units of which the last one reads `d`, and a program that returns `r` and `y`:
+For example, `y` weighs nothing below, because it is a result of the program: it is live to the end anyway. So the last
+of the four units computes `d` from `y`, and `d` is not stored any more:
 
-    y, d = tanh(x @ w), 1 - y * y       becomes     y = tanh(x @ w)
-    z = sin(y)
-    v = sin(z)
-    r = v * d                           becomes     r = v * (1 - y * y)
+>>> import fxad as fx, fxad.numpy as fnp
+>>> first = fx.jit(lambda x, w: [(y := fnp.tanh(x @ w)), 1 - y * y])
+>>> sin, product = fx.jit(fnp.sin), fx.jit(lambda v, d: v * d)
+>>> def f(x, w):
+...     y, d = first(x, w)
+...     return product(sin(sin(y)), d), y
+>>> program = fx.trace(f, fx.Spec((4, 4)), fx.Spec((4, 4))).jaxpr
+>>> from fxad.units.pieces import partition
+>>> pieces = partition(program, tuple([called_body(eqn) for eqn in program.eqns]))
+>>> for old, new in zip(pieces.pieces, recompute(pieces).pieces):
+...     names = [" ".join([eqn.prim.name for eqn in piece.body.eqns]) for piece in (old, new)]
+...     print(f"{names[0]:24}  becomes  {names[1]}" if new.body is not old.body else names[0])
+dot_general tanh mul sub  becomes  dot_general tanh
+sin
+sin
+mul                       becomes  mul sub mul
 
-`y` weighs nothing, because it is a result of the program: it is live to the end anyway. `d` is not stored any more.
-
-`DefUse` chooses the values, and `_Rewriter` rewrites the pieces. This applies to pieces only: XLA decides for a program
-that is compiled as a whole. Values that the user marked to be saved are stored.
+`_Choice` chooses the values, and `_Rewriter` rewrites the pieces. This applies to pieces only: XLA decides for a
+program that is compiled as a whole. Values that the user marked to be saved are stored.
 
 Source: the recomputation of the min-cut partitioner of PyTorch (AOTAutograd, `torch/_functorch/partitioners.py`; He and
         Zdevito, "Min-cut optimal(*) recomputation", 2022); what is cheap: XLA's `InstructionFusion::IsExpensive`.
@@ -32,9 +43,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeAlias, final
+from typing import TypeAlias, final
 
 from fxad.core.builder import Builder, subprogram
+from fxad.core.constants import MAX_FORMULA, MAX_READERS
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
@@ -46,9 +58,6 @@ from fxad.transforms.costs import CHEAP_TO_RECOMPUTE
 from fxad.units.cost_rule import called_body
 from fxad.units.min_cut import min_vertex_cut
 from fxad.units.pieces import Piece, Pieces, is_recomputation
-
-MAX_FORMULA: Final = 24
-MAX_READERS: Final = 2
 
 # A body and the index of an operand or of a result, for all the pieces with that body.
 Port: TypeAlias = tuple[Jaxpr, int]
@@ -64,7 +73,7 @@ def recompute(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
     Cost: linear in the pieces and their operands, and a minimum cut for each distinct body.
     """
     def_use = DefUse(pieces, donate)
-    recomputed, formulas = def_use.formulas()
+    recomputed, formulas = _Choice(def_use).formulas()
     return _Rewriter(def_use, recomputed, formulas).pieces(pieces) if recomputed else pieces
 
 
@@ -105,19 +114,23 @@ class _LastReads:
 
 @final
 class DefUse:
-    """Definitions, readers and lifetimes of the values between pieces. The bodies of the pieces are `plain`."""
+    """Definitions and uses of the values between pieces. The bodies of the pieces are `plain`.
 
-    __slots__ = ("_always_live", "_idle", "_never_freed", "_positions_of", "pieces", "producer_of", "readers", "uses")
+    `producer_of` gives the piece that computes a value, and the index of the result; `readers` the pieces that read a
+    value, and the index of the operand; `uses` the pieces with a body. `always_live` are the values that are in memory
+    to the end anyway. An operand is idle if it affects nothing that is read (`_is_idle`): it may have any value.
+    """
+
+    __slots__ = ("_idle", "_positions_of", "always_live", "never_freed", "pieces", "producer_of", "readers", "uses")
 
     def __init__(self, pieces: Pieces, donate: Sequence[int]) -> None:
         self.pieces = tuple([replace(p, body=plain(p.body)) for p in pieces.pieces])
-        # the piece that computes a value, and the index of the result
         self.producer_of: dict[Atom, tuple[int, int]] = {}
         self.readers: dict[Atom, list[tuple[int, int]]] = {}
         self.uses: dict[Jaxpr, list[int]] = {}
         self._positions_of: dict[Jaxpr, dict[Atom, _Position]] = {}
-        self._never_freed: Atoms = tuple([v for k, v in enumerate(pieces.ins) if k not in donate])
-        self._always_live: set[Atom] = {*self._never_freed, *pieces.constants, *pieces.outs}
+        self.never_freed: Atoms = tuple([v for k, v in enumerate(pieces.ins) if k not in donate])
+        self.always_live: set[Atom] = {*self.never_freed, *pieces.constants, *pieces.outs}
         for k, p in enumerate(self.pieces):
             self.uses.setdefault(p.body, []).append(k)
             self.producer_of.update({a: (k, n) for n, a in enumerate(p.outs) if isinstance(a, Var)})
@@ -127,81 +140,118 @@ class DefUse:
             (k, n)
             for k, p in enumerate(self.pieces)
             for n, a in enumerate(p.ins)
-            if isinstance(a, Lit) and not self._is_live(p, n)
+            if isinstance(a, Lit) and self._is_idle(p, n)
         }
 
-    def formulas(self) -> tuple[set[Port], dict[Port, Formula]]:
-        """The operands to recompute, and the formulas of the results that they read."""
-        ports = {port for body in self.uses for n in range(len(body.ins)) if self._is_candidate(port := (body, n))}
-        while ports:
-            formulas: dict[Port, Formula] = {}
-            last_reads = self._last_reads(ports)
-            for producer in dict.fromkeys([self.producer(k, n)[0] for port in ports for k, n in self.uses_of(port)]):
-                formulas.update(self._formulas_of_results(producer, last_reads))
-            same = {port for port in ports if self._has_one_formula(port, formulas)}
-            if same == ports:
-                return ports, formulas
-            ports = same
-        return set(), {}
+    def _is_idle(self, p: Piece, n: int) -> bool:
+        """Returns True if operand `n` of a piece affects no value that is read, no equation with effects, and none that
+        can fail or loop forever on some values."""
+        depends: set[Atom] = {p.body.ins[n]}
+        for eqn in p.body.eqns:
+            if not depends.isdisjoint(eqn.ins):
+                if eqn.prim.effects or may_fail(eqn.prim):
+                    return False
+                depends.update(eqn.outs)
+        outs = [b for a, b in zip(p.body.outs, p.outs, strict=True) if a in depends]
+        return not any([b in self.always_live or b in self.readers for b in outs])
 
     def producer(self, k: int, n: int) -> Port:
         """The body of the piece that computes operand `n` of piece `k`, and the index of the result."""
         i, result = self.producer_of[self.pieces[k].ins[n]]
         return self.pieces[i].body, result
 
-    def uses_of(self, port: Port) -> list[tuple[int, int]]:
-        """The uses of an operand: pieces and its index. Idle operands are left out."""
+    def uses_of(self, port: Port) -> list[int]:
+        """The pieces that use an operand of a body. Those where it is idle are left out."""
         body, n = port
-        return [(k, n) for k in self.uses[body] if (k, n) not in self._idle]
+        return [k for k in self.uses[body] if (k, n) not in self._idle]
 
-    def _has_one_formula(self, port: Port, formulas: Mapping[Port, Formula]) -> bool:
-        """Returns True if an operand has the same formula at all uses, and values of the right types exist where it is
-        idle."""
-        at_uses = [formulas.get(self.producer(k, n)) for k, n in self.uses_of(port)]
-        programs = {f.program if f else None for f in at_uses}
-        program = programs.pop()
-        if programs or program is None:
-            return False
+    def idle_uses_of(self, port: Port) -> list[int]:
+        """The pieces in which an operand of a body is idle."""
         body, n = port
-        idle = [k for k in self.uses[body] if (k, n) in self._idle]
-        return all([self.any_live_value(k, v.aval) for v in program.ins for k in idle])
+        return [k for k in self.uses[body] if (k, n) in self._idle]
 
     def any_live_value(self, k: int, aval: Aval) -> Atom | None:
         """Any value of that type that is live when piece `k` runs; None if there is none."""
-        return next((a for a in (*self.pieces[k].ins, *self._never_freed) if a.aval == aval), None)
+        return next((a for a in (*self.pieces[k].ins, *self.never_freed) if a.aval == aval), None)
 
-    def _is_live(self, p: Piece, n: int) -> bool:
-        """Returns True if operand `n` of a piece affects a value that is read, or an equation with effects, or one that
-        can fail or loop forever on some values. Any other operand is idle: it may have any value."""
-        depends: set[Atom] = {p.body.ins[n]}
-        for eqn in p.body.eqns:
-            if not depends.isdisjoint(eqn.ins):
-                if eqn.prim.effects or may_fail(eqn.prim):
-                    return True
-                depends.update(eqn.outs)
-        outs = [b for a, b in zip(p.body.outs, p.outs, strict=True) if a in depends]
-        return any([b in self._always_live or b in self.readers for b in outs])
+    def value_of(self, k: int, v: Var) -> Atom | None:
+        """The operand or result of piece `k` for a variable of its body; None if the variable is neither."""
+        p = self.pieces[k]
+        position = self.positions(p.body).get(v)
+        return None if position is None else position.of(p)
+
+    def positions(self, body: Jaxpr) -> Mapping[Atom, _Position]:
+        """The positions of the operands and the results of a body. A variable that is both counts as an operand."""
+        positions = self._positions_of.get(body)
+        if positions is None:
+            results, operands = [[*enumerate(side)] for side in (body.outs, body.ins)]
+            positions = self._positions_of[body] = {a: _Position(False, n) for n, a in reversed(results)}
+            positions.update({a: _Position(True, n) for n, a in reversed(operands)})
+        return positions
+
+
+@final
+class _Choice:
+    """Chooses the operands that are recomputed, and the formulas of the results that they read."""
+
+    __slots__ = ("def_use",)
+
+    def __init__(self, def_use: DefUse) -> None:
+        self.def_use = def_use
+
+    def formulas(self) -> tuple[set[Port], dict[Port, Formula]]:
+        """The operands to recompute, and the formulas of the results that they read.
+
+        It begins with all candidates. An operand without one formula for all uses is stored after all; this changes how
+        long other values live, so the formulas of the remaining operands are computed again.
+        """
+        def_use = self.def_use
+        ports = {port for body in def_use.uses for n in range(len(body.ins)) if self._is_candidate(port := (body, n))}
+        while ports:
+            last_reads = self._last_reads(ports)
+            producers = [def_use.producer(k, n)[0] for body, n in ports for k in def_use.uses_of((body, n))]
+            formulas: dict[Port, Formula] = {}
+            for body in dict.fromkeys(producers):
+                formulas.update(self._formulas_of_results(body, last_reads))
+            same = {port for port in ports if self._has_one_formula(port, formulas)}
+            if same == ports:
+                return ports, formulas
+            ports = same
+        return set(), {}
 
     def _is_candidate(self, port: Port) -> bool:
         """Returns True if an operand is a candidate: at some use, the piece that computes it is at least two before the
         one that reads it, and few such pieces read it."""
+        def_use, n = self.def_use, port[1]
         far = False
-        for k, n in self.uses_of(port):
-            a = self.pieces[k].ins[n]
-            if a not in self.producer_of or a in self._always_live:
+        for k in def_use.uses_of(port):
+            a = def_use.pieces[k].ins[n]
+            if a not in def_use.producer_of or a in def_use.always_live:
                 return False
-            producer = self.producer_of[a][0]
+            producer = def_use.producer_of[a][0]
             far = far or k - producer > 1
-            if len({j for j, _ in self.readers[a] if j - producer > 1}) > MAX_READERS:
+            if len({j for j, _ in def_use.readers[a] if j - producer > 1}) > MAX_READERS:
                 return False
         return far
 
+    def _has_one_formula(self, port: Port, formulas: Mapping[Port, Formula]) -> bool:
+        """Returns True if an operand has the same formula at all uses, and values of the right types exist where it is
+        idle."""
+        def_use, n = self.def_use, port[1]
+        at_uses = [formulas.get(def_use.producer(k, n)) for k in def_use.uses_of(port)]
+        programs = {f.program if f else None for f in at_uses}
+        program = programs.pop()
+        if programs or program is None:
+            return False
+        return all([def_use.any_live_value(k, v.aval) for v in program.ins for k in def_use.idle_uses_of(port)])
+
     def _formulas_of_results(self, body: Jaxpr, last_reads: _LastReads) -> dict[Port, Formula]:
         """The formulas of results of a body, from the values that the minimum cut chooses."""
+        uses, pieces = self.def_use.uses[body], self.def_use.pieces
         cheap: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if isinstance(e.prim, CHEAP_TO_RECOMPUTE)}
         until: dict[Var, Sequence[int]] = {}  # for each use, the last piece that recomputes something from a value
         for n, v in enumerate(body.outs):
-            last = [last_reads.recomputed.get(self.pieces[k].outs[n], -1) for k in self.uses[body]]
+            last = [last_reads.recomputed.get(pieces[k].outs[n], -1) for k in uses]
             if isinstance(v, Var) and max(last) >= 0:
                 until[v] = _later(last, until.get(v))
         needed = tuple(until)
@@ -214,49 +264,33 @@ class DefUse:
         number: dict[Atom, int] = {v: k for k, v in enumerate(values)}
         weights = [v.aval.nbytes * self._added_life(body, v, until[v], last_reads) for v in values]
         edges = [(number[a], number[v]) for v in values if v in cheap for a in cheap[v].ins if isinstance(a, Var)]
-        chosen = min_vertex_cut(
-            weights, edges, [number[v] for v in values if v not in cheap], [number[v] for v in needed]
-        )
-        leaves = {values[k] for k in chosen}
+        sources, sinks = [number[v] for v in values if v not in cheap], [number[v] for v in needed]
+        leaves = {values[k] for k in min_vertex_cut(weights, edges, sources, sinks)}
         formulas = {v: f for v in needed if v not in leaves and (f := _formula(v, cheap, leaves))}
         return {(body, n): formulas[v] for n, v in enumerate(body.outs) if v in formulas}
 
     def _added_life(self, body: Jaxpr, v: Var, until: Sequence[int], last_reads: _LastReads) -> int:
         """The number of pieces by which the life of a value grows if it is live until `until`, summed over all uses."""
-        position = self._positions(body).get(v)
+        def_use = self.def_use
+        position = def_use.positions(body).get(v)
         if position is None:  # not a result so far: it is live only while its piece runs
-            return sum([last - k for k, last in zip(self.uses[body], until, strict=True) if last > k])
+            return sum([last - k for k, last in zip(def_use.uses[body], until, strict=True) if last > k])
         added = 0
-        for k, last in zip(self.uses[body], until, strict=True):
-            a = position.of(self.pieces[k])
-            if a not in self._always_live and last > (anyway := last_reads.stored.get(a, -1)):
-                added += max(0, last - max(anyway, self.producer_of.get(a, (0, 0))[0]))
+        for k, last in zip(def_use.uses[body], until, strict=True):
+            a = position.of(def_use.pieces[k])
+            if a not in def_use.always_live and last > (anyway := last_reads.stored.get(a, -1)):
+                added += max(0, last - max(anyway, def_use.producer_of.get(a, (0, 0))[0]))
         return added
 
     def _last_reads(self, ports: set[Port]) -> _LastReads:
         """The last readers of each value, if the operands in `ports` are recomputed."""
-        is_recomputed = {body: [(body, n) in ports for n in range(len(body.ins))] for body in self.uses}
+        is_recomputed = {body: [(body, n) in ports for n in range(len(body.ins))] for body in self.def_use.uses}
         recomputed: dict[Atom, int] = {}
         stored: dict[Atom, int] = {}
-        for k, p in enumerate(self.pieces):
+        for k, p in enumerate(self.def_use.pieces):
             for a, again in zip(p.ins, is_recomputed[p.body], strict=True):
                 (recomputed if again else stored)[a] = k
         return _LastReads(recomputed, stored)
-
-    def value_of(self, k: int, v: Var) -> Atom | None:
-        """The operand or result of piece `k` for a variable of its body; None if the variable is neither."""
-        p = self.pieces[k]
-        position = self._positions(p.body).get(v)
-        return None if position is None else position.of(p)
-
-    def _positions(self, body: Jaxpr) -> Mapping[Atom, _Position]:
-        """The positions of the operands and the results of a body. A variable that is both counts as an operand."""
-        positions = self._positions_of.get(body)
-        if positions is None:
-            results, operands = [[*enumerate(side)] for side in (body.outs, body.ins)]
-            positions = self._positions_of[body] = {a: _Position(False, n) for n, a in reversed(results)}
-            positions.update({a: _Position(True, n) for n, a in reversed(operands)})
-        return positions
 
 
 def _later(a: Sequence[int], b: Sequence[int] | None) -> Sequence[int]:
@@ -378,7 +412,7 @@ class _Rewriter:
         kept = iter(range(len(new.columns)))
         for n, computed in enumerate(computed_again):
             if computed:
-                program = self.formulas[self.def_use.producer(*self.def_use.uses_of((body, n))[0])].program
+                program = self.formulas[self.def_use.producer(self.def_use.uses_of((body, n))[0], n)].program
                 leaves = zip(*[self._leaves(k, n) or [None] * len(program.ins) for k in at], strict=True)
                 new.old_operands.append((program, tuple([self._column(new, at, leaf) for leaf in leaves])))
             else:

@@ -13,15 +13,23 @@ compile. So an equation of the remainder moves to the place where its result is 
   once, where it is first needed.
 - An equation with effects stays between the same units.
 
-For example, with `layer` as a unit:
+For example, with `layer` as a unit, `w[0]` and `w[1]`, which units need, are one piece. The sum and its double, which
+only the results need, are another one at the end:
 
-    %0 = w[0]               piece 0, of the remainder: w[0], w[1], which units need
-    %1 = layer(x, %0)       piece 1, a unit
-    %2 = sum(%1)
-    %3 = w[1]
-    %4 = layer(%1, %3)      piece 2, a unit
-    %5 = 2.0 * %2           piece 3, of the remainder: %2 and %5, which only the results need
-    return %4, %5
+>>> import fxad as fx, fxad.numpy as fnp
+>>> layer = fx.jit(lambda x, w: fnp.tanh(x @ w))
+>>> def network(x, w):
+...     y = layer(x, w[0])
+...     total = y.sum()
+...     return layer(y, w[1]), 2 * total
+>>> program = fx.trace(network, fx.Spec((4, 4)), fx.Spec((2, 4, 4))).jaxpr
+>>> unit = next(body for body in map(called_body, program.eqns) if body)
+>>> for piece in partition(program, (unit,)).pieces:
+...     print("remainder" if piece.remainder else "unit", *[eqn.prim.name for eqn in piece.body.eqns])
+remainder index index
+unit dot_general tanh
+unit dot_general tanh
+remainder reduce_sum mul
 """
 
 from __future__ import annotations
@@ -32,14 +40,12 @@ from types import MappingProxyType
 from typing import Final, final
 
 from fxad.core.builder import Builder, subprogram
-from fxad.core.constants import WAITING_BYTES
+from fxad.core.constants import MAX_CONSTANT_BYTES, WAITING_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lit, Source, Var, distinct_jaxprs
 from fxad.primitives.control.remat import Remat
 from fxad.units.cost_rule import called_body
-
-MAX_CONSTANT_BYTES: Final = 1 << 12
 
 _NO_READERS: Final[set[int]] = set()
 _NONE: Final[frozenset[int]] = frozenset()
@@ -137,18 +143,18 @@ class _Partition:
     """Walks the equations in their new order, and emits a piece for each unit and for the equations it waits for."""
 
     __slots__ = (
+        "available",
+        "chosen",
         "constants",
         "consumers",
+        "early",
         "kept",
         "live",
-        "available",
         "out",
         "pending",
         "pinned",
         "program",
         "results",
-        "chosen",
-        "for_units_or_effects",
     )
 
     def __init__(
@@ -159,7 +165,7 @@ class _Partition:
         self.chosen = chosen
         self.kept = {v for k, v in enumerate(program.ins) if k not in donate}
         self.results = set(program.outs)
-        self.live, self.for_units_or_effects = self._needed()
+        self.live, self.early = self._needed()
         self.consumers: dict[Atom, set[int]] = {}  # for each value, the equations that read it and are not emitted yet
         for k in self.live:
             for a in program.eqns[k].ins:
@@ -177,23 +183,24 @@ class _Partition:
         return tuple([a for a in dict.fromkeys(operands) if isinstance(a, Lit) and a.aval.nbytes <= MAX_CONSTANT_BYTES])
 
     def _needed(self) -> tuple[list[int], set[int]]:
-        """The live equations, in order; and the equations outside units that a unit needs or that have effects."""
+        """The live equations, in order; and those of the remainder that have effects, or that a unit or an equation
+        with effects needs."""
         read: set[Atom] = set(self.program.outs)
-        for_units: set[Atom] = set()
-        live, for_units_or_effects = [], set()
+        read_early: set[Atom] = set()  # by units and by early equations
+        live, early = [], set()
         for k in range(len(self.program.eqns) - 1, -1, -1):
             eqn = self.program.eqns[k]
-            by_unit = bool(eqn.prim.effects) or not for_units.isdisjoint(eqn.outs)
-            if not by_unit and read.isdisjoint(eqn.outs):
+            is_early = bool(eqn.prim.effects) or not read_early.isdisjoint(eqn.outs)
+            if not is_early and read.isdisjoint(eqn.outs):
                 continue
             live.append(k)
-            if self._is_unit(eqn):
-                for_units.update(eqn.ins)
-            elif by_unit:
-                for_units_or_effects.add(k)
-                for_units.update(eqn.ins)
+            is_unit = self._is_unit(eqn)
+            if is_early and not is_unit:
+                early.add(k)
+            if is_early or is_unit:
+                read_early.update(eqn.ins)
             read.update(eqn.ins)
-        return live[::-1], for_units_or_effects
+        return live[::-1], early
 
     def _order(self) -> list[int]:
         """The live equations, in the order in which they become pending: each after the unit that it waits for.
@@ -213,7 +220,7 @@ class _Partition:
             place = units
             earliest = max([place_of.get(a, 0) for a in eqn.ins], default=0)
             if not is_unit and earliest < units and k not in self.pinned and not eqn.prim.effects:
-                if k not in self.for_units_or_effects:
+                if k not in self.early:
                     place = earliest  # pending from here on; it runs when `_emit_before` or `_finish` emits it
                 else:
                     size = sum([v.aval.nbytes for v in eqn.outs])
@@ -238,12 +245,13 @@ class _Partition:
         return self._finish()
 
     def _emit_before(self, unit: Eqn) -> None:
-        """Emit the pending equations that a unit needs."""
+        """Emit the pending equations before a unit: all if that frees enough bytes; otherwise the early ones, if the
+        unit needs any or one has effects; otherwise none."""
         literals = [a for a in dict.fromkeys(unit.ins) if isinstance(a, Lit) and a not in self.available]
         if self._bytes_freed() >= WAITING_BYTES:
             self._emit_remainder(list(self.pending), literals)
         elif literals or any([a not in self.available for a in unit.ins]) or self._has_pending_effects():
-            self._emit_remainder([k for k in self.pending if k in self.for_units_or_effects], literals)
+            self._emit_remainder([k for k in self.pending if k in self.early], literals)
 
     def _has_pending_effects(self) -> bool:
         return any([e.prim.effects for e in self.pending.values()])

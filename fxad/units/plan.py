@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from operator import add
-from typing import Literal, TypeAlias, final
+from typing import Final, Literal, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.tables import Table, headed
@@ -20,12 +20,14 @@ from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.transforms.costs import weight_of_nested
 from fxad.units.compile_time import effort
 from fxad.units.cost_rule import check_steps
-from fxad.units.maps import BY_CHOICE, one_map
+from fxad.units.maps import NotOneMap, one_map
 from fxad.units.min_cut_recompute import recompute
 from fxad.units.pieces import Piece, Pieces, partition
 
 # "auto": the cost rule selects; "none": the program is one unit; a tuple: calls of these bodies are units.
 Choice: TypeAlias = Literal["auto", "none"] | tuple[Jaxpr, ...]
+
+_BY_CHOICE: Final = "a map over devices runs faster as one, so units=predicate chooses the calls to compile apart"
 
 
 @final
@@ -127,8 +129,8 @@ class Plan:
         head = f"{self.name}: {sizes}; {self.equations} equations to compile, {runs} to run"
         body = self.units[0].body
         if len(self.units) == 1 and runs_on_devices(body):
-            why = one_map(body)
-            head += f"\none unit: {why if isinstance(why, str) else BY_CHOICE}"
+            over_devices = one_map(body)
+            head += f"\none unit: {over_devices.value if isinstance(over_devices, NotOneMap) else _BY_CHOICE}"
         return head
 
     def _tables(self, places: bool) -> tuple[Table, Table]:
@@ -177,13 +179,16 @@ def linked_plan(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...]
 def _with_recompute(pieces: Pieces, plan: Plan) -> Plan:
     """The plan with cheap values recomputed if its peak is certainly lower, else `plan`. The comparison assumes that
     all recomputed values, and all values that a piece no longer returns, are in memory while the piece runs."""
-    new = recompute(pieces, plan.donate)
-    if new is pieces:
+    recomputing = recompute(pieces, plan.donate)
+    if recomputing is pieces:
         return plan
-    pairs = [(a, b) for a, b in zip(pieces.pieces, new.pieces, strict=True) if b.outs or b.body.effects]
-    other = _plan_of_pieces(replace(new, pieces=tuple([b for _, b in pairs])), plan.donate, plan.name)
-    spared = [sum([a.aval.nbytes for a in {*a.ins, *a.outs} - {*b.ins, *b.outs}]) for a, b in pairs]
-    return other if max(map(add, other.bytes_held, spared)) < max(plan.bytes_held) else plan
+    pairs = [
+        (old, new) for old, new in zip(pieces.pieces, recomputing.pieces, strict=True) if new.outs or new.body.effects
+    ]
+    other = _plan_of_pieces(replace(recomputing, pieces=tuple([new for _, new in pairs])), plan.donate, plan.name)
+    # bytes of the values that a piece took or returned, and has inside now
+    inside = [sum([a.aval.nbytes for a in {*old.ins, *old.outs} - {*new.ins, *new.outs}]) for old, new in pairs]
+    return other if max(map(add, other.bytes_held, inside)) < max(plan.bytes_held) else plan
 
 
 def _plan_of_pieces(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:

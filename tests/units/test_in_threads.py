@@ -13,7 +13,7 @@ from fxad.xla.in_threads import completed
 WHERE: ContextVar[str] = ContextVar("where", default="outside")
 
 
-def test_results_come_as_they_are_there_in_the_context_of_the_caller() -> None:
+def test_results_come_in_order_of_completion_in_the_context_of_the_caller() -> None:
     together = threading.Barrier(2, timeout=20)
     token = WHERE.set("here")
 
@@ -25,7 +25,7 @@ def test_results_come_as_they_are_there_in_the_context_of_the_caller() -> None:
     WHERE.reset(token)
 
 
-def test_after_an_error_the_rest_is_not_run() -> None:
+def test_an_error_cancels_the_remaining_calls() -> None:
     started: list[int] = []
 
     def run(k: int) -> int:
@@ -40,7 +40,7 @@ def test_after_an_error_the_rest_is_not_run() -> None:
     assert len(started) < 199
 
 
-def test_a_caller_that_stops_cancels_the_rest() -> None:
+def test_a_caller_that_stops_cancels_the_remaining_calls() -> None:
     started: list[int] = []
     go = threading.Event()
 

@@ -14,6 +14,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import nn, transforms
 from fxad.core.builder import Builder
+from fxad.core.constants import MAX_FORMULA, MAX_READERS
 from fxad.core.interpreter import run
 from fxad.ir import Atom, Aval, Jaxpr, Lit
 from fxad.passes import plan_of
@@ -25,7 +26,7 @@ from fxad.primitives.reduce import ReduceMax
 from fxad.testing import Case, cases, repeated_cases
 from fxad.testing.unit_laws import check_recompute, run_pieces
 from fxad.units.min_cut import min_vertex_cut
-from fxad.units.min_cut_recompute import MAX_FORMULA, MAX_READERS, recompute
+from fxad.units.min_cut_recompute import recompute
 from fxad.units.pieces import partition
 from fxad.units.plan import Plan
 
@@ -44,12 +45,12 @@ def gradient(case: Case) -> Case:
 
 
 @given(cases(differentiable=True, size=10), st.integers(0, 1000))
-def test_lightened(case: Case, seed: int) -> None:
+def test_recomputation(case: Case, seed: int) -> None:
     check_recompute(gradient(case), seed)
 
 
 @given(repeated_cases(size=5), st.integers(0, 1000))
-def test_lightened_repetitions(case: Case, seed: int) -> None:
+def test_recomputation_of_repeated_bodies(case: Case, seed: int) -> None:
     check_recompute(Case(transforms.outline(case.program), case.args, case.seed, case.smooth), seed)
 
 
@@ -93,7 +94,7 @@ def mlp(p: Any, x: Any) -> Any:
 
 
 def squashed(p: Any, x: Any) -> Any:
-    """What this hands on is all that its derivative reads: `1 - y * y`. It is there a step longer than it would be."""
+    """A layer whose result is all that its derivative reads: `1 - y * y`."""
     return fnp.tanh(x @ p["w"] + p["b"])
 
 
@@ -127,9 +128,9 @@ def gradient_of(block: Callable[[Any, Any], Any], depth: int) -> tuple[fx.Progra
 
 
 @pytest.mark.parametrize(("block", "states", "rows"), [(mlp, 2, 0), (squashed, 1, 0), (coupling, 2, 0), (normed, 3, 1)])
-def test_a_layer_more_holds_only_its_dear_values(block: Callable[[Any, Any], Any], states: int, rows: int) -> None:
-    """A layer holds its operand, and what only a product, a tanh or a sum gives: exact bytes of what was compiled.
-    The results are those of the interpreter."""
+def test_each_layer_stores_only_expensive_values(block: Callable[[Any, Any], Any], states: int, rows: int) -> None:
+    """A layer stores its operand, and results of products, tanh and sums: the exact bytes of the executable. The
+    results are those of the interpreter."""
     held = []
     for depth in (4, 5):
         program, args = gradient_of(block, depth)
@@ -146,7 +147,7 @@ def one(inputs: int, f: Callable[..., tuple[Atom, ...]], name: str) -> Jaxpr:
 
 
 def waiting(equations: int, readers: int) -> tuple[Jaxpr, tuple[Jaxpr, ...]]:
-    """A value that follows by so many cheap equations from another, and both are read again, so often, later."""
+    """A value that `equations` cheap equations compute from another. `readers` later calls read both."""
 
     def first(b: Builder, x: Atom) -> tuple[Atom, ...]:
         t = s = b.one(SIN, x)
@@ -176,14 +177,14 @@ def waiting(equations: int, readers: int) -> tuple[Jaxpr, tuple[Jaxpr, ...]]:
         (1, MAX_READERS + 1, False),
     ],
 )
-def test_how_much_is_computed_again(equations: int, readers: int, changed: bool) -> None:
+def test_limits_of_recomputation(equations: int, readers: int, changed: bool) -> None:
     program, units = waiting(equations, readers)
     pieces = partition(program, units)
     new = recompute(pieces)
     assert (new is not pieces) == changed
     assert [len(p.outs) for p in new.pieces[:1]] == [1 if changed else 2]
     assert {len(p.body.eqns) for p in new.pieces[2:]} == {3 + equations if changed else 3}
-    # at one use, all that is made again may be there while it runs: no peak is lower for certain
+    # all recomputed values may be in memory while the piece runs, so the peak is not certainly lower
     assert plan_of(program, units) == _plan_of_old(program, units)
 
 
@@ -194,7 +195,7 @@ def _plan_of_old(program: Jaxpr, units: tuple[Jaxpr, ...]) -> Plan:
         return plan_of(program, units)
 
 
-def test_what_is_read_just_behind_is_handed_over() -> None:
+def test_a_value_read_by_the_next_piece_is_not_recomputed() -> None:
     program, (make, between, read) = waiting(1, 1)
     pieces = partition(program, (make, read))
     near = partition(program, (make, between, read))
@@ -227,10 +228,10 @@ def running_on(b: Builder, s: Atom) -> Atom:
 
 
 @pytest.mark.parametrize(("guard", "changed"), [(harmless, True), (failing, False), (running_on, False)])
-def test_what_nobody_needs_is_made_of_anything_where_that_cannot_fail(
+def test_an_idle_operand_is_recomputed_from_any_value_if_that_cannot_fail(
     guard: Callable[[Builder, Atom], Atom], changed: bool
 ) -> None:
-    """The last use is given zeros, and nobody reads what becomes of them; other values fail, or do not end."""
+    """The last use takes zeros, and nothing reads what depends on them. With other values it would fail, or not end."""
     make = one(1, lambda b, x: (t := b.one(TANH, x), b.one(MUL, t, t)), "make")
     between = one(1, lambda b, x: (b.one(ADD, x, Lit.of(9.0, BIG)),), "between")
     read = one(3, lambda b, u, t, s: (b.one(ADD, u, t), b.one(SIN, guard(b, s))), "read")
@@ -249,9 +250,9 @@ def test_what_nobody_needs_is_made_of_anything_where_that_cannot_fail(
         np.testing.assert_array_equal(have, want)
 
 
-def test_what_nobody_needs_is_not_read() -> None:
-    """The recomputed operand has no reader, and so the body is as before: its old operand was read, which is no
-    longer there."""
+def test_a_recomputed_operand_without_readers_is_not_read() -> None:
+    """The body does not read the recomputed operand, so it stays as it is. Its pieces must not read the old operand,
+    which no piece returns any more."""
     make = one(1, lambda b, x: (b.one(TANH, x), b.one(MUL, x, Lit.of(2.0, BIG))), "make")
     between = one(1, lambda b, x: (b.one(ADD, x, Lit.of(9.0, BIG)),), "between")
     ignores = one(2, lambda b, u, s: (b.one(SIN, u),), "ignores")

@@ -36,7 +36,7 @@ def nest(level: Level, depth: int) -> fx.Program[..., Any]:
 
 
 @pytest.mark.parametrize("kind", LEVELS)
-def test_what_is_nested_too_deeply_is_refused(kind: str) -> None:
+def test_deep_nests_are_refused(kind: str) -> None:
     limit, bodies, level = LEVELS[kind]
     program = nest(level, limit + 1)
     with pytest.raises(CompileError) as caught:
@@ -52,13 +52,13 @@ def test_what_is_nested_too_deeply_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", LEVELS)
-def test_what_is_not_refused_is_compiled(kind: str) -> None:
+def test_nests_within_the_limit_compile(kind: str) -> None:
     limit, _, level = LEVELS[kind]
     program = nest(level, limit)
     assert fx.lower(program, units="none").compile().memory().argument_bytes == X.nbytes
 
 
-def test_what_is_nested_too_deeply_is_not_exported() -> None:
+def test_deep_nests_are_not_exported() -> None:
     """It ended the process that loaded it."""
     limit, _, level = LEVELS["call"]
     with pytest.raises(

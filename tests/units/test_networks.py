@@ -36,13 +36,13 @@ def layers(n: int, d: int = 256) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("depth", [10, 50, 200])
-def test_layers_of_a_product_and_a_tanh_are_whole(depth: int) -> None:
+def test_layers_of_a_product_and_a_tanh_are_one_unit(depth: int) -> None:
     """XLA compiles 50 of them in 0.3 s, as it does their units; a step of those took 1.5 times as long."""
     assert steps(dense, *layers(depth)) == 1
     assert steps(dense, *layers(depth), donate=(0,)) > 2 * depth  # they hold less
 
 
-def test_layers_of_a_product_and_a_tanh_are_units_where_each_has_a_slice_of_its_own() -> None:
+def test_layers_of_a_product_and_a_tanh_with_different_slices_are_units() -> None:
     """An unrolled recurrent network: 200 slices, 200 kernels."""
 
     def recurrent(ps: Any, xs: Any) -> Any:
@@ -79,7 +79,7 @@ def attention(ps: Any, x: Any) -> Any:
 
 
 @pytest.mark.parametrize(("depth", "units"), [(1, False), (2, False), (4, True), (12, True)])
-def test_a_transformer_is_in_units_from_four_layers_on(depth: int, units: bool) -> None:
+def test_a_transformer_of_four_layers_or_more_has_units(depth: int, units: bool) -> None:
     ends = {"scale": fx.Spec((256,)), "shift": fx.Spec((256,))}
     p = {name: fx.Spec((256, 256)) for name in "qkvo"} | {"first": ends, "second": ends}
     p |= {"up": fx.Spec((256, 1024)), "b": fx.Spec((1024,)), "down": fx.Spec((1024, 256))}
@@ -99,6 +99,6 @@ def convolutions(ps: Any, x: Any) -> Any:
 
 
 @pytest.mark.parametrize(("depth", "units"), [(2, False), (8, True)])
-def test_a_convolutional_network_is_in_units_where_it_is_deep(depth: int, units: bool) -> None:
+def test_a_deep_convolutional_network_has_units(depth: int, units: bool) -> None:
     p = {"w": fx.Spec((3, 3, 16, 16)), "scale": fx.Spec((16,)), "shift": fx.Spec((16,))}
     assert (steps(convolutions, [(p, p)] * depth, fx.Spec((8, 16, 16, 16))) > 1) == units

@@ -55,7 +55,7 @@ def test_a_training_loop_holds_one_copy_of_the_state(n: int) -> None:
     assert given.memory().peak_bytes <= size + 2 * size // n
 
 
-def test_its_values_are_those_without_donation_and_without_units() -> None:
+def test_a_training_loop_gives_the_values_of_one_without_donation_and_units() -> None:
     x = np.ones((16, D), "f")
     found = []
     every: tuple[dict[str, Any], ...] = ({}, {"donate": "state"}, {"donate": "state", "units": "none"})

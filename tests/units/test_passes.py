@@ -86,7 +86,7 @@ def test_the_stages_of_a_program_that_runs_as_units() -> None:
     assert lowered.stages == stages
 
 
-def test_a_program_that_is_compiled_whole_goes_through_no_pass() -> None:
+def test_a_program_of_one_unit_goes_through_no_pass() -> None:
     program = fx.trace(twice, ROWS)
     for lowered in (fx.lower(program), fx.lower(gradient(2)), fx.lower(gradient(), units="none")):
         assert [s.name for s in lowered.stages] == ["program"]
@@ -121,7 +121,7 @@ def test_the_table_of_stages() -> None:
     assert len(table) == 2
 
 
-def test_a_stage_that_is_not_there() -> None:
+def test_an_unknown_stage_is_refused() -> None:
     stages = fx.lower(fx.trace(twice, ROWS), passes=(CSE,)).stages
     with pytest.raises(ParameterError) as e:
         stages["outline"]
@@ -186,7 +186,7 @@ def test_an_exported_program_went_through_the_passes_that_were_given() -> None:
 
 
 @pytest.mark.parametrize("given_passes", [[CSE], (transforms.cse,), "default"])
-def test_what_is_no_tuple_of_passes(given_passes: Any) -> None:
+def test_passes_must_be_a_tuple_of_passes(given_passes: Any) -> None:
     program = fx.trace(twice, ROWS)
     calls: dict[str, Callable[[], object]] = {
         "lower": lambda: fx.lower(program, passes=given_passes),
@@ -202,7 +202,7 @@ def test_what_is_no_tuple_of_passes(given_passes: Any) -> None:
         )
 
 
-def test_a_pass_that_gives_no_program() -> None:
+def test_a_pass_must_return_a_jaxpr() -> None:
     broken = passes.Pass("broken", lambda jaxpr: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(ArgumentError) as e:
         fx.apply_passes(fx.trace(twice, ROWS), (broken,))
@@ -210,7 +210,7 @@ def test_a_pass_that_gives_no_program() -> None:
     assert e.value.remedy == "return a Jaxpr, the given one where there is nothing to do; an analysis is no pass"
 
 
-def test_a_pass_that_changes_the_type() -> None:
+def test_a_pass_must_keep_the_type() -> None:
     doubled = passes.Pass("doubled", lambda f: Jaxpr(f.ins, f.eqns, f.outs * 2, f.name))
     with pytest.raises(ArgumentError) as e:
         fx.lower(fx.trace(twice, fx.Spec((3,), "float32")), passes=(CSE, doubled)).units  # noqa: B018
@@ -244,7 +244,7 @@ def test_a_program_is_differentiated_as_it_stands_and_a_function_goes_through_pa
     assert fx.residuals(program).bytes > fx.residuals(prepared).bytes
 
 
-def test_of_a_function_too() -> None:
+def test_passes_before_differentiation_apply_to_functions() -> None:
     x = np.linspace(0.0, 1.0, 3)
     np.testing.assert_array_equal(fx.apply_passes(twice, (CSE,))(x), twice(fx.asarray(x)))
     once = fx.trace(fx.apply_passes(twice, (CSE,)), x).jaxpr

@@ -94,7 +94,7 @@ def test_units_of_gradients(case: Case, seed: int) -> None:
 
 @share(4)
 @given(repeated_cases(size=5), st.integers(0, 1000))
-def test_units_of_what_is_outlined(case: Case, seed: int) -> None:
+def test_units_of_outlined_programs(case: Case, seed: int) -> None:
     check_units(Case(outline(case.program), case.args, case.seed, case.smooth), seed, stretches=False)
 
 
@@ -167,7 +167,7 @@ def test_changing_one_layer_compiles_that_layer() -> None:
     assert fx.cache.stats().compilations == before + 1
 
 
-def test_without_units_the_executable_is_xlas_own() -> None:
+def test_a_single_unit_is_a_plain_executable() -> None:
     program = fx.trace(lambda x: fnp.sin(x) + 1.0, np.ones(4, "float32"))
     for units in ("none", "auto", every):
         loaded = fx.lower(program, units=units).compile()._loaded
@@ -178,7 +178,7 @@ def test_without_units_the_executable_is_xlas_own() -> None:
 # ------------------------------------------------------------------------------------------------------------ remainder
 
 
-def test_slices_for_later_calls_are_one_piece() -> None:
+def test_slices_that_later_calls_read_are_one_piece() -> None:
     inner = body()
     b = Builder()
     (xs, y) = b.inputs([Aval((6, 4), "float32"), F4])
@@ -190,7 +190,7 @@ def test_slices_for_later_calls_are_one_piece() -> None:
     assert [(u.remainder, u.uses) for u in plan.units] == [(True, 1), (False, 6)]
 
 
-def test_moving_ahead_takes_no_more_bytes_than_the_operands() -> None:
+def test_moved_values_take_at_most_the_bytes_of_the_operands() -> None:
     """What is grown from an operand is not computed before it is needed, where that would cost memory."""
     inner = body(1, BIG)
     b = Builder()
@@ -206,7 +206,7 @@ def test_moving_ahead_takes_no_more_bytes_than_the_operands() -> None:
     assert max(s.live_bytes for s in plan.steps) <= 6 * BIG.nbytes
 
 
-def test_what_only_results_need_waits_unless_it_frees_memory() -> None:
+def test_equations_that_only_results_need_run_last_unless_they_free_memory() -> None:
     def sums(aval: Aval) -> list[bool]:
         inner = body(1, aval)
         b = Builder()
@@ -223,7 +223,7 @@ def test_what_only_results_need_waits_unless_it_frees_memory() -> None:
 
 
 @pytest.mark.parametrize("aval", [F4, BIG])
-def test_a_literal_operand_is_a_constant_or_made_once(aval: Aval) -> None:
+def test_a_literal_operand_is_a_constant_or_computed_once(aval: Aval) -> None:
     inner = body(1, aval)
     b = Builder()
     (x,) = b.inputs([aval])
@@ -235,7 +235,7 @@ def test_a_literal_operand_is_a_constant_or_made_once(aval: Aval) -> None:
     assert plan.constants == ((Lit.of(2.0, aval),) if small else ())
 
 
-def test_results_are_arrays_of_their_own() -> None:
+def test_results_do_not_share_buffers() -> None:
     """An operand, a literal, or a value twice, as results: each is a copy, so that giving one away takes no other."""
     inner = body()
     b = Builder()
@@ -256,7 +256,7 @@ def test_results_are_arrays_of_their_own() -> None:
 # ------------------------------------------------------------------------------------------------------------- memory
 
 
-def test_a_value_that_dies_is_given_to_the_unit_where_every_use_allows() -> None:
+def test_an_operand_that_dies_at_every_use_is_donated() -> None:
     plan = plan_of(chain(3, body()), (body(),))
     assert plan.units[0].donate == ()  # the first use reads an operand of the program
     b = Builder()
@@ -268,7 +268,7 @@ def test_a_value_that_dies_is_given_to_the_unit_where_every_use_allows() -> None
     assert [(u.remainder, u.donate) for u in plan.units] == [(True, ()), (False, (0,))]
 
 
-def test_memory_of_a_chain_does_not_grow_with_it() -> None:
+def test_memory_of_a_chain_does_not_depend_on_its_length() -> None:
     held = []
     for n in (4, 16):
         program = fx.trace(big_chain(n), np.ones((256, 256), "float32"))
@@ -294,7 +294,7 @@ def big_chain(n: int) -> Callable[[Any], Any]:
     return f
 
 
-def test_a_run_lets_go_of_what_it_made() -> None:
+def test_a_run_frees_its_intermediate_buffers() -> None:
     executable = fx.lower(fx.trace(big_chain(3), np.ones(4, "float32")), units=every).compile()
     result: Any = executable(np.ones(4, "float32"))
     held = weakref.ref(executable._loaded)
@@ -321,7 +321,7 @@ step  unit      frees  live bytes
     )
 
 
-def test_text_is_that_of_the_whole_program_and_needs_no_plan(
+def test_text_is_of_the_whole_program_and_needs_no_plan(
     nothing_remembered: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = fx.trace(big_chain(2), np.ones(4, "float32"))
@@ -334,7 +334,7 @@ def test_text_is_that_of_the_whole_program_and_needs_no_plan(
     assert str(lowered) == text
 
 
-def test_a_word_that_is_no_choice() -> None:
+def test_an_unknown_choice_is_refused() -> None:
     program = fx.trace(lambda x: x, 1.0)
     with pytest.raises(ParameterError) as e:
         fx.lower(program, units="sometimes")  # type: ignore[arg-type]
@@ -344,7 +344,7 @@ def test_a_word_that_is_no_choice() -> None:
     assert e.value.remedy == "a predicate takes the body of a call, a Jaxpr, and says whether it is a unit"
 
 
-def test_a_refused_unit_says_where_it_is_called(nothing_remembered: None) -> None:
+def test_the_error_of_a_refused_unit_has_the_line_of_its_call(nothing_remembered: None) -> None:
     program = fx.trace(big_chain(2), np.ones(4, "float32"))
     options = runtime.CompileOptions(flags=(("xla_no_such_flag", True),))
     with pytest.raises(CompileError) as e:
@@ -374,7 +374,7 @@ def test_uses_count_calls_of_calls() -> None:
     assert left_to_compile(chain(2, outer), set()) == 12
 
 
-def test_a_call_that_is_the_program_is_opened() -> None:
+def test_a_program_of_a_single_call_is_that_of_the_body() -> None:
     inner = body()
     wrapped = chain(1, chain(3, inner))
     assert selected_bodies(wrapped, every) == (inner,)

@@ -53,12 +53,12 @@ def calls(n: int, inner: Jaxpr) -> Jaxpr:
 
 
 def estimated(monkeypatch: pytest.MonkeyPatch, times: Mapping[Jaxpr, float]) -> None:
-    """Let programs take so many milliseconds to compile, by the estimate."""
+    """Set the estimated compile times of programs."""
     monkeypatch.setattr("fxad.units.cost_rule.milliseconds", times.__getitem__)
     monkeypatch.setattr("fxad.units.cost_rule.takes_at_least", lambda program, least: times[program] >= least)
 
 
-def test_what_a_unit_must_be_worth() -> None:
+def test_thresholds_of_a_unit() -> None:
     assert pays(Weight(SAVED_EQUATIONS, UNIT_MICROSECONDS, 0.0), 2)
     assert not pays(Weight(SAVED_EQUATIONS, UNIT_MICROSECONDS - 0.1, 0.0), 2)
     assert not pays(Weight(SAVED_EQUATIONS - 1, UNIT_MICROSECONDS, 0.0), 2)
@@ -69,7 +69,7 @@ def test_what_a_unit_must_be_worth() -> None:
 
 
 @pytest.mark.parametrize(
-    ("equations", "microseconds", "milliseconds", "looked_at"),
+    ("equations", "microseconds", "milliseconds", "searched"),
     [
         (SAVED_EQUATIONS + 1, 2 * UNIT_MICROSECONDS, SAVED_MS, True),
         (SAVED_EQUATIONS, 2 * UNIT_MICROSECONDS, SAVED_MS, False),
@@ -77,24 +77,24 @@ def test_what_a_unit_must_be_worth() -> None:
         (SAVED_EQUATIONS + 1, 2 * UNIT_MICROSECONDS, SAVED_MS - 0.1, False),
     ],
 )
-def test_which_programs_are_looked_at(
-    equations: int, microseconds: float, milliseconds: float, looked_at: bool, monkeypatch: pytest.MonkeyPatch
+def test_thresholds_of_a_program(
+    equations: int, microseconds: float, milliseconds: float, searched: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = body(1)
     monkeypatch.setattr(
         "fxad.units.cost_rule.weight_of_nested", {program: Weight(equations, microseconds, 0.0)}.__getitem__
     )
     estimated(monkeypatch, {program: milliseconds})
-    assert large_enough(program) == looked_at
-    # those that give memory up are looked at however fast they compile
-    assert large_enough(program, -inf) == (looked_at or milliseconds < SAVED_MS)
+    assert large_enough(program) == searched
+    # if units shall save memory, the program is searched however fast it compiles
+    assert large_enough(program, -inf) == (searched or milliseconds < SAVED_MS)
 
 
 @pytest.mark.parametrize(
     ("saved", "proportion"), [(SAVED_MS, COMPILED_PART), (CERTAIN_MS - 0.1, COMPILED_PART), (CERTAIN_MS, inf)]
 )
-def test_what_all_units_must_save(saved: float, proportion: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In equations: a proportion, but where what they save is certain."""
+def test_least_equations_that_units_save(saved: float, proportion: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most a part of the equations is compiled, unless the saving is certain."""
     whole = body(1000)
     most = int(COMPILED_PART * (1000 + PROGRAM_EQUATIONS)) - PROGRAM_EQUATIONS
     estimated(monkeypatch, {whole: saved + 100.0, body(most): 100.0, body(most + 1): 100.0})
@@ -103,7 +103,7 @@ def test_what_all_units_must_save(saved: float, proportion: float, monkeypatch: 
     assert not saves_compile_time([body(most + 1)], whole, -inf) or proportion > COMPILED_PART
 
 
-def test_what_all_units_must_save_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_least_compile_time_that_units_save(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, less, a, b = body(1000), body(999), body(50), body(51)
     estimated(monkeypatch, {whole: SAVED_MS + 200.0, less: SAVED_MS + 199.9, a: 100.0, b: 100.0})
     assert saves_compile_time([a, b], whole)
@@ -117,11 +117,11 @@ def test_weights() -> None:
     assert w.microseconds == pytest.approx(6 * WIDE.nbytes / 4e3)
 
 
-def test_a_unit_that_is_mostly_units_is_opened() -> None:
+def test_a_body_that_consists_mostly_of_units_is_no_unit() -> None:
     inner = body(20)
     outer = calls(3, inner)
     assert units_by_cost(calls(2, outer)) == (inner,)
-    # nothing in it repeats: it is a unit
+    # it has no repeated call, so it is a unit
     b = Builder()
     (x,) = b.inputs([WIDE])
     (x,) = b(Call(inner), b.one(ADD, x, x))
@@ -189,7 +189,7 @@ def test_steps_of_a_recurrent_network_are_grouped() -> None:
     assert all(len(w.intersection(u.body.outs)) < 2 for w, u in zip(windows, blocks, strict=True))
 
 
-def test_what_does_not_repeat_is_one_unit_and_xlas_own_executable() -> None:
+def test_a_program_without_repetition_is_one_unit() -> None:
     loss, params, x = network(1)
     program = fx.value_and_grad(fx.trace(loss, params, x))
     auto, none = fx.lower(program).compile()._loaded, fx.lower(program, units="none").compile()._loaded
@@ -197,7 +197,7 @@ def test_what_does_not_repeat_is_one_unit_and_xlas_own_executable() -> None:
     assert auto is none
 
 
-def test_cheap_layers_are_linked_only_to_hold_less() -> None:
+def test_cheap_layers_are_units_only_to_save_memory() -> None:
     """Compiling them in one piece takes little, and their steps are faster so; `remat` and donation ask for memory."""
 
     def layer(p: Any, x: Any) -> Any:
@@ -265,7 +265,7 @@ def test_donated_arguments_of_a_linked_run() -> None:
     assert not x._buffer.is_deleted()
 
 
-def test_what_xla_fuses_is_not_cut_into_pieces() -> None:
+def test_steps_that_xla_fuses_are_one_unit() -> None:
     """`x = a * x + b` over and over reads and writes x once when compiled whole, at every border otherwise; a step of
     many operations on what it reads is worth its border, and a product is stored anyway."""
     x = fx.Spec((1 << 20,), "float32")

@@ -26,7 +26,7 @@ from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Lit, Mask, Var
 from fxad.primitives.control.call import callee
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
-from fxad.transforms.costs import Kind, compile_cost
+from fxad.transforms.costs import Fusion, compile_cost
 
 MOST_FUSED: Final = 4  # readers into which a cheap equation is fused; with more, its result is in memory
 
@@ -184,7 +184,7 @@ def _made_within(jaxpr: Jaxpr, which: Sequence[Atom]) -> int:
 def _spans(flat: Jaxpr, ins: Mask, outs: Mask) -> tuple[_Spans, _Spans]:
     """Returns the first and the last equation during which each value is in memory. Other values are not in memory:
     they are memory of the caller, views, or fused into their readers."""
-    kinds = [Kind.KERNEL if isinstance(e.prim, HigherOrder) else compile_cost(type(e.prim))[0] for e in flat.eqns]
+    fusions = [Fusion.KERNEL if isinstance(e.prim, HigherOrder) else compile_cost(type(e.prim))[0] for e in flat.eqns]
     readers: dict[Atom, list[int]] = {}
     for k, eqn in enumerate(flat.eqns):
         for a in dict.fromkeys(eqn.ins):
@@ -197,14 +197,14 @@ def _spans(flat: Jaxpr, ins: Mask, outs: Mask) -> tuple[_Spans, _Spans]:
     end: _Spans = {}
     last: dict[Atom, int] = {}  # the last equation that reads a value, or a value that is fused with it
     for k in reversed(range(len(flat.eqns))):
-        eqn, kind = flat.eqns[k], kinds[k]
+        eqn, fusion = flat.eqns[k], fusions[k]
         ends = [last[v] for v in eqn.outs if v in last]
-        fused = kind is Kind.VIEW or not ends
-        if kind in (Kind.CHEAP, Kind.EXPENSIVE):
+        fused = fusion is Fusion.VIEW or not ends
+        if fusion in (Fusion.CHEAP, Fusion.EXPENSIVE):
             read = readers.get(eqn.outs[0], [])
-            most = MOST_FUSED if kind is Kind.CHEAP else 1
-            fused = len(read) <= most and all([kinds[r] is not Kind.KERNEL for r in read])
-        if kind is Kind.VIEW and eqn.outs[0] in results:
+            most = MOST_FUSED if fusion is Fusion.CHEAP else 1
+            fused = len(read) <= most and all([fusions[r] is not Fusion.KERNEL for r in read])
+        if fusion is Fusion.VIEW and eqn.outs[0] in results:
             results.update(eqn.ins)
             if eqn.outs[0] in temporaries:
                 temporaries.discard(eqn.outs[0])

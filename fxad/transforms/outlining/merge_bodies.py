@@ -20,7 +20,7 @@ from fxad.transforms.cleanup.inline import inline, inlined_length
 from fxad.transforms.costs import equations_to_compile, time_of
 from fxad.transforms.map_bodies import map_bodies
 from fxad.transforms.outlining.incomplete_match import Pattern
-from fxad.transforms.outlining.shared_body import Flow, SharedBody, kind
+from fxad.transforms.outlining.shared_body import Flow, SharedBody, sharing_key
 
 # for each body: the number of longer bodies that are considered, and (`MAX_TRIES`) the number that are compared
 MAX_LONGER: Final = 256
@@ -49,7 +49,7 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
         return jaxpr
     # bodies are inlined: a missing equation in an inner call makes it a call of a different body
     flat = {body: inline(body) if inlined_length(body) <= MAX_LENGTH else body for body in uses}
-    kinds = {body: Counter(map(kind, flat[body].eqns)) for body in uses}
+    keys = {body: Counter(map(sharing_key, flat[body].eqns)) for body in uses}
     size = {body: sum(map(equations_to_compile, flat[body].eqns)) for body in uses}
     time = {body: time_of(flat[body]) for body in uses}
     waste_left = waste * time_of(jaxpr)
@@ -59,7 +59,7 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
         if size[part] <= CALL_EQUATIONS:  # it costs no more to compile than a call
             continue
         longer = [b for b in ordered[at + 1 : at + MAX_LONGER] if OVERLAP * size[b] <= size[part]]
-        for whole in [b for b in longer if all([n <= kinds[b][k] for k, n in kinds[part].items()])][:MAX_TRIES]:
+        for whole in [b for b in longer if all([n <= keys[b][k] for k, n in keys[part].items()])][:MAX_TRIES]:
             more = uses[part] * (time[whole] - time[part])
             if more <= waste_left and (match := _part(flat[part], whole, flat[whole])) is not None:
                 waste_left -= more

@@ -106,7 +106,7 @@ def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int,
         return
     depends: set[Atom] = set(jaxpr.eqns[calls[0]].outs)
     later: list[int] = []
-    effects = [bool(body.effects)]
+    moves_later: list[bool] = []  # for each equation with effects between the calls
     members = set(calls[1:])
     for at in range(calls[0] + 1, calls[-1] + 1):
         eqn = jaxpr.eqns[at]
@@ -120,8 +120,9 @@ def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int,
             depends.update(eqn.outs)
             later.append(at)
         if eqn.prim.effects:
-            effects.append(needs)
-    if len(effects) == 1 or (not effects[0] and effects == sorted(effects)):
+            moves_later.append(needs)
+    in_order = not body.effects and moves_later == sorted(moves_later)  # the others stand before the calls
+    if in_order or not moves_later:
         yield _Chain(body, tuple(calls), carry, tuple(later))
 
 

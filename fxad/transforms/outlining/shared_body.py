@@ -42,7 +42,7 @@ class Flow:
         self.eqns = jaxpr.eqns
         names: dict[Hashable, int] = {}
         self.numbers: Ints = np.fromiter(
-            [names.setdefault(kind(eqn), len(names)) for eqn in self.eqns], np.int64, len(self.eqns)
+            [names.setdefault(sharing_key(eqn), len(names)) for eqn in self.eqns], np.int64, len(self.eqns)
         )
         # number of the first result of each equation: results of equations [a, b) are firsts[a] to firsts[b] - 1
         self.firsts: list[int] = [0, *accumulate([len(e.outs) for e in self.eqns])]
@@ -62,7 +62,7 @@ class Flow:
         return np.asarray([measure(self.eqns[at]) for at in which.tolist()], np.float64)[self.numbers]
 
 
-def kind(eqn: Eqn) -> Hashable:
+def sharing_key(eqn: Eqn) -> Hashable:
     """Returns a key that is equal for equations that can share an equation of a body."""
     avals = tuple([a.aval for a in eqn.ins])
     form = DYNAMIC_FORMS.get(type(eqn.prim))
@@ -146,8 +146,8 @@ def shared_body(flow: Flow, starts: Sequence[int], length: int) -> SharedBody:
 
 
 def _merged(eqns: Sequence[Eqn]) -> tuple[Primitive, list[Atoms], Mask | None]:
-    """Returns the common operation of equations of one kind, its operands in each of them, and a mask of the start
-    indices that became operands; None if the operations are equal."""
+    """Returns the common operation of equations with one `sharing_key`, its operands in each of them, and a mask of the
+    start indices that became operands; None if the operations are equal."""
     prim = eqns[0].prim
     if all([e.prim == prim for e in eqns]):
         return prim, list(zip(*[e.ins for e in eqns], strict=True)), None
