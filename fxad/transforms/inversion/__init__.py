@@ -100,6 +100,6 @@ The steps of `invertible`, and the file of each:
    the order of equations.
 9. `second_order.py`: gives the backward program derivatives of its own, if the function has custom derivatives.
 
-If a value is not determined, `reasons.py` finds the equation of the original program that the error names. `inverse.py`
-uses steps 3 and 4 alone.
+`inverse.py` uses steps 3 and 4 alone. If a value is not determined, the reason (`Refused`) is an equation of the normal
+form. Then `inverse` and `invertible` work once more with `located`, and the error names an equation of the program.
 """

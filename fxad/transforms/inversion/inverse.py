@@ -8,7 +8,6 @@ from fxad.core.memo import by_value
 from fxad.errors import NotInvertibleError
 from fxad.ir import Jaxpr, Mask
 from fxad.primitives.control.bodies import select_by_mask
-from fxad.transforms.inversion.reasons import not_invertible, reason_in_program
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.rules.contract import InverseTable
 from fxad.transforms.inversion.rules.totals import not_square, real_numbers
@@ -38,17 +37,15 @@ def inverse(
     kept = tuple([not w for w in wanted])
     every = (True,) * len(jaxpr.outs)
     determined = determine(jaxpr, kept, every, rules, log_det)
+    if determined.refused or determined.unmeasured:
+        determined = determine(jaxpr, kept, every, rules, log_det, located=True)
     for k, (w, s) in enumerate(zip(wanted, determined.solved, strict=True)):
         if w and not s:
             label = labels[k] if labels else f"operand {k}"
             which = f"{label} of {jaxpr.name} is not determined by its results"
-            why = reason_in_program(jaxpr, kept, every, rules, k, determined.refused)
-            raise not_invertible("inverse", which, why, REMEDY)
+            raise determined.why_not.error("inverse", which, REMEDY)
     if determined.unmeasured:
-        again = determine(jaxpr, kept, every, rules, True, True)
-        raise not_invertible(
-            "inverse", f"log_det of {jaxpr.name}", again.unmeasured or determined.unmeasured, WITHOUT_LOG_DET
-        )
+        raise determined.unmeasured.error("inverse", f"log_det of {jaxpr.name}", WITHOUT_LOG_DET)
     if log_det:
         check_square(jaxpr, wanted)
     return determined.program

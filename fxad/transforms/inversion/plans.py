@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Var, source_text
-from fxad.transforms.inversion.normal_form import EqnOrigin
+from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Var
 from fxad.transforms.inversion.rules.contract import Refused
-from fxad.transforms.locate import describe
+from fxad.transforms.locate import EqnOrigin
 
 UNUSED: Final = Refused("no result depends on it")
 
@@ -67,10 +66,8 @@ class Graph:
         return Graph(ins, eqns, producer, readers, index, n, origins)
 
     def located(self, refused: Refused, eqn: Eqn) -> Refused:
-        """Returns the reason with the location of its equation."""
-        origin = self.origins[eqn.outs[0]] if self.origins else EqnOrigin(eqn)
-        of = origin.eqn
-        return refused.located(of.prim.name, describe(of), source_text(of.source)).within(*origin.inside)
+        """Returns the reason with its equation."""
+        return refused.at(self.origins[eqn.outs[0]] if self.origins else EqnOrigin(eqn))
 
 
 @final
@@ -87,21 +84,19 @@ class InversionPlan:
         return not isinstance(a, Var) or a in self.computed_by
 
     def why_not(self, v: Atom) -> Refused:
-        """Returns the reason why a value is not determined: the nearest equation that cannot be run backwards."""
-        return next(self.reasons(v), UNUSED)
-
-    def reasons(self, v: Atom) -> Iterator[Refused]:
-        """Yields the refusals of the equations between a value and the known values, the nearest first."""
+        """Returns the reason why a value is not determined: the refusal of the nearest equation between the value and
+        the known values."""
         seen: set[Atom] = {v}
         queue = deque([v])
         while queue:
             for k in self.graph.readers.get(queue.popleft(), ()):
                 if k in self.refusals:
-                    yield self.refusals[k]
+                    return self.refusals[k]
                 for out in self.graph.eqns[k].outs:
                     if out not in self.computed_by and out not in seen:
                         seen.add(out)
                         queue.append(out)
+        return UNUSED
 
     def needed(self, v: Var) -> Var:
         """Returns the first undetermined operand on which an undetermined value depends."""

@@ -57,8 +57,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias, final
 
 from fxad.core.builder import Builder, substitute
@@ -67,21 +66,18 @@ from fxad.errors import SizeError
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Hole, Jaxpr, Lit, Mask, Var
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.elementwise.family import Binary, Unary
+from fxad.primitives.gather_scatter import Scatter
 from fxad.primitives.shape import BroadcastInDim, emit_reshape
 from fxad.transforms.inversion.mask_couplings import sums_as_choices
-from fxad.transforms.inversion.normal_form import (
-    EqnOrigin,
-    normal_form,
-    shallow_normal_form,
-    without_effects_and_checks,
-)
+from fxad.transforms.inversion.normal_form import NO_ORIGINS, backward_form
 from fxad.transforms.inversion.plans import UNUSED, BackwardStep, Graph, InversionPlan
 from fxad.transforms.inversion.rules.assembling import assembled, chosen_part, complete, slice_of_box, where_chosen
 from fxad.transforms.inversion.rules.contract import Args, Determined, InverseRow, InverseTable, PartialValue, Refused
+from fxad.transforms.inversion.rules.indexing import SLICES
 from fxad.transforms.inversion.rules.measuring import log_det_of, log_det_of_parts, total_log_det
 from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of, with_places
 from fxad.transforms.inversion.rules.structure import box_of
-from fxad.transforms.locate import body_label, locate
+from fxad.transforms.locate import EqnOrigin, body_label, locate
 
 # The indices of the equations that were inverted to obtain a part, from the last to the first: see the docstring.
 Path: TypeAlias = tuple[int, ...]
@@ -89,11 +85,11 @@ Path: TypeAlias = tuple[int, ...]
 UNKNOWN_RULE: Final = Refused("it has no inverse rule")
 REPEATED_OPERAND: Final = Refused("an unknown operand stands in it twice")
 PARTLY_DETERMINED: Final = Refused(
-    "its results determine some elements of the operand, and the others are not found elsewhere"
+    "its results determine some elements of the operand, and the others are not found elsewhere",
+    "return the other elements too, as they are or changed by what stays",
 )
 MIXES_ELEMENTS: Final = Refused("its results are known only where a mask chose them, and it mixes elements")
 SOME_RESULTS_UNKNOWN: Final = Refused("not all of its results are known")
-NO_ORIGINS: Final[Mapping[Atom, EqnOrigin]] = MappingProxyType({})
 
 
 class RuleBuilder(Builder):
@@ -288,7 +284,10 @@ class _Search:
         if complete(v.aval, list(parts.values())):
             self._join_parts(v, tuple(parts))
             return
-        self.refusals[path[-1]] = self.graph.located(PARTLY_DETERMINED, self.graph.eqns[path[-1]])
+        inverted = self.graph.eqns[path[-1]]
+        scatters = isinstance(inverted.prim, Scatter)
+        refused = replace(PARTLY_DETERMINED, remedy=SLICES) if scatters else PARTLY_DETERMINED
+        self.refusals[path[-1]] = self.graph.located(refused, inverted)
         if part.followed:
             self.followed.append((v, path))
         else:
@@ -535,8 +534,8 @@ def determine(
     Cost: one search; linear in the equations if each is inverted once.
     """
     program = Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name)
-    normal, origins = shallow_normal_form(program) if located else (normal_form(program), NO_ORIGINS)
-    normal, known_ins = without_effects_and_checks(normal), select_by_mask(jaxpr.ins, ins)
+    normal, origins = backward_form(program, located)
+    known_ins = select_by_mask(jaxpr.ins, ins)
     plan = solve(normal, (*known_ins, *normal.outs), rules, measured, origins)
     b = Builder()
     env: dict[Atom, Atom] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -34,11 +35,17 @@ from fxad.transforms.inversion.rules.contract import (
 from fxad.transforms.inversion.rules.elementwise import finite, nan_outside, why_too_coarse
 from fxad.transforms.inversion.rules.totals import log_sizes
 
-BOTH_UNKNOWN: Final = "both operands are unknown"
+BOTH_UNKNOWN: Final = Refused("both operands are unknown")
+BOTH_TERMS_UNKNOWN: Final = replace(
+    BOTH_UNKNOWN,
+    remedy="write a coupling by a mask as where(m, x, ...), or m * x + (1 - m) * (...) with m an fxad array",
+)
 TRUTH_VALUE: Final = "a truth value says less than its operands"
 
 
-def solve_for_unknown(args: Args, refusal: str, solve: Callable[[int, Atom], Atom | Refused]) -> Solved | Refused:
+def solve_for_unknown(
+    args: Args, refusal: str, solve: Callable[[int, Atom], Atom | Refused], both_unknown: Refused = BOTH_UNKNOWN
+) -> Solved | Refused:
     """Solves an equation for the unknown one of its two operands: `solve(k, other)` returns operand k, given the other
     one. Refuses if both are unknown, or with the reason `refusal` if it is not empty."""
     match args:
@@ -47,7 +54,7 @@ def solve_for_unknown(args: Args, refusal: str, solve: Callable[[int, Atom], Ato
         case (Var() | Lit()) as other, Hole():
             k = 1
         case _:
-            return Refused(BOTH_UNKNOWN)
+            return both_unknown
     solved = Refused(refusal) if refusal else solve(k, other)
     if isinstance(solved, Refused):
         return solved
@@ -63,7 +70,7 @@ def _neg(ctx: InverseCtx, prim: Neg, args: Args, outs: Outs) -> Solved:
 
 def _add(ctx: InverseCtx, prim: Add, args: Args, outs: Outs) -> Solved | Refused:
     (y,) = outs
-    return solve_for_unknown(args, why_too_coarse(y.aval), lambda _, other: ctx.one(SUB, y, other))
+    return solve_for_unknown(args, why_too_coarse(y.aval), lambda _, other: ctx.one(SUB, y, other), BOTH_TERMS_UNKNOWN)
 
 
 def _sub(ctx: InverseCtx, prim: Sub, args: Args, outs: Outs) -> Solved | Refused:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Final, Protocol, TypeAlias, TypeVar, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Atoms, Emit, Eqn, Hole, Jaxpr, Lit, Mask, NDArray, Primitive, Var
+from fxad.errors import NotInvertibleError
+from fxad.ir import Atom, Atoms, Emit, Eqn, Hole, Jaxpr, Lit, Mask, NDArray, Primitive, Var, source_text
+from fxad.transforms.locate import EqnOrigin, describe
 
 P = TypeVar("P", bound=Primitive)
 Q = TypeVar("Q", bound=Primitive, contravariant=True)
@@ -34,23 +36,40 @@ class InverseCtx(Emit, Protocol):
 class Refused:
     """The result of a rule if the results do not determine the unknown operands. The error message gives the reason.
 
-    `reason` completes the sentence "mul is not inverted: ...", such as "both factors are unknown". The solver adds the
-    name of the primitive, its equation, and the user's line.
+    `reason` completes the sentence "mul is not inverted: ...", such as "both factors are unknown". `remedy` says what
+    to write instead. The solver adds the equation, as `origin`.
     """
 
     reason: str
-    name: str = ""
-    equation: str = ""
-    where: str = ""
-    inside: tuple[str, ...] = ()
+    remedy: str = field(default="", compare=False)
+    origin: EqnOrigin | None = field(default=None, compare=False)
 
-    def located(self, name: str, equation: str, where: str) -> Refused:
-        """Returns the reason with the location of an equation, unless it has one (in a body) already."""
-        return self if self.name else Refused(self.reason, name, equation, where)
+    def at(self, origin: EqnOrigin) -> Refused:
+        """Returns the reason with its equation. If it has one, in a body, adds the bodies that contain the equation
+        with this body."""
+        return self.within(*origin.inside) if self.origin else replace(self, origin=origin)
 
     def within(self, *bodies: str) -> Refused:
-        """Returns the reason with these enclosing bodies."""
-        return Refused(self.reason, self.name, self.equation, self.where, (*bodies, *self.inside)) if bodies else self
+        """Returns the reason with these enclosing bodies. A reason without an equation stays as it is."""
+        of = self.origin
+        return replace(self, origin=replace(of, inside=(*bodies, *of.inside))) if of and bodies else self
+
+    @property
+    def sentence(self) -> str:
+        """The reason as a sentence about the primitive."""
+        of = self.origin
+        return f"{of.name or of.eqn.prim.name} is not inverted: {self.reason}" if of else self.reason
+
+    def error(self, op: str, what: str, remedy: str = "") -> NotInvertibleError:
+        """Returns the error of an operation, about a value that the results do not determine."""
+        of = self.origin
+        return NotInvertibleError(
+            f"{op}: {what}: {self.sentence}",
+            equation=describe(of.eqn) if of else "",
+            where=source_text(of.eqn.source) if of else "",
+            inside=of.inside if of else (),
+            remedy="; or ".join([part for part in (self.remedy, remedy) if part]),
+        )
 
 
 @final
@@ -72,7 +91,7 @@ class Determined:
 
     def within(self, body: str) -> Determined:
         """Returns the same with an enclosing body in its reasons."""
-        why = [r.within(body) if r and r.name else r for r in (self.refused, self.unmeasured)]
+        why = [r and r.within(body) for r in (self.refused, self.unmeasured)]
         return Determined(self.program, self.solved, *why)
 
 

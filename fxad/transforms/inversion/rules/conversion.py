@@ -52,7 +52,10 @@ def holds(wide: DType, narrow: DType) -> bool:
     return wide in dtypes.INEXACT and dtypes.real_part(wide).itemsize > narrow.itemsize
 
 
-LOSS_NOT_SHOWN: Final = "an integer or a bool cannot say that the number it comes back from is lost, as nan does"
+LOSS_NOT_SHOWN: Final = Refused(
+    "an integer or a bool cannot say that the number it comes back from is lost, as nan does",
+    "return the integer or the bool too",
+)
 
 
 def _convert(ctx: InverseCtx, prim: ConvertElementType, args: Args, outs: Outs) -> Solved | Refused:
@@ -60,7 +63,7 @@ def _convert(ctx: InverseCtx, prim: ConvertElementType, args: Args, outs: Outs) 
     if not holds(y.aval.dtype, to):
         return Refused(f"{y.aval.dtype} does not hold every value of {to}: different ones become the same")
     if y.aval.inexact and to not in dtypes.INEXACT:
-        return Refused(LOSS_NOT_SHOWN)
+        return LOSS_NOT_SHOWN
     return (emit_convert(ctx, y, to),)
 
 
