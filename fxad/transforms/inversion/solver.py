@@ -47,9 +47,9 @@ this coupling the mask m is known, and the elements of x outside of m are return
 4. The two parts are complete, and are joined to `%arg0` (`_join_parts`). The equations of both paths are emitted again,
    into one step: parts keep no equations of their own.
 
-The elements of a part are a box (a slice gave it) or those that a mask chose. Only parts that a mask chose, or whose
-elements a constant mask marks, pass through equations as in step 3 (`PartialValue.followed`). A box determines slices
-that lie in it, and pieces that were joined to the value (`_read_box`).
+The kinds of parts are classes (`PartialValue` in `rules/contract.py`). Only parts that a selector chose, or whose
+elements a constant mask marks, pass through equations as in step 3 (`Followed`). A box determines slices that lie in
+it, and pieces that were joined to the value (`_read_box`).
 """
 
 from __future__ import annotations
@@ -68,19 +68,33 @@ from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.gather_scatter import Scatter
 from fxad.primitives.shape import BroadcastInDim, emit_reshape
+from fxad.primitives.slicing import Slice
 from fxad.transforms.inversion.mask_couplings import sums_as_choices
 from fxad.transforms.inversion.normal_form import NO_ORIGINS, backward_form
 from fxad.transforms.inversion.plans import UNUSED, BackwardStep, Graph, InversionPlan
-from fxad.transforms.inversion.rules.assembling import assembled, chosen_part, complete, slice_of_box, where_chosen
-from fxad.transforms.inversion.rules.contract import Args, Determined, InverseRow, InverseTable, PartialValue, Refused
+from fxad.transforms.inversion.rules.assembling import assembled, complete, slice_of_box, where_chosen
+from fxad.transforms.inversion.rules.contract import (
+    Args,
+    BoxPart,
+    ChosenPart,
+    Determined,
+    InverseRow,
+    InverseTable,
+    MaskPart,
+    PartialValue,
+    Refused,
+)
 from fxad.transforms.inversion.rules.indexing import SLICES
 from fxad.transforms.inversion.rules.measuring import log_det_of, log_det_of_parts, total_log_det
-from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of, with_places
+from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of
 from fxad.transforms.inversion.rules.structure import box_of
 from fxad.transforms.locate import EqnOrigin, body_label, locate
 
 # The indices of the equations that were inverted to obtain a part, from the last to the first: see the docstring.
 Path: TypeAlias = tuple[int, ...]
+
+# The parts that may determine other values: see the docstring.
+Followed: TypeAlias = ChosenPart | MaskPart
 
 UNKNOWN_RULE: Final = Refused("it has no inverse rule")
 REPEATED_OPERAND: Final = Refused("an unknown operand stands in it twice")
@@ -153,7 +167,7 @@ class _Search:
             else:
                 self._queue_inverse(k)
                 result = self.graph.eqns[k].outs[0]
-                paths = [path for path, part in self.parts.get(result, {}).items() if part.followed]
+                paths = [path for path, part in self.parts.get(result, {}).items() if isinstance(part, Followed)]
                 self.followed.extend([(result, path) for path in paths])
         k = self.graph.index_of_producer.get(v, -1)
         if k >= 0 and self.missing[k]:
@@ -247,7 +261,7 @@ class _Search:
         eqn: Eqn,
         rule: InverseRow,
         solved: Sequence[Atom | PartialValue | None],
-        part: PartialValue | None = None,
+        part: ChosenPart | None = None,
     ) -> None:
         if rule.partial:
             return
@@ -278,7 +292,6 @@ class _Search:
     def _add_part(self, v: Var, path: Path, part: PartialValue) -> None:
         """Records a part of an operand. If the parts are complete, joins them to the operand. Otherwise looks for
         values that the part determines."""
-        part = self._with_places(part)
         parts = self.parts.setdefault(v, {})
         parts[path] = part
         if complete(v.aval, list(parts.values())):
@@ -288,50 +301,44 @@ class _Search:
         scatters = isinstance(inverted.prim, Scatter)
         refused = replace(PARTLY_DETERMINED, remedy=SLICES) if scatters else PARTLY_DETERMINED
         self.refusals[path[-1]] = self.graph.located(refused, inverted)
-        if part.followed:
+        if isinstance(part, Followed):
             self.followed.append((v, path))
-        else:
+        elif isinstance(part, BoxPart):
             self._read_box(v, path[-1], part)
-
-    def _with_places(self, part: PartialValue) -> PartialValue:
-        """Returns the part with the mask of its elements, if the selector that chose it is constant."""
-        return with_places(part, self.graph.producer.get)
 
     def _join_parts(self, v: Var, paths: tuple[Path, ...]) -> None:
         """Assembles an operand from the parts that several equations give."""
         scratch = self._scratch(self.measured)
-        parts = [part for path in paths for part in self._emit_part(scratch, v, path)]
+        parts = [part for path in paths if (part := self._emit_part(scratch, v, path)) is not None]
         eqns = tuple([self.graph.eqns[path[-1]] for path in paths])
         operand = assembled(scratch, v.aval, parts)
         if self.measured and (lost := log_det_of_parts(scratch, operand, parts)) is not None:
             scratch.measure(lost)
         self._add_step(eqns, scratch, {v: operand})
 
-    def _emit_part(self, scratch: RuleBuilder, v: Var, path: Path) -> list[PartialValue]:
+    def _emit_part(self, scratch: RuleBuilder, v: Var, path: Path) -> PartialValue | None:
         """Emits the equations of a part into another scratch builder: applies the rules along its path once more.
-        Returns the part, which then reads atoms of this builder; no part if a value on the path is known by now."""
+        Returns the part, which then reads atoms of this builder; None if a value on the path is known by now."""
         first, *rest = [self.graph.eqns[k] for k in path]
         solved = self._apply_rule(scratch, first)
         assert not isinstance(solved, Refused), "an equation gave this part before"
-        target = rest[0].outs[0] if rest else v
-        parts = [x for a, x in zip(first.ins, solved, strict=True) if a is target and isinstance(x, PartialValue)]
+        part: object = solved[first.ins.index(rest[0].outs[0] if rest else v)]
         for eqn in rest:
-            operands = [self._invert_part(scratch, eqn, self._with_places(part)) for part in parts]
-            parts = [x for x in operands if isinstance(x, PartialValue)]
-        return parts
+            part = self._invert_part(scratch, eqn, part) if isinstance(part, Followed) else None
+        return part if isinstance(part, PartialValue) else None
 
-    def _invert_part(self, scratch: RuleBuilder, eqn: Eqn, part: PartialValue) -> PartialValue | Atom | Refused:
+    def _invert_part(self, scratch: RuleBuilder, eqn: Eqn, part: Followed) -> PartialValue | Atom | Refused:
         """Inverts an equation of which only a part of the result is known. Returns its unknown operand, or the same
         part of it."""
         scratch.at(eqn)
         if (placed := through_places(scratch, eqn, part, self._unknown, self.graph.producer.get)) is not None:
             return placed
         rule = self.rules.of(eqn.prim)
-        if rule is None or part.chosen is None or not isinstance(eqn.prim, Unary | Binary):
+        if rule is None or not isinstance(part, ChosenPart) or not isinstance(eqn.prim, Unary | Binary):
             return MIXES_ELEMENTS
         if len(self._unknown_operands(eqn)) != 1:
             return REPEATED_OPERAND
-        args = tuple([Hole(a.aval) if self._unknown(a) else where_chosen(scratch, a, part.chosen) for a in eqn.ins])
+        args = tuple([Hole(a.aval) if self._unknown(a) else where_chosen(scratch, a, part) for a in eqn.ins])
         solved = _solved(scratch, rule, eqn, args, (part.value,))
         if isinstance(solved, Refused):
             return solved
@@ -340,22 +347,23 @@ class _Search:
             return MIXES_ELEMENTS
         if scratch.measured:
             self._measure(scratch, eqn, rule, solved, part)
-        return chosen_part(value, part.chosen)
+        return replace(part, value=value)
 
     def _follow_part(self, v: Var, path: Path) -> None:
         """Determines other values from a part that a mask selected."""
         part = self.parts[v][path]
-        if v not in self.computed_by and part.followed:
+        if v not in self.computed_by and isinstance(part, Followed):
             self._determine_readers(v, path, part)
             self._invert_producer(v, path)
 
-    def _determine_readers(self, v: Var, path: Path, part: PartialValue) -> None:
+    def _determine_readers(self, v: Var, path: Path, part: Followed) -> None:
         """Computes the equations that read no other elements of the value than this part."""
         for j in self.graph.readers.get(v, ()):
             reader = self.graph.eqns[j]
             if reader.outs[0] not in self.computed_by and reads_part(reader, v, part, self._unknown):
                 scratch = self._scratch()
-                for again in self._emit_part(scratch, v, path):
+                again = self._emit_part(scratch, v, path)
+                if again is not None:
                     result = scratch.one(reader.prim, *[again.value if a is v else a for a in reader.ins])
                     self._add_step((reader,), scratch, {reader.outs[0]: result})
 
@@ -366,10 +374,10 @@ class _Search:
             return
         eqn = self.graph.eqns[k]
         scratch = self._scratch()
-        parts = self._emit_part(scratch, v, path) if v not in self.computed_by else []
-        if not parts:
+        part = self._emit_part(scratch, v, path) if v not in self.computed_by else None
+        if not isinstance(part, Followed):
             return
-        operand = self._invert_part(scratch, eqn, self._with_places(parts[0]))
+        operand = self._invert_part(scratch, eqn, part)
         if isinstance(operand, Refused):
             if operand is not REPEATED_OPERAND:
                 self.refusals[k] = self.graph.located(operand, eqn)
@@ -380,27 +388,26 @@ class _Search:
         elif (*path, k) not in self.parts.get(unknown, {}):
             self._add_part(unknown, (*path, k), operand)
 
-    def _read_box(self, v: Var, k: int, part: PartialValue) -> None:
+    def _read_box(self, v: Var, k: int, part: BoxPart) -> None:
         """Determines other values from a part that is a box: slices of `v` that lie in it, and operands that the
         equation of `v` put there (joined by a `concatenate`, or written by a `dynamic_update_slice`)."""
         for j in self.graph.readers[v]:
             reader = self.graph.eqns[j]
             box = box_of(reader.prim, v.aval)
-            if box is None or reader.outs[0] in self.computed_by or slice_of_box(part, box) is None:
-                continue
-            scratch = self._scratch()
-            (again,) = self._emit_part(scratch, v, (k,))
-            window = slice_of_box(again, box)
-            assert window is not None
-            (out,) = reader.outs
-            result = emit_reshape(scratch, scratch.one(window, again.value), out.aval.shape)
-            self._add_step((self.graph.eqns[k],), scratch, {out: result})
+            if box is not None and reader.outs[0] not in self.computed_by:
+                self._read_window(v, k, slice_of_box(part, box), reader.outs[0], self.graph.eqns[k])
         for a, box in windows_of(self.graph.producer.get(v)):
-            if isinstance(a, Var) and self._unknown(a) and (window := slice_of_box(part, box)) is not None:
-                scratch = self._scratch()
-                parts = self._emit_part(scratch, v, (k,))
-                if parts:
-                    self._add_step((self.graph.producer[v],), scratch, {a: scratch.one(window, parts[0].value)})
+            if isinstance(a, Var) and self._unknown(a):
+                self._read_window(v, k, slice_of_box(part, box), a, self.graph.producer[v])
+
+    def _read_window(self, v: Var, k: int, window: Slice | None, target: Var, inverts: Eqn) -> None:
+        """Adds a step that reads a value from a window of the part of `v` that equation k gave; no step if the part
+        lacks some elements of the window."""
+        scratch = self._scratch()
+        again = None if window is None else self._emit_part(scratch, v, (k,))
+        if window is not None and again is not None:
+            value = emit_reshape(scratch, scratch.one(window, again.value), target.aval.shape)
+            self._add_step((inverts,), scratch, {target: value})
 
     def _add_step(self, eqns: tuple[Eqn, ...], scratch: RuleBuilder, gives: dict[Var, Atom]) -> None:
         """Adds a backward step that gives values, and marks them as known."""

@@ -21,13 +21,15 @@ from fxad.primitives.elementwise.formula import Formula
 from fxad.primitives.elementwise.logic import NOT, XOR, Eq, Ne, Not, Xor
 from fxad.primitives.elementwise.powers import POW, SIGN, IntegerPow, Pow
 from fxad.primitives.elementwise.select import SelectN
-from fxad.transforms.inversion.rules.assembling import chosen_part, where_chosen
+from fxad.transforms.inversion.rules.assembling import constant_mask, where_case, where_chosen
 from fxad.transforms.inversion.rules.contract import (
     VOLUME,
     Args,
+    ChosenPart,
     InverseCtx,
     InverseRow,
     Outs,
+    PartialValue,
     Refused,
     Solved,
     row,
@@ -220,8 +222,12 @@ def _select_n(ctx: InverseCtx, prim: SelectN, args: Args, outs: Outs) -> Solved 
         return (None, *[outs[0] if k in holes else None for k in range(len(cases))])
     if isinstance(which, Hole):
         return Refused("the result does not say which case was chosen")
-    shares = [(which, k, len(cases)) for k in range(len(cases))]
-    return (None, *[chosen_part(where_chosen(ctx, outs[0], s), s) if s[1] in holes else None for s in shares])
+    mask = constant_mask(which, ctx.made)
+    parts: list[PartialValue | None] = [None] * len(cases)
+    for k in holes:
+        part = ChosenPart(outs[0], which, k, len(cases), None if mask is None else where_case(mask, k))
+        parts[k] = replace(part, value=where_chosen(ctx, outs[0], part))
+    return (None, *parts)
 
 
 def _nan(a: Atom | Hole) -> bool:

@@ -19,8 +19,8 @@ from fxad.transforms.inversion.rules.contract import (
     InverseCtx,
     InverseRow,
     Outs,
-    PartialValue,
     Refused,
+    SharePart,
     Solved,
     for_unknown,
     row,
@@ -86,12 +86,12 @@ def _complex(ctx: InverseCtx, prim: Complex, args: Args, outs: Outs) -> Solved:
 
 def _real(ctx: InverseCtx, prim: Real, args: Args, outs: Outs) -> Solved:
     (y,) = outs
-    return (PartialValue(y, write=lambda emit, base: emit.one(COMPLEX, y, emit.one(IMAG, base)), share=(PAIR, 0, 2)),)
+    return (SharePart(y, lambda emit, base: emit.one(COMPLEX, y, emit.one(IMAG, base)), PAIR, 0, 2),)
 
 
 def _imag(ctx: InverseCtx, prim: Imag, args: Args, outs: Outs) -> Solved:
     (y,) = outs
-    return (PartialValue(y, write=lambda emit, base: emit.one(COMPLEX, emit.one(REAL, base), y), share=(PAIR, 1, 2)),)
+    return (SharePart(y, lambda emit, base: emit.one(COMPLEX, emit.one(REAL, base), y), PAIR, 1, 2),)
 
 
 PAIR: Final = "real and imaginary part"

@@ -19,8 +19,8 @@ from fxad.transforms.inversion.rules.contract import (
     InverseCtx,
     InverseRow,
     Outs,
-    PartialValue,
     Refused,
+    ScatteredPart,
     Solved,
     row,
 )
@@ -39,7 +39,7 @@ def _gather(ctx: InverseCtx, prim: Gather, args: Args, outs: Outs) -> Solved | R
     if isinstance(places, Hole):
         return Refused(PLACES_UNKNOWN)
     scatter = Scatter(*prim.windows.numbers, prim.mode, prim.indices_sorted, prim.unique_indices)
-    return PartialValue(outs[0], write=lambda emit, base: emit.one(scatter, base, places, outs[0])), None
+    return ScatteredPart(outs[0], lambda emit, base: emit.one(scatter, base, places, outs[0]), outs[0].aval.size), None
 
 
 def _scatter(ctx: InverseCtx, prim: Scatter, args: Args, outs: Outs) -> Solved | Refused:
@@ -54,7 +54,7 @@ def _scatter(ctx: InverseCtx, prim: Scatter, args: Args, outs: Outs) -> Solved |
         return emit.one(prim, y, places, prim.read(emit, base, places, updates.aval))
 
     return (
-        PartialValue(y, write=write, count=max(y.aval.size - updates.aval.size, 0)) if isinstance(x, Hole) else None,
+        ScatteredPart(y, write, max(y.aval.size - updates.aval.size, 0)) if isinstance(x, Hole) else None,
         None,
         prim.read(ctx, y, places, updates.aval) if isinstance(updates, Hole) else None,
     )
