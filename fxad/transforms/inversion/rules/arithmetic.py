@@ -18,10 +18,10 @@ from fxad.ir import Atom, Emit, Hole, Lit, Mask, Var
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, Add, Div, Mul, Neg, Sub
 from fxad.primitives.elementwise.exponential import LOG
 from fxad.primitives.elementwise.formula import Formula
-from fxad.primitives.elementwise.logic import NOT, XOR, Eq, Ne, Not, Xor
+from fxad.primitives.elementwise.logic import NE, NOT, XOR, Eq, Ne, Not, Xor
 from fxad.primitives.elementwise.powers import POW, SIGN, IntegerPow, Pow
 from fxad.primitives.elementwise.select import SelectN
-from fxad.transforms.inversion.rules.assembling import constant_mask, where_case, where_chosen
+from fxad.transforms.inversion.rules.assembling import constant_mask, where_case, where_chosen, with_part
 from fxad.transforms.inversion.rules.contract import (
     VOLUME,
     Args,
@@ -31,6 +31,7 @@ from fxad.transforms.inversion.rules.contract import (
     Outs,
     PartialValue,
     Refused,
+    ScatteredPart,
     Solved,
     row,
 )
@@ -219,7 +220,8 @@ def _select_n(ctx: InverseCtx, prim: SelectN, args: Args, outs: Outs) -> Solved 
     which, *cases = args
     holes = [k for k, case in enumerate(cases) if isinstance(case, Hole)]
     if len(holes) == 1 < len(cases) and all([_nan(case) for k, case in enumerate(cases) if k not in holes]):
-        return (None, *[outs[0] if k in holes else None for k in range(len(cases))])
+        part = _unless_nan(outs[0], which, holes[0], len(cases))
+        return (None, *[part if k in holes else None for k in range(len(cases))])
     if isinstance(which, Hole):
         return Refused("the result does not say which case was chosen")
     mask = constant_mask(which, ctx.made)
@@ -228,6 +230,20 @@ def _select_n(ctx: InverseCtx, prim: SelectN, args: Args, outs: Outs) -> Solved 
         part = ChosenPart(outs[0], which, k, len(cases), None if mask is None else where_case(mask, k))
         parts[k] = replace(part, value=where_chosen(ctx, outs[0], part))
     return (None, *parts)
+
+
+def _unless_nan(y: Atom, which: Atom | Hole, case: int, count: int) -> ScatteredPart:
+    """Returns the elements of y where the selector chose a case, if the other cases are nan. If the selector is not
+    known, these are the elements that are not nan."""
+
+    def write(emit: Emit, base: Atom) -> Atom:
+        if _nan(base):
+            return y
+        if isinstance(which, Hole):
+            return with_part(emit, ChosenPart(y, emit.one(NE, y, y), 0, 2), base)
+        return with_part(emit, ChosenPart(y, which, case, count), base)
+
+    return ScatteredPart(y, write, y.aval.size)
 
 
 def _nan(a: Atom | Hole) -> bool:
