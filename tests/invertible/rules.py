@@ -23,7 +23,7 @@ from fxad.transforms.inversion.rules.assembling import unknown_elements, with_pa
 from fxad.transforms.inversion.rules.contract import (
     VOLUME,
     BoxPart,
-    Determined,
+    PartialInverse,
     PartialValue,
     Refused,
     VolumePreserving,
@@ -47,7 +47,7 @@ class Backwards(Builder):
     def made(self, a: Atom) -> Eqn | None:
         return self.makers.get(a)
 
-    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> Determined:
+    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> PartialInverse:
         raise AssertionError("the rule of an equation with bodies is tested with the solver")
 
     def measure(self, log_det: Atom) -> None:

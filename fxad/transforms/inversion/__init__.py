@@ -28,8 +28,8 @@ known: `%1`, `%3`, `%2`, `%arg1`, `%0`, `%arg0`.
 
     >>> from fxad.transforms.inversion.plans import BackwardStep
     >>> from fxad.transforms.inversion.rules import INVERSE_RULES
-    >>> from fxad.transforms.inversion.solver import solve
-    >>> plan = solve(jaxpr, jaxpr.outs, INVERSE_RULES)
+    >>> from fxad.transforms.inversion.solver import find_plan
+    >>> plan = find_plan(jaxpr, jaxpr.outs, INVERSE_RULES)
     >>> for value, step in plan.computed_by.items():
     ...     if step is None:
     ...         print("given")
@@ -86,8 +86,8 @@ The steps of `invertible`, and the file of each:
 2. `invertible.py`, `with_integers`: chooses the kept operands: those that the user names, and integers and bools that
    the results do not determine.
 3. `normal_form.py`: removes dead and duplicate equations, effects and checks.
-4. `solver.py`, `solve`: searches the dataflow graph and returns a plan (`plans.py`). `rules/` has the inverse rule of
-   each primitive (`rules/contract.py` is their interface). `mask_couplings.py` rewrites sums of masked values as
+4. `solver.py`, `find_plan`: searches the dataflow graph and returns a plan (`plans.py`). `rules/` has the inverse rule
+   of each primitive (`rules/contract.py` is their interface). `mask_couplings.py` rewrites sums of masked values as
    choices.
 5. `reversible_adjoint.py`, `eqns_with_ivjp`: finds the calls, branches and loops that are inverted and transposed
    together, as one equation each.

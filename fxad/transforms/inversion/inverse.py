@@ -11,7 +11,7 @@ from fxad.primitives.control.bodies import select_by_mask
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.rules.contract import InverseTable
 from fxad.transforms.inversion.rules.totals import not_square, real_numbers
-from fxad.transforms.inversion.solver import determine
+from fxad.transforms.inversion.solver import partial_inverse
 
 REMEDY: Final = "hold the argument (argnums), or give the function that is not inverted a custom_inverse"
 
@@ -36,19 +36,19 @@ def inverse(
     """
     kept = tuple([not w for w in wanted])
     every = (True,) * len(jaxpr.outs)
-    determined = determine(jaxpr, kept, every, rules, log_det)
-    if determined.refused or determined.unmeasured:
-        determined = determine(jaxpr, kept, every, rules, log_det, located=True)
-    for k, (w, s) in enumerate(zip(wanted, determined.solved, strict=True)):
+    found = partial_inverse(jaxpr, kept, every, rules, log_det)
+    if found.refused or found.unmeasured:
+        found = partial_inverse(jaxpr, kept, every, rules, log_det, located=True)
+    for k, (w, s) in enumerate(zip(wanted, found.solved, strict=True)):
         if w and not s:
             label = labels[k] if labels else f"operand {k}"
             which = f"{label} of {jaxpr.name} is not determined by its results"
-            raise determined.why_not.error("inverse", which, REMEDY)
-    if determined.unmeasured:
-        raise determined.unmeasured.error("inverse", f"log_det of {jaxpr.name}", WITHOUT_LOG_DET)
+            raise found.why_not.error("inverse", which, REMEDY)
+    if found.unmeasured:
+        raise found.unmeasured.error("inverse", f"log_det of {jaxpr.name}", WITHOUT_LOG_DET)
     if log_det:
         check_square(jaxpr, wanted)
-    return determined.program
+    return found.program
 
 
 def check_square(jaxpr: Jaxpr, wanted: Mask) -> None:

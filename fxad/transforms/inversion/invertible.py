@@ -6,7 +6,7 @@ The result is one `call_with_rules`. Its rules are made in `_with_rules`:
     reverse, forward   operands -> results, residuals       `_forward`: residuals are results, kept operands, sketches
     reverse, pull      cotangents, residuals -> cotangents  `ivjp`
     reverse, push      tangents, residuals -> tangents      `push_from_results`; its transpose is the pull
-    inverse            results, kept -> other operands      `solver.determine`: for an `invertible` or `inverse` around
+    inverse            results, kept -> other operands      `solver.partial_inverse`, for an `invertible` around it
     inverse, ivjp      the same with cotangents             `ivjp` with `free`
 
 The docstring of the package has an example of a pull. It transposes the linear program, and reads its residuals as it
@@ -51,7 +51,7 @@ from fxad.transforms.inversion.second_order import (
     may_move_differently,
     with_derivatives_of,
 )
-from fxad.transforms.inversion.solver import LazyValues, determine, solve
+from fxad.transforms.inversion.solver import LazyValues, find_plan, partial_inverse
 from fxad.transforms.locate import EqnOrigin, bodies_around, locate
 from fxad.transforms.memory.segments import in_segments
 
@@ -129,7 +129,7 @@ def _with_rules(
     watched = tuple(sorted({*pulled.watched, *pushed.watched}, key=attrgetter("index")))
     push = _with_sketches_of(pushed.program, pushed.watched, watched)
     pull = _with_sketches_of(_cotangents_first(pulled, n + sum(kept)), pulled.watched, watched)
-    inverse = determine(jaxpr, kept, every, rules)
+    inverse = partial_inverse(jaxpr, kept, every, rules)
     inverse_rule: InverseRule | None = None
     if all([k or s for k, s in zip(kept, inverse.solved, strict=True)]):
         of_all_operands = ivjp(jaxpr, kept, every, moving, True, names, math.inf, rules, False)
@@ -205,7 +205,7 @@ def _with_sketches_of(program: Jaxpr, old: Sequence[Atom], new: Sequence[Atom]) 
 
 def with_integers(jaxpr: Jaxpr, kept: Mask, rules: InverseTable) -> Mask:
     """Marks the operands to keep: those marked in `kept`, and integers and bools that the results do not determine."""
-    solved = determine(jaxpr, kept, (True,) * len(jaxpr.outs), rules).solved
+    solved = partial_inverse(jaxpr, kept, (True,) * len(jaxpr.outs), rules).solved
     return tuple([k or not (s or a.inexact) for k, s, a in zip(kept, solved, jaxpr.in_avals, strict=True)])
 
 
@@ -261,7 +261,7 @@ def _plan_from(
     primal: Jaxpr, ins: Mask, n_out: int, outs: Mask, rules: InverseTable, origins: Mapping[Atom, EqnOrigin]
 ) -> InversionPlan:
     given = (*select_by_mask(primal.ins, ins), *select_by_mask(primal.outs[:n_out], outs))
-    return solve(primal, given, rules, False, origins)
+    return find_plan(primal, given, rules, False, origins)
 
 
 def _compared_values(ctx: _StepwiseSplit, values: _PrimalValues, tolerance: float) -> list[tuple[Var, Atom]]:
@@ -373,7 +373,7 @@ class _StepwiseSplit(SplitCtx):
     def run(
         self,
         jaxpr: Jaxpr,
-        wrt: Mask,
+        moving: Mask,
         fused: Mapping[Var, IvjpEqn],
         origins: Mapping[Atom, EqnOrigin],
         copied: AbstractSet[Var] = frozenset(),
@@ -384,7 +384,7 @@ class _StepwiseSplit(SplitCtx):
         self.copied = copied
         self.origins: dict[Atom, EqnOrigin] = {}
         self.tangents: dict[Atom, Lin] = {
-            v: as_lin(self.linear.input(v.aval)) for v, m in zip(jaxpr.ins, wrt, strict=True) if m
+            v: as_lin(self.linear.input(v.aval)) for v, m in zip(jaxpr.ins, moving, strict=True) if m
         }
         self.steps: list[_IvjpStep] = []
         env: dict[Atom, Atom] = {v: v for v in jaxpr.ins}
@@ -438,7 +438,7 @@ def ivjp(
     jaxpr: Jaxpr,
     ins: Mask,
     outs: Mask,
-    wrt: Mask,
+    moving: Mask,
     free: bool,
     labels: tuple[str, ...],
     tolerance: float,
@@ -448,15 +448,15 @@ def ivjp(
     """Returns the program that inverts a program and propagates cotangents.
 
     (results marked in `outs`, operands marked in `ins`, cotangents of the inexact results, sketches) -> (if `free`, the
-    other operands; cotangents of the operands marked in `wrt`). `located`: errors name equations of the program itself,
-    not of its normal form, and the bodies that contain them.
+    other operands; cotangents of the operands marked in `moving`). `located`: errors name equations of the program
+    itself, not of its normal form, and the bodies that contain them.
 
     Raises: NotInvertibleError that names the equation.
     """
     (normal, origins), n = backward_form(jaxpr, located), len(jaxpr.outs)
     fused = eqns_with_ivjp(normal, _plan_from(normal, ins, n, outs, rules, origins), rules)
     ctx = _StepwiseSplit.like(normal)
-    results = ctx.run(normal, wrt, fused, origins)
+    results = ctx.run(normal, moving, fused, origins)
     primal = ctx.build(results, jaxpr.name)
     b = BackwardCtx()
     plan = _plan_from(primal, ins, n, outs, rules, ctx.origins)
@@ -473,7 +473,7 @@ def ivjp(
     inner: list[bool] = []
     _walk_back(b, ctx, values, bars, partial(_ivjp_of_body, rules, located, inner), rules)
     others = [values.value(v) for v, known in zip(primal.ins, ins, strict=True) if free and not known]
-    tangents = [ctx.tangents[v].var for v in select_by_mask(normal.ins, wrt)]
+    tangents = [ctx.tangents[v].var for v in select_by_mask(normal.ins, moving)]
     cotangents = instantiate([bars.get(t) or Zero(t.aval) for t in tangents])
     pairs = _compared_values(ctx, values, tolerance) if any([t in bars for t in tangents]) else []
     backward = dce(b.build([*others, *cotangents, *[values.value(a) for _, a in pairs]], f"ivjp_{jaxpr.name}"))
@@ -493,10 +493,10 @@ def _reconstruction_moves_differently(values: _PrimalValues) -> bool:
 
 
 def _ivjp_of_body(
-    rules: InverseTable, located: bool, inner: list[bool], body: Jaxpr, ins: Mask, outs: Mask, wrt: Mask
+    rules: InverseTable, located: bool, inner: list[bool], body: Jaxpr, ins: Mask, outs: Mask, moving: Mask
 ) -> Jaxpr:
     """Returns the ivjp of a body. Appends its `moves_differently` to `inner`."""
-    backward = ivjp(body, ins, outs, wrt, True, (), math.inf, rules, located)
+    backward = ivjp(body, ins, outs, moving, True, (), math.inf, rules, located)
     inner.append(backward.moves_differently)
     return backward.program
 
@@ -520,8 +520,8 @@ def _walk_back(
                 inexact_cts = [
                     ct or Zero(v.aval).instantiate() for ct, v in zip(cts, eqn.outs, strict=True) if v.aval.inexact
                 ]
-                wrt = tuple([isinstance(t, Lin) for t in step.tangents_in])
-                operands, operand_bars = step.ivjp.emit(b, eqn, values.value, inexact_cts, wrt, recur, rules)
+                moving = tuple([isinstance(t, Lin) for t in step.tangents_in])
+                operands, operand_bars = step.ivjp.emit(b, eqn, values.value, inexact_cts, moving, recur, rules)
                 values.add_inverted(eqn, step.ivjp.known, operands)
                 for t, bar in zip([t for t in step.tangents_in if isinstance(t, Lin)], operand_bars, strict=True):
                     accumulate(b, bars, t.var, bar)

@@ -13,7 +13,7 @@ this coupling the mask m is known, and the elements of x outside of m are return
     >>> import fxad.numpy as fnp
     >>> from fxad.transforms.inversion.plans import BackwardStep
     >>> from fxad.transforms.inversion.rules import INVERSE_RULES
-    >>> from fxad.transforms.inversion.solver import solve
+    >>> from fxad.transforms.inversion.solver import find_plan
     >>> def coupling(x, m):
     ...     return fnp.where(m, x * fnp.exp(fnp.where(m, 0.0, x)), x)
     >>> jaxpr = fx.trace(coupling, fx.Spec((4,), "float32"), fx.Spec((4,), "bool")).jaxpr
@@ -25,7 +25,7 @@ this coupling the mask m is known, and the elements of x outside of m are return
       %3: f32[4] = select_n %arg1, %arg0, %2
       return %3
     }
-    >>> plan = solve(jaxpr, (jaxpr.ins[1], *jaxpr.outs), INVERSE_RULES)
+    >>> plan = find_plan(jaxpr, (jaxpr.ins[1], *jaxpr.outs), INVERSE_RULES)
     >>> for value, step in plan.computed_by.items():
     ...     if isinstance(step, BackwardStep):
     ...         print(value, [eqn.prim.name for eqn in step.inverts], "backward")
@@ -77,10 +77,10 @@ from fxad.transforms.inversion.rules.contract import (
     Args,
     BoxPart,
     ChosenPart,
-    Determined,
     InverseRow,
     InverseTable,
     MaskPart,
+    PartialInverse,
     PartialValue,
     Refused,
 )
@@ -129,8 +129,8 @@ class RuleBuilder(Builder):
         """Sets the equation that is being inverted."""
         self._eqn, self.source = eqn, eqn.source
 
-    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> Determined:
-        inverted = determine(body, ins, outs, self._rules, self.measured, bool(self._graph.origins))
+    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> PartialInverse:
+        inverted = partial_inverse(body, ins, outs, self._rules, self.measured, bool(self._graph.origins))
         if self._graph.origins and self._eqn is not None:
             inverted = inverted.within(body_label(self._eqn, body))
         self.unmeasured = self.unmeasured or inverted.unmeasured
@@ -250,7 +250,7 @@ class _Search:
             scratch.unmeasured = self.graph.located(REPEATED_OPERAND, eqn) if scratch.measured else None
         scratch.at(eqn)
         results = tuple([v if v in self.computed_by or v in outs else Hole(v.aval) for v in eqn.outs])
-        solved = _solved(scratch, rule, eqn, args, results)
+        solved = _call_rule(scratch, rule, eqn, args, results)
         if scratch.measured and not isinstance(solved, Refused):
             self._measure(scratch, eqn, rule, solved)
         return solved
@@ -339,7 +339,7 @@ class _Search:
         if len(self._unknown_operands(eqn)) != 1:
             return REPEATED_OPERAND
         args = tuple([Hole(a.aval) if self._unknown(a) else where_chosen(scratch, a, part) for a in eqn.ins])
-        solved = _solved(scratch, rule, eqn, args, (part.value,))
+        solved = _call_rule(scratch, rule, eqn, args, (part.value,))
         if isinstance(solved, Refused):
             return solved
         (value,) = [x for x in solved if x is not None]
@@ -423,7 +423,7 @@ class _Search:
             self.mark_known(v, step)
 
 
-def _solved(
+def _call_rule(
     scratch: RuleBuilder, rule: InverseRow, eqn: Eqn, args: Args, outs: Args
 ) -> Sequence[Atom | PartialValue | None] | Refused:
     """Returns what the rule of an equation gives. An error names the equation."""
@@ -436,7 +436,7 @@ def _solved(
         raise
 
 
-def solve(
+def find_plan(
     jaxpr: Jaxpr,
     given: Iterable[Atom],
     rules: InverseTable,
@@ -530,9 +530,9 @@ class LazyValues:
 
 
 @by_value
-def determine(
+def partial_inverse(
     jaxpr: Jaxpr, ins: Mask, outs: Mask, rules: InverseTable, measured: bool = False, located: bool = False
-) -> Determined:
+) -> PartialInverse:
     """Runs a program backwards as far as possible, from the results marked in `outs` and the operands marked in `ins`.
 
     `located`: reasons name equations of the program itself, not of its normal form, and the bodies that contain them.
@@ -543,7 +543,7 @@ def determine(
     program = Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name)
     normal, origins = backward_form(program, located)
     known_ins = select_by_mask(jaxpr.ins, ins)
-    plan = solve(normal, (*known_ins, *normal.outs), rules, measured, origins)
+    plan = find_plan(normal, (*known_ins, *normal.outs), rules, measured, origins)
     b = Builder()
     env: dict[Atom, Atom] = {}
     for a, value in zip(normal.outs, b.inputs(normal.out_avals), strict=True):
@@ -558,4 +558,4 @@ def determine(
     if measured:
         values.append(total_log_det(b, lazy.measures(), [v.aval for v in select_by_mask(jaxpr.ins, solved)]))
         unmeasured = next((s.unmeasured for s in lazy.steps if s.unmeasured), None)
-    return Determined(b.build(values, f"inverse_{jaxpr.name}"), solved, refused, unmeasured)
+    return PartialInverse(b.build(values, f"inverse_{jaxpr.name}"), solved, refused, unmeasured)

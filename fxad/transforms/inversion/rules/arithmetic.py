@@ -29,7 +29,6 @@ from fxad.transforms.inversion.rules.contract import (
     InverseCtx,
     InverseRow,
     Outs,
-    PartialValue,
     Refused,
     ScatteredPart,
     Solved,
@@ -217,31 +216,31 @@ def _eq(ctx: InverseCtx, prim: Eq | Ne, args: Args, outs: Outs) -> Solved | Refu
 
 def _select_n(ctx: InverseCtx, prim: SelectN, args: Args, outs: Outs) -> Solved | Refused:
     """Each case is known where it was chosen. If all other cases are nan, the result is the operand or nan."""
-    which, *cases = args
+    selector, *cases = args
     holes = [k for k, case in enumerate(cases) if isinstance(case, Hole)]
     if len(holes) == 1 < len(cases) and all([_nan(case) for k, case in enumerate(cases) if k not in holes]):
-        part = _unless_nan(outs[0], which, holes[0], len(cases))
-        return (None, *[part if k in holes else None for k in range(len(cases))])
-    if isinstance(which, Hole):
+        shown = _unless_nan(outs[0], selector, holes[0], len(cases))
+        return (None, *[shown if k in holes else None for k in range(len(cases))])
+    if isinstance(selector, Hole):
         return Refused("the result does not say which case was chosen")
-    mask = constant_mask(which, ctx.made)
-    parts: list[PartialValue | None] = [None] * len(cases)
-    for k in holes:
-        part = ChosenPart(outs[0], which, k, len(cases), None if mask is None else where_case(mask, k))
-        parts[k] = replace(part, value=where_chosen(ctx, outs[0], part))
-    return (None, *parts)
+    mask = constant_mask(selector, ctx.made)
+    parts = [
+        ChosenPart(outs[0], selector, k, len(cases), None if mask is None else where_case(mask, k))
+        for k in range(len(cases))
+    ]
+    return (None, *[replace(p, value=where_chosen(ctx, outs[0], p)) if p.case in holes else None for p in parts])
 
 
-def _unless_nan(y: Atom, which: Atom | Hole, case: int, count: int) -> ScatteredPart:
+def _unless_nan(y: Atom, selector: Atom | Hole, case: int, count: int) -> ScatteredPart:
     """Returns the elements of y where the selector chose a case, if the other cases are nan. If the selector is not
     known, these are the elements that are not nan."""
 
     def write(emit: Emit, base: Atom) -> Atom:
         if _nan(base):
             return y
-        if isinstance(which, Hole):
+        if isinstance(selector, Hole):
             return with_part(emit, ChosenPart(y, emit.one(NE, y, y), 0, 2), base)
-        return with_part(emit, ChosenPart(y, which, case, count), base)
+        return with_part(emit, ChosenPart(y, selector, case, count), base)
 
     return ScatteredPart(y, write, y.aval.size)
 

@@ -20,7 +20,7 @@ from fxad.transforms.inversion.rules.contract import (
     ScatteredPart,
     SharePart,
 )
-from fxad.transforms.inversion.rules.structure import box_mask, kept_by
+from fxad.transforms.inversion.rules.structure import box_mask, pad_elements
 
 
 def complete(aval: Aval, parts: Sequence[PartialValue]) -> bool:
@@ -58,18 +58,18 @@ def has_box(covers: NDArray, box: tuple[range, ...]) -> bool:
     return bool(covers[np.ix_(*each)].all())
 
 
-def constant_mask(a: Atom, maker: Callable[[Atom], Eqn | None]) -> NDArray | None:
+def constant_mask(a: Atom, producer: Callable[[Atom], Eqn | None]) -> NDArray | None:
     """Returns the value of a constant selector: a literal, or a constant box padded by a constant, also broadcast. An
     axis of size 1 stands for equal elements. Returns None for any other selector, and for one of symbolic shape."""
     if a.aval.symbolic:
         return None
     if isinstance(a, Lit):
         return np.reshape(a.array.ravel()[:1], (1,) * a.aval.ndim) if a.aval.size else None
-    eqn = maker(a)
+    eqn = producer(a)
     if eqn is None or a.aval.dtype != dtypes.bool_ or not a.aval.size:
         return None
     if isinstance(eqn.prim, BroadcastInDim):
-        mask = constant_mask(eqn.ins[0], maker)
+        mask = constant_mask(eqn.ins[0], producer)
         shape = [1] * a.aval.ndim
         for axis, n in zip(eqn.prim.dims, () if mask is None else mask.shape, strict=mask is not None):
             shape[axis] = n
@@ -77,7 +77,7 @@ def constant_mask(a: Atom, maker: Callable[[Atom], Eqn | None]) -> NDArray | Non
     if not isinstance(eqn.prim, Pad) or not all([isinstance(x, Lit) for x in eqn.ins]):
         return None
     inside, outside = [bool(x.array.any()) for x in eqn.ins if isinstance(x, Lit)]
-    kept = kept_by(eqn.prim, eqn.ins[0].aval.shape, a.aval.shape)
+    kept = pad_elements(eqn.prim, eqn.ins[0].aval.shape, a.aval.shape)
     return np.where(box_mask(tuple([places for places, _ in kept]), a.aval.shape), inside, outside)
 
 

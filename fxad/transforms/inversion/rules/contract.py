@@ -74,7 +74,7 @@ class Refused:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Determined:
+class PartialInverse:
     """The values that a body determines when it is run backwards. `program`: known results, then known operands -> the
     operands marked in `solved` (and the log-determinant, of shape (), if it is measured). `refused` is the reason for
     the first operand that is not solved, `unmeasured` the reason if the log-determinant is incomplete."""
@@ -89,10 +89,10 @@ class Determined:
         """The reason for a body that determines nothing."""
         return self.refused or Refused(RESULTS_UNKNOWN)
 
-    def within(self, body: str) -> Determined:
+    def within(self, body: str) -> PartialInverse:
         """Returns the same with an enclosing body in its reasons."""
         why = [r and r.within(body) for r in (self.refused, self.unmeasured)]
-        return Determined(self.program, self.solved, *why)
+        return PartialInverse(self.program, self.solved, *why)
 
 
 class BodyCtx(InverseCtx, Protocol):
@@ -102,7 +102,7 @@ class BodyCtx(InverseCtx, Protocol):
     def measured(self) -> bool:
         """Is True if log-determinants are computed."""
 
-    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> Determined:
+    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> PartialInverse:
         """Runs a body backwards, from the results marked in `outs` and the operands marked in `ins`."""
 
     def measure(self, log_det: Atom) -> None:

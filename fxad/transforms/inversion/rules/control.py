@@ -18,8 +18,8 @@ from fxad.primitives.linear_call import LinearCall
 from fxad.transforms.inversion.rules.contract import (
     Args,
     BodyCtx,
-    Determined,
     InverseRow,
+    PartialInverse,
     Refused,
     Solved,
     at_positions,
@@ -102,7 +102,7 @@ def _cond(ctx: BodyCtx, prim: Cond, args: Args, outs: Args) -> Solved | Refused:
     return None, *at_positions(results, solved)
 
 
-def _picked(branch: Determined, wants: Sequence[bool]) -> Jaxpr:
+def _picked(branch: PartialInverse, wants: Sequence[bool]) -> Jaxpr:
     """Returns the program of a body with only the results that all branches give."""
     program = branch.program
     places = iter(range(len(program.outs)))

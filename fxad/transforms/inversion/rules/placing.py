@@ -15,26 +15,26 @@ from fxad.primitives.elementwise.select import SelectN
 from fxad.primitives.slicing import Concatenate, Pad
 from fxad.transforms.inversion.rules.assembling import constant_mask, has_box, where_case, with_part
 from fxad.transforms.inversion.rules.contract import ChosenPart, MaskPart
-from fxad.transforms.inversion.rules.structure import box_of, constant_window, kept_by, slice_of_ranges
+from fxad.transforms.inversion.rules.structure import box_of, constant_window, pad_elements, slice_of_ranges
 
-Maker = Callable[[Atom], Eqn | None]
+Producer = Callable[[Atom], Eqn | None]
 
 
 def through_places(
-    emit: Emit, eqn: Eqn, part: ChosenPart | MaskPart, unknown: Callable[[Atom], bool], maker: Maker
+    emit: Emit, eqn: Eqn, part: ChosenPart | MaskPart, unknown: Callable[[Atom], bool], producer: Producer
 ) -> MaskPart | Atom | None:
     """Inverts an equation for a part of its result. Returns its one unknown operand, or a part of it; None if the
     positions are not constant."""
     if part.mask is None:
         return None
     if isinstance(eqn.prim, Pad) and unknown(eqn.ins[0]) and not unknown(eqn.ins[1]):
-        kept = kept_by(eqn.prim, eqn.ins[0].aval.shape, part.value.aval.shape)
+        kept = pad_elements(eqn.prim, eqn.ins[0].aval.shape, part.value.aval.shape)
         places = tuple([p for p, _ in kept])
         if [len(of) for _, of in kept] == list(eqn.ins[0].aval.shape) and has_box(part.mask, places):
             return emit.one(slice_of_ranges(places), part.value)
     if isinstance(eqn.prim, SelectN):
         holes = [k for k, a in enumerate(eqn.ins[1:]) if unknown(a)]
-        mask = constant_mask(eqn.ins[0], maker)
+        mask = constant_mask(eqn.ins[0], producer)
         if len(holes) == 1 and mask is not None:
             return _chosen_twice(part, eqn, holes[0], np.logical_and(part.mask, where_case(mask, holes[0])))
     return None

@@ -107,7 +107,7 @@ def _concatenate(ctx: InverseCtx, prim: Concatenate, args: Args, outs: Outs) -> 
 
 def _pad(ctx: InverseCtx, prim: Pad, args: Args, outs: Outs) -> Solved | Refused:
     (y,), (x, value) = outs, args
-    kept = kept_by(prim, x.aval.shape, y.aval.shape)
+    kept = pad_elements(prim, x.aval.shape, y.aval.shape)
     padding: PartialValue | Atom | None = None
     if isinstance(value, Hole):
         at = _outside([places for places, _ in kept], y.aval.shape)
@@ -117,13 +117,13 @@ def _pad(ctx: InverseCtx, prim: Pad, args: Args, outs: Outs) -> Solved | Refused
     return (_taken(ctx, y, kept, x.aval.shape) if isinstance(x, Hole) else None), padding
 
 
-def kept_by(prim: Pad, x: Shape, y: Shape) -> list[tuple[range, range]]:
+def pad_elements(prim: Pad, x: Shape, y: Shape) -> list[tuple[range, range]]:
     """Returns for each axis the positions of elements of the operand in the result, and the indices of these
     elements."""
-    return [_kept(*axis) for axis in zip(prim.low, prim.interior, x, y, strict=True)]
+    return [_pad_elements_along(*axis) for axis in zip(prim.low, prim.interior, x, y, strict=True)]
 
 
-def _kept(low: int, gap: int, n: int, m: int) -> tuple[range, range]:
+def _pad_elements_along(low: int, gap: int, n: int, m: int) -> tuple[range, range]:
     step = gap + 1
     first, last = max(0, -(low // step)), min(n - 1, (m - 1 - low) // step)
     if last < first:
