@@ -92,7 +92,7 @@ The steps of `invertible`, and the file of each:
 5. `reversible_adjoint.py`, `eqns_with_ivjp`: finds the calls, branches and loops that are inverted and transposed
    together, as one equation each.
 6. `invertible.py`, `ivjp`: linearizes the normal form, and emits the transpose from the last equation to the first. The
-   values that it reads are emitted at their first read, by the plan (`LazyValues` of `solver.py`). So reconstruction
+   values that it reads are emitted at their first read, by the plan (`LazyValues` of `plans.py`). So reconstruction
    and cotangents proceed together. `push_from_results` does the same for tangents.
 7. `reconstruction_check.py`: sketches of original and reconstructed values are compared. Derivatives are nan if they
    differ.

@@ -40,7 +40,7 @@ from fxad.transforms.ad.linearize import SplitCtx, linearize
 from fxad.transforms.ad.operands_without_derivative import operands_without_derivative
 from fxad.transforms.ad.transpose import BackwardCtx, accumulate, backward_eqn, instantiate
 from fxad.transforms.inversion.normal_form import backward_form, normal_form
-from fxad.transforms.inversion.plans import InversionPlan
+from fxad.transforms.inversion.plans import InversionPlan, LazyValues
 from fxad.transforms.inversion.reconstruction_check import after_checks, agree, compared, sketch, sketched, where_right
 from fxad.transforms.inversion.reversible_adjoint import Ivjp, IvjpEqn, eqns_with_ivjp
 from fxad.transforms.inversion.rules import INVERSE_RULES
@@ -51,7 +51,7 @@ from fxad.transforms.inversion.second_order import (
     may_move_differently,
     with_derivatives_of,
 )
-from fxad.transforms.inversion.solver import LazyValues, find_plan, partial_inverse
+from fxad.transforms.inversion.solver import find_plan, partial_inverse
 from fxad.transforms.locate import EqnOrigin, bodies_around, locate
 from fxad.transforms.memory.segments import in_segments
 
