@@ -123,7 +123,7 @@ def _with_rules(
     every, n = (True,) * len(jaxpr.outs), len(jaxpr.outs)
     kept = with_integers(jaxpr, kept, rules)
     moving = tuple([a.inexact and k >= n_captured for k, a in enumerate(jaxpr.in_avals)])
-    linearized = linearize(jaxpr, moving)  # first, so that errors name equations of the original program
+    linearized = linearize(jaxpr, moving)
     pulled, pushed = _backward_programs(jaxpr, kept, moving, names, tolerance, rules, located=False)
     # both programs take the sketches of the values that either of them watches
     watched = tuple(sorted({*pulled.watched, *pushed.watched}, key=attrgetter("index")))
@@ -284,6 +284,24 @@ def _with_check(program: Jaxpr, n: int, start: slice, pairs: Sequence[tuple[Var,
     return b.build(where_right(b, right, program.outs[:n]), program.name)
 
 
+def _values_from_results(
+    b: Builder,
+    ctx: _StepwiseSplit,
+    primal: Jaxpr,
+    ins: Mask,
+    outs: Mask,
+    labels: tuple[str, ...],
+    rules: InverseTable,
+) -> _PrimalValues:
+    """Adds operands to a builder: the results marked in `outs` and the operands marked in `ins` of a primal program.
+    Returns the values of the primal program that they determine."""
+    plan = _plan_from(primal, ins, len(outs), outs, rules, ctx.origins)
+    values = _PrimalValues(b, plan, {v: a for a, v in ctx.residuals.items()}, primal.name, labels)
+    for given in (select_by_mask(primal.outs, outs), select_by_mask(primal.ins, ins)):
+        values.give(given, b.inputs([a.aval for a in given]))
+    return values
+
+
 @by_value
 def push_from_results(
     jaxpr: Jaxpr,
@@ -302,18 +320,12 @@ def push_from_results(
     # a split body may determine less than the whole one (a mask is computed outside the loop): these run forward
     copied = frozenset(eqns_with_ivjp(normal, _plan_from(normal, kept, n, every, rules, origins), rules))
     results = ctx.run(normal, moving, {}, origins, copied)
-    primal = ctx.build(results, jaxpr.name)
     inexact = [a for a in normal.outs if a.aval.inexact]
     dots = [ctx.tangents[a].var if a in ctx.tangents else Zero(a.aval).instantiate() for a in inexact]
     linear = ctx.linear.build(dots, f"linear_{jaxpr.name}")
     b = Builder()
     dots_in = b.inputs(linear.in_avals[: sum(moving)])
-    plan = _plan_from(primal, kept, n, every, rules, ctx.origins)
-    values = _PrimalValues(b, plan, {}, jaxpr.name, labels)
-    known_results = b.inputs(jaxpr.out_avals)
-    known_operands = b.inputs([v.aval for v in select_by_mask(jaxpr.ins, kept)])
-    values.give(select_by_mask(primal.ins, kept), known_operands)
-    values.give(results, known_results)
+    values = _values_from_results(b, ctx, ctx.build(results, jaxpr.name), kept, every, labels, rules)
     residuals = [values.value(a) for a in ctx.residuals]
     pushed = b.inline(linear, [*dots_in, *residuals])
     pairs = _compared_values(ctx, values, tolerance) if pushed else []
@@ -459,11 +471,7 @@ def ivjp(
     results = ctx.run(normal, moving, fused, origins)
     primal = ctx.build(results, jaxpr.name)
     b = BackwardCtx()
-    plan = _plan_from(primal, ins, n, outs, rules, ctx.origins)
-    values = _PrimalValues(b, plan, {v: a for a, v in ctx.residuals.items()}, jaxpr.name, labels)
-    known_results = b.inputs([a.aval for a in select_by_mask(results, outs)])
-    values.give(select_by_mask(results, outs), known_results)
-    values.give(select_by_mask(primal.ins, ins), b.inputs([v.aval for v in select_by_mask(primal.ins, ins)]))
+    values = _values_from_results(b, ctx, primal, ins, outs, labels, rules)
     bars: dict[Atom, Atom] = {}
     for a in normal.outs:
         if a.aval.inexact:
@@ -478,11 +486,11 @@ def ivjp(
     pairs = _compared_values(ctx, values, tolerance) if any([t in bars for t in tangents]) else []
     backward = dce(b.build([*others, *cotangents, *[values.value(a) for _, a in pairs]], f"ivjp_{jaxpr.name}"))
     if not free:
-        n_known = len(known_results) + sum(ins)
-        freed_after_use = tuple([not len(known_results) <= k < n_known for k in range(len(backward.ins))])
+        kept_operands = range(sum(outs), sum(outs) + sum(ins))
+        freed_after_use = tuple([k not in kept_operands for k in range(len(backward.ins))])
         backward = in_segments(backward, freed_after_use)
     n_results = len(others) + len(cotangents)
-    program = _with_check(backward, n_results, slice(len(known_results)), pairs, tolerance)
+    program = _with_check(backward, n_results, slice(sum(outs)), pairs, tolerance)
     with_rules = [step.eqn for step in ctx.steps if isinstance(step.eqn.prim, CallWithRules)]
     differs = any(inner) or any(map(may_move_differently, with_rules)) or _reconstruction_moves_differently(values)
     return CheckedProgram(program, tuple([v for v, _ in pairs]), differs)
