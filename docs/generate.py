@@ -29,7 +29,7 @@ from fxad.testing.calls import SPECS
 from fxad.text.parameters import fields_of
 from fxad.transforms import jvp
 from fxad.transforms.inversion.rules import INVERSE_RULES
-from fxad.transforms.inversion.rules.contract import Determined, PartialValue, Refused
+from fxad.transforms.inversion.rules.contract import PartialInverse, PartialValue, Refused
 from fxad.transforms.inversion.rules.refused import REASONS
 from fxad.transforms.mask.rules import MASK_RULES
 
@@ -133,7 +133,7 @@ class Backwards(Builder):
     def made(self, a: Atom) -> Eqn | None:
         return None
 
-    def recur(self, body: Jaxpr, ins: tuple[bool, ...], outs: tuple[bool, ...]) -> Determined:
+    def recur(self, body: Jaxpr, ins: tuple[bool, ...], outs: tuple[bool, ...]) -> PartialInverse:
         raise AssertionError("no primitive with a body is asked")
 
     def measure(self, log_det: Atom) -> None:

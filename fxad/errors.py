@@ -147,8 +147,8 @@ class FxadError(Exception):
     `message` contains operation, difference and values; `remedy` says what to do. The pass that knows them fills in
     `equation` and `where`. `inside` lists the bodies around the equation, outermost first. `around` lists the lines of
     the equations with these bodies, as far as a rule recurred into them; `where` may then be the line of an equal
-    function. `caller` is the user's line that called fxad, and `function` is the called function; both are recorded
-    when the error is made.
+    function. `path` holds the equations around the equation, outermost first, and the equation. `caller` is the user's
+    line that called fxad, and `function` is the called function; both are recorded when the error is made.
     """
 
     def __init__(
@@ -161,6 +161,7 @@ class FxadError(Exception):
         self.where = where
         self.inside = inside
         self.around: tuple[str, ...] = ()
+        self.path: tuple[object, ...] = ()
         self.caller, self.function = _caller()
 
     def called_here(self) -> None:

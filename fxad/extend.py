@@ -85,7 +85,17 @@ from fxad.primitives.linearity import is_linear
 from fxad.primitives.shape import broadcast_to_axis, emit_broadcast, emit_reshape, move_axis
 from fxad.tracing.array import Array, aval_of, binder
 from fxad.tracing.program import Spec, trace
-from fxad.transforms.inversion.rules.contract import HasInverse, InverseCtx, PartialValue, Refused
+from fxad.transforms.inversion.rules.contract import (
+    BoxPart,
+    ChosenPart,
+    HasInverse,
+    InverseCtx,
+    MaskPart,
+    PartialValue,
+    Refused,
+    ScatteredPart,
+    SharePart,
+)
 from fxad.transforms.mask.contract import HasMask, MaskCtx, not_masked
 
 
@@ -147,10 +157,12 @@ __all__ = [
     "BatchCtx",
     "Binary",
     "Body",
+    "BoxPart",
     "BranchIndex",
     "Builder",
     "Call",
     "Carry",
+    "ChosenPart",
     "Constant",
     "Cotangent",
     "Cotangents",
@@ -179,6 +191,7 @@ __all__ = [
     "LinearizedBody",
     "Lit",
     "MaskCtx",
+    "MaskPart",
     "NDArray",
     "Never",
     "Once",
@@ -192,6 +205,8 @@ __all__ = [
     "Record",
     "Refused",
     "Scan",
+    "ScatteredPart",
+    "SharePart",
     "Slice",
     "SourceLocation",
     "Tangent",

@@ -1,12 +1,29 @@
-"""Equations in messages: their text, and their lines in the user's program."""
+"""Equations in messages: their text, their lines in the user's program, and the bodies that contain them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import final
 
+from fxad.core.dataclasses import dataclass
 from fxad.core.layout import OneOf
-from fxad.errors import TypecheckError, name_equation
+from fxad.errors import FxadError, TypecheckError, name_equation
 from fxad.ir import Eqn, HigherOrder, Jaxpr, SourceLocation, source_location, source_text
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class EqnOrigin:
+    """The equation of the user's program from which an equation of another form of it was made.
+
+    `inside` names the bodies that contain it, outermost first. `name` is the primitive of the equation in the other
+    form, if it differs: the cosine of the derivative of a sine.
+    """
+
+    eqn: Eqn
+    inside: tuple[str, ...] = ()
+    name: str = ""
 
 
 def describe(eqn: Eqn) -> str:
@@ -17,6 +34,8 @@ def describe(eqn: Eqn) -> str:
 def locate(e: Exception, eqn: Eqn) -> None:
     """Name an equation and the user's line in an exception that a rule raised for the equation."""
     name_equation(e, describe(eqn), source_text(eqn.source))
+    if isinstance(e, FxadError):
+        e.path = (eqn, *e.path)
 
 
 def check_counts(eqn: Eqn, rule: str, expected: int, **returned: int) -> None:
@@ -30,11 +49,6 @@ def check_counts(eqn: Eqn, rule: str, expected: int, **returned: int) -> None:
             )
 
 
-def primitive_name_in(equation: str) -> str:
-    """The name of the primitive in a description that `describe` returned."""
-    return (*equation.partition(" = ")[2].split(" "), "")[0]
-
-
 def body_label(eqn: Eqn, body: Jaxpr) -> str:
     """The name of a body of an equation in messages: `call of f`, `branch 1 of cond`."""
     prim = eqn.prim
@@ -44,6 +58,19 @@ def body_label(eqn: Eqn, body: Jaxpr) -> str:
     if body in branches:
         return f"branch {branches.index(body)} of {prim.name}"
     return f"{layout.label or prim.name} of {body.name}"
+
+
+def bodies_around(e: FxadError) -> tuple[str, ...]:
+    """The names of the bodies around the equation of an error, outermost first, as far as passes recurred into them."""
+    path: Sequence[object] = e.path
+    return tuple(
+        [
+            body_label(eqn, body)
+            for eqn, inner in pairwise(path)
+            if isinstance(eqn, Eqn) and isinstance(eqn.prim, HigherOrder)
+            for body in [b for b in eqn.prim.bodies if inner in b.eqns][:1]
+        ]
+    )
 
 
 def lines_of(eqns: Iterable[Eqn]) -> tuple[SourceLocation, ...]:

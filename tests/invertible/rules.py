@@ -19,8 +19,15 @@ from fxad.primitives.check import Check
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.transforms import jvp
 from fxad.transforms.inversion.rules import INVERSE_RULES
-from fxad.transforms.inversion.rules.assembling import unknown_elements
-from fxad.transforms.inversion.rules.contract import VOLUME, Determined, PartialValue, Refused, VolumePreserving
+from fxad.transforms.inversion.rules.assembling import unknown_elements, with_part
+from fxad.transforms.inversion.rules.contract import (
+    VOLUME,
+    BoxPart,
+    PartialInverse,
+    PartialValue,
+    Refused,
+    VolumePreserving,
+)
 from fxad.transforms.inversion.rules.totals import total
 
 
@@ -40,7 +47,7 @@ class Backwards(Builder):
     def made(self, a: Atom) -> Eqn | None:
         return self.makers.get(a)
 
-    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> Determined:
+    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> PartialInverse:
         raise AssertionError("the rule of an equation with bodies is tested with the solver")
 
     def measure(self, log_det: Atom) -> None:
@@ -87,9 +94,7 @@ def backward(prim: Primitive, avals: Sequence[Aval], unknown: Mask) -> Backward 
     values = [written(b, h.aval, x) for x, h in zip(solved, holes, strict=True)]
     program = b.build(values, "backward")
     typecheck(program)
-    return Backward(
-        program, unknown, marks, tuple([x.box if isinstance(x, PartialValue) and not x.write else None for x in solved])
-    )
+    return Backward(program, unknown, marks, tuple([x.box if isinstance(x, BoxPart) else None for x in solved]))
 
 
 def written(b: Backwards, aval: Aval, x: Atom | PartialValue) -> Atom:
@@ -97,10 +102,10 @@ def written(b: Backwards, aval: Aval, x: Atom | PartialValue) -> Atom:
     if not isinstance(x, PartialValue):
         assert x.aval is aval, f"an operand {aval} comes back as {x.aval}"
         return x
-    if x.write is None:
+    if isinstance(x, BoxPart):
         assert x.value.aval is aval.with_shape([len(r) for r in x.box])
         return x.value
-    whole = x.write(b, unknown_elements(aval))
+    whole = with_part(b, x, unknown_elements(aval))
     assert whole.aval is aval
     return whole
 

@@ -236,3 +236,46 @@ def test_what_an_update_leaves_and_a_window_at_run_time() -> None:
         np.testing.assert_array_equal(back, np.where((np.arange(3) == i) & (i != j), np.nan, x))
         np.testing.assert_array_equal(update, u)
         near(np.asarray(measure), np.log(2.0) if i == j else -np.inf, rtol=1e-12)
+
+
+def hidden(x: Any, m: Any) -> Any:
+    return 2.0 * fnp.where(m, x, np.nan)
+
+
+def hidden_by_itself(x: Any, m: Any) -> Any:
+    return 2.0 * fnp.where(x > 0.0, x, np.nan)
+
+
+def hidden_in_a_body(x: Any, m: Any) -> Any:
+    return fx.jit(hidden)(x, m)
+
+
+def hidden_in_a_loop(x: Any, m: Any) -> Any:
+    return lax.fori_loop(0, 2, lambda _, c: hidden(c, m), x)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("f", [hidden, hidden_by_itself, hidden_in_a_body, hidden_in_a_loop])
+def test_nan_hides_elements(f: Callable[..., Any], dtype: str) -> None:
+    """A hidden element is nan, and the Jacobian is singular: log|det| is -inf."""
+    if dtype[0] == "c" and f is hidden_by_itself:
+        return
+    x, n = np.array([1.0, 2.0, 3.0], dtype), 2 if f is hidden_in_a_loop else 1
+    m = np.array([True, True, True])
+    program = fx.trace(f, x, m)
+    back, measure = fx.inverse(program, 0, log_det=True)(program(x, m), m)
+    np.testing.assert_array_equal(back, x)
+    near(np.asarray(measure), n * 3 * np.log(2.0) * (2 if dtype[0] == "c" else 1), rtol=1e-12)
+    x, m = np.array([1.0, 2.0, -3.0], dtype), np.array([True, True, False])
+    back, measure = fx.inverse(program, 0, log_det=True)(program(x, m), m)
+    np.testing.assert_array_equal(back[:2], x[:2])
+    assert np.isnan(np.asarray(back)[2])
+    assert np.asarray(measure) == -np.inf
+
+
+def test_a_nan_that_a_choice_reads_is_not_hidden() -> None:
+    x, m = np.array([1.0, np.nan, 3.0]), np.array([True, True, True])
+    program = fx.trace(hidden, x, m)
+    back, measure = fx.inverse(program, 0, log_det=True)(program(x, m), m)
+    np.testing.assert_array_equal(back, x)
+    near(np.asarray(measure), 3 * np.log(2.0), rtol=1e-12)

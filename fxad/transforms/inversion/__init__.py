@@ -28,8 +28,8 @@ known: `%1`, `%3`, `%2`, `%arg1`, `%0`, `%arg0`.
 
     >>> from fxad.transforms.inversion.plans import BackwardStep
     >>> from fxad.transforms.inversion.rules import INVERSE_RULES
-    >>> from fxad.transforms.inversion.solver import solve
-    >>> plan = solve(jaxpr, jaxpr.outs, INVERSE_RULES)
+    >>> from fxad.transforms.inversion.solver import find_plan
+    >>> plan = find_plan(jaxpr, jaxpr.outs, INVERSE_RULES)
     >>> for value, step in plan.computed_by.items():
     ...     if step is None:
     ...         print("given")
@@ -86,13 +86,13 @@ The steps of `invertible`, and the file of each:
 2. `invertible.py`, `with_integers`: chooses the kept operands: those that the user names, and integers and bools that
    the results do not determine.
 3. `normal_form.py`: removes dead and duplicate equations, effects and checks.
-4. `solver.py`, `solve`: searches the dataflow graph and returns a plan (`plans.py`). `rules/` has the inverse rule of
-   each primitive (`rules/contract.py` is their interface). `mask_couplings.py` rewrites sums of masked values as
+4. `solver.py`, `find_plan`: searches the dataflow graph and returns a plan (`plans.py`). `rules/` has the inverse rule
+   of each primitive (`rules/contract.py` is their interface). `mask_couplings.py` rewrites sums of masked values as
    choices.
 5. `reversible_adjoint.py`, `eqns_with_ivjp`: finds the calls, branches and loops that are inverted and transposed
    together, as one equation each.
 6. `invertible.py`, `ivjp`: linearizes the normal form, and emits the transpose from the last equation to the first. The
-   values that it reads are emitted at their first read, by the plan (`LazyValues` of `solver.py`). So reconstruction
+   values that it reads are emitted at their first read, by the plan (`LazyValues` of `plans.py`). So reconstruction
    and cotangents proceed together. `push_from_results` does the same for tangents.
 7. `reconstruction_check.py`: sketches of original and reconstructed values are compared. Derivatives are nan if they
    differ.
@@ -100,6 +100,6 @@ The steps of `invertible`, and the file of each:
    the order of equations.
 9. `second_order.py`: gives the backward program derivatives of its own, if the function has custom derivatives.
 
-If a value is not determined, `reasons.py` finds the equation of the original program that the error names. `inverse.py`
-uses steps 3 and 4 alone.
+`inverse.py` uses steps 3 and 4 alone. If a value is not determined, the reason (`Refused`) is an equation of the normal
+form. Then `inverse` and `invertible` work once more with `located`, and the error names an equation of the program.
 """

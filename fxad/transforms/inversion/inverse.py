@@ -8,11 +8,10 @@ from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import NotInvertibleError
 from fxad.ir import Jaxpr, Mask
-from fxad.transforms.inversion.reasons import not_invertible, reason_in_program
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.rules.contract import InverseTable
 from fxad.transforms.inversion.rules.totals import not_square, real_numbers
-from fxad.transforms.inversion.solver import determine
+from fxad.transforms.inversion.solver import partial_inverse
 
 REMEDY: Final = "hold the argument (argnums), or give the function that is not inverted a custom_inverse"
 
@@ -37,21 +36,19 @@ def inverse(
     """
     kept = tuple([not w for w in wanted])
     every = (True,) * len(jaxpr.outs)
-    determined = determine(jaxpr, kept, every, rules, log_det)
-    for k, (w, s) in enumerate(zip(wanted, determined.solved, strict=True)):
+    found = partial_inverse(jaxpr, kept, every, rules, log_det)
+    if found.refused or found.unmeasured:
+        found = partial_inverse(jaxpr, kept, every, rules, log_det, located=True)
+    for k, (w, s) in enumerate(zip(wanted, found.solved, strict=True)):
         if w and not s:
             label = labels[k] if labels else f"operand {k}"
             which = f"{label} of {jaxpr.name} is not determined by its results"
-            why = reason_in_program(jaxpr, kept, every, rules, k, determined.refused)
-            raise not_invertible("inverse", which, why, REMEDY)
-    if determined.unmeasured:
-        again = determine(jaxpr, kept, every, rules, True, True)
-        raise not_invertible(
-            "inverse", f"log_det of {jaxpr.name}", again.unmeasured or determined.unmeasured, WITHOUT_LOG_DET
-        )
+            raise found.why_not.error("inverse", which, REMEDY)
+    if found.unmeasured:
+        raise found.unmeasured.error("inverse", f"log_det of {jaxpr.name}", WITHOUT_LOG_DET)
     if log_det:
         check_square(jaxpr, wanted)
-    return determined.program
+    return found.program
 
 
 def check_square(jaxpr: Jaxpr, wanted: Mask) -> None:

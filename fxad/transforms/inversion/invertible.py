@@ -6,7 +6,7 @@ The result is one `call_with_rules`. Its rules are made in `_with_rules`:
     reverse, forward   operands -> results, residuals       `_forward`: residuals are results, kept operands, sketches
     reverse, pull      cotangents, residuals -> cotangents  `ivjp`
     reverse, push      tangents, residuals -> tangents      `push_from_results`; its transpose is the pull
-    inverse            results, kept -> other operands      `solver.determine`: for an `invertible` or `inverse` around
+    inverse            results, kept -> other operands      `solver.partial_inverse`, for an `invertible` around it
     inverse, ivjp      the same with cotangents             `ivjp` with `free`
 
 The docstring of the package has an example of a pull. It transposes the linear program, and reads its residuals as it
@@ -31,7 +31,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
-from fxad.errors import NotDifferentiableError, NotInvertibleError
+from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Mask, Tangent, Var, Zero, as_lin
 from fxad.primitives.check import has_check
 from fxad.primitives.control.bodies import reorder_operands
@@ -39,9 +39,8 @@ from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Derivative, Function, InverseRule, Rules
 from fxad.transforms.ad.linearize import LinearizeBuilder, linearize, operands_without_derivative
 from fxad.transforms.ad.transpose import TransposeBuilder, accumulate, backward_eqn, instantiate
-from fxad.transforms.inversion.normal_form import normal_form, without_effects_and_checks
-from fxad.transforms.inversion.plans import InversionPlan
-from fxad.transforms.inversion.reasons import locate_error, not_invertible, reason_in_program
+from fxad.transforms.inversion.normal_form import backward_form, normal_form
+from fxad.transforms.inversion.plans import InversionPlan, LazyValues
 from fxad.transforms.inversion.reconstruction_check import after_checks, agree, compared, sketch, sketched, where_right
 from fxad.transforms.inversion.reversible_adjoint import Ivjp, IvjpEqn, eqns_with_ivjp
 from fxad.transforms.inversion.rules import INVERSE_RULES
@@ -52,8 +51,8 @@ from fxad.transforms.inversion.second_order import (
     may_move_differently,
     with_derivatives_of,
 )
-from fxad.transforms.inversion.solver import LazyValues, determine, solve
-from fxad.transforms.locate import locate
+from fxad.transforms.inversion.solver import find_plan, partial_inverse
+from fxad.transforms.locate import EqnOrigin, bodies_around, locate
 from fxad.transforms.memory.segments import in_segments
 
 T = TypeVar("T")
@@ -82,12 +81,35 @@ def invertible(
     names = labels or tuple([f"operand {k}" for k in range(len(jaxpr.ins))])
     try:
         captured = operands_without_derivative(jaxpr, kept)
-        order = tuple(sorted(range(len(captured)), key=lambda k: not captured[k]))
-        first = reorder_operands(jaxpr, order)  # operands without a derivative come first: rules capture them
-        call = _with_rules(first, sum(captured), _permuted(kept, order), _permuted(names, order), tolerance, rules)
     except NotDifferentiableError as e:
-        raise locate_error(jaxpr, e)
+        e.inside = bodies_around(e)
+        raise
+    order = tuple(sorted(range(len(captured)), key=lambda k: not captured[k]))
+    first = reorder_operands(jaxpr, order)  # operands without a derivative come first: rules capture them
+    try:
+        call = _with_rules(first, sum(captured), _permuted(kept, order), _permuted(names, order), tolerance, rules)
+    except (NotDifferentiableError, NotInvertibleError) as e:
+        raise _located_error(e, jaxpr, captured, kept, names, tolerance, rules) from None
     return reorder_operands(call, tuple([order.index(k) for k in range(len(order))]))
+
+
+def _located_error(
+    e: FxadError,
+    jaxpr: Jaxpr,
+    captured: Mask,
+    kept: Mask,
+    names: tuple[str, ...],
+    tolerance: float,
+    rules: InverseTable,
+) -> FxadError:
+    """Returns the error of a program that is not inverted, about an equation of the program itself. Inverts it once
+    more, in a form in which the origin of each equation is known."""
+    moving = tuple([a.inexact and not c for a, c in zip(jaxpr.in_avals, captured, strict=True)])
+    try:
+        _backward_programs(jaxpr, with_integers(jaxpr, kept, rules), moving, names, tolerance, rules, located=True)
+    except (NotDifferentiableError, NotInvertibleError) as located:
+        return located
+    return e
 
 
 def _permuted(values: tuple[T, ...], order: tuple[int, ...]) -> tuple[T, ...]:
@@ -101,17 +123,16 @@ def _with_rules(
     every, n = (True,) * len(jaxpr.outs), len(jaxpr.outs)
     kept = with_integers(jaxpr, kept, rules)
     moving = tuple([a.inexact and k >= n_captured for k, a in enumerate(jaxpr.in_avals)])
-    linearized = linearize(jaxpr, moving)  # first, so that errors name equations of the original program
-    pulled = ivjp(jaxpr, kept, every, moving, False, names, tolerance, rules)
-    pushed = push_from_results(jaxpr, kept, moving, names, tolerance, rules)
+    linearized = linearize(jaxpr, moving)
+    pulled, pushed = _backward_programs(jaxpr, kept, moving, names, tolerance, rules, located=False)
     # both programs take the sketches of the values that either of them watches
     watched = tuple(sorted({*pulled.watched, *pushed.watched}, key=attrgetter("index")))
     push = _with_sketches_of(pushed.program, pushed.watched, watched)
     pull = _with_sketches_of(_cotangents_first(pulled, n + sum(kept)), pulled.watched, watched)
-    inverse = determine(jaxpr, kept, every, rules)
+    inverse = partial_inverse(jaxpr, kept, every, rules)
     inverse_rule: InverseRule | None = None
     if all([k or s for k, s in zip(kept, inverse.solved, strict=True)]):
-        of_all_operands = ivjp(jaxpr, kept, every, moving, True, names, math.inf, rules)
+        of_all_operands = ivjp(jaxpr, kept, every, moving, True, names, math.inf, rules, False)
         inverse_rule = InverseRule(kept, inverse.program, of_all_operands.program)
     rule = _forward(jaxpr, kept, watched), push, pull
     rule = after_checks(rule, n) if has_check(jaxpr) else rule
@@ -125,6 +146,20 @@ def _with_rules(
     function = Function(jaxpr, n_captured, rules_of_call)
     prim = CallWithRules(function, tolerance=Lit.of(tolerance, Aval((), dtypes.float64)))
     return single_equation(prim, jaxpr.in_avals, f"invertible_{jaxpr.name}")
+
+
+def _backward_programs(
+    jaxpr: Jaxpr,
+    kept: Mask,
+    moving: Mask,
+    names: tuple[str, ...],
+    tolerance: float,
+    rules: InverseTable,
+    located: bool,
+) -> tuple[CheckedProgram, CheckedProgram]:
+    """Returns reverse mode and forward mode from the results."""
+    pulled = ivjp(jaxpr, kept, (True,) * len(jaxpr.outs), moving, False, names, tolerance, rules, located)
+    return pulled, push_from_results(jaxpr, kept, moving, names, tolerance, rules, located)
 
 
 @final
@@ -168,7 +203,7 @@ def _with_sketches_of(program: Jaxpr, old: Sequence[Atom], new: Sequence[Atom]) 
 
 def with_integers(jaxpr: Jaxpr, kept: Mask, rules: InverseTable) -> Mask:
     """Marks the operands to keep: those marked in `kept`, and integers and bools that the results do not determine."""
-    solved = determine(jaxpr, kept, (True,) * len(jaxpr.outs), rules).solved
+    solved = partial_inverse(jaxpr, kept, (True,) * len(jaxpr.outs), rules).solved
     return tuple([k or not (s or a.inexact) for k, s, a in zip(kept, solved, jaxpr.in_avals, strict=True)])
 
 
@@ -176,30 +211,20 @@ def with_integers(jaxpr: Jaxpr, kept: Mask, rules: InverseTable) -> Mask:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class _BackwardRun:
-    """A program that is run backwards from the results marked in `outs` and the operands marked in `ins`, for messages.
-    `labels` are the names of the operands."""
-
-    jaxpr: Jaxpr
-    ins: Mask
-    outs: Mask
-    labels: tuple[str, ...]
-    rules: InverseTable
-
-
-@final
 class _PrimalValues:
     """The values of a primal program, emitted into a builder at their first read.
 
-    A residual of the linear program is looked up as its primal value.
+    A residual of the linear program is looked up as its primal value. `name` and `labels` are the names of the program
+    and of its operands, for messages.
     """
 
-    __slots__ = ("_plan", "_residuals", "_run", "lazy")
+    __slots__ = ("_labels", "_name", "_plan", "_residuals", "lazy")
 
-    def __init__(self, b: Builder, run: _BackwardRun, plan: InversionPlan, residuals: Mapping[Atom, Atom]) -> None:
+    def __init__(
+        self, b: Builder, plan: InversionPlan, residuals: Mapping[Atom, Atom], name: str, labels: tuple[str, ...]
+    ) -> None:
         self.lazy = LazyValues(b, plan, {})
-        self._run, self._plan, self._residuals = run, plan, residuals
+        self._plan, self._residuals, self._name, self._labels = plan, residuals, name, labels
 
     def give(self, atoms: Sequence[Atom], values: Sequence[Atom]) -> None:
         """Adds values that are known from the start."""
@@ -222,18 +247,19 @@ class _PrimalValues:
         return self.lazy.get(a)
 
     def _undetermined(self, v: Var) -> NotInvertibleError:
-        operand, run = self._plan.needed(v), self._run
+        operand = self._plan.needed(v)
         k = self._plan.graph.ins.index(operand)
-        label = run.labels[k] if k < len(run.labels) else f"operand {k}"
-        which = f"{label} of {run.jaxpr.name} is not determined by its results"
+        label = self._labels[k] if k < len(self._labels) else f"operand {k}"
         # a value that only the gradient computes, such as the cosine for a sine, is read by no equation of the function
-        read = v in self._plan.graph.readers
-        why = reason_in_program(run.jaxpr, run.ins, run.outs, run.rules, k, self._plan.why_not(v if read else operand))
-        return not_invertible("invertible", which, why, REMEDY)
+        why = self._plan.why_not(v if v in self._plan.graph.readers else operand)
+        return why.error("invertible", f"{label} of {self._name} is not determined by its results", REMEDY)
 
 
-def _plan_from(primal: Jaxpr, ins: Mask, n_out: int, outs: Mask, rules: InverseTable) -> InversionPlan:
-    return solve(primal, (*select_by_mask(primal.ins, ins), *select_by_mask(primal.outs[:n_out], outs)), rules)
+def _plan_from(
+    primal: Jaxpr, ins: Mask, n_out: int, outs: Mask, rules: InverseTable, origins: Mapping[Atom, EqnOrigin]
+) -> InversionPlan:
+    given = (*select_by_mask(primal.ins, ins), *select_by_mask(primal.outs[:n_out], outs))
+    return find_plan(primal, given, rules, False, origins)
 
 
 def _compared_values(ctx: _StepwiseSplit, values: _PrimalValues, tolerance: float) -> list[tuple[Var, Atom]]:
@@ -256,29 +282,48 @@ def _with_check(program: Jaxpr, n: int, start: slice, pairs: Sequence[tuple[Var,
     return b.build(where_right(b, right, program.outs[:n]), program.name)
 
 
+def _values_from_results(
+    b: Builder,
+    ctx: _StepwiseSplit,
+    primal: Jaxpr,
+    ins: Mask,
+    outs: Mask,
+    labels: tuple[str, ...],
+    rules: InverseTable,
+) -> _PrimalValues:
+    """Adds operands to a builder: the results marked in `outs` and the operands marked in `ins` of a primal program.
+    Returns the values of the primal program that they determine."""
+    plan = _plan_from(primal, ins, len(outs), outs, rules, ctx.origins)
+    values = _PrimalValues(b, plan, {v: a for a, v in ctx.residuals.items()}, primal.name, labels)
+    for given in (select_by_mask(primal.outs, outs), select_by_mask(primal.ins, ins)):
+        values.give(given, b.inputs([a.aval for a in given]))
+    return values
+
+
 @by_value
 def push_from_results(
-    jaxpr: Jaxpr, kept: Mask, moving: Mask, labels: tuple[str, ...], tolerance: float, rules: InverseTable
+    jaxpr: Jaxpr,
+    kept: Mask,
+    moving: Mask,
+    labels: tuple[str, ...],
+    tolerance: float,
+    rules: InverseTable,
+    located: bool,
 ) -> CheckedProgram:
     """Returns forward mode from the results: (tangents of the marked operands, results, kept operands, sketches) ->
-    tangents of the inexact results."""
+    tangents of the inexact results. `located`: see `ivjp`."""
     n, every = len(jaxpr.outs), (True,) * len(jaxpr.outs)
-    ctx, normal = _StepwiseSplit.like(jaxpr), _without_inner_checks(without_effects_and_checks(normal_form(jaxpr)))
+    form, origins = backward_form(jaxpr, located)
+    ctx, normal = _StepwiseSplit.like(jaxpr), _without_inner_checks(form)
     # a split body may determine less than the whole one (a mask is computed outside the loop): these run forward
-    copied = frozenset(eqns_with_ivjp(normal, _plan_from(normal, kept, n, every, rules), rules))
-    results = ctx.run(normal, moving, {}, copied)
-    primal = ctx.build(results, jaxpr.name)
+    copied = frozenset(eqns_with_ivjp(normal, _plan_from(normal, kept, n, every, rules, origins), rules))
+    results = ctx.run(normal, moving, {}, origins, copied)
     inexact = [a for a in normal.outs if a.aval.inexact]
     dots = [ctx.tangents[a].var if a in ctx.tangents else Zero(a.aval).instantiate() for a in inexact]
     linear = ctx.linear.build(dots, f"linear_{jaxpr.name}")
     b = Builder()
     dots_in = b.inputs(linear.in_avals[: sum(moving)])
-    run = _BackwardRun(jaxpr, kept, every, labels, rules)
-    values = _PrimalValues(b, run, _plan_from(primal, kept, n, every, rules), {})
-    known_results = b.inputs(jaxpr.out_avals)
-    known_operands = b.inputs([v.aval for v in select_by_mask(jaxpr.ins, kept)])
-    values.give(select_by_mask(primal.ins, kept), known_operands)
-    values.give(results, known_results)
+    values = _values_from_results(b, ctx, ctx.build(results, jaxpr.name), kept, every, labels, rules)
     residuals = [values.value(a) for a in ctx.residuals]
     pushed = b.inline(linear, [*dots_in, *residuals])
     pairs = _compared_values(ctx, values, tolerance) if pushed else []
@@ -330,18 +375,26 @@ class _IvjpStep:
 @final
 class _StepwiseSplit(LinearizeBuilder):
     """Linearizes a program equation by equation. The tangents of the results of equations with an ivjp are operands of
-    the linear program. `steps` records these equations."""
+    the linear program. `steps` records these equations, and `origins` the origins of the values of the primal
+    program."""
 
-    __slots__ = ("copied", "env", "steps", "tangents")
+    __slots__ = ("copied", "env", "origins", "steps", "tangents")
 
     def run(
-        self, jaxpr: Jaxpr, wrt: Mask, fused: Mapping[Var, IvjpEqn], copied: AbstractSet[Var] = frozenset()
+        self,
+        jaxpr: Jaxpr,
+        moving: Mask,
+        fused: Mapping[Var, IvjpEqn],
+        origins: Mapping[Atom, EqnOrigin],
+        copied: AbstractSet[Var] = frozenset(),
     ) -> Atoms:
         """Walks the program and returns the atoms of its results. For an equation in `copied`, given by its first
-        result, the results are those of a copy of the equation, which can be run backwards."""
+        result, the results are those of a copy of the equation, which can be run backwards. `origins`, if any, are
+        those of the values of the program."""
         self.copied = copied
+        self.origins: dict[Atom, EqnOrigin] = {}
         self.tangents: dict[Atom, Lin] = {
-            v: as_lin(self.linear.input(v.aval)) for v, m in zip(jaxpr.ins, wrt, strict=True) if m
+            v: as_lin(self.linear.input(v.aval)) for v, m in zip(jaxpr.ins, moving, strict=True) if m
         }
         self.steps: list[_IvjpStep] = []
         env: dict[Atom, Atom] = {v: v for v in jaxpr.ins}
@@ -349,19 +402,25 @@ class _StepwiseSplit(LinearizeBuilder):
             ins = substitute(eqn.ins, env)
             dots_in = [self.tangents.get(a) for a in eqn.ins]
             self.source = self.linear.source = eqn.source
+            start = len(self.eqns)
             outs: Atoms
             if not any(dots_in):
                 outs = self.copy(eqn, ins)
             else:
                 tangents_in: tuple[Tangent, ...] = tuple([t or Zero(a.aval) for t, a in zip(dots_in, ins, strict=True)])
-                outs, dots = self._linearized(eqn, ins, tangents_in, fused.get(eqn.outs[0]))
+                origin = origins.get(eqn.outs[0], EqnOrigin(eqn))
+                outs, dots = self._linearized(eqn, ins, tangents_in, fused.get(eqn.outs[0]), origin)
                 self.tangents.update({v: t for v, t in zip(eqn.outs, dots, strict=True) if isinstance(t, Lin)})
             env.update(zip(eqn.outs, outs, strict=True))
+            if origins:
+                for e in self.eqns[start:]:
+                    named = replace(origins[eqn.outs[0]], name=e.prim.name)
+                    self.origins.update(dict.fromkeys(e.outs, named))
         self.env = env
         return substitute(jaxpr.outs, env)
 
     def _linearized(
-        self, eqn: Eqn, ins: Atoms, tangents: tuple[Tangent, ...], ivjp_eqn: IvjpEqn | None
+        self, eqn: Eqn, ins: Atoms, tangents: tuple[Tangent, ...], ivjp_eqn: IvjpEqn | None, origin: EqnOrigin
     ) -> tuple[Atoms, tuple[Tangent, ...]]:
         # a tangent of a captured value: the rules of the function do not cover it, and its jvp rule raises the error
         moves = isinstance(eqn.prim, CallWithRules) and any([isinstance(t, Lin) for t in tangents[: eqn.prim.captured]])
@@ -369,7 +428,9 @@ class _StepwiseSplit(LinearizeBuilder):
             try:
                 outs, dots_out = eqn.prim.jvp(self, ins, tangents)
             except Exception as e:
-                locate(e, eqn)
+                locate(e, origin.eqn)
+                if isinstance(e, FxadError):
+                    e.inside = (*origin.inside, *bodies_around(e))
                 raise
             # a custom derivative may use another program than the function, and the function itself is run backwards
             itself = isinstance(eqn.prim, CallWithRules) or eqn.outs[0] in self.copied
@@ -387,31 +448,28 @@ def ivjp(
     jaxpr: Jaxpr,
     ins: Mask,
     outs: Mask,
-    wrt: Mask,
+    moving: Mask,
     free: bool,
     labels: tuple[str, ...],
     tolerance: float,
     rules: InverseTable,
+    located: bool,
 ) -> CheckedProgram:
     """Returns the program that inverts a program and propagates cotangents.
 
     (results marked in `outs`, operands marked in `ins`, cotangents of the inexact results, sketches) -> (if `free`, the
-    other operands; cotangents of the operands marked in `wrt`).
+    other operands; cotangents of the operands marked in `moving`). `located`: errors name equations of the program
+    itself, not of its normal form, and the bodies that contain them.
 
     Raises: NotInvertibleError that names the equation.
     """
-    normal, n = without_effects_and_checks(normal_form(jaxpr)), len(jaxpr.outs)
-    fused = eqns_with_ivjp(normal, _plan_from(normal, ins, n, outs, rules), rules)
+    (normal, origins), n = backward_form(jaxpr, located), len(jaxpr.outs)
+    fused = eqns_with_ivjp(normal, _plan_from(normal, ins, n, outs, rules, origins), rules)
     ctx = _StepwiseSplit.like(normal)
-    results = ctx.run(normal, wrt, fused)
+    results = ctx.run(normal, moving, fused, origins)
     primal = ctx.build(results, jaxpr.name)
     b = TransposeBuilder()
-    plan = _plan_from(primal, ins, n, outs, rules)
-    run = _BackwardRun(jaxpr, ins, outs, labels, rules)
-    values = _PrimalValues(b, run, plan, {v: a for a, v in ctx.residuals.items()})
-    known_results = b.inputs([a.aval for a in select_by_mask(results, outs)])
-    values.give(select_by_mask(results, outs), known_results)
-    values.give(select_by_mask(primal.ins, ins), b.inputs([v.aval for v in select_by_mask(primal.ins, ins)]))
+    values = _values_from_results(b, ctx, primal, ins, outs, labels, rules)
     bars: dict[Atom, Atom] = {}
     for a in normal.outs:
         if a.aval.inexact:
@@ -419,18 +477,18 @@ def ivjp(
             if a in ctx.tangents:
                 accumulate(b, bars, ctx.tangents[a].var, ct)
     inner: list[bool] = []
-    _walk_back(b, ctx, values, bars, partial(_ivjp_of_body, rules, inner), rules)
+    _walk_back(b, ctx, values, bars, partial(_ivjp_of_body, rules, located, inner), rules)
     others = [values.value(v) for v, known in zip(primal.ins, ins, strict=True) if free and not known]
-    tangents = [ctx.tangents[v].var for v in select_by_mask(normal.ins, wrt)]
+    tangents = [ctx.tangents[v].var for v in select_by_mask(normal.ins, moving)]
     cotangents = instantiate([bars.get(t) or Zero(t.aval) for t in tangents])
     pairs = _compared_values(ctx, values, tolerance) if any([t in bars for t in tangents]) else []
     backward = dce(b.build([*others, *cotangents, *[values.value(a) for _, a in pairs]], f"ivjp_{jaxpr.name}"))
     if not free:
-        n_known = len(known_results) + sum(ins)
-        freed_after_use = tuple([not len(known_results) <= k < n_known for k in range(len(backward.ins))])
+        kept_operands = range(sum(outs), sum(outs) + sum(ins))
+        freed_after_use = tuple([k not in kept_operands for k in range(len(backward.ins))])
         backward = in_segments(backward, freed_after_use)
     n_results = len(others) + len(cotangents)
-    program = _with_check(backward, n_results, slice(len(known_results)), pairs, tolerance)
+    program = _with_check(backward, n_results, slice(sum(outs)), pairs, tolerance)
     with_rules = [step.eqn for step in ctx.steps if isinstance(step.eqn.prim, CallWithRules)]
     differs = any(inner) or any(map(may_move_differently, with_rules)) or _reconstruction_moves_differently(values)
     return CheckedProgram(program, tuple([v for v, _ in pairs]), differs)
@@ -440,9 +498,11 @@ def _reconstruction_moves_differently(values: _PrimalValues) -> bool:
     return any([may_move_differently(eqn) for step in values.lazy.steps for eqn in step.inverts])
 
 
-def _ivjp_of_body(rules: InverseTable, inner: list[bool], body: Jaxpr, ins: Mask, outs: Mask, wrt: Mask) -> Jaxpr:
+def _ivjp_of_body(
+    rules: InverseTable, located: bool, inner: list[bool], body: Jaxpr, ins: Mask, outs: Mask, moving: Mask
+) -> Jaxpr:
     """Returns the ivjp of a body. Appends its `moves_differently` to `inner`."""
-    backward = ivjp(body, ins, outs, wrt, True, (), math.inf, rules)
+    backward = ivjp(body, ins, outs, moving, True, (), math.inf, rules, located)
     inner.append(backward.moves_differently)
     return backward.program
 
@@ -471,8 +531,8 @@ def _walk_back(
                 inexact_cts = [
                     ct or Zero(v.aval).instantiate() for ct, v in zip(cts, eqn.outs, strict=True) if v.aval.inexact
                 ]
-                wrt = tuple([isinstance(t, Lin) for t in step.tangents_in])
-                operands, operand_bars = step.ivjp.emit(b, eqn, values.value, inexact_cts, wrt, recur, rules)
+                moving = tuple([isinstance(t, Lin) for t in step.tangents_in])
+                operands, operand_bars = step.ivjp.emit(b, eqn, values.value, inexact_cts, moving, recur, rules)
                 values.add_inverted(eqn, step.ivjp.known, operands)
                 for t, bar in zip([t for t in step.tangents_in if isinstance(t, Lin)], operand_bars, strict=True):
                     accumulate(b, bars, t.var, bar)

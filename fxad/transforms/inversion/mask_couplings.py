@@ -17,9 +17,9 @@ Example: y = m * x + (1 - m) * (x * exp(m * x)). Left, the equations of the prog
                            y = select_n is_one g x          p where the mask is 0, x where it is 1
 
 The sum is recognised by its supports. The value `a` is 0 outside of m, the value `d` is 0 outside of its complement.
-A support is a pair: the origin of a mask (the variable and the shape operations that lead to the factor), and whether
-the factor is the complement. So `(m, False)` and `(m, True)` complete each other. Supports pass through products,
-negations, sums and differences: -(m * a) * b + m * c is 0 outside of m.
+A `Support` is the origin of a mask (the variable and the shape operations that lead to the factor), and whether the
+factor is the complement. So the supports `(m, False)` and `(m, True)` complete each other. Supports pass through
+products, negations, sums and differences: -(m * a) * b + m * c is 0 outside of m.
 
 The form is that of Dinh, Sohl-Dickstein and Bengio, Density estimation using Real NVP (2017), eq. 9.
 """
@@ -50,6 +50,30 @@ MOVES: Final[tuple[type[Primitive], ...]] = (BroadcastInDim, Reshape, ExpandDims
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class Support:
+    """A mask, or its complement, outside of which a value is 0."""
+
+    origin: MaskOrigin
+    is_complement: bool
+
+    @property
+    def other(self) -> Support:
+        """The support that completes this one."""
+        return Support(self.origin, not self.is_complement)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _MaskedProduct:
+    """A product of a known mask and an unknown value."""
+
+    support: Support
+    mask: Atom
+    value: Var
+
+
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class _MaskArrays:
     """A bool array that is true where the mask is 1; an array of zeros; an array of ones. Both are nan where the mask
@@ -69,7 +93,7 @@ class _MaskArrays:
 class _Sum:
     """A sum of a value that is masked by a mask, and a value that is masked by its complement."""
 
-    key: MaskOrigin
+    origin: MaskOrigin
     mask: Atom
     by_complement: Atom
     by_mask: Atom
@@ -93,8 +117,8 @@ class _Rewriting:
         self.b = Builder()
         self.b.n = graph.n
         self.masks: dict[MaskOrigin, _MaskArrays] = {}
-        # for each unknown value: the masks outside of which it is 0
-        self.support: dict[Atom, dict[tuple[MaskOrigin, bool], Atom]] = {}
+        # for each unknown value: the supports outside of which it is 0, and their masks
+        self.support: dict[Atom, dict[Support, Atom]] = {}
 
     def run(self) -> Graph | None:
         sums: dict[Atom, _Sum] = {}
@@ -110,11 +134,10 @@ class _Rewriting:
         choices: dict[Atom, Eqn] = {}
         for out, pair in sums.items():
             self.b.source = pair.eqn.source
-            self._add_mask(pair.key, pair.mask)
+            mask = self._mask_arrays(pair.origin, pair.mask)
             start = len(eqns)
-            where_zero = self._unmasked(pair.by_complement, (pair.key, True))
-            where_one = self._unmasked(pair.by_mask, (pair.key, False))
-            mask = self.masks[pair.key]
+            where_zero = self._unmasked(pair.by_complement, Support(pair.origin, True))
+            where_one = self._unmasked(pair.by_mask, Support(pair.origin, False))
             guarded = self.b.one(MUL, where_zero, mask.ones)
             eqns += self.b.eqns
             self.b.eqns.clear()
@@ -126,8 +149,8 @@ class _Rewriting:
 
     # ------------------------------------------------------------------------------ recognising sums of masked values
 
-    def _mask_origin(self, a: Atom) -> tuple[MaskOrigin, bool] | None:
-        """Returns the origin of a known factor, and whether the factor is the complement of that mask."""
+    def _support_of_factor(self, a: Atom) -> Support | None:
+        """Returns the support of a product with a known factor, if this is a mask."""
         if a not in self.known or a.aval.dtype not in dtypes.FLOATING:
             return None
         moves: list[Primitive] = []
@@ -142,25 +165,23 @@ class _Rewriting:
                 flipped, a = not flipped, eqn.ins[0]
             else:
                 break
-        return ((a, tuple(moves)), flipped) if isinstance(a, Var) else None
+        return Support((a, tuple(moves)), flipped) if isinstance(a, Var) else None
 
-    def _masked_product(self, eqn: Eqn) -> tuple[MaskOrigin, bool, Atom, Atom] | None:
-        """Splits a product of a known mask and an unknown value: the origin of the mask, whether it is the
-        complement, the mask and the value."""
+    def _masked_product(self, eqn: Eqn) -> _MaskedProduct | None:
+        """Recognises a product of a known mask and an unknown value."""
         if not isinstance(eqn.prim, Mul):
             return None
-        for mask, other in (eqn.ins, eqn.ins[::-1]):
-            key_and_side = self._mask_origin(mask)
-            if key_and_side is not None and isinstance(other, Var) and other not in self.known:
-                return *key_and_side, mask, other
+        for mask, value in (eqn.ins, eqn.ins[::-1]):
+            support = self._support_of_factor(mask)
+            if support is not None and isinstance(value, Var) and value not in self.known:
+                return _MaskedProduct(support, mask, value)
         return None
 
-    def _support(self, eqn: Eqn) -> dict[tuple[MaskOrigin, bool], Atom]:
+    def _support(self, eqn: Eqn) -> dict[Support, Atom]:
         """Returns masks such that the result of an equation is 0 outside of each."""
-        factor = self._masked_product(eqn)
-        if factor:
-            key, flipped, mask, other = factor
-            return {**self.support.get(other, {}), (key, flipped): mask}
+        product = self._masked_product(eqn)
+        if product:
+            return {**self.support.get(product.value, {}), product.support: product.mask}
         each = [self.support.get(a, {}) for a in eqn.ins]
         if isinstance(eqn.prim, Mul | Neg):
             return {of: mask for masks in each for of, mask in masks.items()}
@@ -170,27 +191,29 @@ class _Rewriting:
         """Recognises a sum of two unknown values, one masked by a mask and the other by its complement."""
         if any([a in self.known or not isinstance(a, Var) for a in eqn.ins]):
             return None
-        first, second = [self.support.get(a, {}) for a in eqn.ins]
-        for (key, flipped), mask in first.items():
-            if (key, not flipped) in second:
-                by_complement, by_mask = eqn.ins if flipped else eqn.ins[::-1]
-                return _Sum(key, second[key, False] if flipped else mask, by_complement, by_mask, eqn)
+        a, b = eqn.ins
+        first, second = self.support.get(a, {}), self.support.get(b, {})
+        for support, mask in first.items():
+            if support.other in second:
+                if support.is_complement:
+                    return _Sum(support.origin, second[support.other], a, b, eqn)
+                return _Sum(support.origin, mask, b, a, eqn)
         return None
 
     # ------------------------------------------------------------------------------------------------- writing choices
 
     def _as_choice(self, eqn: Eqn) -> Eqn:
         """Rewrites a masked value as a choice, which reads the value only where the mask is 1."""
-        factor = self._masked_product(eqn)
-        if factor is None or factor[0] not in self.masks:
+        product = self._masked_product(eqn)
+        if product is None or product.support.origin not in self.masks:
             return eqn
-        key, flipped, _, other = factor
-        mask = self.masks[key]
-        cases = (other, mask.zeros) if flipped else (mask.zeros, other)
+        mask = self.masks[product.support.origin]
+        complement = product.support.is_complement
+        cases = (product.value, mask.zeros) if complement else (mask.zeros, product.value)
         return Eqn(SELECT_N, (mask.is_one, *cases), eqn.outs, eqn.source)
 
-    def _add_mask(self, key: MaskOrigin, mask: Atom) -> None:
-        if key not in self.masks:
+    def _mask_arrays(self, origin: MaskOrigin, mask: Atom) -> _MaskArrays:
+        if origin not in self.masks:
             aval, one = mask.aval, self.b.one
             mask = one(identity_without_derivative(aval), mask)
             ones, zeros = one(EQ, mask, Lit.of(1.0, aval)), one(EQ, mask, Lit.of(0.0, aval))
@@ -198,14 +221,15 @@ class _Rewriting:
             each = [
                 one(SELECT_N, ones, one(SELECT_N, zeros, nan, v), v) for v in (Lit.of(0.0, aval), Lit.of(1.0, aval))
             ]
-            self.masks[key] = _MaskArrays(ones, *each)
+            self.masks[origin] = _MaskArrays(ones, *each)
+        return self.masks[origin]
 
-    def _unmasked(self, a: Atom, of: tuple[MaskOrigin, bool]) -> Atom:
+    def _unmasked(self, a: Atom, of: Support) -> Atom:
         """Returns a value without its mask. It equals the value where the mask is 1."""
         eqn = self.graph.producer[a]
-        factor = self._masked_product(eqn)
-        if factor and factor[:2] == of:
-            return factor[3]
+        product = self._masked_product(eqn)
+        if product and product.support == of:
+            return product.value
         ins = [self._unmasked(x, of) if of in self.support.get(x, {}) else x for x in eqn.ins]
         return self.b.one(eqn.prim, *ins)
 

@@ -44,7 +44,7 @@ from fxad.primitives.custom import (
 from fxad.primitives.custom_rules import InverseRule
 from fxad.transforms.inversion.invertible import invertible
 from fxad.transforms.inversion.rules import INVERSE_RULES
-from fxad.transforms.inversion.solver import determine
+from fxad.transforms.inversion.solver import partial_inverse
 
 
 def _tolerance(eqn: Eqn) -> float:
@@ -105,7 +105,7 @@ def _as_invertible_loop(eqn: Eqn, prim: Scan) -> Jaxpr | None:
     start = len(prim.split_count(eqn.ins)[0]) + prim.n_consts
     free = {start + k for k, m in enumerate(moves) if m}
     kept = tuple([k not in free for k in range(len(body.ins))])
-    solved = determine(body, kept, (True,) * len(body.outs), INVERSE_RULES).solved
+    solved = partial_inverse(body, kept, (True,) * len(body.outs), INVERSE_RULES).solved
     if not all([s or k for s, k in zip(solved, kept, strict=True)]):
         return None
     return invertible(body, kept, (), _tolerance(readers[0]))

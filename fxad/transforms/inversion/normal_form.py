@@ -1,7 +1,7 @@
 """Normal form for inversion: no dead equations, no duplicate equations.
 
 `normal_form` also changes the bodies. `shallow_normal_form` leaves bodies as they are, and gives the original equation
-of each value, for messages.
+of each value, for messages: a program that is not inverted is solved once more in this form.
 
 Both do two more things, for the sake of choices:
 
@@ -13,13 +13,13 @@ Both do two more things, for the sake of choices:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, final
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 from fxad.core.builder import Builder, rewrite, substitute
-from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, live_eqns
-from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Primitive, Var, source_text
+from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Primitive, Var
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.check import Check, has_check
 from fxad.primitives.control.call import callee
@@ -28,9 +28,19 @@ from fxad.primitives.elementwise.convert import StopGradient
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.primitives.elementwise.select import SelectN
 from fxad.transforms.cleanup.cse import cse
-from fxad.transforms.locate import body_label, describe
+from fxad.transforms.locate import EqnOrigin, body_label
 
 POINTWISE: Final[tuple[type[Primitive], ...]] = (Unary, Binary, Compare, SelectN)
+NO_ORIGINS: Final[Mapping[Atom, EqnOrigin]] = MappingProxyType({})
+
+
+def backward_form(jaxpr: Jaxpr, located: bool) -> tuple[Jaxpr, Mapping[Atom, EqnOrigin]]:
+    """Returns the form of a program that is run backwards: its normal form, without effects and checks.
+
+    If `located`, bodies stay as they are, and the origins of all values in the program are returned too.
+    """
+    normal, origins = shallow_normal_form(jaxpr) if located else (normal_form(jaxpr), NO_ORIGINS)
+    return without_effects_and_checks(normal), origins
 
 
 def normal_form(jaxpr: Jaxpr) -> Jaxpr:
@@ -99,19 +109,13 @@ def _inlined_body(eqn: Eqn, selected: set[Atom]) -> Jaxpr | None:
 # ------------------------------------------------------------------------------------------------- origins of equations
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class EqnOrigin:
-    """The equation of the original program for an equation of its normal form, and the bodies that contain it."""
-
-    eqn: Eqn
-    inside: tuple[str, ...] = ()
-
-
 def shallow_normal_form(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, EqnOrigin]]:
     """Returns the normal form of the equations of a program, but not of its bodies, and the origin of each value.
 
-    It is for messages. It applies the rule of `normal_form` in one pass, which records the origins.
+    It does not use `dce` and `cse`. They change bodies too, and do not say from which equation a new equation was made.
+
+    Example: `z = exp x * w + exp x * w` is computed by two equal products. The normal form has one of them, and refuses
+    `add %1 %1`. The origin of this equation is `add %1 %3`, which the user wrote.
     """
     live = live_eqns(jaxpr.eqns, jaxpr.outs, effects=True)
     selected = {a for e in live if isinstance(e.prim, SelectN) for a in e.ins[1:]}
@@ -139,27 +143,3 @@ def shallow_normal_form(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, EqnOrigin]]:
 
     b.extend(live, env, rule)
     return b.build(substitute(jaxpr.outs, env), jaxpr.name), origins
-
-
-def origin_of(jaxpr: Jaxpr, name: str, equation: str, where: str) -> EqnOrigin | None:
-    """Finds the equation of a program, and the bodies that contain it, for a message about another form of the program.
-    Prefers the equation with the same description, then the first one with this primitive at this line. Returns None if
-    there is none."""
-    met = [o for o in _all_origins(jaxpr) if o.eqn.prim.name == name and source_text(o.eqn.source) == where]
-    return next((o for o in met if describe(o.eqn) == equation), met[0] if met else None)
-
-
-def _all_origins(jaxpr: Jaxpr) -> Iterator[EqnOrigin]:
-    """Yields the equations of a program and of its bodies, each body once, in program order."""
-    seen: set[Jaxpr] = set()
-    todo: list[EqnOrigin | tuple[Jaxpr, tuple[str, ...]]] = [(jaxpr, ())]
-    while todo:
-        top = todo.pop()
-        if not isinstance(top, EqnOrigin):
-            body, inside = top
-            todo += [EqnOrigin(eqn, inside) for eqn in reversed(body.eqns)] if body not in seen else []
-            seen.add(body)
-            continue
-        yield top
-        if isinstance(top.eqn.prim, HigherOrder):
-            todo += [(b, (*top.inside, body_label(top.eqn, b))) for b in reversed(top.eqn.prim.bodies)]

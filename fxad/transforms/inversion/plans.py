@@ -1,16 +1,16 @@
-"""The data of the inverse solver: the dataflow graph of a program, and the plan that a search finds."""
+"""The data of the inverse solver: the dataflow graph of a program, the plan that a search finds, and its values."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, final
 
-from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Var, source_text
-from fxad.transforms.inversion.normal_form import EqnOrigin
+from fxad.core.builder import Builder, substitute
+from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lit, Var
 from fxad.transforms.inversion.rules.contract import Refused
-from fxad.transforms.locate import describe
+from fxad.transforms.locate import EqnOrigin
 
 UNUSED: Final = Refused("no result depends on it")
 
@@ -67,16 +67,15 @@ class Graph:
         return Graph(ins, eqns, producer, readers, index, n, origins)
 
     def located(self, refused: Refused, eqn: Eqn) -> Refused:
-        """Returns the reason with the location of its equation."""
-        origin = self.origins[eqn.outs[0]] if self.origins else EqnOrigin(eqn)
-        of = origin.eqn
-        return refused.located(of.prim.name, describe(of), source_text(of.source)).within(*origin.inside)
+        """Returns the reason with its equation."""
+        return refused.at(self.origins[eqn.outs[0]] if self.origins else EqnOrigin(eqn))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class InversionPlan:
-    """Maps each determined value to the equation or the backward step that computes it; None for a known value."""
+    """Maps each known value to the equation or the backward step that computes it; None if it was given. `refusals` are
+    the reasons why equations, given by their indices, are not run backwards."""
 
     graph: Graph
     computed_by: Mapping[Atom, Eqn | BackwardStep | None]
@@ -87,21 +86,19 @@ class InversionPlan:
         return not isinstance(a, Var) or a in self.computed_by
 
     def why_not(self, v: Atom) -> Refused:
-        """Returns the reason why a value is not determined: the nearest equation that cannot be run backwards."""
-        return next(self.reasons(v), UNUSED)
-
-    def reasons(self, v: Atom) -> Iterator[Refused]:
-        """Yields the refusals of the equations between a value and the known values, the nearest first."""
+        """Returns the reason why a value is not determined: the refusal of the nearest equation between the value and
+        the known values."""
         seen: set[Atom] = {v}
         queue = deque([v])
         while queue:
             for k in self.graph.readers.get(queue.popleft(), ()):
                 if k in self.refusals:
-                    yield self.refusals[k]
+                    return self.refusals[k]
                 for out in self.graph.eqns[k].outs:
                     if out not in self.computed_by and out not in seen:
                         seen.add(out)
                         queue.append(out)
+        return UNUSED
 
     def needed(self, v: Var) -> Var:
         """Returns the first undetermined operand on which an undetermined value depends."""
@@ -113,3 +110,70 @@ class InversionPlan:
             seen.update(more)
             stack += more
         return next(x for x in self.graph.ins if x in seen)
+
+
+# ----------------------------------------------------------------------------------------------------------- emission
+
+
+@final
+@dataclass(slots=True, eq=False)
+class LazyValues:
+    """Emits values of a program into a builder on demand, each once. `env` holds the values that are available."""
+
+    b: Builder
+    plan: InversionPlan
+    env: dict[Atom, Atom]
+    steps: dict[BackwardStep, dict[Atom, Atom]] = field(default_factory=dict)  # the emitted steps, with their new atoms
+    # for each inverted equation: the values that it gave, and the values that it read
+    inverted: list[tuple[Atoms, Atoms]] = field(default_factory=list)
+
+    def get(self, a: Atom) -> Atom:
+        """Returns the value of an atom that the plan determines."""
+        stack = [a]
+        while stack:
+            top = stack[-1]
+            if isinstance(top, Lit) or top in self.env:
+                stack.pop()
+                continue
+            source = self.plan.computed_by[top]
+            assert source is not None, f"{top!r} is not given"
+            reads = source.ins if isinstance(source, Eqn) else source.reads
+            missing = [r for r in reads if isinstance(r, Var) and r not in self.env]
+            if missing:
+                stack += missing
+                continue
+            self._emit(source)
+        return a if isinstance(a, Lit) else self.env[a]
+
+    def _emit(self, source: Eqn | BackwardStep) -> None:
+        env = self.env
+        if isinstance(source, Eqn):
+            for v, value in zip(source.outs, self.b.copy(source, substitute(source.ins, env)), strict=True):
+                env.setdefault(v, value)
+            return
+        local: dict[Atom, Atom] = {}
+        for eqn in source.eqns:
+            ins = tuple([local[a] if a in local else env.get(a, a) for a in eqn.ins])
+            local.update(zip(eqn.outs, self.b.copy(eqn, ins), strict=True))
+        for v, a in source.gives.items():
+            local[v] = local.get(a) or env.get(a, a)
+            env.setdefault(v, local[v])
+        self.steps[source] = local
+        self.inverted.append((tuple(source.gives), source.reads))
+
+    def last_reconstructed(self) -> list[Atom]:
+        """Returns the reconstructed values from which no other value was reconstructed. Errors of the reconstruction
+        accumulate in them."""
+        reconstructed = dict.fromkeys([v for gives, _ in self.inverted for v in gives])
+        stack, seen = [a for _, reads in self.inverted for a in reads], set[Atom]()
+        while stack:
+            a = stack.pop()
+            if a not in seen:
+                seen.add(a)
+                source = self.plan.computed_by.get(a)
+                stack += source.ins if isinstance(source, Eqn) and a not in reconstructed else ()
+        return [v for v in reconstructed if v not in seen]
+
+    def measures(self) -> list[Atom]:
+        """Returns the log-determinants of the emitted steps."""
+        return [local[a] if a in local else self.env.get(a, a) for s, local in self.steps.items() for a in s.measures]

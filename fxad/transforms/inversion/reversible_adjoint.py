@@ -37,9 +37,9 @@ from fxad.primitives.custom_rules import InverseRule
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.linearity import is_zero
 from fxad.transforms.inversion.plans import BackwardStep, InversionPlan
-from fxad.transforms.inversion.rules.contract import Args, Determined, InverseTable, Refused, known_atoms
+from fxad.transforms.inversion.rules.contract import Args, InverseTable, PartialInverse, Refused, known_atoms
 from fxad.transforms.inversion.rules.loops import backward_loop
-from fxad.transforms.inversion.solver import determine
+from fxad.transforms.inversion.solver import partial_inverse
 from fxad.transforms.vmap import over_stack
 
 
@@ -49,7 +49,7 @@ class Ivjp(Protocol):
     See `fxad.transforms.inversion.invertible.ivjp`.
     """
 
-    def __call__(self, body: Jaxpr, ins: Mask, outs: Mask, wrt: Mask, /) -> Jaxpr: ...
+    def __call__(self, body: Jaxpr, ins: Mask, outs: Mask, moving: Mask, /) -> Jaxpr: ...
 
 
 ValueOf: TypeAlias = Callable[[Atom], Atom]
@@ -75,8 +75,8 @@ class _LoopCtx:
     def made(self, _a: Atom) -> Eqn | None:
         return None
 
-    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> Determined:
-        return determine(body, ins, outs, self._rules)
+    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> PartialInverse:
+        return partial_inverse(body, ins, outs, self._rules)
 
     def measure(self, _log_det: Atom) -> None:
         raise AssertionError("nothing is measured")
@@ -95,32 +95,32 @@ class IvjpEqn:
         eqn: Eqn,
         value: ValueOf,
         cts: Sequence[Atom],
-        wrt: Mask,
+        moving: Mask,
         recur: Ivjp,
         rules: InverseTable,
     ) -> IvjpResults:
         """Emits the ivjp. Returns the operands that it gives, and the cotangents of the operands marked in
-        `wrt`. `cts` are the cotangents of the inexact results."""
+        `moving`. `cts` are the cotangents of the inexact results."""
         prim = eqn.prim
         outs = tuple([value(v) for v in eqn.outs])
         # a loop runs backwards step by step, from the last one
         if isinstance(prim, Scan):
-            return _loop(b, prim, self.args(eqn, value), eqn, outs, cts, wrt, recur, rules)
+            return _loop(b, prim, self.args(eqn, value), eqn, outs, cts, moving, recur, rules)
         # the user's backward program takes the place of the body
         if isinstance(prim, CallWithRules):
-            return _custom(b, prim, eqn, outs, cts, wrt, value)
+            return _custom(b, prim, eqn, outs, cts, moving, value)
         every = (True,) * len(outs)
         known_operands = [value(a) for a in select_by_mask(eqn.ins, self.known)]
         # the predicate is known, and each branch runs backwards on its own
         if isinstance(prim, Cond):
-            branches = [recur(body, self.known[1:], every, wrt[1:]) for body in prim.branches]
+            branches = [recur(body, self.known[1:], every, moving[1:]) for body in prim.branches]
             results = b(
                 prim.with_inverted_branches(tuple(branches)), known_operands[0], *outs, *known_operands[1:], *cts
             )
         else:
             # a body that runs once is one program backwards
             assert isinstance(prim, Call | Remat)
-            results = b(Call(recur(prim.body, self.known, every, wrt)), *outs, *known_operands, *cts)
+            results = b(Call(recur(prim.body, self.known, every, moving)), *outs, *known_operands, *cts)
         free = [a for a, k in zip(eqn.ins, self.known, strict=True) if not k]
         return dict(zip(free, results, strict=False)), list(results[len(free) :])
 
@@ -163,11 +163,11 @@ def _has_ivjp(eqn: Eqn, known: Mask, rules: InverseTable) -> bool:
         return True
     # the plan may determine a repeated operand at one position; the ivjp of a body must give it at all positions
     in_body, every = known[len(known) - len(prim.bodies[0].ins) :], (True,) * len(eqn.outs)
-    return all([all(mask_or(determine(body, in_body, every, rules).solved, in_body)) for body in prim.bodies])
+    return all([all(mask_or(partial_inverse(body, in_body, every, rules).solved, in_body)) for body in prim.bodies])
 
 
 def _custom(
-    b: Builder, prim: CallWithRules, eqn: Eqn, outs: Sequence[Atom], cts: Sequence[Atom], wrt: Mask, value: ValueOf
+    b: Builder, prim: CallWithRules, eqn: Eqn, outs: Sequence[Atom], cts: Sequence[Atom], moving: Mask, value: ValueOf
 ) -> IvjpResults:
     back = prim.rules.inverse
     assert isinstance(back, InverseRule)
@@ -176,7 +176,9 @@ def _custom(
     results = b(Call(prim.complete(back.ivjp, over_stack)), *outs, *kept, *cts)
     free = [a for a, k in zip(eqn.ins, back.kept, strict=True) if not k]
     bars = results[len(free) :]
-    return dict(zip(free, results, strict=False)), list(select_by_mask(bars, select_by_mask(wrt, prim.function.moving)))
+    return dict(zip(free, results, strict=False)), list(
+        select_by_mask(bars, select_by_mask(moving, prim.function.moving))
+    )
 
 
 def _loop(
@@ -186,7 +188,7 @@ def _loop(
     eqn: Eqn,
     outs: Atoms,
     cts: Sequence[Atom],
-    wrt: Mask,
+    moving: Mask,
     recur: Ivjp,
     rules: InverseTable,
 ) -> IvjpResults:
@@ -200,17 +202,17 @@ def _loop(
     assert not isinstance(loop, Refused), "_has_ivjp"
     backward, steps = loop[0], prim.steps
     count, operands = prim.split_count(args)
-    wrt_operands = prim.split_count(wrt)[1]
-    wrt_consts, _, wrt_xs = steps.split(wrt_operands)
+    moving_operands = prim.split_count(moving)[1]
+    moving_consts, _, moving_xs = steps.split(moving_operands)
     of_consts, of_carry, _ = steps.split(prim.body.in_avals)
     carry_moves = tuple([a.inexact for a in of_carry])
     n_carry_cts = sum(carry_moves)
-    moves = (*wrt_consts, *carry_moves, *wrt_xs)
+    moves = (*moving_consts, *carry_moves, *moving_xs)
     program = recur(prim.body, backward.ins, (*backward.last, *backward.rows), moves)
 
     # one step: the operands that it reconstructs, and the cotangents of its operands
     s = Builder()
-    of_sums = select_by_mask(of_consts, wrt_consts)
+    of_sums = select_by_mask(of_consts, moving_consts)
     step = backward.inputs(s, [*select_by_mask(of_carry, carry_moves), *of_sums])
     carry_cts, sums = step.extra[:n_carry_cts], step.extra[n_carry_cts:]
     row_cts = s.inputs([a for a in prim.body.out_avals[prim.n_carry :] if a.inexact])
@@ -243,7 +245,7 @@ def _loop(
     ct_xs = [next(results) if d else None for d in d_xs]
     by_operand = zip(prim.split_count(eqn.ins)[1], operands, [*consts, *first, *slices], strict=True)
     values = {a: v for a, arg, v in by_operand if v is not None and isinstance(arg, Hole)}
-    bars = select_by_mask([*ct_consts, *ct_carry, *ct_xs], wrt_operands)
+    bars = select_by_mask([*ct_consts, *ct_carry, *ct_xs], moving_operands)
     return values, [ct for ct in bars if ct is not None]
 
 

@@ -1,9 +1,15 @@
 """Inverts programs: finds the values that the known ones determine, and emits equations that compute them on demand.
 
-The solver works on the dataflow graph, so the order of equations does not matter. It repeats two steps until nothing
-changes. It computes an equation whose operands are known. It runs an equation backwards whose results are known, by the
-inverse rule of its primitive, if that gives unknown operands. Then values are emitted on demand, each once, so a value
-is computed where it is first read. The docstring of the package has an example.
+The solver works on the dataflow graph, so the order of equations does not matter. It applies two rules until nothing
+changes:
+
+- If all operands of an equation are known, so are its results: the equation computes them.
+- If its results are known and some operands are not, the inverse rule of its primitive may give these operands: a
+  `BackwardStep` computes them.
+
+The result is a plan (`find_plan`): for each known value, the equation or step that computes it. `LazyValues` emits the
+values of a plan on demand, each once, so a value is computed where it is first read. `partial_inverse` does both for a
+program or a body. The docstring of the package has an example.
 
 Parts. A choice or a slice gives only some elements of an operand: a `PartialValue`. The solver collects the parts of
 each unknown value, and joins them when they are complete. Before that, a part may already determine other values. In
@@ -13,7 +19,7 @@ this coupling the mask m is known, and the elements of x outside of m are return
     >>> import fxad.numpy as fnp
     >>> from fxad.transforms.inversion.plans import BackwardStep
     >>> from fxad.transforms.inversion.rules import INVERSE_RULES
-    >>> from fxad.transforms.inversion.solver import solve
+    >>> from fxad.transforms.inversion.solver import find_plan
     >>> def coupling(x, m):
     ...     return fnp.where(m, x * fnp.exp(fnp.where(m, 0.0, x)), x)
     >>> jaxpr = fx.trace(coupling, fx.Spec((4,), "float32"), fx.Spec((4,), "bool")).jaxpr
@@ -25,7 +31,7 @@ this coupling the mask m is known, and the elements of x outside of m are return
       %3: f32[4] = select_n %arg1, %arg0, %2
       return %3
     }
-    >>> plan = solve(jaxpr, (jaxpr.ins[1], *jaxpr.outs), INVERSE_RULES)
+    >>> plan = find_plan(jaxpr, (jaxpr.ins[1], *jaxpr.outs), INVERSE_RULES)
     >>> for value, step in plan.computed_by.items():
     ...     if isinstance(step, BackwardStep):
     ...         print(value, [eqn.prim.name for eqn in step.inverts], "backward")
@@ -44,12 +50,14 @@ this coupling the mask m is known, and the elements of x outside of m are return
    (`_determine_readers`). So it is known, and then `%1`.
 3. Now `mul` has one unknown operand, and is inverted on the part of `%2` (`_invert_part`). This gives a second part of
    `%arg0`, with the path (3, 2).
-4. The two parts are complete, and are joined to `%arg0` (`_join_parts`). The equations of both paths are emitted again,
-   into one step: parts keep no equations of their own.
+4. The two parts are complete, and are joined to `%arg0` (`_join_parts`), by one step.
 
-The elements of a part are a box (a slice gave it) or those that a mask chose. Only parts that a mask chose, or whose
-elements a constant mask marks, pass through equations as in step 3 (`PartialValue.followed`). A box determines slices
-that lie in it, and pieces that were joined to the value (`_read_box`).
+A part is recorded without the equations that compute it. A step that reads a part applies the rules along its path once
+more, and so contains all equations that it needs (`_emit_part`).
+
+The kinds of parts are classes (`PartialValue` in `rules/contract.py`). Only parts that a selector chose, or whose
+elements a constant mask marks, pass through equations as in step 3 (`Followed`). A box determines slices that lie in
+it, and pieces that were joined to the value (`_read_box`).
 """
 
 from __future__ import annotations
@@ -57,48 +65,59 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Final, TypeAlias, final
+from dataclasses import replace
+from typing import Final, TypeAlias
 
-from fxad.core.builder import Builder, substitute
+from fxad.core.builder import Builder
 from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import SizeError
-from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Hole, Jaxpr, Lit, Mask, Var
+from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Mask, Var
 from fxad.primitives.elementwise.family import Binary, Unary
+from fxad.primitives.gather_scatter import Scatter
 from fxad.primitives.shape import BroadcastInDim, emit_reshape
+from fxad.primitives.slicing import Slice
 from fxad.transforms.inversion.mask_couplings import sums_as_choices
-from fxad.transforms.inversion.normal_form import (
-    EqnOrigin,
-    normal_form,
-    shallow_normal_form,
-    without_effects_and_checks,
+from fxad.transforms.inversion.normal_form import NO_ORIGINS, backward_form
+from fxad.transforms.inversion.plans import UNUSED, BackwardStep, Graph, InversionPlan, LazyValues
+from fxad.transforms.inversion.rules.assembling import assembled, complete, slice_of_box, where_chosen
+from fxad.transforms.inversion.rules.contract import (
+    Args,
+    BoxPart,
+    ChosenPart,
+    InverseRow,
+    InverseTable,
+    MaskPart,
+    PartialInverse,
+    PartialValue,
+    Refused,
 )
-from fxad.transforms.inversion.plans import UNUSED, BackwardStep, Graph, InversionPlan
-from fxad.transforms.inversion.rules.assembling import assembled, chosen_part, complete, slice_of_box, where_chosen
-from fxad.transforms.inversion.rules.contract import Args, Determined, InverseRow, InverseTable, PartialValue, Refused
+from fxad.transforms.inversion.rules.indexing import SLICES
 from fxad.transforms.inversion.rules.measuring import log_det_of, log_det_of_parts, total_log_det
-from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of, with_places
+from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of
 from fxad.transforms.inversion.rules.structure import box_of
-from fxad.transforms.locate import body_label, locate
+from fxad.transforms.locate import EqnOrigin, body_label, locate
 
-# The indices of the equations that were inverted to obtain a part, from the last to the first: see the docstring.
+# The indices of the equations that were inverted to obtain a part, in the order of inversion: see the docstring.
 Path: TypeAlias = tuple[int, ...]
+
+# The parts that may determine other values: see the docstring.
+Followed: TypeAlias = ChosenPart | MaskPart
 
 UNKNOWN_RULE: Final = Refused("it has no inverse rule")
 REPEATED_OPERAND: Final = Refused("an unknown operand stands in it twice")
 PARTLY_DETERMINED: Final = Refused(
-    "its results determine some elements of the operand, and the others are not found elsewhere"
+    "its results determine some elements of the operand, and the others are not found elsewhere",
+    "return the other elements too, as they are or changed by what stays",
 )
 MIXES_ELEMENTS: Final = Refused("its results are known only where a mask chose them, and it mixes elements")
 SOME_RESULTS_UNKNOWN: Final = Refused("not all of its results are known")
-NO_ORIGINS: Final[Mapping[Atom, EqnOrigin]] = MappingProxyType({})
 
 
-class RuleBuilder(Builder):
-    """The `BodyCtx` of the rules: a builder of equations over the atoms of the program. Its variables are numbered
-    after those of the program."""
+class StepBuilder(Builder):
+    """The builder of one backward step, and the `BodyCtx` of the rules that write it. Its equations are over atoms of
+    the program, and its variables are numbered after those of the program. If `measured`, `measures` collects the
+    log-determinants of the rules, and `unmeasured` is the reason why one is missing."""
 
     __slots__ = ("_eqn", "_graph", "_rules", "measured", "measures", "unmeasured")
 
@@ -119,8 +138,8 @@ class RuleBuilder(Builder):
         """Sets the equation that is being inverted."""
         self._eqn, self.source = eqn, eqn.source
 
-    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> Determined:
-        inverted = determine(body, ins, outs, self._rules, self.measured, bool(self._graph.origins))
+    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> PartialInverse:
+        inverted = partial_inverse(body, ins, outs, self._rules, self.measured, bool(self._graph.origins))
         if self._graph.origins and self._eqn is not None:
             inverted = inverted.within(body_label(self._eqn, body))
         self.unmeasured = self.unmeasured or inverted.unmeasured
@@ -131,18 +150,22 @@ class RuleBuilder(Builder):
 
 
 class _Search:
-    """One search for the values that the known ones determine."""
+    """One search for the values that the known ones determine. Equations are given by their indices."""
 
     def __init__(self, graph: Graph, rules: InverseTable, measured: bool) -> None:
         self.graph, self.rules, self.measured = graph, rules, measured
+        # the result: the known values, and the reasons for equations that cannot be run backwards
         self.computed_by: dict[Atom, Eqn | BackwardStep | None] = {}
         self.refusals: dict[int, Refused] = {}
-        # the parts of each value, by their paths
+        # the parts of each unknown value, by their paths
         self.parts: dict[Var, dict[Path, PartialValue]] = {}
-        self.followed: deque[tuple[Var, Path]] = deque()  # parts that may determine other values
+        # for each equation, the number of its unknown operands
         self.missing = [len({a for a in e.ins if isinstance(a, Var)}) for e in graph.eqns]
+        # three queues: equations to compute, parts to follow to other equations, and equations to run backwards. The
+        # last one is a heap of negative indices, so that the last equation comes first; `waiting` has its indices
         self.forward: deque[int] = deque([k for k, m in enumerate(self.missing) if m == 0])
-        self.backward: list[int] = []  # a heap, of negative numbers: the last equation first
+        self.followed: deque[tuple[Var, Path]] = deque()
+        self.backward: list[int] = []
         self.waiting: set[int] = set()
 
     def mark_known(self, v: Atom, computed_by: Eqn | BackwardStep | None) -> None:
@@ -157,7 +180,7 @@ class _Search:
             else:
                 self._queue_inverse(k)
                 result = self.graph.eqns[k].outs[0]
-                paths = [path for path, part in self.parts.get(result, {}).items() if part.followed]
+                paths = [path for path, part in self.parts.get(result, {}).items() if isinstance(part, Followed)]
                 self.followed.extend([(result, path) for path in paths])
         k = self.graph.index_of_producer.get(v, -1)
         if k >= 0 and self.missing[k]:
@@ -173,14 +196,15 @@ class _Search:
             heapq.heappush(self.backward, -k)
 
     def run(self, given: Iterable[Atom]) -> InversionPlan:
+        """Searches from the given values until nothing changes."""
         for a in given:
             self.mark_known(a, None)
         for v in self.graph.ins:
             if not v.aval.size and v not in self.computed_by:  # all arrays without elements are equal
                 # by an equation: a linear call would take a literal zero among its other operands for a linear operand
-                scratch = self._scratch()
+                b = self._builder()
                 zero = Lit.of(0, v.aval.with_shape(()))
-                self._add_step((), scratch, {v: scratch.one(BroadcastInDim(v.aval.shape, ()), zero)})
+                self._add_step((), b, {v: b.one(BroadcastInDim(v.aval.shape, ()), zero)})
         while self.forward or self.followed or self.backward:
             if self.forward:
                 eqn = self.graph.eqns[self.forward.popleft()]
@@ -193,23 +217,28 @@ class _Search:
                 self.waiting.discard(k)
                 if self.missing[k]:
                     self._invert(k)
+        self._refuse_remaining()
+        return InversionPlan(self.graph, self.computed_by, self.refusals)
+
+    def _refuse_remaining(self) -> None:
+        """Finds the reasons for equations with too few known results: that of the rule, if all results were known."""
         for k, eqn in enumerate(self.graph.eqns):
             if self.missing[k] and k not in self.refusals and any([v in self.computed_by for v in eqn.outs]):
-                solved = self._apply_rule(self._scratch(), eqn, eqn.outs)
-                self.refusals[k] = self.graph.located(
-                    solved if isinstance(solved, Refused) else SOME_RESULTS_UNKNOWN, eqn
-                )
-        return InversionPlan(self.graph, self.computed_by, self.refusals)
+                solved = self._apply_rule(self._builder(), eqn, eqn.outs)
+                self._refuse(k, solved if isinstance(solved, Refused) else SOME_RESULTS_UNKNOWN)
+
+    def _refuse(self, k: int, why: Refused) -> None:
+        self.refusals[k] = self.graph.located(why, self.graph.eqns[k])
 
     # --------------------------------------------------------------------------------------------- running backwards
 
     def _invert(self, k: int) -> None:
         """Runs an equation backwards, and records its unknown operands or the reason for the refusal."""
         eqn = self.graph.eqns[k]
-        scratch = self._scratch(self.measured)
-        solved = self._apply_rule(scratch, eqn)
+        b = self._builder(self.measured)
+        solved = self._apply_rule(b, eqn)
         if isinstance(solved, Refused):
-            self.refusals[k] = self.graph.located(solved, eqn)
+            self._refuse(k, solved)
             return
         determined: dict[Var, Atom] = {}
         for a, value in zip(eqn.ins, solved, strict=True):
@@ -220,14 +249,14 @@ class _Search:
             else:
                 determined.setdefault(a, value)
         if determined:
-            self._add_step((eqn,), scratch, determined)
+            self._add_step((eqn,), b, determined)
         elif not any([isinstance(v, PartialValue) for v in solved]):
-            self.refusals[k] = self.graph.located(UNUSED, eqn)
+            self._refuse(k, UNUSED)
 
     def _apply_rule(
-        self, scratch: RuleBuilder, eqn: Eqn, outs: tuple[Var, ...] = ()
+        self, b: StepBuilder, eqn: Eqn, outs: tuple[Var, ...] = ()
     ) -> Sequence[Atom | PartialValue | None] | Refused:
-        """Applies the inverse rule of an equation to its unknown operands; `outs` are also taken to be known."""
+        """Applies the inverse rule of an equation to its unknown operands. The results in `outs` count as known."""
         rule = self.rules.of(eqn.prim)
         if rule is None:
             return UNKNOWN_RULE
@@ -237,35 +266,35 @@ class _Search:
             if not isinstance(eqn.prim, HigherOrder):
                 return REPEATED_OPERAND
             # a body may determine a repeated operand at either position, but its determinant is for separate operands
-            scratch.unmeasured = self.graph.located(REPEATED_OPERAND, eqn) if scratch.measured else None
-        scratch.at(eqn)
+            b.unmeasured = self.graph.located(REPEATED_OPERAND, eqn) if b.measured else None
+        b.at(eqn)
         results = tuple([v if v in self.computed_by or v in outs else Hole(v.aval) for v in eqn.outs])
-        solved = _solved(scratch, rule, eqn, args, results)
-        if scratch.measured and not isinstance(solved, Refused):
-            self._measure(scratch, eqn, rule, solved)
+        solved = _call_rule(b, rule, eqn, args, results)
+        if b.measured and not isinstance(solved, Refused):
+            self._measure(b, eqn, rule, solved)
         return solved
 
     def _measure(
         self,
-        scratch: RuleBuilder,
+        b: StepBuilder,
         eqn: Eqn,
         rule: InverseRow,
         solved: Sequence[Atom | PartialValue | None],
-        part: PartialValue | None = None,
+        part: ChosenPart | None = None,
     ) -> None:
         if rule.partial:
             return
         try:
-            measured = log_det_of(scratch, eqn, rule, solved, part)
+            measured = log_det_of(b, eqn, rule, solved, part)
         except SizeError as e:
             measured = Refused(f"its log-determinant needs the sizes: {e.message}")
         except Exception as e:
             locate(e, eqn)
             raise
         if isinstance(measured, Refused):
-            scratch.unmeasured = self.graph.located(measured, eqn)
+            b.unmeasured = self.graph.located(measured, eqn)
         elif measured is not None:
-            scratch.measure(measured)
+            b.measure(measured)
 
     def _unknown(self, a: Atom) -> bool:
         return isinstance(a, Var) and a not in self.computed_by
@@ -273,92 +302,88 @@ class _Search:
     def _unknown_operands(self, eqn: Eqn) -> list[Var]:
         return [a for a in eqn.ins if isinstance(a, Var) and self._unknown(a)]
 
-    def _scratch(self, measured: bool = False) -> RuleBuilder:
+    def _builder(self, measured: bool = False) -> StepBuilder:
         """Returns a builder for the equations of one backward step."""
-        return RuleBuilder(self.graph, self.rules, measured)
+        return StepBuilder(self.graph, self.rules, measured)
 
     # ------------------------------------------------------------------------------------------------------- parts
 
     def _add_part(self, v: Var, path: Path, part: PartialValue) -> None:
         """Records a part of an operand. If the parts are complete, joins them to the operand. Otherwise looks for
         values that the part determines."""
-        part = self._with_places(part)
         parts = self.parts.setdefault(v, {})
         parts[path] = part
         if complete(v.aval, list(parts.values())):
             self._join_parts(v, tuple(parts))
             return
-        self.refusals[path[-1]] = self.graph.located(PARTLY_DETERMINED, self.graph.eqns[path[-1]])
-        if part.followed:
+        k = path[-1]
+        scatters = isinstance(self.graph.eqns[k].prim, Scatter)
+        self._refuse(k, replace(PARTLY_DETERMINED, remedy=SLICES) if scatters else PARTLY_DETERMINED)
+        if isinstance(part, Followed):
             self.followed.append((v, path))
-        else:
-            self._read_box(v, path[-1], part)
-
-    def _with_places(self, part: PartialValue) -> PartialValue:
-        """Returns the part with the mask of its elements, if the selector that chose it is constant."""
-        return with_places(part, self.graph.producer.get)
+        elif isinstance(part, BoxPart):
+            self._read_box(v, k, part)
 
     def _join_parts(self, v: Var, paths: tuple[Path, ...]) -> None:
         """Assembles an operand from the parts that several equations give."""
-        scratch = self._scratch(self.measured)
-        parts = [part for path in paths for part in self._emit_part(scratch, v, path)]
+        b = self._builder(self.measured)
+        parts = [part for path in paths if (part := self._emit_part(b, v, path)) is not None]
         eqns = tuple([self.graph.eqns[path[-1]] for path in paths])
-        operand = assembled(scratch, v.aval, parts)
-        if self.measured and (lost := log_det_of_parts(scratch, operand, parts)) is not None:
-            scratch.measure(lost)
-        self._add_step(eqns, scratch, {v: operand})
+        operand = assembled(b, v.aval, parts)
+        if self.measured and (lost := log_det_of_parts(b, operand, parts)) is not None:
+            b.measure(lost)
+        self._add_step(eqns, b, {v: operand})
 
-    def _emit_part(self, scratch: RuleBuilder, v: Var, path: Path) -> list[PartialValue]:
-        """Emits the equations of a part into another scratch builder: applies the rules along its path once more.
-        Returns the part, which then reads atoms of this builder; no part if a value on the path is known by now."""
+    def _emit_part(self, b: StepBuilder, v: Var, path: Path) -> PartialValue | None:
+        """Emits the equations of a part into the builder of a step: applies the rules along its path once more. Returns
+        the part, over atoms of this builder; None if a value on the path is known by now."""
         first, *rest = [self.graph.eqns[k] for k in path]
-        solved = self._apply_rule(scratch, first)
+        solved = self._apply_rule(b, first)
         assert not isinstance(solved, Refused), "an equation gave this part before"
-        target = rest[0].outs[0] if rest else v
-        parts = [x for a, x in zip(first.ins, solved, strict=True) if a is target and isinstance(x, PartialValue)]
+        part: object = solved[first.ins.index(rest[0].outs[0] if rest else v)]
         for eqn in rest:
-            operands = [self._invert_part(scratch, eqn, self._with_places(part)) for part in parts]
-            parts = [x for x in operands if isinstance(x, PartialValue)]
-        return parts
+            part = self._invert_part(b, eqn, part) if isinstance(part, Followed) else None
+        return part if isinstance(part, PartialValue) else None
 
-    def _invert_part(self, scratch: RuleBuilder, eqn: Eqn, part: PartialValue) -> PartialValue | Atom | Refused:
+    def _invert_part(self, b: StepBuilder, eqn: Eqn, part: Followed) -> PartialValue | Atom | Refused | None:
         """Inverts an equation of which only a part of the result is known. Returns its unknown operand, or the same
-        part of it."""
-        scratch.at(eqn)
-        if (placed := through_places(scratch, eqn, part, self._unknown, self.graph.producer.get)) is not None:
+        part of it; None while it has several unknown operands."""
+        b.at(eqn)
+        if (placed := through_places(b, eqn, part, self._unknown, self.graph.producer.get)) is not None:
             return placed
         rule = self.rules.of(eqn.prim)
-        if rule is None or part.chosen is None or not isinstance(eqn.prim, Unary | Binary):
+        if rule is None or not isinstance(part, ChosenPart) or not isinstance(eqn.prim, Unary | Binary):
             return MIXES_ELEMENTS
         if len(self._unknown_operands(eqn)) != 1:
-            return REPEATED_OPERAND
-        args = tuple([Hole(a.aval) if self._unknown(a) else where_chosen(scratch, a, part.chosen) for a in eqn.ins])
-        solved = _solved(scratch, rule, eqn, args, (part.value,))
+            return None
+        args = tuple([Hole(a.aval) if self._unknown(a) else where_chosen(b, a, part) for a in eqn.ins])
+        solved = _call_rule(b, rule, eqn, args, (part.value,))
         if isinstance(solved, Refused):
             return solved
         (value,) = [x for x in solved if x is not None]
         if isinstance(value, PartialValue):  # the real or the imaginary part of the selected elements
             return MIXES_ELEMENTS
-        if scratch.measured:
-            self._measure(scratch, eqn, rule, solved, part)
-        return chosen_part(value, part.chosen)
+        if b.measured:
+            self._measure(b, eqn, rule, solved, part)
+        return replace(part, value=value)
 
     def _follow_part(self, v: Var, path: Path) -> None:
         """Determines other values from a part that a mask selected."""
         part = self.parts[v][path]
-        if v not in self.computed_by and part.followed:
+        if v not in self.computed_by and isinstance(part, Followed):
             self._determine_readers(v, path, part)
             self._invert_producer(v, path)
 
-    def _determine_readers(self, v: Var, path: Path, part: PartialValue) -> None:
+    def _determine_readers(self, v: Var, path: Path, part: Followed) -> None:
         """Computes the equations that read no other elements of the value than this part."""
         for j in self.graph.readers.get(v, ()):
             reader = self.graph.eqns[j]
             if reader.outs[0] not in self.computed_by and reads_part(reader, v, part, self._unknown):
-                scratch = self._scratch()
-                for again in self._emit_part(scratch, v, path):
-                    result = scratch.one(reader.prim, *[again.value if a is v else a for a in reader.ins])
-                    self._add_step((reader,), scratch, {reader.outs[0]: result})
+                b = self._builder()
+                again = self._emit_part(b, v, path)
+                if again is not None:
+                    result = b.one(reader.prim, *[again.value if a is v else a for a in reader.ins])
+                    self._add_step((reader,), b, {reader.outs[0]: result})
 
     def _invert_producer(self, v: Var, path: Path) -> None:
         """Inverts the equation that computed the value, on a part of its result."""
@@ -366,63 +391,61 @@ class _Search:
         if k < 0 or k in path:
             return
         eqn = self.graph.eqns[k]
-        scratch = self._scratch()
-        parts = self._emit_part(scratch, v, path) if v not in self.computed_by else []
-        if not parts:
+        b = self._builder()
+        part = self._emit_part(b, v, path) if v not in self.computed_by else None
+        if not isinstance(part, Followed):
             return
-        operand = self._invert_part(scratch, eqn, self._with_places(parts[0]))
+        operand = self._invert_part(b, eqn, part)
         if isinstance(operand, Refused):
-            if operand is not REPEATED_OPERAND:
-                self.refusals[k] = self.graph.located(operand, eqn)
-            return
-        (unknown,) = self._unknown_operands(eqn)
-        if not isinstance(operand, PartialValue):
-            self._add_step((eqn,), scratch, {unknown: operand})
-        elif (*path, k) not in self.parts.get(unknown, {}):
-            self._add_part(unknown, (*path, k), operand)
+            self._refuse(k, operand)
+        elif operand is not None:
+            (unknown,) = self._unknown_operands(eqn)
+            if not isinstance(operand, PartialValue):
+                self._add_step((eqn,), b, {unknown: operand})
+            elif (*path, k) not in self.parts.get(unknown, {}):
+                self._add_part(unknown, (*path, k), operand)
 
-    def _read_box(self, v: Var, k: int, part: PartialValue) -> None:
+    def _read_box(self, v: Var, k: int, part: BoxPart) -> None:
         """Determines other values from a part that is a box: slices of `v` that lie in it, and operands that the
         equation of `v` put there (joined by a `concatenate`, or written by a `dynamic_update_slice`)."""
         for j in self.graph.readers[v]:
             reader = self.graph.eqns[j]
             box = box_of(reader.prim, v.aval)
-            if box is None or reader.outs[0] in self.computed_by or slice_of_box(part, box) is None:
-                continue
-            scratch = self._scratch()
-            (again,) = self._emit_part(scratch, v, (k,))
-            window = slice_of_box(again, box)
-            assert window is not None
-            (out,) = reader.outs
-            result = emit_reshape(scratch, scratch.one(window, again.value), out.aval.shape)
-            self._add_step((self.graph.eqns[k],), scratch, {out: result})
+            if box is not None and reader.outs[0] not in self.computed_by:
+                self._read_window(v, k, slice_of_box(part, box), reader.outs[0], self.graph.eqns[k])
         for a, box in windows_of(self.graph.producer.get(v)):
-            if isinstance(a, Var) and self._unknown(a) and (window := slice_of_box(part, box)) is not None:
-                scratch = self._scratch()
-                parts = self._emit_part(scratch, v, (k,))
-                if parts:
-                    self._add_step((self.graph.producer[v],), scratch, {a: scratch.one(window, parts[0].value)})
+            if isinstance(a, Var) and self._unknown(a):
+                self._read_window(v, k, slice_of_box(part, box), a, self.graph.producer[v])
 
-    def _add_step(self, eqns: tuple[Eqn, ...], scratch: RuleBuilder, gives: dict[Var, Atom]) -> None:
+    def _read_window(self, v: Var, k: int, window: Slice | None, target: Var, inverts: Eqn) -> None:
+        """Adds a step that reads a value from a window of the part of `v` that equation k gave; no step if the part
+        lacks some elements of the window."""
+        b = self._builder()
+        again = None if window is None else self._emit_part(b, v, (k,))
+        if window is not None and again is not None:
+            value = emit_reshape(b, b.one(window, again.value), target.aval.shape)
+            self._add_step((inverts,), b, {target: value})
+
+    def _add_step(self, eqns: tuple[Eqn, ...], b: StepBuilder, gives: dict[Var, Atom]) -> None:
         """Adds a backward step that gives values, and marks them as known."""
         for v, a in gives.items():
             assert v.aval is a.aval, (
                 f"{[e.prim.name for e in eqns]}: the inverse gives {a.aval} for an operand {v.aval}"
             )
-        fresh = {v for e in scratch.eqns for v in e.outs}
-        used = dict.fromkeys([*[a for e in scratch.eqns for a in e.ins], *gives.values(), *scratch.measures])
+        fresh = {v for e in b.eqns for v in e.outs}
+        used = dict.fromkeys([*[a for e in b.eqns for a in e.ins], *gives.values(), *b.measures])
         reads = tuple([a for a in used if isinstance(a, Var) and a not in fresh and a not in gives])
-        step = BackwardStep(eqns, tuple(scratch.eqns), gives, reads, tuple(scratch.measures), scratch.unmeasured)
+        step = BackwardStep(eqns, tuple(b.eqns), gives, reads, tuple(b.measures), b.unmeasured)
         for v in gives:
             self.mark_known(v, step)
 
 
-def _solved(
-    scratch: RuleBuilder, rule: InverseRow, eqn: Eqn, args: Args, outs: Args
+def _call_rule(
+    b: StepBuilder, rule: InverseRow, eqn: Eqn, args: Args, outs: Args
 ) -> Sequence[Atom | PartialValue | None] | Refused:
     """Returns what the rule of an equation gives. An error names the equation."""
     try:
-        return rule.solve(scratch, eqn.prim, args, outs)
+        return rule.solve(b, eqn.prim, args, outs)
     except SizeError as e:  # the rule computes with the sizes, as numbers
         return Refused(f"its inverse needs the sizes: {e.message}")
     except Exception as e:
@@ -430,7 +453,7 @@ def _solved(
         raise
 
 
-def solve(
+def find_plan(
     jaxpr: Jaxpr,
     given: Iterable[Atom],
     rules: InverseTable,
@@ -456,77 +479,10 @@ def _count_determined(jaxpr: Jaxpr, plan: InversionPlan) -> int:
     return sum([v in plan.computed_by for v in jaxpr.ins])
 
 
-# ---------------------------------------------------------------------------------------------------------- on demand
-
-
-@final
-@dataclass(slots=True, eq=False)
-class LazyValues:
-    """Emits values of a program into a builder on demand, each once. `env` holds the values that are available."""
-
-    b: Builder
-    plan: InversionPlan
-    env: dict[Atom, Atom]
-    steps: dict[BackwardStep, dict[Atom, Atom]] = field(default_factory=dict)  # the emitted steps, with their new atoms
-    # for each inverted equation: the values that it gave, and the values that it read
-    inverted: list[tuple[Atoms, Atoms]] = field(default_factory=list)
-
-    def get(self, a: Atom) -> Atom:
-        """Returns the value of an atom that the plan determines."""
-        stack = [a]
-        while stack:
-            top = stack[-1]
-            if isinstance(top, Lit) or top in self.env:
-                stack.pop()
-                continue
-            source = self.plan.computed_by[top]
-            assert source is not None, f"{top!r} is not given"
-            reads = source.ins if isinstance(source, Eqn) else source.reads
-            missing = [r for r in reads if isinstance(r, Var) and r not in self.env]
-            if missing:
-                stack += missing
-                continue
-            self._emit(source)
-        return a if isinstance(a, Lit) else self.env[a]
-
-    def _emit(self, source: Eqn | BackwardStep) -> None:
-        env = self.env
-        if isinstance(source, Eqn):
-            for v, value in zip(source.outs, self.b.copy(source, substitute(source.ins, env)), strict=True):
-                env.setdefault(v, value)
-            return
-        local: dict[Atom, Atom] = {}
-        for eqn in source.eqns:
-            ins = tuple([local[a] if a in local else env.get(a, a) for a in eqn.ins])
-            local.update(zip(eqn.outs, self.b.copy(eqn, ins), strict=True))
-        for v, a in source.gives.items():
-            local[v] = local.get(a) or env.get(a, a)
-            env.setdefault(v, local[v])
-        self.steps[source] = local
-        self.inverted.append((tuple(source.gives), source.reads))
-
-    def last_reconstructed(self) -> list[Atom]:
-        """Returns the reconstructed values from which no other value was reconstructed. Errors of the reconstruction
-        accumulate in them."""
-        reconstructed = dict.fromkeys([v for gives, _ in self.inverted for v in gives])
-        stack, seen = [a for _, reads in self.inverted for a in reads], set[Atom]()
-        while stack:
-            a = stack.pop()
-            if a not in seen:
-                seen.add(a)
-                source = self.plan.computed_by.get(a)
-                stack += source.ins if isinstance(source, Eqn) and a not in reconstructed else ()
-        return [v for v in reconstructed if v not in seen]
-
-    def measures(self) -> list[Atom]:
-        """Returns the log-determinants of the emitted steps."""
-        return [local[a] if a in local else self.env.get(a, a) for s, local in self.steps.items() for a in s.measures]
-
-
 @by_value
-def determine(
+def partial_inverse(
     jaxpr: Jaxpr, ins: Mask, outs: Mask, rules: InverseTable, measured: bool = False, located: bool = False
-) -> Determined:
+) -> PartialInverse:
     """Runs a program backwards as far as possible, from the results marked in `outs` and the operands marked in `ins`.
 
     `located`: reasons name equations of the program itself, not of its normal form, and the bodies that contain them.
@@ -535,9 +491,9 @@ def determine(
     Cost: one search; linear in the equations if each is inverted once.
     """
     program = Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name)
-    normal, origins = shallow_normal_form(program) if located else (normal_form(program), NO_ORIGINS)
-    normal, known_ins = without_effects_and_checks(normal), select_by_mask(jaxpr.ins, ins)
-    plan = solve(normal, (*known_ins, *normal.outs), rules, measured, origins)
+    normal, origins = backward_form(program, located)
+    known_ins = select_by_mask(jaxpr.ins, ins)
+    plan = find_plan(normal, (*known_ins, *normal.outs), rules, measured, origins)
     b = Builder()
     env: dict[Atom, Atom] = {}
     for a, value in zip(normal.outs, b.inputs(normal.out_avals), strict=True):
@@ -552,4 +508,4 @@ def determine(
     if measured:
         values.append(total_log_det(b, lazy.measures(), [v.aval for v in select_by_mask(jaxpr.ins, solved)]))
         unmeasured = next((s.unmeasured for s in lazy.steps if s.unmeasured), None)
-    return Determined(b.build(values, f"inverse_{jaxpr.name}"), solved, refused, unmeasured)
+    return PartialInverse(b.build(values, f"inverse_{jaxpr.name}"), solved, refused, unmeasured)

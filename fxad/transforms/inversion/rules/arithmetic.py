@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -17,28 +18,36 @@ from fxad.ir import Atom, Emit, Hole, Lit, Mask, Var
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, Add, Div, Mul, Neg, Sub
 from fxad.primitives.elementwise.exponential import LOG
 from fxad.primitives.elementwise.formula import Formula
-from fxad.primitives.elementwise.logic import NOT, XOR, Eq, Ne, Not, Xor
+from fxad.primitives.elementwise.logic import NE, NOT, XOR, Eq, Ne, Not, Xor
 from fxad.primitives.elementwise.powers import POW, SIGN, IntegerPow, Pow
 from fxad.primitives.elementwise.select import SelectN
-from fxad.transforms.inversion.rules.assembling import chosen_part, where_chosen
+from fxad.transforms.inversion.rules.assembling import constant_mask, where_case, where_chosen, with_part
 from fxad.transforms.inversion.rules.contract import (
     VOLUME,
     Args,
+    ChosenPart,
     InverseCtx,
     InverseRow,
     Outs,
     Refused,
+    ScatteredPart,
     Solved,
     row,
 )
 from fxad.transforms.inversion.rules.elementwise import finite, nan_outside, why_too_coarse
 from fxad.transforms.inversion.rules.totals import log_sizes
 
-BOTH_UNKNOWN: Final = "both operands are unknown"
+BOTH_UNKNOWN: Final = Refused("both operands are unknown")
+BOTH_TERMS_UNKNOWN: Final = replace(
+    BOTH_UNKNOWN,
+    remedy="write a coupling by a mask as where(m, x, ...), or m * x + (1 - m) * (...) with m an fxad array",
+)
 TRUTH_VALUE: Final = "a truth value says less than its operands"
 
 
-def solve_for_unknown(args: Args, refusal: str, solve: Callable[[int, Atom], Atom | Refused]) -> Solved | Refused:
+def solve_for_unknown(
+    args: Args, refusal: str, solve: Callable[[int, Atom], Atom | Refused], both_unknown: Refused = BOTH_UNKNOWN
+) -> Solved | Refused:
     """Solves an equation for the unknown one of its two operands: `solve(k, other)` returns operand k, given the other
     one. Refuses if both are unknown, or with the reason `refusal` if it is not empty."""
     match args:
@@ -47,7 +56,7 @@ def solve_for_unknown(args: Args, refusal: str, solve: Callable[[int, Atom], Ato
         case (Var() | Lit()) as other, Hole():
             k = 1
         case _:
-            return Refused(BOTH_UNKNOWN)
+            return both_unknown
     solved = Refused(refusal) if refusal else solve(k, other)
     if isinstance(solved, Refused):
         return solved
@@ -63,7 +72,7 @@ def _neg(ctx: InverseCtx, prim: Neg, args: Args, outs: Outs) -> Solved:
 
 def _add(ctx: InverseCtx, prim: Add, args: Args, outs: Outs) -> Solved | Refused:
     (y,) = outs
-    return solve_for_unknown(args, why_too_coarse(y.aval), lambda _, other: ctx.one(SUB, y, other))
+    return solve_for_unknown(args, why_too_coarse(y.aval), lambda _, other: ctx.one(SUB, y, other), BOTH_TERMS_UNKNOWN)
 
 
 def _sub(ctx: InverseCtx, prim: Sub, args: Args, outs: Outs) -> Solved | Refused:
@@ -207,14 +216,33 @@ def _eq(ctx: InverseCtx, prim: Eq | Ne, args: Args, outs: Outs) -> Solved | Refu
 
 def _select_n(ctx: InverseCtx, prim: SelectN, args: Args, outs: Outs) -> Solved | Refused:
     """Each case is known where it was chosen. If all other cases are nan, the result is the operand or nan."""
-    which, *cases = args
+    selector, *cases = args
     holes = [k for k, case in enumerate(cases) if isinstance(case, Hole)]
     if len(holes) == 1 < len(cases) and all([_nan(case) for k, case in enumerate(cases) if k not in holes]):
-        return (None, *[outs[0] if k in holes else None for k in range(len(cases))])
-    if isinstance(which, Hole):
+        shown = _unless_nan(outs[0], selector, holes[0], len(cases))
+        return (None, *[shown if k in holes else None for k in range(len(cases))])
+    if isinstance(selector, Hole):
         return Refused("the result does not say which case was chosen")
-    shares = [(which, k, len(cases)) for k in range(len(cases))]
-    return (None, *[chosen_part(where_chosen(ctx, outs[0], s), s) if s[1] in holes else None for s in shares])
+    mask = constant_mask(selector, ctx.made)
+    parts = [
+        ChosenPart(outs[0], selector, k, len(cases), None if mask is None else where_case(mask, k))
+        for k in range(len(cases))
+    ]
+    return (None, *[replace(p, value=where_chosen(ctx, outs[0], p)) if p.case in holes else None for p in parts])
+
+
+def _unless_nan(y: Atom, selector: Atom | Hole, case: int, count: int) -> ScatteredPart:
+    """Returns the elements of y where the selector chose a case, if the other cases are nan. If the selector is not
+    known, these are the elements that are not nan."""
+
+    def write(emit: Emit, base: Atom) -> Atom:
+        if _nan(base):
+            return y
+        if isinstance(selector, Hole):
+            return with_part(emit, ChosenPart(y, emit.one(NE, y, y), 0, 2), base)
+        return with_part(emit, ChosenPart(y, selector, case, count), base)
+
+    return ScatteredPart(y, write, y.aval.size)
 
 
 def _nan(a: Atom | Hole) -> bool:

@@ -12,35 +12,44 @@ from fxad.ir import Atom, Aval, Emit, Eqn, Lit, NDArray
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.shape import BroadcastInDim
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.transforms.inversion.rules.contract import PartialValue
-from fxad.transforms.inversion.rules.structure import box_mask, kept_by
+from fxad.transforms.inversion.rules.contract import (
+    BoxPart,
+    ChosenPart,
+    MaskPart,
+    PartialValue,
+    ScatteredPart,
+    SharePart,
+)
+from fxad.transforms.inversion.rules.structure import box_mask, pad_elements
 
 
 def complete(aval: Aval, parts: Sequence[PartialValue]) -> bool:
-    """Returns True if the parts complete an operand. For a part whose positions are known only at run time, a
+    """Returns True if the parts complete an operand. If the positions of a part are known only at run time, a
     sufficient number of elements counts as complete. Elements that no part gives are then nan, so this is not permitted
     for a dtype without nan."""
-    if _shared(parts):
+    if _have_all_shares(parts):
         return True
-    sure = [p.covers for p in parts if p.covers is not None]
-    at_run_time, parts = found_at_run_time(parts), [p for p in parts if p.share is None and p.covers is None]
-    if at_run_time:
-        return aval.dtype in dtypes.INEXACT and at_least(sum([p.size for p in parts]) - aval.size, 0)
+    boxes = [p for p in parts if isinstance(p, BoxPart)]
+    masks = [p.mask for p in parts if isinstance(p, ChosenPart | MaskPart) and p.mask is not None]
+    scattered = [p.count for p in parts if isinstance(p, ScatteredPart)]
+    if scattered:
+        given = sum([p.value.aval.size for p in boxes]) + sum(scattered)
+        return aval.dtype in dtypes.INEXACT and at_least(given - aval.size, 0)
     if aval.symbolic:
         return False  # a box with numbers does not cover an axis of any size
-    if sure:
-        boxes = [box_mask(p.box, aval.shape) for p in parts]
-        return bool(np.logical_or.reduce(np.broadcast_arrays(*sure, *boxes)).all())
-    covered = np.zeros(tuple([1 if _spans(parts, k, n) else n for k, n in enumerate(aval.shape)]), bool)
-    for p in parts:
-        places = [np.arange(1) if _spans(parts, k, n) else np.asarray(p.box[k], int) for k, n in enumerate(aval.shape)]
+    if masks:
+        masks += [box_mask(p.box, aval.shape) for p in boxes]
+        return bool(np.logical_or.reduce(np.broadcast_arrays(*masks)).all())
+    covered = np.zeros(tuple([1 if _spans(boxes, k, n) else n for k, n in enumerate(aval.shape)]), bool)
+    for p in boxes:
+        places = [np.arange(1) if _spans(boxes, k, n) else np.asarray(p.box[k], int) for k, n in enumerate(aval.shape)]
         covered[np.ix_(*places)] = True
     return bool(covered.all())
 
 
 def found_at_run_time(parts: Sequence[PartialValue]) -> bool:
     """Returns True if it is known only at run time whether complete parts have all elements of an operand."""
-    return not _shared(parts) and any([p.write and p.share is None and p.covers is None for p in parts])
+    return not _have_all_shares(parts) and any([isinstance(p, ScatteredPart) for p in parts])
 
 
 def has_box(covers: NDArray, box: tuple[range, ...]) -> bool:
@@ -49,18 +58,18 @@ def has_box(covers: NDArray, box: tuple[range, ...]) -> bool:
     return bool(covers[np.ix_(*each)].all())
 
 
-def constant_mask(a: Atom, maker: Callable[[Atom], Eqn | None]) -> NDArray | None:
+def constant_mask(a: Atom, producer: Callable[[Atom], Eqn | None]) -> NDArray | None:
     """Returns the value of a constant selector: a literal, or a constant box padded by a constant, also broadcast. An
     axis of size 1 stands for equal elements. Returns None for any other selector, and for one of symbolic shape."""
     if a.aval.symbolic:
         return None
     if isinstance(a, Lit):
         return np.reshape(a.array.ravel()[:1], (1,) * a.aval.ndim) if a.aval.size else None
-    eqn = maker(a)
+    eqn = producer(a)
     if eqn is None or a.aval.dtype != dtypes.bool_ or not a.aval.size:
         return None
     if isinstance(eqn.prim, BroadcastInDim):
-        mask = constant_mask(eqn.ins[0], maker)
+        mask = constant_mask(eqn.ins[0], producer)
         shape = [1] * a.aval.ndim
         for axis, n in zip(eqn.prim.dims, () if mask is None else mask.shape, strict=mask is not None):
             shape[axis] = n
@@ -68,54 +77,57 @@ def constant_mask(a: Atom, maker: Callable[[Atom], Eqn | None]) -> NDArray | Non
     if not isinstance(eqn.prim, Pad) or not all([isinstance(x, Lit) for x in eqn.ins]):
         return None
     inside, outside = [bool(x.array.any()) for x in eqn.ins if isinstance(x, Lit)]
-    kept = kept_by(eqn.prim, eqn.ins[0].aval.shape, a.aval.shape)
+    kept = pad_elements(eqn.prim, eqn.ins[0].aval.shape, a.aval.shape)
     return np.where(box_mask(tuple([places for places, _ in kept]), a.aval.shape), inside, outside)
 
 
-def _shared(parts: Sequence[PartialValue]) -> bool:
-    """Returns True if the parts contain all shares of an operand."""
-    shares: dict[tuple[object, int], set[int]] = {}
+def where_case(selector: NDArray, case: int) -> NDArray:
+    """Returns a mask of the elements where a constant selector chooses a case."""
+    return np.equal(selector.astype(np.int32), case)
+
+
+def _have_all_shares(parts: Sequence[PartialValue]) -> bool:
+    """Returns True if the parts are all shares of an operand, or all cases of a selector."""
+    found: dict[tuple[Atom | str, int], set[int]] = {}
     for p in parts:
-        if p.share:
-            of, k, n = p.share
-            shares.setdefault((of, n), set()).add(k)
-    return any([len(ks) == key[1] for key, ks in shares.items()])
+        match p:
+            case ChosenPart():
+                found.setdefault((p.selector, p.count), set()).add(p.case)
+            case SharePart():
+                found.setdefault((p.of, p.count), set()).add(p.index)
+            case _:
+                pass
+    return any([len(indices) == count for (_, count), indices in found.items()])
 
 
-def chosen_part(value: Atom, share: tuple[Atom, int, int]) -> PartialValue:
-    """Returns the elements of `value` where a selector chose case k of n."""
-    selector, k, n = share
-
-    def write(emit: Emit, base: Atom) -> Atom:
-        return emit.one(SELECT_N, selector, *[value if j == k else base for j in range(n)])
-
-    return PartialValue(value, write=write, share=share)
-
-
-def where_chosen(emit: Emit, a: Atom, share: tuple[Atom, int, int]) -> Atom:
-    """Returns a value with 0.5 where a selector did not choose case k of n. The other elements are not used. They may
+def where_chosen(emit: Emit, a: Atom, part: ChosenPart) -> Atom:
+    """Returns a value with 0.5 where the selector of a part chose another case. These elements are not used. They may
     have no preimage, and the derivative there would be nan. In reverse mode the cotangent there is 0, and 0 * nan would
     be nan. Most functions are finite at 0.5."""
-    selector, k, n = share
     if isinstance(a, Lit) or not a.aval.inexact:
         return a
-    return emit.one(SELECT_N, selector, *[a if j == k else Lit.of(0.5, a.aval) for j in range(n)])
+    return emit.one(SELECT_N, part.selector, *_cases(part, a, Lit.of(0.5, a.aval)))
 
 
-def _spans(parts: Sequence[PartialValue], axis: int, size: int) -> bool:
+def _cases(part: ChosenPart, value: Atom, other: Atom) -> list[Atom]:
+    return [value if k == part.case else other for k in range(part.count)]
+
+
+def _spans(parts: Sequence[BoxPart], axis: int, size: int) -> bool:
     """Returns True if every part has all elements along an axis."""
     return size > 0 and all([len(p.box[axis]) == size for p in parts])
 
 
 def assembled(emit: Emit, aval: Aval, parts: Sequence[PartialValue]) -> Atom:
     """Returns the operand that the parts complete."""
-    if not any([p.write for p in parts]):
-        partial = [k for k, n in enumerate(aval.shape) if not _spans(parts, k, n)]
-        ordered = sorted(parts, key=lambda p: [r.start for r in p.box])
+    boxes = [p for p in parts if isinstance(p, BoxPart)]
+    if len(boxes) == len(parts):
+        partial = [k for k, n in enumerate(aval.shape) if not _spans(boxes, k, n)]
+        ordered = sorted(boxes, key=lambda p: [r.start for r in p.box])
         if len(partial) == 1 and _tiles(ordered, partial[0], aval.shape[partial[0]]):
             return emit.one(Concatenate(partial[0]), *[p.value for p in ordered])
         if not partial:
-            return parts[0].value
+            return boxes[0].value
     whole: Atom = unknown_elements(aval)
     for p in parts:
         whole = with_part(emit, p, whole)
@@ -124,7 +136,13 @@ def assembled(emit: Emit, aval: Aval, parts: Sequence[PartialValue]) -> Atom:
 
 def with_part(emit: Emit, part: PartialValue, base: Atom) -> Atom:
     """Returns an array with the elements of a part at their positions."""
-    return part.write(emit, base) if part.write else _placed(emit, base, part)
+    match part:
+        case BoxPart():
+            return _with_box(emit, part, base)
+        case ChosenPart():
+            return emit.one(SELECT_N, part.selector, *_cases(part, part.value, base))
+        case _:
+            return part.write(emit, base)
 
 
 def unknown_elements(aval: Aval) -> Lit:
@@ -134,7 +152,7 @@ def unknown_elements(aval: Aval) -> Lit:
     return Lit.of(float("nan") if aval.inexact else 0, aval)
 
 
-def _tiles(parts: Sequence[PartialValue], axis: int, size: int) -> bool:
+def _tiles(parts: Sequence[BoxPart], axis: int, size: int) -> bool:
     """Returns True if the parts follow each other along an axis and cover it."""
     at = 0
     for p in parts:
@@ -145,7 +163,7 @@ def _tiles(parts: Sequence[PartialValue], axis: int, size: int) -> bool:
     return at == size
 
 
-def _placed(emit: Emit, base: Atom, part: PartialValue) -> Atom:
+def _with_box(emit: Emit, part: BoxPart, base: Atom) -> Atom:
     """Returns an array with the elements of a part in its box."""
     value = part.value
     config = [
@@ -158,10 +176,8 @@ def _placed(emit: Emit, base: Atom, part: PartialValue) -> Atom:
     return emit.one(SELECT_N, inside, base, emit.one(pad, value, Lit.of(0, Aval((), value.aval.dtype))))
 
 
-def slice_of_box(part: PartialValue, box: tuple[range, ...]) -> Slice | None:
+def slice_of_box(part: BoxPart, box: tuple[range, ...]) -> Slice | None:
     """Returns the slice of a part that a box selects; None if the part lacks some elements of the box."""
-    if part.write:
-        return None
     windows: list[tuple[int, int, int]] = []
     for have, want in zip(part.box, box, strict=True):
         if not len(want):

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Final, Protocol, TypeAlias, TypeVar, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Atoms, Emit, Eqn, Hole, Jaxpr, Lit, Mask, NDArray, Primitive, Var
+from fxad.errors import NotInvertibleError
+from fxad.ir import Atom, Atoms, Emit, Eqn, Hole, Jaxpr, Mask, NDArray, Primitive, source_text
+from fxad.transforms.locate import EqnOrigin, describe
 
 P = TypeVar("P", bound=Primitive)
 Q = TypeVar("Q", bound=Primitive, contravariant=True)
@@ -34,28 +36,45 @@ class InverseCtx(Emit, Protocol):
 class Refused:
     """The result of a rule if the results do not determine the unknown operands. The error message gives the reason.
 
-    `reason` completes the sentence "mul is not inverted: ...", such as "both factors are unknown". The solver adds the
-    name of the primitive, its equation, and the user's line.
+    `reason` completes the sentence "mul is not inverted: ...", such as "both factors are unknown". `remedy` says what
+    to write instead. The solver adds the equation, as `origin`.
     """
 
     reason: str
-    name: str = ""
-    equation: str = ""
-    where: str = ""
-    inside: tuple[str, ...] = ()
+    remedy: str = field(default="", compare=False)
+    origin: EqnOrigin | None = field(default=None, compare=False)
 
-    def located(self, name: str, equation: str, where: str) -> Refused:
-        """Returns the reason with the location of an equation, unless it has one (in a body) already."""
-        return self if self.name else Refused(self.reason, name, equation, where)
+    def at(self, origin: EqnOrigin) -> Refused:
+        """Returns the reason with its equation. If it has one, in a body, adds the bodies that contain the equation
+        with this body."""
+        return self.within(*origin.inside) if self.origin else replace(self, origin=origin)
 
     def within(self, *bodies: str) -> Refused:
-        """Returns the reason with these enclosing bodies."""
-        return Refused(self.reason, self.name, self.equation, self.where, (*bodies, *self.inside)) if bodies else self
+        """Returns the reason with these enclosing bodies. A reason without an equation stays as it is."""
+        of = self.origin
+        return replace(self, origin=replace(of, inside=(*bodies, *of.inside))) if of and bodies else self
+
+    @property
+    def sentence(self) -> str:
+        """The reason as a sentence about the primitive."""
+        of = self.origin
+        return f"{of.name or of.eqn.prim.name} is not inverted: {self.reason}" if of else self.reason
+
+    def error(self, op: str, what: str, remedy: str = "") -> NotInvertibleError:
+        """Returns the error of an operation, about a value that the results do not determine."""
+        of = self.origin
+        return NotInvertibleError(
+            f"{op}: {what}: {self.sentence}",
+            equation=describe(of.eqn) if of else "",
+            where=source_text(of.eqn.source) if of else "",
+            inside=of.inside if of else (),
+            remedy="; or ".join([part for part in (self.remedy, remedy) if part]),
+        )
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Determined:
+class PartialInverse:
     """The values that a body determines when it is run backwards. `program`: known results, then known operands -> the
     operands marked in `solved` (and the log-determinant, of shape (), if it is measured). `refused` is the reason for
     the first operand that is not solved, `unmeasured` the reason if the log-determinant is incomplete."""
@@ -70,10 +89,10 @@ class Determined:
         """The reason for a body that determines nothing."""
         return self.refused or Refused(RESULTS_UNKNOWN)
 
-    def within(self, body: str) -> Determined:
+    def within(self, body: str) -> PartialInverse:
         """Returns the same with an enclosing body in its reasons."""
-        why = [r.within(body) if r and r.name else r for r in (self.refused, self.unmeasured)]
-        return Determined(self.program, self.solved, *why)
+        why = [r and r.within(body) for r in (self.refused, self.unmeasured)]
+        return PartialInverse(self.program, self.solved, *why)
 
 
 class BodyCtx(InverseCtx, Protocol):
@@ -83,64 +102,92 @@ class BodyCtx(InverseCtx, Protocol):
     def measured(self) -> bool:
         """Is True if log-determinants are computed."""
 
-    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> Determined:
+    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> PartialInverse:
         """Runs a body backwards, from the results marked in `outs` and the operands marked in `ins`."""
 
     def measure(self, log_det: Atom) -> None:
         """Adds the log-determinant of this equation."""
 
 
-# The selector (or a word, for the parts of complex numbers), the case, the number of cases.
-Share: TypeAlias = tuple[Atom | str, int, int]
+# Parts of an operand. `value` holds the elements of the part.
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class PartialValue:
-    """The result of a rule if the results determine some elements of an operand. Several equations may complete it.
+class BoxPart:
+    """The elements in a box: a range of indices for each axis of the operand.
 
-    `value` holds the elements. Their positions are either a `box` (a range of indices for each axis of the operand), or
-    known only at run time. In the second case `write(emit, base)` returns the array `base` with the elements at their
-    positions. The solver starts from nan, so an element that no part writes is nan. At least `count` of the written
-    elements are at different positions (-1: all elements of `value`). A `share` (of, k, n) is one of n shares that
-    complete the operand only together: the elements where a selector chose case k, or one part of complex numbers.
-    `covers` is a mask of these elements if the selector is constant. An axis of size 1 in the mask stands for all
-    elements along it.
-
-    Examples, with x the operand of shape (6,):
-    - y = x[1:6:2]: `value` is y, `box` is (range(1, 7, 2),).
-    - y = gather x i: `value` is y, `write` scatters it to the places i, `count` is the size of y.
-    - y = select_n m a x: `write` is base -> select_n m base y, `share` is (m, 1, 2): where m has the value 1, of 2
-      cases. The share (m, 0, 2) from another equation completes it.
-    - y = real x: `write` is base -> complex y (imag base), `share` is (PAIR, 0, 2); `imag x` gives (PAIR, 1, 2).
+    Example, as all below with an operand x of shape (6,): y = x[1:6:2] gives BoxPart(y, (range(1, 6, 2),)).
     """
 
     value: Atom
-    box: tuple[range, ...] = ()
-    write: Callable[[Emit, Atom], Atom] | None = None
-    count: int = -1
-    share: Share | None = None
-    covers: NDArray | None = None
+    box: tuple[range, ...]
 
-    @property
-    def chosen(self) -> tuple[Atom, int, int] | None:
-        """The selector, the case and the number of cases, if a selector chose the elements; None otherwise."""
-        match self.share:
-            case (Var() | Lit()) as selector, k, n:
-                return selector, k, n
-            case _:
-                return None
 
-    @property
-    def followed(self) -> bool:
-        """Is True if the solver may follow this part alone to the equations that read it and to the equation that
-        computed it."""
-        return self.chosen is not None or self.covers is not None
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ChosenPart:
+    """The elements where a selector chose one of `count` cases. `value` has the shape of the operand.
 
-    @property
-    def size(self) -> int:
-        """The largest number of elements that the part gives."""
-        return self.value.aval.size if type(self.count) is int and self.count < 0 else self.count
+    `mask` marks these elements if the selector is constant. An axis of size 1 in it stands for all elements along it.
+
+    Example: y = select_n m a x gives ChosenPart(y, m, 1, 2): where m has the value 1, of 2 cases. The case 0 from
+    another equation completes it.
+    """
+
+    value: Atom
+    selector: Atom
+    case: int
+    count: int
+    mask: NDArray | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskPart:
+    """The elements that a constant `mask` marks, as in `ChosenPart`. `write(emit, base)` returns the array `base` with
+    these elements.
+
+    Example: y = x.at[2].set(0) gives MaskPart(y, [T, T, F, T, T, T], base -> y.at[2].set(base[2])).
+    """
+
+    value: Atom
+    mask: NDArray
+    write: Callable[[Emit, Atom], Atom]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ScatteredPart:
+    """Elements at positions that are known only at run time. `write(emit, base)` returns the array `base` with these
+    elements. At least `count` of them are at different positions, if none of them is written twice.
+
+    Example: y = gather x i gives ScatteredPart(y, base -> scatter base i y, 6), if y has 6 elements.
+    """
+
+    value: Atom
+    write: Callable[[Emit, Atom], Atom]
+    count: int
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SharePart:
+    """One of `count` shares that complete the operand only together, such as the real and the imaginary part of each
+    element. Shares of equal `of` belong together. `write(emit, base)` returns the array `base` with this share.
+
+    Example: y = real x gives SharePart(y, base -> complex y (imag base), PAIR, 0, 2). `imag x` gives the other share.
+    """
+
+    value: Atom
+    write: Callable[[Emit, Atom], Atom]
+    of: str
+    index: int
+    count: int
+
+
+# The result of a rule if the results determine some elements of an operand. Several equations may complete it.
+PartialValue: TypeAlias = BoxPart | ChosenPart | MaskPart | ScatteredPart | SharePart
 
 
 Args: TypeAlias = tuple[Atom | Hole, ...]

@@ -18,8 +18,8 @@ from fxad.primitives.linear_call import LinearCall
 from fxad.transforms.inversion.rules.contract import (
     Args,
     BodyCtx,
-    Determined,
     InverseRow,
+    PartialInverse,
     Refused,
     Solved,
     at_positions,
@@ -31,8 +31,14 @@ from fxad.transforms.inversion.rules.contract import (
 from fxad.transforms.inversion.rules.loops import backward_loop
 from fxad.transforms.vmap import over_stack
 
-BRANCH_UNKNOWN: Final = "which branch was taken depends on what is to be reconstructed"
-STEP_COUNT_UNKNOWN: Final = "how many steps were taken is not known from its results"
+BRANCH_UNKNOWN: Final = Refused(
+    "which branch was taken depends on what is to be reconstructed",
+    "compute the predicate from values that are not reconstructed",
+)
+STEP_COUNT_UNKNOWN: Final = Refused(
+    "how many steps were taken is not known from its results",
+    "take a number of steps that is known: fori_loop or scan",
+)
 
 
 # -------------------------------------------------------------------------------------------------------------- calls
@@ -72,8 +78,9 @@ def _call_with_rules(ctx: BodyCtx, prim: CallWithRules, args: Args, outs: Args) 
 
 def _unmeasured(body: Refused) -> Refused:
     """Returns the reason why a function with a custom inverse has no log-determinant."""
-    why = f"{body.name} is not inverted: {body.reason}" if body.name else body.reason
-    return Refused(f"the inverse it was given does not say the log-determinant, and in the function itself {why}")
+    return Refused(
+        f"the inverse it was given does not say the log-determinant, and in the function itself {body.sentence}"
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- branches
@@ -82,7 +89,7 @@ def _unmeasured(body: Refused) -> Refused:
 def _cond(ctx: BodyCtx, prim: Cond, args: Args, outs: Args) -> Solved | Refused:
     index, operands = args[0], args[1:]
     if isinstance(index, Hole):
-        return Refused(BRANCH_UNKNOWN)
+        return BRANCH_UNKNOWN
     inverted = [ctx.recur(branch, known_mask(operands), known_mask(outs)) for branch in prim.branches]
     solved = tuple([all(marks) for marks in zip(*[d.solved for d in inverted], strict=True)])
     if not any(solved):
@@ -95,7 +102,7 @@ def _cond(ctx: BodyCtx, prim: Cond, args: Args, outs: Args) -> Solved | Refused:
     return None, *at_positions(results, solved)
 
 
-def _picked(branch: Determined, wants: Sequence[bool]) -> Jaxpr:
+def _picked(branch: PartialInverse, wants: Sequence[bool]) -> Jaxpr:
     """Returns the program of a body with only the results that all branches give."""
     program = branch.program
     places = iter(range(len(program.outs)))
@@ -124,7 +131,7 @@ def _scan(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> Solved | Refused:
 
 
 def _while(_ctx: BodyCtx, _prim: While, _args: Args, _outs: Args) -> Refused:
-    return Refused(STEP_COUNT_UNKNOWN)
+    return STEP_COUNT_UNKNOWN
 
 
 CONTROL: Final[tuple[InverseRow, ...]] = (

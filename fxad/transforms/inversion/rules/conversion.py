@@ -19,8 +19,8 @@ from fxad.transforms.inversion.rules.contract import (
     InverseCtx,
     InverseRow,
     Outs,
-    PartialValue,
     Refused,
+    SharePart,
     Solved,
     for_unknown,
     row,
@@ -52,7 +52,10 @@ def holds(wide: DType, narrow: DType) -> bool:
     return wide in dtypes.INEXACT and dtypes.real_part(wide).itemsize > narrow.itemsize
 
 
-LOSS_NOT_SHOWN: Final = "an integer or a bool cannot say that the number it comes back from is lost, as nan does"
+LOSS_NOT_SHOWN: Final = Refused(
+    "an integer or a bool cannot say that the number it comes back from is lost, as nan does",
+    "return the integer or the bool too",
+)
 
 
 def _convert(ctx: InverseCtx, prim: ConvertElementType, args: Args, outs: Outs) -> Solved | Refused:
@@ -60,7 +63,7 @@ def _convert(ctx: InverseCtx, prim: ConvertElementType, args: Args, outs: Outs) 
     if not holds(y.aval.dtype, to):
         return Refused(f"{y.aval.dtype} does not hold every value of {to}: different ones become the same")
     if y.aval.inexact and to not in dtypes.INEXACT:
-        return Refused(LOSS_NOT_SHOWN)
+        return LOSS_NOT_SHOWN
     return (emit_convert(ctx, y, to),)
 
 
@@ -83,12 +86,12 @@ def _complex(ctx: InverseCtx, prim: Complex, args: Args, outs: Outs) -> Solved:
 
 def _real(ctx: InverseCtx, prim: Real, args: Args, outs: Outs) -> Solved:
     (y,) = outs
-    return (PartialValue(y, write=lambda emit, base: emit.one(COMPLEX, y, emit.one(IMAG, base)), share=(PAIR, 0, 2)),)
+    return (SharePart(y, lambda emit, base: emit.one(COMPLEX, y, emit.one(IMAG, base)), PAIR, 0, 2),)
 
 
 def _imag(ctx: InverseCtx, prim: Imag, args: Args, outs: Outs) -> Solved:
     (y,) = outs
-    return (PartialValue(y, write=lambda emit, base: emit.one(COMPLEX, emit.one(REAL, base), y), share=(PAIR, 1, 2)),)
+    return (SharePart(y, lambda emit, base: emit.one(COMPLEX, emit.one(REAL, base), y), PAIR, 1, 2),)
 
 
 PAIR: Final = "real and imaginary part"

@@ -19,8 +19,8 @@ from fxad.transforms.inversion.rules.contract import (
     InverseCtx,
     InverseRow,
     Outs,
-    PartialValue,
     Refused,
+    ScatteredPart,
     Solved,
     row,
 )
@@ -28,9 +28,10 @@ from fxad.transforms.inversion.rules.elementwise import why_too_coarse
 from fxad.transforms.inversion.rules.totals import log_sizes, total
 
 PLACES_UNKNOWN: Final = "the places are not known"
-UPDATES_LOST: Final = "updates that meet or are left out are lost"
-UPDATES_ADDED: Final = "updates that meet are added up"
-UPDATES_MULTIPLIED: Final = "updates that meet are multiplied"
+SLICES: Final = "write to a slice, such as x.at[..., 1::2], or choose by where(m, x, ...)"
+UPDATES_LOST: Final = Refused("updates that meet or are left out are lost", SLICES)
+UPDATES_ADDED: Final = Refused("updates that meet are added up", SLICES)
+UPDATES_MULTIPLIED: Final = Refused("updates that meet are multiplied", SLICES)
 
 
 def _gather(ctx: InverseCtx, prim: Gather, args: Args, outs: Outs) -> Solved | Refused:
@@ -38,7 +39,7 @@ def _gather(ctx: InverseCtx, prim: Gather, args: Args, outs: Outs) -> Solved | R
     if isinstance(places, Hole):
         return Refused(PLACES_UNKNOWN)
     scatter = Scatter(*prim.windows.numbers, prim.mode, prim.indices_sorted, prim.unique_indices)
-    return PartialValue(outs[0], write=lambda emit, base: emit.one(scatter, base, places, outs[0])), None
+    return ScatteredPart(outs[0], lambda emit, base: emit.one(scatter, base, places, outs[0]), outs[0].aval.size), None
 
 
 def _scatter(ctx: InverseCtx, prim: Scatter, args: Args, outs: Outs) -> Solved | Refused:
@@ -47,13 +48,13 @@ def _scatter(ctx: InverseCtx, prim: Scatter, args: Args, outs: Outs) -> Solved |
     if isinstance(places, Hole):
         return Refused(PLACES_UNKNOWN)
     if isinstance(updates, Hole) and (not prim.unique_indices or prim.mode == "drop"):
-        return Refused(UPDATES_LOST)
+        return UPDATES_LOST
 
     def write(emit: Emit, base: Atom) -> Atom:
         return emit.one(prim, y, places, prim.read(emit, base, places, updates.aval))
 
     return (
-        PartialValue(y, write=write, count=max(y.aval.size - updates.aval.size, 0)) if isinstance(x, Hole) else None,
+        ScatteredPart(y, write, max(y.aval.size - updates.aval.size, 0)) if isinstance(x, Hole) else None,
         None,
         prim.read(ctx, y, places, updates.aval) if isinstance(updates, Hole) else None,
     )
@@ -64,7 +65,7 @@ def _scatter_add(ctx: InverseCtx, prim: ScatterAdd, args: Args, outs: Outs) -> S
     if isinstance(indices, Hole):
         return Refused(PLACES_UNKNOWN)
     if isinstance(updates, Hole):
-        return Refused(UPDATES_ADDED)
+        return UPDATES_ADDED
     if why := why_too_coarse(outs[0].aval):
         return Refused(why)
     return ctx.one(prim, outs[0], indices, ctx.one(NEG, updates)), None, None
@@ -80,7 +81,7 @@ def _scatter_mul(ctx: InverseCtx, prim: ScatterMul, args: Args, outs: Outs) -> S
     if isinstance(indices, Hole):
         return Refused(PLACES_UNKNOWN)
     if isinstance(updates, Hole):
-        return Refused(UPDATES_MULTIPLIED)
+        return UPDATES_MULTIPLIED
     if why := why_not_divided(y):
         return Refused(why)
     return finite_quotient(ctx, y, _factor(ctx, prim, y, indices, updates)), None, None

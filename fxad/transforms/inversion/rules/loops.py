@@ -10,12 +10,12 @@ Example: a `scan` of 3 steps over the slices w, with the carries (i, a, b) and t
 i and w are known, a and b are not, and all results are known. The step is inverted from its final carries, its row and
 its slice. `BackwardLoop` says:
 
-    xs = (True,)                    the slices w are known
-    rows = (True,)                  the rows of the result are known
-    moving = (True, False, False)   i does not depend on reconstructed values, and changes
-    still = (False, False, False)   no carry is the same in all steps
-    stacked = False                 i + 1 has an inverse, so i runs backwards, from its last value
-    last = (True, True, True)       a step starts from the final values of i, a and b
+    xs = (True,)                          the slices w are known
+    rows = (True,)                        the rows of the result are known
+    invariant = (False, False, False)     no carry is the same in all steps
+    independent = (True, False, False)    i changes, and does not depend on reconstructed values
+    stacked = False                       i + 1 has an inverse, so i runs backwards, from its last value
+    last = (True, True, True)             a step starts from the final values of i, a and b
     solved = (True, True, True, False)    it gives the initial values of i, a and b; w was known
 
 The inverse computes the last i by a loop over i alone (`run_carries_forward`), and then runs, from the last step,
@@ -44,7 +44,7 @@ from fxad.transforms.inversion.rules.contract import (
     RESULTS_UNKNOWN,
     Args,
     BodyCtx,
-    Determined,
+    PartialInverse,
     Refused,
     known_atoms,
     known_mask,
@@ -58,9 +58,9 @@ class BackwardLoop:
     (`solved`).
 
     A step knows the constants, slices and rows of stacked results marked in `consts`, `xs` and `rows`. Of its final
-    carries it knows those in `last`. Of its initial carries it knows those that never change (`still`). `moving` marks
-    the carries that change independently of reconstructed values. If they are `stacked`, their initial values are
-    known; otherwise they are in `last`.
+    carries it knows those in `last`. Of its initial carries it knows those that never change (`invariant`).
+    `independent` marks the carries that change independently of reconstructed values. If they are `stacked`, their
+    initial values are known; otherwise they are in `last`.
     """
 
     prim: Scan
@@ -68,15 +68,15 @@ class BackwardLoop:
     xs: Mask
     rows: Mask
     last: Mask
-    still: Mask
-    moving: Mask
+    invariant: Mask
+    independent: Mask
     stacked: bool
     solved: Mask
 
     @property
     def ins(self) -> Mask:
         """Marks the operands of the body that a step knows from the start."""
-        carries = [s or (m and self.stacked) for s, m in zip(self.still, self.moving, strict=True)]
+        carries = [s or (m and self.stacked) for s, m in zip(self.invariant, self.independent, strict=True)]
         return (*self.consts, *carries, *self.xs)
 
     @property
@@ -89,18 +89,18 @@ class BackwardLoop:
     def constants(self, args: Args) -> list[Atom]:
         """Returns the constants of the backward loop."""
         consts, first, _ = self.prim.steps.split(self.prim.split_count(args)[1])
-        return [*known_atoms(consts), *known_atoms(select_by_mask(first, self.still))]
+        return [*known_atoms(consts), *known_atoms(select_by_mask(first, self.invariant))]
 
     def state(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
         """Returns the initial carries of the backward loop, which are final carries of the loop; zeros for carries that
         a step does not read."""
         last_values: list[Atom] = []
-        if any(self.moving) and not self.stacked:
-            last_values = run_carries_forward(ctx, self.prim, args, self.moving, stacked=False)
+        if any(self.independent) and not self.stacked:
+            last_values = run_carries_forward(ctx, self.prim, args, self.independent, stacked=False)
         remaining = iter(last_values)
         carries: list[Atom] = []
-        for a, here, moves, wanted in zip(outs, self.last, self.moving, self.carry, strict=False):
-            value = next(remaining) if moves and not self.stacked else a
+        for a, here, independent, wanted in zip(outs, self.last, self.independent, self.carry, strict=False):
+            value = next(remaining) if independent and not self.stacked else a
             if wanted:
                 carries.append(value if here and not isinstance(value, Hole) else Zero(a.aval).instantiate())
         return carries
@@ -109,8 +109,8 @@ class BackwardLoop:
         """Returns the arrays over which the backward loop runs."""
         xs = self.prim.steps.split(self.prim.split_count(args)[1])[2]
         stacks: list[Atom] = []
-        if any(self.moving) and self.stacked:
-            stacks = run_carries_forward(ctx, self.prim, args, self.moving, stacked=True)
+        if any(self.independent) and self.stacked:
+            stacks = run_carries_forward(ctx, self.prim, args, self.independent, stacked=True)
         return [*known_atoms(xs), *stacks, *known_atoms(outs[self.prim.n_carry :])]
 
     def inputs(self, b: Builder, more_carry: Sequence[Aval]) -> StepInputs:
@@ -118,20 +118,20 @@ class BackwardLoop:
         body, steps = self.prim.body, self.prim.steps
         of_consts, of_carry, of_xs = steps.split(body.in_avals)
         consts = b.inputs(select_by_mask(of_consts, self.consts))
-        still = iter(b.inputs(select_by_mask(of_carry, self.still)))
+        invariant = iter(b.inputs(select_by_mask(of_carry, self.invariant)))
         left = iter(b.inputs(select_by_mask(of_carry, self.carry)))
         extra = b.inputs(more_carry)
         xs = b.inputs(select_by_mask(of_xs, self.xs))
-        stacks = iter(b.inputs(select_by_mask(of_carry, self.moving)) if self.stacked else ())
+        stacks = iter(b.inputs(select_by_mask(of_carry, self.independent)) if self.stacked else ())
         rows = b.inputs(select_by_mask(body.out_avals[self.prim.n_carry :], self.rows))
         known_carries = [
-            next(still) if s else next(stacks)
-            for s, m in zip(self.still, self.moving, strict=True)
+            next(invariant) if s else next(stacks)
+            for s, m in zip(self.invariant, self.independent, strict=True)
             if s or (m and self.stacked)
         ]
         final_carries = [next(left) if c else None for c in self.carry]
         last = [v for v, m in zip(final_carries, self.last, strict=True) if m and v]
-        return StepInputs((*last, *rows, *consts, *known_carries, *xs), extra, len(consts) + sum(self.still))
+        return StepInputs((*last, *rows, *consts, *known_carries, *xs), extra, len(consts) + sum(self.invariant))
 
     # ----------------------------------------------------------------------------------------------------- the loop
 
@@ -171,13 +171,12 @@ def backward_loop(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Bac
     consts, first, xs = prim.steps.split(operands)
     if not all(known_mask(count)) or (count and not all(known_mask(xs))):
         return Refused("how many of its steps were taken is not known from its results")
-    sure = forward_carries(prim, operands)
-    still = tuple([s and p for s, p in zip(sure, unchanged_carries(prim.steps), strict=True)])
-    moving = tuple([s and not p for s, p in zip(sure, still, strict=True)])
-    last = tuple([k and not s for k, s in zip(known_mask(outs), sure, strict=False)])
-    loop = BackwardLoop(
-        prim, known_mask(consts), known_mask(xs), known_mask(outs[prim.n_carry :]), last, still, moving, False, ()
-    )
+    forward = forward_carries(prim, operands)
+    invariant = tuple([f and u for f, u in zip(forward, unchanged_carries(prim.steps), strict=True)])
+    independent = tuple([f and not i for f, i in zip(forward, invariant, strict=True)])
+    last = tuple([k and not f for k, f in zip(known_mask(outs), forward, strict=False)])
+    rows = known_mask(outs[prim.n_carry :])
+    loop = BackwardLoop(prim, known_mask(consts), known_mask(xs), rows, last, invariant, independent, False, ())
     why: Refused | None = None
     while True:
         loop, body = _stepping(ctx, loop, last)
@@ -193,18 +192,18 @@ def backward_loop(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Bac
     return _without_constants(loop, body)
 
 
-def _stepping(ctx: BodyCtx, loop: BackwardLoop, last: Mask) -> tuple[BackwardLoop, Determined]:
+def _stepping(ctx: BodyCtx, loop: BackwardLoop, last: Mask) -> tuple[BackwardLoop, PartialInverse]:
     """Inverts one step from the carries in `last`. Counters are run backwards if possible, and stacked otherwise."""
-    if any(loop.moving):
-        running = replace(loop, last=mask_or(last, loop.moving), stacked=False)
+    if any(loop.independent):
+        running = replace(loop, last=mask_or(last, loop.independent), stacked=False)
         body = ctx.recur(loop.prim.body, running.ins, (*running.last, *loop.rows))
-        if all(select_by_mask(loop.prim.steps.split(body.solved)[1], loop.moving)):
+        if all(select_by_mask(loop.prim.steps.split(body.solved)[1], loop.independent)):
             return running, body
-    loop = replace(loop, last=last, stacked=any(loop.moving))
+    loop = replace(loop, last=last, stacked=any(loop.independent))
     return loop, ctx.recur(loop.prim.body, loop.ins, (*last, *loop.rows))
 
 
-def _without_constants(loop: BackwardLoop, body: Determined) -> tuple[BackwardLoop, Jaxpr]:
+def _without_constants(loop: BackwardLoop, body: PartialInverse) -> tuple[BackwardLoop, Jaxpr]:
     """Removes the constants from the solved operands: every step gives a value for them, but the loop needs one
     value."""
     consts, carry, xs = loop.prim.steps.split(body.solved)

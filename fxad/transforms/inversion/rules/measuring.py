@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fxad import dtypes
 from fxad.core.builder import Builder
@@ -19,8 +20,15 @@ from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.elementwise.logic import AND, EQ, NE
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.transforms.inversion.rules.assembling import chosen_part, found_at_run_time, where_chosen, with_part
-from fxad.transforms.inversion.rules.contract import InverseCtx, InverseRow, PartialValue, Refused, VolumePreserving
+from fxad.transforms.inversion.rules.assembling import found_at_run_time, where_chosen, with_part
+from fxad.transforms.inversion.rules.contract import (
+    ChosenPart,
+    InverseCtx,
+    InverseRow,
+    PartialValue,
+    Refused,
+    VolumePreserving,
+)
 from fxad.transforms.inversion.rules.totals import not_square, real_numbers, total as sum_of
 
 UNMEASURED = Refused("its log-determinant is not known")
@@ -31,7 +39,7 @@ def log_det_of(
     eqn: Eqn,
     rule: InverseRow,
     operands: Sequence[Atom | PartialValue | None],
-    part: PartialValue | None = None,
+    part: ChosenPart | None = None,
 ) -> Atom | Refused | None:
     """Returns the log-determinant of an equation; of the elements in `part` only, if given. Returns None if it is 0.
     `operands` is what the rule of the equation returned."""
@@ -44,17 +52,16 @@ def log_det_of(
     if rule.log_det is None or any([isinstance(x, PartialValue) for x in operands]):
         return UNMEASURED
     unknown = tuple([x is not None for x in operands])
-    chosen = part.chosen if part else None
     args = tuple([
-        x or (where_chosen(ctx, a, chosen) if chosen else a)
+        x or (where_chosen(ctx, a, part) if part else a)
         for a, x in zip(eqn.ins, operands, strict=True)
         if not isinstance(x, PartialValue)
     ])  # fmt: skip
     measured = rule.log_det(ctx, eqn.prim, args, unknown, (part.value,) if part else eqn.outs)
     if measured is None or not isinstance(eqn.prim, Unary | Binary):
         return UNMEASURED if measured is None else measured
-    if chosen:
-        measured = with_part(ctx, chosen_part(measured, chosen), Zero(measured.aval).instantiate())
+    if part:
+        measured = with_part(ctx, replace(part, value=measured), Zero(measured.aval).instantiate())
     return sum_of(ctx, measured)
 
 

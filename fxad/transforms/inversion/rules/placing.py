@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -14,50 +13,40 @@ from fxad.ir import Atom, Emit, Eqn, NDArray
 from fxad.primitives.dynamic_slicing import DynamicUpdateSlice
 from fxad.primitives.elementwise.select import SelectN
 from fxad.primitives.slicing import Concatenate, Pad
-from fxad.transforms.inversion.rules.assembling import chosen_part, constant_mask, has_box
-from fxad.transforms.inversion.rules.contract import PartialValue
-from fxad.transforms.inversion.rules.structure import box_of, constant_window, kept_by, slice_of_ranges
+from fxad.transforms.inversion.rules.assembling import constant_mask, has_box, where_case, with_part
+from fxad.transforms.inversion.rules.contract import ChosenPart, MaskPart
+from fxad.transforms.inversion.rules.structure import box_of, constant_window, pad_elements, slice_of_ranges
 
-Maker = Callable[[Atom], Eqn | None]
-
-
-def with_places(part: PartialValue, maker: Maker) -> PartialValue:
-    """Returns the part with the mask of its elements in `covers`, if the selector that chose it is constant."""
-    if part.chosen is None or part.covers is not None:
-        return part
-    selector, k, _ = part.chosen
-    mask = constant_mask(selector, maker)
-    return part if mask is None else replace(part, covers=np.equal(mask.astype(np.int32), k))
+Producer = Callable[[Atom], Eqn | None]
 
 
 def through_places(
-    emit: Emit, eqn: Eqn, part: PartialValue, unknown: Callable[[Atom], bool], maker: Maker
-) -> PartialValue | Atom | None:
+    emit: Emit, eqn: Eqn, part: ChosenPart | MaskPart, unknown: Callable[[Atom], bool], producer: Producer
+) -> MaskPart | Atom | None:
     """Inverts an equation for a part of its result. Returns its one unknown operand, or a part of it; None if the
     positions are not constant."""
-    if part.covers is None:
+    if part.mask is None:
         return None
     if isinstance(eqn.prim, Pad) and unknown(eqn.ins[0]) and not unknown(eqn.ins[1]):
-        kept = kept_by(eqn.prim, eqn.ins[0].aval.shape, part.value.aval.shape)
+        kept = pad_elements(eqn.prim, eqn.ins[0].aval.shape, part.value.aval.shape)
         places = tuple([p for p, _ in kept])
-        if [len(of) for _, of in kept] == list(eqn.ins[0].aval.shape) and has_box(part.covers, places):
+        if [len(of) for _, of in kept] == list(eqn.ins[0].aval.shape) and has_box(part.mask, places):
             return emit.one(slice_of_ranges(places), part.value)
     if isinstance(eqn.prim, SelectN):
         holes = [k for k, a in enumerate(eqn.ins[1:]) if unknown(a)]
-        mask = constant_mask(eqn.ins[0], maker)
+        mask = constant_mask(eqn.ins[0], producer)
         if len(holes) == 1 and mask is not None:
-            return _both(part, eqn, holes[0], mask.astype(np.int32) == holes[0])
+            return _chosen_twice(part, eqn, holes[0], np.logical_and(part.mask, where_case(mask, holes[0])))
     return None
 
 
-def reads_part(eqn: Eqn, v: Atom, part: PartialValue, unknown: Callable[[Atom], bool]) -> bool:
+def reads_part(eqn: Eqn, v: Atom, part: ChosenPart | MaskPart, unknown: Callable[[Atom], bool]) -> bool:
     """Returns True if an equation reads exactly the elements of v that a part has, and no other unknown value."""
-    if part.covers is not None and (box := box_of(eqn.prim, v.aval)) is not None and has_box(part.covers, box):
+    if part.mask is not None and (box := box_of(eqn.prim, v.aval)) is not None and has_box(part.mask, box):
         return all([a is v or not unknown(a) for a in eqn.ins])
-    if part.chosen is None or not isinstance(eqn.prim, SelectN) or eqn.ins[0] is not part.chosen[0]:
+    if not isinstance(part, ChosenPart) or not isinstance(eqn.prim, SelectN) or eqn.ins[0] is not part.selector:
         return False
-    k = part.chosen[1]
-    return all([(a is v) == (j == k) and (a is v or not unknown(a)) for j, a in enumerate(eqn.ins[1:])])
+    return all([(a is v) == (j == part.case) and (a is v or not unknown(a)) for j, a in enumerate(eqn.ins[1:])])
 
 
 def windows_of(eqn: Eqn | None) -> list[tuple[Atom, tuple[range, ...]]]:
@@ -77,15 +66,12 @@ def windows_of(eqn: Eqn | None) -> list[tuple[Atom, tuple[range, ...]]]:
     return []
 
 
-def _both(part: PartialValue, eqn: Eqn, k: int, here: NDArray) -> PartialValue:
-    """Returns the elements that two nested choices select."""
+def _chosen_twice(part: ChosenPart | MaskPart, eqn: Eqn, case: int, mask: NDArray) -> MaskPart:
+    """Returns the elements of a part of a choice that the choice took from one of its cases."""
     selector, *cases = eqn.ins
 
     def write(emit: Emit, base: Atom) -> Atom:
-        outer = part.write(emit, base) if part.write else base
-        inner = chosen_part(outer, (selector, k, len(cases)))
-        assert inner.write is not None
-        return inner.write(emit, base)
+        inner = ChosenPart(with_part(emit, part, base), selector, case, len(cases))
+        return with_part(emit, inner, base)
 
-    assert part.covers is not None
-    return PartialValue(part.value, write=write, covers=np.logical_and(part.covers, here))
+    return MaskPart(part.value, mask, write)

@@ -85,8 +85,8 @@ def _dot_general(ctx: InverseCtx, prim: DotGeneral, args: Args, outs: Outs) -> S
     product = _as_matrix_product(prim, args, y.aval)
     if isinstance(product, str):
         return Refused(product)
-    known = facts(ctx, product.matrix)
-    solved = _solved(ctx, known, product, _as_matrices(ctx, product, y))
+    structure = facts(ctx, product.matrix)
+    solved = _solve_system(ctx, structure, product, _as_matrices(ctx, product, y))
     back = _as_operand(ctx, product, solved, args[unknown].aval)
     return (None, back) if unknown else (back, None)
 
@@ -111,19 +111,19 @@ def _transposed_axes(ctx: InverseCtx, x: Atom, perm: tuple[int, ...]) -> Atom:
     return x if perm == tuple(range(len(perm))) else ctx.one(Transpose(perm), x)
 
 
-def _solved(ctx: InverseCtx, known: Facts, product: Product, y: Atom) -> Atom:
+def _solve_system(ctx: InverseCtx, structure: Facts, product: Product, y: Atom) -> Atom:
     """Returns X with op(A) X = Y."""
     a, flip = product.matrix, product.flip
-    if known.exponent is not None:
-        back = ctx.one(Expm(), ctx.one(NEG, known.exponent))
+    if structure.exponent is not None:
+        back = ctx.one(Expm(), ctx.one(NEG, structure.exponent))
         return dot(ctx.one, transposed(ctx.one, back) if flip else back, y)
-    if UNITARY in known.kinds:
+    if UNITARY in structure.kinds:
         return dot(ctx.one, conj(ctx.one, a) if flip else conjugate_transpose(ctx.one, a), y)
     wide = a.aval.dtype if a.aval.dtype in _LAPACK else dtypes.float32
-    if not known.kinds:
+    if not structure.kinds:
         x = _by_factors(ctx, emit_convert(ctx, a, wide), flip, emit_convert(ctx, y, wide))
         return emit_convert(ctx, x, y.aval.dtype)
-    solve = TriangularSolve(True, LOWER in known.kinds, flip, False, False)
+    solve = TriangularSolve(True, LOWER in structure.kinds, flip, False, False)
     x = ctx.one(solve, emit_convert(ctx, a, wide), emit_convert(ctx, y, wide))
     return emit_convert(ctx, finite_solution(ctx, x), y.aval.dtype)
 
@@ -169,13 +169,13 @@ def _dot_general_log_det(ctx: InverseCtx, prim: DotGeneral, args: Outs, unknown:
     holes: Args = tuple([Hole(a.aval) if u else a for a, u in zip(args, unknown, strict=True)])
     product = _as_matrix_product(prim, holes, y.aval)
     assert isinstance(product, Product), "it was solved"
-    known, a = facts(ctx, product.matrix), product.matrix
-    if UNITARY in known.kinds:
+    structure, a = facts(ctx, product.matrix), product.matrix
+    if UNITARY in structure.kinds:
         return constant(0.0, y)
-    if not known.kinds and known.exponent is None:
+    if not structure.kinds and structure.exponent is None:
         a, _ = lu_factors(ctx, emit_convert(ctx, a, a.aval.dtype if a.aval.dtype in _LAPACK else dtypes.float32))
-    line = diagonal(ctx, ctx.one, a if known.exponent is None else known.exponent)
-    each = total(ctx, log_sizes(ctx, line) if known.exponent is None else line)
+    line = diagonal(ctx, ctx.one, a if structure.exponent is None else structure.exponent)
+    each = total(ctx, log_sizes(ctx, line) if structure.exponent is None else line)
     batches = prod(a.aval.shape[:-2])
     return ctx.one(MUL, each, constant(product.columns(y.aval) / max(batches, 1), each))
 

@@ -32,11 +32,14 @@ from fxad.primitives.slicing import Concatenate, Pad, Slice, emit_slice
 from fxad.transforms.inversion.rules.contract import (
     VOLUME,
     Args,
+    BoxPart,
     InverseCtx,
     InverseRow,
+    MaskPart,
     Outs,
     PartialValue,
     Refused,
+    ScatteredPart,
     Solved,
     all_known,
     row,
@@ -104,7 +107,7 @@ def _concatenate(ctx: InverseCtx, prim: Concatenate, args: Args, outs: Outs) -> 
 
 def _pad(ctx: InverseCtx, prim: Pad, args: Args, outs: Outs) -> Solved | Refused:
     (y,), (x, value) = outs, args
-    kept = kept_by(prim, x.aval.shape, y.aval.shape)
+    kept = pad_elements(prim, x.aval.shape, y.aval.shape)
     padding: PartialValue | Atom | None = None
     if isinstance(value, Hole):
         at = _outside([places for places, _ in kept], y.aval.shape)
@@ -114,13 +117,13 @@ def _pad(ctx: InverseCtx, prim: Pad, args: Args, outs: Outs) -> Solved | Refused
     return (_taken(ctx, y, kept, x.aval.shape) if isinstance(x, Hole) else None), padding
 
 
-def kept_by(prim: Pad, x: Shape, y: Shape) -> list[tuple[range, range]]:
+def pad_elements(prim: Pad, x: Shape, y: Shape) -> list[tuple[range, range]]:
     """Returns for each axis the positions of elements of the operand in the result, and the indices of these
     elements."""
-    return [_kept(*axis) for axis in zip(prim.low, prim.interior, x, y, strict=True)]
+    return [_pad_elements_along(*axis) for axis in zip(prim.low, prim.interior, x, y, strict=True)]
 
 
-def _kept(low: int, gap: int, n: int, m: int) -> tuple[range, range]:
+def _pad_elements_along(low: int, gap: int, n: int, m: int) -> tuple[range, range]:
     step = gap + 1
     first, last = max(0, -(low // step)), min(n - 1, (m - 1 - low) // step)
     if last < first:
@@ -131,7 +134,7 @@ def _kept(low: int, gap: int, n: int, m: int) -> tuple[range, range]:
 def _taken(emit: Emit, y: Atom, kept: list[tuple[range, range]], shape: Shape) -> Atom | PartialValue:
     places = [p for p, _ in kept]
     value = y.with_shape([len(p) for p in places]) if isinstance(y, Lit) else emit.one(slice_of_ranges(places), y)
-    return value if value.aval.shape == shape else PartialValue(value, box=tuple([of for _, of in kept]))
+    return value if value.aval.shape == shape else BoxPart(value, tuple([of for _, of in kept]))
 
 
 def _outside(places: list[range], shape: Shape) -> Shape | None:
@@ -146,7 +149,7 @@ def _outside(places: list[range], shape: Shape) -> Shape | None:
 
 
 def _slice(ctx: InverseCtx, prim: Slice, args: Args, outs: Outs) -> Solved:
-    return (PartialValue(outs[0], box=_box(prim.starts, outs[0].aval.shape, prim.strides)),)
+    return (BoxPart(outs[0], _box(prim.starts, outs[0].aval.shape, prim.strides)),)
 
 
 def _box(starts: Shape, sizes: Shape, strides: Shape) -> tuple[range, ...]:
@@ -168,7 +171,7 @@ def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Ref
         return Refused(READS_UNKNOWN_PLACE)
     value = emit_reshape(ctx, outs[0], prim.sizes)
     if not prim.dynamic:
-        return (PartialValue(value, box=_box(prim.starts, prim.sizes, prim.strides)),)
+        return (BoxPart(value, _box(prim.starts, prim.sizes, prim.strides)),)
     shape = x.aval.shape
     if prim.reachable_shape(shape) != shape:
         return Refused("its window is a part of a part of the operand")
@@ -182,8 +185,10 @@ def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Ref
 READS_UNKNOWN_PLACE: Final = "where it reads is not known"
 
 
-def _in_window(value: Atom, starts: Sequence[Atom]) -> PartialValue:
-    return PartialValue(value, write=lambda emit, base: emit.one(DYNAMIC_UPDATE_SLICE, base, value, *starts))
+def _in_window(value: Atom, starts: Sequence[Atom]) -> ScatteredPart:
+    return ScatteredPart(
+        value, lambda emit, base: emit.one(DYNAMIC_UPDATE_SLICE, base, value, *starts), value.aval.size
+    )
 
 
 def _dynamic_slice(ctx: InverseCtx, prim: DynamicSlice, args: Args, outs: Outs) -> Solved | Refused:
@@ -240,14 +245,15 @@ def _outside_window(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[
         if begin in (0, n - m):  # the rest is one range
             rest = range(m, n) if begin == 0 else range(begin)
             box = tuple([rest if b == a else range(k) for b, k in enumerate(shape)])
-            return PartialValue(emit_slice(emit, y, a, rest.start, rest.stop), box=box)
+            return BoxPart(emit_slice(emit, y, a, rest.start, rest.stop), box)
+
+    def write(emit: Emit, base: Atom) -> Atom:
+        return emit.one(DYNAMIC_UPDATE_SLICE, y, emit.one(window, base, *starts), *starts)
+
     written = constant_window(starts, sizes, shape)
-    return PartialValue(
-        y,
-        count=y.aval.size - prod(sizes),
-        covers=None if written is None else np.logical_not(box_mask(written, shape)),
-        write=lambda emit, base: emit.one(DYNAMIC_UPDATE_SLICE, y, emit.one(window, base, *starts), *starts),
-    )
+    if written is None:
+        return ScatteredPart(y, write, y.aval.size - prod(sizes))
+    return MaskPart(y, np.logical_not(box_mask(written, shape)), write)
 
 
 STRUCTURE: Final[tuple[InverseRow, ...]] = (
