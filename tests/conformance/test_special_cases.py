@@ -189,6 +189,28 @@ def test_logarithms_of_other_bases(name: str, base: float, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", PAIRS)
+def test_exponential_in_base_2(dtype: str) -> None:
+    """Special cases are those of NumPy; where the size overflows, a part may not."""
+    z = complexes([*GRID[0], 1024.25, 128.25, -3.0], [*GRID[1], 2.3e-300, 2.3e-30, 0.0], dtype)
+    with np.errstate(all="ignore"):
+        want = np.exp2(z)
+    meant = np.asarray(fx.interpret(fx.trace(fnp.exp2, z), z))
+    for found in (np.asarray(fnp.exp2(z)), meant):
+        assert missed(z, found.real, list(want.real), dtype) == []
+        assert missed(z, found.imag, list(want.imag), dtype) == []
+
+
+@pytest.mark.parametrize("dtype", PAIRS)
+def test_sign_at_infinity(dtype: str) -> None:
+    z = complexes([np.inf, -np.inf, 1.0, -0.0, np.inf, np.inf], [1.0, -0.0, np.inf, -np.inf, -np.inf, np.nan], dtype)
+    nan = complex(np.nan, np.nan)
+    for found in (np.asarray(fnp.sign(z)), np.asarray(fx.interpret(fx.trace(fnp.sign, z), z))):
+        np.testing.assert_array_equal(found, [1, -1, 1j, -1j, nan, nan])
+        np.testing.assert_array_equal(np.isnan(found.real), np.isnan(found.imag))
+    np.testing.assert_array_equal(np.asarray(fx.jvp(fnp.abs, (z[:1],), (np.full_like(z[:1], 2),))[1]), [2])
+
+
+@pytest.mark.parametrize("dtype", PAIRS)
 def test_sign_and_products(dtype: str) -> None:
     z = complexes([0.0, -0.0, 0.0, np.nan, 1.0, np.nan, 3.0], [0.0, 0.0, -0.0, 1.0, np.nan, np.nan, -4.0], dtype)
     sign = np.asarray(fnp.sign(z))

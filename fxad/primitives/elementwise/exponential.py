@@ -36,7 +36,7 @@ class Exp(ComplexUnary):
 
 @final
 @primitive
-class Exp2(Unary):
+class Exp2(ComplexUnary):
     """2 to the power x; exact for integral x.
 
     Type:   a float or complex operand.
@@ -45,10 +45,9 @@ class Exp2(Unary):
     """
 
     name: ClassVar[str] = "exp2"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
     compute = from_ufunc(np.exp2)
 
-    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+    def lower_real(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.power", (hlo.constant(Lit.of(2, ins[0])), *args), outs)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:

@@ -25,8 +25,9 @@ from fxad.primitives.stablehlo import bitcast_to_int, lower_compare
 
 @final
 @primitive
-class Sign(Unary):
-    """-1, 0 or 1 by the sign of x, nan kept, 0.0 at -0.0; for complex x, x / abs(x) and 0 at 0.
+class Sign(ComplexUnary):
+    """-1, 0 or 1 by the sign of x, nan kept, 0.0 at -0.0; for complex x, x / abs(x) and 0 at 0. That of a complex
+    number with one infinite part is the sign of this part; with two, or a nan, it is nan.
 
     Type:   a numeric operand.
     Rule:   the tangent of a real sign is `Zero`; a complex one moves along the circle.
@@ -35,9 +36,12 @@ class Sign(Unary):
 
     name: ClassVar[str] = "sign"
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
-    compute = from_ufunc(np.sign)
 
-    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+    def compute(self, x: NDArray) -> object:
+        sign = np.sign(x)
+        return np.where(np.isnan(x), x * np.nan, sign) if x.dtype in dtypes.COMPLEX else sign
+
+    def lower_real(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,) = ins
         if x.dtype in dtypes.FLOATING:
             return self._by_bits(hlo, args[0], x)
