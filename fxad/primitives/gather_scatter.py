@@ -6,12 +6,14 @@ and gather, so second derivatives need no further rules. `dimension_numbers` say
 
 from __future__ import annotations
 
+from math import prod
 from typing import ClassVar, Final, Self, final
 
 import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.constants import ELEMENTS_PER_UPDATE
 from fxad.core.sizes import minimum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, NotDifferentiableError, ShapeError
@@ -239,8 +241,9 @@ class ScatterFamily(Primitive):
 
     Type: x, indices of any integer dtype with index vectors on their last axis, updates of x's dtype.
     Source: stablehlo.scatter, with index_vector_dim the last axis of the indices; updates of the same element are
-            combined in any order. XLA rounds each partial result, as in jax: 3,000 ones summed in bfloat16 are 256.
-            `impl` rounds once.
+            combined in any order. `impl` adds and multiplies floats below 32 bits in float32 and rounds once. XLA does
+            so for bfloat16, unless the operand has many elements for each update. Otherwise it rounds each partial
+            result, as in jax: 3,000 ones are 2,048 in float16.
     """
 
     __slots__ = ()
@@ -328,6 +331,13 @@ class ScatterFamily(Primitive):
         x, indices, updates = ins
         if x.size == 0 or updates.size == 0:
             return (args[0],)
+        if self._in_float32(x, indices, updates):
+            wide, wide_updates = [a.with_dtype(dtypes.float32) for a in (x, updates)]
+            operand, values = [
+                hlo.op("stablehlo.convert", (a,), (t,))[0] for a, t in ((args[0], wide), (args[2], wide_updates))
+            ]
+            done = self.lower(hlo, (operand, args[1], values), (wide, indices, wide_updates), (wide,))
+            return hlo.op("stablehlo.convert", done, outs)
         if not indices.shape[-1]:
             return hlo.call(self._with_one_index(x, indices, updates), args)
         if self.mode == "clip" or indices.dtype.itemsize < 4:
@@ -339,6 +349,13 @@ class ScatterFamily(Primitive):
         }
         region = self.monoid.prim.hlo_name if self.monoid else _replace_program(x.with_shape(()))
         return hlo.op("stablehlo.scatter", args, outs, attrs, (region,))
+
+    def _in_float32(self, x: Aval, indices: Aval, updates: Aval) -> bool:
+        """Return True if updates of bfloat16 may meet, and are combined in float32: XLA rounds each partial result, and
+        takes as long, because it converts the whole operand."""
+        may_meet = not self.unique_indices and prod(indices.shape[:-1]) > 1
+        rounds = self.monoid in (SUM, PRODUCT) and x.dtype == dtypes.bfloat16
+        return may_meet and rounds and x.size <= ELEMENTS_PER_UPDATE * updates.size
 
     def _without_range_rule(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
         """Return an equivalent program whose scatter drops windows out of range."""
