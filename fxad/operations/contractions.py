@@ -25,7 +25,7 @@ from fxad.operations.shapes import diagonal_mask, emit_transpose, slice_axis
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.elementwise.family import literal_like
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.shape import ReduceSum, Squeeze
 
 Label: TypeAlias = int | str
@@ -114,7 +114,7 @@ def _take_diagonal(emit: Emit, x: Atom, a: int, b: int) -> Atom:
     """Return the elements with equal indices along two axes of one size; axis `b` is removed."""
     if x.aval.dtype is dtypes.bool_:
         return convert(emit, _take_diagonal(emit, convert(emit, x, dtypes.int32), a, b), dtypes.bool_)
-    picked = emit.one(SELECT_N, diagonal_mask(emit, x.aval.shape, a, b, 0), literal_like(0, x), x)
+    picked = emit_where(emit, diagonal_mask(emit, x.aval.shape, a, b, 0), x, literal_like(0, x))
     return emit.one(ReduceSum((b,)), picked)
 
 

@@ -17,7 +17,7 @@ from fxad.operations.updates import fit_update
 from fxad.primitives.cumulative import CumSum
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, REM, SUB
 from fxad.primitives.elementwise.logic import EQ
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import SELECT_N, emit_where
 from fxad.primitives.gather_scatter import Scatter
 from fxad.primitives.index import IndexVectors, index_dtype, normalize_index
 from fxad.primitives.shape import Iota, emit_reshape
@@ -34,7 +34,7 @@ def nonzero(emit: Emit, x: Atom, size: int, fills: tuple[int, ...]) -> Atoms:
     missing = emit.one(EQ, flat, Lit.of(n, flat.aval))
     return tuple(
         [
-            emit.one(SELECT_N, missing, axis, Lit.of(fill, flat.aval))
+            emit_where(emit, missing, Lit.of(fill, flat.aval), axis)
             for axis, fill in zip(unravel_index(emit, flat, shape), fills, strict=True)
         ]
     )
@@ -69,7 +69,7 @@ def first_nonzero(emit: Emit, x: Atom, size: int) -> Atom:
     if not n or not size:
         return none
     rank = emit.one(CumSum(0, False), convert(emit, holds, dtype))
-    at = emit.one(SELECT_N, holds, Lit.of(size, rank.aval), emit.one(SUB, rank, Lit.of(1, rank.aval)))
+    at = emit_where(emit, holds, emit.one(SUB, rank, Lit.of(1, rank.aval)), Lit.of(size, rank.aval))
     scatter = Scatter((), (0,), (), (), (0,), "drop", False, False)
     return emit.one(scatter, none, emit_reshape(emit, at, (n, 1)), emit.one(Iota((n,), dtype, 0)))
 

@@ -15,10 +15,11 @@ from fxad.operations.axes import normalize_axis_index
 from fxad.operations.index_plan import IndexPlan
 from fxad.operations.promotion import broadcast, common_shape
 from fxad.operations.shapes import emit_rearrange
+from fxad.primitives.axes import replace_entry
 from fxad.primitives.dimension_numbers import windows_in_range
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.gather_scatter import Gather
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.gather_scatter import Gather, gather_along_axis
 from fxad.primitives.index import IndexVectors, index_dtype, normalize_index
 from fxad.primitives.shape import Squeeze, emit_broadcast
 
@@ -46,7 +47,7 @@ def gather(emit: Emit, x: Atom, vectors: Atom, prim: Gather, fill: Lit) -> tuple
     last = tuple([x.aval.shape[a] - prim.slice_sizes[a] for a in prim.start_index_map])
     batch = tuple([a for a in range(out.aval.ndim) if a not in prim.offset_dims])
     holds = emit_broadcast(emit, windows_in_range(emit, vectors, last), out.aval.shape, batch)
-    return emit(SELECT_N, holds, fill.with_shape(out.aval.shape), out)
+    return (emit_where(emit, holds, out, fill.with_shape(out.aval.shape)),)
 
 
 def dynamic_slice(
@@ -83,18 +84,8 @@ def take_along_axis(emit: Emit, x: Atom, indices: Atom, axis: int) -> tuple[Atom
         return (Lit.zero(x.aval.with_shape(at.aval.shape)),)
     if not ours[k]:
         raise AxisError(f"take_along_axis: axis {k} has size 0 and no elements")
-    others = tuple([a for a in range(len(shape)) if a != k])
-    gather = Gather(
-        offset_dims=(),
-        collapsed_slice_dims=(k,),
-        operand_batching_dims=others,
-        start_indices_batching_dims=others,
-        start_index_map=(k,),
-        slice_sizes=tuple([minimum(1, at.aval.size if a == k else n) for a, n in enumerate(shape)]),
-        mode="clip",
-        indices_sorted=False,
-        unique_indices=False,
-    )
+    # the axis may be empty if there are no indices
+    gather = gather_along_axis(replace_entry(shape, k, at.aval.size), k, mode="clip")
     return emit(gather, x, emit.one(IndexVectors((ours[k],)), at))
 
 

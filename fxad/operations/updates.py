@@ -24,7 +24,7 @@ from fxad.primitives.axes import insert_entry, remove_axes
 from fxad.primitives.dimension_numbers import DimensionNumbers
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE
 from fxad.primitives.elementwise.arithmetic import DIV, MAX, MIN, NEG, SUB
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.gather_scatter import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin, ScatterMul
 from fxad.primitives.index import IndexVectors, index_dtype
 from fxad.primitives.shape import ExpandDims, Rev, Squeeze, emit_broadcast, emit_reshape
@@ -182,7 +182,7 @@ def masked_update(emit: Emit, x: Atom, value: Atom, mask: Atom, name: str) -> At
     (new,) = COMBINE[name](emit, x, value)
     if ndim < x.aval.ndim:
         mask = emit_broadcast(emit, mask, x.aval.shape, tuple(range(ndim)))
-    return emit(SELECT_N, mask, x, new)
+    return (emit_where(emit, mask, new, x),)
 
 
 def _split_plan(
@@ -247,7 +247,7 @@ def _write_window(emit: Emit, x: Atom, new: Atom, window: Slice) -> Atom:
     mask = emit.one(pad, yes, Lit.of(False, Aval((), dtypes.bool_)))
     zero = Zero(x.aval.with_shape(())).instantiate()
     spread = new.with_shape(x.aval.shape) if isinstance(new, Lit) else emit.one(pad, new, zero)
-    return emit.one(SELECT_N, mask, x, spread)
+    return emit_where(emit, mask, spread, x)
 
 
 def _scatter(emit: Emit, name: str, x: Atom, value: Atom, at: Atom, indexed: _IndexedWindows, how: IndexMode) -> Atom:

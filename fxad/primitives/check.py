@@ -63,11 +63,13 @@ class Check(Linear):
     where: str
     n_fields: int = 0
     sizes: tuple[int, ...] = ()
-    reports: bool = False  # set by lowering in the branch of a failed check: an effect without results
+    # True only inside a lowered program, in the branch that runs if the predicate holds: the equation calls the host,
+    # which raises the error, and has no operands besides the predicate and the fields
+    reports: bool = False
 
     @property
     def effects(self) -> frozenset[str]:
-        return frozenset({IO}) if self.reports else frozenset()
+        return frozenset({IO}) if self.reports else frozenset()  # without results, it would be dead otherwise
 
     @property
     def label(self) -> str:

@@ -186,25 +186,31 @@ class Gather(LinearInOne):
         return emit.one(scatter, Lit.zero(x), *others, ct)
 
 
-def gather_along_axis(emit: Emit, x: Aval, axis: int, indices: Atom, *, unique_indices: bool) -> tuple[Gather, Atom]:
-    """Return the gather that is NumPy's `take_along_axis`, and its index vectors.
+def gather_along_axis(
+    shape: Shape, axis: int, *, mode: str = "promise_in_bounds", unique_indices: bool = False
+) -> Gather:
+    """Return the gather that is NumPy's `take_along_axis`, for an operand of this shape.
 
-    `indices` are in range; their shape may differ from that of x along `axis`. For x = [[a, b, c], [d, e, f]], axis 1
-    and the indices [[2, 0], [1, 0]], the gather of x at the index vectors is [[c, a], [e, d]].
+    It takes index vectors of size 1: the indices with one more axis. Their shape may differ from that of the operand
+    along `axis`. For [[a, b, c], [d, e, f]], axis 1 and the indices [[2, 0], [1, 0]] it gives [[c, a], [e, d]].
     """
-    others = other_axes((axis,), x.ndim)
-    gather = Gather(
+    others = other_axes((axis,), len(shape))
+    return Gather(
         offset_dims=(),
         collapsed_slice_dims=(axis,),
         operand_batching_dims=others,
         start_indices_batching_dims=others,
         start_index_map=(axis,),
-        slice_sizes=tuple([minimum(1, n) for n in x.shape]),
-        mode="promise_in_bounds",
+        slice_sizes=tuple([minimum(1, n) for n in shape]),
+        mode=mode,
         indices_sorted=False,
         unique_indices=unique_indices,
     )
-    return gather, emit.one(ExpandDims((x.ndim,)), indices)
+
+
+def index_vectors(emit: Emit, indices: Atom) -> Atom:
+    """Return indices as index vectors of size 1."""
+    return emit.one(ExpandDims((indices.aval.ndim,)), indices)
 
 
 def gather_window_per_example(

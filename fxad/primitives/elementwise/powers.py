@@ -39,7 +39,7 @@ class Sign(ComplexUnary):
 
     def compute(self, x: NDArray) -> object:
         sign = np.sign(x)
-        return np.where(np.isnan(x), x * np.nan, sign) if x.dtype in dtypes.COMPLEX else sign
+        return np.where(np.isnan(x), np.multiply(x, np.nan), sign) if x.dtype in dtypes.COMPLEX else sign
 
     def lower_real(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,) = ins

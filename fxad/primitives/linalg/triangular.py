@@ -39,7 +39,7 @@ from fxad.primitives.linalg.family import (
 )
 from fxad.primitives.linalg.hlo_matrices import has_empty
 from fxad.primitives.linalg.lapack import char_option, lapack_call
-from fxad.primitives.linalg.matrices import conj, dot, lower_mask, minus, transposed, unless, where
+from fxad.primitives.linalg.matrices import conj, dot, lower_mask, minus, transposed, zero_unless, zero_where
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import align_batch_axes, emit_reshape, merge_axes, move_axis
 from fxad.primitives.stablehlo import zeros_constant
@@ -71,7 +71,7 @@ class TriangularSolve(LinearInOne):
         a, b = check_count(self, avals, 2)
         check_lapack_dtype("triangular_solve", a, b)
         batch_a, n = square_shape("triangular_solve", a)
-        batch_b, rows, columns = matrix_shape("triangular_solve", b, 1)
+        batch_b, rows, columns = matrix_shape("triangular_solve", b, "operand 1")
         check_same_batch("triangular_solve", a, b, batch_a, batch_b)
         if n != (rows if self.left_side else columns):
             side = "rows" if self.left_side else "columns"
@@ -128,9 +128,9 @@ class TriangularSolve(LinearInOne):
         """Return op of the part of a tangent that the solve reads."""
         lin, shape = ctx.lin_one, a_dot.aval.shape
         if self.lower_a:
-            t = where(lin, lower_mask(ctx, shape, -1 if self.unit_diagonal else 0), a_dot)
+            t = zero_unless(lin, lower_mask(ctx, shape, -1 if self.unit_diagonal else 0), a_dot)
         else:
-            t = unless(lin, lower_mask(ctx, shape, 0 if self.unit_diagonal else -1), a_dot)
+            t = zero_where(lin, lower_mask(ctx, shape, 0 if self.unit_diagonal else -1), a_dot)
         t = conj(lin, t) if self.conjugate_a else t
         return transposed(lin, t) if self.transpose_a else t
 
