@@ -114,10 +114,9 @@ def _apply_index_mode(emit: Emit, at: Atom, n: int, mode: str, dtype: DType) -> 
     return convert(emit, emit.one(MIN, at, Lit.of(max(n - 1, 0), at.aval)), dtype)
 
 
-def choose(emit: Emit, which: Atom, *cases_and_mode: *tuple[*tuple[Atom, ...], object]) -> Atoms:
+def choose(emit: Emit, which: Atom, *args: *tuple[*tuple[Atom, ...], object]) -> Atoms:
     """Select, element by element, one of several cases. The last argument is the mode for numbers out of range."""
-    *given, mode = cases_and_mode
-    choices = given
+    *choices, mode = args
     if not isinstance(mode, str) or mode not in ("clip", "wrap"):
         raise ParameterError(
             f"choose: mode {mode!r} is not one of clip, wrap",

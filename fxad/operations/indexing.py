@@ -24,19 +24,19 @@ from fxad.primitives.index import IndexVectors, index_dtype, normalize_index
 from fxad.primitives.shape import Squeeze, emit_broadcast
 
 
-def getitem(emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], IndexPlan]) -> tuple[Atom, ...]:
-    """`x[index]`: the operands that `plan` found, then the plan."""
-    *indices, p = rest
-    if p.empty or isinstance(x, Lit):
+def getitem(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], IndexPlan]) -> tuple[Atom, ...]:
+    """`x[index]`. Arguments: the operands that the plan found, then the plan."""
+    *indices, plan = args
+    if plan.empty or isinstance(x, Lit):
         zero = x if isinstance(x, Lit) else Zero(x.aval).instantiate()
-        return (zero.with_shape(p.shape),)
-    for prim in p.before:
+        return (zero.with_shape(plan.shape),)
+    for prim in plan.before:
         x = emit_rearrange(emit, prim, x)
-    if p.take is not None:
-        if p.vectors is not None:
-            indices = [emit.one(p.vectors, *indices)]
-        x = emit.one(p.take, x, *indices)
-    for prim in p.after:
+    if plan.take is not None:
+        if plan.vectors is not None:
+            indices = [emit.one(plan.vectors, *indices)]
+        x = emit.one(plan.take, x, *indices)
+    for prim in plan.after:
         x = emit_rearrange(emit, prim, x)
     return (x,)
 
@@ -51,11 +51,11 @@ def gather(emit: Emit, x: Atom, vectors: Atom, prim: Gather, fill: Lit) -> tuple
 
 
 def dynamic_slice(
-    emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], tuple[int | None, ...], Shape, Shape]
+    emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], tuple[int | None, ...], Shape, Shape]
 ) -> tuple[Atom, ...]:
     """A window of x. Arguments: the start indices that are atoms, then all of them (None: the next atom), then the
     sizes, and the axes of size 1 that are dropped."""
-    *atoms, fixed, sizes, dropped = rest
+    *atoms, fixed, sizes, dropped = args
     window = DynamicSlice(sizes)
     starts = start_indices(emit, x.aval.shape, atoms, fixed)
     window_values = emit(window, x, *starts)
@@ -63,10 +63,10 @@ def dynamic_slice(
 
 
 def dynamic_update_slice(
-    emit: Emit, x: Atom, update: Atom, *rest: *tuple[*tuple[Atom, ...], tuple[int | None, ...]]
+    emit: Emit, x: Atom, update: Atom, *args: *tuple[*tuple[Atom, ...], tuple[int | None, ...]]
 ) -> tuple[Atom, ...]:
     """x with a window replaced: the start indices as in `dynamic_slice`."""
-    *atoms, fixed = rest
+    *atoms, fixed = args
     starts = start_indices(emit, x.aval.shape, atoms, fixed)
     return emit(DYNAMIC_UPDATE_SLICE, x, update, *starts)
 

@@ -72,10 +72,10 @@ def solve(emit: Emit, a: Atom, b: Atom) -> Atoms:
     return (one(Solve(False), a, *lu_factors(emit, a), b),)
 
 
-def _check_rows(op: str, a: Atom, b: Atom, given: Atom) -> None:
+def _check_rows(op: str, a: Atom, b: Atom, argument: Atom) -> None:
     if a.aval.shape[-1] != b.aval.shape[-2]:
         raise ShapeError(
-            f"{op}: sizes differ: argument 0 {a.aval} has {a.aval.shape[-1]} columns, argument 1 {given.aval}"
+            f"{op}: sizes differ: argument 0 {a.aval} has {a.aval.shape[-1]} columns, argument 1 {argument.aval}"
         )
 
 

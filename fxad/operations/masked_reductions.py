@@ -105,9 +105,9 @@ def _result_dtype(name: str, x: DType, dtype: DType | None) -> DType:
     return dtype or (accumulation_dtype(x) if name.removeprefix("nan") in ("sum", "prod") else x)
 
 
-def masked_reduction(emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], Axes, MaskedReduction]) -> Atoms:
-    """A reduction of x: `rest` holds the initial value and the mask, if any, the axis and a `MaskedReduction`."""
-    *atoms, axis, spec = rest
+def masked_reduction(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], Axes, MaskedReduction]) -> Atoms:
+    """A reduction of x. Arguments: the initial value and the mask, if any, the axis and a `MaskedReduction`."""
+    *atoms, axis, spec = args
     operands = iter(atoms)
     initial = next(operands) if spec.has_initial else None
     mask = _fit_mask(emit, x, next(operands), spec.name) if spec.has_mask else None

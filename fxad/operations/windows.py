@@ -80,8 +80,8 @@ def _initial_values(atoms: list[Atom], lits: tuple[Lit | None, ...]) -> tuple[li
 
 def reduce(emit: Emit, *args: *tuple[*tuple[Atom, ...], Jaxpr, tuple[int, ...], tuple[Lit | None, ...]]) -> Atoms:
     """Reduce by a body. Arguments: operands, dynamic initial values, body, axes, static initial values (or None)."""
-    *operands, body, axes, known = args
-    xs, inits = _initial_values(operands, known)
+    *operands, body, axes, static_inits = args
+    xs, inits = _initial_values(operands, static_inits)
     prim = _single_primitive(body)
     if prim is None or prim not in _AXES:
         return emit(Reduce(body, axes), *xs, *inits)
@@ -91,8 +91,8 @@ def reduce(emit: Emit, *args: *tuple[*tuple[Atom, ...], Jaxpr, tuple[int, ...], 
 
 def reduce_window(emit: Emit, *args: *tuple[*tuple[Atom, ...], Jaxpr, SlidingWindow, tuple[Lit | None, ...]]) -> Atoms:
     """Reduce windows. Arguments: operands, dynamic initial values, body, windows, static initial values (or None)."""
-    *operands, body, sliding, known = args
-    xs, inits = _initial_values(operands, known)
+    *operands, body, sliding, static_inits = args
+    xs, inits = _initial_values(operands, static_inits)
     prim = _single_primitive(body)
     # a hole that holds the initial value counts in a sum, and not in a maximum
     if (

@@ -139,8 +139,8 @@ class Check(Linear):
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         n = 1 + self.n_fields
-        known = [a for a in args[:n] if not isinstance(a, Hole)]
-        checked = iter(ctx(self, *known, *[ct for ct in cts if not isinstance(ct, Zero)]))
+        pred_and_fields = [a for a in args[:n] if not isinstance(a, Hole)]
+        checked = iter(ctx(self, *pred_and_fields, *[ct for ct in cts if not isinstance(ct, Zero)]))
         return (*[None] * n, *[ct if isinstance(ct, Zero) else next(checked) for ct in cts])
 
 

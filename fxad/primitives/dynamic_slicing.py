@@ -195,10 +195,10 @@ class DynamicUpdateSlice(Linear):
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         ct, (x, update, *starts) = only_cotangent(cts), args
-        known = [s for s in starts if not isinstance(s, Hole)]
+        indices = [s for s in starts if not isinstance(s, Hole)]
         hole = Lit.zero(update.aval)
-        x_bar = ctx.one(self, ct, hole, *known) if isinstance(x, Hole) else None
-        update_bar = ctx.one(DynamicSlice(update.aval.shape), ct, *known) if isinstance(update, Hole) else None
+        x_bar = ctx.one(self, ct, hole, *indices) if isinstance(x, Hole) else None
+        update_bar = ctx.one(DynamicSlice(update.aval.shape), ct, *indices) if isinstance(update, Hole) else None
         return x_bar, update_bar, *[None] * len(starts)
 
 

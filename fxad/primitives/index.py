@@ -63,17 +63,17 @@ def index_dtype(sizes: Sequence[int]) -> DType:
     return dtypes.int32 if max([n for n in sizes if type(n) is int], default=0) <= INT32_MAX else dtypes.int64
 
 
-def _may_not_fit(given: DType, dtype: DType) -> bool:
-    """Return True if an index of dtype `given` may not fit in `dtype`, which is int32 or int64."""
-    return given.itemsize > dtype.itemsize or (given.itemsize == dtype.itemsize and given in dtypes.UNSIGNED)
+def _may_not_fit(own: DType, dtype: DType) -> bool:
+    """Return True if an index of dtype `own` may not fit in `dtype`, which is int32 or int64."""
+    return own.itemsize > dtype.itemsize or (own.itemsize == dtype.itemsize and own in dtypes.UNSIGNED)
 
 
 def normalize_index(emit: Emit, i: Atom, size: int, dtype: DType) -> Atom:
     """Return indices into an axis of `size`, counted from its front, in `dtype`. An index out of range stays out of
     range."""
     if isinstance(i, Lit) and (i.size is not None or type(size) is Size):
-        given = i.integer
-        return Lit.of(given if given >= 0 else given + size, i.aval.with_dtype(dtype))
+        index = i.integer
+        return Lit.of(index if index >= 0 else index + size, i.aval.with_dtype(dtype))
     if isinstance(i, Lit):
         return Lit.of(int(normalize_index_numpy(np.asarray(i.value), size, dtype)), i.aval.with_dtype(dtype))
     signed = i.aval.dtype not in dtypes.UNSIGNED

@@ -141,13 +141,13 @@ class TriangularSolve(LinearInOne):
         return emit.one(other, *others, ct)
 
 
-def batch_right_hand_side(ctx: BatchCtx, prim: Linear, known: Atoms, b: Atom, dim: int, *, left_side: bool) -> Atom:
+def batch_right_hand_side(ctx: BatchCtx, prim: Linear, matrices: Atoms, b: Atom, dim: int, *, left_side: bool) -> Atom:
     """Batch a solve with one matrix and mapped right-hand sides: they become columns (or rows) of one right-hand
     side."""
     # (..., n, size, m) and (..., size, m, n): the mapped axis next to the columns, or rows, that it joins
     at = b.aval.ndim - (2 if left_side else 3)
     b = move_axis(ctx, b, dim, at)
-    x = ctx.one(prim, *known, merge_axes(ctx, b, at))
+    x = ctx.one(prim, *matrices, merge_axes(ctx, b, at))
     return move_axis(ctx, emit_reshape(ctx, x, b.aval.shape), at, 0)
 
 
@@ -158,6 +158,6 @@ def _substitute(m: Entries, b: Entries, *, forward: bool) -> NDArray:
     with np.errstate(all="ignore"):
         for i in range(n) if forward else range(n - 1, -1, -1):
             done = slice(0, i) if forward else slice(i + 1, n)
-            known = m[..., i : i + 1, done] @ x[..., done, :]
-            x[..., i : i + 1, :] = (b[..., i : i + 1, :] - known) / m[..., i : i + 1, i : i + 1]
+            product = m[..., i : i + 1, done] @ x[..., done, :]
+            x[..., i : i + 1, :] = (b[..., i : i + 1, :] - product) / m[..., i : i + 1, i : i + 1]
     return x
