@@ -52,7 +52,7 @@ from fxad.primitives.elementwise.convert import convert_tangent, emit_convert
 from fxad.primitives.elementwise.family import ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.select import SELECT_N, emit_where
-from fxad.primitives.families import LinearInOne, only_cotangent
+from fxad.primitives.families import LinearInFirst, LinearInOne, only_cotangent
 from fxad.primitives.operand_checks import check_count, check_ranks, check_window
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Squeeze, broadcast_to_axis, move_axis
@@ -77,7 +77,7 @@ _SCATTER_NAMES: Final = (
 
 @final
 @primitive
-class Gather(LinearInOne):
+class Gather(LinearInFirst):
     """Windows of `slice_sizes` at the places in an index array.
 
     `mode` defines windows out of range: they are clamped (`clip`), zero (`drop`), or promised not to occur.
@@ -177,9 +177,6 @@ class Gather(LinearInOne):
         if index_dim is not None:
             indices = move_axis(ctx, indices, index_dim, 0)
         return ctx(self._with(windows, sizes, self.mode, stacked=stacked), x, indices), (at,)
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return ctx(self, *primals), ctx.lin(self, tangents[0], primals[1])
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         scatter = ScatterAdd(*self.windows.numbers, self.mode, self.indices_sorted, self.unique_indices)
