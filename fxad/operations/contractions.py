@@ -22,6 +22,7 @@ from fxad.operations.axes import normalize_axis_index, normalize_axis_tuple
 from fxad.operations.elementwise import conj
 from fxad.operations.promotion import convert, promote_dtypes
 from fxad.operations.shapes import diagonal_mask, emit_transpose, slice_axis
+from fxad.primitives.axes import other_axes
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.elementwise.family import literal_like
@@ -257,7 +258,7 @@ def vecdot(emit: Emit, x: Atom, y: Atom, axis: int) -> Atoms:
 def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Atoms:
     """The diagonal of two axes, which becomes the last axis."""
     a, b = normalize_axis_tuple("diagonal", (axis1, axis2), x.aval.ndim)
-    rest = [k for k in range(x.aval.ndim) if k not in (a, b)]
+    rest = other_axes((a, b), x.aval.ndim)
     x = emit_transpose(emit, x, (*rest, a, b))
     n, m = x.aval.shape[-2:]
     size = maximum(0, minimum(n + min(offset, 0), m - max(offset, 0)))

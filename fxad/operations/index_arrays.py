@@ -14,6 +14,7 @@ from fxad.operations.axes import normalize_axis_index
 from fxad.operations.elementwise import is_nonzero, promote_all
 from fxad.operations.promotion import broadcast, common_shape, convert
 from fxad.operations.updates import fit_update
+from fxad.primitives.axes import other_axes, replace_entry
 from fxad.primitives.cumulative import CumSum
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, REM, SUB
 from fxad.primitives.elementwise.logic import EQ
@@ -138,12 +139,12 @@ def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int) 
     k = normalize_axis_index("put_along_axis", axis, x.aval.ndim)
     if indices.aval.dtype not in dtypes.INTEGER or indices.aval.ndim != x.aval.ndim:
         raise DTypeError(f"put_along_axis: indices must be integers with {x.aval.ndim} axes, got {indices.aval}")
-    shape = (*x.aval.shape[:k], indices.aval.shape[k], *x.aval.shape[k + 1 :])
+    shape = replace_entry(x.aval.shape, k, indices.aval.shape[k])
     if common_shape("put_along_axis", indices.aval.shape, shape) != shape:
         raise ShapeError(f"put_along_axis: indices {indices.aval} do not fit {x.aval} along axis {k}")
     at, value = broadcast(emit, indices, shape), fit_update("put_along_axis", emit, values, x.aval, shape)
     if 0 in shape:
         return (x,)
-    others = tuple([a for a in range(len(shape)) if a != k])
+    others = other_axes((k,), len(shape))
     scatter = Scatter((), (k,), others, others, (k,), "drop", False, False)
     return emit(scatter, x, emit.one(IndexVectors((x.aval.shape[k],)), at), value)

@@ -15,7 +15,7 @@ from fxad.operations.axes import normalize_axis_index
 from fxad.operations.index_plan import IndexPlan
 from fxad.operations.promotion import broadcast, common_shape
 from fxad.operations.shapes import emit_rearrange
-from fxad.primitives.axes import replace_entry
+from fxad.primitives.axes import other_axes, replace_entry
 from fxad.primitives.dimension_numbers import windows_in_range
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
 from fxad.primitives.elementwise.select import emit_where
@@ -45,7 +45,7 @@ def gather(emit: Emit, x: Atom, vectors: Atom, prim: Gather, fill: Lit) -> tuple
     """Windows of x; windows out of range are `fill`."""
     out = emit.one(prim, x, vectors)
     last = tuple([x.aval.shape[a] - prim.slice_sizes[a] for a in prim.start_index_map])
-    batch = tuple([a for a in range(out.aval.ndim) if a not in prim.offset_dims])
+    batch = other_axes(prim.offset_dims, out.aval.ndim)
     holds = emit_broadcast(emit, windows_in_range(emit, vectors, last), out.aval.shape, batch)
     return (emit_where(emit, holds, out, fill.with_shape(out.aval.shape)),)
 
@@ -77,9 +77,9 @@ def take_along_axis(emit: Emit, x: Atom, indices: Atom, axis: int) -> tuple[Atom
     if indices.aval.dtype not in dtypes.INTEGER or indices.aval.ndim != x.aval.ndim:
         raise DTypeError(f"take_along_axis: indices must be integers with {x.aval.ndim} axes, got {indices.aval}")
     ours, theirs = x.aval.shape, indices.aval.shape
-    shape = common_shape("take_along_axis", ours[:k] + (1,) + ours[k + 1 :], theirs[:k] + (1,) + theirs[k + 1 :])
-    x = broadcast(emit, x, (*shape[:k], ours[k], *shape[k + 1 :]))
-    at = broadcast(emit, indices, (*shape[:k], theirs[k], *shape[k + 1 :]))
+    shape = common_shape("take_along_axis", replace_entry(ours, k, 1), replace_entry(theirs, k, 1))
+    x = broadcast(emit, x, replace_entry(shape, k, ours[k]))
+    at = broadcast(emit, indices, replace_entry(shape, k, theirs[k]))
     if 0 in at.aval.shape:
         return (Lit.zero(x.aval.with_shape(at.aval.shape)),)
     if not ours[k]:

@@ -17,6 +17,7 @@ from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive, Shape
 from fxad.operations.arguments import to_int
 from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index, normalize_axis_tuple
 from fxad.operations.promotion import broadcast, convert, promote_dtypes
+from fxad.primitives.axes import other_axes, replace_entry
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG, REAL
 from fxad.primitives.elementwise.convert import BitcastConvertType
@@ -229,8 +230,8 @@ def repeat(emit: Emit, x: Atom, count: int, axis: int | None) -> Atoms:
     k = normalize_axis_index("repeat", axis, x.aval.ndim)
     shape = x.aval.shape
     wide = (*shape[: k + 1], count, *shape[k + 1 :])
-    rows = emit_broadcast(emit, x, wide, tuple([a for a in range(len(wide)) if a != k + 1]))
-    return (emit_reshape(emit, rows, (*shape[:k], shape[k] * count, *shape[k + 1 :])),)
+    rows = emit_broadcast(emit, x, wide, other_axes((k + 1,), len(wide)))
+    return (emit_reshape(emit, rows, replace_entry(shape, k, shape[k] * count)),)
 
 
 def tile(emit: Emit, x: Atom, reps: tuple[int, ...]) -> Atoms:

@@ -14,6 +14,7 @@ from typing import Final
 from fxad.errors import ParameterError
 from fxad.ir import Atom, Atoms, Aval, Emit, Jaxpr, Lit, Primitive, Zero
 from fxad.primitives import elementwise as ew
+from fxad.primitives.axes import replace_entry
 from fxad.primitives.fold import Reduce, ReduceWindow
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor, extreme_value
 from fxad.primitives.reduce_prod import ReduceProd
@@ -134,6 +135,6 @@ def patches(
         piece = emit.one(Slice(tuple(first), tuple(limits), sliding.strides), spread_out)
         rows.append(emit.one(ExpandDims((f + 1,)), piece))
     every = rows[0] if len(rows) == 1 else emit.one(Concatenate(f + 1), *rows)
-    y = emit_reshape(emit, every, (*places[:f], places[f] * len(rows), *places[f + 1 :]))
+    y = emit_reshape(emit, every, replace_entry(places, f, places[f] * len(rows)))
     perm = tuple([lhs_spec[out_spec.index(a)] for a in range(len(out_spec))])
     return (y if perm == tuple(range(len(perm))) else emit.one(Transpose(perm), y),)
