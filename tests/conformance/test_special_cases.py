@@ -12,6 +12,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
+from fxad import lax
 from fxad.tracing.array import Array
 from tests.conformance import special
 from tests.conformance.special import Either, Expected
@@ -198,6 +199,19 @@ def test_exponential_in_base_2(dtype: str) -> None:
     for found in (np.asarray(fnp.exp2(z)), meant):
         assert missed(z, found.real, list(want.real), dtype) == []
         assert missed(z, found.imag, list(want.imag), dtype) == []
+
+
+@pytest.mark.parametrize("dtype", PAIRS)
+def test_programs_and_their_meaning_are_equal(dtype: str) -> None:
+    """At infinities, zeros and nans, where NumPy has nan in place of C's values."""
+    z = complexes(*GRID, dtype)
+    z = z[~np.isfinite(z) | (z == 0)]
+    for f in (fnp.expm1, lax.logistic, lax.rsqrt, lambda z: fnp.divide(1 + 2j, z)):
+        found, meant = np.asarray(f(z)), np.asarray(fx.interpret(fx.trace(f, z), z))
+        np.testing.assert_allclose(found.real, meant.real, rtol=1e-6, err_msg=str(z))
+        np.testing.assert_allclose(found.imag, meant.imag, rtol=1e-6, err_msg=str(z))
+    at = complexes([np.inf, -np.inf, np.inf], [np.inf, np.inf, np.nan], dtype)
+    np.testing.assert_array_equal(np.asarray(lax.logistic(at)), [1, 0, 1])
 
 
 @pytest.mark.parametrize("dtype", PAIRS)

@@ -261,6 +261,13 @@ def _sign(a: HloReal, b: HloReal) -> RealAndImag:
     return re, undefined.where(nan, b_infinite.where(b.op("sign"), a_infinite.where(0.0, im)))
 
 
+def _logistic(a: HloReal, b: HloReal) -> RealAndImag:
+    re, im = _xla("stablehlo.logistic", a, b)
+    # exp(-z) is 0 at infinity, and infinite at minus infinity, whatever b is
+    one, zero = a.equals(inf), a.equals(-inf) & ~b.is_finite
+    return one.where(1.0, zero.where(0.0, re)), (one | zero).where(0.0, im)
+
+
 def _odd(f: str, a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _IN_QUADRANT[f](abs(a), abs(b))
     return _negate_where(a.negative, re), _negate_where(b.negative, im)
@@ -278,6 +285,8 @@ def _complex_function(name: str, a: HloReal, b: HloReal) -> RealAndImag:
     """The function of this name at a + bi, with the special cases of annex G."""
     if name == "sign":
         return _sign(a, b)
+    if name == "logistic":
+        return _logistic(a, b)
     if name in _IN_QUADRANT:
         return _odd(name, a, b)
     if name in _BY_ROTATION:
