@@ -204,7 +204,7 @@ def test_exponential_in_base_2(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", PAIRS)
 def test_programs_and_their_meaning_are_equal(dtype: str) -> None:
     """At infinities, zeros and nans, where NumPy has nan in place of C's values."""
-    z = complexes(*GRID, dtype)
+    z = complexes(GRID[0], GRID[1], dtype)
     z = z[~np.isfinite(z) | (z == 0)]
     for f in (fnp.expm1, lax.logistic, lax.rsqrt, lambda z: fnp.divide(1 + 2j, z)):
         found, meant = np.asarray(f(z)), np.asarray(fx.interpret(fx.trace(f, z), z))
