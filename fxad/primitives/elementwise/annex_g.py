@@ -264,8 +264,8 @@ def _sign(a: HloReal, b: HloReal) -> RealAndImag:
 def _logistic(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _xla("stablehlo.logistic", a, b)
     # exp(-z) is 0 at infinity, and infinite at minus infinity, whatever b is
-    one, zero = a.equals(inf), a.equals(-inf) & ~b.is_finite
-    return one.where(1.0, zero.where(0.0, re)), (one | zero).where(0.0, im)
+    is_one, is_zero = a.equals(inf), a.equals(-inf) & ~b.is_finite
+    return is_one.where(1.0, is_zero.where(0.0, re)), (is_one | is_zero).where(0.0, im)
 
 
 def _odd(f: str, a: HloReal, b: HloReal) -> RealAndImag:
@@ -277,16 +277,15 @@ _IN_QUADRANT: Final = MappingProxyType({"sinh": _sinh, "tanh": _tanh, "asinh": _
 _IN_HALF_PLANE: Final = MappingProxyType(
     {"exp": _exp, "exp2": _exp2, "expm1": _expm1, "log": _log, "log1p": _log1p, "sqrt": _sqrt, "acos": _acos}
 )
+_IN_PLANE: Final = MappingProxyType({"sign": _sign, "logistic": _logistic})
 # f(z) = -i g(iz): sin z = -i sinh iz
 _BY_ROTATION: Final = MappingProxyType({"sin": "sinh", "tan": "tanh", "asin": "asinh", "atan": "atanh"})
 
 
 def _complex_function(name: str, a: HloReal, b: HloReal) -> RealAndImag:
     """The function of this name at a + bi, with the special cases of annex G."""
-    if name == "sign":
-        return _sign(a, b)
-    if name == "logistic":
-        return _logistic(a, b)
+    if name in _IN_PLANE:
+        return _IN_PLANE[name](a, b)
     if name in _IN_QUADRANT:
         return _odd(name, a, b)
     if name in _BY_ROTATION:
