@@ -87,9 +87,9 @@ def reduce(operands: T, init_values: object, computation: Callable[..., object],
             with its derivative, for any initial value. Any other reduction has no derivative.
     Raises: TreeError, ArgumentError, ShapeError, DTypeError.
     """
-    xs, structure, body, values, known = reduction_operands("reduce", operands, init_values, computation)
+    xs, structure, body, inits, static_inits = reduction_operands("reduce", operands, init_values, computation)
     axes = tuple(sorted(to_ints("reduce", "dimensions", dimensions)))
-    return cast(T, structure.unflatten(binder().apply(windows.reduce, (*xs, *values), (body, axes, known))))
+    return cast(T, structure.unflatten(binder().apply(windows.reduce, (*xs, *inits), (body, axes, static_inits))))
 
 
 def reduction_operands(

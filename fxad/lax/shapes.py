@@ -16,6 +16,7 @@ from fxad.operations import indexing, promotion, shapes
 from fxad.operations.arguments import flag, to_int, to_ints, to_tuple
 from fxad.operations.axes import normalize_axis_index
 from fxad.operations.methods import sizes_argument as static_ints
+from fxad.primitives.axes import replace_entry
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice, tight_slice
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
@@ -218,7 +219,7 @@ def _cached_window_along(op: str, operand: ArrayLike, start: ArrayLike, size: in
     b, shape = Builder(), operand.shape
     k = axis % len(shape)
     fixed = tuple(_starts_along(place if isinstance(place, int) else None, k, len(shape)))
-    sizes = (*shape[:k], size, *shape[k + 1 :])
+    sizes = replace_entry(shape, k, size)
     window = indexing.dynamic_slice(b, *b.inputs([a.aval for a in operands]), fixed, sizes, (k,) if drop else ())
     _window_programs.put(key, b.build(window, op))
     return out
@@ -233,7 +234,7 @@ def _window_along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis
     shape = aval_of(operand, f"{op}: operand").shape
     k = normalize_axis_index(op, axis, len(shape))
     arrays, fixed = _split_starts("dynamic_slice", _starts_along(start, k, len(shape)))
-    sizes = as_shape((*shape[:k], size, *shape[k + 1 :]))
+    sizes = as_shape(replace_entry(shape, k, size))
     return binder().apply(indexing.dynamic_slice, (operand, *arrays), (fixed, sizes, (k,) if drop else ()))[0]
 
 

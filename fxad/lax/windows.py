@@ -42,10 +42,12 @@ def reduce_window(
     Raises: TreeError, ArgumentError, ParameterError, ShapeError, DTypeError.
     """
     op = "reduce_window"
-    xs, structure, body, values, known = reduction_operands(op, operand, init_value, computation)
+    xs, structure, body, inits, static_inits = reduction_operands(op, operand, init_value, computation)
     shape = aval_of(xs[0], f"{op}: operand").shape
     sliding = sliding_window(op, shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)
-    return cast(T, structure.unflatten(binder().apply(windows.reduce_window, (*xs, *values), (body, sliding, known))))
+    return cast(
+        T, structure.unflatten(binder().apply(windows.reduce_window, (*xs, *inits), (body, sliding, static_inits)))
+    )
 
 
 def sliding_window(

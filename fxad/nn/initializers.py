@@ -42,34 +42,29 @@ def ones(key: ArrayLike | None, shape: Sequence[int], dtype: object = dtypes.flo
     return fnp.ones(as_shape(shape), dtype=dtypes.as_dtype(dtype))
 
 
-def constant(value: ArrayLike, dtype: object = dtypes.float32) -> Initializer:
-    """The same value for all parameters."""
+def _initializer(draw: Callable[[ArrayLike, Shape, DType], Array], dtype: object) -> Initializer:
+    """Return the initializer that draws by `draw(key, shape, dtype)`, by default in `dtype`."""
     default = dtypes.as_dtype(dtype)
 
-    def init(key: ArrayLike | None, shape: Sequence[int], dtype: object = default) -> Array:  # noqa: ARG001
-        return fnp.full(as_shape(shape), value, dtype=dtypes.as_dtype(dtype))
+    def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
+        return draw(key, as_shape(shape), dtypes.as_dtype(dtype))
 
     return init
+
+
+def constant(value: ArrayLike, dtype: object = dtypes.float32) -> Initializer:
+    """The same value for all parameters."""
+    return _initializer(lambda _, shape, dtype: fnp.full(shape, value, dtype=dtype), dtype)
 
 
 def uniform(scale: float = 1e-2, dtype: object = dtypes.float32) -> Initializer:
     """Uniform in [0, scale)."""
-    default = dtypes.as_dtype(dtype)
-
-    def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
-        return random.uniform(key, as_shape(shape), dtypes.as_dtype(dtype)) * scale
-
-    return init
+    return _initializer(lambda key, shape, dtype: random.uniform(key, shape, dtype) * scale, dtype)
 
 
 def normal(stddev: float = 1e-2, dtype: object = dtypes.float32) -> Initializer:
     """Normal with mean 0."""
-    default = dtypes.as_dtype(dtype)
-
-    def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
-        return random.normal(key, as_shape(shape), dtypes.as_dtype(dtype)) * stddev
-
-    return init
+    return _initializer(lambda key, shape, dtype: random.normal(key, shape, dtype) * stddev, dtype)
 
 
 def truncated_normal(
@@ -77,12 +72,9 @@ def truncated_normal(
 ) -> Initializer:
     """Normal with mean 0, truncated at `lower` and `upper` standard deviations. `stddev` is the standard deviation
     before truncation."""
-    default = dtypes.as_dtype(dtype)
-
-    def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
-        return random.truncated_normal(key, lower, upper, as_shape(shape), dtypes.as_dtype(dtype)) * stddev
-
-    return init
+    return _initializer(
+        lambda key, shape, dtype: random.truncated_normal(key, lower, upper, shape, dtype) * stddev, dtype
+    )
 
 
 # ----------------------------------------------------------------------------------------------------- variance scaling
@@ -121,10 +113,8 @@ def variance_scaling(
         raise ParameterError(
             f"variance_scaling: distribution {distribution!r} is not one of uniform, normal, truncated_normal"
         )
-    default = dtypes.as_dtype(dtype)
 
-    def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
-        sizes, want = as_shape(shape), dtypes.as_dtype(dtype)
+    def draw(key: ArrayLike, sizes: Shape, dtype: DType) -> Array:
         if len(sizes) < 2 and in_axis == -2:
             raise ShapeError(
                 f"variance_scaling: shape {sizes} has no axis of inputs and one of outputs",
@@ -134,9 +124,9 @@ def variance_scaling(
         fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}.get(
             mode, math.sqrt(fan_in * fan_out)
         )
-        return _draw_with_variance(key, sizes, want, scale / max(fan, 1e-300), distribution)
+        return _draw_with_variance(key, sizes, dtype, scale / max(fan, 1e-300), distribution)
 
-    return init
+    return _initializer(draw, dtype)
 
 
 def _draw_with_variance(key: ArrayLike, shape: Shape, dtype: DType, variance: float, distribution: str) -> Array:
@@ -215,27 +205,24 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: object = dtypes
     Source: Saxe et al., Exact solutions to the nonlinear dynamics of learning, https://arxiv.org/abs/1312.6120; evenly:
             Mezzadri, https://arxiv.org/abs/math-ph/0609050
     """
-    default = dtypes.as_dtype(dtype)
 
-    def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
-        sizes, want = as_shape(shape), _inexact_dtype("orthogonal", dtype)
+    def draw(key: ArrayLike, sizes: Shape, dtype: DType) -> Array:
+        _check_inexact("orthogonal", dtype)
         if len(sizes) < 2:
             raise ShapeError(f"orthogonal: shape {sizes} has no rows and columns")
         k = normalize_axis_index("orthogonal", column_axis, len(sizes))
         columns, others = sizes[k], (*sizes[:k], *sizes[k + 1 :])
         rows = math.prod(others)
-        q = _orthonormal_columns(key, max(rows, columns), min(rows, columns), want)
+        q = _orthonormal_columns(key, max(rows, columns), min(rows, columns), dtype)
         matrix = q.T if rows < columns else q
         return fnp.moveaxis(matrix.reshape((*others, columns)), -1, k) * scale
 
-    return init
+    return _initializer(draw, dtype)
 
 
-def _inexact_dtype(name: str, dtype: object) -> DType:
-    want = dtypes.as_dtype(dtype)
-    if want not in dtypes.INEXACT:
-        raise DTypeError(f"{name}: {want.name} holds no fractions", remedy="use a floating dtype")
-    return want
+def _check_inexact(name: str, dtype: DType) -> None:
+    if dtype not in dtypes.INEXACT:
+        raise DTypeError(f"{name}: {dtype.name} holds no fractions", remedy="use a floating dtype")
 
 
 def _orthonormal_columns(key: ArrayLike, rows: int, columns: int, dtype: DType) -> Array:
@@ -251,18 +238,17 @@ def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: object = 
     Type:   1 to 3 spatial axes, and no fewer outputs than inputs.
     Source: Xiao et al., Dynamical Isometry and a Mean Field Theory of CNNs, https://arxiv.org/abs/1806.05393
     """
-    default = dtypes.as_dtype(dtype)
 
-    def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
-        sizes, want = as_shape(shape), _inexact_dtype("delta_orthogonal", dtype)
+    def draw(key: ArrayLike, sizes: Shape, dtype: DType) -> Array:
+        _check_inexact("delta_orthogonal", dtype)
         if not 3 <= len(sizes) <= 5 or sizes[-1] < sizes[-2]:
             raise ShapeError(
                 f"delta_orthogonal: shape {sizes} is not (*spatial, inputs, outputs) of 1 to 3 spatial axes and no "
                 "fewer outputs than inputs"
             )
         *space, inputs, outputs = sizes
-        middle = orthogonal(scale, column_axis)(key, (outputs, outputs), want)[:inputs]
+        middle = orthogonal(scale, column_axis)(key, (outputs, outputs), dtype)[:inputs]
         config = [((n - 1) // 2, n - 1 - (n - 1) // 2, 0) for n in space] + [(0, 0, 0)] * 2
-        return lax.pad(middle.reshape((*[1] * len(space), inputs, outputs)), fnp.zeros((), dtype=want), config)
+        return lax.pad(middle.reshape((*[1] * len(space), inputs, outputs)), fnp.zeros((), dtype=dtype), config)
 
-    return init
+    return _initializer(draw, dtype)

@@ -22,6 +22,7 @@ from fxad.numpy.composites import jit_composite, jit_composite_all
 from fxad.operations.arguments import flag, number, to_int
 from fxad.operations.axes import normalize_axes, normalize_axis_index
 from fxad.operations.promotion import to_inexact_dtype
+from fxad.primitives.axes import other_axes
 from fxad.primitives.collectives import Names, Sizes
 from fxad.tracing.array import Array, ArrayLike, is_scalar
 
@@ -142,8 +143,8 @@ def _group_norm(
     grouped = x.astype(computed_in(dtype)).reshape(
         *shape[:channel], groups, shape[channel] // groups, *shape[channel + 1 :]
     )
-    kept = {channel, *[k + (k > channel) for k in batch]}
-    mean, variance = _moments(grouped, tuple([k for k in range(grouped.ndim) if k not in kept]), None)
+    kept = (channel, *[k + (k > channel) for k in batch])
+    mean, variance = _moments(grouped, other_axes(kept, grouped.ndim), None)
     y = ((grouped - mean) * lax.rsqrt(variance + epsilon)).reshape(*shape)
     return _affine(y, scale, bias).astype(dtype)
 
@@ -195,7 +196,7 @@ def batch_norm(
     channel = normalize_axis_index("batch_norm", axis, array.ndim)
     s, b = _parameters("batch_norm", array, (channel,), scale, bias)
     old = [_parameter("batch_norm", f"stats.{n}", array, (channel,), getattr(stats, n)) for n in ("mean", "var")]
-    axes = tuple([k for k in range(array.ndim) if k != channel])
+    axes = other_axes((channel,), array.ndim)
     if not flag("batch_norm", "training", training):
         return jit_composite(_batch_norm_with, array, s, b, *old, epsilon, dtype), stats
     mapped = ((), ()) if axis_name is None else named_axes("batch_norm", axis_name)
@@ -274,7 +275,7 @@ def _parameter(op: str, what: str, x: Array, axes: tuple[int, ...], given: Array
             f"{op}: {what} has the shape {p.shape}; axes {axes} of {x.aval} have the shape {wanted}",
             remedy=f"give {what} one element for each element of these axes",
         )
-    return fnp.expand_dims(p, tuple([k for k in range(x.ndim) if k not in axes]))
+    return fnp.expand_dims(p, other_axes(axes, x.ndim))
 
 
 def _affine(y: Array, scale: Array | None, bias: Array | None) -> Array:

@@ -23,6 +23,7 @@ from fxad.numpy.unary import round
 from fxad.operations import shapes
 from fxad.operations.arguments import by_numpy, text
 from fxad.operations.axes import normalize_axis_index
+from fxad.primitives.axes import replace_entry
 from fxad.tracing.array import Array, ArrayLike
 
 Widths: TypeAlias = "int | Sequence[int] | Sequence[Sequence[int]] | Mapping[int, int | Sequence[int]]"
@@ -161,7 +162,7 @@ def _pad_constants(x: Array, values: Array, widths: Pairs) -> Array:
     for axis, (before, after) in enumerate(widths):
         for side, width in enumerate(((before, 0), (0, after))):
             if any(width):
-                each = (*none[:axis], width, *none[axis + 1 :])
+                each = replace_entry(none, axis, width)
                 x = apply_op("pad", shapes.pad, (x, values[axis, side]), each)
     return x
 
@@ -172,7 +173,7 @@ def _slice_axis(x: Array, axis: int, start: int, stop: int) -> Array:
 
 def _repeat_axis(x: Array, axis: int, n: int) -> Array:
     """Repeat an array of size 1 along an axis n times."""
-    return broadcast_to(x, (*x.shape[:axis], n, *x.shape[axis + 1 :]))
+    return broadcast_to(x, replace_entry(x.shape, axis, n))
 
 
 def _pad_edges(x: Array, widths: Pairs) -> Array:

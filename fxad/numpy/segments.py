@@ -109,7 +109,7 @@ def _segments(
         raise ParameterError(f"{name}: num_segments is {n}", remedy="give an int from 0 on")
     ids = ids.astype(dtypes.int32) if ids.dtype.itemsize < 4 else ids  # int8 has no 200
     inside = (ids >= 0) & (ids < n)
-    # a scatter rounds each partial result, and bfloat16 counts to 256
+    # a scatter may round each partial result, and float16 counts to 2,048
     wide = dtypes.accumulated(rows.dtype) if how in ("add", "multiply") else rows.dtype
     # an extra row receives the dropped rows
     start = full((n + 1, *rows.shape[ids.ndim :]), _identity_element(name, how, rows.dtype), wide)

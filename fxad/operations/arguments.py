@@ -96,18 +96,18 @@ def plain_ints(value: T) -> T:
 
 
 @overload
-def argument_keys(given: object) -> tuple[int | str, ...] | None: ...
+def argument_keys(keys: object) -> tuple[int | str, ...] | None: ...
 @overload
-def argument_keys(given: object, kind: type[int]) -> tuple[int, ...] | None: ...
+def argument_keys(keys: object, kind: type[int]) -> tuple[int, ...] | None: ...
 @overload
-def argument_keys(given: object, kind: type[str]) -> tuple[str, ...] | None: ...
-def argument_keys(given: object, kind: type[int | str] | None = None) -> tuple[int | str, ...] | None:
+def argument_keys(keys: object, kind: type[str]) -> tuple[str, ...] | None: ...
+def argument_keys(keys: object, kind: type[int | str] | None = None) -> tuple[int | str, ...] | None:
     """Return numbers and names of arguments, one of them or a sequence, as a tuple. With `kind`, only numbers, or only
     names. None for every other value: the error is the caller's."""
-    if type(given) is int and kind is not str:  # the common case
-        return (given,)
-    given = plain_ints(given)
-    keys = (given,) if isinstance(given, int | str) else given
+    if type(keys) is int and kind is not str:  # the common case
+        return (keys,)
+    keys = plain_ints(keys)
+    keys = (keys,) if isinstance(keys, int | str) else keys
     if not isinstance(keys, Sequence):
         return None
     kinds = (int, str) if kind is None else kind

@@ -9,7 +9,7 @@ from fxad.operations.promotion import convert, promote_and_broadcast, to_inexact
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, REM, SUB
 from fxad.primitives.elementwise.logic import AND, EQ, LT, NE, NOT, OR, SHIFT_RIGHT_ARITHMETIC, SHIFT_RIGHT_LOGICAL
 from fxad.primitives.elementwise.powers import ABS, POW, IntegerPow
-from fxad.primitives.elementwise.select import SELECT_N, TO_NEAREST_EVEN, Round
+from fxad.primitives.elementwise.select import TO_NEAREST_EVEN, Round, emit_where
 
 
 def binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
@@ -50,7 +50,7 @@ def floor_divide(emit: Emit, x: Atom, y: Atom) -> Atoms:
     quotient, rest = emit.one(DIV, x, y), emit.one(REM, x, y)
     zero = Lit.of(0, x.aval)
     off = emit.one(AND, emit.one(NE, rest, zero), _signs_differ(emit, rest, y))
-    return emit(SELECT_N, off, quotient, emit.one(SUB, quotient, Lit.of(1, x.aval)))
+    return (emit_where(emit, off, emit.one(SUB, quotient, Lit.of(1, x.aval)), quotient),)
 
 
 def _floor_quotient(emit: Emit, x: Atom, y: Atom) -> Atoms:
@@ -58,10 +58,10 @@ def _floor_quotient(emit: Emit, x: Atom, y: Atom) -> Atoms:
     zero, rest, quotient = Lit.of(0, x.aval), emit.one(REM, x, y), emit.one(DIV, x, y)
     whole = emit.one(Round(TO_NEAREST_EVEN), emit.one(DIV, emit.one(SUB, x, rest), y))
     off = emit.one(AND, emit.one(NE, rest, zero), _signs_differ(emit, rest, y))
-    whole = emit.one(SELECT_N, off, whole, emit.one(SUB, whole, Lit.of(1, x.aval)))
+    whole = emit_where(emit, off, emit.one(SUB, whole, Lit.of(1, x.aval)), whole)
     # a zero has the sign of x / y; x / 0 is an infinity, or nan
-    whole = emit.one(SELECT_N, emit.one(EQ, whole, zero), whole, emit.one(MUL, quotient, zero))
-    return emit(SELECT_N, emit.one(EQ, y, zero), whole, quotient)
+    whole = emit_where(emit, emit.one(EQ, whole, zero), emit.one(MUL, quotient, zero), whole)
+    return (emit_where(emit, emit.one(EQ, y, zero), quotient, whole),)
 
 
 def remainder(emit: Emit, x: Atom, y: Atom) -> Atoms:
@@ -78,9 +78,9 @@ def remainder(emit: Emit, x: Atom, y: Atom) -> Atoms:
         # it keeps the derivative where the remainder is 0.
         null = emit.one(SUB, rest, rest)
         below = emit.one(NEG, emit.one(SUB, null, rest))
-        rest = emit.one(SELECT_N, emit.one(LT, y, Lit.of(0, x.aval)), emit.one(ADD, rest, null), below)
+        rest = emit_where(emit, emit.one(LT, y, Lit.of(0, x.aval)), below, emit.one(ADD, rest, null))
     off = emit.one(AND, emit.one(NE, rest, Lit.of(0, x.aval)), _signs_differ(emit, rest, y))
-    return emit(SELECT_N, off, rest, emit.one(ADD, rest, y))
+    return (emit_where(emit, off, emit.one(ADD, rest, y), rest),)
 
 
 def _signs_differ(emit: Emit, x: Atom, y: Atom) -> Atom:

@@ -22,10 +22,11 @@ from fxad.operations.axes import normalize_axis_index, normalize_axis_tuple
 from fxad.operations.elementwise import conj
 from fxad.operations.promotion import convert, promote_dtypes
 from fxad.operations.shapes import diagonal_mask, emit_transpose, slice_axis
+from fxad.primitives.axes import other_axes
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.elementwise.family import literal_like
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.shape import ReduceSum, Squeeze
 
 Label: TypeAlias = int | str
@@ -114,7 +115,7 @@ def _take_diagonal(emit: Emit, x: Atom, a: int, b: int) -> Atom:
     """Return the elements with equal indices along two axes of one size; axis `b` is removed."""
     if x.aval.dtype is dtypes.bool_:
         return convert(emit, _take_diagonal(emit, convert(emit, x, dtypes.int32), a, b), dtypes.bool_)
-    picked = emit.one(SELECT_N, diagonal_mask(emit, x.aval.shape, a, b, 0), literal_like(0, x), x)
+    picked = emit_where(emit, diagonal_mask(emit, x.aval.shape, a, b, 0), x, literal_like(0, x))
     return emit.one(ReduceSum((b,)), picked)
 
 
@@ -257,7 +258,7 @@ def vecdot(emit: Emit, x: Atom, y: Atom, axis: int) -> Atoms:
 def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Atoms:
     """The diagonal of two axes, which becomes the last axis."""
     a, b = normalize_axis_tuple("diagonal", (axis1, axis2), x.aval.ndim)
-    rest = [k for k in range(x.aval.ndim) if k not in (a, b)]
+    rest = other_axes((a, b), x.aval.ndim)
     x = emit_transpose(emit, x, (*rest, a, b))
     n, m = x.aval.shape[-2:]
     size = maximum(0, minimum(n + min(offset, 0), m - max(offset, 0)))

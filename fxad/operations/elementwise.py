@@ -25,7 +25,7 @@ from fxad.primitives.elementwise.exponential import EXP, LOG, LOG1P
 from fxad.primitives.elementwise.family import literal_like
 from fxad.primitives.elementwise.logic import AND, EQ, GT, IS_FINITE, LE, LT, NE, NOT, OR, POPULATION_COUNT
 from fxad.primitives.elementwise.powers import ABS, SQRT
-from fxad.primitives.elementwise.select import CEIL, CLAMP, FLOOR, SELECT_N, TO_NEAREST_EVEN, Round
+from fxad.primitives.elementwise.select import CEIL, CLAMP, FLOOR, SELECT_N, TO_NEAREST_EVEN, Round, emit_where
 from fxad.primitives.elementwise.trigonometric import ATAN2
 
 
@@ -189,7 +189,8 @@ def trunc(emit: Emit, x: Atom) -> Atoms:
     """The integral part, towards zero."""
     if x.aval.dtype not in dtypes.INEXACT:
         return (x,)
-    return emit(SELECT_N, emit.one(LT, x, literal_like(0, x)), emit.one(FLOOR, x), emit.one(CEIL, x))
+    negative, down, up = emit.one(LT, x, literal_like(0, x)), emit.one(FLOOR, x), emit.one(CEIL, x)
+    return (emit_where(emit, negative, up, down),)
 
 
 def round_to(emit: Emit, x: Atom, decimals: int) -> Atoms:
@@ -249,11 +250,11 @@ def logaddexp(emit: Emit, x: Atom, y: Atom) -> Atoms:
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
     # chosen, not max and abs: at a tie each choice has all derivatives of the result, and max and abs have averages
     gap, swapped = emit.one(SUB, x, y), emit.one(LT, x, y)
-    top = emit.one(SELECT_N, swapped, x, y)
-    soft = emit.one(LOG1P, emit.one(EXP, emit.one(SELECT_N, swapped, emit.one(NEG, gap), gap)))
+    top = emit_where(emit, swapped, y, x)
+    soft = emit.one(LOG1P, emit.one(EXP, emit_where(emit, swapped, gap, emit.one(NEG, gap))))
     # equal infinities: their difference is nan, their sum is themselves; a nan stays one
-    same = emit.one(NE, gap, gap)
-    return emit(SELECT_N, same, emit.one(ADD, top, soft), emit.one(ADD, x, y))
+    same, smooth, total = emit.one(NE, gap, gap), emit.one(ADD, top, soft), emit.one(ADD, x, y)
+    return (emit_where(emit, same, total, smooth),)
 
 
 def hypot(emit: Emit, x: Atom, y: Atom) -> Atoms:
@@ -264,13 +265,13 @@ def hypot(emit: Emit, x: Atom, y: Atom) -> Atoms:
     x, y = emit.one(ABS, a), emit.one(ABS, b)
     # chosen, not max and min, and a ratio with its sign: at ties and at 0 there are derivatives of all orders
     swapped = emit.one(LT, x, y)
-    big, small = emit.one(SELECT_N, swapped, x, y), emit.one(SELECT_N, swapped, b, a)
+    big, small = emit_where(emit, swapped, y, x), emit_where(emit, swapped, a, b)
     zero = emit.one(EQ, big, literal_like(0, big))
-    ratio = emit.one(DIV, small, emit.one(SELECT_N, zero, big, literal_like(1, big)))
+    ratio = emit.one(DIV, small, emit_where(emit, zero, literal_like(1, big), big))
     size = emit.one(MUL, big, emit.one(SQRT, emit.one(ADD, literal_like(1, big), emit.one(MUL, ratio, ratio))))
     # the result is infinite if one operand is, even if the other is nan
     infinite = emit.one(OR, emit.one(EQ, x, literal_like(np.inf, x)), emit.one(EQ, y, literal_like(np.inf, y)))
-    return emit(SELECT_N, infinite, size, literal_like(np.inf, size))
+    return (emit_where(emit, infinite, literal_like(np.inf, size), size),)
 
 
 def copysign(emit: Emit, x: Atom, y: Atom) -> Atoms:
@@ -287,8 +288,8 @@ def heaviside(emit: Emit, x: Atom, y: Atom) -> Atoms:
     dtype = to_inexact_dtype(x.aval.dtype)
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
     step = convert(emit, emit.one(GT, x, literal_like(0, x)), dtype)
-    step = emit.one(SELECT_N, emit.one(NE, x, x), step, x)
-    return emit(SELECT_N, emit.one(EQ, x, literal_like(0, x)), step, y)
+    step = emit_where(emit, emit.one(NE, x, x), x, step)
+    return (emit_where(emit, emit.one(EQ, x, literal_like(0, x)), y, step),)
 
 
 def angle(emit: Emit, x: Atom) -> Atoms:
@@ -306,9 +307,9 @@ def nan_to_num(emit: Emit, x: Atom, nan: float, above: float | None, below: floa
         return (x,)
     limits = ml_dtypes.finfo(x.aval.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
     high, low = [float(d) if v is None else v for d, v in ((limits.max, above), (limits.min, below))]
-    y = emit.one(SELECT_N, emit.one(NE, x, x), x, literal_like(nan, x))
-    y = emit.one(SELECT_N, emit.one(EQ, x, literal_like(np.inf, x)), y, literal_like(high, x))
-    return emit(SELECT_N, emit.one(EQ, x, literal_like(-np.inf, x)), y, literal_like(low, x))
+    y = emit_where(emit, emit.one(NE, x, x), literal_like(nan, x), x)
+    y = emit_where(emit, emit.one(EQ, x, literal_like(np.inf, x)), literal_like(high, x), y)
+    return (emit_where(emit, emit.one(EQ, x, literal_like(-np.inf, x)), literal_like(low, x), y),)
 
 
 def isclose(emit: Emit, x: Atom, y: Atom, rtol: float, atol: float, equal_nan: bool) -> Atoms:

@@ -14,10 +14,11 @@ from fxad.operations.axes import normalize_axis_index
 from fxad.operations.elementwise import is_nonzero, promote_all
 from fxad.operations.promotion import broadcast, common_shape, convert
 from fxad.operations.updates import fit_update
+from fxad.primitives.axes import other_axes, replace_entry
 from fxad.primitives.cumulative import CumSum
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, REM, SUB
 from fxad.primitives.elementwise.logic import EQ
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import SELECT_N, emit_where
 from fxad.primitives.gather_scatter import Scatter
 from fxad.primitives.index import IndexVectors, index_dtype, normalize_index
 from fxad.primitives.shape import Iota, emit_reshape
@@ -34,7 +35,7 @@ def nonzero(emit: Emit, x: Atom, size: int, fills: tuple[int, ...]) -> Atoms:
     missing = emit.one(EQ, flat, Lit.of(n, flat.aval))
     return tuple(
         [
-            emit.one(SELECT_N, missing, axis, Lit.of(fill, flat.aval))
+            emit_where(emit, missing, Lit.of(fill, flat.aval), axis)
             for axis, fill in zip(unravel_index(emit, flat, shape), fills, strict=True)
         ]
     )
@@ -69,7 +70,7 @@ def first_nonzero(emit: Emit, x: Atom, size: int) -> Atom:
     if not n or not size:
         return none
     rank = emit.one(CumSum(0, False), convert(emit, holds, dtype))
-    at = emit.one(SELECT_N, holds, Lit.of(size, rank.aval), emit.one(SUB, rank, Lit.of(1, rank.aval)))
+    at = emit_where(emit, holds, emit.one(SUB, rank, Lit.of(1, rank.aval)), Lit.of(size, rank.aval))
     scatter = Scatter((), (0,), (), (), (0,), "drop", False, False)
     return emit.one(scatter, none, emit_reshape(emit, at, (n, 1)), emit.one(Iota((n,), dtype, 0)))
 
@@ -114,10 +115,9 @@ def _apply_index_mode(emit: Emit, at: Atom, n: int, mode: str, dtype: DType) -> 
     return convert(emit, emit.one(MIN, at, Lit.of(max(n - 1, 0), at.aval)), dtype)
 
 
-def choose(emit: Emit, which: Atom, *cases_and_mode: *tuple[*tuple[Atom, ...], object]) -> Atoms:
+def choose(emit: Emit, which: Atom, *args: *tuple[*tuple[Atom, ...], object]) -> Atoms:
     """Select, element by element, one of several cases. The last argument is the mode for numbers out of range."""
-    *given, mode = cases_and_mode
-    choices = given
+    *choices, mode = args
     if not isinstance(mode, str) or mode not in ("clip", "wrap"):
         raise ParameterError(
             f"choose: mode {mode!r} is not one of clip, wrap",
@@ -139,12 +139,12 @@ def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int) 
     k = normalize_axis_index("put_along_axis", axis, x.aval.ndim)
     if indices.aval.dtype not in dtypes.INTEGER or indices.aval.ndim != x.aval.ndim:
         raise DTypeError(f"put_along_axis: indices must be integers with {x.aval.ndim} axes, got {indices.aval}")
-    shape = (*x.aval.shape[:k], indices.aval.shape[k], *x.aval.shape[k + 1 :])
+    shape = replace_entry(x.aval.shape, k, indices.aval.shape[k])
     if common_shape("put_along_axis", indices.aval.shape, shape) != shape:
         raise ShapeError(f"put_along_axis: indices {indices.aval} do not fit {x.aval} along axis {k}")
     at, value = broadcast(emit, indices, shape), fit_update("put_along_axis", emit, values, x.aval, shape)
     if 0 in shape:
         return (x,)
-    others = tuple([a for a in range(len(shape)) if a != k])
+    others = other_axes((k,), len(shape))
     scatter = Scatter((), (k,), others, others, (k,), "drop", False, False)
     return emit(scatter, x, emit.one(IndexVectors((x.aval.shape[k],)), at), value)

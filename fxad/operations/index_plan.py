@@ -158,37 +158,37 @@ def promise_unique_indices(p: IndexPlan, operands: tuple[object, ...]) -> IndexP
     return replace(p, take=replace(p.take, unique_indices=True))
 
 
-def _to_entries(given: object) -> tuple[_Entry, ...]:
+def _to_entries(entry: object) -> tuple[_Entry, ...]:
     """Return one entry of an index in normal form; a mask becomes an array for each of its axes."""
-    if given is None or given is Ellipsis or type(given) in _BASIC_INDEX_TYPES:
-        return (cast("_Entry", given),)
-    if isinstance(given, bool | np.bool_):
-        return (_ScalarMask(int(given)),)
-    if isinstance(given, list | tuple):
-        given = _array_entry(given)
-    aval = getattr(given, "aval", None)
+    if entry is None or entry is Ellipsis or type(entry) in _BASIC_INDEX_TYPES:
+        return (cast("_Entry", entry),)
+    if isinstance(entry, bool | np.bool_):
+        return (_ScalarMask(int(entry)),)
+    if isinstance(entry, list | tuple):
+        entry = _array_entry(entry)
+    aval = getattr(entry, "aval", None)
     if isinstance(aval, Aval):  # an fxad array, seen by its aval only in this layer
         return (
-            _mask_entries(given) if aval.dtype is dtypes.bool_ else (_check_index_array(aval.shape, aval.dtype, given),)
+            _mask_entries(entry) if aval.dtype is dtypes.bool_ else (_check_index_array(aval.shape, aval.dtype, entry),)
         )
-    if hasattr(given, "__dlpack__") and not isinstance(given, np.ndarray | np.generic):  # an array of another library
-        given = np.asarray(given)
-    if isinstance(given, np.ndarray):
-        if given.dtype == np.bool_:
-            return _mask_entries(given)
-        if given.ndim or given.dtype.kind not in "iu":
-            return (_check_index_array(given.shape, given.dtype, given),)
+    if hasattr(entry, "__dlpack__") and not isinstance(entry, np.ndarray | np.generic):  # an array of another library
+        entry = np.asarray(entry)
+    if isinstance(entry, np.ndarray):
+        if entry.dtype == np.bool_:
+            return _mask_entries(entry)
+        if entry.ndim or entry.dtype.kind not in "iu":
+            return (_check_index_array(entry.shape, entry.dtype, entry),)
     try:
-        return (given.__index__(),)  # type: ignore[attr-defined]  # tested by the except clause
+        return (entry.__index__(),)  # type: ignore[attr-defined]  # tested by the except clause
     except (AttributeError, TypeError):
         raise ArgumentError(
-            f"getitem: {given!r} ({type(given).__qualname__}) is not an index", remedy=_REMEDY
+            f"getitem: {entry!r} ({type(entry).__qualname__}) is not an index", remedy=_REMEDY
         ) from None
 
 
-def _array_entry(given: Sequence[object]) -> NDArray:
+def _array_entry(values: Sequence[object]) -> NDArray:
     try:
-        array: NDArray = np.asarray(given)
+        array: NDArray = np.asarray(values)
     except TracerError as e:
         raise TracerError(
             "getitem: a list of tracers is not an index",
@@ -196,7 +196,7 @@ def _array_entry(given: Sequence[object]) -> NDArray:
             where=e.where,
         ) from None
     except ValueError:
-        raise ArgumentError(f"getitem: {given!r} is not an index: its rows differ in length", remedy=_REMEDY) from None
+        raise ArgumentError(f"getitem: {values!r} is not an index: its rows differ in length", remedy=_REMEDY) from None
     return array if array.size else array.astype(np.int32)
 
 
@@ -206,12 +206,12 @@ def _check_index_array(shape: Shape, dtype: DType, value: object) -> _IndexArray
     return _IndexArray(shape, dtype, value)
 
 
-def _mask_entries(given: object) -> tuple[_Entry, ...]:
+def _mask_entries(values: object) -> tuple[_Entry, ...]:
     try:
-        mask = np.asarray(cast("npt.ArrayLike", given))
+        mask = np.asarray(cast("npt.ArrayLike", values))
     except TracerError as e:
         raise TracerError(
-            f"getitem: {given!r} is a mask, and how many elements it picks is not known while the function is traced",
+            f"getitem: {values!r} is a mask, and how many elements it picks is not known while the function is traced",
             remedy="use fxad.numpy.where(mask, x, other), which keeps the shape, or extract(mask, x, size=...)",
             where=e.where,
         ) from None

@@ -15,27 +15,28 @@ from fxad.operations.axes import normalize_axis_index
 from fxad.operations.index_plan import IndexPlan
 from fxad.operations.promotion import broadcast, common_shape
 from fxad.operations.shapes import emit_rearrange
+from fxad.primitives.axes import other_axes, replace_entry
 from fxad.primitives.dimension_numbers import windows_in_range
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.gather_scatter import Gather
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.gather_scatter import Gather, gather_along_axis
 from fxad.primitives.index import IndexVectors, index_dtype, normalize_index
 from fxad.primitives.shape import Squeeze, emit_broadcast
 
 
-def getitem(emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], IndexPlan]) -> tuple[Atom, ...]:
-    """`x[index]`: the operands that `plan` found, then the plan."""
-    *indices, p = rest
-    if p.empty or isinstance(x, Lit):
+def getitem(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], IndexPlan]) -> tuple[Atom, ...]:
+    """`x[index]`. Arguments: the operands that the plan found, then the plan."""
+    *indices, plan = args
+    if plan.empty or isinstance(x, Lit):
         zero = x if isinstance(x, Lit) else Zero(x.aval).instantiate()
-        return (zero.with_shape(p.shape),)
-    for prim in p.before:
+        return (zero.with_shape(plan.shape),)
+    for prim in plan.before:
         x = emit_rearrange(emit, prim, x)
-    if p.take is not None:
-        if p.vectors is not None:
-            indices = [emit.one(p.vectors, *indices)]
-        x = emit.one(p.take, x, *indices)
-    for prim in p.after:
+    if plan.take is not None:
+        if plan.vectors is not None:
+            indices = [emit.one(plan.vectors, *indices)]
+        x = emit.one(plan.take, x, *indices)
+    for prim in plan.after:
         x = emit_rearrange(emit, prim, x)
     return (x,)
 
@@ -44,17 +45,17 @@ def gather(emit: Emit, x: Atom, vectors: Atom, prim: Gather, fill: Lit) -> tuple
     """Windows of x; windows out of range are `fill`."""
     out = emit.one(prim, x, vectors)
     last = tuple([x.aval.shape[a] - prim.slice_sizes[a] for a in prim.start_index_map])
-    batch = tuple([a for a in range(out.aval.ndim) if a not in prim.offset_dims])
+    batch = other_axes(prim.offset_dims, out.aval.ndim)
     holds = emit_broadcast(emit, windows_in_range(emit, vectors, last), out.aval.shape, batch)
-    return emit(SELECT_N, holds, fill.with_shape(out.aval.shape), out)
+    return (emit_where(emit, holds, out, fill.with_shape(out.aval.shape)),)
 
 
 def dynamic_slice(
-    emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], tuple[int | None, ...], Shape, Shape]
+    emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], tuple[int | None, ...], Shape, Shape]
 ) -> tuple[Atom, ...]:
     """A window of x. Arguments: the start indices that are atoms, then all of them (None: the next atom), then the
     sizes, and the axes of size 1 that are dropped."""
-    *atoms, fixed, sizes, dropped = rest
+    *atoms, fixed, sizes, dropped = args
     window = DynamicSlice(sizes)
     starts = start_indices(emit, x.aval.shape, atoms, fixed)
     window_values = emit(window, x, *starts)
@@ -62,10 +63,10 @@ def dynamic_slice(
 
 
 def dynamic_update_slice(
-    emit: Emit, x: Atom, update: Atom, *rest: *tuple[*tuple[Atom, ...], tuple[int | None, ...]]
+    emit: Emit, x: Atom, update: Atom, *args: *tuple[*tuple[Atom, ...], tuple[int | None, ...]]
 ) -> tuple[Atom, ...]:
     """x with a window replaced: the start indices as in `dynamic_slice`."""
-    *atoms, fixed = rest
+    *atoms, fixed = args
     starts = start_indices(emit, x.aval.shape, atoms, fixed)
     return emit(DYNAMIC_UPDATE_SLICE, x, update, *starts)
 
@@ -76,25 +77,15 @@ def take_along_axis(emit: Emit, x: Atom, indices: Atom, axis: int) -> tuple[Atom
     if indices.aval.dtype not in dtypes.INTEGER or indices.aval.ndim != x.aval.ndim:
         raise DTypeError(f"take_along_axis: indices must be integers with {x.aval.ndim} axes, got {indices.aval}")
     ours, theirs = x.aval.shape, indices.aval.shape
-    shape = common_shape("take_along_axis", ours[:k] + (1,) + ours[k + 1 :], theirs[:k] + (1,) + theirs[k + 1 :])
-    x = broadcast(emit, x, (*shape[:k], ours[k], *shape[k + 1 :]))
-    at = broadcast(emit, indices, (*shape[:k], theirs[k], *shape[k + 1 :]))
+    shape = common_shape("take_along_axis", replace_entry(ours, k, 1), replace_entry(theirs, k, 1))
+    x = broadcast(emit, x, replace_entry(shape, k, ours[k]))
+    at = broadcast(emit, indices, replace_entry(shape, k, theirs[k]))
     if 0 in at.aval.shape:
         return (Lit.zero(x.aval.with_shape(at.aval.shape)),)
     if not ours[k]:
         raise AxisError(f"take_along_axis: axis {k} has size 0 and no elements")
-    others = tuple([a for a in range(len(shape)) if a != k])
-    gather = Gather(
-        offset_dims=(),
-        collapsed_slice_dims=(k,),
-        operand_batching_dims=others,
-        start_indices_batching_dims=others,
-        start_index_map=(k,),
-        slice_sizes=tuple([minimum(1, at.aval.size if a == k else n) for a, n in enumerate(shape)]),
-        mode="clip",
-        indices_sorted=False,
-        unique_indices=False,
-    )
+    # the axis may be empty if there are no indices
+    gather = gather_along_axis(replace_entry(shape, k, at.aval.size), k, mode="clip")
     return emit(gather, x, emit.one(IndexVectors((ours[k],)), at))
 
 

@@ -11,13 +11,12 @@ from fxad.errors import ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit
 from fxad.operations.axes import normalize_axis_index
 from fxad.operations.linear_systems import (
+    ARGUMENT,
     cholesky,
     hermitian_part,
     inv,
-    matrix_shape,
     promote_for_lapack,
     promote_pair_for_lapack,
-    square_shape,
 )
 from fxad.operations.promotion import broadcast, convert, promote_and_broadcast, promote_dtypes
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB
@@ -25,11 +24,12 @@ from fxad.primitives.elementwise.complex_parts import REAL
 from fxad.primitives.elementwise.convert import STOP_GRADIENT, ConvertElementType
 from fxad.primitives.elementwise.logic import GT
 from fxad.primitives.elementwise.powers import ABS, SIGN
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.linalg import matrices as mx
 from fxad.primitives.linalg.eig import Eig
 from fxad.primitives.linalg.eigh import Eigh
 from fxad.primitives.linalg.expm import EXPM
+from fxad.primitives.linalg.family import matrix_shape, square_shape
 from fxad.primitives.linalg.lu import LU
 from fxad.primitives.linalg.qr import Qr
 from fxad.primitives.linalg.solve import Pinv
@@ -53,7 +53,7 @@ def pinv(emit: Emit, a: Atom, hermitian: bool) -> Atoms:
 
 def default_rtol(op: str, emit: Emit, a: Atom) -> Atom:
     """The relative size of a zero singular value after rounding."""
-    _, m, n = matrix_shape(op, a)
+    _, m, n = matrix_shape(op, a.aval, ARGUMENT)
     aval = Aval((), dtypes.real_part(a.aval.dtype))
     return emit.one(MUL, Lit.of(maximum(m, n), aval), Lit.of(_EPS.get(aval.dtype, 0.0), aval))
 
@@ -61,14 +61,14 @@ def default_rtol(op: str, emit: Emit, a: Atom) -> Atom:
 def pinv_above(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Atoms:
     """The pseudo-inverse: singular values up to `rtol` times the largest count as zero."""
     a = promote_for_lapack("pinv", emit, a)
-    batch, m, n = matrix_shape("pinv", a)
+    batch, m, n = matrix_shape("pinv", a.aval, ARGUMENT)
     one = emit.one
     if not a.aval.size:
         return (Lit.zero(a.aval.with_shape((*batch, n, m))),)
     s, u, vh = _singular(emit, one(STOP_GRADIENT, a), hermitian)
     kept = exceeds_tolerance(emit, s, rtol)
     unit = Lit.of(1, s.aval)
-    inverse = mx.where(one, kept, one(DIV, unit, one(SELECT_N, kept, unit, s)))
+    inverse = mx.zero_unless(one, kept, one(DIV, unit, emit_where(emit, kept, s, unit)))
     v = mx.conjugate_transpose(one, vh)
     weights = mx.as_complex(one, mx.repeat_as_rows(one, inverse, v.aval.shape), v.aval)
     return emit(PINV, a, mx.dot(one, one(MUL, v, weights), mx.conjugate_transpose(one, u)))
@@ -99,7 +99,7 @@ def exceeds_tolerance(emit: Emit, s: Atom, rtol: Atom) -> Atom:
 def matrix_rank(emit: Emit, a: Atom, rtol: Atom) -> Atoms:
     """The number of singular values that exceed `rtol` times the largest."""
     a = promote_for_lapack("matrix_rank", emit, a)
-    batch, m, n = matrix_shape("matrix_rank", a)
+    batch, m, n = matrix_shape("matrix_rank", a.aval, ARGUMENT)
     if not m * n:
         return (Lit.of(0, Aval(batch, dtypes.int32)),)
     (s,) = emit(Svd(False, False), a)
@@ -122,7 +122,7 @@ def lstsq_default(emit: Emit, a: Atom, b: Atom) -> Atoms:
 def lstsq(emit: Emit, a: Atom, b: Atom, rtol: Atom) -> Atoms:
     """The x of least norm that minimizes |a x - b|; the sums of squares of the residual; rank; singular values."""
     a, b = promote_pair_for_lapack("lstsq", emit, a, b)
-    batch, m, n = matrix_shape("lstsq", a)
+    batch, m, n = matrix_shape("lstsq", a.aval, ARGUMENT)
     if batch or b.aval.ndim not in (1, 2) or b.aval.shape[0] != m:
         raise ShapeError(f"lstsq: takes a matrix and a vector or matrix with as many rows, got {a.aval} and {b.aval}")
     one = emit.one
@@ -143,7 +143,7 @@ def lstsq(emit: Emit, a: Atom, b: Atom, rtol: Atom) -> Atoms:
 
 def matrix_power(emit: Emit, a: Atom, n: int) -> Atoms:
     """a multiplied by itself, in about log2(n) products; of the inverse for a negative n."""
-    square_shape("matrix_power", a)
+    square_shape("matrix_power", a.aval, ARGUMENT)
     if n < 0:
         (a,) = inv(emit, a)
         n = -n

@@ -12,16 +12,18 @@ from typing import Final
 from fxad import dtypes
 from fxad.core.sizes import maximum
 from fxad.errors import ShapeError
-from fxad.ir import Atom, Atoms, Aval, Emit, Shape
+from fxad.ir import Atom, Atoms, Aval, Emit
 from fxad.operations.promotion import broadcast, common_shape, convert, promote_dtypes, to_inexact_dtype
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
 from fxad.primitives.linalg import matrices as mx
 from fxad.primitives.linalg.cholesky import CHOLESKY
-from fxad.primitives.linalg.family import check_lapack_dtype
+from fxad.primitives.linalg.family import check_lapack_dtype, matrix_shape, square_shape
 from fxad.primitives.linalg.lu import LU, LuPivotsToPermutation
-from fxad.primitives.linalg.solve import Det, Slogdet, Solve, lu_factors
+from fxad.primitives.linalg.solve import Det, Slogdet, Solve, lu_factors, solve_factored
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.shape import Reshape, Transpose
+
+ARGUMENT: Final = "argument 0"  # of the user's function, in messages
 
 # ---------------------------------------------------------------------------------------------------------- operands
 
@@ -40,22 +42,6 @@ def promote_pair_for_lapack(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom
     return convert(emit, x, dtype), convert(emit, y, dtype)
 
 
-def matrix_shape(op: str, x: Atom, k: int = 0) -> tuple[Shape, int, int]:
-    """Batch axes, rows and columns of an argument of the user's function. Raises: ShapeError when there are fewer than
-    two axes. `matrix_shape` of `primitives.linalg.family` is for the operands of a primitive."""
-    if x.aval.ndim < 2:
-        raise ShapeError(f"{op}: argument {k} must be a matrix or a batch of matrices, got {x.aval}")
-    return x.aval.shape[:-2], x.aval.shape[-2], x.aval.shape[-1]
-
-
-def square_shape(op: str, x: Atom, k: int = 0) -> tuple[Shape, int]:
-    """Batch axes and size of such an argument. Raises: ShapeError when the matrices are not square."""
-    batch, m, n = matrix_shape(op, x, k)
-    if m != n:
-        raise ShapeError(f"{op}: argument {k} must be square matrices, got {m} by {n} in {x.aval}")
-    return batch, n
-
-
 def broadcast_batch_axes(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
     """Two operands of matrices with common batch axes."""
     batch = common_shape(op, x.aval.shape[:-2], y.aval.shape[:-2])
@@ -71,7 +57,7 @@ def broadcast_batch_axes(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, A
 def solve(emit: Emit, a: Atom, b: Atom) -> Atoms:
     """The x with a x = b; a `b` of one axis is a vector."""
     a, b = promote_pair_for_lapack("solve", emit, a, b)
-    square_shape("solve", a)
+    square_shape("solve", a.aval, ARGUMENT)
     if not b.aval.shape:
         raise ShapeError(f"solve: argument 1 must be a vector or matrices, got {b.aval}")
     one = emit.one
@@ -86,10 +72,10 @@ def solve(emit: Emit, a: Atom, b: Atom) -> Atoms:
     return (one(Solve(False), a, *lu_factors(emit, a), b),)
 
 
-def _check_rows(op: str, a: Atom, b: Atom, given: Atom) -> None:
+def _check_rows(op: str, a: Atom, b: Atom, argument: Atom) -> None:
     if a.aval.shape[-1] != b.aval.shape[-2]:
         raise ShapeError(
-            f"{op}: sizes differ: argument 0 {a.aval} has {a.aval.shape[-1]} columns, argument 1 {given.aval}"
+            f"{op}: sizes differ: argument 0 {a.aval} has {a.aval.shape[-1]} columns, argument 1 {argument.aval}"
         )
 
 
@@ -106,7 +92,7 @@ def _solve_shared_matrix(emit: Emit, a: Atom, b: Atom) -> Atom:
 def inv(emit: Emit, a: Atom) -> Atoms:
     """The inverse: infinities and nan for a singular matrix."""
     a = promote_for_lapack("inv", emit, a)
-    square_shape("inv", a)
+    square_shape("inv", a.aval, ARGUMENT)
     return (emit.one(Solve(False), a, *lu_factors(emit, a), mx.identity(emit, a.aval)),)
 
 
@@ -145,10 +131,10 @@ def _solve_columns(
     Raises: ShapeError if the matrices in `a` are not square, or if `b` has no axis.
     """
     a, b = promote_pair_for_lapack(op, emit, a, b)
-    square_shape(op, a)
+    square_shape(op, a.aval, ARGUMENT)
     vector = b.aval.ndim == 1
     columns: Atom = mx.column(emit.one, b) if vector else b
-    matrix_shape(op, columns, position)
+    matrix_shape(op, columns.aval, f"argument {position}")
     x = solve(*broadcast_batch_axes(op, emit, a, columns))
     return (mx.vector(emit.one, x) if vector else x,)
 
@@ -158,7 +144,7 @@ def cholesky(emit: Emit, x: Atom, symmetrize: bool, upper: bool) -> Atoms:
     if symmetrize:
         x = hermitian_part("cholesky", emit, x)
     elif upper:  # the primitive reads the lower triangle
-        matrix_shape("cholesky", x)
+        matrix_shape("cholesky", x.aval, ARGUMENT)
         x = mx.conjugate_transpose(emit.one, x)
     factor = emit.one(CHOLESKY, x)
     return (mx.conjugate_transpose(emit.one, factor) if upper else factor,)
@@ -166,7 +152,7 @@ def cholesky(emit: Emit, x: Atom, symmetrize: bool, upper: bool) -> Atoms:
 
 def hermitian_part(op: str, emit: Emit, x: Atom) -> Atom:
     """(x + x^H) / 2."""
-    square_shape(op, x)
+    square_shape(op, x.aval, ARGUMENT)
     if x.aval.dtype not in dtypes.INEXACT:
         return x  # the primitive raises the error
     return mx.scaled(emit.one, emit.one(ADD, x, mx.conjugate_transpose(emit.one, x)), 0.5)
@@ -191,18 +177,10 @@ def lu(emit: Emit, x: Atom) -> Atoms:
 
 def lu_solve(emit: Emit, factors: Atom, pivots: Atom, b: Atom, trans: int) -> Atoms:
     """The x with op(a) x = b, for the packed factors of a: 0 a, 1 its transpose, 2 its conjugate transpose."""
-    transposed, conjugated = trans != 0, trans == 2
-    lower = TriangularSolve(True, True, transposed, conjugated, True)
-    upper = TriangularSolve(True, False, transposed, conjugated, False)
-    one = emit.one
 
     def solve(factors: Atom, columns: Atom) -> Atom:
-        n = factors.aval.shape[-1]
         row_exchanges = broadcast(emit, pivots, (*factors.aval.shape[:-2], pivots.aval.shape[-1]))
-        order = mx.column(one, one(LuPivotsToPermutation(n, transposed), row_exchanges))
-        if transposed:
-            return mx.permuted(one, one(lower, factors, one(upper, factors, columns)), order)
-        return one(upper, factors, one(lower, factors, mx.permuted(one, columns, order)))
+        return solve_factored(emit, factors, row_exchanges, columns, transpose_a=trans != 0, conjugate_a=trans == 2)
 
     return _solve_columns("lu_solve", emit, factors, b, 2, solve)
 
@@ -210,15 +188,15 @@ def lu_solve(emit: Emit, factors: Atom, pivots: Atom, b: Atom, trans: int) -> At
 def lu_parts(emit: Emit, x: Atom, permute_l: bool) -> Atoms:
     """P, L and U with x = P L U, or P L and U."""
     x = promote_for_lapack("lu", emit, x)
-    batch, m, n = matrix_shape("lu", x)
+    batch, m, n = matrix_shape("lu", x.aval, ARGUMENT)
     k, one = min(m, n), emit.one
     factors, pivots = emit(LU, x)
     order = mx.column(one, emit.one(LuPivotsToPermutation(m, True), pivots))
     left = mx.columns(one, factors, 0, k)
     unit = mx.identity(emit, left.aval)
-    lower = one(ADD, mx.where(one, mx.lower_mask(emit, left.aval.shape, -1), left), unit)
+    lower = one(ADD, mx.zero_unless(one, mx.lower_mask(emit, left.aval.shape, -1), left), unit)
     top = mx.rows(one, factors, 0, k)
-    upper = mx.unless(one, mx.lower_mask(emit, top.aval.shape, -1), top)
+    upper = mx.zero_where(one, mx.lower_mask(emit, top.aval.shape, -1), top)
     if permute_l:
         return mx.permuted(one, lower, order), upper
     eye = mx.identity(emit, Aval((*batch, m, m), dtypes.real_part(x.aval.dtype)))
@@ -233,7 +211,7 @@ _SMALL: Final = 3  # up to this size a determinant is a polynomial
 def det(emit: Emit, a: Atom) -> Atoms:
     """The determinant: of up to 3 by 3 matrices a polynomial, else by the LU decomposition."""
     a = promote_for_lapack("det", emit, a)
-    _, n = square_shape("det", a)
+    _, n = square_shape("det", a.aval, ARGUMENT)
     if type(n) is int and 0 < n <= _SMALL:
         return (_det_polynomial(emit, a, n),)
     return emit(DET, a, *lu_factors(emit, a))
@@ -261,7 +239,7 @@ def _det_polynomial(emit: Emit, a: Atom, n: int) -> Atom:
 def slogdet(emit: Emit, a: Atom) -> Atoms:
     """Sign and logarithm of the absolute value of the determinant."""
     a = promote_for_lapack("slogdet", emit, a)
-    square_shape("slogdet", a)
+    square_shape("slogdet", a.aval, ARGUMENT)
     return emit(SLOGDET, a, *lu_factors(emit, a))
 
 

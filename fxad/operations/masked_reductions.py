@@ -32,7 +32,7 @@ from fxad.operations.reductions import (
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GT
 from fxad.primitives.elementwise.powers import SQRT
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, extreme_value
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum
@@ -105,9 +105,9 @@ def _result_dtype(name: str, x: DType, dtype: DType | None) -> DType:
     return dtype or (accumulation_dtype(x) if name.removeprefix("nan") in ("sum", "prod") else x)
 
 
-def masked_reduction(emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], Axes, MaskedReduction]) -> Atoms:
-    """A reduction of x: `rest` holds the initial value and the mask, if any, the axis and a `MaskedReduction`."""
-    *atoms, axis, spec = rest
+def masked_reduction(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], Axes, MaskedReduction]) -> Atoms:
+    """A reduction of x. Arguments: the initial value and the mask, if any, the axis and a `MaskedReduction`."""
+    *atoms, axis, spec = args
     operands = iter(atoms)
     initial = next(operands) if spec.has_initial else None
     mask = _fit_mask(emit, x, next(operands), spec.name) if spec.has_mask else None
@@ -138,7 +138,7 @@ def _fit_mask(emit: Emit, x: Atom, where: Atom, name: str) -> Atom:
 
 def _select_kept(emit: Emit, x: Atom, mask: Atom | None, other: Lit) -> Atom:
     """x where the mask holds, `other` elsewhere."""
-    return x if mask is None else emit.one(SELECT_N, mask, other.with_shape(x.aval.shape), x)
+    return x if mask is None else emit_where(emit, mask, x, other.with_shape(x.aval.shape))
 
 
 def _reduce_bool(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...], spec: MaskedReduction) -> Atom:
@@ -205,6 +205,6 @@ def _reduce_moments(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...
     squares = reduce_axes(emit, squared_magnitude(emit, deviation), ReduceSum, axes)
     real = squares.aval
     left = emit.one(SUB, convert(emit, count, real.dtype), Lit.of(spec.correction, real))
-    left = emit.one(SELECT_N, emit.one(GT, left, Lit.of(0, real)), Lit.of(np.nan, real), left)
+    left = emit_where(emit, emit.one(GT, left, Lit.of(0, real)), left, Lit.of(np.nan, real))
     y = emit.one(DIV, squares, left)
     return convert(emit, emit.one(SQRT, y) if spec.kind == "std" else y, dtypes.real_part(dtype))

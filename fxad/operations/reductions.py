@@ -19,6 +19,7 @@ from fxad.operations.arguments import flag
 from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index
 from fxad.operations.promotion import convert, to_inexact_dtype
 from fxad.primitives.argmax import ArgMax, ArgMin
+from fxad.primitives.axes import other_axes
 from fxad.primitives.cumulative import CumProd, CumSum
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB
 from fxad.primitives.elementwise.complex_parts import CONJ, REAL
@@ -164,7 +165,7 @@ def _spread(op: str, emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DTy
 def subtract_reduced(emit: Emit, x: Atom, reduced: Atom, axes: tuple[int, ...]) -> Atom:
     """Return x minus a reduction of it over axes, which is repeated along them."""
     if axes:
-        stay = tuple([a for a in range(x.aval.ndim) if a not in axes])
+        stay = other_axes(axes, x.aval.ndim)
         reduced = emit_broadcast(emit, reduced, x.aval.shape, stay)
     return emit.one(SUB, x, reduced)
 

@@ -17,11 +17,12 @@ from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive, Shape
 from fxad.operations.arguments import to_int
 from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index, normalize_axis_tuple
 from fxad.operations.promotion import broadcast, convert, promote_dtypes
+from fxad.primitives.axes import other_axes, replace_entry
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG, REAL
 from fxad.primitives.elementwise.convert import BitcastConvertType
 from fxad.primitives.elementwise.logic import EQ, GE, NE
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.shape import ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, emit_slice
 
@@ -229,8 +230,8 @@ def repeat(emit: Emit, x: Atom, count: int, axis: int | None) -> Atoms:
     k = normalize_axis_index("repeat", axis, x.aval.ndim)
     shape = x.aval.shape
     wide = (*shape[: k + 1], count, *shape[k + 1 :])
-    rows = emit_broadcast(emit, x, wide, tuple([a for a in range(len(wide)) if a != k + 1]))
-    return (emit_reshape(emit, rows, (*shape[:k], shape[k] * count, *shape[k + 1 :])),)
+    rows = emit_broadcast(emit, x, wide, other_axes((k + 1,), len(wide)))
+    return (emit_reshape(emit, rows, replace_entry(shape, k, shape[k] * count)),)
 
 
 def tile(emit: Emit, x: Atom, reps: tuple[int, ...]) -> Atoms:
@@ -281,7 +282,7 @@ def triangle(emit: Emit, x: Atom, k: int, lower: bool) -> Atoms:
         raise ShapeError(f"{'tril' if lower else 'triu'}: takes an array with at least two axes, got {x.aval}")
     rows, columns = _row_and_column(emit, x.aval.shape, x.aval.ndim - 2, x.aval.ndim - 1, k)
     kept = emit.one(GE, rows, columns) if lower else emit.one(GE, columns, rows)
-    return emit(SELECT_N, kept, Lit.of(0, x.aval), x)
+    return (emit_where(emit, kept, x, Lit.of(0, x.aval)),)
 
 
 def eye(emit: Emit, n: int, m: int, k: int, dtype: DType) -> Atoms:
@@ -295,7 +296,7 @@ def diagonal_matrix(emit: Emit, x: Atom, k: int) -> Atoms:
     low, high = (max(-k, 0), max(k, 0))  # rows above and below the vector's
     rows = emit.one(Pad((low,), (high,), (0,)), x, Lit.zero(x.aval.with_shape(())))
     wide = emit_broadcast(emit, rows, (n, n), (0,))
-    return emit(SELECT_N, diagonal_mask(emit, (n, n), 0, 1, k), Lit.of(0, wide.aval), wide)
+    return (emit_where(emit, diagonal_mask(emit, (n, n), 0, 1, k), wide, Lit.of(0, wide.aval)),)
 
 
 def view(emit: Emit, x: Atom, dtype: DType) -> Atoms:

@@ -7,7 +7,6 @@ from typing import Final
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.sizes import minimum
 from fxad.dtypes import DType
 from fxad.errors import AxisError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Jaxpr, Lit
@@ -19,10 +18,10 @@ from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise.arithmetic import ADD, SUB
 from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.logic import LE, LT, SHIFT_RIGHT_LOGICAL
-from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.gather_scatter import Gather
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.gather_scatter import gather_along_axis, index_vectors
 from fxad.primitives.index import index_dtype
-from fxad.primitives.shape import ExpandDims, Iota, ReduceSum, Rev, emit_broadcast, emit_reshape
+from fxad.primitives.shape import Iota, ReduceSum, Rev, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate
 from fxad.primitives.sort import Sort, order_preserving_bits
 from fxad.primitives.top_k import TopK
@@ -134,10 +133,9 @@ def _binary_search_step(keys: Aval, wanted: Aval, places: Aval, side: str) -> Ja
     half = b.one(SHIFT_RIGHT_LOGICAL, b.one(ADD, width, Lit.of(1, places)), Lit.of(1, places))
     end = b.one(ADD, at, half)
     last = b.one(SUB, end, Lit.of(1, places))
-    gather = Gather((), (0,), (), (), (0,), (minimum(1, keys.size),), "clip", False, False)
-    key = b.one(gather, a, b.one(ExpandDims((places.ndim,)), last))
+    key = b.one(gather_along_axis(keys.shape, 0, mode="clip"), a, index_vectors(b, last))
     before = b.one(LT if side == "left" else LE, key, v)
-    return b.build((b.one(SELECT_N, before, at, end), b.one(SUB, width, half)), "halving")
+    return b.build((emit_where(b, before, end, at), b.one(SUB, width, half)), "halving")
 
 
 def _search_by_sort(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> Atom:

@@ -24,14 +24,14 @@ from fxad.primitives.axes import insert_entry, remove_axes
 from fxad.primitives.dimension_numbers import DimensionNumbers
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE
 from fxad.primitives.elementwise.arithmetic import DIV, MAX, MIN, NEG, SUB
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.gather_scatter import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin, ScatterMul
 from fxad.primitives.index import IndexVectors, index_dtype
 from fxad.primitives.shape import ExpandDims, Rev, Squeeze, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Pad, Slice
 
 Combine: TypeAlias = Callable[[Emit, Atom, Atom], Atoms]
-Kind: TypeAlias = type[Scatter | ScatterAdd | ScatterMul | ScatterMin | ScatterMax]
+ScatterType: TypeAlias = type[Scatter | ScatterAdd | ScatterMul | ScatterMin | ScatterMax]
 
 MODES: Final = ("drop", "fill", "clip", "promise_in_bounds")
 
@@ -86,7 +86,7 @@ COMBINE: Final[Mapping[str, Combine]] = MappingProxyType(
     }
 )
 # Operations with a scatter primitive, which combines repeated updates of one element.
-_SCATTER: Final[Mapping[str, Kind]] = MappingProxyType(
+_SCATTER: Final[Mapping[str, ScatterType]] = MappingProxyType(
     {"set": Scatter, "add": ScatterAdd, "multiply": ScatterMul, "min": ScatterMin, "max": ScatterMax}
 )
 # + is or, * is and
@@ -130,16 +130,16 @@ class _IndexedWindows:
         return how.indices_sorted or self.once, how.unique_indices or self.once
 
 
-def update(emit: Emit, x: Atom, value: Atom, *rest: *tuple[*tuple[Atom, ...], IndexPlan, str, IndexMode]) -> Atoms:
+def update(emit: Emit, x: Atom, value: Atom, *args: *tuple[*tuple[Atom, ...], IndexPlan, str, IndexMode]) -> Atoms:
     """x with `value` combined into the indexed elements. Arguments: the operands of `plan`, the plan, the operation, an
     `IndexMode`."""
-    *indices, p, name, how = rest
+    *indices, plan, name, how = args
     if name == "subtract" and x.aval.dtype == dtypes.bool_:
         raise DTypeError(f"at.subtract: bools have no difference, got {x.aval}", remedy="convert the array with astype")
-    value = fit_update(f"at.{name}", emit, value, x.aval, p.shape)
-    if p.empty:
+    value = fit_update(f"at.{name}", emit, value, x.aval, plan.shape)
+    if plan.empty:
         return (x,)
-    before, indexed, after = _split_plan(p, x.aval.shape)
+    before, indexed, after = _split_plan(plan, x.aval.shape)
     view: Atom = x
     if indexed is not None or name != "set":
         view = _apply_all(emit, view, before)
@@ -158,12 +158,12 @@ def update(emit: Emit, x: Atom, value: Atom, *rest: *tuple[*tuple[Atom, ...], In
     return (new,)
 
 
-def get(emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], IndexPlan, IndexMode, Lit | None]) -> Atoms:
+def get(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], IndexPlan, IndexMode, Lit | None]) -> Atoms:
     """The indexed elements, with `fill` for those out of range; None: by the `IndexMode`."""
-    *indices, p, how, fill = rest
-    before, indexed, after = _split_plan(p, x.aval.shape)
-    if p.empty or indexed is None:
-        return getitem(emit, x, *indices, p)
+    *indices, plan, how, fill = args
+    before, indexed, after = _split_plan(plan, x.aval.shape)
+    if plan.empty or indexed is None:
+        return getitem(emit, x, *indices, plan)
     x, vectors = _apply_all(emit, x, before), _index_vectors(emit, indexed, indices)
     prim = Gather(*indexed.windows.numbers, indexed.sizes, how.mode, *indexed.promises(how))
     (out,) = emit(prim, x, vectors) if fill is None else gather(emit, x, vectors, prim, fill)
@@ -182,27 +182,28 @@ def masked_update(emit: Emit, x: Atom, value: Atom, mask: Atom, name: str) -> At
     (new,) = COMBINE[name](emit, x, value)
     if ndim < x.aval.ndim:
         mask = emit_broadcast(emit, mask, x.aval.shape, tuple(range(ndim)))
-    return emit(SELECT_N, mask, x, new)
+    return (emit_where(emit, mask, new, x),)
 
 
 def _split_plan(
-    p: IndexPlan, shape: Shape
+    plan: IndexPlan, shape: Shape
 ) -> tuple[tuple[Primitive, ...], _IndexedWindows | None, tuple[Primitive, ...]]:
     """Split a plan into primitives that take a view of x, the windows at index vectors in the view, and primitives that
     change the axes."""
-    take = p.take
+    take = plan.take
     if take is None:
-        return p.before, None, p.after
+        return plan.before, None, plan.after
     if isinstance(take, Gather):
-        return p.before, _IndexedWindows(take.windows, p.vectors, take.slice_sizes, take.unique_indices), p.after
+        indexed = _IndexedWindows(take.windows, plan.vectors, take.slice_sizes, take.unique_indices)
+        return plan.before, indexed, plan.after
     part_shape = take.reachable_shape(shape)
     before = (take.reachable_slice(shape),) if part_shape != shape else ()
     if not take.dynamic:
-        return before, None, (*((Squeeze(take.dropped),) if take.dropped else ()), *p.after)
+        return before, None, (*((Squeeze(take.dropped),) if take.dropped else ()), *plan.after)
     stay = tuple(range(len(part_shape) - len(take.dropped)))
     windows = DimensionNumbers(stay, take.dropped, (), (), take.dynamic)
     vectors = IndexVectors(tuple([part_shape[a] for a in take.dynamic]))
-    return before, _IndexedWindows(windows, vectors, take.sizes, once=True), p.after
+    return before, _IndexedWindows(windows, vectors, take.sizes, once=True), plan.after
 
 
 def _apply_all(emit: Emit, x: Atom, prims: Sequence[Primitive]) -> Atom:
@@ -247,7 +248,7 @@ def _write_window(emit: Emit, x: Atom, new: Atom, window: Slice) -> Atom:
     mask = emit.one(pad, yes, Lit.of(False, Aval((), dtypes.bool_)))
     zero = Zero(x.aval.with_shape(())).instantiate()
     spread = new.with_shape(x.aval.shape) if isinstance(new, Lit) else emit.one(pad, new, zero)
-    return emit.one(SELECT_N, mask, x, spread)
+    return emit_where(emit, mask, spread, x)
 
 
 def _scatter(emit: Emit, name: str, x: Atom, value: Atom, at: Atom, indexed: _IndexedWindows, how: IndexMode) -> Atom:
@@ -257,7 +258,7 @@ def _scatter(emit: Emit, name: str, x: Atom, value: Atom, at: Atom, indexed: _In
     if x.aval.dtype is dtypes.bool_:
         name = _OF_BOOLS.get(name, name)
 
-    def scatter(prim: Kind, x: Atom, value: Atom) -> Atom:
+    def scatter(prim: ScatterType, x: Atom, value: Atom) -> Atom:
         return emit.one(prim(*indexed.windows.numbers, how.mode, *promises), x, at, value)
 
     if name == "subtract":

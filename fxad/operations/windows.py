@@ -14,6 +14,7 @@ from typing import Final
 from fxad.errors import ParameterError
 from fxad.ir import Atom, Atoms, Aval, Emit, Jaxpr, Lit, Primitive, Zero
 from fxad.primitives import elementwise as ew
+from fxad.primitives.axes import replace_entry
 from fxad.primitives.fold import Reduce, ReduceWindow
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor, extreme_value
 from fxad.primitives.reduce_prod import ReduceProd
@@ -80,8 +81,8 @@ def _initial_values(atoms: list[Atom], lits: tuple[Lit | None, ...]) -> tuple[li
 
 def reduce(emit: Emit, *args: *tuple[*tuple[Atom, ...], Jaxpr, tuple[int, ...], tuple[Lit | None, ...]]) -> Atoms:
     """Reduce by a body. Arguments: operands, dynamic initial values, body, axes, static initial values (or None)."""
-    *operands, body, axes, known = args
-    xs, inits = _initial_values(operands, known)
+    *operands, body, axes, static_inits = args
+    xs, inits = _initial_values(operands, static_inits)
     prim = _single_primitive(body)
     if prim is None or prim not in _AXES:
         return emit(Reduce(body, axes), *xs, *inits)
@@ -91,8 +92,8 @@ def reduce(emit: Emit, *args: *tuple[*tuple[Atom, ...], Jaxpr, tuple[int, ...], 
 
 def reduce_window(emit: Emit, *args: *tuple[*tuple[Atom, ...], Jaxpr, SlidingWindow, tuple[Lit | None, ...]]) -> Atoms:
     """Reduce windows. Arguments: operands, dynamic initial values, body, windows, static initial values (or None)."""
-    *operands, body, sliding, known = args
-    xs, inits = _initial_values(operands, known)
+    *operands, body, sliding, static_inits = args
+    xs, inits = _initial_values(operands, static_inits)
     prim = _single_primitive(body)
     # a hole that holds the initial value counts in a sum, and not in a maximum
     if (
@@ -134,6 +135,6 @@ def patches(
         piece = emit.one(Slice(tuple(first), tuple(limits), sliding.strides), spread_out)
         rows.append(emit.one(ExpandDims((f + 1,)), piece))
     every = rows[0] if len(rows) == 1 else emit.one(Concatenate(f + 1), *rows)
-    y = emit_reshape(emit, every, (*places[:f], places[f] * len(rows), *places[f + 1 :]))
+    y = emit_reshape(emit, every, replace_entry(places, f, places[f] * len(rows)))
     perm = tuple([lhs_spec[out_spec.index(a)] for a in range(len(out_spec))])
     return (y if perm == tuple(range(len(perm))) else emit.one(Transpose(perm), y),)

@@ -63,11 +63,13 @@ class Check(Linear):
     where: str
     n_fields: int = 0
     sizes: tuple[int, ...] = ()
-    reports: bool = False  # set by lowering in the branch of a failed check: an effect without results
+    # True only inside a lowered program, in the branch that runs if the predicate holds: the equation calls the host,
+    # which raises the error, and has no operands besides the predicate and the fields
+    reports: bool = False
 
     @property
     def effects(self) -> frozenset[str]:
-        return frozenset({IO}) if self.reports else frozenset()
+        return frozenset({IO}) if self.reports else frozenset()  # without results, it would be dead otherwise
 
     @property
     def label(self) -> str:
@@ -137,8 +139,8 @@ class Check(Linear):
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         n = 1 + self.n_fields
-        known = [a for a in args[:n] if not isinstance(a, Hole)]
-        checked = iter(ctx(self, *known, *[ct for ct in cts if not isinstance(ct, Zero)]))
+        pred_and_fields = [a for a in args[:n] if not isinstance(a, Hole)]
+        checked = iter(ctx(self, *pred_and_fields, *[ct for ct in cts if not isinstance(ct, Zero)]))
         return (*[None] * n, *[ct if isinstance(ct, Zero) else next(checked) for ct in cts])
 
 

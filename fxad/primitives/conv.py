@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import ClassVar, Final, TypeAlias, final
+from typing import ClassVar, Final, final
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.axes import remove_axes
+from fxad.primitives.axes import Axes, remove_axes
 from fxad.primitives.dot import product_dtype
 from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.family import as_accumulated
@@ -57,8 +57,6 @@ from fxad.primitives.sliding import (
     window_views,
 )
 from fxad.primitives.stablehlo import i64_array, i64_attribute, precision_attribute, zeros_constant
-
-Axes: TypeAlias = tuple[int, ...]
 
 
 @final

@@ -53,7 +53,7 @@ from fxad.primitives.elementwise.logic import AND, EQ, NE, OR
 from fxad.primitives.elementwise.powers import ABS
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import LinearInOne
-from fxad.primitives.gather_scatter import gather_along_axis
+from fxad.primitives.gather_scatter import gather_along_axis, index_vectors
 from fxad.primitives.operand_checks import check_axis, check_count, check_dtype
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
 from fxad.primitives.shape import Iota, Transpose, align_to_first, emit_broadcast, emit_reshape
@@ -316,8 +316,8 @@ class CumExtremum(MonoidScan):
         y = ctx.one(self, x)
         if isinstance(t, Zero) or not x.aval.size:
             return (y,), (Zero(y.aval),)
-        gather, vectors = gather_along_axis(ctx, x.aval, self.axis, self._places(ctx, y), unique_indices=False)
-        return (y,), ctx.lin(gather, t, vectors)
+        vectors = index_vectors(ctx, self._places(ctx, y))
+        return (y,), ctx.lin(gather_along_axis(x.aval.shape, self.axis), t, vectors)
 
     def _places(self, emit: Emit, y: Atom) -> Atom:
         """Return the index at which the current extremum first occurs."""

@@ -33,7 +33,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.axes import axes_after_insert, insert_entry
-from fxad.primitives.families import LinearInOne, only_cotangent
+from fxad.primitives.families import LinearInFirst, only_cotangent
 from fxad.primitives.gather_scatter import Scatter, gather_window_per_example
 from fxad.primitives.operand_checks import check_ranks, check_window
 from fxad.primitives.shape import Squeeze, broadcast_to_axis, emit_expand_dims, emit_reshape
@@ -85,7 +85,7 @@ def _with_zero(starts: Atoms, at: int) -> Atoms:
 
 @final
 @primitive
-class DynamicSlice(LinearInOne):
+class DynamicSlice(LinearInFirst):
     """The window of `sizes` at start indices known at run time. Start indices are clamped so that the window lies
     inside x.
 
@@ -122,9 +122,6 @@ class DynamicSlice(LinearInOne):
         indices = _stack_starts(ctx, tuple(starts), tuple(start_dims))
         gather = gather_window_per_example(self.sizes, (), tuple(range(ndim)), dim, ctx.size)
         return ctx(gather, x, indices), (0,)
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return ctx(self, *primals), ctx.lin(self, tangents[0], *primals[1:])
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         return emit.one(DYNAMIC_UPDATE_SLICE, Lit.zero(x), ct, *others)
@@ -195,10 +192,10 @@ class DynamicUpdateSlice(Linear):
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         ct, (x, update, *starts) = only_cotangent(cts), args
-        known = [s for s in starts if not isinstance(s, Hole)]
+        indices = [s for s in starts if not isinstance(s, Hole)]
         hole = Lit.zero(update.aval)
-        x_bar = ctx.one(self, ct, hole, *known) if isinstance(x, Hole) else None
-        update_bar = ctx.one(DynamicSlice(update.aval.shape), ct, *known) if isinstance(update, Hole) else None
+        x_bar = ctx.one(self, ct, hole, *indices) if isinstance(x, Hole) else None
+        update_bar = ctx.one(DynamicSlice(update.aval.shape), ct, *indices) if isinstance(update, Hole) else None
         return x_bar, update_bar, *[None] * len(starts)
 
 

@@ -1,7 +1,7 @@
 """The base classes of primitives whose derivative has a simple form: no tangent, linear in one operand, bilinear.
 
 `Bilinear` makes its derivative of its two cotangents. `LinearInOne` makes only the transpose: a primitive with one
-operand is a `LinearMap` too, and others write `jvp`.
+operand is a `LinearMap` too, one with operands without tangents a `LinearInFirst`, and others write `jvp`.
 """
 
 from __future__ import annotations
@@ -65,6 +65,17 @@ class LinearInOne(Linear):
         ct, k = only_cotangent(cts), self.linear_operand
         bar = self.cotangent(ctx, ct, args[k].aval, tuple([a for a in args if not isinstance(a, Hole)]))
         return tuple([bar if j == k else None for j in range(len(args))])
+
+
+class LinearInFirst(LinearInOne):
+    """A primitive with one result that is linear in its first operand. The result has no tangent from the others: they
+    are indices, or select elements."""
+
+    __slots__ = ()
+
+    @final
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
+        return ctx(self, *primals), ctx.lin(self, tangents[0], *primals[1:])
 
 
 class Bilinear(Linear):

@@ -6,12 +6,14 @@ and gather, so second derivatives need no further rules. `dimension_numbers` say
 
 from __future__ import annotations
 
+from math import prod
 from typing import ClassVar, Final, Self, final
 
 import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.constants import ELEMENTS_PER_UPDATE
 from fxad.core.sizes import minimum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, NotDifferentiableError, ShapeError
@@ -50,7 +52,7 @@ from fxad.primitives.elementwise.convert import convert_tangent, emit_convert
 from fxad.primitives.elementwise.family import ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.select import SELECT_N, emit_where
-from fxad.primitives.families import LinearInOne, only_cotangent
+from fxad.primitives.families import LinearInFirst, LinearInOne, only_cotangent
 from fxad.primitives.operand_checks import check_count, check_ranks, check_window
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Squeeze, broadcast_to_axis, move_axis
@@ -75,7 +77,7 @@ _SCATTER_NAMES: Final = (
 
 @final
 @primitive
-class Gather(LinearInOne):
+class Gather(LinearInFirst):
     """Windows of `slice_sizes` at the places in an index array.
 
     `mode` defines windows out of range: they are clamped (`clip`), zero (`drop`), or promised not to occur.
@@ -176,33 +178,36 @@ class Gather(LinearInOne):
             indices = move_axis(ctx, indices, index_dim, 0)
         return ctx(self._with(windows, sizes, self.mode, stacked=stacked), x, indices), (at,)
 
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return ctx(self, *primals), ctx.lin(self, tangents[0], primals[1])
-
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         scatter = ScatterAdd(*self.windows.numbers, self.mode, self.indices_sorted, self.unique_indices)
         return emit.one(scatter, Lit.zero(x), *others, ct)
 
 
-def gather_along_axis(emit: Emit, x: Aval, axis: int, indices: Atom, *, unique_indices: bool) -> tuple[Gather, Atom]:
-    """Return the gather that is NumPy's `take_along_axis`, and its index vectors.
+def gather_along_axis(
+    shape: Shape, axis: int, *, mode: str = "promise_in_bounds", unique_indices: bool = False
+) -> Gather:
+    """Return the gather that is NumPy's `take_along_axis`, for an operand of this shape.
 
-    `indices` are in range; their shape may differ from that of x along `axis`. For x = [[a, b, c], [d, e, f]], axis 1
-    and the indices [[2, 0], [1, 0]], the gather of x at the index vectors is [[c, a], [e, d]].
+    It takes index vectors of size 1: the indices with one more axis. Their shape may differ from that of the operand
+    along `axis`. For [[a, b, c], [d, e, f]], axis 1 and the indices [[2, 0], [1, 0]] it gives [[c, a], [e, d]].
     """
-    others = other_axes((axis,), x.ndim)
-    gather = Gather(
+    others = other_axes((axis,), len(shape))
+    return Gather(
         offset_dims=(),
         collapsed_slice_dims=(axis,),
         operand_batching_dims=others,
         start_indices_batching_dims=others,
         start_index_map=(axis,),
-        slice_sizes=tuple([minimum(1, n) for n in x.shape]),
-        mode="promise_in_bounds",
+        slice_sizes=tuple([minimum(1, n) for n in shape]),
+        mode=mode,
         indices_sorted=False,
         unique_indices=unique_indices,
     )
-    return gather, emit.one(ExpandDims((x.ndim,)), indices)
+
+
+def index_vectors(emit: Emit, indices: Atom) -> Atom:
+    """Return indices as index vectors of size 1."""
+    return emit.one(ExpandDims((indices.aval.ndim,)), indices)
 
 
 def gather_window_per_example(
@@ -239,8 +244,9 @@ class ScatterFamily(Primitive):
 
     Type: x, indices of any integer dtype with index vectors on their last axis, updates of x's dtype.
     Source: stablehlo.scatter, with index_vector_dim the last axis of the indices; updates of the same element are
-            combined in any order. XLA rounds each partial result, as in jax: 3,000 ones summed in bfloat16 are 256.
-            `impl` rounds once.
+            combined in any order. `impl` adds and multiplies floats below 32 bits in float32 and rounds once. XLA does
+            so for bfloat16, unless the operand has many elements for each update. Otherwise it rounds each partial
+            result, as in jax: 3,000 ones are 2,048 in float16.
     """
 
     __slots__ = ()
@@ -328,6 +334,13 @@ class ScatterFamily(Primitive):
         x, indices, updates = ins
         if x.size == 0 or updates.size == 0:
             return (args[0],)
+        if self._in_float32(x, indices, updates):
+            wide, wide_updates = [a.with_dtype(dtypes.float32) for a in (x, updates)]
+            operand, values = [
+                hlo.op("stablehlo.convert", (a,), (t,))[0] for a, t in ((args[0], wide), (args[2], wide_updates))
+            ]
+            done = self.lower(hlo, (operand, args[1], values), (wide, indices, wide_updates), (wide,))
+            return hlo.op("stablehlo.convert", done, outs)
         if not indices.shape[-1]:
             return hlo.call(self._with_one_index(x, indices, updates), args)
         if self.mode == "clip" or indices.dtype.itemsize < 4:
@@ -339,6 +352,13 @@ class ScatterFamily(Primitive):
         }
         region = self.monoid.prim.hlo_name if self.monoid else _replace_program(x.with_shape(()))
         return hlo.op("stablehlo.scatter", args, outs, attrs, (region,))
+
+    def _in_float32(self, x: Aval, indices: Aval, updates: Aval) -> bool:
+        """Return True if updates of bfloat16 may meet, and are combined in float32: XLA rounds each partial result, and
+        takes as long, because it converts the whole operand."""
+        may_meet = not self.unique_indices and prod(indices.shape[:-1]) > 1
+        rounds = self.monoid in (SUM, PRODUCT) and x.dtype == dtypes.bfloat16
+        return may_meet and rounds and x.size <= ELEMENTS_PER_UPDATE * updates.size
 
     def _without_range_rule(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
         """Return an equivalent program whose scatter drops windows out of range."""

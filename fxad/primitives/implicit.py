@@ -137,10 +137,10 @@ class LinearSolve(Applied, Linear):
                 "transpose; let a tangent_solve(g, y) solve with the g that it is given",
             )
         dense_cts = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
-        known = [a for a in args if not isinstance(a, Hole)]
+        residuals = [a for a in args if not isinstance(a, Hole)]
         transpose, transpose_solve = self.adjoint
-        bars = ctx(LinearSolve(transpose, transpose_solve, (self.matvec, self.solve)), *dense_cts, *known)
-        return (*bars, *[None] * len(known))
+        bars = ctx(LinearSolve(transpose, transpose_solve, (self.matvec, self.solve)), *dense_cts, *residuals)
+        return (*bars, *[None] * len(residuals))
 
 
 @final
@@ -196,12 +196,12 @@ class Root(Applied):
                 f"{self.name}: system has {len(self.system)} programs, it is (matvec, solve), then perhaps adjoints",
                 remedy="give two programs, or four",
             )
-        guess, known = ins[self.captured :], ins[: self.captured]
+        guess, captured = ins[self.captured :], ins[: self.captured]
         inexact = tuple([a for a in guess if a.inexact])
         check_body_type(self.name, "equation", self.equation, ins, inexact)
         check_body_type(self.name, "solve", self.solve, ins, (*guess, *self.solve.out_avals[len(guess) :]))
         check_body_type(self.name, "at", self.at, ins, self.at.out_avals)
-        system = (*inexact, *self.at.out_avals, *known)
+        system = (*inexact, *self.at.out_avals, *captured)
         roles = ("matvec", "tangent_solve", "transpose of matvec", "transpose of tangent_solve")
         for role, body in zip(roles, self.system, strict=False):
             check_body_type(self.name, role, body, system, inexact)
@@ -234,8 +234,8 @@ class Root(Applied):
         n_at = len(self.at.outs)
         at = with_outs(self.at, select_by_mask(self.at.outs, needed[:n_at]))
         _, kept = call_primal(ctx, at, 0, point)
-        known = (*kept, *select_by_mask(primals[:c], needed[n_at:]))
-        dots = ctx.lin(_linear_solve(system), *[_negative(ctx, t) for t in equation_dots], *known)
+        residuals = (*kept, *select_by_mask(primals[:c], needed[n_at:]))
+        dots = ctx.lin(_linear_solve(system), *[_negative(ctx, t) for t in equation_dots], *residuals)
         nonzero = [k < n and v.aval.inexact for k, v in enumerate(outs)]
         return outs, insert_zeros(dots, nonzero, [v.aval for v in outs])
 

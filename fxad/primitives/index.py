@@ -26,11 +26,9 @@ from fxad.ir import (
     Emit,
     Hlo,
     HloValues,
-    JvpCtx,
     Lit,
     NDArray,
     Shape,
-    Tangents,
     primitive,
 )
 from fxad.primitives.axes import axes_after_insert, insert_entry, remove_axes
@@ -39,7 +37,7 @@ from fxad.primitives.elementwise.arithmetic import ADD, MAX, MIN
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import LT
 from fxad.primitives.elementwise.select import emit_where
-from fxad.primitives.families import LinearInOne, WithoutTangent
+from fxad.primitives.families import LinearInFirst, WithoutTangent
 from fxad.primitives.gather_scatter import gather_window_per_example
 from fxad.primitives.operand_checks import check_axes, check_ranks
 from fxad.primitives.shape import (
@@ -63,17 +61,17 @@ def index_dtype(sizes: Sequence[int]) -> DType:
     return dtypes.int32 if max([n for n in sizes if type(n) is int], default=0) <= INT32_MAX else dtypes.int64
 
 
-def _may_not_fit(given: DType, dtype: DType) -> bool:
-    """Return True if an index of dtype `given` may not fit in `dtype`, which is int32 or int64."""
-    return given.itemsize > dtype.itemsize or (given.itemsize == dtype.itemsize and given in dtypes.UNSIGNED)
+def _may_not_fit(own: DType, dtype: DType) -> bool:
+    """Return True if an index of dtype `own` may not fit in `dtype`, which is int32 or int64."""
+    return own.itemsize > dtype.itemsize or (own.itemsize == dtype.itemsize and own in dtypes.UNSIGNED)
 
 
 def normalize_index(emit: Emit, i: Atom, size: int, dtype: DType) -> Atom:
     """Return indices into an axis of `size`, counted from its front, in `dtype`. An index out of range stays out of
     range."""
     if isinstance(i, Lit) and (i.size is not None or type(size) is Size):
-        given = i.integer
-        return Lit.of(given if given >= 0 else given + size, i.aval.with_dtype(dtype))
+        index = i.integer
+        return Lit.of(index if index >= 0 else index + size, i.aval.with_dtype(dtype))
     if isinstance(i, Lit):
         return Lit.of(int(normalize_index_numpy(np.asarray(i.value), size, dtype)), i.aval.with_dtype(dtype))
     signed = i.aval.dtype not in dtypes.UNSIGNED
@@ -160,7 +158,7 @@ class IndexVectors(WithoutTangent):
 
 @final
 @primitive
-class Index(LinearInOne):
+class Index(LinearInFirst):
     """`x[3, i, 1:9:2]`: the elements of a window of x, without the axes `dropped`.
 
     Along each axis the window has `sizes` elements from `starts` on, every `strides`-th. Along an axis of `dynamic` an
@@ -257,9 +255,6 @@ class Index(LinearInOne):
             axes_after_insert(self.dropped, dim),
             axes_after_insert(self.dynamic, dim),
         )
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return ctx(self, *primals), ctx.lin(self, tangents[0], *primals[1:])
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         zero = Lit.zero(x.with_shape(()))

@@ -38,12 +38,10 @@ from fxad.ir import (
     HloValue,
     HloValues,
     Jaxpr,
-    JvpCtx,
     Lit,
     NDArray,
     Primitive,
     Shape,
-    Tangents,
     primitive,
     primitive_family,
 )
@@ -53,7 +51,7 @@ from fxad.primitives.elementwise.arithmetic import ADD, MUL, REM, SUB
 from fxad.primitives.elementwise.family import INTEGER_OR_FLOAT, as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR
 from fxad.primitives.elementwise.select import emit_where
-from fxad.primitives.families import LinearInOne
+from fxad.primitives.families import LinearInFirst
 from fxad.primitives.operand_checks import check_count, check_dtype
 from fxad.primitives.reduce import extreme_value
 from fxad.primitives.shape import Iota, align_to_first
@@ -65,9 +63,9 @@ _SIGNS: Final = MappingProxyType({"ge": 1, "le": -1})
 
 
 @primitive_family
-class Selection(LinearInOne, Windowed):
+class Selection(LinearInFirst, Windowed):
     """A selection of values: the first operand holds the values; the extreme element of each window of the second gives
-    the index.
+    the index, which is piecewise constant: it has no tangent.
 
     `select` is "ge" for the greatest element, "le" for the least: the first one, or the first nan if there is one.
     """
@@ -107,11 +105,6 @@ class Selection(LinearInOne, Windowed):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         args, at = align_to_first(ctx, args, dims)
         return ctx(self.with_sliding(self.sliding.mapped(at)), *args), (at,)
-
-    @final
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        # the index of the extreme element is piecewise constant: it has no tangent
-        return ctx(self, *primals), ctx.lin(self, tangents[0], primals[1])
 
     @final
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:

@@ -195,7 +195,8 @@ class BroadcastInDim(Rearrange):
 @final
 @primitive
 class ReduceSum(Rearrange):
-    """Sum over `axes`, which are removed.
+    """Sum over `axes`, which are removed. Unlike the reductions in `reduce` it is linear, and the transpose of
+    broadcast_in_dim: so it is a `Rearrange`, in this file.
 
     Type: x of any dtype but bool; `axes` increasing; the dtype is kept (integers wrap).
     Rule: transpose is broadcast_in_dim.

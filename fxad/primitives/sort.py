@@ -42,7 +42,7 @@ from fxad.primitives.elementwise.convert import BitcastConvertType, emit_convert
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LT, NE, OR, SHIFT_LEFT, SHIFT_RIGHT_LOGICAL, XOR
 from fxad.primitives.elementwise.select import emit_where
-from fxad.primitives.gather_scatter import gather_along_axis
+from fxad.primitives.gather_scatter import gather_along_axis, index_vectors
 from fxad.primitives.operand_checks import check_axis
 from fxad.primitives.shape import Iota, align_to_first
 from fxad.primitives.stablehlo import bool_attribute, i64_attribute
@@ -196,7 +196,7 @@ class Sort(Primitive):
         if not x.size:
             return ctx(self, *primals), tangents
         *outs, places = ctx(self, *primals, ctx.one(Iota(x.shape, _I32, self.axis)))
-        gather, vectors = gather_along_axis(ctx, x, self.axis, places, unique_indices=True)
+        gather, vectors = gather_along_axis(x.shape, self.axis, unique_indices=True), index_vectors(ctx, places)
         return tuple(outs), tuple([ctx.lin_one(gather, t, vectors) if isinstance(t, Lin) else t for t in tangents])
 
 
@@ -227,7 +227,7 @@ def take_along_axis_program(avals: tuple[Aval, ...], axis: int, places: Aval) ->
     """Return the program (operands of one shape, distinct places along an axis) -> operands at these places."""
     b = Builder()
     *args, at = b.inputs((*avals, places))
-    gather, vectors = gather_along_axis(b, avals[0], axis, at, unique_indices=True)
+    gather, vectors = gather_along_axis(avals[0].shape, axis, unique_indices=True), index_vectors(b, at)
     return b.build([b.one(gather, x, vectors) for x in args], "take_along_axis")
 
 

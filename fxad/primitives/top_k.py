@@ -34,7 +34,7 @@ from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import EQ, NE
 from fxad.primitives.elementwise.select import emit_where
-from fxad.primitives.gather_scatter import gather_along_axis
+from fxad.primitives.gather_scatter import gather_along_axis, index_vectors
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import Iota, Rev, move_axis
 from fxad.primitives.slicing import emit_slice
@@ -98,8 +98,8 @@ class TopK(Primitive):
         values, places = ctx(self, x)
         if not isinstance(t, Lin) or not values.aval.size:
             return (values, places), (Zero(values.aval), Zero(places.aval))
-        gather, vectors = gather_along_axis(ctx, x.aval, x.aval.ndim - 1, places, unique_indices=True)
-        return (values, places), (ctx.lin_one(gather, t, vectors), Zero(places.aval))
+        gather = gather_along_axis(x.aval.shape, x.aval.ndim - 1, unique_indices=True)
+        return (values, places), (ctx.lin_one(gather, t, index_vectors(ctx, places)), Zero(places.aval))
 
 
 def _canonical_floats(x: Aval) -> Jaxpr:

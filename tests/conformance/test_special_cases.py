@@ -12,6 +12,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
+from fxad import lax
 from fxad.tracing.array import Array
 from tests.conformance import special
 from tests.conformance.special import Either, Expected
@@ -186,6 +187,41 @@ def test_logarithms_of_other_bases(name: str, base: float, dtype: str) -> None:
     log, found = np.asarray(fnp.log(z)), np.asarray(getattr(fnp, name)(z))
     for mine, theirs in ((found.real, log.real), (found.imag, log.imag)):
         assert missed(z, mine, list(theirs / np.log(base)), dtype) == []
+
+
+@pytest.mark.parametrize("dtype", PAIRS)
+def test_exponential_in_base_2(dtype: str) -> None:
+    """Special cases are those of NumPy; where the size overflows, a part may not."""
+    z = complexes([*GRID[0], 1024.25, 128.25, -3.0], [*GRID[1], 2.3e-300, 2.3e-30, 0.0], dtype)
+    with np.errstate(all="ignore"):
+        want = np.exp2(z)
+    meant = np.asarray(fx.interpret(fx.trace(fnp.exp2, z), z))
+    for found in (np.asarray(fnp.exp2(z)), meant):
+        assert missed(z, found.real, list(want.real), dtype) == []
+        assert missed(z, found.imag, list(want.imag), dtype) == []
+
+
+@pytest.mark.parametrize("dtype", PAIRS)
+def test_programs_and_their_meaning_are_equal(dtype: str) -> None:
+    """At infinities, zeros and nans, where NumPy has nan in place of C's values."""
+    z = complexes(GRID[0], GRID[1], dtype)
+    z = z[~np.isfinite(z) | (z == 0)]
+    for f in (fnp.expm1, lax.logistic, lax.rsqrt, lambda z: fnp.divide(1 + 2j, z)):
+        found, meant = np.asarray(f(z)), np.asarray(fx.interpret(fx.trace(f, z), z))
+        np.testing.assert_allclose(found.real, meant.real, rtol=1e-6, err_msg=str(z))
+        np.testing.assert_allclose(found.imag, meant.imag, rtol=1e-6, err_msg=str(z))
+    at = complexes([np.inf, -np.inf, np.inf], [np.inf, np.inf, np.nan], dtype)
+    np.testing.assert_array_equal(np.asarray(lax.logistic(at)), [1, 0, 1])
+
+
+@pytest.mark.parametrize("dtype", PAIRS)
+def test_sign_at_infinity(dtype: str) -> None:
+    z = complexes([np.inf, -np.inf, 1.0, -0.0, np.inf, np.inf], [1.0, -0.0, np.inf, -np.inf, -np.inf, np.nan], dtype)
+    nan = complex(np.nan, np.nan)
+    for found in (np.asarray(fnp.sign(z)), np.asarray(fx.interpret(fx.trace(fnp.sign, z), z))):
+        np.testing.assert_array_equal(found, [1, -1, 1j, -1j, nan, nan])
+        np.testing.assert_array_equal(np.isnan(found.real), np.isnan(found.imag))
+    np.testing.assert_array_equal(np.asarray(fx.jvp(fnp.abs, (z[:1],), (np.full_like(z[:1], 2),))[1]), [2])
 
 
 @pytest.mark.parametrize("dtype", PAIRS)

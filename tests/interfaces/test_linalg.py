@@ -182,6 +182,16 @@ def test_expm_beyond_numbers() -> None:
     same(out[3], np.eye(2))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_squarings_of_expm_keep_a_one(dtype: Any) -> None:
+    """A large norm needs many squarings, of which each doubles the rounding error of a 1."""
+    a = np.diag(np.array([-1e30, 0.0], dtype))
+    want = np.diag(np.array([0.0, 1.0], dtype))
+    for have in (L.expm(a), fx.interpret(fx.trace(L.expm, a), a)):
+        np.testing.assert_array_equal(np.asarray(have), want)
+    np.testing.assert_array_equal(np.asarray(fx.jvp(L.expm, (a,), (np.diag(np.diag(a) == 0).astype(dtype),))[1]), want)
+
+
 def test_tridiagonal_solve() -> None:
     for dtype in DTYPES:
         d, dl, du, b = (

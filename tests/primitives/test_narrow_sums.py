@@ -40,3 +40,17 @@ def test_many_ones(name: str, dtype: str) -> None:
     have = float(fx.jit(SUMS[name])(fnp.ones(N, dtype)))
     # two roundings: of the sum, and of a root or of a product with N
     assert have == pytest.approx(N, rel=2 * {"float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype])
+
+
+@pytest.mark.parametrize("mode", ["drop", "clip"])
+def test_updates_of_bfloat16_that_meet(mode: str) -> None:
+    """XLA adds them in bfloat16, which counts to 256. So does a gradient that sums what was read several times."""
+    at, ones = fnp.zeros(N, "int8"), fnp.ones(N, "bfloat16")
+    sums: list[Sum] = [
+        lambda x: fnp.zeros(7, "bfloat16").at[at].add(x, mode=mode)[0],
+        lambda x: fx.grad(lambda y: (y.at[at].get(mode=mode) * x).sum())(x[:7])[0],
+        lambda x: fnp.ones(7, "bfloat16").at[at].multiply(x + 2.0**-7, mode=mode)[0],
+    ]
+    for f, want in zip(sums, (N, N, (1 + 2.0**-7) ** N), strict=True):
+        assert float(fx.jit(f)(ones)) == pytest.approx(want, rel=2.0**-7)
+        assert float(fx.interpret(fx.trace(f, ones), ones)) == pytest.approx(want, rel=2.0**-7)

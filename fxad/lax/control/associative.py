@@ -16,6 +16,7 @@ from fxad.lax.creation import splat
 from fxad.lax.shapes import concatenate, expand_dims, reshape, rev, slice_in_dim, squeeze, transpose
 from fxad.operations.arguments import flag
 from fxad.operations.axes import normalize_axis_index
+from fxad.primitives.axes import replace_entry
 from fxad.tracing.array import Array, aval_of, is_scalar
 from fxad.tracing.program import function_name
 
@@ -111,7 +112,7 @@ def _in_sequence(combine: _Combine, xs: list[Array], axes: list[int]) -> list[Ar
         return (splat(Lit.of(True, _FLAG)), new), [squeeze(x, (k,)) for x, k in zip(new, axes, strict=True)]
 
     avals = [aval_of(x) for x in xs]
-    ones = [(*a.shape[:k], 1, *a.shape[k + 1 :]) for a, k in zip(avals, axes, strict=True)]
+    ones = [replace_entry(a.shape, k, 1) for a, k in zip(avals, axes, strict=True)]
     first = [splat(Lit.of(0, a.with_shape(shape))) for a, shape in zip(avals, ones, strict=True)]
     rows = [front(x, k, a.ndim) for x, k, a in zip(xs, axes, avals, strict=True)]
     _, partial = scan(step, (splat(Lit.of(False, _FLAG)), first), rows)
@@ -141,5 +142,5 @@ def _interleaved(even: Array, odd: Array, axis: int) -> Array:
     pairs = concatenate(
         (expand_dims(slice_in_dim(even, 0, n, axis=axis), (axis + 1,)), expand_dims(odd, (axis + 1,))), axis + 1
     )
-    merged = reshape(pairs, (*odd.shape[:axis], 2 * n, *odd.shape[axis + 1 :]))
+    merged = reshape(pairs, replace_entry(odd.shape, axis, 2 * n))
     return merged if even.shape[axis] == n else concatenate((merged, slice_in_dim(even, n, n + 1, axis=axis)), axis)

@@ -22,7 +22,7 @@ from fxad.operations.arguments import function
 from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.elementwise.arithmetic import MUL, SUB
 from fxad.primitives.elementwise.logic import NE
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.tracing.program import function_name
 from fxad.transforms import grad
 
@@ -99,7 +99,7 @@ def custom_fixed_point(
 def _nan_at_nan(b: Builder, x: Atom, y: Atom) -> Atom:
     """Return `y`, or nan where x is nan, with nan for all derivatives. The derivatives of a linear function do not
     depend on x, so they would be finite although there is no solution."""
-    factor = b.one(SELECT_N, b.one(NE, x, x), Lit.of(1, x.aval), Lit.of(float("nan"), x.aval))
+    factor = emit_where(b, b.one(NE, x, x), Lit.of(float("nan"), x.aval), Lit.of(1, x.aval))
     return b.one(MUL, y, factor)
 
 

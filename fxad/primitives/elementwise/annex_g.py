@@ -16,7 +16,7 @@ Source: C99, annex G.6; the Python array API standard, "special cases" of the el
 
 from __future__ import annotations
 
-from math import inf, nan, pi
+from math import inf, log, nan, pi
 from types import MappingProxyType
 from typing import ClassVar, Final, TypeAlias, final
 
@@ -192,9 +192,20 @@ def _atanh(a: HloReal, b: HloReal) -> RealAndImag:
 
 
 def _exp(a: HloReal, b: HloReal) -> RealAndImag:
-    re, im = _xla("stablehlo.exponential", a, b)
-    exp_a, b_not_finite, b_zero = a.op("exponential"), ~b.is_finite, b.equals(0)
-    re = (b_zero | (b_not_finite & ~a.is_finite & ~a.is_nan)).where(exp_a, re)
+    return _exponential(a, b, a.op("exponential"), *_xla("stablehlo.exponential", a, b))
+
+
+def _exp2(a: HloReal, b: HloReal) -> RealAndImag:
+    angle, size, root = b.like(log(2)) * b, a.like(2).op("power", a), a.like(2).op("power", a.like(0.5) * a)
+    cosine, sine, overflow = angle.op("cosine"), angle.op("sine"), size.equals(inf)
+    re = overflow.where(root * cosine * root, size * cosine)
+    return _exponential(a, b, size, re, overflow.where(root * sine * root, size * sine))
+
+
+def _exponential(a: HloReal, b: HloReal, size: HloReal, re: HloReal, im: HloReal) -> RealAndImag:
+    """Return the parts of an exponential, whose absolute value is `size`, with its special cases."""
+    b_not_finite, b_zero = ~b.is_finite, b.equals(0)
+    re = (b_zero | (b_not_finite & ~a.is_finite & ~a.is_nan)).where(size, re)
     return re, (b_zero | (b_not_finite & a.equals(-inf))).where(0.0, im)
 
 
@@ -242,6 +253,21 @@ def _acos(a: HloReal, b: HloReal) -> RealAndImag:
 # --------------------------------------------------------------------------------------------------- in the whole plane
 
 
+def _sign(a: HloReal, b: HloReal) -> RealAndImag:
+    re, im = _xla("stablehlo.sign", a, b)
+    a_infinite, b_infinite = abs(a).equals(inf), abs(b).equals(inf)
+    undefined = (a_infinite & b_infinite) | a.is_nan | b.is_nan
+    re = undefined.where(nan, a_infinite.where(a.op("sign"), b_infinite.where(0.0, re)))
+    return re, undefined.where(nan, b_infinite.where(b.op("sign"), a_infinite.where(0.0, im)))
+
+
+def _logistic(a: HloReal, b: HloReal) -> RealAndImag:
+    re, im = _xla("stablehlo.logistic", a, b)
+    # exp(-z) is 0 at infinity, and infinite at minus infinity, whatever b is
+    is_one, is_zero = a.equals(inf), a.equals(-inf) & ~b.is_finite
+    return is_one.where(1.0, is_zero.where(0.0, re)), (is_one | is_zero).where(0.0, im)
+
+
 def _odd(f: str, a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _IN_QUADRANT[f](abs(a), abs(b))
     return _negate_where(a.negative, re), _negate_where(b.negative, im)
@@ -249,14 +275,17 @@ def _odd(f: str, a: HloReal, b: HloReal) -> RealAndImag:
 
 _IN_QUADRANT: Final = MappingProxyType({"sinh": _sinh, "tanh": _tanh, "asinh": _asinh, "atanh": _atanh})
 _IN_HALF_PLANE: Final = MappingProxyType(
-    {"exp": _exp, "expm1": _expm1, "log": _log, "log1p": _log1p, "sqrt": _sqrt, "acos": _acos}
+    {"exp": _exp, "exp2": _exp2, "expm1": _expm1, "log": _log, "log1p": _log1p, "sqrt": _sqrt, "acos": _acos}
 )
+_IN_PLANE: Final = MappingProxyType({"sign": _sign, "logistic": _logistic})
 # f(z) = -i g(iz): sin z = -i sinh iz
 _BY_ROTATION: Final = MappingProxyType({"sin": "sinh", "tan": "tanh", "asin": "asinh", "atan": "atanh"})
 
 
 def _complex_function(name: str, a: HloReal, b: HloReal) -> RealAndImag:
     """The function of this name at a + bi, with the special cases of annex G."""
+    if name in _IN_PLANE:
+        return _IN_PLANE[name](a, b)
     if name in _IN_QUADRANT:
         return _odd(name, a, b)
     if name in _BY_ROTATION:
@@ -274,7 +303,7 @@ def _complex_function(name: str, a: HloReal, b: HloReal) -> RealAndImag:
 
 
 class ComplexUnary(Unary):
-    """A function of a float or complex operand: XLA's own for floats, the one of this file for complex numbers."""
+    """A function of a real or complex operand: XLA's own for real numbers, the one of this file for complex ones."""
 
     __slots__ = ()
 
@@ -283,8 +312,12 @@ class ComplexUnary(Unary):
     @final
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if ins[0].dtype not in dtypes.COMPLEX:
-            return hlo.op(self.hlo_name, args, outs)
+            return self.lower_real(hlo, args, ins, outs)
         return (_joined(*_complex_function(self.name, *_parts(hlo, args[0], ins[0]))),)
+
+    def lower_real(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        """Add StableHLO operations for an operand that is not complex."""
+        return hlo.op(self.hlo_name, args, outs)
 
 
 def lower_abs(prim: Unary, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:

@@ -41,6 +41,7 @@ from fxad.primitives.elementwise.family import (
     literal_like,
 )
 from fxad.primitives.elementwise.logic import EQ, GT, LT
+from fxad.primitives.elementwise.references import divide
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import LinearInOne, only_cotangent
 from fxad.primitives.stablehlo import lower_compare
@@ -176,7 +177,7 @@ class Div(Binary, LinearInOne):
 
     def compute(self, x: NDArray, y: NDArray) -> object:
         if x.dtype not in dtypes.INTEGER:
-            return np.divide(x, y)
+            return divide(x, y)
         # NumPy rounds the quotient down and divides by 0 to 0; the remainder of fmod has the sign of x, as wanted here
         exact = np.subtract(x, np.fmod(x, y))
         return np.where(np.equal(y, 0), np.invert(np.zeros_like(x)), np.floor_divide(exact, y))

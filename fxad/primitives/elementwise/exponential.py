@@ -13,7 +13,7 @@ from fxad.ir import Atom, Avals, Hlo, HloValues, JvpCtx, Lit, NDArray, Tangent, 
 from fxad.primitives.elementwise.annex_g import ComplexUnary
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB, scale_tangent
 from fxad.primitives.elementwise.family import Unary, from_ufunc, literal_like
-from fxad.primitives.elementwise.references import log1p_complex
+from fxad.primitives.elementwise.references import divide, log1p_complex
 
 
 @final
@@ -36,7 +36,7 @@ class Exp(ComplexUnary):
 
 @final
 @primitive
-class Exp2(Unary):
+class Exp2(ComplexUnary):
     """2 to the power x; exact for integral x.
 
     Type:   a float or complex operand.
@@ -45,10 +45,9 @@ class Exp2(Unary):
     """
 
     name: ClassVar[str] = "exp2"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
     compute = from_ufunc(np.exp2)
 
-    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+    def lower_real(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.power", (hlo.constant(Lit.of(2, ins[0])), *args), outs)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -67,7 +66,11 @@ class Expm1(ComplexUnary):
 
     name: ClassVar[str] = "expm1"
     hlo_name: ClassVar[str] = "stablehlo.exponential_minus_one"
-    compute = from_ufunc(np.expm1)
+
+    def compute(self, x: NDArray) -> object:
+        y = np.expm1(x)
+        # NumPy's has nan beside infinities
+        return np.where(np.isfinite(y), y, np.subtract(np.exp(x), 1)) if x.dtype in dtypes.COMPLEX else y
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         # not 1 + y, which has lost exp(x) where y is close to -1
@@ -114,7 +117,7 @@ class Log1p(ComplexUnary):
 
 @final
 @primitive
-class Logistic(Unary):
+class Logistic(ComplexUnary):
     """1 / (1 + exp(-x)).
 
     Type:   a float or complex operand.
@@ -124,10 +127,9 @@ class Logistic(Unary):
 
     name: ClassVar[str] = "logistic"
     hlo_name: ClassVar[str] = "stablehlo.logistic"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
 
     def compute(self, x: NDArray) -> object:
-        return np.divide(1, np.add(1, np.exp(np.negative(x))))
+        return divide(np.ones_like(x), np.add(1, np.exp(np.negative(x))))
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(MUL, y, ctx.one(SUB, literal_like(1.0, y), y)))

@@ -19,14 +19,16 @@ from fxad.primitives.elementwise.convert import emit_in_float32
 from fxad.primitives.elementwise.exponential import LOG
 from fxad.primitives.elementwise.family import SIGNED_OR_INEXACT, Binary, Unary, from_ufunc, literal_like
 from fxad.primitives.elementwise.logic import AND, EQ
+from fxad.primitives.elementwise.references import divide
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.stablehlo import bitcast_to_int, lower_compare
 
 
 @final
 @primitive
-class Sign(Unary):
-    """-1, 0 or 1 by the sign of x, nan kept, 0.0 at -0.0; for complex x, x / abs(x) and 0 at 0.
+class Sign(ComplexUnary):
+    """-1, 0 or 1 by the sign of x, nan kept, 0.0 at -0.0; for complex x, x / abs(x) and 0 at 0. That of a complex
+    number with one infinite part is the sign of this part; with two, or a nan, it is nan.
 
     Type:   a numeric operand.
     Rule:   the tangent of a real sign is `Zero`; a complex one moves along the circle.
@@ -35,9 +37,12 @@ class Sign(Unary):
 
     name: ClassVar[str] = "sign"
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
-    compute = from_ufunc(np.sign)
 
-    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+    def compute(self, x: NDArray) -> object:
+        sign = np.sign(x)
+        return np.where(np.isnan(x), np.multiply(x, np.nan), sign) if x.dtype in dtypes.COMPLEX else sign
+
+    def lower_real(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,) = ins
         if x.dtype in dtypes.FLOATING:
             return self._by_bits(hlo, args[0], x)
@@ -153,7 +158,7 @@ class IntegerPow(Unary):
         while n:
             out = np.multiply(out, factor) if n & 1 else out
             factor, n = np.multiply(factor, factor), n >> 1
-        return np.divide(1, out) if self.n < 0 else out
+        return divide(np.ones_like(x), out) if self.n < 0 else out
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         one = hlo.constant(Lit.of(1, ins[0]))
@@ -309,7 +314,7 @@ class Rsqrt(Unary):
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
 
     def compute(self, x: NDArray) -> object:
-        return np.divide(1, np.sqrt(x))
+        return divide(np.ones_like(x), np.sqrt(x))
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(MUL, ctx.one(DIV, y, x), literal_like(-0.5, y)))

@@ -35,6 +35,23 @@ def log1p_complex(z: NDArray) -> NDArray:
     return out
 
 
+def divide(x: NDArray, y: NDArray) -> NDArray:
+    """x / y. Complex numbers are divided as in annex G.5.1 of C99: by an infinity NumPy gives nan, and by a zero it
+    loses its sign."""
+    quotient = np.divide(x, y)
+    if not np.iscomplexobj(quotient):
+        return quotient
+    a, b, c, d = np.real(x), np.imag(x), np.real(y), np.imag(y)
+    infinite = (np.isinf(c) | np.isinf(d)) & np.isfinite(x)
+    zero = (c == 0) & (d == 0) & ~(np.isnan(a) & np.isnan(b))
+    # the direction of an infinity, and the infinity with the sign of a zero
+    u, v, pole = np.copysign(np.isinf(c), c), np.copysign(np.isinf(d), d), np.copysign(np.inf, c)
+    out = np.array(quotient)
+    out.real = np.where(infinite, 0 * (a * u + b * v), np.where(zero, pole * a, np.real(out)))
+    out.imag = np.where(infinite, 0 * (b * u - a * v), np.where(zero, pole * b, np.imag(out)))
+    return out
+
+
 def gamma_slopes(a: NDArray, x: NDArray) -> tuple[Doubles, Doubles]:
     """The derivative of igamma(a, x) in a, and that of a gamma sample x in its shape a."""
     quadrature = np.polynomial.legendre.leggauss(60)

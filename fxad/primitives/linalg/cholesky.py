@@ -18,7 +18,7 @@ from fxad.primitives.linalg.matrices import (
     on_diagonal,
     plus,
     scaled,
-    where,
+    zero_unless,
 )
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.operand_checks import check_count
@@ -64,8 +64,8 @@ class Cholesky(Matrixwise):
         t = hermitian(ctx, ctx.lin_one, tangents[0])
         t = ctx.lin_one(TriangularSolve(True, True, False, False, False), factor, t)
         t = ctx.lin_one(TriangularSolve(False, True, True, True, False), factor, t)
-        half = scaled(ctx.lin_one, where(ctx.lin_one, on_diagonal(ctx, t.aval.shape), t), 0.5)
-        phi = plus(ctx.lin_one, where(ctx.lin_one, lower_mask(ctx, t.aval.shape, -1), t), half)
+        half = scaled(ctx.lin_one, zero_unless(ctx.lin_one, on_diagonal(ctx, t.aval.shape), t), 0.5)
+        phi = plus(ctx.lin_one, zero_unless(ctx.lin_one, lower_mask(ctx, t.aval.shape, -1), t), half)
         return (factor,), (dot(ctx.lin_one, factor, phi),)
 
 

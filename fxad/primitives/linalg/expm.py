@@ -215,11 +215,12 @@ def _pade_program(ins: Sequence[Aval]) -> Jaxpr:
 
 
 def _coefficients(degree: int) -> list[float]:
-    """Return the coefficients of the numerator of the diagonal Pade approximant; that of x^degree is 1."""
+    """Return the coefficients of the numerator of the diagonal Pade approximant. That of x^0 is 1, so zeros on the
+    diagonal of a diagonal matrix have the exponential 1 exactly: squarings repeat every rounding error of a 1."""
     c = [1.0]
-    for k in range(degree, 0, -1):
-        c.append(c[-1] * k * (2 * degree - k + 1) / (degree - k + 1))
-    return c[::-1]
+    for k in range(1, degree + 1):
+        c.append(c[-1] * (degree - k + 1) / (k * (2 * degree - k + 1)))
+    return c
 
 
 def _scaling(b: Builder, a: Atom, bound: float) -> tuple[Atom, Atom]:

@@ -53,18 +53,21 @@ def check_lapack_dtype(name: str, *avals: Aval) -> None:
             )
 
 
-def matrix_shape(name: str, x: Aval, k: int = 0) -> tuple[Shape, int, int]:
-    """Batch axes, rows and columns of an operand. Raises: ShapeError when it has fewer than two axes."""
+def matrix_shape(name: str, x: Aval, what: str = "operand 0") -> tuple[Shape, int, int]:
+    """Batch axes, rows and columns of an operand of a primitive, or of an argument of a function (`what`).
+
+    Raises: ShapeError when it has fewer than two axes.
+    """
     if x.ndim < 2:
-        raise ShapeError(f"{name}: operand {k} must be a matrix or a batch of matrices, got {x}")
+        raise ShapeError(f"{name}: {what} must be a matrix or a batch of matrices, got {x}")
     return x.shape[:-2], x.shape[-2], x.shape[-1]
 
 
-def square_shape(name: str, x: Aval, k: int = 0) -> tuple[Shape, int]:
-    """Batch axes and size of an operand of square matrices. Raises: ShapeError."""
-    batch, m, n = matrix_shape(name, x, k)
+def square_shape(name: str, x: Aval, what: str = "operand 0") -> tuple[Shape, int]:
+    """Batch axes and size of square matrices. Raises: ShapeError."""
+    batch, m, n = matrix_shape(name, x, what)
     if m != n:
-        raise ShapeError(f"{name}: operand {k} must be square matrices, got {m} by {n} in {x}")
+        raise ShapeError(f"{name}: {what} must be square matrices, got {m} by {n} in {x}")
     return batch, n
 
 

@@ -44,8 +44,8 @@ from fxad.primitives.linalg.matrices import (
     permuted,
     plus,
     rows,
-    unless,
-    where,
+    zero_unless,
+    zero_where,
 )
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.operand_checks import check_count
@@ -100,7 +100,9 @@ class Lu(Matrixwise):
         t = lin(TriangularSolve(False, False, False, False, False), upper, t)
         strict = lower_mask(ctx, t.aval.shape, -1)
         unit = _unit_lower(ctx, lower)
-        t = plus(lin, dot(lin, unit, where(lin, strict, t)), dot(lin, unless(lin, strict, t), _upper(ctx, upper)))
+        t = plus(
+            lin, dot(lin, unit, zero_unless(lin, strict, t)), dot(lin, zero_where(lin, strict, t), _upper(ctx, upper))
+        )
         return (lu, pivots), (t, Zero(pivots.aval))
 
 
@@ -133,19 +135,19 @@ def _square_factors(ctx: JvpCtx, lu: Atom) -> tuple[Atom, Atom]:
     if n != k:
         row_type = upper.aval.with_dtype(dtypes.int32)
         added = ctx.one(LT, Lit.of(k - 1, row_type), ctx.one(Iota(row_type.shape, dtypes.int32, row_type.ndim - 2)))
-        ones = where(ctx.one, on_diagonal(ctx, upper.aval.shape), Lit.of(1, upper.aval))
+        ones = zero_unless(ctx.one, on_diagonal(ctx, upper.aval.shape), Lit.of(1, upper.aval))
         upper = emit_where(ctx, added, ones, upper)
     return lower, upper
 
 
 def _unit_lower(ctx: JvpCtx, lower: Atom) -> Atom:
     shape = lower.aval.shape
-    strict = where(ctx.one, lower_mask(ctx, shape, -1), lower)
+    strict = zero_unless(ctx.one, lower_mask(ctx, shape, -1), lower)
     return emit_where(ctx, on_diagonal(ctx, shape), Lit.of(1, lower.aval), strict)
 
 
 def _upper(ctx: JvpCtx, upper: Atom) -> Atom:
-    return unless(ctx.one, lower_mask(ctx, upper.aval.shape, -1), upper)
+    return zero_where(ctx.one, lower_mask(ctx, upper.aval.shape, -1), upper)
 
 
 # ------------------------------------------------------------------------------------------------- the permutation
@@ -229,7 +231,7 @@ def _exchange(carry: tuple[Aval, ...], backward: bool) -> Jaxpr:
         positions = b.one(Iota(shape, dtypes.int32, last))
         is_j = b.one(EQ, positions, repeat(j))
         is_i = b.one(EQ, positions, b.one(BroadcastInDim(shape, ()), i))
-        at_j = b.one(ReduceSum((last,)), where(b.one, is_j, order))
+        at_j = b.one(ReduceSum((last,)), zero_unless(b.one, is_j, order))
         at_j = b.one(BroadcastInDim(shape, axes[:-1]), at_j)
         order = emit_where(b, is_i, at_j, emit_where(b, is_j, repeat(at_i), order))
     return b.build([b.one(ADD, i, Lit.of(-1 if backward else 1, i.aval)), order, pivots], "exchange")

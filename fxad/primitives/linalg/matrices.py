@@ -100,12 +100,12 @@ def on_diagonal(emit: Emit, shape: Shape) -> Atom:
     return emit.one(EQ, _count(emit, shape, n - 2), _count(emit, shape, n - 1))
 
 
-def where(one: One[X], mask: Atom, a: Operand) -> X:
+def zero_unless(one: One[X], mask: Atom, a: Operand) -> X:
     """a where the mask holds, else zero."""
     return one(SELECT_N, mask, Lit.zero(a.aval), a)
 
 
-def unless(one: One[X], mask: Atom, a: Operand) -> X:
+def zero_where(one: One[X], mask: Atom, a: Operand) -> X:
     """Zero where the mask holds, else a."""
     return one(SELECT_N, mask, a, Lit.zero(a.aval))
 
@@ -113,7 +113,7 @@ def unless(one: One[X], mask: Atom, a: Operand) -> X:
 def inverse_off_diagonal(emit: Emit, a: Atom, diagonal_mask: Atom) -> Atom:
     """1 / a, and 0 on the diagonal, whatever a is there."""
     unit = Lit.of(1, a.aval)
-    return unless(emit.one, diagonal_mask, emit.one(DIV, unit, emit_where(emit, diagonal_mask, unit, a)))
+    return zero_where(emit.one, diagonal_mask, emit.one(DIV, unit, emit_where(emit, diagonal_mask, unit, a)))
 
 
 def identity(emit: Emit, aval: Aval) -> Atom:
@@ -125,8 +125,8 @@ def hermitian(emit: Emit, one: One[X], a: X, *, lower: bool = True) -> X:
     """The Hermitian matrix given by one triangle and the real part of the diagonal."""
     shape = a.aval.shape
     mask = lower_mask(emit, shape, -1)
-    strict = where(one, mask, a if lower else conjugate_transpose(one, a))
-    real_diagonal = where(one, on_diagonal(emit, shape), a)
+    strict = zero_unless(one, mask, a if lower else conjugate_transpose(one, a))
+    real_diagonal = zero_unless(one, on_diagonal(emit, shape), a)
     if a.aval.dtype in dtypes.COMPLEX:
         real_diagonal = as_complex(one, one(REAL, real_diagonal), a.aval)
     return plus(one, plus(one, strict, conjugate_transpose(one, strict)), real_diagonal)
@@ -136,7 +136,7 @@ def diagonal(emit: Emit, one: One[X], a: X) -> X:
     """The diagonal of matrices, (..., m, n) -> (..., min(m, n))."""
     n = len(a.aval.shape)
     k = minimum(*a.aval.shape[-2:])
-    kept = where(one, on_diagonal(emit, a.aval.shape), a)
+    kept = zero_unless(one, on_diagonal(emit, a.aval.shape), a)
     sums = one(ReduceSum((n - 2,)), kept)
     return columns(one, sums, 0, k) if k != a.aval.shape[-1] else sums
 

@@ -54,8 +54,8 @@ from fxad.primitives.linalg.matrices import (
     repeat_as_rows,
     rows,
     times,
-    unless,
-    where,
+    zero_unless,
+    zero_where,
 )
 from fxad.primitives.linalg.triangular import TriangularSolve, batch_right_hand_side
 from fxad.primitives.operand_checks import check_count
@@ -182,23 +182,23 @@ def _wy_form(
     one, lin, k = ctx.one, ctx.lin_one, taus.aval.shape[-1]
     left = columns(one, a, 0, k)
     strict = lower_mask(ctx, left.aval.shape, -1)
-    v = plus(one, where(one, strict, left), identity(ctx, left.aval))
-    v_dot = where(lin, strict, columns(lin, a_dot, 0, k))
+    v = plus(one, zero_unless(one, strict, left), identity(ctx, left.aval))
+    v_dot = zero_unless(lin, strict, columns(lin, a_dot, 0, k))
     gram = dot(one, conjugate_transpose(one, v), v)
     upper = lower_mask(ctx, gram.aval.shape)
     shape = gram.aval.shape
     d, d_dot = repeat_as_rows(one, taus, shape), repeat_as_rows(lin, taus_dot, shape)
     # W = I + striu(V^H V) D is unit upper triangular, T = D W^-1
-    u = unless(one, upper, gram)
+    u = zero_where(one, upper, gram)
     w = times(one, u, d)
-    u_dot = unless(
+    u_dot = zero_where(
         lin, upper, ctx.add(dot(lin, conjugate_transpose(lin, v_dot), v), dot(lin, conjugate_transpose(one, v), v_dot))
     )
     w_dot = ctx.add(times(lin, u_dot, d), times(lin, u, d_dot))
     solve = TriangularSolve(False, False, False, False, True)
     diagonal_mask = on_diagonal(ctx, shape)
-    t = one(solve, w, where(one, diagonal_mask, d))
-    t_dot = lin(solve, w, minus(lin, where(lin, diagonal_mask, d_dot), dot(lin, t, w_dot)))
+    t = one(solve, w, zero_unless(one, diagonal_mask, d))
+    t_dot = lin(solve, w, minus(lin, zero_unless(lin, diagonal_mask, d_dot), dot(lin, t, w_dot)))
     return v, v_dot, t, t_dot
 
 
@@ -231,7 +231,7 @@ class Ormqr(LinearInOne):
                 f"ormqr: {m} by {n} matrices in {a} and {taus.shape[-1]} reflections in {taus}: "
                 f"needs rows >= reflections and columns >= reflections"
             )
-        batch_c, n_rows, n_columns = matrix_shape("ormqr", c, 2)
+        batch_c, n_rows, n_columns = matrix_shape("ormqr", c, "operand 2")
         if batch != batch_c:
             raise ShapeError(
                 f"ormqr: batch axes differ: operand 0 {a}, operand 2 {c}", remedy="broadcast the operands first"
@@ -380,11 +380,11 @@ def _square_r_tangent(ctx: JvpCtx, q: Atom, r: Atom, t: Tangent) -> tuple[Tangen
     solved = lin(TriangularSolve(False, False, False, False, False), r, t)
     x = dot(lin, conjugate_transpose(ctx.one, q), solved)
     shape = x.aval.shape
-    strict = where(lin, lower_mask(ctx, shape, -1), x)
+    strict = zero_unless(lin, lower_mask(ctx, shape, -1), x)
     omega = minus(lin, strict, conjugate_transpose(lin, strict))
     if x.aval.dtype in dtypes.COMPLEX:
         # the diagonal of R stays real, so that of Omega is imaginary and that of X
-        x_diagonal = where(lin, on_diagonal(ctx, shape), x)
+        x_diagonal = zero_unless(lin, on_diagonal(ctx, shape), x)
         zero = Zero(x.aval.with_dtype(dtypes.real_part(x.aval.dtype)))
         omega = plus(lin, omega, lin(COMPLEX, zero, lin(IMAG, x_diagonal)))
     return plus(lin, dot(lin, q, minus(lin, omega, x)), solved), dot(lin, minus(lin, x, omega), r)

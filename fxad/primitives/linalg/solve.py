@@ -78,6 +78,22 @@ def lu_factors(emit: Emit, a: Atom) -> tuple[Atom, Atom]:
     return lu, pivots
 
 
+def solve_factored(
+    emit: Emit, lu: Atom, pivots: Atom, b: Atom, *, transpose_a: bool, conjugate_a: bool = False
+) -> Atom:
+    """Return the X with op(A) X = B for the LU decomposition of A. op(A) is A, or its transpose, or conjugate.
+
+    With P A = L U: permute, then L, then U; for the transpose U^T, then L^T, then permute back.
+    """
+    one = emit.one
+    order = column(one, one(LuPivotsToPermutation(lu.aval.shape[-1], transpose_a), pivots))
+    lower = TriangularSolve(True, True, transpose_a, conjugate_a, True)
+    upper = TriangularSolve(True, False, transpose_a, conjugate_a, False)
+    if transpose_a:
+        return permuted(one, one(lower, lu, one(upper, lu, b)), order)
+    return one(upper, lu, one(lower, lu, permuted(one, b, order)))
+
+
 def _check_constant_factor(name: str, tangents: Sequence[Tangent]) -> None:
     """Check that the factor is a constant. Raises: NotDifferentiableError."""
     if not all([isinstance(t, Zero) for t in tangents]):
@@ -110,7 +126,7 @@ class Solve(LinearInOne):
         check_lapack_dtype("solve", a, lu)
         check_lapack_dtype("solve", a, b)
         batch, n = _check_factors("solve", a, lu, pivots)
-        batch_b, rows, _ = matrix_shape("solve", b, 3)
+        batch_b, rows, _ = matrix_shape("solve", b, "operand 3")
         check_same_batch("solve", a, b, batch, batch_b)
         if n != rows:
             raise ShapeError(f"solve: sizes differ: {n} by {n} matrices in {a}, {rows} rows of {b}")
@@ -123,21 +139,9 @@ class Solve(LinearInOne):
         return (zeros_constant(hlo, outs[0]),) if has_empty(*outs) else hlo.call(self._body(ins), args)
 
     def _body(self, ins: Sequence[Aval]) -> Jaxpr:
-        """With P A = L U: permute, then L, then U; for the transpose U^T, then L^T, then permute back."""
         builder = Builder()
         _, lu, pivots, b = builder.inputs(ins)
-        one, transpose = builder.one, self.transpose_a
-        n = b.aval.shape[-2]
-        order = column(one, one(LuPivotsToPermutation(n, transpose), pivots))
-        lower, upper = (
-            TriangularSolve(True, True, transpose, False, True),
-            TriangularSolve(True, False, transpose, False, False),
-        )
-        if transpose:
-            x = permuted(one, one(lower, lu, one(upper, lu, b)), order)
-        else:
-            x = one(upper, lu, one(lower, lu, permuted(one, b, order)))
-        return builder.build([x], "solve")
+        return builder.build([solve_factored(builder, lu, pivots, b, transpose_a=self.transpose_a)], "solve")
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         if dims[-1] is not None and all([d is None for d in dims[:-1]]):

@@ -39,7 +39,7 @@ from fxad.primitives.linalg.family import (
 )
 from fxad.primitives.linalg.hlo_matrices import has_empty
 from fxad.primitives.linalg.lapack import char_option, lapack_call
-from fxad.primitives.linalg.matrices import conj, dot, lower_mask, minus, transposed, unless, where
+from fxad.primitives.linalg.matrices import conj, dot, lower_mask, minus, transposed, zero_unless, zero_where
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import align_batch_axes, emit_reshape, merge_axes, move_axis
 from fxad.primitives.stablehlo import zeros_constant
@@ -71,7 +71,7 @@ class TriangularSolve(LinearInOne):
         a, b = check_count(self, avals, 2)
         check_lapack_dtype("triangular_solve", a, b)
         batch_a, n = square_shape("triangular_solve", a)
-        batch_b, rows, columns = matrix_shape("triangular_solve", b, 1)
+        batch_b, rows, columns = matrix_shape("triangular_solve", b, "operand 1")
         check_same_batch("triangular_solve", a, b, batch_a, batch_b)
         if n != (rows if self.left_side else columns):
             side = "rows" if self.left_side else "columns"
@@ -128,9 +128,9 @@ class TriangularSolve(LinearInOne):
         """Return op of the part of a tangent that the solve reads."""
         lin, shape = ctx.lin_one, a_dot.aval.shape
         if self.lower_a:
-            t = where(lin, lower_mask(ctx, shape, -1 if self.unit_diagonal else 0), a_dot)
+            t = zero_unless(lin, lower_mask(ctx, shape, -1 if self.unit_diagonal else 0), a_dot)
         else:
-            t = unless(lin, lower_mask(ctx, shape, 0 if self.unit_diagonal else -1), a_dot)
+            t = zero_where(lin, lower_mask(ctx, shape, 0 if self.unit_diagonal else -1), a_dot)
         t = conj(lin, t) if self.conjugate_a else t
         return transposed(lin, t) if self.transpose_a else t
 
@@ -141,13 +141,13 @@ class TriangularSolve(LinearInOne):
         return emit.one(other, *others, ct)
 
 
-def batch_right_hand_side(ctx: BatchCtx, prim: Linear, known: Atoms, b: Atom, dim: int, *, left_side: bool) -> Atom:
+def batch_right_hand_side(ctx: BatchCtx, prim: Linear, matrices: Atoms, b: Atom, dim: int, *, left_side: bool) -> Atom:
     """Batch a solve with one matrix and mapped right-hand sides: they become columns (or rows) of one right-hand
     side."""
     # (..., n, size, m) and (..., size, m, n): the mapped axis next to the columns, or rows, that it joins
     at = b.aval.ndim - (2 if left_side else 3)
     b = move_axis(ctx, b, dim, at)
-    x = ctx.one(prim, *known, merge_axes(ctx, b, at))
+    x = ctx.one(prim, *matrices, merge_axes(ctx, b, at))
     return move_axis(ctx, emit_reshape(ctx, x, b.aval.shape), at, 0)
 
 
@@ -158,6 +158,6 @@ def _substitute(m: Entries, b: Entries, *, forward: bool) -> NDArray:
     with np.errstate(all="ignore"):
         for i in range(n) if forward else range(n - 1, -1, -1):
             done = slice(0, i) if forward else slice(i + 1, n)
-            known = m[..., i : i + 1, done] @ x[..., done, :]
-            x[..., i : i + 1, :] = (b[..., i : i + 1, :] - known) / m[..., i : i + 1, i : i + 1]
+            product = m[..., i : i + 1, done] @ x[..., done, :]
+            x[..., i : i + 1, :] = (b[..., i : i + 1, :] - product) / m[..., i : i + 1, i : i + 1]
     return x

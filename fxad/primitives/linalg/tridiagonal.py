@@ -54,7 +54,7 @@ class TridiagonalSolve(Matrixwise, LinearInOne):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         dl, d, du, b = check_count(self, avals, 4)
         check_lapack_dtype("tridiagonal_solve", *avals)
-        matrix_shape("tridiagonal_solve", b, 3)
+        matrix_shape("tridiagonal_solve", b, "operand 3")
         for k, diagonal in enumerate((dl, d, du)):
             if diagonal.shape != b.shape[:-1]:
                 raise ShapeError(

@@ -28,8 +28,8 @@ from fxad.primitives.linalg.matrices import (
     rows,
     times,
     transposed,
-    unless,
-    where,
+    zero_unless,
+    zero_where,
 )
 from fxad.primitives.linalg.qr import Qr
 from fxad.primitives.linalg.solve import Solve
@@ -62,9 +62,9 @@ def _triangular_solve(ctx: InverseCtx, prim: TriangularSolve, args: Args, outs: 
         return Refused(MATRIX_UNKNOWN)
     one = ctx.one
     lower = lower_mask(ctx, a.aval.shape, 0 if prim.lower_a else -1)
-    m = where(one, lower, a) if prim.lower_a else unless(one, lower, a)
+    m = zero_unless(one, lower, a) if prim.lower_a else zero_where(one, lower, a)
     if prim.unit_diagonal:
-        m = plus(one, unless(one, on_diagonal(ctx, a.aval.shape), m), identity(ctx, a.aval))
+        m = plus(one, zero_where(one, on_diagonal(ctx, a.aval.shape), m), identity(ctx, a.aval))
     m = transposed(one, m) if prim.transpose_a else m
     m = conj(one, m) if prim.conjugate_a else m
     return None, (dot(one, m, x) if prim.left_side else dot(one, x, m))
@@ -132,8 +132,8 @@ def _triangles(ctx: InverseCtx, lu: Atom) -> tuple[Atom, Atom]:
     """Returns L and U from the matrix that stores both."""
     one, k = ctx.one, min(lu.aval.shape[-2:])
     left, right = columns(one, lu, 0, k), rows(one, lu, 0, k)
-    unit = plus(one, where(one, lower_mask(ctx, left.aval.shape, -1), left), identity(ctx, left.aval))
-    return unit, unless(one, lower_mask(ctx, right.aval.shape, -1), right)
+    unit = plus(one, zero_unless(one, lower_mask(ctx, left.aval.shape, -1), left), identity(ctx, left.aval))
+    return unit, zero_where(one, lower_mask(ctx, right.aval.shape, -1), right)
 
 
 def _qr(ctx: InverseCtx, prim: Qr, args: Args, outs: Outs) -> Solved:

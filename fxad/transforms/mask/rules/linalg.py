@@ -35,7 +35,7 @@ from fxad.primitives.linalg.matrices import (
     lower_mask,
     on_diagonal,
     repeat_as_rows,
-    where,
+    zero_unless,
 )
 from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr, Qr
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve
@@ -97,7 +97,7 @@ def _tridiagonal(ctx: MaskCtx, prim: TridiagonalSolve, args: Atoms, ins: Avals, 
     last = ctx.count(line[-1] - 1)  # the element of du in the last row is ignored, but the padding has further rows
     above = ctx.zero_filled(du, line)
     if ctx.masked(line[-1]):
-        above = where(ctx.one, ctx.below(du.aval.shape, len(line) - 1, last), above)
+        above = zero_unless(ctx.one, ctx.below(du.aval.shape, len(line) - 1, last), above)
     x = ctx.one(prim, ctx.zero_filled(dl, line), ctx.filled(d, line, 1), above, ctx.zero_filled(b, ins[3].shape))
     return (ctx.cleared(x, outs[0].shape),)
 
@@ -152,7 +152,7 @@ def _eigh(ctx: MaskCtx, prim: Eigh, args: Atoms, ins: Avals, outs: Avals) -> Seq
         if clear.aval.dtype in dtypes.COMPLEX:  # imaginary parts on the diagonal are ignored
             size = ctx.one(SELECT_N, on_diagonal(ctx, shape), size, ctx.one(ABS, ctx.one(REAL, clear)))
         triangle = lower_mask(ctx, shape) if prim.lower_a else ctx.one(NOT, lower_mask(ctx, shape, -1))
-        values = _apart(ctx, _bound(ctx, where(ctx.one, triangle, size), order), order)
+        values = _apart(ctx, _bound(ctx, zero_unless(ctx.one, triangle, size), order), order)
         x = _with_block(ctx, x, aval, as_complex(ctx.one, repeat_as_rows(ctx.one, values, shape), x.aval))
     else:
         x = ctx.zero_filled(x, aval.shape)
