@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any, Final, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
 from fxad.api.lift import check_function
 from fxad.api.symbolic_shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, trace_symbolic
 from fxad.core import tree
-from fxad.core.builder import Builder
 from fxad.core.sizes import (
     Name,
     Size,
@@ -27,6 +27,7 @@ from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, descri
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.checking import error_if
 from fxad.operations.arguments import plain_ints
+from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.array import Array, asarray, binder
 from fxad.tracing.program import (
     Program,
@@ -37,7 +38,7 @@ from fxad.tracing.program import (
     trace_tree,
     unify_assumptions,
 )
-from fxad.transforms.mask.contract import INT32_MAX, Padding
+from fxad.transforms.mask.contract import INT, INT32_MAX, Padding
 from fxad.transforms.mask.mask import mask as mask_jaxpr
 from fxad.transforms.specialize import size_names
 
@@ -98,6 +99,8 @@ def mask(
         check_result_shapes("mask of", f, out_shapes)
         if padding is not None:
             return _masked_program(f, _checked_padding(f, padding))
+        if "sizes" in f.kwargs_tree.entries():
+            raise _sizes_taken(f.name)
         return _masked_function(f, lambda _args, _kwargs: (f, {}), check)
     check_function("mask", f)
     if in_shapes is None or padding is not None:
@@ -105,6 +108,8 @@ def mask(
             f"mask: the shapes of {function_name(f)} are not known",
             remedy="mask(f, in_shapes=...) for a function; padding=... is for a Program",
         )
+    if _requires_sizes(f):
+        raise _sizes_taken(function_name(f))
 
     def program_of(
         args: tuple[object, ...], kwargs: dict[str, object]
@@ -286,47 +291,40 @@ def _masked_program(program: Program[..., object], padding: Padding) -> Program[
     """The program on padded arrays, with the sizes as a further keyword argument. A program that is masked already has
     some sizes there, and gets more."""
     jaxpr = mask_jaxpr(program.jaxpr, padding)
-    args, kwargs = program.args_tree, program.kwargs_tree
-    keys, parts = [*kwargs.entries()], [*kwargs.children()]
-    before = _masked_before(program, padding)
-    if before:
-        keys, parts = keys[:-1], parts[:-1]
-    if "sizes" in keys or max([*keys, "sizes"]) != "sizes":
-        raise ArgumentError(
-            f"mask: {program.name} takes keyword arguments beside which there is no room for sizes",
-            remedy="pass arguments by position",
-        )
-    names = [*before, *[name for name, _ in padding]]
-    sizes = tree.structure({name: 0 for name in sorted(names)})
-    unflat = [s.unflatten(range(s.num_leaves)) for s in (*parts, sizes)]
-    together = tree.call_structure(args, tree.structure(dict(zip([*keys, "sizes"], unflat, strict=True))))
-    if names != sorted(names):
-        jaxpr = _last_in_order(jaxpr, [names.index(name) for name in sorted(names)])
-    return program.replace(jaxpr, in_tree=together, name=f"mask_{program.name}")
+    first, kwargs = len(jaxpr.ins) - len(padding) - program.kwargs_tree.num_leaves, program.kwargs_tree
+    arguments = kwargs.unflatten(range(first, first + kwargs.num_leaves))  # the numbers of their operands
+    before = arguments.pop("sizes", {})
+    if not _are_sizes(before, jaxpr) or any([name in before for name, _ in padding]):
+        raise _sizes_taken(program.name)
+    more = {name: len(jaxpr.ins) - len(padding) + k for k, (name, _) in enumerate(padding)}
+    operands, keywords = tree.flatten({**arguments, "sizes": {**before, **more}})
+    ordered = reorder_operands(jaxpr, (*range(first), *operands))
+    in_tree = tree.call_structure(program.args_tree, keywords)
+    return program.replace(ordered, in_tree=in_tree, name=f"mask_{program.name}")
 
 
-def _masked_before(program: Program[..., object], padding: Padding) -> list[str]:
-    """The sizes that a program takes already, as the last of its keyword arguments."""
-    kwargs = program.kwargs_tree
-    if not kwargs.num_leaves or kwargs.entries()[-1] != "sizes":
-        return []
-    given = kwargs.children()[-1]
-    names = [name for name in given.entries() if isinstance(name, str)] if given.num_leaves else []
-    flat = given == tree.structure({name: 0 for name in names})
-    counts = all([aval is _COUNT for aval in program.in_avals[-len(names) :]])
-    return names if flat and counts and not {name for name, _ in padding} & {*names} else []
+def _are_sizes(argument: object, jaxpr: Jaxpr) -> bool:
+    """Returns True if an argument, given as the numbers of its operands, is `sizes` of a masked program."""
+    return isinstance(argument, dict) and all(
+        [isinstance(name, str) and type(k) is int and jaxpr.in_avals[k] is INT for name, k in argument.items()]
+    )
 
 
-_COUNT: Final = Aval((), "int32")
+def _requires_sizes(f: Callable[..., object]) -> bool:
+    """Returns True for a function with a keyword-only parameter `sizes` without a default."""
+    try:
+        parameter = inspect.signature(f).parameters.get("sizes")
+    except (TypeError, ValueError):
+        return False
+    return parameter is not None and parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
 
 
-def _last_in_order(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
-    """The program with its last operands in this order."""
-    n = len(jaxpr.ins) - len(order)
-    b = Builder()
-    first = b.inputs(jaxpr.in_avals[:n])
-    last = dict(zip(order, b.inputs([jaxpr.in_avals[n + k] for k in order]), strict=True))
-    return b.build(b.inline(jaxpr, (*first, *[last[k] for k in range(len(order))])), jaxpr.name)
+def _sizes_taken(name: str) -> ArgumentError:
+    """The error for a program or a function with an argument `sizes` of its own."""
+    return ArgumentError(
+        f"mask: {name} takes a keyword argument named sizes, as its masked form does",
+        remedy="rename that argument, or pass it by position",
+    )
 
 
 def _size_operands(
