@@ -8,6 +8,7 @@ from typing import ClassVar, TypeAlias, final
 
 import numpy as np
 
+from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.dce import rebind_operands
 from fxad.core.interpreter import run
@@ -47,6 +48,8 @@ from fxad.primitives.collectives import AllGather, Psum, flat_index
 from fxad.primitives.control.bodies import insert_zeros, with_outs
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.arithmetic import MUL
+from fxad.primitives.elementwise.logic import EQ
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.meshes import (
     DimensionAxes,
@@ -62,7 +65,7 @@ from fxad.primitives.meshes import (
     shard_slices,
 )
 from fxad.primitives.operand_checks import MATCH_BODIES, type_mismatch
-from fxad.primitives.shape import emit_reshape, move_axis
+from fxad.primitives.shape import emit_broadcast, emit_reshape, move_axis
 
 # The results of one index, from its parts of the operands.
 PartRun: TypeAlias = Callable[[tuple[int, ...], Sequence[NDArray]], Sequence[NDArray]]
@@ -76,8 +79,8 @@ class ShardMap(HigherOrder, Linear, OnMesh):
     Type: operands: `n_consts` whole arrays; arrays divided as `ins` says; arrays with one slice along axis 0 for each
           index. Results: divided as `outs` says, or the same for all indices if that is `()`; then stacks of slices
           along axis 0. `body`: (parts of the operands) -> (parts of the results).
-    Rule: the cotangent of an operand is summed over the axes that do not divide it. The cotangent of a result is
-          divided by the number of indices that have the same part.
+    Rule: the cotangent of an operand is summed over the axes that do not divide it. The indices that
+          have the same part of a result have equal shares in its cotangent; in float16 and float8 one has it all.
     Source: sdy.manual_computation
     """
 
@@ -332,11 +335,19 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         return tuple([bars.get(p) for p in range(n)])
 
     def _share_of_cotangent(self, b: Builder, ct: Atom, spec: DimensionAxes | None) -> Atom:
-        """Return the cotangent of a result, divided by the number of indices that have the same part of it."""
+        """Return the share of an index in the cotangent of a result: the shares of the indices that have the same part
+        of the result add up to it."""
         among = self.count if spec is not None else 1
         for name in names_in(spec or ()):
             among //= dict(self.mesh)[name]
-        return ct if among == 1 else b.one(MUL, ct, Lit.of(1 / among, ct.aval))
+        if among == 1:
+            return ct
+        if ct.aval.dtype in dtypes.NARROW_RANGE:  # a share may be zero: one of the indices has it all
+            rest = [(name, size) for name, size in self.mesh if name not in names_in(spec or ())]
+            at = flat_index(b, tuple([name for name, _ in rest]), tuple([size for _, size in rest]))
+            first = emit_broadcast(b, b.one(EQ, at, Lit.of(0, INT32_SCALAR)), ct.aval.shape, ())
+            return emit_where(b, first, ct, Lit.zero(ct.aval))
+        return b.one(MUL, ct, Lit.of(1 / among, ct.aval))
 
     def _sum_over_indices(self, b: Builder, bar: Atom, spec: DimensionAxes | None) -> Atom:
         """Return the cotangent of an operand, summed over the axes along which all indices have the same part."""

@@ -70,7 +70,6 @@ from fxad.transforms.mask.knowledge import (
     least_value,
     moved_axes,
     row_zero_axes,
-    wide_range,
     zero_axes,
 )
 from fxad.transforms.specialize import size_names
@@ -326,7 +325,7 @@ class MaskCtx(Builder):
         dtype has a narrow range, because a product of it may overflow."""
         if isinstance(x, Lit):
             return
-        if (more.finite or more.finite_axes) and not wide_range(x.aval.dtype):
+        if (more.finite or more.finite_axes) and x.aval.dtype in dtypes.NARROW_RANGE:
             more = replace(more, finite=False, finite_axes=NO_AXES)
         known = self._knowledge.get(x)
         self._knowledge[x] = more if known is None else known | more

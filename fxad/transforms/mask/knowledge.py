@@ -15,7 +15,6 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import lower_bound
-from fxad.dtypes import DType
 from fxad.ir import Atom, Atoms, Aval, Lit, Primitive
 from fxad.primitives import elementwise as ew
 from fxad.primitives.dot import DotGeneral
@@ -170,15 +169,10 @@ def moved_axes(prim: Primitive, x: Aval, axes: PaddedAxes) -> PaddedAxes:
     return axes
 
 
-def wide_range(dtype: DType) -> bool:
-    """Returns True for the dtypes in which products of common numbers do not overflow: not float16 and float8."""
-    return dtype not in dtypes.FLOAT8 and dtype is not dtypes.float16
-
-
 def knowledge_of_literal(x: Lit) -> Knowledge:
     """The facts about a literal."""
     least = _literal_value(x) if x.size is None else lower_bound(x.size)
-    return Knowledge(finite=wide_range(x.aval.dtype) and _is_moderate(x), least=least)
+    return Knowledge(finite=x.aval.dtype not in dtypes.NARROW_RANGE and _is_moderate(x), least=least)
 
 
 def _is_moderate(x: Lit) -> bool:
@@ -247,7 +241,7 @@ def least_value(prim: Primitive, args: Atoms, known: Callable[[Atom], float | No
 def _least_value(prim: Primitive, args: Atoms, known: Callable[[Atom], float | None]) -> float | None:
     first = known(args[0])
     if isinstance(prim, ew.ConvertElementType):
-        rounds_little = prim.dtype in dtypes.FLOATING and wide_range(prim.dtype)
+        rounds_little = prim.dtype in dtypes.FLOATING - dtypes.NARROW_RANGE
         return first if rounds_little and args[0].aval.dtype in (*dtypes.FLOATING, dtypes.int32, dtypes.int64) else None
     if prim is ew.STOP_GRADIENT:
         return first
@@ -324,6 +318,5 @@ __all__ = [
     "least_value",
     "moved_axes",
     "row_zero_axes",
-    "wide_range",
     "zero_axes",
 ]
