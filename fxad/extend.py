@@ -84,7 +84,8 @@ from fxad.primitives.shape import broadcast_to_axis, emit_broadcast, emit_reshap
 from fxad.tracing.array import Array, aval_of, binder
 from fxad.tracing.program import Spec, trace
 from fxad.transforms.inversion.rules.contract import HasInverse, InverseCtx, PartialValue, Refused
-from fxad.transforms.mask.contract import HasMask, MaskCtx, not_masked
+from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.contract import HasMask, not_masked
 
 
 def bind(prim: Primitive, *args: object) -> tuple[Array, ...]:

@@ -24,7 +24,7 @@ from fxad.core.sizes import (
     upper_bound,
 )
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
-from fxad.ir import Aval, Jaxpr
+from fxad.ir import INT32_SCALAR, Aval, Jaxpr
 from fxad.lax.control.checking import error_if
 from fxad.operations.arguments import plain_ints
 from fxad.primitives.control.bodies import reorder_operands
@@ -38,8 +38,8 @@ from fxad.tracing.program import (
     trace_tree,
     unify_assumptions,
 )
-from fxad.transforms.mask.contract import INT, INT32_MAX, Padding
 from fxad.transforms.mask.mask import mask as mask_jaxpr
+from fxad.transforms.mask.padded_builder import INT32_MAX, Padding
 from fxad.transforms.specialize import size_names
 
 R = TypeVar("R")
@@ -292,7 +292,8 @@ def _masked_program(program: Program[..., object], padding: Padding) -> Program[
     some sizes there, and gets more."""
     jaxpr = mask_jaxpr(program.jaxpr, padding)
     first, kwargs = len(jaxpr.ins) - len(padding) - program.kwargs_tree.num_leaves, program.kwargs_tree
-    arguments = kwargs.unflatten(range(first, first + kwargs.num_leaves))  # the numbers of their operands
+    numbers = range(first, first + kwargs.num_leaves)  # of the operands of keyword arguments
+    arguments: dict[str, Any] = tree.unflatten(kwargs, numbers)
     before = arguments.pop("sizes", {})
     if not _are_sizes(before, jaxpr) or any([name in before for name, _ in padding]):
         raise _sizes_taken(program.name)
@@ -306,7 +307,7 @@ def _masked_program(program: Program[..., object], padding: Padding) -> Program[
 def _are_sizes(argument: object, jaxpr: Jaxpr) -> bool:
     """Returns True if an argument, given as the numbers of its operands, is `sizes` of a masked program."""
     return isinstance(argument, dict) and all(
-        [isinstance(name, str) and type(k) is int and jaxpr.in_avals[k] is INT for name, k in argument.items()]
+        [isinstance(name, str) and type(k) is int and jaxpr.in_avals[k] is INT32_SCALAR for name, k in argument.items()]
     )
 
 

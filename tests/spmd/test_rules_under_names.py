@@ -227,7 +227,7 @@ def test_the_cotangent_of_a_sum_over_devices_in_few_bits(dtype: str, ct: float) 
     """A 16th of the cotangent for each device is zero in float8, and has few bits in float16."""
     n = 16
     mapped = fx.shard_map(lambda x, y: lax.psum(x + y, "i"), {"i": n}, (P(), P("i")), P())
-    given = fx.Spec(1, dtype), fx.Spec(n, dtype), fx.Spec(1, dtype)
+    given = fx.Spec((1,), dtype), fx.Spec((n,), dtype), fx.Spec((1,), dtype)
     pulled = fx.trace(lambda x, y, ct: fx.vjp(mapped, x, y)[1](ct), *given)
     bars = fx.interpret(pulled, *[fnp.ones(1, dtype), fnp.ones(n, dtype), fnp.full(1, ct, dtype)])
     want = np.asarray(fnp.full(1, ct, dtype), "float64")

@@ -14,8 +14,10 @@ from fxad.ir import Atom, Atoms, Avals
 from fxad.primitives.collectives import AllGather, AllToAll, AxisIndex, Pmax, Pmin, Ppermute, Psum, PsumScatter
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.meshes import DimensionAxes
-from fxad.transforms.mask.contract import MaskCtx, MaskRow, lanewise, row
+from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.contract import MaskRow, row
 from fxad.transforms.mask.rules.control import through_bodies
+from fxad.transforms.mask.rules.lanes import lanewise
 from fxad.transforms.mask.rules.structure import groups_apart, groups_together
 
 

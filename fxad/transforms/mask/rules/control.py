@@ -22,7 +22,8 @@ from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusa
 from fxad.primitives.elementwise.arithmetic import MIN
 from fxad.primitives.implicit import LinearSolve, Root
 from fxad.primitives.linear_call import LinearCall
-from fxad.transforms.mask.contract import MaskCtx, MaskRow, not_masked, row
+from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.contract import MaskRow, not_masked, row
 
 
 def through_bodies(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -49,11 +50,11 @@ def through_bodies(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, out
 
 def _once(ctx: MaskCtx, prim: Call | Remat, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """A body that runs once knows what is known about its operands."""
-    body, known = ctx.recur_once(prim.body, args)
+    body, facts = ctx.recur_once(prim.body, args)
     operands = (*args, *ctx.size_operands)
     results = ctx(prim.rebuild((body,), (len(operands),), (len(outs),)), *operands)
-    for x, knowledge in zip(results, known, strict=True):
-        ctx.learn(x, knowledge)
+    for x, of_x in zip(results, facts, strict=True):
+        ctx.learn(x, of_x)
     return results
 
 

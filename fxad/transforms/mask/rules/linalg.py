@@ -46,7 +46,9 @@ from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import emit_broadcast
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sort import Sort
-from fxad.transforms.mask.contract import INT, MaskCtx, MaskRow, row
+from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.contract import MaskRow, row
+from fxad.transforms.mask.padded_builder import int_literal
 from fxad.transforms.mask.rules.structure import padded_to, taken_from
 
 
@@ -188,7 +190,7 @@ def _shifted(ctx: MaskCtx, x: Atom, axis: int, start: Atom | None, most: int, pa
     low, high = [0] * n, [0] * n
     low[axis], high[axis] = most, maximum(padded - x.aval.shape[axis], 0)
     wide = ctx.one(Pad(tuple(low), tuple(high), (0,) * n), x, Lit.zero(x.aval.with_shape(())))
-    return taken_from(ctx, wide, axis, ctx.one(SUB, Lit.of(most, INT), start), padded)
+    return taken_from(ctx, wide, axis, ctx.one(SUB, int_literal(most), start), padded)
 
 
 def _window(ctx: MaskCtx, x: Atom, axis: int, start: Atom | None, padded: int) -> Atom:
@@ -227,7 +229,7 @@ def _framed(ctx: MaskCtx, x: Atom, aval: Aval) -> tuple[Atom, Atom | None]:
         columns = maximum(rows, columns)
     else:  # rows may follow the square part: the valid block comes last
         if ctx.masked(k):
-            start = ctx.one(SUB, Lit.of(columns, INT), ctx.count(k))
+            start = ctx.one(SUB, int_literal(columns), ctx.count(k))
             rows = rows + columns
         rows = maximum(rows, columns)
     most = x.aval.shape[-1]
@@ -335,7 +337,7 @@ def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[A
         upright = ctx.one(GE, ctx.count(m), ctx.count(n))
         x = ctx.one(SELECT_N, emit_broadcast(ctx, upright, x.aval.shape, ()), conjugate_transpose(ctx.one, x), x)
         rows = 2 * columns
-    start = ctx.one(SUB, Lit.of(columns, INT), ctx.count(k)) if ctx.masked(k) else None
+    start = ctx.one(SUB, int_literal(columns), ctx.count(k)) if ctx.masked(k) else None
     if start is not None and columns:
         bound = _bound(ctx, ctx.one(ABS, x), columns)
         x = _shifted(ctx, _shifted(ctx, x, rank - 2, start, columns, rows), rank - 1, start, columns, columns)

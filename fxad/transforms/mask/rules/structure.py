@@ -16,8 +16,11 @@ from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice, pad_along_axis
-from fxad.transforms.mask.contract import MaskCtx, MaskRow, int_literal, lanewise, row
-from fxad.transforms.mask.knowledge import Knowledge, PaddedAxes, moved_axes
+from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.contract import MaskRow, row
+from fxad.transforms.mask.padded_builder import int_literal
+from fxad.transforms.mask.padding_facts import PaddedAxes, PaddingFacts, moved_axes
+from fxad.transforms.mask.rules.lanes import lanewise
 
 
 def padded_to(ctx: MaskCtx, x: Atom, axis: int, size: int) -> Atom:
@@ -61,7 +64,7 @@ def _broadcast(ctx: MaskCtx, prim: BroadcastInDim, args: Atoms, ins: Avals, outs
     (x,), shape = args, outs[0].shape
     x = ctx.clear_unless_finite(x)
     out = emit_broadcast(ctx, x, ctx.padded(shape), prim.dims)
-    ctx.learn(out, Knowledge(pending=moved_axes(prim, x.aval, ctx.pending(x))))
+    ctx.learn(out, PaddingFacts(pending=moved_axes(prim, x.aval, ctx.facts(x).pending)))
     kept = [d for d, n in zip(prim.dims, ins[0].shape, strict=True) if n == shape[d]]
     return (ctx.cleared_later(out, shape, [a for a in range(len(shape)) if a not in kept]),)
 
@@ -112,7 +115,7 @@ def _slice(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) -> S
     if any([old.shape[a] != new.shape[a] for a in {*ctx.ragged(old.shape), *ctx.ragged(new.shape)}]):
         return slice_rule(ctx, prim, (ctx.clear_pending(x),), ins, outs)
     (out,) = slice_rule(ctx, prim, args, ins, outs)
-    ctx.learn(out, Knowledge(pending=ctx.pending(x)))
+    ctx.learn(out, PaddingFacts(pending=ctx.facts(x).pending))
     return (out,)
 
 
@@ -215,9 +218,10 @@ def _reshape(ctx: MaskCtx, prim: Reshape, args: Atoms, ins: Avals, outs: Avals) 
             places = [(n, b) for a, n in axes for b, m in enumerate(new) if (n, prod(old[:a])) == (m, prod(new[:b]))]
             return frozenset([(b, n) for n, b in places])
 
-        x = x if len(moved(ctx.pending(x))) == len(ctx.pending(x)) else ctx.clear_pending(x)
-        out = emit_reshape(ctx, x, ctx.padded(new))
-        ctx.learn(out, Knowledge(finite_axes=moved(ctx.finite_axes(x)), pending=moved(ctx.pending(x))))
+        pending = ctx.facts(x).pending
+        x = x if len(moved(pending)) == len(pending) else ctx.clear_pending(x)
+        out, facts = emit_reshape(ctx, x, ctx.padded(new)), ctx.facts(x)
+        ctx.learn(out, PaddingFacts(finite_axes=moved(facts.finite_axes), pending=moved(facts.pending)))
         return (out,)
     x = ctx.clear_pending(x)
     return (_regrouped(ctx, x, old, new),)

@@ -34,7 +34,9 @@ from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScat
 from fxad.primitives.shape import ExpandDims, ReduceSum, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sliding import SlidingWindow, dilated_size, window_count
-from fxad.transforms.mask.contract import MaskCtx, MaskRow, int_literal, not_masked, row
+from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.contract import MaskRow, not_masked, row
+from fxad.transforms.mask.padded_builder import int_literal
 from fxad.transforms.mask.rules.structure import (
     groups_apart,
     groups_together,
