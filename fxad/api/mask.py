@@ -201,9 +201,10 @@ def _masked_function(
         given = _size_operands(f"mask of {name}", program, padding, user_names, sizes)
         _check_dimensions(f"mask of {name}", program, user_names, sizes)
         if check:
-            own = {n.name: n.at_least for n in size_names(program.jaxpr)}
+            least = _least_sizes(program)
             given = [
-                _with_size_check(name, n, own.get(n, 0), bound, x) for x, (n, bound) in zip(given, padding, strict=True)
+                _with_size_check(name, n, least.get(n, 0), bound, x)
+                for x, (n, bound) in zip(given, padding, strict=True)
             ]
         outs = binder().call(mask_jaxpr(program.jaxpr, padding), [*program.bound, *arrays, *given])
         return program.out_tree.unflatten(outs)
@@ -230,21 +231,21 @@ def _bounds(program: Program[..., object], found: Sequence[Aval]) -> Padding:
                 f"{what}: argument {path} is {aval}, its shape should be {_text(want.shape)}", remedy=FITTING
             )
     equations = [
-        (n, m, where)
-        for n, m, where in size_constraints(found, program.in_avals, program.paths)
+        (n, m, path)
+        for n, m, path in size_constraints(found, program.in_avals, program.paths)
         if type(n) is Size and n != m
     ]
     bounds = solve_sizes(what, [e for e in equations if _grows(e[0])])
-    for n, m, where in equations:
+    for n, m, path in equations:
         if any([name.name not in bounds for name in names_of(n)]):
             raise ShapeError(
-                f"{what}: {where} is {m}, which does not determine the largest sizes in {n}",
+                f"{what}: {path} is {m}, which does not determine the largest sizes in {n}",
                 remedy="give each named size alone in some shape, as in 'n'",
             )
         if (most := upper_bound(n, bounds)) != m:
             up_to = ", ".join([f"{name.name} up to {bounds[name.name]}" for name in names_of(n)])
             raise ShapeError(
-                f"{what}: {where} is {m}, but {n} is up to {most}: {up_to}",
+                f"{what}: {path} is {m}, but {n} is up to {most}: {up_to}",
                 remedy="pad each argument to its largest size",
             )
     return tuple(sorted(bounds.items()))
@@ -258,7 +259,7 @@ def _grows(size: int) -> bool:
 
 
 def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) -> Padding:
-    known = {n.name: n.at_least for n in size_names(program.jaxpr)}
+    least = _least_sizes(program)
     if not isinstance(padding, Mapping):
         raise ArgumentError(
             f"mask: the padding is {described(padding)}, not a mapping of names to sizes: {padding!r:.60}",
@@ -266,18 +267,18 @@ def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) 
         )
     padding = {name: plain_ints(bound) for name, bound in padding.items()}
     for name, bound in padding.items():
-        if name not in known:
+        if name not in least:
             raise ArgumentError(
-                f"mask: {name} is not a size of {program.name}, which has {', '.join(sorted(known)) or 'none'}",
+                f"mask: {name} is not a size of {program.name}, which has {', '.join(sorted(least)) or 'none'}",
                 remedy="give the sizes that its shapes name",
             )
         if not isinstance(bound, int) or isinstance(bound, bool):
             raise ArgumentError(
                 f"mask: the padding of {name} is {bound!r:.60}, not an int", remedy="give the largest size, as an int"
             )
-        if type(bound) is int and bound < known[name]:
+        if type(bound) is int and bound < least[name]:
             raise ShapeError(
-                f"mask: the padding of {name} is {bound}, and {program.name} assumes {name} >= {known[name]}",
+                f"mask: the padding of {name} is {bound}, and {program.name} assumes {name} >= {least[name]}",
                 remedy="give the largest size that is to be padded",
             )
         if type(bound) is int and bound > INT32_MAX:
@@ -328,6 +329,11 @@ def _sizes_taken(name: str) -> ArgumentError:
     )
 
 
+def _least_sizes(program: Program[..., object]) -> dict[str, int]:
+    """The named sizes of a program, and the least that each may be."""
+    return {n.name: n.at_least for n in size_names(program.jaxpr)}
+
+
 def _size_operands(
     what: str, program: Program[..., object], padding: Padding, user_names: Mapping[str, str], given: object
 ) -> list[Array]:
@@ -340,7 +346,7 @@ def _size_operands(
             f"{what}: sizes is {described(given)}, not a mapping of names to sizes: {given!r:.60}",
             remedy='sizes={"n": n}',
         )
-    own = {n.name: n.at_least for n in size_names(program.jaxpr)}
+    least = _least_sizes(program)
     written = {user_names.get(name, name): name for name, _ in padding}
     for name in given:
         if name not in written:
@@ -352,7 +358,7 @@ def _size_operands(
     for word, name in written.items():
         if word not in given:
             raise ArgumentError(f"{what}: the size {word} is missing", remedy=f'sizes={{"{word}": ...}}')
-        out.append(_size_operand(f"{what}: the size {word}", given[word], own.get(name, 0), bounds[name]))
+        out.append(_size_operand(f"{what}: the size {word}", given[word], least.get(name, 0), bounds[name]))
     return out
 
 
@@ -384,12 +390,10 @@ def _check_dimensions(
     what: str, program: Program[..., object], user_names: Mapping[str, str], sizes: Mapping[str, object] | None
 ) -> None:
     """Raises: ShapeError for sizes for which a dimension of an argument, as n - m, is negative."""
-    known = {
-        name: (sizes or {}).get(user_names.get(name, name)) for name in [n.name for n in size_names(program.jaxpr)]
-    }
+    given = {name: (sizes or {}).get(user_names.get(name, name)) for name in _least_sizes(program)}
     values = {
         name: int(x)
-        for name, x in known.items()
+        for name, x in given.items()
         if isinstance(x, int | np.ndarray | np.generic) and type(x) is not Size
     }
     for aval, path in zip(program.in_avals, program.paths, strict=True):
@@ -399,9 +403,9 @@ def _check_dimensions(
                 continue
             at = substitute_sizes(n, values)
             if at < 0:
-                where = ", ".join([f"{user_names.get(name.name, name.name)} = {values[name.name]}" for name in names])
+                stated = ", ".join([f"{user_names.get(name.name, name.name)} = {values[name.name]}" for name in names])
                 raise ShapeError(
-                    f"{what}: size {axis} of argument {path} is {n}, which is {at} for {where}",
+                    f"{what}: size {axis} of argument {path} is {n}, which is {at} for {stated}",
                     remedy="give sizes for which each dimension is 0 or more",
                 )
 

@@ -96,4 +96,4 @@ def not_masked(
     return SizeError(f"mask: {prim.name} is not masked: {reason}", remedy=remedy)
 
 
-__all__ = ["HasMask", "MaskRow", "MaskTable", "not_masked", "refused", "row"]
+__all__ = ["HasMask", "MaskRow", "MaskTable", "Write", "not_masked", "refused", "row"]

@@ -15,7 +15,6 @@ from fxad.transforms.mask.contract import MaskTable, not_masked
 from fxad.transforms.mask.padded_builder import Padding
 from fxad.transforms.mask.padding_facts import PaddingFacts
 from fxad.transforms.mask.rules import MASK_RULES
-from fxad.transforms.specialize import size_names
 
 
 @by_value
@@ -108,20 +107,19 @@ def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskTable) -> l
 
 
 def _depends_on_masked_size(b: MaskCtx, eqn: Eqn) -> bool:
-    """Returns True if an equation depends on a masked size."""
+    """Returns True if an equation depends on a masked size: in a type, a parameter or a body, or in a function that it
+    calls, which takes the sizes."""
     if any([a.aval.symbolic and b.ragged(a.aval.shape) for a in (*eqn.ins, *eqn.outs)]):
         return True
     prim = eqn.prim
     if isinstance(prim, NamedCall):
-        return True  # the functions of its module take the sizes
+        return True
     if isinstance(prim, HigherOrder):
-        if not (isinstance(prim, CallWithRules) and prim.module) and any(
-            [called_functions(body) for body in prim.bodies]
-        ):
+        has_module = isinstance(prim, CallWithRules) and bool(prim.module)
+        if not has_module and any([called_functions(body) for body in prim.bodies]):
             return True
-        return any(
-            [n.name in b.bounds for body in jaxprs_in_params(prim) for n in size_names(body)]
-        ) or _has_masked_parameter(b, eqn)
+        if any(map(b.uses_sizes, jaxprs_in_params(prim))):
+            return True
     return _has_masked_parameter(b, eqn)
 
 

@@ -138,14 +138,8 @@ def _named_call(ctx: MaskCtx, prim: NamedCall, args: Atoms, ins: Avals, outs: Av
     return ctx(NamedCall(body, prim.function, tuple(changes), reads), *sizes, *args)
 
 
-def _linear(ctx: MaskCtx, prim: LinearCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    adjoint = None if prim.adjoint is None else ctx.recur(prim.adjoint)
-    made = LinearCall(ctx.recur(prim.body), adjoint, prim.n_linear)
-    return ctx(made, *args, *ctx.size_operands)
-
-
-def _linear_solve(ctx: MaskCtx, prim: LinearSolve, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The masked solver iterates as for the true size, because it is a program too."""
+def _sizes_last(ctx: MaskCtx, prim: LinearCall | LinearSolve, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """Each body takes the sizes last. A masked solver is such a program too: it iterates as for the true size."""
     made = prim.with_bodies(tuple([ctx.recur(body) for body in prim.bodies]))
     return ctx(made, *args, *ctx.size_operands)
 
@@ -175,8 +169,7 @@ CONTROL: Final[tuple[MaskRow, ...]] = (
     row(Scan, _scan, "through its body; up to the true length"),
     row(CallWithRules, _custom, "through its body and its rules; there is no inverse"),
     row(NamedCall, _named_call, _THROUGH),
-    row(LinearCall, _linear, _THROUGH),
-    row(LinearSolve, _linear_solve, _THROUGH),
+    *[row(kind, _sizes_last, _THROUGH) for kind in (LinearCall, LinearSolve)],
     row(Root, _root, _THROUGH),
     row(Check, _check, "padding passes the check"),
 )

@@ -12,7 +12,8 @@ Decision: docs/adr/0069.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain, repeat
 from typing import Final
 
 from fxad import dtypes
@@ -47,7 +48,7 @@ from fxad.primitives.shape import emit_broadcast
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sort import Sort
 from fxad.transforms.mask.context import MaskCtx
-from fxad.transforms.mask.contract import MaskRow, row
+from fxad.transforms.mask.contract import MaskRow, Write, row
 from fxad.transforms.mask.padded_builder import int_literal
 from fxad.transforms.mask.rules.structure import padded_to, taken_from
 
@@ -66,9 +67,15 @@ def _with_block(ctx: MaskCtx, x: Atom, aval: Aval, values: Atom) -> Atom:
     return ctx.one(SELECT_N, outside, ctx.zero_filled(x, aval.shape), values)
 
 
-def _zero_filled(ctx: MaskCtx, args: Sequence[Atom], ins: Avals) -> list[Atom]:
-    """The operands with zeros in the padding."""
-    return [ctx.zero_filled(x, aval.shape) for x, aval in zip(args, ins, strict=True)]
+def _zero(ctx: MaskCtx, x: Atom, aval: Aval) -> Atom:
+    """Arrays with zeros in the padding."""
+    return ctx.zero_filled(x, aval.shape)
+
+
+def _pivots(ctx: MaskCtx, x: Atom, aval: Aval) -> Atom:
+    """Row exchanges that leave the padding in place."""
+    inside = ctx.inside(aval.shape)
+    return x if inside is None else ctx.one(SELECT_N, inside, ctx.iota(x.aval.shape, aval.ndim - 1), x)
 
 
 def _cleared(ctx: MaskCtx, results: Sequence[Atom], outs: Avals) -> list[Atom]:
@@ -76,21 +83,22 @@ def _cleared(ctx: MaskCtx, results: Sequence[Atom], outs: Avals) -> list[Atom]:
     return [ctx.cleared(y, aval.shape) for y, aval in zip(results, outs, strict=True)]
 
 
-# ---------------------------------------------------------------------------------------------- zeros and the identity
+def _apart_by(*fills: Callable[[MaskCtx, Atom, Aval], Atom]) -> Write[Primitive]:
+    """The rule of an operation that keeps the padding apart, if each operand is filled so. The last of the fills is
+    that of all further operands."""
+
+    def write(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+        of_operands = chain(fills, repeat(fills[-1]))
+        filled = [fill(ctx, x, aval) for x, aval, fill in zip(args, ins, of_operands, strict=False)]
+        return _cleared(ctx, ctx(prim, *filled), outs)
+
+    return write
 
 
-def _zeros(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The padding is zero, and stays apart."""
-    return _cleared(ctx, ctx(prim, *_zero_filled(ctx, args, ins)), outs)
+_zeros: Final = _apart_by(_zero)
 
 
-def _cholesky(ctx: MaskCtx, prim: Cholesky, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    return (ctx.cleared(ctx.one(prim, with_identity(ctx, args[0], ins[0])), outs[0].shape),)
-
-
-def _triangular(ctx: MaskCtx, prim: TriangularSolve, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    a, b = with_identity(ctx, args[0], ins[0]), ctx.zero_filled(args[1], ins[1].shape)
-    return (ctx.cleared(ctx.one(prim, a, b), outs[0].shape),)
+# --------------------------------------------------------------------------------------------------------- solutions
 
 
 def _tridiagonal(ctx: MaskCtx, prim: TridiagonalSolve, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -104,25 +112,11 @@ def _tridiagonal(ctx: MaskCtx, prim: TridiagonalSolve, args: Atoms, ins: Avals, 
     return (ctx.cleared(x, outs[0].shape),)
 
 
-def _pivots(ctx: MaskCtx, x: Atom, aval: Aval) -> Atom:
-    """Row exchanges that leave the padding in place."""
-    inside = ctx.inside(aval.shape)
-    return x if inside is None else ctx.one(SELECT_N, inside, ctx.iota(x.aval.shape, aval.ndim - 1), x)
-
-
 def _permutation(ctx: MaskCtx, prim: LuPivotsToPermutation, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     padded = ctx.padded_size(prim.size)
     pivots = _pivots(ctx, args[0], ins[0])
     pivots = _window(ctx, pivots, ins[0].ndim - 1, None, minimum(pivots.aval.shape[-1], padded))
     return ctx(LuPivotsToPermutation(padded, prim.inverse), pivots)
-
-
-def _factored(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """A matrix, its factors and its row exchanges, and perhaps right-hand sides."""
-    (a, factors, pivots, *others), (of_a, of_factors, of_pivots, *rest) = args, ins
-    given = [with_identity(ctx, a, of_a), with_identity(ctx, factors, of_factors), _pivots(ctx, pivots, of_pivots)]
-    given += _zero_filled(ctx, others, rest)
-    return _cleared(ctx, ctx(prim, *given), outs)
 
 
 # ------------------------------------------------------------------------------------------------------- eigenvalues
@@ -268,7 +262,7 @@ def _qr(ctx: MaskCtx, prim: Qr, args: Atoms, ins: Avals, outs: Avals) -> Sequenc
 
 def _reflections(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """Packed reflections; those of the padding are the identity, because their scales are zero."""
-    a, *others = _zero_filled(ctx, args, ins)
+    a, *others = [_zero(ctx, x, aval) for x, aval in zip(args, ins, strict=True)]
     n = a.aval.ndim
     rows, columns = a.aval.shape[-2:]
     if others:
@@ -368,12 +362,15 @@ _ZERO: Final = "padding is 0"
 _LARGE: Final = "padding has larger values, all different, on its diagonal"
 _FIRST: Final = "padding is the identity, before the matrix where rows may be more than columns"
 
+# A matrix, its factors and its row exchanges, and perhaps right-hand sides.
+_FACTORED: Final = _apart_by(with_identity, with_identity, _pivots, _zero)
+
 LINALG: Final[tuple[MaskRow, ...]] = (
-    row(Cholesky, _cholesky, _IDENTITY),
-    row(TriangularSolve, _triangular, _IDENTITY),
+    row(Cholesky, _apart_by(with_identity), _IDENTITY),
+    row(TriangularSolve, _apart_by(with_identity, _zero), _IDENTITY),
     row(TridiagonalSolve, _tridiagonal, _IDENTITY),
     row(LuPivotsToPermutation, _permutation, "padding stays in place"),
-    *[row(kind, _factored, _IDENTITY) for kind in (Solve, Slogdet, Det)],
+    *[row(kind, _FACTORED, _IDENTITY) for kind in (Solve, Slogdet, Det)],
     row(Lu, _lu, _FIRST),
     row(Qr, _qr, _FIRST),
     *[row(kind, _reflections, _ZERO) for kind in _REFLECTIONS],

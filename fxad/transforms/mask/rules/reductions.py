@@ -7,7 +7,7 @@ from typing import Final
 
 from fxad.core.sizes import lower_bound
 from fxad.ir import Atom, Atoms, Aval, Avals
-from fxad.primitives.argmax import ArgMax, ArgMin
+from fxad.primitives.argmax import ArgExtremum, ArgMax, ArgMin
 from fxad.primitives.axes import replace_entry
 from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum, Cumulative, LinearRecurrence
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor, Reduction, extreme_value
@@ -43,12 +43,8 @@ def _reduction(ctx: MaskCtx, prim: Reduction, args: Atoms, ins: Avals, outs: Ava
     return ctx(prim, ctx.filled(args[0], ins[0].shape, prim.monoid.identity(ins[0].dtype), prim.axes))
 
 
-def _argmax(ctx: MaskCtx, prim: ArgMax, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    return ctx(prim, ctx.filled(args[0], ins[0].shape, extreme_value(ins[0].dtype, -1), (prim.axis,)))
-
-
-def _argmin(ctx: MaskCtx, prim: ArgMin, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    return ctx(prim, ctx.filled(args[0], ins[0].shape, extreme_value(ins[0].dtype, 1), (prim.axis,)))
+def _arg_extremum(ctx: MaskCtx, prim: ArgExtremum, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    return ctx(prim, ctx.filled(args[0], ins[0].shape, extreme_value(ins[0].dtype, -prim.sign), (prim.axis,)))
 
 
 def _cumulative(ctx: MaskCtx, prim: Cumulative, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -91,8 +87,8 @@ REDUCTIONS: Final[tuple[MaskRow, ...]] = (
     row(ReduceMax, _extremum, "padding is the neutral element", clears_operands=False),
     row(ReduceMin, _extremum, "padding is the neutral element", clears_operands=False),
     *[row(kind, _reduction, "padding is the neutral element") for kind in (ReduceProd, ReduceAnd, ReduceOr, ReduceXor)],
-    row(ArgMax, _argmax, "padding is the least value"),
-    row(ArgMin, _argmin, "padding is the greatest value"),
+    row(ArgMax, _arg_extremum, "padding is the least value"),
+    row(ArgMin, _arg_extremum, "padding is the greatest value"),
     *[
         row(kind, _cumulative, "padding is the neutral element")
         for kind in (CumSum, CumProd, CumMax, CumMin, CumLogSumExp)
