@@ -138,7 +138,7 @@ def _named_call(ctx: MaskCtx, prim: NamedCall, args: Atoms, ins: Avals, outs: Av
     return ctx(NamedCall(body, prim.function, tuple(changes), reads), *sizes, *args)
 
 
-def _sizes_last(ctx: MaskCtx, prim: LinearCall | LinearSolve, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+def _sizes_last(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """Each body takes the sizes last. A masked solver is such a program too: it iterates as for the true size."""
     made = prim.with_bodies(tuple([ctx.recur(body) for body in prim.bodies]))
     return ctx(made, *args, *ctx.size_operands)

@@ -45,7 +45,7 @@ from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.linalg.tridiagonal import TridiagonalSolve
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import emit_broadcast
-from fxad.primitives.slicing import Pad, Slice
+from fxad.primitives.slicing import emit_slice, pad_along_axis
 from fxad.primitives.sort import Sort
 from fxad.transforms.mask.context import MaskCtx
 from fxad.transforms.mask.contract import MaskRow, Write, row
@@ -104,10 +104,8 @@ _zeros: Final = _apart_by(_zero)
 def _tridiagonal(ctx: MaskCtx, prim: TridiagonalSolve, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     dl, d, du, b = args
     line = ins[1].shape
-    last = ctx.count(line[-1] - 1)  # the element of du in the last row is ignored, but the padding has further rows
-    above = ctx.zero_filled(du, line)
-    if ctx.masked(line[-1]):
-        above = where(ctx.one, ctx.below(du.aval.shape, len(line) - 1, last), above)
+    # the element of du in the last row is ignored, but the padding has further rows
+    above = ctx.zero_filled(du, (*line[:-1], line[-1] - 1))
     x = ctx.one(prim, ctx.zero_filled(dl, line), ctx.filled(d, line, 1), above, ctx.zero_filled(b, ins[3].shape))
     return (ctx.cleared(x, outs[0].shape),)
 
@@ -178,25 +176,19 @@ def _eig(ctx: MaskCtx, prim: Eig, args: Atoms, ins: Avals, outs: Avals) -> Seque
 
 def _shifted(ctx: MaskCtx, x: Atom, axis: int, start: Atom | None, most: int, padded: int) -> Atom:
     """`x` behind `start` zeros, at most `most`, in an axis of size `padded`."""
-    n = x.aval.ndim
     if start is None:
         return _window(ctx, x, axis, None, padded)
-    low, high = [0] * n, [0] * n
-    low[axis], high[axis] = most, maximum(padded - x.aval.shape[axis], 0)
-    wide = ctx.one(Pad(tuple(low), tuple(high), (0,) * n), x, Lit.zero(x.aval.with_shape(())))
+    pad = pad_along_axis(x.aval.ndim, axis, low=most, high=maximum(padded - x.aval.shape[axis], 0))
+    wide = ctx.one(pad, x, Lit.zero(x.aval.with_shape(())))
     return taken_from(ctx, wide, axis, ctx.one(SUB, int_literal(most), start), padded)
 
 
 def _window(ctx: MaskCtx, x: Atom, axis: int, start: Atom | None, padded: int) -> Atom:
     """`padded` elements along an axis, from `start` on (default: 0); zeros beyond the end."""
-    n = x.aval.ndim
     if start is not None:
         return taken_from(ctx, padded_to(ctx, x, axis, x.aval.shape[axis] + padded), axis, start, padded)
     x = padded_to(ctx, x, axis, padded)
-    if x.aval.shape[axis] == padded:
-        return x
-    limits = tuple([padded if a == axis else k for a, k in enumerate(x.aval.shape)])
-    return ctx.one(Slice((0,) * n, limits, (1,) * n), x)
+    return x if x.aval.shape[axis] == padded else emit_slice(ctx, x, axis, 0, padded)
 
 
 def _framed(ctx: MaskCtx, x: Atom, aval: Aval) -> tuple[Atom, Atom | None]:
