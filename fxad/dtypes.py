@@ -72,6 +72,7 @@ SIGNED_OF_SIZE: Final[Mapping[int, DType]] = MappingProxyType({1: int8, 2: int16
 INTEGER: Final = SIGNED | UNSIGNED
 FLOAT8: Final = frozenset({float8_e4m3fn, float8_e5m2, float8_e4m3b11fnuz, float8_e4m3fnuz, float8_e5m2fnuz})
 FLOATING: Final = FLOAT8 | {float16, bfloat16, float32, float64}
+NARROW_RANGE: Final = FLOAT8 | {float16}  # products of common numbers may overflow, or be zero
 COMPLEX: Final = frozenset({complex64, complex128})
 INEXACT: Final = FLOATING | COMPLEX
 NUMERIC: Final = INTEGER | INEXACT

@@ -96,7 +96,8 @@ from fxad.transforms.inversion.rules.contract import (
     ScatteredPart,
     SharePart,
 )
-from fxad.transforms.mask.contract import HasMask, MaskCtx, not_masked
+from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.contract import HasMask, not_masked
 
 
 def bind(prim: Primitive, *args: object) -> tuple[Array, ...]:

@@ -66,7 +66,9 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.shard_map import ShardMap, device_ids, devices_needed, runs_on_devices
 from fxad.primitives.meshes import (
     OPEN,
+    STACK,
     DimensionAxes,
+    Division,
     Ids,
     MeshAxes,
     local_shape,
@@ -76,8 +78,6 @@ from fxad.primitives.meshes import (
 )
 from fxad.primitives.sharding_constraint import ShardingConstraint
 
-# The sharding of a value; None if nothing says it.
-_ValueSharding: TypeAlias = "tuple[MeshAxes, DimensionAxes] | None"
 # A value while a function is written: its SSA name and its type, as text.
 _Value: TypeAlias = tuple[str, str]
 # Appends the operations of a block to the function that is being written.
@@ -271,19 +271,19 @@ def _header(
 
 
 @by_value
-def _interface_shardings(jaxpr: Jaxpr) -> tuple[tuple[_ValueSharding, ...], tuple[_ValueSharding, ...]]:
+def _interface_shardings(jaxpr: Jaxpr) -> tuple[tuple[Division | None, ...], tuple[Division | None, ...]]:
     """The sharding of each operand and result, which is that of the map over devices or of the constraint that reads or
     computes it; None if there is none."""
-    ins: dict[Atom, _ValueSharding] = {}
-    outs: dict[Atom, _ValueSharding] = {}
+    ins: dict[Atom, Division | None] = {}
+    outs: dict[Atom, Division | None] = {}
     for eqn in jaxpr.eqns:
         prim = eqn.prim
-        of_ins: tuple[_ValueSharding, ...] = ()
-        of_outs: tuple[_ValueSharding, ...] = ()
+        of_ins: tuple[Division | None, ...] = ()
+        of_outs: tuple[Division | None, ...] = ()
         if isinstance(prim, ShardMap):
             stacked: DimensionAxes = (prim.names,)
-            of_ins = tuple([(prim.mesh, stacked if s is None else s) for s in prim.in_specs])
-            of_outs = tuple([(prim.mesh, stacked if s is None else s) for s in prim.out_specs])
+            of_ins = tuple([(prim.mesh, stacked if s is STACK else s) for s in prim.in_specs])
+            of_outs = tuple([(prim.mesh, stacked if s is STACK else s) for s in prim.out_specs])
         elif isinstance(prim, ShardingConstraint) and (OPEN,) not in prim.spec:
             of_ins = of_outs = ((prim.mesh, prim.spec),)
         elif isinstance(prim, Call):  # the function that it calls has no shardings of its own

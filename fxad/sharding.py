@@ -4,8 +4,22 @@
     NamedSharding(mesh, PartitionSpec("i"))                 rows in 4 parts; the devices along "j" have equal parts
     NamedSharding(mesh, PartitionSpec(("i", "j"), None))    rows in 8 parts
 
-These are the forms for users. `sharding_in_program` gives the form in programs, and `buffer_sharding` that of arrays;
-`fxad/xla/sharded.py` lists all forms.
+A sharding has other forms where it is not for users: programs have no devices, but their ids, and jaxlib and XLA have
+classes of their own.
+
+| class                                    | the sharding of                          | made by                        |
+|------------------------------------------|------------------------------------------|--------------------------------|
+| `NamedSharding`                          | an array, for the user                   | the user, `x.sharding`         |
+| `SingleDeviceSharding`                   | an array on one device, for the user     | the user, `x.sharding`         |
+| `ShardingConstraint` (`primitives`)      | a value, as an equation of a program     | `sharding_in_program`          |
+| `MeshSharding` (`xla.sharded`)           | a buffer on several devices              | `buffer_sharding`, results     |
+| `OneDeviceSharding` (`xla.jaxlib_types`) | a buffer on one device                   | `xla.client`, for each device  |
+| `OperandSharding` (`tracing.placement`)  | the operands of a call                   | `placement.target_of`          |
+| `ModuleSharding` (`lower`)               | the operands and results of a module     | `lower_jaxpr`, the disk tier   |
+| `ProgramSharding` (`xla.sharded`)        | those of a loaded program, with devices  | `xla.sharded.program_sharding` |
+
+In all of them `spec` is a `PartitionSpec` or its plain form, `DimensionAxes`; `primitives/meshes.py` lists the values
+that it may have. None in place of a sharding says that none is given: XLA decides.
 """
 
 from __future__ import annotations
@@ -27,6 +41,7 @@ from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError
 from fxad.ir import Aval, Shape
 from fxad.operations.arguments import plain_ints, to_ints, to_tuple
 from fxad.primitives.meshes import OPEN, DimensionAxes, Ids, MeshAxes, check_axis_names
+from fxad.primitives.sharding_constraint import ShardingConstraint
 
 Entry: TypeAlias = "str | tuple[str, ...] | None"
 
@@ -308,13 +323,13 @@ class NamedSharding(_ShardingBase):
     def devices_indices_map(self, shape: Shape) -> Places:
         """For each device, the part of an array of this shape that it has."""
         self.shard_shape(shape)
-        where, spec = buffer_sharding(self), self.spec.names
+        sharding, spec = buffer_sharding(self), self.spec.names
         rest = (slice(None),) * (len(shape) - len(spec))
         parts = [
             (*[w if names else slice(None) for w, names in zip(at, spec, strict=True)], *rest)
-            for at in where.windows(shape)
+            for at in sharding.windows(shape)
         ]
-        return dict(zip(where.devices, parts, strict=True))
+        return dict(zip(sharding.devices, parts, strict=True))
 
     @property
     def device_set(self) -> frozenset[runtime.Device]:
@@ -409,16 +424,14 @@ def part_type(what: str, mesh: MeshAxes, spec: PartitionSpec, aval: Aval, path: 
     return aval.with_shape(tuple(shape))
 
 
-def sharding_in_program(
-    what: str, sharding: NamedSharding, aval: Aval, path: str
-) -> tuple[MeshAxes, DimensionAxes, Ids]:
-    """The form in programs of a sharding of an array: the mesh, the axes that divide the array, and the ids of the
-    devices. Raises: AxisNameError, ShapeError naming the array, the axis and the sizes."""
+def sharding_in_program(what: str, sharding: NamedSharding, aval: Aval, path: str) -> ShardingConstraint:
+    """The form in programs of a sharding of an array. Raises: AxisNameError, ShapeError naming the array, the axis and
+    the sizes."""
     mesh, spec = sharding.mesh, sharding.spec
     axes = tuple(mesh.shape.items())
     closed = PartitionSpec(*[None if e == OPEN else e for e in spec])
     part_type(what, axes, closed, aval, path)
-    return axes, spec.names, tuple([d.id for d in mesh.devices.flat])
+    return ShardingConstraint(axes, spec.names, tuple([d.id for d in mesh.devices.flat]))
 
 
 def ids_of(devices: tuple[runtime.Device, ...]) -> Ids:
@@ -429,17 +442,17 @@ def ids_of(devices: tuple[runtime.Device, ...]) -> Ids:
 
 def sharding_of(buffer: runtime.Buffer) -> Sharding:
     """The sharding of a buffer."""
-    where = buffer._sharding
-    if isinstance(where, runtime.MeshSharding):
-        return named_sharding_of(where)
+    sharding = buffer._sharding
+    if isinstance(sharding, runtime.MeshSharding):
+        return named_sharding_of(sharding)
     return SingleDeviceSharding(runtime.device_of(buffer))
 
 
-def named_sharding_of(where: runtime.MeshSharding) -> NamedSharding:
+def named_sharding_of(sharding: runtime.MeshSharding) -> NamedSharding:
     """The `NamedSharding` of a sharding of buffers."""
-    sizes = [n for _, n in where.mesh]
-    mesh = Mesh(np.array(where.devices, dtype=object).reshape(sizes), [name for name, _ in where.mesh])
-    entries = [None if not group else group[0] if len(group) == 1 else group for group in where.spec]
+    sizes = [n for _, n in sharding.mesh]
+    mesh = Mesh(np.array(sharding.devices, dtype=object).reshape(sizes), [name for name, _ in sharding.mesh])
+    entries = [None if not group else group[0] if len(group) == 1 else group for group in sharding.spec]
     return NamedSharding(mesh, PartitionSpec(*entries))
 
 

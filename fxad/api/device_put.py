@@ -14,7 +14,6 @@ from fxad.errors import ArgumentError, DTypeError, PlacementError, ShapeError, d
 from fxad.ir import Aval, NDArray
 from fxad.lax.placement import committed_to
 from fxad.operations.arguments import function, to_ints, to_tuple
-from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.runtime import Device, assembled, from_local, process_state, resharded
 from fxad.sharding import (
     NamedSharding,
@@ -90,9 +89,7 @@ def _placed(array: Array, target: Device | Sharding, path: str) -> Array:
         return committed_to(array, device)
     part_type("device_put", tuple(target.mesh.shape.items()), target.spec, array.aval, path)
     if isinstance(array, Tracer) or _same_devices(array.sharding, target):  # devices exchange parts
-        return binder().bind(
-            ShardingConstraint(*sharding_in_program("device_put", target, array.aval, path)), (array,)
-        )[0]
+        return binder().bind(sharding_in_program("device_put", target, array.aval, path), (array,))[0]
     return wrap_buffer(array.aval, resharded(array._buffer, buffer_sharding(target)))
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any, Final, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
 from fxad.api.lift import check_function
 from fxad.api.symbolic_shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, trace_symbolic
 from fxad.core import tree
-from fxad.core.builder import Builder
 from fxad.core.sizes import (
     Name,
     Size,
@@ -24,9 +24,10 @@ from fxad.core.sizes import (
     upper_bound,
 )
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
-from fxad.ir import Aval, Jaxpr
+from fxad.ir import INT32_SCALAR, Aval, Jaxpr
 from fxad.lax.control.checking import error_if
 from fxad.operations.arguments import plain_ints
+from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.array import Array, asarray, binder
 from fxad.tracing.program import (
     Program,
@@ -37,8 +38,8 @@ from fxad.tracing.program import (
     trace_tree,
     unify_assumptions,
 )
-from fxad.transforms.mask.contract import INT32_MAX, Padding
 from fxad.transforms.mask.mask import mask as mask_jaxpr
+from fxad.transforms.mask.padded_builder import INT32_MAX, Padding
 from fxad.transforms.specialize import size_names
 
 R = TypeVar("R")
@@ -98,6 +99,8 @@ def mask(
         check_result_shapes("mask of", f, out_shapes)
         if padding is not None:
             return _masked_program(f, _checked_padding(f, padding))
+        if "sizes" in f.kwargs_tree.entries():
+            raise _sizes_taken(f.name)
         return _masked_function(f, lambda _args, _kwargs: (f, {}), check)
     check_function("mask", f)
     if in_shapes is None or padding is not None:
@@ -105,6 +108,8 @@ def mask(
             f"mask: the shapes of {function_name(f)} are not known",
             remedy="mask(f, in_shapes=...) for a function; padding=... is for a Program",
         )
+    if _requires_sizes(f):
+        raise _sizes_taken(function_name(f))
 
     def program_of(
         args: tuple[object, ...], kwargs: dict[str, object]
@@ -196,9 +201,10 @@ def _masked_function(
         given = _size_operands(f"mask of {name}", program, padding, user_names, sizes)
         _check_dimensions(f"mask of {name}", program, user_names, sizes)
         if check:
-            own = {n.name: n.at_least for n in size_names(program.jaxpr)}
+            least = _least_sizes(program)
             given = [
-                _with_size_check(name, n, own.get(n, 0), bound, x) for x, (n, bound) in zip(given, padding, strict=True)
+                _with_size_check(name, n, least.get(n, 0), bound, x)
+                for x, (n, bound) in zip(given, padding, strict=True)
             ]
         outs = binder().call(mask_jaxpr(program.jaxpr, padding), [*program.bound, *arrays, *given])
         return program.out_tree.unflatten(outs)
@@ -225,21 +231,21 @@ def _bounds(program: Program[..., object], found: Sequence[Aval]) -> Padding:
                 f"{what}: argument {path} is {aval}, its shape should be {_text(want.shape)}", remedy=FITTING
             )
     equations = [
-        (n, m, where)
-        for n, m, where in size_constraints(found, program.in_avals, program.paths)
+        (n, m, path)
+        for n, m, path in size_constraints(found, program.in_avals, program.paths)
         if type(n) is Size and n != m
     ]
     bounds = solve_sizes(what, [e for e in equations if _grows(e[0])])
-    for n, m, where in equations:
+    for n, m, path in equations:
         if any([name.name not in bounds for name in names_of(n)]):
             raise ShapeError(
-                f"{what}: {where} is {m}, which does not determine the largest sizes in {n}",
+                f"{what}: {path} is {m}, which does not determine the largest sizes in {n}",
                 remedy="give each named size alone in some shape, as in 'n'",
             )
         if (most := upper_bound(n, bounds)) != m:
             up_to = ", ".join([f"{name.name} up to {bounds[name.name]}" for name in names_of(n)])
             raise ShapeError(
-                f"{what}: {where} is {m}, but {n} is up to {most}: {up_to}",
+                f"{what}: {path} is {m}, but {n} is up to {most}: {up_to}",
                 remedy="pad each argument to its largest size",
             )
     return tuple(sorted(bounds.items()))
@@ -253,7 +259,7 @@ def _grows(size: int) -> bool:
 
 
 def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) -> Padding:
-    known = {n.name: n.at_least for n in size_names(program.jaxpr)}
+    least = _least_sizes(program)
     if not isinstance(padding, Mapping):
         raise ArgumentError(
             f"mask: the padding is {described(padding)}, not a mapping of names to sizes: {padding!r:.60}",
@@ -261,18 +267,18 @@ def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) 
         )
     padding = {name: plain_ints(bound) for name, bound in padding.items()}
     for name, bound in padding.items():
-        if name not in known:
+        if name not in least:
             raise ArgumentError(
-                f"mask: {name} is not a size of {program.name}, which has {', '.join(sorted(known)) or 'none'}",
+                f"mask: {name} is not a size of {program.name}, which has {', '.join(sorted(least)) or 'none'}",
                 remedy="give the sizes that its shapes name",
             )
         if not isinstance(bound, int) or isinstance(bound, bool):
             raise ArgumentError(
                 f"mask: the padding of {name} is {bound!r:.60}, not an int", remedy="give the largest size, as an int"
             )
-        if type(bound) is int and bound < known[name]:
+        if type(bound) is int and bound < least[name]:
             raise ShapeError(
-                f"mask: the padding of {name} is {bound}, and {program.name} assumes {name} >= {known[name]}",
+                f"mask: the padding of {name} is {bound}, and {program.name} assumes {name} >= {least[name]}",
                 remedy="give the largest size that is to be padded",
             )
         if type(bound) is int and bound > INT32_MAX:
@@ -286,47 +292,46 @@ def _masked_program(program: Program[..., object], padding: Padding) -> Program[
     """The program on padded arrays, with the sizes as a further keyword argument. A program that is masked already has
     some sizes there, and gets more."""
     jaxpr = mask_jaxpr(program.jaxpr, padding)
-    args, kwargs = program.args_tree, program.kwargs_tree
-    keys, parts = [*kwargs.entries()], [*kwargs.children()]
-    before = _masked_before(program, padding)
-    if before:
-        keys, parts = keys[:-1], parts[:-1]
-    if "sizes" in keys or max([*keys, "sizes"]) != "sizes":
-        raise ArgumentError(
-            f"mask: {program.name} takes keyword arguments beside which there is no room for sizes",
-            remedy="pass arguments by position",
-        )
-    names = [*before, *[name for name, _ in padding]]
-    sizes = tree.structure({name: 0 for name in sorted(names)})
-    unflat = [s.unflatten(range(s.num_leaves)) for s in (*parts, sizes)]
-    together = tree.call_structure(args, tree.structure(dict(zip([*keys, "sizes"], unflat, strict=True))))
-    if names != sorted(names):
-        jaxpr = _last_in_order(jaxpr, [names.index(name) for name in sorted(names)])
-    return program.replace(jaxpr, in_tree=together, name=f"mask_{program.name}")
+    first, kwargs = len(jaxpr.ins) - len(padding) - program.kwargs_tree.num_leaves, program.kwargs_tree
+    numbers = range(first, first + kwargs.num_leaves)  # of the operands of keyword arguments
+    arguments: dict[str, Any] = tree.unflatten(kwargs, numbers)
+    before = arguments.pop("sizes", {})
+    if not _are_sizes(before, jaxpr) or any([name in before for name, _ in padding]):
+        raise _sizes_taken(program.name)
+    more = {name: len(jaxpr.ins) - len(padding) + k for k, (name, _) in enumerate(padding)}
+    operands, keywords = tree.flatten({**arguments, "sizes": {**before, **more}})
+    ordered = reorder_operands(jaxpr, (*range(first), *operands))
+    in_tree = tree.call_structure(program.args_tree, keywords)
+    return program.replace(ordered, in_tree=in_tree, name=f"mask_{program.name}")
 
 
-def _masked_before(program: Program[..., object], padding: Padding) -> list[str]:
-    """The sizes that a program takes already, as the last of its keyword arguments."""
-    kwargs = program.kwargs_tree
-    if not kwargs.num_leaves or kwargs.entries()[-1] != "sizes":
-        return []
-    given = kwargs.children()[-1]
-    names = [name for name in given.entries() if isinstance(name, str)] if given.num_leaves else []
-    flat = given == tree.structure({name: 0 for name in names})
-    counts = all([aval is _COUNT for aval in program.in_avals[-len(names) :]])
-    return names if flat and counts and not {name for name, _ in padding} & {*names} else []
+def _are_sizes(argument: object, jaxpr: Jaxpr) -> bool:
+    """Returns True if an argument, given as the numbers of its operands, is `sizes` of a masked program."""
+    return isinstance(argument, dict) and all(
+        [isinstance(name, str) and type(k) is int and jaxpr.in_avals[k] is INT32_SCALAR for name, k in argument.items()]
+    )
 
 
-_COUNT: Final = Aval((), "int32")
+def _requires_sizes(f: Callable[..., object]) -> bool:
+    """Returns True for a function with a keyword-only parameter `sizes` without a default."""
+    try:
+        parameter = inspect.signature(f).parameters.get("sizes")
+    except (TypeError, ValueError):
+        return False
+    return parameter is not None and parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
 
 
-def _last_in_order(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
-    """The program with its last operands in this order."""
-    n = len(jaxpr.ins) - len(order)
-    b = Builder()
-    first = b.inputs(jaxpr.in_avals[:n])
-    last = dict(zip(order, b.inputs([jaxpr.in_avals[n + k] for k in order]), strict=True))
-    return b.build(b.inline(jaxpr, (*first, *[last[k] for k in range(len(order))])), jaxpr.name)
+def _sizes_taken(name: str) -> ArgumentError:
+    """The error for a program or a function with an argument `sizes` of its own."""
+    return ArgumentError(
+        f"mask: {name} takes a keyword argument named sizes, as its masked form does",
+        remedy="rename that argument, or pass it by position",
+    )
+
+
+def _least_sizes(program: Program[..., object]) -> dict[str, int]:
+    """The named sizes of a program, and the least that each may be."""
+    return {n.name: n.at_least for n in size_names(program.jaxpr)}
 
 
 def _size_operands(
@@ -341,7 +346,7 @@ def _size_operands(
             f"{what}: sizes is {described(given)}, not a mapping of names to sizes: {given!r:.60}",
             remedy='sizes={"n": n}',
         )
-    own = {n.name: n.at_least for n in size_names(program.jaxpr)}
+    least = _least_sizes(program)
     written = {user_names.get(name, name): name for name, _ in padding}
     for name in given:
         if name not in written:
@@ -353,7 +358,7 @@ def _size_operands(
     for word, name in written.items():
         if word not in given:
             raise ArgumentError(f"{what}: the size {word} is missing", remedy=f'sizes={{"{word}": ...}}')
-        out.append(_size_operand(f"{what}: the size {word}", given[word], own.get(name, 0), bounds[name]))
+        out.append(_size_operand(f"{what}: the size {word}", given[word], least.get(name, 0), bounds[name]))
     return out
 
 
@@ -385,12 +390,10 @@ def _check_dimensions(
     what: str, program: Program[..., object], user_names: Mapping[str, str], sizes: Mapping[str, object] | None
 ) -> None:
     """Raises: ShapeError for sizes for which a dimension of an argument, as n - m, is negative."""
-    known = {
-        name: (sizes or {}).get(user_names.get(name, name)) for name in [n.name for n in size_names(program.jaxpr)]
-    }
+    given = {name: (sizes or {}).get(user_names.get(name, name)) for name in _least_sizes(program)}
     values = {
         name: int(x)
-        for name, x in known.items()
+        for name, x in given.items()
         if isinstance(x, int | np.ndarray | np.generic) and type(x) is not Size
     }
     for aval, path in zip(program.in_avals, program.paths, strict=True):
@@ -400,9 +403,9 @@ def _check_dimensions(
                 continue
             at = substitute_sizes(n, values)
             if at < 0:
-                where = ", ".join([f"{user_names.get(name.name, name.name)} = {values[name.name]}" for name in names])
+                stated = ", ".join([f"{user_names.get(name.name, name.name)} = {values[name.name]}" for name in names])
                 raise ShapeError(
-                    f"{what}: size {axis} of argument {path} is {n}, which is {at} for {where}",
+                    f"{what}: size {axis} of argument {path} is {n}, which is {at} for {stated}",
                     remedy="give sizes for which each dimension is 0 or more",
                 )
 

@@ -77,7 +77,7 @@ def soft_pmap(
     return map_each_index("soft_pmap", f, axis_name, in_axes, axis_size, static_argnums, static_argnames, on_devices)
 
 
-_LANE: Final = ".lane"  # the axis of the indices of a device; vmap removes it at once
+_OF_DEVICE: Final = ".of_device"  # the axis of the indices of a device; vmap removes it at once
 
 
 def _split(
@@ -91,13 +91,13 @@ def _split(
 ) -> Program[..., object]:
     count, listed = _number_of_devices(what, size, devices)
     out_dims, paths = mapped_axes_of_results(what, program, out_axes)
-    body = split_axis(program.jaxpr, name, (count, size // count), name + _LANE)
+    body = split_axis(program.jaxpr, name, (count, size // count), name + _OF_DEVICE)
     in_dims = (*[None] * len(program.bound), *dims)
-    _, result_dims = vmap_named(body, size // count, name + _LANE, in_dims)
+    _, result_dims = vmap_named(body, size // count, name + _OF_DEVICE, in_dims)
     for k, (d, wanted) in enumerate(zip(result_dims, out_dims, strict=True)):
         if d is not None and wanted is None:
             raise varying_result_error(what, program.jaxpr, k, paths[k], name, FOR_OUT_AXES)
-    stacked, _ = vmap_named(body, size // count, name + _LANE, in_dims, tuple(out_dims))
+    stacked, _ = vmap_named(body, size // count, name + _OF_DEVICE, in_dims, tuple(out_dims))
     manual = ManualAxes(((name, count),), ((name, count),), ids_of(listed) if listed else (), checked=True)
     specs, outs = [[spec_along(name, d) for d in ds] for ds in (dims, out_dims)]
     return map_over_devices(what, program.replace(stacked, name=program.name), manual, specs, outs, paths, FOR_OUT_AXES)

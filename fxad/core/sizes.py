@@ -1,11 +1,31 @@
 """Sizes: polynomials with integer coefficients in named sizes, the dimensions of programs of symbolic shape.
 
-A dimension is an int or a `Size`. A polynomial without names is an int, so a `Size` is never equal to an int. Division,
-remainder, maximum and minimum that are not exact, and numbers of bits, are further factors in its terms. Decision:
-docs/adr/0049.
+A dimension is an int or a `Size`. A polynomial without names is an int, so a `Size` is never equal to an int. Each name
+has an assumption, the least number that it may be.
+
+    >>> n, m = named_size("n", at_least=1), named_size("m")
+    >>> size = (n + 2) * m - m  # arithmetic gives the expanded polynomial
+    >>> size
+    n*m + m
+    >>> (4 * n + 2) // 2, (n + 3) // 2, maximum(n, m)  # a `SizeFunction` where the result is no polynomial
+    (2*n + 1, (n + 3)//2, max(n, m))
+    >>> size == m * n + m, n + m > m  # equality compares expressions; the assumptions decide the order
+    (True, True)
+    >>> lower_bound(n * m - m + 3)
+    3
+    >>> substitute_sizes(size, {"n": 4, "m": 5})
+    25
+    >>> upper_bound(2 * n - m, {"n": 4, "m": 3})  # the padding of `mask`
+    8
+    >>> solve_sizes("f", [(2 * n + 1, 7, "axis 0 of x")])  # from the shapes of arguments
+    {'n': 3}
+    >>> read_size("(n>=1) + 2*m") == n + 2 * m, exact_text(n)  # the language of shapes, for users and in program text
+    (True, '(n>0)')
+
+An order that the assumptions do not decide is a SizeError, and so is each place where Python needs the number.
 
 For a type checker and for `isinstance` a `Size` is an int: code about shapes has one form. It is not a subclass of int,
-so no C code reads a number from it.
+so no C code reads a number from it. Decision: docs/adr/0049.
 """
 
 from __future__ import annotations
@@ -769,7 +789,7 @@ def _interval_product(x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int]
 # --------------------------------------------------------------------------------- sizes from the shapes of arguments
 
 
-Constraint: TypeAlias = tuple[int, int, str]  # a dimension, its actual value, and where it is, for messages
+Constraint: TypeAlias = tuple[int, int, str]  # a dimension, its actual value, and its path, for messages
 
 
 def solve_sizes(what: str, constraints: Iterable[Constraint]) -> dict[str, int]:
@@ -784,30 +804,30 @@ def solve_sizes(what: str, constraints: Iterable[Constraint]) -> dict[str, int]:
     unsolved = [constraint for constraint in constraints if type(constraint[0]) is Size]
     while unsolved:
         postponed: list[Constraint] = []
-        for size, actual, where in unsolved:
+        for size, actual, path in unsolved:
             name = _first_unsolved(size, values)
             if name is None:
                 expected = substitute_sizes(size, values)
                 if expected == actual:
                     continue
                 reasons = ", ".join([f"{n.name} = {values[n.name]} by {origin[n.name]}" for n in names_of(size)])
-                raise ShapeError(f"{what}: {where} is {actual}, but {size} is {expected}: {reasons}", remedy=_AGREEING)
+                raise ShapeError(f"{what}: {path} is {actual}, but {size} is {expected}: {reasons}", remedy=_AGREEING)
             linear = _as_linear(size, name, values)
             if linear is None:
-                postponed.append((size, actual, where))
+                postponed.append((size, actual, path))
                 continue
             coefficient, rest = linear
             value = (actual - rest) // coefficient
             if value * coefficient != actual - rest or (type(value) is int and not at_least(value, name.at_least)):
                 raise ShapeError(
-                    f"{what}: {where} is {actual}, which is not {size} for any {name.name} >= {name.at_least}",
+                    f"{what}: {path} is {actual}, which is not {size} for any {name.name} >= {name.at_least}",
                     remedy=_AGREEING,
                 )
-            values[name.name], origin[name.name] = value, where
+            values[name.name], origin[name.name] = value, path
         if len(postponed) == len(unsolved):
-            size, actual, where = postponed[0]
+            size, actual, path = postponed[0]
             raise ShapeError(
-                f"{what}: {where} is {actual}, which does not determine the sizes in {size}",
+                f"{what}: {path} is {actual}, which does not determine the sizes in {size}",
                 remedy="give each named size alone in some shape, as in 'n'",
             )
         unsolved = postponed

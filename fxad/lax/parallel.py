@@ -38,7 +38,6 @@ from fxad.primitives.collectives import (
     has_number,
 )
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose
-from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.sharding import sharding_in_program
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 from fxad.tracing.context import resolve_sharding, size_of_axis
@@ -307,7 +306,7 @@ def with_sharding_constraint(x: T, shardings: object) -> T:
             constrained.append(leaf)
             continue
         sharding = resolve_sharding(what, entry)
-        prim = ShardingConstraint(*sharding_in_program(what, sharding, aval_of(leaf, f"{what}: {path}"), path))
+        prim = sharding_in_program(what, sharding, aval_of(leaf, f"{what}: {path}"), path)
         constrained += binder().bind(prim, (leaf,))
     out: T = tree.unflatten(structure, constrained)
     return out

@@ -4,17 +4,19 @@ the ids of devices.
 `MeshAxes` and `DimensionAxes` are plain tuples, which a program can contain: the forms of `fxad.sharding.Mesh`, which
 has devices, and of `fxad.sharding.PartitionSpec`.
 
-A spec says how an array is divided; `()` says that each device has the whole array. Where a field has the type
-`DimensionAxes | None`, the meaning of None depends on the field, and is stated there:
+A spec says how an array is divided:
 
-- of a map over devices (`ShardMap.in_specs`, `OneMap`): a stack, with one slice along axis 0 for each index;
-- of the operands of a call (`OperandSharding`): an operand that may move;
-- of the results of a module (`ModuleSharding.outs`): XLA decides how the result is divided.
+    (("i",), ())      axis 0 by the mesh axis "i"; axis 1 is not divided
+    ()                not at all: each device has the whole array
+    ((OPEN,),)        axis 0 as XLA decides
+    None              no spec is given: XLA decides
+    STACK             of an operand or result of a map: one slice along axis 0 for each index
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 from math import prod
 from typing import Final, TypeAlias
 
@@ -27,6 +29,17 @@ Ids: TypeAlias = tuple[int, ...]
 
 # A group of a spec with this name: XLA decides how the axis is divided.
 OPEN: Final = "?"
+
+
+class Stack(Enum):
+    """The type of `STACK`."""
+
+    STACK = "stack"
+
+
+STACK: Final = Stack.STACK
+MapSpec: TypeAlias = DimensionAxes | Stack  # how an operand or result of a map is divided
+Division: TypeAlias = tuple[MeshAxes, DimensionAxes]  # a mesh, and how its axes divide an array
 
 
 class OnMesh(Primitive):

@@ -54,8 +54,8 @@ from fxad.transforms import (
     vjp_fused,
     vmap,
 )
-from fxad.transforms.mask.contract import Padding
 from fxad.transforms.mask.mask import mask
+from fxad.transforms.mask.padded_builder import Padding
 from fxad.transforms.memory.policies import dots, everything
 from fxad.transforms.vmap import vmap_named
 

@@ -29,7 +29,7 @@ from fxad.testing.programs import growth_steps, programs
 from fxad.testing.steps import GrowthStep
 from fxad.testing.values import SEEDS, Domain, ShownByRepr, sample
 from fxad.transforms import vmap
-from fxad.transforms.mask.contract import Padding
+from fxad.transforms.mask.padded_builder import Padding
 from fxad.transforms.specialize import size_names
 
 PADDING: Final[Mapping[Name, int]] = MappingProxyType({Name("n"): 4, Name("m", 1): 3})

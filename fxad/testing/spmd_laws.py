@@ -14,7 +14,7 @@ from fxad.errors import AxisNameError
 from fxad.ir import Jaxpr, NDArray
 from fxad.passes import plan_of
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.primitives.meshes import DimensionAxes, MeshAxes
+from fxad.primitives.meshes import STACK, DimensionAxes, MapSpec, MeshAxes
 from fxad.primitives.shape import emit_reshape
 from fxad.testing.compare import Values, differ, fail, largest_magnitude, random_cotangents, tolerance, xla
 from fxad.testing.derivative_laws import differentiable_mask
@@ -104,7 +104,7 @@ def reached_by_all(program: Jaxpr, mesh: MeshAxes) -> bool:
 def on_devices(program: Jaxpr, mesh: MeshAxes) -> Jaxpr:
     """A program over stacks of operands of all indices, along one axis, which devices run."""
     prim = ShardMap(program, mesh, 0, (), ())
-    return single_equation(prim, [prim.whole(None, a) for a in program.in_avals], program.name)
+    return single_equation(prim, [prim.whole(STACK, a) for a in program.in_avals], program.name)
 
 
 def on_nested_devices(program: Jaxpr, mesh: MeshAxes, *, of_whole_mesh: bool) -> Jaxpr:
@@ -174,11 +174,11 @@ def divided(program: Jaxpr, mesh: MeshAxes, seed: int) -> Jaxpr:
     def spec(ndim: int, among: tuple[str, ...]) -> DimensionAxes:
         return (*[()] * int(rng.integers(ndim)), among) if ndim else ()
 
-    ins: list[DimensionAxes | None] = []
+    ins: list[MapSpec] = []
     for a in program.in_avals:
         some = tuple([n for n in names if rng.random() < 0.7])
-        ins.append(None if rng.random() < 0.3 else spec(a.ndim, some) if some else ())
-    outs = [spec(a.ndim, names) if a.ndim and rng.random() < 0.5 else None for a in program.out_avals]
+        ins.append(STACK if rng.random() < 0.3 else spec(a.ndim, some) if some else ())
+    outs = [spec(a.ndim, names) if a.ndim and rng.random() < 0.5 else STACK for a in program.out_avals]
     return map_of(program, mesh, (), tuple(ins), tuple(outs))
 
 

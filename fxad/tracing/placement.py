@@ -15,7 +15,8 @@ from fxad.core.dataclasses import dataclass
 from fxad.errors import ParameterError, PlacementError
 from fxad.ir import Jaxpr
 from fxad.primitives.control.shard_map import device_ids
-from fxad.primitives.meshes import DimensionAxes, MeshAxes
+from fxad.primitives.meshes import Division
+from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.runtime import Results, Start, require_device
 from fxad.sharding import ids_of
 from fxad.transforms.spmd.shardings import with_shardings
@@ -27,11 +28,11 @@ is_committed: Final = attrgetter("_committed")
 @final
 @dataclass(frozen=True, slots=True)
 class OperandSharding:
-    """The sharding of the operands of a call that are divided among several devices: the devices, and for each operand
-    how it is divided."""
+    """The sharding of the operands of a call that are divided among several devices: the devices, and how each operand
+    is divided. None: the operand is not committed, or has no sharding, and XLA decides."""
 
     devices: tuple[runtime.Device, ...]
-    ins: tuple[tuple[MeshAxes, DimensionAxes] | None, ...]  # None: the operand may move
+    ins: tuple[Division | None, ...]
 
     @property
     def device(self) -> runtime.Device:
@@ -45,9 +46,8 @@ class OperandSharding:
         if named and set(named[0]) != {d.id for d in self.devices}:
             return jaxpr
         ids = named[0] if named else ids_of(self.devices)
-        return with_shardings(
-            jaxpr, tuple([None if w is None else (*w, ids) for w in self.ins]), (None,) * len(jaxpr.outs)
-        )
+        ins = tuple([None if division is None else ShardingConstraint(*division, ids) for division in self.ins])
+        return with_shardings(jaxpr, ins, (None,) * len(jaxpr.outs))
 
 
 Target: TypeAlias = runtime.Device | OperandSharding
@@ -61,14 +61,14 @@ def target_of(what: str, buffers: Sequence[runtime.Buffer | None], path: PathOf)
     operand that may move. Raises: PlacementError naming two operands that are committed to different devices.
     """
     first: tuple[int, tuple[runtime.Device, ...]] | None = None
-    ins: list[tuple[MeshAxes, DimensionAxes] | None] = []
+    ins: list[Division | None] = []
     for k, b in enumerate(buffers):
         ins.append(None)
         if b is None or not b._committed or b.is_deleted():  # XLA refuses one that is deleted
             continue
-        where, on = b._sharding, _devices_of(b)
-        if isinstance(where, runtime.MeshSharding):
-            ins[k] = where.mesh, where.spec
+        sharding, on = b._sharding, _devices_of(b)
+        if isinstance(sharding, runtime.MeshSharding):
+            ins[k] = sharding.mesh, sharding.spec
         if first is None:
             first = k, on
         elif on != first[1]:
@@ -91,8 +91,8 @@ def target(what: str, buffers: Sequence[runtime.Buffer], path: PathOf) -> Target
 
 def _devices_of(buffer: runtime.Buffer) -> tuple[runtime.Device, ...]:
     """The devices that have a buffer or its parts, in the order of their mesh."""
-    where = buffer._sharding
-    return where.devices if isinstance(where, runtime.MeshSharding) else (runtime.device_of(buffer),)
+    sharding = buffer._sharding
+    return sharding.devices if isinstance(sharding, runtime.MeshSharding) else (runtime.device_of(buffer),)
 
 
 def _listed(devices: Sequence[runtime.Device]) -> str:

@@ -18,7 +18,7 @@ from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Var, all_prims, di
 from fxad.lowering.ordered_effects import calls_host
 from fxad.primitives.check import CallsHost
 from fxad.primitives.control.shard_map import ShardMap, runs_on_devices
-from fxad.primitives.meshes import OPEN, DimensionAxes, Ids, MeshAxes, OnMesh, local_shape
+from fxad.primitives.meshes import OPEN, STACK, DimensionAxes, Ids, MapSpec, MeshAxes, OnMesh, local_shape
 from fxad.primitives.shape import ExpandDims, Squeeze
 from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.units.pieces import inline_calls
@@ -48,8 +48,8 @@ class OneMap:
     body: Jaxpr
     mesh: MeshAxes
     devices: Ids
-    ins: tuple[DimensionAxes | None, ...]  # None: a stack, with one slice along axis 0 for each index
-    outs: tuple[DimensionAxes | None, ...]  # likewise
+    ins: tuple[MapSpec, ...]
+    outs: tuple[MapSpec, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def _specs(program: Jaxpr, mesh: MeshAxes) -> dict[Atom, DimensionAxes] | NotOne
     for k, eqn in enumerate(program.eqns):  # the first map or constraint that reads an operand divides it
         prim = eqn.prim
         if isinstance(prim, ShardMap):
-            divisions = [_without_empty_end(stacked if s is None else s) for s in prim.in_specs]
+            divisions = [_without_empty_end(stacked if s is STACK else s) for s in prim.in_specs]
         elif isinstance(prim, ShardingConstraint):
             if prim.mesh != mesh or (OPEN,) in prim.spec:
                 return NotOneMap.DIVIDED_BY_XLA
@@ -116,7 +116,7 @@ def _specs(program: Jaxpr, mesh: MeshAxes) -> dict[Atom, DimensionAxes] | NotOne
             if any([specs[a] != s for a, s in reads[k]]):
                 return NotOneMap.SEVERAL
             if isinstance(prim, ShardMap):
-                outs = [_without_empty_end(stacked if s is None else s) for s in prim.out_specs]
+                outs = [_without_empty_end(stacked if s is STACK else s) for s in prim.out_specs]
             else:
                 outs = [s for _, s in reads[k]] or [()]
             specs.update(zip(eqn.outs, outs, strict=True))
@@ -157,7 +157,7 @@ def _merged(program: Jaxpr, mesh: MeshAxes, devices: Ids, specs: Mapping[Atom, D
             for a, spec, v in zip(eqn.ins, prim.in_specs, prim.body.ins, strict=True):
                 if isinstance(a, Lit):
                     args.append(Lit(a.bits, v.aval))
-                elif spec is not None:
+                elif spec is not STACK:
                     args.append(env[a])
                 else:
                     if env[a] not in slices:
@@ -165,7 +165,7 @@ def _merged(program: Jaxpr, mesh: MeshAxes, devices: Ids, specs: Mapping[Atom, D
                     args.append(slices[env[a]])
             results = list(b.inline(prim.body, args))
             for k, spec in enumerate(prim.out_specs):
-                if spec is None:
+                if spec is STACK:
                     b.source = eqn.source
                     stack = b.one(_TO_STACK, results[k])
                     slices[stack] = results[k]
@@ -187,7 +187,7 @@ def _with_stacks(merged: OneMap) -> OneMap:
     Over 8 devices, with an operand f32[8,3] and a result f32[8,3] that are stacks for all maps of the program:
 
         (f32[1,3]) -> (f32[1,3]), specs (("i",),)     y = stack(sin(slice(x)))     what `_merged` returns
-        (f32[3])   -> (f32[3]),   specs None          y = sin(x)                   this map
+        (f32[3])   -> (f32[3]),   specs STACK         y = sin(x)                   this map
     """
     body, ins, outs = merged.body, merged.ins, merged.outs
     all_axes: DimensionAxes = (merged.names,)
@@ -214,8 +214,8 @@ def _with_stacks(merged: OneMap) -> OneMap:
             b.extend((eqn,), env)
     results = [slice_of[a] if is_slice else a for a, is_slice in zip(body.outs, returns_slice, strict=True)]
     parts = remove_dead_eqns(b.build([env.get(a, a) for a in results], body.name))
-    of_ins = [None if is_slice else spec for is_slice, spec in zip(takes_slice, ins, strict=True)]
-    of_outs = [None if is_slice else spec for is_slice, spec in zip(returns_slice, outs, strict=True)]
+    of_ins = [STACK if is_slice else spec for is_slice, spec in zip(takes_slice, ins, strict=True)]
+    of_outs = [STACK if is_slice else spec for is_slice, spec in zip(returns_slice, outs, strict=True)]
     return OneMap(parts, merged.mesh, merged.devices, tuple(of_ins), tuple(of_outs))
 
 

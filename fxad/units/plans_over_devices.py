@@ -23,20 +23,17 @@ Slots 2 and 3 have the type and the axes of x, so they are divided as x is, and 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, TypeAlias, final
+from typing import Final, final
 
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.memo import by_value
 from fxad.errors import AxisNameError
 from fxad.ir import Aval, Jaxpr
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.primitives.meshes import DimensionAxes, Ids, MeshAxes, names_in
+from fxad.primitives.meshes import STACK, Ids, MapSpec, MeshAxes, names_in
 from fxad.transforms.vmap import vmap_named
 from fxad.units.maps import OneMap
 from fxad.units.plan import Plan, Step, Unit
-
-# How a value is divided among the indices of the map; None: it is a stack, with one slice for each index.
-_MapSpec: TypeAlias = "DimensionAxes | None"
 
 
 def plan_over_devices(plan: Plan, one_map: OneMap) -> Plan:
@@ -58,22 +55,22 @@ class _MappedPlan:
     def __init__(self, inner: Plan, one_map: OneMap) -> None:
         self.inner, self.map = inner, one_map
         interface = (*one_map.ins, *one_map.outs)
-        self.prefers_stacks = sum([s is None for s in interface]) > sum([bool(s) for s in interface])
-        self.of_interface: dict[tuple[frozenset[str], Aval], _MapSpec] = {}
+        self.prefers_stacks = sum([s is STACK for s in interface]) > sum([s not in ((), STACK) for s in interface])
+        self.of_interface: dict[tuple[frozenset[str], Aval], MapSpec] = {}
         for s, a in zip(interface, (*one_map.body.in_avals, *one_map.body.out_avals), strict=True):
             self.of_interface.setdefault((self._axes_of(s), a), s)
-        constants: list[_MapSpec] = [()] * len(inner.constants)
-        self.divisions: list[_MapSpec] = [*one_map.ins, *constants]
+        constants: list[MapSpec] = [()] * len(inner.constants)
+        self.divisions: list[MapSpec] = [*one_map.ins, *constants]
         self.axes = self._axes_of_slots([self._axes_of(s) for s in self.divisions])
 
-    def _axes_of(self, division: _MapSpec) -> frozenset[str]:
+    def _axes_of(self, division: MapSpec) -> frozenset[str]:
         """The axes over which a value varies, given its division."""
-        return frozenset(self.map.names if division is None else names_in(division))
+        return frozenset(self.map.names if division is STACK else names_in(division))
 
     def plan(self) -> Plan:
         """The plan of the map."""
         plan, division_of_result = self.inner, dict(zip(self.inner.outs, self.map.outs, strict=True))
-        mapped_units: dict[tuple[int, tuple[_MapSpec, ...], tuple[_MapSpec, ...]], int] = {}
+        mapped_units: dict[tuple[int, tuple[MapSpec, ...], tuple[MapSpec, ...]], int] = {}
         uses: list[int] = []
         steps: list[Step] = []
         for step in plan.steps:
@@ -140,21 +137,21 @@ class _MappedPlan:
                     axes.add(name)
         return [frozenset(axes) for axes in axes_of_results]
 
-    def _between_units(self, axes: frozenset[str], part: Aval) -> _MapSpec:
+    def _between_units(self, axes: frozenset[str], part: Aval) -> MapSpec:
         """The division of a value between units, given its axes and the type of its parts."""
         if not axes:
             return ()
         if (axes, part) in self.of_interface:
             return self.of_interface[axes, part]
         if self.prefers_stacks or not part.ndim:
-            return None
+            return STACK
         return (tuple([name for name in self.map.names if name in axes]),)
 
-    def _mapped_unit(self, unit: Unit, ins: tuple[_MapSpec, ...], outs: tuple[_MapSpec, ...], uses: int) -> Unit:
+    def _mapped_unit(self, unit: Unit, ins: tuple[MapSpec, ...], outs: tuple[MapSpec, ...], uses: int) -> Unit:
         return replace(unit, body=map_of(unit.body, self.map.mesh, self.map.devices, ins, outs), uses=uses)
 
 
-def whole(mesh: MeshAxes, division: DimensionAxes | None, part: Aval) -> Aval:
+def whole(mesh: MeshAxes, division: MapSpec, part: Aval) -> Aval:
     """The type of the whole of a value, from that of a part."""
     return ShardMap(_EMPTY, mesh, 0, (), ()).whole(division, part)
 
@@ -163,14 +160,14 @@ _EMPTY: Final = Builder().build(())
 
 
 @by_value
-def map_of(body: Jaxpr, mesh: MeshAxes, ids: Ids, ins: tuple[_MapSpec, ...], outs: tuple[_MapSpec, ...]) -> Jaxpr:
+def map_of(body: Jaxpr, mesh: MeshAxes, ids: Ids, ins: tuple[MapSpec, ...], outs: tuple[MapSpec, ...]) -> Jaxpr:
     """The program that maps a body, with its operands and results in their order."""
     consts = [k for k, s in enumerate(ins) if s == ()]
-    parts = [k for k, s in enumerate(ins) if s]
-    stacks = [k for k, s in enumerate(ins) if s is None]
-    order = [*[k for k, s in enumerate(outs) if s is not None], *[k for k, s in enumerate(outs) if s is None]]
+    parts = [k for k, s in enumerate(ins) if s not in ((), STACK)]
+    stacks = [k for k, s in enumerate(ins) if s is STACK]
+    order = [*[k for k, s in enumerate(outs) if s is not STACK], *[k for k, s in enumerate(outs) if s is STACK]]
     inside = rebind_operands(body, (*consts, *parts, *stacks), outs=[body.outs[k] for k in order])
-    specs = [[s for s in side if s is not None] for side in ([ins[k] for k in parts], outs)]
+    specs = [[s for s in side if s is not STACK] for side in ([ins[k] for k in parts], outs)]
     prim = ShardMap(inside, mesh, len(consts), tuple(specs[0]), tuple(specs[1]), ids)
     b = Builder()
     operands = [b.input(prim.whole(s, a)) for s, a in zip(ins, body.in_avals, strict=True)]

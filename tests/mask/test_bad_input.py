@@ -51,8 +51,11 @@ def program() -> fx.Program[..., Any]:
     return fx.trace(f, fx.Spec("(n, 3)"))
 
 
-def keyed(x: Any, *, zoom: Any) -> Any:
-    return x * zoom
+def own_sizes(x: Any, *, sizes: Any) -> Any:
+    return x * sizes
+
+
+SIZES_TAKEN = "mask: own_sizes takes a keyword argument named sizes, as its masked form does"
 
 
 def masked(f: Callable[..., Any], *shapes: str) -> object:
@@ -126,12 +129,14 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         "mask: the padding of n is -1, and f assumes n >= 0",
         "give the largest size that is to be padded",
     ),
-    (
-        lambda: fx.mask(fx.trace(keyed, fx.Spec("n"), zoom=2.0), padding={"n": 3}),
-        ArgumentError,
-        "mask: keyed takes keyword arguments beside which there is no room for sizes",
-        "pass arguments by position",
-    ),
+    *[
+        (call, ArgumentError, SIZES_TAKEN, "rename that argument, or pass it by position")
+        for call in (
+            lambda: fx.mask(fx.trace(own_sizes, fx.Spec("n"), sizes=2.0), padding={"n": 3}),
+            lambda: fx.mask(fx.trace(own_sizes, fx.Spec("n"), sizes=2.0)),
+            lambda: fx.mask(own_sizes, ("n",)),
+        )
+    ],
     (
         lambda: fx.mask(program())(V, sizes={"n": 2}),
         ShapeError,

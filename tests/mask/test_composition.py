@@ -134,6 +134,31 @@ def test_programs_masked_one_size_after_the_other(names: tuple[str, str]) -> Non
         assert not np.asarray(have[n:]).any()
 
 
+def test_sizes_beside_other_arguments() -> None:
+    """Keyword arguments are in alphabetical order. A function may have `sizes` by position, or with a default."""
+
+    def f(x: Any, *, zoom: Any, a: Any) -> Any:
+        return x * zoom + a.sum()
+
+    a = np.array([5, 1, np.nan], "float32")
+    program = fx.trace(f, fx.Spec("n, m"), zoom=2.0, a=fx.Spec("m"))
+    masked = fx.mask(program, padding={"n": 2})
+    assert masked.kwargs_tree.entries() == ["a", "sizes", "zoom"]
+    twice = fx.mask(masked, padding={"m": 3})
+    x = np.ones((2, 3), "float32")
+    have = twice(x, zoom=np.float32(3), sizes={"m": np.int32(2), "n": np.int32(1)}, a=a)
+    np.testing.assert_allclose(have, [[9, 9, 0], [0, 0, 0]])
+
+    def by_position(x: Any, sizes: Any) -> Any:
+        return x * sizes
+
+    def with_default(x: Any, *, sizes: Any = 2) -> Any:
+        return x * sizes
+
+    np.testing.assert_allclose(fx.mask(by_position, ("n", None))(a, 2.0, sizes={"n": 2}), [10, 2, 0])
+    np.testing.assert_allclose(fx.mask(with_default, ("n",))(a, sizes={"n": 2}), [10, 2, 0])
+
+
 def test_the_gradient_of_a_masked_program_is_masked() -> None:
     program = fx.trace(lambda x, y: (fnp.sin(x) @ y).sum(), fx.Spec("n, m"), fx.Spec("m"))
     gradient = fx.mask(fx.grad(fx.mask(program, padding={"n": 3})), padding={"m": 4})

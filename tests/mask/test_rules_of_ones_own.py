@@ -20,9 +20,10 @@ from fxad.primitives.elementwise import SIN
 from fxad.primitives.elementwise.family import Unary
 from fxad.primitives.shape import Squeeze
 from fxad.primitives.slicing import Slice
-from fxad.transforms.mask.contract import MaskTable, lanewise, row
+from fxad.transforms.mask.contract import MaskTable, row
 from fxad.transforms.mask.mask import mask
 from fxad.transforms.mask.rules import MASK_RULES
+from fxad.transforms.mask.rules.lanes import lanewise
 from fxad.transforms.vmap import vmap_named
 
 

@@ -220,3 +220,16 @@ def test_the_cotangent_of_a_sum_over_many_examples_in_few_bits(dtype: str, ct: f
     total_bar = fnp.asarray(ct).astype(dtype)
     (x_bar,) = pull(total_bar)
     np.testing.assert_array_equal(np.asarray(x_bar, np.float32), np.full(n, 2 * float(total_bar), np.float32))
+
+
+@pytest.mark.parametrize(("dtype", "ct"), [("float16", 1e-6), ("float8_e4m3fn", 2.0**-6)])
+def test_the_cotangent_of_a_sum_over_devices_in_few_bits(dtype: str, ct: float) -> None:
+    """A 16th of the cotangent for each device is zero in float8, and has few bits in float16."""
+    n = 16
+    mapped = fx.shard_map(lambda x, y: lax.psum(x + y, "i"), {"i": n}, (P(), P("i")), P())
+    given = fx.Spec((1,), dtype), fx.Spec((n,), dtype), fx.Spec((1,), dtype)
+    pulled = fx.trace(lambda x, y, ct: fx.vjp(mapped, x, y)[1](ct), *given)
+    bars = fx.interpret(pulled, *[fnp.ones(1, dtype), fnp.ones(n, dtype), fnp.full(1, ct, dtype)])
+    want = np.asarray(fnp.full(1, ct, dtype), "float64")
+    for bar, times in zip(bars, (n, 1), strict=True):
+        assert (np.asarray(bar, "float64") == want * times).all()

@@ -8,6 +8,7 @@ from typing import ClassVar, TypeAlias, final
 
 import numpy as np
 
+from fxad import dtypes
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, Constant, Group, InParallel, Layout, Part, Slice, Value
@@ -46,10 +47,14 @@ from fxad.primitives.collectives import AllGather, Psum, flat_index
 from fxad.primitives.control.bodies import insert_zeros, with_outs
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.arithmetic import MUL
+from fxad.primitives.elementwise.logic import EQ
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.meshes import (
+    STACK,
     DimensionAxes,
     Ids,
+    MapSpec,
     MeshAxes,
     OnMesh,
     check_ids,
@@ -61,7 +66,7 @@ from fxad.primitives.meshes import (
     shard_slices,
 )
 from fxad.primitives.operand_checks import MATCH_BODIES, type_mismatch
-from fxad.primitives.shape import emit_reshape, move_axis
+from fxad.primitives.shape import emit_broadcast, emit_reshape, move_axis
 
 # The results of one index, from its parts of the operands.
 PartRun: TypeAlias = Callable[[tuple[int, ...], Sequence[NDArray]], Sequence[NDArray]]
@@ -75,8 +80,8 @@ class ShardMap(HigherOrder, Linear, OnMesh):
     Type: operands: `n_consts` whole arrays; arrays divided as `ins` says; arrays with one slice along axis 0 for each
           index. Results: divided as `outs` says, or the same for all indices if that is `()`; then stacks of slices
           along axis 0. `body`: (parts of the operands) -> (parts of the results).
-    Rule: the cotangent of an operand is summed over the axes that do not divide it. The cotangent of a result is
-          divided by the number of indices that have the same part.
+    Rule: the cotangent of an operand is summed over the axes that do not divide it. The indices that
+          have the same part of a result have equal shares in its cotangent; in float16 and float8 one has it all.
     Source: sdy.manual_computation
     """
 
@@ -102,15 +107,15 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         return self.body.free_axes - frozenset(self.mesh)
 
     @property
-    def in_specs(self) -> tuple[DimensionAxes | None, ...]:
-        """How each operand is divided; None for a stack."""
+    def in_specs(self) -> tuple[MapSpec, ...]:
+        """How each operand is divided."""
         known = (*[()] * self.n_consts, *self.ins)
-        return (*known, *[None] * (len(self.body.ins) - len(known)))
+        return (*known, *[STACK] * (len(self.body.ins) - len(known)))
 
     @property
-    def out_specs(self) -> tuple[DimensionAxes | None, ...]:
-        """How each result is divided; None for a stack."""
-        return (*self.outs, *[None] * (len(self.body.outs) - len(self.outs)))
+    def out_specs(self) -> tuple[MapSpec, ...]:
+        """How each result is divided."""
+        return (*self.outs, *[STACK] * (len(self.body.outs) - len(self.outs)))
 
     def _parts(self, spec: DimensionAxes) -> Part:
         return Part(self.mesh, spec)
@@ -137,9 +142,9 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         outs = tuple([s for s, n in zip(self.outs, results, strict=False) for _ in range(n)])
         return ShardMap(bodies[0], self.mesh, operands[0], ins, outs, self.devices)
 
-    def whole(self, spec: DimensionAxes | None, aval: Aval) -> Aval:
+    def whole(self, spec: MapSpec, aval: Aval) -> Aval:
         """The type of the whole array. Each index has a part of type `aval`."""
-        shape = (self.count, *aval.shape) if spec is None else global_shape(self.mesh, spec, aval.shape)
+        shape = (self.count, *aval.shape) if spec is STACK else global_shape(self.mesh, spec, aval.shape)
         return aval.with_shape(shape)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -165,7 +170,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
                 )
         specs = [*zip(self.in_specs, self.body.ins, strict=True), *zip(self.out_specs, self.body.outs, strict=True)]
         for spec, v in specs:
-            if spec is not None:
+            if spec is not STACK:
                 check_spec("shard_map", self.mesh, spec, v.aval)
         for k, (have, v, spec) in enumerate(zip(avals, self.body.ins, self.in_specs, strict=True)):
             want = self.whole(spec, v.aval)
@@ -188,11 +193,11 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         def run_index(index: tuple[int, ...]) -> None:
             flat = int(np.ravel_multi_index(index, sizes)) if sizes else 0
             parts = [
-                a[flat] if s is None else a[shard_slices(self.mesh, s, a.shape, index)]
+                a[flat] if s is STACK else a[shard_slices(self.mesh, s, a.shape, index)]
                 for a, s in zip(args, self.in_specs, strict=True)
             ]
             for out, s, x in zip(outs, self.out_specs, part(index, parts), strict=True):
-                out[flat if s is None else shard_slices(self.mesh, s, out.shape, index)] = x
+                out[flat if s is STACK else shard_slices(self.mesh, s, out.shape, index)] = x
 
         run_mapped(self.names, sizes, run_index)
         return tuple(outs)
@@ -201,8 +206,8 @@ class ShardMap(HigherOrder, Linear, OnMesh):
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         stacked: DimensionAxes = (self.names,)
-        in_specs = [stacked if s is None else s for s in self.in_specs]
-        out_specs = [stacked if s is None else s for s in self.out_specs]
+        in_specs = [stacked if s is STACK else s for s in self.in_specs]
+        out_specs = [stacked if s is STACK else s for s in self.out_specs]
         if not hlo.mesh:
             return hlo.on_devices(_with_stacks_of_one(self), self.mesh, in_specs, out_specs, args, outs)
         # devices run this program already: each takes its parts, and the results are gathered
@@ -234,7 +239,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         body, _ = ctx.recur(self.body, body_dims, body_out_dims)
         outs = ctx(self.with_bodies((body,)), *args)
         # a stack has one more axis than the body's result, in front
-        out_dims = [None if d is None else d + (s is None) for d, s in zip(body_out_dims, self.out_specs, strict=True)]
+        out_dims = [None if d is None else d + (s is STACK) for d, s in zip(body_out_dims, self.out_specs, strict=True)]
         return outs, tuple(out_dims)
 
     # ---------------------------------------------------------------------------------------------- differentiation
@@ -243,25 +248,25 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         self,
         body: Jaxpr,
         takes: Sequence[int],
-        specs: dict[int, DimensionAxes | None],
-        outs: Sequence[DimensionAxes | None],
+        specs: dict[int, MapSpec],
+        outs: Sequence[MapSpec],
     ) -> tuple[ShardMap, list[int], list[int]]:
         """Return the map of another body over the same mesh; the numbers of its operands; and for each result of the
         body, the index of that result of the map.
 
         `takes` are the numbers of the operands of `body`, `specs` the spec of each number, and `outs` the specs of the
         results of `body`. A map takes whole operands first, then divided ones, then stacks, and returns stacks last. So
-        a body of operands [5, 7, 6], of specs None, (), (("x",),), and of results of specs [None, ()] gives a map of
+        a body of operands [5, 7, 6], of specs STACK, (), (("x",),), and of results of specs [STACK, ()] gives a map of
         operands [7, 6, 5], and the indices [1, 0].
         """
         whole = [p for p in takes if specs[p] == ()]
-        divided = [p for p in takes if specs[p]]
-        stacks = [p for p in takes if specs[p] is None]
+        divided = [p for p in takes if specs[p] not in ((), STACK)]
+        stacks = [p for p in takes if specs[p] is STACK]
         operands = [*whole, *divided, *stacks]
-        order = [k for k, s in enumerate(outs) if s is not None] + [k for k, s in enumerate(outs) if s is None]
+        order = [k for k, s in enumerate(outs) if s is not STACK] + [k for k, s in enumerate(outs) if s is STACK]
         rearranged = rebind_operands(body, operands, has=takes, outs=[body.outs[k] for k in order])
-        in_specs = tuple([s for p in divided if (s := specs[p]) is not None])
-        out_specs = tuple([s for s in outs if s is not None])
+        in_specs = tuple([s for p in divided if (s := specs[p]) is not STACK])
+        out_specs = tuple([s for s in outs if s is not STACK])
         prim = ShardMap(rearranged, self.mesh, len(whole), in_specs, out_specs, self.devices)
         return prim, operands, [order.index(k) for k in range(len(order))]
 
@@ -269,7 +274,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         # values are numbered: operand p is p, its tangent n + p, and stored residual k is 2 n + k
         n, n_out = len(primals), len(self.body.outs)
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
-        specs: dict[int, DimensionAxes | None] = dict(enumerate(self.in_specs))
+        specs: dict[int, MapSpec] = dict(enumerate(self.in_specs))
         specs.update({n + p: specs[p] for p in range(n) if nonzero[p]})
         dots = {n + p: t for p, t in enumerate(tangents) if isinstance(t, Lin)}
         out_dots: Tangents
@@ -283,7 +288,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
             outs_and_stored = ctx(self.with_bodies((primal,)), *primals)
             outs: Atoms = outs_and_stored[:n_out]
             known.update({a: 2 * n + k for k, a in enumerate(stored)})
-            specs.update(dict.fromkeys(range(2 * n, 2 * n + len(stored))))
+            specs.update(dict.fromkeys(range(2 * n, 2 * n + len(stored)), STACK))
             values: dict[int, Lin | Zero | Atom] = {**dict(enumerate(primals)), **dots}
             values.update(enumerate(outs_and_stored[n_out:], 2 * n))
             linear = _with_distinct_residuals(split.linear, len(dots), residuals, known)
@@ -312,7 +317,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         nonzero = [not isinstance(ct, Zero) for ct in cts]
         adjoint = ctx.recur(with_outs(self.body, [a for a, m in zip(self.body.outs, nonzero, strict=True) if m]), mask)
         values: dict[int, Atom] = {p: a for p, a in enumerate(args) if not isinstance(a, Hole)}
-        specs: dict[int, DimensionAxes | None] = {p: self.in_specs[p] for p in values}
+        specs: dict[int, MapSpec] = {p: self.in_specs[p] for p in values}
         given = {n + q: ct for q, ct in enumerate(cts) if not isinstance(ct, Zero)}
         specs.update({p: self.out_specs[p - n] for p in given})
         holes = [p for p, m in enumerate(mask) if m]
@@ -329,19 +334,28 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         bars: dict[int, Atom] = {p: outs[k] for p, k in zip(holes, places, strict=True)}
         return tuple([bars.get(p) for p in range(n)])
 
-    def _share_of_cotangent(self, b: Builder, ct: Atom, spec: DimensionAxes | None) -> Atom:
-        """Return the cotangent of a result, divided by the number of indices that have the same part of it."""
-        among = self.count if spec is not None else 1
-        for name in names_in(spec or ()):
-            among //= dict(self.mesh)[name]
-        return ct if among == 1 else b.one(MUL, ct, Lit.of(1 / among, ct.aval))
+    def _share_of_cotangent(self, b: Builder, ct: Atom, spec: MapSpec) -> Atom:
+        """Return the share of an index in the cotangent of a result: the shares of the indices that have the same part
+        of the result add up to it."""
+        names, sizes = self._axes_of_equal_parts(spec)
+        among = prod(sizes)
+        if among == 1:
+            return ct
+        if ct.aval.dtype in dtypes.NARROW_RANGE:  # a share may be zero: one of the indices has it all
+            at = flat_index(b, names, sizes)
+            first = emit_broadcast(b, b.one(EQ, at, Lit.of(0, INT32_SCALAR)), ct.aval.shape, ())
+            return emit_where(b, first, ct, Lit.zero(ct.aval))
+        return b.one(MUL, ct, Lit.of(1 / among, ct.aval))
 
-    def _sum_over_indices(self, b: Builder, bar: Atom, spec: DimensionAxes | None) -> Atom:
+    def _sum_over_indices(self, b: Builder, bar: Atom, spec: MapSpec) -> Atom:
         """Return the cotangent of an operand, summed over the axes along which all indices have the same part."""
-        rest = [] if spec is None else [(a, n) for a, n in self.mesh if a not in names_in(spec)]
-        if not rest or is_zero(bar):
-            return bar
-        return b.one(Psum(tuple([a for a, _ in rest]), tuple([n for _, n in rest])), bar)
+        names, sizes = self._axes_of_equal_parts(spec)
+        return bar if not names or is_zero(bar) else b.one(Psum(names, sizes), bar)
+
+    def _axes_of_equal_parts(self, spec: MapSpec) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """The axes along which all indices have the same part of an array, and their sizes."""
+        rest = [(a, n) for a, n in self.mesh if spec is not STACK and a not in names_in(spec)]
+        return tuple([a for a, _ in rest]), tuple([n for _, n in rest])
 
 
 def _with_distinct_residuals(linear: Jaxpr, n_dots: int, residuals: Sequence[Atom], known: dict[Atom, int]) -> Jaxpr:
@@ -369,7 +383,7 @@ def _stacks_of_one_body(body: Jaxpr, stacks_in: tuple[bool, ...], stacks_out: tu
 def _with_stacks_of_one(prim: ShardMap) -> Jaxpr:
     """Return the body with an axis of size 1 in front of each slice of a stack."""
     return _stacks_of_one_body(
-        prim.body, tuple([s is None for s in prim.in_specs]), tuple([s is None for s in prim.out_specs])
+        prim.body, tuple([s is STACK for s in prim.in_specs]), tuple([s is STACK for s in prim.out_specs])
     )
 
 
@@ -380,16 +394,16 @@ def with_whole_operands(prim: ShardMap) -> Jaxpr:
 
 @by_value
 def _body_on_whole_operands(
-    body: Jaxpr, mesh: MeshAxes, in_specs: tuple[DimensionAxes | None, ...], out_specs: tuple[DimensionAxes | None, ...]
+    body: Jaxpr, mesh: MeshAxes, in_specs: tuple[MapSpec, ...], out_specs: tuple[MapSpec, ...]
 ) -> Jaxpr:
     b, sizes = Builder(), dict(mesh)
     names, counts = tuple([a for a, _ in mesh]), tuple([n for _, n in mesh])
     args: list[Atom] = []
     for a, spec in zip(body.in_avals, in_specs, strict=True):
-        shape = (prod(counts), *a.shape) if spec is None else global_shape(mesh, spec, a.shape)
+        shape = (prod(counts), *a.shape) if spec is STACK else global_shape(mesh, spec, a.shape)
         x: Atom = b.input(a.with_shape(shape))
-        part = (1, *a.shape) if spec is None else a.shape
-        for axis, over_axes in enumerate((names,) if spec is None else spec):
+        part = (1, *a.shape) if spec is STACK else a.shape
+        for axis, over_axes in enumerate((names,) if spec is STACK else spec):
             if over_axes:
                 at = flat_index(b, over_axes, tuple([sizes[name] for name in over_axes]))
                 starts: list[Atom] = [Lit.of(0, INT32_SCALAR)] * x.aval.ndim
@@ -398,9 +412,9 @@ def _body_on_whole_operands(
         args.append(emit_reshape(b, x, a.shape))
     outs: list[Atom] = []
     for y, spec in zip(b.inline(body, args), out_specs, strict=True):
-        if spec is None:
+        if spec is STACK:
             y = emit_reshape(b, y, (1, *y.aval.shape))
-        for axis, over_axes in enumerate((names,) if spec is None else spec):
+        for axis, over_axes in enumerate((names,) if spec is STACK else spec):
             if over_axes:
                 y = b.one(AllGather(over_axes, tuple([sizes[name] for name in over_axes]), axis), y)
         outs.append(y)

@@ -1,6 +1,9 @@
 """`mask`: one program for every length. A program of symbolic shape becomes a program on padded arrays and sizes.
 
-Example. The size n may be up to 4. The array f32[n,2] is padded to f32[4,2]; n is a further operand.
+Values
+------
+An array of shape (n, 2), for n up to 4, is padded to f32[4,2], and n is a further operand. The rows from n on are the
+padding. It may hold anything, nan included. The valid elements of a result depend on valid elements only.
 
     >>> import fxad as fx
     >>> import fxad.numpy as fnp
@@ -8,6 +11,12 @@ Example. The size n may be up to 4. The array f32[n,2] is padded to f32[4,2]; n 
     >>> def f(x):
     ...     return fnp.exp(x).sum(axis=0)
     >>> jaxpr = fx.trace(f, fx.Spec("n, 2", "float32")).jaxpr
+    >>> print(jaxpr, end="")
+    main @f(%arg0: f32[n,2]) -> (f32[2]) {
+      %0: f32[n,2] = exp %arg0
+      %1: f32[2] = reduce_sum[axes=(0,)] %0
+      return %1
+    }
     >>> print(mask(jaxpr, (("n", 4),)), end="")
     main @mask_f(%arg0: f32[4,2], %arg1: i32[]) -> (f32[2]) {
       %0: i32[4] = iota[shape=(4,), dtype=i32, axis=0]
@@ -21,13 +30,45 @@ Example. The size n may be up to 4. The array f32[n,2] is padded to f32[4,2]; n 
       return %7
     }
 
-`%3` is True at the valid elements. `%4` clears the padding of the operand, so whatever the caller has there does not
-matter. `exp` is applied to the padded array as it is: a row of its result depends on the same row of the operand only.
-The sum combines rows, so its rule fills the padding with 0. If the program has `sin` in place of `exp`, the padding is
-known to be 0 already, and `%6` is left out.
+Step by step:
 
+    %0 to %3   True at the valid elements (`inside`), added once
+    %4         the operand, *cleared*: the padding is replaced by 0
+    %5         `exp` is applied to the padded array as it is (`lanewise`): each row of the result depends on one row
+    %6         `reduce_sum` combines rows, so its rule fills the padding with the neutral element, 0
+    %7         the result has no axis of size n, so no padding
+
+With `sin` in place of `exp`, the padding of %5 is known to be 0 (`PaddingFacts`), and %6 is left out. A fill is a
+select and not a product, because 0 * nan is nan.
+
+Derivatives
+-----------
+They have no nan either: the derivative of a masked program is that of `f` at the valid elements, and 0 in the padding.
+The transposed program drops the cotangents of padding that was filled. So a rule also clears the padding of a result
+where a value goes to several lanes (a broadcast), or where a lane of padding reads a valid element (a slice): the
+transposed program adds up these lanes.
+
+A result whose padding is finite need not be cleared at once. Its padding does not reach valid elements, so the
+cotangents there are zero, as long as no derivative multiplies them by an infinite slope. It is *pending*: it is cleared
+before the first equation that might. Most equations of a model never do. In `sqrt(x @ w)`, the padding of the product
+is 0, where the slope of `sqrt` is infinite, and 0 * inf is nan. So it is filled, with 1, before the `sqrt`. The slope
+of `tanh` is finite, so in `tanh(x @ w)` nothing is filled. The padding of results of the program is cleared at the end.
+
+    >>> def operations(g):
+    ...     jaxpr = fx.trace(lambda x, w: g(x @ w), fx.Spec("n, 2", "float32"), fx.Spec((2, 3))).jaxpr
+    ...     return [eqn.prim.name for eqn in mask(jaxpr, (("n", 4),)).eqns[4:]]
+    >>> operations(fnp.sqrt)
+    ['select_n', 'dot_general', 'broadcast_in_dim', 'select_n', 'sqrt', 'select_n']
+    >>> operations(fnp.tanh)
+    ['select_n', 'dot_general', 'tanh', 'broadcast_in_dim', 'select_n']
+
+Files
+-----
 1. `mask.py` walks the equations. An equation without masked sizes is copied.
-2. `contract.py` is the interface of rules, with `MaskCtx`, the builder with which rules fill and clear padding.
-3. `rules/` has the rule of each primitive.
-4. `knowledge.py` follows what is known about the padding (zero, finite), so that needless selects are left out.
+2. `contract.py` is the interface of rules, and `rules/` has the rule of each primitive.
+3. `context.py` has `MaskCtx`, the builder that rules get. It fills and clears padding. Its base, in
+   `padded_builder.py`, gives the padded shapes, the values of sizes and the valid elements.
+4. `padding_facts.py` derives the facts about the padding of each value (zero, finite, a lower bound) that save selects.
+
+Decisions: docs/adr/0050, docs/adr/0079.
 """

@@ -10,10 +10,11 @@ from fxad.errors import SizeError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Param, Record, Var, jaxprs_in_params, params, source_text
 from fxad.primitives.custom import CallWithRules, NamedCall, called_functions
 from fxad.transforms.locate import describe, locate
-from fxad.transforms.mask.contract import INT, MaskCtx, MaskTable, Padding, not_masked
-from fxad.transforms.mask.knowledge import Knowledge
+from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.contract import MaskTable, not_masked
+from fxad.transforms.mask.padded_builder import Padding
+from fxad.transforms.mask.padding_facts import PaddingFacts
 from fxad.transforms.mask.rules import MASK_RULES
-from fxad.transforms.specialize import size_names
 
 
 @by_value
@@ -29,7 +30,7 @@ def mask(jaxpr: Jaxpr, padding: Padding, rules: MaskTable = MASK_RULES) -> Jaxpr
     b, args = _context(jaxpr, padding, rules)
     clear = [b.cleared(x, v.aval.shape) for x, v in zip(args, jaxpr.ins, strict=True)]
     for x in clear:
-        b.learn(x, Knowledge(finite=True))
+        b.learn(x, PaddingFacts(finite=True))
     outs = _walk(b, jaxpr, clear, rules)
     last = [b.clear_pending(b.zero_filled(x, a.aval.shape)) for x, a in zip(outs, jaxpr.outs, strict=True)]
     return b.build(last, f"mask_{jaxpr.name}")
@@ -44,19 +45,19 @@ def masked_body(jaxpr: Jaxpr, padding: Padding, rules: MaskTable) -> Jaxpr:
 
 @by_value
 def masked_call(
-    jaxpr: Jaxpr, padding: Padding, rules: MaskTable, known: tuple[Knowledge, ...]
-) -> tuple[Jaxpr, tuple[Knowledge, ...]]:
+    jaxpr: Jaxpr, padding: Padding, rules: MaskTable, facts: tuple[PaddingFacts, ...]
+) -> tuple[Jaxpr, tuple[PaddingFacts, ...]]:
     """`mask` for a body that runs once, and what is known about its results, given what is known about its operands."""
-    b, outs = _body_in_context(jaxpr, padding, rules, known)
-    return b.build(outs, jaxpr.name), tuple([b.knowledge(x) for x in outs])
+    b, outs = _body_in_context(jaxpr, padding, rules, facts)
+    return b.build(outs, jaxpr.name), tuple([b.facts(x) for x in outs])
 
 
 def _body_in_context(
-    jaxpr: Jaxpr, padding: Padding, rules: MaskTable, known: tuple[Knowledge, ...]
+    jaxpr: Jaxpr, padding: Padding, rules: MaskTable, facts: tuple[PaddingFacts, ...]
 ) -> tuple[MaskCtx, Sequence[Atom]]:
     b, args = _context(jaxpr, padding, rules)
-    for x, knowledge in zip(args, known, strict=False):
-        b.learn(x, knowledge)
+    for x, known_of_x in zip(args, facts, strict=False):
+        b.learn(x, known_of_x)
     return b, _walk(b, jaxpr, args, rules)
 
 
@@ -65,11 +66,9 @@ def _context(jaxpr: Jaxpr, padding: Padding, rules: MaskTable) -> tuple[MaskCtx,
     b = MaskCtx(
         padding,
         lambda body, sizes: masked_body(body, sizes, rules),
-        lambda body, sizes, known: masked_call(body, sizes, rules, known),
+        lambda body, sizes, facts: masked_call(body, sizes, rules, facts),
     )
-    args = b.inputs([b.type(v.aval) for v in jaxpr.ins])
-    b.sizes.update(zip([name for name, _ in padding], b.inputs([INT] * len(padding)), strict=True))
-    return b, args
+    return b, b.operands(jaxpr.in_avals)
 
 
 def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskTable) -> list[Atom]:
@@ -108,20 +107,19 @@ def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskTable) -> l
 
 
 def _depends_on_masked_size(b: MaskCtx, eqn: Eqn) -> bool:
-    """Returns True if an equation depends on a masked size."""
+    """Returns True if an equation depends on a masked size: in a type, a parameter or a body, or in a function that it
+    calls, which takes the sizes."""
     if any([a.aval.symbolic and b.ragged(a.aval.shape) for a in (*eqn.ins, *eqn.outs)]):
         return True
     prim = eqn.prim
     if isinstance(prim, NamedCall):
-        return True  # the functions of its module take the sizes
+        return True
     if isinstance(prim, HigherOrder):
-        if not (isinstance(prim, CallWithRules) and prim.module) and any(
-            [called_functions(body) for body in prim.bodies]
-        ):
+        has_module = isinstance(prim, CallWithRules) and bool(prim.module)
+        if not has_module and any([called_functions(body) for body in prim.bodies]):
             return True
-        return any(
-            [n.name in b.bounds for body in jaxprs_in_params(prim) for n in size_names(body)]
-        ) or _has_masked_parameter(b, eqn)
+        if any(map(b.uses_sizes, jaxprs_in_params(prim))):
+            return True
     return _has_masked_parameter(b, eqn)
 
 

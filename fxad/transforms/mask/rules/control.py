@@ -22,7 +22,8 @@ from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusa
 from fxad.primitives.elementwise.arithmetic import MIN
 from fxad.primitives.implicit import LinearSolve, Root
 from fxad.primitives.linear_call import LinearCall
-from fxad.transforms.mask.contract import MaskCtx, MaskRow, not_masked, row
+from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.contract import MaskRow, not_masked, row
 
 
 def through_bodies(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -49,11 +50,11 @@ def through_bodies(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, out
 
 def _once(ctx: MaskCtx, prim: Call | Remat, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """A body that runs once knows what is known about its operands."""
-    body, known = ctx.recur_once(prim.body, args)
+    body, facts = ctx.recur_once(prim.body, args)
     operands = (*args, *ctx.size_operands)
     results = ctx(prim.rebuild((body,), (len(operands),), (len(outs),)), *operands)
-    for x, knowledge in zip(results, known, strict=True):
-        ctx.learn(x, knowledge)
+    for x, of_x in zip(results, facts, strict=True):
+        ctx.learn(x, of_x)
     return results
 
 
@@ -137,14 +138,8 @@ def _named_call(ctx: MaskCtx, prim: NamedCall, args: Atoms, ins: Avals, outs: Av
     return ctx(NamedCall(body, prim.function, tuple(changes), reads), *sizes, *args)
 
 
-def _linear(ctx: MaskCtx, prim: LinearCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    adjoint = None if prim.adjoint is None else ctx.recur(prim.adjoint)
-    made = LinearCall(ctx.recur(prim.body), adjoint, prim.n_linear)
-    return ctx(made, *args, *ctx.size_operands)
-
-
-def _linear_solve(ctx: MaskCtx, prim: LinearSolve, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The masked solver iterates as for the true size, because it is a program too."""
+def _sizes_last(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """Each body takes the sizes last. A masked solver is such a program too: it iterates as for the true size."""
     made = prim.with_bodies(tuple([ctx.recur(body) for body in prim.bodies]))
     return ctx(made, *args, *ctx.size_operands)
 
@@ -174,8 +169,7 @@ CONTROL: Final[tuple[MaskRow, ...]] = (
     row(Scan, _scan, "through its body; up to the true length"),
     row(CallWithRules, _custom, "through its body and its rules; there is no inverse"),
     row(NamedCall, _named_call, _THROUGH),
-    row(LinearCall, _linear, _THROUGH),
-    row(LinearSolve, _linear_solve, _THROUGH),
+    *[row(kind, _sizes_last, _THROUGH) for kind in (LinearCall, LinearSolve)],
     row(Root, _root, _THROUGH),
     row(Check, _check, "padding passes the check"),
 )

@@ -22,7 +22,9 @@ from fxad.primitives.elementwise.trigonometric import COS, SIN
 from fxad.primitives.fft import Fft
 from fxad.primitives.shape import Rev, Transpose, emit_broadcast
 from fxad.primitives.slicing import Concatenate, Slice, emit_slice
-from fxad.transforms.mask.contract import INT, MaskCtx, MaskRow, row
+from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.contract import MaskRow, row
+from fxad.transforms.mask.padded_builder import int_literal
 from fxad.transforms.mask.rules.structure import padded_to
 
 
@@ -83,7 +85,7 @@ def _bluestein(ctx: MaskCtx, x: Atom, count: Atom, inverse: bool) -> Atom:
     its conjugate."""
     padded = x.aval.shape[-1]
     real = Aval((padded,), dtypes.real_part(x.aval.dtype))
-    count = ctx.one(MAX, count, Lit.of(1, INT))
+    count = ctx.one(MAX, count, int_literal(1))
     index = ctx.iota((padded,), 0)
     if not at_least(_EXACT - padded, 0):
         index = ctx.one(ConvertElementType(dtypes.int64), index)

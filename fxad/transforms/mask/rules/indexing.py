@@ -7,7 +7,7 @@ from typing import Final
 
 from fxad import dtypes
 from fxad.core.sizes import maximum
-from fxad.ir import Atom, Atoms, Aval, Avals, Lit
+from fxad.ir import INT32_SCALAR, Atom, Atoms, Aval, Avals, Lit
 from fxad.primitives.dimension_numbers import DimensionNumbers
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise.arithmetic import ADD, MAX, MIN, SUB
@@ -26,8 +26,10 @@ from fxad.primitives.gather_scatter import (
 from fxad.primitives.index import Index, IndexVectors
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose, emit_broadcast
 from fxad.primitives.slicing import Concatenate, Slice
-from fxad.transforms.mask.contract import INT, MaskCtx, MaskRow, int_literal, row
-from fxad.transforms.mask.knowledge import NO_AXES, Knowledge, moved_axes
+from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.contract import MaskRow, row
+from fxad.transforms.mask.padded_builder import int_literal
+from fxad.transforms.mask.padding_facts import NO_AXES, PaddingFacts
 from fxad.transforms.mask.rules.structure import padded_to, slice_rule
 
 
@@ -45,7 +47,7 @@ def _number(ctx: MaskCtx, value: Atom, like: Aval) -> Atom:
 
 def _last(ctx: MaskCtx, size: int, window: int) -> Atom:
     """The last place of a window along an axis: i32[], at least 0."""
-    return ctx.one(MAX, ctx.count(size - window), Lit.of(0, INT))
+    return ctx.one(MAX, ctx.count(size - window), int_literal(0))
 
 
 def _clamped(ctx: MaskCtx, i: Atom, last: Atom) -> Atom:
@@ -60,7 +62,7 @@ def _from_front(ctx: MaskCtx, i: Atom, size: int) -> Atom:
     if i.aval.dtype is not dtypes.int32:
         i = ctx.one(MIN, i, _number(ctx, count, i.aval))
         if i.aval.dtype not in dtypes.UNSIGNED:
-            below = ctx.one(SUB, Lit.of(-1, INT), count)
+            below = ctx.one(SUB, int_literal(-1), count)
             i = ctx.one(MAX, i, _number(ctx, below, i.aval))
         i = ctx.one(ConvertElementType(dtypes.int32), i)
     back = ctx.one(ADD, i, _number(ctx, count, i.aval))
@@ -121,7 +123,7 @@ def _dynamic_update_slice(
 def _index(ctx: MaskCtx, prim: Index, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     x, *places = args
     full = ins[0]
-    kept = ctx.pending(x)
+    kept = ctx.facts(x).pending
     if prim.dynamic or any([(a, prim.sizes[a]) not in kept for a, _ in kept]):
         x, kept = ctx.clear_pending(x), NO_AXES
     windows = zip(prim.starts, prim.sizes, prim.strides, strict=True)
@@ -137,18 +139,13 @@ def _index(ctx: MaskCtx, prim: Index, args: Atoms, ins: Avals, outs: Avals) -> S
         (x,) = slice_rule(ctx, part, (x,), (full,), (middle,))
     whole = full.with_shape(prim.sizes)
     if prim.dynamic:
-        at: list[Atom] = [Lit.of(0, INT)] * full.ndim
+        at: list[Atom] = [int_literal(0)] * full.ndim
         for a, i in zip(prim.dynamic, places, strict=True):
             at[a] = _from_front(ctx, i, full.shape[a])
         dynamic = DynamicSlice(prim.sizes)
-        (x,) = _dynamic_slice(ctx, dynamic, (x, *at), (middle, *[INT] * full.ndim), (whole,))
-    if not prim.dropped:
-        ctx.learn(x, Knowledge(pending=kept))
-        return (x,)
-    squeeze = Squeeze(prim.dropped)
-    out = ctx.one(squeeze, x)
-    ctx.learn(out, Knowledge(pending=moved_axes(squeeze, x.aval, kept)))
-    return (out,)
+        (x,) = _dynamic_slice(ctx, dynamic, (x, *at), (middle, *[INT32_SCALAR] * full.ndim), (whole,))
+    ctx.learn(x, PaddingFacts(pending=kept))
+    return (ctx.with_pending(Squeeze(prim.dropped), x) if prim.dropped else x,)
 
 
 def _index_vectors(ctx: MaskCtx, prim: IndexVectors, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:

@@ -12,7 +12,8 @@ Decision: docs/adr/0069.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain, repeat
 from typing import Final
 
 from fxad import dtypes
@@ -44,9 +45,11 @@ from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.linalg.tridiagonal import TridiagonalSolve
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import emit_broadcast
-from fxad.primitives.slicing import Pad, Slice
+from fxad.primitives.slicing import emit_slice, pad_along_axis
 from fxad.primitives.sort import Sort
-from fxad.transforms.mask.contract import INT, MaskCtx, MaskRow, row
+from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.contract import MaskRow, Write, row
+from fxad.transforms.mask.padded_builder import int_literal
 from fxad.transforms.mask.rules.structure import padded_to, taken_from
 
 
@@ -64,42 +67,9 @@ def _with_block(ctx: MaskCtx, x: Atom, aval: Aval, values: Atom) -> Atom:
     return ctx.one(SELECT_N, outside, ctx.zero_filled(x, aval.shape), values)
 
 
-def _zero_filled(ctx: MaskCtx, args: Sequence[Atom], ins: Avals) -> list[Atom]:
-    """The operands with zeros in the padding."""
-    return [ctx.zero_filled(x, aval.shape) for x, aval in zip(args, ins, strict=True)]
-
-
-def _cleared(ctx: MaskCtx, results: Sequence[Atom], outs: Avals) -> list[Atom]:
-    """The results, cleared."""
-    return [ctx.cleared(y, aval.shape) for y, aval in zip(results, outs, strict=True)]
-
-
-# ---------------------------------------------------------------------------------------------- zeros and the identity
-
-
-def _zeros(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The padding is zero, and stays apart."""
-    return _cleared(ctx, ctx(prim, *_zero_filled(ctx, args, ins)), outs)
-
-
-def _cholesky(ctx: MaskCtx, prim: Cholesky, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    return (ctx.cleared(ctx.one(prim, with_identity(ctx, args[0], ins[0])), outs[0].shape),)
-
-
-def _triangular(ctx: MaskCtx, prim: TriangularSolve, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    a, b = with_identity(ctx, args[0], ins[0]), ctx.zero_filled(args[1], ins[1].shape)
-    return (ctx.cleared(ctx.one(prim, a, b), outs[0].shape),)
-
-
-def _tridiagonal(ctx: MaskCtx, prim: TridiagonalSolve, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    dl, d, du, b = args
-    line = ins[1].shape
-    last = ctx.count(line[-1] - 1)  # the element of du in the last row is ignored, but the padding has further rows
-    above = ctx.zero_filled(du, line)
-    if ctx.masked(line[-1]):
-        above = zero_unless(ctx.one, ctx.below(du.aval.shape, len(line) - 1, last), above)
-    x = ctx.one(prim, ctx.zero_filled(dl, line), ctx.filled(d, line, 1), above, ctx.zero_filled(b, ins[3].shape))
-    return (ctx.cleared(x, outs[0].shape),)
+def _zero(ctx: MaskCtx, x: Atom, aval: Aval) -> Atom:
+    """Arrays with zeros in the padding."""
+    return ctx.zero_filled(x, aval.shape)
 
 
 def _pivots(ctx: MaskCtx, x: Atom, aval: Aval) -> Atom:
@@ -108,19 +78,43 @@ def _pivots(ctx: MaskCtx, x: Atom, aval: Aval) -> Atom:
     return x if inside is None else ctx.one(SELECT_N, inside, ctx.iota(x.aval.shape, aval.ndim - 1), x)
 
 
+def _cleared(ctx: MaskCtx, results: Sequence[Atom], outs: Avals) -> list[Atom]:
+    """The results, cleared."""
+    return [ctx.cleared(y, aval.shape) for y, aval in zip(results, outs, strict=True)]
+
+
+def _apart_by(*fills: Callable[[MaskCtx, Atom, Aval], Atom]) -> Write[Primitive]:
+    """The rule of an operation that keeps the padding apart, if each operand is filled so. The last of the fills is
+    that of all further operands."""
+
+    def write(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+        of_operands = chain(fills, repeat(fills[-1]))
+        filled = [fill(ctx, x, aval) for x, aval, fill in zip(args, ins, of_operands, strict=False)]
+        return _cleared(ctx, ctx(prim, *filled), outs)
+
+    return write
+
+
+_zeros: Final = _apart_by(_zero)
+
+
+# --------------------------------------------------------------------------------------------------------- solutions
+
+
+def _tridiagonal(ctx: MaskCtx, prim: TridiagonalSolve, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    dl, d, du, b = args
+    line = ins[1].shape
+    # the element of du in the last row is ignored, but the padding has further rows
+    above = ctx.zero_filled(du, (*line[:-1], line[-1] - 1))
+    x = ctx.one(prim, ctx.zero_filled(dl, line), ctx.filled(d, line, 1), above, ctx.zero_filled(b, ins[3].shape))
+    return (ctx.cleared(x, outs[0].shape),)
+
+
 def _permutation(ctx: MaskCtx, prim: LuPivotsToPermutation, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     padded = ctx.padded_size(prim.size)
     pivots = _pivots(ctx, args[0], ins[0])
     pivots = _window(ctx, pivots, ins[0].ndim - 1, None, minimum(pivots.aval.shape[-1], padded))
     return ctx(LuPivotsToPermutation(padded, prim.inverse), pivots)
-
-
-def _factored(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """A matrix, its factors and its row exchanges, and perhaps right-hand sides."""
-    (a, factors, pivots, *others), (of_a, of_factors, of_pivots, *rest) = args, ins
-    given = [with_identity(ctx, a, of_a), with_identity(ctx, factors, of_factors), _pivots(ctx, pivots, of_pivots)]
-    given += _zero_filled(ctx, others, rest)
-    return _cleared(ctx, ctx(prim, *given), outs)
 
 
 # ------------------------------------------------------------------------------------------------------- eigenvalues
@@ -182,25 +176,19 @@ def _eig(ctx: MaskCtx, prim: Eig, args: Atoms, ins: Avals, outs: Avals) -> Seque
 
 def _shifted(ctx: MaskCtx, x: Atom, axis: int, start: Atom | None, most: int, padded: int) -> Atom:
     """`x` behind `start` zeros, at most `most`, in an axis of size `padded`."""
-    n = x.aval.ndim
     if start is None:
         return _window(ctx, x, axis, None, padded)
-    low, high = [0] * n, [0] * n
-    low[axis], high[axis] = most, maximum(padded - x.aval.shape[axis], 0)
-    wide = ctx.one(Pad(tuple(low), tuple(high), (0,) * n), x, Lit.zero(x.aval.with_shape(())))
-    return taken_from(ctx, wide, axis, ctx.one(SUB, Lit.of(most, INT), start), padded)
+    pad = pad_along_axis(x.aval.ndim, axis, low=most, high=maximum(padded - x.aval.shape[axis], 0))
+    wide = ctx.one(pad, x, Lit.zero(x.aval.with_shape(())))
+    return taken_from(ctx, wide, axis, ctx.one(SUB, int_literal(most), start), padded)
 
 
 def _window(ctx: MaskCtx, x: Atom, axis: int, start: Atom | None, padded: int) -> Atom:
     """`padded` elements along an axis, from `start` on (default: 0); zeros beyond the end."""
-    n = x.aval.ndim
     if start is not None:
         return taken_from(ctx, padded_to(ctx, x, axis, x.aval.shape[axis] + padded), axis, start, padded)
     x = padded_to(ctx, x, axis, padded)
-    if x.aval.shape[axis] == padded:
-        return x
-    limits = tuple([padded if a == axis else k for a, k in enumerate(x.aval.shape)])
-    return ctx.one(Slice((0,) * n, limits, (1,) * n), x)
+    return x if x.aval.shape[axis] == padded else emit_slice(ctx, x, axis, 0, padded)
 
 
 def _framed(ctx: MaskCtx, x: Atom, aval: Aval) -> tuple[Atom, Atom | None]:
@@ -227,7 +215,7 @@ def _framed(ctx: MaskCtx, x: Atom, aval: Aval) -> tuple[Atom, Atom | None]:
         columns = maximum(rows, columns)
     else:  # rows may follow the square part: the valid block comes last
         if ctx.masked(k):
-            start = ctx.one(SUB, Lit.of(columns, INT), ctx.count(k))
+            start = ctx.one(SUB, int_literal(columns), ctx.count(k))
             rows = rows + columns
         rows = maximum(rows, columns)
     most = x.aval.shape[-1]
@@ -266,7 +254,7 @@ def _qr(ctx: MaskCtx, prim: Qr, args: Atoms, ins: Avals, outs: Avals) -> Sequenc
 
 def _reflections(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """Packed reflections; those of the padding are the identity, because their scales are zero."""
-    a, *others = _zero_filled(ctx, args, ins)
+    a, *others = [_zero(ctx, x, aval) for x, aval in zip(args, ins, strict=True)]
     n = a.aval.ndim
     rows, columns = a.aval.shape[-2:]
     if others:
@@ -335,7 +323,7 @@ def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[A
         upright = ctx.one(GE, ctx.count(m), ctx.count(n))
         x = ctx.one(SELECT_N, emit_broadcast(ctx, upright, x.aval.shape, ()), conjugate_transpose(ctx.one, x), x)
         rows = 2 * columns
-    start = ctx.one(SUB, Lit.of(columns, INT), ctx.count(k)) if ctx.masked(k) else None
+    start = ctx.one(SUB, int_literal(columns), ctx.count(k)) if ctx.masked(k) else None
     if start is not None and columns:
         bound = _bound(ctx, ctx.one(ABS, x), columns)
         x = _shifted(ctx, _shifted(ctx, x, rank - 2, start, columns, rows), rank - 1, start, columns, columns)
@@ -366,12 +354,15 @@ _ZERO: Final = "padding is 0"
 _LARGE: Final = "padding has larger values, all different, on its diagonal"
 _FIRST: Final = "padding is the identity, before the matrix where rows may be more than columns"
 
+# A matrix, its factors and its row exchanges, and perhaps right-hand sides.
+_FACTORED: Final = _apart_by(with_identity, with_identity, _pivots, _zero)
+
 LINALG: Final[tuple[MaskRow, ...]] = (
-    row(Cholesky, _cholesky, _IDENTITY),
-    row(TriangularSolve, _triangular, _IDENTITY),
+    row(Cholesky, _apart_by(with_identity), _IDENTITY),
+    row(TriangularSolve, _apart_by(with_identity, _zero), _IDENTITY),
     row(TridiagonalSolve, _tridiagonal, _IDENTITY),
     row(LuPivotsToPermutation, _permutation, "padding stays in place"),
-    *[row(kind, _factored, _IDENTITY) for kind in (Solve, Slogdet, Det)],
+    *[row(kind, _FACTORED, _IDENTITY) for kind in (Solve, Slogdet, Det)],
     row(Lu, _lu, _FIRST),
     row(Qr, _qr, _FIRST),
     *[row(kind, _reflections, _ZERO) for kind in _REFLECTIONS],

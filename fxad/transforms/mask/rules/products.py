@@ -7,8 +7,9 @@ from typing import Final
 
 from fxad.ir import Atom, Atoms, Avals, Shape
 from fxad.primitives.dot import DotGeneral, kept_axes
-from fxad.transforms.mask.contract import MaskCtx, MaskRow, row
-from fxad.transforms.mask.knowledge import NO_AXES, Knowledge, PaddedAxes
+from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.contract import MaskRow, row
+from fxad.transforms.mask.padding_facts import NO_AXES, PaddedAxes, PaddingFacts
 
 
 def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -18,19 +19,20 @@ def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -
     lhs_free = kept_axes(left.ndim, prim.lhs_batch, prim.lhs_contract)
     rhs_free = kept_axes(right.ndim, prim.rhs_batch, prim.rhs_contract)
     lhs_places, rhs_places = range(n, n + len(lhs_free)), range(n + len(lhs_free), len(shape))
-    finite_lhs, finite_rhs = [ctx.finite(a) for a in args]
+    finite_lhs, finite_rhs = [ctx.facts(a).finite for a in args]
     lhs, rhs, finite_lanes = _same_lanes(ctx, prim, args, shape)
     lhs = _operand(ctx, lhs, left.shape, prim.lhs_contract, lhs_free, finite_rhs)
     rhs = _operand(ctx, rhs, right.shape, prim.rhs_contract, rhs_free, finite_lhs)
     out: Atom = ctx.one(prim, lhs, rhs)
     # an element of the other operand that is infinite makes all products with it infinite or nan
-    row_zeros = _moved(ctx.zeros(lhs), lhs_free, lhs_places) | _moved(ctx.zeros(rhs), rhs_free, rhs_places)
+    zeros = _moved(ctx.facts(lhs).zeros, lhs_free, lhs_places) | _moved(ctx.facts(rhs).zeros, rhs_free, rhs_places)
     later = [*(lhs_places if finite_rhs else ()), *(rhs_places if finite_lhs else ())]
     finite_free = ctx.padded_axes(shape, later)
-    ctx.learn(out, Knowledge(finite_axes=finite_lanes | finite_free, row_zeros=row_zeros))
+    ctx.learn(out, PaddingFacts(finite_axes=finite_lanes | finite_free, zeros_unless_infinite=zeros))
     out = ctx.cleared(out, shape, [a for a in (*lhs_places, *rhs_places) if a not in later])
-    pending = [_moved(ctx.pending(x), batch, range(n)) for x, batch in ((lhs, prim.lhs_batch), (rhs, prim.rhs_batch))]
-    ctx.learn(out, Knowledge(pending=NO_AXES.union(*pending)))
+    lhs_pending, rhs_pending = ctx.facts(lhs).pending, ctx.facts(rhs).pending
+    pending = _moved(lhs_pending, prim.lhs_batch, range(n)) | _moved(rhs_pending, prim.rhs_batch, range(n))
+    ctx.learn(out, PaddingFacts(pending=pending))
     return (ctx.cleared_later(out, shape, later),)
 
 
@@ -41,11 +43,11 @@ def _same_lanes(ctx: MaskCtx, prim: DotGeneral, args: Atoms, shape: Shape) -> tu
     finite: set[tuple[int, int]] = set()
     for k, (a, b) in enumerate(zip(prim.lhs_batch, prim.rhs_batch, strict=True)):
         left, right = frozenset([(a, shape[k])]), frozenset([(b, shape[k])])
-        if ctx.finite(lhs, left) and ctx.finite(rhs, right):
+        if ctx.facts(lhs).finite_along(left) and ctx.facts(rhs).finite_along(right):
             finite.update([(k, shape[k])] if ctx.ragged((shape[k],)) else ())
         else:
-            lhs = ctx.filled_along(lhs, 0, left & ctx.pending(lhs))
-            rhs = ctx.filled_along(rhs, 0, right & ctx.pending(rhs))
+            lhs = ctx.filled_along(lhs, 0, left & ctx.facts(lhs).pending)
+            rhs = ctx.filled_along(rhs, 0, right & ctx.facts(rhs).pending)
     return lhs, rhs, frozenset(finite)
 
 
@@ -54,14 +56,13 @@ def _operand(
 ) -> Atom:
     """An operand with zeros in the padding along the contracted axes, and along free ones where it is not finite. Where
     it is to be cleared, and the other operand is not finite, it is cleared: its cotangent may be nan there."""
-    ragged = ctx.padded_axes(shape, free) if x.aval.inexact else frozenset()
-    infinite = [a for a, n in ragged if not ctx.finite(x, frozenset([(a, n)]))]
+    facts = ctx.facts(x)
+    ragged = ctx.padded_axes(shape, free) if x.aval.inexact else NO_AXES
+    infinite = [a for a, n in ragged if not facts.finite_along(frozenset([(a, n)]))]
     # a row of a softmax that is nan may have nan in its padding: the product with this row is nan in any case
-    softmax = ctx.knowledge(x).softmax
-    zero = [*[a for a in contracted if (a, shape[a]) not in softmax], *infinite]
-    if not other_finite and (late := ragged & ctx.pending(x)):
-        zeros = ctx.padded_axes(shape, zero)
-        return ctx.filled_along(x, 0, late | (zeros - ctx.zeros(x)))
+    zero = [*[a for a in contracted if (a, shape[a]) not in facts.zeros_unless_nan], *infinite]
+    if not other_finite and (late := ragged & facts.pending):
+        return ctx.filled_along(x, 0, late | (ctx.padded_axes(shape, zero) - facts.zeros))
     return ctx.zero_filled(x, shape, zero)
 
 

@@ -7,35 +7,30 @@ from typing import Final
 
 from fxad.core.sizes import lower_bound
 from fxad.ir import Atom, Atoms, Aval, Avals
-from fxad.primitives.argmax import ArgMax, ArgMin
+from fxad.primitives.argmax import ArgExtremum, ArgMax, ArgMin
 from fxad.primitives.axes import replace_entry
 from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum, Cumulative, LinearRecurrence
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor, Reduction, extreme_value
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.softmax import Softmax
-from fxad.transforms.mask.contract import MaskCtx, MaskRow, row
-from fxad.transforms.mask.knowledge import NO_AXES, Knowledge, moved_axes
+from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.contract import MaskRow, row
+from fxad.transforms.mask.padding_facts import NO_AXES, PaddingFacts, moved_axes
 
 
 def _sum(ctx: MaskCtx, prim: ReduceSum, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    x = ctx.zero_filled(args[0], ins[0].shape, prim.axes)
-    x = ctx.clear_unless_finite(x)
-    out = ctx.one(prim, x)
-    ctx.learn(out, Knowledge(pending=moved_axes(prim, x.aval, ctx.pending(x))))
-    return (out,)
+    return (ctx.with_pending(prim, ctx.clear_unless_finite(ctx.zero_filled(args[0], ins[0].shape, prim.axes))),)
 
 
 def _extremum(ctx: MaskCtx, prim: ReduceMax | ReduceMin, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    some, finite = _has_elements(ins[0], prim.axes), ctx.finite(args[0])
+    some, facts = _has_elements(ins[0], prim.axes), ctx.facts(args[0])
     x = ctx.clear_unless_finite(args[0]) if some else ctx.clear_pending(args[0])
-    pending, finite_lanes = [moved_axes(prim, x.aval, axes) for axes in (ctx.pending(x), ctx.finite_axes(x))]
-    x = ctx.filled(x, ins[0].shape, prim.monoid.identity(ins[0].dtype), prim.axes)
-    out = ctx.one(prim, x)
+    out = ctx.with_pending(prim, ctx.filled(x, ins[0].shape, prim.monoid.identity(ins[0].dtype), prim.axes))
     if some:
-        ctx.learn(out, Knowledge(finite_axes=finite_lanes, pending=pending))
-    if some and finite:
-        ctx.learn(out, Knowledge(finite=True, least=ctx.least(args[0])))
+        ctx.learn(out, PaddingFacts(finite_axes=moved_axes(prim, x.aval, ctx.facts(x).finite_axes)))
+    if some and facts.finite:
+        ctx.learn(out, PaddingFacts(finite=True, least=facts.least))
     return (out,)
 
 
@@ -48,12 +43,8 @@ def _reduction(ctx: MaskCtx, prim: Reduction, args: Atoms, ins: Avals, outs: Ava
     return ctx(prim, ctx.filled(args[0], ins[0].shape, prim.monoid.identity(ins[0].dtype), prim.axes))
 
 
-def _argmax(ctx: MaskCtx, prim: ArgMax, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    return ctx(prim, ctx.filled(args[0], ins[0].shape, extreme_value(ins[0].dtype, -1), (prim.axis,)))
-
-
-def _argmin(ctx: MaskCtx, prim: ArgMin, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    return ctx(prim, ctx.filled(args[0], ins[0].shape, extreme_value(ins[0].dtype, 1), (prim.axis,)))
+def _arg_extremum(ctx: MaskCtx, prim: ArgExtremum, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    return ctx(prim, ctx.filled(args[0], ins[0].shape, extreme_value(ins[0].dtype, -prim.sign), (prim.axis,)))
 
 
 def _cumulative(ctx: MaskCtx, prim: Cumulative, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -73,20 +64,21 @@ def _recurrence(ctx: MaskCtx, prim: LinearRecurrence, args: Atoms, ins: Avals, o
 
 def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     shape, some = ins[0].shape, _has_elements(ins[0], prim.axes)
-    finite = some and ctx.finite(args[0])
+    facts = ctx.facts(args[0])
+    finite = some and facts.finite
     padded = ctx.padded_axes(shape, prim.axes)
     kept = ctx.padded_axes(shape) - padded
-    lanes = some and ctx.finite(args[0], kept | ctx.pending(args[0]))
-    x = args[0] if lanes else ctx.clear_pending(args[0])
-    if finite and padded <= ctx.row_zeros(x):
+    finite_lanes = some and facts.finite_along(kept | facts.pending)
+    x = args[0] if finite_lanes else ctx.clear_pending(args[0])
+    if finite and padded <= ctx.facts(x).zeros | ctx.facts(x).zeros_unless_infinite:
         out = ctx.one(prim, ctx.excluded(x, shape, prim.axes))
     else:
         out = ctx.one(prim, ctx.filled(x, shape, extreme_value(ins[0].dtype, -1), prim.axes))
-    if not lanes:
+    if not finite_lanes:
         return (ctx.cleared(out, shape),)
-    ctx.learn(out, Knowledge(finite, finite_axes=kept, softmax=padded if finite else NO_AXES, least=0.0))
+    ctx.learn(out, PaddingFacts(finite, finite_axes=kept, zeros_unless_nan=padded if finite else NO_AXES, least=0.0))
     made = ctx.cleared_later(out, shape, prim.axes)
-    ctx.learn(made, Knowledge(pending=ctx.pending(x) - padded))
+    ctx.learn(made, PaddingFacts(pending=ctx.facts(x).pending - padded))
     return (made,)
 
 
@@ -95,8 +87,8 @@ REDUCTIONS: Final[tuple[MaskRow, ...]] = (
     row(ReduceMax, _extremum, "padding is the neutral element", clears_operands=False),
     row(ReduceMin, _extremum, "padding is the neutral element", clears_operands=False),
     *[row(kind, _reduction, "padding is the neutral element") for kind in (ReduceProd, ReduceAnd, ReduceOr, ReduceXor)],
-    row(ArgMax, _argmax, "padding is the least value"),
-    row(ArgMin, _argmin, "padding is the greatest value"),
+    row(ArgMax, _arg_extremum, "padding is the least value"),
+    row(ArgMin, _arg_extremum, "padding is the greatest value"),
     *[
         row(kind, _cumulative, "padding is the neutral element")
         for kind in (CumSum, CumProd, CumMax, CumMin, CumLogSumExp)

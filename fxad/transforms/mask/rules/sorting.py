@@ -12,7 +12,8 @@ from fxad.primitives.elementwise.logic import NOT
 from fxad.primitives.reduce import extreme_value
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
-from fxad.transforms.mask.contract import MaskCtx, MaskRow, row
+from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.contract import MaskRow, row
 
 
 def _sort(ctx: MaskCtx, prim: Sort, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:

@@ -15,9 +15,12 @@ from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, emit_broadcast, emit_reshape
-from fxad.primitives.slicing import Concatenate, Pad, Slice, pad_along_axis
-from fxad.transforms.mask.contract import MaskCtx, MaskRow, int_literal, lanewise, row
-from fxad.transforms.mask.knowledge import Knowledge, PaddedAxes, moved_axes
+from fxad.primitives.slicing import Concatenate, Pad, Slice, emit_slice, pad_along_axis
+from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.contract import MaskRow, row
+from fxad.transforms.mask.padded_builder import int_literal
+from fxad.transforms.mask.padding_facts import PaddedAxes, PaddingFacts, moved_axes
+from fxad.transforms.mask.rules.lanes import lanewise
 
 
 def padded_to(ctx: MaskCtx, x: Atom, axis: int, size: int) -> Atom:
@@ -61,7 +64,7 @@ def _broadcast(ctx: MaskCtx, prim: BroadcastInDim, args: Atoms, ins: Avals, outs
     (x,), shape = args, outs[0].shape
     x = ctx.clear_unless_finite(x)
     out = emit_broadcast(ctx, x, ctx.padded(shape), prim.dims)
-    ctx.learn(out, Knowledge(pending=moved_axes(prim, x.aval, ctx.pending(x))))
+    ctx.learn(out, PaddingFacts(pending=moved_axes(prim, x.aval, ctx.facts(x).pending)))
     kept = [d for d, n in zip(prim.dims, ins[0].shape, strict=True) if n == shape[d]]
     return (ctx.cleared_later(out, shape, [a for a in range(len(shape)) if a not in kept]),)
 
@@ -112,7 +115,7 @@ def _slice(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) -> S
     if any([old.shape[a] != new.shape[a] for a in {*ctx.ragged(old.shape), *ctx.ragged(new.shape)}]):
         return slice_rule(ctx, prim, (ctx.clear_pending(x),), ins, outs)
     (out,) = slice_rule(ctx, prim, args, ins, outs)
-    ctx.learn(out, Knowledge(pending=ctx.pending(x)))
+    ctx.learn(out, PaddingFacts(pending=ctx.facts(x).pending))
     return (out,)
 
 
@@ -120,46 +123,36 @@ def pad_rule(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> S
     """The rule of `pad`."""
     (x, value), (y,) = args, outs
     x = ctx.filled(x, ins[0].shape, value)
-    low: list[int] = []
-    high: list[int] = []
-    shift: list[Atom | None] = []
-    between = list(prim.interior)
+    pads: list[tuple[int, int, int]] = []  # low, high and interior
+    places: list[Atom | None] = [None] * y.ndim  # at which the result begins, if it depends on sizes
     for a, (lo, hi, interior) in enumerate(zip(prim.low, prim.high, prim.interior, strict=True)):
         m = ctx.padded_size(y.shape[a])
         if ctx.masked(interior):
             x = _spread(ctx, x, value, a, ins[0].shape[a], m, lo, interior)
-            lo, hi, interior, between[a] = 0, 0, 0, 0
+            pads.append((0, 0, 0))
+            continue
         n = x.aval.shape[a]
-        wide = n + maximum(n - 1, 0) * interior
-        if between[a] != prim.interior[a]:
-            low.append(0)
-            high.append(0)
-            shift.append(None)
-        elif ctx.masked(lo):
+        spread = n + maximum(n - 1, 0) * interior
+        if ctx.masked(lo):
             most, below = maximum(ctx.padded_size(lo), 0), lower_bound(lo)
-            least = below if below is not None else -wide
-            low.append(most)
-            high.append(maximum(m - least - wide, 0))
-            shift.append(ctx.one(SUB, int_literal(most), ctx.count(lo)))
+            least = below if below is not None else -spread
+            places[a] = ctx.one(SUB, int_literal(most), ctx.count(lo))
+            pads.append((most, maximum(m - least - spread, 0), interior))
         elif ctx.ragged((ins[0].shape[a], y.shape[a])):
-            low.append(lo)
-            high.append(m - lo - wide)
-            shift.append(None)
+            pads.append((lo, m - lo - spread, interior))
         else:
-            low.append(lo)
-            high.append(hi)
-            shift.append(None)
-    out: Atom = ctx.one(Pad(tuple(low), tuple(high), tuple(between)), x, value)
-    for a, start in enumerate(shift):
-        if start is not None:
-            out = taken_from(ctx, out, a, start, ctx.padded_size(y.shape[a]))
+            pads.append((lo, hi, interior))
+    low, high, between = [tuple([of_axis[k] for of_axis in pads]) for k in range(3)]
+    out: Atom = ctx.one(Pad(low, high, between), x, value)
+    for a, place in enumerate(places):
+        if place is not None:
+            out = taken_from(ctx, out, a, place, ctx.padded_size(y.shape[a]))
     return (ctx.cleared(out, y.shape),)
 
 
 def _spread(ctx: MaskCtx, x: Atom, value: Atom, axis: int, n: int, padded: int, low: int, interior: int) -> Atom:
     """`x` with `interior` values, a size, between its elements: each of `padded` places reads its element."""
     line = ctx.iota((padded,), 0)
-
     at = ctx.one(SUB, line, ctx.counts(low, line.aval.shape))
     step = ctx.counts(interior + 1, line.aval.shape)
     place = ctx.one(DIV, at, step)
@@ -190,7 +183,7 @@ def _concatenate(ctx: MaskCtx, prim: Concatenate, args: Atoms, ins: Avals, outs:
         at = ctx.count(start)
         out = ctx.one(DYNAMIC_UPDATE_SLICE, out, x, *[at if a == axis else int_literal(0) for a in range(y.ndim)])
     if padded != shape[axis]:
-        out = ctx.one(Slice((0,) * y.ndim, shape, (1,) * y.ndim), out)
+        out = emit_slice(ctx, out, axis, 0, shape[axis])
     return (out,)
 
 
@@ -215,9 +208,10 @@ def _reshape(ctx: MaskCtx, prim: Reshape, args: Atoms, ins: Avals, outs: Avals) 
             places = [(n, b) for a, n in axes for b, m in enumerate(new) if (n, prod(old[:a])) == (m, prod(new[:b]))]
             return frozenset([(b, n) for n, b in places])
 
-        x = x if len(moved(ctx.pending(x))) == len(ctx.pending(x)) else ctx.clear_pending(x)
-        out = emit_reshape(ctx, x, ctx.padded(new))
-        ctx.learn(out, Knowledge(finite_axes=moved(ctx.finite_axes(x)), pending=moved(ctx.pending(x))))
+        pending = ctx.facts(x).pending
+        x = x if len(moved(pending)) == len(pending) else ctx.clear_pending(x)
+        out, facts = emit_reshape(ctx, x, ctx.padded(new)), ctx.facts(x)
+        ctx.learn(out, PaddingFacts(finite_axes=moved(facts.finite_axes), pending=moved(facts.pending)))
         return (out,)
     x = ctx.clear_pending(x)
     return (_regrouped(ctx, x, old, new),)
@@ -271,23 +265,26 @@ def _regrouped(ctx: MaskCtx, x: Atom, old: Shape, new: Shape) -> Atom:
 
 def groups_apart(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, groups: int) -> Atom:
     """An axis of groups whose size is masked, with padding behind each group, and not only behind the last one."""
-    shape = aval.shape
-    if groups == 1 or not ctx.masked(shape[axis] // groups):
+    split = _split_groups(ctx, aval.shape, axis, groups)
+    if split is None:
         return x
-    split = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
-    x = _regrouped(ctx, x, shape, split)
     padded = ctx.padded(split)
+    x = _regrouped(ctx, x, aval.shape, split)
     return emit_reshape(ctx, x, (*padded[:axis], padded[axis] * padded[axis + 1], *padded[axis + 2 :]))
 
 
 def groups_together(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, groups: int) -> Atom:
     """The inverse of `groups_apart`."""
-    shape = aval.shape
+    split = _split_groups(ctx, aval.shape, axis, groups)
+    return x if split is None else _regrouped(ctx, emit_reshape(ctx, x, ctx.padded(split)), split, aval.shape)
+
+
+def _split_groups(ctx: MaskCtx, shape: Shape, axis: int, groups: int) -> Shape | None:
+    """The shape with an axis of groups, then one of their elements, in place of `axis`. None if the size of a group is
+    not masked, or there is one group."""
     if groups == 1 or not ctx.masked(shape[axis] // groups):
-        return x
-    split = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
-    padded = ctx.padded(split)
-    return _regrouped(ctx, emit_reshape(ctx, x, padded), split, shape)
+        return None
+    return (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
 
 
 STRUCTURE: Final[tuple[MaskRow, ...]] = (

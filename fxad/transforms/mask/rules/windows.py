@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from fxad.core.sizes import lower_bound, maximum
 from fxad.ir import Atom, Atoms, Aval, Avals, Lit, Primitive, Shape
@@ -34,7 +34,9 @@ from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScat
 from fxad.primitives.shape import ExpandDims, ReduceSum, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sliding import SlidingWindow, dilated_size, window_count
-from fxad.transforms.mask.contract import MaskCtx, MaskRow, int_literal, not_masked, row
+from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.contract import MaskRow, not_masked, row
+from fxad.transforms.mask.padded_builder import int_literal
 from fxad.transforms.mask.rules.structure import (
     groups_apart,
     groups_together,
@@ -51,16 +53,47 @@ def _with_size(aval: Aval, axis: int, size: int) -> Aval:
     return aval.with_shape((*aval.shape[:axis], size, *aval.shape[axis + 1 :]))
 
 
-def _fitting_pads(
-    ctx: MaskCtx, low: int, n: int, m: int, window: int, stride: int, base: int, dilation: int
-) -> tuple[int, int]:
-    """The padding with which windows over the padded size of `n` elements have the padded size of `m` places.
+class _Axis(NamedTuple):
+    """The windows along one axis: the entries of a `SlidingWindow`."""
+
+    window: int = 1
+    stride: int = 1
+    pads: tuple[int, int] = (0, 0)
+    base: int = 1
+    dilation: int = 1
+
+
+def _axes(sliding: SlidingWindow) -> list[_Axis]:
+    return [_Axis(*of_axis) for of_axis in zip(*sliding.values, strict=True)]
+
+
+def _sliding(axes: Sequence[_Axis]) -> SlidingWindow:
+    return SlidingWindow(
+        tuple([axis.window for axis in axes]),
+        tuple([axis.stride for axis in axes]),
+        tuple([axis.pads for axis in axes]),
+        tuple([axis.base for axis in axes]),
+        tuple([axis.dilation for axis in axes]),
+    )
+
+
+def _by_sizes(ctx: MaskCtx, axis: _Axis) -> bool:
+    """Returns True if the elements of windows, relative to those of the first one, depend on a size."""
+    return any([ctx.masked(n) for n in (axis.window, axis.stride, axis.base, axis.dilation)])
+
+
+def _fitting(ctx: MaskCtx, n: int, m: int, axis: _Axis) -> _Axis:
+    """The windows with the padding for which those over the padded size of `n` elements have the padded size of `m`
+    places.
 
     Example: n elements padded to 8, windows of 3, stride 1, no padding: m = n - 2 is padded to 6, and reaches 8
-    elements. The padding is (0, 0). With low = 1, and m = n padded to 8, it is (1, 1).
+    elements. The padding is (0, 0). If there is one element before the array, and m = n is padded to 8, it is (1, 1).
     """
-    reach = (ctx.padded_size(m) - 1) * stride + dilated_size(ctx.padded_size(window), dilation)
-    return low, reach - low - dilated_size(ctx.padded_size(n), base)
+    if not (ctx.ragged((n, axis.window, m)) or ctx.masked(axis.pads[1])):
+        return axis
+    low, window = axis.pads[0], dilated_size(ctx.padded_size(axis.window), axis.dilation)
+    reach = (ctx.padded_size(m) - 1) * axis.stride + window
+    return axis._replace(pads=(low, reach - low - dilated_size(ctx.padded_size(n), axis.base)))
 
 
 def _padded_axis(
@@ -94,31 +127,28 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
     if 0 in ctx.padded(out.shape):
         return (Lit.zero(ctx.type(out)),)
     lhs, rhs = ctx.zero_filled(lhs, left.shape), ctx.zero_filled(rhs, right.shape)
-    strides, bases, dilations = list(prim.strides), list(prim.lhs_dilation), list(prim.rhs_dilation)
-    padding: list[tuple[int, int]] = []
+    axes: list[_Axis] = []
     dense = out  # the result before places are selected
     for k, pads in enumerate(prim.padding):
         a, b, c = prim.lhs_spec[2 + k], prim.rhs_spec[2 + k], prim.out_spec[2 + k]
-        if ctx.masked(dilations[k]):
-            rhs, right = _padded_axis(ctx, rhs, right, Lit.zero(right.with_shape(())), b, (0, 0), dilations[k])
-            dilations[k] = 1
-        if ctx.masked(pads[0]) or ctx.masked(bases[k]):
-            lhs, left = _padded_axis(ctx, lhs, left, Lit.zero(left.with_shape(())), a, pads, bases[k])
-            pads, bases[k] = (0, 0), 1
+        stride, base, dilation = prim.strides[k], prim.lhs_dilation[k], prim.rhs_dilation[k]
+        if ctx.masked(dilation):
+            rhs, right = _padded_axis(ctx, rhs, right, Lit.zero(right.with_shape(())), b, (0, 0), dilation)
+            dilation = 1
+        if ctx.masked(pads[0]) or ctx.masked(base):
+            lhs, left = _padded_axis(ctx, lhs, left, Lit.zero(left.with_shape(())), a, pads, base)
+            pads, base = (0, 0), 1
         n, w = left.shape[a], right.shape[b]
-        if ctx.masked(strides[k]):
-            strides[k] = 1
-            dense = _with_size(dense, c, window_count(n, w, 1, pads, bases[k], dilations[k]))
-        m = dense.shape[c]
-        if ctx.ragged((n, w, m)) or ctx.masked(pads[1]):
-            pads = _fitting_pads(ctx, pads[0], n, m, w, strides[k], bases[k], dilations[k])
-        padding.append(pads)
+        if ctx.masked(stride):
+            stride = 1
+            dense = _with_size(dense, c, window_count(n, w, stride, pads, base, dilation))
+        axes.append(_fitting(ctx, n, dense.shape[c], _Axis(w, stride, pads, base, dilation)))
     made = replace(
         prim,
-        strides=tuple(strides),
-        padding=tuple(padding),
-        lhs_dilation=tuple(bases),
-        rhs_dilation=tuple(dilations),
+        strides=tuple([axis.stride for axis in axes]),
+        padding=tuple([axis.pads for axis in axes]),
+        lhs_dilation=tuple([axis.base for axis in axes]),
+        rhs_dilation=tuple([axis.dilation for axis in axes]),
         feature_groups=ctx.padded_size(prim.feature_groups),
         batch_groups=ctx.padded_size(prim.batch_groups),
     )
@@ -128,7 +158,7 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
     y: Atom = ctx.one(made, lhs, groups_apart(ctx, rhs, right, prim.rhs_spec[0], groups))
     y = groups_together(ctx, y, dense, prim.out_spec[1], groups)
     for k, stride in enumerate(prim.strides):
-        if strides[k] != stride:
+        if axes[k].stride != stride:
             c = prim.out_spec[2 + k]
             sparse = _with_size(dense, c, out.shape[c])
             y, dense = _strided(ctx, y, dense, c, stride, sparse), sparse
@@ -150,48 +180,41 @@ def _windows(
 ) -> Sequence[Atom]:
     """The windows over several arrays of one shape; `fills` are what lies beside them."""
     values = [ctx.filled(v, x.shape, fill) for v, fill in zip(args, fills, strict=True)]
-    window, strides = list(sliding.window), list(sliding.strides)
-    bases, dilations = list(sliding.base_dilation), list(sliding.window_dilation)
-    padding: list[tuple[int, int]] = []
-    for a, pads in enumerate(sliding.padding):
+    axes = _axes(sliding)
+    for a, axis in enumerate(axes):
         n, m = x.shape[a], places[a]
-        if any([ctx.masked(v) for v in (window[a], strides[a], dilations[a], bases[a])]):
-            reads, here = _elements(ctx, n, m, window[a], strides[a], pads[0], bases[a], dilations[a])
+        if _by_sizes(ctx, axis):
+            reads, here = _elements(ctx, n, m, axis)
             values = [_gathered(ctx, v, fill, a, reads, here) for v, fill in zip(values, fills, strict=True)]
             values = [*reduce((a + 1,), values)]
             x = _with_size(x, a, m)
-            window[a], strides[a], dilations[a], bases[a], pads = 1, 1, 1, 1, (0, 0)
-        elif ctx.masked(pads[0]):
-            made = [_padded_axis(ctx, v, x, f, a, pads, bases[a]) for v, f in zip(values, fills, strict=True)]
+            axes[a] = _Axis()
+        elif ctx.masked(axis.pads[0]):
+            made = [_padded_axis(ctx, v, x, f, a, axis.pads, axis.base) for v, f in zip(values, fills, strict=True)]
             values, x = [v for v, _ in made], made[0][1]
-            pads = _fitting_pads(ctx, 0, x.shape[a], m, window[a], strides[a], 1, dilations[a])
-            bases[a] = 1
-        elif ctx.ragged((n, m)) or ctx.masked(pads[1]):
-            pads = _fitting_pads(ctx, pads[0], n, m, window[a], strides[a], bases[a], dilations[a])
-        padding.append(pads)
-    left = SlidingWindow(tuple(window), tuple(strides), tuple(padding), tuple(bases), tuple(dilations))
-    return slide(left, values)
+            axes[a] = _fitting(ctx, x.shape[a], m, axis._replace(pads=(0, 0), base=1))
+        else:
+            axes[a] = _fitting(ctx, n, m, axis)
+    return slide(_sliding(axes), values)
 
 
-def _elements(
-    ctx: MaskCtx, n: int, m: int, window: int, stride: int, low: int, base: int, dilation: int
-) -> tuple[Atom, Atom]:
+def _elements(ctx: MaskCtx, n: int, m: int, axis: _Axis) -> tuple[Atom, Atom]:
     """For each place and each element of its window, the index of the element, and True if there is one.
 
-    Example: n = 3 elements, windows of 2, stride 1, one element before the array (`low`), m = 3 places. The indices are
+    Example: n = 3 elements, windows of 2, stride 1, one element before the array, m = 3 places. The indices are
     [[-1, 0], [0, 1], [1, 2]], and the first one is False. With a base dilation of 2, only every second position holds
     an element: the positions are divided by 2, and those with a remainder are False.
     """
-    shape = ctx.padded_size(m), ctx.padded_size(window)
+    shape = ctx.padded_size(m), ctx.padded_size(axis.window)
     offset = ctx.iota(shape, 1)
-    start = ctx.one(MUL, ctx.iota(shape, 0), ctx.counts(stride, shape))
-    at = ctx.one(ADD, start, ctx.one(MUL, offset, ctx.counts(dilation, shape)))
-    at = ctx.one(SUB, at, ctx.counts(low, shape))
-    index = ctx.one(DIV, at, ctx.counts(base, shape))
+    start = ctx.one(MUL, ctx.iota(shape, 0), ctx.counts(axis.stride, shape))
+    at = ctx.one(ADD, start, ctx.one(MUL, offset, ctx.counts(axis.dilation, shape)))
+    at = ctx.one(SUB, at, ctx.counts(axis.pads[0], shape))
+    index = ctx.one(DIV, at, ctx.counts(axis.base, shape))
     zero = int_literal(0).with_shape(shape)
     here = ctx.one(AND, ctx.one(GE, at, zero), ctx.one(LT, index, ctx.counts(n, shape)))
-    here = ctx.one(AND, here, ctx.one(LT, offset, ctx.counts(window, shape)))
-    return index, ctx.one(AND, here, ctx.one(EQ, ctx.one(REM, at, ctx.counts(base, shape)), zero))
+    here = ctx.one(AND, here, ctx.one(LT, offset, ctx.counts(axis.window, shape)))
+    return index, ctx.one(AND, here, ctx.one(EQ, ctx.one(REM, at, ctx.counts(axis.base, shape)), zero))
 
 
 def _gathered(ctx: MaskCtx, x: Atom, fill: Atom, axis: int, index: Atom, here: Atom) -> Atom:
@@ -216,7 +239,7 @@ def _reduce_window(ctx: MaskCtx, prim: WindowReduction, args: Atoms, ins: Avals,
     if 0 in ctx.padded(y.shape):
         return (Lit.zero(ctx.type(y)),)
     if isinstance(prim, ReduceWindowMax | ReduceWindowMin) and x.inexact:
-        if _by_sizes(ctx, prim.sliding):
+        if any([_by_sizes(ctx, axis) for axis in _axes(prim.sliding)]):
             return (ctx.cleared(_extremes(ctx, prim, args[0], x, y.shape), y.shape),)
         if any([ctx.masked(low) for low, _ in prim.padding]):
             return (ctx.cleared(_axis_by_axis(ctx, prim, args[0], x, y.shape), y.shape),)
@@ -266,18 +289,9 @@ def _axis_by_axis(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, plac
 
 def _along(prim: WindowReduction, axis: int, pads: tuple[int, int]) -> WindowReduction:
     """The reduction of the windows along one axis alone."""
-
-    def only(values: Sequence[int]) -> tuple[int, ...]:
-        return tuple([n if a == axis else 1 for a, n in enumerate(values)])
-
-    return replace(
-        prim,
-        window=only(prim.window),
-        strides=only(prim.strides),
-        padding=tuple([pads if a == axis else (0, 0) for a in range(len(prim.padding))]),
-        base_dilation=only(prim.base_dilation),
-        window_dilation=only(prim.window_dilation),
-    )
+    own = _axes(prim.sliding)
+    axes = [of_axis._replace(pads=pads) if a == axis else _Axis() for a, of_axis in enumerate(own)]
+    return prim.with_sliding(_sliding(axes))
 
 
 def _extremes(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: Shape) -> Atom:
@@ -330,25 +344,14 @@ def _selection(ctx: MaskCtx, prim: Selection, args: Atoms, ins: Avals, outs: Ava
     if 0 in ctx.padded(places) or 0 in ctx.padded(out.shape):
         return (Lit.zero(ctx.type(out)),)
     values = ctx.zero_filled(values, of_values.shape)
-    if _by_sizes(ctx, prim.sliding) or any([ctx.masked(low) for low, _ in prim.padding]):
+    axes = _axes(prim.sliding)
+    if any([_by_sizes(ctx, axis) or ctx.masked(axis.pads[0]) for axis in axes]):
         at = _selected_elements(ctx, prim, x, of_x, places)
         return (ctx.cleared(_at_elements(ctx, gathers, values, x.aval, at), out.shape),)
-    padding: list[tuple[int, int]] = []
-    for a, (low, high) in enumerate(prim.padding):
-        n, m, pads = of_x.shape[a], places[a], (low, high)
-        if ctx.ragged((n, m)) or ctx.masked(high):
-            pads = _fitting_pads(
-                ctx, low, n, m, prim.window[a], prim.strides[a], prim.base_dilation[a], prim.window_dilation[a]
-            )
-        padding.append(pads)
+    fitting = [_fitting(ctx, of_x.shape[a], places[a], axis) for a, axis in enumerate(axes)]
     x = ctx.filled(x, of_x.shape, extreme_value(of_x.dtype, -prim.sign))
-    return (ctx.cleared(ctx.one(replace(prim, padding=tuple(padding)), values, x), out.shape),)
-
-
-def _by_sizes(ctx: MaskCtx, sliding: SlidingWindow) -> bool:
-    """Returns True if the elements of windows, relative to those of the first one, depend on a size."""
-    sizes = (*sliding.window, *sliding.strides, *sliding.base_dilation, *sliding.window_dilation)
-    return any([ctx.masked(n) for n in sizes])
+    made = replace(prim, padding=tuple([axis.pads for axis in fitting]))
+    return (ctx.cleared(ctx.one(made, values, x), out.shape),)
 
 
 def _selected_elements(ctx: MaskCtx, prim: Selection, x: Atom, of_x: Aval, places: Shape) -> Atom:
@@ -359,12 +362,11 @@ def _selected_elements(ctx: MaskCtx, prim: Selection, x: Atom, of_x: Aval, place
     total, worst = int_literal(prod(x.aval.shape)), extreme_value(of_x.dtype, -prim.sign)
     number = emit_reshape(ctx, ctx.iota((prod(x.aval.shape),), 0), x.aval.shape)
     extreme = ReduceMax if prim.sign > 0 else ReduceMin
-    for a, (low, _) in enumerate(prim.padding):
-        n, m, window, stride = of_x.shape[a], places[a], prim.window[a], prim.strides[a]
-        base, dilation = prim.base_dilation[a], prim.window_dilation[a]
-        if (m, window, stride, low, base) == (n, 1, 1, 0, 1):
+    for a, axis in enumerate(_axes(prim.sliding)):
+        n, m = of_x.shape[a], places[a]
+        if (m, axis.window, axis.stride, axis.pads[0], axis.base) == (n, 1, 1, 0, 1):
             continue
-        reads, here = _elements(ctx, n, m, window, stride, low, base, dilation)
+        reads, here = _elements(ctx, n, m, axis)
         numbers = _gathered(ctx, number, total, a, reads, here)
         elements = _gathered(ctx, x, worst, a, reads, here)
         x = ctx.one(extreme((a + 1,)), elements)

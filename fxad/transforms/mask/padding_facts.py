@@ -1,13 +1,13 @@
-"""Knowledge about the padding of a value: a dataflow analysis, run while `mask` emits equations.
+"""Facts about the padding of a value: a dataflow analysis, run while `mask` adds equations.
 
-Padding that is zero need not be filled with zeros again. Padding that is finite need not be cleared at once. A lower
-bound of a value tells that a reciprocal or a logarithm of it is finite. `Knowledge` has the facts about one value. The
-functions of this module derive the facts about the result of an equation from those about its operands.
+The facts save selects. Padding that is zero need not be filled with zeros again. Padding that is finite need not be
+cleared at once. A lower bound of a value tells that a reciprocal or a logarithm of it is finite. `PaddingFacts` has the
+facts about one value. `facts_of_result` derives those about the result of an equation from those about its operands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias, final
 
 import numpy as np
@@ -15,7 +15,6 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import lower_bound
-from fxad.dtypes import DType
 from fxad.ir import Atom, Atoms, Aval, Lit, Primitive
 from fxad.primitives import elementwise as ew
 from fxad.primitives.dot import DotGeneral
@@ -34,39 +33,51 @@ NO_AXES: Final[PaddedAxes] = frozenset()
 
 @final
 @dataclass(frozen=True, slots=True)
-class Knowledge:
-    """The facts that are known about a value. A default says nothing.
+class PaddingFacts:
+    """The facts about one value. A default says nothing.
 
-    `finite`: all elements are finite, padding included, if the operands of the program are. `finite_axes`: the padding
-    along these axes is. `zeros`: the padding along these axes is zero. `row_zeros`: it is zero, or no valid element of
-    its row is finite. `softmax`: the value is a softmax along these axes: its padding is zero, or its row is nan.
-    `least`: no element is less than this number, padding included. `pending`: the padding along these axes is to be
-    cleared before an equation that may have an infinite slope there.
+    finite:                the whole value is finite, padding included, if the operands of the program are.
+    finite_axes:           the padding along these axes is finite.
+    zeros:                 the padding along these axes is zero.
+    zeros_unless_nan:      it is zero, or its whole row is nan, as in a softmax.
+    zeros_unless_infinite: it is zero, or no valid element of its row is finite.
+    least:                 no element is less than this number, padding included. None: no number is known.
+    pending:               the padding along these axes is cleared before the first equation that may have an infinite
+                           slope there.
     """
 
     finite: bool = False
     finite_axes: PaddedAxes = NO_AXES
     zeros: PaddedAxes = NO_AXES
-    row_zeros: PaddedAxes = NO_AXES
-    softmax: PaddedAxes = NO_AXES
+    zeros_unless_nan: PaddedAxes = NO_AXES
+    zeros_unless_infinite: PaddedAxes = NO_AXES
     least: float | None = None
     pending: PaddedAxes = NO_AXES
 
-    def __or__(self, more: Knowledge) -> Knowledge:
+    def __or__(self, more: PaddingFacts) -> PaddingFacts:
         """The facts of both, about one value."""
         bounds = [least for least in (self.least, more.least) if least is not None]
-        return Knowledge(
+        return PaddingFacts(
             self.finite or more.finite,
             self.finite_axes | more.finite_axes,
             self.zeros | more.zeros,
-            self.row_zeros | more.row_zeros,
-            self.softmax | more.softmax,
+            self.zeros_unless_nan | more.zeros_unless_nan,
+            self.zeros_unless_infinite | more.zeros_unless_infinite,
             max(bounds, default=None),
             self.pending | more.pending,
         )
 
+    def finite_along(self, axes: PaddedAxes) -> bool:
+        """Returns True if the padding along these axes is finite."""
+        return self.finite or axes <= self.finite_axes
 
-NOTHING: Final = Knowledge()
+    def at_least(self, bound: float) -> bool:
+        """Returns True if no element is less than `bound`."""
+        return self.least is not None and self.least >= bound
+
+
+NO_FACTS: Final = PaddingFacts()
+WITHOUT_INFINITIES: Final = PaddingFacts(finite=True)  # of the values of a dtype that has no infinity: integers, bools
 
 # f(0) = 0, and not -0.0. The derivatives of all orders are finite at 0: sqrt and cbrt are not here, for 0 * inf is nan
 _ZERO_AT_ZERO: Final[tuple[Unary, ...]] = (
@@ -115,45 +126,60 @@ _LANEWISE: Final[tuple[type[Primitive], ...]] = (
 _LINEAR: Final = (*_MOVES, ReduceSum, DotGeneral, Gather, DynamicSlice)
 
 
-def zero_axes(prim: Primitive, args: Atoms, known: Callable[[Atom], PaddedAxes]) -> PaddedAxes:
+def facts_of_literal(x: Lit) -> PaddingFacts:
+    """The facts about a literal."""
+    least = _literal_value(x) if x.size is None else lower_bound(x.size)
+    return PaddingFacts(finite=x.aval.dtype not in dtypes.NARROW_RANGE and _is_moderate(x), least=least)
+
+
+def facts_of_result(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts]) -> PaddingFacts:
+    """The facts about the result of an equation, given those about its operands."""
+    keeps = keeps_finite(prim, args, facts)
+    finite = keeps and all([f.finite for f in facts])
+    return PaddingFacts(
+        finite=finite,
+        finite_axes=NO_AXES if finite else _finite_axes(prim, args, facts, keeps),
+        zeros=_zeros(prim, args, [f.zeros for f in facts]),
+        zeros_unless_infinite=_zeros_unless_infinite(prim, args, [f.zeros | f.zeros_unless_infinite for f in facts]),
+        least=_least(prim, args, facts),
+    )
+
+
+def _zeros(prim: Primitive, args: Atoms, zeros: Sequence[PaddedAxes]) -> PaddedAxes:
     """The axes along which the padding of the result is zero, given those of the operands."""
     if not args:
         return NO_AXES
-    first = known(args[0])
     if prim in _ZERO_AT_ZERO or isinstance(prim, ew.ConvertElementType):
-        return first
+        return zeros[0]
+    if prim is ew.MUL and (_is_positive(args[0]) or _is_positive(args[1])):
+        return zeros[1 if _is_positive(args[0]) else 0]
     if prim in _ZERO_OF_ZEROS:
-        x, y = args
-        if prim is ew.MUL and (_is_positive(x) or _is_positive(y)):
-            return known(y) if _is_positive(x) else first
-        return _in_all(args, known)
+        return _in_all(args, zeros)
     if prim is ew.SELECT_N:
-        return _in_all(args[1:], known)
+        return _in_all(args[1:], zeros[1:])
     if prim is ew.DIV:
-        return first if _is_positive(args[1]) else NO_AXES
+        return zeros[0] if _is_positive(args[1]) else NO_AXES
     if isinstance(prim, Concatenate):
-        return frozenset([(a, n) for a, n in _in_all(args, known) if a != prim.axis])
+        return frozenset([(a, n) for a, n in _in_all(args, zeros) if a != prim.axis])
     if isinstance(prim, Transpose | BroadcastInDim | ExpandDims | Squeeze | ReduceSum):
-        return moved_axes(prim, args[0].aval, first)
+        return moved_axes(prim, args[0].aval, zeros[0])
     return NO_AXES
 
 
-def row_zero_axes(prim: Primitive, args: Atoms, known: Callable[[Atom], PaddedAxes]) -> PaddedAxes:
-    """The axes along which the padding of the result is zero, or no valid element of its row is finite: as in scores,
-    0 * inf is nan, and so a row of scores has nan in the padding only beside infinities and nan. `known`: those of the
-    operands."""
+def _zeros_unless_infinite(prim: Primitive, args: Atoms, zeros: Sequence[PaddedAxes]) -> PaddedAxes:
+    """The axes along which the padding of the result is zero, or no valid element of its row is finite, given those of
+    the operands. In scores, 0 * inf is nan: so their padding has nan only in the rows of infinities and nan."""
     if not args:
         return NO_AXES
-    first = known(args[0])
     if isinstance(prim, ew.ConvertElementType):
-        return first if prim.dtype in dtypes.FLOATING else NO_AXES
+        return zeros[0] if prim.dtype in dtypes.FLOATING else NO_AXES
     if prim in (ew.ADD, ew.SUB):
-        return _in_all(args, known)
+        return _in_all(args, zeros)
     if prim is ew.MUL:
-        return known(args[1]) if _is_positive(args[0]) else first if _is_positive(args[1]) else NO_AXES
+        return zeros[1] if _is_positive(args[0]) else zeros[0] if _is_positive(args[1]) else NO_AXES
     if prim is ew.DIV:
-        return first if _is_positive(args[1]) else NO_AXES
-    return moved_axes(prim, args[0].aval, first) if isinstance(prim, Transpose | ExpandDims) else NO_AXES
+        return zeros[0] if _is_positive(args[1]) else NO_AXES
+    return moved_axes(prim, args[0].aval, zeros[0]) if isinstance(prim, Transpose | ExpandDims) else NO_AXES
 
 
 def moved_axes(prim: Primitive, x: Aval, axes: PaddedAxes) -> PaddedAxes:
@@ -170,25 +196,14 @@ def moved_axes(prim: Primitive, x: Aval, axes: PaddedAxes) -> PaddedAxes:
     return axes
 
 
-def wide_range(dtype: DType) -> bool:
-    """Returns True for the dtypes in which products of common numbers do not overflow: not float16 and float8."""
-    return dtype not in dtypes.FLOAT8 and dtype is not dtypes.float16
-
-
-def knowledge_of_literal(x: Lit) -> Knowledge:
-    """The facts about a literal."""
-    least = _literal_value(x) if x.size is None else lower_bound(x.size)
-    return Knowledge(finite=wide_range(x.aval.dtype) and _is_moderate(x), least=least)
-
-
 def _is_moderate(x: Lit) -> bool:
     """Returns True for a literal that is finite, and not so large that sums and products of it overflow: the least
     number of a dtype, which fills masked scores, is so large."""
     return x.size is not None or bool(abs(np.asarray(x.value).astype(np.complex128)) <= _MAX_LITERAL)
 
 
-def keeps_finite(prim: Primitive, args: Atoms, least: Callable[[Atom], float | None]) -> bool:
-    """Returns True if the result and its derivatives are finite where the operands are. `least`: their lower bounds."""
+def keeps_finite(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts]) -> bool:
+    """Returns True if the result and its derivatives are finite where the operands are, which have these facts."""
     if isinstance(prim, ew.ConvertElementType):
         narrows = dtypes.real_part(args[0].aval.dtype) is dtypes.float64 and prim.dtype in dtypes.INEXACT
         return not narrows or dtypes.real_part(prim.dtype) is dtypes.float64
@@ -196,34 +211,27 @@ def keeps_finite(prim: Primitive, args: Atoms, least: Callable[[Atom], float | N
         by = args[1]
         if isinstance(by, Lit) and by.size is None:
             return bool(abs(np.asarray(by.value)) >= 1 / _MAX_LITERAL)
-        return _at_least(least(by), _SAFE_DIVISOR)
+        return facts[1].at_least(_SAFE_DIVISOR)
     if isinstance(prim, ew.IntegerPow):
-        return abs(prim.n) <= _MAX_FACTORS and (prim.n >= 0 or _at_least(least(args[0]), _SAFE_DIVISOR))
+        return abs(prim.n) <= _MAX_FACTORS and (prim.n >= 0 or facts[0].at_least(_SAFE_DIVISOR))
     if prim in (ew.SQRT, ew.RSQRT, ew.LOG):
-        return _at_least(least(args[0]), _SAFE_DIVISOR)
+        return facts[0].at_least(_SAFE_DIVISOR)
     if prim is ew.LOG1P:
-        return _at_least(least(args[0]), -0.5)
+        return facts[0].at_least(-0.5)
     real = not any([a.aval.dtype in dtypes.COMPLEX for a in args])
     return prim in _ARITHMETIC or (real and prim in _REAL) or isinstance(prim, _LINEAR)
 
 
-def finite_axes(
-    prim: Primitive,
-    args: Atoms,
-    keeps: bool,
-    finite: Callable[[Atom], PaddedAxes | None],
-    zeros: Callable[[Atom], PaddedAxes],
-) -> PaddedAxes:
-    """The axes along which the padding of the result is finite, given those of the operands: `finite`, None for a value
-    that is finite everywhere, and where it is zero. `keeps`: the equation keeps finite values."""
+def _finite_axes(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts], keeps: bool) -> PaddedAxes:
+    """The axes along which the padding of the result is finite. `keeps`: the equation keeps finite values."""
     if not keeps:
         at_zero = prim in _FINITE_AT_ZERO or (isinstance(prim, ew.IntegerPow) and prim.n >= 0)
-        return zeros(args[0]) if at_zero else NO_AXES
-    of_operands = [moved_axes(prim, a.aval, axes) for a in args if (axes := finite(a)) is not None]
-    in_all = frozenset.intersection(*of_operands) if of_operands else NO_AXES
-    if isinstance(prim, Concatenate):
-        return frozenset([(a, n) for a, n in in_all if a != prim.axis])
-    return in_all if isinstance(prim, _LANEWISE) else NO_AXES
+        return facts[0].zeros if at_zero else NO_AXES
+    if not isinstance(prim, _LANEWISE):
+        return NO_AXES
+    of_operands = [moved_axes(prim, a.aval, f.finite_axes) for a, f in zip(args, facts, strict=True) if not f.finite]
+    in_all = _intersection(of_operands)
+    return frozenset([(a, n) for a, n in in_all if a != prim.axis]) if isinstance(prim, Concatenate) else in_all
 
 
 def filled_with_one(prim: Primitive) -> int | None:
@@ -235,19 +243,19 @@ def filled_with_one(prim: Primitive) -> int | None:
     return 0 if one else None
 
 
-def least_value(prim: Primitive, args: Atoms, known: Callable[[Atom], float | None]) -> float | None:
-    """A number that no element of the result is less than, given those of the operands; None if none is known. Elements
-    that are nan are not less."""
+def _least(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts]) -> float | None:
+    """A number that no element of the result is less than, given the facts about the operands; None if none is known.
+    Elements that are nan are not less."""
     if not args or args[0].aval.dtype in dtypes.COMPLEX:
         return 0.0 if prim is ew.ABS else None
-    low = _least_value(prim, args, known)
+    low = _least_before_rounding(prim, args, [f.least for f in facts])
     return 0.0 if low is not None and 0 < low < _SAFE_DIVISOR else low  # it may underflow
 
 
-def _least_value(prim: Primitive, args: Atoms, known: Callable[[Atom], float | None]) -> float | None:
-    first = known(args[0])
+def _least_before_rounding(prim: Primitive, args: Atoms, least: Sequence[float | None]) -> float | None:
+    first = least[0]
     if isinstance(prim, ew.ConvertElementType):
-        rounds_little = prim.dtype in dtypes.FLOATING and wide_range(prim.dtype)
+        rounds_little = prim.dtype in dtypes.FLOATING - dtypes.NARROW_RANGE
         return first if rounds_little and args[0].aval.dtype in (*dtypes.FLOATING, dtypes.int32, dtypes.int64) else None
     if prim is ew.STOP_GRADIENT:
         return first
@@ -258,25 +266,28 @@ def _least_value(prim: Primitive, args: Atoms, known: Callable[[Atom], float | N
     if prim is ew.SQRT:
         return float(max(first or 0.0, 0.0) ** 0.5)
     if isinstance(prim, Concatenate | Pad) or prim in (ew.ADD, ew.MUL, ew.DIV, ew.MAX, ew.MIN, ew.SELECT_N):
-        operands = args[1:] if prim is ew.SELECT_N else args
-        bounds = [low for a in operands if (low := known(a)) is not None]
+        of_operands = least[1:] if prim is ew.SELECT_N else least
+        bounds = [low for low in of_operands if low is not None]
         if prim is ew.MUL and args[0] is args[1]:
             return 0.0
         if prim is ew.MAX:
             return max(bounds, default=None)
-        if len(bounds) < len(operands):
+        if len(bounds) < len(of_operands):
             return None
         if prim is ew.ADD:
             return sum(bounds)
-        if prim in (ew.MUL, ew.DIV):
-            x, y = bounds
-            literal = isinstance(args[1], Lit) and y > 0
-            return None if x < 0 or y < 0 else x * y if prim is ew.MUL else x / y if literal else 0.0
-        return min(bounds)
+        if prim not in (ew.MUL, ew.DIV):
+            return min(bounds)
+        x, y = bounds
+        if x < 0 or y < 0:
+            return None
+        if prim is ew.MUL:
+            return x * y
+        return x / y if isinstance(args[1], Lit) and y > 0 else 0.0  # the greatest value of a variable is not known
     if isinstance(prim, ReduceSum):
-        return 0.0 if _at_least(first, 0) else None
+        return 0.0 if first is not None and first >= 0 else None
     if isinstance(prim, DotGeneral):
-        return 0.0 if _at_least(first, 0) and _at_least(known(args[1]), 0) else None
+        return 0.0 if all([low is not None and low >= 0 for low in least]) else None
     return first if isinstance(prim, _MOVES) else None
 
 
@@ -288,14 +299,14 @@ def _literal_value(x: Lit) -> float | None:
     return None if np.isnan(value) else value
 
 
-def _at_least(low: float | None, bound: float) -> bool:
-    return low is not None and low >= bound
-
-
-def _in_all(args: Sequence[Atom], known: Callable[[Atom], PaddedAxes]) -> PaddedAxes:
+def _in_all(args: Sequence[Atom], axes: Sequence[PaddedAxes]) -> PaddedAxes:
     """The axes of all operands that are not zero everywhere."""
-    of_operands = [known(a) for a in args if not is_zero_literal(a)]
-    return frozenset.intersection(*of_operands) if of_operands else NO_AXES
+    return _intersection([of_one for a, of_one in zip(args, axes, strict=True) if not is_zero_literal(a)])
+
+
+def _intersection(axes: Iterable[PaddedAxes]) -> PaddedAxes:
+    first, *others = [*axes] or [NO_AXES]
+    return first.intersection(*others)
 
 
 def is_zero_literal(x: Atom) -> bool:
@@ -312,18 +323,15 @@ def _is_positive(x: Atom) -> bool:
 
 
 __all__ = [
-    "NOTHING",
     "NO_AXES",
-    "Knowledge",
+    "NO_FACTS",
+    "WITHOUT_INFINITIES",
     "PaddedAxes",
+    "PaddingFacts",
+    "facts_of_literal",
+    "facts_of_result",
     "filled_with_one",
-    "finite_axes",
     "is_zero_literal",
     "keeps_finite",
-    "knowledge_of_literal",
-    "least_value",
     "moved_axes",
-    "row_zero_axes",
-    "wide_range",
-    "zero_axes",
 ]

@@ -1,0 +1,194 @@
+"""The context of mask rules: it fills and clears padding, and follows what is known about the padding of each value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.core.sizes import lower_bound
+from fxad.ir import Atom, Atoms, Aval, Eqn, Jaxpr, Lit, Primitive, Shape, Var
+from fxad.primitives.elementwise.arithmetic import ADD
+from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.shape import emit_broadcast
+from fxad.transforms.mask.padded_builder import PaddedBuilder, Padding
+from fxad.transforms.mask.padding_facts import (
+    NO_AXES,
+    NO_FACTS,
+    WITHOUT_INFINITIES,
+    PaddedAxes,
+    PaddingFacts,
+    facts_of_literal,
+    facts_of_result,
+    is_zero_literal,
+    moved_axes,
+)
+from fxad.transforms.specialize import size_names
+
+
+@final
+class MaskCtx(PaddedBuilder):
+    """The context of mask rules: the builder of the padded program. Its methods, for x of a symbolic `shape`.
+
+    filled(x, shape, v)          x inside, v in the padding
+    zero_filled(x, shape)        filled with 0, of any dtype: for the values
+    cleared(x, shape)            filled with 0, if x can have a tangent: for the derivatives
+    cleared_later(x, shape)      cleared, or pending if the padding of x is finite
+    clear_pending(x)             x, cleared along the pending axes
+    clear_unless_finite(x)       likewise, if the padding along them may be infinite or nan
+    with_pending(prim, x)        the result of an equation, pending where x is
+    facts(x), learn(x, more)     the facts about the padding of x; records more of them
+    """
+
+    __slots__ = ("_facts", "_filled", "_mask_body", "_mask_call")
+
+    def __init__(
+        self,
+        padding: Padding,
+        mask_body: Callable[[Jaxpr, Padding], Jaxpr],
+        mask_call: Callable[[Jaxpr, Padding, tuple[PaddingFacts, ...]], tuple[Jaxpr, tuple[PaddingFacts, ...]]],
+    ) -> None:
+        super().__init__(padding)
+        self._mask_body, self._mask_call = mask_body, mask_call
+        self._facts: dict[Atom, PaddingFacts] = {}
+        self._filled: dict[tuple[Atom, Atom, PaddedAxes], Atom] = {}  # values that were filled before
+
+    # --------------------------------------------------------------------------------------------- filled and cleared
+
+    def filled(self, x: Atom, shape: Shape, value: object, axes: Sequence[int] | None = None) -> Atom:
+        """`x`, of the symbolic `shape`, with the padding along `axes` replaced by a value: a number, or a 0-d atom."""
+        padded = self.padded_axes(shape, axes)
+        if not padded:
+            return x
+        fill = value if isinstance(value, Atom) else Lit.of(value, Aval((), x.aval.dtype))
+        if is_zero_literal(fill) and padded <= self.facts(x).zeros:
+            return x
+        if isinstance(x, Lit) and isinstance(fill, Lit) and x.with_shape(()) is fill:
+            return x
+        return self._selected(x, fill, padded)
+
+    def filled_along(self, x: Atom, value: object, axes: PaddedAxes) -> Atom:
+        """`x`, with the padding along `axes` replaced by `value`."""
+        return self._selected(x, Lit.of(value, x.aval.with_shape(())), axes) if axes else x
+
+    def _selected(self, x: Atom, fill: Atom, axes: PaddedAxes) -> Atom:
+        filled = self._filled.get((x, fill, axes))
+        if filled is None:
+            inside = self.inside_along(x.aval.shape, tuple(sorted(axes)))
+            filled = self.one(SELECT_N, inside, emit_broadcast(self, fill, x.aval.shape, ()), x)
+            self._filled[x, fill, axes] = filled
+            before = self.facts(x)
+            self.learn(
+                filled,
+                PaddingFacts(
+                    finite_axes=before.finite_axes | axes if self.facts(fill).finite else NO_AXES,
+                    zeros=before.zeros | axes if is_zero_literal(fill) else NO_AXES,
+                    pending=before.pending - axes,
+                ),
+            )
+        return filled
+
+    def zero_filled(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
+        """`x` with zeros in the padding along `axes`, of any dtype."""
+        return self.filled(x, shape, 0, axes)
+
+    def cleared(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
+        """`x` with zeros in the padding along `axes`, if it can have a tangent: cotangents there are then zero."""
+        return self.filled(x, shape, 0, axes) if x.aval.inexact else x
+
+    def cleared_later(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
+        """`x`, a result of a rule, which is cleared now or before the first equation that needs it."""
+        if isinstance(x, Lit):
+            return x
+        later = self.padded_axes(shape, axes)
+        if not self.facts(x).finite_along(later):
+            return self.cleared(x, shape, axes)
+        if x.aval.inexact:
+            self.learn(x, PaddingFacts(pending=later))
+        return x
+
+    def clear_pending(self, x: Atom) -> Atom:
+        """`x`, cleared along the axes that are to be cleared."""
+        return self.filled_along(x, 0, self.facts(x).pending)
+
+    def clear_unless_finite(self, x: Atom) -> Atom:
+        """`x`, cleared along the pending axes if the padding there may be infinite or nan."""
+        facts = self.facts(x)
+        return x if facts.finite_along(facts.pending) else self.clear_pending(x)
+
+    def with_pending(self, prim: Primitive, *args: Atom) -> Var:
+        """Add an equation with one result, which is cleared later where the operands are."""
+        out = self.one(prim, *args)
+        pending = [moved_axes(prim, a.aval, self.facts(a).pending) for a in args]
+        self.learn(out, PaddingFacts(pending=NO_AXES.union(*pending)))
+        return out
+
+    def excluded(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
+        """`x`, of `shape`, with -inf in the padding along `axes`, which is zero before, by sums with rows of -0.0 and
+        -inf. XLA computes them together with the products before and the exponentials after."""
+        for a in self.ragged(shape):
+            if a in axes:
+                n, row_type = x.aval.shape[a], x.aval.with_shape((x.aval.shape[a],))
+                inside = self.below((n,), 0, self.count(shape[a]))
+                row = self.one(SELECT_N, inside, Lit.of(-np.inf, row_type), Lit.of(-0.0, row_type))
+                x = self.one(ADD, x, emit_broadcast(self, row, x.aval.shape, (a,)))
+        return x
+
+    # ---------------------------------------------------------------------------------------------------------- facts
+
+    def facts(self, x: Atom) -> PaddingFacts:
+        """The facts that are known about the padding of a value."""
+        facts = self._facts.get(x)
+        if facts is None:
+            without = NO_FACTS if x.aval.inexact else WITHOUT_INFINITIES
+            facts = self._facts[x] = facts_of_literal(x) if isinstance(x, Lit) else without
+        return facts
+
+    def learn(self, x: Atom, more: PaddingFacts) -> None:
+        """Records facts about a value, beside those that are known. That it is finite is not recorded of a value whose
+        dtype has a narrow range, because a product of it may overflow."""
+        if isinstance(x, Lit):
+            return
+        if (more.finite or more.finite_axes) and x.aval.dtype in dtypes.NARROW_RANGE:
+            more = replace(more, finite=False, finite_axes=NO_AXES)
+        self._facts[x] = self.facts(x) | more
+
+    def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
+        outs = super().__call__(prim, *args)
+        self._learn_result(prim, args, outs)
+        return outs
+
+    def copy(self, eqn: Eqn, ins: Atoms, prim: Primitive | None = None) -> tuple[Var, ...]:
+        outs = super().copy(eqn, ins, prim)
+        self._learn_result(prim or eqn.prim, ins, outs)
+        return outs
+
+    def _learn_result(self, prim: Primitive, args: Atoms, outs: tuple[Var, ...]) -> None:
+        """Records what follows about the result of an equation that has one."""
+        if len(outs) == 1:
+            self.learn(outs[0], facts_of_result(prim, args, [self.facts(a) for a in args]))
+
+    def new_count(self, size: int, aval: Aval) -> Atom:
+        value = super().new_count(size, aval)
+        self.learn(value, PaddingFacts(least=lower_bound(size)))
+        return value
+
+    # --------------------------------------------------------------------------------------------------------- bodies
+
+    def recur(self, body: Jaxpr) -> Jaxpr:
+        """A body over padded arrays. It takes its operands, then the sizes: `size_operands`."""
+        return self._mask_body(body, self.padding)
+
+    def recur_once(self, body: Jaxpr, args: Atoms) -> tuple[Jaxpr, tuple[PaddingFacts, ...]]:
+        """A body that runs once, on these operands and then the sizes, and what is known about its results."""
+        return self._mask_call(body, self.padding, tuple([self.facts(a) for a in args]))
+
+    def uses_sizes(self, body: Jaxpr) -> bool:
+        """Returns True if a body depends on a size that is masked."""
+        return any([n.name in self.bounds for n in size_names(body)])
+
+
+__all__ = ["MaskCtx"]
