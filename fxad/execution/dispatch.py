@@ -148,6 +148,7 @@ class Dispatcher:
     def _run_committed(self, buffers: list[runtime.Buffer]) -> list[runtime.Buffer]:
         """Run on the device of the committed operands. The results are committed to it."""
         if self.forwarded is not None:
+            target(self.program.name, buffers, self.path)  # as for a program that runs: one device for all
             return self.start(buffers).consume_with_handlers(self.handlers)
         shardings: list[object] = [b._sharding if b._committed else None for b in buffers]
         last = self._last_committed_call
