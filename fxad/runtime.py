@@ -61,6 +61,7 @@ from fxad.xla.failures import (
     execution_error as execution_error,
 )
 from fxad.xla.garbage import collect_garbage as collect_garbage, collection_due as collection_due
+from fxad.xla.host_calls import hold_host_function as hold_host_function, hold_same_function as hold_same_function
 from fxad.xla.jaxlib_types import (
     Buffer as Buffer,
     CostStats as CostStats,

@@ -25,7 +25,6 @@ from typing import (
 )
 
 from fxad.api.lift import check_function, check_no_statics, importable_name
-from fxad.api.recompilation import recompilation_reason
 from fxad.api.symbolic_shapes import Shapes, symbolic_types
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
@@ -58,6 +57,7 @@ from fxad.tracing.program import (
     parameter_names,
     specialize_to_types,
     trace_tree,
+    tree_error,
     types_of,
     with_own_arrays,
 )
@@ -251,7 +251,7 @@ class _ByTypes(Generic[P, R]):
             _log.info(
                 "jit of %s: %s",
                 program.name,
-                recompilation_reason(program, [e.program for e in self.executables.values()]),
+                _recompilation_reason(program, [e.program for e in self.executables.values()]),
             )
         buffers = [x._buffer if type(x) is Array else None for x in (*program.bound, *leaves)]
         where = placement.target_of(program.name, buffers, program.operand_path)
@@ -267,6 +267,34 @@ class _ByTypes(Generic[P, R]):
             owner._set_call(self.call)
         elif owner is not None:
             owner._set_call(fast_path(dispatcher, self.slow_path))
+
+
+def _recompilation_reason(program: Program[..., object], known: Sequence[Program[..., object]]) -> str:
+    """The reason for a recompilation, as a line of the log: the difference between a program and the nearest known one."""
+    if not known:
+        arguments = ", ".join([f"{path} {a}" for path, a in zip(program.paths, program.in_avals, strict=True)][:_SHOWN])
+        return f"called for the first time, with {arguments or 'no arguments'}{_more(len(program.in_avals))}"
+    same_tree = [other for other in known if other.in_tree == program.in_tree]
+    if not same_tree:
+        keywords = dict.fromkeys(program.kwargs_tree.entries())
+        error = tree_error(known[-1], program.in_tree, program.args_tree.num_children, keywords)
+        return error.message.partition(": ")[2]
+    changes = min([_changes(program, other) for other in reversed(same_tree)], key=len)
+    if not changes:
+        return "what it closes over, or what is mapped around it, is another"
+    return f"{', '.join(changes[:_SHOWN])}{_more(len(changes))}"
+
+
+_SHOWN: Final = 3
+
+
+def _more(n: int) -> str:
+    return f" and {n - _SHOWN} more" if n > _SHOWN else ""
+
+
+def _changes(program: Program[..., object], other: Program[..., object]) -> list[str]:
+    leaves = zip(program.paths, program.in_avals, other.in_avals, strict=True)
+    return [f"{path} is {now}, it was {before}" for path, now, before in leaves if now != before]
 
 
 class _JittedFunction(Generic[P, R]):

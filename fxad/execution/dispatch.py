@@ -19,13 +19,13 @@ from fxad import runtime
 from fxad.core import tree
 from fxad.errors import ArgumentError, ExecutionError
 from fxad.execution.donation import DonatingStart
-from fxad.execution.forwarding import ForwardingStart, forwarded_operands
 from fxad.ir import Aval
 from fxad.runtime import Results, Start, collect_garbage, collection_due, donated_placeholder, process_state
 from fxad.tracing.array import Array, aval_of, current_binder, device_array, wrap_buffers
 from fxad.tracing.placement import CommittedExecution, OperandSharding, Target, is_committed, target
 from fxad.tracing.program import Program, fit_leaf, tree_error
 from fxad.tracing.tracer import Tracer, active_trace
+from fxad.units.forwarding import forwarded_host_functions, forwarded_operands
 
 SlowPath: TypeAlias = Callable[[tuple[object, ...], dict[str, object]], object]
 
@@ -49,7 +49,7 @@ class Dispatcher:
 
     __slots__ = (
         "__weakref__", "_committed_executions", "_last_committed_call", "avals", "bound", "build_results", "donate",
-        "donated_leaves", "forwarded", "handlers", "load", "loaded", "out_avals", "path", "program", "start",
+        "donated_leaves", "forwarded", "handlers", "host_functions", "load", "loaded", "out_avals", "path", "program", "start",
         "start_is_ready", "takes_arrays",
     )  # fmt: skip
 
@@ -76,6 +76,7 @@ class Dispatcher:
         self.build_results = _result_builder(program.out_tree)
         may_forward = not donate and device is None
         self.forwarded = forwarded_operands(program.jaxpr, len(program.bound)) if may_forward else None
+        self.host_functions = forwarded_host_functions(program.jaxpr)
         self._committed_executions: dict[Target, CommittedExecution] = {}
         # the shardings of the committed operands in the last call that had some, and its execution
         self._last_committed_call: tuple[list[object], CommittedExecution] | None = None
@@ -134,6 +135,8 @@ class Dispatcher:
                 outs = self.start(buffers).consume_with_handlers(self.handlers)
         except runtime.XlaRuntimeError as e:
             raise self.execution_error(e, buffers) from e
+        for k, operand in self.host_functions:
+            runtime.hold_same_function(buffers[operand], outs[k])
         return self.build_results(wrap_buffers(self.out_avals, outs))
 
     def _use_by_default(self, loaded: runtime.AnyExecutable) -> None:
@@ -246,6 +249,35 @@ def _bound_values(program: Program[..., object]) -> tuple[object, ...]:
     return program.bound
 
 
+@final
+class ForwardingStart:
+    """The execution of a program whose results are operands: it returns their buffers."""
+
+    __slots__ = ("_operands",)
+
+    def __init__(self, operands: tuple[int, ...]) -> None:
+        self._operands = operands
+
+    def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
+        for b in buffers:
+            if b.is_deleted():
+                raise runtime.XlaRuntimeError(runtime.OPERAND_DELETED)
+        return _ForwardedResults([buffers[k] for k in self._operands])
+
+
+@final
+class _ForwardedResults:
+    """Results that are arrays already."""
+
+    __slots__ = ("_arrays",)
+
+    def __init__(self, arrays: list[runtime.Buffer]) -> None:
+        self._arrays = arrays
+
+    def consume_with_handlers(self, _handlers: Sequence[runtime.ResultHandler], /) -> list[runtime.Buffer]:
+        return self._arrays
+
+
 # -------------------------------------------------------------------------------------------------- the usual call
 
 
@@ -254,7 +286,7 @@ def fast_path(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[..., obje
 
     `slow_path` handles every other call. Types are compared by identity: equal avals are one object.
     """
-    if not dispatcher.start_is_ready:
+    if not dispatcher.start_is_ready or dispatcher.host_functions:
         return _call_on_any_device(dispatcher, slow_path)
     if (
         dispatcher.takes_arrays
@@ -270,7 +302,7 @@ def fast_path(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[..., obje
 
 
 def _call_on_any_device(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[..., object]:
-    """Any argument and result trees, for a program that does not run on the default device."""
+    """Any argument and result trees, for a program that does not run on the default device or returns host functions."""
     match, launch = dispatcher.match, dispatcher.launch
 
     def call(*args: object, **kwargs: object) -> object:

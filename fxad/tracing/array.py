@@ -11,8 +11,6 @@ import sys
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import fields
-from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final, Literal, Protocol, Self, TypeGuard, cast
 from weakref import ref
 
@@ -20,6 +18,7 @@ import numpy as np
 
 from fxad import dtypes, runtime
 from fxad.core.builder import Builder
+from fxad.core.exact_key import COMPARED_BY_REPR, exact_key
 from fxad.core.lru import LRUCache
 from fxad.core.sizes import Size
 from fxad.core.tables import headed, preformatted
@@ -42,6 +41,7 @@ from fxad.operations.operators import ArrayLike, Operation
 from fxad.runtime import collect_garbage, collection_due, process_state
 from fxad.sharding import Shard, Sharding, sharding_of
 from fxad.tracing import placement
+from fxad.units.forwarding import forwarded_host_functions
 
 DEFAULT_OPTIONS: Final = runtime.CompileOptions()
 
@@ -429,9 +429,13 @@ class Eager:
         if process_state.any_committed and True in map(placement.is_committed, buffers):
             where = placement.target(jaxpr.name, buffers, path)
             loaded = load_for(jaxpr, where)
-            return tuple(wrap_buffers(loaded.out_avals, placement.run_committed(loaded, buffers, path)))
-        loaded = load_executable(jaxpr)
-        return tuple(wrap_buffers(loaded.out_avals, loaded.execute(buffers)))
+            outs = placement.run_committed(loaded, buffers, path)
+        else:
+            loaded = load_executable(jaxpr)
+            outs = loaded.execute(buffers)
+        for k, operand in forwarded_host_functions(jaxpr):
+            runtime.hold_same_function(buffers[operand], outs[k])
+        return tuple(wrap_buffers(loaded.out_avals, outs))
 
     def paste(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
         return self.run(_paste, [self._operand(op, k, a) for k, a in enumerate(args)], (jaxpr,))
@@ -469,7 +473,7 @@ class Eager:
         key: Hashable = op, avals, static
         if static:
             kinds = tuple(map(type, static))
-            key = op, avals, static if _COMPARED_BY_REPR.isdisjoint(kinds) else exact_key(static), kinds
+            key = op, avals, static if COMPARED_BY_REPR.isdisjoint(kinds) else exact_key(static), kinds
         try:
             cached = self._programs.peek(key) or self._programs.get(key)
             loaded = None if cached is None else cached()
@@ -566,58 +570,6 @@ class Eager:
             raise value.leaked(what, "no function is being traced here")
         aval = aval_of(value, what)
         return device_array(value, aval)
-
-
-# Values of these types may be equal and yet differ, or contain such values: 0.0 and -0.0, (1,) and (True,).
-_COMPARED_BY_REPR: Final = frozenset(
-    {float, complex, tuple, np.float16, np.float32, np.float64, np.complex64, np.complex128}
-)
-# Values of one of these types are equal exactly if they have equal bits, or are one object.
-_COMPARED_BY_EQUALITY: Final = frozenset(
-    {int, str, bool, bytes, type(None), type, FunctionType, BuiltinFunctionType, *map(type, dtypes.ALL)}
-)
-
-
-def exact_key(static: Hashable) -> Hashable:
-    """A key for a static value. Keys of numbers are equal exactly if the numbers have equal bits and equal types.
-
-    Keys of tuples, frozensets and dataclasses (with the equality of `dataclasses`, in the fields that it compares) are
-    equal exactly if the types are equal and the keys of the elements are. Other values are compared by their types and
-    their own equality: two of them that are equal have one key, whatever they contain.
-    """
-    kind = type(static)
-    if kind in _COMPARED_BY_EQUALITY:
-        return kind, static
-    if isinstance(static, tuple):
-        return kind, tuple([exact_key(s) for s in static])
-    return kind, repr(static) if kind in _COMPARED_BY_REPR else _exact_value(static)
-
-
-def _exact_value(static: Hashable) -> Hashable:
-    """The part of a key beside the type, for a value that is no tuple and has none of the types above."""
-    kind = type(static)
-    if hasattr(kind, "__dataclass_fields__"):
-        if _has_generated_equality(kind):
-            try:
-                # mypy does not narrow by the attribute
-                key = tuple([exact_key(getattr(static, f.name)) for f in fields(cast("Any", kind)) if f.compare])
-                hash(key)
-            except (TypeError, AttributeError):  # a field is not hashable, and the class has its own hash
-                return static
-            return key
-    elif isinstance(static, frozenset):
-        return frozenset([exact_key(s) for s in static])
-    elif isinstance(static, float | complex):  # of a subclass, which may compare more
-        return (float if isinstance(static, float) else complex).__repr__(static), static
-    elif isinstance(static, np.generic):
-        return static.dtype, repr(static) if isinstance(static, np.inexact) else static.tobytes()
-    return static
-
-
-def _has_generated_equality(cls: type) -> bool:
-    """Returns True if the equality of a dataclass is the one that `dataclasses` generates."""
-    code = getattr(cls.__eq__, "__code__", None)
-    return code is not None and code.co_filename == "<string>"
 
 
 def apply_operation(op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Array:

@@ -25,7 +25,7 @@ from fxad.xla.dlpack import copy_out, header
 from fxad.xla.donated_buffers import pinned, take_for_deletion
 from fxad.xla.failures import value_error
 from fxad.xla.garbage import CollectsGarbage, collect_garbage, collection_due
-from fxad.xla.host_calls import is_called_by_many
+from fxad.xla.host_calls import hold_same_function, is_called_by_many
 from fxad.xla.interruptible import waits
 from fxad.xla.jaxlib_types import ArrayType, Buffer, OneDeviceSharding
 from fxad.xla.process_state import process_state
@@ -259,9 +259,10 @@ def copy_buffer(buffer: Buffer) -> Buffer:
             [copy_buffer(part) for _, _, part in shards(buffer)],
         )
     try:
-        return _moved(buffer, cast(OneDeviceSharding, buffer._sharding), _jax.ArrayCopySemantics.ALWAYS_COPY)
+        copy = _moved(buffer, cast(OneDeviceSharding, buffer._sharding), _jax.ArrayCopySemantics.ALWAYS_COPY)
     except _jax.JaxRuntimeError as e:
         raise value_error("copy", e, buffer) from e
+    return hold_same_function(buffer, copy)
 
 
 def _moved(buffer: Buffer, where: OneDeviceSharding, semantics: _jax.ArrayCopySemantics) -> Buffer:
@@ -300,7 +301,7 @@ def transfer(buffer: Buffer, device: Device) -> Buffer:
     """The value on another device. Does not wait between accelerators of one platform; else it copies via the host."""
     if device.platform == "cpu" or is_sharded(buffer) or _platform(buffer) != device.raw.platform:
         array = to_numpy(buffer)
-        return to_buffer(array, Aval(array.shape, array.dtype), device)
+        return hold_same_function(buffer, to_buffer(array, Aval(array.shape, array.dtype), device))
     process_state.any_committed = True
     if buffer.is_deleted():
         block(buffer, "transfer")
@@ -309,7 +310,7 @@ def transfer(buffer: Buffer, device: Device) -> Buffer:
     except _jax.JaxRuntimeError as e:
         raise value_error("transfer", e, buffer) from e
     # committed, because the user chose the device
-    return copy._rewrap_with_aval_and_sharding(copy.aval, copy._sharding)
+    return hold_same_function(buffer, copy._rewrap_with_aval_and_sharding(copy.aval, copy._sharding))
 
 
 def resharded(buffer: Buffer, where: MeshSharding) -> Buffer:
@@ -318,7 +319,7 @@ def resharded(buffer: Buffer, where: MeshSharding) -> Buffer:
         return buffer
     array = to_numpy(buffer)
     process_state.any_committed = True
-    return divided(array, Aval(array.shape, array.dtype), where)
+    return hold_same_function(buffer, divided(array, Aval(array.shape, array.dtype), where))
 
 
 def block(buffer: Buffer, what: str = "block") -> None:

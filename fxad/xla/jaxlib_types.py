@@ -32,7 +32,7 @@ class Results(Protocol):
 # A function that starts an execution on buffers: `execute_sharded` of an executable, or a wrapper around another one. A
 # call goes through these wrappers, the outermost first. Each is there only under its condition:
 #
-# - `ForwardingStart` (`execution.forwarding`): the results are operands. It runs nothing, and is the only one then.
+# - `ForwardingStart` (`execution.dispatch`): the results are operands. It runs nothing, and is the only one then.
 # - `DonatingStart` (`execution.donation`): the call donates operands.
 # - `_MovingStart` (`tracing.placement`): some operand is committed, or a device was given. It moves the others.
 # - `LinkedExecutable.start` (`xla.linked`): the program is several units. It starts each, from `_PinnedStart` on.
