@@ -17,9 +17,7 @@ COMPARED_BY_REPR: Final = frozenset(
     {float, complex, tuple, np.float16, np.float32, np.float64, np.complex64, np.complex128}
 )
 # Values of one of these types are equal exactly if they have equal bits, or are one object.
-_COMPARED_BY_EQUALITY: Final = frozenset(
-    {int, str, bool, bytes, type(None), type, FunctionType, BuiltinFunctionType}
-)
+COMPARED_BY_EQUALITY: Final = frozenset({int, str, bool, bytes, type(None), type, FunctionType, BuiltinFunctionType})
 
 
 def exact_key(static: Hashable) -> Hashable:
@@ -30,10 +28,10 @@ def exact_key(static: Hashable) -> Hashable:
     their own equality: two of them that are equal have one key, whatever they contain.
     """
     kind = type(static)
-    if kind in _COMPARED_BY_EQUALITY:
+    if kind in COMPARED_BY_EQUALITY:
         return kind, static
     if isinstance(static, tuple):
-        if _COMPARED_BY_EQUALITY.issuperset(kinds := tuple(map(type, static))):  # the usual case, in one frame
+        if COMPARED_BY_EQUALITY.issuperset(kinds := tuple(map(type, static))):  # the usual case, in one frame
             return kind, kinds, tuple(static)
         return kind, tuple([exact_key(s) for s in static])
     return kind, repr(static) if kind in COMPARED_BY_REPR else _exact_value(static)
