@@ -223,7 +223,7 @@ class _ByTypes(Generic[P, R]):
         dispatcher = self._by_array_types.get(avals_of_arrays(args)) if not kwargs else None
         if dispatcher is not None:
             self._count_miss(dispatcher)
-            return dispatcher.launch(args)
+            return dispatcher.call_arrays(args)
         leaves, in_tree = tree.flatten((args, kwargs))
         array_types = avals_of_arrays(leaves)
         types = self.types(leaves, in_tree) if array_types is None else array_types
@@ -236,7 +236,7 @@ class _ByTypes(Generic[P, R]):
         dispatcher = executable._dispatcher
         if dispatcher.takes_arrays and array_types is not None and not self.on_mesh:
             self._by_array_types[array_types] = dispatcher
-        return dispatcher.run(leaves, array_types)
+        return dispatcher.call_leaves(leaves, array_types)
 
     def _count_miss(self, dispatcher: Dispatcher) -> None:
         """Count a call that the fast path did not handle, and redirect the fast path to its program if the count is a power

@@ -290,7 +290,7 @@ class Executable(_Staged, Generic[P, R_co]):
     def __init__(self, program: Program[P, R_co], dispatcher: Dispatcher) -> None:
         self.program = program
         self._dispatcher = dispatcher
-        object.__setattr__(self, "__call__", fast_path(dispatcher, dispatcher.slow_path))
+        object.__setattr__(self, "__call__", fast_path(dispatcher, dispatcher.call))
 
     @property
     def in_avals(self) -> tuple[Aval, ...]:

@@ -429,7 +429,7 @@ class Eager:
         if process_state.any_committed and True in map(placement.is_committed, buffers):
             where = placement.target(jaxpr.name, buffers, path)
             loaded = load_for(jaxpr, where)
-            outs = placement.run_committed(loaded, buffers, path)
+            outs = placement.launch_committed(loaded, buffers, path)
         else:
             loaded = load_executable(jaxpr)
             outs = loaded.execute(buffers)
@@ -484,11 +484,11 @@ class Eager:
         if process_state.any_committed and True in map(placement.is_committed, buffers):
             where = placement.target(operation_name(op, static), buffers, placement.operand_label)
             loaded = self._load_on(where, op, avals, static, key)
-            out = placement.run_committed(loaded, buffers)
+            out = placement.launch_committed(loaded, buffers)
         else:
             if loaded is None:
                 loaded = self._load(op, avals, static, key)
-            out = runtime.launch(loaded, buffers, loaded.handlers)
+            out = runtime.launch(loaded.start, buffers, loaded.handlers, loaded.producer)
         if len(out) != 1:
             return tuple(wrap_buffers(loaded.out_avals, out))
         result = Array()

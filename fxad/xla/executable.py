@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter, is_not
-from typing import Final, Protocol, final
+from typing import Final, final
 from weakref import ref
 
 from fxad import xla
@@ -31,30 +31,25 @@ from fxad.xla.process_state import process_state
 from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_of_module, program_sharding
 
 
-class Launchable(Protocol):
-    """One executable, or several linked ones."""
+def launch(
+    start: Start,
+    buffers: Sequence[Buffer],
+    handlers: Sequence[ResultHandler],
+    producer: Producer,
+    path: Callable[[int], str] | None = None,
+) -> list[Buffer]:
+    """Start a program on buffers of exactly its types, and make its results with the handlers, which commit them to the
+    device or not. `path` gives the name of an operand in messages.
 
-    @property
-    def producer(self) -> Producer:
-        """The description of the program for messages."""
-
-    @property
-    def start(self) -> Start:
-        """Starts an execution on buffers of exactly its types, on its device."""
-
-
-def launch(executable: Launchable, buffers: Sequence[Buffer], handlers: Sequence[ResultHandler]) -> list[Buffer]:
-    """Start a compiled program, and make its results with the handlers, which commit them to the device or not.
-
-    The usual dispatch (`fxad.execution.dispatch`, `fxad.numpy.apply`) inline this code, to save a Python frame.
+    The usual calls (`fxad.execution.dispatch`, `fxad.numpy.apply`) inline this code, to save a Python frame.
     Raises: ExecutionError when XLA refuses the call.
     """
     if next(collection_due):
         collect_garbage()
     try:
-        return executable.start(buffers).consume_with_handlers(handlers)
+        return start(buffers).consume_with_handlers(handlers)
     except XlaRuntimeError as e:
-        raise execution_error(e, buffers, executable.producer) from e
+        raise execution_error(e, buffers, producer, path) from e
 
 
 @final
@@ -230,7 +225,7 @@ class XlaExecutable:
         Raises: ExecutionError when XLA refuses the call. A failure of the computation is raised by the wait for it.
         Cost: 3.9 us and the computation.
         """
-        return launch(self, buffers, self.handlers)
+        return launch(self.start, buffers, self.handlers, self.producer)
 
     def memory(self) -> MemoryStats:
         """Bytes of operands, results, aliases, temporaries and code, as planned by XLA."""

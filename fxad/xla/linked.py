@@ -164,7 +164,7 @@ class LinkedExecutable:
 
         Raises: ExecutionError when XLA refuses the call. A failure of the computation is raised by the wait for it.
         """
-        return launch(self, buffers, self.handlers)
+        return launch(self.start, buffers, self.handlers, self.producer)
 
     def hlo(self) -> str:
         """The optimised HLO of the units, one after the other; each begins with a comment that names it."""
