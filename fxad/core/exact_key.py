@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import fields
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, Final, cast
+from typing import Final
 
 import numpy as np
 
@@ -43,8 +43,8 @@ def _exact_value(static: Hashable) -> Hashable:
     if hasattr(kind, "__dataclass_fields__"):
         if _has_generated_equality(kind):
             try:
-                # mypy does not narrow by the attribute
-                key = tuple([exact_key(getattr(static, f.name)) for f in fields(cast("Any", kind)) if f.compare])
+                compared = [f.name for f in fields(kind) if f.compare]  # type: ignore[arg-type]  # mypy does not narrow by the attribute
+                key = tuple([exact_key(getattr(static, name)) for name in compared])
                 hash(key)
             except (TypeError, AttributeError):  # a field is not hashable, and the class has its own hash
                 return static
