@@ -254,9 +254,9 @@ class _ByTypes(Generic[P, R]):
                 _recompilation_reason(program, [e.program for e in self.executables.values()]),
             )
         buffers = [x._buffer if type(x) is Array else None for x in (*program.bound, *leaves)]
-        where = placement.target_of(program.name, buffers, program.operand_path)
+        target = placement.target_of_committed(program.name, buffers, program.operand_path)
         mesh = get_mesh() if self.on_mesh else None
-        executable = self.executables[in_tree, types, mesh] = self.options.lower(program).compile_for_operands(where)
+        executable = self.executables[in_tree, types, mesh] = self.options.lower(program).compile_for_operands(target)
         return executable
 
     def _redirect_to(self, dispatcher: Dispatcher) -> None:

@@ -28,7 +28,7 @@ from fxad.runtime import (
     process_state,
 )
 from fxad.tracing.array import Array, aval_of, current_binder, device_array, wrap_buffers
-from fxad.tracing.placement import OperandSharding, Target, check_operands_on, is_committed, moved_to, target
+from fxad.tracing.placement import OperandSharding, Target, check_operands_on, is_committed, moved_to, target_of_call
 from fxad.tracing.program import Program, fit_leaf, tree_error
 from fxad.tracing.tracer import Tracer, active_trace
 from fxad.units.forwarding import forwarded_host_functions, forwarded_operands
@@ -161,22 +161,22 @@ class Dispatcher:
             if last is not None and last[0] == shardings:
                 execution = last[1]
             else:
-                execution = self._execution_on(target(self.program.name, buffers, self.path))
+                execution = self._execution_on(target_of_call(self.program.name, buffers, self.path))
                 if execution.devices:
                     check_operands_on(execution.devices, self.program.name, buffers, self.path)
             last = self._last_committed_call = shardings, execution
         return last[1]
 
-    def _execution_on(self, where: Target) -> Execution:
+    def _execution_on(self, target: Target) -> Execution:
         """The execution on the devices of the operands. It is loaded at its first use."""
         if self.forwarded is not None and self.by_default is not None:
             return self.by_default  # it runs nothing
-        if isinstance(where, OperandSharding) and self._divides_like(where):
-            where = where.device  # the program itself divides its operands in this way
-        execution = self._execution_by_target.get(where)
+        if isinstance(target, OperandSharding) and self._divides_like(target):
+            target = target.device  # the program itself divides its operands in this way
+        execution = self._execution_by_target.get(target)
         if execution is None:
-            loaded = self.loaded if where is self.loaded.device else self.load(where)
-            execution = self._execution_by_target[where] = self._committing(loaded)
+            loaded = self.loaded if target is self.loaded.device else self.load(target)
+            execution = self._execution_by_target[target] = self._committing(loaded)
         return execution
 
     def _uncommitted(self, loaded: runtime.AnyExecutable) -> Execution:
@@ -197,12 +197,12 @@ class Dispatcher:
         """The start, which also donates operands if the program does."""
         return DonatingStart(start, self.donate, self.program.name, self.path) if self.donate else start
 
-    def _divides_like(self, where: OperandSharding) -> bool:
+    def _divides_like(self, target: OperandSharding) -> bool:
         """Returns True if the program divides operands as those of a call are divided."""
         sharding = self.loaded.sharding
-        if sharding is None or sharding.devices != where.devices:
+        if sharding is None or sharding.devices != target.devices:
             return False
-        pairs = zip(where.ins, sharding.ins, strict=True)
+        pairs = zip(target.ins, sharding.ins, strict=True)
         return all([w is None or w == (of_program.mesh, of_program.spec) for w, of_program in pairs])
 
     def _convert(self, k: int, value: object, aval: Aval) -> Array:

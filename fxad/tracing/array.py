@@ -195,8 +195,8 @@ class Array(Typed, Conversions, Methods, Updatable):
         if runtime.unreadable_reason(self._buffer):
             return headed(repr(self))
         devices = sorted(map(str, self.devices()))
-        where = devices[0] if len(devices) == 1 else f"{len(devices)} devices"
-        return headed(f"{self._aval}, {self._aval.nbytes:,} bytes, {where}", preformatted(str(self)))
+        places = devices[0] if len(devices) == 1 else f"{len(devices)} devices"
+        return headed(f"{self._aval}, {self._aval.nbytes:,} bytes, {places}", preformatted(str(self)))
 
     def leaked(self, what: str, where: str) -> LeakedTracerError:
         """The error for a tracer used outside its trace. `what` is its role, `where` the place of the use."""
@@ -359,11 +359,11 @@ def load_executable(
     return runtime.compile_jaxpr(jaxpr, options, device)
 
 
-def load_for(jaxpr: Jaxpr, where: placement.Target | None) -> runtime.XlaExecutable:
+def load_for(jaxpr: Jaxpr, target: placement.Target | None) -> runtime.XlaExecutable:
     """The executable of a program for the devices of its operands."""
-    if isinstance(where, placement.OperandSharding):
-        return load_executable(where.program(jaxpr), device=where.device)
-    return load_executable(jaxpr, device=where)
+    if isinstance(target, placement.OperandSharding):
+        return load_executable(target.program(jaxpr), device=target.device)
+    return load_executable(jaxpr, device=target)
 
 
 def aval_of(value: object, what: str = "value") -> Aval:
@@ -427,8 +427,8 @@ class Eager:
     ) -> tuple[Array, ...]:
         buffers = [self._operand(jaxpr.name, k, a)._buffer for k, a in enumerate(args)]
         if process_state.any_committed and True in map(placement.is_committed, buffers):
-            where = placement.target(jaxpr.name, buffers, path)
-            loaded = load_for(jaxpr, where)
+            target = placement.target_of_call(jaxpr.name, buffers, path)
+            loaded = load_for(jaxpr, target)
             outs = placement.launch_committed(loaded, buffers, path)
         else:
             loaded = load_executable(jaxpr)
@@ -482,8 +482,8 @@ class Eager:
         if next(collection_due):
             collect_garbage()
         if process_state.any_committed and True in map(placement.is_committed, buffers):
-            where = placement.target(operation_name(op, static), buffers, placement.operand_label)
-            loaded = self._load_on(where, op, avals, static, key)
+            target = placement.target_of_call(operation_name(op, static), buffers, placement.operand_label)
+            loaded = self._load_on(target, op, avals, static, key)
             out = placement.launch_committed(loaded, buffers)
         else:
             if loaded is None:
@@ -497,17 +497,17 @@ class Eager:
 
     def _load_on(
         self,
-        where: placement.Target,
+        target: placement.Target,
         op: Operation,
         avals: tuple[Aval, ...],
         static: tuple[Hashable, ...],
         key: Hashable,
     ) -> runtime.XlaExecutable:
         """The operation's program for its devices, loaded at its first use there."""
-        if key is not None and where is not runtime.default_device():
-            key = where, key
+        if key is not None and target is not runtime.default_device():
+            key = target, key
         cached = None if key is None else self._programs.get(key)
-        return (cached and cached()) or self._load(op, avals, static, key, where)
+        return (cached and cached()) or self._load(op, avals, static, key, target)
 
     def _load(
         self,
@@ -515,10 +515,10 @@ class Eager:
         avals: tuple[Aval, ...],
         static: tuple[Hashable, ...],
         key: Hashable,
-        where: placement.Target | None = None,
+        target: placement.Target | None = None,
     ) -> runtime.XlaExecutable:
         b = Builder()
-        loaded = load_for(b.build(op(b, *b.inputs(avals), *static), "eager"), where)
+        loaded = load_for(b.build(op(b, *b.inputs(avals), *static), "eager"), target)
         if key is not None:
             self._programs.put(key, ref(loaded))
         return loaded

@@ -54,7 +54,7 @@ Target: TypeAlias = runtime.Device | OperandSharding
 PathOf: TypeAlias = Callable[[int], str]  # the name of an operand in messages
 
 
-def target_of(what: str, buffers: Sequence[runtime.Buffer | None], path: PathOf) -> Target | None:
+def target_of_committed(what: str, buffers: Sequence[runtime.Buffer | None], path: PathOf) -> Target | None:
     """The device of the committed operands, or the devices among which they are divided; None if there are none.
 
     `what` is the name of the program and `path(k)` that of operand k, for messages. None among the buffers is an
@@ -66,9 +66,9 @@ def target_of(what: str, buffers: Sequence[runtime.Buffer | None], path: PathOf)
         ins.append(None)
         if b is None or not b._committed or b.is_deleted():  # XLA refuses one that is deleted
             continue
-        where, on = b._sharding, _devices_of(b)
-        if isinstance(where, runtime.MeshSharding):
-            ins[k] = where.mesh, where.spec
+        sharding, on = b._sharding, _devices_of(b)
+        if isinstance(sharding, runtime.MeshSharding):
+            ins[k] = sharding.mesh, sharding.spec
         if first is None:
             first = k, on
         elif on != first[1]:
@@ -84,15 +84,15 @@ def target_of(what: str, buffers: Sequence[runtime.Buffer | None], path: PathOf)
     return first[1][0] if all([w is None for w in ins]) else OperandSharding(first[1], tuple(ins))
 
 
-def target(what: str, buffers: Sequence[runtime.Buffer], path: PathOf) -> Target:
-    """`target_of`, and the default device if no operand is committed."""
-    return target_of(what, buffers, path) or runtime.default_device()
+def target_of_call(what: str, buffers: Sequence[runtime.Buffer], path: PathOf) -> Target:
+    """`target_of_committed`, and the default device if no operand is committed."""
+    return target_of_committed(what, buffers, path) or runtime.default_device()
 
 
 def _devices_of(buffer: runtime.Buffer) -> tuple[runtime.Device, ...]:
     """The devices that have a buffer or its parts, in the order of their mesh."""
-    where = buffer._sharding
-    return where.devices if isinstance(where, runtime.MeshSharding) else (runtime.device_of(buffer),)
+    sharding = buffer._sharding
+    return sharding.devices if isinstance(sharding, runtime.MeshSharding) else (runtime.device_of(buffer),)
 
 
 def _listed(devices: Sequence[runtime.Device]) -> str:

@@ -271,8 +271,8 @@ def size_constraints(avals: Sequence[Aval], symbolic: Sequence[Aval], paths: Seq
 
 def argument_path(accessor: Accessor, names: Sequence[str]) -> str:
     """`args[0]['w']` as `params['w']`, `kwargs['scale']` as `scale`."""
-    kind, where, *rest = accessor
-    root = positional_name(names, where.entry) if kind.entry == 0 else str(where.entry)
+    kind, argument, *rest = accessor
+    root = positional_name(names, argument.entry) if kind.entry == 0 else str(argument.entry)
     return root + "".join([e.codify("") for e in rest])
 
 

@@ -70,16 +70,16 @@ class OperandResharding:
     def __call__(self, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
         if self._many:
             host_calls.check_may_start(self._name)
-        where = list(map(sharding_of_buffer, buffers))
-        if any(map(is_not, where, self._fits)):  # usually they are the same objects as in the last call
-            if where == self._ins:
-                self._fits = where
+        shardings = list(map(sharding_of_buffer, buffers))
+        if any(map(is_not, shardings, self._fits)):  # usually they are the same objects as in the last call
+            if shardings == self._ins:
+                self._fits = shardings
             else:
                 pairs = zip(buffers, self._ins, strict=True)
                 return [b if b._sharding == w else self._divided(k, b, w) for k, (b, w) in enumerate(pairs)]
         return buffers
 
-    def _divided(self, k: int, buffer: Buffer, where: MeshSharding) -> Buffer:
+    def _divided(self, k: int, buffer: Buffer, sharding: MeshSharding) -> Buffer:
         """Operand `k`, divided; as in the last call if it is the same array."""
         if buffer.is_deleted():
             return buffer  # XLA refuses the call, and the error names the argument
@@ -87,7 +87,7 @@ class OperandResharding:
         last = parts.get(k)
         if last is not None and last[0]() is buffer and not last[1].is_deleted():
             return last[1]
-        divided = resharded(buffer, where)
+        divided = resharded(buffer, sharding)
 
         def drop(dead: ref[Buffer]) -> None:
             if (present := parts.get(k)) is not None and present[0] is dead:
@@ -198,8 +198,7 @@ class XlaExecutable:
             process_state.any_committed = True  # its results are
             self.start = ReshardingStart(self.start_without_resharding, jaxpr.name, sharding)
             self.handlers = self.committing_handlers = [
-                result_handler(a, where, True, self.producer)
-                for a, where in zip(self.out_avals, sharding.outs, strict=True)
+                result_handler(a, s, True, self.producer) for a, s in zip(self.out_avals, sharding.outs, strict=True)
             ]
             return
         self.handlers = [result_handler(a, device.sharding, False, self.producer) for a in self.out_avals]

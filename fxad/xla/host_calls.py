@@ -151,9 +151,9 @@ class SynchronousStart:
 
     __slots__ = ("_done", "_errors", "_start")
 
-    def __init__(self, start: Start, errors: HostErrors, where: _jax.Sharding) -> None:
+    def __init__(self, start: Start, errors: HostErrors, sharding: _jax.Sharding) -> None:
         self._start, self._errors = start, errors
-        self._done = result_handler(DONE, where, False, None)
+        self._done = result_handler(DONE, sharding, False, None)
 
     def __call__(self, buffers: Sequence[Buffer]) -> Results:
         number = self._errors.begin()

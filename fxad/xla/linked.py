@@ -201,16 +201,16 @@ def _sharding_of(plan: Plan, executables: Sequence[XlaExecutable]) -> ProgramSha
     first = executables[plan.steps[0].unit].sharding
     if first is None:
         return None
-    where: dict[int, MeshSharding] = {}
+    of_values: dict[int, MeshSharding] = {}
     n = len(plan.in_avals) + len(plan.constants)
     for step in plan.steps:
         sharding = executables[step.unit].sharding
         assert sharding is not None
-        where.update(zip(step.ins, sharding.ins, strict=True))
-        where.update(enumerate(sharding.outs, n))
+        of_values.update(zip(step.ins, sharding.ins, strict=True))
+        of_values.update(enumerate(sharding.outs, n))
         n += len(sharding.outs)
-    ins = [where.get(k, first.replicated) for k in range(len(plan.in_avals))]
-    return ProgramSharding(first.devices, first.mesh, ins, [where[k] for k in plan.outs])
+    ins = [of_values.get(k, first.replicated) for k in range(len(plan.in_avals))]
+    return ProgramSharding(first.devices, first.mesh, ins, [of_values[k] for k in plan.outs])
 
 
 def _part_types(avals: Sequence[Aval], on: Sequence[MeshSharding]) -> tuple[Aval, ...]:

@@ -8,7 +8,7 @@ Several classes say how values are divided. From the user to XLA:
 | `fxad.sharding.SingleDeviceSharding`     | one on one device, likewise | the user, `x.sharding`    | `fxad.api`      |
 | `MeshSharding`                           | an array on several devices | `device_put`, programs    | jaxlib, calls   |
 | `OneDeviceSharding` (`xla.jaxlib_types`) | an array on one device      | `xla.client`, per device  | jaxlib          |
-| `OperandSharding` (`tracing.placement`)  | the operands of a call      | `placement.target_of`     | `Dispatcher`    |
+| `OperandSharding` (`tracing.placement`)  | the operands of a call      | `target_of_committed`     | `Dispatcher`    |
 | `_ValueSharding` (`fxad.lower`)          | a value of a program        | `_interface_shardings`    | `_Module`       |
 | `ModuleSharding` (`fxad.lower`)          | a module, without devices   | `lower_jaxpr`, disk tier  | this module     |
 | `ProgramSharding`                        | a program, with devices     | `program_sharding`        | `XlaExecutable` |
@@ -113,8 +113,8 @@ def is_sharded(buffer: Buffer) -> bool:
 
 def is_elsewhere(buffer: Buffer) -> bool:
     """Returns True if other processes have parts of the value that this one does not have."""
-    where = buffer._sharding
-    return isinstance(where, MeshSharding) and not (where.is_fully_addressable or where.is_fully_replicated)
+    sharding = buffer._sharding
+    return isinstance(sharding, MeshSharding) and not (sharding.is_fully_addressable or sharding.is_fully_replicated)
 
 
 def unreadable_reason(buffer: Buffer) -> str | None:
@@ -124,7 +124,7 @@ def unreadable_reason(buffer: Buffer) -> str | None:
 
 def gathered(buffer: Buffer) -> NDArray:
     """The whole value of a sharded buffer, read-only."""
-    where, shape = cast(MeshSharding, buffer._sharding), buffer.aval.shape
+    sharding, shape = cast(MeshSharding, buffer._sharding), buffer.aval.shape
     out = np.empty(shape, buffer.aval.dtype)
     done = set[str]()
     # XLA does not divide an array without elements
@@ -133,11 +133,11 @@ def gathered(buffer: Buffer) -> NDArray:
             "to_numpy: parts of the array are on devices of other processes",
             remedy="read addressable_shards, or gather it in a program: out_shardings with PartitionSpec()",
         )
-    if where.is_fully_replicated and out.size:
+    if sharding.is_fully_replicated and out.size:
         out[...] = to_host(_parts(buffer)[0])
     elif out.size:
-        windows = where.windows(shape)
-        for at, part in zip([windows[k] for k in where.local], _parts(buffer), strict=True):
+        windows = sharding.windows(shape)
+        for at, part in zip([windows[k] for k in sharding.local], _parts(buffer), strict=True):
             if str(at) not in done:
                 done.add(str(at))
                 out[at] = to_host(part)
@@ -145,28 +145,29 @@ def gathered(buffer: Buffer) -> NDArray:
     return out
 
 
-def divided(value: NDArray, aval: Aval, where: MeshSharding) -> Buffer:
+def divided(value: NDArray, aval: Aval, sharding: MeshSharding) -> Buffer:
     """A NumPy array as a buffer with a part on each device."""
-    shape, windows = local_shape(where.mesh, where.spec, aval.shape), where.windows(aval.shape)
+    shape, windows = local_shape(sharding.mesh, sharding.spec, aval.shape), sharding.windows(aval.shape)
     parts = [
-        put_part(np.ascontiguousarray(value[windows[k]]).reshape(shape), where.devices[k].sharding) for k in where.local
+        put_part(np.ascontiguousarray(value[windows[k]]).reshape(shape), sharding.devices[k].sharding)
+        for k in sharding.local
     ]
-    return make_array(aval, where, parts)
+    return make_array(aval, sharding, parts)
 
 
 def shards(buffer: Buffer) -> list[tuple[Device, tuple[slice, ...], Buffer]]:
     """The device, the place and the buffer of each part. Raises: ExecutionError for a deleted array."""
-    where, shape = cast(MeshSharding, buffer._sharding), buffer.aval.shape
-    aval, windows = Aval(local_shape(where.mesh, where.spec, shape), buffer.aval.dtype), where.windows(shape)
+    sharding, shape = cast(MeshSharding, buffer._sharding), buffer.aval.shape
+    aval, windows = Aval(local_shape(sharding.mesh, sharding.spec, shape), buffer.aval.dtype), sharding.windows(shape)
     try:
         parts = pinned(buffer, _parts)
     except XlaRuntimeError as e:
         raise value_error("addressable_shards", e, buffer) from e
     note_parts(buffer, parts)
     out = []
-    for k, part in zip(where.local, parts, strict=True):
+    for k, part in zip(sharding.local, parts, strict=True):
         try:
-            out.append((where.devices[k], windows[k], on_device(part, aval, where.devices[k].sharding)))
+            out.append((sharding.devices[k], windows[k], on_device(part, aval, sharding.devices[k].sharding)))
         except XlaRuntimeError as e:  # from jaxlib 0.12 on, for a part that is deleted or donated
             raise value_error("addressable_shards", e, part) from e
     return out
@@ -179,7 +180,7 @@ def _parts(buffer: Buffer) -> list[Buffer]:
     return parts
 
 
-def from_local(value: NDArray, where: MeshSharding, shape: Shape | None) -> Buffer:
+def from_local(value: NDArray, sharding: MeshSharding, shape: Shape | None) -> Buffer:
     """A buffer of the data of this process: the parts of its devices, put together. Raises: ShapeError.
 
     For example, axis 0 is divided among 4 devices, of which this process has the last two, and `value` is of (4, 3):
@@ -189,9 +190,9 @@ def from_local(value: NDArray, where: MeshSharding, shape: Shape | None) -> Buff
         mine      [[2, 3], [0]]                     the places that this process has, along each axis
         whole     (8, 3)                            4 * 4 // 2 rows, 3 * 1 // 1 columns
     """
-    parts = (*parts_of(where.mesh, where.spec), *[1] * value.ndim)[: value.ndim]
-    places = [[w.start or 0 for w in (*at, *[slice(0)] * value.ndim)][: value.ndim] for at in where.windows(parts)]
-    mine = [sorted({places[k][axis] for k in where.local}) for axis in range(value.ndim)]
+    parts = (*parts_of(sharding.mesh, sharding.spec), *[1] * value.ndim)[: value.ndim]
+    places = [[w.start or 0 for w in (*at, *[slice(0)] * value.ndim)][: value.ndim] for at in sharding.windows(parts)]
+    mine = [sorted({places[k][axis] for k in sharding.local}) for axis in range(value.ndim)]
     whole = tuple([n * p // len(m) for n, p, m in zip(value.shape, parts, mine, strict=True)])
     if (shape is not None and shape != whole) or any([n % len(m) for n, m in zip(value.shape, mine, strict=True)]):
         raise ShapeError(
@@ -199,18 +200,18 @@ def from_local(value: NDArray, where: MeshSharding, shape: Shape | None) -> Buff
             f" {list(parts)} parts of an array of shape {shape or whole}",
             remedy="give the parts of the devices of this process, put together",
         )
-    part = local_shape(where.mesh, where.spec, whole)
+    part = local_shape(sharding.mesh, sharding.spec, whole)
     pieces = []
-    for k in where.local:
+    for k in sharding.local:
         starts = [m.index(p) * n for m, p, n in zip(mine, places[k], part, strict=True)]
         window = tuple([slice(s, s + n) for s, n in zip(starts, part, strict=True)])
-        pieces.append(put_part(np.ascontiguousarray(value[window]).reshape(part), where.devices[k].sharding))
-    return make_array(Aval(whole, value.dtype), where, pieces)
+        pieces.append(put_part(np.ascontiguousarray(value[window]).reshape(part), sharding.devices[k].sharding))
+    return make_array(Aval(whole, value.dtype), sharding, pieces)
 
 
-def assembled(aval: Aval, where: MeshSharding, parts: Sequence[Buffer]) -> Buffer:
+def assembled(aval: Aval, sharding: MeshSharding, parts: Sequence[Buffer]) -> Buffer:
     """The buffer of parts that are on their devices."""
-    whole = make_array(aval, where, parts)
+    whole = make_array(aval, sharding, parts)
     note_parts(whole, parts)
     return whole
 
@@ -272,9 +273,9 @@ def program_sharding(
     ins = [MeshSharding(on, meshes[mesh], spec) for mesh, spec in of_module.ins]
     chosen = raw.get_output_shardings() if None in of_module.outs else None
     outs = []
-    for k, where in enumerate(of_module.outs):
-        if where is not None:
-            outs.append(MeshSharding(on, meshes[where[0]], where[1]))
+    for k, sharding in enumerate(of_module.outs):
+        if sharding is not None:
+            outs.append(MeshSharding(on, meshes[sharding[0]], sharding[1]))
         elif chosen is None:
             outs.append(MeshSharding(on, meshes[0], ()))
         else:
