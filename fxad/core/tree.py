@@ -346,10 +346,8 @@ def dataclass(cls: type[T]) -> type[T]:
     def flat(x: object) -> tuple[Sequence[object], _StaticData, tuple[str, ...]]:
         if not fixed:
             return get_children(x), _NO_STATIC_DATA, children
-        values = get_fixed(x)
-        kinds = tuple(
-            builtins.map(type, values)
-        )  # as `exact_key`, without its frame: every call flattens its arguments
+        values = get_fixed(x)  # then as `exact_key`, without its frames: every call flattens its arguments
+        kinds = tuple(builtins.map(type, values))
         key = kinds if COMPARED_BY_EQUALITY.issuperset(kinds) else exact_key(values)
         return get_children(x), _StaticData((key, values)), children
 
@@ -395,7 +393,7 @@ def register(
 def _register(
     cls: type[Any],
     flatten_node: Callable[[Any], tuple[Sequence[object], _StaticData, Sequence[object]]],
-    unflatten_node: Callable[[_StaticData, Iterable[object]], Any],
+    unflatten_node: Callable[[Any, Iterable[object]], Any],
     entry: type[optree.PyTreeEntry],
 ) -> None:
     try:

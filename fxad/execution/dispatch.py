@@ -41,9 +41,9 @@ _buffer_of: Final = attrgetter("_buffer")
 aval_of_array: Final = attrgetter("_aval")
 
 
-class Execution(NamedTuple):
-    """What runs a program: the function that starts it, and the handlers of its results, which commit them to the
-    device or not."""
+class Launcher(NamedTuple):
+    """What `runtime.launch` takes beside the buffers: the function that starts the program, and the handlers that make
+    its results, committed to the device or not."""
 
     start: Start
     handlers: Sequence[runtime.ResultHandler]
@@ -54,8 +54,8 @@ class Execution(NamedTuple):
 class Dispatcher:
     """A program and its executables: one for the default device, and one for each device that holds operands of a call.
 
-    It precomputes all that a call needs: the types and the tree of the arguments, the closed-over arrays, the execution
-    (with donation), and the tree of the results.
+    It precomputes all that a call needs: the types and the tree of the arguments, the closed-over arrays, the
+    launchers (with donation), and the tree of the results.
 
     These methods call the program, from general to specific; each calls the next. Call the most specific one whose
     argument you have: `call` takes any arguments, `call_leaves` their leaves, `call_arrays` arrays of exactly the
@@ -63,7 +63,7 @@ class Dispatcher:
     """
 
     __slots__ = (
-        "__weakref__", "_execution_by_target", "_last_committed_call", "avals", "bound", "build_results", "by_default",
+        "__weakref__", "_launchers", "_last_committed_call", "avals", "bound", "build_results", "by_default",
         "donate", "donated_leaves", "forwarded", "host_functions", "load", "loaded", "out_avals", "path", "producer",
         "program", "takes_arrays",
     )  # fmt: skip
@@ -93,17 +93,17 @@ class Dispatcher:
         may_forward = not donate and device is None
         self.forwarded = forwarded_operands(program.jaxpr, len(program.bound)) if may_forward else None
         self.host_functions = forwarded_host_functions(program.jaxpr)
-        self._execution_by_target: dict[Target, Execution] = {}
-        # the shardings of the committed operands in the last call that had some, and its execution
-        self._last_committed_call: tuple[list[object], Execution] | None = None
+        self._launchers: dict[Target, Launcher] = {}
+        # the shardings of the committed operands in the last call that had some, and its launcher
+        self._last_committed_call: tuple[list[object], Launcher] | None = None
         if sharding is not None:
-            self._execution_by_target[sharding] = self._committing(loaded)
-        # the execution on uncommitted data; None: it is loaded for the default device at the first call with such data
-        self.by_default: Execution | None = None
+            self._launchers[sharding] = self._committing(loaded)
+        # for uncommitted data; None: it is loaded for the default device at the first call with such data
+        self.by_default: Launcher | None = None
         if device is not None:
-            self.by_default = self._execution_on(device)
+            self.by_default = self._launcher_on(device)
         elif self.forwarded is not None:
-            self.by_default = Execution(_ForwardingStart(self.forwarded), loaded.handlers)
+            self.by_default = Launcher(_ForwardingStart(self.forwarded), loaded.handlers)
         elif sharding is None and loaded.device is runtime.default_device():
             self.by_default = self._uncommitted(loaded)
 
@@ -139,51 +139,54 @@ class Dispatcher:
         """Call with the buffers of closed-over arrays, then of arguments of exactly the program's types, on any
         device."""
         if process_state.any_committed and True in map(is_committed, buffers):
-            execution = self._execution_of_committed(buffers)
+            launcher = self._launcher_of_committed(buffers)
         else:
-            execution = self.by_default or self._load_by_default()
-        outs = runtime.launch(execution.start, buffers, execution.handlers, self.producer, self.path)
+            launcher = self.by_default or self._load_by_default()
+        outs = runtime.launch(launcher.start, buffers, launcher.handlers, self.producer, self.path)
         for k, operand in self.host_functions:
             runtime.hold_same_function(buffers[operand], outs[k])
         return self.build_results(wrap_buffers(self.out_avals, outs))
 
-    def _load_by_default(self) -> Execution:
+    def _load_by_default(self) -> Launcher:
         """Load the program for the default device, for uncommitted data."""
         self.by_default = self._uncommitted(self.load(runtime.default_device()))
         return self.by_default
 
-    def _execution_of_committed(self, buffers: list[runtime.Buffer]) -> Execution:
-        """The execution on the device of the committed operands, to which it commits the results. Raises:
-        PlacementError."""
+    def _launcher_of_committed(self, buffers: list[runtime.Buffer]) -> Launcher:
+        """The launcher for the device of the committed operands, to which it commits the results.
+
+        Raises: PlacementError naming two operands that are committed to different devices.
+        """
         shardings: list[object] = [b._sharding if b._committed else None for b in buffers]
         last = self._last_committed_call
         if last is None or any(map(is_not, shardings, last[0])):  # equal shardings are often the same object
             if last is not None and last[0] == shardings:
-                execution = last[1]
+                launcher = last[1]
             else:
-                execution = self._execution_on(target_of_call(self.program.name, buffers, self.path))
-                if execution.devices:
-                    check_operands_on(execution.devices, self.program.name, buffers, self.path)
-            last = self._last_committed_call = shardings, execution
+                launcher = self._launcher_on(target_of_call(self.program.name, buffers, self.path))
+                if launcher.devices:
+                    check_operands_on(launcher.devices, self.program.name, buffers, self.path)
+            last = self._last_committed_call = shardings, launcher
         return last[1]
 
-    def _execution_on(self, target: Target) -> Execution:
-        """The execution on the devices of the operands. It is loaded at its first use."""
+    def _launcher_on(self, target: Target) -> Launcher:
+        """The launcher for the devices of the operands. It is loaded at its first use."""
         if self.forwarded is not None and self.by_default is not None:
             return self.by_default  # it runs nothing
         if isinstance(target, OperandSharding) and self._divides_like(target):
             target = target.device  # the program itself divides its operands in this way
-        execution = self._execution_by_target.get(target)
-        if execution is None:
+        launcher = self._launchers.get(target)
+        if launcher is None:
             loaded = self.loaded if target is self.loaded.device else self.load(target)
-            execution = self._execution_by_target[target] = self._committing(loaded)
-        return execution
+            launcher = self._launchers[target] = self._committing(loaded)
+        return launcher
 
-    def _uncommitted(self, loaded: runtime.AnyExecutable) -> Execution:
-        return Execution(self._donating(loaded.start), loaded.handlers)
+    def _uncommitted(self, loaded: runtime.AnyExecutable) -> Launcher:
+        """The launcher that does not commit the results."""
+        return Launcher(self._donating(loaded.start), loaded.handlers)
 
-    def _committing(self, loaded: runtime.AnyExecutable) -> Execution:
-        """The execution on the device of the executable, or on its devices, to which it commits the results."""
+    def _committing(self, loaded: runtime.AnyExecutable) -> Launcher:
+        """The launcher that commits the results to the device of the executable, or to its devices."""
         start, bound, sharding = loaded.start, self.bound, loaded.sharding
         if sharding is None:
             start = _MovingStart(start, moved_to(bound, loaded.device), loaded.device)
@@ -191,7 +194,7 @@ class Dispatcher:
             on_devices = [runtime.resharded(b, w) for b, w in zip(bound, sharding.ins, strict=False)]
             start = _MovingStart(start, on_devices, None)
         devices = () if sharding is None else sharding.devices
-        return Execution(self._donating(start), loaded.committing_handlers, devices)
+        return Launcher(self._donating(start), loaded.committing_handlers, devices)
 
     def _donating(self, start: Start) -> Start:
         """The start, which also donates operands if the program does."""
@@ -340,7 +343,7 @@ def _call_of_any_arrays(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable
     return call
 
 
-def _call_of_one_array(dispatcher: Dispatcher, usual: Execution, slow_path: SlowPath) -> Callable[..., object]:
+def _call_of_one_array(dispatcher: Dispatcher, usual: Launcher, slow_path: SlowPath) -> Callable[..., object]:
     """One array in, one out: one Python frame, and no attribute lookup on the program."""
     (a,), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, usual
     call_buffers, producer, path = dispatcher.call_buffers, dispatcher.producer, dispatcher.path
@@ -370,7 +373,7 @@ def _call_of_one_array(dispatcher: Dispatcher, usual: Execution, slow_path: Slow
     return call
 
 
-def _call_of_two_arrays(dispatcher: Dispatcher, usual: Execution, slow_path: SlowPath) -> Callable[..., object]:
+def _call_of_two_arrays(dispatcher: Dispatcher, usual: Launcher, slow_path: SlowPath) -> Callable[..., object]:
     """Two arrays in, one out."""
     (a, b), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, usual
     call_buffers, producer, path = dispatcher.call_buffers, dispatcher.producer, dispatcher.path
@@ -400,7 +403,7 @@ def _call_of_two_arrays(dispatcher: Dispatcher, usual: Execution, slow_path: Slo
     return call
 
 
-def _call_of_any_trees(dispatcher: Dispatcher, usual: Execution, slow_path: SlowPath) -> Callable[..., object]:
+def _call_of_any_trees(dispatcher: Dispatcher, usual: Launcher, slow_path: SlowPath) -> Callable[..., object]:
     """Any argument and result trees. Loops are written out, because a comprehension costs a frame."""
     avals, out_avals, bound = dispatcher.avals, dispatcher.out_avals, dispatcher.bound
     (start, handlers, _), call_arrays = usual, dispatcher.call_arrays

@@ -258,7 +258,7 @@ class Array(Typed, Conversions, Methods, Updatable):
             if not isinstance(other, runtime.SupportsDLPack):
                 return cast("Self", NotImplemented)
         if type(x) is Array is type(y) and current_binder() is None:
-            return cast("Self", EAGER.run(op, (x, y), static)[0])
+            return cast("Self", EAGER.apply_to_arrays(op, (x, y), static)[0])
         return cast("Self", apply_operation(op, (x, y), static))
 
     def __getitem__(self, index: object) -> Self:
@@ -398,7 +398,9 @@ def aval_of(value: object, what: str = "value") -> Aval:
 
 
 class Eager:
-    """The binder outside a trace: each operation is a program, compiled once per operand types, and run immediately.
+    """The binder outside a trace: each operation is a program, compiled once per operand types, and launched at once.
+
+    It stands beside `Array`, and not in `fxad.execution`: the operators of arrays call it, and it makes arrays.
 
     Cost: 1.5 us in addition to the execution (4 us), once the operation has run on these types.
     """
@@ -414,13 +416,13 @@ class Eager:
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
         arrays = [self._operand(prim.name, k, a) for k, a in enumerate(args)]
-        return self.run(_emit_prim, arrays, (prim,))
+        return self.apply_to_arrays(_emit_prim, arrays, (prim,))
 
     def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
         for a in args:
             if type(a) is not Array:
-                return self.run(op, self.operands(op, args, static), static)
-        return self.run(op, cast("tuple[Array, ...]", args), static)  # the loop has checked it
+                return self.apply_to_arrays(op, self.operands(op, args, static), static)
+        return self.apply_to_arrays(op, cast("tuple[Array, ...]", args), static)  # the loop has checked it
 
     def call(
         self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label
@@ -438,7 +440,7 @@ class Eager:
         return tuple(wrap_buffers(loaded.out_avals, outs))
 
     def paste(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
-        return self.run(_paste, [self._operand(op, k, a) for k, a in enumerate(args)], (jaxpr,))
+        return self.apply_to_arrays(_paste, [self._operand(op, k, a) for k, a in enumerate(args)], (jaxpr,))
 
     def staging(self) -> bool:
         return False
@@ -459,7 +461,7 @@ class Eager:
             self._plans.put((shape, key), (plan, starts))
         return self.apply(indexing.getitem, (x, *map(self.scalar, starts), *operands), (plan,))[0]
 
-    def run(self, op: Operation, args: Sequence[Array], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
+    def apply_to_arrays(self, op: Operation, args: Sequence[Array], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
         """`apply` for Arrays that are not tracers. A cached operation takes one Python frame."""
         avals: tuple[Aval, ...]
         if len(args) == 1:  # spelled out: a comprehension costs a frame, 0.1 us
@@ -579,8 +581,8 @@ def apply_operation(op: Operation, args: tuple[object, ...], static: tuple[Hasha
         return active.apply(op, args, static)[0]
     for a in args:
         if type(a) is not Array:
-            return EAGER.run(op, EAGER.operands(op, args, static), static)[0]
-    return EAGER.run(op, cast("tuple[Array, ...]", args), static)[0]  # the loop has checked it
+            return EAGER.apply_to_arrays(op, EAGER.operands(op, args, static), static)[0]
+    return EAGER.apply_to_arrays(op, cast("tuple[Array, ...]", args), static)[0]  # the loop has checked it
 
 
 def _scalar_array(value: promotion.Scalar, like: dtypes.DType | None) -> Array:

@@ -101,7 +101,7 @@ def symbolic_shape(text: str) -> tuple[int, ...]:
     return tuple([n for n in shape if n is not None])
 
 
-class Traced(Protocol[P, R_co]):
+class ProgramProtocol(Protocol[P, R_co]):
     """The protocol of `Program`, for overloads: mypy infers the types in `Concatenate` from the `__call__` of a
     protocol, but not from the parameters of a class."""
 
