@@ -200,7 +200,7 @@ class _ByTypes(Generic[P, R]):
         return self.program(in_tree, self.types(leaves, in_tree))
 
     def clear(self) -> None:
-        """Drop the programs and executables. The next call takes the slow path."""
+        """Drop the programs and executables."""
         self.programs.clear()
         self.executables.clear()
         self._by_array_types.clear()
@@ -210,11 +210,7 @@ class _ByTypes(Generic[P, R]):
             owner._set_call(self.call)
 
     def call(self, /, *args: Any, **kwargs: Any) -> object:
-        """Call the function by the slow path."""
-        return self.slow_path(args, kwargs)
-
-    def slow_path(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-        """The slow path of a call: inside a trace, for new types, or for other types than those of the last call."""
+        """Call the function, also inside a trace, with new types, or with other types than those of the last call."""
         if (here := current_binder()) is OPERATION_BY_OPERATION:
             return self.fn(*args, **kwargs)
         if here is not None and active_trace() is not None:
@@ -266,7 +262,7 @@ class _ByTypes(Generic[P, R]):
             self._by_array_types.clear()
             owner._set_call(self.call)
         elif owner is not None:
-            owner._set_call(fast_path(dispatcher, self.slow_path))
+            owner._set_call(fast_path(dispatcher, self.call))
 
 
 def _recompilation_reason(program: Program[..., object], known: Sequence[Program[..., object]]) -> str:

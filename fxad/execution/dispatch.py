@@ -1,9 +1,9 @@
 """Calls of a compiled program: match the arguments, pass their buffers to XLA, wrap the results.
 
 XLA takes 4 us for a call of a small program, so each 0.1 us in Python counts. Each program has a closure for the usual
-call, with arrays of exactly its types. The closure holds all values that the call reads. `Dispatcher` handles every
-other call. See docs/adr/0036-a-function-for-each-call.md. A program whose results are operands is not run: a call
-returns the buffers of the operands.
+call, with uncommitted arrays of exactly its types (`fast_path`). The closure holds all values that the call reads.
+`Dispatcher` handles every other call. See docs/adr/0036-a-function-for-each-call.md. A program whose results are
+operands is not run: a call returns the buffers of the operands.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fxad.tracing.program import Program, fit_leaf, tree_error
 from fxad.tracing.tracer import Tracer, active_trace
 from fxad.units.forwarding import forwarded_host_functions, forwarded_operands
 
-SlowPath: TypeAlias = Callable[[tuple[object, ...], dict[str, object]], object]
+_Call: TypeAlias = Callable[..., object]  # of a program, as the user calls it
 
 _LEAF: Final = tree.structure(0)
 _first: Final = itemgetter(0)
@@ -107,7 +107,7 @@ class Dispatcher:
         elif sharding is None and loaded.device is runtime.default_device():
             self.by_default = self._uncommitted(loaded)
 
-    def call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+    def call(self, /, *args: object, **kwargs: object) -> object:
         """Call with any arguments. Flattens them once."""
         leaves, in_tree = tree.flatten((args, kwargs))
         if in_tree != self.program.in_tree:
@@ -309,15 +309,15 @@ class _MovingStart:
 # -------------------------------------------------------------------------------------------------- the usual call
 
 
-def fast_path(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[..., object]:
+def fast_path(dispatcher: Dispatcher, general: _Call) -> _Call:
     """A function for the usual call: outside traces, with uncommitted arrays of exactly the types of the program.
 
-    `slow_path` handles calls with other arguments, and `dispatcher` those with committed arrays. Types are compared by
+    `general` handles calls with other arguments, and the dispatcher those with committed arrays. Types are compared by
     identity: equal avals are one object. The functions below inline `runtime.launch`: a Python frame takes 0.1 us.
     """
     usual = dispatcher.by_default
     if usual is None or dispatcher.host_functions:
-        return _call_of_any_arrays(dispatcher, slow_path)
+        return _call_of_any_arrays(dispatcher, general)
     if (
         dispatcher.takes_arrays
         and not dispatcher.bound
@@ -325,25 +325,25 @@ def fast_path(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[..., obje
         and not dispatcher.donate
     ):
         if len(dispatcher.avals) == 1:
-            return _call_of_one_array(dispatcher, usual, slow_path)
+            return _call_of_one_array(dispatcher, usual, general)
         if len(dispatcher.avals) == 2:
-            return _call_of_two_arrays(dispatcher, usual, slow_path)
-    return _call_of_any_trees(dispatcher, usual, slow_path)
+            return _call_of_two_arrays(dispatcher, usual, general)
+    return _call_of_any_trees(dispatcher, usual, general)
 
 
-def _call_of_any_arrays(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[..., object]:
+def _call_of_any_arrays(dispatcher: Dispatcher, general: _Call) -> _Call:
     """Any argument and result trees, for a program that is not loaded for the default device, or that returns numbers
     of host functions."""
     match, call_arrays = dispatcher.match, dispatcher.call_arrays
 
     def call(*args: object, **kwargs: object) -> object:
         leaves = match(args, kwargs) if current_binder() is None else None
-        return slow_path(args, kwargs) if leaves is None else call_arrays(leaves)
+        return general(*args, **kwargs) if leaves is None else call_arrays(leaves)
 
     return call
 
 
-def _call_of_one_array(dispatcher: Dispatcher, usual: Launcher, slow_path: SlowPath) -> Callable[..., object]:
+def _call_of_one_array(dispatcher: Dispatcher, usual: Launcher, general: _Call) -> _Call:
     """One array in, one out: one Python frame, and no attribute lookup on the program."""
     (a,), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, usual
     call_buffers, producer, path = dispatcher.call_buffers, dispatcher.producer, dispatcher.path
@@ -357,7 +357,7 @@ def _call_of_one_array(dispatcher: Dispatcher, usual: Launcher, slow_path: SlowP
         except (AttributeError, ValueError):
             pass
         if buffers is None:
-            return slow_path(args, kwargs)
+            return general(*args, **kwargs)
         if process_state.any_committed:
             return call_buffers(buffers)
         if next(collection_due):
@@ -373,7 +373,7 @@ def _call_of_one_array(dispatcher: Dispatcher, usual: Launcher, slow_path: SlowP
     return call
 
 
-def _call_of_two_arrays(dispatcher: Dispatcher, usual: Launcher, slow_path: SlowPath) -> Callable[..., object]:
+def _call_of_two_arrays(dispatcher: Dispatcher, usual: Launcher, general: _Call) -> _Call:
     """Two arrays in, one out."""
     (a, b), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, usual
     call_buffers, producer, path = dispatcher.call_buffers, dispatcher.producer, dispatcher.path
@@ -387,7 +387,7 @@ def _call_of_two_arrays(dispatcher: Dispatcher, usual: Launcher, slow_path: Slow
         except (AttributeError, ValueError):
             pass
         if buffers is None:
-            return slow_path(args, kwargs)
+            return general(*args, **kwargs)
         if process_state.any_committed:
             return call_buffers(buffers)
         if next(collection_due):
@@ -403,7 +403,7 @@ def _call_of_two_arrays(dispatcher: Dispatcher, usual: Launcher, slow_path: Slow
     return call
 
 
-def _call_of_any_trees(dispatcher: Dispatcher, usual: Launcher, slow_path: SlowPath) -> Callable[..., object]:
+def _call_of_any_trees(dispatcher: Dispatcher, usual: Launcher, general: _Call) -> _Call:
     """Any argument and result trees. Loops are written out, because a comprehension costs a frame."""
     avals, out_avals, bound = dispatcher.avals, dispatcher.out_avals, dispatcher.bound
     (start, handlers, _), call_arrays = usual, dispatcher.call_arrays
@@ -426,7 +426,7 @@ def _call_of_any_trees(dispatcher: Dispatcher, usual: Launcher, slow_path: SlowP
         except (AttributeError, TypeError, ValueError):
             pass
         if not fits:
-            return slow_path(args, kwargs)
+            return general(*args, **kwargs)
         if process_state.any_committed:
             return call_arrays(leaves)
         if next(collection_due):
