@@ -76,7 +76,11 @@ from fxad.xla.linked import (
     LinkedExecutable as LinkedExecutable,
     link as link,
 )
-from fxad.xla.options import CompileOptions as CompileOptions, check_options as check_options
+from fxad.xla.options import (
+    DEFAULT_OPTIONS as DEFAULT_OPTIONS,
+    CompileOptions as CompileOptions,
+    check_options as check_options,
+)
 from fxad.xla.process_state import process_state as process_state
 from fxad.xla.sharded import (
     MeshSharding as MeshSharding,

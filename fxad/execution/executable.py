@@ -19,9 +19,8 @@ from fxad.execution.shardings import Shardings, with_program_shardings
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
 from fxad.passes import Passes, Stages, check_passes, plan_of, run_passes, stages_of
-from fxad.runtime import CompileOptions, CostStats, MemoryStats
+from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, CostStats, MemoryStats
 from fxad.sharding import Sharding, SingleDeviceSharding, named_sharding_of
-from fxad.tracing.array import DEFAULT_OPTIONS
 from fxad.tracing.placement import OperandSharding, Target, check_device
 from fxad.tracing.program import Program, Spec
 from fxad.units.cost_rule import Predicate, selected_bodies

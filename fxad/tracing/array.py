@@ -43,8 +43,6 @@ from fxad.sharding import Shard, Sharding, sharding_of
 from fxad.tracing import placement
 from fxad.units.forwarding import forwarded_host_functions
 
-DEFAULT_OPTIONS: Final = runtime.CompileOptions()
-
 
 class Binder(Protocol):
     """The destination of operations: the program being traced, or a device."""
@@ -352,18 +350,11 @@ def device_array(value: object, aval: Aval) -> Array:
     return wrap_buffer(aval, runtime.to_buffer(value, aval))
 
 
-def load_executable(
-    jaxpr: Jaxpr, options: runtime.CompileOptions = DEFAULT_OPTIONS, device: runtime.Device | None = None
-) -> runtime.XlaExecutable:
-    """The executable of a program on a device (None: the default one), from the active cache."""
-    return runtime.compile_jaxpr(jaxpr, options, device)
-
-
 def load_for(jaxpr: Jaxpr, target: placement.Target | None) -> runtime.XlaExecutable:
-    """The executable of a program for the devices of its operands."""
+    """The executable of a program for the devices of its operands (None: the default one), from the active cache."""
     if isinstance(target, placement.OperandSharding):
-        return load_executable(target.program(jaxpr), device=target.device)
-    return load_executable(jaxpr, device=target)
+        return runtime.compile_jaxpr(target.program(jaxpr), device=target.device)
+    return runtime.compile_jaxpr(jaxpr, device=target)
 
 
 def aval_of(value: object, what: str = "value") -> Aval:
@@ -433,7 +424,7 @@ class Eager:
             loaded = load_for(jaxpr, target)
             outs = placement.launch_committed(loaded, buffers, path)
         else:
-            loaded = load_executable(jaxpr)
+            loaded = load_for(jaxpr, None)
             outs = loaded.execute(buffers)
         for k, operand in forwarded_host_functions(jaxpr):
             runtime.hold_same_function(buffers[operand], outs[k])
@@ -622,7 +613,6 @@ __all__ = [
     "Array",
     "ArrayLike",
     "Binder",
-    "DEFAULT_OPTIONS",
     "EAGER",
     "Eager",
     "OPERATION_BY_OPERATION",
@@ -636,7 +626,6 @@ __all__ = [
     "binder",
     "current_binder",
     "is_scalar",
-    "load_executable",
     "operation_name",
     "device_array",
     "wrap_buffer",

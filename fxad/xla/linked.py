@@ -31,7 +31,7 @@ from fxad.xla.executable import (
 from fxad.xla.failures import Producer, StepRefused
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.jaxlib_types import Buffer, CostStats, MemoryStats, ResultHandler, Start, XlaRuntimeError
-from fxad.xla.options import DEFAULT, CompileOptions
+from fxad.xla.options import DEFAULT_OPTIONS, CompileOptions
 from fxad.xla.process_state import process_state
 from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_for
 
@@ -240,7 +240,7 @@ def _source_line(step: Step) -> str:
 _AT_ONCE: Final = max(1, (os.cpu_count() or 1) // 2)
 
 
-def link(plan: Plan, device: Device, options: CompileOptions = DEFAULT) -> AnyExecutable:
+def link(plan: Plan, device: Device, options: CompileOptions = DEFAULT_OPTIONS) -> AnyExecutable:
     """Compile a plan: each unit once, through the active cache, several at a time if there are enough cores.
 
     Raises: CompileError naming the unit and the user's line.

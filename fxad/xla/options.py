@@ -88,7 +88,7 @@ def _is_flag(flag: object) -> bool:
     return isinstance(name, str) and type(value) in (str, bool, int, float)
 
 
-DEFAULT: Final = CompileOptions()
+DEFAULT_OPTIONS: Final = CompileOptions()
 
 
 def check_options(what: str, options: object) -> None:
