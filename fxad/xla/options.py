@@ -126,7 +126,7 @@ def options_for(
     options.num_partitions = build.num_partitions = len(on)
     options.num_replicas = build.num_replicas = 1
     build.use_spmd_partitioning = build.use_shardy_partitioner = True
-    chosen_by_xla = [*[sharding is None for sharding in sharding.outs], *[False] * calls_host]
+    chosen_by_xla = [*[chosen is None for chosen in sharding.outs], *[False] * calls_host]
     build.allow_spmd_sharding_propagation_to_output = chosen_by_xla or [False]
     assignment = xla_client.DeviceAssignment.create(np.array([[d.id for d in on]]))
     options.device_assignment = build.device_assignment = assignment
