@@ -343,6 +343,7 @@ class Jitted(_JittedFunction[P, R]):
         attach_declaration(self, None, lambda numbers, names: StaticJitted(fn, numbers, names, options))
 
     def _set_call(self, call: Callable[..., object]) -> None:
+        """Let this function handle the calls."""
         object.__setattr__(self, "__call__", call)
 
     def trace(self, /, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[P, R]:

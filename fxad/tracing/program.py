@@ -1,5 +1,9 @@
 """`Program[P, R]`: a jaxpr with its pytrees and bound operands.
 
+A function becomes a program in these steps; each calls the next: `trace` copies the arrays that it closes over,
+`trace_for_call` takes the arguments of a call, `trace_tree` their types, `trace_leaves` gives the parts of a program,
+and `tracing.tracer.trace_flat` makes the jaxpr.
+
 The types keep the user's signature: `trace(f, ...)` of `f: (Params, Array) -> Array` is
 `Program[[Params, Array], Array]`, and so are its executable and, with other results, its transforms.
 """

@@ -193,7 +193,7 @@ class XlaExecutable:
         self.devices: tuple[Device, ...] = (device,) if sharding is None else sharding.devices
         self.sharding = sharding
         self.producer = Producer(jaxpr.name, _first_line(jaxpr), ref(self))
-        self.start_without_resharding = self.start = self._with_waits(raw.execute_sharded, jaxpr, host_errors)
+        self.start_without_resharding = self.start = self._wrapped(raw.execute_sharded, jaxpr, host_errors)
         if sharding is not None:
             process_state.any_committed = True  # its results are
             self.start = ReshardingStart(self.start_without_resharding, jaxpr.name, sharding)
@@ -204,9 +204,9 @@ class XlaExecutable:
         self.handlers = [result_handler(a, device.sharding, False, self.producer) for a in self.out_avals]
         self.committing_handlers = [result_handler(a, device.sharding, True, self.producer) for a in self.out_avals]
 
-    def _with_waits(self, start: Start, jaxpr: Jaxpr, host_errors: HostErrors | None) -> Start:
-        """The execution with the waits that the program needs: for functions of the host, in another thread if it may
-        not end, and for other processes. The calling thread compares programs and divides operands."""
+    def _wrapped(self, start: Start, jaxpr: Jaxpr, host_errors: HostErrors | None) -> Start:
+        """The start with the wrappers that the program needs (see `Start`), the innermost first. What is started in
+        another thread only waits: the calling thread compares programs, pins and divides operands."""
         if host_errors is not None:
             everywhere = self.device.sharding if self.sharding is None else self.sharding.replicated
             start = SynchronousStart(start, host_errors, everywhere)
