@@ -349,14 +349,13 @@ def test_a_call_that_returns_a_pullback_returns_what_it_calls() -> None:
     ]
     gc.collect()
     before = len(HOST)
-    for make in makers:
-        pull = make(new_function())(x)
-        gc.collect()
-        assert len(HOST) == before + 1
-        assert float(pull(ct)[0]) == 54
-        del pull
-        gc.collect()
-        assert len(HOST) == before
+    pulls = [make(new_function())(x) for make in makers]
+    gc.collect()  # the functions and the programs, but not what the pullbacks hold
+    assert len(HOST) == before + len(makers)
+    assert [float(pull(ct)[0]) for pull in pulls] == [54] * len(makers)
+    del pulls
+    gc.collect()
+    assert len(HOST) == before
 
 
 def test_programs_that_differ_in_the_function_share_an_executable() -> None:
