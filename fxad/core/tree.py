@@ -315,6 +315,9 @@ class _StaticData(tuple[Any, ...]):
     __slots__ = ()
     value = property(itemgetter(1))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _static_data, (self.value,)  # the key has types, such as that of functions, which pickle does not find
+
     def __repr__(self) -> str:
         return repr(self.value)
 
@@ -348,7 +351,7 @@ def dataclass(cls: type[T]) -> type[T]:
             return get_children(x), _NO_STATIC_DATA, children
         values = get_fixed(x)  # then as `exact_key`, without its frames: every call flattens its arguments
         kinds = tuple(builtins.map(type, values))
-        key = kinds if COMPARED_BY_EQUALITY.issuperset(kinds) else exact_key(values)
+        key = (tuple, kinds, values) if COMPARED_BY_EQUALITY.issuperset(kinds) else exact_key(values)
         return get_children(x), _StaticData((key, values)), children
 
     def unflat(data: _StaticData, parts: Iterable[object]) -> T:

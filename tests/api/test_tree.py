@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -187,6 +189,15 @@ def test_static_data_are_compared_exactly(make: Callable[[Any], Any]) -> None:
             if _ == 0:
                 assert tree.structure(fx.trace(f, t)(t)) == s
     assert len(traced) == 2 * len(values)
+
+
+def test_static_data_are_pickled_as_they_are() -> None:
+    """Their key has types, and pickle does not find that of functions."""
+    structure = tree.structure(Layer(W, B, refused))  # type: ignore[arg-type]
+    assert pickle.loads(pickle.dumps(structure)) == structure
+    assert copy.deepcopy(structure) == structure
+    program = fx.trace(lambda layer: layer.w, Layer(W, B, refused))  # type: ignore[arg-type]
+    assert pickle.loads(pickle.dumps(program)).in_tree == program.in_tree
 
 
 def test_the_data_of_a_structure_are_printed_as_they_are() -> None:
