@@ -176,14 +176,14 @@ def sharding_of_entry(facts: Any, jaxpr: Jaxpr) -> ModuleSharding | None:
             raise ValueError(f"mesh {mesh} has not {devices} devices")
         check_ids("cache", mesh, ids)
 
-    def where(entry: Any, aval: Aval) -> tuple[int, DimensionAxes]:
+    def division(entry: Any, aval: Aval) -> tuple[int, DimensionAxes]:
         k, spec = int(entry[0]), tuple([tuple([str(name) for name in group]) for group in entry[1]])
         check_spec("cache", meshes[k], spec, aval)
         check_divides("cache", meshes[k], spec, aval)
         return k, spec
 
-    ins = tuple([where(g, a) for g, a in zip(facts["ins"], jaxpr.in_avals, strict=True)])
-    outs = tuple([None if g is None else where(g, a) for g, a in zip(facts["outs"], jaxpr.out_avals, strict=True)])
+    ins = tuple([division(g, a) for g, a in zip(facts["ins"], jaxpr.in_avals, strict=True)])
+    outs = tuple([None if g is None else division(g, a) for g, a in zip(facts["outs"], jaxpr.out_avals, strict=True)])
     return ModuleSharding(devices, meshes, ins, outs, ids)
 
 
