@@ -27,7 +27,7 @@ RAN = {
     "fxad/xla/cuda.py": {"_Plugin.load", "cuda_client", "cuda_library"},
     "fxad/xla/custom_calls.py": {"_Targets.provide", "implements", "are_portable"},
     "fxad/xla/disk_tier.py": {"CompilerConfiguration.of"},
-    "fxad/xla/executable.py": {"XlaExecutable._with_waits", "XlaExecutable.memory"},
+    "fxad/xla/executable.py": {"XlaExecutable._wrapped", "XlaExecutable.memory"},
     "fxad/xla/host_calls.py": {"compile_with_callbacks"},
     "fxad/xla/interpreter_exit.py": {"_Work._wait"},
     "fxad/xla/options.py": {"xla_options", "with_effort"},

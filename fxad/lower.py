@@ -60,8 +60,8 @@ from fxad.lowering.mlir_text import (
     sharding_per_value,
     tensor_type,
 )
-from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_ordered
-from fxad.primitives.check import CallsHost
+from fxad.lowering.ordered_effects import DONE, with_host_calls_ordered
+from fxad.primitives.check import CallsHost, calls_host
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.shard_map import ShardMap, device_ids, devices_needed, runs_on_devices
 from fxad.primitives.meshes import (

@@ -21,7 +21,7 @@ from mypy.types import AnyType, FunctionLike, Instance, TupleType, Type, TypeOfA
 _CALLED: Final = frozenset(
     {
         "fxad.tracing.program.Program.__call__",
-        "fxad.tracing.program.Traced.__call__",
+        "fxad.tracing.program.ProgramProtocol.__call__",
         "fxad.api.jit.Jitted.__call__",
         "fxad.api.jit.StaticJitted.__call__",
         "fxad.execution.executable.Executable.__call__",

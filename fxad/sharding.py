@@ -14,7 +14,7 @@ classes of their own.
 | `ShardingConstraint` (`primitives`)      | a value, as an equation of a program     | `sharding_in_program`          |
 | `MeshSharding` (`xla.sharded`)           | a buffer on several devices              | `buffer_sharding`, results     |
 | `OneDeviceSharding` (`xla.jaxlib_types`) | a buffer on one device                   | `xla.client`, for each device  |
-| `OperandSharding` (`tracing.placement`)  | the operands of a call                   | `placement.target_of`          |
+| `OperandSharding` (`tracing.placement`)  | the operands of a call                   | `target_of_committed`          |
 | `ModuleSharding` (`lower`)               | the operands and results of a module     | `lower_jaxpr`, the disk tier   |
 | `ProgramSharding` (`xla.sharded`)        | those of a loaded program, with devices  | `xla.sharded.program_sharding` |
 

@@ -24,10 +24,9 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, described
-from fxad.ir import Aval, Jaxpr, Var, Zero
+from fxad.ir import Aval, Jaxpr, Zero
 from fxad.operations.arguments import flag
 from fxad.primitives.control.bodies import instantiate_outs, reorder_operands
-from fxad.primitives.host_call import NUMBER
 from fxad.tracing.array import Array
 from fxad.tracing.program import CotangentName, Program, TangentsName, function_name, spec_of, trace
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, static_arguments
@@ -254,7 +253,7 @@ def linearize(
     if has_aux:  # the tangents of auxiliary results are left out
         first = linear.out_tree.children()[0]
         linear = linear.replace(select_outs(linear.jaxpr, range(first.num_leaves)), out_tree=first)
-    bound = bind_trailing(linear, _with_host_functions(program, split.primal.jaxpr, residuals))
+    bound = bind_trailing(linear, residuals)
     # called with the tangents one by one, as in JAX
     (tangents,) = bound.args_tree.children()
     names = tuple([TangentsName(f"tangents[{k}]") for k in range(tangents.num_children)])
@@ -333,15 +332,6 @@ def bind_trailing(program: Program[..., object], values: Sequence[object]) -> Re
         program.names,
         program.name,
     )
-
-
-def _with_host_functions(program: Program[..., object], forward: Jaxpr, residuals: Sequence[object]) -> list[object]:
-    """Return the residuals, the last results of `forward`, with the numbers of host functions replaced by the arrays
-    that `program` closes over. A residual is a copy, and a host function lives as long as its array
-    (`core.host_functions`): a recomputation that calls the function must hold the array itself."""
-    numbers = {v: x for v, x in zip(forward.ins, program.bound, strict=False) if v.aval is NUMBER}
-    atoms = forward.outs[len(forward.outs) - len(residuals) :]
-    return [numbers.get(a, x) if isinstance(a, Var) else x for a, x in zip(atoms, residuals, strict=True)]
 
 
 # ------------------------------------------------------------------------------------------------------------- vjp
@@ -468,7 +458,7 @@ def _vjp_call(
         (_COTANGENT,),
         f"vjp_{program.name}",
     )
-    pullback = bind_trailing(backward, _with_host_functions(program, halves.forward, residuals))
+    pullback = bind_trailing(backward, residuals)
     return (out[0], pullback, out[1]) if has_aux else (out, pullback)
 
 

@@ -25,7 +25,6 @@ from typing import (
 )
 
 from fxad.api.lift import check_function, check_no_statics, importable_name
-from fxad.api.recompilation import recompilation_reason
 from fxad.api.symbolic_shapes import Shapes, symbolic_types
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
@@ -58,6 +57,7 @@ from fxad.tracing.program import (
     parameter_names,
     specialize_to_types,
     trace_tree,
+    tree_error,
     types_of,
     with_own_arrays,
 )
@@ -200,7 +200,7 @@ class _ByTypes(Generic[P, R]):
         return self.program(in_tree, self.types(leaves, in_tree))
 
     def clear(self) -> None:
-        """Drop the programs and executables. The next call takes the slow path."""
+        """Drop the programs and executables."""
         self.programs.clear()
         self.executables.clear()
         self._by_array_types.clear()
@@ -210,11 +210,7 @@ class _ByTypes(Generic[P, R]):
             owner._set_call(self.call)
 
     def call(self, /, *args: Any, **kwargs: Any) -> object:
-        """Call the function by the slow path."""
-        return self.slow_path(args, kwargs)
-
-    def slow_path(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-        """The slow path of a call: inside a trace, for new types, or for other types than those of the last call."""
+        """Call the function, also inside a trace, with new types, or with other types than those of the last call."""
         if (here := current_binder()) is OPERATION_BY_OPERATION:
             return self.fn(*args, **kwargs)
         if here is not None and active_trace() is not None:
@@ -223,7 +219,7 @@ class _ByTypes(Generic[P, R]):
         dispatcher = self._by_array_types.get(avals_of_arrays(args)) if not kwargs else None
         if dispatcher is not None:
             self._count_miss(dispatcher)
-            return dispatcher.launch(args)
+            return dispatcher.call_arrays(args)
         leaves, in_tree = tree.flatten((args, kwargs))
         array_types = avals_of_arrays(leaves)
         types = self.types(leaves, in_tree) if array_types is None else array_types
@@ -236,7 +232,7 @@ class _ByTypes(Generic[P, R]):
         dispatcher = executable._dispatcher
         if dispatcher.takes_arrays and array_types is not None and not self.on_mesh:
             self._by_array_types[array_types] = dispatcher
-        return dispatcher.run(leaves, array_types)
+        return dispatcher.call_leaves(leaves, array_types)
 
     def _count_miss(self, dispatcher: Dispatcher) -> None:
         """Count a call that the fast path did not handle, and redirect the fast path to its program if the count is a power
@@ -251,12 +247,12 @@ class _ByTypes(Generic[P, R]):
             _log.info(
                 "jit of %s: %s",
                 program.name,
-                recompilation_reason(program, [e.program for e in self.executables.values()]),
+                _recompilation_reason(program, [e.program for e in self.executables.values()]),
             )
         buffers = [x._buffer if type(x) is Array else None for x in (*program.bound, *leaves)]
-        where = placement.target_of(program.name, buffers, program.operand_path)
+        target = placement.target_of_committed(program.name, buffers, program.operand_path)
         mesh = get_mesh() if self.on_mesh else None
-        executable = self.executables[in_tree, types, mesh] = self.options.lower(program).compile_for_operands(where)
+        executable = self.executables[in_tree, types, mesh] = self.options.lower(program).compile_for_operands(target)
         return executable
 
     def _redirect_to(self, dispatcher: Dispatcher) -> None:
@@ -266,7 +262,35 @@ class _ByTypes(Generic[P, R]):
             self._by_array_types.clear()
             owner._set_call(self.call)
         elif owner is not None:
-            owner._set_call(fast_path(dispatcher, self.slow_path))
+            owner._set_call(fast_path(dispatcher, self.call))
+
+
+def _recompilation_reason(program: Program[..., object], known: Sequence[Program[..., object]]) -> str:
+    """The reason for a recompilation, as a line of the log: the difference between a program and the nearest known one."""
+    if not known:
+        arguments = ", ".join([f"{path} {a}" for path, a in zip(program.paths, program.in_avals, strict=True)][:_SHOWN])
+        return f"called for the first time, with {arguments or 'no arguments'}{_more(len(program.in_avals))}"
+    same_tree = [other for other in known if other.in_tree == program.in_tree]
+    if not same_tree:
+        keywords = dict.fromkeys(program.kwargs_tree.entries())
+        error = tree_error(known[-1], program.in_tree, program.args_tree.num_children, keywords)
+        return error.message.partition(": ")[2]
+    changes = min([_changes(program, other) for other in reversed(same_tree)], key=len)
+    if not changes:
+        return "what it closes over, or what is mapped around it, is another"
+    return f"{', '.join(changes[:_SHOWN])}{_more(len(changes))}"
+
+
+_SHOWN: Final = 3
+
+
+def _more(n: int) -> str:
+    return f" and {n - _SHOWN} more" if n > _SHOWN else ""
+
+
+def _changes(program: Program[..., object], other: Program[..., object]) -> list[str]:
+    leaves = zip(program.paths, program.in_avals, other.in_avals, strict=True)
+    return [f"{path} is {now}, it was {before}" for path, now, before in leaves if now != before]
 
 
 class _JittedFunction(Generic[P, R]):
@@ -319,6 +343,7 @@ class Jitted(_JittedFunction[P, R]):
         attach_declaration(self, None, lambda numbers, names: StaticJitted(fn, numbers, names, options))
 
     def _set_call(self, call: Callable[..., object]) -> None:
+        """Let this function handle the calls."""
         object.__setattr__(self, "__call__", call)
 
     def trace(self, /, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[P, R]:

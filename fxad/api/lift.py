@@ -56,11 +56,11 @@ def lift(
     def transformed(*args: object, **kwargs: object) -> object:
         g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
 
-        def traced(is_static: IsStatic) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
+        def trace_with(is_static: IsStatic) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
             h, a, k = (g, args, kwargs) if argnums is None else with_static_others(g, args, kwargs, argnums, is_static)
             return trace_for_transform(h, a, k, orders) if orders else trace_for_call(h, a, k), a, k
 
-        program, args, kwargs = trace_again_if_static(traced, () if argnums is None else (args, kwargs))
+        program, args, kwargs = trace_again_if_static(trace_with, () if argnums is None else (args, kwargs))
         return transform(program)(*args, **kwargs)
 
     transformed.__name__ = f"{what}_{function_name(f)}"
@@ -116,11 +116,11 @@ def may_be_static(x: object) -> bool:
     return is_always_static(x) or isinstance(x, int | float | complex | np.generic)
 
 
-def trace_again_if_static(traced: Callable[[IsStatic], R], args: object) -> R:
+def trace_again_if_static(trace_with: Callable[[IsStatic], R], args: object) -> R:
     """Trace with numbers as operands. If the function needs the value of one, trace again with all numbers static.
 
-    First `traced(is_always_static)`: a number is an operand, so that one program serves all numbers. A function that
-    needs the value of one, as a shape, an axis or a condition, fails. Then `traced(may_be_static)`: all numbers are
+    First `trace_with(is_always_static)`: a number is an operand, so that one program serves all numbers. A function that
+    needs the value of one, as a shape, an axis or a condition, fails. Then `trace_with(may_be_static)`: all numbers are
     static. A TypeError or an AttributeError may have this reason too, so the function is run again after it. Every other
     failure is the user's own, and the function is not run again.
 
@@ -128,7 +128,7 @@ def trace_again_if_static(traced: Callable[[IsStatic], R], args: object) -> R:
             value.
     """
     if not any(map(may_be_static, tree.leaves(args))):
-        return traced(is_always_static)
+        return trace_with(is_always_static)
     traced_candidate = False
 
     def is_static(x: object) -> bool:
@@ -138,7 +138,7 @@ def trace_again_if_static(traced: Callable[[IsStatic], R], args: object) -> R:
         return static
 
     try:
-        return traced(is_static)
+        return trace_with(is_static)
     except Exception as e:
         needs_value = _needs_value(e)
         if not traced_candidate or not (needs_value or isinstance(e, TypeError | AttributeError)):
@@ -146,7 +146,7 @@ def trace_again_if_static(traced: Callable[[IsStatic], R], args: object) -> R:
         first = e
     try:
         try:
-            return traced(may_be_static)
+            return trace_with(may_be_static)
         except Exception as second:
             if needs_value or type(first) is type(second):
                 raise

@@ -95,12 +95,12 @@ def vmap(
 
     @wraps(f, updated=())
     def mapped(*args: object, **kwargs: object) -> object:
-        def traced(is_static: IsStatic) -> tuple[MappedArguments, MappedAxis, Program[..., object]]:
+        def trace_with(is_static: IsStatic) -> tuple[MappedArguments, MappedAxis, Program[..., object]]:
             m = mapped_arguments("vmap", f, statics, args, kwargs, in_axes, axis_size, is_static)
             axis = new_axis(f"vmap of {name}", axis_name, m.size)
             return m, axis, m.trace(axis)
 
-        m, axis, program = trace_again_if_static(traced, (args, kwargs))
+        m, axis, program = trace_again_if_static(trace_with, (args, kwargs))
         return _vmap(program, m.dims, out_axes, axis, spmd)(*m.args, **m.kwargs)
 
     mapped.__name__ = f"vmap_{name}"

@@ -1,7 +1,8 @@
 """Host functions that running programs call, by number.
 
 A program does not refer to a function (docs/adr/0027). It has an operand of type u64[], the number of the function. The
-array bound to that operand keeps the function alive: the table drops the number when the array is collected.
+buffer bound to that operand and its copies refer to an object, the holder: the table drops the number when the holder
+is collected.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import builtins
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, dataclass_transform
 
 import optree
@@ -18,6 +19,7 @@ import pyrsistent
 from pyrsistent import PMap, PRecord, PVector
 from pyrsistent._pvector import PythonPVector
 
+from fxad.core.exact_key import COMPARED_BY_EQUALITY, exact_key
 from fxad.errors import ArgumentError, ParameterError, TreeError, described
 
 Structure: TypeAlias = optree.PyTreeSpec
@@ -249,7 +251,8 @@ def outermost_node(structure: Structure) -> Node:
     outer = structure.one_level()
     assert outer is not None
     node = optree.tree_flatten_one_level(outer.unflatten(range(structure.num_children)), namespace=_NAMESPACE)
-    return Node(node.metadata, node.entries)
+    data = node.metadata
+    return Node(data.value if isinstance(data, _StaticData) else data, node.entries)
 
 
 def unflattener(cls: type) -> Callable[[Any, Sequence[object]], Any] | None:
@@ -257,9 +260,10 @@ def unflattener(cls: type) -> Callable[[Any, Sequence[object]], Any] | None:
     if issubclass(cls, PRecord) and not _registered(cls):
         register(cls, _flatten_map, _make_record(cls))
     registration = _registered(cls)
-    return (
-        None if registration is None or cls.__module__ in ("builtins", "collections") else registration.unflatten_func
-    )
+    if registration is None or cls.__module__ in ("builtins", "collections"):
+        return None
+    make = registration.unflatten_func
+    return lambda data, children: make(_static_data(data), children)
 
 
 def is_container(cls: type) -> bool:
@@ -305,6 +309,26 @@ def static(*, metadata: Mapping[Any, Any] | None = None, **kwargs: Any) -> Any:
     return dataclasses.field(metadata={**(metadata or {}), "static": True}, **kwargs)
 
 
+class _StaticData(tuple[Any, ...]):
+    """The data of a container that are not its children, behind a key by which structures compare them exactly."""
+
+    __slots__ = ()
+    value = property(itemgetter(1))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _static_data, (self.value,)  # the key has types, such as that of functions, which pickle does not find
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def _static_data(value: Any) -> _StaticData:
+    return _StaticData((exact_key(value), value))
+
+
+_NO_STATIC_DATA: Final = _static_data(())
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
 def dataclass(cls: type[T]) -> type[T]:
     """Make a class a frozen dataclass and a pytree: its fields are children, those made by `static` are structure.
@@ -320,19 +344,33 @@ def dataclass(cls: type[T]) -> type[T]:
     fields = dataclasses.fields(frozen)  # type: ignore[arg-type]  # it is a dataclass now
     children = tuple(f.name for f in fields if not f.metadata.get("static"))
     fixed = tuple(f.name for f in fields if f.metadata.get("static"))
+    get_children, get_fixed = _attributes(children), _attributes(fixed)
 
-    def flat(x: object) -> tuple[Sequence[object], tuple[object, ...], tuple[str, ...]]:
-        return [getattr(x, n) for n in children], tuple([getattr(x, n) for n in fixed]), children
+    def flat(x: object) -> tuple[Sequence[object], _StaticData, tuple[str, ...]]:
+        if not fixed:
+            return get_children(x), _NO_STATIC_DATA, children
+        values = get_fixed(x)  # then as `exact_key`, without its frames: every call flattens its arguments
+        kinds = tuple(builtins.map(type, values))
+        key = (tuple, kinds, values) if COMPARED_BY_EQUALITY.issuperset(kinds) else exact_key(values)
+        return get_children(x), _StaticData((key, values)), children
 
-    def unflat(aux: tuple[object, ...], parts: Iterable[object]) -> T:
+    def unflat(data: _StaticData, parts: Iterable[object]) -> T:
         # the leaves may be anything while a transform runs, so __post_init__ must not see them
         x = object.__new__(frozen)
-        for n, v in zip((*fixed, *children), (*aux, *parts), strict=True):
+        for n, v in zip((*fixed, *children), (*data.value, *parts), strict=True):
             object.__setattr__(x, n, v)
         return x
 
-    register(frozen, flat, unflat, optree.GetAttrEntry)
+    _register(frozen, flat, unflat, optree.GetAttrEntry)
     return frozen
+
+
+def _attributes(names: tuple[str, ...]) -> Callable[[object], tuple[Any, ...]]:
+    """A function that returns these attributes of an object."""
+    if not names:
+        return lambda _: ()
+    get = attrgetter(*names)
+    return get if len(names) > 1 else lambda x: (get(x),)
 
 
 def register(
@@ -344,8 +382,23 @@ def register(
     """Register a class: its instances, but not those of subclasses, are containers.
 
     `flatten_node(x)` gives children, hashable structure data and one key per child; `unflatten_node(data, children)`
-    returns the instance. Raises: ParameterError when the class is a container already.
+    returns the instance. Structures compare the data exactly: 1, 1.0 and True differ. Raises: ParameterError when the
+    class is a container already.
     """
+
+    def flat(x: object) -> tuple[Sequence[object], _StaticData, Sequence[object]]:
+        children, data, keys = flatten_node(x)
+        return children, _static_data(data), keys
+
+    _register(cls, flat, lambda data, children: unflatten_node(data.value, children), entry)
+
+
+def _register(
+    cls: type[Any],
+    flatten_node: Callable[[Any], tuple[Sequence[object], _StaticData, Sequence[object]]],
+    unflatten_node: Callable[[Any, Iterable[object]], Any],
+    entry: type[optree.PyTreeEntry],
+) -> None:
     try:
         optree.register_pytree_node(cls, flatten_node, unflatten_node, path_entry_type=entry, namespace=_NAMESPACE)
     except ValueError as e:

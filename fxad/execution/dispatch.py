@@ -1,33 +1,39 @@
 """Calls of a compiled program: match the arguments, pass their buffers to XLA, wrap the results.
 
 XLA takes 4 us for a call of a small program, so each 0.1 us in Python counts. Each program has a closure for the usual
-call, with arrays of exactly its types. The closure holds all values that the call reads. `Dispatcher` handles every
-other call. See docs/adr/0036-a-function-for-each-call.md. A program whose results are operands is not run: a call
-returns the buffers of the operands.
+call, with uncommitted arrays of exactly its types (`fast_path`). The closure holds all values that the call reads.
+`Dispatcher` handles every other call. See docs/adr/0036-a-function-for-each-call.md. A program whose results are
+operands is not run: a call returns the buffers of the operands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from operator import attrgetter, is_not, itemgetter
-from typing import Any, Final, TypeAlias, final
-from weakref import ref
+from typing import Any, Final, NamedTuple, TypeAlias, final
 
 from fxad import runtime
 from fxad.core import tree
-from fxad.errors import ArgumentError, ExecutionError
+from fxad.errors import ArgumentError
 from fxad.execution.donation import DonatingStart
-from fxad.execution.forwarding import ForwardingStart, forwarded_operands
 from fxad.ir import Aval
-from fxad.runtime import Results, Start, collect_garbage, collection_due, donated_placeholder, process_state
+from fxad.runtime import (
+    Results,
+    Start,
+    collect_garbage,
+    collection_due,
+    donated_placeholder,
+    execution_error,
+    process_state,
+)
 from fxad.tracing.array import Array, aval_of, current_binder, device_array, wrap_buffers
-from fxad.tracing.placement import CommittedExecution, OperandSharding, Target, is_committed, target
+from fxad.tracing.placement import OperandSharding, Target, check_operands_on, is_committed, moved_to, target_of_call
 from fxad.tracing.program import Program, fit_leaf, tree_error
 from fxad.tracing.tracer import Tracer, active_trace
+from fxad.units.forwarding import forwarded_host_functions, forwarded_operands
 
-SlowPath: TypeAlias = Callable[[tuple[object, ...], dict[str, object]], object]
+_Call: TypeAlias = Callable[..., object]  # of a program, as the user calls it
 
 _LEAF: Final = tree.structure(0)
 _first: Final = itemgetter(0)
@@ -35,22 +41,31 @@ _buffer_of: Final = attrgetter("_buffer")
 aval_of_array: Final = attrgetter("_aval")
 
 
+class Launcher(NamedTuple):
+    """What `runtime.launch` takes beside the buffers: the function that starts the program, and the handlers that make
+    its results, committed to the device or not."""
+
+    start: Start
+    handlers: Sequence[runtime.ResultHandler]
+    devices: tuple[runtime.Device, ...] = ()  # committed operands must be on these; empty: operands are moved
+
+
 @final
 class Dispatcher:
     """A program and its executables: one for the default device, and one for each device that holds operands of a call.
 
-    It precomputes all that a call needs: the types and the tree of the arguments, the closed-over arrays, the function
-    that starts an execution (with donation), the handlers of the results, and the tree of the results.
+    It precomputes all that a call needs: the types and the tree of the arguments, the closed-over arrays, the
+    launchers (with donation), and the tree of the results.
 
-    These methods call a program, from general to specific; each calls the next. Call the most specific one whose
-    argument you have: `slow_path` takes any arguments, `run` their leaves, `launch` arrays of exactly the program's
-    types, `launch_buffers` buffers.
+    These methods call the program, from general to specific; each calls the next. Call the most specific one whose
+    argument you have: `call` takes any arguments, `call_leaves` their leaves, `call_arrays` arrays of exactly the
+    program's types, `call_buffers` buffers.
     """
 
     __slots__ = (
-        "__weakref__", "_committed_executions", "_last_committed_call", "avals", "bound", "build_results", "donate",
-        "donated_leaves", "forwarded", "handlers", "load", "loaded", "out_avals", "path", "program", "start",
-        "start_is_ready", "takes_arrays",
+        "__weakref__", "_launchers", "_last_committed_call", "avals", "bound", "build_results", "by_default",
+        "donate", "donated_leaves", "forwarded", "host_functions", "load", "loaded", "out_avals", "path", "producer",
+        "program", "takes_arrays",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +83,7 @@ class Dispatcher:
         self.loaded, self.load, self.donate = loaded, load, donate
         self.donated_leaves = tuple([k - len(program.bound) for k in donate])  # the same, as indices of argument leaves
         self.path = program.operand_path
+        self.producer = replace(loaded.producer, name=program.name)  # for messages
         self.avals = program.in_avals
         self.out_avals = program.out_avals
         arrays = [b if isinstance(b, Array) else device_array(b, aval_of(b)) for b in _bound_values(program)]
@@ -76,30 +92,27 @@ class Dispatcher:
         self.build_results = _result_builder(program.out_tree)
         may_forward = not donate and device is None
         self.forwarded = forwarded_operands(program.jaxpr, len(program.bound)) if may_forward else None
-        self._committed_executions: dict[Target, CommittedExecution] = {}
-        # the shardings of the committed operands in the last call that had some, and its execution
-        self._last_committed_call: tuple[list[object], CommittedExecution] | None = None
+        self.host_functions = forwarded_host_functions(program.jaxpr)
+        self._launchers: dict[Target, Launcher] = {}
+        # the shardings of the committed operands in the last call that had some, and its launcher
+        self._last_committed_call: tuple[list[object], Launcher] | None = None
         if sharding is not None:
-            self._committed_executions[sharding] = self._new_committed_execution(loaded)
-        # the execution on uncommitted data
-        self.start: Start
-        self.start_is_ready = True
+            self._launchers[sharding] = self._committing(loaded)
+        # for uncommitted data; None: it is loaded for the default device at the first call with such data
+        self.by_default: Launcher | None = None
         if device is not None:
-            run = self._committed_execution(device)
-            self.start, self.handlers = run.start, run.handlers
-        elif self.forwarded is not None or (sharding is None and loaded.device is runtime.default_device()):
-            self._use_by_default(loaded)
-        else:  # compiled for committed data on other devices. The first start on uncommitted data loads the program for
-            # the default device, and replaces `start` and `handlers`, so no closure may copy them before
-            self.start_is_ready = False
-            self.start, self.handlers = partial(_load_for_default_device, ref(self)), loaded.handlers
+            self.by_default = self._launcher_on(device)
+        elif self.forwarded is not None:
+            self.by_default = Launcher(_ForwardingStart(self.forwarded), loaded.handlers)
+        elif sharding is None and loaded.device is runtime.default_device():
+            self.by_default = self._uncommitted(loaded)
 
-    def slow_path(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-        """The result of any call. Flattens the arguments once."""
+    def call(self, /, *args: object, **kwargs: object) -> object:
+        """Call with any arguments. Flattens them once."""
         leaves, in_tree = tree.flatten((args, kwargs))
         if in_tree != self.program.in_tree:
             raise tree_error(self.program, in_tree, len(args), kwargs)
-        return self.run(leaves, avals_of_arrays(leaves))
+        return self.call_leaves(leaves, avals_of_arrays(leaves))
 
     def match(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Sequence[Array] | None:
         """The leaves of a call, if its tree is that of the program and the leaves are Arrays of its types; else None.
@@ -109,79 +122,90 @@ class Dispatcher:
         leaves = tree.flatten_up_to(self.program.in_tree, (args, kwargs))
         return leaves if leaves is not None and avals_of_arrays(leaves) == self.avals else None
 
-    def run(self, leaves: Sequence[Any], avals: tuple[Aval, ...] | None) -> object:
+    def call_leaves(self, leaves: Sequence[Any], avals: tuple[Aval, ...] | None) -> object:
         """Call with the argument leaves. `avals` are their types if all are Arrays (`avals_of_arrays`), else None."""
         if avals != self.avals:
             leaves = [self._convert(k, x, a) for k, (x, a) in enumerate(zip(leaves, self.avals, strict=True))]
-        return self.launch(leaves)
+        return self.call_arrays(leaves)
 
-    def launch(self, leaves: Sequence[Array]) -> object:
+    def call_arrays(self, leaves: Sequence[Array]) -> object:
         """Call with Arrays of exactly the types of the program."""
-        out = self.launch_buffers([*self.bound, *map(_buffer_of, leaves)])
+        out = self.call_buffers([*self.bound, *map(_buffer_of, leaves)])
         if self.donated_leaves:
             _mark_as_donated(leaves, self.donated_leaves)
         return out
 
-    def launch_buffers(self, buffers: list[runtime.Buffer]) -> object:
+    def call_buffers(self, buffers: list[runtime.Buffer]) -> object:
         """Call with the buffers of closed-over arrays, then of arguments of exactly the program's types, on any
         device."""
-        if next(collection_due):
-            collect_garbage()
-        try:
-            if process_state.any_committed and True in map(is_committed, buffers):
-                outs = self._run_committed(buffers)
-            else:  # read `handlers` after `start` has returned: it may change them
-                outs = self.start(buffers).consume_with_handlers(self.handlers)
-        except runtime.XlaRuntimeError as e:
-            raise self.execution_error(e, buffers) from e
+        if process_state.any_committed and True in map(is_committed, buffers):
+            launcher = self._launcher_of_committed(buffers)
+        else:
+            launcher = self.by_default or self._load_by_default()
+        outs = runtime.launch(launcher.start, buffers, launcher.handlers, self.producer, self.path)
+        for k, operand in self.host_functions:
+            runtime.hold_same_function(buffers[operand], outs[k])
         return self.build_results(wrap_buffers(self.out_avals, outs))
 
-    def _use_by_default(self, loaded: runtime.AnyExecutable) -> None:
-        """Run uncommitted data with this executable, which is that for the default device."""
-        self.handlers = loaded.handlers
-        self.start = ForwardingStart(self.forwarded) if self.forwarded is not None else self._donating(loaded.start)
+    def _load_by_default(self) -> Launcher:
+        """Load the program for the default device, for uncommitted data."""
+        self.by_default = self._uncommitted(self.load(runtime.default_device()))
+        return self.by_default
 
-    def _donating(self, start: Start) -> Start:
-        """The execution, which also donates operands if the program does."""
-        return DonatingStart(start, self.donate, self.program.name, self.path) if self.donate else start
+    def _launcher_of_committed(self, buffers: list[runtime.Buffer]) -> Launcher:
+        """The launcher for the device of the committed operands, to which it commits the results.
 
-    def _run_committed(self, buffers: list[runtime.Buffer]) -> list[runtime.Buffer]:
-        """Run on the device of the committed operands. The results are committed to it."""
-        if self.forwarded is not None:
-            return self.start(buffers).consume_with_handlers(self.handlers)
+        Raises: PlacementError naming two operands that are committed to different devices.
+        """
         shardings: list[object] = [b._sharding if b._committed else None for b in buffers]
         last = self._last_committed_call
         if last is None or any(map(is_not, shardings, last[0])):  # equal shardings are often the same object
-            if last is None or last[0] != shardings:
-                run = self._committed_execution(target(self.program.name, buffers, self.path))
-                run.check(self.program.name, buffers, self.path)
+            if last is not None and last[0] == shardings:
+                launcher = last[1]
             else:
-                run = last[1]
-            last = self._last_committed_call = shardings, run
-        run = last[1]
-        return run.start(buffers).consume_with_handlers(run.handlers)
+                launcher = self._launcher_on(target_of_call(self.program.name, buffers, self.path))
+                if launcher.devices:
+                    check_operands_on(launcher.devices, self.program.name, buffers, self.path)
+            last = self._last_committed_call = shardings, launcher
+        return last[1]
 
-    def _committed_execution(self, where: Target) -> CommittedExecution:
-        """The execution on the devices of the operands. It is loaded at its first use."""
-        if isinstance(where, OperandSharding) and self._divides_like(where):
-            where = where.device  # the program itself divides its operands in this way
-        run = self._committed_executions.get(where)
-        if run is None:
-            loaded = self.loaded if where is self.loaded.device else self.load(where)
-            run = self._committed_executions[where] = self._new_committed_execution(loaded)
-        return run
+    def _launcher_on(self, target: Target) -> Launcher:
+        """The launcher for the devices of the operands. It is loaded at its first use."""
+        if self.forwarded is not None and self.by_default is not None:
+            return self.by_default  # it runs nothing
+        if isinstance(target, OperandSharding) and self._divides_like(target):
+            target = target.device  # the program itself divides its operands in this way
+        launcher = self._launchers.get(target)
+        if launcher is None:
+            loaded = self.loaded if target is self.loaded.device else self.load(target)
+            launcher = self._launchers[target] = self._committing(loaded)
+        return launcher
 
-    def _new_committed_execution(self, loaded: runtime.AnyExecutable) -> CommittedExecution:
-        run = CommittedExecution(loaded, self.bound)
-        run.start = self._donating(run.start)
-        return run
+    def _uncommitted(self, loaded: runtime.AnyExecutable) -> Launcher:
+        """The launcher that does not commit the results."""
+        return Launcher(self._donating(loaded.start), loaded.handlers)
 
-    def _divides_like(self, where: OperandSharding) -> bool:
+    def _committing(self, loaded: runtime.AnyExecutable) -> Launcher:
+        """The launcher that commits the results to the device of the executable, or to its devices."""
+        start, bound, sharding = loaded.start, self.bound, loaded.sharding
+        if sharding is None:
+            start = _MovingStart(start, moved_to(bound, loaded.device), loaded.device)
+        elif bound:  # the program divides its operands itself
+            on_devices = [runtime.resharded(b, w) for b, w in zip(bound, sharding.ins, strict=False)]
+            start = _MovingStart(start, on_devices, None)
+        devices = () if sharding is None else sharding.devices
+        return Launcher(self._donating(start), loaded.committing_handlers, devices)
+
+    def _donating(self, start: Start) -> Start:
+        """The start, which also donates operands if the program does."""
+        return DonatingStart(start, self.donate, self.program.name, self.path) if self.donate else start
+
+    def _divides_like(self, target: OperandSharding) -> bool:
         """Returns True if the program divides operands as those of a call are divided."""
         sharding = self.loaded.sharding
-        if sharding is None or sharding.devices != where.devices:
+        if sharding is None or sharding.devices != target.devices:
             return False
-        pairs = zip(where.ins, sharding.ins, strict=True)
+        pairs = zip(target.ins, sharding.ins, strict=True)
         return all([w is None or w == (of_program.mesh, of_program.spec) for w, of_program in pairs])
 
     def _convert(self, k: int, value: object, aval: Aval) -> Array:
@@ -196,21 +220,6 @@ class Dispatcher:
             )
         leaf = fit_leaf(self.program, k, value, aval)
         return leaf if isinstance(leaf, Array) else device_array(leaf, aval)
-
-    def execution_error(self, e: Exception, buffers: Sequence[runtime.Buffer]) -> ExecutionError:
-        """The error for a call that XLA refused."""
-        return runtime.execution_error(e, buffers, replace(self.loaded.producer, name=self.program.name), self.path)
-
-
-def _load_for_default_device(dispatcher: ref[Dispatcher], buffers: Sequence[runtime.Buffer]) -> Results:
-    """The first execution on uncommitted data, of a program that was not compiled for the default device.
-
-    It does not keep the dispatcher alive, which has it as `start`: a program is freed with its last reference.
-    """
-    called = dispatcher()
-    assert called is not None, "it is being called"
-    called._use_by_default(called.load(runtime.default_device()))
-    return called.start(buffers)
 
 
 def _mark_as_donated(leaves: Sequence[Array], donated_leaves: Sequence[int]) -> None:
@@ -245,16 +254,70 @@ def _bound_values(program: Program[..., object]) -> tuple[object, ...]:
     return program.bound
 
 
+# ------------------------------------------------------------------------------------------------ starts for a call
+
+
+@final
+class _ForwardingStart:
+    """The start of a program whose results are operands: it runs nothing, and returns their buffers."""
+
+    __slots__ = ("_operands",)
+
+    def __init__(self, operands: tuple[int, ...]) -> None:
+        self._operands = operands
+
+    def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
+        for b in buffers:
+            if b.is_deleted():
+                raise runtime.XlaRuntimeError(runtime.OPERAND_DELETED)
+        return _ForwardedResults([buffers[k] for k in self._operands])
+
+
+@final
+class _ForwardedResults:
+    """Results that are arrays already."""
+
+    __slots__ = ("_arrays",)
+
+    def __init__(self, arrays: list[runtime.Buffer]) -> None:
+        self._arrays = arrays
+
+    def consume_with_handlers(self, _handlers: Sequence[runtime.ResultHandler], /) -> list[runtime.Buffer]:
+        return self._arrays
+
+
+@final
+class _MovingStart:
+    """The start of a program on `device`, to which it copies its operands. None: the program divides its operands
+    itself.
+
+    The first operands are arrays that the program closes over. They are copied once, and given as `bound`.
+    """
+
+    __slots__ = ("_bound", "_device", "_start")
+
+    def __init__(self, start: Start, bound: list[runtime.Buffer], device: runtime.Device | None) -> None:
+        self._start, self._bound, self._device = start, bound, device
+
+    def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
+        arguments = buffers[len(self._bound) :]
+        if self._device is not None:
+            arguments = moved_to(arguments, self._device)
+        return self._start([*self._bound, *arguments])
+
+
 # -------------------------------------------------------------------------------------------------- the usual call
 
 
-def fast_path(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[..., object]:
-    """A function for the usual call: outside traces, with arrays of exactly the types of the program.
+def fast_path(dispatcher: Dispatcher, general: _Call) -> _Call:
+    """A function for the usual call: outside traces, with uncommitted arrays of exactly the types of the program.
 
-    `slow_path` handles every other call. Types are compared by identity: equal avals are one object.
+    `general` handles calls with other arguments, and the dispatcher those with committed arrays. Types are compared by
+    identity: equal avals are one object. The functions below inline `runtime.launch`: a Python frame takes 0.1 us.
     """
-    if not dispatcher.start_is_ready:
-        return _call_on_any_device(dispatcher, slow_path)
+    usual = dispatcher.by_default
+    if usual is None or dispatcher.host_functions:
+        return _call_of_any_arrays(dispatcher, general)
     if (
         dispatcher.takes_arrays
         and not dispatcher.bound
@@ -262,27 +325,28 @@ def fast_path(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[..., obje
         and not dispatcher.donate
     ):
         if len(dispatcher.avals) == 1:
-            return _call_of_one_array(dispatcher, slow_path)
+            return _call_of_one_array(dispatcher, usual, general)
         if len(dispatcher.avals) == 2:
-            return _call_of_two_arrays(dispatcher, slow_path)
-    return _call_of_any_trees(dispatcher, slow_path)
+            return _call_of_two_arrays(dispatcher, usual, general)
+    return _call_of_any_trees(dispatcher, usual, general)
 
 
-def _call_on_any_device(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[..., object]:
-    """Any argument and result trees, for a program that does not run on the default device."""
-    match, launch = dispatcher.match, dispatcher.launch
+def _call_of_any_arrays(dispatcher: Dispatcher, general: _Call) -> _Call:
+    """Any argument and result trees, for a program that is not loaded for the default device, or that returns numbers
+    of host functions."""
+    match, call_arrays = dispatcher.match, dispatcher.call_arrays
 
     def call(*args: object, **kwargs: object) -> object:
         leaves = match(args, kwargs) if current_binder() is None else None
-        return slow_path(args, kwargs) if leaves is None else launch(leaves)
+        return general(*args, **kwargs) if leaves is None else call_arrays(leaves)
 
     return call
 
 
-def _call_of_one_array(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[..., object]:
+def _call_of_one_array(dispatcher: Dispatcher, usual: Launcher, general: _Call) -> _Call:
     """One array in, one out: one Python frame, and no attribute lookup on the program."""
-    (a,), (out_aval,), start, handlers = dispatcher.avals, dispatcher.out_avals, dispatcher.start, dispatcher.handlers
-    launch_buffers, execution_error = dispatcher.launch_buffers, dispatcher.execution_error
+    (a,), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, usual
+    call_buffers, producer, path = dispatcher.call_buffers, dispatcher.producer, dispatcher.path
 
     def call(*args: Any, **kwargs: object) -> object:
         buffers = None
@@ -293,15 +357,15 @@ def _call_of_one_array(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[
         except (AttributeError, ValueError):
             pass
         if buffers is None:
-            return slow_path(args, kwargs)
+            return general(*args, **kwargs)
         if process_state.any_committed:
-            return launch_buffers(buffers)
+            return call_buffers(buffers)
         if next(collection_due):
             collect_garbage()
         try:
             (out,) = start(buffers).consume_with_handlers(handlers)
         except runtime.XlaRuntimeError as e:
-            raise execution_error(e, buffers) from e
+            raise execution_error(e, buffers, producer, path) from e
         result = Array()
         result._aval, result._buffer = out_aval, out
         return result
@@ -309,11 +373,10 @@ def _call_of_one_array(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[
     return call
 
 
-def _call_of_two_arrays(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[..., object]:
+def _call_of_two_arrays(dispatcher: Dispatcher, usual: Launcher, general: _Call) -> _Call:
     """Two arrays in, one out."""
-    (a, b), (out_aval,) = dispatcher.avals, dispatcher.out_avals
-    start, handlers = dispatcher.start, dispatcher.handlers
-    launch_buffers, execution_error = dispatcher.launch_buffers, dispatcher.execution_error
+    (a, b), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, usual
+    call_buffers, producer, path = dispatcher.call_buffers, dispatcher.producer, dispatcher.path
 
     def call(*args: Any, **kwargs: object) -> object:
         buffers = None
@@ -324,15 +387,15 @@ def _call_of_two_arrays(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable
         except (AttributeError, ValueError):
             pass
         if buffers is None:
-            return slow_path(args, kwargs)
+            return general(*args, **kwargs)
         if process_state.any_committed:
-            return launch_buffers(buffers)
+            return call_buffers(buffers)
         if next(collection_due):
             collect_garbage()
         try:
             (out,) = start(buffers).consume_with_handlers(handlers)
         except runtime.XlaRuntimeError as e:
-            raise execution_error(e, buffers) from e
+            raise execution_error(e, buffers, producer, path) from e
         result = Array()
         result._aval, result._buffer = out_aval, out
         return result
@@ -340,13 +403,13 @@ def _call_of_two_arrays(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable
     return call
 
 
-def _call_of_any_trees(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[..., object]:
+def _call_of_any_trees(dispatcher: Dispatcher, usual: Launcher, general: _Call) -> _Call:
     """Any argument and result trees. Loops are written out, because a comprehension costs a frame."""
     avals, out_avals, bound = dispatcher.avals, dispatcher.out_avals, dispatcher.bound
-    start, handlers, launch = dispatcher.start, dispatcher.handlers, dispatcher.launch
+    (start, handlers, _), call_arrays = usual, dispatcher.call_arrays
     flatten_up_to, takes_arrays = dispatcher.program.in_tree.flatten_up_to, dispatcher.takes_arrays
-    build_results, execution_error = dispatcher.build_results, dispatcher.execution_error
-    donated_leaves = dispatcher.donated_leaves
+    build_results, donated_leaves = dispatcher.build_results, dispatcher.donated_leaves
+    producer, path = dispatcher.producer, dispatcher.path
     n, n_operands = len(avals), len(bound) + len(avals)
 
     def call(*args: object, **kwargs: object) -> object:
@@ -363,15 +426,15 @@ def _call_of_any_trees(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[
         except (AttributeError, TypeError, ValueError):
             pass
         if not fits:
-            return slow_path(args, kwargs)
+            return general(*args, **kwargs)
         if process_state.any_committed:
-            return launch(leaves)
+            return call_arrays(leaves)
         if next(collection_due):
             collect_garbage()
         try:
             outs: list[Any] = start(buffers).consume_with_handlers(handlers)
         except runtime.XlaRuntimeError as e:
-            raise execution_error(e, buffers) from e
+            raise execution_error(e, buffers, producer, path) from e
         if donated_leaves:
             _mark_as_donated(leaves, donated_leaves)
         for k, a in enumerate(out_avals):

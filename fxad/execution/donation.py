@@ -152,9 +152,9 @@ class DonatingStart:
     def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
         if len(set(map(id, buffers))) != len(buffers):
             self._check(buffers)
-        record, where = self._record, user_source(2)
-        if record.source != where:  # a training loop calls from one line, so the object is reused
-            record = self._record = runtime.DonationRecord(self._name, where)
+        record, source = self._record, user_source(2)
+        if record.source != source:  # a training loop calls from one line, so the object is reused
+            record = self._record = runtime.DonationRecord(self._name, source)
         call = record, get_ident()
         try:
             for k in self._operands:

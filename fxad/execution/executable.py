@@ -19,9 +19,8 @@ from fxad.execution.shardings import Shardings, with_program_shardings
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
 from fxad.passes import Passes, Stages, check_passes, plan_of, run_passes, stages_of
-from fxad.runtime import CompileOptions, CostStats, MemoryStats
+from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, CostStats, MemoryStats
 from fxad.sharding import Sharding, SingleDeviceSharding, named_sharding_of
-from fxad.tracing.array import DEFAULT_OPTIONS
 from fxad.tracing.placement import OperandSharding, Target, check_device
 from fxad.tracing.program import Program, Spec
 from fxad.units.cost_rule import Predicate, selected_bodies
@@ -126,17 +125,17 @@ class Lowered(_Staged, Generic[P, R_co]):
         if device is not None:
             check_device(f"compile of {self.program.name}", device)
         divided = with_program_shardings(f"compile of {self.program.name}", self.program, in_shardings, out_shardings)
-        return replace(self, program=divided)._compiled(options, donate, where=device, only_device=device)
+        return replace(self, program=divided)._compiled(options, donate, target=device, only_device=device)
 
-    def compile_for_operands(self, where: Target | None) -> Executable[P, R_co]:
-        """Compile now for the devices `where` that hold the operands of a call; None: for the default device. Calls of
+    def compile_for_operands(self, target: Target | None) -> Executable[P, R_co]:
+        """Compile now for the devices `target` that hold the operands of a call; None: for the default device. Calls of
         data that is free to move run on the default device in any case."""
-        return self._compiled(DEFAULT_OPTIONS, (), where=where, only_device=None)
+        return self._compiled(DEFAULT_OPTIONS, (), target=target, only_device=None)
 
     def _compiled(
-        self, options: CompileOptions, donate: Donate, *, where: Target | None, only_device: runtime.Device | None
+        self, options: CompileOptions, donate: Donate, *, target: Target | None, only_device: runtime.Device | None
     ) -> Executable[P, R_co]:
-        """Compile now for `where`, or for the default device. If `only_device` is given, all calls run there."""
+        """Compile now for `target`, or for the default device. If `only_device` is given, all calls run there."""
         named = donated_operands(self.program, donate) if donates_any(donate) else self.donate
         if named and options.donate:
             raise ParameterError(
@@ -146,8 +145,8 @@ class Lowered(_Staged, Generic[P, R_co]):
         operands = named or options.donate
         check_operands(self.program, operands)
         load = partial(load_plan, self.program.jaxpr, self.choice, self.passes, replace(options, donate=operands))
-        loaded = load(where or runtime.default_device())
-        sharding = where if isinstance(where, OperandSharding) else None
+        loaded = load(target or runtime.default_device())
+        sharding = target if isinstance(target, OperandSharding) else None
         return Executable(self.program, Dispatcher(self.program, loaded, load, operands, only_device, sharding))
 
     # ------------------------------------------------------------------------------------------------- JAX's names
@@ -242,10 +241,10 @@ def check_choice(what: str, units: object) -> None:
 
 
 def load_plan(
-    jaxpr: Jaxpr, choice: Choice, passes: Passes | None, options: CompileOptions, where: Target
+    jaxpr: Jaxpr, choice: Choice, passes: Passes | None, options: CompileOptions, target: Target
 ) -> runtime.AnyExecutable:
     """The executable of a program on devices. The active cache supplies its units."""
-    jaxpr, device = (where.program(jaxpr), where.device) if isinstance(where, OperandSharding) else (jaxpr, where)
+    jaxpr, device = (target.program(jaxpr), target.device) if isinstance(target, OperandSharding) else (jaxpr, target)
     plan = plan_of(jaxpr, choice, options.donate, passes)
     if len(plan.steps) > 1 or passes:
         runtime.active_cache().hold_planned(jaxpr)
@@ -290,7 +289,7 @@ class Executable(_Staged, Generic[P, R_co]):
     def __init__(self, program: Program[P, R_co], dispatcher: Dispatcher) -> None:
         self.program = program
         self._dispatcher = dispatcher
-        object.__setattr__(self, "__call__", fast_path(dispatcher, dispatcher.slow_path))
+        object.__setattr__(self, "__call__", fast_path(dispatcher, dispatcher.call))
 
     @property
     def in_avals(self) -> tuple[Aval, ...]:
@@ -320,7 +319,7 @@ class Executable(_Staged, Generic[P, R_co]):
         """The shardings of `count` leaves in the form for users. None: all are on the device of the program."""
         if shardings is None:
             return [SingleDeviceSharding(self._loaded.device)] * count
-        return [named_sharding_of(where) for where in shardings]
+        return [named_sharding_of(s) for s in shardings]
 
     def text(self) -> str:
         """The optimised HLO. A plan of several units has one section per unit, which begins with a comment."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 from fxad.core import tree
 from fxad.runtime import Device, is_sharded, process_state, transfer
 from fxad.tracing.array import Array, wrap_buffer
-from fxad.tracing.placement import OperandSharding, operand_label, target
+from fxad.tracing.placement import OperandSharding, operand_label, target_of_call
 from fxad.tracing.tracer import Tracer
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ def place_like_operands(what: str, given: Iterable[object], made: T) -> T:
     buffers = [(k, x._buffer) for k, x in enumerate(given) if isinstance(x, Array) and not isinstance(x, Tracer)]
     if True not in [b._committed for _, b in buffers]:
         return made
-    device = target(what, [b for _, b in buffers], lambda j: operand_label(buffers[j][0]))
+    device = target_of_call(what, [b for _, b in buffers], lambda j: operand_label(buffers[j][0]))
     if isinstance(device, OperandSharding):
         return made
     leaves, structure = tree.flatten(made)

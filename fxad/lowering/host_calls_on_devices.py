@@ -15,8 +15,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder, rewrite
 from fxad.core.memo import by_value
 from fxad.ir import INT32_SCALAR, Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lit, Source
-from fxad.lowering.ordered_effects import calls_host
-from fxad.primitives.check import Check
+from fxad.primitives.check import Check, calls_host, prim_calls_host
 from fxad.primitives.collectives import AxisIndex, Pmax, Psum
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
@@ -43,7 +42,7 @@ def with_host_calls_on_devices(jaxpr: Jaxpr, devices: int, mesh: MeshAxes = ()) 
         if isinstance(prim, HostCall) and devices > prod([size for _, size in mesh]):
             body = _call_on_first(prim, tuple([a.aval for a in ins]), eqn.source, *with_replica_axis(mesh, devices)[-1])
             return b(Call(body) if mesh else _on_all_devices(body, devices), *ins)
-        if isinstance(prim, HigherOrder) and any(map(calls_host, prim.bodies)):
+        if isinstance(prim, HigherOrder) and prim_calls_host(prim):
             inside = mesh_within(mesh, prim.mesh) if isinstance(prim, ShardMap) else mesh
             return b(
                 prim.with_bodies(tuple([with_host_calls_on_devices(p, devices, inside) for p in prim.bodies])), *ins

@@ -14,18 +14,13 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.errors import CompileError
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, all_prims, source_location
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, source_location
 from fxad.lowering.threaded_values import Threaded, with_threaded
-from fxad.primitives.check import CallsHost
+from fxad.primitives.check import calls_host
 from fxad.primitives.host_call import ORDERED, TOKEN, HostCall
 
 # The additional last result of every program with calls of the host: it is available when the program has run.
 DONE: Final = Aval((), dtypes.uint8)
-
-
-def calls_host(jaxpr: Jaxpr) -> bool:
-    """Returns True if the program may call the host: for values, for effects, or for a failed check."""
-    return any([isinstance(prim, CallsHost) for prim in all_prims(jaxpr)])
 
 
 def with_host_calls_ordered(jaxpr: Jaxpr) -> Jaxpr:

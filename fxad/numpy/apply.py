@@ -59,7 +59,7 @@ def apply_op(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object,
 
 def _run_and_remember(op: Callable[..., tuple[Atom, ...]], x: Array, static: tuple[Hashable, ...]) -> Array:
     """Run an operation of one array on the general path. Remember the executable for the fast path of `apply_op`."""
-    (out,) = EAGER.run(op, (x,), static)
+    (out,) = EAGER.apply_to_arrays(op, (x,), static)
     if len(static) == 1 and isinstance(prim := static[0], Primitive):
         loaded = EAGER.cached(op, x._aval, prim)
         if loaded is not None:

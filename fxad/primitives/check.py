@@ -160,3 +160,14 @@ def prim_has_check(prim: Primitive) -> bool:
 
 CHECK: Final = (Check,)
 CallsHost: TypeAlias = HostCall | Check  # an equation for which XLA calls the host
+
+
+@by_value
+def calls_host(jaxpr: Jaxpr) -> bool:
+    """Return True if the program may call the host: for values, for effects, or for a failed check."""
+    return any(map(prim_calls_host, jaxpr.prims))
+
+
+def prim_calls_host(prim: Primitive) -> bool:
+    """Return True if the equation may call the host, itself or in its bodies."""
+    return isinstance(prim, CallsHost) or (isinstance(prim, HigherOrder) and any([calls_host(b) for b in prim.bodies]))

@@ -62,7 +62,7 @@ def save(path: str | os.PathLike[str], values: object) -> None:
             FileFormatError for a folder; OSError.
     Cost:   a copy in host memory of the leaves that are on another device.
     """
-    where = path_to_write("tree.save", path)
+    absolute = path_to_write("tree.save", path)
     flat, shape = tree.flatten(values)
     arrays = [_on_host(x, name) for x, name in zip(flat, tree.paths(shape, "tree"), strict=True)]
     names = _leaf_names(shape)
@@ -92,7 +92,7 @@ def save(path: str | os.PathLike[str], values: object) -> None:
         with open(unfinished, "rb") as file:
             os.fsync(file.fileno())
 
-    replace_file(where, write)
+    replace_file(absolute, write)
 
 
 @overload
@@ -112,12 +112,12 @@ def load(path: str | os.PathLike[str], like: object = None, *, trusted: bool = F
             ShapeError, DTypeError for leaves of other types; ArgumentError for what is no path; OSError.
     Cost:   leaves are read one after the other. Those of a file with float8 leaves are read at once.
     """
-    where = absolute_path("tree.load", path)
-    what = f"tree.load: {where}"
-    open_regular(what, where, _REMEDY).close()
+    absolute = absolute_path("tree.load", path)
+    what = f"tree.load: {absolute}"
+    open_regular(what, absolute, _REMEDY).close()
     try:
-        with safetensors.safe_open(where, "numpy") as file:
-            return _tree(what, _File(what, where, file), like, trusted)
+        with safetensors.safe_open(absolute, "numpy") as file:
+            return _tree(what, _File(what, absolute, file), like, trusted)
     except FxadError:
         raise
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:

@@ -25,12 +25,12 @@ def absolute_path(operation: str, path: object) -> str:
 def path_to_write(operation: str, path: object) -> str:
     """The absolute path of a file to write. Raises: ArgumentError if `path` is not a path; FileFormatError for a
     folder, a device or a pipe."""
-    where = absolute_path(operation, path)
-    if os.path.isdir(where):
-        raise FileFormatError(f"{operation}: {where} is a folder", remedy="name a file in it")
-    if os.path.exists(where) and not os.path.isfile(where):  # a device or a pipe would be replaced by a file
-        raise FileFormatError(f"{operation}: {where} is not a regular file", remedy="name a file")
-    return where
+    absolute = absolute_path(operation, path)
+    if os.path.isdir(absolute):
+        raise FileFormatError(f"{operation}: {absolute} is a folder", remedy="name a file in it")
+    if os.path.exists(absolute) and not os.path.isfile(absolute):  # a device or a pipe would be replaced by a file
+        raise FileFormatError(f"{operation}: {absolute} is not a regular file", remedy="name a file")
+    return absolute
 
 
 def open_regular(what: str, path: str, remedy: str) -> FileIO:

@@ -58,8 +58,8 @@ def save(program: Program[P, R] | Compiled[P, R], path: str | os.PathLike[str]) 
             f"save: {described(program)} is not a program: {program!r:.60}",
             remedy="trace the function first: save(trace(f, *examples), path); for arrays, fxad.tree.save(path, tree)",
         )
-    where = path_to_write("save", path)
-    write_whole(where, pack(KIND, VERSION, encode("save", traced, {})), 0o666)
+    absolute = path_to_write("save", path)
+    write_whole(absolute, pack(KIND, VERSION, encode("save", traced, {})), 0o666)
 
 
 def load(
@@ -78,9 +78,9 @@ def load(
             kind; ArgumentError if `path` is not a path; OSError if the file cannot be opened or read.
     Cost:   linear in the file.
     """
-    where = absolute_path("load", path)
-    what = f"load: {where}"
-    _, sections = unpack(what, _read(what, where), KIND, VERSION)
+    absolute = absolute_path("load", path)
+    what = f"load: {absolute}"
+    _, sections = unpack(what, _read(what, absolute), KIND, VERSION)
     return decode(what, sections, trusted, vocabulary("load", primitives))[0]
 
 

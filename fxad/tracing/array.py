@@ -11,8 +11,6 @@ import sys
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import fields
-from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final, Literal, Protocol, Self, TypeGuard, cast
 from weakref import ref
 
@@ -20,6 +18,7 @@ import numpy as np
 
 from fxad import dtypes, runtime
 from fxad.core.builder import Builder
+from fxad.core.exact_key import COMPARED_BY_REPR, exact_key
 from fxad.core.lru import LRUCache
 from fxad.core.sizes import Size
 from fxad.core.tables import headed, preformatted
@@ -42,8 +41,7 @@ from fxad.operations.operators import ArrayLike, Operation
 from fxad.runtime import collect_garbage, collection_due, process_state
 from fxad.sharding import Shard, Sharding, sharding_of
 from fxad.tracing import placement
-
-DEFAULT_OPTIONS: Final = runtime.CompileOptions()
+from fxad.units.forwarding import forwarded_host_functions
 
 
 class Binder(Protocol):
@@ -195,8 +193,8 @@ class Array(Typed, Conversions, Methods, Updatable):
         if runtime.unreadable_reason(self._buffer):
             return headed(repr(self))
         devices = sorted(map(str, self.devices()))
-        where = devices[0] if len(devices) == 1 else f"{len(devices)} devices"
-        return headed(f"{self._aval}, {self._aval.nbytes:,} bytes, {where}", preformatted(str(self)))
+        places = devices[0] if len(devices) == 1 else f"{len(devices)} devices"
+        return headed(f"{self._aval}, {self._aval.nbytes:,} bytes, {places}", preformatted(str(self)))
 
     def leaked(self, what: str, where: str) -> LeakedTracerError:
         """The error for a tracer used outside its trace. `what` is its role, `where` the place of the use."""
@@ -258,7 +256,7 @@ class Array(Typed, Conversions, Methods, Updatable):
             if not isinstance(other, runtime.SupportsDLPack):
                 return cast("Self", NotImplemented)
         if type(x) is Array is type(y) and current_binder() is None:
-            return cast("Self", EAGER.run(op, (x, y), static)[0])
+            return cast("Self", EAGER.apply_to_arrays(op, (x, y), static)[0])
         return cast("Self", apply_operation(op, (x, y), static))
 
     def __getitem__(self, index: object) -> Self:
@@ -352,18 +350,11 @@ def device_array(value: object, aval: Aval) -> Array:
     return wrap_buffer(aval, runtime.to_buffer(value, aval))
 
 
-def load_executable(
-    jaxpr: Jaxpr, options: runtime.CompileOptions = DEFAULT_OPTIONS, device: runtime.Device | None = None
-) -> runtime.XlaExecutable:
-    """The executable of a program on a device (None: the default one), from the active cache."""
-    return runtime.compile_jaxpr(jaxpr, options, device)
-
-
-def load_for(jaxpr: Jaxpr, where: placement.Target | None) -> runtime.XlaExecutable:
-    """The executable of a program for the devices of its operands."""
-    if isinstance(where, placement.OperandSharding):
-        return load_executable(where.program(jaxpr), device=where.device)
-    return load_executable(jaxpr, device=where)
+def load_for(jaxpr: Jaxpr, target: placement.Target | None) -> runtime.XlaExecutable:
+    """The executable of a program for the devices of its operands (None: the default one), from the active cache."""
+    if isinstance(target, placement.OperandSharding):
+        return runtime.compile_jaxpr(target.program(jaxpr), device=target.device)
+    return runtime.compile_jaxpr(jaxpr, device=target)
 
 
 def aval_of(value: object, what: str = "value") -> Aval:
@@ -398,7 +389,9 @@ def aval_of(value: object, what: str = "value") -> Aval:
 
 
 class Eager:
-    """The binder outside a trace: each operation is a program, compiled once per operand types, and run immediately.
+    """The binder outside a trace: each operation is a program, compiled once per operand types, and launched at once.
+
+    It stands beside `Array`, and not in `fxad.execution`: the operators of arrays call it, and it makes arrays.
 
     Cost: 1.5 us in addition to the execution (4 us), once the operation has run on these types.
     """
@@ -414,27 +407,31 @@ class Eager:
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
         arrays = [self._operand(prim.name, k, a) for k, a in enumerate(args)]
-        return self.run(_emit_prim, arrays, (prim,))
+        return self.apply_to_arrays(_emit_prim, arrays, (prim,))
 
     def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
         for a in args:
             if type(a) is not Array:
-                return self.run(op, self.operands(op, args, static), static)
-        return self.run(op, cast("tuple[Array, ...]", args), static)  # the loop has checked it
+                return self.apply_to_arrays(op, self.operands(op, args, static), static)
+        return self.apply_to_arrays(op, cast("tuple[Array, ...]", args), static)  # the loop has checked it
 
     def call(
         self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label
     ) -> tuple[Array, ...]:
         buffers = [self._operand(jaxpr.name, k, a)._buffer for k, a in enumerate(args)]
         if process_state.any_committed and True in map(placement.is_committed, buffers):
-            where = placement.target(jaxpr.name, buffers, path)
-            loaded = load_for(jaxpr, where)
-            return tuple(wrap_buffers(loaded.out_avals, placement.run_committed(loaded, buffers, path)))
-        loaded = load_executable(jaxpr)
-        return tuple(wrap_buffers(loaded.out_avals, loaded.execute(buffers)))
+            target = placement.target_of_call(jaxpr.name, buffers, path)
+            loaded = load_for(jaxpr, target)
+            outs = placement.launch_committed(loaded, buffers, path)
+        else:
+            loaded = load_for(jaxpr, None)
+            outs = loaded.execute(buffers)
+        for k, operand in forwarded_host_functions(jaxpr):
+            runtime.hold_same_function(buffers[operand], outs[k])
+        return tuple(wrap_buffers(loaded.out_avals, outs))
 
     def paste(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
-        return self.run(_paste, [self._operand(op, k, a) for k, a in enumerate(args)], (jaxpr,))
+        return self.apply_to_arrays(_paste, [self._operand(op, k, a) for k, a in enumerate(args)], (jaxpr,))
 
     def staging(self) -> bool:
         return False
@@ -455,7 +452,7 @@ class Eager:
             self._plans.put((shape, key), (plan, starts))
         return self.apply(indexing.getitem, (x, *map(self.scalar, starts), *operands), (plan,))[0]
 
-    def run(self, op: Operation, args: Sequence[Array], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
+    def apply_to_arrays(self, op: Operation, args: Sequence[Array], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
         """`apply` for Arrays that are not tracers. A cached operation takes one Python frame."""
         avals: tuple[Aval, ...]
         if len(args) == 1:  # spelled out: a comprehension costs a frame, 0.1 us
@@ -469,7 +466,7 @@ class Eager:
         key: Hashable = op, avals, static
         if static:
             kinds = tuple(map(type, static))
-            key = op, avals, static if _COMPARED_BY_REPR.isdisjoint(kinds) else exact_key(static), kinds
+            key = op, avals, static if COMPARED_BY_REPR.isdisjoint(kinds) else exact_key(static), kinds
         try:
             cached = self._programs.peek(key) or self._programs.get(key)
             loaded = None if cached is None else cached()
@@ -478,13 +475,13 @@ class Eager:
         if next(collection_due):
             collect_garbage()
         if process_state.any_committed and True in map(placement.is_committed, buffers):
-            where = placement.target(operation_name(op, static), buffers, placement.operand_label)
-            loaded = self._load_on(where, op, avals, static, key)
-            out = placement.run_committed(loaded, buffers)
+            target = placement.target_of_call(operation_name(op, static), buffers, placement.operand_label)
+            loaded = self._load_on(target, op, avals, static, key)
+            out = placement.launch_committed(loaded, buffers)
         else:
             if loaded is None:
                 loaded = self._load(op, avals, static, key)
-            out = runtime.launch(loaded, buffers, loaded.handlers)
+            out = runtime.launch(loaded.start, buffers, loaded.handlers, loaded.producer)
         if len(out) != 1:
             return tuple(wrap_buffers(loaded.out_avals, out))
         result = Array()
@@ -493,17 +490,17 @@ class Eager:
 
     def _load_on(
         self,
-        where: placement.Target,
+        target: placement.Target,
         op: Operation,
         avals: tuple[Aval, ...],
         static: tuple[Hashable, ...],
         key: Hashable,
     ) -> runtime.XlaExecutable:
         """The operation's program for its devices, loaded at its first use there."""
-        if key is not None and where is not runtime.default_device():
-            key = where, key
+        if key is not None and target is not runtime.default_device():
+            key = target, key
         cached = None if key is None else self._programs.get(key)
-        return (cached and cached()) or self._load(op, avals, static, key, where)
+        return (cached and cached()) or self._load(op, avals, static, key, target)
 
     def _load(
         self,
@@ -511,10 +508,10 @@ class Eager:
         avals: tuple[Aval, ...],
         static: tuple[Hashable, ...],
         key: Hashable,
-        where: placement.Target | None = None,
+        target: placement.Target | None = None,
     ) -> runtime.XlaExecutable:
         b = Builder()
-        loaded = load_for(b.build(op(b, *b.inputs(avals), *static), "eager"), where)
+        loaded = load_for(b.build(op(b, *b.inputs(avals), *static), "eager"), target)
         if key is not None:
             self._programs.put(key, ref(loaded))
         return loaded
@@ -568,58 +565,6 @@ class Eager:
         return device_array(value, aval)
 
 
-# Values of these types may be equal and yet differ, or contain such values: 0.0 and -0.0, (1,) and (True,).
-_COMPARED_BY_REPR: Final = frozenset(
-    {float, complex, tuple, np.float16, np.float32, np.float64, np.complex64, np.complex128}
-)
-# Values of one of these types are equal exactly if they have equal bits, or are one object.
-_COMPARED_BY_EQUALITY: Final = frozenset(
-    {int, str, bool, bytes, type(None), type, FunctionType, BuiltinFunctionType, *map(type, dtypes.ALL)}
-)
-
-
-def exact_key(static: Hashable) -> Hashable:
-    """A key for a static value. Keys of numbers are equal exactly if the numbers have equal bits and equal types.
-
-    Keys of tuples, frozensets and dataclasses (with the equality of `dataclasses`, in the fields that it compares) are
-    equal exactly if the types are equal and the keys of the elements are. Other values are compared by their types and
-    their own equality: two of them that are equal have one key, whatever they contain.
-    """
-    kind = type(static)
-    if kind in _COMPARED_BY_EQUALITY:
-        return kind, static
-    if isinstance(static, tuple):
-        return kind, tuple([exact_key(s) for s in static])
-    return kind, repr(static) if kind in _COMPARED_BY_REPR else _exact_value(static)
-
-
-def _exact_value(static: Hashable) -> Hashable:
-    """The part of a key beside the type, for a value that is no tuple and has none of the types above."""
-    kind = type(static)
-    if hasattr(kind, "__dataclass_fields__"):
-        if _has_generated_equality(kind):
-            try:
-                # mypy does not narrow by the attribute
-                key = tuple([exact_key(getattr(static, f.name)) for f in fields(cast("Any", kind)) if f.compare])
-                hash(key)
-            except (TypeError, AttributeError):  # a field is not hashable, and the class has its own hash
-                return static
-            return key
-    elif isinstance(static, frozenset):
-        return frozenset([exact_key(s) for s in static])
-    elif isinstance(static, float | complex):  # of a subclass, which may compare more
-        return (float if isinstance(static, float) else complex).__repr__(static), static
-    elif isinstance(static, np.generic):
-        return static.dtype, repr(static) if isinstance(static, np.inexact) else static.tobytes()
-    return static
-
-
-def _has_generated_equality(cls: type) -> bool:
-    """Returns True if the equality of a dataclass is the one that `dataclasses` generates."""
-    code = getattr(cls.__eq__, "__code__", None)
-    return code is not None and code.co_filename == "<string>"
-
-
 def apply_operation(op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Array:
     """`binder().apply(op, args, static)[0]`, with a fast path for arrays outside a trace."""
     active = current_binder()
@@ -627,8 +572,8 @@ def apply_operation(op: Operation, args: tuple[object, ...], static: tuple[Hasha
         return active.apply(op, args, static)[0]
     for a in args:
         if type(a) is not Array:
-            return EAGER.run(op, EAGER.operands(op, args, static), static)[0]
-    return EAGER.run(op, cast("tuple[Array, ...]", args), static)[0]  # the loop has checked it
+            return EAGER.apply_to_arrays(op, EAGER.operands(op, args, static), static)[0]
+    return EAGER.apply_to_arrays(op, cast("tuple[Array, ...]", args), static)[0]  # the loop has checked it
 
 
 def _scalar_array(value: promotion.Scalar, like: dtypes.DType | None) -> Array:
@@ -668,7 +613,6 @@ __all__ = [
     "Array",
     "ArrayLike",
     "Binder",
-    "DEFAULT_OPTIONS",
     "EAGER",
     "Eager",
     "OPERATION_BY_OPERATION",
@@ -682,7 +626,6 @@ __all__ = [
     "binder",
     "current_binder",
     "is_scalar",
-    "load_executable",
     "operation_name",
     "device_array",
     "wrap_buffer",

@@ -17,7 +17,7 @@ from fxad.ir import Jaxpr
 from fxad.primitives.control.shard_map import device_ids
 from fxad.primitives.meshes import Division
 from fxad.primitives.sharding_constraint import ShardingConstraint
-from fxad.runtime import Results, Start, require_device
+from fxad.runtime import require_device
 from fxad.sharding import ids_of
 from fxad.transforms.spmd.shardings import with_shardings
 
@@ -54,7 +54,7 @@ Target: TypeAlias = runtime.Device | OperandSharding
 PathOf: TypeAlias = Callable[[int], str]  # the name of an operand in messages
 
 
-def target_of(what: str, buffers: Sequence[runtime.Buffer | None], path: PathOf) -> Target | None:
+def target_of_committed(what: str, buffers: Sequence[runtime.Buffer | None], path: PathOf) -> Target | None:
     """The device of the committed operands, or the devices among which they are divided; None if there are none.
 
     `what` is the name of the program and `path(k)` that of operand k, for messages. None among the buffers is an
@@ -84,9 +84,9 @@ def target_of(what: str, buffers: Sequence[runtime.Buffer | None], path: PathOf)
     return first[1][0] if all([w is None for w in ins]) else OperandSharding(first[1], tuple(ins))
 
 
-def target(what: str, buffers: Sequence[runtime.Buffer], path: PathOf) -> Target:
-    """`target_of`, and the default device if no operand is committed."""
-    return target_of(what, buffers, path) or runtime.default_device()
+def target_of_call(what: str, buffers: Sequence[runtime.Buffer], path: PathOf) -> Target:
+    """`target_of_committed`, and the default device if no operand is committed."""
+    return target_of_committed(what, buffers, path) or runtime.default_device()
 
 
 def _devices_of(buffer: runtime.Buffer) -> tuple[runtime.Device, ...]:
@@ -112,7 +112,7 @@ def moved_to(buffers: Sequence[runtime.Buffer], device: runtime.Device) -> list[
     ]
 
 
-def run_committed(
+def launch_committed(
     loaded: runtime.XlaExecutable, buffers: Sequence[runtime.Buffer], path: PathOf = operand_label
 ) -> list[runtime.Buffer]:
     """The results of a program, committed to its device. Raises: ExecutionError when XLA refuses the call."""
@@ -121,7 +121,7 @@ def run_committed(
         operands = moved_to(buffers, loaded.device)
     else:
         check_operands_on(loaded.devices, loaded.producer.name, buffers, path)
-    return runtime.launch(loaded, operands, loaded.committing_handlers)
+    return runtime.launch(loaded.start, operands, loaded.committing_handlers, loaded.producer)
 
 
 def check_operands_on(
@@ -153,49 +153,3 @@ def check_local(op: str, device: runtime.Device) -> None:
             f"{op}: {device} is a device of process {device.process_index}, this is process {runtime.process_index()}",
             remedy="divide the array among the devices of all processes: device_put(x, NamedSharding(mesh, spec))",
         )
-
-
-# ----------------------------------------------------------------------------------------------------------- running
-
-
-@final
-class CommittedExecution:
-    """The execution of a program on the device of its committed operands. `handlers` commit the results."""
-
-    __slots__ = ("_devices", "handlers", "start")
-
-    def __init__(self, loaded: runtime.AnyExecutable, bound: Sequence[runtime.Buffer]) -> None:
-        self.handlers = loaded.committing_handlers
-        sharding = loaded.sharding
-        if sharding is None:
-            self._devices: tuple[runtime.Device, ...] = ()
-            self.start: Start = _MovingStart(loaded.start, moved_to(bound, loaded.device), loaded.device)
-        else:  # the program divides its operands itself
-            self._devices = sharding.devices
-            on_devices = [runtime.resharded(b, w) for b, w in zip(bound, sharding.ins, strict=False)]
-            self.start = _MovingStart(loaded.start, on_devices, None) if bound else loaded.start
-
-    def check(self, what: str, buffers: Sequence[runtime.Buffer], path: PathOf) -> None:
-        """Check that committed operands are on the devices of a program with several. Raises: PlacementError."""
-        if self._devices:
-            check_operands_on(self._devices, what, buffers, path)
-
-
-@final
-class _MovingStart:
-    """The execution of a program on `device`, to which it copies uncommitted operands. None: the program divides its
-    operands itself.
-
-    The first operands are arrays that the program closes over. They are copied once, and given as `bound`.
-    """
-
-    __slots__ = ("_bound", "_device", "_start")
-
-    def __init__(self, start: Start, bound: list[runtime.Buffer], device: runtime.Device | None) -> None:
-        self._start, self._bound, self._device = start, bound, device
-
-    def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
-        arguments = buffers[len(self._bound) :]
-        if self._device is not None:
-            arguments = moved_to(arguments, self._device)
-        return self._start([*self._bound, *arguments])

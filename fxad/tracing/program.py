@@ -1,5 +1,9 @@
 """`Program[P, R]`: a jaxpr with its pytrees and bound operands.
 
+A function becomes a program in these steps; each calls the next: `trace` copies the arrays that it closes over,
+`trace_for_call` takes the arguments of a call, `trace_tree` their types, `trace_leaves` gives the parts of a program,
+and `tracing.tracer.trace_flat` makes the jaxpr.
+
 The types keep the user's signature: `trace(f, ...)` of `f: (Params, Array) -> Array` is
 `Program[[Params, Array], Array]`, and so are its executable and, with other results, its transforms.
 """
@@ -101,7 +105,7 @@ def symbolic_shape(text: str) -> tuple[int, ...]:
     return tuple([n for n in shape if n is not None])
 
 
-class Traced(Protocol[P, R_co]):
+class ProgramProtocol(Protocol[P, R_co]):
     """The protocol of `Program`, for overloads: mypy infers the types in `Concatenate` from the `__call__` of a
     protocol, but not from the parameters of a class."""
 
@@ -271,8 +275,8 @@ def size_constraints(avals: Sequence[Aval], symbolic: Sequence[Aval], paths: Seq
 
 def argument_path(accessor: Accessor, names: Sequence[str]) -> str:
     """`args[0]['w']` as `params['w']`, `kwargs['scale']` as `scale`."""
-    kind, where, *rest = accessor
-    root = positional_name(names, where.entry) if kind.entry == 0 else str(where.entry)
+    kind, argument, *rest = accessor
+    root = positional_name(names, argument.entry) if kind.entry == 0 else str(argument.entry)
     return root + "".join([e.codify("") for e in rest])
 
 

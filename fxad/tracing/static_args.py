@@ -14,9 +14,9 @@ from types import MethodType
 from typing import Any, Final, TypeAlias, TypeVar, final
 
 from fxad.core.dataclasses import dataclass
+from fxad.core.exact_key import exact_key
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.operations.arguments import argument_keys, plain_ints
-from fxad.tracing.array import exact_key
 
 Argnums = int | Sequence[int]
 Argnames = str | Sequence[str]

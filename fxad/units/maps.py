@@ -15,8 +15,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import remove_dead_eqns
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Var, all_prims, distinct_jaxprs
-from fxad.lowering.ordered_effects import calls_host
-from fxad.primitives.check import CallsHost
+from fxad.primitives.check import prim_calls_host
 from fxad.primitives.control.shard_map import ShardMap, runs_on_devices
 from fxad.primitives.meshes import OPEN, STACK, DimensionAxes, Ids, MapSpec, MeshAxes, OnMesh, local_shape
 from fxad.primitives.shape import ExpandDims, Squeeze
@@ -120,19 +119,13 @@ def _specs(program: Jaxpr, mesh: MeshAxes) -> dict[Atom, DimensionAxes] | NotOne
             else:
                 outs = [s for _, s in reads[k]] or [()]
             specs.update(zip(eqn.outs, outs, strict=True))
-        elif _calls_host(eqn):
+        elif eqn.prim.effects or prim_calls_host(eqn.prim):  # in the map, each device would call it
             return NotOneMap.CALLS_HOST
         elif any([specs.get(a) for a in eqn.ins]) or _has_map(eqn):
             return NotOneMap.DIVIDED_BY_XLA
         else:
             specs.update(dict.fromkeys(eqn.outs, ()))
     return specs
-
-
-def _calls_host(eqn: Eqn) -> bool:
-    """Returns True if an equation calls the host, or has a body that does. In the map, each device would call it."""
-    bodies = eqn.prim.bodies if isinstance(eqn.prim, HigherOrder) else ()
-    return bool(eqn.prim.effects) or isinstance(eqn.prim, CallsHost) or any(map(calls_host, bodies))
 
 
 def _has_map(eqn: Eqn) -> bool:

@@ -25,7 +25,7 @@ from fxad.xla.dlpack import copy_out, header
 from fxad.xla.donated_buffers import pinned, take_for_deletion
 from fxad.xla.failures import value_error
 from fxad.xla.garbage import CollectsGarbage, collect_garbage, collection_due
-from fxad.xla.host_calls import is_called_by_many
+from fxad.xla.host_calls import hold_same_function, is_called_by_many
 from fxad.xla.interruptible import waits
 from fxad.xla.jaxlib_types import ArrayType, Buffer, OneDeviceSharding
 from fxad.xla.process_state import process_state
@@ -95,15 +95,15 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
 
 
 def _host_put(
-    array: NDArray, aval: Aval, where: OneDeviceSharding, semantics: _jax.HostBufferSemantics, committed: bool = True
+    array: NDArray, aval: Aval, sharding: OneDeviceSharding, semantics: _jax.HostBufferSemantics, committed: bool = True
 ) -> Buffer:
     if committed:
         process_state.any_committed = True
     try:
         # the last argument keeps 64-bit dtypes, whatever jax has set for the process
-        buffer = _put(ArrayType(aval), where, [array], [where._device], committed, False, semantics, True)
+        buffer = _put(ArrayType(aval), sharding, [array], [sharding._device], committed, False, semantics, True)
     except _jax.JaxRuntimeError as e:
-        raise ExecutionError(f"to_buffer: {aval} to {where._device}: {reason(e)}", remedy=_IF_FULL) from e
+        raise ExecutionError(f"to_buffer: {aval} to {sharding._device}: {reason(e)}", remedy=_IF_FULL) from e
     collect_garbage()  # the array, where it was copied
     return buffer
 
@@ -229,8 +229,8 @@ def to_dlpack(
     array = to_numpy(buffer)
     if dtype in _NO_PROTOCOL:
         # a consumer may write to it; only the capsule refers to this copy
-        where = cast(OneDeviceSharding, buffer._sharding)
-        return _jax.buffer_to_dlpack_managed_tensor(_host_put(array, Aval(array.shape, dtype), where, _COPY))
+        sharding = cast(OneDeviceSharding, buffer._sharding)
+        return _jax.buffer_to_dlpack_managed_tensor(_host_put(array, Aval(array.shape, dtype), sharding, _COPY))
     if old or copy:
         array = array.copy()
     return cast(_Versioned, array).__dlpack__(max_version=max_version, copy=None)
@@ -259,14 +259,15 @@ def copy_buffer(buffer: Buffer) -> Buffer:
             [copy_buffer(part) for _, _, part in shards(buffer)],
         )
     try:
-        return _moved(buffer, cast(OneDeviceSharding, buffer._sharding), _jax.ArrayCopySemantics.ALWAYS_COPY)
+        copy = _moved(buffer, cast(OneDeviceSharding, buffer._sharding), _jax.ArrayCopySemantics.ALWAYS_COPY)
     except _jax.JaxRuntimeError as e:
         raise value_error("copy", e, buffer) from e
+    return hold_same_function(buffer, copy)
 
 
-def _moved(buffer: Buffer, where: OneDeviceSharding, semantics: _jax.ArrayCopySemantics) -> Buffer:
-    devices = [_jax.DeviceList((where._device,))]
-    return _jax.batched_copy_array_to_devices_with_sharding([buffer], devices, [where], [semantics])[0]
+def _moved(buffer: Buffer, sharding: OneDeviceSharding, semantics: _jax.ArrayCopySemantics) -> Buffer:
+    devices = [_jax.DeviceList((sharding._device,))]
+    return _jax.batched_copy_array_to_devices_with_sharding([buffer], devices, [sharding], [semantics])[0]
 
 
 def dlpack_device(buffer: Buffer) -> tuple[int, int]:
@@ -300,7 +301,7 @@ def transfer(buffer: Buffer, device: Device) -> Buffer:
     """The value on another device. Does not wait between accelerators of one platform; else it copies via the host."""
     if device.platform == "cpu" or is_sharded(buffer) or _platform(buffer) != device.raw.platform:
         array = to_numpy(buffer)
-        return to_buffer(array, Aval(array.shape, array.dtype), device)
+        return hold_same_function(buffer, to_buffer(array, Aval(array.shape, array.dtype), device))
     process_state.any_committed = True
     if buffer.is_deleted():
         block(buffer, "transfer")
@@ -309,16 +310,16 @@ def transfer(buffer: Buffer, device: Device) -> Buffer:
     except _jax.JaxRuntimeError as e:
         raise value_error("transfer", e, buffer) from e
     # committed, because the user chose the device
-    return copy._rewrap_with_aval_and_sharding(copy.aval, copy._sharding)
+    return hold_same_function(buffer, copy._rewrap_with_aval_and_sharding(copy.aval, copy._sharding))
 
 
-def resharded(buffer: Buffer, where: MeshSharding) -> Buffer:
+def resharded(buffer: Buffer, sharding: MeshSharding) -> Buffer:
     """The value with a part on each of several devices. It is copied through the host unless it has that sharding."""
-    if buffer._sharding == where:
+    if buffer._sharding == sharding:
         return buffer
     array = to_numpy(buffer)
     process_state.any_committed = True
-    return divided(array, Aval(array.shape, array.dtype), where)
+    return hold_same_function(buffer, divided(array, Aval(array.shape, array.dtype), sharding))
 
 
 def block(buffer: Buffer, what: str = "block") -> None:

@@ -43,7 +43,7 @@ from fxad.xla.explanation import (
     to_jaxpr,
 )
 from fxad.xla.interpreter_exit import begin_compilation
-from fxad.xla.options import DEFAULT, CompileOptions, check_options
+from fxad.xla.options import DEFAULT_OPTIONS, CompileOptions, check_options
 
 Path: TypeAlias = str | PathLike[str]
 
@@ -269,7 +269,7 @@ class Cache:
 
     # ------------------------------------------------------------------------------------------------- finding
 
-    def __call__(self, jaxpr: Jaxpr, device: Device, options: CompileOptions = DEFAULT) -> XlaExecutable:
+    def __call__(self, jaxpr: Jaxpr, device: Device, options: CompileOptions = DEFAULT_OPTIONS) -> XlaExecutable:
         """The executable of a program, traced or exported. Raises: CompileError; errors are not cached."""
         key = jaxpr, (options, device)
         entry = self._contents.entry(key)
@@ -328,7 +328,7 @@ class Cache:
                     f"{len(jaxpr.eqns)} equations",
                     f"{compilation.executable.memory().temp_bytes:,}",
                 ),
-                "" if options == DEFAULT else f", with {options}",
+                "" if options == DEFAULT_OPTIONS else f", with {options}",
                 self._nearest_difference(key),
             )
         written = tier is not None and tier.keep(jaxpr, device, options, compilation, seconds)
@@ -385,10 +385,13 @@ class Cache:
     def explain(self) -> str: ...
     @overload
     def explain(
-        self, program: Jaxpr | HasJaxpr, options: CompileOptions = DEFAULT, device: Device | None = None
+        self, program: Jaxpr | HasJaxpr, options: CompileOptions = DEFAULT_OPTIONS, device: Device | None = None
     ) -> Explanation: ...
     def explain(
-        self, program: Jaxpr | HasJaxpr | None = None, options: CompileOptions = DEFAULT, device: Device | None = None
+        self,
+        program: Jaxpr | HasJaxpr | None = None,
+        options: CompileOptions = DEFAULT_OPTIONS,
+        device: Device | None = None,
     ) -> str | Explanation:
         """Explain a cache miss: the most similar held program, and the first difference. If the program runs as units,
         explain its largest unit that is not held.
@@ -418,7 +421,7 @@ def _budget(name: str, value: object) -> int:
 
 def _entry_text(key: CacheKey, entry: _Entry) -> str:
     jaxpr, (options, device) = key
-    how = "" if options == DEFAULT else f" with {options}"
+    how = "" if options == DEFAULT_OPTIONS else f" with {options}"
     return f"{1e3 * entry.seconds:9.1f} ms {entry.hits:6d} hits {entry.bytes:10d} bytes  {device}  {jaxpr!r}{how}"
 
 
@@ -431,7 +434,9 @@ def active_cache() -> Cache:
     return _active.get()
 
 
-def compile_jaxpr(jaxpr: Jaxpr, options: CompileOptions = DEFAULT, device: Device | None = None) -> XlaExecutable:
+def compile_jaxpr(
+    jaxpr: Jaxpr, options: CompileOptions = DEFAULT_OPTIONS, device: Device | None = None
+) -> XlaExecutable:
     """The executable of a program, from the active cache. Raises: CompileError.
 
     Code that compiles in other threads must call this in a copy of the caller's context.

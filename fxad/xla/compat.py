@@ -108,11 +108,11 @@ def find_types_of_jax(device: _jax.Device) -> None:
         thread.join()
 
 
-def _find_types_of_jax(where: OneDeviceSharding) -> None:
+def _find_types_of_jax(sharding: OneDeviceSharding) -> None:
     modules = {name: ModuleType(name) for name in ("jax", "jax._src", "jax._src.core", "jax.core")}
     for name in ("jax._src.core", "jax.core"):
         vars(modules[name])["ShapedArray"] = _TypesOfJax()
-    array = make_array(Aval((), "bool"), where, [put_part(np.zeros((), bool), where)])
+    array = make_array(Aval((), "bool"), sharding, [put_part(np.zeros((), bool), sharding)])
     sys.modules.update(modules)
     try:
         _ = array._arrays
@@ -144,12 +144,12 @@ def make_array(aval: Aval, sharding: _jax.Sharding, parts: Sequence[Buffer]) -> 
     return _jax.ArrayImpl(ArrayType(aval), sharding, list(parts), True, True)
 
 
-def on_device(part: Buffer, aval: Aval, where: OneDeviceSharding) -> Buffer:
+def on_device(part: Buffer, aval: Aval, sharding: OneDeviceSharding) -> Buffer:
     """A part of an array as an array of its own. From 0.11 on, parts have no type."""
-    return part._rewrap_with_aval_and_sharding(ArrayType(aval), where)
+    return part._rewrap_with_aval_and_sharding(ArrayType(aval), sharding)
 
 
-def put_part(part: NDArray, where: OneDeviceSharding, committed: bool = True) -> Buffer:
+def put_part(part: NDArray, sharding: OneDeviceSharding, committed: bool = True) -> Buffer:
     """A copy of a part of an array on its device.
 
     One call for all parts would read the sharding of the array: it fails if some devices have the same part.
@@ -157,7 +157,7 @@ def put_part(part: NDArray, where: OneDeviceSharding, committed: bool = True) ->
     copy = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
     aval = ArrayType(Aval(part.shape, part.dtype))
     # the last argument keeps 64-bit dtypes, whatever jax has set for the process
-    return _jax.batched_device_put(aval, where, [part], [where._device], committed, False, copy, True)
+    return _jax.batched_device_put(aval, sharding, [part], [sharding._device], committed, False, copy, True)
 
 
 # Flags for the efforts of `fxad.units.compile_time`. From 0.11 on, XLA has fusion emitters only, and all have no flags.

@@ -20,9 +20,8 @@ from fxad.errors import AxisNameError, CompileError
 from fxad.ir import Aval, Jaxpr, all_prims
 from fxad.lower import ModuleSharding
 from fxad.lowering.jaxlib import _jax, jaxlib_version
-from fxad.primitives.check import Check
+from fxad.primitives.check import calls_host
 from fxad.primitives.control.shard_map import runs_on_devices
-from fxad.primitives.host_call import HostCall
 from fxad.primitives.meshes import DimensionAxes, check_divides, check_ids, check_mesh, check_spec
 from fxad.xla import custom_calls
 from fxad.xla.client import Device, devices, process_count, process_index
@@ -56,8 +55,7 @@ def is_storable(jaxpr: Jaxpr) -> bool:
     """
     kinds = {type(prim) for prim in all_prims(jaxpr)}
     ours = all([kind.__module__.startswith("fxad.") for kind in kinds])
-    of_process = any([issubclass(kind, (HostCall, Check)) for kind in kinds])
-    return ours and not jaxpr.effects and not of_process
+    return ours and not jaxpr.effects and not calls_host(jaxpr)
 
 
 @final
@@ -178,14 +176,14 @@ def sharding_of_entry(facts: Any, jaxpr: Jaxpr) -> ModuleSharding | None:
             raise ValueError(f"mesh {mesh} has not {devices} devices")
         check_ids("cache", mesh, ids)
 
-    def where(entry: Any, aval: Aval) -> tuple[int, DimensionAxes]:
+    def division(entry: Any, aval: Aval) -> tuple[int, DimensionAxes]:
         k, spec = int(entry[0]), tuple([tuple([str(name) for name in group]) for group in entry[1]])
         check_spec("cache", meshes[k], spec, aval)
         check_divides("cache", meshes[k], spec, aval)
         return k, spec
 
-    ins = tuple([where(g, a) for g, a in zip(facts["ins"], jaxpr.in_avals, strict=True)])
-    outs = tuple([None if g is None else where(g, a) for g, a in zip(facts["outs"], jaxpr.out_avals, strict=True)])
+    ins = tuple([division(g, a) for g, a in zip(facts["ins"], jaxpr.in_avals, strict=True)])
+    outs = tuple([None if g is None else division(g, a) for g, a in zip(facts["outs"], jaxpr.out_avals, strict=True)])
     return ModuleSharding(devices, meshes, ins, outs, ids)
 
 

@@ -149,10 +149,10 @@ def donated_placeholder(buffer: Buffer) -> Buffer:
     placeholders = record.placeholders
     deleted = placeholders.get(key)
     if deleted is None:
-        where = buffer._sharding
-        if not isinstance(where, OneDeviceSharding):
-            where = OneDeviceSharding(cast(OneDeviceSharding, where)._device)  # the first device of several
-        deleted = put_part(np.zeros((), np.bool_), where, buffer._committed)
+        sharding = buffer._sharding
+        if not isinstance(sharding, OneDeviceSharding):
+            sharding = OneDeviceSharding(cast(OneDeviceSharding, sharding)._device)  # the first device of several
+        deleted = put_part(np.zeros((), np.bool_), sharding, buffer._committed)
         deleted.delete()
         deleted.__dict__[_DONATED] = call
         placeholders[key] = deleted

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter, is_not
-from typing import Final, Protocol, final
+from typing import Final, final
 from weakref import ref
 
 from fxad import xla
@@ -31,30 +31,25 @@ from fxad.xla.process_state import process_state
 from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_of_module, program_sharding
 
 
-class Launchable(Protocol):
-    """One executable, or several linked ones."""
+def launch(
+    start: Start,
+    buffers: Sequence[Buffer],
+    handlers: Sequence[ResultHandler],
+    producer: Producer,
+    path: Callable[[int], str] | None = None,
+) -> list[Buffer]:
+    """Start a program on buffers of exactly its types, and make its results with the handlers, which commit them to the
+    device or not. `path` gives the name of an operand in messages.
 
-    @property
-    def producer(self) -> Producer:
-        """The description of the program for messages."""
-
-    @property
-    def start(self) -> Start:
-        """Starts an execution on buffers of exactly its types, on its device."""
-
-
-def launch(executable: Launchable, buffers: Sequence[Buffer], handlers: Sequence[ResultHandler]) -> list[Buffer]:
-    """Start a compiled program, and make its results with the handlers, which commit them to the device or not.
-
-    The usual dispatch (`fxad.execution.dispatch`, `fxad.numpy.apply`) inline this code, to save a Python frame.
+    The usual calls (`fxad.execution.dispatch`, `fxad.numpy.apply`) inline this code, to save a Python frame.
     Raises: ExecutionError when XLA refuses the call.
     """
     if next(collection_due):
         collect_garbage()
     try:
-        return executable.start(buffers).consume_with_handlers(handlers)
+        return start(buffers).consume_with_handlers(handlers)
     except XlaRuntimeError as e:
-        raise execution_error(e, buffers, executable.producer) from e
+        raise execution_error(e, buffers, producer, path) from e
 
 
 @final
@@ -75,16 +70,16 @@ class OperandResharding:
     def __call__(self, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
         if self._many:
             host_calls.check_may_start(self._name)
-        where = list(map(sharding_of_buffer, buffers))
-        if any(map(is_not, where, self._fits)):  # usually they are the same objects as in the last call
-            if where == self._ins:
-                self._fits = where
+        shardings = list(map(sharding_of_buffer, buffers))
+        if any(map(is_not, shardings, self._fits)):  # usually they are the same objects as in the last call
+            if shardings == self._ins:
+                self._fits = shardings
             else:
                 pairs = zip(buffers, self._ins, strict=True)
                 return [b if b._sharding == w else self._divided(k, b, w) for k, (b, w) in enumerate(pairs)]
         return buffers
 
-    def _divided(self, k: int, buffer: Buffer, where: MeshSharding) -> Buffer:
+    def _divided(self, k: int, buffer: Buffer, sharding: MeshSharding) -> Buffer:
         """Operand `k`, divided; as in the last call if it is the same array."""
         if buffer.is_deleted():
             return buffer  # XLA refuses the call, and the error names the argument
@@ -92,7 +87,7 @@ class OperandResharding:
         last = parts.get(k)
         if last is not None and last[0]() is buffer and not last[1].is_deleted():
             return last[1]
-        divided = resharded(buffer, where)
+        divided = resharded(buffer, sharding)
 
         def drop(dead: ref[Buffer]) -> None:
             if (present := parts.get(k)) is not None and present[0] is dead:
@@ -198,21 +193,20 @@ class XlaExecutable:
         self.devices: tuple[Device, ...] = (device,) if sharding is None else sharding.devices
         self.sharding = sharding
         self.producer = Producer(jaxpr.name, _first_line(jaxpr), ref(self))
-        self.start_without_resharding = self.start = self._with_waits(raw.execute_sharded, jaxpr, host_errors)
+        self.start_without_resharding = self.start = self._wrapped(raw.execute_sharded, jaxpr, host_errors)
         if sharding is not None:
             process_state.any_committed = True  # its results are
             self.start = ReshardingStart(self.start_without_resharding, jaxpr.name, sharding)
             self.handlers = self.committing_handlers = [
-                result_handler(a, where, True, self.producer)
-                for a, where in zip(self.out_avals, sharding.outs, strict=True)
+                result_handler(a, s, True, self.producer) for a, s in zip(self.out_avals, sharding.outs, strict=True)
             ]
             return
         self.handlers = [result_handler(a, device.sharding, False, self.producer) for a in self.out_avals]
         self.committing_handlers = [result_handler(a, device.sharding, True, self.producer) for a in self.out_avals]
 
-    def _with_waits(self, start: Start, jaxpr: Jaxpr, host_errors: HostErrors | None) -> Start:
-        """The execution with the waits that the program needs: for functions of the host, in another thread if it may
-        not end, and for other processes. The calling thread compares programs and divides operands."""
+    def _wrapped(self, start: Start, jaxpr: Jaxpr, host_errors: HostErrors | None) -> Start:
+        """The start with the wrappers that the program needs (see `Start`), the innermost first. What is started in
+        another thread only waits: the calling thread compares programs, pins and divides operands."""
         if host_errors is not None:
             everywhere = self.device.sharding if self.sharding is None else self.sharding.replicated
             start = SynchronousStart(start, host_errors, everywhere)
@@ -230,7 +224,7 @@ class XlaExecutable:
         Raises: ExecutionError when XLA refuses the call. A failure of the computation is raised by the wait for it.
         Cost: 3.9 us and the computation.
         """
-        return launch(self, buffers, self.handlers)
+        return launch(self.start, buffers, self.handlers, self.producer)
 
     def memory(self) -> MemoryStats:
         """Bytes of operands, results, aliases, temporaries and code, as planned by XLA."""

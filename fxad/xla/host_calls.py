@@ -151,9 +151,9 @@ class SynchronousStart:
 
     __slots__ = ("_done", "_errors", "_start")
 
-    def __init__(self, start: Start, errors: HostErrors, where: _jax.Sharding) -> None:
+    def __init__(self, start: Start, errors: HostErrors, sharding: _jax.Sharding) -> None:
         self._start, self._errors = start, errors
-        self._done = result_handler(DONE, where, False, None)
+        self._done = result_handler(DONE, sharding, False, None)
 
     def __call__(self, buffers: Sequence[Buffer]) -> Results:
         number = self._errors.begin()
@@ -181,6 +181,30 @@ class _SynchronousResults:
             raise
         self._errors.end(self._number)
         return arrays
+
+
+@final
+class FunctionHolder:
+    """Keeps a host function in the table of `core.host_functions`. The buffers with its number refer to the holder."""
+
+    __slots__ = ("__weakref__",)
+
+
+def hold_host_function(number: Buffer) -> FunctionHolder:
+    """A holder that lives as long as this buffer and its copies."""
+    holder = number.__dict__[_HOLDER] = FunctionHolder()
+    return holder
+
+
+def hold_same_function(number: Buffer, copy: Buffer) -> Buffer:
+    """A copy of a buffer. If the buffer is the number of a host function, the copy keeps the function, too."""
+    holder = number.__dict__.get(_HOLDER)
+    if holder is not None:
+        copy.__dict__[_HOLDER] = holder
+    return copy
+
+
+_HOLDER: Final = "fxad_host_function"  # in the dictionary of a buffer
 
 
 def compile_with_callbacks(

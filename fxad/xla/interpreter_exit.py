@@ -54,10 +54,7 @@ _SLEEP_SECONDS: Final = 3600.0
 # Files whose functions call XLA for the user's computations.
 _ROOT: Final = os.path.dirname(os.path.dirname(__file__))
 _CALLERS: Final = tuple(
-    [
-        os.path.join(_ROOT, *name.split("/"))
-        for name in ("xla/", "execution/", "tracing/array.py", "tracing/placement.py", "numpy/apply.py")
-    ]
+    [os.path.join(_ROOT, *name.split("/")) for name in ("xla/", "execution/", "tracing/array.py", "numpy/apply.py")]
 )
 
 

@@ -24,17 +24,16 @@ class Results(Protocol):
         """Make arrays of them, one with each handler.
 
         `handlers` must be one of the two lists of the program, `handlers` or `committing_handlers`, not a copy. A
-        `LinkedExecutable`, whose steps have handlers of their own, only tells by identity which of the two it is. Read
-        the list of a `Dispatcher` after `start` has returned: the first start may load the program and set the list.
+        `LinkedExecutable`, whose steps have handlers of their own, only tells by identity which of the two it is.
         """
 
 
 # A function that starts an execution on buffers: `execute_sharded` of an executable, or a wrapper around another one. A
 # call goes through these wrappers, the outermost first. Each is there only under its condition:
 #
-# - `ForwardingStart` (`execution.forwarding`): the results are operands. It runs nothing, and is the only one then.
+# - `_ForwardingStart` (`execution.dispatch`): the results are operands. It runs nothing, and is the only one then.
 # - `DonatingStart` (`execution.donation`): the call donates operands.
-# - `_MovingStart` (`tracing.placement`): some operand is committed, or a device was given. It moves the others.
+# - `_MovingStart` (`execution.dispatch`): some operand is committed, or a device was given. It moves the others.
 # - `LinkedExecutable.start` (`xla.linked`): the program is several units. It starts each, from `_PinnedStart` on.
 # - `ReshardingStart` (`xla.executable`): the program divides its operands among devices.
 # - `_PinnedStart` (`xla.executable`): it runs on more than one device.

@@ -31,7 +31,7 @@ from fxad.xla.executable import (
 from fxad.xla.failures import Producer, StepRefused
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.jaxlib_types import Buffer, CostStats, MemoryStats, ResultHandler, Start, XlaRuntimeError
-from fxad.xla.options import DEFAULT, CompileOptions
+from fxad.xla.options import DEFAULT_OPTIONS, CompileOptions
 from fxad.xla.process_state import process_state
 from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_for
 
@@ -164,7 +164,7 @@ class LinkedExecutable:
 
         Raises: ExecutionError when XLA refuses the call. A failure of the computation is raised by the wait for it.
         """
-        return launch(self, buffers, self.handlers)
+        return launch(self.start, buffers, self.handlers, self.producer)
 
     def hlo(self) -> str:
         """The optimised HLO of the units, one after the other; each begins with a comment that names it."""
@@ -201,16 +201,16 @@ def _sharding_of(plan: Plan, executables: Sequence[XlaExecutable]) -> ProgramSha
     first = executables[plan.steps[0].unit].sharding
     if first is None:
         return None
-    where: dict[int, MeshSharding] = {}
+    of_values: dict[int, MeshSharding] = {}
     n = len(plan.in_avals) + len(plan.constants)
     for step in plan.steps:
         sharding = executables[step.unit].sharding
         assert sharding is not None
-        where.update(zip(step.ins, sharding.ins, strict=True))
-        where.update(enumerate(sharding.outs, n))
+        of_values.update(zip(step.ins, sharding.ins, strict=True))
+        of_values.update(enumerate(sharding.outs, n))
         n += len(sharding.outs)
-    ins = [where.get(k, first.replicated) for k in range(len(plan.in_avals))]
-    return ProgramSharding(first.devices, first.mesh, ins, [where[k] for k in plan.outs])
+    ins = [of_values.get(k, first.replicated) for k in range(len(plan.in_avals))]
+    return ProgramSharding(first.devices, first.mesh, ins, [of_values[k] for k in plan.outs])
 
 
 def _part_types(avals: Sequence[Aval], on: Sequence[MeshSharding]) -> tuple[Aval, ...]:
@@ -240,7 +240,7 @@ def _source_line(step: Step) -> str:
 _AT_ONCE: Final = max(1, (os.cpu_count() or 1) // 2)
 
 
-def link(plan: Plan, device: Device, options: CompileOptions = DEFAULT) -> AnyExecutable:
+def link(plan: Plan, device: Device, options: CompileOptions = DEFAULT_OPTIONS) -> AnyExecutable:
     """Compile a plan: each unit once, through the active cache, several at a time if there are enough cores.
 
     Raises: CompileError naming the unit and the user's line.

@@ -88,7 +88,7 @@ def _is_flag(flag: object) -> bool:
     return isinstance(name, str) and type(value) in (str, bool, int, float)
 
 
-DEFAULT: Final = CompileOptions()
+DEFAULT_OPTIONS: Final = CompileOptions()
 
 
 def check_options(what: str, options: object) -> None:
@@ -126,7 +126,7 @@ def options_for(
     options.num_partitions = build.num_partitions = len(on)
     options.num_replicas = build.num_replicas = 1
     build.use_spmd_partitioning = build.use_shardy_partitioner = True
-    chosen_by_xla = [*[where is None for where in sharding.outs], *[False] * calls_host]
+    chosen_by_xla = [*[chosen is None for chosen in sharding.outs], *[False] * calls_host]
     build.allow_spmd_sharding_propagation_to_output = chosen_by_xla or [False]
     assignment = xla_client.DeviceAssignment.create(np.array([[d.id for d in on]]))
     options.device_assignment = build.device_assignment = assignment

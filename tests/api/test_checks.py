@@ -15,7 +15,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes, lax
 from fxad.errors import ArgumentError, CheckError, DTypeError, FxadError
-from fxad.lowering.ordered_effects import calls_host
+from fxad.primitives.check import calls_host
 from fxad.text import parse
 
 X = np.array([4.0, 1.0], np.float32)

@@ -323,6 +323,41 @@ def test_a_linear_function_holds_what_it_calls() -> None:
         assert float(fx.jit(lambda push, t: push(t))(push, t)) == pytest.approx(want)
 
 
+def test_a_call_that_returns_a_pullback_returns_what_it_calls() -> None:
+    """A call that returns the number of a host function returns what keeps the function alive."""
+    x, ct = X[2] + 1, np.float32(2)
+
+    def new_function() -> Any:
+        @fx.custom_vjp
+        def power(x: Any) -> Any:
+            return x**3
+
+        power.defvjp(lambda x: (x**3, x), lambda x, ct: (ct * fx.pure_callback(lambda v: 3 * v**2, fx.Spec(()), x),))
+        return power
+
+    def pullback(f: Any, x: Any) -> Any:
+        return fx.vjp(f, x)[1]
+
+    makers: list[Callable[[Any], Any]] = [
+        lambda f: fx.jit(partial(pullback, f)),
+        lambda f: fx.trace(partial(pullback, f), x),
+        lambda f: fx.lower(fx.trace(fx.jit(partial(pullback, f)), x)).compile(),
+        lambda f: lambda x: fx.jit(lambda pull, x: (x * 2, pull))(pullback(f, x), x)[1],
+        lambda f: lambda x: fx.jit(lambda pull: pull)(fx.jit(partial(pullback, f))(x)),
+        lambda f: partial(pullback, f),
+        lambda f: lambda x: fx.tree.map(lambda leaf: leaf.copy(), fx.jit(partial(pullback, f))(x)),
+    ]
+    gc.collect()
+    before = len(HOST)
+    pulls = [make(new_function())(x) for make in makers]
+    gc.collect()  # the functions and the programs, but not what the pullbacks hold
+    assert len(HOST) == before + len(makers)
+    assert [float(pull(ct)[0]) for pull in pulls] == [54] * len(makers)
+    del pulls
+    gc.collect()
+    assert len(HOST) == before
+
+
 def test_programs_that_differ_in_the_function_share_an_executable() -> None:
     def made(k: int) -> Any:
         def host(x: Any) -> Any:

@@ -57,6 +57,28 @@ print(np.asarray(x + y).tolist(), np.asarray(fx.jit(f)(y, x)["sum"]).tolist())
     assert script(START + text) == "('cpu:1', True) ('cpu:0', False)\n[0.0, 2.0, 4.0] [0.0, 2.0, 4.0]\n"
 
 
+def test_a_call_with_data_of_two_devices_is_refused_every_time() -> None:
+    """Also if the program returns its operands, and runs nothing; and whatever it was called with before."""
+    text = """
+x, y = fx.device_put(X, b), fx.device_put(X, c)
+def both(x, y): return x, y
+for make in (lambda: fx.jit(both), lambda: fx.lower(fx.trace(both, X, X)).compile()):
+    for before in ((), (X, X), (x, x), (x, X)):
+        run = make()
+        if before:
+            run(*before)
+        for _ in range(2):
+            try:
+                run(x, y)
+            except PlacementError as e:
+                assert e.message == "both: argument x is on cpu:1, argument y on cpu:2", e.message
+            else:
+                raise AssertionError(before)
+        assert [where(out) for out in run(x, fx.asarray(X))] == [("cpu:1", True), ("cpu:0", False)]
+"""
+    assert script(START + text) == ""
+
+
 def test_each_device_is_compiled_for_once() -> None:
     text = """
 run = fx.jit(f)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,7 +13,7 @@ import pyrsistent
 import pytest
 
 import fxad as fx
-from fxad import tree
+from fxad import tree, tree_util
 from fxad.errors import ArgumentError, ParameterError, TreeError
 from tests.api.refusals import X, refused
 
@@ -136,6 +138,74 @@ def test_static_fields_are_structure() -> None:
         lambda: program(five),
         TreeError,
         "<lambda>: argument p is Layer(w=*, b=*, size=5), it was traced as Layer(w=*, b=*, size=3)",
+    )
+
+
+class Scaled:
+    """A container by JAX's functions, with one child."""
+
+    def __init__(self, w: Any, by: Any) -> None:
+        self.w, self.by = w, by
+
+
+class ScaledFields(Scaled):
+    """A container with named fields."""
+
+
+tree_util.register_pytree_node(Scaled, lambda s: ([s.w], s.by), lambda by, ws: Scaled(ws[0], by))
+tree_util.register_dataclass(ScaledFields, data_fields=["w"], meta_fields=["by"])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda by: Layer(W, B, by),
+        lambda by: Layer(W, B, (by,)),  # type: ignore[arg-type]
+        lambda by: {"nested": [Layer(W, B, frozenset([by]))]},  # type: ignore[arg-type]
+        lambda by: Scaled(W, by),
+        lambda by: ScaledFields(W, by),
+    ],
+    ids=["field", "tuple", "frozenset", "functions", "dataclass"],
+)
+def test_static_data_are_compared_exactly(make: Callable[[Any], Any]) -> None:
+    """Python takes 1, 1.0 and True for equal, and 0.0 and -0.0. A function may tell them apart."""
+    values = [1, 1.0, True, 0.0, -0.0, 0, False, np.float32(1)]
+    trees = [make(value) for value in values]
+    structures = [tree.structure(t) for t in trees]
+    assert [structures.index(s) for s in structures] == list(range(len(values)))
+    assert len(set(structures)) == len(values)
+    assert [tree.structure(make(value)) for value in values] == structures
+
+    traced: list[Any] = []
+
+    def f(t: Any) -> Any:
+        traced.append(t)
+        return tree.map(lambda x: x * 1, t)
+
+    run = fx.jit(f)
+    for _ in range(3):
+        for t, s in zip(trees, structures, strict=True):
+            assert tree.structure(run(t)) == s
+            if _ == 0:
+                assert tree.structure(fx.trace(f, t)(t)) == s
+    assert len(traced) == 2 * len(values)
+
+
+def test_static_data_are_pickled_as_they_are() -> None:
+    """Their key has types, and pickle does not find that of functions."""
+    structure = tree.structure(Layer(W, B, refused))  # type: ignore[arg-type]
+    assert pickle.loads(pickle.dumps(structure)) == structure
+    assert copy.deepcopy(structure) == structure
+    program = fx.trace(lambda layer: layer.w, Layer(W, B, refused))  # type: ignore[arg-type]
+    assert pickle.loads(pickle.dumps(program)).in_tree == program.in_tree
+
+
+def test_the_data_of_a_structure_are_printed_as_they_are() -> None:
+    assert repr(tree.structure(Layer(W, B, 5))) == ("PyTreeSpec(CustomTreeNode(Layer[(5,)], [*, *]), namespace='fxad')")
+    refused(
+        lambda: tree.map(lambda x, y: x, Layer(W, B, 1), Layer(W, B, True)),
+        TreeError,
+        "tree.map: tree 1 differs from the first: Layer(w=*, b=*, size=1) and Layer(w=*, b=*, size=True)",
     )
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from fxad.core.builder import Builder
 from fxad.errors import FxadError, ShapeError
-from fxad.execution import forwarding
 from fxad.ir import Atom, Aval, Jaxpr
 from fxad.primitives.elementwise import ADD, SIN
 from fxad.primitives.elementwise.family import Unary
+from fxad.units import forwarding
 
 F3 = Aval((3,), "float32")
 F4 = Aval((4,), "float32")

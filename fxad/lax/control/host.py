@@ -21,6 +21,7 @@ from fxad.ir import Aval, NDArray
 from fxad.lax.placement import place_like_operands
 from fxad.operations.arguments import flag
 from fxad.primitives.host_call import IO, ORDERED, PURE, HostCall
+from fxad.runtime import hold_host_function
 from fxad.tracing.array import Array, asarray, aval_of, binder
 from fxad.tracing.program import Spec, function_name
 from fxad.tracing.replay import reuse_in_replay
@@ -217,21 +218,21 @@ def _bind_host_call(
             )
         return leaves_out
 
-    def held() -> Array:
+    def new_number() -> Array:
         number = HOST.number()
-        holder = asarray(np.uint64(number))  # in a trace the program binds it, and keeps the function alive
-        HOST.add(number, on_leaves, holder)
-        return holder
+        array = asarray(np.uint64(number))  # in a trace the program binds it, and keeps the function alive
+        HOST.add(number, on_leaves, hold_host_function(array._buffer))
+        return array
 
     # a rule that is traced again must call the same function object
-    holder = reuse_in_replay((what, getattr(f, "__code__", f), results, in_tree, out_tree), held)
+    number = reuse_in_replay((what, getattr(f, "__code__", f), results, in_tree, out_tree), new_number)
     prim = HostCall(function_name(f), results, effect, whole=whole)
     outs: Sequence[Array]
     if active_trace() is None:
-        outputs = [asarray(x) for x in prim.impl(np.asarray(holder), *[np.asarray(asarray(x)) for x in leaves])]
+        outputs = [asarray(x) for x in prim.impl(np.asarray(number), *[np.asarray(asarray(x)) for x in leaves])]
         outs = place_like_operands(what, leaves, outputs)
     else:
-        outs = binder().bind(prim, (holder, *leaves))
+        outs = binder().bind(prim, (number, *leaves))
     out: R = tree.unflatten(out_tree, outs)
     return out
 

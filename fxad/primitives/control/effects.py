@@ -10,9 +10,8 @@ from fxad.core.dce import live_eqns
 from fxad.core.layout import Constant
 from fxad.core.memo import by_value
 from fxad.ir import BOOL_SCALAR, Atom, Atoms, Eqn, HigherOrder, Jaxpr, Primitive, all_prims
-from fxad.primitives.check import Check, has_check, prim_has_check
+from fxad.primitives.check import Check, has_check, prim_calls_host, prim_has_check
 from fxad.primitives.elementwise.logic import AND
-from fxad.primitives.host_call import HostCall
 from fxad.primitives.shape import emit_broadcast
 
 _ACTIVE: Final = -1  # the number of the added operand `active`, in lists of operand numbers
@@ -136,7 +135,7 @@ def may_fail(prim: Primitive) -> bool:
     """Return True if an operation may fail or may not terminate on arbitrary operands. Passes do not compute such an
     operation where nothing needs its results."""
     if not isinstance(prim, HigherOrder):
-        return isinstance(prim, Check | HostCall)
+        return prim_calls_host(prim)
     inner = {p for body in prim.bodies for p in all_prims(body)}
     carriers = [p for p in (prim, *inner) if isinstance(p, HigherOrder)]
-    return any([isinstance(p, Check | HostCall) for p in inner]) or any([p.layout.has_predicate for p in carriers])
+    return prim_calls_host(prim) or any([p.layout.has_predicate for p in carriers])

@@ -1,43 +1,10 @@
-"""Forwarding: calls of a program whose results are operands return the buffers of their arguments, and run nothing."""
+"""Results of a program that are its operands."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import final
-
-from fxad import runtime
 from fxad.ir import Atom, Eqn, Jaxpr
-from fxad.runtime import Results
+from fxad.primitives.host_call import NUMBER
 from fxad.units.cost_rule import called_body
-
-
-@final
-class ForwardingStart:
-    """The execution of a program whose results are operands: it returns their buffers."""
-
-    __slots__ = ("_operands",)
-
-    def __init__(self, operands: tuple[int, ...]) -> None:
-        self._operands = operands
-
-    def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
-        for b in buffers:
-            if b.is_deleted():
-                raise runtime.XlaRuntimeError(runtime.OPERAND_DELETED)
-        return _ForwardedResults([buffers[k] for k in self._operands])
-
-
-@final
-class _ForwardedResults:
-    """Results that are arrays already."""
-
-    __slots__ = ("_arrays",)
-
-    def __init__(self, arrays: list[runtime.Buffer]) -> None:
-        self._arrays = arrays
-
-    def consume_with_handlers(self, _handlers: Sequence[runtime.ResultHandler], /) -> list[runtime.Buffer]:
-        return self._arrays
 
 
 def forwarded_operands(jaxpr: Jaxpr, bound: int) -> tuple[int, ...] | None:
@@ -52,6 +19,15 @@ def forwarded_operands(jaxpr: Jaxpr, bound: int) -> tuple[int, ...] | None:
             return None  # stop at the first: searching for each of a thousand gradients takes longer than planning them
         operands[k] = None
     return tuple(operands)
+
+
+def forwarded_host_functions(jaxpr: Jaxpr) -> list[tuple[int, int]]:
+    """The results that are numbers of host functions, each with the operand that it is: a pullback that calls the
+    host has such a number. A call lets the result keep the function (`fxad.xla.host_calls`)."""
+    if NUMBER not in jaxpr.out_avals:
+        return []
+    operands = [(k, _operand(jaxpr, a)) for k, a in enumerate(jaxpr.outs) if a.aval is NUMBER]
+    return [(k, operand) for k, operand in operands if operand >= 0]
 
 
 def _operand(jaxpr: Jaxpr, a: Atom) -> int:
