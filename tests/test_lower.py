@@ -1,4 +1,4 @@
-"""Lowering: the text of small programs, purity, exact constants, places, regions, errors."""
+"""Lowering: the text of small programs, purity, exact constants, source locations, regions, errors."""
 # ruff: noqa: E501  (MLIR prints an operation on one line)
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def test_deep_nests_do_not_recurse() -> None:
 
 
 def test_equal_programs_give_the_same_text_under_any_name() -> None:
-    """Names are not part of the value, so the text may not hold them; also when the first program is gone."""
+    """Names are not part of the value, so the text may not contain them; also after the first program was freed."""
 
     def text(name: str) -> str:
         b = Builder()
@@ -163,10 +163,10 @@ def test_threads_lower_and_print_together() -> None:
     assert sorted(texts) == sorted(lower_jaxpr(p).text() for p in programs)
 
 
-def test_places_reach_the_module_and_not_the_text() -> None:
+def test_source_locations_are_in_the_module_and_not_in_the_text() -> None:
     b = Builder()
     x = b.input(F4)
-    code = test_places_reach_the_module_and_not_the_text.__code__
+    code = test_source_locations_are_in_the_module_and_not_in_the_text.__code__
     b.source = (code, 0)
     x = b.one(SIN, x)
     b.source = SourceLocation('a "quoted"\\path.py', 7, "layer.<locals>.λ")
@@ -295,7 +295,7 @@ def test_an_invalid_lowering_is_named(op: str) -> None:
 
 
 def test_every_constant_survives_printing() -> None:
-    """MLIR reads back what was written, to the bit: checked through its own printer for a nan with a payload."""
+    """MLIR reads each constant back with the same bits; for a nan with a payload, through MLIR's own printer."""
     b = Builder()
     b.input(F4)
     lit = Lit(np.uint32(0x7FC0BEEF).tobytes(), Aval((), "float32"))

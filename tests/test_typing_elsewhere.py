@@ -1,5 +1,5 @@
-"""A project elsewhere, which has fxad by `pip install -e`: mypy finds its types there, and its plugin accepts NumPy
-arrays where they run."""
+"""A project outside of this repository, with fxad installed by `pip install -e`: mypy finds fxad's types, and its
+plugin accepts NumPy arrays where they are accepted at run time."""
 
 from __future__ import annotations
 
