@@ -1,4 +1,4 @@
-"""Units that are compiled at once, in threads."""
+"""`completed` runs work in several threads: it compiles units at the same time."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from fxad.xla.in_threads import completed
 WHERE: ContextVar[str] = ContextVar("where", default="outside")
 
 
-def test_results_come_as_they_are_there_in_the_context_of_the_caller() -> None:
+def test_results_arrive_in_completion_order_in_the_context_of_the_caller() -> None:
     together = threading.Barrier(2, timeout=20)
     token = WHERE.set("here")
 
     def run(k: int) -> tuple[int, str]:
-        together.wait()  # both run at once
+        together.wait()  # blocks until both run at the same time
         return k, WHERE.get()
 
     assert sorted(completed(run, [3, 1], 2)) == [(1, "here"), (3, "here")]
     WHERE.reset(token)
 
 
-def test_after_an_error_the_rest_is_not_run() -> None:
+def test_an_error_cancels_the_remaining_work() -> None:
     started: list[int] = []
 
     def run(k: int) -> int:
@@ -40,7 +40,7 @@ def test_after_an_error_the_rest_is_not_run() -> None:
     assert len(started) < 199
 
 
-def test_a_caller_that_stops_cancels_the_rest() -> None:
+def test_closing_the_iterator_cancels_the_remaining_work() -> None:
     started: list[int] = []
     go = threading.Event()
 

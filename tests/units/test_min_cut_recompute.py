@@ -1,4 +1,5 @@
-"""Cheap values are computed again by the units that read them, if that stores fewer bytes between units."""
+"""Recomputation at borders of units: a unit recomputes cheap values that it reads, if fewer bytes are stored between
+units."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ BIG = Aval((64, 64), "float32")
 
 
 def gradient(case: Case) -> Case:
-    """Values and cotangents of the operands of a program, for cotangents of ones."""
+    """Returns the program of values and gradients, for cotangents of ones."""
     mask = tuple([a.inexact for a in case.program.in_avals])
     both = transforms.vjp_fused(case.program, mask)
     ones = [np.ones(a.shape, a.dtype) for a in both.in_avals[len(case.args) :]]
@@ -44,12 +45,12 @@ def gradient(case: Case) -> Case:
 
 
 @given(cases(differentiable=True, size=10), st.integers(0, 1000))
-def test_lightened(case: Case, seed: int) -> None:
+def test_recomputation_keeps_the_results(case: Case, seed: int) -> None:
     check_recompute(gradient(case), seed)
 
 
 @given(repeated_cases(size=5), st.integers(0, 1000))
-def test_lightened_repetitions(case: Case, seed: int) -> None:
+def test_recomputation_keeps_the_results_of_repetitions(case: Case, seed: int) -> None:
     check_recompute(Case(transforms.outline(case.program), case.args, case.seed, case.smooth), seed)
 
 
@@ -93,7 +94,7 @@ def mlp(p: Any, x: Any) -> Any:
 
 
 def squashed(p: Any, x: Any) -> Any:
-    """What this hands on is all that its derivative reads: `1 - y * y`. It is there a step longer than it would be."""
+    """Returns the only value that its derivative reads: `1 - y * y`. The value is therefore alive for one more step."""
     return fnp.tanh(x @ p["w"] + p["b"])
 
 
@@ -127,9 +128,9 @@ def gradient_of(block: Callable[[Any, Any], Any], depth: int) -> tuple[fx.Progra
 
 
 @pytest.mark.parametrize(("block", "states", "rows"), [(mlp, 2, 0), (squashed, 1, 0), (coupling, 2, 0), (normed, 3, 1)])
-def test_a_layer_more_holds_only_its_dear_values(block: Callable[[Any, Any], Any], states: int, rows: int) -> None:
-    """A layer holds its operand, and what only a product, a tanh or a sum gives: exact bytes of what was compiled.
-    The results are those of the interpreter."""
+def test_another_layer_stores_only_expensive_values(block: Callable[[Any, Any], Any], states: int, rows: int) -> None:
+    """A layer stores its operand, and results of products, of tanh and of sums. The bytes are those of the compiled
+    program. The results are those of the interpreter."""
     held = []
     for depth in (4, 5):
         program, args = gradient_of(block, depth)
@@ -145,8 +146,9 @@ def one(inputs: int, f: Callable[..., tuple[Atom, ...]], name: str) -> Jaxpr:
     return b.build(f(b, *b.inputs([BIG] * inputs)), name)
 
 
-def waiting(equations: int, readers: int) -> tuple[Jaxpr, tuple[Jaxpr, ...]]:
-    """A value that follows by so many cheap equations from another, and both are read again, so often, later."""
+def two_values_read_later(equations: int, readers: int) -> tuple[Jaxpr, tuple[Jaxpr, ...]]:
+    """A program with two values that later calls read. The second is computed from the first by `equations` cheap
+    equations."""
 
     def first(b: Builder, x: Atom) -> tuple[Atom, ...]:
         t = s = b.one(SIN, x)
@@ -176,14 +178,14 @@ def waiting(equations: int, readers: int) -> tuple[Jaxpr, tuple[Jaxpr, ...]]:
         (1, MAX_READERS + 1, False),
     ],
 )
-def test_how_much_is_computed_again(equations: int, readers: int, changed: bool) -> None:
-    program, units = waiting(equations, readers)
+def test_limits_on_recomputed_equations_and_readers(equations: int, readers: int, changed: bool) -> None:
+    program, units = two_values_read_later(equations, readers)
     pieces = partition(program, units)
     new = recompute(pieces)
     assert (new is not pieces) == changed
     assert [len(p.outs) for p in new.pieces[:1]] == [1 if changed else 2]
     assert {len(p.body.eqns) for p in new.pieces[2:]} == {3 + equations if changed else 3}
-    # at one use, all that is made again may be there while it runs: no peak is lower for certain
+    # with one reader, recomputed values may all be alive during its run, so the peak is not certain to be lower
     assert plan_of(program, units) == _plan_of_old(program, units)
 
 
@@ -194,8 +196,8 @@ def _plan_of_old(program: Jaxpr, units: tuple[Jaxpr, ...]) -> Plan:
         return plan_of(program, units)
 
 
-def test_what_is_read_just_behind_is_handed_over() -> None:
-    program, (make, between, read) = waiting(1, 1)
+def test_a_value_that_the_next_unit_reads_is_not_recomputed() -> None:
+    program, (make, between, read) = two_values_read_later(1, 1)
     pieces = partition(program, (make, read))
     near = partition(program, (make, between, read))
     assert [p.remainder for p in pieces.pieces] == [False, True, False]
@@ -227,10 +229,10 @@ def running_on(b: Builder, s: Atom) -> Atom:
 
 
 @pytest.mark.parametrize(("guard", "changed"), [(harmless, True), (failing, False), (running_on, False)])
-def test_what_nobody_needs_is_made_of_anything_where_that_cannot_fail(
+def test_unused_results_are_computed_from_placeholders_only_if_that_cannot_fail(
     guard: Callable[[Builder, Atom], Atom], changed: bool
 ) -> None:
-    """The last use is given zeros, and nobody reads what becomes of them; other values fail, or do not end."""
+    """The last use gets zeros as operand, and its result is unused. On other values the body raises or does not end."""
     make = one(1, lambda b, x: (t := b.one(TANH, x), b.one(MUL, t, t)), "make")
     between = one(1, lambda b, x: (b.one(ADD, x, Lit.of(9.0, BIG)),), "between")
     read = one(3, lambda b, u, t, s: (b.one(ADD, u, t), b.one(SIN, guard(b, s))), "read")
@@ -249,9 +251,9 @@ def test_what_nobody_needs_is_made_of_anything_where_that_cannot_fail(
         np.testing.assert_array_equal(have, want)
 
 
-def test_what_nobody_needs_is_not_read() -> None:
-    """The recomputed operand has no reader, and so the body is as before: its old operand was read, which is no
-    longer there."""
+def test_an_operand_that_a_body_ignores_is_not_recomputed() -> None:
+    """The body would read its old operand, which no longer exists, so the body stays as it was. Nothing reads the
+    recomputed operand."""
     make = one(1, lambda b, x: (b.one(TANH, x), b.one(MUL, x, Lit.of(2.0, BIG))), "make")
     between = one(1, lambda b, x: (b.one(ADD, x, Lit.of(9.0, BIG)),), "between")
     ignores = one(2, lambda b, u, s: (b.one(SIN, u),), "ignores")

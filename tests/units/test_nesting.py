@@ -18,7 +18,7 @@ REMEDY = "fxad.inline opens calls; let segments, branches and loops follow each 
 
 remat: Any = fx.remat
 Level = Callable[[Any], Callable[[Any], Any]]
-# How many of them there may be, and how many bodies each of them is: the program inside is a call.
+# For each kind: the deepest nesting that is compiled, the number of bodies in one level, and a level.
 LEVELS: dict[str, tuple[int, int, Level]] = {
     "call": (150, 1, lambda inner: lambda x: inner(fnp.sin(x))),
     "remat": (150, 1, lambda inner: lambda x: remat(inner)(fnp.sin(x))),
@@ -36,7 +36,7 @@ def nest(level: Level, depth: int) -> fx.Program[..., Any]:
 
 
 @pytest.mark.parametrize("kind", LEVELS)
-def test_what_is_nested_too_deeply_is_refused(kind: str) -> None:
+def test_bodies_that_are_nested_too_deeply_are_refused(kind: str) -> None:
     limit, bodies, level = LEVELS[kind]
     program = nest(level, limit + 1)
     with pytest.raises(CompileError) as caught:
@@ -52,14 +52,14 @@ def test_what_is_nested_too_deeply_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", LEVELS)
-def test_what_is_not_refused_is_compiled(kind: str) -> None:
+def test_the_deepest_nesting_that_is_not_refused_is_compiled(kind: str) -> None:
     limit, _, level = LEVELS[kind]
     program = nest(level, limit)
     assert fx.lower(program, units="none").compile().memory().argument_bytes == X.nbytes
 
 
-def test_what_is_nested_too_deeply_is_not_exported() -> None:
-    """It ended the process that loaded it."""
+def test_programs_that_are_nested_too_deeply_are_not_exported() -> None:
+    """Regression: the process that loaded such a program crashed."""
     limit, _, level = LEVELS["call"]
     with pytest.raises(
         CompileError, match=rf"^export: bodies are nested {limit + 1} deep in <lambda>, and XLA has"
@@ -77,7 +77,7 @@ def test_inlined_calls_are_not_nested() -> None:
     np.testing.assert_allclose(run(X), fx.interpret(program, X), rtol=1e-5)
 
 
-def test_a_nest_that_is_shared_is_walked_once() -> None:
+def test_shared_bodies_are_walked_once() -> None:
     """2**200 calls in all."""
     twice: Level = lambda inner: lambda x: inner(inner(x))  # noqa: E731
     with pytest.raises(CompileError, match="nested 200 deep"):

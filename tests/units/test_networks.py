@@ -1,4 +1,4 @@
-"""What the cost rule makes of gradients of networks, by depth: those of cheap equal layers are whole, however deep."""
+"""Plans of gradients of networks, by depth. Gradients of cheap equal layers are compiled whole at any depth."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fxad import lax, nn
 from fxad.passes import plan_of
 from fxad.testing.unit_laws import check_linkage
 
-pytestmark = pytest.mark.as_users_compile  # units choose efforts, and their rounding is compared
+pytestmark = pytest.mark.as_users_compile  # units have different efforts, whose rounding is compared
 
 
 def steps(loss: Callable[..., Any], *specs: Any, **options: Any) -> int:
-    """Of the plan that the rule makes of a gradient."""
+    """Returns the number of steps of the plan that the cost rule makes of a gradient."""
     jaxpr = fx.value_and_grad(fx.trace(loss, *specs)).jaxpr
     plan = plan_of(jaxpr, "auto", **options)
-    if not options:  # the law is about programs that keep their operands
+    if not options:  # the law is for programs that do not donate
         check_linkage(plan, jaxpr)
     return len(plan.steps)
 
@@ -37,13 +37,13 @@ def layers(n: int, d: int = 256) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("depth", [10, 50, 200])
 def test_layers_of_a_product_and_a_tanh_are_whole(depth: int) -> None:
-    """XLA compiles 50 of them in 0.3 s, as it does their units; a step of those took 1.5 times as long."""
+    """XLA compiles 50 layers in 0.3 s, whole or as units. A step of the units took 1.5 times as long."""
     assert steps(dense, *layers(depth)) == 1
-    assert steps(dense, *layers(depth), donate=(0,)) > 2 * depth  # they hold less
+    assert steps(dense, *layers(depth), donate=(0,)) > 2 * depth  # units store less
 
 
-def test_layers_of_a_product_and_a_tanh_are_units_where_each_has_a_slice_of_its_own() -> None:
-    """An unrolled recurrent network: 200 slices, 200 kernels."""
+def test_layers_of_a_product_and_a_tanh_with_slices_are_units() -> None:
+    """An unrolled recurrent network: 200 steps read 200 different slices, in 200 different kernels."""
 
     def recurrent(ps: Any, xs: Any) -> Any:
         h = fnp.zeros((16, 64), "float32")

@@ -1,4 +1,4 @@
-"""What a training loop holds that donates its state."""
+"""Peak memory of a training loop that donates its state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import runtime
 
-pytestmark = pytest.mark.as_users_compile  # units choose efforts, and their rounding is compared
+pytestmark = pytest.mark.as_users_compile  # units have different efforts, whose rounding is compared
 
 D = 512
 LAYERS = (8, 16, 24)
@@ -28,7 +28,7 @@ def loss(params: Any, x: Any) -> Any:
 
 
 def step(state: Any, x: Any) -> Any:
-    """Momentum, as it is written: all slopes first, then all moments, then all weights."""
+    """Momentum as users write it: first all gradients, then all momenta, then all weights."""
     value, slopes = fx.value_and_grad(loss)(state["p"], x)
     moments = fx.tree.map(lambda m, g: 0.9 * m + g, state["m"], slopes)
     return {"p": fx.tree.map(lambda p, m: p - 0.01 * m, state["p"], moments), "m": moments}, value
@@ -43,19 +43,19 @@ def start(n: int) -> Any:
 
 @pytest.mark.parametrize("n", LAYERS)
 def test_a_training_loop_holds_one_copy_of_the_state(n: int) -> None:
-    """At any depth: the state, and what two layers need."""
+    """At any depth the peak is the state, and the values of two layers."""
     state, x = start(n), np.ones((16, D), "f")
     size = sum(a.nbytes for a in fx.tree.leaves(state))
     lowered = fx.lower(fx.trace(step, state, x))
     given = lowered.compile(donate="state")
     assert isinstance(given._loaded, runtime.LinkedExecutable)
     assert given.memory().alias_bytes == size
-    if n == LAYERS[0]:  # beside it, for once: compiling takes the time of this test
+    if n == LAYERS[0]:  # checked once only, because compiling takes most of the time of this test
         assert lowered.compile().memory().peak_bytes >= 2 * size
     assert given.memory().peak_bytes <= size + 2 * size // n
 
 
-def test_its_values_are_those_without_donation_and_without_units() -> None:
+def test_the_values_are_those_without_donation_and_without_units() -> None:
     x = np.ones((16, D), "f")
     found = []
     every: tuple[dict[str, Any], ...] = ({}, {"donate": "state"}, {"donate": "state", "units": "none"})

@@ -1,4 +1,4 @@
-"""Passes: the pipeline as a value, the program after each pass, and pipelines of the user's."""
+"""Passes: the pipeline as a value, the program after each pass, and pipelines that users define."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ def test_the_stages_of_a_program_that_runs_as_units() -> None:
     assert stages["outline"].equations < stages["program"].equations / 2
     assert stages["outline"].bytes >= stages["program"].bytes > 12 * 256 * 256 * 4
     units = {u.body for u in lowered.units.units if not u.remainder}
-    assert units  # what is compiled apart are bodies that the last pass made
+    assert units  # only bodies that the last pass made are compiled apart
     assert {s.program for s in lowered.stages} == {s.program for s in stages}
     assert lowered.stages == stages
 
 
-def test_a_program_that_is_compiled_whole_goes_through_no_pass() -> None:
+def test_no_pass_runs_for_a_program_that_is_compiled_whole() -> None:
     program = fx.trace(twice, ROWS)
     for lowered in (fx.lower(program), fx.lower(gradient(2)), fx.lower(gradient(), units="none")):
         assert [s.name for s in lowered.stages] == ["program"]
@@ -104,7 +104,7 @@ def test_a_program_is_outlined_at_one_stage(monkeypatch: pytest.MonkeyPatch) -> 
     x = fx.asarray(np.ones((256, 256), np.float32))
     of_function = fx.jit(fx.value_and_grad(loss), units="auto").lower([x] * 18, x)
     assert len(of_function.units.steps) > 18
-    assert not seen  # it was outlined before it was differentiated
+    assert not seen  # the function was outlined before differentiation
     assert len(fx.lower(gradient(18)).units.steps) > 18
     assert seen
 
@@ -121,7 +121,7 @@ def test_the_table_of_stages() -> None:
     assert len(table) == 2
 
 
-def test_a_stage_that_is_not_there() -> None:
+def test_a_stage_that_does_not_exist() -> None:
     stages = fx.lower(fx.trace(twice, ROWS), passes=(CSE,)).stages
     with pytest.raises(ParameterError) as e:
         stages["outline"]
@@ -129,7 +129,7 @@ def test_a_stage_that_is_not_there() -> None:
     assert e.value.remedy == "its stages are program, cse"
 
 
-# ---------------------------------------------------------------------------------------------- pipelines of the user's
+# ------------------------------------------------------------------------------------------ pipelines that users define
 
 
 def test_other_passes_are_part_of_the_key() -> None:
@@ -140,8 +140,8 @@ def test_other_passes_are_part_of_the_key() -> None:
         assert fewer.text().count("stablehlo.sine") == fewer.module.text().count("stablehlo.sine") == 1
         np.testing.assert_array_equal(plain.compile()(x), fewer.compile()(x))
         assert mine.stats().compilations == 2
-        fx.lower(program).compile()  # no pass, as it is compiled whole
-        fx.lower(program, passes=(passes.Pass("again", transforms.cse),)).compile()  # the same program comes out
+        fx.lower(program).compile()  # no pass runs, because the program is compiled whole
+        fx.lower(program, passes=(passes.Pass("again", transforms.cse),)).compile()  # the pass returns the same program
         assert mine.stats().compilations == 2
 
 
@@ -165,7 +165,7 @@ def test_jit_takes_passes() -> None:
     static(x, 2)
     assert seen == ["twice", "<lambda>", "<lambda>"]
     fx.jit(fx.trace(twice, x), passes=tuple_of_one)
-    assert len(seen) == 3  # known: the program is that of the first
+    assert len(seen) == 3  # the program is that of the first call, which has run the passes
 
 
 def test_units_are_chosen_after_the_passes() -> None:
@@ -178,7 +178,7 @@ def test_units_are_chosen_after_the_passes() -> None:
     assert outlined.units == fx.lower(gradient()).units
 
 
-def test_an_exported_program_went_through_the_passes_that_were_given() -> None:
+def test_an_exported_program_is_the_result_of_the_given_passes() -> None:
     lowered = fx.lower(fx.trace(twice, ROWS), passes=(CSE,))
     x = np.ones((256, 256), np.float32)
     np.testing.assert_array_equal(fx.load_exported(lowered.export())(x), lowered.compile()(x))
@@ -186,7 +186,7 @@ def test_an_exported_program_went_through_the_passes_that_were_given() -> None:
 
 
 @pytest.mark.parametrize("given_passes", [[CSE], (transforms.cse,), "default"])
-def test_what_is_no_tuple_of_passes(given_passes: Any) -> None:
+def test_objects_that_are_no_tuple_of_passes_are_refused(given_passes: Any) -> None:
     program = fx.trace(twice, ROWS)
     calls: dict[str, Callable[[], object]] = {
         "lower": lambda: fx.lower(program, passes=given_passes),
@@ -202,7 +202,7 @@ def test_what_is_no_tuple_of_passes(given_passes: Any) -> None:
         )
 
 
-def test_a_pass_that_gives_no_program() -> None:
+def test_a_pass_that_returns_no_program() -> None:
     broken = passes.Pass("broken", lambda jaxpr: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(ArgumentError) as e:
         fx.apply_passes(fx.trace(twice, ROWS), (broken,))
@@ -234,7 +234,7 @@ def custom_calls(jaxpr: Jaxpr) -> int:
     return sum([isinstance(e.prim, CallWithRules) for e in transforms.inline(jaxpr).eqns])
 
 
-def test_a_program_is_differentiated_as_it_stands_and_a_function_goes_through_passes_first() -> None:
+def test_passes_run_before_the_differentiation_of_a_function_and_not_of_a_program() -> None:
     x, w = np.linspace(0.25, 1.0, 4), np.linspace(-1.0, 0.5, 4)
     program = fx.trace(blocks, x, w)
     prepared = fx.apply_passes(program, passes.BEFORE_DIFFERENTIATION)
@@ -244,7 +244,7 @@ def test_a_program_is_differentiated_as_it_stands_and_a_function_goes_through_pa
     assert fx.residuals(program).bytes > fx.residuals(prepared).bytes
 
 
-def test_of_a_function_too() -> None:
+def test_apply_passes_takes_a_function() -> None:
     x = np.linspace(0.0, 1.0, 3)
     np.testing.assert_array_equal(fx.apply_passes(twice, (CSE,))(x), twice(fx.asarray(x)))
     once = fx.trace(fx.apply_passes(twice, (CSE,)), x).jaxpr

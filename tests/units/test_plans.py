@@ -1,4 +1,4 @@
-"""Plans: what becomes a unit, where the rest goes, when values die; and how linked programs run."""
+"""Plans: the choice of units, the partition of the rest, lifetimes of values, and linked runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fxad.units.cost_rule import left_to_compile, selected_bodies, uses
 from fxad.units.pieces import partition
 from tests.laws.budget import share
 
-pytestmark = pytest.mark.as_users_compile  # units choose efforts, and their rounding is compared
+pytestmark = pytest.mark.as_users_compile  # units have different efforts, whose rounding is compared
 
 Tree = Any
 F4 = Aval((4,), "float32")
@@ -94,7 +94,7 @@ def test_units_of_gradients(case: Case, seed: int) -> None:
 
 @share(4)
 @given(repeated_cases(size=5), st.integers(0, 1000))
-def test_units_of_what_is_outlined(case: Case, seed: int) -> None:
+def test_units_of_outlined_programs(case: Case, seed: int) -> None:
     check_units(Case(outline(case.program), case.args, case.seed, case.smooth), seed, stretches=False)
 
 
@@ -190,8 +190,8 @@ def test_slices_for_later_calls_are_one_piece() -> None:
     assert [(u.remainder, u.uses) for u in plan.units] == [(True, 1), (False, 6)]
 
 
-def test_moving_ahead_takes_no_more_bytes_than_the_operands() -> None:
-    """What is grown from an operand is not computed before it is needed, where that would cost memory."""
+def test_early_computation_takes_no_more_bytes_than_the_operands() -> None:
+    """A value that depends on an operand is not computed before it is needed, if that would take memory."""
     inner = body(1, BIG)
     b = Builder()
     x, y = b.inputs([BIG, BIG])
@@ -202,11 +202,11 @@ def test_moving_ahead_takes_no_more_bytes_than_the_operands() -> None:
     remainder = [plan.units[s.unit].remainder for s in plan.steps]
     assert (
         remainder.count(True) == 4
-    )  # two operands' worth is moved ahead, and is in the first piece with the one needed
+    )  # two operands' bytes are computed early, in the first piece together with the one that is needed
     assert max(s.live_bytes for s in plan.steps) <= 6 * BIG.nbytes
 
 
-def test_what_only_results_need_waits_unless_it_frees_memory() -> None:
+def test_equations_that_only_results_need_run_last_unless_they_free_memory() -> None:
     def sums(aval: Aval) -> list[bool]:
         inner = body(1, aval)
         b = Builder()
@@ -219,11 +219,11 @@ def test_what_only_results_need_waits_unless_it_frees_memory() -> None:
         return [plan.units[s.unit].remainder for s in plan.steps]
 
     assert sums(F4) == [False] * 4 + [True]
-    assert sums(BIG).count(True) == 2  # nothing is freed by the first ones: a call reads each sum's operand too
+    assert sums(BIG).count(True) == 2  # an early sum frees nothing, because a call reads its operand too
 
 
 @pytest.mark.parametrize("aval", [F4, BIG])
-def test_a_literal_operand_is_a_constant_or_made_once(aval: Aval) -> None:
+def test_a_literal_operand_is_a_constant_or_computed_once(aval: Aval) -> None:
     inner = body(1, aval)
     b = Builder()
     (x,) = b.inputs([aval])
@@ -236,7 +236,8 @@ def test_a_literal_operand_is_a_constant_or_made_once(aval: Aval) -> None:
 
 
 def test_results_are_arrays_of_their_own() -> None:
-    """An operand, a literal, or a value twice, as results: each is a copy, so that giving one away takes no other."""
+    """An operand, a literal, or a value twice, as results: each is a copy, so donating one result does not delete
+    another."""
     inner = body()
     b = Builder()
     x, y = b.inputs([F4, F4])
@@ -256,7 +257,7 @@ def test_results_are_arrays_of_their_own() -> None:
 # ------------------------------------------------------------------------------------------------------------- memory
 
 
-def test_a_value_that_dies_is_given_to_the_unit_where_every_use_allows() -> None:
+def test_a_dead_value_is_donated_to_a_unit_if_every_use_allows_it() -> None:
     plan = plan_of(chain(3, body()), (body(),))
     assert plan.units[0].donate == ()  # the first use reads an operand of the program
     b = Builder()
@@ -294,7 +295,7 @@ def big_chain(n: int) -> Callable[[Any], Any]:
     return f
 
 
-def test_a_run_lets_go_of_what_it_made() -> None:
+def test_a_run_keeps_no_reference() -> None:
     executable = fx.lower(fx.trace(big_chain(3), np.ones(4, "float32")), units=every).compile()
     result: Any = executable(np.ones(4, "float32"))
     held = weakref.ref(executable._loaded)
@@ -321,7 +322,7 @@ step  unit      frees  live bytes
     )
 
 
-def test_text_is_that_of_the_whole_program_and_needs_no_plan(
+def test_text_is_that_of_the_whole_program_and_makes_no_plan(
     nothing_remembered: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = fx.trace(big_chain(2), np.ones(4, "float32"))
@@ -334,7 +335,7 @@ def test_text_is_that_of_the_whole_program_and_needs_no_plan(
     assert str(lowered) == text
 
 
-def test_a_word_that_is_no_choice() -> None:
+def test_a_string_that_is_no_choice_of_units() -> None:
     program = fx.trace(lambda x: x, 1.0)
     with pytest.raises(ParameterError) as e:
         fx.lower(program, units="sometimes")  # type: ignore[arg-type]
@@ -344,7 +345,7 @@ def test_a_word_that_is_no_choice() -> None:
     assert e.value.remedy == "a predicate takes the body of a call, a Jaxpr, and says whether it is a unit"
 
 
-def test_a_refused_unit_says_where_it_is_called(nothing_remembered: None) -> None:
+def test_the_error_of_a_unit_names_the_line_of_its_call(nothing_remembered: None) -> None:
     program = fx.trace(big_chain(2), np.ones(4, "float32"))
     options = runtime.CompileOptions(flags=(("xla_no_such_flag", True),))
     with pytest.raises(CompileError) as e:
@@ -374,7 +375,7 @@ def test_uses_count_calls_of_calls() -> None:
     assert left_to_compile(chain(2, outer), set()) == 12
 
 
-def test_a_call_that_is_the_program_is_opened() -> None:
+def test_a_call_that_is_the_whole_program_is_inlined() -> None:
     inner = body()
     wrapped = chain(1, chain(3, inner))
     assert selected_bodies(wrapped, every) == (inner,)
@@ -392,7 +393,7 @@ def test_many_nested_calls_do_not_recurse() -> None:
 
 @pytest.mark.parametrize("budget", [2**28, 0])
 def test_an_equal_program_is_planned_once(budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Functions made anew in a loop, each dropped: the cache holds the program, and what is remembered on it."""
+    """The function is made anew in each iteration. The cache holds the program, whose memo has the plan."""
     looked: list[str] = []
 
     def looking(jaxpr: Jaxpr, cost: float, waste: float) -> Jaxpr:
@@ -406,7 +407,7 @@ def test_an_equal_program_is_planned_once(budget: int, monkeypatch: pytest.Monke
 
     def made() -> Any:
         def deep(ws: list[Any], v: Any) -> Any:
-            rows = v  # other rows in each layer: XLA would compile equal layers once by itself
+            rows = v  # each layer reads another row; otherwise XLA would compile equal layers once
             for k, w in enumerate(ws):
                 v = fnp.tanh(v @ w + rows[k]) / (1 + fnp.exp(-v)) * fnp.cos(v) + v * fnp.sin(v) - fnp.sqrt(1 + v * v)
             return v

@@ -1,4 +1,4 @@
-"""The cost rule at its edges, and what it makes of networks as users write them."""
+"""The cost rule at its thresholds, and its choices for networks."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from fxad.transforms.costs import Weight, weight, weight_of_nested
 from fxad.units.cost_rule import large_enough, pays, saves_compile_time, units_by_cost
 from fxad.units.plan import Plan
 
-WIDE = Aval((256, 1024), "float32")  # 262 us for an equation that writes it
+WIDE = Aval((256, 1024), "float32")  # an equation that writes this type takes 262 us
 
 
 def body(equations: int, aval: Aval = WIDE) -> Jaxpr:
     b = Builder()
     (x,) = b.inputs([aval])
     for k in range(equations):
-        x = b.one(IntegerPow(k + 2), x)  # no two are equal: what repeats inside would be a body of its own
+        x = b.one(IntegerPow(k + 2), x)  # no two equations are equal, because a repetition would be a body of its own
     return b.build([x], "body")
 
 
@@ -53,12 +53,12 @@ def calls(n: int, inner: Jaxpr) -> Jaxpr:
 
 
 def estimated(monkeypatch: pytest.MonkeyPatch, times: Mapping[Jaxpr, float]) -> None:
-    """Let programs take so many milliseconds to compile, by the estimate."""
+    """Replaces the estimates of compile time by given milliseconds."""
     monkeypatch.setattr("fxad.units.cost_rule.milliseconds", times.__getitem__)
     monkeypatch.setattr("fxad.units.cost_rule.takes_at_least", lambda program, least: times[program] >= least)
 
 
-def test_what_a_unit_must_be_worth() -> None:
+def test_the_least_saving_of_a_unit() -> None:
     assert pays(Weight(SAVED_EQUATIONS, UNIT_MICROSECONDS, 0.0), 2)
     assert not pays(Weight(SAVED_EQUATIONS, UNIT_MICROSECONDS - 0.1, 0.0), 2)
     assert not pays(Weight(SAVED_EQUATIONS - 1, UNIT_MICROSECONDS, 0.0), 2)
@@ -77,7 +77,7 @@ def test_what_a_unit_must_be_worth() -> None:
         (SAVED_EQUATIONS + 1, 2 * UNIT_MICROSECONDS, SAVED_MS - 0.1, False),
     ],
 )
-def test_which_programs_are_looked_at(
+def test_the_least_size_of_a_program_with_units(
     equations: int, microseconds: float, milliseconds: float, looked_at: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = body(1)
@@ -86,15 +86,17 @@ def test_which_programs_are_looked_at(
     )
     estimated(monkeypatch, {program: milliseconds})
     assert large_enough(program) == looked_at
-    # those that give memory up are looked at however fast they compile
+    # programs that use remat or donation are considered at any compile time
     assert large_enough(program, -inf) == (looked_at or milliseconds < SAVED_MS)
 
 
 @pytest.mark.parametrize(
     ("saved", "proportion"), [(SAVED_MS, COMPILED_PART), (CERTAIN_MS - 0.1, COMPILED_PART), (CERTAIN_MS, inf)]
 )
-def test_what_all_units_must_save(saved: float, proportion: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In equations: a proportion, but where what they save is certain."""
+def test_the_least_saving_of_all_units_in_equations(
+    saved: float, proportion: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The units may have a share of the program's equations, or any number if the saving is large."""
     whole = body(1000)
     most = int(COMPILED_PART * (1000 + PROGRAM_EQUATIONS)) - PROGRAM_EQUATIONS
     estimated(monkeypatch, {whole: saved + 100.0, body(most): 100.0, body(most + 1): 100.0})
@@ -103,7 +105,7 @@ def test_what_all_units_must_save(saved: float, proportion: float, monkeypatch: 
     assert not saves_compile_time([body(most + 1)], whole, -inf) or proportion > COMPILED_PART
 
 
-def test_what_all_units_must_save_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_saving_of_all_units_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, less, a, b = body(1000), body(999), body(50), body(51)
     estimated(monkeypatch, {whole: SAVED_MS + 200.0, less: SAVED_MS + 199.9, a: 100.0, b: 100.0})
     assert saves_compile_time([a, b], whole)
@@ -117,11 +119,11 @@ def test_weights() -> None:
     assert w.microseconds == pytest.approx(6 * WIDE.nbytes / 4e3)
 
 
-def test_a_unit_that_is_mostly_units_is_opened() -> None:
+def test_a_unit_that_consists_mostly_of_units_is_inlined() -> None:
     inner = body(20)
     outer = calls(3, inner)
     assert units_by_cost(calls(2, outer)) == (inner,)
-    # nothing in it repeats: it is a unit
+    # no equation of `mixed` is repeated, so it is a unit
     b = Builder()
     (x,) = b.inputs([WIDE])
     (x,) = b(Call(inner), b.one(ADD, x, x))
@@ -162,7 +164,7 @@ def lowered(layers: int, **options: Any) -> Any:
     return fx.lower(fx.value_and_grad(fx.trace(loss, params, x)), **options)
 
 
-def test_a_loop_over_layers_is_found_and_depth_costs_nothing() -> None:
+def test_a_loop_over_layers_is_found_and_compiled_once() -> None:
     few, many = lowered(12).units, lowered(48).units
     assert len(few.units) == len(many.units) < 8
     assert many.equations <= few.equations
@@ -183,13 +185,13 @@ def test_steps_of_a_recurrent_network_are_grouped() -> None:
     assert all(weight_of_nested(u.body).microseconds >= GROUP_MICROSECONDS for u in blocks)
     assert found.equations < weight_of_nested(fx.value_and_grad(program).jaxpr).equations / 4
     assert len(found.steps) < 100
-    # a step of the sequence is there anyway: the forward steps do not hand it on to the backward ones
+    # a step recomputes its slice of the sequence: forward steps do not pass it to backward ones
     windows = [{v for e in u.body.eqns if isinstance(e.prim, Index) for v in e.outs} for u in blocks]
     assert max(map(len, windows)) > 8
     assert all(len(w.intersection(u.body.outs)) < 2 for w, u in zip(windows, blocks, strict=True))
 
 
-def test_what_does_not_repeat_is_one_unit_and_xlas_own_executable() -> None:
+def test_a_program_without_repetition_is_one_executable_of_xla() -> None:
     loss, params, x = network(1)
     program = fx.value_and_grad(fx.trace(loss, params, x))
     auto, none = fx.lower(program).compile()._loaded, fx.lower(program, units="none").compile()._loaded
@@ -197,8 +199,8 @@ def test_what_does_not_repeat_is_one_unit_and_xlas_own_executable() -> None:
     assert auto is none
 
 
-def test_cheap_layers_are_linked_only_to_hold_less() -> None:
-    """Compiling them in one piece takes little, and their steps are faster so; `remat` and donation ask for memory."""
+def test_cheap_layers_are_units_only_to_save_memory() -> None:
+    """Compiled whole they take little time and their steps are faster. `remat` and donation request less memory."""
 
     def layer(p: Any, x: Any) -> Any:
         return fnp.tanh(x @ p["w"]) @ p["v"]
@@ -237,7 +239,8 @@ def test_jit_takes_units() -> None:
 
 
 def test_donated_arguments_of_a_linked_run() -> None:
-    """A training step: what is donated is gone, what is not is untouched, and one copy of the parameters is enough."""
+    """A training step: donated arguments are deleted, others keep their values, and the peak has one copy of the
+    parameters."""
     loss, _, _ = network(12)
 
     def train(params: Any, x: Any) -> Any:
@@ -253,7 +256,7 @@ def test_donated_arguments_of_a_linked_run() -> None:
     size = sum(a.nbytes for a in program.in_avals[:-1])
     assert given.memory().alias_bytes == size
     assert given.memory().peak_bytes <= plain.memory().peak_bytes
-    # layers are updated while slopes of others are still to come
+    # layers are updated before all gradients are computed
     assert given_plan.steps[-1].live_bytes < plain_plan.steps[-1].live_bytes - size / 4
     params = [{"w": fx.asarray(np.full((320, 320), 1e-3, "f")), "b": fx.asarray(np.zeros(320, "f"))} for _ in range(12)]
     x = fx.asarray(np.ones((320, 320), "f"))
@@ -265,9 +268,9 @@ def test_donated_arguments_of_a_linked_run() -> None:
     assert not x._buffer.is_deleted()
 
 
-def test_what_xla_fuses_is_not_cut_into_pieces() -> None:
-    """`x = a * x + b` over and over reads and writes x once when compiled whole, at every border otherwise; a step of
-    many operations on what it reads is worth its border, and a product is stored anyway."""
+def test_units_do_not_divide_fusions_of_xla() -> None:
+    """`x = a * x + b`, repeated: compiled whole, it reads and writes x once; as units, at every border. A step with
+    many operations is worth its border, and the result of a product is stored anyway."""
     x = fx.Spec((1 << 20,), "float32")
 
     def steps(f: Callable[[Any], Any], n: int) -> Any:
