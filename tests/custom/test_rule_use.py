@@ -426,7 +426,7 @@ def test_check_rule_checks_a_batch_rule_for_any_size() -> None:
 
 
 def test_rules_are_traced_where_the_function_is_called_and_once_under_jit() -> None:
-    """Closed-over values of a rule are read at each call of its function in a trace; `jit` reads them once per types."""
+    """A call of the function in a trace reads the values that its rule closes over; `jit` reads them once per types."""
     traced: list[str] = []
 
     @fx.custom_jvp
