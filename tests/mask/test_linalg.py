@@ -1,4 +1,4 @@
-"""Matrices of masked size: every decomposition, its derivative before and after mask, and those that are singular."""
+"""Matrices of masked size: every decomposition, its derivative before and after mask, and singular matrices."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_tridiagonal_systems() -> None:
 
 @pytest.mark.parametrize("shape", ["(n, n)", "(n+2, n)", "(n, n+2)", "(n, m)"])
 def test_vectors_of_singular_matrices_have_no_element_in_the_padding(shape: str) -> None:
-    """A matrix without full rank: the vectors of its zero singular values are valid, not those of the padding."""
+    """The singular vectors of zero singular values have no elements in the padding."""
     program = traced(lambda a: L.svd(a, full_matrices=False), (shape,)).jaxpr
     own = sorted({n.name for n in size_names(program)})
     masked = mask(program, tuple([(n, PADDING[n]) for n in own]))
@@ -140,7 +140,7 @@ def test_eigenvalues_of_any_size_stay_before_those_of_the_padding(scale: float) 
 
 
 def test_matrices_of_zeros() -> None:
-    """Their eigenvalues are equal; those of the padding are not."""
+    """Their eigenvalues equal those of the padding."""
     program = traced(lambda a: (L.eigvalsh(a), L.svdvals(a), L.eigvals(a)), ("(n, n)",)).jaxpr
     masked = mask(program, (("n", 4),))
     for x in run(masked, [np.zeros((4, 4), "float32"), np.asarray(2, "int32")]):

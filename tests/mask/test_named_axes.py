@@ -1,4 +1,4 @@
-"""Collectives over masked sizes: mask inside and outside of a map over a named axis, and of shard_map."""
+"""Collectives over masked sizes: mask inside and outside of vmap over a named axis, and of shard_map."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ SHARDED: dict[str, tuple[DimensionAxes, DimensionAxes]] = {
 
 @pytest.mark.parametrize("name", SHARDED)
 def test_shard_map(name: str) -> None:
-    """Two indices, each with half of the rows or columns."""
+    """Two devices, each with half of the rows or columns."""
     ins, outs = SHARDED[name]
     n, m = named_size("n"), named_size("m")
     part = (n if ins == ROWS else 2 * n, m if ins == COLUMNS else 2 * m)
