@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 import fxad as fx
 from fxad.core.absent import absent, explained
+from tests.processes import run_python
 
 MODULES = (
     "",
@@ -111,7 +110,7 @@ def test_dir_has_public_names_only() -> None:
     """In a fresh process: `dir` shows no name that fxad imports for itself."""
     code = "import fxad, fxad.numpy, fxad.lax, fxad.random, fxad.nn, fxad.tree\n"
     code += "print(*[n for m in (fxad, fxad.numpy, fxad.lax, fxad.random, fxad.nn, fxad.tree) for n in dir(m)])"
-    names = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    names = set(run_python(code).split())
     assert {"grad", "jit", "vmap", "tree", "dtypes", "errors", "numpy", "scipy", "eval_shape", "matmul"} <= names
     assert names & {"annotations", "lazy_exports", "TYPE_CHECKING", "sys", "np", "Final", "core", "api"} == set()
 

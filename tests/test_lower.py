@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -38,6 +36,7 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.elementwise import ADD, LT, MUL, SIN, TANH
 from fxad.primitives.reduce import ReduceMax
+from tests.processes import run_python
 
 pytestmark = pytest.mark.smoke
 
@@ -143,9 +142,7 @@ def test_same_text_in_another_process() -> None:
         "print(lower_jaxpr(b.build([x], 'other')).text(), end='')"
     )
     for seed in ("1", "2"):
-        env = {**os.environ, "PYTHONHASHSEED": seed}
-        done = subprocess.run([sys.executable, "-c", program], env=env, check=True, capture_output=True, text=True)
-        assert done.stdout == here
+        assert run_python(program, PYTHONHASHSEED=seed) == here
 
 
 def test_lowered_once_per_value() -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import importlib.util
-import os
 import pickle
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -36,6 +33,7 @@ from fxad.xla.compat import FLAGS
 from fxad.xla.cuda import cuda_library
 from fxad.xla.dlpack import _pointer, _Tensor, copy_out
 from fxad.xla.options import with_effort
+from tests.processes import run_python
 
 pytestmark = pytest.mark.smoke
 
@@ -600,7 +598,7 @@ numpy.kept = fx.trace(lambda x: x + 1, fx.Spec((3,)))
 for module in (fxad.core.weak, numpy):
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(module))
 """
-    assert not script(text)
+    assert not run_python(text)
 
 
 def test_calls_leak_no_memory() -> None:
@@ -634,7 +632,7 @@ for name, f in run.items():
     print(name, sys.getallocatedblocks() - before < 1500)
 assert "jax" not in sys.modules
 """
-    lines = script(text).splitlines()
+    lines = run_python(text).splitlines()
     assert len(lines) == 13
     assert all(line.endswith(" True") for line in lines), lines
 
@@ -821,14 +819,6 @@ def test_no_cuda_here() -> None:
         )
 
 
-def script(text: str, **env: str) -> str:
-    """Returns what a program prints in a process of its own. It must print nothing on stderr."""
-    command = [sys.executable, "-W", "error", "-c", text]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **env})
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
-
-
 SEVERAL = """
 import numpy as np
 from fxad import runtime
@@ -847,8 +837,8 @@ for d in ds:
 @pytest.mark.about_cpus
 def test_several_devices() -> None:
     want = "".join(f"cpu:{k} [0.0, 2.0, 4.0, 6.0]\n" for k in range(3))
-    assert script(SEVERAL, FXAD_CPU_DEVICES="3", FXAD_PLATFORM="cpu") == want
-    assert script(SEVERAL.replace("ds =", "runtime.set_cpu_devices(3); ds =")) == want
+    assert run_python(SEVERAL, FXAD_CPU_DEVICES="3", FXAD_PLATFORM="cpu") == want
+    assert run_python(SEVERAL.replace("ds =", "runtime.set_cpu_devices(3); ds =")) == want
 
 
 EVERYTHING = """
@@ -872,7 +862,7 @@ def work():
 
 
 def test_jax_stays_out() -> None:
-    assert script(EVERYTHING + "work(); print('jax' in sys.modules)") == "False\n"
+    assert run_python(EVERYTHING + "work(); print('jax' in sys.modules)") == "False\n"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
@@ -903,7 +893,7 @@ for shape in ((2,), (8,), (3,), (), (5,)):  # those of the arrays that were read
     np.testing.assert_array_equal(jax.jit(lambda x: x + 1)(theirs), ours + 1)
     np.testing.assert_array_equal(jax.numpy.asarray(2.0) + theirs, ours + 2)
 """
-    assert script(text, FXAD_CPU_DEVICES="4", FXAD_PLATFORM="cpu") == "[0 1 2]\n"
+    assert run_python(text, FXAD_CPU_DEVICES="4", FXAD_PLATFORM="cpu") == "[0 1 2]\n"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
@@ -918,7 +908,7 @@ np.testing.assert_array_equal(fx.jit(lambda x: x + x)(divided), 2 * ones)
 import jax
 print(jax.numpy.from_dlpack(fx.asarray(ones)) + 1)
 """
-    assert script(text, FXAD_PLATFORM="cpu") == "[2. 2. 2. 2. 2. 2. 2. 2.]\n"
+    assert run_python(text, FXAD_PLATFORM="cpu") == "[2. 2. 2. 2. 2. 2. 2. 2.]\n"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
@@ -935,4 +925,4 @@ def test_beside_jax(order: str) -> None:
         "np.testing.assert_array_equal(runtime.to_numpy(x), theirs)\n"
     )
     first = "" if order == "before" else "work()\n"
-    assert script(EVERYTHING + first + peer + check) == ""
+    assert run_python(EVERYTHING + first + peer + check) == ""

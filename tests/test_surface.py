@@ -6,13 +6,12 @@ import ast
 import dataclasses
 import importlib
 import inspect
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import fxad as fx
+from tests.processes import run_python
 
 pytestmark = pytest.mark.smoke
 
@@ -70,19 +69,14 @@ ROOT = Path(fx.__file__).parent
 LAZY = sorted([p.parent for p in ROOT.rglob("__init__.py") if "lazy_exports(" in p.read_text(encoding="utf-8")])
 
 
-def fresh(code: str) -> str:
-    """Returns the output of a new interpreter."""
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-
-
 def test_modules_and_rare_names_are_imported_on_demand() -> None:
     code = f"import fxad as fx; print([getattr(fx, n).__name__ for n in {(*EAGER, *LATER)}])"
-    assert fresh(code) == str([*[f"fxad.{n}" for n in EAGER], *LATER])
+    assert run_python(code).strip() == str([*[f"fxad.{n}" for n in EAGER], *LATER])
 
 
 def test_rare_modules_are_not_imported() -> None:
     code = "import fxad, fxad.numpy, fxad.lax, fxad.nn, fxad.random, sys; print(sorted(sys.modules))"
-    modules = set(ast.literal_eval(fresh(code)))
+    modules = set(ast.literal_eval(run_python(code)))
     rare = {
         "fxad.testing",
         "fxad.text.parser",
@@ -105,7 +99,7 @@ def test_rare_modules_are_not_imported() -> None:
 def test_import_fxad_imports_few_modules() -> None:
     """Modules are counted instead of timed: each module of fxad takes 0.3 ms, and each of these libraries 1 to 40
     ms."""
-    modules = set(ast.literal_eval(fresh("import fxad, sys; print(sorted(sys.modules))")))
+    modules = set(ast.literal_eval(run_python("import fxad, sys; print(sorted(sys.modules))")))
     assert len([m for m in modules if m.partition(".")[0] == "fxad"]) <= 192
     rare = {
         "asyncio", "concurrent", "jaxlib._profiler", "jaxlib.cpu", "jaxlib.mlir", "multiprocessing", "scipy", "secrets",
@@ -144,7 +138,7 @@ for package, folder, seen in {[(dotted(p), str(p), seen_by_type_checkers(p)) for
 print(wrong)
 """
     assert len(LAZY) > 8
-    assert fresh(code) == "[]"
+    assert run_python(code).strip() == "[]"
 
 
 @pytest.mark.parametrize("package", LAZY, ids=dotted)

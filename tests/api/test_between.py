@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import signal
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -18,6 +16,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.tracing.array import current_binder
 from fxad.tracing.tracer import active_trace
+from tests.processes import run_python
 
 X = np.arange(3, dtype=np.float32)
 TABLE = fx.asarray(X)
@@ -191,9 +190,7 @@ print([b - a for a, b in zip(before, map(sys.getrefcount, codes))])
 
 def test_a_finaliser_that_computes_while_xla_is_called() -> None:
     """No code object loses a reference. On Python 3.11 a garbage collection may start inside jaxlib."""
-    command = [sys.executable, "-X", "faulthandler", "-c", WHILE_XLA_RUNS]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stderr, done.stdout) == (0, "", f"{[0] * 8}\n")
+    assert run_python(WHILE_XLA_RUNS, PYTHONFAULTHANDLER="1") == f"{[0] * 8}\n"
 
 
 class Handler:

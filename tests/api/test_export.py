@@ -6,8 +6,6 @@ import copy
 import json
 import pickle
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from fxad.errors import ArgumentError, FileFormatError, ParameterError
 from fxad.runtime import CacheStats
 from fxad.storage.exported import KIND, VERSION
 from fxad.storage.file_format import Section, pack, unpack
+from tests.processes import run_python
 
 pytestmark = pytest.mark.smoke
 
@@ -125,10 +124,7 @@ assert (fx.cache.stats().misses, fx.cache.stats().compilations) == (1, 1)
 def test_in_another_process(tmp_path: Path) -> None:
     path = tmp_path / "program"
     path.write_bytes(exported(lambda x: (x * HELD).sum(1), X))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", OTHER, str(path)], check=False, capture_output=True, text=True
-    )
-    assert (done.stdout, done.stderr) == ("[3.0, 3.0]\n", "")
+    assert run_python(OTHER, path) == "[3.0, 3.0]\n"
 
 
 def counted(stats: CacheStats) -> tuple[int, int, int, int]:

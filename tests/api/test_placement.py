@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -14,17 +11,14 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ArgumentError, ExecutionError
+from tests.processes import run_python
 
 X = np.arange(3, dtype=np.float32)
 
 
 def script(text: str, **env: str) -> str:
-    """Returns what a program prints in a process of its own with three CPUs. It must print nothing on stderr."""
-    command = [sys.executable, "-W", "error", "-c", text]
-    env = {**os.environ, "FXAD_CPU_DEVICES": "3", "FXAD_PLATFORM": "cpu", **env}
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    """Returns what a program prints in a process of its own with three CPUs."""
+    return run_python(text, **{"FXAD_CPU_DEVICES": "3", "FXAD_PLATFORM": "cpu", **env})
 
 
 START = """

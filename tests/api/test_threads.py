@@ -21,6 +21,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ExecutionError, LeakedTracerError
 from fxad.tracing.tracer import active_trace
+from tests.processes import run_python
 
 X = np.arange(3, dtype=np.float32)
 
@@ -196,11 +197,7 @@ def race(arrays, *work):
     return found
 sys.setswitchinterval(1e-6)
 """
-    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}  # XLA logs calls that it rejects to stderr
-    command = [sys.executable, "-W", "error", "-c", start + text]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=quiet)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return done.stdout
+    return run_python(start + text, TF_CPP_MIN_LOG_LEVEL="3")  # otherwise XLA logs calls that it rejects
 
 
 @pytest.mark.parametrize("times", [60, pytest.param(300, marks=pytest.mark.soak)])
@@ -259,12 +256,8 @@ def test_a_donation_that_fails_keeps_the_arrays() -> None:
 
 
 def in_a_process(text: str) -> str:
-    """Returns what a program prints in a process of its own. It must print nothing on stderr."""
-    fork = "ignore:This process"  # a warning of Python 3.12 for every fork in a process with threads
-    command = [sys.executable, "-W", "error", "-W", fork, "-c", START + text]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    """Returns what a program prints in a process of its own."""
+    return run_python(START + text, ignore="This process")  # Python 3.12 warns of every fork in a process with threads
 
 
 START = """
@@ -394,10 +387,7 @@ step(x)
 print("asked for")
 """
     text = early + "import os; os.environ['FXAD_CPU_DEVICES'] = '2'" + START + text.replace("DEVICE", str(device))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", text], check=False, capture_output=True, text=True, timeout=300
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "asked for\nidle\n", "")
+    assert run_python(text) == "asked for\nidle\n"
 
 
 def test_a_forked_child_says_that_it_cannot_compute() -> None:

@@ -227,7 +227,7 @@ def test_an_object_whose_dlpack_export_raises() -> None:
     kind: Any = fx.Array
     with pytest.raises(ArgumentError) as e:
         fnp.add(lent, 1)
-    assert e.value.message == "add: argument 0: the __dlpack__ of a Lending raises BufferError: not now"
+    assert e.value.message == "add: argument 0: the __dlpack__ of a FailingExport raises BufferError: not now"
     with pytest.raises(ArgumentError, match="is not an array"):
         fnp.asarray(kind)
 
@@ -422,7 +422,7 @@ MESSAGES: Final[dict[str, tuple[Any, str]]] = {
         "give a tuple or a list",
     ),
     "devices: platform is an int: 3": (lambda: fx.devices(_own(3)), 'give a name: "cpu", "cuda"'),
-    "add: argument 0: the __dlpack__ of a Lending raises BufferError: not now": (
+    "add: argument 0: the __dlpack__ of a FailingExport raises BufferError: not now": (
         lambda: fnp.add(_own(FailingExport()), 1),
         "give np.asarray of it",
     ),

@@ -1,11 +1,15 @@
-"""Processes that use the same cache directory."""
+"""Processes that use the same cache directory, and the warnings of a cache."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import warnings
+from collections.abc import Callable
 from pathlib import Path
+
+from fxad.errors import CacheWarning
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,3 +26,12 @@ def process(home: Path, code: str, status: int = 0) -> str:
     out, problem = (running := started(home, code)).communicate(timeout=300)
     assert running.returncode == status, problem
     return out.strip()
+
+
+def warnings_of(work: Callable[[], object]) -> list[str]:
+    """Returns the warnings of a piece of work, which must not raise."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        work()
+    assert all([issubclass(w.category, CacheWarning) for w in caught])
+    return [str(w.message) for w in caught]

@@ -9,7 +9,6 @@ import re
 import shutil
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,10 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import runtime
 from fxad.core.atomic_file import checksum
-from fxad.errors import CacheError, CacheWarning, ParameterError
+from fxad.errors import CacheError, ParameterError
 from fxad.xla import custom_calls, disk_tier
 from fxad.xla.disk import MAGIC, SUFFIX, Directory, DiskEntry
-from tests.cache.processes import process
+from tests.cache.processes import process, warnings_of
 
 pytestmark = pytest.mark.smoke
 
@@ -431,15 +430,6 @@ def test_objects_that_are_no_paths_are_refused(home: Path, path: Any, shown: str
 
 
 # ----------------------------------------------------------------------------------------------------------- damage
-
-
-def warnings_of(work: Callable[[], object]) -> list[str]:
-    """Returns the warnings of a piece of work, which must not raise."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        work()
-    assert all([issubclass(w.category, CacheWarning) for w in caught])
-    return [str(w.message) for w in caught]
 
 
 def test_every_flipped_byte_is_detected(home: Path) -> None:

@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 import signal
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,22 +15,13 @@ import pytest
 
 import fxad as fx
 from fxad.core.atomic_file import UNFINISHED, write_whole
-from fxad.errors import CacheWarning
 from fxad.xla.disk import SUFFIX, Directory, DiskEntry
-from tests.cache.processes import process, started
+from tests.cache.processes import process, started, warnings_of
 
 pytestmark = pytest.mark.smoke
 
 X = np.arange(4, dtype=np.float32)
 OLD, NEW = DiskEntry({"n": 1}, b"old" * 100), DiskEntry({"n": 2}, b"new" * 200)
-
-
-def warnings_of(work: Callable[[], object]) -> list[str]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        work()
-    assert all([issubclass(w.category, CacheWarning) for w in caught])
-    return [str(w.message) for w in caught]
 
 
 # ----------------------------------------------------------------------------------------------------------- killed

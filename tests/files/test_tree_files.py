@@ -7,8 +7,6 @@ import json
 import os
 import random
 import struct
-import subprocess
-import sys
 from collections import OrderedDict, namedtuple
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +24,7 @@ from fxad import dtypes, optim
 from fxad.errors import ArgumentError, DTypeError, ExecutionError, FileFormatError, FxadError, ShapeError
 from fxad.storage import arrays as files
 from fxad.storage.arrays import load, save
+from tests.processes import run_python
 
 
 @fx.tree.dataclass
@@ -226,8 +225,7 @@ def test_training_goes_on_where_it_stopped_in_another_process(tmp_path: Path) ->
         " t = load(sys.argv[1]); w = np.asarray(t['w']).tobytes().hex();"
         " print(type(t['state']).__name__, w, 'jax' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["AdamState", bits(w).hex(), "False"]
+    assert run_python(code, path).split() == ["AdamState", bits(w).hex(), "False"]
 
 
 def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

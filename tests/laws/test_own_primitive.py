@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -23,6 +22,7 @@ from fxad.primitives.elementwise.family import Unary
 from fxad.primitives.shape import ReduceSum, broadcast_to_axis
 from fxad.testing import Application, Case, Domain, Spec, applications, cases, check_primitive, check_rewrite, shapes
 from fxad.tracing.tracer import bind
+from tests.processes import run_python
 
 
 @final
@@ -158,8 +158,7 @@ def test_testing_asks_for_its_extra_and_the_package_does_not() -> None:
         "import sys; sys.modules['hypothesis'] = None; import fxad\n"
         "try:\n    import fxad.testing\nexcept ImportError as e:\n    print(e)"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout == "fxad.testing draws programs with hypothesis: pip install 'fxad[test]'\n"
+    assert run_python(code) == "fxad.testing draws programs with hypothesis: pip install 'fxad[test]'\n"
 
 
 @final

@@ -30,7 +30,11 @@ def part(x: NDArray, shape: Sequence[int]) -> NDArray:
     return x[tuple([slice(n) for n in shape])]
 
 
-def as_program(jaxpr: Jaxpr) -> fx.Program[..., object]:
+def operand(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
+    return np.random.default_rng(k + 1).normal(size=shape).astype(dtype)
+
+
+def as_program(jaxpr: Jaxpr) -> fx.Program[..., Any]:
     ins = fx.tree.structure((tuple(range(len(jaxpr.ins))), {}))
     return fx.Program(jaxpr, ins, fx.tree.structure(tuple(range(len(jaxpr.outs)))))
 
@@ -89,18 +93,13 @@ def loss(program: Jaxpr) -> Jaxpr | None:
     """Returns the program of the weighted sum of the floating results, or None without floating results."""
 
     def summed(*args: Any) -> Any:
-        outs = fx.tree.leaves(_program(program)(*args))
+        outs = fx.tree.leaves(as_program(program)(*args))
         real = [x for x in outs if x.dtype.kind == "f"]
         return sum([fnp.sum(fnp.sin(x) * (1.5 + k)) for k, x in enumerate(real)]) if real else None
 
     if not any([a.dtype.kind == "f" for a in program.out_avals]):
         return None
     return fx.trace(summed, *[fx.Spec(a.shape, a.dtype) for a in program.in_avals]).jaxpr
-
-
-def _program(jaxpr: Jaxpr) -> fx.Program[..., Any]:
-    ins = fx.tree.structure((tuple(range(len(jaxpr.ins))), {}))
-    return fx.Program(jaxpr, ins, fx.tree.structure(tuple(range(len(jaxpr.outs)))))
 
 
 def check_gradients(
@@ -138,4 +137,4 @@ def check_gradients(
         assert not rest.any(), f"the cotangent of the padding of operand {k} at {at} is not zero: {rest}"
 
 
-__all__ = ["BAD", "as_program", "check", "check_gradients", "close", "loss", "padded", "part"]
+__all__ = ["BAD", "as_program", "check", "check_gradients", "close", "loss", "operand", "padded", "part"]

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 import fxad as fx
@@ -17,17 +16,13 @@ from fxad.scipy import linalg as scipy
 from fxad.transforms import specialize
 from fxad.transforms.mask.mask import mask
 from fxad.transforms.specialize import size_names
-from tests.mask.law import BAD, check, check_gradients, padded
+from tests.mask.law import BAD, check, check_gradients, operand, padded
 from tests.mask.test_mask import traced
 
 Function = Callable[..., Any]
 PADDING = {"n": 4, "m": 3}
 SIZES = ({"n": 4, "m": 3}, {"n": 2, "m": 3}, {"n": 0, "m": 0}, {"n": 3, "m": 1})
 L = fnp.linalg
-
-
-def operand(k: int, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[np.float64]:
-    return np.random.default_rng(k + 1).normal(size=shape).astype(dtype)
 
 
 def _eigh(a: Any) -> Any:
@@ -132,7 +127,7 @@ def test_vectors_of_singular_matrices_have_no_element_in_the_padding(shape: str)
 @pytest.mark.parametrize("scale", [1e-30, 1e-8, 1.0, 1e8, 1e30])
 def test_eigenvalues_of_any_size_stay_before_those_of_the_padding(scale: float) -> None:
     program = traced(lambda a: (L.eigvalsh(a + a.T), L.svdvals(a)), ("(n, n)",)).jaxpr
-    masked, a = mask(program, (("n", 4),)), np.asarray(operand(0, (3, 3), "float32") * scale, "float32")
+    masked, a = mask(program, (("n", 4),)), np.asarray(np.multiply(operand(0, (3, 3), "float32"), scale), "float32")
     have = run(masked, [padded(a, (4, 4), np.inf), np.asarray(3, "int32")])
     want = run(specialize(program, (("n", 3),)), [a])
     for x, y in zip(have, want, strict=True):

@@ -22,7 +22,7 @@ from fxad.transforms import grad, specialize
 from fxad.transforms.mask.mask import mask
 from fxad.transforms.mask.rules import MASK_RULES
 from fxad.transforms.specialize import size_names
-from tests.mask.law import BAD, check, check_gradients, close, padded, part
+from tests.mask.law import BAD, check, check_gradients, close, operand, padded, part
 from tests.mask.test_symbolic import CASES
 
 Function = Callable[..., Any]
@@ -110,10 +110,6 @@ MORE: dict[str, tuple[Function, tuple[str, ...]]] = {
 PADDING = {"n": 6, "m": 5}
 SIZES = ({"n": 6, "m": 5}, {"n": 0, "m": 0}, {"n": 1, "m": 3}, {"n": 4, "m": 2})
 LATER = {"cholesky", "solve"}  # these need special matrices, see test_matrices
-
-
-def operand(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
-    return np.random.default_rng(k).normal(size=shape).astype(dtype)
 
 
 def traced(f: Function, shapes: tuple[str, ...]) -> fx.Program[..., Any]:

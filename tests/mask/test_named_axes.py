@@ -14,20 +14,16 @@ from fxad import lax
 from fxad.core.builder import Builder
 from fxad.core.sizes import named_size, read_size, substitute_sizes
 from fxad.dtypes import float32
-from fxad.ir import Aval, NDArray
+from fxad.ir import Aval
 from fxad.primitives.collectives import Psum
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.elementwise import MUL, SIN
 from fxad.primitives.meshes import DimensionAxes
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
-from tests.mask.law import BAD, check, check_gradients
+from tests.mask.law import BAD, check, check_gradients, operand
 from tests.mask.test_mask import traced
 
 Function = Callable[..., Any]
-
-
-def operand(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
-    return np.random.default_rng(k + 1).normal(size=shape).astype(dtype)
 
 
 EXCHANGES: dict[str, tuple[Function, str]] = {

@@ -17,17 +17,13 @@ from fxad.ir import NDArray
 from fxad.scipy.sparse import linalg as sparse
 from fxad.transforms import specialize
 from fxad.transforms.specialize import size_names
-from tests.mask.law import BAD, check, check_gradients, padded, part, shape_at
+from tests.mask.law import BAD, check, check_gradients, operand, padded, part, shape_at
 from tests.mask.test_mask import traced
 
 Function = Callable[..., Any]
 PADDING = {"n": 4, "m": 3}
 SIZES = ({"n": 4, "m": 3}, {"n": 2, "m": 3}, {"n": 0, "m": 0}, {"n": 3, "m": 2})
 conv = lax.conv_general_dilated
-
-
-def operand(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
-    return np.random.default_rng(k + 1).normal(size=shape).astype(dtype)
 
 
 def two() -> Any:
