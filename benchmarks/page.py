@@ -18,8 +18,8 @@ from fxad.runtime import default_platform, devices
 HEAD: Final = """# Benchmarks
 
 Written by `make bench`, as measured; missed budgets are marked in the tables. fxad and jax take turns in one process
-and each keeps its best turn, so the ratio is more reliable than the times. A budget limits the ratio, or fxad's own figure
-if it has a unit. Each section names the day and the load of its measurement: a run may measure some modules only
+and each keeps its best turn, so the ratio is more reliable than the times. A budget limits the ratio, or fxad's own
+figure if it has a unit. Each section names the day and the load of its measurement: a run may measure some modules only
 (`make bench MODULES="models units"`), and is saved after each.
 
 """
@@ -35,8 +35,8 @@ NOTES: Final = {
     "step: shard_map": "The same kernels and collectives, counted in XLA's text. Six runs gave 1.01 to 1.07 (median "
     "1.04); pmap 0.96 to 1.03, global view 1.00 to 1.06.",
     "second process: MLP": "The budget cannot be met: of the CPU time of such a process (430 ms under load) NumPy and "
-    "jaxlib take 185 to import, and the first product of matrices 40, in jax's too; fxad takes 155 to import, with optree "
-    "and pyrsistent, 24 to trace and differentiate, 6 for the key of its sources, 11 to find and load.",
+    "jaxlib take 185 to import, and the first product of matrices 40, in jax's too; fxad takes 155 to import, with "
+    "optree and pyrsistent, 24 to trace and differentiate, 6 for the key of its sources, 11 to find and load.",
     "second process": "Both load the same machine code: 0.1 s of importing jaxlib and numpy, and XLA's loading of "
     "the executable, are in both columns.",
     "trace and value_and_grad": "Of 16.8 us an equation, 4 are its trace, 6 the rules of derivatives, 4.5 the "
