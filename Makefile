@@ -40,16 +40,16 @@ examples:
 	python examples/pipeline_parallel.py
 	python examples/two_processes.py
 
-# The laws at 2,000 examples each, and all of what ordinary runs take a part of.
+# The laws at 2,000 examples each, and the full lists of which ordinary runs test a sample.
 deep:
 	FXAD_PROFILE=deep python -m pytest -n 2 -m "not soak"
 
-# The laws with parts of the programs compiled apart: arbitrary ones, and those that the cost rule chooses.
+# The laws with programs split into separately compiled units: random ones, then those that the cost rule chooses.
 units-laws:
 	FXAD_UNITS=random python -m pytest -n 2 tests/laws tests/primitives
 	FXAD_UNITS=auto python -m pytest -n 2 tests/laws tests/primitives
 
-# The laws of derivatives and of memory one by one, a line for each, every one at 2,000 examples.
+# The laws of derivatives and of memory, at 2,000 examples each, with one line of output for each law.
 deep-laws:
 	python -m tests.laws.deep
 
@@ -62,23 +62,24 @@ FXAD_SOAK_PROGRAMS ?= 20000
 soak:
 	python -m pytest -m soak tests/soak tests/api/test_threads.py tests/laws/test_depth.py
 
-# Side by side with jax: pip install -e '.[bench]'. Of some modules: make bench MODULES="models units"
+# fxad compared with JAX: pip install -e '.[bench]'. For some modules only: make bench MODULES="models units"
 bench:
 	python -m benchmarks.run $(MODULES) --write docs/benchmarks.md
 
-# Memory against time, beside jax: the data, the page, and the plots of the tutorial. Of some: make memory PARTS="mlp loops"
+# Memory against time, compared with JAX: the data, the page, and the plots of the tutorial.
+# For some parts only: make memory PARTS="mlp loops"
 memory:
 	python -m benchmarks.memory $(PARTS)
 	python docs/plots.py
 
-# What is generated: the rule matrix, what the blocks of the tutorials print, and the picture of a plan.
+# Generated files: the rule matrix, the outputs of the code in the tutorials, and the picture of a plan.
 docs:
 	python docs/generate.py
 	python docs/gpu.py
 	python docs/outputs.py docs/tutorial*.md
 	python docs/picture.py docs/tutorial-compiling.md docs/images/plan.svg
 
-# How the package is built, in numbers: for information.
+# Numbers about the structure of the package (sizes, imports); nothing is checked.
 structure:
 	python docs/structure.py
 

@@ -1,1 +1,2 @@
-"""Side by side with jax, in one process: `python -m benchmarks.bench_lower` prints a table. The package has no jax."""
+"""Benchmarks beside jax, in one process: `python -m benchmarks.bench_lower` prints a table. The package itself does not
+import jax."""

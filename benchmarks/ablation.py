@@ -50,14 +50,14 @@ from fxad.transforms.outlining import incomplete_match, outline, shared_body
 
 STEPS: Final = 15
 
-# A function or program that is lowered and compiled, and its arguments.
+# A function or program to lower and compile, and its arguments.
 Runnable = tuple[Callable[..., Any], list[Any]]
 
 # ------------------------------------------------------------------------------------------------------------ programs
 
 
 def _gradient(make: Callable[[], Model], *, traced: bool = False) -> Runnable:
-    """The gradient of a model, as a function, or of its program."""
+    """Returns the gradient of a model, as a function or of its program."""
     model = make()
     args = [fx.tree.map(fx.asarray, a) for a in (model.params, model.x, model.y)]
 
@@ -70,7 +70,7 @@ def _gradient(make: Callable[[], Model], *, traced: bool = False) -> Runnable:
 
 
 def _network(make: Callable[[], Network], way: Way) -> Runnable:
-    """The gradient of a network whose blocks are differentiated in a way."""
+    """The gradient of a network, whose blocks are differentiated as `way` says."""
     network = make()
     args = [fx.tree.map(fx.asarray, a) for a in (network.layers, network.start, network.xs)]
     return fx.jit(fx.value_and_grad(lambda *xs: network.loss(OURS, way, *xs)), units="auto"), args
@@ -99,7 +99,7 @@ def _training() -> Runnable:
 
 
 def _masked() -> Runnable:
-    """Couplings by masks, reconstructed."""
+    """The gradient of couplings by masks, reconstructed."""
     mask = fx.asarray((np.arange(256) % 2).astype(np.float32))
 
     def layers(x: Any, ws: Any) -> Any:
@@ -115,7 +115,7 @@ def _masked() -> Runnable:
 
 
 def _coupled() -> Runnable:
-    """Couplings without products, reconstructed: XLA fuses all of their layers."""
+    """The gradient of couplings without products, reconstructed. XLA fuses all of their layers."""
 
     def layers(a: Any, b: Any) -> Any:
         for _ in range(16):
@@ -133,7 +133,7 @@ def _coupled() -> Runnable:
 
 
 def _triangular() -> Runnable:
-    """Products with triangular matrices and orthogonal ones, run backwards, with the log-determinant."""
+    """Products with triangular and orthogonal matrices, inverted, with the log-determinant."""
 
     def layers(x: Any, ws: Any) -> Any:
         for w in ws:
@@ -173,7 +173,7 @@ PROGRAMS: Final[Mapping[str, Callable[[], Runnable]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """How to switch a mechanism off, and the programs that it is meant for."""
+    """A way to switch a mechanism off, and the programs that it is for."""
 
     off: Callable[[], None]
     programs: tuple[str, ...]
@@ -242,7 +242,7 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
     }
 )
 
-# Programs that are imported: a process with the mechanism, and one without it.
+# Programs that import a module, with the mechanism and without it.
 STANDARD: Final = """
 import sys, types, dataclasses
 def standard(**options):
@@ -268,7 +268,7 @@ IMPORTS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 
 
 def measured(runnable: Runnable) -> dict[str, float]:
-    """Counts, and milliseconds of processor time until the first result and of a step."""
+    """Returns counts, and milliseconds of processor time for the first result and for a step."""
     f, args = runnable
 
     def step(args: list[Any]) -> float:
@@ -277,7 +277,7 @@ def measured(runnable: Runnable) -> dict[str, float]:
             a.block_until_ready()
         return 1e3 * (time.process_time() - start)
 
-    def fresh() -> list[Any]:  # a step may donate its arguments
+    def fresh() -> list[Any]:  # new arguments, because a step may donate them
         return [fx.tree.map(lambda a: fx.asarray(np.array(a)), a) for a in args]
 
     start = time.process_time()
@@ -304,7 +304,7 @@ def _process(program: str, off: str) -> dict[str, float] | None:
 
 
 def compare(name: str, program: str, turns: int) -> str:
-    """A row: figures with the mechanism, and without it."""
+    """Returns a row: figures with the mechanism and without it."""
     pairs = [(_process(program, ""), _process(program, name)) for _ in range(turns)]
     cells = [f"{name} | {program}"]
     with_it = [on for on, _ in pairs if on]
@@ -318,7 +318,7 @@ def compare(name: str, program: str, turns: int) -> str:
 
 
 def compare_import(name: str, turns: int) -> str:
-    """A row: milliseconds of processor time of an import."""
+    """Returns a row: milliseconds of processor time of an import."""
 
     def took(code: str) -> float:
         timed = f"import time\n{code}\nprint(1e3 * time.process_time())"
@@ -331,7 +331,7 @@ def compare_import(name: str, turns: int) -> str:
 
 
 def main() -> None:
-    """Measure the mechanisms that are named, or all."""
+    """Measures the mechanisms that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mechanisms", nargs="*", metavar="MECHANISM", help=", ".join([*MECHANISMS, *IMPORTS]))
     parser.add_argument("--turns", type=int, default=3)

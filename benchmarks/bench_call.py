@@ -1,4 +1,4 @@
-"""Calling a compiled program, and moving values. `python -m benchmarks.bench_call`."""
+"""Calls of a compiled program, and transfers of values. `python -m benchmarks.bench_call`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ F4 = Aval((4,), "float32")
 
 
 def executing() -> Row:
-    """Below the interfaces: buffers in, buffers out."""
+    """The runtime below the interfaces: buffers in, buffers out."""
     b = Builder()
     x, y = b.inputs([F4, F4])
     program = runtime.compile_jaxpr(b.build([b.one(ADD, x, y)]))
@@ -27,7 +27,7 @@ def executing() -> Row:
 
 
 def calling() -> Row:
-    """An executable over arrays."""
+    """An executable, called with arrays."""
     x = fx.asarray(np.ones(4, np.float32))
     run = fx.lower(fx.trace(lambda x, y: x + y, x, x)).compile()
     f, z = jax.jit(lambda x, y: x + y), jnp.ones(4, np.float32)
@@ -35,7 +35,7 @@ def calling() -> Row:
 
 
 def calling_jit() -> Row:
-    """A jitted function over arrays."""
+    """A jitted function, called with arrays."""
     x = fx.asarray(np.ones(4, np.float32))
     run = fx.jit(lambda x, y: x + y)
     f, z = jax.jit(lambda x, y: x + y), jnp.ones(4, np.float32)
@@ -43,7 +43,7 @@ def calling_jit() -> Row:
 
 
 def calling_tree() -> Row:
-    """One pytree of 100 leaves in, one out."""
+    """A call with one pytree of 100 leaves, which returns another."""
 
     def bump(tree: dict[str, list[object]]) -> object:
         return {k: [v + 1 for v in vs] for k, vs in tree.items()}  # type: ignore[operator]
@@ -60,7 +60,7 @@ def calling_tree() -> Row:
 
 
 def moving() -> list[Row]:
-    """NumPy to the device and back."""
+    """NumPy arrays to the device and back."""
     out = []
     for n in (4, 1 << 20):
         aval, x = Aval((n,), "float32"), np.ones(n, np.float32)

@@ -56,7 +56,7 @@ def jax_mesh() -> Any:
 
 
 def fx_step(params: Params, x: Any, y: Any) -> Any:
-    """Data-parallel: each device has a part of the batch."""
+    """Data-parallel training: each device has a part of the batch."""
     value, grads = fx.value_and_grad(partial(loss, fnp))(params, x, y)
     return updated(params, lax.pmean(grads, "i")), lax.pmean(value, "i")
 
@@ -67,7 +67,8 @@ def jax_step(params: Params, x: Any, y: Any) -> Any:
 
 
 def jax_varying_step(params: Params, x: Any, y: Any) -> Any:
-    """The same for whole parameters: gradients with respect to varying copies of them are those of one device."""
+    """The same with whole parameters on each device. Gradients with respect to varying copies are those of one
+    device."""
     copies = jax.tree.map(lambda w: jax.lax.pcast(w, "i", to="varying"), params)
     value, grads = jax.value_and_grad(partial(loss, jnp))(copies, x, y)
     return updated(params, jax.lax.pmean(grads, "i")), jax.lax.pmean(value, "i")
@@ -145,7 +146,7 @@ def placed_jax(kind: str) -> tuple[Any, Any, Any]:
 
 
 def first_steps(kind: str) -> Row:
-    """From the function to the first result: trace, differentiate, lower, compile and run."""
+    """Time from the function to the first result: trace, differentiate, lower, compile and run."""
     ours, theirs = KINDS[kind]
     args, peer_args = placed_fx(kind), placed_jax(kind)
 
@@ -170,9 +171,10 @@ def _block(f: Any, state: list[Any], rest: tuple[Any, ...], wait: Callable[[Any]
 
 
 def steps(kind: str, rounds: int = 40, calls: int = 10) -> Row:
-    """A step on arrays that are divided as the program wants them: its results are the arguments of the next one.
+    """A step on arrays that are divided as the program needs them; its results are the arguments of the next step.
 
-    Each round runs a block of calls of one, then of the other: two clients of XLA in a process disturb each other.
+    Each round runs a block of calls of one library, then of the other, because two XLA clients in a process disturb
+    each other.
     """
     ours, theirs = [make() for make in KINDS[kind]]
     blocks: list[Contest] = []
@@ -193,7 +195,7 @@ def steps(kind: str, rounds: int = 40, calls: int = 10) -> Row:
 
 
 def scaling() -> Row:
-    """Tracing, differentiating and lowering for 512 devices beside 8: nothing is compiled. Both columns are fxad's."""
+    """Tracing, differentiating and lowering for 512 devices beside 8, without compiling. Both columns are fxad's."""
 
     def prepare(n: int) -> Callable[[], Contest]:
         rows, whole = fx.P("i"), fx.P()

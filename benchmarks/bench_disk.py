@@ -2,12 +2,11 @@
 
 `python -m benchmarks.bench_disk`.
 
-Both libraries run the same source in fresh interpreters, with what they imported compiled to bytecode and what XLA made
-stored by a process before (jax with its persistent cache, no matter how small or fast to compile). Each run says what
-it compiled, which must be nothing.
+Both libraries run the same source in fresh interpreters. Bytecode is compiled and executables are stored by an earlier
+process (jax's persistent cache stores all of them). Each run reports its compilations, which must be none.
 
-Beside each program stands its floor: a process that imports NumPy and jaxlib and makes a client, as both must,
-and does nothing else. No second process can be nearer to 0 than that.
+Beside each program stands its lower bound: a process that only imports NumPy and jaxlib and makes a client, as both
+libraries must.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ print(time.perf_counter() - start, 0)
 
 
 def seconds(code: str, home: str) -> tuple[float, int]:
-    """What a fresh process takes, by its own clock, and how often it compiled."""
+    """Returns the time of a fresh process by its own clock, and its number of compilations."""
     env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     env |= {"FXAD_CACHE_DIR": home, "PYTHONPYCACHEPREFIX": os.path.join(home, "bytecode")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
@@ -106,7 +105,7 @@ def seconds(code: str, home: str) -> tuple[float, int]:
 
 
 def second(name: str, ours: str, theirs: str, rounds: int, before: str = "", budget: float | None = 0.2) -> Row:
-    """The best of interleaved rounds, after one that fills the directories; milliseconds."""
+    """Returns the best of interleaved rounds in milliseconds, after one that fills the directories."""
     with tempfile.TemporaryDirectory() as ours_home, tempfile.TemporaryDirectory() as theirs_home:
         os.chmod(ours_home, 0o700)
         if before:
@@ -130,7 +129,7 @@ def rows(rounds: int = 7) -> list[Row]:
         ours, theirs = _OURS + model, _THEIRS + model + _RUN
         out.append(second(f"second process: {name}", ours + _RUN, theirs, rounds))
         out.append(second(f"floor: importing jaxlib, a client; jax's {name}", _FLOOR, theirs, rounds, budget=None))
-        # the braces of the model are its own
+        # doubled braces belong to the model
         saved = (ours + _SAVE).replace("{", "{{").replace("}", "}}").replace("{{!r}}", "{!r}")
         loaded = (ours + _LOAD).replace("{", "{{").replace("}", "}}").replace("{{!r}}", "{!r}")
         out.append(second(f"second process, program loaded: {name}", loaded, theirs, rounds, saved))

@@ -1,4 +1,4 @@
-"""Operations outside of any trace, on small arrays: what a call costs. `python -m benchmarks.bench_eager`."""
+"""Eager operations on small arrays: the cost of a call. `python -m benchmarks.bench_eager`."""
 
 from __future__ import annotations
 

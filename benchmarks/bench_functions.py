@@ -1,7 +1,7 @@
-"""Compiled functions of the libraries, on a million elements and 500 x 500 matrices; and how long a scan compiles.
+"""Compiled library functions on a million elements and 500 x 500 matrices; and the time to compile a scan.
 
-No budgets: both libraries hand the work to XLA or LAPACK, so what shows is whether they ask for the same.
-`python -m benchmarks.bench_functions`.
+There are no budgets: both libraries pass the work to XLA or LAPACK, so the times show whether they request the same
+work. `python -m benchmarks.bench_functions`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _values() -> dict[str, Any]:
     }
 
 
-# by name: the value it is applied to, and the function
+# name: the operand, and the function
 FUNCTIONS: dict[str, tuple[str, Callable[[Library, Any], Any]]] = {
     f"random.normal, {LARGE:,}": ("key", lambda f, x: f.random.normal(x, (LARGE,))),
     f"sort, {LARGE:,}": ("vector", lambda f, x: f.np.sort(x)),
@@ -49,7 +49,7 @@ FUNCTIONS: dict[str, tuple[str, Callable[[Library, Any], Any]]] = {
 
 
 def running(name: str, value: Any, f: Callable[[Library, Any], Any], seconds: float) -> Row:
-    """Compiled by both, checked to be the same, and raced."""
+    """Compiles a function with both libraries, checks that the results agree, and races them."""
     mine, theirs = fx.asarray(value), jnp.asarray(value)
     ours = fx.lower(fx.trace(lambda x: f(OURS, x), mine)).compile()
     peer = jax.jit(lambda x: f(THEIRS, x)).lower(theirs).compile()
@@ -60,7 +60,7 @@ def running(name: str, value: Any, f: Callable[[Library, Any], Any], seconds: fl
 
 
 def compiling(steps: int = 1000, rounds: int = 3) -> Row:
-    """From the function to the executable: value_and_grad of a recurrent network in `scan`, best of turns."""
+    """Time from the function to the executable: value_and_grad of a recurrent network in `scan`, best of turns."""
     model = rnn(steps, scanned=True)
     ours_in = [fx.tree.map(fx.asarray, a) for a in (model.params, model.x, model.y)]
     theirs_in = [jax.tree.map(jnp.asarray, a) for a in (model.params, model.x, model.y)]

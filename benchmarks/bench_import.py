@@ -13,7 +13,7 @@ TIMED = "import time; start = time.perf_counter(); import {}; print(time.perf_co
 
 
 def importing(name: str, ours: str, theirs: str, budget: float, rounds: int = 15) -> Row:
-    """The best of interleaved rounds. Both are compiled to bytecode before, as an installed package is."""
+    """The best of interleaved rounds. Bytecode is compiled before, as in an installed package."""
     with tempfile.TemporaryDirectory() as cache:
         env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {"PYTHONPYCACHEPREFIX": cache}
 

@@ -1,6 +1,6 @@
 """Tracing single functions of the interfaces, per use. `python -m benchmarks.bench_interfaces`.
 
-A use may be several equations, and is more of them in jax: what is compared is the price of writing the line.
+A use may make several equations, and more of them in jax. The benchmark compares the cost of a line of user code.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OTHERS: dict[str, Use] = {
 
 
 def repeated(use: Use, library: Library) -> Callable[[Any, Any, Any], Any]:
-    """The line, `TIMES` times; a new function object each time."""
+    """Returns a new function that contains the line `TIMES` times."""
 
     def f(x: Any, y: Any, i: Any) -> Any:
         operands, out = given(library, x, y, i), x
@@ -54,7 +54,7 @@ def repeated(use: Use, library: Library) -> Callable[[Any, Any, Any], Any]:
 
 
 def tracing(name: str, use: Use, budget: float | None) -> Row:
-    """One line of the table."""
+    """Returns one row of the table."""
     specs = fx.Spec(SHAPE, "float32"), fx.Spec(SHAPE, "float32"), fx.Spec((), "int32")
     values = jnp.ones(SHAPE, np.float32), jnp.ones(SHAPE, np.float32), jnp.asarray(np.int32(3))
 

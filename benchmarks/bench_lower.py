@@ -28,7 +28,7 @@ Step = Callable[[Builder, Var, Var], Var]
 
 
 def ours(step: Step) -> Jaxpr:
-    """A chain of `N` equations; `step` adds one or more of them."""
+    """A chain of `N` equations. `step` adds one or more of them."""
     b = Builder()
     b.source = (ours.__code__, 0)
     x, y = b.inputs([F4, F4])
@@ -38,7 +38,7 @@ def ours(step: Step) -> Jaxpr:
 
 
 def lowering(step: Step, verify: bool = False) -> Callable[[], Contest]:
-    """A new program each time, so that nothing is remembered. `verify`: MLIR's parser and verifier too."""
+    """Lowers a new program each time, so no memo has it. `verify` adds MLIR's parser and verifier."""
 
     def prepare() -> Contest:
         jaxpr = ours(step)
@@ -51,7 +51,7 @@ def lowering(step: Step, verify: bool = False) -> Callable[[], Contest]:
 
 
 def peer(step: Callable[[jax.Array, jax.Array], jax.Array], equations: int) -> Callable[[], Contest]:
-    """jax lowers a traced function once, so each time a new one is traced."""
+    """jax lowers a traced function once, so a new one is traced each time."""
     x = jnp.ones(4, np.float32)
 
     def prepare() -> Contest:
@@ -86,7 +86,7 @@ def call(b: Builder, x: Var, y: Var) -> Var:
 
 
 def jax_layer() -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """The same layer, a function of its own in jax's module too."""
+    """The same layer, which is a function of its own in jax's module too."""
 
     def layer(x: jax.Array, y: jax.Array) -> jax.Array:
         for _ in range(20):
@@ -97,9 +97,9 @@ def jax_layer() -> Callable[[jax.Array, jax.Array], jax.Array]:
 
 
 def text_of_gradient() -> Row:
-    """The text of a gradient of about 6,000 equations, as a user asks for it, beside jax's `lower()` without text."""
+    """The text of a gradient of about 6,000 equations, as a user requests it, beside jax's `lower()` without text."""
     x = np.ones((8, 8), np.float32)
-    lengths, peer_lengths = count(1000), count(1000)  # each round has programs that are new to both
+    lengths, peer_lengths = count(1000), count(1000)  # each round uses programs that are new to both
 
     def chain(numpy: Any, n: int) -> Callable[[Any, Any], Any]:
         def f(x: Any, y: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The time of `mask` beside masks that are written by hand, and beside one program for each length.
+"""Time of `mask` beside masks that are written by hand, and beside one program for each length.
 
 python -m benchmarks.bench_mask
 """
@@ -21,7 +21,7 @@ from fxad import nn
 
 BATCH, PADDED, WIDTH, LENGTHS, ROUNDS = 16, 128, 64, 24, 100
 DEPTH = 2
-# of the parameters of a layer: scale and shift of its norm, and two products with their biases
+# parameters of a layer: scale and shift of its norm, and two products with their biases
 SHAPES: Final = ((WIDTH,), (WIDTH,), (WIDTH, 2 * WIDTH), (2 * WIDTH,), (2 * WIDTH, WIDTH), (WIDTH,))
 
 
@@ -31,7 +31,7 @@ def attention(w: Any, x: Any) -> Any:
 
 
 def by_hand(xp: Any, softmax: Any, w: Any, x: Any, n: Any) -> Any:
-    """The same for a padded sentence, with masks written by hand."""
+    """The loss of one padded sentence, with masks written by hand."""
     inside = xp.arange(PADDED) < n
     x = xp.where(inside[:, None], x, 0.0)
     scores = xp.where(inside[None, :], (x @ w) @ x.T * 0.1, -xp.inf)
@@ -51,7 +51,7 @@ def network(params: Any, x: Any) -> Any:
 
 
 def network_by_hand(xp: Any, norm: Any, gelu: Any, params: Any, x: Any, n: Any) -> Any:
-    """The same for a padded example, with masks written by hand: of the operand, and of the result before the mean."""
+    """The loss of one padded example, with masks written by hand: of the operand, and of the result before the mean."""
     inside = (xp.arange(PADDED) < n)[:, None]
     x = xp.where(inside, x, 0.0)
     return xp.where(inside, layers(norm, gelu, params, x) ** 2, 0.0).sum() / (n * WIDTH)
@@ -62,7 +62,7 @@ def _norm_of_jax(x: Any, scale: Any, shift: Any) -> Any:
 
 
 def batches(model: Any, hand: Any, jaxs: Any) -> tuple[Any, Any, Any]:
-    """The mean loss of a ragged batch: by `mask`, with masks by hand, and with them in jax."""
+    """Returns the mean loss of a ragged batch: by `mask`, with masks by hand, and with masks by hand in jax."""
     masked = fx.mask(model, (None, "(n>=1, _)"))
 
     def of_mask(w: Any, xs: Any, ns: Any) -> Any:
@@ -82,7 +82,7 @@ def _waiting(run: Callable[..., Any], *args: Any) -> Callable[[], object]:
 
 
 def _first_calls(run: Callable[..., Any], w: Any, examples: Sequence[Any]) -> float:
-    """Microseconds of the first call with each example."""
+    """Returns the microseconds of the first call for each example."""
     start = time.perf_counter()
     for x in examples:
         _waiting(run, w, x)()
@@ -90,7 +90,7 @@ def _first_calls(run: Callable[..., Any], w: Any, examples: Sequence[Any]) -> fl
 
 
 def _compared(what: str, w: Any, losses: tuple[Any, Any, Any]) -> list[Row]:
-    """The rows of one model: the value, and the value and the gradient by its parameters `w`."""
+    """Returns the rows of one model: the value, and the value and the gradient with respect to `w`."""
     rng = np.random.default_rng(1)
     xs = rng.normal(size=(BATCH, PADDED, WIDTH)).astype("float32")
     ns = rng.integers(1, PADDED + 1, BATCH).astype(np.int32)
@@ -118,7 +118,7 @@ def _compared(what: str, w: Any, losses: tuple[Any, Any, Any]) -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """The table. The results of the three are compared first."""
+    """Returns the table, after comparing the results of the three."""
     rng = np.random.default_rng(0)
     w = rng.normal(size=(WIDTH, WIDTH)).astype("float32")
     params = [tuple([rng.normal(size=shape).astype("float32") * 0.1 for shape in SHAPES]) for _ in range(DEPTH)]

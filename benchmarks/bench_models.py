@@ -25,7 +25,7 @@ from fxad.runtime import default_platform
 
 
 def small_mixture() -> Model:
-    """A mixture whose step is short: 0.3 ms."""
+    """A mixture with a short step: 0.3 ms."""
     return mixture(1000, 2, 5)
 
 
@@ -55,7 +55,7 @@ MODELS: tuple[Callable[[], Model], ...] = (
 
 
 def best_of(ours: Callable[[], object], theirs: Callable[[], object], seconds: float) -> tuple[float, float]:
-    """Milliseconds of a step, the best of turns taken one by one."""
+    """Returns milliseconds of a step, the best of turns taken one by one."""
     best = [float("inf")] * 2
     for step in (ours, theirs):
         step()
@@ -71,7 +71,7 @@ def best_of(ours: Callable[[], object], theirs: Callable[[], object], seconds: f
 
 
 def agree(ours: Any, theirs: Any) -> None:
-    """Raises: AssertionError where values differ by more than rounding, beside the largest of their array.
+    """Raises: AssertionError if values differ by more than rounding, relative to the largest of their array.
 
     GPUs round the operands of products to 10 bits (TF32).
     """
@@ -82,7 +82,8 @@ def agree(ours: Any, theirs: Any) -> None:
 
 
 def measure(model: Model, seconds: float = 5.0) -> list[Row]:
-    """Time of a step and bytes of temporaries of the compiled gradient, which is checked to be the same."""
+    """Measures the time of a step and the bytes of temporaries of the compiled gradient, and checks that the results
+    agree."""
     ours_in = [fx.tree.map(fx.asarray, a) for a in (model.params, model.x, model.y)]
     theirs_in = [jax.tree.map(jnp.asarray, a) for a in (model.params, model.x, model.y)]
     program = fx.trace(lambda p, x, y: model.loss(OURS, p, x, y), *ours_in)

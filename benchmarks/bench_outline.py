@@ -1,4 +1,4 @@
-"""What finding repetitions costs, and what it finds. `python -m benchmarks.bench_outline`, a minute."""
+"""The cost and the results of outlining. `python -m benchmarks.bench_outline`, a minute."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def recurrent(steps: int) -> Jaxpr:
 
 
 def deep(layers: int) -> Jaxpr:
-    """The gradient of a transformer, written out."""
+    """The gradient of an unrolled transformer."""
     jaxpr: Jaxpr = fx.inline(gradient(transformer(layers))).jaxpr
     return jaxpr
 
@@ -67,7 +67,7 @@ def gradient(model: Model) -> fx.Program[..., Any]:
 
 
 def seconds(transform: Callable[[Jaxpr], Jaxpr], jaxpr: Jaxpr) -> float:
-    """What it takes to transform a program, best of a few turns; memos are dropped before each."""
+    """Returns the time to transform a program, best of a few turns. Memos are cleared before each turn."""
     best = np.inf
     for _ in range(TURNS):
         for body in distinct_jaxprs(jaxpr):
@@ -79,24 +79,24 @@ def seconds(transform: Callable[[Jaxpr], Jaxpr], jaxpr: Jaxpr) -> float:
 
 
 def each(jaxpr: Jaxpr) -> float:
-    """Microseconds an equation takes to be outlined."""
+    """Returns the microseconds for each equation that is outlined."""
     return 1e6 * seconds(outline, jaxpr) / len(jaxpr.eqns)
 
 
 def found(name: str, make: Callable[[], Jaxpr], budget: float) -> Row:
-    """Both columns are fxad's: distinct equations beside those that are written."""
+    """Distinct equations beside all equations. Both columns are fxad's."""
     jaxpr = make()
     return Row(f"distinct equations: {name}", eqns_to_compile(outline(jaxpr)), eqns_to_compile(jaxpr), budget, unit="")
 
 
 def part(model: Model) -> Row:
-    """Both columns are fxad's: outlining, beside the whole first gradient."""
+    """Outlining beside the whole first gradient. Both columns are fxad's."""
     fx.cache.clear()
     f, given = ours_of(model)
     whole = first(lambda: waited(f(*given)))
     given = [fx.tree.map(fx.asarray, a) for a in (model.params, model.x, model.y)]
     forward = fx.trace(lambda p, x, y: model.loss(OURS, p, x, y), *given).jaxpr
-    # the function before it is differentiated, and the gradient, whose layers are calls
+    # the function before differentiation, and the gradient, whose layers are calls
     took = seconds(outline_before_ad, forward) + seconds(outline, gradient(model).jaxpr)
     return Row(f"outline in a first gradient: {model.name}", 1e3 * took, whole, 0.2, unit="ms")
 

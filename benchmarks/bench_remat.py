@@ -20,7 +20,7 @@ ARRAY = 4 * WIDTH * WIDTH
 
 
 def loss(xp: Any, checkpoint: Any, ws: Any, x: Any) -> Any:
-    """Layers `tanh(x @ w)`, each segment of them under `checkpoint`."""
+    """Layers `tanh(x @ w)`, with `checkpoint` around each segment of them."""
 
     def segment(ws: Any, x: Any) -> Any:
         for w in ws:
@@ -33,14 +33,16 @@ def loss(xp: Any, checkpoint: Any, ws: Any, x: Any) -> Any:
 
 
 def same(f: Any) -> Any:
-    """No checkpoint."""
+    """No checkpoint: returns the function."""
     return f
 
 
 def processor_time(*steps: Callable[[], object]) -> list[float]:
-    """Milliseconds of processor time of each step, of all threads: the best of blocks of four, taken in turns.
+    """Returns milliseconds of processor time of each step, over all threads: the best of blocks of four, taken in
+    turns.
 
-    The first step of a block, after another library's, is not counted."""
+    The first step of a block, after another library's, does not count.
+    """
     best = [float("inf")] * len(steps)
     for _ in range(25):
         for k, step in enumerate(steps):
@@ -53,7 +55,7 @@ def processor_time(*steps: Callable[[], object]) -> list[float]:
 
 
 def rows() -> list[Row]:
-    """Temporaries in units of one layer's value, and the price in time. Gradients must be bitwise those without remat.
+    """Temporaries in units of one layer's value, and the time. Gradients must be bitwise those without remat.
 
     The gradient is that of x: gradients of weights are results, whose memory XLA would use for temporaries.
     """

@@ -1,9 +1,9 @@
 """Steps of programs that XLA compiles whole: mixtures, bundle adjustment, loops, small iterative solvers.
 
-`python -m benchmarks.bench_steps [NAME ...]`, parts of names. Times are processor times of a step, of all threads: the
-best of blocks of steps that fxad and jax take in turns. Call by call, the clients of two libraries in one process
-disturb each other. Run it with `MALLOC_TRIM_THRESHOLD_=4294967296 MALLOC_MMAP_THRESHOLD_=33554432`, as
-`benchmarks.run` does: otherwise memory that a step frees goes back to the system, and each step faults it in again.
+`python -m benchmarks.bench_steps [NAME ...]` selects by parts of names. Times are processor times of a step over all
+threads: the best of blocks of steps that fxad and jax take in turns. In alternating calls the clients of two libraries
+in one process would disturb each other. Set `MALLOC_TRIM_THRESHOLD_=4294967296 MALLOC_MMAP_THRESHOLD_=33554432`, as
+`benchmarks.run` does: otherwise memory that a step frees returns to the system, and each step faults it in again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.models.dynamics import bodies
 from benchmarks.models.library import OURS, THEIRS, Model
 
 BLOCKS, SECONDS = 25, 0.1
-BUDGET = 1.05  # 1.0 within noise
+BUDGET = 1.05  # equal within noise
 
 MODELS: tuple[Model, ...] = (
     mixture(1000, 2, 5),
@@ -41,7 +41,8 @@ MODELS: tuple[Model, ...] = (
 
 
 def in_blocks(*steps: Callable[[], object]) -> list[float]:
-    """Microseconds of processor time of each step, of all threads: the best of blocks, which steps take in turns."""
+    """Returns microseconds of processor time of each step, over all threads: the best of blocks, which steps take in
+    turns."""
     repeats = []
     for step in steps:
         step()
@@ -52,7 +53,7 @@ def in_blocks(*steps: Callable[[], object]) -> list[float]:
     gc.disable()
     for _ in range(BLOCKS):
         for step, n, times in zip(steps, repeats, blocks, strict=True):
-            step()  # the first after another library's block
+            step()  # the first step after another library's block
             start = time.process_time()
             for _ in range(n):
                 step()
@@ -62,7 +63,7 @@ def in_blocks(*steps: Callable[[], object]) -> list[float]:
 
 
 def compared(name: str, ours: fx.Executable[..., Any], theirs: Any, ours_in: Any, theirs_in: Any) -> list[Row]:
-    """Time and temporaries of two executables, which are checked to compute the same."""
+    """Compares time and temporaries of two executables, and checks that the results agree."""
     agree(ours(*ours_in), theirs(*theirs_in))
     ours_us, jax_us = in_blocks(
         lambda: fx.block_until_ready(ours(*ours_in)), lambda: jax.block_until_ready(theirs(*theirs_in))
@@ -84,7 +85,7 @@ def gradient(model: Model) -> list[Row]:
 
 
 def solved(problem: solvers.Problem) -> list[Row]:
-    """A solver, which is not differentiated."""
+    """A solver, without a derivative."""
     ours_in, theirs_in = list(map(fx.asarray, problem.operands)), list(map(jnp.asarray, problem.operands))
     ours = fx.lower(fx.trace(problem.make(*solvers.OURS), *ours_in)).compile()
     theirs = jax.jit(problem.make(*solvers.THEIRS)).lower(*theirs_in).compile()
@@ -92,7 +93,7 @@ def solved(problem: solvers.Problem) -> list[Row]:
 
 
 def rows(names: tuple[str, ...] = ()) -> list[Row]:
-    """All measurements, or those of models and solvers with these parts in their names."""
+    """Returns all measurements, or those of models and solvers with these parts in their names."""
 
     def chosen(name: str) -> bool:
         return not names or any([n in name for n in names])

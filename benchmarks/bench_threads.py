@@ -1,4 +1,4 @@
-"""Many threads that call a small program, beside one. `python -m benchmarks.bench_threads`."""
+"""Threads that call a small program, beside one thread. `python -m benchmarks.bench_threads`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import fxad as fx
 from benchmarks.harness import Row, show
 
 THREADS = 8
-CALLS = 250  # shorter than a few time slices: see the harness
+CALLS = 250  # shorter than a few time slices: see `benchmarks.harness.race`
 
 
 def turn(call: Callable[[], object], threads: int) -> float:
-    """Microseconds a call, over the calls of all threads together, which begin at once."""
+    """Returns microseconds for a call: the time of all threads, which start together, divided by their calls."""
     start, end = threading.Barrier(threads + 1), threading.Barrier(threads + 1)
 
     def work() -> None:
@@ -40,7 +40,7 @@ def turn(call: Callable[[], object], threads: int) -> float:
 
 
 def best(calls: list[Callable[[], object]], threads: int, rounds: int = 80) -> list[float]:
-    """The best turn of each, which take turns."""
+    """Returns the best turn of each contest; they take turns."""
     out = [float("inf")] * len(calls)
     for call in calls:
         call()
@@ -51,7 +51,7 @@ def best(calls: list[Callable[[], object]], threads: int, rounds: int = 80) -> l
 
 
 def throughput() -> list[Row]:
-    """A call by one of 8 threads, and by one thread: the time of all calls by their number."""
+    """A call in 8 threads, and in one: the total time divided by the number of calls."""
     x, z = fx.asarray(np.ones(4, np.float32)), jnp.ones(4, np.float32)
     run, f = fx.jit(lambda x, y: x + y), jax.jit(lambda x, y: x + y)
     a, b = fx.asarray(np.ones((64, 64), np.float32)), jnp.ones((64, 64), np.float32)

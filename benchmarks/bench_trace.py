@@ -1,7 +1,7 @@
 """Tracing and transforming, per equation of the function. `python -m benchmarks.bench_trace`.
 
-What fxad makes is remembered on the program it was made from, so each round starts from a program that remembers
-nothing, and drops what it made; jax remembers by function object, so each round makes a new function.
+fxad stores results on the program that it transforms, so each round starts from a program without memo and drops the
+results. jax stores them by function object, so each round makes a new function.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Step = Callable[[Any, Any], Any]
 
 
 def chain(step: Step, times: int) -> Callable[[Any, Any], Any]:
-    """`step` repeated; a new function object each time."""
+    """Returns a new function that repeats `step`."""
 
     def f(x: Any, y: Any) -> Any:
         for _ in range(times):
@@ -39,7 +39,7 @@ def chain(step: Step, times: int) -> Callable[[Any, Any], Any]:
 
 
 def total(step: Step, times: int, add_up: Step) -> Callable[[Any, Any], Any]:
-    """`chain`, summed to a scalar."""
+    """Returns `chain`, summed to a scalar."""
     f = chain(step, times)
     return lambda x, y: add_up(f(x, y), y)
 
@@ -61,7 +61,7 @@ def jnp_sum(x: Any, _: Any) -> Any:
 
 
 def tracing(name: str, ours: Step, theirs: Step, equations: int) -> Row:
-    """A chain of `N` equations, `equations` of them in a step."""
+    """A chain of `N` equations, in steps of `equations`."""
 
     def mine() -> Contest:
         return lambda: fx.trace(chain(ours, N // equations), X, X)
@@ -73,7 +73,7 @@ def tracing(name: str, ours: Step, theirs: Step, equations: int) -> Row:
 
 
 def long_tracing() -> Row:
-    """Time per equation must not grow with the program. Both columns are fxad."""
+    """The time for an equation must not grow with the program. Both columns are fxad's."""
 
     def of(n: int) -> Callable[[], Contest]:
         return lambda: lambda: fx.trace(chain(fxad.lax.add, n), X, X)
@@ -83,7 +83,7 @@ def long_tracing() -> Row:
 
 
 def value_and_grad() -> list[Row]:
-    """Reverse mode of sin(x) * y, summed: from the function, and from the traced program."""
+    """Reverse mode of sin(x) * y, summed: of the function, and of the traced program."""
     n = 500
 
     def mine() -> Contest:
@@ -113,7 +113,7 @@ def value_and_grad() -> list[Row]:
 
 
 def vmap() -> list[Row]:
-    """Batching of sin(x) * y: from the function, and from the traced program; and with y the same for all."""
+    """Batching of sin(x) * y: of the function, and of the traced program; and with y unmapped."""
     n, stacked = 500, jnp.ones((8, 4), np.float32)
 
     def mine() -> Contest:

@@ -1,4 +1,4 @@
-"""What is compiled, and how often: time to the first gradient, steps, and what linking costs.
+"""Units: time to the first gradient, time of a step, and the cost of linking.
 
 `python -m benchmarks.bench_units [PART ...]`, parts as in `rows`. 2 to 5 minutes on two quiet cores.
 """
@@ -27,7 +27,7 @@ from fxad.ir import Jaxpr
 
 
 def ours_of(model: Model) -> tuple[Any, list[Any]]:
-    """A new function of fxad for the gradient, and its arguments: nothing of it is traced or compiled yet."""
+    """Returns a new function of fxad for the gradient, which is neither traced nor compiled, and its arguments."""
     given = [fx.tree.map(fx.asarray, a) for a in (model.params, model.x, model.y)]
     return fx.jit(fx.value_and_grad(lambda p, x, y: model.loss(OURS, p, x, y)), units="auto"), given
 
@@ -39,21 +39,21 @@ def theirs_of(model: Model) -> tuple[Any, list[Any]]:
 
 
 def waited(result: Any) -> Any:
-    """The result of fxad, computed."""
+    """Waits for fxad's result."""
     for a in fx.tree.leaves(result):
         a.block_until_ready()
     return result
 
 
 def first(call: Callable[[], object]) -> float:
-    """Milliseconds of the only first call there is."""
+    """Returns the milliseconds of a call, which is measured once because it is the first."""
     start = time.perf_counter()
     call()
     return 1e3 * (time.perf_counter() - start)
 
 
 def ours_first(model: Model) -> tuple[float, Any, list[Any]]:
-    """Time to fxad's first gradient, with nothing in its cache; the function, and its arguments."""
+    """Returns the time to fxad's first gradient with an empty cache, the function, and its arguments."""
     fx.cache.clear()
     f, given = ours_of(model)
     return first(lambda: waited(f(*given))), f, given
@@ -67,7 +67,8 @@ def theirs_first(model: Model) -> tuple[float, Any, list[Any]]:
 
 
 def measure(make: Callable[[], Model], budget: float, *, rounds: int = 3, seconds: float = 4.0) -> list[Row]:
-    """Time to the first gradient (best of rounds, in turn) and of a step, which is checked to give the same."""
+    """Measures the time to the first gradient (best of rounds, in turn) and of a step, and checks that the results
+    agree."""
     model = make()
     ours_ms, f, ours_in = ours_first(model)
     jax_ms, g, jax_in = theirs_first(model)
@@ -82,24 +83,24 @@ def measure(make: Callable[[], Model], budget: float, *, rounds: int = 3, second
 
 
 def ready(model: Model) -> float:
-    """Milliseconds until the gradient could run: traced, transformed, lowered, compiled; nothing is in the cache."""
+    """Returns milliseconds until the gradient could run: traced, transformed, lowered, compiled, with an empty
+    cache."""
     fx.cache.clear()
     f, given = ours_of(model)
     return first(lambda: f.lower(*given).compile())
 
 
-def backed(nbytes: int) -> None:
-    """Touch that much memory and give it back. On a virtual machine the first touch of a page since the machine started
-    takes its host about 10 us, which is 1 s for the gradients of 96 layers, and none of fxad's."""
+def touch_pages(nbytes: int) -> None:
+    """Touches and frees memory. On a virtual machine the first touch of a page since the start takes the host about 10
+    us, which is 1 s for the gradients of 96 layers."""
     np.ones(nbytes, np.uint8)
 
 
 def depth(deep: int = 96, shallow: int = 12, turns: int = 3) -> list[Row]:
-    """Both columns are fxad's: many layers, and few; in turn, the best of each.
+    """Many layers beside few, in turn, the best of each. Both columns are fxad's.
 
-    The first gradient runs once, and that is linear in depth: also on one short sequence it reads 300 MB of weights and
-    writes 300 MB of gradients. On a short sequence what is left is what the compiler does, on a long one most of it is
-    the run.
+    The first gradient is linear in depth: even on one short sequence it reads 300 MB of weights and writes 300 MB of
+    gradients. On a short sequence the rest is the compiler's time; on a long one the run takes most of the time.
     """
     out = []
     sizes: dict[str, tuple[dict[str, int], float | None]] = {
@@ -110,7 +111,7 @@ def depth(deep: int = 96, shallow: int = 12, turns: int = 3) -> list[Row]:
     for name, (size, budget) in sizes.items():
         models = transformer(deep, **size), transformer(shallow, **size)
         what = f"transformer, {deep} layers beside {shallow}, {name}"
-        backed(1 << 30)
+        touch_pages(1 << 30)
         most, least = _best([[ours_first(model)[0] for model in models] for _ in range(turns)])
         out.append(Row(f"first gradient: {what}", most, least, budget, unit="ms"))
         if budget:
@@ -126,13 +127,13 @@ def _best(turns: list[list[float]]) -> tuple[float, float]:
 
 @fx.jit
 def small(x: Any) -> Any:
-    """A unit that does next to nothing."""
+    """A small unit."""
     return fnp.sin(x) + 1.0
 
 
 def linking(calls: int = 100) -> list[Row]:
-    """A linked run of many small units: what each costs beside jax calling a compiled function as often; and beside
-    jaxlib's own part of it, the calls of the executable and the handlers of their results in a bare loop."""
+    """The cost of each unit in a linked run of many small units: beside jax calling a compiled function as often; and
+    beside jaxlib's own part, the calls of the executable and the handlers of their results in a bare loop."""
 
     def chain(x: Any) -> Any:
         for _ in range(calls):

@@ -1,12 +1,12 @@
 """Budgets: the bytes that `remat(f, budget=...)` reaches and the time of a step, beside `jax.checkpoint`.
 
     python -m benchmarks.budget                 measure everything, write docs/memory.json and docs/memory.md
-    python -m benchmarks.budget mlp             some networks; what was measured of the others stays
+    python -m benchmarks.budget mlp             measure some networks; earlier results of the others stay
     python docs/plots.py                        the plot, from docs/memory.json
 
-The networks are those of `benchmarks.memory`. Budgets are parts of the bytes of fxad's plain gradient. Where no plan
-fits into a part, the row is that of the least budget that the error names. A time is the processor time of a step, of
-all threads: the best of turns that all contestants take one by one, in one process.
+The networks are those of `benchmarks.memory`. A budget is a share of the bytes of fxad's plain gradient. If no plan
+fits, the row is that of the least budget that the error names. A time is the processor time of a step over all threads:
+the best of turns that all contestants take one by one, in one process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SHARES: Final = (1.0, 0.75, 0.5, 0.25, 0.12, 0.06)
 
 
 def chosen(program: Any, budget: int, reconstruct: bool) -> tuple[MemoryPlan, int]:
-    """The plan for a budget, or for the least that is possible; and that budget."""
+    """Returns the plan for a budget, or for the least possible one; and that budget."""
     try:
         return fx.plan_memory(program, budget=budget, within=fx.grad, reconstruct=reconstruct), budget
     except ParameterError as e:
@@ -47,7 +47,7 @@ def chosen(program: Any, budget: int, reconstruct: bool) -> tuple[MemoryPlan, in
 
 
 def described(plan: MemoryPlan) -> str:
-    """What a plan does, in a few words."""
+    """Describes a plan in a few words."""
 
     def depth(segments: Sequence[Any]) -> int:
         return max([(s.keep is not None) + depth(s.parts) for s in segments], default=0)
@@ -69,7 +69,8 @@ def described(plan: MemoryPlan) -> str:
 
 
 def turns(steps: Sequence[Callable[[], object]], seconds: float) -> list[float]:
-    """Seconds of processor time of each contestant: on a shared machine these are less disturbed than times."""
+    """Returns seconds of processor time of each contestant, which other work on the machine disturbs less than
+    wall-clock time."""
     best = [float("inf")] * len(steps)
     end = time.perf_counter() + seconds
     gc.disable()
@@ -83,7 +84,7 @@ def turns(steps: Sequence[Callable[[], object]], seconds: float) -> list[float]:
 
 
 def measure(network: Network, seconds: float) -> dict[str, Any]:
-    """The rows of a network: name, budget, bytes, time relative to jax's plain gradient, and the plan."""
+    """Returns the rows of a network: name, budget, bytes, time relative to jax's plain gradient, and the plan."""
     args = [fx.tree.map(fx.asarray, a) for a in (network.layers, network.start, network.xs)]
     program = fx.trace(lambda layers, start, xs: network.loss(OURS, Way(), layers, start, xs), *args)
     start = time.process_time()
@@ -150,7 +151,7 @@ def jax_checkpoint(f: Callable[..., Any], policy: Any) -> Callable[..., Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure, and write after each network."""
+    """Measures, and writes after each network."""
     makers = {make.__name__: make for make in NETWORKS}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {', '.join(makers)}; all by default")

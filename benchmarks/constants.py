@@ -1,10 +1,10 @@
-"""Measures the constants of `fxad.core.constants` on this machine, and prints each beside its value there.
+"""Measures the constants of `fxad.core.constants` on this machine, and prints each beside its value in that file.
 
     python -m benchmarks.constants
 
-Run time is wall-clock time, the best of some turns. Compile time is processor time; slopes between two sizes of a
-program leave out what does not grow. Bytes repeat exactly. Thresholds are not measured directly: `benchmarks.ablation`
-and `make bench` show what a program gains or loses with another value.
+Run time is wall-clock time, the best of several turns. Compile time is processor time; a slope between two sizes of a
+program removes constant parts. Bytes are reproducible. Thresholds are not measured directly: `benchmarks.ablation` and
+`make bench` show the effect of another value on programs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ N: Final = 64
 
 
 def run_microseconds(f: Callable[..., Any], *args: Any) -> float:
-    """The best time of a run."""
+    """Returns the best time of a run in microseconds."""
     run = fx.jit(f)
     given = [fx.asarray(a) for a in args]
     run(*given).block_until_ready()
@@ -47,7 +47,7 @@ def run_microseconds(f: Callable[..., Any], *args: Any) -> float:
 
 
 def compile_ms(f: Callable[..., Any], *specs: Any) -> float:
-    """The least processor time to compile a program as a whole."""
+    """Returns the least processor time to compile a program as a whole."""
     best = np.inf
     for _ in range(TURNS):
         fx.cache.clear()
@@ -59,7 +59,7 @@ def compile_ms(f: Callable[..., Any], *specs: Any) -> float:
 
 
 def lost_ns(g: Callable[[Any], Any]) -> float:
-    """The nanoseconds that an element of a kernel which writes in place takes longer without fusion emitters."""
+    """Returns the additional nanoseconds for an element of a kernel that writes in place, without fusion emitters."""
     x = fx.asarray(np.linspace(0.1, 1.0, 1 << 15, dtype=np.float32))
     lowered = fx.lower(fx.trace(lambda x: lax.fori_loop(0, 20, lambda _, v: g(v), x), x))
     less, full = (
@@ -75,12 +75,12 @@ def lost_ns(g: Callable[[Any], Any]) -> float:
 
 
 def slope(f: Callable[[int], float], few: int, many: int) -> float:
-    """What one more costs."""
+    """Returns the cost of one more."""
     return (f(many) - f(few)) / (many - few)
 
 
 def chain(g: Callable[[Any], Any]) -> Callable[[int], float]:
-    """Compile time of a chain of elementwise functions of one array: one kernel."""
+    """Returns the time to compile a chain of elementwise functions of one array: one kernel."""
 
     def f(x: Any, n: int) -> Any:
         for _ in range(n):
@@ -91,7 +91,7 @@ def chain(g: Callable[[Any], Any]) -> Callable[[int], float]:
 
 
 def layers(widths: Callable[[int], int], g: Callable[[Any], Any]) -> Callable[[int], float]:
-    """Compile time of products, each followed by a function; `widths` gives the width behind layer k."""
+    """Returns the time to compile products, each followed by a function. `widths` gives the width after layer k."""
 
     def f(x: Any, ws: Sequence[Any]) -> Any:
         for w in ws:
@@ -106,8 +106,8 @@ def layers(widths: Callable[[int], int], g: Callable[[Any], Any]) -> Callable[[i
 
 
 def executable_bytes() -> tuple[float, float]:
-    """Bytes of an executable, and for each character of its StableHLO. Resident memory is 64 KiB and about three times
-    the serialized bytes, which repeat exactly."""
+    """Returns the bytes of an executable: a constant, and for each character of its StableHLO. Resident memory is 64
+    KiB and about three times the serialized bytes, which are reproducible."""
 
     def sizes(f: Callable[..., Any], *args: Any) -> tuple[int, int]:
         program = fx.trace(f, *args)
@@ -127,7 +127,8 @@ def executable_bytes() -> tuple[float, float]:
 
 
 def planned_equation_bytes() -> float:
-    """Bytes of Python objects for each equation of a gradient, with its memo: the outlined program and the plan."""
+    """Returns the bytes of Python objects for each equation of a gradient, with its memo: the outlined program and the
+    plan."""
     model = transformer()
     args = [fx.tree.map(fx.asarray, a) for a in (model.params, model.x, model.y)]
 
@@ -163,7 +164,7 @@ EXPANDED: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def rows() -> list[tuple[str, float, float]]:
-    """Name, measured value, value in the file."""
+    """Returns name, measured value, and value in the file."""
     a = np.ones((512, 512), np.float32)
     x = np.ones(1 << 22, np.float32)
     empty = compile_ms(lambda x: x + 1.0, fx.Spec((4,))) - constants.KERNEL_MS

@@ -1,11 +1,11 @@
-"""How much of what installed packages use of JAX exists in fxad, at JAX's path.
+"""The share of JAX's names used by installed packages that exist in fxad at JAX's path.
 
 python benchmarks/coverage.py --site SITE_PACKAGES [package ...]
 
 Reads the source of packages, finds every use of a public name of jax (an import, an attribute of a module of jax), and
-asks fxad for the name at the same path: `jax.numpy.sum` is `fxad.numpy.sum`. A call counts as bound if its arguments
-bind against the signature of fxad's function. A file is covered if every name is there and every call binds. Needs jax
-installed, to know which names are public; nothing of the packages is imported.
+looks the name up in fxad at the same path: `jax.numpy.sum` is `fxad.numpy.sum`. A call counts as bound if its arguments
+bind to the signature of fxad's function. A file is covered if every name exists and every call binds. jax must be
+installed, because it defines the public names. The packages are not imported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PACKAGES = (
     "lineax", "jmp", "rlax", "brax", "gpjax", "tensorflow_probability",
 )  # fmt: skip
 
-# Names that are left out, each with the reason.
+# Names that are excluded, each with the reason.
 LEFT_OUT = {
     "jax._src": "private",
     "jax.interpreters": "JAX's own interpreters",
@@ -79,9 +79,9 @@ LEFT_OUT = {
 
 
 def left_out(name: str) -> bool:
-    """Whether a name is left out, or private."""
+    """Returns True if a name is excluded, or private."""
     parts = name.split(".")
-    if any(p.startswith("_") for p in parts) or name.endswith("_p"):  # private, and the objects of JAX's primitives
+    if any(p.startswith("_") for p in parts) or name.endswith("_p"):  # private, and JAX's primitive objects
         return True
     return any(".".join(parts[:k]) in LEFT_OUT for k in range(1, len(parts) + 1))
 
@@ -174,7 +174,7 @@ _known: dict[str, object] = {}
 
 
 def public(name: str, root: str = "jax") -> object:
-    """The value of a dotted name, with the package `root` in place of jax; `_MISSING` if there is none."""
+    """Returns the value of a dotted name, with the package `root` in place of jax, or `_MISSING`."""
     key = f"{root}:{name}"
     if key not in _known:
         _known[key] = _look_up(name, root)
@@ -200,7 +200,7 @@ def _look_up(name: str, root: str) -> object:
 
 
 def shortened(whole: str) -> str | None:
-    """The part of a dotted name that is a public name of jax: up to the first that is not a module."""
+    """Returns the part of a dotted name that is a public name of jax: up to the first that is not a module."""
     parts = whole.split(".")
     for k in range(2, len(parts) + 1):
         name = ".".join(parts[:k])
@@ -215,7 +215,7 @@ def shortened(whole: str) -> str | None:
 
 
 def binds(use: Use) -> str:
-    """Why a call does not bind against fxad's function; empty if it does, or if nobody can tell."""
+    """Returns why a call does not bind to fxad's function, or "" if it does or if that is unknown."""
     assert use.call is not None
     fn = public(use.name, "fxad")
     if not callable(fn):
@@ -248,7 +248,7 @@ def sources(site: Path, package: str) -> Iterator[Path]:
 @final
 @dataclass
 class Coverage:
-    """What was found."""
+    """The result for a package."""
 
     uses: list[Use] = field(default_factory=list)
     files: set[str] = field(default_factory=set)
@@ -280,7 +280,7 @@ def share(part: int, whole: int) -> str:
 
 
 def main() -> None:
-    """Print the coverage."""
+    """Prints the coverage."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("packages", nargs="*", default=PACKAGES)
     parser.add_argument("--site", type=Path, default=Path(inspect.getfile(ast)).parent / "site-packages")

@@ -1,9 +1,9 @@
-"""Checks of what is different on a GPU, each with its figures: `FXAD_PLATFORM=cuda python -m benchmarks.gpu`.
+"""Checks of behaviour that is different on a GPU, with figures: `FXAD_PLATFORM=cuda python -m benchmarks.gpu`.
 
     FXAD_PLATFORM=cuda python -m benchmarks.gpu --write docs/benchmarks.md
 
-Results are compared with NumPy in float64. Each check is independent: one that fails prints its error, and the others
-run. The exit status is the number of checks that fail. Arguments choose checks by parts of their names.
+Results are compared with NumPy in float64. The checks are independent: one that fails prints its error, and the others
+run. The exit status is the number of failed checks. Arguments select checks by parts of their names.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fxad import lax, policies, random
 from fxad.errors import ExecutionError
 
 DTYPES: Final = ("float32", "float64", "complex64", "complex128")
-# The size of residuals, relative to the matrix, for one decomposition after another.
+# Relative residuals of decompositions, in order.
 TOLERANCE: Final = {"float32": 2e-5, "float64": 1e-12, "complex64": 2e-5, "complex128": 1e-12}
 
 Check = tuple[str, Callable[[], str]]
@@ -68,13 +68,13 @@ def adjoint(a: Any) -> Any:
 
 
 def wide(x: Any) -> Any:
-    """In 64 bits, on the host."""
+    """Converts to 64 bits, on the host."""
     a = np.asarray(x)
     return a.astype(np.complex128 if a.dtype.kind == "c" else np.float64)
 
 
 def distance(a: Any, b: Any) -> float:
-    """The largest difference, relative to the largest element."""
+    """Returns the largest difference, relative to the largest element."""
     return float(np.max(np.abs(a - b)) / max(float(np.max(np.abs(b))), 1.0))
 
 
@@ -243,7 +243,7 @@ def calls_of_the_host() -> str:
 
 
 def raised(call: Callable[[], object]) -> Exception | None:
-    """The exception of a call."""
+    """Returns the exception that a call raises."""
     try:
         call()
     except Exception as e:  # noqa: BLE001  it is compared
@@ -252,7 +252,7 @@ def raised(call: Callable[[], object]) -> Exception | None:
 
 
 def donation() -> str:
-    """A donated array is overwritten, and named in the error of a later use."""
+    """A donated array is overwritten, and the error of a later use names it."""
     x = fx.device_put(np.ones((512, 512), np.float32), fx.devices()[0])
     run = fx.lower(fx.trace(lambda x: x * 2 + 1, x)).compile(donate=0)
     y = run(x)
@@ -265,7 +265,7 @@ def donation() -> str:
 
 
 def units() -> str:
-    """A transformer of equal layers, as units and whole."""
+    """A transformer of equal layers, compiled as units and whole."""
     model = transformer(layers=12, d=256)
     args = [fx.tree.map(fx.asarray, a) for a in (model.params, model.x, model.y)]
     out, said = [], []
@@ -306,7 +306,7 @@ def _best(step: Callable[[], object], turns: int = 20) -> float:
 
 
 def figures_of(network: Network, way: Way) -> tuple[str, Any]:
-    """The temporaries and the step of the gradient of a network, and the gradient."""
+    """Returns the temporaries and the step time of a network's gradient, and the gradient."""
     args = [fx.tree.map(fx.asarray, a) for a in (network.layers, network.start, network.xs)]
 
     def loss(layers: Any, start: Any, xs: Any) -> Any:
@@ -318,7 +318,7 @@ def figures_of(network: Network, way: Way) -> tuple[str, Any]:
 
 
 def remat() -> str:
-    """The temporaries and the step of a deep network: plain, and under `remat`."""
+    """The temporaries and the step time of a deep network: plain, and under `remat`."""
     network = mlp(depth=32, width=512, batch=2048)
     said, grads = [], []
     for name, way in (
@@ -346,7 +346,7 @@ def invertible() -> str:
 
 
 def disk_tier() -> str:
-    """An executable is stored, and read after the memory is cleared."""
+    """An executable is stored on disk, and read after the memory cache is cleared."""
     with tempfile.TemporaryDirectory() as folder:
         fx.cache.configure(dir=folder)
         try:
@@ -374,7 +374,7 @@ def transfers() -> str:
 
 
 def exported() -> str:
-    """An exported program runs here."""
+    """An exported program runs on a GPU."""
     program = fx.trace(fnp.linalg.cholesky, fx.Spec((3, 3)))
     run = fx.load_exported(fx.lower(program).export())
     a = positive((3, 3), "float32")
@@ -383,7 +383,7 @@ def exported() -> str:
 
 
 def random_numbers() -> str:
-    """The bits of a key are those on the CPU."""
+    """The bits for a key are those on the CPU."""
     key = random.key(3)
     cpu = fx.devices("cpu")[0]
     f = fx.jit(lambda k: random.bits(k, (1000,)))
@@ -417,7 +417,7 @@ def beside_jax() -> list[Row]:
 
 
 def gpu_section(checked: Sequence[tuple[str, str, str]], rows: Sequence[Row], when: str) -> str:
-    """The section `gpu` of the page: the checks with their figures, and the rows beside jax."""
+    """Returns the section `gpu` of the page: the checks with their figures, and the rows beside jax."""
     lines = [f"| {name} | {how} | {said.replace('|', '/')} |" for name, how, said in checked]
     table = ["| check | | figures |", "|---|---|---|", *lines]
     cells = [f"| {' | '.join(r.cells())} |" for r in rows]
@@ -426,7 +426,7 @@ def gpu_section(checked: Sequence[tuple[str, str, str]], rows: Sequence[Row], wh
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the checks, and print a line for each."""
+    """Runs the checks, and prints a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=[""], metavar="PART", help="parts of the names of checks")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="measure beside jax, and put all into this page")

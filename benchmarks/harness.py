@@ -1,7 +1,7 @@
-"""Timing beside a peer, and the table.
+"""Timing beside another library, and the table.
 
-The machine is shared and its speed drifts, so contestants take turns within each round and each keeps its best round;
-what is compared is a ratio of two times taken within milliseconds of each other.
+The machine is shared and its speed drifts. So contestants take turns within each round and each keeps its best round:
+the ratio compares two times that were taken within milliseconds of each other.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from rich.table import Table
 class Row:
     """One line of the table.
 
-    `budget` is the ratio of ours to jax's that may not be exceeded, `at_most` what ours itself may not; None: measured
-    for information.
+    `budget` limits the ratio of fxad's figure to jax's, `at_most` limits fxad's own figure. None: measured for
+    information.
     """
 
     name: str
@@ -34,12 +34,12 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """Ours to jax's; of nothing to nothing, 1."""
+        """Returns fxad's figure divided by jax's; 1 if both are zero."""
         return self.ours / self.jax if self.jax else float(self.ours > 0) + 1.0
 
     @property
     def met(self) -> bool | None:
-        """Whether the budget is kept; None without one."""
+        """Returns True if the budget is kept, or None without a budget."""
         if self.budget is None and self.at_most is None:
             return None
         return (self.budget is None or self.ratio <= self.budget) and (
@@ -47,7 +47,7 @@ class Row:
         )
 
     def cells(self) -> tuple[str, str, str, str, str, str]:
-        """Name, ours, jax's, ratio, budget, verdict."""
+        """Returns name, fxad's figure, jax's, ratio, budget, verdict."""
         budget = "" if self.budget is None else f"{self.budget:.3g}"
         if self.at_most is not None:
             budget = f"{self.at_most:g} {self.unit}"
@@ -59,16 +59,17 @@ class Row:
 
 
 class Contest(Protocol):
-    """What is timed: called with nothing, measured by the clock."""
+    """A function without arguments that is timed."""
 
     def __call__(self) -> object: ...
 
 
 def race(*contests: Contest, per: int = 1, rounds: int = 120, seconds: float = 0.002) -> list[float]:
-    """Microseconds of each contest, divided by `per` (equations in a program, say): the best of interleaved rounds.
+    """Returns microseconds for each contest, divided by `per` (for example equations in a program): the best of
+    interleaved rounds.
 
-    Each turn repeats its contest for about `seconds`: shorter than a time slice of the scheduler, so that on a loaded
-    machine some turns of each contest pass undisturbed. The garbage collector is off, as in `timeit`.
+    Each turn repeats its contest for about `seconds`, shorter than a time slice of the scheduler, so that on a loaded
+    machine some turns of each contest are undisturbed. The garbage collector is off, as in `timeit`.
     """
     repeats = [_repeats(c, seconds) for c in contests]
     best = [float("inf")] * len(contests)
@@ -89,7 +90,7 @@ def race(*contests: Contest, per: int = 1, rounds: int = 120, seconds: float = 0
 
 
 def _repeats(contest: Contest, seconds: float) -> int:
-    contest()  # what the first call compiles is not measured
+    contest()  # the first call compiles, and does not count
     start = time.perf_counter()
     contest()
     once = time.perf_counter() - start
@@ -99,7 +100,7 @@ def _repeats(contest: Contest, seconds: float) -> int:
 def compare(
     name: str, ours: Contest, peer: Contest, *, budget: float | None = None, per: int = 1, rounds: int = 120
 ) -> Row:
-    """A row: our time, the peer's, and whether the ratio keeps the budget."""
+    """Returns a row: fxad's time, the other library's, and the budget of the ratio."""
     ours_us, jax_us = race(ours, peer, per=per, rounds=rounds)
     return Row(name, ours_us, jax_us, budget)
 
@@ -114,9 +115,10 @@ def compare_once(
     per_peer: int | None = None,
     rounds: int = 9,
 ) -> Row:
-    """A row for work that is remembered: each round prepares a new contest, unmeasured, and times its only call.
+    """Returns a row for work that is memoised. Each round prepares a new contest, without timing it, and times its only
+    call.
 
-    `per_peer` where the peer's work counts other than ours.
+    `per_peer` divides the other library's time, if it is not `per`.
     """
     best = [float("inf")] * 2
     for _ in range(rounds):
@@ -128,12 +130,12 @@ def compare_once(
             made = contest()
             best[k] = min(best[k], time.perf_counter() - start)
             gc.enable()
-            del contest, made  # what is dropped is forgotten: the next round does the work again
+            del contest, made  # drop the results, so that the next round does the work again
     return Row(name, 1e6 * best[0] / per, 1e6 * best[1] / (per_peer or per), budget)
 
 
 def table(title: str, rows: Iterable[Row]) -> Table:
-    """The rows as a table; a budget that is missed is red."""
+    """Returns the rows as a table. A missed budget is red."""
     out = Table(title=title, title_justify="left")
     out.add_column("what")
     for heading in ("fxad", "jax", "ratio", "budget", ""):
@@ -146,5 +148,5 @@ def table(title: str, rows: Iterable[Row]) -> Table:
 
 
 def show(title: str, rows: Sequence[Row]) -> None:
-    """Print the table."""
+    """Prints the table."""
     Console(width=120).print(table(title, rows))

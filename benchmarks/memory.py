@@ -1,15 +1,15 @@
-"""Memory against time: what each way of storing less holds and costs, beside jax.
+"""Memory against time: bytes and time of each way to store less, beside jax.
 
     python -m benchmarks.memory                 measure everything, write docs/memory.json and docs/memory.md
-    python -m benchmarks.memory mlp loops       some parts; what was measured of the others stays
-    python -m benchmarks.memory --bytes         bytes only, which are the same in every run; times stay as they are
+    python -m benchmarks.memory mlp loops       measure some parts; earlier results of the others stay
+    python -m benchmarks.memory --bytes         bytes only, which are reproducible; earlier times stay
     python docs/plots.py                        the plots, from docs/memory.json
 
-Both files are saved after each part: a run that is stopped has lost the part it was at.
+Both files are saved after each part, so a run that is stopped loses only the current part.
 
 Each network of `benchmarks/models/blocks.py` is written once and compiled by both libraries: plain, and with every
-block under `remat` (`jax.checkpoint`) with the same policy. What is compiled is the gradient of all parameters. Times
-are of one process, all contestants taking turns, and are written as ratios.
+block under `remat` (`jax.checkpoint`) with the same policy. The compiled function is the gradient with respect to all
+parameters. All contestants take turns in one process; times are written as ratios.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ POLICIES: Final = {
     "dots": (policies.dots, _JAX.dots_saveable),
     "everything": (policies.everything, _JAX.everything_saveable),
 }
-# Carries that a loop of n steps may hold.
+# The number of carries that a loop of n steps may store.
 BUDGETS: Final[dict[str, Callable[[int], int]]] = {
     "2 sqrt(n)": lambda n: 2 * (isqrt(n - 1) + 1),
     "2 log2(n)": lambda n: 2 * (n - 1).bit_length(),
@@ -57,7 +57,7 @@ BUDGETS: Final[dict[str, Callable[[int], int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A way to differentiate, and the same in jax (None: it has no such thing)."""
+    """A way to differentiate, and the same in jax (None if jax has none)."""
 
     name: str
     ours: Way
@@ -65,18 +65,18 @@ class Variant:
 
 
 def invertible(chain: Callable[..., Any]) -> Callable[..., Any]:
-    """The chain of blocks, reconstructed from its last state; the parameters are there anyway."""
+    """The chain of blocks, reconstructed from its last state. The parameters are kept."""
     return fx.invertible(chain, keep="layers")
 
 
 def variants(network: Network) -> list[Variant]:
-    """What is tried on a network."""
+    """Returns the ways to differentiate a network."""
     out = [Variant("plain", Way(), Way())]
     for name, (mine, peer) in POLICIES.items():
         mine_too: Wrap = partial(_remat, policy=mine)
         out.append(Variant(f"remat: {name}", Way(mine_too), Way(partial(jax.checkpoint, policy=peer))))
     steps = len(network.layers) if network.xs is None else len(network.xs)
-    for k, name in {budget(steps): name for name, budget in BUDGETS.items()}.items():  # one row where they agree
+    for k, name in {budget(steps): name for name, budget in BUDGETS.items()}.items():  # equal budgets: one row
         scan = partial(lax.checkpointed_scan, budget=k)
         out.append(Variant(f"checkpointed_scan, {name}", Way(scan=scan)))
     if network.name.startswith("RevNet"):
@@ -93,7 +93,7 @@ def _remat(f: Callable[..., Any], policy: policies.Policy) -> Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A compiled gradient: bytes of its temporaries, and a step to be timed."""
+    """A compiled gradient: bytes of its temporaries, its value, and a step to time."""
 
     temp_bytes: int
     value: Any
@@ -101,7 +101,7 @@ class Compiled:
 
 
 def ours(network: Network, v: Variant) -> Compiled:
-    """Compiled by fxad."""
+    """Compiles with fxad."""
     args = [fx.tree.map(fx.asarray, a) for a in (network.layers, network.start, network.xs)]
     program = fx.trace(lambda layers, start, xs: network.loss(OURS, v.ours, layers, start, xs), *args)
     run: fx.Executable[..., Any] = fx.lower(fx.grad(program)).compile()
@@ -114,7 +114,7 @@ def ours(network: Network, v: Variant) -> Compiled:
 
 
 def theirs(network: Network, v: Variant) -> Compiled:
-    """Compiled by jax."""
+    """Compiles with jax."""
     args = [jax.tree.map(jnp.asarray, a) for a in (network.layers, network.start, network.xs)]
     grad = jax.grad(lambda layers, start, xs: network.loss(THEIRS, v.theirs or Way(), layers, start, xs))
     run = jax.jit(grad).lower(*args).compile()
@@ -123,7 +123,7 @@ def theirs(network: Network, v: Variant) -> Compiled:
 
 
 def turns(steps: Sequence[Callable[[], object]], seconds: float) -> list[float]:
-    """Seconds of each contestant, the best of turns taken one by one."""
+    """Returns seconds of each contestant, the best of turns taken one by one."""
     best = [float("inf")] * len(steps)
     end = time.perf_counter() + seconds
     gc.disable()
@@ -137,7 +137,7 @@ def turns(steps: Sequence[Callable[[], object]], seconds: float) -> list[float]:
 
 
 def measure(network: Network, seconds: float) -> dict[str, Any]:
-    """Bytes of every variant, and times relative to jax's plain gradient when `seconds` are given for them."""
+    """Returns bytes of every variant, and times relative to jax's plain gradient if `seconds` are given."""
     rows: dict[str, Any] = {}
     steps: list[tuple[str, int, Callable[[], object]]] = []
     first: Any = None
@@ -157,7 +157,7 @@ def measure(network: Network, seconds: float) -> dict[str, Any]:
 
 
 def loops() -> dict[str, Any]:
-    """Temporaries of the gradient through a loop without slices, in states, for lengths and budgets."""
+    """Returns the temporaries of the gradient through a loop without slices, in states, for lengths and budgets."""
     lengths = (64, 256, 1024, 4096)
     x, w = np.full((32, 64), 0.1, np.float32), np.full((64, 64), 0.01, np.float32)
     curves: dict[str, list[float]] = {"lax.scan": [], "sqrt(n) segments": [], "2 log2(n) carries": []}
@@ -178,7 +178,7 @@ def loops() -> dict[str, Any]:
 
 
 def depths() -> dict[str, Any]:
-    """Temporaries of the gradient of couplings, in states, for depths."""
+    """Returns the temporaries of the gradient of couplings, in states, for depths."""
     depths = (4, 8, 16, 32, 64)
     ways = {
         "plain": Way(),
@@ -195,8 +195,8 @@ def depths() -> dict[str, Any]:
 
 
 def couplings() -> dict[str, Any]:
-    """Temporaries of the gradient of unrolled couplings, in arrays, for depths: stored, reconstructed, and by jax with
-    and without `jax.checkpoint` of each layer."""
+    """Returns the temporaries of the gradient of unrolled couplings, in arrays, for depths: stored, reconstructed, and
+    by jax with and without `jax.checkpoint` of each layer."""
     depths = (4, 16, 64)
     a, b = np.full((2, 128, 128), 0.1, np.float32)
     w = np.full((128, 128), 0.01, np.float32)
@@ -243,7 +243,7 @@ CURVES: Final[dict[str, Callable[[], dict[str, Any]]]] = {"loops": loops, "depth
 
 
 def parts(argv: Sequence[str] | None) -> tuple[list[str], float]:
-    """What is to be measured, and for how long each network."""
+    """Returns the parts to measure, with the seconds for each network."""
     everything = [*[make.__name__ for make in NETWORKS], *CURVES]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(everything)}; all by default")
@@ -256,7 +256,7 @@ def parts(argv: Sequence[str] | None) -> tuple[list[str], float]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure, and write after each part."""
+    """Measures, and writes after each part."""
     chosen, seconds = parts(argv)
     makers = {make.__name__: make for make in NETWORKS}
     for name in track(chosen, "measuring"):

@@ -1,4 +1,4 @@
-"""What `python -m benchmarks.memory` has measured, replaced part by part in `docs/memory.json`, and its page."""
+"""The results of `python -m benchmarks.memory` in `docs/memory.json`, replaced part by part, and their page."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ choose among these is in the [tutorial](tutorial-memory.md).
 
 ## Bytes
 
-Temporaries of the compiled gradient, in kilobytes: what XLA says it reserves, the same in every run. On the CPU XLA
-merges what `jax.checkpoint` computes again with the first computation, so of unrolled blocks jax holds what its plain
-gradient holds; in a scan they stay apart.
+Temporaries of the compiled gradient, in kilobytes, as XLA reports them; they are the same in every run. On the CPU XLA
+merges the recomputation of `jax.checkpoint` with the first computation. So jax stores the values of its plain gradient
+for unrolled blocks; in a scan the two stay apart.
 
-`remat: nothing` stores what goes from block to block; the other policies store that and what they choose, `everything`
-also what the gradient does not need. `checkpointed_scan` is a loop: over the sequence of the RNN, and in the tables of
-other networks that have such rows over their parameters, stacked for it. It holds as many carries as its budget, and
-the slices (or stacked parameters and their gradients) that its segments run over. `invertible` holds the last state.
+`remat: nothing` stores the values between blocks. The other policies store these and the values that they select;
+`everything` also stores values that the gradient does not need. `checkpointed_scan` is a loop over the sequence of the
+RNN; for other networks with such rows it is a loop over their stacked parameters. It stores as many carries as its
+budget, and the slices (or stacked parameters and their gradients) of its segments. `invertible` stores the last state.
 
-fxad compiles blocks that repeat once each, as units (`lower(..., units="auto")`, its default). What one unit hands to
-another lies in memory until its last use; what that is, is chosen so that it is least, and cheap arithmetic is done
-again ([decision 28](adr/0028-what-crosses-between-units.md)).
+fxad compiles each repeated block once, as a unit (`lower(..., units="auto")`, its default). A value that one unit
+passes to another is in memory until its last use. fxad chooses these values so that they take the fewest bytes, and
+recomputes cheap ones ([decision 28](adr/0028-what-crosses-between-units.md)).
 
 {bytes}
 ## Couplings
 
 Temporaries of the gradient of unrolled couplings with 4, 16 and 64 layers, in arrays of the state (128 x 128 numbers).
-`invertible` holds what it holds with few layers ([decision 42](adr/0042-segments.md)); what is stored grows, unless XLA
-fuses a whole network of elementwise operations into one loop. Where a figure is missing, XLA compiles 64 layers for
-minutes: it fuses each layer with all before it.
+`invertible` takes as many as with few layers ([decision 42](adr/0042-segments.md)). Stored values grow with the number
+of layers, unless XLA fuses a whole network of elementwise operations into one loop. A figure is missing if XLA compiles
+64 layers for minutes, because it fuses each layer with all before it.
 
 {couplings}
 ## Budgets
 
-`fx.remat(f, budget=bytes)` at parts of the bytes of fxad's plain gradient, written by `python -m benchmarks.budget`
-([decision 66](adr/0066-a-budget-chooses-a-plan.md), [decision 74](adr/0074-plans-are-nested.md)). Bytes are what the
-compiled gradient has, in kilobytes and as a part of the plain figure. Times are processor times of a step, of all
-threads, relative to jax's plain gradient: the best of turns that all rows of a table take one by one. Where no plan
-fits into a part, the row is that of the least budget, which the error names. The last rows of each table are
-`jax.checkpoint` of each block with its policies.
+`fx.remat(f, budget=bytes)` for shares of the bytes of fxad's plain gradient, written by `python -m benchmarks.budget`
+([decision 66](adr/0066-a-budget-chooses-a-plan.md), [decision 74](adr/0074-plans-are-nested.md)). Bytes are those of
+the compiled gradient, in kilobytes and as a share of the plain figure. Times are processor times of a step over all
+threads, relative to jax's plain gradient: the best of turns that all rows of a table take one by one. If no plan fits,
+the row is that of the least budget that the error names. The last rows of each table are `jax.checkpoint` of each block
+with its policies.
 
 ![Bytes against time](images/memory-budget.png)
 
@@ -55,14 +55,14 @@ fits into a part, the row is that of the least budget, which the error names. Th
 ## Time
 
 One step, relative to jax's plain gradient of the same network: the best of turns that all contestants take one by one.
-Above a load of 1 these say little.
+Above a load of 1 these times are not reliable.
 
 {times}
 """
 
 
 def replaced(data: dict[str, Any], network: dict[str, Any]) -> dict[str, Any]:
-    """The data with a network in place of the one of that name. Where it has no times, those of before stay."""
+    """Returns the data with a network in place of the one of that name. If it has no times, the earlier ones stay."""
     networks = {n["name"]: n for n in data.get("networks", [])}
     old = networks.get(network["name"], {"taken": {}, "rows": {}})
     rows = {}
@@ -75,7 +75,7 @@ def replaced(data: dict[str, Any], network: dict[str, Any]) -> dict[str, Any]:
 
 
 def tables(data: dict[str, Any], what: str) -> str:
-    """A table for each network: when it was measured, fxad's figure, jax's, and their ratio."""
+    """Yields a table for each network: when it was measured, fxad's figure, jax's, and their ratio."""
     return "\n".join(["\n".join(_table(network, what)) + "\n" for network in data["networks"]])
 
 
@@ -123,14 +123,14 @@ def _budget_table(network: dict[str, Any]) -> Iterator[str]:
 
 
 def read(docs: Path) -> dict[str, Any]:
-    """What was measured before."""
+    """Returns the earlier results."""
     path = docs / "memory.json"
     data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return data
 
 
 def write(docs: Path, data: dict[str, Any]) -> None:
-    """The data and the page."""
+    """Writes the data and the page."""
     save(docs / "memory.json", json.dumps(data, indent=1) + "\n")
     page = PAGE.format(
         bytes=tables(data, "bytes"), times=tables(data, "time"), couplings=curves(data), budgets=budgets(data)

@@ -17,14 +17,14 @@ from fxad.runtime import default_platform, devices
 
 HEAD: Final = """# Benchmarks
 
-Written by `make bench`, as measured; a budget that is missed is in its table like any other. fxad and jax take turns in
-one process and each keeps its best turn, so the ratio holds better than the times. Budgets are those of the ratio, or
-of fxad's own figure where a unit stands beside it. Each section says when it was measured, and at which load: a run may
-be of some modules only (`make bench MODULES="models units"`), and is saved after each.
+Written by `make bench`, as measured; missed budgets are marked in the tables. fxad and jax take turns in one process
+and each keeps its best turn, so the ratio is more reliable than the times. A budget limits the ratio, or fxad's own
+figure if it has a unit. Each section names the day and the load of its measurement: a run may measure some modules only
+(`make bench MODULES="models units"`), and is saved after each.
 
 """
 
-# What a reader must know of a row, by the beginning of its name.
+# Notes on rows, by the beginning of their names.
 NOTES: Final = {
     "lower: a step for 512": "Both columns are fxad's: tracing, differentiating and lowering the step for 512 "
     "devices, and for 8. The text has the same operations; each collective has a list of its devices.",
@@ -34,9 +34,9 @@ NOTES: Final = {
     "(0.90).",
     "step: shard_map": "The same kernels and collectives, counted in XLA's text. Six runs gave 1.01 to 1.07 (median "
     "1.04); pmap 0.96 to 1.03, global view 1.00 to 1.06.",
-    "second process: MLP": "Not to be had: of the CPU time of such a process (430 ms under load) NumPy and jaxlib "
-    "take 185 to import, and the first product of matrices 40, in jax's too; fxad takes 155 to import, with optree "
-    "and pyrsistent, 24 to trace and differentiate, 6 for the key of its sources, 11 to find and load.",
+    "second process: MLP": "The budget cannot be met: of the CPU time of such a process (430 ms under load) NumPy and "
+    "jaxlib take 185 to import, and the first product of matrices 40, in jax's too; fxad takes 155 to import, with "
+    "optree and pyrsistent, 24 to trace and differentiate, 6 for the key of its sources, 11 to find and load.",
     "second process": "Both load the same machine code: 0.1 s of importing jaxlib and numpy, and XLA's loading of "
     "the executable, are in both columns.",
     "trace and value_and_grad": "Of 16.8 us an equation, 4 are its trace, 6 the rules of derivatives, 4.5 the "
@@ -98,7 +98,7 @@ NOTES: Final = {
 
 
 def save(path: Path, text: str) -> None:
-    """Write a file whole or not at all: whoever stops the run finds the old one or the new one."""
+    """Writes a file completely or not at all: a run that is stopped leaves the old file or the new one."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -111,7 +111,8 @@ def save(path: Path, text: str) -> None:
 
 
 def taken() -> str:
-    """When and where a measurement is made; its load is that of others when this is asked before the work begins."""
+    """Returns date, machine and load of a measurement. Called before the work begins, it reports the load of other
+    processes."""
     versions = ", ".join([f"{name} {metadata.version(name)}" for name in ("jaxlib", "jax")])
     cores = f"{os.cpu_count()} CPU cores ({platform.machine()})"
     where = cores if default_platform() == "cpu" else f"one {devices()[0].kind}, {cores}"
@@ -120,7 +121,7 @@ def taken() -> str:
 
 
 def section(rows: Sequence[Row], when: str) -> str:
-    """One section, below its heading: when it was measured, the table, and what must be known of single rows."""
+    """Returns a section below its heading: when it was measured, the table, and the notes on rows."""
     lines = [
         f"| {' | '.join([*cells, f'**{verdict}**' if verdict == 'MISSED' else verdict])} |"
         for *cells, verdict in map(Row.cells, rows)
@@ -131,13 +132,13 @@ def section(rows: Sequence[Row], when: str) -> str:
 
 
 def sections(page: str) -> dict[str, str]:
-    """The sections of a page, by their headings."""
+    """Returns the sections of a page, by their headings."""
     found = re.split(r"^## (\w+)\n", page, flags=re.MULTILINE)[1:]
     return {name: body.strip() for name, body in zip(found[::2], found[1::2], strict=True)}
 
 
 def page(parts: Mapping[str, str], order: Sequence[str]) -> str:
-    """The page of some sections, in an order; those that are not in it are left out."""
+    """Returns the page of some sections, in an order. Sections that are not in the order are left out."""
     there = [f"## {name}\n\n{parts[name]}\n" for name in order if name in parts]
     met, missed = [sum([part.count(mark) for part in there]) for mark in ("| met |", "| **MISSED** |")]
     return "\n".join([f"{HEAD}{met} of {met + missed} budgets are met.\n", *there])

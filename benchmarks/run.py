@@ -3,7 +3,7 @@
     python -m benchmarks.run                                              measure everything, and show it
     python -m benchmarks.run models units --write docs/benchmarks.md      two modules; the rest of the page stays
 
-`make bench` does either. The page is saved after each module: a run that is stopped has lost the module it was at.
+`make bench` does either. The page is saved after each module, so a run that is stopped loses only the current module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rich.progress import track
 from benchmarks.harness import Row, show
 from benchmarks.page import page, save, section, sections, taken
 
-# Each in an interpreter of its own: what one leaves behind (programs, compiled code) is no burden on the next.
+# Each module runs in its own interpreter, so that programs and compiled code of one do not slow down the next.
 MODULES: Final = (
     "trace",
     "interfaces",
@@ -50,13 +50,13 @@ RUN: Final = (
 )
 
 
-# Memory that a step frees stays in the process. Otherwise each step of a large program may fault its pages in again, by
-# luck of the heap's layout, for fxad and jax alike.
+# Memory that a step frees stays in the process. Otherwise each step of a large program may fault its pages in again,
+# depending on the heap's layout, in fxad and jax alike.
 MALLOC: Final = {"MALLOC_TRIM_THRESHOLD_": "4294967296", "MALLOC_MMAP_THRESHOLD_": "33554432"}
 
 
 def measure(module: str) -> list[Row]:
-    """The rows of one benchmark."""
+    """Returns the rows of one benchmark."""
     done = subprocess.run(
         [sys.executable, "-c", RUN.format(module)],
         stdout=subprocess.PIPE,
@@ -69,7 +69,7 @@ def measure(module: str) -> list[Row]:
 
 
 def main(argv: Sequence[str] | None = None, measure: Callable[[str], list[Row]] = measure) -> int:
-    """Run, show, and write; a module that fails keeps its section, and is named at the end."""
+    """Runs, shows and writes. A module that fails keeps its earlier section, and is named at the end."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"of {', '.join(MODULES)}; all by default")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the sections into this page, too")

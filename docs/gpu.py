@@ -1,7 +1,7 @@
-"""Generate the list of `docs/gpu.md`: the lines that decide by the platform, or are for GPUs alone, and never ran.
+"""Generates the list in `docs/gpu.md`: lines that depend on the platform, or are for GPUs only, and never ran on a GPU.
 
 python docs/gpu.py            write it
-python docs/gpu.py --check    exit 1 when it is stale
+python docs/gpu.py --check    exit 1 if it is stale
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "gpu.md"
 BEGIN, END = "<!-- list: python docs/gpu.py -->\n", "<!-- end of the list -->\n"
 PLATFORMS = {"cpu", "cuda", "gpu"}
-# Functions that ran on a GPU, by the commands of the page.
+# Functions that have run on a GPU, by the commands of the page.
 RAN = {
     "fxad/lower.py": {"lower_jaxpr"},
     "fxad/primitives/host_call.py": {"custom_call"},
@@ -43,7 +43,7 @@ def _names_platform(node: ast.expr) -> bool:
 
 
 def _decides(node: ast.AST) -> bool:
-    """Returns True for a comparison with a platform, a read of what was compared before, and names of CUDA."""
+    """Returns True for a comparison with a platform, a use of its stored result, and names of CUDA."""
     match node:
         case ast.Compare():
             return any([_names_platform(side) for side in (node.left, *node.comparators)])
@@ -56,7 +56,7 @@ def _decides(node: ast.AST) -> bool:
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, str, str]]:
-    """The lines of a file that decide by the platform: their number, their function, and their text."""
+    """Yields the lines of a file that depend on the platform: their number, their function, and their text."""
     text = path.read_text(encoding="utf-8")
     found: dict[int, str] = {}
 
@@ -87,13 +87,13 @@ def table() -> str:
 
 
 def refreshed(page: str) -> str:
-    """The page with the list as it is now."""
+    """Returns the page with the current list."""
     before, _, rest = page.partition(BEGIN)
     return before + BEGIN + "\n" + table() + "\n" + END + rest.partition(END)[2]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the list, or check it."""
+    """Writes the list, or checks it."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the page is stale")
     old = PAGE.read_text(encoding="utf-8")

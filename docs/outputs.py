@@ -1,6 +1,6 @@
-"""What the Python blocks of a page print: the `text` block after one is what it printed, and a test keeps it so.
+"""Runs the Python blocks of a page. The `text` block after a block has its output, which a test checks.
 
-python docs/outputs.py docs/tutorial-lax.md ...    run pages, write what their blocks print
+python docs/outputs.py docs/tutorial-lax.md ...    run pages, and write the output of their blocks
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?P<output>\n```text\n.*?^``
 
 
 def refreshed(page: Path) -> str:
-    """The text of a page with the outputs of its blocks as they are now. They run in order, in one namespace."""
+    """Returns the text of a page with the current outputs of its blocks, which run in order, in one namespace."""
     text = page.read_text(encoding="utf-8")
     module, before = ModuleType("page"), sys.modules.get("page")
-    sys.modules["page"] = module  # where dataclasses and pickle look for the classes of a page
+    sys.modules["page"] = module  # dataclasses and pickle look up the classes of a page in this module
     parts, end = [], 0
     try:
         with np.printoptions(), folders_removed():
@@ -41,7 +41,7 @@ def refreshed(page: Path) -> str:
 
 @contextmanager
 def folders_removed() -> Iterator[None]:
-    """Temporary folders that the blocks make are removed in the end."""
+    """Removes temporary folders of the blocks at the end."""
     before = tempfile.tempdir
     with tempfile.TemporaryDirectory() as home:
         tempfile.tempdir = home
@@ -53,13 +53,13 @@ def folders_removed() -> Iterator[None]:
 
 def _run(page: Path, line: int, code: str, module: ModuleType) -> str:
     out = io.StringIO()
-    with redirect_stdout(out):  # as many empty lines first as make tracebacks point into the page
+    with redirect_stdout(out):  # empty lines, so that tracebacks have the line numbers of the page
         exec(compile("\n" * line + code, str(page), "exec"), module.__dict__)
     return "".join([f"{printed.rstrip()}\n" for printed in out.getvalue().rstrip().splitlines()])
 
 
 def main(pages: Sequence[str]) -> int:
-    """Write the outputs of pages."""
+    """Writes the outputs of pages."""
     for page in map(Path, pages):
         page.write_text(refreshed(page), encoding="utf-8")
     return 0

@@ -1,4 +1,4 @@
-"""The picture of a plan in docs/tutorial-compiling.md: bytes that live at each step, coloured by unit.
+"""Draws the picture of a plan in docs/tutorial-compiling.md: live bytes at each step, coloured by unit.
 
 python docs/picture.py docs/tutorial-compiling.md docs/images/plan.svg    of `lowered` in the page's first blocks
 """
@@ -22,7 +22,7 @@ WIDTH, HEIGHT, LEFT, TOP = 26, 180, 60, 24
 
 
 def svg(plan: Plan) -> str:
-    """A bar a step, as high as what lives while it runs; the line is what operands and results alone take."""
+    """Returns a picture with a bar for each step, as high as the bytes that are live while it runs."""
     most = max(s.live_bytes for s in plan.steps)
     wide = LEFT + WIDTH * len(plan.steps) + 230
     tall = TOP + HEIGHT + 44
@@ -53,7 +53,7 @@ def svg(plan: Plan) -> str:
 
 
 def drawn(page: Path) -> str:
-    """The picture of the plan that the first blocks of a page make."""
+    """Returns the picture of the plan that the first blocks of a page make."""
     module = ModuleType("page")
     for block in list(BLOCK.finditer(page.read_text(encoding="utf-8")))[:2]:
         with redirect_stdout(io.StringIO()):
@@ -62,7 +62,7 @@ def drawn(page: Path) -> str:
 
 
 def main(args: Sequence[str]) -> int:
-    """Draw the plan of a page."""
+    """Draws the plan of a page."""
     page, picture = map(Path, args)
     picture.write_text(drawn(page), encoding="utf-8")
     return 0

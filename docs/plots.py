@@ -1,4 +1,4 @@
-"""Draw the plots of the memory tutorial from `docs/memory.json`, which `python -m benchmarks.memory` measures.
+"""Draws the plots of the memory tutorial from `docs/memory.json`, which `python -m benchmarks.memory` writes.
 
 python docs/plots.py        write docs/images/*.png
 """
@@ -18,13 +18,13 @@ MARKERS: Final = "o^svDPXd*"
 
 
 def ways(data: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Colour and marker of each way to store, the same in all panels."""
+    """Returns colour and marker of each way to store, the same in all panels."""
     names = dict.fromkeys([name for network in data["networks"] for name in network["rows"]])
     return dict(zip(names, zip(INK, MARKERS, strict=True), strict=False))
 
 
 def memory_and_time(data: dict[str, Any]) -> Any:
-    """For each network its bytes against its time, both relative to fxad's plain gradient."""
+    """Bytes against time for each network, both relative to fxad's plain gradient."""
     figure = Figure(figsize=(10, 6.2), layout="constrained")
     axes = figure.subplots(2, 3)
     styles = ways(data)
@@ -56,7 +56,7 @@ def memory_and_time(data: dict[str, Any]) -> Any:
 
 
 def budgets(data: dict[str, Any]) -> Any:
-    """For each network the bytes that budgets reach against the time of a step, and those of jax's policies."""
+    """Bytes of budgets against the time of a step for each network, and those of jax's policies."""
     figure = Figure(figsize=(10, 6.2), layout="constrained")
     axes = figure.subplots(2, 3)
     marks: dict[str, Line2D] = {}
@@ -93,7 +93,7 @@ def budgets(data: dict[str, Any]) -> Any:
 
 
 def growth(data: dict[str, Any], along: str, title: str) -> Any:
-    """What is held, in states, against how long or deep a program is."""
+    """Stored states against the length or depth of a program."""
     figure = Figure(figsize=(5.4, 3.8), layout="constrained")
     ax = figure.subplots()
     at = data[along]
@@ -112,7 +112,7 @@ def growth(data: dict[str, Any], along: str, title: str) -> Any:
 
 
 def main() -> None:
-    """Draw all plots."""
+    """Draws all plots."""
     data = json.loads((HERE / "memory.json").read_text(encoding="utf-8"))
     images = HERE / "images"
     images.mkdir(exist_ok=True)
@@ -123,7 +123,7 @@ def main() -> None:
         "memory-depth": growth(data["depths"], "blocks", "Gradient of reversible couplings"),
     }
     for name, figure in figures.items():
-        # without the version of matplotlib and the date: the same data give the same file
+        # without the version of matplotlib and the date, the same data give the same file
         figure.savefig(images / f"{name}.png", dpi=80, metadata={"Software": None})
 
 

@@ -1,4 +1,4 @@
-"""Counts that say how the package is built: `make structure`.
+"""Counts properties of the code: `make structure`.
 
 They are signs for a reader, not limits. A worse line of code is not worth a better count.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "fxad"
 
-# Primitives with bodies. Code outside their own files that asks for one by name knows more than their layouts say.
+# Primitives with bodies. Code outside their own files that tests for one of them uses more than its layout.
 WITH_BODIES = (
     "Applied", "Call", "CallWithRules", "Cond", "Fold", "LinearCall", "LinearSolve", "NamedCall", "Reduce",
     "ReduceWindow", "Remat", "Root", "Scan", "While",
@@ -26,17 +26,17 @@ RENAMING = re.compile(r"env\.get\((\w+), \1\) for \1 in \w+\.ins")
 
 
 def sources() -> dict[str, str]:
-    """The files of the package, by their paths in it."""
+    """Returns the files of the package, by their paths in it."""
     return {p.relative_to(PACKAGE).as_posix(): p.read_text(encoding="utf-8") for p in sorted(PACKAGE.rglob("*.py"))}
 
 
 def matches(pattern: re.Pattern[str], files: dict[str, str]) -> dict[str, int]:
-    """How often a pattern stands in each file that has it."""
+    """Returns how often a pattern occurs in each file that contains it."""
     return {name: n for name, text in files.items() if (n := len(pattern.findall(text)))}
 
 
 def shared_names(files: dict[str, str]) -> list[tuple[str, int]]:
-    """Names of module-level functions that are defined in four or more modules."""
+    """Returns names of module-level functions that four or more modules define."""
     names: Counter[str] = Counter()
     for text in files.values():
         names.update({f.name.lstrip("_") for f in ast.parse(text).body if isinstance(f, ast.FunctionDef)})
@@ -44,7 +44,7 @@ def shared_names(files: dict[str, str]) -> list[tuple[str, int]]:
 
 
 def report() -> str:
-    """The counts, a line each."""
+    """Yields the counts, a line each."""
     files = sources()
     outside = {name: text for name, text in files.items() if not name.startswith(OWN_FILES)}
     switches, loops = matches(SWITCH, outside), matches(RENAMING, files)

@@ -2,12 +2,13 @@
 
     python examples/characters.py
 
-Two dozen of Shakespeare's sonnets; a causal transformer learns which character comes next, on all of them but the last
-three, where it is tested. The figure to beat is their unigram entropy: what a guesser pays who knows how often each
-character occurs there, and no more. A few seconds make no poet, but common words, lines and the indented couplet.
+Two dozen of Shakespeare's sonnets. A causal transformer learns the next character on all of them except the last three,
+on which it is tested. The baseline is the entropy of single characters: the loss of a guesser who knows only their
+frequencies. In a few seconds the model learns common words, lines and the indented couplet.
 
-Layers are stacked and run by one `lax.scan`, whose body is rematerialised; this script prints what that saves. Keys are
-values: the draw of a batch is a function of a key and the number of the step, and the same run gives the same poem.
+Layers are stacked and run by one `lax.scan`, whose body is rematerialised; this script prints the memory that this
+saves. Keys are values: the draw of a batch is a function of a key and the number of the step, so each run gives the
+same poem.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ TEXT = (Path(__file__).parent / "data" / "sonnets.txt").read_text(encoding="utf-
 ALPHABET = "".join(sorted(set(TEXT)))
 HELD_OUT = 3  # sonnets
 
-CONTEXT = 64  # characters that a prediction may look back at
+CONTEXT = 64  # number of earlier characters that a prediction reads
 WIDTH, HEADS, LAYERS = 64, 4, 2
 BATCH = 8
-QUIET = 0.3  # what layers add at the beginning, beside what comes in
+QUIET = 0.3  # initial scale of what a layer adds to its input
 RATE, DECAY, BETA_1, BETA_2 = 1e-2, 0.1, 0.9, 0.95
 
 
 @fx.tree.dataclass
 class Block:
-    """A layer: attention, then a network of its own at each position. Normalisations need no gain before a matrix."""
+    """A layer: attention, then a network at each position. Normalisations have no gain, because a matrix follows."""
 
     query_key_value: fx.Array
-    near: fx.Array  # [HEADS, CONTEXT]: how a head likes to look so many characters back
+    near: fx.Array  # [HEADS, CONTEXT]: the preference of a head for the character so many places back
     out: fx.Array
     up: fx.Array
     down: fx.Array
@@ -57,7 +58,7 @@ class Params:
 
 @fx.tree.dataclass
 class State:
-    """Parameters, what Adam remembers of their gradients, and how many steps were made."""
+    """Parameters, Adam's averages of their gradients, and the number of steps."""
 
     params: Params
     mean: Params
@@ -66,7 +67,7 @@ class State:
 
 
 def initial(key: fx.Array, layers: int = LAYERS) -> Params:
-    """Random parameters: a function of the key."""
+    """Returns random parameters, a function of the key."""
     normal = nn.initializers.lecun_normal()
     at_characters, at_blocks = random.split(key)
 
@@ -74,7 +75,7 @@ def initial(key: fx.Array, layers: int = LAYERS) -> Params:
         k = random.split(key, 4)
         return Block(
             query_key_value=normal(k[0], (WIDTH, 3 * WIDTH)),
-            # head k begins by looking k characters back: what comes next depends most on what came last
+            # head k starts with a preference for the last k characters, which the next one depends on most
             near=-0.5 * fnp.abs(fnp.arange(CONTEXT) - fnp.arange(HEADS)[:, None]).astype(np.float32),
             out=normal(k[1], (WIDTH, WIDTH)) * QUIET,
             up=normal(k[2], (WIDTH, 4 * WIDTH)),
@@ -100,7 +101,7 @@ def layer(x: fx.Array, block: Block) -> tuple[fx.Array, None]:
 
 
 def logits(params: Params, text: fx.Array, *, lean: bool = True) -> fx.Array:
-    """For each position of texts [batch, position], scores of the characters that may come next."""
+    """Returns scores of the next character for each position of texts [batch, position]."""
     x = params.characters[text]
     x, _ = lax.scan(fx.remat(layer) if lean else layer, x, params.blocks)
     return nn.standardize(x) @ params.head
@@ -113,18 +114,18 @@ def loss(params: Params, text: fx.Array, *, lean: bool = True) -> fx.Array:
 
 
 def windows(text: fx.Array, starts: fx.Array) -> fx.Array:
-    """Pieces of a text, one character longer than the context."""
+    """Returns pieces of a text that are one character longer than the context."""
     return text[starts[:, None] + fnp.arange(CONTEXT + 1)]
 
 
 def step(state: State, key: fx.Array, text: fx.Array, rate: fx.Array, *, lean: bool = True) -> tuple[State, fx.Array]:
-    """One step of Adam, with decay of the weights, on random pieces of the text."""
+    """One step of Adam with weight decay, on random pieces of the text."""
     starts = random.randint(random.fold_in(key, state.steps), (BATCH,), 0, text.shape[0] - CONTEXT)
     value, grads = fx.value_and_grad(partial(loss, lean=lean))(state.params, windows(text, starts))
     steps = state.steps + 1
     mean = fx.tree.map(lambda m, g: BETA_1 * m + (1 - BETA_1) * g, state.mean, grads)
     square = fx.tree.map(lambda s, g: BETA_2 * s + (1 - BETA_2) * g * g, state.square, grads)
-    # both averages began at zero
+    # both averages started at zero
     fix_mean, fix_square = 1 - BETA_1 ** steps.astype(np.float32), 1 - BETA_2 ** steps.astype(np.float32)
 
     def moved(p: fx.Array, m: fx.Array, s: fx.Array) -> fx.Array:
@@ -134,7 +135,7 @@ def step(state: State, key: fx.Array, text: fx.Array, rate: fx.Array, *, lean: b
 
 
 def write(params: Params, key: fx.Array, prompt: fx.Array, length: int, temperature: float = 0.7) -> fx.Array:
-    """Go on from a prompt of CONTEXT characters: each is drawn, and then looked back at."""
+    """Continues a prompt of CONTEXT characters. Each character is drawn, and then part of the context."""
 
     def draw(window: fx.Array, key: fx.Array) -> tuple[fx.Array, fx.Array]:
         character = random.categorical(key, logits(params, window[None])[0, -1] / temperature)
@@ -144,7 +145,7 @@ def write(params: Params, key: fx.Array, prompt: fx.Array, length: int, temperat
 
 
 def entropy(text: str) -> float:
-    """Nats a character when only their frequencies are known."""
+    """Returns nats for each character if only their frequencies are known."""
     p = np.unique(list(text), return_counts=True)[1] / len(text)
     return float(-np.sum(p * np.log(p)))
 

@@ -1,15 +1,15 @@
-"""Memory against time: the same gradient through 1,024 steps, with from 1,024 states stored down to 20.
+"""Memory against time: the gradient through 1,024 steps, with 1,024 down to 20 states stored.
 
     python examples/checkpointing.py
 
-A membrane is struck, and rings. How what a few microphones hear changes with the place where it was struck is a
-gradient through the simulation, and reverse mode needs its states, the last one first. `lax.scan` keeps them all, and
-more; `lax.checkpointed_scan` keeps as many as it is given, and computes the others again: about twice the square root
-of them cost one more simulation, twice the logarithm a few.
+A membrane is struck, and rings. The script differentiates the sound at a few microphones with respect to the place that
+was struck. Reverse mode needs the states of the simulation in reverse order. `lax.scan` stores all of them, and more.
+`lax.checkpointed_scan` stores a given number and recomputes the others: with about 2 sqrt(n) states it costs one more
+simulation, with 2 log(n) a few.
 
-How few computations a number of stored states allows is known: those of binomial checkpointing, which is written here
-with `remat` in a few lines, and counted. It unrolls the steps: fine for some dozens of them, which compile in seconds,
-and slow to compile for thousands, where `checkpointed_scan` compiles one step.
+Binomial checkpointing has the fewest recomputations for a number of stored states. It is written here with `remat` in a
+few lines, and its steps are counted. It unrolls the steps, which compiles in seconds for some dozens of them, and
+slowly for thousands; `checkpointed_scan` compiles one step.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ Run = Callable[[Waves], tuple[Waves, list[fx.Array]]]
 
 
 def strike(place: fx.Array) -> fx.Array:
-    """The membrane, pushed at a place: a bump."""
+    """Returns the membrane pushed at one place."""
     at = fnp.arange(SIDE, dtype="float32")
     return fnp.exp(-((at[:, None] - place[0]) ** 2 + (at[None, :] - place[1]) ** 2) / 20)
 
 
 def step(waves: Waves, _: None) -> tuple[Waves, fx.Array]:
-    """One step of the wave equation, which is a little stiffer where it is far out; what the microphones hear."""
+    """One step of the wave equation, with a little more stiffness at large displacements. Returns the state, and the
+    sound at the microphones."""
     now, before = waves
     around = sum([fnp.roll(now, shift, axis) for shift in (-1, 1) for axis in (0, 1)]) - 4 * now
     after = 2 * now - before + 0.2 * around - 0.01 * fnp.sin(now) ** 3 - 1e-3 * (now - before)
@@ -51,7 +52,7 @@ def step(waves: Waves, _: None) -> tuple[Waves, fx.Array]:
 
 
 def listen(place: fx.Array, steps: int, budget: int | None) -> fx.Array:
-    """What is heard when the membrane is struck at a place."""
+    """Returns the sound if the membrane is struck at a place."""
     start = strike(place), strike(place)
     scan: Callable[..., Any] = lax.scan if budget is None else partial(lax.checkpointed_scan, budget=budget)
     heard: fx.Array = scan(step, start, None, steps)[1]
@@ -59,8 +60,8 @@ def listen(place: fx.Array, steps: int, budget: int | None) -> fx.Array:
 
 
 def advances(steps: int, snapshots: int) -> int:
-    """How often a step is computed to get at states that were not stored, at best: Griewank and Walther,
-    Algorithm 799: revolve (2000). With r repetitions at most, snapshots reach comb(snapshots + r, r) steps far."""
+    """Returns the least number of recomputed steps: Griewank and Walther, Algorithm 799: revolve (2000). With at most r
+    repetitions, snapshots suffice for comb(snapshots + r, r) steps."""
     r = 0
     while comb(snapshots + r, r) < steps:
         r += 1
@@ -68,10 +69,11 @@ def advances(steps: int, snapshots: int) -> int:
 
 
 def binomial(step: Step, steps: int, snapshots: int) -> Run:
-    """All steps, of which reverse mode holds as many states as there are snapshots, with the fewest computations.
+    """Runs all steps. Reverse mode stores as many states as there are snapshots, with the fewest recomputations.
 
-    The first part is a segment, which is run from its start, a snapshot, once those after it are done; where it is run
-    for its gradient, it is split in the same way. The other part starts from a snapshot too, so it has one less."""
+    The first part is a segment. Its start is a snapshot, from which it is run again after the later parts are done; for
+    its gradient it is split in the same way. The other part starts from a snapshot too, so it has one less.
+    """
     if steps == 1:
 
         def once(waves: Waves) -> tuple[Waves, list[fx.Array]]:
@@ -94,7 +96,7 @@ def binomial(step: Step, steps: int, snapshots: int) -> Run:
 
 
 def steps_computed(jaxpr: fx.Jaxpr) -> int:
-    """How often a program computes a step: each has one sine."""
+    """Returns how often a program computes a step, by counting sines."""
     count = 0
     for eqn in jaxpr.eqns:
         inside = sum([steps_computed(body) for body in getattr(eqn.prim, "bodies", ())])
@@ -103,7 +105,7 @@ def steps_computed(jaxpr: fx.Jaxpr) -> int:
 
 
 def compare(guess: np.ndarray[Any, Any], steps: int) -> dict[str, float]:
-    """Prints how often steps are computed, with the same number of states stored in both ways."""
+    """Prints the number of computed steps, with the same number of stored states in both ways."""
     one = fx.jit(step)
 
     def loudness(run: Callable[[Waves], Any], place: fx.Array) -> fx.Array:
@@ -135,7 +137,7 @@ def compare(guess: np.ndarray[Any, Any], steps: int) -> dict[str, float]:
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Prints what each budget costs; returns kilobytes of temporaries, and how far the gradients are apart."""
+    """Prints the cost of each budget. Returns kilobytes of temporaries, and the difference of the gradients."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--unrolled", type=int, default=UNROLLED, help="steps of binomial checkpointing")

@@ -2,8 +2,8 @@
 
     python examples/data_parallel.py
 
-The loss of a batch is the mean of the losses of its parts: one `pmean`. The gradient needs nothing else. A parameter
-that every device reads has the sum of their gradients, so `grad` adds one `psum` for each parameter.
+The loss of a batch is the mean of the losses of its parts: one `pmean`. The gradient with respect to a parameter that
+every device reads is the sum over devices, so `grad` adds one `psum` for each parameter. No other code is needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fxad.sharding import NamedSharding, PartitionSpec as P, make_mesh
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Train on 8 devices and on one; returns the figures."""
+    """Trains on 8 devices and on one, and returns the figures."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args(argv)
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     mesh = make_mesh((8,), ("data",))
 
     def loss(params: Params, text: fx.Array) -> fx.Array:
-        """On one device: `text` is its part of the batch."""
+        """The loss on one device, whose part of the batch is `text`."""
         return lax.pmean(characters.loss(params, text), "data")
 
     parallel = fx.shard_map(loss, mesh, in_specs=(P(), P("data")), out_specs=P())

@@ -1,9 +1,9 @@
-"""Train a small network on handwritten digits, with every stage of the program in hand.
+"""Trains a small network on handwritten digits, and shows every stage of the program.
 
     python examples/digits.py
 
-A loss is traced once. From there on the program is a value: it is rematerialised, differentiated, put into a training
-step, lowered and compiled, and this script prints what each stage made of it.
+A loss is traced once. Then the program is a value: it is rematerialised, differentiated, put into a training step,
+lowered and compiled, and this script prints the result of each stage.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Params:
 
 
 def initial(rng: np.random.Generator) -> Params:
-    """Weights that keep the variance of what passes through."""
+    """Returns weights that keep the variance of activations."""
     return Params(
         tuple(
             Layer(
@@ -65,7 +65,7 @@ def initial(rng: np.random.Generator) -> Params:
 
 
 def logits(params: Params, x: fx.Array) -> fx.Array:
-    """The network: a row of ten numbers for each row of `x`."""
+    """Returns ten scores for each row of `x`."""
     *hidden, last = params.layers
     for layer in hidden:
         x = fnp.tanh(x @ layer.w + layer.b)
@@ -81,7 +81,7 @@ def loss(params: Params, x: fx.Array, y: fx.Array) -> fx.Array:
 
 
 def load(seed: int) -> tuple[Images, Labels, Images, Labels]:
-    """Images and labels to train on, and those held out."""
+    """Returns images and labels for training, and held-out ones."""
     with gzip.open(DATA, "rt") as file:
         table = np.loadtxt(file, delimiter=",", dtype=np.float32)
     table = np.random.default_rng(seed).permutation(table)
@@ -91,7 +91,7 @@ def load(seed: int) -> tuple[Images, Labels, Images, Labels]:
 
 
 def shifted(x: Images, rng: np.random.Generator) -> Images:
-    """The images, each moved by at most a pixel: what a digit is does not depend on where it stands."""
+    """Returns the images, each shifted by at most a pixel: the label does not depend on the position."""
     padded = np.pad(x.reshape(-1, 8, 8), ((0, 0), (1, 1), (1, 1)), constant_values=-1)
     rows, columns = rng.integers(0, 3, (2, len(x), 1)) + np.arange(8)[None, None, :]
     moved: Images = padded[np.arange(len(x))[:, None, None], rows[:, :, None], columns[:, None, :]].reshape(-1, 64)
@@ -99,7 +99,7 @@ def shifted(x: Images, rng: np.random.Generator) -> Images:
 
 
 def batches(x: Images, y: Labels, steps: int, rng: np.random.Generator) -> Iterator[tuple[fx.Array, fx.Array]]:
-    """Minibatches, drawn without replacement until the images are used up, and then again."""
+    """Yields minibatches, drawn without replacement until all images are used, and then again."""
     order = np.empty(0, np.int64)
     for _ in range(steps):
         if len(order) < BATCH:
@@ -109,7 +109,7 @@ def batches(x: Images, y: Labels, steps: int, rng: np.random.Generator) -> Itera
 
 
 def size(jaxpr: Jaxpr) -> int:
-    """Number of equations, those of bodies included, each distinct body once."""
+    """Returns the number of equations; those of a shared body count once."""
     bodies, todo = set[Jaxpr](), [jaxpr]
     while todo:
         for equation in todo.pop().eqns:
@@ -121,16 +121,16 @@ def size(jaxpr: Jaxpr) -> int:
 
 
 def stored(program: fx.Program[..., fx.Array]) -> int:
-    """Bytes that wait for the backward pass: residuals of the parameters' gradient that are not arguments anyway."""
+    """Returns the bytes that are stored for the backward pass: residuals of the gradient that are no arguments."""
     primal = fx.linearize(program, argnums=0).primal.jaxpr
     return sum(atom.aval.nbytes for atom in set(primal.outs[1:]) - set(primal.ins))
 
 
 def report(stages: dict[str, fx.Program[..., object]]) -> Table:
-    """A line a stage: how large the program is, and what it takes when it is compiled.
+    """Prints a line for each stage: the size of the program, and its memory when compiled.
 
-    A network of one segment gains nothing at its peak, where all that was recomputed is there again; it gains in
-    between, where the residuals are what waits. See `residual bytes`.
+    Rematerialising the whole network as one segment does not lower the peak, because all values are recomputed at once.
+    It lowers the memory between the forward and the backward pass: see `residual bytes`.
     """
     table = Table("stage", "equations", "argument bytes", "temporary bytes", title="the program at each stage")
     for name, program in stages.items():
@@ -140,7 +140,7 @@ def report(stages: dict[str, fx.Program[..., object]]) -> Table:
 
 
 def main(argv: Sequence[str] | None = None) -> float:
-    """Train; returns the accuracy on the images held out."""
+    """Trains, and returns the accuracy on held-out images."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--steps", type=int, default=3000, help="minibatches to train on")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,11 +1,11 @@
-"""Train a deep equilibrium layer on handwritten digits: a layer that is applied until nothing changes.
+"""Trains a deep equilibrium layer on handwritten digits: a layer that is applied until convergence.
 
     python examples/equilibrium.py
 
 The hidden state z of an image x is the fixed point of z = tanh(z W + x U + b): a network of infinite depth with the
 weights of one layer. It is found by iteration, and differentiated by the implicit function theorem: the backward pass
-is one linear system, solved by GMRES, and stores no step of the iteration. The same through an unrolled loop of thirty
-steps is compiled beside it.
+is one linear system, solved by GMRES, and stores no step of the iteration. For comparison the script compiles the
+gradient of an unrolled loop of thirty steps.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Params:
 
 
 def initial(rng: np.random.Generator) -> Params:
-    """Weights with which the layer is a contraction, and stays one for a while."""
+    """Returns weights for which the layer is a contraction, also after some training."""
 
     def normal(n: int, m: int, scale: float) -> fx.Array:
         return fnp.asarray(rng.normal(0, scale * n**-0.5, (n, m)).astype(np.float32))
@@ -55,12 +55,12 @@ def initial(rng: np.random.Generator) -> Params:
 
 
 def layer(params: Params, x: fx.Array, z: fx.Array) -> fx.Array:
-    """One application."""
+    """Applies the layer once."""
     return fnp.tanh(z @ params.w + x @ params.u + params.b)
 
 
 def equilibrium(params: Params, x: fx.Array) -> tuple[fx.Array, lax.Convergence]:
-    """The fixed point, and how the iteration for it ended."""
+    """Returns the fixed point, and the report of its iteration."""
 
     def solve(f: Any, z: Any) -> Any:
         return lax.fixed_point_iteration(f, z, tol=1e-4, maxiter=100)
@@ -75,7 +75,7 @@ def equilibrium(params: Params, x: fx.Array) -> tuple[fx.Array, lax.Convergence]
 
 
 def unrolled(params: Params, x: fx.Array) -> tuple[fx.Array, None]:
-    """The same by so many steps, to be differentiated one by one."""
+    """The same by a fixed number of steps, which are differentiated one by one."""
     step = lax.fori_loop(0, UNROLLED, lambda _, z: layer(params, x, z), fnp.zeros((x.shape[0], WIDTH)))
     return step, None
 
@@ -87,7 +87,7 @@ def cross_entropy(params: Params, z: fx.Array, y: fx.Array) -> fx.Array:
 
 
 def load(seed: int) -> tuple[Images, Labels, Images, Labels]:
-    """Images and labels to train on, and those held out."""
+    """Returns images and labels for training, and held-out ones."""
     table = np.loadtxt(DATA, delimiter=",", dtype=np.float32)
     table = np.random.default_rng(seed).permutation(table)
     x: Images = table[:, :-1] / np.float32(8) - np.float32(1)
@@ -96,14 +96,14 @@ def load(seed: int) -> tuple[Images, Labels, Images, Labels]:
 
 
 def batches(x: Images, y: Labels, steps: int, rng: np.random.Generator) -> Iterator[tuple[fx.Array, fx.Array]]:
-    """Minibatches, drawn anew each time."""
+    """Returns minibatches, drawn independently."""
     for _ in range(steps):
         chosen = rng.choice(len(x), BATCH, replace=False)
         yield fnp.asarray(x[chosen]), fnp.asarray(y[chosen])
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Train; returns the accuracy on images held out, and the temporary bytes of both gradients."""
+    """Trains. Returns the accuracy on held-out images, and the temporary bytes of both gradients."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--steps", type=int, default=400, help="minibatches to train on")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,10 +1,10 @@
-"""A gradient through an integrator that runs backwards: memory does not grow with the number of steps.
+"""A gradient through an integrator that is inverted: memory does not grow with the number of steps.
 
     python examples/leapfrog.py
 
-Pendulums, each tied to the next by a spring, swing for a while; how far the last one gets is differentiated with
-respect to where all of them started and how stiff the springs are. A step of the leapfrog integrator can be undone, so
-reverse mode reconstructs the states it needs from the last one. What rounding does to them is measured.
+Pendulums, each coupled to the next by a spring, swing for a while. The script differentiates the final amplitude of the
+last one with respect to all initial positions and the stiffness of the springs. A step of the leapfrog integrator is
+invertible, so reverse mode reconstructs the states from the last one. The script measures the rounding errors of this.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ State = tuple[fx.Array, fx.Array]
 
 
 def force(x: fx.Array, stiffness: fx.Array) -> fx.Array:
-    """What gravity and the springs do to each pendulum."""
+    """Returns the force of gravity and springs on each pendulum."""
     stretch = x[1:] - x[:-1]
     nothing = fnp.zeros((1,), x.dtype)
     pull = fnp.concatenate([stretch, nothing]) - fnp.concatenate([nothing, stretch])
@@ -46,12 +46,12 @@ def swing(state: State, stiffness: fx.Array, steps: int, dt: float = 0.02) -> St
 
 
 def reach(run: Callable[..., State], state: State, stiffness: fx.Array) -> fx.Array:
-    """How far the last pendulum gets, squared."""
+    """Returns the squared amplitude of the last pendulum."""
     return fnp.sum(run(state, stiffness)[0][-1:] ** 2)
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Prints memory, agreement of gradients and error of the reconstruction; returns the figures of the longest run."""
+    """Prints memory, agreement of gradients and error of the reconstruction. Returns the figures of the longest run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pendulums", type=int, default=PENDULUMS)
     n = parser.parse_args(argv).pendulums

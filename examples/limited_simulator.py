@@ -2,10 +2,10 @@
 
     python examples/limited_simulator.py
 
-A reaction front runs along a rod. How fast it runs at a place depends on the conductivity there, which is unknown: it
-is fitted to what the rod looks like in the end. The gradient goes back through all 10,000 steps, and stored steps would
-take tens of megabytes. `remat(misfit, budget="1 MiB")` finds a plan of nested segments whose compiled gradient keeps to
-the limit. The plan is printed.
+A reaction front runs along a rod. Its speed at a place depends on the conductivity there, which is unknown. The
+conductivity is fitted to the final state of the rod. The gradient goes through all 10,000 steps; storing every step
+would take tens of megabytes. `remat(misfit, budget="1 MiB")` finds a plan of nested segments whose compiled gradient
+keeps to the limit. The plan is printed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TIME_STEP, THRESHOLD = 0.05, 0.2
 
 
 def simulate(conductivity: fx.Array) -> fx.Array:
-    """The rod after all steps, from a front at its left end."""
+    """Returns the rod after all steps, from a front at its left end."""
     place = fnp.arange(CELLS, dtype="float32")
 
     def step(u: fx.Array, _: None) -> tuple[fx.Array, None]:
@@ -38,17 +38,17 @@ def simulate(conductivity: fx.Array) -> fx.Array:
 
 
 def misfit(logarithm: fx.Array, seen: fx.Array) -> fx.Array:
-    """The mean square of what the simulation gets wrong."""
+    """The mean square difference between the simulation and the data."""
     return fnp.mean((simulate(fnp.exp(logarithm)) - seen) ** 2)
 
 
 def kib(program: fx.Program[..., object]) -> float:
-    """Temporaries of the compiled program."""
+    """Returns the temporaries of the compiled program in KiB."""
     return fx.lower(program).compile().memory().temp_bytes / 1024
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Fit the conductivity of a rod under a limit."""
+    """Fits the conductivity of a rod under a limit."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--fits", type=int, default=12, help="steps of the optimiser")
     parser.add_argument("--limit", default=LIMIT, help="of the temporaries of the gradient")

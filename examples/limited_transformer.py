@@ -2,9 +2,9 @@
 
     python examples/limited_transformer.py
 
-The task: sort eight digits. The four layers are written one after the other, so reverse mode would store all their
-values. `remat(loss, budget="8 MiB")` chooses which are computed again. The compiled training step keeps to the limit,
-with the update of the optimiser in it.
+The task is to sort eight digits. The four layers are unrolled, so reverse mode would store all their values.
+`remat(loss, budget="8 MiB")` chooses the values to recompute. The compiled training step, with the update of the
+optimiser, keeps to the limit.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def initial(key: fx.Array) -> Params:
 
 
 def norm(x: fx.Array) -> fx.Array:
-    """Zero mean, unit variance."""
+    """Normalises to zero mean and unit variance."""
     x = x - fnp.mean(x, axis=-1, keepdims=True)
     return x / fnp.sqrt(fnp.mean(x**2, axis=-1, keepdims=True) + 1e-5)
 
 
 def layer(p: dict[str, fx.Array], x: fx.Array) -> fx.Array:
-    """Attention, then a network at each place."""
+    """Attention, then a network at each position."""
     heads = (norm(x) @ p["qkv"]).reshape(BATCH, LENGTH, HEADS, 3 * WIDTH // HEADS)
     q, k, v = fnp.split(fnp.transpose(heads, (0, 2, 1, 3)), 3, axis=-1)
     scores = nn.softmax(q @ fnp.transpose(k, (0, 1, 3, 2)) / (WIDTH // HEADS) ** 0.5, axis=-1)
@@ -69,7 +69,7 @@ def loss(params: Params, text: fx.Array) -> fx.Array:
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Train a transformer under a limit."""
+    """Trains a transformer under a limit."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--limit", default=LIMIT, help="of the temporaries of a training step")

@@ -2,8 +2,8 @@
 
     python examples/newton.py
 
-Tells fours from nines. The loss is convex, so every step solves one linear system with the exact Hessian, and the
-number of right digits doubles from step to step; gradient descent would need thousands.
+The model tells fours from nines. The loss is convex, so each step solves one linear system with the exact Hessian, and
+the number of correct digits doubles with each step. Gradient descent would need thousands of steps.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ RIDGE = 1e-3
 
 
 def loss(w: fx.Array, x: fx.Array, sign: fx.Array) -> fx.Array:
-    """Mean logistic loss of the linear score `x @ w`, and a ridge that makes the minimum unique."""
+    """Mean logistic loss of the linear score `x @ w`, with a ridge penalty that makes the minimum unique."""
     return fnp.mean(fnp.log1p(fnp.exp(-sign * (x @ w)))) + 0.5 * RIDGE * fnp.sum(w * w)
 
 
 def main(argv: Sequence[str] | None = None) -> float:
-    """Fit; returns the norm of the gradient at the solution."""
+    """Fits, and returns the norm of the gradient at the solution."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--steps", type=int, default=10)
     options = parser.parse_args(argv)

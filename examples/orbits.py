@@ -1,14 +1,14 @@
-"""Weigh planets by watching them: an N-body model fitted through `lax.scan`.
+"""Estimates masses of planets from their positions: an N-body model fitted through `lax.scan`.
 
     python examples/orbits.py
 
-A star and three heavy planets are simulated by leapfrog, and seen every few weeks through a telescope that is a little
-off. From what was seen, masses and velocities are found again, with error bars, by Gauss and Newton's method; its
-Jacobian is forward mode through the loop over 2,400 steps (`jacfwd`). Reverse mode through the same loop gives the same
-gradient; this script prints what it stores, with and without `remat`.
+A star and three heavy planets are simulated by leapfrog, and observed every few weeks with small errors. The
+Gauss-Newton method recovers masses and velocities from the observations, with error bars. Its Jacobian is forward mode
+through the loop over 2,400 steps (`jacfwd`). Reverse mode through the same loop gives the same gradient; this script
+prints what it stores, with and without `remat`.
 
-The steps that made the observations are those that are fitted: this tests the derivatives, not the integrator. How good
-that one is, the energy tells.
+The fitted steps are those that made the observations: this tests the derivatives, not the integrator. The energy shows
+the accuracy of the integrator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, random
 
-# Astronomical units, years, masses of the sun: the earth would go round once a year.
+# Astronomical units, years, solar masses: the earth would have a period of one year.
 GRAVITY = 4 * np.pi**2
 MASS = (1.0, 0.010, 0.030, 0.015)
 RADIUS = (0.0, 1.0, 1.9, 3.3)
@@ -34,15 +34,16 @@ TILT = (0.0, 0.05, -0.02, 0.08)
 
 STEP = 1 / 200  # years
 SEEN = 120  # times
-BETWEEN = 20  # steps from one time to the next
-NOISE = 1e-4  # au: standard deviation of each coordinate that is seen
+BETWEEN = 20  # steps between two observations
+NOISE = 1e-4  # au: standard deviation of each observed coordinate
 BODIES = len(MASS)
-GUESS = np.array([0.1, *[0.5] * (BODIES - 1), *[0.05] * 3 * BODIES])  # how far off it is: log masses, velocities
+# Standard deviations of the prior guess: log masses, velocities.
+GUESS = np.array([0.1, *[0.5] * (BODIES - 1), *[0.05] * 3 * BODIES])
 
 
 @fx.tree.dataclass
 class System:
-    """Bodies: masses [n], positions and velocities [n, 3]."""
+    """Masses [n], positions and velocities [n, 3] of bodies."""
 
     mass: fx.Array
     position: fx.Array
@@ -51,7 +52,7 @@ class System:
 
 @fx.tree.dataclass
 class Evidence:
-    """What is known: the unknowns roughly, positions at the beginning, and what was seen `until` a time."""
+    """The data: the prior guess, initial positions, and the observations `until` a time."""
 
     guess: fx.Array
     position: fx.Array
@@ -60,7 +61,7 @@ class Evidence:
 
 
 def planets() -> System:
-    """The truth: planets on tilted circles, with the star at rest."""
+    """Returns the true system: planets on tilted circles, with the star at rest."""
     radius, angle, tilt, mass = [np.array(x) for x in (RADIUS, ANGLE, TILT, MASS)]
     out = np.stack([np.cos(angle), np.sin(angle), 0 * angle], axis=1)
     along = np.stack([-np.sin(angle) * np.cos(tilt), np.cos(angle) * np.cos(tilt), np.sin(tilt)], axis=1)
@@ -69,9 +70,9 @@ def planets() -> System:
 
 
 def acceleration(mass: fx.Array, position: fx.Array) -> fx.Array:
-    """Newton's law, for each body the sum over all others."""
+    """Newton's law: the sum over all other bodies."""
     apart = position[None] - position[:, None]
-    # nothing pulls at itself: a distance of 1 instead of 0, for the power to have a derivative
+    # a distance of 1 instead of 0 to itself, so that the power has a derivative
     squared = fnp.sum(apart * apart, axis=-1) + fnp.eye(BODIES, dtype=np.float64)
     return GRAVITY * fnp.einsum("j,ijk,ij->ik", mass, apart, squared**-1.5)
 
@@ -84,13 +85,13 @@ def leapfrog(_: fx.Array, s: System) -> System:
 
 
 def interval(s: System, _: None) -> tuple[System, System]:
-    """From one time of seeing to the next."""
+    """Simulates from one observation to the next."""
     s = lax.fori_loop(0, BETWEEN, leapfrog, s)
     return s, s
 
 
 def simulate(start: System, *, lean: bool = False) -> System:
-    """The system at each time of seeing; with `lean`, reverse mode computes each interval again."""
+    """Returns the system at each observation. With `lean`, reverse mode recomputes each interval."""
     return lax.scan(fx.remat(interval) if lean else interval, start, length=SEEN)[1]
 
 
@@ -103,12 +104,12 @@ def energy(s: System) -> fx.Array:
 
 
 def unknowns(s: System) -> fx.Array:
-    """What is to be found, as a vector: logarithms of the masses, which keep them positive, and velocities."""
+    """Returns the unknowns as a vector: logarithms of the masses, which keep them positive, and velocities."""
     return fnp.concat([fnp.log(s.mass), s.velocity.ravel()])
 
 
 def residuals(x: fx.Array, known: Evidence, *, lean: bool = False) -> fx.Array:
-    """What unknowns `x` leave unexplained, in standard deviations: of the guess, and of what was seen."""
+    """Returns the residuals of unknowns `x` in standard deviations: of the prior guess, and of the observations."""
     start = System(fnp.exp(x[:BODIES]), known.position, x[BODIES:].reshape(BODIES, 3))
     apart = (simulate(start, lean=lean).position - known.seen) / NOISE
     apart = fnp.where(fnp.arange(SEEN)[:, None, None] < known.until, apart, 0)
@@ -122,7 +123,7 @@ def misfit(x: fx.Array, known: Evidence, *, lean: bool = False) -> fx.Array:
 
 
 def newton(x: fx.Array, known: Evidence, damping: fx.Array) -> tuple[fx.Array, fx.Array, fx.Array]:
-    """A step of Gauss and Newton, damped as Levenberg and Marquardt do; with the gradient and the curvature at `x`."""
+    """A Gauss-Newton step, damped as by Levenberg and Marquardt. Returns the gradient and the curvature at `x` too."""
     jacobian = fx.jacfwd(residuals)(x, known)
     gradient, curvature = jacobian.T @ residuals(x, known), jacobian.T @ jacobian
     damped = curvature + damping * fnp.diag(fnp.diagonal(curvature))
@@ -130,7 +131,7 @@ def newton(x: fx.Array, known: Evidence, damping: fx.Array) -> tuple[fx.Array, f
 
 
 def milliseconds(gradient: Callable[[fx.Array, Evidence], fx.Array], x: fx.Array, known: Evidence) -> float:
-    """What a call takes, the least of five."""
+    """Returns the time of a call, the least of five."""
     taken = []
     for _ in range(5):
         start = time.perf_counter()
@@ -140,7 +141,7 @@ def milliseconds(gradient: Callable[[fx.Array, Evidence], fx.Array], x: fx.Array
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Simulate, watch and weigh; returns the figures."""
+    """Simulates, observes and fits, and returns the figures."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)
@@ -166,7 +167,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
         taken = milliseconds(run, x, known)
         print(f"gradient {name} remat of each interval: {size:,.0f} KiB of temporaries, {taken:.0f} ms")
 
-    # Far off, the misfit of many revolutions has many minima: begin with a few times, go on with more.
+    # Far from the solution, the misfit of many revolutions has many minima: start with a few observations, then add
+    # more.
     print("times   steps   misfit of each coordinate (expected: 1)")
     now = np.inf
     for until in (3, 6, 12, 24, 60, SEEN):
@@ -191,7 +193,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
         print(f"{MASS[k]:<12}   {mass:<8.6f}   {mass * bars[k]:.6f}   {off[k] / bars[k]:+.1f}")
     distance = float(off @ np.asarray(curvature) @ off)
     print(f"all {len(off)} unknowns: chi squared {distance:.1f}, expected {len(off)} +- {(2 * len(off)) ** 0.5:.0f}")
-    scale = np.sqrt(np.diag(np.asarray(curvature)))  # of each component of the gradient, by chance
+    scale = np.sqrt(np.diag(np.asarray(curvature)))  # the expected size of each component of the gradient
     between = max(float(np.max(np.abs(g - np.asarray(forward)) / scale)) for g in reverse)
     print(f"forward and reverse mode differ by {between:.1e} of the gradient's standard deviation")
     print(f"{time.perf_counter() - start:.1f} s in all")

@@ -1,10 +1,10 @@
-"""Find mislabelled data by the gradient of each example, with `vmap(grad)`.
+"""Finds mislabelled data by the gradient of each example, with `vmap(grad)`.
 
     python examples/per_example_gradients.py
 
-A classifier is trained on digits, some of which carry a wrong label. The gradient of the loss of one example with
-respect to all parameters says how hard that example pulls at the model; `fx.vmap(fx.grad(loss))` computes it for
-a thousand examples in one program. The examples that pull hardest are the mislabelled ones.
+A classifier is trained on digits, some of which have a wrong label. The norm of the gradient of one example's loss
+measures its influence on the model. `fx.vmap(fx.grad(loss))` computes it for a thousand examples in one program. The
+examples with the largest influence are the mislabelled ones.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ def loss(params: Params, x: fx.Array, y: fx.Array) -> fx.Array:
 
 
 def mean_loss(params: Params, xs: fx.Array, ys: fx.Array) -> fx.Array:
-    """The loss of many examples: the same function, mapped."""
+    """The mean loss of many examples: the same function, mapped."""
     return fnp.mean(fx.vmap(loss, in_axes=(None, 0, 0))(params, xs, ys))
 
 
 def squared_norm(grads: Params) -> fx.Array:
-    """Squared length of a gradient."""
+    """Squared norm of a gradient."""
     return fnp.sum(grads.w * grads.w) + fnp.sum(grads.b * grads.b)
 
 
 def pull(params: Params, x: fx.Array, y: fx.Array) -> fx.Array:
-    """How hard one example pulls at the parameters."""
+    """Returns the influence of one example on the parameters."""
     return squared_norm(fx.grad(loss)(params, x, y))
 
 
 def main(argv: Sequence[str] | None = None) -> float:
-    """Train on labels partly wrong; returns the share of them among the examples that pull hardest."""
+    """Trains on labels that are partly wrong. Returns their share among the examples with the largest influence."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--steps", type=int, default=300, help="steps of gradient descent")
     options = parser.parse_args(argv)

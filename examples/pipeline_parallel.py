@@ -2,9 +2,9 @@
 
     python examples/pipeline_parallel.py
 
-The batch is cut into microbatches. At each tick of a `scan`, a device computes its layer and hands the result to the
-next device with `ppermute`. After 7 ticks all devices work, each on another microbatch. The gradient is that of the
-`scan`: it runs the ticks backwards, and the transpose of a `ppermute` hands cotangents to the device before.
+The batch is divided into microbatches. In each step of a `scan`, a device computes its layer and passes the result to
+the next device with `ppermute`. After 7 steps all devices work, each on another microbatch. The gradient is that of the
+`scan`: it runs the steps in reverse, and the transpose of a `ppermute` passes cotangents to the device before.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ DIVISION = Params(characters=P(), blocks=P("stage"), head=P())
 
 
 def loss(params: Params, text: fx.Array) -> fx.Array:
-    """On one device: `params.blocks` has its layer alone, `text` is the whole batch."""
+    """The loss on one device: `params.blocks` has its layer alone, `text` is the whole batch."""
     stage = lax.axis_index("stage")
     block = fx.tree.map(lambda leaf: leaf[0], params.blocks)
     text = text.reshape(MICROBATCHES, -1, text.shape[1])
     inputs = params.characters[text[:, :, :-1]]
 
     def tick(handed: fx.Array, time: fx.Array) -> tuple[fx.Array, fx.Array]:
-        """One layer on each device. The first takes the next microbatch, the others what they were handed."""
+        """One layer on each device. The first device takes the next microbatch, the others the result of the device
+        before."""
         fresh = inputs[fnp.minimum(time, MICROBATCHES - 1)]
         y, _ = characters.layer(fnp.where(stage == 0, fresh, handed), block)
         return lax.ppermute(y, "stage", [(k, k + 1) for k in range(STAGES - 1)]), y
@@ -44,12 +45,12 @@ def loss(params: Params, text: fx.Array) -> fx.Array:
     _, outputs = lax.scan(fx.remat(tick), fnp.zeros_like(inputs[0]), ticks)
     scores = nn.log_softmax(nn.standardize(outputs[STAGES - 1 :]) @ params.head)
     value = -fnp.mean(fnp.take_along_axis(scores, text[:, :, 1:, None], axis=-1))
-    # what left the last device is the output of the model
+    # the results of the last device are the output of the model
     return lax.psum(fnp.where(stage == STAGES - 1, value, 0.0), "stage")
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Train on 8 devices and on one; returns the figures."""
+    """Trains on 8 devices and on one, and returns the figures."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--steps", type=int, default=10)
     options = parser.parse_args(argv)

@@ -1,7 +1,7 @@
 """A set model on point clouds of different sizes: is a cloud a ring or a disc? One compilation for all sizes.
 
-Each cloud is a set of points in the plane. The model looks at each point, takes mean and maximum over the cloud, and
-decides. `mask` makes it a model of padded clouds; the order of points and the padding do not matter.
+Each cloud is a set of points in the plane. The model maps each point, takes mean and maximum over the cloud, and
+classifies. `mask` makes it a model of padded clouds; the order of points and the padding do not matter.
 
 python examples/point_clouds.py --steps 300
 """
@@ -66,7 +66,7 @@ def step(params: Params, clouds: fx.Array, labels: fx.Array, sizes: fx.Array) ->
 
 
 def clouds(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Padded clouds (the padding is nan), labels, and numbers of points from 3 to `PADDED`."""
+    """Returns padded clouds (the padding is nan), labels, and numbers of points from 3 to `PADDED`."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(3, PADDED + 1, count).astype(np.int32)
     labels = rng.integers(0, 2, count).astype(np.int32)
@@ -79,7 +79,7 @@ def clouds(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def difference(params: Params) -> float:
-    """The largest difference between the gradient of a padded batch and that of a loop over its clouds."""
+    """Returns the largest difference between the gradient of a padded batch and that of a loop over its clouds."""
     given, labels, sizes = clouds(4, 7)
     padded = fx.grad(batch_loss)(params, fnp.asarray(given), fnp.asarray(labels), fnp.asarray(sizes))
 

@@ -2,8 +2,9 @@
 
     python examples/revnet.py
 
-An image is lifted to two halves of features; blocks of additive couplings change one half by what the other one says,
-and so can be undone. Reverse mode reconstructs the features from the last ones, instead of storing those of all blocks.
+An image is mapped to two halves of features. Blocks of additive couplings change one half by a function of the other,
+so they are invertible. Reverse mode reconstructs the features from the last ones, instead of storing those of all
+blocks.
 
 Gomez, Ren, Urtasun and Grosse, The Reversible Residual Network: Backpropagation Without Storing Activations (2017).
 """
@@ -31,14 +32,14 @@ Params = dict[str, Any]
 
 
 def block(halves: Halves, w: Params) -> Halves:
-    """Each half is changed by what the other one says."""
+    """Changes each half by a function of the other."""
     a, b = halves
     a = a + nn.relu(b @ w["f"]) @ w["p"]
     return a, b + nn.relu(a @ w["g"]) @ w["q"]
 
 
 def scanned(halves: Halves, blocks: Params) -> Halves:
-    """All blocks, as a loop over their stacked weights."""
+    """All blocks, as a loop over stacked weights."""
     out: Halves = lax.scan(lambda h, w: (block(h, w), None), halves, blocks)[0]
     return out
 
@@ -51,7 +52,7 @@ def loss(blocks: Callable[[Halves, Params], Halves], params: Params, images: fx.
 
 
 def initial(depth: int, seed: int = 0) -> Params:
-    """Weights; the more blocks, the less each of them does."""
+    """Returns weights, smaller ones for more blocks."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape: int, scale: float) -> np.ndarray[Any, Any]:
@@ -64,14 +65,15 @@ def initial(depth: int, seed: int = 0) -> Params:
 
 
 def digits() -> tuple[Any, Any]:
-    """Images of 8 x 8 pixels and what they show, one-hot."""
+    """Returns images of 8 x 8 pixels, and their digits, one-hot."""
     with gzip.open(DIGITS, "rt") as file:
         rows = np.loadtxt(file, delimiter=",", dtype=np.float32)
     return rows[:, :64] / 16 - 0.5, np.eye(10, dtype=np.float32)[rows[:, 64].astype(int)]
 
 
 def figures_of(depth: int, images: Any, labels: Any) -> dict[str, float]:
-    """Temporaries stored and reconstructed, how far gradients are apart, and the error of the reconstruction."""
+    """Returns temporaries stored and reconstructed, the difference of the gradients, and the error of the
+    reconstruction."""
     params, lean = initial(depth), fx.invertible(scanned, keep="blocks")
     programs = [fx.trace(partial(loss, f), params, images, labels) for f in (scanned, lean)]
     runs: list[Any] = [fx.lower(fx.grad(program)).compile() for program in programs]
@@ -85,7 +87,7 @@ def figures_of(depth: int, images: Any, labels: Any) -> dict[str, float]:
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Prints memory by depth, then trains; returns the figures and the accuracy on held-out digits."""
+    """Prints memory by depth, then trains. Returns the figures and the accuracy on held-out digits."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=300)
     steps = parser.parse_args(argv).steps

@@ -1,11 +1,13 @@
-"""Choose the penalty of each feature of a ridge regression, by gradients through the fit.
+"""Chooses the penalty of each feature of a ridge regression, by gradients through the fit.
 
     python examples/ridge.py
 
-The weights w minimise |X w - y|^2 + sum exp(l) w^2 on one part of the data; the logarithms l of the penalties, one for
-each feature, are chosen to make the error on another part small. The weights are found by conjugate gradients, and
-their derivative with respect to l is by the implicit function theorem: one more linear system, whatever solved the
-first. The gradient is compared with central differences, and the result with penalties that are all the same.
+The weights w minimise
+X w - y
+^2 + sum exp(l) w^2 on one part of the data. The logarithms l of the penalties, one for each feature, minimise the error
+on another part. The weights are found by conjugate gradients, and their derivative with respect to l by the implicit
+function theorem: one more linear system, for any solver of the first. The gradient is compared with central
+differences, and the result with equal penalties.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ Data = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 def draw(seed: int) -> tuple[Data, Data, Data]:
-    """Data to fit, to choose penalties by, and to judge by: of 40 features, five have an effect."""
+    """Returns data to fit, to choose penalties, and to test: of 40 features, five have an effect."""
     rng = np.random.default_rng(seed)
     w = np.zeros(FEATURES)
     w[:USEFUL] = rng.normal(0, 1, USEFUL)
@@ -42,7 +44,7 @@ def draw(seed: int) -> tuple[Data, Data, Data]:
 
 
 def fit(log_penalty: fx.Array, data: Data) -> fx.Array:
-    """The weights: the solution of (X^T X + exp(l)) w = X^T y."""
+    """Returns the weights: the solution of (X^T X + exp(l)) w = X^T y."""
     x, y = data
 
     def normal(w: fx.Array) -> fx.Array:
@@ -60,7 +62,7 @@ def error(w: fx.Array, data: Data) -> fx.Array:
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Choose penalties; returns errors, and how far the gradient is from central differences."""
+    """Chooses penalties. Returns errors, and the difference of the gradient from central differences."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--steps", type=int, default=300, help="steps of gradient descent")
     parser.add_argument("--seed", type=int, default=0)
@@ -75,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     value = fx.jit(validation)
     judged = fx.jit(lambda log_penalty: error(fit(log_penalty, train), test))
 
-    # the best penalty that is the same for all features, from a grid
+    # the best single penalty for all features, from a grid
     grid = np.linspace(-4, 6, 41)
     shared = min(grid, key=lambda c: float(value(np.full(FEATURES, c))))
     penalty = np.full(FEATURES, shared)

@@ -1,16 +1,16 @@
-"""Eight schools, sampled by Hamiltonian Monte Carlo built from `grad`, `scan` and `vmap`.
+"""Eight schools, sampled by Hamiltonian Monte Carlo with `grad`, `scan` and `vmap`.
 
     python examples/sampler.py
 
-Eight schools coached their pupils for a test; each reports an effect and its standard error. How much did coaching do
-at each, when schools are alike, but not the same? The model is hierarchical:
+Eight schools coached their pupils for a test; each reports an effect and its standard error. How large was the effect
+of coaching at each, if schools are similar? The model is hierarchical:
 
     effect_j ~ Normal(mu, tau),  reported_j ~ Normal(effect_j, error_j),  mu ~ Normal(0, 5),  tau ~ HalfCauchy(0, 5)
 
-The sampler knows nothing of it but the logarithm of its density, up to a constant: a function of any tree of arrays,
-which `grad` differentiates. A chain is a `scan` over keys, chains are `vmap` over keys, and all of it, adapting the
-step size included, is one compiled program. Given tau the model is Gaussian, so posterior means can be had by numerical
-integration over tau alone: those are what the sampler is held against.
+The sampler needs only the logarithm of the density, up to a constant: a function of any tree of arrays, which `grad`
+differentiates. A chain is a `scan` over keys, chains are `vmap` over keys, and the whole sampler, with the adaptation
+of the step size, is one compiled program. Given tau the model is Gaussian, so posterior means can be computed by
+numerical integration over tau alone. The script compares the sampler with these.
 
 Source: Rubin, Estimation in parallel randomized experiments, 1981; Gelman et al., Bayesian Data Analysis, 5.5;
         Hoffman and Gelman, The No-U-Turn Sampler, https://arxiv.org/abs/1111.4246, for the step size;
@@ -33,19 +33,20 @@ from fxad import lax, random
 
 REPORTED = np.array([28, 8, -3, 7, -1, 1, 18, 12], np.float32)
 ERROR = np.array([15, 10, 16, 11, 9, 11, 10, 18], np.float32)
-PRIOR = 5.0  # of mu and tau
+PRIOR = 5.0  # scale of mu and tau
 
 LEAPS = 12  # steps of a trajectory
-ACCEPT = 0.85  # the share of trajectories that the step size aims at
+ACCEPT = 0.85  # the acceptance rate that the step size is adapted to
 
 T = TypeVar("T")
-Density = Callable[[T], fx.Array]  # its logarithm, up to a constant
-Warming = tuple[T, fx.Array, fx.Array]  # state, how far acceptance fell short, averaged logarithm of the step size
+Density = Callable[[T], fx.Array]  # logarithm of the density, up to a constant
+# State, accumulated error of the acceptance rate, averaged logarithm of the step size.
+Warming = tuple[T, fx.Array, fx.Array]
 
 
 @fx.tree.dataclass
 class Schools:
-    """What is sampled: all of the size of 1, so that one step size suits all."""
+    """The sampled variables. All have a scale of about 1, so that one step size fits all."""
 
     mean: fx.Array  # mu = PRIOR * mean
     log_spread: fx.Array  # tau = PRIOR * exp(log_spread)
@@ -53,20 +54,20 @@ class Schools:
 
 
 def effects(s: Schools) -> fx.Array:
-    """What the sampled stands for: mu, tau and the eight effects."""
+    """Returns mu, tau and the eight effects of a sample."""
     mu, tau = PRIOR * s.mean, PRIOR * fnp.exp(s.log_spread)
     return fnp.concat([fnp.stack([mu, tau]), mu + tau * s.offsets])
 
 
 def log_posterior(s: Schools) -> fx.Array:
-    """Log density of all that is sampled, given what was reported."""
+    """Log density of the sampled variables, given the reports."""
     apart = (REPORTED - effects(s)[2:]) / ERROR
     prior = -0.5 * (s.mean**2 + fnp.sum(s.offsets**2)) - fnp.log1p(fnp.exp(2 * s.log_spread)) + s.log_spread
     return prior - 0.5 * fnp.sum(apart**2)
 
 
 def normal_like(key: fx.Array, x: T) -> T:
-    """Standard normal numbers in the shape of a tree."""
+    """Returns standard normal numbers in the shape of a tree."""
     leaves = fx.tree.leaves(x)
     keys = random.split(key, len(leaves))
     drawn = [random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
@@ -75,9 +76,10 @@ def normal_like(key: fx.Array, x: T) -> T:
 
 
 def transition(density: Density[T], x: T, size: fx.Array, key: fx.Array) -> tuple[T, fx.Array]:
-    """One trajectory of leapfrog steps, accepted or not; the next state, and how probable its acceptance was."""
+    """One trajectory of leapfrog steps, accepted or rejected. Returns the next state and the acceptance probability."""
     at_momentum, at_size, at_accept = random.split(key, 3)
-    size = size * random.uniform(at_size, (), minval=0.8, maxval=1.2)  # no trajectory is to be a whole period
+    # the length varies, so that no trajectory is a whole period
+    size = size * random.uniform(at_size, (), minval=0.8, maxval=1.2)
 
     def kick(x: T, p: T, size: fx.Array) -> T:
         return fx.tree.map(lambda a, slope: a + size * slope, p, fx.grad(density)(x))
@@ -92,7 +94,7 @@ def transition(density: Density[T], x: T, size: fx.Array, key: fx.Array) -> tupl
 
     p = normal_like(at_momentum, x)
     y, q = lax.fori_loop(0, LEAPS, leap, (x, kick(x, p, size / 2)))
-    q = kick(y, q, -size / 2)  # the last kick was half too far
+    q = kick(y, q, -size / 2)  # the last kick was twice too long
     gain = energy(x, p) - energy(y, q)
     gain = fnp.where(fnp.isnan(gain), -fnp.inf, gain)
     accepted = fnp.log(random.uniform(at_accept)) < gain
@@ -100,7 +102,7 @@ def transition(density: Density[T], x: T, size: fx.Array, key: fx.Array) -> tupl
 
 
 def adapt(density: Density[T], x: T, keys: fx.Array) -> tuple[T, fx.Array]:
-    """Warm up: transitions, and the step size by dual averaging."""
+    """Warm-up: transitions, and dual averaging of the step size."""
 
     def step(state: Warming[T], at: tuple[fx.Array, fx.Array]) -> tuple[Warming[T], None]:
         x, short, averaged = state
@@ -118,7 +120,7 @@ def adapt(density: Density[T], x: T, keys: fx.Array) -> tuple[T, fx.Array]:
 
 
 def chain(density: Density[T], like: T, key: fx.Array, *, warm_up: int, draws: int) -> tuple[T, fx.Array]:
-    """A chain of trees like `like`: draws along axis 0 of each leaf, and how probable the acceptance of each was."""
+    """A chain of trees like `like`. Returns draws along axis 0 of each leaf, and the acceptance probability of each."""
     at_start, at_warm_up, at_draws = random.split(key, 3)
     x, size = adapt(density, normal_like(at_start, like), random.split(at_warm_up, warm_up))
 
@@ -130,7 +132,7 @@ def chain(density: Density[T], like: T, key: fx.Array, *, warm_up: int, draws: i
 
 
 def diagnose(draws: fx.Array) -> tuple[fx.Array, fx.Array, fx.Array]:
-    """Means of draws [chain, draw, quantity], how many independent draws they are worth, and split R-hat."""
+    """Returns means of draws [chain, draw, quantity], effective sample sizes, and split R-hat."""
     chains, n, quantities = draws.shape
     halves = draws[:, : n // 2 * 2].reshape(2 * chains, n // 2, quantities)
     m, n = halves.shape[:2]
@@ -139,7 +141,7 @@ def diagnose(draws: fx.Array) -> tuple[fx.Array, fx.Array, fx.Array]:
     spectrum = fnp.fft.rfft(halves - fnp.mean(halves, axis=1, keepdims=True), 2 * n, axis=1)
     covariance = fnp.mean(fnp.fft.irfft(fnp.abs(spectrum) ** 2, 2 * n, axis=1)[:, :n], axis=0) / n
     correlation = 1 - (within - covariance) / total
-    # Geyer: sums of neighbours are positive and fall; what does not is noise, as is all behind it
+    # Geyer: sums of neighbouring autocorrelations are positive and decrease; after the first violation all is noise
     pairs = correlation[0 : n // 2 * 2 : 2] + correlation[1 : n // 2 * 2 : 2]
     pairs = fnp.where(lax.cummin(pairs) > 0, lax.cummin(pairs), 0)
     size = m * n / (2 * fnp.sum(pairs, axis=0) - 1)
@@ -147,7 +149,7 @@ def diagnose(draws: fx.Array) -> tuple[fx.Array, fx.Array, fx.Array]:
 
 
 def exact() -> npt.NDArray[np.float64]:
-    """Posterior means of `effects`, by integration over log tau; given tau, all else is Gaussian."""
+    """Posterior means of `effects`, by integration over log tau: given tau, the rest is Gaussian."""
     log_tau = np.linspace(-12, 7, 20_001)[:, None]
     tau2, error2, y = np.exp(2 * log_tau), ERROR.astype(np.float64) ** 2, REPORTED.astype(np.float64)
     precision = 1 / (error2 + tau2)

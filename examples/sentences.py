@@ -1,8 +1,8 @@
 """A small attention model, trained on sentences of different lengths, with one compilation for each padded length.
 
-The task: does a sentence contain a word twice? A sentence is a row of word numbers. Batches hold sentences of similar
-length (`ragged_batches`). `mask` makes the loss of a sentence that of a padded one, and `vmap` that of a ragged batch.
-The gradient equals that of a loop over the sentences.
+The task: does a sentence contain a word twice? A sentence is a row of word numbers. Batches contain sentences of
+similar length (`ragged_batches`). `mask` makes the loss of a sentence that of a padded one, and `vmap` that of a ragged
+batch. The gradient equals that of a loop over the sentences.
 
 python examples/sentences.py --steps 400
 """
@@ -50,7 +50,7 @@ def loss(params: Params, sentence: fx.Array, label: fx.Array) -> fx.Array:
 
 
 def sentences(count: int, seed: int) -> list[tuple[np.ndarray, np.int32]]:
-    """Sentences of 2 to 20 words, and whether a word occurs twice."""
+    """Returns sentences of 2 to 20 words, and True if a word occurs twice."""
     rng = np.random.default_rng(seed)
     made = []
     for _ in range(count):
@@ -80,10 +80,10 @@ def step(params: Params, words: fx.Array, labels: fx.Array, lengths: fx.Array) -
 
 
 def difference(params: Params, seed: int = 1) -> float:
-    """The largest difference between the gradient of a ragged batch and that of a loop over its sentences."""
+    """Returns the largest difference between the gradient of a ragged batch and that of a loop over its sentences."""
     some = [s for s in sentences(40, seed) if len(s[0]) <= 8][:4]
     ((words, labels), lengths), *_ = fx.ragged_batches(some, len(some), length=lambda s: len(s[0]))
-    words = np.where(np.arange(words.shape[1]) < lengths[:, None], words, -(2**31))  # whatever the padding holds
+    words = np.where(np.arange(words.shape[1]) < lengths[:, None], words, -(2**31))  # for any padding
     ragged = fx.grad(batch_loss)(params, fnp.asarray(words), fnp.asarray(labels), fnp.asarray(lengths))
 
     def loop(p: Params) -> fx.Array:

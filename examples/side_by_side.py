@@ -1,4 +1,4 @@
-"""Trains a model twice, by the loss of one device and by that of many, and compares. The parallel examples use it."""
+"""Trains a model with the loss of one device and with that of many, and compares. The parallel examples use it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ RATE = 0.5
 
 
 def trained(loss: Loss, params: Params, division: Any, steps: int) -> tuple[Params, list[float]]:
-    """The parameters and losses of some steps of descent. `division` has a sharding for each parameter, or is None."""
+    """Returns the parameters and losses of some steps of gradient descent. `division` has a sharding for each
+    parameter, or is None."""
     key, text = random.key(1), encode(TEXT)
 
     def step(params: Params, text: fx.Array) -> tuple[Params, fx.Array]:
         value, grads = fx.value_and_grad(loss)(params, text)
         return fx.tree.map(lambda p, g: p - RATE * g, params, grads), value
 
-    # parameters stay where they are
+    # parameters keep their sharding
     run, values = fx.jit(step, out_shardings=(division, None)), []
     if division is not None:
         params = fx.device_put(params, division)
@@ -36,7 +37,7 @@ def trained(loss: Loss, params: Params, division: Any, steps: int) -> tuple[Para
 
 
 def compare(parallel: Loss, plain: Loss, params: Params, division: Any, steps: int) -> dict[str, float]:
-    """Train with both losses. Print the communication of a step, and check that the parameters agree."""
+    """Trains with both losses. Prints the communication of a step, and checks that the parameters agree."""
     example = fx.Spec((BATCH, CONTEXT + 1), "int32")
     traffic = fx.comm(fx.trace(fx.value_and_grad(parallel), params, example))
     print(f"a step on {fx.device_count()} devices sends:\n{traffic}\n")

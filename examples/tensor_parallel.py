@@ -1,11 +1,11 @@
-"""Tensor-parallel training: the devices divide the heads and the hidden units of each layer.
+"""Tensor-parallel training: the heads and hidden units of each layer are divided among the devices.
 
     python examples/tensor_parallel.py
 
-8 devices are a mesh of 2 x 4. A row of the mesh has a half of the batch; the 4 devices of a row have a head and a
-quarter of the hidden units each. A matrix that makes heads is divided by columns, and the matrix after it by rows. So
+8 devices form a mesh of 2 x 4. A row of the mesh has half of the batch. Each of its 4 devices has one head and a
+quarter of the hidden units. A matrix that computes heads is divided by columns, and the matrix after it by rows. So
 each device computes a part of a sum, and a layer has two `psum`: after attention, and after the network. Their
-transposes are those of the backward pass.
+transposes are the collectives of the backward pass.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ P: Any = fx.P  # a tree of specs has the structure of the parameters, but not th
 
 
 def by_head(params: Params) -> Params:
-    """The parameters with an axis for the heads, which can be divided: [layer, WIDTH, 3, HEADS, size of a head]."""
+    """Returns the parameters with an axis for the heads, which can be divided: [layer, WIDTH, 3, HEADS, size of a
+    head]."""
     b = params.blocks
     heads = b.query_key_value.reshape(LAYERS, WIDTH, 3, HEADS, WIDTH // HEADS)
     return Params(params.characters, Block(heads, b.near, b.out, b.up, b.down), params.head)
@@ -47,7 +48,7 @@ DIVISION = Params(
 
 
 def layer(x: fx.Array, block: Block) -> tuple[fx.Array, None]:
-    """A layer on one device: `block` has its heads and its hidden units, `x` is whole."""
+    """A layer on one device: `block` has its heads and hidden units, `x` is whole."""
     query, key, value = fnp.moveaxis(fnp.tensordot(nn.standardize(x), block.query_key_value, 1), 2, 0)
     here = fnp.arange(x.shape[1])
     bias = block.near[:, fnp.abs(here[:, None] - here)]
@@ -64,14 +65,14 @@ def loss(params: Params, text: fx.Array) -> fx.Array:
 
 
 def plain(params: Params, text: fx.Array) -> fx.Array:
-    """The same on one device."""
+    """The same loss on one device."""
     b = params.blocks
     whole = Block(b.query_key_value.reshape(LAYERS, WIDTH, 3 * WIDTH), b.near, b.out, b.up, b.down)
     return characters.loss(Params(params.characters, whole, params.head), text)
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Train on 8 devices and on one; returns the figures."""
+    """Trains on 8 devices and on one, and returns the figures."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""Data-parallel regression in two processes of this machine, started by one command.
+"""Data-parallel regression in two processes on this machine, started by one command.
 
     python examples/two_processes.py
 
@@ -22,7 +22,7 @@ STEPS = 60
 
 
 def train(process: int, processes: int, address: str) -> np.ndarray:
-    """One process: fit weights to rows that the processes share."""
+    """One process: fits weights to rows that the processes share."""
     fx.set_cpu_devices(2)
     fx.distributed.initialize(address, processes, process)
     rng = np.random.default_rng(0)
@@ -52,7 +52,7 @@ def train(process: int, processes: int, address: str) -> np.ndarray:
 
 
 def main(processes: int = 2) -> int:
-    """Start the processes and wait for them."""
+    """Starts the processes and waits for them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"

@@ -1,4 +1,5 @@
-"""Profiles of the property tests: `ci` for every run, `deep` for `make deep`. How tests compile."""
+"""Profiles of the property tests: `ci` for every run, `deep` for `make deep`; and the effort of compilations in
+tests."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ settings.register_profile("dev", COMMON, max_examples=20)
 settings.register_profile("deep", COMMON, max_examples=int(os.environ.get("FXAD_EXAMPLES", "2000")))
 settings.load_profile(os.environ.get("FXAD_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 if quick():
-    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # what jax computes is compared, and its speed is not
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # tests compare the results of jax, and not its speed
 
 
 _COMPILED = "PYTHONPYCACHEPREFIX"
@@ -46,9 +47,9 @@ _folder: tempfile.TemporaryDirectory[str] | None = None
 
 
 def pytest_configure() -> None:
-    """Processes that tests start find compiled modules, which the first of them writes outside of the tree."""
+    """Makes processes that tests start use compiled modules, which the first of them writes outside of the tree."""
     global _folder  # noqa: PLW0603
-    gc.disable()  # while ten thousand tests are collected: it would look through them again and again
+    gc.disable()  # collecting ten thousand tests triggers many collections of garbage, so it is off
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and _COMPILED not in os.environ:
         _folder = tempfile.TemporaryDirectory(prefix="fxad-tests-", ignore_cleanup_errors=True)
         os.environ[_COMPILED] = _folder.name
@@ -63,7 +64,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     unstable = [item.nodeid for item in session.items if " at 0x" in item.nodeid]
     assert not unstable, f"named by an address, which pytest-xdist finds to be another in each process: {unstable[0]}"
     gc.collect()
-    gc.freeze()  # they stay to the end: tests that collect garbage need not look at them
+    gc.freeze()  # collected tests stay to the end, so later collections skip them
     gc.enable()
 
 
@@ -75,20 +76,20 @@ def _auto(_: Jaxpr) -> Choice:
     return "auto"
 
 
-# FXAD_UNITS=random: every law that runs a compiled program does so with arbitrary calls of it compiled apart.
+# FXAD_UNITS=random: every law that runs a compiled program compiles arbitrary calls of it apart.
 if (how := os.environ.get("FXAD_UNITS", "none")) != "none":
     compare.units.set({"auto": _auto, "random": _any_units}[how])
 
 
-# Tests compile with LLVM's level 0 where users get level 1 (the effort "less"): it takes half of the time. XLA's passes
-# are the same, and so are the memory and the kernels. A program that users get with full effort only because it would
-# run for longer has level 0 too. Tests marked `smoke` or `as_users_compile`, and `make deep`, compile as users do.
+# Tests compile with LLVM's level 0 where users get level 1 (the effort "less"), which takes half of the time. XLA's
+# passes are the same, and so are the memory and the kernels. A program that gets full effort only because its runs
+# would be slower has level 0 too. Tests marked `smoke` or `as_users_compile`, and `make deep`, compile as users do.
 _QUICK: Final = tuple({**dict(FLAGS["less"]), "xla_backend_optimization_level": 0}.items())
 
 
 @final
 class _Efforts:
-    """The options for an effort, with level 0 for level 1 if `quick`."""
+    """Maps an effort to its options; with `quick`, level 1 becomes level 0."""
 
     def __init__(self) -> None:
         self.quick = False
@@ -102,14 +103,14 @@ class _Efforts:
 
 
 _EFFORTS: Final = _Efforts()
-if FLAGS["less"]:  # jaxlib has none from 0.11 on
+if FLAGS["less"]:  # jaxlib has no such option from 0.11 on
     pytest.MonkeyPatch().setattr(executable, "with_effort", _EFFORTS)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """Each process gets the tests of whole files, which have programs and fixtures in common; one that has no more
-    takes from another."""
+    """Each process gets the tests of whole files, which share programs and fixtures. An idle process takes files from
+    another."""
     return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
 
 
@@ -120,20 +121,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     apart = not quick() or any(map(item.get_closest_marker, markers))
     if apart is _EFFORTS.quick:
         _EFFORTS.quick = not apart
-        forget()  # the same programs compiled in the other way
+        forget()  # the cache has the same programs compiled with the other options
 
 
 def forget() -> None:
-    """Forget the programs of other tests."""
+    """Drops the programs of other tests from all caches."""
     fx.cache.clear()
     fxad.numpy.composites._programs.clear()
     fxad.random.jit_sampler._programs.clear()
-    fxad.tracing.array.EAGER._programs.clear()  # what ran eagerly is remembered by its primitive, bodies included
+    fxad.tracing.array.EAGER._programs.clear()  # primitives hold the programs of eager operations and their bodies
     gc.collect()
 
 
 @pytest.fixture(scope="module")
 def nothing_remembered() -> None:
-    """Forget the programs of other tests. Of equal programs that are alive the first has the name and the lines that
-    messages and texts show, so a test of these must be alone with its programs."""
+    """Drops the programs of other tests. Equal programs that are alive share the name and lines of the first one, so a
+    test that compares names or lines needs no equal program alive."""
     forget()

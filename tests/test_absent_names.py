@@ -1,16 +1,15 @@
-"""A name of JAX that is not here says what to write instead."""
+"""A name of JAX that fxad does not have raises an error that says what to write instead."""
 
 from __future__ import annotations
 
 import importlib
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 import fxad as fx
 from fxad.core.absent import absent, explained
+from tests.processes import run_python
 
 MODULES = (
     "",
@@ -39,7 +38,7 @@ def of(root: str, module: str) -> Any:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_each_public_name_of_jax_is_here_or_explained(module: str) -> None:
+def test_each_public_name_of_jax_exists_or_has_an_explanation(module: str) -> None:
     pytest.importorskip("jax")
     theirs, ours = of("jax", module), of("fxad", module)
     silent = []
@@ -54,12 +53,12 @@ def test_each_public_name_of_jax_is_here_or_explained(module: str) -> None:
 def _there(module: Any, name: str) -> bool:
     try:
         getattr(module, name)
-    except Exception:  # deprecated names raise what they like
+    except Exception:  # JAX's deprecated names raise errors of many types
         return False
     return True
 
 
-def test_what_is_explained_is_not_here() -> None:
+def test_names_with_an_explanation_do_not_exist() -> None:
     here = []
     for path in explained():
         module, _, name = path.rpartition(".")
@@ -107,11 +106,11 @@ def test_attributes_of_a_jaxpr_of_jax(owner: Any, name: str, instead: str) -> No
     assert str(e.value) == f"{type(owner).__name__!r} object has no attribute {name!r}" + (instead and f": {instead}")
 
 
-def test_dir_shows_what_a_user_looks_for() -> None:
-    """In a fresh process: nothing that fxad imports for itself."""
+def test_dir_has_public_names_only() -> None:
+    """In a fresh process: `dir` shows no name that fxad imports for itself."""
     code = "import fxad, fxad.numpy, fxad.lax, fxad.random, fxad.nn, fxad.tree\n"
     code += "print(*[n for m in (fxad, fxad.numpy, fxad.lax, fxad.random, fxad.nn, fxad.tree) for n in dir(m)])"
-    names = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    names = set(run_python(code).split())
     assert {"grad", "jit", "vmap", "tree", "dtypes", "errors", "numpy", "scipy", "eval_shape", "matmul"} <= names
     assert names & {"annotations", "lazy_exports", "TYPE_CHECKING", "sys", "np", "Final", "core", "api"} == set()
 
@@ -123,6 +122,6 @@ PUBLIC = (
 
 
 @pytest.mark.parametrize("name", PUBLIC.split())
-def test_dir_of_a_public_module_has_its_names_only(name: str) -> None:
+def test_dir_of_each_public_module_has_its_names_only(name: str) -> None:
     module = importlib.import_module(f"fxad.{name}")
     assert {n for n in dir(module) if not n.startswith("_")} == set(module.__all__)

@@ -1,4 +1,4 @@
-"""The architecture, as far as the import contracts in pyproject.toml cannot say it."""
+"""Rules of the architecture that the import contracts in pyproject.toml cannot state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILES = sorted((ROOT / "fxad").rglob("*.py"))
 
 @functools.cache
 def trees() -> dict[Path, ast.Module]:
-    """The modules, parsed when a test asks for them: every process collects this file."""
+    """Returns the parsed modules. They are parsed at the first use, because every test process collects this file."""
     return {p: ast.parse(p.read_text(encoding="utf-8")) for p in FILES}
 
 
@@ -37,7 +37,7 @@ JAXLIB_MODULES = ("fxad/lower", "fxad/runtime", "fxad/xla")
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base"}
 
 MAX_IGNORES = 45
-# Tables that change after import. Each is a cache that nothing but speed depends on.
+# Tables that change after import. Each is a cache: only speed depends on its contents.
 CACHES = {("fxad/tracing/tracer.py", "_is_internal")}
 # Modules that may name `Any`: they use jaxlib, or take trees apart, which types cannot express.
 TREE_MODULES = (
@@ -73,7 +73,7 @@ def name(path: Path) -> str:
 
 
 def imports(tree: ast.AST) -> list[tuple[int, str]]:
-    """Line and full dotted name of everything a module imports."""
+    """Yields the line and full dotted name of everything that a module imports."""
     if tree not in _imported:
         _imported[tree] = list(_imports(tree))
     return _imported[tree]
@@ -103,7 +103,7 @@ def test_top_level() -> None:
 
 
 def test_every_package_has_a_layer() -> None:
-    """A module that the import contract does not name is a module it does not check."""
+    """The import contract checks only modules that it names."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     layers = next(c["layers"] for c in settings["tool"]["importlinter"]["contracts"] if c["id"] == "layers")
     named = {part.strip(" ()").split(".")[1] for layer in layers for part in layer.split("|")}
@@ -114,7 +114,7 @@ def test_every_package_has_a_layer() -> None:
 
 
 def test_only_the_translation_imports_jax() -> None:
-    """`jax` is a peer to measure against, in benchmarks/; `fxad.interop.jax` translates its programs."""
+    """Benchmarks use `jax` for comparison; `fxad.interop.jax` translates its programs."""
     found = [
         f"{name(p)}:{n}"
         for p, t in trees().items()
@@ -125,7 +125,7 @@ def test_only_the_translation_imports_jax() -> None:
 
 
 def test_tests_run_without_jax() -> None:
-    """Tests that compare with jax import it by `pytest.importorskip`: users and CI need not have it."""
+    """Tests that compare with jax import it by `pytest.importorskip`, so users and CI may run without it."""
     found = [
         f"{p.relative_to(ROOT)}:{n}"
         for p in sorted((ROOT / "tests").rglob("*.py"))
@@ -153,8 +153,8 @@ def test_no_function_local_imports() -> None:
     assert found == set()
 
 
-def test_nobody_imports_the_public_surface() -> None:
-    """`fxad/__init__.py` stands above every module: `from fxad import grad` inside would be a circle."""
+def test_no_module_imports_the_public_interface() -> None:
+    """`fxad/__init__.py` is above every module: `from fxad import grad` in a module would be a cycle."""
     modules = {p.stem for p in (ROOT / "fxad").glob("*.py")} | {p.name for p in (ROOT / "fxad").iterdir() if p.is_dir()}
     found = [
         f"{name(p)}:{n} {m}"
@@ -167,7 +167,7 @@ def test_nobody_imports_the_public_surface() -> None:
 
 
 def test_no_tools_that_erase_types() -> None:
-    """`functools.lru_cache`, `cache` and `singledispatch` lose the types of what they wrap."""
+    """`functools.lru_cache`, `cache` and `singledispatch` lose the types of the functions that they wrap."""
     banned = {"functools.lru_cache", "functools.cache", "functools.singledispatch", "functools.singledispatchmethod"}
     found = [f"{name(p)}:{n} {m}" for p, t in trees().items() for n, m in imports(t) if m in banned]
     assert found == []
@@ -204,13 +204,13 @@ def test_every_module_is_named_after_a_concept() -> None:
 
 
 def test_ignores_are_few() -> None:
-    """Each `type: ignore` is a place the types do not reach; the cap only goes down."""
+    """A `type: ignore` marks a place that the types do not cover. The limit is only ever lowered."""
     count = sum(len(re.findall(r"#\s*type:\s*ignore", p.read_text(encoding="utf-8"))) for p in FILES)
     assert count <= MAX_IGNORES
 
 
-def test_nothing_is_left_open() -> None:
-    """No stubs and no notes to oneself: what is missing is an error with a reason, or an issue."""
+def test_no_stubs_and_no_notes() -> None:
+    """No stubs and no TODO notes: a missing feature is an error with a reason, or an issue."""
     words = re.compile(r"raise NotImplementedError|\b(TODO|FIXME|XXX)\b")
     found = [
         f"{name(p)}:{n}"
@@ -221,7 +221,7 @@ def test_nothing_is_left_open() -> None:
     assert found == []
 
 
-def test_the_path_of_a_call_is_the_one_that_the_page_describes() -> None:
+def test_the_path_of_a_call_is_that_of_the_architecture_page() -> None:
     """The functions of docs/architecture.md, "The path of `jit(grad(f))(x)`", are entered in that order."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     steps = re.findall(r"^\| \d+ \| `(fxad/[\w/]+\.py)` \| `(\w+)` \|", page, re.MULTILINE)
@@ -251,12 +251,13 @@ def test_the_path_of_a_call_is_the_one_that_the_page_describes() -> None:
             sys.setprofile(None)
             threading.setprofile(None)
     rest = iter(entered)
-    missing = [step for step in steps if step not in rest]  # `in` goes on in the iterator from what it found last
+    missing = [step for step in steps if step not in rest]  # each `in` continues in the iterator behind the last match
     assert missing == []
 
 
 def test_no_derivative_calls_an_optimisation() -> None:
-    """Those are passes (fxad/passes.py). `dce` and `inline` are how a derivative leaves out what it does not need."""
+    """Optimisations are passes (fxad/passes.py). Derivatives use `dce` and `inline` only to leave out equations that
+    they do not need."""
     optimisations = ("outlining", "inversion", "cleanup.cse", "cleanup.simplify")
     found = [
         f"{name(p)}:{n} {m}"

@@ -1,4 +1,4 @@
-"""The pages of the benchmarks are saved as they are measured, and a part of them can be measured again."""
+"""Pages of benchmarks are saved section by section, and one section can be measured again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def of(module: str) -> list[Row]:
-    """Rows as a benchmark gives them: one in the budget, one not, one without."""
+    """Returns rows of a benchmark: one meets its budget, one misses it, one has none."""
     return [Row(f"{module}: fast", 1.0, 2.0, 1.0), Row("outline: slow", 3.0, 2.0, 1.0), Row("shown", 1.0, 1.0)]
 
 
@@ -30,7 +30,7 @@ def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_page_comes_back_as_its_sections() -> None:
+def test_a_page_is_split_into_its_sections() -> None:
     parts = {"units": section(of("units"), "day 1"), "trace": section(of("trace"), "day 2")}
     text = page(parts, run.MODULES)
     assert sections(text) == parts
@@ -42,7 +42,7 @@ def test_a_page_comes_back_as_its_sections() -> None:
     assert "- `outline: slow`: Both columns are fxad's" in parts["units"]
 
 
-def test_the_page_in_the_docs_is_one_of_these() -> None:
+def test_the_page_in_the_docs_is_a_page_of_sections() -> None:
     text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     assert page(sections(text), run.ORDER) == text
     assert tuple(sections(text)) == run.ORDER
@@ -136,13 +136,13 @@ def test_a_network_that_is_measured_again_replaces_its_tables_only(tmp_path: Pat
     assert "Measured on day 1." in (tmp_path / "memory.md").read_text(encoding="utf-8")
 
 
-def test_what_was_never_timed_is_blank() -> None:
+def test_a_cell_without_a_time_is_blank() -> None:
     text = tables(replaced({}, network("MLP", "day 1", 2048, None)), "time")
     assert text.splitlines()[0] == "Measured on no day."
     assert "| plain |  |  |  |" in text
 
 
-def test_the_memory_page_in_the_docs_is_what_the_data_say(tmp_path: Path) -> None:
+def test_the_memory_page_in_the_docs_is_made_from_the_data(tmp_path: Path) -> None:
     data = json.loads((ROOT / "docs" / "memory.json").read_text(encoding="utf-8"))
     write(tmp_path, data)
     for name in ("memory.md", "memory.json"):

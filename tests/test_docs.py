@@ -1,4 +1,4 @@
-"""Documentation that runs: the Python blocks of a page, and what they print; links that lead somewhere."""
+"""The Python blocks of pages run and print what the pages show; links resolve; generated pages are up to date."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_docstrings_run(path: Path) -> None:
     assert doctest.testmod(module).failed == 0
 
 
-# names of jax and LAPACK, of rules of users, in formulas and in examples
+# names of jax and LAPACK, of users' rules, in formulas and in examples
 NOT_OF_FXAD = {
     "active", "axis_env", "disassemble_into_single_device_arrays", "en", "fxad_getrf_f64", "jax_enable_x64",
     "lapack_dgetrf_ffi", "loss", "name_1", "out_batched", "shutdown_timeout", "with_logs", "x_dot",
@@ -51,7 +51,8 @@ NOT_OF_FXAD = {
 
 
 def defined(module: ast.Module) -> Iterator[str]:
-    """What a module defines or reads, without parameters and local variables; and its strings, such as primitives."""
+    """Yields the names that a module defines or reads, without parameters and local variables; and its strings, such as
+    names of primitives."""
     for node in ast.walk(module):
         match node:
             case ast.FunctionDef() | ast.ClassDef():
@@ -65,7 +66,7 @@ def defined(module: ast.Module) -> Iterator[str]:
 
 
 def unknown_names(node: ast.AST, known: set[str], parameters: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The names in docstrings of functions that are neither known nor parameters."""
+    """Yields the names in docstrings of functions that are neither known nor parameters."""
     for child in ast.iter_child_nodes(node):
         inside = parameters
         if isinstance(child, ast.FunctionDef):
@@ -76,7 +77,7 @@ def unknown_names(node: ast.AST, known: set[str], parameters: frozenset[str] = f
             yield from unknown_names(child, known, inside)
 
 
-def test_docstrings_name_parameters_that_there_are() -> None:
+def test_docstrings_name_parameters_that_exist() -> None:
     paths = sorted((ROOT / "fxad").rglob("*.py"))
     modules = [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
     known = {*NOT_OF_FXAD, *keyword.kwlist, *[part for path in paths for part in path.with_suffix("").parts]}
@@ -85,7 +86,7 @@ def test_docstrings_name_parameters_that_there_are() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_resolve(page: Path) -> None:
     targets = LINK.findall(page.read_text(encoding="utf-8"))
     missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
     assert missing == []
@@ -95,7 +96,7 @@ def named(cell: str) -> set[str]:
     return set(re.findall(r"`(\w+)`", cell))
 
 
-def test_what_numpy_has_is_here_or_left_out_with_a_reason() -> None:
+def test_each_name_of_numpy_exists_or_is_left_out_with_a_reason() -> None:
     page = (ROOT / "docs" / "numpy-coverage.md").read_text(encoding="utf-8")
     here = set(dir(fnp))
     left_out, _, others = page.partition("## Different on purpose")
@@ -120,7 +121,7 @@ def test_decisions_are_indexed() -> None:
 
 
 def test_rule_matrix_is_fresh() -> None:
-    """The cells that are drawn take half a minute: CI looks at them with `docs/generate.py --check`."""
+    """Without drawn cells, which take half a minute. CI checks those with `docs/generate.py --check`."""
     generator = runpy.run_path(str(ROOT / "docs" / "generate.py"))
     lines = (ROOT / "docs" / "rule-matrix.md").read_text(encoding="utf-8").splitlines()
     rows = [line for line in lines if re.match(r"\| `\w+` \|", line)]
@@ -130,7 +131,7 @@ def test_rule_matrix_is_fresh() -> None:
         assert generator["field_of"](cls, "Rule") in line, f"run `make docs`: {cls.__name__}"
 
 
-def test_rule_matrix_says_of_what_carries_programs_and_functions_what_they_decide() -> None:
+def test_rule_matrix_has_lines_for_primitives_with_bodies_and_functions() -> None:
     page = (ROOT / "docs" / "rule-matrix.md").read_text(encoding="utf-8")
     lines = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
     assert "the first `n_linear` operands together, by `adjoint`" in lines["linear_call"]

@@ -1,4 +1,4 @@
-"""The examples do what they say, in a quick mode."""
+"""Each example, in a quick mode, returns the figures that it claims."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
 def load(name: str) -> ModuleType:
-    """An example as a module; its `main(argv)` returns the figure it is about."""
+    """Returns an example as a module. Its `main(argv)` returns the figures that the example is about."""
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # where dataclasses look up the names in their annotations
+    sys.modules[name] = module  # dataclasses look up the names in their annotations in `sys.modules`
     spec.loader.exec_module(module)
     return module
 
@@ -102,8 +102,8 @@ def test_sampler_agrees_with_a_conjugate_model() -> None:
     assert np.max(np.abs(found - covariance) / scale) < 0.1
 
 
-def test_sampler_knows_what_draws_are_worth() -> None:
-    """Draws that remember half of the one before are worth a third of independent ones."""
+def test_sampler_estimates_the_number_of_independent_draws() -> None:
+    """Draws with an autocorrelation of one half are worth a third of independent ones."""
     noise = np.random.default_rng(0).normal(size=(8, 2000, 1))
     draws = np.zeros_like(noise)
     for k in range(1, 2000):
@@ -174,7 +174,7 @@ def test_parallel_training_equals_that_on_one_device(kind: str) -> None:
     assert (first, last) == pytest.approx(alone, abs=2e-4)
 
 
-def test_checkpointing_holds_what_the_budget_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_checkpointing_keeps_to_the_budget(capsys: pytest.CaptureFixture[str]) -> None:
     figures = load("checkpointing").main(["--steps", "256"])
     assert figures["2 sqrt(n)"] < figures["n"] / 4 < figures["scan"] / 4
     assert figures["2 log2(n)"] < figures["2 sqrt(n)"]
@@ -185,8 +185,8 @@ def test_checkpointing_holds_what_the_budget_says(capsys: pytest.CaptureFixture[
     assert "     3        266       266      too few states" in out, "a budget of scans has to be larger"
 
 
-def test_binomial_checkpointing_computes_as_few_steps_as_there_can_be() -> None:
-    """Against all ways to split, by dynamic programming, which knows nothing of the formula."""
+def test_binomial_checkpointing_computes_the_fewest_possible_steps() -> None:
+    """The reference is dynamic programming over all ways to split, without the closed formula."""
     checkpointing = load("checkpointing")
     step = fx.jit(lambda waves, _: ((fnp.sin(waves[0]) ** 2, waves[0]), waves[1][0]))
     x = np.linspace(0.1, 1, 3).astype(np.float32)

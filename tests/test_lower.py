@@ -1,10 +1,8 @@
-"""Lowering: the text of small programs, purity, exact constants, places, regions, errors."""
+"""Lowering: the text of small programs, purity, exact constants, source locations, regions, errors."""
 # ruff: noqa: E501  (MLIR prints an operation on one line)
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -38,6 +36,7 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.elementwise import ADD, LT, MUL, SIN, TANH
 from fxad.primitives.reduce import ReduceMax
+from tests.processes import run_python
 
 pytestmark = pytest.mark.smoke
 
@@ -121,7 +120,7 @@ def test_deep_nests_do_not_recurse() -> None:
 
 
 def test_equal_programs_give_the_same_text_under_any_name() -> None:
-    """Names are not part of the value, so the text may not hold them; also when the first program is gone."""
+    """Names are not part of the value, so the text may not contain them; also after the first program was freed."""
 
     def text(name: str) -> str:
         b = Builder()
@@ -143,9 +142,7 @@ def test_same_text_in_another_process() -> None:
         "print(lower_jaxpr(b.build([x], 'other')).text(), end='')"
     )
     for seed in ("1", "2"):
-        env = {**os.environ, "PYTHONHASHSEED": seed}
-        done = subprocess.run([sys.executable, "-c", program], env=env, check=True, capture_output=True, text=True)
-        assert done.stdout == here
+        assert run_python(program, PYTHONHASHSEED=seed) == here
 
 
 def test_lowered_once_per_value() -> None:
@@ -163,10 +160,10 @@ def test_threads_lower_and_print_together() -> None:
     assert sorted(texts) == sorted(lower_jaxpr(p).text() for p in programs)
 
 
-def test_places_reach_the_module_and_not_the_text() -> None:
+def test_source_locations_are_in_the_module_and_not_in_the_text() -> None:
     b = Builder()
     x = b.input(F4)
-    code = test_places_reach_the_module_and_not_the_text.__code__
+    code = test_source_locations_are_in_the_module_and_not_in_the_text.__code__
     b.source = (code, 0)
     x = b.one(SIN, x)
     b.source = SourceLocation('a "quoted"\\path.py', 7, "layer.<locals>.λ")
@@ -295,7 +292,7 @@ def test_an_invalid_lowering_is_named(op: str) -> None:
 
 
 def test_every_constant_survives_printing() -> None:
-    """MLIR reads back what was written, to the bit: checked through its own printer for a nan with a payload."""
+    """MLIR reads each constant back with the same bits; for a nan with a payload, through MLIR's own printer."""
     b = Builder()
     b.input(F4)
     lit = Lit(np.uint32(0x7FC0BEEF).tobytes(), Aval((), "float32"))

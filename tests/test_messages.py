@@ -1,7 +1,6 @@
-"""Every error of the modules below says what to do, and every piece of its text and of its remedy stands in some test.
+"""Every error of the modules below has a remedy, and every piece of its text and of its remedy occurs in some test.
 
-This is the net, not the pin: the tests that meet an error compare its message whole. A message that is new, or that was
-changed without its test, is caught here.
+Other tests compare messages whole. This test finds a new or changed message that no test contains.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ import pytest
 import fxad as fx
 from fxad import errors
 
-# Public functions of arrays are not among them: the laws of tests/attack and tests/interfaces check their refusals.
-NOT: Final = (
+# Public functions of arrays are excluded: the laws of tests/attack and tests/interfaces check their errors.
+EXCLUDED: Final = (
     "numpy/",
     "nn/",
     "random/",
@@ -29,13 +28,13 @@ NOT: Final = (
     "text/",
     "core/",
 )
-BUT: Final = (
+INCLUDED: Final = (
     "lax/control/", "lax/implicit/", "lax/linear.py", "primitives/custom", "primitives/implicit.py",
     "primitives/linear_call.py", "primitives/control/", "primitives/host_call.py",
     "operations/arguments.py",
 )  # fmt: skip
 RAISED: Final = {n for n, e in vars(errors).items() if isinstance(e, type) and issubclass(e, errors.FxadError)} - {
-    "CheckError"  # the user's own words
+    "CheckError"  # its text comes from the user
 }
 ROOT: Final = Path(fx.__file__).parent
 EDGES: Final = " \n.,:;()[]{}'\"`"
@@ -47,10 +46,10 @@ def _raised() -> list[tuple[str, ast.Call]]:
 
 
 def errors_made() -> Iterator[tuple[str, ast.Call]]:
-    """The errors that are made in these modules, and where; constants of their module stand in place of their names."""
+    """Yields the errors that these modules make, and where. Constants of a module replace their names."""
     for path in sorted(ROOT.rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
-        if name.startswith(NOT) and not name.startswith(BUT):
+        if name.startswith(EXCLUDED) and not name.startswith(INCLUDED):
             continue
         module = ast.parse(path.read_text())
         constants = {
@@ -66,30 +65,30 @@ def errors_made() -> Iterator[tuple[str, ast.Call]]:
 
 
 def _makes(name: str, call: ast.Call) -> bool:
-    """Whether a call makes an error: of a class by its name, or of one that was chosen before."""
+    """Returns True if a call makes an error: by the name of an error class, or of a variable for one."""
     return name in RAISED or (name not in vars(errors) and "remedy" in [k.arg for k in call.keywords])
 
 
 def pieces(node: ast.expr) -> list[str]:
-    """The text in an expression, without what is filled in and without its edges."""
+    """Returns the constant parts of a message, without punctuation at their ends."""
     found = [n.value.strip(EDGES) for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     return [text for text in found if len(text) > 3]
 
 
-def written() -> str:
-    """The text of all tests; strings that go on in the next line are joined, escapes are taken out."""
+def text_of_all_tests() -> str:
+    """Returns the text of all tests. String literals on consecutive lines are joined, and backslashes are removed."""
     tests = Path(__file__).parent
     whole = "\n".join([p.read_text() for p in sorted(tests.rglob("*.py")) if p != Path(__file__)])
     return re.sub(r"""["']\s*\n\s*[rf]{0,2}["']""", "", whole).replace("\\", "")
 
 
-def test_every_error_says_what_to_do(raised: list[tuple[str, ast.Call]]) -> None:
+def test_every_error_has_a_remedy(raised: list[tuple[str, ast.Call]]) -> None:
     silent = [where for where, call in raised if "remedy" not in [k.arg for k in call.keywords]]
     assert not silent
 
 
-def test_every_piece_of_a_message_stands_in_a_test(raised: list[tuple[str, ast.Call]]) -> None:
-    tests, unpinned = written(), list[str]()
+def test_every_piece_of_a_message_occurs_in_a_test(raised: list[tuple[str, ast.Call]]) -> None:
+    tests, unpinned = text_of_all_tests(), list[str]()
     for where, call in raised:
         parts = [*call.args[:1], *[k.value for k in call.keywords if k.arg == "remedy"]]
         unpinned += [f"{where}: {text}" for part in parts for text in pieces(part) if text not in tests]

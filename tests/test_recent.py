@@ -1,4 +1,4 @@
-"""The bounded table of what was used last."""
+"""The bounded table of the most recently used entries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fxad.core.lru import LRUCache
 
 
 @given(st.integers(1, 8), st.lists(st.integers(0, 20)))
-def test_the_keys_used_last_are_held(limit: int, keys: list[int]) -> None:
+def test_the_most_recently_used_keys_are_in_the_table(limit: int, keys: list[int]) -> None:
     table: LRUCache[int, str] = LRUCache(limit)
     for key in keys:
         found = table.get(key)
@@ -48,4 +48,4 @@ def test_many_threads() -> None:
     for t in threads:
         t.join()
     assert not wrong
-    assert len(table) <= 32 + 8  # a thread may swap generations while others add
+    assert len(table) <= 32 + 8  # a thread may swap the two generations while others add entries

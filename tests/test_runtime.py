@@ -1,14 +1,11 @@
-"""Running: devices, buffers, executables, the cache. Every name of stubs/jaxlib is exercised here."""
+"""The runtime: devices, buffers, executables, the cache. Every name of stubs/jaxlib is exercised here."""
 
 from __future__ import annotations
 
 import copy
 import gc
 import importlib.util
-import os
 import pickle
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -36,6 +33,7 @@ from fxad.xla.compat import FLAGS
 from fxad.xla.cuda import cuda_library
 from fxad.xla.dlpack import _pointer, _Tensor, copy_out
 from fxad.xla.options import with_effort
+from tests.processes import run_python
 
 pytestmark = pytest.mark.smoke
 
@@ -53,7 +51,7 @@ def add_mul(n: int = 1, aval: Aval = F4) -> Jaxpr:
 
 
 def array(aval: Aval, seed: int = 0) -> NDArray:
-    """An array of any bits the dtype has."""
+    """Returns an array of random bits."""
     rng = np.random.default_rng(seed)
     if aval.dtype == dtypes.bool_:
         return rng.integers(0, 2, aval.shape).astype(np.bool_)
@@ -91,7 +89,7 @@ def test_literals_survive_to_the_bit(dtype: dtypes.DType) -> None:
         assert runtime.to_numpy(out).tobytes() == lit.bits * lit.aval.size, lit
 
 
-def test_nothing_in_nothing_out() -> None:
+def test_a_program_without_operands_and_results() -> None:
     assert runtime.cache(Builder().build([]), CPU).execute([]) == []
 
 
@@ -104,7 +102,7 @@ def test_operands_as_results() -> None:
     assert [runtime.to_numpy(o).tolist() for o in outs] == [[0, 1, 2, 3]] * 2
 
 
-def test_execution_is_refused_with_a_reason() -> None:
+def test_execution_errors_have_a_reason() -> None:
     program = runtime.cache(add_mul(), CPU)
     with pytest.raises(ExecutionError, match=r"(?m)^execute: .*supplied 1 arguments but compiled program expected 2$"):
         program.execute([put(np.ones(4, np.float32))])
@@ -125,7 +123,7 @@ def test_compile_errors_have_a_reason() -> None:
 
 
 def test_options_reach_xla() -> None:
-    """Without LLVM's expensive passes and at level 0, the program is another one in the cache and gives the same."""
+    """A program with other options is another entry of the cache, with the same results."""
     options = runtime.CompileOptions(optimization_level=0, flags=(("xla_llvm_disable_expensive_passes", True),))
     jaxpr = add_mul(2)
     x = put(np.arange(4, dtype=np.float32))
@@ -174,8 +172,8 @@ def test_memory_and_cost() -> None:
     assert runtime.cache(b.build([b.one(TANH, b.input(aval))]), CPU).cost().transcendentals == 256 * 256
 
 
-def test_recomputation_is_real() -> None:
-    """A backward program of 64 layers in 8 segments that recompute: XLA may not merge them with the forward program."""
+def test_recomputation_saves_memory_in_the_executable() -> None:
+    """A backward program of 64 layers recomputes in 8 segments. XLA must not merge them with the forward program."""
     aval = Aval((128, 128), "float32")
     dot, dot_t = DotGeneral((1,), (0,), (), (), None), DotGeneral((1,), (1,), (), (), None)
 
@@ -223,7 +221,7 @@ def test_recomputation_is_real() -> None:
 
 def test_hlo_has_the_users_names() -> None:
     b = Builder()
-    # no other test has this program, with a name of its own
+    # no other test has an equal program, which could have another name
     jaxpr = b.build([b.one(SIN, b.one(SIN, b.one(SIN, b.input(Aval((4, 17), dtypes.float32)))))], "attend")
     assert 'op_name="attend/sin"' in runtime.cache(jaxpr, CPU).hlo()
 
@@ -252,7 +250,7 @@ def test_one_compilation_however_many_threads() -> None:
     assert stats.seconds > 0
 
 
-def test_without_a_budget_nothing_is_held() -> None:
+def test_a_cache_of_zero_bytes_keeps_nothing() -> None:
     cache = runtime.Cache(max_bytes=0)
     jaxpr = add_mul(7)
     gone, program = weakref.ref(jaxpr), weakref.ref(cache(jaxpr, CPU))
@@ -263,14 +261,14 @@ def test_without_a_budget_nothing_is_held() -> None:
     assert gone() is None
 
 
-def test_the_programs_used_last_are_held() -> None:
+def test_the_most_recently_used_programs_are_kept() -> None:
     all_of_them = runtime.Cache()
     for n in (61, 62, 63):
         all_of_them(add_mul(n), CPU)
-    budget = all_of_them.stats().bytes - 1024  # two of them fit
+    budget = all_of_them.stats().bytes - 1024  # room for two
     all_of_them.clear()
     cache = runtime.Cache(budget)
-    for n in (61, 62, 61, 63, 61, 62):  # 63 drives out 62, and 62 comes back for 63; no other test holds these
+    for n in (61, 62, 61, 63, 61, 62):  # 63 evicts 62, and the second 62 evicts 63; no other test has these programs
         cache(add_mul(n), CPU)
         gc.collect()
     stats = cache.stats()
@@ -283,7 +281,7 @@ def test_the_programs_used_last_are_held() -> None:
     assert gone() is None
 
 
-def test_what_somebody_holds_is_found_though_others_were_used_since() -> None:
+def test_a_live_executable_is_found_after_its_eviction() -> None:
     cache = runtime.Cache(max_bytes=0)
     mine = add_mul(5)
     first = cache(mine, CPU)
@@ -320,8 +318,8 @@ def test_explain() -> None:
     assert lines[1].endswith(f" bytes  cpu:0  {jaxpr!r} with {options}")
 
 
-def test_flags_that_xla_tells_apart_are_apart() -> None:
-    """`1 == True`: what was compiled with the flag True was given to those who asked with 1, which XLA refuses."""
+def test_a_bool_flag_and_an_int_flag_are_different_keys() -> None:
+    """Regression: `1 == True`, so the executable for the flag True was returned for the flag 1, which XLA rejects."""
     fast = "xla_cpu_enable_fast_math"
     yes, one = (runtime.CompileOptions(flags=((fast, v),)) for v in (True, 1))
     assert yes != one
@@ -336,7 +334,7 @@ def test_flags_that_xla_tells_apart_are_apart() -> None:
 
 
 def test_less_effort_for_a_program_of_few_equal_kernels() -> None:
-    """It compiles in half of the time (FACTS, decision 76). What the user chooses is left as it is."""
+    """Less effort halves the compile time (decision 76). Options that the user sets are kept."""
     few, many = add_mul(), fx.trace(deep, fx.Spec((8, 8)), fx.Spec((8, 8))).jaxpr
     assert not wants_full_effort(few)
     assert wants_full_effort(many)
@@ -362,7 +360,7 @@ def test_less_effort_for_a_program_of_few_equal_kernels() -> None:
     ids=["prod", "reduce", "reduce_window"],
 )
 def test_a_product_keeps_its_constant_factors(total: Callable[[fx.Array], fx.Array]) -> None:
-    """With less effort XLA multiplies by the constants at the end, when the product has overflowed."""
+    """With less effort XLA moves constant factors behind the product, where it has already overflowed."""
     x = np.full((2, 3), 1e9, np.float32)
     found = fx.jit(lambda x: fnp.sum(total(x * np.float32(1e-9))))(x)
     assert abs(float(found) - 1) < 1e-6
@@ -380,8 +378,8 @@ def test_a_product_keeps_its_constant_factors(total: Callable[[fx.Array], fx.Arr
     ],
     ids=["max of columns", "max", "pmax", "not less than the max", "equal to the max"],
 )
-def test_the_gradient_of_a_maximum_finds_it(largest: Callable[[Any], Any]) -> None:
-    """With less effort XLA rounded x * y + z in one way in the maximum, and in another where it is compared with it."""
+def test_the_gradient_of_a_maximum_compares_equal_values(largest: Callable[[Any], Any]) -> None:
+    """Regression: with less effort XLA rounded x * y + z in two ways, in the maximum and in the comparison with it."""
     slope = fx.jit(fx.grad(lambda x: largest(x * x[0] + x[1])))
     rng = np.random.default_rng(0)
     for _ in range(20):
@@ -447,7 +445,7 @@ def test_none_in_a_tree_of_devices_is_no_device() -> None:
 
 
 @pytest.mark.parametrize("given", [None, {"donate": (0,)}], ids=str)
-def test_other_values_are_no_options(given: Any) -> None:
+def test_values_of_other_types_are_not_options(given: Any) -> None:
     program = fx.trace(lambda x: x + 1, fx.Spec((3,)))
     for what, use in (
         ("compile of <lambda>", lambda: fx.lower(program).compile(given)),
@@ -484,7 +482,7 @@ def test_devices_are_pickled_by_name() -> None:
     assert again[0] is copy.deepcopy(device) is device
     assert again[1:] == [mesh, where]
     assert not again[1].devices.flags.writeable
-    there = pickle.dumps(device).replace(b"K\x00", b"K\x63")  # the device 99 of another process
+    there = pickle.dumps(device).replace(b"K\x00", b"K\x63")  # device 99 of another process
     with pytest.raises(ExecutionError) as e:
         pickle.loads(there)
     assert e.value.message.startswith(f"unpickle: this process has no device {device.platform}:99, only {device}")
@@ -515,7 +513,7 @@ def test_a_failed_compilation_is_tried_again() -> None:
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
 @pytest.mark.parametrize("shape", [(), (1,), (3, 5), (0, 3), (3, 0)], ids=str)
 def test_round_trip(dtype: dtypes.DType, shape: tuple[int, ...]) -> None:
-    """Every dtype, in every layout NumPy has: same bits, read-only, same dtype object."""
+    """Every dtype, in every memory layout of NumPy: same bits, read-only, same dtype object."""
     x = array(Aval(shape, dtype))
     layouts = [x, x.T, np.asfortranarray(x), np.broadcast_to(x, (2, *shape)), np.repeat(x[..., None], 2, -1)[..., 0]]
     if shape:
@@ -528,10 +526,10 @@ def test_round_trip(dtype: dtypes.DType, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("n", [4, 1 << 16])
-def test_mutation_after_handing_over_changes_nothing(n: int) -> None:
+def test_writes_to_an_array_after_the_transfer_change_nothing(n: int) -> None:
     owner = np.arange(n, dtype=np.float32)
     view = owner[:]
-    view.flags.writeable = False  # read-only, and still not safe
+    view.flags.writeable = False  # read-only, but `owner` can still be written
     buffers = [put(owner), put(view), put(owner[::1])]
     owner[:] = -1
     for b in buffers:
@@ -539,7 +537,7 @@ def test_mutation_after_handing_over_changes_nothing(n: int) -> None:
 
 
 def aligned(n: int) -> NDArray:
-    """Floats that own their memory, which begins where XLA's kernels read: such memory can be shared."""
+    """Returns floats that own aligned memory, which XLA can share."""
     tried: list[NDArray] = []
     while not tried or tried[-1].ctypes.data % 64:
         tried.append(cast(NDArray, np.zeros(n, np.float32)))
@@ -547,8 +545,9 @@ def aligned(n: int) -> NDArray:
 
 
 @pytest.mark.parametrize("n", [4, 1 << 10])
-def test_what_is_read_only_now_is_copied(n: int) -> None:
-    """Its owner makes it writable again, and views made before are writable still: buffers changed with both."""
+def test_arrays_that_may_become_writable_are_copied(n: int) -> None:
+    """Regression: buffers changed when the owner made its memory writable again, or through a view that was writable
+    before."""
     owner, sealed = aligned(n), aligned(n)
     sibling, view = owner[:], owner[:]
     for x in (view, owner, sealed):
@@ -562,17 +561,17 @@ def test_what_is_read_only_now_is_copied(n: int) -> None:
 
 
 def test_memory_that_cannot_be_written_to_is_shared() -> None:
-    """Memory of a buffer (given the alignment XLA asks for) is not copied: here, what a program computed."""
+    """Aligned memory of a buffer, here a result of a program, is not copied."""
     view = runtime.to_numpy(put(np.arange(1 << 16, dtype=np.float32)))
     again = runtime.to_numpy(put(view))
     assert again.__array_interface__["data"][0] == view.__array_interface__["data"][0]
 
 
-def test_an_array_of_numpy_is_let_go_with_its_last_reference() -> None:
-    """jaxlib held what it had copied until it was next called, and what it shared likewise."""
+def test_a_numpy_array_is_freed_with_its_last_reference() -> None:
+    """Regression: jaxlib kept a reference to copied and to shared arrays until its next call."""
 
     class View(np.ndarray):
-        """That can be referred to weakly."""
+        """An array with weak references."""
 
     copied = np.ones(1000, np.float32).view(View)
     buffer = put(copied)
@@ -590,8 +589,8 @@ def test_an_array_of_numpy_is_let_go_with_its_last_reference() -> None:
     assert gone() is None
 
 
-def test_programs_may_outlive_the_modules_of_fxad() -> None:
-    """At the exit of the interpreter, with something of C that keeps both, as the client of GPUs does."""
+def test_a_program_may_be_freed_after_the_modules_of_fxad() -> None:
+    """At the exit of the interpreter: an object of C keeps a program and a module alive, as the client of GPUs does."""
     text = """
 import ctypes, numpy
 import fxad as fx, fxad.core.weak
@@ -599,11 +598,12 @@ numpy.kept = fx.trace(lambda x: x + 1, fx.Spec((3,)))
 for module in (fxad.core.weak, numpy):
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(module))
 """
-    assert not script(text)
+    assert not run_python(text)
 
 
-def test_calls_leave_nothing_behind() -> None:
-    """jaxlib remembers the caller of each execution until it is told to forget. In a process without jax nobody did."""
+def test_calls_leak_no_memory() -> None:
+    """Regression: jaxlib stores the caller of each execution until it is told to clear that list. In a process without
+    jax, fxad did not."""
     text = """
 import sys
 import numpy as np, fxad as fx, fxad.numpy as fnp
@@ -632,7 +632,7 @@ for name, f in run.items():
     print(name, sys.getallocatedblocks() - before < 1500)
 assert "jax" not in sys.modules
 """
-    lines = script(text).splitlines()
+    lines = run_python(text).splitlines()
     assert len(lines) == 13
     assert all(line.endswith(" True") for line in lines), lines
 
@@ -663,7 +663,7 @@ def test_scalars(value: complex, dtype: str) -> None:
     assert runtime.to_numpy(runtime.to_buffer(value, aval)) == np.asarray(value, aval.dtype)
 
 
-def test_what_is_refused() -> None:
+def test_arrays_of_wrong_types_are_refused() -> None:
     with pytest.raises(
         ShapeError, match=r"(?m)^to_buffer: shapes differ: the array has \(3,\), the program takes \(4,\)$"
     ):
@@ -704,7 +704,7 @@ def test_ready_and_deleted() -> None:
 
 
 def test_execution_does_not_wait() -> None:
-    """A long computation is handed over before it is done."""
+    """A call returns before the computation ends."""
     aval = Aval((512, 512), "float32")
     b = Builder()
     x = b.input(aval)
@@ -748,7 +748,7 @@ def test_dlpack_round_trip(dtype: dtypes.DType) -> None:
     assert runtime.dlpack_aval(offered) == aval
     again = runtime.to_buffer(offered, aval, CPU)
     assert runtime.to_numpy(again).tobytes() == x.tobytes()
-    runtime.delete(offered.buffer)  # jaxlib aborts the process when what it exported itself is deleted
+    runtime.delete(offered.buffer)  # jaxlib aborts the process when it deletes an array that it exported itself
 
 
 def test_dlpack_to_numpy_is_a_read_only_view() -> None:
@@ -776,7 +776,7 @@ def test_dlpack_before_version_1_is_a_copy() -> None:
 
 @given(st.data())
 def test_dlpack_strides(data: st.DataObject) -> None:
-    """Any view NumPy can make is read as it is."""
+    """Any view of a NumPy array is read with its strides."""
     x = np.arange(4 * 3 * 5, dtype=np.int16).reshape(4, 3, 5)
     view = np.asarray(x[data.draw(hnp.basic_indices(x.shape, allow_newaxis=True, allow_ellipsis=True))])
     view = view.transpose(data.draw(st.permutations(range(view.ndim))))
@@ -819,14 +819,6 @@ def test_no_cuda_here() -> None:
         )
 
 
-def script(text: str, **env: str) -> str:
-    """Run a program in a process of its own; what it printed. Anything on stderr is a failure."""
-    command = [sys.executable, "-W", "error", "-c", text]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **env})
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
-
-
 SEVERAL = """
 import numpy as np
 from fxad import runtime
@@ -845,8 +837,8 @@ for d in ds:
 @pytest.mark.about_cpus
 def test_several_devices() -> None:
     want = "".join(f"cpu:{k} [0.0, 2.0, 4.0, 6.0]\n" for k in range(3))
-    assert script(SEVERAL, FXAD_CPU_DEVICES="3", FXAD_PLATFORM="cpu") == want
-    assert script(SEVERAL.replace("ds =", "runtime.set_cpu_devices(3); ds =")) == want
+    assert run_python(SEVERAL, FXAD_CPU_DEVICES="3", FXAD_PLATFORM="cpu") == want
+    assert run_python(SEVERAL.replace("ds =", "runtime.set_cpu_devices(3); ds =")) == want
 
 
 EVERYTHING = """
@@ -870,12 +862,12 @@ def work():
 
 
 def test_jax_stays_out() -> None:
-    assert script(EVERYTHING + "work(); print('jax' in sys.modules)") == "False\n"
+    assert run_python(EVERYTHING + "work(); print('jax' in sys.modules)") == "False\n"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 def test_jax_stays_out_of_divided_arrays() -> None:
-    """jaxlib looks for classes of jax when it takes an array apart."""
+    """jaxlib looks up classes of jax when it reads an array of several devices."""
     text = """
 import sys
 import numpy as np, fxad as fx
@@ -901,12 +893,12 @@ for shape in ((2,), (8,), (3,), (), (5,)):  # those of the arrays that were read
     np.testing.assert_array_equal(jax.jit(lambda x: x + 1)(theirs), ours + 1)
     np.testing.assert_array_equal(jax.numpy.asarray(2.0) + theirs, ours + 2)
 """
-    assert script(text, FXAD_CPU_DEVICES="4", FXAD_PLATFORM="cpu") == "[0 1 2]\n"
+    assert run_python(text, FXAD_CPU_DEVICES="4", FXAD_PLATFORM="cpu") == "[0 1 2]\n"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 def test_a_result_that_is_read_before_jax_is_imported() -> None:
-    """The first array that is read is a result on one device: jaxlib does not ask for the type of its part."""
+    """The first array that is read is on one device: jaxlib does not look up the type of its part."""
     text = """
 import numpy as np
 import fxad as fx
@@ -916,13 +908,13 @@ np.testing.assert_array_equal(fx.jit(lambda x: x + x)(divided), 2 * ones)
 import jax
 print(jax.numpy.from_dlpack(fx.asarray(ones)) + 1)
 """
-    assert script(text, FXAD_PLATFORM="cpu") == "[2. 2. 2. 2. 2. 2. 2. 2.]\n"
+    assert run_python(text, FXAD_PLATFORM="cpu") == "[2. 2. 2. 2. 2. 2. 2. 2.]\n"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_beside_jax(order: str) -> None:
-    """Imported in either order, neither changes what the other computes, nor its dtypes."""
+    """With imports in either order, neither library changes the results or dtypes of the other."""
     peer = "import jax, jax.numpy as jnp\ntheirs = jnp.sin(jnp.arange(4.)); assert theirs.dtype == np.float32\n"
     check = (
         "ours = work(); assert ours.dtype == np.float64\n"
@@ -933,4 +925,4 @@ def test_beside_jax(order: str) -> None:
         "np.testing.assert_array_equal(runtime.to_numpy(x), theirs)\n"
     )
     first = "" if order == "before" else "work()\n"
-    assert script(EVERYTHING + first + peer + check) == ""
+    assert run_python(EVERYTHING + first + peer + check) == ""

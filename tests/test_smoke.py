@@ -1,12 +1,12 @@
-"""What depends on the Python version, on jaxlib or on the platform: run on every supported pair of them."""
+"""Tests that depend on the Python version, on jaxlib or on the platform: run on every supported pair of them."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import run_python
 
 pytestmark = pytest.mark.smoke
 
@@ -20,9 +20,7 @@ def modules() -> list[str]:
 
 
 def test_every_module_imports_and_jax_stays_out() -> None:
-    """In a process of its own: a module imported first must not need what another one happened to import."""
-    lines = [f"import {m}" for m in modules() if not m.startswith("fxad.interop.jax")]  # which is about jax
+    """In a process of its own: the import of each module works without modules that other imports loaded."""
+    lines = [f"import {m}" for m in modules() if not m.startswith("fxad.interop.jax")]  # this one imports jax
     lines += ["import sys", "assert not {'jax'} & set(sys.modules)"]
-    command = [sys.executable, "-W", "error", "-c", "\n".join(lines)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_python("\n".join(lines))

@@ -1,4 +1,4 @@
-"""`stubs/` is the whole contract with jaxlib: what stands in it is in the jaxlib that is installed."""
+"""`stubs/` is the whole contract with jaxlib: every name in it exists in the installed jaxlib."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ FILES = sorted(STUBS.rglob("*.pyi"))
 
 
 def declared(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
-    """Dotted names of what a stub declares at run time: protocols are types only."""
+    """Yields the dotted names that a stub declares at run time. Protocols exist for types only."""
     for node in body:
         match node:
             case ast.ClassDef(bases=bases) if "Protocol" not in [ast.unparse(b) for b in bases]:
                 yield prefix + node.name
                 yield from declared(node.body, f"{prefix}{node.name}.")
             case ast.FunctionDef(name="__buffer__"):
-                pass  # how a stub says that memoryview() takes it; the C slot has a name from Python 3.12 on
+                pass  # means that memoryview() accepts it; its C slot has this name from Python 3.12 on
             case ast.FunctionDef():
                 yield prefix + node.name
             case ast.AnnAssign(target=ast.Name(id=name)):
@@ -33,7 +33,7 @@ def declared(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.relative_to(STUBS).as_posix())
-def test_stub_is_true(path: Path) -> None:
+def test_each_name_of_a_stub_exists(path: Path) -> None:
     module = importlib.import_module(".".join(path.relative_to(STUBS).with_suffix("").parts).removesuffix(".__init__"))
     missing = []
     for name in declared(ast.parse(path.read_text(encoding="utf-8")).body):

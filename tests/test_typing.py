@@ -1,7 +1,7 @@
-"""What mypy says of programs that use fxad: what it must accept, with which types, and what it must reject, and how.
+"""mypy's output for programs that use fxad: the types that it reveals, and the errors that it reports.
 
-A line of `typing/accept` may end in `# R: type`: what `reveal_type` shows there, without module names. A line of
-`typing/reject` may end in `# E: message`: a part of the error it must give. No other error may be given anywhere.
+A line of `typing/accept` may end in `# R: type`, which is what `reveal_type` shows, without module names. A line of
+`typing/reject` may end in `# E: message`, which is a part of the error. mypy must report no other errors.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "tests" / "typing").glob("*/*.py"))
-SAID = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): (?P<kind>error|note): (?P<text>.*)$")
+OUTPUT_LINE = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): (?P<kind>error|note): (?P<text>.*)$")
 EXPECTED = re.compile(r"# (?P<kind>[ER]): (?P<text>.*)$")
 MODULES = re.compile(r"\b(?:[a-z_][a-z0-9_]*\.)+(?=[A-Za-z_])")
 
 
 @pytest.fixture(scope="module")
-def said() -> dict[tuple[str, int], list[str]]:
-    """What mypy says, by file name and line: one run for all files, for it reads the package once."""
+def mypy_output() -> dict[tuple[str, int], list[str]]:
+    """Returns the output of mypy by file name and line, for all files in one run, which reads the package once."""
     options = ["--config-file", str(ROOT / "pyproject.toml"), "--no-pretty", "--no-error-summary"]
     out, err, _ = mypy.api.run([*options, *map(str, FILES)])
     assert not err
     found: dict[tuple[str, int], list[str]] = {}
     for line in out.splitlines():
-        m = SAID.match(line)
+        m = OUTPUT_LINE.match(line)
         assert m is not None, line
         if m["kind"] == "error" or m["text"].startswith("Revealed type"):
             found.setdefault((Path(m["file"]).name, int(m["line"])), []).append(m["text"])
@@ -42,9 +42,9 @@ def expectations(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.stem}")
-def test_mypy(path: Path, said: dict[tuple[str, int], list[str]]) -> None:
+def test_mypy(path: Path, mypy_output: dict[tuple[str, int], list[str]]) -> None:
     expected = {n: (kind, text) for n, kind, text in expectations(path)}
-    given = {n: texts for (file, n), texts in said.items() if file == path.name}
+    given = {n: texts for (file, n), texts in mypy_output.items() if file == path.name}
     assert given.keys() - expected.keys() == set(), {n: given[n] for n in given.keys() - expected.keys()}
     for n, (kind, text) in expected.items():
         there = given.get(n, [])
@@ -57,5 +57,5 @@ def test_mypy(path: Path, said: dict[tuple[str, int], list[str]]) -> None:
 
 
 def test_names_are_distinct() -> None:
-    """What mypy says is kept by file name."""
+    """The output of mypy is stored by file name."""
     assert len({p.name for p in FILES}) == len(FILES)

@@ -1,5 +1,5 @@
-"""A project elsewhere, which has fxad by `pip install -e`: mypy finds its types there, and its plugin accepts NumPy
-arrays where they run."""
+"""A project outside of this repository, with fxad installed by `pip install -e`: mypy finds fxad's types, and its
+plugin accepts NumPy arrays where they are accepted at run time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import mypy.api
 import numpy as np
 
-from tests.test_typing import MODULES, SAID, expectations
+from tests.test_typing import MODULES, OUTPUT_LINE, expectations
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -110,7 +110,7 @@ def test_a_project_elsewhere(tmp_path: Path) -> None:
     assert not err
     said: dict[int, list[str]] = {}
     for line in out.splitlines():
-        m = SAID.match(line)
+        m = OUTPUT_LINE.match(line)
         assert m is not None, line
         assert Path(m["file"]).name == "use.py", line
         if m["kind"] == "error" or m["text"].startswith("Revealed type"):

@@ -1,1 +1,1 @@
-"""What is measured, written once over a `Library` for both libraries."""
+"""Models to measure, written once over a `Library` for both libraries."""

@@ -1,7 +1,7 @@
-"""Networks of equal blocks: what is between two blocks is what a segment of `remat` starts from.
+"""Networks of equal blocks. A segment of `remat` starts from the values between two blocks.
 
-A block names one of its values "kept". `Network.loss` runs the blocks one after the other, or, of a recurrent network,
-one block over a sequence; each under `wrap`, which is `remat` with a policy, say.
+A block names one of its values "kept". `Network.loss` runs the blocks one after the other, or, for a recurrent network,
+one block over a sequence. Each block is under `wrap`, for example `remat` with a policy.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def _same(f: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a network is differentiated: what is put around each block, or around the chain of all, and the scan in place
-    of the library's, or of the chain."""
+    """A way to differentiate a network: a wrapper of each block, a wrapper of the whole chain, and a replacement of the
+    scan."""
 
     block: Wrap | None = None
     chain: Wrap | None = None
@@ -42,8 +42,8 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """`block(library, params, state, x) -> state`. `layers`: parameters of each block; one for all where `xs` is given,
-    a sequence that the block is scanned over. The loss is the mean square of the last state."""
+    """`block(library, params, state, x) -> state`. `layers` are the parameters of each block, or of the only block if
+    `xs` is given, the sequence that it is scanned over. The loss is the mean square of the last state."""
 
     name: str
     block: Block
@@ -55,7 +55,7 @@ class Network:
         """The loss."""
         wrap, scan = how.block or _same, how.scan
         if self.xs is None and scan is not None:
-            # the same blocks as a loop over their parameters, which are stacked here: the copies count
+            # the same blocks as a loop over their parameters, which are stacked here; the copies count as temporaries
             stacked = fx.tree.map(lambda *leaves: library.np.stack(leaves), *layers)
             state, _ = scan(lambda state, p: (wrap(partial(self.block, library))(p, state, None), None), start, stacked)
         elif self.xs is None:
@@ -74,7 +74,7 @@ class Network:
 
 
 def mlp(depth: int = 24, width: int = 128, batch: int = 1024) -> Network:
-    """Two products and a tanh a block."""
+    """Blocks of two products and a tanh."""
 
     def block(library: Library, p: Tree, x: Any, _: Any) -> Any:
         return named(library, library.np.tanh(x @ p["w"] + p["b"])) @ p["v"]
@@ -165,7 +165,7 @@ def reversible(depth: int = 24, width: int = 64, batch: int = 1024) -> Network:
         return a, b + library.np.tanh(a @ p["w2"]) @ p["v2"]
 
     rng = np.random.default_rng(0)
-    # small steps, as between the layers of a deep network: what is reconstructed rounds, and large ones would show it
+    # steps are small, as between layers of a deep network: reconstruction rounds, and large steps would amplify it
     scale = np.float32(0.25)
     layers = [{k: scale * normal(rng, width, width) for k in ("w1", "v1", "w2", "v2")} for _ in range(depth)]
     return Network(f"RevNet, {depth} blocks", block, layers, (normal(rng, batch, width), normal(rng, batch, width)))

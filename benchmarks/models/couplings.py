@@ -1,4 +1,4 @@
-"""Layers that can be run backwards, other than products of matrices: what `invertible` holds of unrolled networks."""
+"""Invertible layers other than products of matrices, for the memory of `invertible` in unrolled networks."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def columns(np: ModuleType, a: Any, b: Any, _w: Any) -> tuple[Any, Any]:
 LAYERS: Final[Mapping[str, Layer]] = MappingProxyType(
     {str(f.__doc__): f for f in (sums, factors, squashed, stretched, real_nvp, matrices, columns)}
 )
-# 64 of these XLA compiles for minutes where their values are stored: each layer is fused with all before it.
+# If their values are stored, XLA compiles 64 of these for minutes: it fuses each layer with all before it.
 SLOW: Final = (stretched, columns)

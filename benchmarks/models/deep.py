@@ -1,4 +1,4 @@
-"""Deep networks as users write them: a Python loop over layers that are the same code with parameters of their own."""
+"""Deep networks as users write them: a Python loop over layers with the same code and their own parameters."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from benchmarks.models.library import Library, Model, Tree
 
 
 def bodies(steps: int = 200, count: int = 64, dt: float = 1e-3, softening: float = 1e-2) -> Model:
-    """Where leapfrog steps in `scan` bring bodies, as a function of where they begin, how fast, and of their masses."""
+    """The final positions of bodies after leapfrog steps in `scan`, as a function of initial positions, velocities and
+    masses."""
 
     def pull(library: Library, x: Any, mass: Any) -> Any:
         apart = x[None] - x[:, None]

@@ -1,4 +1,4 @@
-"""What a model is written against, and what a model is."""
+"""The interface that models are written against, and the description of a model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ THEIRS = Library(jnp, jax.nn, jax.lax, jax.random, jax.vmap)
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a single line is written against: modules, two arrays, and an index."""
+    """The interface that a single line is written against: modules, two arrays, and an index."""
 
     np: ModuleType
     nn: ModuleType
@@ -48,7 +48,7 @@ class Given:
 
 
 def given(library: Library, x: Any, y: Any, i: Any = 0) -> Given:
-    """The modules of a library beside arrays of it."""
+    """Returns the modules of a library and arrays of it."""
     return Given(library.np, library.nn, library.lax, x, y, i)
 
 
@@ -57,7 +57,7 @@ Loss = Callable[[Library, Tree, Any, Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A loss over parameters and two batches (trees of arrays, as the parameters), with values to start from."""
+    """A loss over parameters and two batches (trees of arrays, as the parameters), and initial values."""
 
     name: str
     loss: Loss
@@ -67,5 +67,5 @@ class Model:
 
 
 def normal(rng: np.random.Generator, *shape: int) -> Any:
-    """Normal numbers, in float32; of a matrix, such that its product with a vector keeps the size."""
+    """Returns normal numbers in float32. A matrix is scaled so that its product with a vector keeps the size."""
     return (rng.standard_normal(shape) / shape[0] ** 0.5).astype(np.float32)

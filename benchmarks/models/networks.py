@@ -76,7 +76,7 @@ def rnn(steps: int = 200, hidden: int = 64, batch: int = 16, scanned: bool = Fal
 
 
 def residual(blocks: int = 8, channels: int = 16, size: int = 16, batch: int = 8) -> Model:
-    """Blocks of two convolutions of 3 x 3, each behind a norm over the batch, around which the input passes."""
+    """Blocks of two 3 x 3 convolutions, each behind a norm over the batch, with a residual connection."""
 
     def convolve(library: Library, x: Any, w: Any) -> Any:
         return library.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))

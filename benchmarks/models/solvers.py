@@ -1,7 +1,7 @@
-"""Small iterative solvers in `while_loop`: systems of 2 to 10 unknowns, as optimisation and ODE packages write them.
+"""Small iterative solvers in `while_loop`: systems of 2 to 10 unknowns, as in optimisation and ODE packages.
 
-A step computes residuals, a Jacobian by forward mode, and solves a small system; it accepts the step or does not.
-`while_loop` has no reverse mode, so these models are run, and not differentiated.
+A step computes residuals, a Jacobian by forward mode, and the solution of a small system, and accepts or rejects the
+step. `while_loop` has no reverse mode, so these models are only run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import fxad as fx
 import fxad.lax
 import fxad.numpy as fnp
 
-# from a library, its modules `numpy` and `lax`, to a function of two operands
+# a function from a library, its modules `numpy` and `lax`, to a function of two operands
 Solver: TypeAlias = Callable[..., Callable[[Any, Any], Any]]
 
 TABLEAU: Final = (  # Dormand and Prince, 5(4): the nodes, and the weights of each stage
@@ -65,7 +65,7 @@ def levenberg_marquardt(lib: Any, np_: Any, lax: Any, steps: int = 50) -> Callab
 
 
 def newton(lib: Any, np_: Any, lax: Any, steps: int = 50) -> Callable[[Any, Any], Any]:
-    """A root of `a @ tanh(x) + x - b`, with steps that are halved, so that all are taken."""
+    """A root of `a @ tanh(x) + x - b`. Steps are halved, so that all are accepted."""
 
     def root(a: Any, b: Any) -> Any:
         def f(x: Any) -> Any:
@@ -116,7 +116,7 @@ def runge_kutta(_lib: Any, np_: Any, lax: Any, end: float = 8.0) -> Callable[[An
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A solver, and the operands of its solution."""
+    """A solver, the operands of a problem, and its solution."""
 
     name: str
     make: Solver

@@ -1,3 +1,3 @@
-# What fxad uses of jaxlib, and nothing else. jaxlib's Python surface is private and moves: a name that is not here
-# is not used, and each of these is exercised by tests/test_runtime.py on every supported version.
+# The names of jaxlib that fxad uses, and no others. The Python interface of jaxlib is private and changes between
+# versions; tests/test_runtime.py uses each of these names on every supported version.
 __version__: str

@@ -44,7 +44,7 @@ class SingleDeviceSharding(Sharding):
     @property
     def _memory_kind(self) -> str | None: ...
 
-# What jaxlib reads of the object it keeps as the type of an array.
+# Attributes that jaxlib reads of the type object of an array.
 class _ArrayType(Protocol):
     @property
     def shape(self) -> tuple[int, ...]: ...

@@ -1,4 +1,4 @@
-"""What every refusal owes its user, checked wherever a message is pinned."""
+"""Checks that every refusal must pass. Tests that pin a message use them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ X = np.arange(3, dtype=np.float32)
 
 
 def refused(fn: Callable[[], object], error: type[FxadError], message: str) -> FxadError:
-    """`fn` raises exactly `error` with exactly `message`, names a line of the test and a remedy, leaves no state."""
+    """`fn` raises exactly `error` with exactly `message`. The error names a line of the test and a remedy, and leaves
+    no trace active."""
     with pytest.raises(FxadError) as e:
         fn()
     found = e.value
@@ -29,7 +30,7 @@ def refused(fn: Callable[[], object], error: type[FxadError], message: str) -> F
 
 
 def clean() -> None:
-    """The next trace in this thread works, and nothing of the last one is left."""
+    """No trace is active, and the next trace in this thread works."""
     assert active_trace() is None
     assert gc.isenabled()
     assert np.asarray(trace(lambda x: x + 1, X)(X)).tolist() == [1, 2, 3]

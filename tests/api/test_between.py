@@ -1,11 +1,9 @@
-"""Code that Python runs in between (finalisers, callbacks, signal handlers) adds nothing to a trace."""
+"""Finalisers, callbacks and signal handlers that run in the middle of a trace add nothing to it."""
 
 from __future__ import annotations
 
 import gc
 import signal
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -18,6 +16,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.tracing.array import current_binder
 from fxad.tracing.tracer import active_trace
+from tests.processes import run_python
 
 X = np.arange(3, dtype=np.float32)
 TABLE = fx.asarray(X)
@@ -25,14 +24,14 @@ ran: list[list[float]] = []
 
 
 def compute(*_: object) -> None:
-    """Operations of all kinds on values."""
+    """Runs operations of all kinds on values."""
     assert active_trace() is None
     y = (TABLE + 1.0) * fnp.ones(3) + fx.jit(lambda x: x * 2.0)(TABLE)
     ran.append((y + fx.grad(lambda x: (x * x).sum())(TABLE) + fx.vmap(lambda v: v * 0.0)(TABLE)).tolist())
 
 
 class Finalised:
-    """In a cycle, it is left to the collector."""
+    """An object that computes when it is freed: at once, or by the garbage collector if it is in a cycle."""
 
     def __init__(self, cycle: bool) -> None:
         self.me = self if cycle else None
@@ -129,7 +128,7 @@ def test_a_collection_at_any_allocation_adds_nothing() -> None:
 
 
 def test_a_finaliser_that_traces() -> None:
-    """Its own traces are its own."""
+    """The trace in a finaliser is independent of the trace that it interrupts."""
     found: list[object] = []
 
     class Tracing:
@@ -190,10 +189,8 @@ print([b - a for a, b in zip(before, map(sys.getrefcount, codes))])
 
 
 def test_a_finaliser_that_computes_while_xla_is_called() -> None:
-    """No code object loses a reference. On Python 3.11 a collection may start inside jaxlib."""
-    command = [sys.executable, "-X", "faulthandler", "-c", WHILE_XLA_RUNS]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stderr, done.stdout) == (0, "", f"{[0] * 8}\n")
+    """No code object loses a reference. On Python 3.11 a garbage collection may start inside jaxlib."""
+    assert run_python(WHILE_XLA_RUNS, PYTHONFAULTHANDLER="1") == f"{[0] * 8}\n"
 
 
 class Handler:
@@ -227,7 +224,7 @@ def test_signal_handlers_add_nothing(handler: Callable[..., None]) -> None:
 
         program = fx.trace(f, X)
     finally:
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # the handler would start the timer again
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # a run of the handler starts the timer again
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert len(program.jaxpr.eqns) == 2000
@@ -235,7 +232,7 @@ def test_signal_handlers_add_nothing(handler: Callable[..., None]) -> None:
 
 
 def test_every_kind_of_call_is_a_call() -> None:
-    """What the traced function calls, by whatever syntax, is part of the program."""
+    """A function that is called by any syntax is part of the traced program."""
 
     class Kinds:
         def __init__(self, x: Any) -> None:
@@ -297,7 +294,7 @@ def test_every_kind_of_call_is_a_call() -> None:
         return sum(found) + max(found[:1], key=lambda v: bool(k) and id(v + 1.0))
 
     class Counted:
-        """What an array does here, counted."""
+        """An operand whose additions are counted."""
 
         n = 0
 
@@ -313,7 +310,7 @@ def test_every_kind_of_call_is_a_call() -> None:
     assert [e.prim.name for e in eqns] == ["add"] * Counted.n
 
 
-def test_nothing_is_installed_that_runs_python_in_a_collection() -> None:
-    """There the interrupt of a long collection would be raised, and lost."""
+def test_no_callback_of_the_garbage_collector_is_installed() -> None:
+    """An interrupt that Python raises in a callback of the garbage collector would be lost."""
     assert not [f for f in gc.callbacks if getattr(f, "__module__", "") and "fxad" in str(f.__module__)]
     assert current_binder() is None

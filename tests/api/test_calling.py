@@ -1,4 +1,4 @@
-"""What a call costs, counted: frames of Python, and what is held by what."""
+"""The cost of a call in Python frames, and the references that a call leaves."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ TREE = {"a": [ONE, OTHER], "b": (ONE,)}
 
 
 @pytest.fixture(autouse=True)
-def as_in_a_process_that_names_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call looks where its operands are once anything was put on a device by name, as other tests do."""
+def without_committed_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process where other tests have committed an array to a device, a call also checks where its operands are."""
     monkeypatch.setattr(process_state, "any_committed", False)
 
 
 def frames(call: Callable[[], object]) -> list[str]:
-    """The Python functions that a call enters, but for the lambda that makes it."""
+    """Returns the Python functions that a call enters, without the lambda around it."""
     call()
     seen: list[str] = []
 
@@ -66,25 +66,25 @@ def test_a_call_is_one_frame(made: Callable[..., Any], f: Callable[..., Any], ar
 
 
 def test_an_operation_of_one_array_is_two_frames() -> None:
-    x = fx.asarray(np.arange(37, dtype=np.float32))  # of a shape of its own: other tests name the program of `sin`
+    x = fx.asarray(np.arange(37, dtype=np.float32))  # a shape of its own: other tests name the program of `sin`
     assert frames(lambda: fnp.sin(x)) == ["sin", "apply_op"]
     assert np.array_equal(np.asarray(fnp.sin(x)), np.asarray(fx.jit(fnp.sin)(x)))
-    assert np.array_equal(np.asarray(fnp.cos(x)), np.asarray(fx.jit(fnp.cos)(x)))  # the same operation, told another
+    assert np.array_equal(np.asarray(fnp.cos(x)), np.asarray(fx.jit(fnp.cos)(x)))  # the same operation
 
 
-def test_types_that_take_turns_do_not_turn_a_jitted_function_each_time() -> None:
+def test_a_jitted_function_called_with_alternating_types_is_rarely_respecialised() -> None:
     f = fx.jit(lambda x: x + 1)
-    turned = set()
+    fast_paths = set()
     for _ in range(64):
         f(ONE), f(OTHER)
-        turned.add(f.__call__)
-    assert len(turned) < 10
+        fast_paths.add(f.__call__)
+    assert len(fast_paths) < 10
     for _ in range(300):
         f(ONE)
     assert frames(lambda: f(ONE)) == ["call"]
 
 
-def test_other_calls_are_answered_too() -> None:
+def test_numpy_arrays_and_keywords_are_accepted_beside_the_fast_path() -> None:
     f = fx.jit(lambda x, y: x * 2 - y)
     expected = np.arange(4) * 2 - 1
     one = np.ones(4, np.float32)
@@ -102,7 +102,7 @@ def test_other_calls_are_answered_too() -> None:
 
 @pytest.mark.parametrize("made", [compiled, lambda f, *_: fx.jit(f)], ids=["executable", "jit"])
 def test_arguments_are_flattened_once(made: Callable[..., Any]) -> None:
-    """In a call of arrays of NumPy, of other types than the call before, and inside a trace."""
+    """For NumPy arrays, for other types than those of the call before, and inside a trace."""
 
     def passes_over(call: Callable[[], object]) -> int:
         return sum([name in ("flatten", "follow") for name in frames(call)])
@@ -137,13 +137,13 @@ def test_an_executable_has_a_signature() -> None:
     assert callable(run)
 
 
-def test_an_array_is_not_made_of_values_by_its_class() -> None:
+def test_the_class_array_takes_no_values() -> None:
     with pytest.raises(TypeError, match=r"Array\(\) takes no arguments"):
         fx.Array([1.0])  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("made", [compiled, lambda f, *_: fx.jit(f)], ids=["executable", "jit"])
-def test_what_is_dropped_is_gone_without_the_collector(made: Callable[..., Any]) -> None:
+def test_executables_and_closures_are_freed_without_the_garbage_collector(made: Callable[..., Any]) -> None:
     closed_over = fx.asarray(np.ones(4, np.float32))
     held = weakref.ref(closed_over)
     run = made(lambda x, k=closed_over: x + k, ONE)

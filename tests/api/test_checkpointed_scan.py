@@ -1,4 +1,4 @@
-"""`checkpointed_scan`: a loop whose reverse mode holds a given number of carries."""
+"""`checkpointed_scan`: a loop whose reverse mode stores a given number of carries."""
 
 from __future__ import annotations
 

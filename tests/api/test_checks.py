@@ -1,4 +1,4 @@
-"""Checks: `error_if`, where it raises and where it must not, through every transformation."""
+"""`error_if` under every transformation: where it raises, and where it must not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def total(x: Any) -> Any:
 
 
 def line_of(f: Callable[..., object], inside: str) -> int:
-    """The line of a function that has some text."""
+    """Returns the number of the line of a function that contains a text."""
     code = f.__code__
     lines = Path(code.co_filename).read_text(encoding="utf-8").splitlines()
     return next(k for k in range(code.co_firstlineno, len(lines)) if inside in lines[k]) + 1
@@ -48,7 +48,7 @@ RUNS: list[Callable[[Any], Any]] = [
     fx.jit(fx.grad(total)),
     fx.jit(fx.value_and_grad(total)),
     fx.jit(fx.grad(fx.remat(total))),
-    fx.jit(fx.grad(lambda x: (fx.error_if(x, x < 0, "negative: -1.0 of 3.00") * 2).sum())),  # no value is needed
+    fx.jit(fx.grad(lambda x: (fx.error_if(x, x < 0, "negative: -1.0 of 3.00") * 2).sum())),  # unused value
     lambda x: fx.jvp(root, (x,), (x,))[1],
     lambda x: fx.jit(fx.hessian(total))(x),
     lambda x: fx.simplify(fx.cse(fx.dce(fx.inline(fx.outline(fx.trace(root, X))))))(x),
@@ -73,7 +73,8 @@ def test_it_raises_where_the_predicate_holds(k: int) -> None:
 
 @pytest.mark.parametrize(("bound", "start", "fails"), [(0, 7, False), (4, 0, False), (5, 0, True), (4, 7, True)])
 def test_the_predicate_of_a_bounded_loop(bound: int, start: float, fails: bool) -> None:
-    """It runs after the last step too, and not at all without steps: `interpret` and `vmap` differed."""
+    """Regression: `interpret` and `vmap` differed. The predicate runs after the last step too, and not at all without
+    steps."""
 
     def loop(v: Any) -> Any:
         return lax.while_loop(lambda c: fx.error_if(c, c > 4, "large") < 9, lambda c: c + 1, v, max_steps=bound)
@@ -101,7 +102,7 @@ def test_the_message(nothing_remembered: None) -> None:
     )
 
 
-def test_under_vmap_the_example_is_told() -> None:
+def test_under_vmap_the_error_names_the_example() -> None:
     def f(x: Any) -> Any:
         return fx.error_if(x, x < 0, "no {}", x) * 2
 
@@ -117,12 +118,12 @@ def test_under_vmap_the_example_is_told() -> None:
             run(x)
 
 
-def test_what_does_not_run_checks_nothing() -> None:
+def test_checks_in_branches_and_steps_that_do_not_run_pass() -> None:
     def branch(x: Any) -> Any:
         return lax.cond(x < 0, lambda: -x, lambda: fx.error_if(x, x < 0, "in a branch that is not taken") + 0)
 
     def nested(x: Any) -> Any:
-        """In a call in a scan in a branch."""
+        """A check in a call in a scan in a branch."""
         step = fx.jit(lambda c: fx.error_if(c, c < 0, "in a branch that is not taken"))
         return lax.cond(x < 0, lambda: -x, lambda: lax.scan(lambda c, _: (step(c), None), x, None, length=2)[0])
 
@@ -148,7 +149,7 @@ def test_what_does_not_run_checks_nothing() -> None:
     np.testing.assert_array_equal(fx.vmap(three)(np.array([-1.0, 0.0, 1.0], np.float32) * 0 + 1), [1, 1, 1])
 
 
-def test_what_runs_is_checked_for_its_own_example() -> None:
+def test_checks_in_branches_and_loops_are_made_for_each_example() -> None:
     def branch(x: Any) -> Any:
         return lax.cond(x < 0, lambda: fx.error_if(x, x < -1, "below {}", x), lambda: x)
 
@@ -162,7 +163,7 @@ def test_what_runs_is_checked_for_its_own_example() -> None:
         fx.jit(fx.vmap(loop))(np.array([1.0, 0.5], np.float32))
 
 
-def test_a_rule_has_no_further_operand_so_examples_go_one_by_one() -> None:
+def test_a_check_in_a_function_with_a_rule_is_made_for_one_example_after_the_other() -> None:
     ruled = fx.custom_jvp(lambda x: fx.error_if(x, x < 0, "in a branch that is not taken") * 2)
     ruled.defjvp(lambda primals, tangents: (ruled(*primals), 2 * tangents[0]))
 
@@ -187,7 +188,7 @@ def test_any_type_and_tree(dtype: dtypes.DType) -> None:
             fx.jit(lambda t, p: fx.error_if(t, p, "no"))(tree, np.array([False, True]))
 
 
-def test_known_predicates_raise_at_once_or_leave_nothing() -> None:
+def test_known_predicates_raise_while_tracing_or_add_no_equation() -> None:
     with pytest.raises(CheckError, match=r"^error_if: at once"):
         fx.trace(lambda x: fx.error_if(x, True, "at once"), X)
     with pytest.raises(CheckError, match=r"^error_if: at once \{\}"):
@@ -197,7 +198,7 @@ def test_known_predicates_raise_at_once_or_leave_nothing() -> None:
     assert fx.error_if(X, np.zeros((0,), bool), "never") is X
 
 
-def test_what_nobody_needs_is_dropped() -> None:
+def test_dce_and_cse_remove_unused_and_equal_checks() -> None:
     def f(x: Any) -> Any:
         fx.error_if(x, x < 0, "unused")
         return x * 2
@@ -279,7 +280,7 @@ def test_nested() -> None:
             fx.jit(run)(given)
 
 
-def test_where_it_cannot_be() -> None:
+def test_a_program_with_checks_is_not_exported() -> None:
     program = fx.trace(root, X)
     assert calls_host(program.jaxpr)
     with pytest.raises(ArgumentError) as e:

@@ -1,4 +1,4 @@
-"""cond, switch and while_loop as users write them: pytrees, closures, numbers, transformations, refusals."""
+"""cond, switch and while_loop as users write them: pytrees, closures, numbers, transformations, error messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.laws.budget import share
 
 pytestmark = pytest.mark.usefixtures("nothing_remembered")
 
-lax: Any = fxad.lax  # what runs is tested here; the types are tested in tests/typing
+lax: Any = fxad.lax  # these tests run the code; tests/typing checks its types
 
 close: Any = np.testing.assert_allclose
 equal: Any = np.testing.assert_array_equal
@@ -37,8 +37,8 @@ equal: Any = np.testing.assert_array_equal
 # ------------------------------------------------------------------------------------------------------ cond, switch
 
 
-def test_the_gradient_of_a_gradient_of_what_is_picked() -> None:
-    """A branch that is not picked finds no residuals of its own, and must not divide by what stands in their place."""
+def test_second_derivatives_of_a_selected_branch() -> None:
+    """Under vmap, a branch that is not selected gets placeholders for its residuals. It must not divide by them."""
     x, p = np.array([2.0, 0.5]), np.array([False, True])
 
     def slope(x: Any, p: Any) -> Any:
@@ -102,7 +102,7 @@ def test_numbers_take_the_dtype_of_the_other_branch() -> None:
     ] * 2
 
 
-def test_what_branches_close_over_is_an_operand_once() -> None:
+def test_a_value_that_two_branches_close_over_is_one_operand() -> None:
     table = np.arange(1000.0)
 
     def f(p: Any, x: Any) -> Any:
@@ -138,8 +138,9 @@ def test_per_example_policies() -> None:
         close(slopes, np.where(p, np.cos(x), 2.0))
 
 
-def test_only_the_branch_needed_is_differentiated() -> None:
-    """The root has an infinite derivative at 0, and none below: it is not seen, also where select runs both."""
+def test_only_the_selected_branch_is_differentiated() -> None:
+    """The square root has an infinite derivative at 0, and none below. It does not reach the result, also where select
+    runs both branches."""
 
     def f(x: Any, batched: str = "select") -> Any:
         return lax.cond(x > 0, fnp.sqrt, lambda x: x, x, batched=batched)
@@ -175,7 +176,7 @@ def test_an_operand_that_all_branches_return_is_not_mapped() -> None:
 
 
 def test_the_linear_program_of_branches_is_linear_batched() -> None:
-    """Tangents of examples that do not select a function are zero there."""
+    """Tangents of examples that do not select a branch are zero in it."""
     xs, ts = np.array([0.0, 4.0, -1.0]), np.array([1.0, 2.0, 3.0])
 
     def push(ts: Any) -> Any:
@@ -187,7 +188,7 @@ def test_the_linear_program_of_branches_is_linear_batched() -> None:
 
 
 def test_branches_that_add_tangents_are_linear_batched() -> None:
-    """A branch is linear in two tangents together, not in each alone."""
+    """A branch that adds two tangents is linear in both together, but not in each alone."""
     xs, ts = np.array([0.0, 4.0, -1.0]), np.array([1.0, 2.0, 3.0])
 
     def push(ts: Any, us: Any) -> Any:
@@ -313,7 +314,7 @@ def test_reverse_mode_stores_rows_and_constants_once() -> None:
     program = fx.trace(f, fnp.ones(8), fnp.ones(8))
     grads = fx.grad(program, argnums=(0, 1))
     (loop,) = [e.prim for j in distinct_jaxprs(grads.jaxpr) for e in j.eqns if isinstance(e.prim, While)]
-    # the derivative of sin, and sin itself; exp(w) is computed once, outside
+    # the rows are those of the derivative of sin and of sin; exp(w) is computed once, outside of the loop
     assert sorted(map(str, loop.rows)) == ["f32[8]", "f32[8]"]
     assert "exp" not in [e.prim.name for e in loop.body.eqns]
 
@@ -330,7 +331,7 @@ def test_memory_of_reverse_mode_is_what_the_docstring_says() -> None:
 
 
 def nested(x: Any, n: Any) -> Any:
-    """cond in while_loop in switch."""
+    """A cond in a while_loop in a switch."""
 
     def body(c: tuple[Any, Any]) -> tuple[Any, Any]:
         i, y = c
@@ -351,7 +352,7 @@ def slope(f: Callable[[Any], Any], x: float) -> float:
 @share(3)
 @given(st.floats(-2, 2).filter(lambda x: abs(x) > 1e-3), st.integers(-1, 9))
 def test_derivatives_of_nested_control_flow(x: float, n: int) -> None:
-    limit = fnp.asarray(np.int32(n))  # an operand, so that all examples are one program
+    limit = fnp.asarray(np.int32(n))  # as an operand, so that all examples share one program
 
     def f(x: Any) -> Any:
         return nested(x, limit)
@@ -405,7 +406,7 @@ def test_remat_inside_and_around() -> None:
     x = np.arange(3.0) / 3
     program = fx.grad(fx.trace(f, x))
     (loop,) = [e.prim for j in distinct_jaxprs(program.jaxpr) for e in j.eqns if isinstance(e.prim, While)]
-    assert sorted(map(str, loop.rows)) == ["f64[3]"]  # the carry alone
+    assert sorted(map(str, loop.rows)) == ["f64[3]"]  # the carry is the only row
     want = fx.grad(plain)(x)
     close(program(x), want, rtol=1e-12)
     close(fx.grad(fx.remat(plain))(x), want, rtol=1e-12)
@@ -417,7 +418,7 @@ def test_remat_inside_and_around() -> None:
 
 
 def test_transformations_inside_bodies() -> None:
-    """Newton's method with the derivative taken inside the loop, differentiated from outside."""
+    """Newton's method, with the derivative inside of the loop, is differentiated as a whole."""
 
     def root(a: Any) -> Any:
         def f(x: Any) -> Any:
@@ -427,7 +428,7 @@ def test_transformations_inside_bodies() -> None:
 
     assert root(fnp.asarray(np.float64(8))).item() == pytest.approx(2)
     assert fx.grad(root)(np.float64(8)).item() == pytest.approx(1 / 12)
-    # from 1 there is no step to take, and so the derivative is that of the first value
+    # at 1 the method takes no step, so the derivative is that of the start
     close(fx.vmap(fx.grad(root))(np.array([1.0, 8.0, 27.0])), [1, 1 / 12, 1 / 27])
 
 
@@ -590,7 +591,7 @@ def test_a_mistake_in_a_branch_names_the_users_line() -> None:
         lax.cond(True, bad, lambda x: x, F)
 
 
-def test_a_literal_moves_through_a_branch_into_the_loop_there() -> None:
+def test_dce_moves_a_literal_through_a_branch_into_its_loop() -> None:
     def f(p: fx.Array) -> Any:
         def repeated(a: fx.Array) -> Any:
             return lax.scan(lambda carry, _: (carry, a + a), 0.0, None, length=2)[1]

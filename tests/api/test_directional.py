@@ -1,4 +1,4 @@
-"""`jvp`, `linearize`, `vjp`, `transpose`: laws on trees, keyword arguments, integers, and what they refuse."""
+"""`jvp`, `linearize`, `vjp`, `transpose`: laws on trees, keyword arguments, integers, error messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def close(a: Any, b: Any) -> None:
 # ------------------------------------------------------------------------------------------------------------- laws
 
 
-def test_the_ways_forward_agree() -> None:
+def test_jvp_and_linearize_agree() -> None:
     out, dots = fx.jvp(f, (P, 5), (P_DOT, None), k=2.0)
     assert dots["n"] is None
     assert int(out["n"]) == 6
@@ -57,7 +57,7 @@ def test_the_ways_forward_agree() -> None:
     assert split.residual_bytes == sum([r.nbytes for r in residuals])
 
 
-def test_the_ways_back_agree_and_are_adjoint() -> None:
+def test_vjp_and_transpose_agree_and_are_adjoint() -> None:
     y_bar = {"y": D, "n": None}
     out, dots = fx.jvp(f, (P, 5), (P_DOT, None), k=2.0)
     value, back = fx.vjp(f, P, 5, k=2.0)
@@ -98,7 +98,7 @@ def test_complex_numbers_are_not_conjugated() -> None:
 
 @pytest.mark.parametrize("twice", [False, True])
 def test_a_cotangent_is_negated_after_the_sum_of_a_broadcast(twice: bool) -> None:
-    """Not if another operand has the negated cotangent too: it is then computed once."""
+    """Not if another operand has the negated cotangent too: then it is computed once, before the sum."""
 
     def loss(m: Any, x: Any, n: Any) -> Any:
         return fnp.sum((x - ((m + n) if twice else m)) ** 2) + fnp.sum(m) + fnp.sum(n)
@@ -270,7 +270,7 @@ OTHER_SHAPE = "trace again for the other shape, or use jit, which does so by its
 def test_parameters_of_the_user_with_the_names_of_directions(
     kind: type[FxadError], message: str, remedy: str, args: Any, keyword: Any
 ) -> None:
-    """They got the remedies for directions."""
+    """Regression: errors for such parameters had the remedies for directions."""
 
     def scaled(tangents: Any, cotangent: Any) -> Any:
         return tangents * cotangent
@@ -287,7 +287,7 @@ def test_parameters_of_the_user_with_the_names_of_directions(
     assert e.remedy == OTHER_SHAPE
 
 
-def test_what_is_not_linear_names_the_line_that_wrote_it() -> None:
+def test_an_equation_that_is_not_linear_is_named_with_its_line() -> None:
     def g(x: Any) -> Any:
         y = x * 2
         return fnp.sin(y)
@@ -298,7 +298,7 @@ def test_what_is_not_linear_names_the_line_that_wrote_it() -> None:
     assert e.equation.startswith("%1:f32[3] = sin ")
 
 
-def test_what_is_affine_is_not_linear() -> None:
+def test_an_affine_function_is_not_linear() -> None:
     with pytest.raises(NotLinearError) as e:
         fx.transpose(fx.trace(lambda x: (x * 3, 4.0), X))
     assert e.value.message == "transpose: result 4.0:f32[] of <lambda> is constant, so the program is affine"
@@ -347,7 +347,8 @@ PUSHED: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("name", PUSHED)
 def test_tangents_that_are_computed_beside_values_transpose(name: str, mapped: bool) -> None:
-    """transpose(lambda t: jvp(f, (x,), (t,))[1]) is the vjp, where one equation gives values and tangents."""
+    """transpose(lambda t: jvp(f, (x,), (t,))[1]) is the vjp. In these functions one equation gives values and
+    tangents."""
     f = PUSHED[name]
 
     def push(t: Any) -> Any:
@@ -384,7 +385,7 @@ def test_linear_programs_with_other_values(linear: Callable[[Any], Any], want: f
 
 
 def test_a_linear_program_is_transposed_with_examples_too() -> None:
-    """As `jax.linear_transpose(jax.linearize(f, x)[1], x)`."""
+    """As in `jax.linear_transpose(jax.linearize(f, x)[1], x)`."""
     _, linear = fx.linearize(fnp.sin, X)
     for examples in ((), (X,), (fx.Spec(X.shape, X.dtype),)):
         close(fx.linear_transpose(linear, *examples)(X), (X * np.cos(X),))
@@ -438,11 +439,11 @@ def test_a_loop_without_a_bound_is_linearized(name: str) -> None:
     close(split.linear((t,), residuals), dots)
     again = fx.jvp(
         lambda x: fx.linearize(f, x)[1](t), (x,), (t,)
-    )  # the linear program has a derivative in its residuals
+    )  # the linear program has a derivative with respect to its residuals
     close(again, fx.jvp(lambda x: fx.jvp(f, (x,), (t,))[1], (x,), (t,)))
 
 
-def test_a_loop_without_a_bound_that_a_cotangent_does_not_reach() -> None:
+def test_reverse_mode_beside_a_loop_without_a_bound_that_has_no_cotangent() -> None:
     def unread(x: Any) -> Any:
         return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * x, c[2] + 2), (0, x, fnp.ones(())))[2] * x
 

@@ -1,4 +1,4 @@
-"""Donation: what is given up is gone and says so, its memory is used again, and nothing else changes."""
+"""Donation: a donated array is deleted, and its error says so; its memory is reused; results are the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ones(n: int = N) -> fx.Array:
 
 
 def step(state: dict[str, Any], grad: Any) -> tuple[dict[str, Any], Any]:
-    """Momentum: two arrays of state, and what a training loop logs."""
+    """Momentum: updates two arrays of state, and returns a value for the log of a training loop."""
     m = state["m"] * 0.9 + grad
     return {"w": state["w"] - 0.1 * m, "m": m}, (m * m).sum()
 
@@ -44,7 +44,7 @@ def gone(x: fx.Array) -> bool:
     return False
 
 
-# -------------------------------------------------------------------------------------------------- what is given up
+# --------------------------------------------------------------------------------------- the arguments that are donated
 
 
 @pytest.mark.parametrize("donate", [0, -2, "state", ["state"], (0,), {"state": True}, {0: {"w": True, "m": True}}])
@@ -127,7 +127,7 @@ def test_a_training_loop_holds_one_copy_of_the_state() -> None:
 
 
 def test_values_are_those_without_donation() -> None:
-    """But for rounding: XLA may take more effort for a program that donates (decision 76)."""
+    """Up to rounding: XLA may take more effort for a program that donates (decision 76)."""
     plain, donating = fx.jit(step), fx.jit(step, donate="state")
     a, b, g = state(), state(), ones()
     for _ in range(3):
@@ -146,7 +146,7 @@ def test_any_type(shape: tuple[int, ...], dtype: str) -> None:
     assert gone(x)
 
 
-def test_what_numpy_looks_at_is_left_alone() -> None:
+def test_memory_that_numpy_shares_does_not_change() -> None:
     source = np.arange(N, dtype=np.float32)
     source.flags.writeable = False
     shared, looked_at = fx.asarray(source), ones()
@@ -158,7 +158,7 @@ def test_what_numpy_looks_at_is_left_alone() -> None:
     assert [gone(shared), gone(looked_at)] == [True, True]
 
 
-def test_constants_of_fxad_are_not_given_up() -> None:
+def test_cached_constants_are_not_donated() -> None:
     one = fnp.asarray(1.5)
     fx.jit(lambda x: x + 1, donate=0)(one)
     assert float(fnp.asarray(1.5) + 1.5) == 3.0
@@ -224,15 +224,15 @@ TOUCHES: dict[str, tuple[str, Callable[[fx.Array], object]]] = {
 
 @pytest.mark.usefixtures("nothing_remembered")
 @pytest.mark.parametrize("how", TOUCHES)
-def test_touching_what_is_gone(how: str) -> None:
+def test_uses_of_a_donated_array_are_errors(how: str) -> None:
     x, (what, touch) = donated_state(), TOUCHES[how]
     with pytest.raises(ExecutionError, match=f"^{re.escape(what)} was {GONE}") as e:
         touch(x)
     assert e.value.remedy == "use the result in its place, or leave the argument out of `donate`"
 
 
-def test_what_is_gone_can_be_shown_and_has_a_type() -> None:
-    """A debugger, and a message that shows its argument, ask for the `repr`: it says where the array went."""
+def test_a_donated_array_has_a_repr_and_a_type() -> None:
+    """A debugger, and a message that shows its argument, call `repr`: it says where the array was donated."""
     x = donated_state()
     assert re.fullmatch(rf"\[<Array f32\[{N}\], {GONE}>\]", repr([x]))
     assert (x.shape, x.dtype, x.device, len(x), x.committed) == ((N,), np.dtype("float32"), HERE, N, False)
@@ -259,7 +259,7 @@ def test_one_array_twice() -> None:
 
 
 def test_an_array_given_twice_and_not_donated_takes_no_longer() -> None:
-    """Each operand is looked at once: a call that was quadratic took seconds for 10,000 arrays of state."""
+    """Regression: a call was quadratic in its operands, and took seconds for 10,000 arrays of state."""
     looked_at = 0
 
     class Operands(list[Any]):
@@ -276,7 +276,7 @@ def test_an_array_given_twice_and_not_donated_takes_no_longer() -> None:
 
 @pytest.mark.parametrize("units", ["none", lambda body: True])
 def test_a_deleted_array_was_not_donated(units: Any) -> None:
-    """A call that is refused names what happened to the array: it is not the call that took its memory."""
+    """The error names what happened to the array: it was deleted by `delete`, and not by the call that is refused."""
     x, y = ones(), ones()
     run = fx.jit(lambda a, b: (fx.jit(fnp.sin)(a), fx.jit(fnp.sin)(b)), donate=(0, 1), units=units)
     y.delete()
@@ -290,8 +290,9 @@ def test_a_deleted_array_was_not_donated(units: Any) -> None:
 
 
 @pytest.mark.parametrize("units", ["none", lambda body: True])
-def test_a_call_that_fails_half_way_says_where_its_operands_went(units: Any) -> None:
-    """A linked run had used the first operand up when its second step failed, and the array was deleted by nobody."""
+def test_a_call_that_fails_in_its_second_unit_has_donated_its_operands(units: Any) -> None:
+    """Regression: a linked run had donated the first operand when its second step failed, and the array did not know
+    the call."""
 
     def half(x: Any) -> Any:
         y: Any = fx.io_callback(lambda x: x, F, x)
@@ -313,7 +314,7 @@ def test_a_call_that_fails_half_way_says_where_its_operands_went(units: Any) -> 
 
 
 class Model:
-    """Methods whose arguments have no name."""
+    """Methods with positional-only arguments."""
 
     @fx.jit(donate=1)
     def first(self, *s: Any) -> Any:
@@ -332,7 +333,7 @@ class Model:
         return fnp.zeros((s[1],), dtype="float32") + s[0]
 
 
-def test_a_linked_call_that_needs_what_is_gone_gives_nothing_up() -> None:
+def test_a_linked_call_that_is_refused_donates_nothing() -> None:
     block = fx.jit(lambda x: fnp.tanh(x) * 2)
     run = fx.jit(lambda x, y: (block(block(x)), block(y)), units=lambda body: True, donate=("x", "y"))
     gone, held = fx.asarray(np.ones(7, np.float32)), fx.asarray(np.full(7, 2, np.float32))
@@ -343,7 +344,7 @@ def test_a_linked_call_that_needs_what_is_gone_gives_nothing_up() -> None:
 
 
 def test_positions_without_a_name_count_from_the_instance() -> None:
-    """The one after was given up: a method is called without its first argument."""
+    """Regression: a method is called without its first argument, so the argument after the named one was donated."""
     for call, which in ((Model().first, 0), (Model().second, 1), (lambda *s: Model().fourth(1, 2, *s), 1)):
         arrays = [ones(), ones(), ones()]
         call(*arrays)
@@ -363,8 +364,8 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("way", COPIES)
-def test_a_copy_is_given_up_by_itself(way: str) -> None:
-    """It is what the refusal of one array twice asks for, and how a state is kept."""
+def test_a_copy_is_donated_independently(way: str) -> None:
+    """A copy has its own memory: the error for an array that is passed twice suggests it, and loops keep a state so."""
     x = ones()
     kept = COPIES[way](x)
     assert kept.committed is x.committed
@@ -391,7 +392,7 @@ def test_a_copy_inside_a_trace_is_no_equation() -> None:
             way(leaked[0])
 
 
-def test_memory_of_no_use_is_warned_of_once() -> None:
+def test_a_donation_that_no_result_can_use_is_warned_of_once() -> None:
     run = fx.jit(lambda big, x: (x + 1, big.sum()), donate=("big", "x"))
     message = (
         r"^<lambda>: donated memory is of no use to its results: no result of its type is left for big \(f32\[7\]\)"
@@ -423,7 +424,7 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_what_is_no_argument(message: str) -> None:
+def test_names_and_numbers_that_are_no_argument_are_refused(message: str) -> None:
     with pytest.raises(ParameterError, match=f"^{re.escape(message)}\n"):
         fx.jit(step, **WRONG[message])
 
@@ -452,7 +453,7 @@ def test_wrong_for_a_program() -> None:
 
 
 def test_arguments_without_names_are_donated_by_position() -> None:
-    """The parameters of `*xs` have no names: a program calls them args[0], args[1]."""
+    """The parameters of `*xs` have no names. A program calls them args[0], args[1]."""
     run = fx.lower(fx.trace(lambda *xs: (xs[0] + 1, xs[1]), F, F)).compile(donate=0)
     x, y = ones(), ones()
     run(x, y)
@@ -460,7 +461,7 @@ def test_arguments_without_names_are_donated_by_position() -> None:
     assert not y.is_deleted()
 
 
-def test_names_of_jax_that_name_no_argument() -> None:
+def test_donate_argnums_and_argnames_that_name_no_argument() -> None:
     jit: Any = fx.jit
     for option in ("donate_argnums", "donate_argnames"):
         with pytest.raises(ParameterError, match=r"^jit of step: donate is \[1.5\], not a position or a name"):

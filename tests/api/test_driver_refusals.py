@@ -1,5 +1,5 @@
-"""What lowering, compiling, running, exporting and the devices refuse: every message whole, with the user's line and
-what to do."""
+"""Errors of lowering, compiling, running, exporting and devices: every message whole, with the user's line and the
+remedy."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_a_client_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("count", ["0", "many", "-1", "", "2147483648", "9" * 5000])
-def test_a_number_of_devices_that_is_none(count: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_number_of_devices(count: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FXAD_CPU_DEVICES", count)
     with pytest.raises(ParameterError) as e:
         client._Clients().devices("cpu")
@@ -284,7 +284,7 @@ def test_a_process_that_was_forked_has_no_devices() -> None:
     )
 
 
-def test_what_xla_says_comes_with_what_to_do() -> None:
+def test_errors_of_xla_have_a_remedy() -> None:
     lowered = lower_jaxpr(LOWERED.program.jaxpr)
     options = fx.CompileOptions(flags=(("xla_no_such_flag", True),))
     remedy = "leave out flags of CompileOptions; if it stays, report it with the program: fx.lower(program).text()"
@@ -299,7 +299,7 @@ def test_what_xla_says_comes_with_what_to_do() -> None:
 
 
 class OnGpu:
-    """An array that says that it is on a GPU."""
+    """An array that claims to be on a GPU."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -319,8 +319,8 @@ def test_an_array_on_a_gpu_of_another_process(monkeypatch: pytest.MonkeyPatch) -
     assert e.value.remedy == "copy the array to the host, or to another GPU"
 
 
-def test_memory_that_a_device_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrays of the size of the machine would be needed; XLA's answer is put in its place."""
+def test_out_of_memory_when_an_array_is_transferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XLA's out-of-memory error is simulated: a real one would need arrays of the size of the machine."""
 
     def full(*_: object) -> object:
         raise runtime.XlaRuntimeError("RESOURCE_EXHAUSTED: no memory")

@@ -1,4 +1,4 @@
-"""Bad input: each refusal with its kind, its message, the user's line and a remedy; and nothing left behind."""
+"""Errors for bad input: class, message, the user's line and a remedy; no trace stays active."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ USES: list[tuple[str, str, Callable[[Any], Any]]] = [
 
 
 @pytest.mark.parametrize(("what", "aval", "use"), USES, ids=[f"{w}-{k}" for k, (w, _, _) in enumerate(USES)])
-def test_uses_that_want_a_value(what: str, aval: str, use: Callable[[Any], Any]) -> None:
+def test_uses_that_need_a_value(what: str, aval: str, use: Callable[[Any], Any]) -> None:
     message = f"{what}: Tracer<{aval}> of <lambda> has no value while the function is traced"
     e = refused(lambda: fx.trace(lambda x: use(x), S), TracerError, message)
     assert f":{use.__code__.co_firstlineno} in " in e.where
 
 
 @pytest.mark.parametrize("use", [lambda i: range(i), lambda i: [1, 2][i], lambda i: hex(i)])
-def test_a_tracer_is_no_index_of_pythons(use: Callable[[Any], Any]) -> None:
+def test_a_tracer_is_no_index_of_a_python_sequence(use: Callable[[Any], Any]) -> None:
     message = "index: Tracer<i32[]> of <lambda> has no value while the function is traced"
     refused(lambda: fx.trace(lambda i: use(i), I), TracerError, message)
 
@@ -114,7 +114,7 @@ def test_an_array_is_not_assigned_to() -> None:
     refused(lambda: f(fx.asarray(X)), ArgumentError, message)
 
 
-# --------------------------------------------------------------------------------- arguments and results that are none
+# --------------------------------------------------------------------------------- arguments and results of wrong types
 
 NOT_ARRAYS: list[tuple[Any, str]] = [
     ("s", "a str is not an array: 's'"),
@@ -164,7 +164,7 @@ def test_generators_and_coroutines_are_no_results() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["O", "<U1", "M8[D]", ">f4", "g"])
-def test_dtypes_that_are_none(dtype: str) -> None:
+def test_objects_that_are_no_dtypes(dtype: str) -> None:
     array = np.zeros(3, dtype)
     told = f"{array.dtype!r} is not a dtype of fxad"
     refused(lambda: fx.trace(lambda a: a, [array]), DTypeError, f"trace of <lambda>: argument a[0]: {told}")
@@ -194,7 +194,7 @@ def test_a_masked_array_would_lose_its_mask() -> None:
     refused(lambda: fx.asarray(masked), ArgumentError, message)
 
 
-# The functions of `fxad.lax` that take arrays only, by the names of these.
+# The functions of `fxad.lax` that take arrays only, and their argument names.
 ARRAYS = {
     name: [p for p, q in inspect.signature(fn).parameters.items() if q.annotation == "ArrayLike"]
     for name, fn in [(n, getattr(lax, n)) for n in dir(lax)]
@@ -203,7 +203,7 @@ ARRAYS = {
 ELEMENTWISE = [n for n, p in ARRAYS.items() if p and len(inspect.signature(getattr(lax, n)).parameters) == len(p)]
 
 
-# Two hand their arguments on in another order; the position named is that of the operation named.
+# Two functions pass their arguments on in another order. The error names the position in the operation that it names.
 ORDER = {"clamp": (1, 0, 2), "select": (0, 2, 1)}
 
 
@@ -225,8 +225,9 @@ def test_there_are_functions_of_lax_to_check() -> None:
     assert len(ELEMENTWISE) > 40
 
 
-def test_operators_leave_strangers_to_python() -> None:
-    """Returning NotImplemented lets another class take part; with none, Python says what it says of any operator."""
+def test_operators_return_not_implemented_for_unknown_types() -> None:
+    """An operator returns NotImplemented, so another class may take part. Otherwise Python raises its usual
+    TypeError."""
 
     class Other:
         def __radd__(self, x: Any) -> str:
@@ -316,12 +317,12 @@ def test_a_compiled_program_is_not_traced() -> None:
     message = "<lambda>: argument a is Tracer<f32[3]>; a compiled program is not traced"
     refused(lambda: fx.trace(lambda x: executable(x), X), ArgumentError, message)
     refused(lambda: fx.grad(executable)(X), ArgumentError, message)
-    assert fx.trace(lambda x: executable(X) + x, X)(X).tolist() == [0, 3, 6]  # on values it runs
+    assert fx.trace(lambda x: executable(X) + x, X)(X).tolist() == [0, 3, 6]  # with values it runs
     message = "compile: <lambda> closes over Tracer<f32[3]> of an enclosing trace"
     refused(lambda: fx.trace(lambda x: fx.lower(fx.trace(lambda y: x * y, X)).compile()(X), X), ArgumentError, message)
 
 
-# ------------------------------------------------------------------------------------------------- what is no function
+# ---------------------------------------------------------------------------------------- objects that are no functions
 
 
 @pytest.mark.parametrize(
@@ -344,12 +345,12 @@ def test_a_compiled_program_is_not_traced() -> None:
         "jit",
     ],
 )
-def test_what_is_no_function(name: str) -> None:
+def test_an_int_in_place_of_a_function(name: str) -> None:
     message = f"{name}: an int is neither a Program nor a function: 3"
     refused(lambda: getattr(fx, name)(3), ArgumentError, message)
 
 
-def test_what_is_no_program() -> None:
+def test_an_int_in_place_of_a_program() -> None:
     refused(lambda: fx.trace(3), ArgumentError, "trace: an int is not a function: 3")  # type: ignore[call-overload]
     refused(lambda: fx.lower(3), ArgumentError, "lower: takes a Program, got 3")  # type: ignore[arg-type]
     message = "transpose: an int is neither a Program nor a function: 3"
@@ -397,7 +398,7 @@ def test_an_error_inside_a_nested_trace_names_the_innermost_line() -> None:
     assert e.where == f"{__file__}:{inner.__code__.co_firstlineno + 1} in {inner.__qualname__}"
 
 
-def test_a_derivative_that_does_not_exist_names_the_line_that_wrote_the_equation() -> None:
+def test_grad_of_an_integer_result_is_refused() -> None:
     def f(x: Any) -> Any:
         y = x.sum()
         return y.astype("int32")

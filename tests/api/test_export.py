@@ -1,4 +1,4 @@
-"""Export: bytes that run in another process and another version, or say why not."""
+"""Exported programs: bytes that run in another process and another version, or an error that says why not."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import copy
 import json
 import pickle
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from fxad.errors import ArgumentError, FileFormatError, ParameterError
 from fxad.runtime import CacheStats
 from fxad.storage.exported import KIND, VERSION
 from fxad.storage.file_format import Section, pack, unpack
+from tests.processes import run_python
 
 pytestmark = pytest.mark.smoke
 
@@ -41,7 +40,7 @@ def exported(f: Any, *args: Any, **kwargs: Any) -> bytes:
     return fx.lower(fx.trace(f, *args, **kwargs)).export()
 
 
-def test_it_runs_as_the_program_does() -> None:
+def test_an_exported_program_computes_the_same() -> None:
     program = fx.trace(loss, *ARGS, scale=2.0)
     run = fx.load_exported(fx.lower(program).export())
     got, want = run(*ARGS, scale=np.float32(2)), program(*ARGS, scale=np.float32(2))
@@ -104,7 +103,7 @@ def test_platforms_are_names() -> None:
         assert fx.load_exported(lowered.export(platforms=given)).platforms == kept
 
 
-def test_a_class_of_a_function_is_not_exported() -> None:
+def test_a_class_that_is_defined_in_a_function_is_not_exported() -> None:
     @fx.tree.dataclass
     class Here:
         w: Any
@@ -125,10 +124,7 @@ assert (fx.cache.stats().misses, fx.cache.stats().compilations) == (1, 1)
 def test_in_another_process(tmp_path: Path) -> None:
     path = tmp_path / "program"
     path.write_bytes(exported(lambda x: (x * HELD).sum(1), X))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", OTHER, str(path)], check=False, capture_output=True, text=True
-    )
-    assert (done.stdout, done.stderr) == ("[3.0, 3.0]\n", "")
+    assert run_python(OTHER, path) == "[3.0, 3.0]\n"
 
 
 def counted(stats: CacheStats) -> tuple[int, int, int, int]:
@@ -146,8 +142,8 @@ def test_loading_twice_compiles_once() -> None:
         assert mine.stats().entries == 2
 
 
-def test_programs_that_differ_in_held_values_share_an_executable() -> None:
-    """Arrays closed over are operands, and no part of what is compiled."""
+def test_programs_that_differ_in_closed_over_values_share_an_executable() -> None:
+    """Closed-over arrays are operands, and no part of the compiled program."""
 
     def of(held: Any) -> bytes:
         return exported(lambda x: x * held - 1, X)
@@ -159,7 +155,7 @@ def test_programs_that_differ_in_held_values_share_an_executable() -> None:
         assert np.allclose(b(X), X * (HELD + 1) - 1)
 
 
-def test_what_was_exported_is_found_on_disk(tmp_path: Path) -> None:
+def test_the_executable_of_an_exported_program_is_found_on_disk(tmp_path: Path) -> None:
     data = exported(lambda x: np.linalg.norm(HELD) * lax.linalg.cholesky(x.T @ x + fnp.eye(3, dtype=x.dtype)), X)
     results = []
     for expected in ((0, 1, 0, 1), (0, 0, 1, 0)):
@@ -182,7 +178,7 @@ def test_the_cache_lists_what_was_exported_and_compares_programs_with_programs()
 
 
 def changed(data: bytes, **entries: Any) -> bytes:
-    """The bytes with other entries in their description, and checksums that fit."""
+    """Returns the bytes with other entries in their description, and matching checksums."""
     version, sections = unpack("test", data, KIND, VERSION)
     head = {**json.loads(sections[0].content), **entries}
     return b"".join(pack(KIND, version, [Section("program", json.dumps(head).encode()), *sections[1:]]))
@@ -192,7 +188,7 @@ DAMAGED = "load_exported: the program is damaged: byte 102: "
 
 
 @pytest.mark.about_cpus
-def test_what_is_refused() -> None:
+def test_bytes_that_are_no_exported_program_are_refused() -> None:
     data = exported(lambda x: x + 1, X)
     kind = "'fxad exported program' and a version"
     cases: list[tuple[Any, type[fx.errors.FxadError], str]] = [

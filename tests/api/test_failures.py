@@ -1,4 +1,5 @@
-"""What fails in XLA, in the user's words: the function, its line, what was asked for."""
+"""Errors of XLA and of host functions name the user's function, its line, and the bytes or types that were
+requested."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ def huge_temporary(x: Any) -> Any:
 
 
 @pytest.mark.usefixtures("nothing_remembered")
-def test_out_of_memory_where_it_is_called() -> None:
-    """Results are allocated by the call itself."""
+def test_out_of_memory_for_results() -> None:
+    """The call itself allocates the results."""
     message = (
         r"^huge_result: out of memory: 4,398,046,511,104 bytes were asked for; at its peak the program needs "
         r"4,398,046,511,\d\d\d: arguments 4, results 4,398,046,511,104, temporaries \d+\n"
@@ -38,8 +39,8 @@ def test_out_of_memory_where_it_is_called() -> None:
 
 
 @pytest.mark.usefixtures("nothing_remembered")
-def test_out_of_memory_where_it_is_waited_for() -> None:
-    """Temporaries are allocated later: the result of the call still knows whose it is."""
+def test_out_of_memory_for_temporaries() -> None:
+    """Temporaries are allocated later. The result of the call still knows the program."""
     y = fx.jit(huge_temporary)(np.float32(1))
     for touch, op in ((fx.Array.block_until_ready, "block"), (np.asarray, "to_numpy")):
         message = (
@@ -51,8 +52,8 @@ def test_out_of_memory_where_it_is_waited_for() -> None:
 
 
 @pytest.mark.usefixtures("nothing_remembered")
-def test_out_of_memory_in_a_linked_run_tells_the_peak_of_the_run() -> None:
-    """Of the whole run, which holds more than the unit that failed; and the line that calls the unit."""
+def test_out_of_memory_in_a_linked_run_reports_the_peak_of_the_run() -> None:
+    """The peak is that of the whole run, and not of the unit that failed. The line is that of the unit's call."""
     inner = fx.jit(huge_temporary)
 
     def twice(x: Any) -> Any:
@@ -103,8 +104,8 @@ def huge_after_some(x: Any, y: Any) -> Any:
 @pytest.mark.usefixtures("nothing_remembered")
 @pytest.mark.parametrize("units", ["none", lambda body: True])
 @pytest.mark.parametrize("donate", [(), 0, ("x", "y")])
-def test_out_of_memory_where_operands_are_given_up(units: Any, donate: Any) -> None:
-    """What the call itself had used up was taken for the reason: of the most usual failure of a step of training."""
+def test_out_of_memory_of_a_call_that_donates_its_operands(units: Any, donate: Any) -> None:
+    """Regression: the error reported the operands that the call itself had donated as the cause."""
     x = fx.Spec((4,))
     program = fx.trace(huge_after_some, x, x)
     run = fx.lower(program, units=units).compile(donate=donate)
@@ -115,7 +116,7 @@ def test_out_of_memory_where_operands_are_given_up(units: Any, donate: Any) -> N
 
 
 @pytest.mark.parametrize("gone", ["x", "y"])
-def test_a_linked_run_names_the_argument_that_is_gone(gone: str) -> None:
+def test_a_linked_run_names_the_argument_that_was_donated_before(gone: str) -> None:
     def f(x: Any, y: Any) -> Any:
         return twice(twice(x)), twice(twice(y))
 
@@ -142,13 +143,13 @@ NUMBERS: list[tuple[Any, str, str]] = [
 
 
 @pytest.mark.parametrize(("number", "dtype", "message"), NUMBERS)
-def test_a_number_that_is_none_of_the_declared_type_is_refused(number: Any, dtype: str, message: str) -> None:
-    """It was cut, wrapped or stripped of its imaginary part, without a word."""
+def test_a_host_result_that_its_declared_type_cannot_hold_is_refused(number: Any, dtype: str, message: str) -> None:
+    """Regression: the number was truncated, wrapped around or stripped of its imaginary part without an error."""
     with pytest.raises(ExecutionError, match=f"^host_call: <lambda> {re.escape(message)}\n"):
         fx.jit(lambda x: fx.pure_callback(lambda _: number, fx.Spec((), dtype), x))(np.float32(1))
 
 
-def test_a_mask_that_a_host_function_gives_is_not_dropped() -> None:
+def test_a_host_function_that_returns_a_masked_array_is_refused() -> None:
     with pytest.raises(ExecutionError) as e:
         fx.jit(lambda x: fx.pure_callback(lambda x: np.ma.masked_less(x, 0), x, x))(np.ones(3, np.float32))
     assert e.value.message == "host_call: <lambda> gave a masked array, whose mask would be lost"
@@ -167,7 +168,7 @@ def test_a_mask_that_a_host_function_gives_is_not_dropped() -> None:
         (1j, "complex64"),
     ],
 )
-def test_a_number_takes_the_declared_type(number: Any, dtype: str) -> None:
+def test_a_host_result_takes_the_declared_type(number: Any, dtype: str) -> None:
     run: Any = fx.jit(lambda x: fx.pure_callback(lambda _: number, fx.Spec((), dtype), x))
     want = np.asarray(number).astype(np.asarray(run(np.float32(1))).dtype)
     assert (np.asarray(run(np.float32(1))) == want, run(np.float32(1)).dtype.name) == (True, dtype)
@@ -188,7 +189,7 @@ ONE = "a format such as {:.2f} is for one number; {} shows any array"
         ("{[3]}", "'{[3]}' does not format these values: index 3 is out of bounds", ONE),
     ],
 )
-def test_a_format_that_is_none_of_its_values_is_refused_while_tracing(fmt: str, message: str, remedy: str) -> None:
+def test_a_format_that_does_not_fit_its_values_is_refused_while_tracing(fmt: str, message: str, remedy: str) -> None:
     def show(x: Any) -> Any:
         fx.debug_print(fmt, x)
         return x
@@ -207,8 +208,9 @@ def test_a_format_that_is_none_of_its_values_is_refused_while_tracing(fmt: str, 
 
 @pytest.mark.parametrize("units", ["none", lambda body: True])
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(3)])
-def test_who_interrupts_a_host_function_interrupts_the_call(stop: BaseException, units: Any) -> None:
-    """It was an error of the function, which `except Exception` around a step of training catches."""
+def test_an_interrupt_in_a_host_function_is_raised_by_the_call(stop: BaseException, units: Any) -> None:
+    """Regression: the interrupt became an error of the function, which `except Exception` around a training step
+    catches."""
     wanted: list[BaseException] = []
 
     def host(x: Any) -> Any:
@@ -231,8 +233,9 @@ def test_who_interrupts_a_host_function_interrupts_the_call(stop: BaseException,
 
 
 @pytest.mark.parametrize("run", [lambda f, x: f(x), lambda f, x: fx.interpret(fx.trace(f, x), x)])
-def test_what_a_host_function_raises_is_one_error_however_it_is_run(run: Any) -> None:
-    """Eagerly and in the interpreter it was the bare exception: what catches it under `jit` did not catch it there."""
+def test_an_exception_of_a_host_function_is_the_same_error_in_eager_and_interpreted_calls(run: Any) -> None:
+    """Regression: eager and interpreted calls raised the bare exception, so code that handled the error of `jit` missed
+    it."""
     cause = ValueError("no")
 
     def refusing(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`check_grads` passes right derivatives and finds wrong ones; devices of one process."""
+"""`check_grads` accepts correct derivatives and finds wrong ones; functions that count and list devices."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_wrong_derivatives_are_found(mode: str, order: int) -> None:
     @f.defjvp
     def f_jvp(primals: Any, tangents: Any) -> Any:
         (x,), (t,) = primals, tangents
-        slope = fnp.cos(x)  # its derivative is wrong where order is 2
+        slope = fnp.cos(x)  # its rule is wrong where order is 2
         slope = 1.1 * slope if order == 1 else slope + 0.3 * (x - fx.stop_gradient(x))
         return f(x), slope * t
 

@@ -1,4 +1,4 @@
-"""`grad`, `value_and_grad`, `jacfwd`, `jacrev`, `hessian` on trees, argument numbers and what they refuse."""
+"""`grad`, `value_and_grad`, `jacfwd`, `jacrev`, `hessian` on trees, argument numbers, error messages."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_argnums(argnums: Any) -> None:
         ((0, (1,)), "argnums is (0, (1,)), not an int or a sequence of ints"),
     ],
 )
-def test_argnums_that_are_none(name: str, argnums: Any, message: str) -> None:
+def test_wrong_argnums(name: str, argnums: Any, message: str) -> None:
     what = "jacrev" if name == "hessian" else name
     refused(lambda: getattr(fx, name)(product, argnums=argnums)(X, Y, X), ArgumentError, f"{what}: {message}")
 
@@ -131,13 +131,13 @@ REFUSED: list[tuple[Callable[[Any], Any], Any, type[Any], str]] = [
 
 
 @pytest.mark.parametrize(("f", "x", "error", "message"), REFUSED, ids=range(len(REFUSED)))
-def test_what_has_no_gradient(f: Callable[[Any], Any], x: Any, error: type[Any], message: str) -> None:
+def test_functions_without_a_gradient(f: Callable[[Any], Any], x: Any, error: type[Any], message: str) -> None:
     refused(lambda: fx.grad(f)(x), error, message)
     refused(lambda: fx.grad(fx.trace(f, x)), error, message)
 
 
 @pytest.mark.parametrize("name", ["jacfwd", "jacrev"])
-def test_what_has_no_jacobian(name: str) -> None:
+def test_functions_without_a_jacobian(name: str) -> None:
     refused(
         lambda: getattr(fx, name)(lambda x: {"a": x, "n": 3})(X),
         NotDifferentiableError,

@@ -1,4 +1,4 @@
-"""Calls of the host: values, effects in their order, and every transformation."""
+"""Host calls: values, effects in their order, every transformation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sin(x: Any) -> Any:
 
 
 class Log(list[Any]):
-    """What happened, as the host saw it."""
+    """A log of the calls that the host received."""
 
     def __call__(self, *xs: Any) -> None:
         self.append(tuple([x.tolist() for x in xs]))
@@ -69,7 +69,7 @@ def test_trees_in_and_out() -> None:
     assert int(out["both"][1]) == 3
 
 
-def test_what_a_function_keeps_stays() -> None:
+def test_an_array_that_a_host_function_keeps_does_not_change() -> None:
     kept: list[Any] = []
     fx.jit(lambda x: fx.io_callback(kept.append, None, x * 2))(X)
     for k in range(20):
@@ -114,7 +114,7 @@ def test_derivatives() -> None:
 
 
 def steps(log: Log, ordered: bool = True) -> Callable[[Any], Any]:
-    """Calls before, in and after a scan, a branch and a while loop."""
+    """Host calls before, in and after a scan, a branch and a while loop."""
 
     def tell(*xs: Any) -> Any:
         return fx.io_callback(log, None, *xs, ordered=ordered)
@@ -157,7 +157,7 @@ def test_effects_are_not_dropped_or_merged() -> None:
     def f(x: Any) -> Any:
         fx.debug_callback(log, x.sum())
         fx.debug_callback(log, x.sum())
-        sin(x)  # pure, and of no use
+        sin(x)  # a pure call whose result is unused
         return x
 
     program = fx.trace(f, X)
@@ -170,7 +170,7 @@ def test_effects_are_not_dropped_or_merged() -> None:
     assert (str(known).count("host_call"), str(unknown).count('effect="io"')) == (0, 2)
 
 
-def test_gradients_pass_by() -> None:
+def test_gradients_call_the_host_once() -> None:
     log = Log()
 
     def f(x: Any) -> Any:
@@ -256,7 +256,7 @@ class Broken:
         raise RuntimeError("no array")
 
 
-def test_what_a_host_function_raises_is_told_whatever_its_words_do() -> None:
+def test_an_exception_of_a_host_function_whose_str_raises() -> None:
     def speechless(x: Any) -> Any:
         raise Speechless
 
@@ -294,8 +294,8 @@ def test_a_dropped_program_releases_its_function() -> None:
     assert len(HOST) == before
 
 
-def test_a_linear_function_holds_what_it_calls() -> None:
-    """A recomputation calls the host in the linear program. Nobody else holds the program of the function."""
+def test_a_linear_function_keeps_its_host_functions_alive() -> None:
+    """Regression: a recomputation calls the host in the linear program, and nothing else keeps the function alive."""
     x, t = X[0] + 1, np.float32(2)
 
     def scaled(x: Any) -> Any:
@@ -373,7 +373,7 @@ def test_programs_that_differ_in_the_function_share_an_executable() -> None:
     assert fx.cache.stats().compilations == before + 1
 
 
-def test_a_function_that_is_gone() -> None:
+def test_a_host_function_that_was_freed() -> None:
     traced = fx.trace(sin, X)
     jaxpr, out_tree = traced.jaxpr, traced.out_tree
     takes_number = fx.trace(lambda n, x: x, np.uint64(0), X).in_tree
@@ -464,7 +464,7 @@ def test_messages(call: Callable[[], object], kind: type[FxadError], message: st
 
 
 def numbered(log: Log) -> Callable[[Any], Any]:
-    """Ordered calls whose results are needed backward, in a scan and in its branches."""
+    """Ordered calls whose results the backward pass needs, in a scan and in its branches."""
 
     def number(n: int, x: Any) -> Any:
         def host(v: Any) -> Any:
@@ -485,7 +485,7 @@ def numbered(log: Log) -> Callable[[Any], Any]:
     return f
 
 
-def test_what_happens_in_remat_happens_once() -> None:
+def test_effects_in_a_remat_happen_once() -> None:
     log = Log()
     f = numbered(log)
     want = fx.grad(f)(X)
@@ -532,7 +532,7 @@ def test_ordered_calls_in_functions_with_rules_and_in_predicates() -> None:
         assert log.taken() == [(1.0,), (10.0,), (2.0,), (20.0,), (3.0,)]
 
 
-def test_ordered_where_there_is_no_order() -> None:
+def test_an_ordered_call_in_the_predicate_of_a_loop_is_refused() -> None:
     log = Log()
 
     def loop(x: Any) -> Any:

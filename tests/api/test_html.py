@@ -1,4 +1,4 @@
-"""What a notebook shows: plain HTML, escaped, and short."""
+"""HTML that a notebook shows: plain, escaped, and short."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fxad.core.tables import LINES, ROWS, Table, escaped, preformatted
 
 
 class _Checker(HTMLParser):
-    """Every tag is closed, in order; the text of the cells."""
+    """Asserts that every tag is closed, in order, and collects the text of the cells."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ def test_a_table() -> None:
     )
 
 
-def test_long_ones_are_cut() -> None:
+def test_long_programs_and_tables_are_cut() -> None:
     table = Table(("n",), tuple([(str(k),) for k in range(ROWS + 1200)]))
     assert shown(table.html())[-1] == "1,200 more rows"
     text = shown(preformatted("\n".join(map(str, range(LINES + 7)))))[0]

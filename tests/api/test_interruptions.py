@@ -1,7 +1,8 @@
-"""What is left behind an exception that comes between any two steps, as that of Ctrl-C does: nothing.
+"""An exception between any two instructions, as that of Ctrl-C, leaves no trace active, no lock taken and no thread
+blocked.
 
-Each test runs a piece of work again and again. The k-th run is ended by an exception before its k-th instruction; then
-everything must work, in other threads too. What each run executes is small, so that all instructions have their turn.
+Each test repeats a piece of work. An exception ends the k-th run before its k-th instruction. Afterwards everything
+must work, in other threads too. Each piece is small, so that every instruction is interrupted once.
 """
 
 from __future__ import annotations
@@ -32,18 +33,19 @@ from fxad.tracing.tracer import active_trace
 from fxad.xla.interruptible import interruptible
 
 X = np.arange(3, dtype=np.float32)
-# `3/20`: the soak interrupts the instructions 3, 23, 43, ... Such a part takes 7 minutes on a busy core (rules 4.5, the
-# disk 1.4, compile 0.8), so all take two hours and a half. Parts may run at the same time in processes of their own.
+# `3/20`: the soak interrupts the instructions 3, 23, 43, ... One such part takes 7 minutes on a busy core (rules 4.5,
+# the disk 1.4, compile 0.8), and all parts two hours and a half. Parts may run at the same time in processes of their
+# own.
 PART, PARTS = map(int, os.environ.get("FXAD_SWEEP", "1/1").split("/"))
 _fresh = itertools.count(1)
 
 
 class Interrupt(BaseException):
-    """What the handler of a signal raises."""
+    """The exception that a signal handler raises."""
 
 
 class Injector:
-    """Raises before the k-th instruction of Python; counts them."""
+    """A trace function that counts the instructions of Python, and raises before the k-th."""
 
     def __init__(self, at: int | None) -> None:
         self.at = at
@@ -58,9 +60,9 @@ class Injector:
         return self
 
     def run(self, work: Callable[[], object]) -> bool:
-        """Whether the work was interrupted."""
+        """Returns True if the work was interrupted."""
         before = sys.gettrace()
-        sys._getframe().f_trace_opcodes = True  # 3.12 looks for one such frame when tracing begins
+        sys._getframe().f_trace_opcodes = True  # 3.12 looks for one such frame when it starts tracing
         try:
             sys.settrace(self)
             try:
@@ -70,7 +72,7 @@ class Injector:
         except Interrupt:
             return True
         except ExecutionError as e:
-            # at the first instruction of what XLA calls back, before any `try`, XLA tells it in words of its own
+            # before the first `try` of a callback, XLA catches the exception and reports it with its own message
             if "Interrupt" not in str(e):
                 raise
             return True
@@ -78,7 +80,7 @@ class Injector:
 
 
 def in_thread(work: Callable[[], object]) -> None:
-    """Run in a thread: it must come to its end."""
+    """Runs work in a thread, which must end."""
     done: list[object] = []
     thread = threading.Thread(target=lambda: done.append(work()), daemon=True)
     thread.start()
@@ -87,7 +89,7 @@ def in_thread(work: Callable[[], object]) -> None:
 
 
 def scaled() -> Any:
-    """A program that was never traced before."""
+    """A program that was not traced before."""
     c = float(next(_fresh))
     return lambda x: x * c
 
@@ -103,7 +105,7 @@ def check() -> None:
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An interruption in a finaliser is told to this hook, and goes no further."""
+    """Python reports an exception in a finaliser to this hook and continues."""
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
     yield
     check()
@@ -113,8 +115,8 @@ Scenario = Callable[[], tuple[Callable[[], object], Callable[[], object]]]
 
 
 def sweep(scenario: Scenario, most: int | None) -> None:
-    """Interrupt some work at its instructions: those of the part, or `most`, other ones each time. A scenario gives
-    work that was never done before, and what must go well after it."""
+    """Interrupts work at the instructions of the part, or at about `most` random ones. A scenario returns work that was
+    not done before, and a check that must pass after it."""
     work, after = scenario()
     work()
     after()
@@ -131,7 +133,7 @@ def sweep(scenario: Scenario, most: int | None) -> None:
         interrupted += Injector(k).run(work)
         check()
         after()
-    assert interrupted > 0.7 * len(ks)  # those in finalisers are lost
+    assert interrupted > 0.7 * len(ks)  # an exception in a finaliser does not interrupt the work
 
 
 def _trace() -> Any:
@@ -211,7 +213,7 @@ def _text() -> Any:
     options = fx.CompileOptions()
 
     def after() -> None:
-        assert repr(options) == repr(fx.CompileOptions()) != "..."  # a part of the key of the cache on disk
+        assert repr(options) == repr(fx.CompileOptions()) != "..."  # a part of the key of the disk tier
 
     return lambda: repr(options), after
 
@@ -223,13 +225,13 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_nothing_is_left_behind_an_interruption(name: str) -> None:
+def test_work_succeeds_after_an_interruption(name: str) -> None:
     sweep(SCENARIOS[name], 40)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_nothing_is_left_behind_an_interruption_anywhere(name: str) -> None:
+def test_work_succeeds_after_an_interruption_at_any_instruction(name: str) -> None:
     sweep(SCENARIOS[name], None)
 
 
@@ -250,7 +252,7 @@ def _stored(home: Path) -> Any:
 
 
 @pytest.mark.parametrize("most", [20, pytest.param(None, marks=pytest.mark.soak)])
-def test_nothing_is_left_in_a_directory(tmp_path: Path, most: int | None) -> None:
+def test_an_interrupted_save_leaves_no_file_or_descriptor(tmp_path: Path, most: int | None) -> None:
     files = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
     sweep(lambda: _stored(tmp_path), most)
     if files:
@@ -298,7 +300,7 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize(
     ("size", "way"),
     [
-        (2, "read"),  # runs in the thread that calls
+        (2, "read"),  # runs in the calling thread
         (2, "donated"),
         (2, "printed"),
         (2, "caught"),
@@ -307,8 +309,8 @@ except KeyboardInterrupt:
         (4096, "caught"),
     ],
 )
-def test_the_interrupt_of_a_loop_without_end_ends_the_process(size: int, way: str) -> None:
-    """It ends as Python does, and does not wait for the loop."""
+def test_an_interrupt_of_an_endless_loop_ends_the_process(size: int, way: str) -> None:
+    """It ends as Python ends after an interrupt, and does not wait for the loop."""
     command = [sys.executable, "-c", ENDLESS, str(size), way]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     if way == "caught":
@@ -319,7 +321,7 @@ def test_the_interrupt_of_a_loop_without_end_ends_the_process(size: int, way: st
         assert done.stderr.endswith("\nKeyboardInterrupt\n")
 
 
-def test_a_loop_that_ends_at_once_is_soon_called_directly() -> None:
+def test_a_short_loop_is_soon_called_without_a_thread() -> None:
     run = fx.jit(lambda x, n: fx.lax.while_loop(lambda s: s[1] < n, lambda s: (s[0] * 2.0, s[1] + 1), (x, 0))[0])
     threads: set[int] = set()
 

@@ -1,4 +1,4 @@
-"""Keywords that JAX has: they do what they do there, or are refused with what to write instead."""
+"""Keyword arguments that JAX has work as in JAX, or the error says what to write instead."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_holomorphic_jacobians() -> None:
 
     for made in (fx.jacfwd, fx.jacrev):
         found: Any = made(f, holomorphic=True)(z)
-        step = 1e-6 * (1 + 1j)  # any direction of the step gives the derivative
+        step = 1e-6 * (1 + 1j)  # f is holomorphic, so any direction of the step gives the derivative
         for k in range(2):
             for i in range(2):
                 moved = f(z.at[k, i].add(step)), f(z.at[k, i].add(-step))
@@ -257,7 +257,7 @@ def test_dtypes_of_joined_arrays() -> None:
     assert fnp.concat([X, fnp.ones((1, 2), "int8")], dtype=None).dtype == np.float32
 
 
-def test_small_ones() -> None:
+def test_various_keywords() -> None:
     assert bool(fnp.array_equal(np.full(2, np.nan), np.full(2, np.nan), equal_nan=True))
     assert not bool(fnp.array_equal(np.full(2, np.nan), np.full(2, np.nan)))
     assert fnp.size(X, 1) == 2
@@ -268,7 +268,7 @@ def test_small_ones() -> None:
 
 
 def real_wave(x: fx.Array) -> fx.Array:
-    """A program of no other test: equal programs share the name of the first one."""
+    """No other test has this program; equal programs share the name of the first one."""
     return fnp.sin(3.625 * x)
 
 

@@ -1,4 +1,4 @@
-"""`jit` and the compile cache: one compilation per value, whoever asks, and the same function as without."""
+"""`jit` and the compile cache: one compilation per value in all threads, and the results of the plain function."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def compilations(fn: Callable[[], object]) -> int:
     return fx.cache.stats().compilations - before
 
 
-# What is new in a test must not be in the cache from another one.
+# Programs that a test compiles must not be in the cache from another test.
 _fresh = iter(range(10_000, 20_000))
 
 
@@ -34,7 +34,7 @@ def fresh() -> float:
     return next(_fresh) + 0.5
 
 
-# -------------------------------------------------------------------------------------------------- compiled how often
+# ----------------------------------------------------------------------------------------------- number of compilations
 
 LOOPS: dict[str, Callable[[float], Any]] = {
     "a rebound lambda": lambda c: fx.jit(lambda x: x * c)(X),
@@ -48,7 +48,7 @@ LOOPS: dict[str, Callable[[float], Any]] = {
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_in_a_loop_it_is_compiled_once(loop: str) -> None:
+def test_a_function_called_in_a_loop_is_compiled_once(loop: str) -> None:
     c = fresh()
     assert compilations(lambda: [LOOPS[loop](c) for _ in range(5)]) == 1
 
@@ -59,7 +59,7 @@ def test_constants_are_not_compiled_in() -> None:
     assert compilations(lambda: [fx.jit(lambda x: x * c * a)(X) for a in arrays]) == 1
 
 
-def test_one_compilation_for_what_is_the_same() -> None:
+def test_one_compilation_for_arguments_of_equal_types() -> None:
     c = fresh()
     f = fx.jit(lambda x, k: x * k * c)
     array = fx.asarray(X)
@@ -143,7 +143,7 @@ def test_a_method_of_a_pytree_takes_it_as_an_argument() -> None:
 # -------------------------------------------------------------------------------------------------------------- calls
 
 
-def test_it_is_the_same_function() -> None:
+def test_a_jitted_function_has_the_name_and_signature_of_its_function() -> None:
     @fx.jit
     def named(a: Any, *rest: Any, k: Any = 1.0) -> Any:
         """Documented."""
@@ -160,7 +160,7 @@ def test_it_is_the_same_function() -> None:
     assert np.asarray(fx.jit(lambda: 2.5)()) == 2.5
 
 
-def test_what_it_closes_over_is_read_when_it_is_traced() -> None:
+def test_closed_over_values_are_read_when_a_function_is_traced() -> None:
     table = np.ones(3, np.float32)
     f = fx.jit(lambda x: x + table)
     assert f(X).tolist() == [1, 2, 3]
@@ -169,7 +169,7 @@ def test_what_it_closes_over_is_read_when_it_is_traced() -> None:
     assert fx.jit(lambda x: x + table)(X).tolist() == [5, 6, 7]
 
 
-def test_a_failing_call_does_not_poison_the_next() -> None:
+def test_a_call_after_a_failed_call_works() -> None:
     bad = True
 
     def f(x: Any) -> Any:
@@ -183,8 +183,8 @@ def test_a_failing_call_does_not_poison_the_next() -> None:
     assert g(X).tolist() == [1, 2, 3]
 
 
-def test_paths_are_for_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call with NumPy arrays and scalars spells no path of theirs; there are as many as leaves, for each leaf."""
+def test_paths_are_computed_for_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call with NumPy arrays and scalars prints no paths: that would cost time for each leaf."""
     asked: list[object] = []
     real = program_module.argument_path
 
@@ -262,16 +262,16 @@ def test_pickling_another_jitted_function_says_what_to_do_instead(jitted: Any, n
 def test_a_copy_of_a_jitted_function_is_the_function() -> None:
     jitted, statics = fx.jit(_plain), fx.jit(_plain_with_statics, static_argnums=1)
     x = fnp.asarray(X)
-    jitted(x), statics(x, 2)  # now they hold objects of jaxlib, which cannot be copied
+    jitted(x), statics(x, 2)  # after a call they hold objects of jaxlib, which cannot be copied
     assert copy.copy(jitted) is copy.deepcopy([jitted])[0] is jitted
     assert copy.copy(statics) is copy.deepcopy([statics])[0] is statics
-    # a transformation of a copy finds the static arguments
+    # a transformation of a copy knows the static arguments
     mapped = fx.vmap(copy.deepcopy(statics), in_axes=(0, None))
     assert np.asarray(mapped(x[None], 3)).tolist() == [[0, 3, 6]]
 
 
 def test_a_write_to_a_closed_over_array_changes_no_call() -> None:
-    """Values that a function closes over are read once per types of arguments."""
+    """The values of closed-over arrays are read once for each set of argument types."""
     weight, x = np.ones(3, np.float32), np.ones(3, np.float32)
     scaled = fx.jit(lambda x: x * weight)
     before = scaled(x)

@@ -1,4 +1,4 @@
-"""Seeing what happens: the log of what is compiled, and traces of what runs."""
+"""The log of compilations, profiles of runs, and the text of executables."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_the_log_says_what_is_compiled_and_why(caplog: pytest.LogCaptureFixture)
         assert re.fullmatch(pattern, line), line
 
 
-def told(caplog: pytest.LogCaptureFixture, call: Any) -> list[str]:
-    """What is logged meanwhile, of programs; without figures."""
+def logged(caplog: pytest.LogCaptureFixture, call: Any) -> list[str]:
+    """Returns the messages about programs that a call logs, without figures."""
     caplog.clear()
     call()
     lines = [r.getMessage() for r in caplog.records if "eager" not in r.getMessage()]
@@ -74,24 +74,24 @@ def test_the_log_says_what_has_changed(caplog: pytest.LogCaptureFixture) -> None
     run: Any = fx.jit(power, static_argnames="n")
     plain: Any = fx.jit(power)
     with fx.cache.private():
-        first = told(caplog, lambda: run(p))
+        first = logged(caplog, lambda: run(p))
         assert first == [
             "jit of power: called for the first time, with p['a'] f32[3], p['b'] f32[3]",
             "compiled power for cpu:0 ...",
         ]
-        assert told(caplog, lambda: run(p)) == []
-        static, _, compiled = told(caplog, lambda: run(p, n=3))
+        assert logged(caplog, lambda: run(p)) == []
+        static, _, compiled = logged(caplog, lambda: run(p, n=3))
         assert static == "jit of power: n=3 is new to a function known for 1 others"
         assert compiled.startswith("compiled power for cpu:0 ...; the nearest of that name differs at equation ")
         assert compiled.endswith(" / operand 1: 3.0:f32[] vs 2.0:f32[]")
         plain(p)
         turned = [f"p['{k}'] is f32[1,{k + 1}], it was f32[{k + 1},1]" for k in range(5)]
         news = [
-            told(caplog, lambda: plain({"a": X, "b": X.astype("int32")}))[0],
-            told(caplog, lambda: plain({"a": X}))[0],
-            told(caplog, lambda: plain({str(k): np.ones((k + 1, 1), np.float32) for k in range(5)}))[0],
-            told(caplog, lambda: plain({str(k): np.ones((1, k + 1), np.float32) for k in range(5)}))[0],
-            told(caplog, lambda: plain(p, X))[0],
+            logged(caplog, lambda: plain({"a": X, "b": X.astype("int32")}))[0],
+            logged(caplog, lambda: plain({"a": X}))[0],
+            logged(caplog, lambda: plain({str(k): np.ones((k + 1, 1), np.float32) for k in range(5)}))[0],
+            logged(caplog, lambda: plain({str(k): np.ones((1, k + 1), np.float32) for k in range(5)}))[0],
+            logged(caplog, lambda: plain(p, X))[0],
         ]
         assert news == [
             "jit of power: p['b'] is i32[3], it was f32[3]",
@@ -101,11 +101,11 @@ def test_the_log_says_what_has_changed(caplog: pytest.LogCaptureFixture) -> None
             "jit of power: takes 1 positional argument, 2 were given",
         ]
         scaled(4097.25)(X)
-        assert told(caplog, lambda: scaled(4098.25)(X))[1].endswith("operand 1: 4098.25:f32[3] vs 4097.25:f32[3]")
-        assert told(caplog, lambda: scaled(4097.25)(X)) == ["jit of scale: called for the first time, with x f32[3]"]
+        assert logged(caplog, lambda: scaled(4098.25)(X))[1].endswith("operand 1: 4098.25:f32[3] vs 4097.25:f32[3]")
+        assert logged(caplog, lambda: scaled(4097.25)(X)) == ["jit of scale: called for the first time, with x f32[3]"]
 
 
-def test_a_profile_is_a_trace_that_viewers_open(tmp_path: Path) -> None:
+def test_a_profile_has_the_format_of_viewers(tmp_path: Path) -> None:
     with fx.profile(tmp_path):
         fx.jit(lambda x: (x @ x).sum())(np.ones((64, 64), np.float32)).block_until_ready()
         with (
@@ -120,8 +120,8 @@ def test_a_profile_is_a_trace_that_viewers_open(tmp_path: Path) -> None:
     assert len(events) > 1
 
 
-def test_profiles_of_one_second_have_names_of_their_own(tmp_path: Path) -> None:
-    """The second was written over the first."""
+def test_profiles_within_a_second_have_different_names(tmp_path: Path) -> None:
+    """Regression: the second profile overwrote the first."""
     for _ in range(4):
         with fx.profile(tmp_path):
             pass
@@ -147,14 +147,14 @@ def test_an_error_ends_the_profile(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_profile_where_one_may_not_write(tmp_path: Path) -> None:
+def test_a_profile_in_a_directory_without_write_permission(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(ExecutionError, match=r"^profile: the trace .* is not writable\n"), fx.profile(tmp_path / "in"):
         pass
 
 
-def test_a_profile_that_has_no_place_is_refused_before_it_runs(tmp_path: Path) -> None:
-    """It was refused at the end: what was to be seen had run for nothing."""
+def test_a_profile_without_a_directory_is_refused_before_the_code_runs(tmp_path: Path) -> None:
+    """Regression: the profile was refused at the end, after the profiled code had run."""
     (tmp_path / "file").touch()
     at, make = "profile: the trace was not written to ", "name a directory that you may make and write to"
     places: list[tuple[Any, type[FxadError], str, str]] = [
@@ -176,7 +176,7 @@ def test_a_profile_that_has_no_place_is_refused_before_it_runs(tmp_path: Path) -
     assert [*tmp_path.rglob("*.xplane.pb")]
 
 
-# ------------------------------------------------------------------------------------------- what XLA made of a program
+# ------------------------------------------------------------------------------------ the text of the optimised program
 
 
 @fx.jit
@@ -192,7 +192,7 @@ def test_the_text_of_an_executable_is_what_xla_optimised() -> None:
     text = fx.lower(fx.trace(thrice, X), units="none").compile().text()
     assert text.startswith("HloModule")
     assert "f32[3]" in text
-    assert "fusion" in text  # which no program says, XLA does it
+    assert "fusion" in text  # XLA makes fusions, the program has none
     assert "// unit" not in text
 
 

@@ -1,5 +1,5 @@
-"""What `remat`, its policies and plans, `residuals`, `partial_eval`, `checkpoint_name` and `checkpointed_scan` refuse:
-every message whole, with the user's line and what to do."""
+"""Errors of `remat`, its policies and plans, `residuals`, `partial_eval`, `checkpoint_name` and `checkpointed_scan`:
+every message whole, with the user's line and the remedy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def counted(x: Any, k: Any) -> Any:
 
 
 def silent(eqn: Any) -> Any:
-    """Forgets to return."""
+    """A predicate without a return value."""
 
 
 def angry(eqn: Any) -> bool:
@@ -195,7 +195,7 @@ def test_a_policy_without_a_hash_is_refused() -> None:
     assert found.remedy == "pass a function, or give the class a __hash__"
 
 
-def test_what_a_predicate_raises_is_the_users_and_says_where() -> None:
+def test_an_exception_of_a_predicate_has_a_note_with_the_equation() -> None:
     with pytest.raises(ValueError, match="mine") as caught:
         fx.remat(PROGRAM, policy=policies.dots | policies.where(angry))
     assert caught.value.__notes__ == [
@@ -211,19 +211,19 @@ def test_what_a_predicate_raises_is_the_users_and_says_where() -> None:
     assert found.where.endswith(" in loss")
 
 
-def test_answers_of_numpy_are_answers() -> None:
+def test_a_predicate_may_return_a_bool_of_numpy() -> None:
     chosen = policy.where(lambda eqn: np.bool_(eqn.prim.name == "sin"), "sines")
     table = fx.residuals(fx.remat(PROGRAM, policy=chosen))
     assert [r.decided_by for r in table if not r.is_argument] == ["where(sines)"]
 
 
-def test_rows_may_be_chosen_by_numpy() -> None:
+def test_rows_may_be_selected_by_integers_of_numpy() -> None:
     assert TABLE.without(*np.arange(1, 3)) == TABLE.without(1, 2)
     assert repr(TABLE) == "<Residuals of loss: 3 rows, 72 bytes beside the arguments>"
     assert repr(TABLE.without(-1)) == "<Residuals of loss: 3 rows, 36 bytes beside the arguments>"
 
 
-def test_what_has_no_tangent_in_an_argument_is_left_out() -> None:
+def test_integer_leaves_of_an_argument_are_left_out() -> None:
     program = fx.trace(lambda state: fnp.sin(state["x"]) * state["count"], {"x": X, "count": np.int32(3)})
     assert fx.residuals(program, argnums=0) == fx.residuals(program)
     assert fx.residuals(program)[0].made_by == "cos"

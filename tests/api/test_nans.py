@@ -1,4 +1,4 @@
-"""`explain_nan`: the first equation that makes a nan, wherever it stands."""
+"""`explain_nan` finds the first equation that makes a nan, in bodies too."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_no_nan_and_nans_that_came_in() -> None:
     assert explain(lambda n: n + 1, np.arange(3)) is None
 
 
-def test_a_nan_that_is_written_in_the_program() -> None:
+def test_a_literal_nan() -> None:
     found = explain(lambda x: fnp.where(x > 0, x, np.nan) * 2, X)
     assert (found.nan.at, found.nan.count) == ((1,), 2)
     assert str(found).startswith(
@@ -115,7 +115,7 @@ def test_every_kind_of_float(dtype: str) -> None:
     assert (found.nan.count, found.nan.at) == (2, (0,))
 
 
-def test_a_loop_does_what_it_does_once() -> None:
+def test_effects_in_a_loop_happen_once() -> None:
     seen: list[float] = []
 
     def outer(c: Any, _: None) -> tuple[Any, Any]:
@@ -134,7 +134,7 @@ def test_a_loop_does_what_it_does_once() -> None:
 
 
 def test_in_a_gradient() -> None:
-    """The value is saved by `where`, the gradient is not."""
+    """`where` hides the nan of the value, but not that of the gradient."""
 
     def safe(x: Any) -> Any:
         return fnp.where(x > 0, fnp.sqrt(x), 0.0).sum()
@@ -147,9 +147,9 @@ def test_in_a_gradient() -> None:
     assert found.nan.where.function.endswith("safe")
 
 
-def test_a_host_function_that_raises_is_told_with_its_line() -> None:
+def test_a_host_function_that_raises_is_reported_with_its_line() -> None:
     with pytest.raises(ExecutionError, match=r"^host_call: refusing raised ValueError: no\n") as e:
-        explain(lambda x: fx.pure_callback(refusing, fx.Spec((3,)), x + 17.0), X)  # no program of another test
+        explain(lambda x: fx.pure_callback(refusing, fx.Spec((3,)), x + 17.0), X)  # no other test has this program
     assert " = host_call " in e.value.equation
     assert "test_nans.py" in e.value.where
 
@@ -158,7 +158,7 @@ def refusing(x: Any) -> Any:
     raise ValueError("no")
 
 
-def test_what_is_refused() -> None:
+def test_refusals() -> None:
     given: Any = 3
     with pytest.raises(ArgumentError) as e:
         fx.explain_nan(given, X)

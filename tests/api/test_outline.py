@@ -1,4 +1,4 @@
-"""`outline` and `reroll`: what is found in loops over layers and steps, before and after they are differentiated."""
+"""`outline` and `reroll` find the layers and steps of Python loops, before and after differentiation."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def mlp(params: Any, x: Any) -> Any:
 
 
 def bodies(program: fx.Program[..., Any]) -> dict[Jaxpr, int]:
-    """The bodies that are called, and how often."""
+    """Returns the bodies that are called, each with its number of calls."""
     calls = [e.prim.body for e in program.jaxpr.eqns if isinstance(e.prim, Call)]
     return {body: calls.count(body) for body in calls}
 
 
 def written(program: fx.Program[..., Any]) -> int:
-    """Equations, those of each body once."""
+    """Returns the number of equations; those of a shared body count once."""
     return sum([len(body.eqns) for body in distinct_jaxprs(program.jaxpr)])
 
 
@@ -146,15 +146,15 @@ def blocks(layers: int, d: int = 256) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("layers", [6, 12, 48])
 def test_a_transformer_is_two_bodies(layers: int) -> None:
-    """Also the first layer, which computes less: its input has no derivative. What goes from layer to layer is one
-    array forward and one backward."""
+    """The first layer, which computes less because its input has no derivative, has the same body. One array forward
+    and one backward passes from layer to layer."""
     program = fx.outline(fx.value_and_grad(fx.trace(transformer, *blocks(layers))))
     assert list(bodies(program).values()) == [layers, layers]
     assert written(program) == 2 * layers + 163
     assert crossing(program) == {"in": [8, 27], "out": [22, 8]}
 
 
-def test_what_is_computed_for_nothing_can_be_refused() -> None:
+def test_waste_zero_allows_no_unneeded_equations() -> None:
     program = fx.value_and_grad(fx.trace(transformer, *blocks(6)))
     assert sorted(bodies(fx.outline(program, waste=0.0)).values()) == [1, 1, 5, 5]
     undone = fx.dce(fx.inline(fx.outline(program)))
@@ -182,8 +182,8 @@ def steps(count: int) -> tuple[Any, Any]:
     return {"w": w, "u": w}, fx.Spec((count, 2, WIDTH), "float32")
 
 
-def test_steps_read_their_slice() -> None:
-    """`xs[0]`, `xs[1]`, ... are one operation, at a place that is an operand."""
+def test_steps_take_the_index_of_their_slice() -> None:
+    """`xs[0]`, `xs[1]`, ... are one operation, whose index is an operand."""
     program = fx.outline(fx.trace(rnn, *steps(20)))
     (body,) = bodies(program)
     assert [e.prim.name for e in body.eqns] == ["index", "dot_general", "dot_general", "add", "tanh"]
@@ -194,7 +194,7 @@ def test_steps_read_their_slice() -> None:
 
 @pytest.mark.parametrize(("count", "grouped"), [(60, [12]), (61, [12]), (200, [40]), (7, [])])
 def test_short_steps_are_grouped(count: int, grouped: list[int]) -> None:
-    """Five steps to a body; those that are left over are called one by one."""
+    """A body has five steps. The remaining steps are calls of one step."""
     program = fx.trace(rnn, *steps(count))
     once = fx.outline(program)
     (body,) = bodies(once)
@@ -205,7 +205,8 @@ def test_short_steps_are_grouped(count: int, grouped: list[int]) -> None:
 
 @pytest.mark.parametrize("count", [20, 100])
 def test_reroll_makes_a_program_of_one_length(count: int) -> None:
-    """Before and after it is differentiated; the backward loop runs the other way over what the forward one stored."""
+    """Before and after differentiation. The backward loop runs in reverse over the values that the forward loop
+    stored."""
     program = fx.trace(rnn, *steps(count))
     forward, both = fx.reroll(program), fx.reroll(fx.value_and_grad(program))
     assert [scan.length for scan in scans(forward)] == [count]
@@ -218,7 +219,7 @@ def scans(program: fx.Program[..., Any]) -> list[Scan]:
 
 
 @pytest.mark.parametrize("value", [-1, math.nan, True, "3", None])
-def test_knobs_are_numbers(value: Any) -> None:
+def test_options_are_numbers(value: Any) -> None:
     message = f"outline: min_cost is {value!r}, not a number >= 0"
     e = refused(lambda: fx.outline(mlp, min_cost=value), fx.errors.ArgumentError, message)
     assert e.remedy == "give the microseconds that a call is to take at least; 0 groups nothing"
@@ -229,8 +230,9 @@ def test_knobs_are_numbers(value: Any) -> None:
 
 @pytest.mark.parametrize("layers", [3, 12])
 @pytest.mark.parametrize("again", [fx.dce, fx.simplify, fx.cse], ids=lambda f: f.__name__)
-def test_what_is_shared_stays_shared_when_a_transformation_comes_between(again: Any, layers: int) -> None:
-    """`dce` gives the first layer a body of its own, without what it does not need: outlined again, it has none."""
+def test_outlining_again_restores_shared_bodies_after_other_passes(again: Any, layers: int) -> None:
+    """`dce` removes unneeded equations from the first layer, which then has its own body. Outlining again merges the
+    bodies."""
     for program in (
         fx.value_and_grad(fx.trace(mlp, *specs(layers))),
         fx.value_and_grad(fx.trace(transformer, *blocks(layers))),
@@ -240,15 +242,16 @@ def test_what_is_shared_stays_shared_when_a_transformation_comes_between(again: 
 
 
 def test_a_gradient_of_calls_has_two_bodies() -> None:
-    """The first layer has a body of its own in the gradient, until it is outlined."""
+    """In the gradient the first layer has a body of its own until the gradient is outlined."""
     gradient = fx.value_and_grad(fx.outline(fx.trace(mlp, *specs(12))))
     assert sorted(bodies(gradient).values()) == [1, 11, 12]
     assert list(bodies(fx.outline(gradient)).values()) == [12, 12]
     assert sorted(bodies(fx.outline(gradient, waste=0.0)).values()) == [1, 11, 12]
 
 
-def test_what_is_compiled_of_a_gradient_of_calls() -> None:
-    """As many units as of the gradient of the flat program, hardly more equations; also where `dce` came between."""
+def test_a_gradient_of_calls_has_the_units_of_the_flat_gradient() -> None:
+    """It has as many units as the gradient of the flat program, and at most 5 % more equations; also with `dce` in
+    between."""
     flat = fx.trace(transformer, *blocks(6))
     gradient = fx.value_and_grad(flat)
     want = plan_of(gradient.jaxpr, "auto")
@@ -259,7 +262,7 @@ def test_what_is_compiled_of_a_gradient_of_calls() -> None:
 
 
 def staged(stages: Any, x: Any) -> Any:
-    """Layers in stages: three of one kind, and then one of another."""
+    """Layers in stages: three equal ones, and then another one."""
     for p in stages:
         for w in p["w"]:
             x = fnp.sin(fnp.tanh(x @ w) * 2.0 + x) + 1.0
@@ -318,8 +321,8 @@ def layered(ws: Any, x: Any) -> Any:
 
 
 @pytest.mark.parametrize("where", [in_loop, in_branch, in_while, in_remat, in_rule])
-def test_bodies_are_searched(where: Any) -> None:
-    """All kinds have the same body for the layers in them."""
+def test_bodies_of_all_kinds_are_outlined(where: Any) -> None:
+    """The layers in all kinds of bodies share one body."""
     given = [fx.Spec((WIDTH, WIDTH), "float32")] * 6, fx.Spec((4, WIDTH), "float32")
     program = fx.outline(fx.trace(where, *given))
     called = [e.prim.body for body in distinct_jaxprs(program.jaxpr) for e in body.eqns if isinstance(e.prim, Call)]

@@ -1,4 +1,4 @@
-"""`outline` and `reroll` where they could go wrong: bits, dtypes, effects, threads, programs that hardly repeat."""
+"""`outline` and `reroll` in hard cases: bits, dtypes, effects, threads, programs that hardly repeat."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tests.api.test_outline import bodies, mlp, specs
 VALUES = [0.0, -0.0, np.nan, np.inf, -np.inf, 1.5, -2.25, 1e-40]
 
 
-def same(program: fx.Program[..., Any], args: Sequence[Any]) -> fx.Program[..., Any]:
-    """The program outlined: the same results, bit for bit, itself and rolled; done once, it is done; undone, it is as
-    it was."""
+def outlined_and_checked(program: fx.Program[..., Any], args: Sequence[Any]) -> fx.Program[..., Any]:
+    """Returns the outlined program. It and the rolled programs give the same results, bit for bit; outlining is
+    idempotent; inlining undoes it."""
     made: fx.Program[..., Any] = fx.outline(program)
     for other in (made, fx.reroll(program), fx.reroll(made), fx.inline(made)):
         assert differ(run(other.jaxpr, args), run(program.jaxpr, args), exact=True) == ""
@@ -47,7 +47,7 @@ def layers_of(x: Any, ws: Any) -> Any:
 def test_bits_of_floats_are_kept(dtype: Any) -> None:
     with np.errstate(all="ignore"):
         args = [np.asarray(VALUES).astype(dtype) * np.asarray(k, dtype) for k in range(1, 8)]
-        made = same(fx.trace(lambda x, *ws: layers_of(x, ws), *args), args)
+        made = outlined_and_checked(fx.trace(lambda x, *ws: layers_of(x, ws), *args), args)
     assert list(bodies(made).values()) == [6]
 
 
@@ -61,11 +61,11 @@ def bits_of(x: Any, ws: Any) -> Any:
 @pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.int64, np.uint32], ids=str)
 def test_integers_and_truth_values(dtype: Any) -> None:
     args = [np.arange(8).astype(dtype) + np.asarray(k % 2, dtype) for k in range(7)]
-    assert list(bodies(same(fx.trace(lambda x, *ws: bits_of(x, ws), *args), args)).values()) == [6]
+    assert list(bodies(outlined_and_checked(fx.trace(lambda x, *ws: bits_of(x, ws), *args), args)).values()) == [6]
 
 
 def test_zeros_of_both_signs_are_two_literals() -> None:
-    """What differs from layer to layer is an operand, also when it is `==`."""
+    """A value that differs between layers is an operand, also if `==` says that it is equal."""
 
     def f(x: Any) -> Any:
         for zero in (0.0, -0.0, 0.0, -0.0):
@@ -73,7 +73,7 @@ def test_zeros_of_both_signs_are_two_literals() -> None:
         return x
 
     x = np.asarray([1.0, -1.0], np.float32)
-    (body,) = bodies(same(fx.trace(f, x), [x]))
+    (body,) = bodies(outlined_and_checked(fx.trace(f, x), [x]))
     assert len(body.ins) == 2
 
 
@@ -88,9 +88,9 @@ SQUARE = np.full((4, 4), 0.1, np.float32)
 
 @pytest.mark.parametrize(("layers", "calls"), [(0, 0), (1, 0), (2, 2), (3, 3)])
 def test_few_layers(layers: int, calls: int) -> None:
-    """One layer is no repetition, two are."""
+    """One layer is not outlined, two layers are."""
     program = fx.trace(deep, SQUARE, [SQUARE] * layers)
-    made = same(program, [SQUARE] * (layers + 1))
+    made = outlined_and_checked(program, [SQUARE] * (layers + 1))
     assert sum(bodies(made).values()) == calls
     assert (made.jaxpr is program.jaxpr) == (calls == 0)
 
@@ -98,13 +98,13 @@ def test_few_layers(layers: int, calls: int) -> None:
 def test_a_last_layer_of_another_shape_stays() -> None:
     last = np.full((4, 3), 0.1, np.float32)
     program = fx.trace(deep, SQUARE, [SQUARE] * 3, last)
-    assert list(bodies(same(program, [*[SQUARE] * 4, last])).values()) == [3]
+    assert list(bodies(outlined_and_checked(program, [*[SQUARE] * 4, last])).values()) == [3]
 
 
-def test_parameters_that_layers_share_are_handed_in() -> None:
-    """The body has one operand for what is the same in all layers, and one for what is not."""
+def test_a_parameter_that_layers_share_is_an_operand() -> None:
+    """The body has one operand for the parameter that all layers share, and one for the state."""
     program = fx.trace(lambda x, w: deep(x, [w] * 5), SQUARE, SQUARE)
-    made = same(program, [SQUARE, SQUARE])
+    made = outlined_and_checked(program, [SQUARE, SQUARE])
     (body,) = bodies(made)
     assert len(body.ins) == 2
 
@@ -135,7 +135,8 @@ def branching(p: Any, x: Any) -> Any:
 
 
 def checked_layer(guard: Any) -> Any:
-    """The gradient of a network whose first layer has no cotangent for its input, which would be checked as well."""
+    """The gradient of a network. The first layer has no cotangent for its input, so a shared body would check a
+    placeholder."""
 
     def loss(ps: Any, x: Any) -> Any:
         for p in ps:
@@ -146,15 +147,15 @@ def checked_layer(guard: Any) -> Any:
     return fx.value_and_grad(fx.remat(loss))
 
 
-def asks(ps: Any, x: Any) -> Any:
-    """All layers but the first ask the host."""
-    told = []
+def calling_the_host(ps: Any, x: Any) -> Any:
+    """All layers but the first call the host."""
+    answers = []
     for k, p in enumerate(ps):
         y = fnp.tanh(x @ p + p[0])
         if k:
-            told.append(fx.pure_callback(answer, fx.Spec((), np.float32), p[0, 0]))
+            answers.append(fx.pure_callback(answer, fx.Spec((), np.float32), p[0, 0]))
         x = x + y * fnp.sin(y) + fnp.cos(y) * y
-    return x, told
+    return x, answers
 
 
 def answer(v: Any) -> Any:
@@ -162,9 +163,11 @@ def answer(v: Any) -> Any:
     return v
 
 
-@pytest.mark.parametrize("f", [checked_layer(checked), checked_layer(branching), asks], ids=["check", "cond", "host"])
-def test_what_may_fail_is_not_computed_for_nothing(f: Any) -> None:
-    """It would fail on the ones that stand for what is missing, and the program does not compute it."""
+@pytest.mark.parametrize(
+    "f", [checked_layer(checked), checked_layer(branching), calling_the_host], ids=["check", "cond", "host"]
+)
+def test_equations_that_may_fail_are_not_added_to_calls_that_lack_them(f: Any) -> None:
+    """Regression: shared bodies would run such equations on placeholders, where they fail, so they are not shared."""
     rng = np.random.default_rng(0)
     ps = [rng.standard_normal((4, 4)).astype(np.float32) * 0.2 for _ in range(6)]
     program = fx.trace(f, ps, ps[0])
@@ -189,7 +192,7 @@ def test_threads_get_one_program() -> None:
 
 
 def test_before_and_after_grad_and_vmap() -> None:
-    """The same values, whichever comes first."""
+    """The values are the same in either order."""
     program = fx.trace(mlp, *specs(6))
     rng = np.random.default_rng(0)
     draw = [rng.standard_normal(a.shape).astype(np.float32) for a in program.jaxpr.in_avals]
@@ -207,8 +210,8 @@ def test_before_and_after_grad_and_vmap() -> None:
         assert list(bodies(made).values()) == [6]
 
 
-def test_what_remat_saves_is_saved_in_a_linked_run() -> None:
-    """Layers that are outlined and linked hold less with `remat` around pairs of them than without."""
+def test_remat_saves_memory_in_a_linked_run() -> None:
+    """A linked run of outlined layers has fewer temporary bytes with `remat` around pairs of layers."""
     width, layers = 512, 8
     w = fx.Spec((width, width), "float32")
 
@@ -222,7 +225,7 @@ def test_what_remat_saves_is_saved_in_a_linked_run() -> None:
 
     def temp(wrapped: Any) -> int:
         program = fx.grad(fx.trace(lambda x, ws: loss(wrapped, x, ws), w, [w] * layers), 1)
-        # linked, though the rule would compile so small a program whole
+        # forced to be linked: the rule would compile so small a program whole
         lowered: Any = fx.lower(fx.outline(program), units=lambda body: len(body.eqns) > 2)
         assert len(lowered.units.steps) > 4
         return int(lowered.compile().memory().temp_bytes)
@@ -238,7 +241,7 @@ def test_equal_bodies_in_a_loop_and_outside_are_one() -> None:
         x = deep(x, ws)
         return fx.lax.scan(lambda x, _: (deep(x, ws), None), x, None, length=3)[0]
 
-    made = same(fx.trace(f, SQUARE, ws), [SQUARE] * 5)
+    made = outlined_and_checked(fx.trace(f, SQUARE, ws), [SQUARE] * 5)
     called = {body for body in distinct_jaxprs(made.jaxpr) if body.name == "deep" and len(body.eqns) > 4}
     assert len(called) == 1
     assert eqns_to_compile(made.jaxpr) < 12

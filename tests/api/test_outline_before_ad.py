@@ -1,4 +1,4 @@
-"""Derivatives of long functions: what repeats is differentiated once, and programs are left as they are."""
+"""`outline_before_ad`: repeated layers of a function are differentiated once; programs are not changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def called(jaxpr: Jaxpr) -> list[Jaxpr]:
 
 
 def code(jaxpr: Jaxpr) -> int:
-    """Equations that are no calls, of all distinct programs in there."""
+    """Returns the number of equations that are no calls, over all distinct bodies."""
     return sum([not isinstance(e.prim, Call) for body in distinct_jaxprs(jaxpr) for e in body.eqns])
 
 
@@ -63,8 +63,8 @@ def test_short_functions_and_programs_stay_as_they_are() -> None:
     assert not called(fx.grad(fx.trace(loss, [W] * 75, X)).jaxpr)
 
 
-def test_steps_that_take_no_time_stay_as_they_are() -> None:
-    """Several of them are a unit later, together with what else their gradient is made of."""
+def test_cheap_layers_stay_as_they_are() -> None:
+    """Cheap layers are not outlined before differentiation. Later, several of them and their gradients form a unit."""
     w, x = fx.Spec((16, 16), "float32"), fx.Spec((4, 16), "float32")
     program = fx.trace(loss, [w] * 100, x)
     assert len(program.jaxpr.eqns) > 300
@@ -95,15 +95,15 @@ def test_an_error_names_the_line_of_the_user() -> None:
         fx.trace(fx.grad(looping), [W] * 50, X)
 
 
-def test_the_first_layer_shares_the_body_of_the_others_inside_a_call_too() -> None:
-    """It has no derivative of its input: its body is another, until the two are one again."""
+def test_the_first_layer_shares_the_body_of_the_others_inside_a_call() -> None:
+    """Its input has no derivative, so its body differs until `merge_bodies`."""
     program = fx.trace(fx.jit(fx.grad(lambda ws, x: loss(ws, x * 2.0))), [W] * 50, X).jaxpr
-    assert _uses(program) == [1, 49, 50]
-    assert _uses(merge_bodies(program, 0.02)) == [50, 50]
+    assert _calls_of_each_body(program) == [1, 49, 50]
+    assert _calls_of_each_body(merge_bodies(program, 0.02)) == [50, 50]
 
 
-def _uses(jaxpr: Jaxpr) -> list[int]:
-    """How often what a program calls is called, calls that are all there is of it apart."""
+def _calls_of_each_body(jaxpr: Jaxpr) -> list[int]:
+    """Returns how often each body is called. A program that is only one call is replaced by its body."""
     while len(jaxpr.eqns) == 1:
         (jaxpr,) = called(jaxpr)
     return sorted(Counter(called(jaxpr)).values())

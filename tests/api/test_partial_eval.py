@@ -1,4 +1,5 @@
-"""`partial_eval` of loops, branches and segments: known work is in the known program, and nothing is in both."""
+"""`partial_eval` of loops, branches and segments: known equations are in the known program, and no equation is in
+both."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ A, B = [RNG.standard_normal((4, 3)).astype(np.float32) for _ in range(2)]
 
 
 def halved(f: Callable[[Any, Any], Any], a: Any = A, b: Any = B) -> tuple[Any, Any, Any]:
-    """Both halves of a function whose first argument is known; run, they are the function, bit for bit."""
+    """Returns both halves of a function whose first argument is known. Together they give the results of the function,
+    bit for bit."""
     program = fx.trace(f, a, b)
     halves = fx.partial_eval(program, (True, False))
     first, residuals = fx.interpret(halves.known, a)
@@ -47,7 +49,7 @@ def ops(program: Any) -> set[str]:
 
 
 def test_a_scan_in_two() -> None:
-    """The known carry and what follows from known slices is one scan, the rest another."""
+    """The known carry and the equations on known slices form one scan; the rest forms another."""
 
     def f(a: Any, b: Any) -> Any:
         def step(carry: Any, xs: Any) -> Any:
@@ -66,7 +68,8 @@ def test_a_scan_in_two() -> None:
 
 
 def test_a_carry_that_becomes_unknown() -> None:
-    """The second carry is known at first, and takes from the first one in the next step: both are unknown."""
+    """The second carry is known at the start, but takes the value of the first in the next step. So both are
+    unknown."""
 
     def f(a: Any, b: Any) -> Any:
         def step(carry: Any, x: Any) -> Any:
@@ -112,7 +115,7 @@ def test_a_cond_whose_index_is_known() -> None:
         assert ops(halves.unknown) == {"sin"}
 
 
-def test_a_cond_on_what_is_not_known_is_whole() -> None:
+def test_a_cond_with_an_unknown_index_is_not_split() -> None:
     halves, _, _ = halved(lambda a, b: lax.cond(fnp.sum(b) > 0, lambda a, b: fnp.exp(a) * b, lambda a, b: b, a, b))
     assert ops(halves.known) == set()
     assert ops(halves.unknown) == {"exp"}
@@ -125,7 +128,7 @@ def test_a_while_with_a_bound() -> None:
 
         return lax.while_loop(lambda s: fnp.sum(s[0]) < 30.0, step, (a * 0.5, b, a), max_steps=4)
 
-    for a in (A, A + 100.0):  # some steps, none
+    for a in (A, A + 100.0):  # some steps, and none
         halves, first, _ = halved(f, a)
         assert [v is not None for v in first] == [True, False, True]
         assert ops(halves.known) >= {"exp", "sin"}
@@ -137,8 +140,8 @@ def test_a_while_with_a_bound() -> None:
 
 
 @pytest.mark.parametrize("most", [None, 3])
-def test_a_while_is_whole(most: int | None) -> None:
-    """Without a bound no residuals can be stored; with an unknown predicate the number of steps is unknown."""
+def test_a_while_without_a_bound_or_known_predicate_is_not_split(most: int | None) -> None:
+    """Without a bound no residuals can be stored. With an unknown predicate the number of steps is unknown."""
 
     def f(a: Any, b: Any) -> Any:
         def goes_on(s: Any) -> Any:
@@ -175,8 +178,8 @@ def test_nests() -> None:
         assert ops(halves.unknown) == set()
 
 
-def test_edges() -> None:
-    """No steps, and a program with everything known, or nothing."""
+def test_no_steps_and_all_or_no_operands_known() -> None:
+    """A loop without steps; all operands known, or none."""
 
     def f(a: Any, b: Any) -> Any:
         return lax.scan(lambda c, x: (c + fnp.exp(x), fnp.sin(x)), b[0], a)
@@ -190,7 +193,7 @@ def test_edges() -> None:
 
 
 @pytest.mark.parametrize("known", [True, (1, 0), "ab", None])
-def test_a_mask_that_is_none(known: Any) -> None:
+def test_wrong_masks(known: Any) -> None:
     def add(a: Any, b: Any) -> Any:
         return a + b
 
@@ -238,6 +241,6 @@ main @f(%arg0: i32[], %arg1: f64[4]) -> (f64[4]) {
     ids=["while", "scan"],
 )
 def test_a_loop_without_steps_does_not_mix_values_and_tangents(loop: str) -> None:
-    """The law of all programs found it: the tangents of such a program were not transposed."""
+    """Regression, found by the law for all programs: the tangents of such a program could not be transposed."""
     program = parse(NO_STEPS.replace("LOOP", loop))
     check_tangents_transpose(Case(program, (np.asarray(0, np.int32), np.linspace(-1.0, 1.0, 4)), 0, True))

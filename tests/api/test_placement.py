@@ -1,11 +1,8 @@
-"""Devices: a program runs where its committed operands are; nothing else moves, and nothing moves in silence."""
+"""Devices: a program runs on the device of its committed operands. Committed arrays are never moved silently."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -14,17 +11,14 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ArgumentError, ExecutionError
+from tests.processes import run_python
 
 X = np.arange(3, dtype=np.float32)
 
 
 def script(text: str, **env: str) -> str:
-    """Run a program in a process of its own with three CPUs; anything on stderr is a failure."""
-    command = [sys.executable, "-W", "error", "-c", text]
-    env = {**os.environ, "FXAD_CPU_DEVICES": "3", "FXAD_PLATFORM": "cpu", **env}
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    """Returns what a program prints in a process of its own with three CPUs."""
+    return run_python(text, **{"FXAD_CPU_DEVICES": "3", "FXAD_PLATFORM": "cpu", **env})
 
 
 START = """
@@ -92,7 +86,7 @@ print(fx.cache.stats().compilations)
 
 
 def test_only_the_devices_that_are_used_are_compiled_for() -> None:
-    """Also of programs with units, of operations, and when free data comes after all."""
+    """Also with units, for eager operations, and for calls with uncommitted data later."""
     text = """
 def count():
     return fx.cache.stats().compilations
@@ -138,8 +132,8 @@ def test_compile_takes_a_device() -> None:
         lowered.compile(device="cpu:0")  # type: ignore[arg-type]
 
 
-def test_operands_are_asked_once_somebody_named_a_device() -> None:
-    """What programs hold themselves is nobody's choice; every way to name a device is."""
+def test_only_explicit_placement_commits_arrays() -> None:
+    """Only explicit placement commits an array; constants of programs do not. All ways to name a device do."""
     text = """
 from fxad.runtime import process_state
 held = np.linspace(0, 1, 512, dtype=np.float32)
@@ -185,7 +179,8 @@ np.testing.assert_array_equal(fx.device_put(x, b) + y, 2 * X)
 
 
 def test_a_program_for_committed_data_is_freed_with_its_function() -> None:
-    """Its first start on uncommitted data loads it for the default device. It must not refer to itself for that."""
+    """The first call with uncommitted data loads the executable for the default device. The program must not refer to
+    itself for that."""
     text = """
 import gc, weakref
 gc.disable()
@@ -254,8 +249,8 @@ def test_a_trivial_program_neither_commits_nor_copies() -> None:
         np.asarray(x)
 
 
-def test_what_the_host_makes_follows_committed_data() -> None:
-    """Results of functions whose sizes depend on values, of host functions, and arrays like another."""
+def test_results_from_the_host_follow_committed_data() -> None:
+    """Results of host functions, of functions whose sizes depend on values, and of functions like `zeros_like`."""
     text = """
 x, y = fx.device_put(X, b), fx.asarray(X)
 same = lambda v: v
@@ -281,8 +276,9 @@ for call in (lambda: fnp.union1d(y, 1), lambda: fnp.union1d(fx.device_put(X, c),
     assert script(START + text).splitlines() == want
 
 
-def test_whoever_names_a_device_commits_to_it() -> None:
-    """Also to the default one: an array made for it met arrays on other devices in silence."""
+def test_an_array_that_is_made_for_a_device_is_committed() -> None:
+    """Regression: an array that was made for the default device was not committed, and mixed with arrays on other
+    devices silently."""
     text = """
 for d in (a, b):
     for x in (fnp.ones(3, device=d), fnp.asarray(X, device=d), fnp.astype(fx.asarray(X), "int32", device=d),
@@ -317,7 +313,7 @@ def test_device_put() -> None:
 
 
 def test_on_a_gpu() -> None:
-    """The PJRT plugin, loaded by path, where there is one: results, donation, and data that follows."""
+    """The PJRT plugin is loaded by path, if there is one: results, donation, placement of results."""
     if importlib.util.find_spec("jax_plugins") is None:
         pytest.skip("no CUDA plugin (jax-cuda13-pjrt) is installed")
     try:
@@ -333,7 +329,7 @@ def test_on_a_gpu() -> None:
         np.asarray(x)
 
 
-def test_compile_for_a_device_places_what_is_free_to_move() -> None:
+def test_compile_for_a_device_moves_uncommitted_operands() -> None:
     text = """
 import warnings
 made = fx.lower(fx.trace(lambda: fnp.arange(3.0))).compile(device=c)

@@ -1,4 +1,5 @@
-"""The bar that shows while units are compiled: on a terminal, when it takes long, and gone afterwards."""
+"""The progress bar of compilation: it appears on a terminal if units take long to compile, and disappears
+afterwards."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ print("tqdm" in sys.modules)
 
 
 def on_a_terminal(patience: float) -> tuple[str, str]:
-    """What a program prints, and what it shows on a terminal that is its standard error."""
+    """Returns the output of a program, and the text on the terminal that is its standard error."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
     try:
@@ -57,11 +58,11 @@ def test_a_bar_is_shown_when_it_takes_long() -> None:
     assert shown.rpartition("\r")[0].endswith(" "), "the line is cleared at the end"
 
 
-def test_what_is_quick_shows_nothing() -> None:
+def test_a_quick_compilation_shows_no_bar() -> None:
     assert on_a_terminal(1000.0) == ("False\n", "")
 
 
-def test_off_a_terminal_nothing_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_no_bar_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
     assert list(progress(iter(range(3)), 3, "compiling")) == [0, 1, 2]
     command = [sys.executable, "-W", "error", "-c", TEXT, "0"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""`remat(f, budget=bytes)`: the compiled gradient keeps to the bytes, and computes the same."""
+"""`remat(f, budget=bytes)`: the compiled gradient keeps to the budget and has the same values."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def temporaries(program: fx.Program[..., Any]) -> int:
 def test_a_budget_holds_in_the_executable_and_less_never_needs_more(f: Any) -> None:
     program = fx.trace(f, X)
     plain = temporaries(program)
-    assert fx.remat(program, budget=plain, within=fx.grad) is program  # not even the program changes
+    assert fx.remat(program, budget=plain, within=fx.grad) is program  # the program does not change either
     gradient, before = np.asarray(fx.grad(program)(X)), plain
     for share in (0.75, 0.35):
         lean = fx.remat(program, budget=int(share * plain), within=fx.grad)
@@ -114,7 +114,7 @@ def branches(x: fx.Array) -> fx.Array:
 
 
 def test_an_edit_that_does_not_fit_is_refused() -> None:
-    """Segments that leave out equations gave a gradient of zero."""
+    """Regression: segments that leave out equations gave a gradient of zero."""
 
     program = fx.trace(branches, X)
     plan: Any = next(plan for plan in plans_of(program) if plan.inner)
@@ -195,7 +195,7 @@ def test_deep_networks_keep_to_small_budgets(depth: int, share: float) -> None:
     plain, least = temporaries(program), plans_of(program)[-1]
     held = temporaries(fx.remat(program, plan=least))
     assert held <= share * plain
-    assert least.bytes < 1.5 * held  # a branch within a branch is counted once
+    assert least.bytes < 1.5 * held  # nested branches count once
 
 
 def test_a_plan_reconstructs_on_request() -> None:

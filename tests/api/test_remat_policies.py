@@ -1,4 +1,5 @@
-"""`remat` with policies: what is stored, what is computed again, how often, and what the compiled program holds."""
+"""`remat` with policies: the values that are stored, the number of recomputations, and the memory of the compiled
+program."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ def test_policies_are_values() -> None:
     assert fx.remat(program, policy=policies.dots) == fx.remat(program, policy=policies.Dots())
 
 
-def test_what_is_no_policy_is_refused() -> None:
+def test_objects_that_are_no_policies_are_refused() -> None:
     refused: list[tuple[Any, str, str]] = [
         (everywhere, "remat: a function is not a policy", "policies.where"),
         ("pre", "remat: a str is not a policy: 'pre'", "policies.names"),
@@ -154,7 +155,7 @@ def test_higher_orders() -> None:
     )
 
 
-# ------------------------------------------------------------------------------------------- what is stored, and done
+# ----------------------------------------------------------------------------------------------- stored values and work
 
 
 def test_what_is_stored() -> None:
@@ -169,8 +170,9 @@ def test_what_is_stored() -> None:
     assert of(policies.names("nobody")) == []
 
 
-def test_nested_segments_keep_what_both_keep() -> None:
-    """What an inner segment keeps, one around it keeps too when its policy says so, and starts again from there."""
+def test_nested_segments_store_a_value_that_both_policies_keep() -> None:
+    """A value is stored if the policies of the inner and of the outer segment both keep it. Recomputation of the outer
+    segment starts from it."""
 
     def nested(inner: policies.Policy, outer: policies.Policy) -> Any:
         lean: Any = fx.remat(block, policy=inner)
@@ -209,8 +211,8 @@ def test_nested_segments_keep_what_both_keep() -> None:
     np.testing.assert_array_equal(gradient(looped(dots), X), gradient(looped(policies.nothing), X))
 
 
-def test_a_choice_stays_under_vmap() -> None:
-    """A product without batch dimensions gets one under vmap, and is stored all the same."""
+def test_a_policy_keeps_the_same_values_under_vmap() -> None:
+    """vmap adds a batch dimension to the product, but `dots` still keeps it."""
     x = np.stack([X, X + 1])
     lean = fx.remat(lambda x, w: fnp.sum(fnp.sin(x @ w)), policy=policies.dots_without_batch_dims)
     assert stored(lambda w: fnp.sum(fx.vmap(lambda row, m: lean(row, m))(x, w)), x) == [
@@ -220,15 +222,16 @@ def test_a_choice_stays_under_vmap() -> None:
     assert stored(lambda w: fnp.sum(late(x, w)), x) == []
 
 
-def test_each_equation_is_run_once_and_once_more() -> None:
-    """Forward exactly once, and exactly once more what is not stored and the backward pass needs."""
+def test_each_equation_runs_once_and_is_recomputed_once() -> None:
+    """The forward pass runs each equation once. The backward pass runs it once more if its value is not stored and is
+    needed."""
 
     def counts(policy: policies.Policy) -> list[int]:
         lean = layers(fx.remat(block, policy=policy))
         done = work(fx.value_and_grad(fx.trace(lean, X)).jaxpr)
         return [done[name] for name in ("exp", "tanh", "dot_general")]
 
-    # three layers of two products, which are two in the backward pass in any case
+    # three layers of two products; the backward pass of each product has two products
     assert counts(policies.nothing) == [3 + 3, 3 + 3, 6 + 6 + 6]
     assert counts(policies.dots) == [3 + 3, 3 + 3, 6 + 0 + 6]
     assert counts(policies.names("post")) == [3 + 3, 3, 6 + 3 + 6]
@@ -236,7 +239,7 @@ def test_each_equation_is_run_once_and_once_more() -> None:
 
 
 def test_forward_work_that_only_the_recomputation_needs_is_dropped() -> None:
-    """The gradient of a sum does not need its value: the last layer is not run forward."""
+    """The gradient of a sum does not need its value, so the last layer does not run forward."""
     lean = layers(fx.remat(block))
     grad = work(fx.grad(fx.trace(lean, X)).jaxpr)
     both = work(fx.value_and_grad(fx.trace(lean, X)).jaxpr)
@@ -266,7 +269,7 @@ def test_names_reach_trees() -> None:
 
 
 def test_a_stored_value_is_not_stored_twice() -> None:
-    """A loop stacks a value once, under whichever of its names it is asked for."""
+    """A loop stacks a value once, although it has a name and is read without it."""
 
     def loss(x: Any) -> Any:
         def step(h: Any, _: Any) -> Any:
@@ -291,11 +294,11 @@ SIZE = BIG.nbytes
 
 
 def temps(f: Any) -> float:
-    """Arrays of temporaries in the compiled gradient."""
+    """Returns the temporaries of the compiled gradient, in arrays."""
     return fx.lower(fx.grad(fx.trace(f, BIG))).compile().memory().temp_bytes / SIZE
 
 
-def test_unrolled_layers_hold_what_the_policy_says() -> None:
+def test_unrolled_layers_store_the_values_that_the_policy_keeps() -> None:
     big = lambda x: block(x, BIG)  # noqa: E731
     plain = temps(layers(big, 12))
     nothing, post = temps(layers(fx.remat(big), 12)), temps(layers(fx.remat(big, policy=policies.names("post")), 12))
@@ -304,7 +307,7 @@ def test_unrolled_layers_hold_what_the_policy_says() -> None:
     assert nothing + 8 < post < 2 * 12 + 6
 
 
-def test_a_scan_holds_what_the_policy_says() -> None:
+def test_a_scan_stores_the_values_that_the_policy_keeps() -> None:
     def loss(wrap: Any) -> Any:
         step = wrap(lambda x: block(x, BIG))
         return lambda x: fnp.sum(lax.scan(lambda h, _: (step(h), None), x, None, length=32)[0])
@@ -316,7 +319,7 @@ def test_a_scan_holds_what_the_policy_says() -> None:
     assert 2 * 32 <= post < 2 * 32 + 6
 
 
-def test_nested_segments_hold_a_state_for_each_level() -> None:
+def test_nested_segments_store_a_state_for_each_level() -> None:
     def nest(f: Any) -> Any:
         return lambda x: f(f(f(f(x))))
 
@@ -328,8 +331,8 @@ def test_nested_segments_hold_a_state_for_each_level() -> None:
 
 
 @pytest.mark.parametrize("policy", [policies.nothing, policies.everything, policies.dots])
-def test_around_what_is_run_backwards(policy: policies.Policy) -> None:
-    """An inverse stores nothing: no policy looks for what to keep in it."""
+def test_remat_around_invertible_functions(policy: policies.Policy) -> None:
+    """An inverse stores nothing, so policies find nothing to keep in it."""
     double = fx.custom_inverse(lambda x: 2 * x, lambda y: y / 2)
     x = np.array([0.3, -0.2])
 
@@ -343,9 +346,9 @@ def test_around_what_is_run_backwards(policy: policies.Policy) -> None:
 
 
 @pytest.mark.parametrize("policy", list(POLICIES.values()), ids=str)
-def test_what_a_call_shares_is_summed_as_without_a_policy(policy: policies.Policy) -> None:
-    """A marked value does not open the call it is in: the two uses of x in there are added up first, as in the plain
-    gradient. And a loop that hands x on through a call stays a loop, whose contribution comes where it came."""
+def test_a_policy_does_not_change_the_order_of_sums_in_calls(policy: policies.Policy) -> None:
+    """A call with a kept value is not inlined: its two uses of x are added first, as in the plain gradient. A loop that
+    passes x on through a call stays a loop, and its contribution keeps its place in the sum."""
     shared = fx.jit(lambda x: fnp.sin(x) * fnp.exp(x @ W))
 
     def f(n: Any, x: Any) -> Any:
@@ -364,9 +367,9 @@ def test_what_a_call_shares_is_summed_as_without_a_policy(policy: policies.Polic
         np.testing.assert_array_equal(fx.interpret(fx.grad(lean, argnums=1), n, x), want)
 
 
-def test_what_segments_share_is_summed_as_without_them() -> None:
-    """Weights of all layers in common, x around and inside a segment, the same operand twice, a result that is an
-    operand, one result twice: contributions are added one by one in the order of the plain program."""
+def test_segments_do_not_change_the_order_of_sums() -> None:
+    """Shared weights of all layers, x around and inside a segment, an operand twice, an operand as result, a result
+    twice: contributions are added in the order of the plain program."""
 
     def attend(q: Any, k: Any, w: Any) -> Any:
         h = fnp.tanh(q @ w) * fnp.exp(0.1 * (k @ w)) + k

@@ -1,4 +1,4 @@
-"""`remat` and policies across branches, loops that end by a predicate, and functions with rules of their own."""
+"""`remat` and policies across branches, loops that end by a predicate, and functions with custom rules."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def branching(wrap: Any, policy: policies.Policy) -> Any:
     return lean(lambda x: fnp.sum(lax.cond(fnp.sum(x) < -1e3, other, block, x)))
 
 
-def test_branches_keep_what_a_policy_chooses() -> None:
-    """Each branch keeps its own; the places are shared, as those of residuals are."""
+def test_branches_store_the_values_that_a_policy_keeps() -> None:
+    """Each branch stores the values that the policy keeps in it. Branches share the places of residuals."""
     f = branching(fx.remat, POST)
     assert stored(f, X) == ["name 'post': names('post')"]
     assert stored(branching(fx.remat, policies.nothing), X) == []
@@ -45,14 +45,14 @@ def test_branches_keep_what_a_policy_chooses() -> None:
     [(policies.nothing, (1, 1, 2)), (policies.dots, (1, 1, 0)), (POST, (1, 0, 1)), (policies.everything, (0, 0, 0))],
     ids=str,
 )
-def test_what_a_branch_keeps_is_not_computed_again(policy: policies.Policy, again: tuple[int, int, int]) -> None:
+def test_values_that_a_branch_stores_are_not_recomputed(policy: policies.Policy, again: tuple[int, int, int]) -> None:
     done = work(fx.value_and_grad(fx.trace(branching(fx.remat, policy), X)).jaxpr)
     found = tuple([done[name] - n for name, n in (("exp", 1), ("tanh", 1), ("dot_general", 4))])
     assert found == again
 
 
 def stepping(policy: policies.Policy, max_steps: int | None = 5) -> Any:
-    """Three steps of a loop that may take five."""
+    """Three steps of a loop with a bound of five."""
 
     def f(x: Any) -> Any:
         def step(state: Any) -> Any:
@@ -69,12 +69,12 @@ def stepping(policy: policies.Policy, max_steps: int | None = 5) -> Any:
     [(policies.nothing, (5, 5, 10)), (policies.dots, (5, 5, 0)), (POST, (5, 0, 5)), (policies.everything, (0, 0, 0))],
     ids=str,
 )
-def test_a_loop_with_a_bound_keeps_rows(policy: policies.Policy, again: tuple[int, int, int]) -> None:
+def test_a_loop_with_a_bound_stores_rows(policy: policies.Policy, again: tuple[int, int, int]) -> None:
     f = stepping(policy)
     want = gradient(stepping(policies.nothing), X)
     np.testing.assert_array_equal(gradient(f, X), want)
     np.testing.assert_allclose(fx.jit(fx.grad(f))(X), want, rtol=1e-5)
-    # `work` counts both loops, the one forward and the one backward, by their bound: five steps
+    # `work` counts the forward and the backward loop by their bound: five steps each
     done = work(fx.value_and_grad(fx.trace(f, X)).jaxpr)
     found = tuple([done[name] - n for name, n in (("exp", 5), ("tanh", 5), ("dot_general", 5 * 2 + 5 * 2))])
     assert found == again
@@ -83,8 +83,8 @@ def test_a_loop_with_a_bound_keeps_rows(policy: policies.Policy, again: tuple[in
         assert [r.aval.shape for r in fx.residuals(fx.trace(f, X)) if not r.is_argument] == [(5, 4, 4)]
 
 
-def test_a_loop_without_a_bound_has_nothing_to_keep() -> None:
-    """It has no reverse mode; under forward mode, and where nothing is differentiated, a policy changes nothing."""
+def test_a_policy_changes_nothing_for_a_loop_without_a_bound() -> None:
+    """Such a loop has no reverse mode. In forward mode and without derivatives a policy changes nothing."""
     f = stepping(policies.everything, None)
     kept = [e.outs[0] for j in distinct_jaxprs(fx.trace(f, X).jaxpr) for e in j.eqns if e.prim.name == "keep"]
     assert len(kept) == 2 + 1, "the results of the loop and of the sum: nothing of a step"
@@ -111,7 +111,7 @@ def special_fwd(x: Any) -> Any:
 special.defvjp(special_fwd, lambda e, ct: (fnp.cos(e) * e * ct,))
 
 
-def test_the_forward_program_of_a_rule_keeps_what_a_policy_chooses() -> None:
+def test_the_forward_program_of_a_rule_stores_the_values_that_a_policy_keeps() -> None:
     def f(policy: policies.Policy) -> Any:
         return fx.remat(lambda x: fnp.sum(fnp.tanh(special(x))), policy=policy)
 
@@ -141,8 +141,8 @@ doubled.defjvp(lambda p, t: (fnp.exp(p[0]), 2 * t[0] * fnp.exp(p[0])))
 
 @pytest.mark.parametrize("policy", [policies.nothing, policies.everything], ids=str)
 @pytest.mark.parametrize("rule", [clipped, doubled])
-def test_a_rule_of_a_function_is_asked_once_whatever_is_differentiated_again(rule: Any, policy: Any) -> None:
-    """The first derivative takes the rule, and the second differentiates what the rule says, within a segment too."""
+def test_second_derivatives_differentiate_the_rule(rule: Any, policy: Any) -> None:
+    """The first derivative takes the rule. The second one differentiates the rule, within a segment too."""
 
     def twice(f: Any) -> tuple[Any, Any]:
         once = fx.trace(lambda x: fnp.sum(f(x) ** 2), X)
@@ -154,7 +154,7 @@ def test_a_rule_of_a_function_is_asked_once_whatever_is_differentiated_again(rul
         np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
-def test_what_a_segment_gives_and_nobody_reads_is_not_computed_again() -> None:
+def test_an_unused_result_of_a_segment_is_not_recomputed() -> None:
     lean = fx.remat(lambda x: (fnp.sin(x), fnp.tanh(x)))
     done = work(fx.value_and_grad(fx.trace(lambda x: fnp.sum(lean(x)[0] * x), X)).jaxpr)
     assert (done["sin"], done["cos"], done["tanh"]) == (1, 1, 0)
@@ -194,7 +194,7 @@ NESTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("nest", NESTS)
 @pytest.mark.parametrize("policy", [policies.nothing, POST | policies.dots, policies.everything], ids=str)
-def test_in_any_order(nest: str, policy: policies.Policy) -> None:
+def test_loops_branches_and_rules_in_any_order(nest: str, policy: policies.Policy) -> None:
     lean: Any = fx.remat(policy=policy)
     make = NESTS[nest]
     plain = make(lambda f: f)
@@ -215,7 +215,7 @@ def test_in_any_order(nest: str, policy: policies.Policy) -> None:
     np.testing.assert_allclose(batched, wanted, rtol=2e-5, atol=1e-6)
 
 
-def test_nested_segments_keep_what_both_keep_in_branches_too() -> None:
+def test_nested_segments_in_branches_store_a_value_that_both_policies_keep() -> None:
     post: Any = fx.remat(policy=POST)
 
     def f(outer: policies.Policy) -> Any:
@@ -224,51 +224,52 @@ def test_nested_segments_keep_what_both_keep_in_branches_too() -> None:
 
     assert stored(f(POST), X) == ["name 'post': names('post')"] * 2
     assert stored(f(policies.nothing), X) == []
-    # without policy both segments are computed again, but for the outer one what the inner ones keep
+    # without a policy both segments are recomputed; the outer recomputation starts from values that the inner ones keep
     assert work(fx.value_and_grad(fx.trace(f(POST), X)).jaxpr)["tanh"] == 2
 
 
-# ------------------------------------------------------------------------------------------------- how often, in all
+# -------------------------------------------------------------------------------- total number of runs of each equation
 
 COUNTED = ("exp", "tanh", "sin")
 
 
-def done(f: Any) -> tuple[int, ...]:
+def counts_of(f: Any) -> tuple[int, ...]:
     counts = work(fx.value_and_grad(fx.trace(f, X)).jaxpr)
     return tuple([counts[name] for name in COUNTED])
 
 
-def test_each_equation_is_run_once_and_once_more_in_a_scan() -> None:
+def test_each_equation_in_a_scan_runs_once_and_is_recomputed_once() -> None:
     def looped(wrap: Any) -> Any:
         step = wrap(block)
         return lambda x: fnp.sum(lax.scan(lambda h, _: (step(h), None), x, None, length=5)[0])
 
-    # forward the sine of `cos h` is its derivative's, which runs once in either half
-    plain, lean = done(looped(lambda f: f)), done(looped(fx.remat))
+    # the derivative of `cos h` contains another sine, which runs once in each pass
+    plain, lean = counts_of(looped(lambda f: f)), counts_of(looped(fx.remat))
     assert plain == (5, 5, 5 + 5)
     assert lean == (5 + 5, 5 + 5, 5 + 5 + 5)
 
 
-def test_each_equation_is_run_once_more_for_each_segment_around_it() -> None:
+def test_each_equation_is_recomputed_once_for_each_segment_around_it() -> None:
     def two(f: Any) -> Any:
         return lambda x: f(f(x))
 
     inner = fx.remat(block)
     flat = two(two(inner))
     nested = fx.remat(two(inner))
-    total = done(lambda x: fnp.sum(two(nested)(x)))
-    once = done(lambda x: fnp.sum(flat(x)))
+    total = counts_of(lambda x: fnp.sum(two(nested)(x)))
+    once = counts_of(lambda x: fnp.sum(flat(x)))
     assert once[:2] == (8, 8), "four blocks, forward and again"
-    # the outer segment runs its blocks but for the last, whose value nobody needs, and each block is run for itself
+    # the outer segment recomputes its blocks except the last, whose value is not needed; each block is recomputed by
+    # itself
     assert total[:2] == (4 + 2 + 4, 4 + 2 + 4)
 
 
-def test_each_equation_is_run_once_and_once_more_in_a_branch() -> None:
+def test_each_equation_in_a_branch_runs_once_and_is_recomputed_once() -> None:
     def f(wrap: Any) -> Any:
         return lambda x: fnp.sum(lax.cond(fnp.sum(x) < -1e3, other, wrap(block), x))
 
-    assert done(f(lambda f: f))[:2] == (1, 1)
-    assert done(f(fx.remat))[:2] == (2, 2)
+    assert counts_of(f(lambda f: f))[:2] == (1, 1)
+    assert counts_of(f(fx.remat))[:2] == (2, 2)
 
 
 def test_a_recomputation_starts_from_stored_results() -> None:
@@ -286,7 +287,8 @@ def test_a_recomputation_starts_from_stored_results() -> None:
 
     program: Any = fx.trace(lambda x: network(x, fx.remat), w)
     runs = work(fx.grad(program).jaxpr)
-    # 4 of each segment are run again, because the next one stores its result; the last segment is run once, backward
+    # 4 products of each segment are run again, because the next one stores its result; the last segment is run once,
+    # backward
     assert runs["dot_general"] == 20 + 20 + 3 * 4
     assert runs["tanh"] == 20 + 3 * 4
     plain: Any = fx.trace(lambda x: network(x, lambda f: f), w)

@@ -1,4 +1,4 @@
-"""`residuals` and plans: the table of what is stored, edited and given back; `partial_eval`: a program in two."""
+"""`residuals` and plans: the table of stored values, edited and applied; `partial_eval` of functions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_with_respect_to_some_arguments() -> None:
     assert fx.residuals(program, argnums=(0, 1)) == fx.residuals(program)
 
 
-def test_what_only_the_transpose_of_a_linear_function_reads_is_stored() -> None:
+def test_a_value_that_only_the_transpose_of_a_linear_call_reads_is_stored() -> None:
     def scaled(x: Any) -> Any:
         mask = fnp.exp(x)
 
@@ -94,7 +94,7 @@ def test_a_plan() -> None:
     assert rows(fx.residuals(inner))[2:] == [("name 'hidden'", "sin", "names('hidden')")]
 
 
-def test_what_a_plan_cannot_do_is_refused() -> None:
+def test_wrong_plans_are_refused() -> None:
     program, other = fx.trace(loss, X, W), fx.trace(lambda x: fnp.sum(x * x), X)
     table = fx.residuals(program)
     untyped: Any = fx
@@ -188,7 +188,7 @@ def test_what_is_refused() -> None:
     assert "partial_eval: takes a Program, got <function loss" in caught.value.message
 
 
-def test_values_that_the_rest_does_not_read_are_not_handed_over() -> None:
+def test_known_values_that_the_unknown_half_does_not_read_are_no_residuals() -> None:
     program = fx.trace(lambda a, b: (fnp.sin(fnp.exp(a)), b + 1), X, W)
     halves = partial_eval(program.jaxpr, (True, False))
     assert halves.residuals == ()
@@ -201,7 +201,7 @@ def test_values_that_the_rest_does_not_read_are_not_handed_over() -> None:
 
 
 def test_arguments_without_a_tangent_cost_nothing() -> None:
-    """The derivative with respect to one of many arguments has no equation for the others, nor a residual of theirs."""
+    """The derivative with respect to one argument has no equations and no residuals for the others."""
 
     def many(*xs: Any) -> Any:
         total = fnp.sin(xs[0])
@@ -219,8 +219,8 @@ def test_arguments_without_a_tangent_cost_nothing() -> None:
     assert counts[0] < counts[1] < counts[2]
 
 
-def test_what_a_rule_closes_over_has_no_derivative() -> None:
-    # the table was refused: it is made for derivatives by what the program closes over, too
+def test_residuals_of_a_rule_that_closes_over_a_value() -> None:
+    # Regression: the table was refused, because it also differentiated with respect to closed-over values
     scale, w = fnp.asarray(X), fnp.asarray(W)
 
     def scaled(x: Any) -> Any:

@@ -1,4 +1,5 @@
-"""`remat`, `dce`, `cse`, `simplify`, `inline`, `outline`, `reroll` on programs and callables: the same function."""
+"""`remat`, `dce`, `cse`, `simplify`, `inline`, `outline`, `reroll` on programs and callables keep results and
+derivatives."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def test_they_compose_with_each_other_and_with_derivatives(name: str, other: str
         np.testing.assert_allclose(values(g(X)), want, rtol=1e-6)
 
 
-def test_what_each_is_for() -> None:
+def test_the_effect_of_each_pass() -> None:
     program = fx.trace(f, {"x": X})
     assert [e.prim.name for e in fx.remat(program).jaxpr.eqns] == ["remat"]
     assert "exp" in str(program.jaxpr)
@@ -89,8 +90,9 @@ def test_what_each_is_for() -> None:
     assert [e.prim.name for e in fx.cse(fx.inline(program)).jaxpr.eqns].count("sin") == 1
 
 
-def test_remat_is_real_in_compiled_code() -> None:
-    """64 layers in 8 segments hold at most 18 arrays instead of 64; the gradient is the same, bit for bit."""
+def test_remat_saves_memory_in_compiled_code() -> None:
+    """64 layers in 8 segments need at most 18 arrays of temporaries instead of 64; the gradient is the same, bit for
+    bit."""
     n = 128
     rng = np.random.default_rng(0)
     x = rng.normal(size=(n, n)).astype(np.float32)
@@ -116,7 +118,7 @@ def test_remat_is_real_in_compiled_code() -> None:
 
 
 def test_a_segment_of_values_with_one_tangent() -> None:
-    """x + 1 and x + 2 are two operands and move as one: what they add to the cotangent of x is added in one order."""
+    """x + 1 and x + 2 have the same tangent. Their contributions to the cotangent of x are added in one order."""
 
     def pair(a: Any, b: Any) -> Any:
         return fnp.sin(a), fnp.sin(b)

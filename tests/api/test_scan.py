@@ -1,4 +1,4 @@
-"""`scan`, `map`, `fori_loop`, `associative_scan`: what users write, what they get, and what they are told."""
+"""`scan`, `map`, `fori_loop`, `associative_scan`: values, types, transformations, error messages."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_numbers_in_the_carry_take_the_dtype_of_what_is_returned() -> None:
     assert last.dtype == np.float64
     count: Any = lax.scan(lambda c, x: (c + 1, None), 0, xs)[0]
     assert count.dtype == np.int32
-    total, _ = lax.scan(lambda c, x: (c + x, None), 0, xs)  # an int may stand for a float
+    total, _ = lax.scan(lambda c, x: (c + x, None), 0, xs)  # an int may start a float carry
     assert total.dtype == np.float64
 
 
@@ -138,7 +138,7 @@ def test_one_program_for_equal_functions() -> None:
 
 
 def test_transformations_of_a_scan_compose() -> None:
-    """grad of grad, jvp of grad, vmap of grad, a cond in the body: against the same loop written out."""
+    """grad of grad, jvp of grad, vmap of grad, and a cond in the body agree with the same loop written in Python."""
 
     def looped(h: Any, xs: Any) -> Any:
         def f(h: Any, x: Any) -> tuple[Any, Any]:
@@ -186,8 +186,8 @@ def test_unrolling_and_remat_keep_gradients() -> None:
     close(fx.grad(lambda h: loss(h, xs, fx.remat(step), 3))(h), want)
 
 
-def test_reverse_mode_keeps_no_copy_of_what_is_there() -> None:
-    """A recurrent net: kept are the states, which are results, and the states before each step; nothing else."""
+def test_reverse_mode_stores_no_second_copy_of_a_value() -> None:
+    """A recurrent network stores the states, which are results, and the state before each step, and nothing else."""
 
     def states(w: Any, xs: Any) -> Any:
         return lax.scan(lambda h, x: (h := fnp.tanh(h @ w + x), h), fnp.zeros((2, 3)), xs)
@@ -199,7 +199,7 @@ def test_reverse_mode_keeps_no_copy_of_what_is_there() -> None:
     assert not first.reverse
 
 
-def test_remat_in_a_scan_is_real() -> None:
+def test_remat_in_a_scan_saves_memory_in_compiled_code() -> None:
     def loss(wrap: Any, w: Any, xs: Any) -> Any:
         def block(h: Any, x: Any) -> Any:
             for _ in range(6):
@@ -218,7 +218,7 @@ def test_remat_in_a_scan_is_real() -> None:
     assert temp(lambda f: f) > 6 * states
 
 
-untyped: Any = lax  # for calls that mypy refuses
+untyped: Any = lax  # calls that mypy rejects
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_map_over_nothing_and_its_gradient() -> None:
         close(found, np.cos(x))
 
 
-def test_the_builtin_map_is_not_shadowed_inside() -> None:
+def test_lax_map_does_not_shadow_the_builtin_in_its_module() -> None:
     assert lax.map.__name__ == "map_"
     assert lax.map is not map
 
@@ -322,7 +322,7 @@ def test_fori_loop_between_known_bounds_is_a_scan(unroll: int | bool | None) -> 
     assert scan.length == 3
 
 
-def test_the_counter_of_fori_loop_is_not_kept() -> None:
+def test_the_counter_of_fori_loop_is_not_stored() -> None:
     def f(x: Any) -> Any:
         return lax.fori_loop(0, 9, lambda i, v: fnp.sin(v) * i.astype("float32"), x)
 
@@ -359,8 +359,8 @@ def test_associative_scan_of_every_length(reverse: bool) -> None:
         close(both(x), (want, want.T))
 
 
-def test_associative_scan_of_trees_and_of_what_does_not_commute() -> None:
-    def compose(f: Any, g: Any) -> Any:  # x -> g(f(x)), of affine maps
+def test_associative_scan_of_trees_and_of_functions_that_do_not_commute() -> None:
+    def compose(f: Any, g: Any) -> Any:  # composition of affine maps: x -> g(f(x))
         return {"a": g["a"] * f["a"], "b": g["a"] * f["b"] + g["b"]}
 
     maps = {"a": floats(11).astype(np.float64), "b": floats(11, 1)[:, 0].astype(np.float64)}

@@ -1,4 +1,4 @@
-"""Functions and stages by JAX's names: each does what it does there, under transformations too."""
+"""Functions and stages with JAX's names work as in JAX, under transformations too."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_function_is_traced_again_after_clear_cache() -> None:
     assert float(f(1.0)) == 2
     assert float(f(fx.asarray(1.0))) == 2
     factor = 3.0
-    assert float(f(fx.asarray(1.0))) == 2  # compiled for the value at that time
+    assert float(f(fx.asarray(1.0))) == 2  # the executable of that time has the old value
     f.clear_cache()
     assert float(f(fx.asarray(1.0))) == 3
     assert float(f(1.0)) == 3
@@ -105,7 +105,7 @@ def test_specs() -> None:
 # --------------------------------------------------------------------------------------- functions that are pytrees
 
 
-def test_what_vjp_and_linearize_return_are_pytrees() -> None:
+def test_results_of_vjp_and_linearize_are_pytrees() -> None:
     def f(x: Any) -> Any:
         return fnp.sin(x)
 

@@ -1,4 +1,4 @@
-"""Static arguments of `jit` and `trace`: values that a program is made for."""
+"""Static arguments of `jit` and `trace`: values for which a program is traced."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_traced_once_per_value() -> None:
     assert traced(lambda: [f(X[:2], 2), f(X[:1], 2), f(X[:2], 2)]) == 2
 
 
-def test_equal_values_of_other_types_are_others() -> None:
+def test_equal_values_of_different_types_have_different_programs() -> None:
     f = fx.jit(lambda x, k: x * 0 + (2 if isinstance(k, bool) else 1 if isinstance(k, int) else 0), static_argnums=1)
     assert [f(1.0, k).item() for k in (True, 1, 1.0, True)] == [2, 1, 0, 2]
     g = fx.jit(lambda x, pair: x * 0 + float(np.copysign(1.0, pair[0])), static_argnames="pair")
@@ -138,7 +138,7 @@ BFLOAT16 = dtypes.bfloat16.type
     ],
     ids=repr,
 )
-def test_values_that_contain_other_bits_are_others(a: Any, b: Any) -> None:
+def test_values_that_contain_different_bits_have_different_programs(a: Any, b: Any) -> None:
     f = fx.jit(power_of_one, static_argnums=1)
     assert traced(lambda: [f(X, k) for k in (a, b, copy.deepcopy(a), copy.deepcopy(b))]) == 2
 
@@ -157,14 +157,14 @@ def test_a_program_is_made_for_the_dtype_in_a_dataclass() -> None:
 @pytest.mark.parametrize(
     ("a", "b"),
     [
-        (Config(1, "a"), Config(1, "b")),  # the field is not compared
+        (Config(1, "a"), Config(1, "b")),  # the field is not part of the comparison
         (Config(float("nan")), Config(float("nan"))),
-        (OwnEquality(1), OwnEquality(2)),  # the equality of the user
+        (OwnEquality(1), OwnEquality(2)),  # the user's `__eq__`
         (OwnHash([1]), OwnHash([1])),  # a field that is not hashable
     ],
     ids=repr,
 )
-def test_values_of_one_program(a: Any, b: Any) -> None:
+def test_values_that_share_one_program(a: Any, b: Any) -> None:
     f = fx.jit(power_of_one, static_argnums=1)
     assert traced(lambda: [f(X, k) for k in (a, b)]) == 1
 
@@ -398,7 +398,7 @@ def test_a_method_of_a_jitted_function() -> None:
     assert LOOSE.jit(Model().slope)(True, 3.0).item() == 12.0
 
 
-def test_what_wraps_copies_is_not_what_the_wrapper_takes() -> None:
+def test_static_arguments_copied_by_functools_wraps_are_ignored() -> None:
     inner = fx.remat(signed, static_argnums=0)
 
     @functools.wraps(inner)
@@ -473,7 +473,7 @@ def chosen(w: Any, x: Any, how: Any = True, f: Any = None) -> Any:
 
 @pytest.mark.parametrize("derivative", [fx.grad, fx.jacfwd, fx.jacrev, fx.hessian])
 @pytest.mark.parametrize("how", [True, False, "sum", "max"])
-def test_what_is_not_differentiated_by_may_be_a_setting(derivative: Any, how: Any) -> None:
+def test_derivatives_take_other_arguments_of_any_type(derivative: Any, how: Any) -> None:
     w, x = np.array([1, 5, 2], np.float32), np.array([2, 1, 3], np.float32)
     wanted = derivative(lambda w: chosen(w, x, how))(w)
     np.testing.assert_array_equal(derivative(chosen)(w, x, how), wanted)
@@ -485,7 +485,7 @@ def test_what_is_not_differentiated_by_may_be_a_setting(derivative: Any, how: An
     assert len(gradient) == 2
 
 
-def test_what_is_not_mapped_may_be_a_setting() -> None:
+def test_vmap_takes_unmapped_arguments_of_any_type() -> None:
     w, x = np.ones((4, 3), np.float32), np.arange(3, dtype=np.float32)
     for how in (True, "max"):
         wanted = fx.vmap(lambda w: chosen(w, x, how))(w)
@@ -494,7 +494,7 @@ def test_what_is_not_mapped_may_be_a_setting() -> None:
         np.testing.assert_array_equal(fx.vmap(lambda s: chosen(*s), ((0, None, None),))((w, x, how)), wanted)
 
 
-def test_what_is_not_mapped_over_devices_may_be_a_setting() -> None:
+def test_maps_over_devices_take_unmapped_arguments_of_any_type() -> None:
     def scaled(x: fx.Array, how: str) -> fx.Array:
         return 2 * x if how == "twice" else x
 
@@ -503,12 +503,12 @@ def test_what_is_not_mapped_over_devices_may_be_a_setting() -> None:
         assert over_devices(scaled, in_axes=(0, None))(X[None], "twice").tolist() == [(2 * X).tolist()]
 
 
-def test_a_setting_does_not_rename_arguments() -> None:
+def test_static_arguments_do_not_rename_other_arguments() -> None:
     with pytest.raises(ShapeError, match=r"4: axis 0 of w, .* 3: axis 0 of x"):
         fx.vmap(chosen, (0, 0, None))(np.ones((4, 3)), np.ones((3, 3)), True)
 
 
-def test_what_is_differentiated_by_or_mapped_is_no_setting() -> None:
+def test_differentiated_and_mapped_arguments_are_arrays() -> None:
     derivative: Any = fx.grad
     with pytest.raises(FxadError):
         derivative(chosen, 2)(X, X, True)
@@ -555,7 +555,7 @@ def test_one_program_serves_all_numbers_that_are_not_needed_as_values() -> None:
     assert int not in seen
 
 
-def test_an_error_with_the_number_is_that_of_the_value() -> None:
+def test_an_error_of_the_second_run_shows_the_value_of_the_number() -> None:
     with pytest.raises(AxisError, match="sum: axis 4 is out of range"):
         fx.vmap(lambda x, n: fnp.sum(x, axis=n), (0, None))(np.ones((2, 3)), 4)
     with pytest.raises(TracerError, match="has no value while the function is traced"):  # of an array of fxad
@@ -564,7 +564,7 @@ def test_an_error_with_the_number_is_that_of_the_value() -> None:
 
 @pytest.mark.parametrize("depth", [1, 3])
 def test_a_function_that_fails_runs_once(depth: int) -> None:
-    """Only a failure that a traced number may have caused makes a transformation run the function again."""
+    """A transformation runs the function again only if a traced number may have caused the failure."""
     runs = []
 
     def sized(x: Any, n: Any) -> Any:
@@ -584,15 +584,16 @@ def test_a_function_that_fails_runs_once(depth: int) -> None:
             f(np.ones((2,) * depth, np.float32), 3)
         assert e.traceback[-1].name == "sized"
         assert len(runs) == 1
-    for transform in (fx.vmap, fx.grad, fx.hessian):  # there is no number that it could get
+    for transform in (fx.vmap, fx.grad, fx.hessian):  # there is no number that the function could get
         runs.clear()
         with pytest.raises(TypeError, match="bug"):
             transform(twice_refused)(np.ones(2, np.int32) if transform is fx.vmap else 2.0)
         assert len(runs) == 1
 
 
-def test_of_two_errors_the_one_that_no_missing_value_caused() -> None:
-    """A function that needs a number runs again with it. The second run may fail for another reason."""
+def test_the_error_of_the_second_run_is_raised() -> None:
+    """A function that needs a number runs again with it. If the second run fails for another reason, that error is
+    raised."""
 
     def wide(x: Any, n: Any) -> Any:
         return fnp.ones(n) + len(x.shape[5])

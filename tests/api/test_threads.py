@@ -1,4 +1,5 @@
-"""Threads and tasks beside a trace: programs are added to by the thread that traces, and by nobody else."""
+"""Threads and tasks beside a trace: only the thread that traces adds equations. Donation and the end of a process with
+threads."""
 
 from __future__ import annotations
 
@@ -20,12 +21,13 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ExecutionError, LeakedTracerError
 from fxad.tracing.tracer import active_trace
+from tests.processes import run_python
 
 X = np.arange(3, dtype=np.float32)
 
 
 def problem_in_thread(work: Callable[[Any], object], copied: bool) -> LeakedTracerError:
-    """What a thread that is started in a trace, and touches its tracer, is told."""
+    """Returns the error of a thread that was started in a trace and touches its tracer."""
     found: list[BaseException | None] = []
 
     def f(x: Any) -> Any:
@@ -77,7 +79,7 @@ def test_a_thread_that_touches_no_tracer_computes() -> None:
 
 
 def test_a_context_outlives_the_trace_it_was_copied_in() -> None:
-    """It is then like the one around that trace: eager, or the outer trace."""
+    """It is then like the context around that trace: eager, or that of the outer trace."""
     kept: list[contextvars.Context] = []
 
     def f(x: Any) -> Any:
@@ -131,7 +133,7 @@ def test_a_task_made_in_a_trace_runs_after_it() -> None:
 
 
 def test_many_threads_trace_transform_and_call() -> None:
-    """Each its own functions, all the same library: the same programs as one thread makes, and the same bits."""
+    """Each thread has its own functions and uses the same library. The programs and bits are those of one thread."""
 
     def work(k: int) -> list[Any]:
         f = lambda p, x: fnp.tanh(x @ p["w"] + float(k % 4)).sum()  # noqa: E731
@@ -159,10 +161,10 @@ def test_many_threads_trace_transform_and_call() -> None:
 # --------------------------------------------------------------------------------------------- arrays and donation
 
 
-def in_turn(text: str) -> str:
-    """What a program of its own prints that has `race(arrays, *work)`: threads that each do their work on each array,
-    beginning at once, and change turns at every chance. Errors must say that the array was donated; None stands for
-    them. It fails when the process dies."""
+def racing(text: str) -> str:
+    """Runs a program in a process of its own and returns its output. The program has `race(arrays, *work)`: threads
+    that do their work on each array at the same time and switch as often as possible. A result is None if the thread's
+    error says that the array was donated. A crash of the process is a failure."""
     start = """
 import sys, threading, time, warnings
 import numpy as np, fxad as fx, fxad.numpy as fnp
@@ -195,17 +197,13 @@ def race(arrays, *work):
     return found
 sys.setswitchinterval(1e-6)
 """
-    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}  # XLA writes to stderr of calls that it refuses
-    command = [sys.executable, "-W", "error", "-c", start + text]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=quiet)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return done.stdout
+    return run_python(start + text, TF_CPP_MIN_LOG_LEVEL="3")  # otherwise XLA logs calls that it rejects
 
 
 @pytest.mark.parametrize("times", [60, pytest.param(300, marks=pytest.mark.soak)])
 def test_one_thread_reads_what_another_donates(times: int) -> None:
-    """A read gets the value, or is told that the array was donated. It ended the process (aborted, or segmentation
-    fault), or NumPy made an array of one object."""
+    """Regression: a read gets the value, or an error that the array was donated. The process crashed, or NumPy made an
+    array of dtype object."""
     text = """
 reads = {
     "asarray": np.asarray, "from_dlpack": np.from_dlpack, "tolist": lambda x: np.asarray(x.tolist()),
@@ -224,12 +222,13 @@ for kind, read in reads.items():
             assert same, (kind, x)
 print("done")
 """
-    assert in_turn(text.replace("TIMES", str(times))) == "done\n"
+    assert racing(text.replace("TIMES", str(times))) == "done\n"
 
 
 @pytest.mark.parametrize("times", [400, pytest.param(2000, marks=pytest.mark.soak)])
 def test_two_threads_donate_one_array(times: int) -> None:
-    """One of them gets it. The process died, or both did where no result could use the memory."""
+    """Regression: exactly one of them donates it. The process crashed, or both did where no result could use the
+    memory."""
     text = """
 for give_up in (donate, of_no_use):
     for a, b in zip(*race(made(TIMES), give_up, give_up)):
@@ -237,11 +236,11 @@ for give_up in (donate, of_no_use):
         assert (np.asarray(b if a is None else a) == (2 if give_up is donate else 1)).all()
 print("done")
 """
-    assert in_turn(text.replace("TIMES", str(times))) == "done\n"
+    assert racing(text.replace("TIMES", str(times))) == "done\n"
 
 
-def test_a_donation_that_fails_gives_the_arrays_back() -> None:
-    """Those that it did not use: they can be donated again."""
+def test_a_donation_that_fails_keeps_the_arrays() -> None:
+    """Arrays that the call did not use can be donated again."""
 
     x, y, gone = (fx.asarray(X) for _ in range(3))
     add = fx.jit(lambda x, y: (x + y, x - y), donate=("x", "y"))
@@ -253,16 +252,12 @@ def test_a_donation_that_fails_gives_the_arrays_back() -> None:
     assert add(x, y)[0].tolist() == [0, 2, 4]
 
 
-# ------------------------------------------------------------------------------------------- the ends of a process
+# ------------------------------------------------------------------------------------------------- the end of a process
 
 
 def in_a_process(text: str) -> str:
-    """What a program of its own prints; anything on standard error is a failure."""
-    fork = "ignore:This process"  # what Python 3.12 says of every fork beside threads
-    command = [sys.executable, "-W", "error", "-W", fork, "-c", START + text]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    """Returns what a program prints in a process of its own."""
+    return run_python(START + text, ignore="This process")  # Python 3.12 warns of every fork in a process with threads
 
 
 START = """
@@ -282,8 +277,8 @@ from fxad.core.single_flight import FLIGHTS
 """
 
 
-def test_the_end_of_the_interpreter_waits_for_what_is_compiled() -> None:
-    """Daemon threads that compile: two that are in XLA, and one that waits for the same program."""
+def test_the_end_of_the_interpreter_waits_for_compilations() -> None:
+    """Daemon threads compile: two are in XLA, and one waits for the same program."""
     text = """
 lowered = [slow(0.01), slow(0.02)]
 threads = [threading.Thread(target=lowered[k % 2].compile, daemon=True) for k in range(3)]
@@ -295,8 +290,8 @@ print(sum(t.is_alive() for t in threads))
     assert in_a_process(text) == "3\n"
 
 
-def test_the_end_of_the_interpreter_waits_for_what_is_computed() -> None:
-    """XLA's threads would run code that is gone."""
+def test_the_end_of_the_interpreter_waits_for_computations() -> None:
+    """XLA's threads would run code that was freed."""
     text = """
 x = np.full((600, 600), 0.01, np.float32)
 @fx.jit
@@ -314,8 +309,8 @@ print("asked for")
 
 
 def test_host_functions_that_run_programs_do_not_wait_for_each_other() -> None:
-    """What a program is given is in memory when it is executed, so one that a host function calls runs in its thread.
-    Large arrays were copied by other threads, where they began at other places than XLA's: and all of these waited."""
+    """Regression: operands are in memory before an execution starts, so a program that a host function calls runs in
+    its own thread. Unaligned large arrays were copied by other threads, which all waited for each other."""
     text = """
 X = np.ones((400, 400), np.float32)
 def nested(depth):
@@ -334,8 +329,9 @@ print("done")
     assert in_a_process(text) == "done\n"
 
 
-def test_host_functions_are_there_until_the_end() -> None:
-    """Handlers of the end that were there before them run after they were forgotten: a print was an error."""
+def test_host_functions_exist_until_the_last_exit_handler() -> None:
+    """Regression: exit handlers that the user registered first run after fxad's, which had removed the host functions,
+    so a print was an error."""
     text = """
 import atexit
 atexit.register(lambda: run(X[0, :2]))
@@ -346,10 +342,9 @@ run(X[0, :1])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_the_end_of_the_interpreter_waits_for_what_is_computed_for_nobody() -> None:
-    """The last thing that a process does, after the interpreter, is to wait here: XLA's threads must be gone. In their
-    end they wait for what they compute, also where nobody holds a result. One that goes on then computes with what is
-    gone: 1 process of 3 like this died of it."""
+def test_threads_of_xla_end_before_the_process() -> None:
+    """The process pauses after the end of the interpreter. XLA's threads must have ended by then, also those that
+    compute a result without references: a thread that goes on uses freed memory, and 1 of 3 such processes crashed."""
     text = """
 import ctypes
 ctypes.pythonapi.Py_AtExit(ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p))
@@ -373,8 +368,8 @@ print(len(os.listdir("/proc/self/task")), flush=True)
 
 
 @pytest.mark.parametrize("device", [0, 1])
-def test_what_is_computed_for_nobody_ends_before_the_interpreter(device: int) -> None:
-    """Also where something keeps the client for ever, whose end would wait for it: here what is kept for children."""
+def test_a_computation_without_references_ends_before_the_interpreter(device: int) -> None:
+    """Also if a reference to the client is never dropped, here by a handler for forked children."""
     early = """
 import atexit, time
 @atexit.register  # before fxad's own, so called after it
@@ -392,14 +387,11 @@ step(x)
 print("asked for")
 """
     text = early + "import os; os.environ['FXAD_CPU_DEVICES'] = '2'" + START + text.replace("DEVICE", str(device))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", text], check=False, capture_output=True, text=True, timeout=300
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "asked for\nidle\n", "")
+    assert run_python(text) == "asked for\nidle\n"
 
 
 def test_a_forked_child_says_that_it_cannot_compute() -> None:
-    """It would wait for threads that it does not have. What has been computed, and tracing, are there."""
+    """A computation would wait for threads that the child does not have. Computed values and tracing work."""
     text = """
 x = fx.asarray(X) + 1.0
 np.asarray(x)
@@ -427,7 +419,7 @@ np.asarray(x * 2.5)
 
 @pytest.mark.parametrize("held", [False, True])
 def test_a_forked_child_ends_by_itself(held: bool) -> None:
-    """It does not wait for XLA's threads, which are its parent's."""
+    """It does not wait for XLA's threads, which exist only in the parent."""
     text = f"""
 step = fx.jit(lambda x: fnp.tanh(x @ x))
 y = step(X)
@@ -463,7 +455,8 @@ HOSTS = {
 
 @pytest.mark.parametrize("kind", HOSTS)
 def test_daemon_threads_inside_host_functions_at_the_end(kind: str) -> None:
-    """The interpreter ends daemon threads where they are: in XLA, which called the function, that aborted it."""
+    """Regression: the interpreter ends daemon threads at any point, also in a host function that XLA called, and the
+    process aborted."""
     body, times = HOSTS[kind]
     text = f"""
 inside = threading.Event()
@@ -505,7 +498,7 @@ time.sleep(0.02)
 
 @pytest.mark.parametrize("times", [60, pytest.param(600, marks=pytest.mark.soak)])
 def test_children_forked_while_others_trace(times: int) -> None:
-    """No lock is copied while a thread that the child does not have holds it."""
+    """The child never inherits a lock that a thread of the parent holds."""
     text = f"""
 def f(x):
     for k in range(20):
@@ -536,7 +529,7 @@ over = True
 
 
 def test_an_interrupted_compilation_locks_nothing() -> None:
-    """Ctrl-C in the thread that compiles; others that wait for the same program compile it then."""
+    """Ctrl-C in the thread that compiles: one of the threads that wait for the same program compiles it."""
     text = """
 lowered, found = slow(0.01), []
 waiting = [threading.Thread(target=lambda: found.append(lowered.compile())) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Everything at once in 32 threads, in one cache and in private ones: no thread disturbs another."""
+"""32 threads use all features at once, in one cache and in private ones, without disturbing each other."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def bits(tree: Any) -> list[bytes]:
     return [np.asarray(leaf).tobytes() for leaf in fx.tree.leaves(tree)]
 
 
-def works(folder: Path) -> list[Callable[[int], None]]:
-    """What a thread may do; each checks what comes of it."""
+def pieces_of_work(folder: Path) -> list[Callable[[int], None]]:
+    """Returns pieces of work for a thread. Each checks its results."""
     plain, with_units, shared = bits(fx.grad(loss)(W, X)), bits(linked()(W, X)), linked()
     give_up = fx.jit(lambda s, g: s - g, donate="s")
     exported = fx.lower(fx.trace(lambda x: fnp.sin(x) * 2.0, X)).export()
@@ -52,7 +52,7 @@ def works(folder: Path) -> list[Callable[[int], None]]:
 
     def save_and_load(k: int) -> None:
         program = fx.trace(fx.vmap(lambda x: fnp.sin(x).sum()), X)
-        path = folder / f"{k % 3}.fxad"  # three files, which all threads write
+        path = folder / f"{k % 3}.fxad"  # all threads write the same three files
         fx.save(program, path)
         assert fx.load(path).jaxpr is program.jaxpr
 
@@ -87,7 +87,7 @@ def works(folder: Path) -> list[Callable[[int], None]]:
 
 
 def test_32_threads_do_everything_at_once(tmp_path: Path) -> None:
-    todo, barrier, failed = works(tmp_path), threading.Barrier(THREADS), list[BaseException]()
+    todo, barrier, failed = pieces_of_work(tmp_path), threading.Barrier(THREADS), list[BaseException]()
 
     def run(k: int) -> None:
         order = np.random.default_rng(k).integers(0, len(todo), 3)

@@ -1,4 +1,4 @@
-"""Tracing: what a function closes over, what it returns, who sees its tracers, and what is left when it is over."""
+"""Tracing: closed-over values, results, the scope of tracers, and references after a trace has ended."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_arrays_closed_over_are_bound_once_each() -> None:
 
 
 class Lent:
-    """An array of another library."""
+    """An array of another library that offers DLPack."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -74,10 +74,10 @@ FUNCTIONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("make", FUNCTIONS.values(), ids=list(FUNCTIONS))
-def test_a_later_write_to_what_it_closes_over_changes_nothing(make: Any) -> None:
+def test_a_later_write_to_a_closed_over_array_changes_nothing(make: Any) -> None:
     table, halves = np.array([1.0, 2.0, 4.0], np.float32), np.zeros((2, 3), ml_dtypes.bfloat16)
     frozen = table[:]
-    frozen.flags.writeable = False  # `table` can still be written
+    frozen.flags.writeable = False  # NumPy allows writes to `table`
     lent: Any = Lent(table)
 
     def f(x: Any) -> Any:
@@ -166,7 +166,7 @@ def test_a_program_called_in_a_trace_is_a_call() -> None:
     assert names(fx.trace(lambda x: p(x) + p(x), X).jaxpr) == ["call", "call", "add"]
 
 
-def test_what_can_be_traced() -> None:
+def test_callables_of_all_kinds_are_traced() -> None:
     class Scale:
         def __init__(self, k: float) -> None:
             self.k = k
@@ -236,7 +236,7 @@ def test_a_leaked_tracer_says_where_it_was_made() -> None:
     line = leak.__code__.co_firstlineno + 4
     made = f"Tracer<f32[3]>, made at {code}:{line} in leak.<locals>.leaky, whose trace has ended"
     here = "no function is being traced here"
-    program = fx.trace(lambda x: x * 0.7654321, X)  # of its own: an equal one would lend its name
+    program = fx.trace(lambda x: x * 0.7654321, X)  # an equal program of another test would give it its name
     for fn, message in (
         (lambda: t + 1, f"add: argument 0 is {made}; {here}"),
         (lambda: 1 - t, f"sub: argument 1 is {made}; {here}"),
@@ -264,7 +264,7 @@ def test_a_leaked_tracer_says_where_it_was_made() -> None:
         refused(fn, LeakedTracerError, message)
 
 
-def test_a_sibling_sees_no_tracers_of_a_finished_trace() -> None:
+def test_a_tracer_of_a_finished_sibling_trace_is_refused() -> None:
     def sibling(a: Any) -> Any:
         kept = []
         fx.trace(lambda b: kept.append(b), a)
@@ -275,7 +275,7 @@ def test_a_sibling_sees_no_tracers_of_a_finished_trace() -> None:
         LeakedTracerError,
         "add: argument 1 is Tracer<f32[3]>, an argument of <lambda>, whose trace has ended; it is used in sibling",
     )
-    assert e.where.endswith("in test_a_sibling_sees_no_tracers_of_a_finished_trace.<locals>.sibling")
+    assert e.where.endswith("in test_a_tracer_of_a_finished_sibling_trace_is_refused.<locals>.sibling")
 
 
 def test_another_thread_has_no_trace() -> None:
@@ -400,7 +400,7 @@ def test_endless_recursion_is_the_users_and_leaves_nothing() -> None:
 # --------------------------------------------------------------------------------------------------------- garbage
 
 
-def test_what_is_dropped_is_collected() -> None:
+def test_dropped_programs_are_collected() -> None:
     big = np.ones(1000, np.float32)
     program = fx.trace(lambda x: (x * big).sum() * 12345, np.float32(2))  # noqa: F821
     refs: list[Callable[[], Any]] = [weakref.ref(program.jaxpr), weakref.ref(big), weakref.ref(fx.grad(program).jaxpr)]
@@ -409,8 +409,8 @@ def test_what_is_dropped_is_collected() -> None:
     assert [r() for r in refs] == [None, None, None]
 
 
-def test_a_program_is_gone_with_the_last_that_refers_to_it() -> None:
-    """Without Python's collector, which has nothing to do here: a program is no part of what is made from it."""
+def test_a_program_is_freed_with_its_last_reference() -> None:
+    """Without the garbage collector. Nothing that is made from a program refers back to it."""
     gc.collect()
     gc.disable()
     try:
@@ -425,7 +425,7 @@ def test_a_program_is_gone_with_the_last_that_refers_to_it() -> None:
         gc.enable()
 
 
-def test_an_executable_lets_go_of_its_constants_and_the_cache_of_its_code() -> None:
+def test_a_dropped_executable_frees_its_constants_and_a_cleared_cache_its_program() -> None:
     table = fx.asarray(np.ones(1000, np.float32))
     executable = fx.lower(fx.trace(lambda x: (x * table).sum() * 54321, np.float32(2))).compile()  # noqa: F821
     assert executable(np.float32(2)).item() == 2000 * 54321
@@ -455,7 +455,7 @@ def test_the_names_of_parameters_are_those_of_the_signature() -> None:
 
 
 def test_a_plain_function_is_traced_without_looking_at_its_signature(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`inspect.signature` took a third of the time of a short trace."""
+    """Regression: `inspect.signature` took a third of the time of a short trace."""
     monkeypatch.setattr(inspect, "signature", lambda f: pytest.fail(f"the signature of {f} is looked at"))
     assert fx.trace(lambda x: x + 1, X).names == ("x",)
 

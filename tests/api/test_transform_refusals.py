@@ -1,4 +1,4 @@
-"""What derivatives, `vmap`, loops, programs and trees refuse: every message whole, with what to do."""
+"""Errors of derivatives, `vmap`, loops, programs and trees: every message whole, with the remedy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMPLEX = np.complex64(1)
 
 
 class Foreign:
-    """Says that it is a vector, and is none of those that are known."""
+    """Claims to be a vector of pyrsistent, but is none."""
 
 
 pyrsistent.PVector.register(Foreign)
@@ -64,7 +64,8 @@ def sized(n: Any, x: Any) -> Any:
 
 
 def unravel(vector: object) -> object:
-    """Of a tree of one vector: computed here, as what is computed while tests are collected is never forgotten."""
+    """Unravels a tree of one vector. The tree is raveled here, because programs that are compiled while tests are
+    collected stay in the cache."""
     back: Any = tree.ravel({"a": X})[1]
     return back(vector)
 
@@ -235,7 +236,7 @@ def test_refusals(call: Callable[[], object], error: type[FxadError], message: s
     assert refused(call, error, message).remedy == remedy
 
 
-def test_what_optree_refuses_comes_with_what_to_do() -> None:
+def test_errors_of_optree_have_a_remedy() -> None:
     with pytest.raises(TreeError, match=r"^unflatten: Too few leaves") as few:
         tree.unflatten(tree.structure((1, 2)), [1])
     assert few.value.remedy == "give as many leaves as the structure has"
@@ -244,7 +245,7 @@ def test_what_optree_refuses_comes_with_what_to_do() -> None:
     assert twice.value.remedy == "register a class once, and none that is a container already"
 
 
-def test_a_transpose_is_not_given_without_a_proof() -> None:
+def test_a_body_with_a_zero_operand_is_not_assumed_to_be_linear() -> None:
     """A zero operand of a body does not make its results zero."""
     cos = fx.jit(fnp.cos)
 

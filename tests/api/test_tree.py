@@ -1,4 +1,4 @@
-"""Pytrees go in and out of every transformation as they are."""
+"""Pytrees keep their structure and types in every transformation."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def loss(t: Any) -> Any:
 
 
 def same(got: Any, expected: Any) -> None:
-    """Equal trees of equal types, leaves equal."""
+    """The trees have equal structures and types, and equal leaves."""
     assert tree.structure(got) == tree.structure(expected)
     for a, b in zip(tree.leaves(got), tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
-def through(t: Any) -> dict[str, Callable[[], Any]]:
-    """Ways to double a tree."""
+def ways_to_double(t: Any) -> dict[str, Callable[[], Any]]:
+    """Returns ways to double a tree, one for each transformation."""
     return {
         "trace": lambda: fx.trace(double, t)(t),
         "executable": lambda: fx.lower(fx.trace(double, t)).compile()(t),
@@ -101,17 +101,17 @@ def through(t: Any) -> dict[str, Callable[[], Any]]:
     }
 
 
-@pytest.mark.parametrize("way", through(W))
+@pytest.mark.parametrize("way", ways_to_double(W))
 @pytest.mark.parametrize("kind", TREES)
 def test_trees_go_through(kind: str, way: str) -> None:
     t = TREES[kind]
-    same(through(t)[way](), double(t))
+    same(ways_to_double(t)[way](), double(t))
 
 
-@pytest.mark.parametrize("way", [w for w in through(W) if w != "vmap"])
+@pytest.mark.parametrize("way", [w for w in ways_to_double(W) if w != "vmap"])
 @pytest.mark.parametrize("kind", EMPTY)
 def test_empty_trees_go_through(kind: str, way: str) -> None:
-    same(through(EMPTY[kind])[way](), EMPTY[kind])
+    same(ways_to_double(EMPTY[kind])[way](), EMPTY[kind])
 
 
 @pytest.mark.parametrize("kind", EMPTY)
@@ -252,7 +252,7 @@ def test_map_names_the_first_difference() -> None:
 
 
 def test_a_record_is_not_checked_while_a_transformation_runs() -> None:
-    """Its field wants an ndarray; its gradient holds fxad arrays, and tracers before."""
+    """The record checks the type of its field. While it is differentiated the field holds tracers and fxad arrays."""
     made = fx.grad(loss)(Record(w=W, b=B))
     assert type(made) is Record
     assert np.asarray(made["w"]).tolist() == [0, 2, 4]

@@ -1,4 +1,4 @@
-"""Paths as keys, registered classes, and the names of `jax.tree_util`."""
+"""Paths as keys, registered classes, and the functions of `jax.tree_util`."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_is_leaf_takes_path() -> None:
     assert [(tu.keystr(p), x) for p, x in found] == [("['a']", [1, 2]), ("['b'][0]", 3)]
 
 
-PlainVector: Any = PythonPVector  # the class without C
+PlainVector: Any = PythonPVector  # pyrsistent's class in Python, without C
 SHARED: Any = [1, (), 2]
 SAME_VALUES: dict[str, Any] = {
     "lists": [SHARED, SHARED],
@@ -107,7 +107,7 @@ SAME_VALUES: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", SAME_VALUES)
 def test_is_leaf_of_a_value_at_two_places(name: str) -> None:
-    """As in JAX, each place is asked once, in order: leaves were remembered by their value."""
+    """Regression: the answer was stored by value. As in JAX, each place is asked once, in order."""
     jax = pytest.importorskip("jax")
     sample = SAME_VALUES[name]
 
@@ -133,7 +133,7 @@ def test_is_leaf_of_a_value_at_two_places(name: str) -> None:
 
 
 def test_is_leaf_of_a_new_class_of_records() -> None:
-    """`flatten` begins again when it meets one."""
+    """A new class of records makes `flatten` start again, so `is_leaf` is asked again."""
 
     class Fields(pyrsistent.PRecord):  # type: ignore[type-arg]
         v: Any = pyrsistent.field()
@@ -145,7 +145,7 @@ def test_is_leaf_of_a_new_class_of_records() -> None:
 
 
 def test_is_leaf_selects_containers_of_pyrsistent() -> None:
-    """They were said to be unknown, or registered twice."""
+    """Regression: an error said that their classes are unknown, or registered twice."""
 
     class Fields(pyrsistent.PRecord):  # type: ignore[type-arg]
         v: Any = pyrsistent.field()

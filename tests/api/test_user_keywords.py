@@ -1,5 +1,4 @@
-"""Keyword arguments of a user's function reach it, whatever their names, through each transformation that passes them
-on."""
+"""A user's function gets keyword arguments with any names through each transformation."""
 
 from __future__ import annotations
 
@@ -20,12 +19,12 @@ Given = Mapping[str, Any]
 
 
 def parameters(f: Callable[..., object]) -> set[str]:
-    """The names of the parameters of a function that take a keyword argument of the caller."""
+    """Returns the names of parameters that a caller can pass by keyword."""
     ways = inspect.signature(f).parameters.values()
     return {p.name for p in ways if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 
 
-# The names of parameters of public functions, and of the functions that these return.
+# The parameters of public functions, and of functions that they return.
 NAMES: Final = sorted({
     "self", "args", "kwargs", "fn", "held", "results", "cotangent", "leaves", "what", "owner",
     *[name for f in map(partial(getattr, fx), dir(fx)) if inspect.isfunction(f) for name in parameters(f)],
@@ -38,7 +37,7 @@ def total(x: Any, /, **given: Any) -> Any:
 
 
 def scaled(x: Any, /, **given: Any) -> Any:
-    """A function that can be inverted."""
+    """A function with an inverse."""
     return x * sum([(k + 1) * given[name] for k, name in enumerate(sorted(given))])
 
 
@@ -46,7 +45,7 @@ def called(transform: Callable[..., Any]) -> Callable[..., Any]:
     return lambda f, given: transform(f)(X, **given)
 
 
-# By name: a result of a function that is transformed, and called with keyword arguments.
+# Each transforms a function and calls the result with keyword arguments.
 PASSED_ON: Final[dict[str, Callable[..., Any]]] = {
     **{
         name: called(getattr(LOOSE, name))
@@ -83,7 +82,7 @@ PASSED_ON: Final[dict[str, Callable[..., Any]]] = {
         X.astype(np.complex64), **{k: v.astype(np.complex64) for k, v in given.items()}
     ),
 }
-# Of these, the names of their own keyword arguments are taken; the others reach the function.
+# These take keyword arguments themselves; all other names reach the function.
 AT_ONCE: Final[dict[str, Callable[..., Any]]] = {
     "jvp": lambda f, given: LOOSE.jvp(f, (X,), (X,), **given),
     "linearize": lambda f, given: LOOSE.linearize(f, X, **given)[1](X),

@@ -1,4 +1,4 @@
-"""Arrays outside a trace, as Python and NumPy meet them."""
+"""Arrays outside of a trace behave like arrays of Python and NumPy."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_operators_with_scalars_of_numpy_and_python() -> None:
     assert [x.tolist() for x in divmod(5, fx.asarray(np.int32(3)))] == [1, 2]
 
 
-def test_functions_of_numpy_give_numpy() -> None:
+def test_functions_of_numpy_return_numpy_arrays() -> None:
     calls: list[Callable[[Any], Any]] = [np.sin, np.sum, np.mean, np.max, np.isnan, np.round, np.add.reduce, np.argmax]
     calls += [lambda x: np.concatenate([x, X]), lambda x: np.stack([x, x]), lambda x: np.where(x > 1, x, 0)]
     calls += [
@@ -111,7 +111,7 @@ def test_no_hash_and_no_change() -> None:
 
 
 def test_copies_and_pickles() -> None:
-    for made in (copy.copy(A), copy.deepcopy([A])[0]):  # each in memory of its own: see test_donation
+    for made in (copy.copy(A), copy.deepcopy([A])[0]):  # memory of their own: see test_donation
         assert (made is A, made.tolist()) == (False, A.tolist())
     again = pickle.loads(pickle.dumps({"a": A.astype("bfloat16")}))["a"]
     assert (again.dtype.name, again.tolist()) == ("bfloat16", [0, 1, 2])
@@ -138,7 +138,7 @@ def test_torch() -> None:
     assert torch.from_dlpack(A).tolist() == [0, 1, 2]
 
 
-def test_a_dropped_array_is_freed_at_once() -> None:
+def test_an_array_is_freed_with_its_last_reference() -> None:
     gc.disable()
     try:
         x = A + 1

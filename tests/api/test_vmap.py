@@ -1,4 +1,4 @@
-"""`vmap`: tree prefixes, sizes, axes, and what it refuses."""
+"""`vmap`: tree prefixes, sizes, axes, error messages."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_no_examples_and_nothing_mapped() -> None:
     assert np.asarray(fx.vmap(lambda: 1.5, axis_size=2)()).tolist() == [1.5, 1.5]
 
 
-def test_programs_are_told_how_many() -> None:
+def test_vmap_of_a_program_takes_axis_size() -> None:
     program = fx.trace(lambda a, b: a * b, S, S)
     assert fx.vmap(program, (0, None)).__name__ == f"vmap_{program.name}"
     mapped = fx.vmap(program, (0, None), axis_size=3)
@@ -77,7 +77,7 @@ def test_programs_are_told_how_many() -> None:
     assert fx.vmap(fx.trace(lambda a: a, X), -1, -1, axis_size=2)(M.T).shape == (3, 2)
 
 
-def test_it_commutes_with_the_others() -> None:
+def test_vmap_commutes_with_other_transformations() -> None:
     def loss(w: Any, x: Any) -> Any:
         return (fnp.sin(w) * x).sum()
 
@@ -217,7 +217,7 @@ def test_axes_of_numpy() -> None:
         np.testing.assert_array_equal(loose.vmap(lambda a: a * 2, axis, axis, axis_size=M.shape[1])(M), M * 2)
 
 
-def test_a_function_that_is_not_mapped_is_given_as_it_is() -> None:
+def test_unmapped_arguments_may_be_functions() -> None:
     def apply(x: Any, f: Any, more: Any, *, g: Any = None) -> Any:
         return f(x) + more["f"](more["x"])
 

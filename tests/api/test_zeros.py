@@ -1,4 +1,4 @@
-"""`Zero` flows without being made: a gradient with respect to one argument has no equation for the others."""
+"""Symbolic zeros: a gradient with respect to one argument has no equations for the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ A, B, C = [np.random.default_rng(k).standard_normal((3, 4)).astype(np.float32) f
 
 
 def mixed(a: Any, b: Any, c: Any) -> Any:
-    """Each argument through an operation whose derivative is another one: exp, cos of sin, sinh of cosh."""
+    """Each argument goes through an operation with another derivative: exp, cos of sin, sinh of cosh."""
     return fnp.exp(a) * fnp.sin(b) + fnp.cosh(c) * a
 
 
@@ -81,7 +81,7 @@ def test_no_equation_for_the_other_arguments(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_residuals_of_one_argument_only(kind: str) -> None:
-    """What is stored for one argument is part of what is stored for all."""
+    """The residuals for one argument take no more bytes than those for all."""
     program = fx.trace(lambda a, b, c: fnp.sum(KINDS[kind](a, b, c)), A, B, C)
     one, every = fx.residuals(program, argnums=0), fx.residuals(program)
     assert one.bytes <= every.bytes

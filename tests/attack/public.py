@@ -1,4 +1,4 @@
-"""Every public function with arguments that it takes: what the law of arguments replaces one by one."""
+"""Every public function, with arguments that it accepts. The laws of arguments replace them one by one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SCATTER = lax.ScatterDimensionNumbers((1,), (0,), (0,))
 
 
 class Function(NamedTuple):
-    """A public function, its parameters, and arguments that it takes."""
+    """A public function, its parameters, and arguments that it accepts."""
 
     module: str
     name: str
@@ -53,7 +53,7 @@ class Function(NamedTuple):
         return f"{self.module}.{self.name}"
 
     def run(self, /, **changed: object) -> Any:
-        """The function of its arguments, some of them replaced."""
+        """Calls the function, with some arguments replaced."""
         values, args, named = {**self.given, **changed}, list[object](), dict[str, object]()
         by_place = True
         for p in self.parameters.values():
@@ -70,7 +70,7 @@ class Function(NamedTuple):
         return self.call(*args, **named)
 
 
-# by the name of the parameter, then by its annotation
+# arguments by the name of the parameter, then by its annotation
 NAMED: Final[Mapping[str, object]] = MappingProxyType(
     {
         "key": KEY, "seed": 0, "axis": 0, "axes": (0, 1), "shape": (3, 3), "dimensions": (0,), "arrays": [X, X],
@@ -90,7 +90,7 @@ TYPED: Final[Mapping[str, object]] = MappingProxyType(
         "GatherDimensionNumbers": GATHER, "Sequence[int] | None": (1, 1),
     }
 )  # fmt: skip
-# arrays of the types that functions take: the first that fits all
+# arrays of the types that functions take; the first one that fits all parameters is used
 KINDS: Final = (
     X,
     I,
@@ -308,7 +308,7 @@ OWN: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         "random.wrap_key_data": {"key_bits_array": np.zeros(2, np.uint32)},
     }
 )  # fmt: skip
-# functions that read or write files; collectives, which need a mapped axis
+# excluded: functions that read or write files; collectives, which need a mapped axis
 OUTSIDE: Final = frozenset({"numpy.fromfile", "numpy.load", "numpy.save", "numpy.savez"})
 
 
@@ -323,7 +323,7 @@ def _value(own: Mapping[str, Any], p: inspect.Parameter, array: object) -> objec
 
 
 def runs(f: Function) -> bool:
-    """Whether a function takes the arguments that it is given."""
+    """Returns True if a function accepts its arguments."""
     try:
         fx.trace(lambda: (f.run(), 0)[1])
     except FxadError:
@@ -332,11 +332,11 @@ def runs(f: Function) -> bool:
 
 
 def functions(module: ModuleType) -> list[Function]:
-    """Every public function of a module, with arguments that it takes."""
+    """Returns every public function of a module, with arguments that it accepts."""
     prefix, found = module.__name__.removeprefix("fxad."), list[Function]()
     for name in sorted(getattr(module, "__all__", None) or dir(module)):
         call, full = getattr(module, name), f"{prefix}.{name}"
-        home = "fxad" if hasattr(module, "__all__") else module.__name__  # else it shows what it imports
+        home = "fxad" if hasattr(module, "__all__") else module.__name__  # else it shows its imports
         function = callable(call) and not isinstance(call, type) and getattr(call, "__module__", "").startswith(home)
         if name.startswith("_") or not function or full in OUTSIDE or call.__module__ == "fxad.lax.parallel":
             continue

@@ -1,4 +1,4 @@
-"""The messages of the checks of static arguments, in full, and what they accept."""
+"""Messages for static arguments, in full, and the values that these arguments accept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ARRAY: Final = "pass a NumPy array, an fxad Array, a Python or NumPy scalar, or 
 WIDER: Final = "convert the array to a wider dtype, or make the scalar an array of the dtype you mean"
 WHOLE: Final = np.arange(3, dtype=np.int32)
 NUMBERS: Final = lax.ScatterDimensionNumbers((0,), (0,), (0,))
-loose_lax: Any = lax  # calls that mypy refuses too
+loose_lax: Any = lax  # calls that mypy rejects too
 loose_numpy: Any = fnp
 
 
@@ -133,7 +133,7 @@ def test_messages(call: Callable[[], object], error: type[FxadError], message: s
     assert (type(e.value), e.value.message, e.value.remedy) == (error, message, remedy)
 
 
-def test_a_dtype_of_python_by_type_and_by_name() -> None:
+def test_a_python_type_is_a_dtype_by_type_and_by_name() -> None:
     for python in (bool, int, float, complex):
         assert fnp.zeros(2, python).dtype is fnp.zeros(2, python.__name__).dtype
         assert fx.Spec((2,), python).dtype is fx.Spec((2,), python.__name__).dtype

@@ -1,4 +1,4 @@
-"""Every public function with hostile arguments: a result or an error of fxad, and no flag that takes anything."""
+"""Every public function with wrong arguments returns a result or raises an error of fxad. Flags accept bools only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOSTILE: Final[tuple[Any, ...]] = (
     -1, float("nan"), 1j, (1, "a"), [None], np.array("a"), (), (1, 1, 1, 1, 1), ((1, 2),), np.ones((2, 0)), True,
 )  # fmt: skip
 HERE: Final = str(Path(__file__).parent)
-SECONDS: Final = 30  # that a call which ends takes at most
+SECONDS: Final = 30  # the most seconds that a call may take
 
 
 class Hanging(BaseException):
@@ -49,22 +49,22 @@ def limited() -> Iterator[None]:
 
 
 def traced(f: Function, /, **changed: object) -> None:
-    """The call inside of a trace: nothing is compiled."""
+    """Traces the call, without a compilation."""
     fx.trace(lambda: (f.run(**changed), None)[1])
 
 
-def of_the_function_given(e: BaseException) -> bool:
-    """Whether an error comes from a function that was an argument, or from the call of it."""
+def comes_from_the_given_function(e: BaseException) -> bool:
+    """Returns True if the error comes from a function that is an argument, or from the call of it."""
     frames = traceback.extract_tb(e.__traceback__)
     call = max(k for k, frame in enumerate(frames) if frame.name == "run" and frame.filename.startswith(HERE))
     return any(frame.filename.startswith(HERE) for frame in frames[call + 1 :]) or "<lambda>()" in str(e)
 
 
 def flaw(f: Function, name: str, value: object) -> str:
-    """What is wrong with a call of one hostile argument; empty when nothing is."""
+    """Returns the problem of a call with one wrong argument, or ""."""
     parameter = f.parameters[name]
     if "Callable" in str(parameter.annotation) and callable(value):
-        return ""  # a function may do anything
+        return ""  # a function may raise any error
     given = (value,) if parameter.kind is P.VAR_POSITIONAL else value
     try:
         with limited():
@@ -74,17 +74,17 @@ def flaw(f: Function, name: str, value: object) -> str:
     except Hanging:
         return "does not end"
     except Exception as e:
-        return "" if of_the_function_given(e) else f"raises {type(e).__name__}: {e}"
+        return "" if comes_from_the_given_function(e) else f"raises {type(e).__name__}: {e}"
     flag = str(parameter.annotation) in ("bool", "bool | None")
     return "is taken as a flag" if flag and type(value) is not bool else ""
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)
 @pytest.mark.parametrize("part", range(2))
-def test_a_hostile_argument_meets_no_error_but_fxad_s(module: Any, part: int) -> None:
+def test_a_wrong_argument_raises_only_errors_of_fxad(module: Any, part: int) -> None:
     found = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # NumPy's, of the arguments
+        warnings.simplefilter("ignore")  # NumPy warns about such arguments
         for f in functions(module)[part::2]:
             for name in f.given:
                 values = some(HOSTILE, 4, f"{f}({name})")
@@ -96,7 +96,7 @@ def test_a_hostile_argument_meets_no_error_but_fxad_s(module: Any, part: int) ->
 
 
 def others(value: object) -> list[object]:
-    """The same value of other types, which NumPy and JAX take alike."""
+    """Returns the same value in other types that NumPy and JAX accept."""
     if type(value) is bool:
         return [np.bool_(value), np.array(value)]
     if type(value) is int:
@@ -109,7 +109,7 @@ def others(value: object) -> list[object]:
 STATIC: Final = ("int", "bool", "Axes", "Shape", "Size", "Parts")
 
 
-# Flags of transformations and of what is no module of NumPy's or of `lax`.
+# Flags of transformations, and of functions outside of the modules of NumPy and `lax`.
 FLAGS: Final[dict[str, Any]] = {
     "grad: has_aux": lambda v: fx.grad(fnp.sum, has_aux=v),
     "value_and_grad: has_aux": lambda v: fx.value_and_grad(fnp.sum, has_aux=v),
@@ -128,7 +128,7 @@ FLAGS: Final[dict[str, Any]] = {
     "psum_scatter: tiled": lambda v: fx.vmap(lambda a: fx.lax.psum_scatter(a, "i", tiled=v), axis_name="i")(X),
     "all_to_all: tiled": lambda v: fx.vmap(lambda a: fx.lax.all_to_all(a, "i", 0, 0, tiled=v), axis_name="i")(X),
 }
-# Other arguments of such functions, of which some values met an error of Python or NumPy.
+# Other arguments of such functions. Regression: some values raised an error of Python or NumPy.
 WORDS: Final[dict[str, Any]] = {
     "lower": lambda v: fx.lower(fx.trace(fnp.sin, X), units=v),
     "jit": lambda v: fx.jit(fnp.sin, units=v),
@@ -143,7 +143,8 @@ WORDS: Final[dict[str, Any]] = {
 
 MESH: Final = fx.sharding.make_mesh((1,), ("i",))
 WHERE: Final = fx.NamedSharding(MESH, Spec())
-# A message for each argument that took anything or met an error of Python's, and the beginning of it.
+# The beginning of a message for each argument. Regression: the argument accepted any value, or raised an error of
+# Python.
 KINDS: Final[dict[str, Any]] = {
     "grad of sum: static_argnums is": lambda v: fx.grad(fnp.sum, static_argnums=v)(X),
     "jit of sum: static_argnums is": lambda v: fx.jit(fnp.sum, static_argnums=v)(X),
@@ -185,7 +186,7 @@ def test_an_argument_of_another_kind_is_named(which: str) -> None:
     values: tuple[Any, ...] = (object(), 1j, np.ones((3, 3)), np.datetime64("2020-01-01"))
     for value in values:
         if which in ("make_mesh: ", "load: primitives", "join_schedules: schedules must be") and np.ndim(value):
-            continue  # a sequence, of which an item is refused
+            continue  # a sequence with an item that is rejected
         if which == "RegularGridInterpolator: points" and np.ndim(value):
             continue
         with pytest.raises(FxadError) as e:
@@ -196,7 +197,7 @@ def test_an_argument_of_another_kind_is_named(which: str) -> None:
 def test_sizes_that_do_not_grow_are_refused() -> None:
     for least, growth in ((0, 2.0), (8, 1.0), (8, float("nan"))):
         with pytest.raises(FxadError, match=r"^padded_size: least is"):
-            fx.padded_size(100, least, growth)  # it did not end
+            fx.padded_size(100, least, growth)  # regression: it did not end
 
 
 def test_a_reduction_returns_a_scalar_for_each_operand() -> None:
@@ -211,8 +212,8 @@ def test_a_reduction_returns_a_scalar_for_each_operand() -> None:
                 call()
 
 
-class Lending:
-    """An object that lends no array."""
+class FailingExport:
+    """An object whose DLPack export raises."""
 
     def __dlpack__(self, **_: object) -> object:
         raise BufferError("not now")
@@ -221,17 +222,17 @@ class Lending:
         return 1, 0
 
 
-def test_an_object_that_lends_no_array() -> None:
-    lent: Any = Lending()
+def test_an_object_whose_dlpack_export_raises() -> None:
+    lent: Any = FailingExport()
     kind: Any = fx.Array
     with pytest.raises(ArgumentError) as e:
         fnp.add(lent, 1)
-    assert e.value.message == "add: argument 0: the __dlpack__ of a Lending raises BufferError: not now"
+    assert e.value.message == "add: argument 0: the __dlpack__ of a FailingExport raises BufferError: not now"
     with pytest.raises(ArgumentError, match="is not an array"):
         fnp.asarray(kind)
 
 
-def test_sizes_that_no_array_has_end_at_once() -> None:
+def test_impossible_sizes_are_refused_at_once() -> None:
     calls: list[Any] = [
         lambda: fnp.fromiter([1], "float32", 2**40),
         lambda: fnp.diag_indices(3, 2**40),
@@ -270,7 +271,7 @@ def test_a_flag_of_a_transformation_is_a_bool(which: str) -> None:
 
 
 @pytest.mark.parametrize("which", WORDS)
-def test_what_is_no_word_is_refused(which: str) -> None:
+def test_wrong_options_are_refused(which: str) -> None:
     values: tuple[Any, ...] = (np.ones(2), [1], 2.5, b"ab")
     for value in values:
         with pytest.raises(FxadError) as e:
@@ -286,9 +287,9 @@ def or_twice(flag: bool, x: Any) -> Any:
     return x.sum() * 2 if flag else x.sum()
 
 
-gradient: Any = fx.grad  # its overloads do not take an argnums of any type
+gradient: Any = fx.grad  # the overloads of grad do not accept all types of argnums
 
-# What a transformation takes as the number of an argument, or as a size: with an integer, and with several.
+# Arguments that are numbers of arguments, or sizes: given as one integer, and as several.
 NUMBERS: Final[dict[str, Any]] = {
     "grad": lambda k, ks: (gradient(of_two, argnums=k)(X, X), gradient(of_two, argnums=ks)(X, X)),
     "grad of a program": lambda k, _: gradient(fx.trace(of_two, X, X), argnums=k)(X, X),
@@ -322,7 +323,7 @@ NUMBERS: Final[dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("which", NUMBERS)
-def test_the_number_of_an_argument_is_whatever_has_an_index(which: str) -> None:
+def test_a_number_of_an_argument_may_have_any_integer_type(which: str) -> None:
     want = NUMBERS[which](0, (0,))
     for k, ks in ((np.int64(0), [np.uint8(0)]), (np.array(0), np.array([0])), (fx.asarray(np.int32(0)), range(1))):
         found = NUMBERS[which](k, ks)
@@ -331,7 +332,7 @@ def test_the_number_of_an_argument_is_whatever_has_an_index(which: str) -> None:
             np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
-def test_numbers_of_numpy_donate() -> None:
+def test_donate_takes_integers_of_numpy() -> None:
     numbers: tuple[Any, ...] = (np.int64(0), np.array([0]), (np.uint8(0),))
     for k in numbers:
         x, y = fx.asarray(X) + 0, fx.asarray(X) + 0
@@ -342,7 +343,7 @@ def test_numbers_of_numpy_donate() -> None:
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)
-def test_an_integer_is_whatever_has_an_index(module: Any) -> None:
+def test_an_integer_argument_may_have_any_integer_type(module: Any) -> None:
     refused = []
     for f in functions(module):
         for name, value in f.given.items():
@@ -358,14 +359,14 @@ def test_an_integer_is_whatever_has_an_index(module: Any) -> None:
 
 
 def _own(value: Any) -> Any:
-    return value  # of any type
+    return value  # typed as Any
 
 
 def _rows(*entries: str) -> fx.NamedSharding:
     return fx.NamedSharding(fx.make_mesh((1,), ("i",)), fx.P(*entries))
 
 
-# The whole message of errors that the laws above only begin.
+# The whole message of errors whose beginning the laws above check.
 MESSAGES: Final[dict[str, tuple[Any, str]]] = {
     "piecewise_constant_schedule: boundaries_and_scales is an int: 3": (
         lambda: fx.optim.piecewise_constant_schedule(0.1, _own(3)),
@@ -421,8 +422,8 @@ MESSAGES: Final[dict[str, tuple[Any, str]]] = {
         "give a tuple or a list",
     ),
     "devices: platform is an int: 3": (lambda: fx.devices(_own(3)), 'give a name: "cpu", "cuda"'),
-    "add: argument 0: the __dlpack__ of a Lending raises BufferError: not now": (
-        lambda: fnp.add(_own(Lending()), 1),
+    "add: argument 0: the __dlpack__ of a FailingExport raises BufferError: not now": (
+        lambda: fnp.add(_own(FailingExport()), 1),
         "give np.asarray of it",
     ),
     "typecheck: an int is not a jaxpr: 3": (lambda: fx.typecheck(_own(3)), "give program.jaxpr"),

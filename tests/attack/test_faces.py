@@ -1,4 +1,4 @@
-"""What nobody expects to be handed over: static values that are equal and differ, other types of sizes, wrong types."""
+"""Unusual arguments: static values that are equal but not the same, sizes of other types, wrong types."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_static_zero_keeps_its_sign() -> None:
 
 
 @pytest.mark.parametrize("axis", [1.0, (1.0,), np.float32(1), "1", {}, [1.0]])
-def test_an_axis_is_judged_alike_before_and_after_an_equal_one(axis: object) -> None:
+def test_a_wrong_axis_is_refused_also_after_an_equal_right_one(axis: object) -> None:
     for _ in range(2):
         with pytest.raises(ArgumentError, match=r"^sum: axis must be an integer, got "):
             fnp.sum(X, axis=axis)  # type: ignore[arg-type]
@@ -36,7 +36,7 @@ def test_an_axis_is_judged_alike_before_and_after_an_equal_one(axis: object) -> 
 
 
 @pytest.mark.parametrize("axis", [np.int64(1), np.uint8(1), np.array(1), fnp.asarray(1)], ids=str)
-def test_an_axis_may_be_whatever_has_an_index(axis: int) -> None:
+def test_an_axis_may_have_any_integer_type(axis: int) -> None:
     def f(x: fx.Array) -> tuple[fx.Array, ...]:
         return fnp.sum(x, axis=axis), fnp.argsort(x, axis=axis), fnp.roll(x, 1, axis)
 
@@ -71,7 +71,7 @@ def test_an_error_names_the_function_that_was_called(call: Callable[[], object],
     assert f"\n  function      {function}\n" in str(e.value)
 
 
-def test_a_message_that_names_the_function_does_not_name_it_again() -> None:
+def test_the_function_is_named_once_in_a_message() -> None:
     with pytest.raises(FxadError) as e:
         fnp.flip(cast("fx.Array", "a"))
     assert e.value.function == "fxad.numpy.flip"
@@ -140,20 +140,20 @@ STATIC: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("name", STATIC)
-def test_a_wrong_static_argument_meets_no_error_but_fxad_s(name: str) -> None:
+def test_a_wrong_static_argument_raises_only_errors_of_fxad(name: str) -> None:
     refusals = 0
     for wrong in WRONG:
         try:
             STATIC[name](wrong)
         except FxadError:
             refusals += 1
-    assert refusals >= len(WRONG) - 2  # None and a list are what some functions take
+    assert refusals >= len(WRONG) - 2  # some functions accept None and a list
 
 
 # ------------------------------------------------------------------------------------------------------------ values
 
 
-def test_take_takes_places_not_masks_nor_axes() -> None:
+def test_take_takes_integer_indices_only() -> None:
     x = np.arange(6)
     np.testing.assert_array_equal(fnp.take(x, (0, 1)), [0, 1])
     np.testing.assert_array_equal(fnp.take(x, []), [])

@@ -1,4 +1,4 @@
-"""What wrong programs around loops and branches are told: the operation, the values, the user's line, the remedy."""
+"""Errors of wrong programs with loops and branches: the operation, the values, the user's line, the remedy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_an_index_that_ran_before_does_not_hide_a_leaked_tracer() -> None:
         return c, None
 
     lax.scan(leaking, X, X)
-    _ = lax.add(X, X)[0]  # the plan of [0] of an array of this shape is known now
+    _ = lax.add(X, X)[0]  # the plan of the index [0] for this shape is cached now
     e = refused(
         lambda: kept[0][0],
         LeakedTracerError,
@@ -48,7 +48,7 @@ def test_an_index_that_ran_before_does_not_hide_a_leaked_tracer() -> None:
     ],
 )
 def test_a_leaked_tracer_in_a_function_that_ran_before(function: str, use: Any) -> None:
-    """The equations of the function are cached, and an error still names the function."""
+    """The equations of the function are cached. The error still names the function."""
     kept: list[Any] = []
 
     def leaking(x: Any) -> Any:
@@ -115,5 +115,7 @@ def test_a_function_of_other_arguments(fn: Callable[[object], object], what: str
         ),
     ],
 )
-def test_a_call_that_cannot_be_says_what_to_do(fn: Callable[[], object], error: type[FxadError], message: str) -> None:
+def test_wrong_calls_of_loops_and_branches_are_refused(
+    fn: Callable[[], object], error: type[FxadError], message: str
+) -> None:
     refused(fn, error, message)

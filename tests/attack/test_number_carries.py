@@ -1,4 +1,4 @@
-"""Loops that start from bare Python numbers: their dtype is that of the arrays they meet, sooner or later."""
+"""Loops that start from Python numbers: a carry takes the dtype of the arrays that it is combined with in any step."""
 
 from __future__ import annotations
 
@@ -23,24 +23,26 @@ def dtypes_of(outs: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("step", "init", "found", "values"),
     [
-        # through another carry, one step and two steps later
+        # combined through another carry, one and two steps later
         (lambda i, c: (c[1], c[0] * X + 1), (0, 0), ["float32", "float32"], [1, 3]),
         (lambda i, c: (c[1], c[2], c[0] * X + 1), (0, 0, 0), ["float32"] * 3, [1, 1, 1]),
-        # a neighbour that meets no floating array stays what it was
+        # a carry that is combined with no floating array keeps its dtype
         (lambda i, c: (c[0] + 1, c[1] + X), (0, 0), ["int32", "float32"], [3, 6]),
         (lambda i, c: (c[0] + SHORT, c[1] + X), (0, 0), ["int32", "float32"], [3, 6]),
-        # beside literals that the narrowest integers do not hold
+        # with literals that the narrowest integer dtype cannot represent
         (lambda i, c: (c + 300) * X, 0, ["float32"], [4200]),
         (lambda i, c: (300, c[1] + X), (0, 0), ["int32", "float32"], [300, 6]),
     ],
 )
-def test_a_number_takes_the_dtype_of_what_it_meets(step: Any, init: Any, found: list[str], values: list[int]) -> None:
+def test_a_number_takes_the_dtype_of_the_arrays_in_any_step(
+    step: Any, init: Any, found: list[str], values: list[int]
+) -> None:
     outs = lax.fori_loop(0, 3, step, init)
     assert dtypes_of(outs) == found
     assert [x.item() for x in fx.tree.leaves(outs)] == values
 
 
-def test_grad_through_numbers_that_go_around() -> None:
+def test_grad_through_carries_that_rotate() -> None:
     def f(a: Any) -> Any:
         return lax.fori_loop(0, 6, lambda i, c: (c[1], c[2], c[0] * a + 1), (0, 0, 0))[2]
 

@@ -1,4 +1,4 @@
-"""The disk tier: executables that outlive a process, in a directory that is checked and never trusted."""
+"""The disk tier: executables that are found by later processes, in a directory whose entries are checked before use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import re
 import shutil
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,10 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import runtime
 from fxad.core.atomic_file import checksum
-from fxad.errors import CacheError, CacheWarning, ParameterError
+from fxad.errors import CacheError, ParameterError
 from fxad.xla import custom_calls, disk_tier
 from fxad.xla.disk import MAGIC, SUFFIX, Directory, DiskEntry
-from tests.cache.processes import process
+from tests.cache.processes import process, warnings_of
 
 pytestmark = pytest.mark.smoke
 
@@ -48,7 +47,7 @@ def entries(home: Path) -> list[Path]:
 
 
 def ran(home: Path, program: fx.Program[..., Any] | None = None) -> runtime.CacheStats:
-    """Run a program with an empty cache over a directory: its counters. The result is checked."""
+    """Runs a program with an empty cache over a directory. Checks the result and returns the counters."""
     with fx.cache.private(dir=home) as mine:
         out = (program or small())(X)
         if program is None:
@@ -84,7 +83,7 @@ def test_what_is_found_is_what_was_compiled(home: Path) -> None:
     assert found[0][1] == found[1][1]
 
 
-def test_lapack_is_found_in_another_process(home: Path) -> None:
+def test_a_program_with_lapack_is_found_in_another_process(home: Path) -> None:
     code = """
 import numpy as np, fxad as fx, fxad.numpy as fnp
 out = fx.jit(fnp.linalg.cholesky)(4 * np.eye(3))
@@ -121,11 +120,11 @@ assert (fx.cache.stats().compilations == 0) is {second}
 
 
 def test_a_second_process_neither_lowers_nor_compiles(home: Path) -> None:
-    """From trace to the first result; and the results have the same bits."""
+    """Up to the first result, which has the same bits."""
     assert process(home, _SECOND.format(second=False)) == process(home, _SECOND.format(second=True))
 
 
-# twelve layers and their gradient: large enough for "auto" to make units of them
+# twelve layers and their gradient, enough for "auto" to make units
 _UNITS = """
 import hashlib, numpy as np, fxad as fx, fxad.numpy as N
 
@@ -150,7 +149,7 @@ assert stats.compilations == (0 if {second} else len(plan.units))
 
 
 def test_a_second_process_compiles_no_unit(home: Path) -> None:
-    """A program that runs as units: each is found, and the results have the same bits."""
+    """A program with units: each unit is found, and the results have the same bits."""
     first = process(home, _UNITS.format(second=False))
     assert len(first.splitlines()) == 37
     assert process(home, _UNITS.format(second=True)) == first
@@ -175,8 +174,8 @@ def test_the_key_is_the_digest_and_what_compiles() -> None:
 
 
 @pytest.mark.parametrize("what", ["lowering", "jaxlib", "platform", "device", "processor", "XLA_FLAGS"])
-def test_what_others_compiled_is_not_found(home: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another jaxlib, processor, or fxad over the same directory: each has its own entries, both are kept."""
+def test_entries_of_other_configurations_are_not_found(home: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each jaxlib, processor and version of fxad has its own entries in the directory. All are kept."""
     real = disk_tier.CompilerConfiguration().of(DEVICE)
     assert counts(ran(home)) == (1, 0, 1)
     other = re.sub(rf"^{what} .*$", f"{what} another", real, flags=re.MULTILINE)
@@ -214,8 +213,8 @@ def test_the_processor_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(disk_tier.processor()) == 64
 
 
-def test_asking_for_the_processor_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python's own answer runs `uname`, 5 ms of every second process."""
+def test_the_name_of_the_processor_is_read_without_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's `platform.processor` runs `uname`, which took 5 ms in every second process."""
 
     def asked() -> str:
         raise AssertionError("platform.processor was asked")
@@ -286,7 +285,7 @@ def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     assert e.value.message == f"cache: {tmp_path / 'file' / 'cache'} cannot be used: Not a directory"
 
 
-def test_the_environment_is_asked_and_only_warned_about(home: Path) -> None:
+def test_a_wrong_directory_in_the_environment_is_a_warning(home: Path) -> None:
     code = """
 import warnings, numpy as np, fxad as fx
 with warnings.catch_warnings(record=True) as told:
@@ -308,8 +307,8 @@ def test_home_is_written_as_users_write_it(tmp_path: Path, monkeypatch: pytest.M
     assert Directory("~/cache", 1000).path == str(tmp_path / "cache")
 
 
-def test_the_home_of_nobody_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A directory of that name was made in the working directory."""
+def test_the_home_of_an_unknown_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: a directory of that name was made in the working directory."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CacheError) as e:
         Directory("~no_such_user/cache", 1000)
@@ -338,7 +337,7 @@ def test_configure_changes_what_it_names(home: Path) -> None:
         mine.configure(disk_bytes=10)
         mine.clear()
         small()(X)
-        assert mine.stats().disk_hits == 1  # the directory is the same
+        assert mine.stats().disk_hits == 1  # the directory has not changed
         mine.configure(dir=None)
         mine.clear()
         small()(X)
@@ -348,7 +347,7 @@ def test_configure_changes_what_it_names(home: Path) -> None:
         assert entries(home) == []
 
 
-def test_it_is_bounded_by_bytes_used_last_stays(home: Path) -> None:
+def test_the_least_recently_used_entries_are_removed_beyond_the_limit(home: Path) -> None:
     d = Directory(home, 100_000)
     for k in range(40):
         assert d.write(f"key {k}", DiskEntry({}, bytes([k]) * 5_000))
@@ -364,14 +363,14 @@ def test_it_is_bounded_by_bytes_used_last_stays(home: Path) -> None:
     assert d.read("key 1") is None
 
 
-def test_what_is_larger_than_the_bound_is_not_stored(home: Path) -> None:
+def test_an_entry_larger_than_the_limit_is_not_stored(home: Path) -> None:
     d = Directory(home, 1000)
     assert d.write("small", DiskEntry({}, b"x"))
     assert not d.write("large", DiskEntry({}, bytes(1000)))
     assert d.read("small") is not None
 
 
-def test_what_a_killed_writer_left_is_removed_in_time(home: Path) -> None:
+def test_unfinished_files_are_removed_after_some_time(home: Path) -> None:
     d = Directory(home, 10_000)
     d.write("a", STORED)
     old, new = (Path(f"{d.file(name)}.4711.0af1.unfinished") for name in ("old", "new"))
@@ -385,12 +384,12 @@ def test_what_a_killed_writer_left_is_removed_in_time(home: Path) -> None:
     assert list(home.iterdir()) == []
 
 
-def test_what_is_cleared_while_it_is_written_is_no_trouble(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_may_be_cleared_while_it_is_written(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     d = Directory(home, 10_000)
     written: list[bool] = []
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: Directory(home, 10_000).clear())
-        assert told(lambda: written.append(d.write("a", STORED))) == []
+        assert warnings_of(lambda: written.append(d.write("a", STORED))) == []
     assert (written, list(home.iterdir())) == ([False], [])
     assert d.write("a", STORED)
 
@@ -421,7 +420,7 @@ def test_programs_that_are_saved_among_the_entries_stay(home: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "shown"), [("", "''"), ("a\0b", r"'a\x00b'"), (b"cache", "b'cache'"), (5, "5"), (True, "True")]
 )
-def test_what_is_no_path_is_refused(home: Path, path: Any, shown: str) -> None:
+def test_objects_that_are_no_paths_are_refused(home: Path, path: Any, shown: str) -> None:
     mine = fx.Cache(dir=home)
     for make in (lambda: fx.Cache(dir=path), lambda: mine.configure(dir=path)):
         with pytest.raises(ParameterError) as e:
@@ -433,24 +432,15 @@ def test_what_is_no_path_is_refused(home: Path, path: Any, shown: str) -> None:
 # ----------------------------------------------------------------------------------------------------------- damage
 
 
-def told(work: Callable[[], object]) -> list[str]:
-    """The warnings of a piece of work; nothing else comes of it."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        work()
-    assert all([issubclass(w.category, CacheWarning) for w in caught])
-    return [str(w.message) for w in caught]
-
-
-def test_every_byte_that_is_flipped_is_noticed(home: Path) -> None:
-    """Magic, checksum, length, header, key and payload of a small entry, byte by byte: never a wrong payload."""
+def test_every_flipped_byte_is_detected(home: Path) -> None:
+    """A flipped bit in magic, checksum, length, header, key or payload of a small entry is detected."""
     Directory(home, 10_000).write(KEY, STORED)
     (path,) = entries(home)
     whole = path.read_bytes()
     for k in range(len(whole)):
         for flip in (1, 128):
             path.write_bytes(whole[:k] + bytes([whole[k] ^ flip]) + whole[k + 1 :])
-            (message,) = told(lambda: nothing(Directory(home, 10_000).read(KEY)))
+            (message,) = warnings_of(lambda: nothing(Directory(home, 10_000).read(KEY)))
             problem = "is not an entry of the cache" if k < len(MAGIC) else "is damaged"
             assert message == f"cache: {path} {problem}; it is compiled again"
     path.write_bytes(whole)
@@ -461,24 +451,24 @@ def nothing(value: object) -> None:
     assert value is None
 
 
-def test_every_length_but_its_own_is_noticed(home: Path) -> None:
+def test_every_other_length_is_detected(home: Path) -> None:
     Directory(home, 10_000).write(KEY, STORED)
     (path,) = entries(home)
     whole = path.read_bytes()
     for n in range(len(whole)):
         path.write_bytes(whole[:n])
-        assert len(told(lambda: nothing(Directory(home, 10_000).read(KEY)))) == 1
+        assert len(warnings_of(lambda: nothing(Directory(home, 10_000).read(KEY)))) == 1
     path.write_bytes(whole + b"\0")
-    assert len(told(lambda: nothing(Directory(home, 10_000).read(KEY)))) == 1
+    assert len(warnings_of(lambda: nothing(Directory(home, 10_000).read(KEY)))) == 1
 
 
 def forged(home: Path, head: bytes, payload: bytes = b"") -> str:
-    """An entry with a right checksum around whatever stands in it; the warning it earns."""
+    """Writes an entry with any contents and a correct checksum. Returns the warning of a read."""
     d = Directory(home, 10_000)
     body = len(head).to_bytes(8, "little") + head + payload
     Path(d.file(KEY)).write_bytes(MAGIC + checksum([body]) + body)
     os.chmod(d.file(KEY), 0o600)
-    (message,) = told(lambda: nothing(d.read(KEY)))
+    (message,) = warnings_of(lambda: nothing(d.read(KEY)))
     return message.removeprefix(f"cache: {d.file(KEY)} ").removesuffix("; it is compiled again")
 
 
@@ -490,7 +480,7 @@ def test_foreign_entries_are_misses(home: Path) -> None:
 
 @pytest.mark.parametrize("fact", ["seconds", "text", "targets"])
 @pytest.mark.parametrize("value", [None, "x", float("inf"), [[]]])
-def test_an_entry_of_other_facts_is_never_an_error(home: Path, fact: str, value: object) -> None:
+def test_an_entry_with_wrong_facts_is_never_an_error(home: Path, fact: str, value: object) -> None:
     ran(home)
     d = Directory(home, 10**7)
     key = disk_tier.key_of(small().jaxpr, fx.CompileOptions(), disk_tier.CompilerConfiguration().of(DEVICE))
@@ -498,7 +488,7 @@ def test_an_entry_of_other_facts_is_never_an_error(home: Path, fact: str, value:
     assert entry is not None
     d.write(key, DiskEntry({**entry.facts, fact: value}, entry.payload))
     found: list[runtime.CacheStats] = []
-    told(lambda: found.append(ran(home)))
+    warnings_of(lambda: found.append(ran(home)))
     assert found[0].misses == 1
 
 
@@ -509,7 +499,7 @@ def test_an_entry_that_xla_refuses_is_compiled_again(home: Path) -> None:
     for facts in ({}, {"seconds": 1, "targets": [], "text": 3}, {"seconds": "x", "targets": 3, "text": []}):
         d.write(text, DiskEntry(facts, b"no executable"))
         found: list[runtime.CacheStats] = []
-        (message,) = told(lambda: found.append(ran(home)))
+        (message,) = warnings_of(lambda: found.append(ran(home)))
         assert message.startswith(f"cache: {d.file(text)} is refused: ")
         assert counts(found[0]) == (1, 0, 1)
         assert counts(ran(home)) == (0, 1, 0)
@@ -522,7 +512,7 @@ def test_an_executable_with_a_damaged_byte_is_never_run(home: Path) -> None:
     for k in np.linspace(0, len(whole) - 1, 24).astype(int).tolist():
         path.write_bytes(whole[:k] + bytes([whole[k] ^ 1]) + whole[k + 1 :])
         found: list[runtime.CacheStats] = []
-        assert len(told(lambda: found.append(ran(home)))) == 1
+        assert len(warnings_of(lambda: found.append(ran(home)))) == 1
         assert counts(found[0]) == (1, 0, 1)
 
 
@@ -532,19 +522,19 @@ def test_a_link_or_a_folder_in_place_of_an_entry_is_a_miss(home: Path, tmp_path:
     path = Path(d.file(KEY))
     shutil.move(path, tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    assert "cannot be read" in told(lambda: nothing(Directory(home, 10_000).read(KEY)))[0]
+    assert "cannot be read" in warnings_of(lambda: nothing(Directory(home, 10_000).read(KEY)))[0]
     others: list[Callable[[], None]] = [path.mkdir, lambda: os.mkfifo(path)]
     for other in others:
         path.unlink() if path.is_symlink() else path.rmdir()
         other()
-        assert "is not a file" in told(lambda: nothing(Directory(home, 10_000).read(KEY)))[0]
+        assert "is not a file" in warnings_of(lambda: nothing(Directory(home, 10_000).read(KEY)))[0]
 
 
 def test_an_entry_others_can_write_to_is_a_miss(home: Path) -> None:
     Directory(home, 10_000).write(KEY, STORED)
     (path,) = entries(home)
     path.chmod(0o666)
-    (message,) = told(lambda: nothing(Directory(home, 10_000).read(KEY)))
+    (message,) = warnings_of(lambda: nothing(Directory(home, 10_000).read(KEY)))
     assert message == f"cache: {path} can be written by others (mode 666); it is compiled again"
 
 
@@ -554,7 +544,7 @@ def test_one_warning_for_each_kind_of_trouble(home: Path) -> None:
         d.write(name, STORED)
     for path in entries(home):
         path.write_bytes(b"x")
-    assert len(told(lambda: [d.read(name) for name in "abc"])) == 1
+    assert len(warnings_of(lambda: [d.read(name) for name in "abc"])) == 1
 
 
 # ----------------------------------------------------------------------------------------------------------- threads
@@ -584,7 +574,9 @@ def test_threads_share_a_directory(home: Path) -> None:
 # ------------------------------------------------------------------------------------------- what cannot be stored
 
 
-def test_what_calls_back_into_this_process_is_not_stored(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executables_that_call_back_into_this_process_are_not_stored(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert custom_calls.are_portable(["fxad_getrf_f64", "fxad_potrf_f32"])
     for targets in (["fxad_callback_3"], ["xla_ffi_python_cpu_callback"], ["fxad_getrf_f64", "mine"], ["fxad"]):
         assert not custom_calls.are_portable(targets)
@@ -593,7 +585,7 @@ def test_what_calls_back_into_this_process_is_not_stored(home: Path, monkeypatch
     assert entries(home) == []
 
 
-def test_what_xla_cannot_write_is_not_stored(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executables_that_xla_cannot_serialize_are_not_stored(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fxad.xla.disk_tier.serialized", lambda program: b"")
     assert counts(ran(home)) == (1, 0, 0)
 
@@ -607,7 +599,7 @@ def test_primitives_from_outside_are_not_stored(home: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("effect", ["pure", "debug", "ordered", "inside"])
 def test_programs_with_functions_of_the_host(home: Path, effect: str) -> None:
-    """They run, again and again, and in the next process; they are compiled there."""
+    """They run again and again, and in the next process, which compiles them."""
     seen: list[float] = []
     four: Any = fx.Spec((4,))
 

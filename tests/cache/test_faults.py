@@ -1,4 +1,4 @@
-"""Faults over a directory of the cache: killed writers, full disks, rights taken away, many writers at once."""
+"""Faults in a cache directory: killed writers, full disks, removed permissions, many writers at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 import signal
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ import pytest
 
 import fxad as fx
 from fxad.core.atomic_file import UNFINISHED, write_whole
-from fxad.errors import CacheWarning
 from fxad.xla.disk import SUFFIX, Directory, DiskEntry
-from tests.cache.processes import process, started
+from tests.cache.processes import process, started, warnings_of
 
 pytestmark = pytest.mark.smoke
 
@@ -26,18 +24,10 @@ X = np.arange(4, dtype=np.float32)
 OLD, NEW = DiskEntry({"n": 1}, b"old" * 100), DiskEntry({"n": 2}, b"new" * 200)
 
 
-def told(work: Callable[[], object]) -> list[str]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        work()
-    assert all([issubclass(w.category, CacheWarning) for w in caught])
-    return [str(w.message) for w in caught]
-
-
 # ----------------------------------------------------------------------------------------------------------- killed
 
-# One process forks one writer for each point at which it is killed: the n-th call of a function, before or after it,
-# or in the middle of what it writes. It prints what a reader finds afterwards.
+# One process forks a writer for each point at which it is killed: the n-th call of a function, before or after it, or
+# in the middle of a write. It prints the entry that a reader finds.
 _KILLED = """
 import os, signal, sys, warnings
 warnings.simplefilter("ignore", DeprecationWarning)
@@ -81,11 +71,11 @@ for point in POINTS:
 
 def test_a_writer_killed_at_any_point_leaves_the_old_entry_or_the_new(tmp_path: Path) -> None:
     lines = process(tmp_path / "unused", f"import sys; sys.argv.append({str(tmp_path)!r})\n{_KILLED}").splitlines()
-    # 5 parts are written, synced and moved into place; only after that is the new one there, with nothing beside it
+    # 5 parts are written, synced and moved into place; the new entry is there only after that, with no other file
     assert lines == ["old 2"] * 15 + ["old 2"] * 2 + ["old 2", "new 1"] + ["new 1"] * 2
 
 
-def test_a_process_killed_while_it_stores_costs_nothing_but_its_work(tmp_path: Path) -> None:
+def test_after_a_process_was_killed_while_it_stores_the_next_one_compiles(tmp_path: Path) -> None:
     run = "import numpy as np, fxad as fx; print(fx.jit(lambda x: x * 5.0)(np.ones(2)).tolist(), end=' ')\n"
     kill = "import os, signal; os.replace = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
     count = "print(fx.cache.stats().compilations, fx.cache.stats().disk_hits)"
@@ -110,12 +100,12 @@ def broken(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_disk_that_refuses_is_a_warning(
     tmp_path: Path, name: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The result is right, the old entry is whole, nothing is left beside it."""
+    """The result is correct, the old entry is intact, and no other file remains."""
     d = Directory(tmp_path / "cache", 10_000)
     assert d.write("key", OLD)
     with monkeypatch.context() as patch:
         broken(name, number, patch)
-        messages = told(lambda: [d.write("key", NEW), d.write("other", NEW)])
+        messages = warnings_of(lambda: [d.write("key", NEW), d.write("other", NEW)])
     assert messages == [f"cache: {d.path} cannot be written: {os.strerror(number)}; nothing is stored"]
     assert d.read("key") == OLD
     assert d.read("other") is None
@@ -125,14 +115,14 @@ def test_a_disk_that_refuses_is_a_warning(
 def test_a_full_disk_does_not_fail_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken("fsync", errno.ENOSPC, monkeypatch)
     with fx.cache.private(dir=tmp_path / "cache") as mine:
-        assert len(told(lambda: fx.jit(lambda x: x * 6.5)(X))) == 1
+        assert len(warnings_of(lambda: fx.jit(lambda x: x * 6.5)(X))) == 1
         assert fx.jit(lambda x: x * 6.5)(X).tolist() == [0, 6.5, 13, 19.5]
         stats = mine.stats()
     assert (stats.compilations, stats.hits, stats.disk_writes) == (1, 1, 0)
 
 
-def test_a_quota_on_the_size_of_files(tmp_path: Path) -> None:
-    """A limit of the system, not a patch: the file cannot grow beyond 4,096 bytes."""
+def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
+    """A real limit of the system: the file cannot grow beyond 4,096 bytes."""
     code = """
 import resource, warnings
 import numpy as np, fxad as fx
@@ -168,7 +158,7 @@ def read_only(home: Path, freeze: Callable[[Path], None]) -> None:
     with fx.cache.private(dir=home) as mine:
         fx.jit(lambda x: x * 7.5)(X)
         assert mine.stats().disk_hits == 1
-        assert len(told(lambda: fx.jit(lambda x: x * 8.5)(X))) == 1
+        assert len(warnings_of(lambda: fx.jit(lambda x: x * 8.5)(X))) == 1
 
 
 def test_a_directory_removed_while_in_use_is_made_again(tmp_path: Path) -> None:
@@ -180,10 +170,10 @@ def test_a_directory_removed_while_in_use_is_made_again(tmp_path: Path) -> None:
         assert (mine.stats().compilations, mine.stats().disk_writes) == (3, 3)
 
 
-def test_a_directory_that_others_may_write_to_meanwhile(tmp_path: Path) -> None:
+def test_a_directory_that_becomes_writable_by_others(tmp_path: Path) -> None:
     d = Directory(tmp_path / "cache", 10_000)
     Path(d.path).chmod(0o777)
-    (message,) = told(lambda: d.write("key", OLD))
+    (message,) = warnings_of(lambda: d.write("key", OLD))
     assert message.startswith(f"cache: {d.path} can be written by others (mode 777); nothing is stored")
     assert list(Path(d.path).iterdir()) == []
 
@@ -192,7 +182,7 @@ def test_a_file_in_place_of_the_directory(tmp_path: Path) -> None:
     d = Directory(tmp_path / "cache", 10_000)
     Path(d.path).rmdir()
     Path(d.path).write_text("")
-    assert len(told(lambda: [d.read("key"), d.write("key", OLD)])) == 2
+    assert len(warnings_of(lambda: [d.read("key"), d.write("key", OLD)])) == 2
     assert d.stats() == (0, 0)
     d.clear()
 
@@ -201,7 +191,7 @@ def test_a_file_in_place_of_the_directory(tmp_path: Path) -> None:
 
 
 def test_processes_that_write_the_same_entries(tmp_path: Path) -> None:
-    """Four processes use ten keys in a tier that holds half of them: each finds nothing, or all of an entry."""
+    """Four processes use ten keys in a tier with room for half of them. Each reads nothing, or a whole entry."""
     code = """
 import os, random
 from fxad.xla.disk import Directory, DiskEntry

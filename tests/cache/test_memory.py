@@ -1,4 +1,4 @@
-"""The compile cache in memory: a budget of bytes, nothing pinned, caches of one's own, and why something missed."""
+"""The compile cache in memory: a limit in bytes, no pinned entries, private caches, and the explanation of misses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fxad.xla import executable
 X = np.arange(3, dtype=np.float32)
 CPU = runtime.devices("cpu")[0]
 
-# What is new in a test must not be in the cache from another one.
+# Programs that a test compiles must not be in the cache from another test.
 _fresh = itertools.count(30_000)
 
 
@@ -38,7 +38,7 @@ def scaled(c: float) -> fx.Program[..., Any]:
 
 
 def together(n: int, work: Callable[[int], None]) -> None:
-    """Run `work(k)` in n threads that begin at once."""
+    """Runs `work(k)` in n threads that start at the same time."""
     barrier = threading.Barrier(n)
 
     def run(k: int) -> None:
@@ -56,8 +56,8 @@ def together(n: int, work: Callable[[int], None]) -> None:
 # ---------------------------------------------------------------------------------------------------------- pinning
 
 
-def test_a_loop_over_large_results_holds_none_of_them() -> None:
-    """40 functions made anew, each giving 4 MB: compiled once, and only the last result is alive."""
+def test_a_loop_over_large_results_keeps_only_the_last_one() -> None:
+    """Each iteration makes a new function that returns 4 MB. It is compiled once, and only the last result is alive."""
     n = 1_000_000 + next(_fresh)
     client = CPU.client
 
@@ -76,7 +76,7 @@ def test_a_loop_over_large_results_holds_none_of_them() -> None:
     assert large() == before
 
 
-def test_constants_that_nobody_holds_are_collected() -> None:
+def test_unreferenced_constants_are_collected() -> None:
     table = fx.asarray(np.full((1000,), fresh(), np.float32))
     gone = weakref.ref(table)
     executable = fx.lower(fx.trace(lambda x, t=table: x[0] * t, X)).compile()
@@ -94,7 +94,7 @@ def test_evicted_programs_and_executables_are_collected() -> None:
         executable = fx.lower(program).compile()
         loaded = weakref.ref(executable._loaded)
         assert mine.stats().entries == 0
-        assert fx.lower(program).compile()._loaded is loaded()  # found, for somebody holds it
+        assert fx.lower(program).compile()._loaded is loaded()  # found, because it is still referenced
         assert (mine.stats().hits, mine.stats().misses) == (1, 1)
         gone = weakref.ref(program.jaxpr)
         del executable, program
@@ -102,7 +102,7 @@ def test_evicted_programs_and_executables_are_collected() -> None:
         assert (loaded(), gone()) == (None, None)
 
 
-def test_what_is_used_stays_and_what_is_not_goes() -> None:
+def test_the_least_recently_used_entry_is_evicted() -> None:
     programs = [scaled(fresh()) for _ in range(4)]
     with fx.cache.private() as mine:
         programs[0](X)
@@ -143,7 +143,7 @@ def test_bytes_grow_with_the_program() -> None:
 # ------------------------------------------------------------------------------------------------------------ stats
 
 
-def test_stats_count_what_was_saved() -> None:
+def test_stats_count_the_time_saved() -> None:
     program = scaled(fresh())
     with fx.cache.private() as mine:
         for _ in range(5):
@@ -222,7 +222,7 @@ def test_threads_have_the_cache_of_their_context() -> None:
 
 
 def test_32_threads_over_many_keys_compile_each_once() -> None:
-    """Trace, transform, compile and call, in 32 threads, the same eight programs: the same bits for all."""
+    """32 threads trace, transform, compile and call the same eight programs. All get the same bits."""
     constants = [fresh() for _ in range(8)]
     found: list[dict[float, list[float]]] = [{} for _ in range(32)]
     mine = fx.Cache()
@@ -242,7 +242,7 @@ def test_32_threads_over_many_keys_compile_each_once() -> None:
 
 
 def test_threads_that_clear_and_evict_do_no_harm() -> None:
-    mine = fx.Cache(max_bytes=200_000)  # about two of them
+    mine = fx.Cache(max_bytes=200_000)  # room for two of them
     constants = [fresh() for _ in range(4)]
 
     def work(k: int) -> None:
@@ -260,7 +260,7 @@ def test_threads_that_clear_and_evict_do_no_harm() -> None:
 
 
 def test_a_compilation_that_fails_under_threads_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first three attempts fail, each is one caller's error, and nobody waits for ever."""
+    """The first three attempts fail. Each is the error of one caller, and no thread blocks."""
     attempts, real = itertools.count(), runtime.compile_module
 
     def flaky(*args: Any) -> runtime.XlaExecutable:
@@ -285,7 +285,7 @@ def test_a_compilation_that_fails_under_threads_is_tried_again(monkeypatch: pyte
 
 
 def test_a_compilation_inside_a_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A finaliser that runs while compiling may compile too, even the same program."""
+    """A finaliser that runs during a compilation may compile too, even the same program."""
     real, mine = runtime.compile_module, fx.Cache()
     program, other = scaled(fresh()), scaled(fresh())
     depth = itertools.count()
@@ -392,8 +392,8 @@ def test_explain_takes_programs() -> None:
     assert e.value.message == "cache.explain: an int is not a program: 3"
 
 
-def test_eager_programs_are_held_by_the_cache_only() -> None:
-    """Indexing of many shapes makes many programs: no more of them live than fit into the budget."""
+def test_only_the_cache_keeps_eager_programs_alive() -> None:
+    """Indexing of many shapes makes many programs. Only those that fit into the limit are alive."""
     before = len(_loaded())
     with fx.cache.private(max_bytes=60_000) as cache:
         for n in range(2, 60):

@@ -1,8 +1,8 @@
-"""The standard's special cases, as data: arguments and what must come of them.
+"""The special cases of the standard, as data: arguments and results.
 
-A case of real numbers is `(arguments, result)`, one of complex numbers `(a, b, re, im)` for the argument a + bi. Where
-the standard speaks of a range of numbers ("greater than 1", "finite") samples of it stand here; `Either(v)` is a v
-whose sign is not said. Exact zeros have signs; pi/2 and the like are approximate.
+A case of real numbers is `(arguments, result)`, one of complex numbers `(a, b, re, im)` for the argument a + bi. If the
+standard names a range of numbers ("greater than 1", "finite"), samples of it are listed. `Either(v)` is v with either
+sign. Zeros have exact signs; values such as pi/2 are approximate.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from itertools import product
 from math import cos, inf, nan, pi, sin
 from typing import TypeAlias
 
-POSITIVE = (0.5, 1.0, 2.5, 1e30)  # "positive finite"
+POSITIVE = (0.5, 1.0, 2.5, 1e30)  # the standard's "positive finite"
 NEGATIVE = tuple(-v for v in POSITIVE)
 NONZERO = (*POSITIVE, *NEGATIVE)
 ZEROS = (0.0, -0.0)
 FINITE = (*NONZERO, *ZEROS)
 INFINITIES = (inf, -inf)
-NUMBERS = (*FINITE, *INFINITIES)  # all but nan
+NUMBERS = (*FINITE, *INFINITIES)  # all except nan
 EVERYTHING = (*NUMBERS, nan)
 
 
@@ -35,7 +35,7 @@ Complex: TypeAlias = tuple[float, float, Expected, Expected]
 
 
 def same(*values: float) -> list[Real]:
-    """The function gives what it is given."""
+    """The function returns its argument."""
     return [((v,), v) for v in values]
 
 
@@ -54,7 +54,7 @@ def both_ways(xs: tuple[float, ...], ys: tuple[float, ...], result: Expected) ->
 _NAN = (nan,)
 _NANS = both_ways(_NAN, EVERYTHING, nan)
 _ROUND = same(inf, -inf, 0.0, -0.0, nan, 3.0, -7.0, 1e30)
-_ODD = same(nan, 0.0, -0.0)  # what every odd function does
+_ODD = same(nan, 0.0, -0.0)  # special cases of every odd function
 
 UNARY: dict[str, list[Real]] = {
     "abs": [((nan,), nan), ((-0.0,), 0.0), ((-inf,), inf)],
@@ -109,7 +109,7 @@ _SIGNED_QUOTIENTS: list[Real] = [
 
 _ODD_INTEGERS = (1.0, 3.0, 5.0)
 _NOT_ODD = (0.5, 2.0, 2.5, 4.0)
-_BIG = (1.5, -1.5, 2.0, -3.0, inf, -inf)  # magnitude above 1
+_BIG = (1.5, -1.5, 2.0, -3.0, inf, -inf)  # magnitudes above 1
 _SMALL = (0.5, -0.5, 0.0, -0.0)
 
 BINARY: dict[str, list[Real]] = {
@@ -169,7 +169,7 @@ BINARY: dict[str, list[Real]] = {
         *pairs((-inf,), POSITIVE, -inf),
         *pairs((-inf,), NEGATIVE, inf),
     ],
-    "floor_divide": [  # where the standard gives a choice, Python's: with `%` it makes up the dividend
+    "floor_divide": [  # if the standard gives a choice, the case is Python's: `%` has the sign of the divisor
         *_SIGNED_QUOTIENTS,
         *pairs(POSITIVE, (-inf,), -1.0),
         *pairs(NEGATIVE, (inf,), -1.0),
@@ -262,7 +262,8 @@ def grid(xs: tuple[float, ...], ys: tuple[float, ...], re: Expected, im: Expecte
 
 _ALL_NAN = (nan, nan, nan, nan)
 
-# f(conj(z)) must be conj(f(z)) for each of these: the cases state b >= 0, and a test takes both.
+# The conjugate law f(conj(z)) = conj(f(z)) holds for each function. The cases state b >= 0, and the test adds the
+# others.
 COMPLEX: dict[str, list[Complex]] = {
     "acos": [
         *grid(ZEROS, (0.0,), pi / 2, -0.0),
@@ -416,10 +417,10 @@ COMPLEX: dict[str, list[Complex]] = {
         _ALL_NAN,
     ],
 }
-# f(-z) must be -f(z), or f(z) for cosh.
+# f(-z) = -f(z), or f(z) for cosh.
 ODD = ("asinh", "atanh", "sinh", "tanh")
 EVEN = ("cosh",)
-# f(z) must be -i g(iz); cos(z) is cosh(iz).
+# f(z) = -i g(iz); cos(z) = cosh(iz).
 ROTATED = {"asin": "asinh", "atan": "atanh", "sin": "sinh", "tan": "tanh", "cos": "cosh"}
 
 COMPLEX_TO_REAL: dict[str, list[tuple[float, float, Expected]]] = {

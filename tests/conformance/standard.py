@@ -1,7 +1,7 @@
 """The requirements of the Python array API standard 2025.12, as data: names, parameters, dtypes.
 
-Source: https://data-apis.org/array-api/2025.12/API_specification. The parameters are Python's own notation; a test
-parses them. `kind` says which dtypes a function must take: the first argument's, and for two arrays both.
+Source: https://data-apis.org/array-api/2025.12/API_specification. Parameters are in Python's notation, which the tests
+parse. `kind` names the dtypes that a function must accept for its first argument, or for both of two arrays.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ KINDS = {
     "real floating": REAL_FLOATING,
     "complex": COMPLEX,
     "floating": FLOATING,
-    "": (),  # takes no array, or one of any dtype whose dtype does not matter
+    "": (),  # takes no array, or one whose dtype does not matter
 }
 
-# What two arrays become: within a kind the wider one; signed with unsigned the next wider signed one; floating and
-# complex. What is not here (uint64 with signed integers, one kind with another) the standard leaves open.
+# The common dtype of two arrays: the wider one of a kind; for signed with unsigned the next wider signed one; for
+# floating with complex. Other pairs (uint64 with signed integers, different kinds) are undefined in the standard.
 _WIDTH = {**{d: int(d[3:]) for d in SIGNED}, **{d: int(d[4:]) for d in UNSIGNED}}
 
 
 def promoted(a: str, b: str) -> str | None:
-    """The dtype of an operation between arrays of two dtypes; None where the standard says nothing."""
+    """Returns the dtype of an operation between arrays of two dtypes, or None if the standard does not define it."""
     if a == b:
         return a
     if a in FLOATING and b in FLOATING:
@@ -68,7 +68,7 @@ class Function:
     @property
     def signature(self) -> inspect.Signature:
         scope: dict[str, object] = {"inf": float("inf")}
-        exec(f"def f({self.parameters}): ...", scope)  # our own text, below
+        exec(f"def f({self.parameters}): ...", scope)  # text of this file, below
         return inspect.signature(scope["f"])  # type: ignore[arg-type]
 
     @property
@@ -272,7 +272,7 @@ METHODS = {
     "to_device": "device, /, *, stream=None",
 }
 
-# Which function an operator must agree with.
+# The function that an operator must agree with.
 OPERATORS = {
     "__add__": "add",
     "__sub__": "subtract",
@@ -298,5 +298,5 @@ UNARY_OPERATORS = {"__abs__": "abs", "__neg__": "negative", "__pos__": "positive
 
 
 def group(*names: str) -> list[Function]:
-    """The functions of some groups."""
+    """Returns the functions of some groups."""
     return [f for f in FUNCTIONS if f.group in names]

@@ -1,4 +1,4 @@
-"""The array object of the standard: attributes, conversions, operators, DLPack, devices; on tracers too."""
+"""The array object of the standard: attributes, conversions, operators, DLPack, devices; for tracers too."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def operands(f: Function) -> tuple[Array, Array]:
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators(name: str) -> None:
-    """An operator is its function, on arrays and scalars, at once and in a program; in place it binds a new array."""
+    """An operator equals its function, on arrays and scalars, eagerly and traced. In place it binds a new array."""
     f = BINARY[OPERATORS[name]]
     fn, method = getattr(fnp, f.name), getattr(operator, name)
     x, y = operands(f)
@@ -192,7 +192,7 @@ def test_basic_indices(key: Any) -> None:
 
 
 def test_integer_array_indices() -> None:
-    """The standard: integer arrays for all axes, beside integers, which broadcast."""
+    """The standard's case: integer arrays for all axes, beside integers, which broadcast."""
     i, j = fnp.asarray([[0, 1], [1, -1]]), fnp.asarray([2, 0])
     for key, ref in (
         ((i, j), (np.asarray(i), np.asarray(j))),
@@ -204,7 +204,7 @@ def test_integer_array_indices() -> None:
 
 
 def test_boolean_masks() -> None:
-    """The size depends on the values, so outside a traced function only."""
+    """The size of the result depends on the values, so the index needs a value."""
     mask = np.asarray(X > 0)
     close(X[X > 0], np.asarray(X)[mask])
     close(X[fnp.asarray([True, False])], np.asarray(X)[[True, False]])
@@ -264,7 +264,7 @@ def test_from_dlpack_arguments() -> None:
         fnp.from_dlpack([1.0])
 
 
-def test_what_is_handed_over_may_change() -> None:
+def test_arrays_are_independent_of_later_writes() -> None:
     given = np.ones(3, np.float32)
     arrays = [fnp.asarray(given), fnp.asarray(given, copy=True), fnp.from_dlpack(given), fnp.array(given)]
     given[:] = 7

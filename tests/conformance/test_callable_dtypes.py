@@ -17,7 +17,7 @@ NAMES = [d.name if d is not dtypes.bool_ else "bool_" for d in dtypes.ALL]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_is_the_dtype(name: str) -> None:
+def test_each_is_a_dtype(name: str) -> None:
     ours, dtype = getattr(fnp, name), dtypes.as_dtype(name.rstrip("_"))
     assert ours == dtype
     assert dtype == ours
@@ -38,7 +38,7 @@ def test_it_is_the_dtype(name: str) -> None:
     assert copy.deepcopy(ours) is ours
 
 
-def test_it_equals_what_means_the_same_dtype_only() -> None:
+def test_each_equals_other_names_of_the_same_dtype_only() -> None:
     assert fnp.float32 == "float32"
     assert fnp.float32 == np.float32
     for other in (fnp.float64, np.float64, "float64", 3, None, "no dtype"):

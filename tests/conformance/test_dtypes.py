@@ -1,6 +1,6 @@
 """Dtypes of operands and results: every function of the standard, every pair of dtypes, scalars on either side.
 
-Types follow from types, so this traces and computes nothing.
+Types depend on types only, so these tests trace functions and compute nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ QUESTIONS = ("isfinite", "isinf", "isnan", "signbit", "logical_not", "logical_an
 
 
 def types(fn: Callable[..., Any], *dtypes: str, shape: tuple[int, ...] = (3,)) -> list[str]:
-    """The dtypes of the results of a function of arrays of these dtypes."""
+    """Returns the dtypes of the results of a function for arrays of these dtypes."""
 
     def flat(xs: list[Array]) -> list[object]:
         out = fn(*xs)
@@ -56,7 +56,7 @@ def types(fn: Callable[..., Any], *dtypes: str, shape: tuple[int, ...] = (3,)) -
 
 
 def result(f: Function, dtype: str) -> str:
-    """The dtype an elementwise function must give for its operands' common one."""
+    """Returns the dtype that an elementwise function must give for the common dtype of its operands."""
     if f.name in QUESTIONS:
         return "bool"
     return REAL_PART.get(dtype, dtype) if f.name in {"abs", "real", "imag"} else dtype
@@ -78,7 +78,7 @@ def test_binary(f: Function) -> None:
                 assert types(fn, a, b) == [result(f, common)], (a, b)
 
 
-# A scalar takes the dtype of the array it meets, if it is of its kind or of a lower one.
+# A scalar takes the dtype of the array, if its kind is not higher than the array's.
 def scalars(dtype: str) -> list[bool | int | float | complex]:
     if dtype in BOOL:
         return [True]
@@ -126,7 +126,7 @@ def test_operator(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n in OPERATORS if n not in {"__matmul__", "__eq__", "__ne__"}][:13])
 def test_operator_in_place(name: str) -> None:
-    """`x += y` binds x to a new array; with operands that keep the dtype it is the standard's in-place operator."""
+    """`x += y` binds x to a new array. For operands that keep the dtype it is the standard's in-place operator."""
     if name in {"__lt__", "__le__", "__gt__", "__ge__"}:
         return
     in_place: Callable[..., Any] = getattr(operator, f"__i{name[2:]}")
@@ -147,7 +147,7 @@ def test_unary_operator(name: str) -> None:
 
 
 def total(dtype: str) -> str:
-    """The dtype of sums: integers narrower than the default one, int32, are summed in that or in uint32."""
+    """Returns the dtype of a sum: integers narrower than int32 are summed in int32 or uint32."""
     if dtype in {"int8", "int16"}:
         return "int32"
     return "uint32" if dtype in {"uint8", "uint16"} else dtype
@@ -199,7 +199,7 @@ def test_moments(name: str) -> None:
         ("matrix_transpose", ALL, None),
     ],
 )
-def test_own_dtype(name: str, kinds: tuple[str, ...], want: str | None) -> None:
+def test_dtypes_of_searches_sorts_and_rearrangements(name: str, kinds: tuple[str, ...], want: str | None) -> None:
     for dtype in kinds:
         assert types(getattr(fnp, name), dtype, shape=(2, 3)) == [want or dtype]
 
@@ -219,7 +219,7 @@ def test_products(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["concat", "stack"])
-def test_together(name: str) -> None:
+def test_concat_and_stack(name: str) -> None:
     fn = getattr(fnp, name)
     for a in ALL:
         for b in ALL:
@@ -366,7 +366,7 @@ def test_what_is_no_second_array(f: Function, value: object) -> None:
 
 
 def test_scalars_alone() -> None:
-    """Beyond the standard: functions take Python numbers, which alone are bool, int32, float32 or complex64."""
+    """An addition to the standard: functions take Python numbers, which alone are bool, int32, float32 or complex64."""
     assert aval_of(fnp.add(1, 2)).dtype == fnp.int32
     assert aval_of(fnp.sin(1.0)).dtype == fnp.float32
     assert aval_of(fnp.multiply(1j, 2)).dtype == fnp.complex64

@@ -48,12 +48,12 @@ def near(ours: Any, theirs: Any) -> None:
 
 
 def both(fn: Case, *args: Values) -> list[Any]:
-    """At once, and in a compiled program."""
+    """Returns the results of an eager call and of a compiled program."""
     return [fn(*map(fnp.asarray, args)), fx.jit(fn)(*args)]
 
 
 L, R = fnp.linalg, np.linalg
-# name: ours and NumPy's, of matrices of which kind; None: of any
+# name: the functions of fxad and NumPy, and the kind of matrix that they take (None: any)
 SAME: dict[str, list[tuple[Case, Case, Callable[[str], Values]]]] = {
     "cholesky": [
         (L.cholesky, R.cholesky, definite),
@@ -216,7 +216,7 @@ TO_REAL = {"irfft", "hfft", "irfftn"}
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_fft(name: str, dtype: str) -> None:
-    """Complex transforms take real arrays too; the precision of the operand is that of the result."""
+    """Complex transforms take real arrays too. The precision of the operand is that of the result."""
     if name in OF_REAL and dtype in COMPLEX:
         with pytest.raises(TypeError, match=name):
             getattr(fnp.fft, name)(fnp.asarray(matrices(dtype)))

@@ -1,4 +1,4 @@
-"""Every name of the standard is there, with the standard's parameters."""
+"""Every name of the standard exists, with the standard's parameters."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def namespace(extension: str) -> ModuleType:
 
 
 def fits(ours: inspect.Signature, theirs: inspect.Signature) -> None:
-    """Whatever the standard allows to be written in a call can be; what is beyond it is optional."""
+    """Every call that the standard allows is possible. Further parameters are optional."""
     mine = ours.parameters
     places = [p for p in mine.values() if p.kind in (P.POSITIONAL_ONLY, P.POSITIONAL_OR_KEYWORD)]
     for k, want in enumerate(theirs.parameters.values()):
@@ -160,7 +160,7 @@ def test_inspection_refusals() -> None:
         info.default_dtypes(device="cpu")  # type: ignore[arg-type]
 
 
-def test_kinds_are_kinds() -> None:
+def test_each_kind_in_the_tables_is_defined() -> None:
     assert {f.kind for f in FUNCTIONS} <= set(KINDS)
 
 

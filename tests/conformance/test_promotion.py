@@ -1,6 +1,7 @@
-"""The promotion rule: every pair of dtypes, Python scalars on either side, wherever operands meet (decision 64).
+"""The promotion rule: every pair of dtypes, Python scalars on either side, in all operations (decision 64).
 
-`TABLE` is the rule, written out. Types follow from types, so most of this traces and computes nothing.
+`TABLE` is the rule, written out. Types depend on types only, so most of these tests trace functions and compute
+nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fxad.errors import DTypeError
 from fxad.tracing.array import Array
 
 INTEGERS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
-# The common dtype of integers: rows and columns in the order of `INTEGERS`.
+# The common dtypes of integers; rows and columns are in the order of `INTEGERS`.
 TABLE = """
 i8  i16 i32 i64 i16 i32 i64 f32
 i16 i16 i32 i64 i16 i32 i64 f32
@@ -49,7 +50,7 @@ def kind(name: str) -> int:
 
 
 def common(a: str, b: str) -> str | None:
-    """The common dtype of two arrays by their short names; None if there is none."""
+    """Returns the common dtype of two arrays by short names, or None."""
     if a == b:
         return a
     if (a, b) in OF_INTEGERS:
@@ -66,7 +67,7 @@ def common(a: str, b: str) -> str | None:
 
 
 def with_scalar(a: str, scalar: type) -> str:
-    """The dtype of an array with a Python scalar."""
+    """Returns the dtype of an array with a Python scalar."""
     if kind(SCALARS[scalar]) <= kind(a):
         return a
     return common(a, SCALARS[scalar]) or ""
@@ -79,12 +80,12 @@ EIGHTH = [p for p in product([*ORDINARY, *EIGHTS], EIGHTS) if common(*p) is not 
 def traced(fn: Callable[..., Any], *names: str, shape: tuple[int, ...] = (2, 2)) -> str:
     program = fx.trace(fn, *[fx.Spec(shape, dtypes.BY_SHORT[n]) for n in names])
     wide = {"f64", "c128"}
-    if not wide & set(names):  # no value on the way is one either
+    if not wide & set(names):  # no intermediate value is wide either
         assert not wide & {dtypes.short(v.aval.dtype) for e in program.jaxpr.eqns for v in e.outs}, program.text()
     return dtypes.short(program.jaxpr.out_avals[0].dtype)
 
 
-# Where two operands meet.
+# Operations that promote two operands.
 MEETINGS: dict[str, Callable[[Array, Array], Array]] = {
     "multiply": fnp.multiply,
     "*": lambda a, b: a * b,
@@ -144,7 +145,7 @@ def test_numpy_arrays_take_part_with_their_dtype() -> None:
     assert (fnp.ones(3, "int64") * np.float32(2)).dtype == np.float32
 
 
-# Functions whose results are floating for integers.
+# Functions with floating results for integer operands.
 FLOATING: dict[str, Callable[[Array], Array]] = {
     "/": lambda x: x / x,
     "/ int": lambda x: x / 2,
@@ -173,7 +174,7 @@ def test_floating_results_of_integers_are_float32(name: str) -> None:
 
 @pytest.mark.parametrize(("a", "b"), [("i32", "f32"), ("i64", "bf16"), ("bool", "f16"), ("u64", "c64"), ("f32", "f64")])
 def test_loop_carries(a: str, b: str) -> None:
-    """A carry of the common dtype stays so, whichever operand the step combines it with."""
+    """A carry of the common dtype keeps it, for either operand in the step."""
     c = dtypes.BY_SHORT[common(a, b) or ""]
     x = fx.Spec((2,), dtypes.BY_SHORT[a])
 
@@ -181,7 +182,7 @@ def test_loop_carries(a: str, b: str) -> None:
         return lax.fori_loop(0, 3, lambda i, v: v * x, start)
 
     assert fx.trace(run, fx.Spec((2,), c), x).jaxpr.out_avals[0].dtype is c
-    # a number takes the dtype that the step gives it
+    # a Python number takes the dtype that the step returns
     (out, _), _ = lax.scan(lambda v, _: ((v[0] * fnp.ones((), dtypes.BY_SHORT[b]), v[1]), None), (1, 2), length=2)
     assert out.dtype == dtypes.BY_SHORT[with_scalar(b, int)]
 

@@ -1,4 +1,4 @@
-"""Functions whose results have sizes that depend on values: at once, and traced with a size that the caller states."""
+"""Functions whose results have sizes that depend on values: eager, and traced with a size that the caller states."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def test_refused_in_a_trace(fn: Callable[..., Any], remedy: str) -> None:
     assert e.match(remedy)
 
 
-def test_values_known_in_a_trace_will_do() -> None:
-    """An array from outside has its value while the function is traced."""
+def test_closed_over_values_are_accepted_in_a_trace() -> None:
+    """A closed-over array has its value while the function is traced."""
     counts = fnp.asarray([2, 0, 1])
     close(fx.jit(lambda x: fnp.repeat(x, counts))(np.arange(3)), [0, 0, 2], dtype=False)
     close(fx.jit(lambda x: x + fnp.unique_values(X).sum())(1), 10, dtype=False)
 
 
-def plain(x: np.ndarray[Any, Any], size: int, **how: Any) -> list[np.ndarray[Any, Any]]:
-    """Return the result of `unique` with a size, computed with NumPy."""
+def unique_in_numpy(x: np.ndarray[Any, Any], size: int, **how: Any) -> list[np.ndarray[Any, Any]]:
+    """Returns the result of `unique` with a size, computed with NumPy."""
     values, first, inverse, counts = np.unique(x, True, True, True, **how)
     more = max(size - len(values), 0)
     return [
@@ -65,10 +65,10 @@ def test_unique(x: np.ndarray[Any, Any], size: int, equal_nan: bool) -> None:
         values, *_ = fx.jit(f)(x)
         close(values, np.zeros(size, x.dtype))
         return
-    for got, want in zip(fx.jit(f)(x), plain(x, size, equal_nan=equal_nan), strict=True):
+    for got, want in zip(fx.jit(f)(x), unique_in_numpy(x, size, equal_nan=equal_nan), strict=True):
         close(got, want, dtype=False)
     for got, want in zip(
-        fnp.unique(x, True, True, True, equal_nan=equal_nan), plain(x, 0, equal_nan=equal_nan), strict=True
+        fnp.unique(x, True, True, True, equal_nan=equal_nan), unique_in_numpy(x, 0, equal_nan=equal_nan), strict=True
     ):
         assert np.asarray(got).size >= want.size
 
@@ -86,7 +86,7 @@ def test_unique_has_numpy_results() -> None:
 
 
 def test_gradient_of_unique() -> None:
-    """Distinct values are elements: their cotangents arrive where they come from."""
+    """Each distinct value is an element of the operand, which gets its cotangent."""
 
     def f(x: Any) -> Any:
         return fnp.vecdot(fnp.unique(x, size=3), np.array([1.0, 10.0, 100.0]))  # type: ignore[arg-type]
@@ -119,7 +119,7 @@ def test_nonzero_refusals() -> None:
 
 @pytest.mark.parametrize("dtype", ["int32", "float32", "uint8"])
 def test_isin_beside_many(dtype: str) -> None:
-    """Sorted and looked up, in place of compared with each."""
+    """A long second operand is sorted and searched, instead of compared element by element."""
     rng = np.random.default_rng(0)
     x, among = rng.integers(0, 200, (5, 7)).astype(dtype), rng.integers(0, 200, 99).astype(dtype)
     if dtype == "float32":

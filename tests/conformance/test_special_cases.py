@@ -1,4 +1,4 @@
-"""The standard's special cases, in compiled programs: one program a dtype, of all functions over all cases."""
+"""The special cases of the standard: one compiled program for each dtype evaluates all functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Values = npt.NDArray[np.generic]
 
 
 def agree(found: Values, wanted: list[Expected], tolerance: float) -> Any:
-    """Element by element: equal, of one sign (but where either will do), nan for nan; approximately if not special."""
+    """Compares elements: equal values, signs unless either is allowed, nan with nan; approximately for other values."""
     value = np.array([w.value if isinstance(w, Either) else w for w in wanted])
     either = np.array([isinstance(w, Either) for w in wanted])
     if found.dtype == np.bool_:
@@ -40,7 +40,7 @@ def missed(inputs: Any, found: Values, wanted: list[Expected], dtype: str) -> li
 
 
 def run(table: dict[str, Any], columns: dict[str, list[Any]]) -> dict[str, Values]:
-    """Every function of a table over its columns, in one program."""
+    """Evaluates every function of a table on its columns, in one program."""
 
     def program(columns: dict[str, list[Array]]) -> dict[str, Array]:
         return {name: getattr(fnp, name)(*columns[name]) for name in table}
@@ -82,7 +82,7 @@ def test_copysign_of_nan(dtype: str) -> None:
 
 @pytest.mark.parametrize("y", [2.0, -2.0])
 def test_slopes_where_the_remainder_is_zero(y: float) -> None:
-    """The signs of zeros are kept without losing the derivative there."""
+    """The signs of zeros are kept, and the derivative is 1 there."""
     for x in (4.0, -4.0, 3.0, -3.0):
         slope = fx.grad(lambda x: fnp.remainder(x, y))(x)
         assert float(slope) == 1.0
@@ -92,14 +92,14 @@ def test_slopes_where_the_remainder_is_zero(y: float) -> None:
 
 
 def complexes(a: npt.ArrayLike, b: npt.ArrayLike, dtype: str) -> Values:
-    """a + bi, exactly."""
+    """Returns a + bi exactly."""
     z = np.empty(np.shape(a), dtype)
     z.real, z.imag = a, b
     return z
 
 
 def symmetric(name: str, table: list[special.Complex]) -> list[special.Complex]:
-    """The cases, and what follows from them for the conjugate and, for an odd or even function, the negative."""
+    """Adds the cases of the conjugates and, for odd and even functions, of the negatives."""
 
     def minus(v: Expected) -> Expected:
         return v if isinstance(v, Either) else -v
@@ -117,7 +117,7 @@ PAIRS = ["complex64", "complex128"]
 
 
 def rotated(name: str) -> list[special.Complex]:
-    """The cases of f from those of g, where f(z) = -i g(iz), or f(z) = g(iz) for the cosine: z = -iw = b - ai."""
+    """Returns the cases of f from those of g, if f(z) = -i g(iz), or f(z) = g(iz) for the cosine: z = -iw = b - ai."""
     cases = CASES[special.ROTATED[name]]
     if name == "cos":
         return [(b, -a, re, im) for a, b, re, im in cases]
@@ -156,7 +156,8 @@ GRID = [g.ravel() for g in np.meshgrid(special.EVERYTHING, special.EVERYTHING, i
 
 @pytest.mark.parametrize("dtype", PAIRS)
 def test_by_parts(dtype: str) -> None:
-    """Addition, negation, conjugation, rounding, comparison: what the parts say."""
+    """Functions that act on real and imaginary part separately: addition, negation, conjugation, rounding,
+    comparison."""
     a, b = GRID
     z, w = complexes(a, b, dtype), complexes(b[::-1], a, dtype)
     part = {"complex64": np.float32, "complex128": np.float64}[dtype]
@@ -182,7 +183,7 @@ def test_by_parts(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", PAIRS)
 @pytest.mark.parametrize(("name", "base"), [("log2", 2.0), ("log10", 10.0)])
 def test_logarithms_of_other_bases(name: str, base: float, dtype: str) -> None:
-    """Special cases are those of log(z) / log(base)."""
+    """The special cases are those of log(z) / log(base)."""
     z = complexes(GRID[0], GRID[1], dtype)
     log, found = np.asarray(fnp.log(z)), np.asarray(getattr(fnp, name)(z))
     for mine, theirs in ((found.real, log.real), (found.imag, log.imag)):

@@ -1,7 +1,7 @@
-"""Every function of the standard computes what NumPy computes: at once, and in a compiled program.
+"""Every function of the standard computes the result of NumPy, eagerly and in a compiled program.
 
-A case is a function of a namespace and of arrays; the namespace is NumPy's or ours. Elementwise functions go through
-one program for each dtype.
+A case is a function of a namespace (NumPy's or fxad's) and of arrays. One program evaluates all elementwise functions
+of a dtype.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def numbers(dtype: str, shape: tuple[int, ...] = (3, 4), seed: int = 0) -> Value
 
 # -------------------------------------------------------------------------------------------------------- elementwise
 
-# Where a function is not defined everywhere: what is done to numbers first.
+# Maps numbers into the domain of functions that are not defined everywhere.
 _INTO: dict[str, Callable[[Values], Any]] = {
     "acos": lambda x: x / 10,
     "asin": lambda x: x / 10,
@@ -69,7 +69,8 @@ EACH = [(name, dtype) for name, f in ELEMENTWISE.items() for dtype in KINDS[f.ki
 
 @cache
 def results(dtype: str) -> dict[str, tuple[Values, Values]]:
-    """By function: what a program gives, and what a program of it mapped over the first axis gives."""
+    """Returns, for each function, its results in a program, and in a program with the function mapped over the first
+    axis."""
     inputs: dict[str, Any] = {name: operands(f, dtype) for name, f in ELEMENTWISE.items() if dtype in KINDS[f.kind]}
 
     def program(columns: dict[str, list[Array]]) -> dict[str, tuple[Array, Array]]:
@@ -91,7 +92,7 @@ def test_elementwise(name: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("f", ELEMENTWISE.values(), ids=lambda f: f.id)
 def test_broadcasting(f: Function) -> None:
-    """At once, on arrays without axes, without elements, and of shapes that broadcast."""
+    """Eagerly, on arrays without axes, without elements, and of shapes that broadcast."""
     dtype = "float32" if "float32" in KINDS[f.kind] else KINDS[f.kind][-1]
     fn, theirs = getattr(fnp, f.name), getattr(np, f.name)
     for shapes in ([(), ()], [(2, 0), (2, 0)], [(3, 1), (4,)], [(2, 1, 3), ()]):
@@ -128,7 +129,7 @@ PLACES = np.array([[0], [2], [-1]], np.int32)
 
 
 def over(name: str, *arrays: Values, axes: Sequence[Any] = AXES, **more: Any) -> list[tuple[Case, tuple[Values, ...]]]:
-    """A reduction over each axis, with and without `keepdims`."""
+    """Cases of a reduction over each axis, with and without `keepdims`."""
     cases: list[tuple[Case, tuple[Values, ...]]] = []
     for x in arrays:
         for axis in axes:
@@ -440,10 +441,10 @@ VALUES: dict[str, list[tuple[Case, tuple[Values, ...]]]] = {
     "from_dlpack": of(X, cases=[lambda m, x: m.from_dlpack(x), lambda m, x: m.from_dlpack(x, copy=True)]),
 }
 
-# Their own tests, here or in test_names, test_dtypes.
+# These have their own tests, here or in test_names and test_dtypes.
 ELSEWHERE = {"broadcast_shapes", "can_cast", "finfo", "iinfo", "isdtype", "result_type"}
-# What cannot be in a traced function, because a size depends on values there.
-AT_ONCE = {"nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values", "from_dlpack"}
+# These cannot be traced, because a size depends on values.
+EAGER_ONLY = {"nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values", "from_dlpack"}
 
 
 def test_every_function_has_a_case() -> None:
@@ -459,7 +460,7 @@ def agree(name: str, fn: Case, args: tuple[Values, ...]) -> None:
     with np.errstate(all="ignore"):
         wanted = [np.asarray(w) for w in listed(fn(np, *args))]
     outs = [("at once", fn(fnp, *map(fnp.asarray, args)))]
-    if name not in AT_ONCE:
+    if name not in EAGER_ONLY:
         outs.append(("compiled", fx.jit(lambda xs: fn(fnp, *xs))(args)))
     for _, out in outs:
         for got, want in zip(listed(out), wanted, strict=True):
@@ -483,7 +484,7 @@ def test_broadcast_shapes() -> None:
 
 
 def test_where_zero_minus_correction_is_nan() -> None:
-    """Not infinity, as in NumPy: the standard has nan where count - correction <= 0."""
+    """NumPy returns infinity. The standard requires nan where count - correction <= 0."""
     for fn in (fnp.var, fnp.std):
         assert np.isnan(np.asarray(fn(fnp.asarray([1.0, 2.0]), correction=2)))
         assert np.isnan(np.asarray(fn(fnp.asarray([1.0, 2.0]), correction=3)))
@@ -508,7 +509,7 @@ def test_tuples(name: str) -> None:
 
 
 def test_numbers_that_need_a_wide_dtype() -> None:
-    """A Python int is checked against the dtype that is given, not against the one it would have alone."""
+    """A Python int is checked against the dtype that is given, and not against its default dtype."""
     makers: list[Case] = [
         lambda v, d: fnp.asarray(v, dtype=d),
         lambda v, d: fnp.asarray([v], dtype=d)[0],

@@ -1,4 +1,4 @@
-"""Rules that are not the derivative, so that it shows which of them is taken when: fxad and JAX agree."""
+"""Rules that differ from the derivative, which shows where a rule is taken: fxad and JAX take the same rules."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ USES: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("rule", [by_cotangents, by_tangents, argument_by_argument])
-def test_the_same_rule_at_the_same_place(rule: Callable[[Any, Any], Any], use: str) -> None:
+def test_fxad_and_jax_take_the_same_rules(rule: Callable[[Any, Any], Any], use: str) -> None:
     have = USES[use](fx, fnp, rule(fx, fnp))(X, Y)
     want = USES[use](jax, jax.numpy, rule(jax, jax.numpy))(X, Y)
     for a, b in zip(fx.tree.leaves(have), jax.tree.leaves(want), strict=True):

@@ -1,4 +1,4 @@
-"""Batched rules of cotangents: what is the same for all examples counts once."""
+"""Batched rules for cotangents: a contribution that is the same for all examples counts once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Y = np.float64(0.7)
 
 
 def plain(x: Any, y: Any) -> Any:
-    """One result of both, one of y alone."""
+    """Two results: one of x and y, one of y alone."""
     return x * y * y, fnp.sin(y)
 
 
@@ -45,7 +45,7 @@ def by_an_inverse(x: Any, y: Any) -> Any:
 
 
 def by_tangents_of_its_own(x: Any, y: Any) -> Any:
-    """The rule calls the function, and reads x for a result that does not."""
+    """The rule calls the function. It reads x for the result of y, without an effect."""
     f = fx.custom_jvp(plain)
 
     @f.defjvp
@@ -66,7 +66,7 @@ def by_linear_call(x: Any, y: Any) -> Any:
 
 
 def by_linear_loops(x: Any, y: Any) -> Any:
-    """Linear as a whole: no part of it says what vanishes with a cotangent."""
+    """Linear as a whole: the zero of one cotangent is not visible in single equations."""
 
     def back(r: Any, c: Any) -> Any:
         return lax.fori_loop(0, 1, lambda _, v: v * r, c[0]) + (3 * c[1] + 1) - 1
@@ -84,7 +84,7 @@ WAYS = {
 
 
 def loss(f: Fun) -> Fun:
-    """A function of x mapped and y as it is."""
+    """Returns a function with x mapped and y shared."""
 
     def g(x: Any, y: Any) -> Any:
         return sum([fnp.sum(fnp.sin(a)) for a in fx.vmap(f, in_axes=(0, None))(x, y)])
@@ -96,28 +96,28 @@ def both(f: Fun) -> Fun:
     return fx.grad(f, argnums=(0, 1))
 
 
-def pushed(f: Fun) -> Fun:
-    """Mapped after a tangent is taken, along y alone: the transpose of the rule is what is batched."""
+def along_y(f: Fun) -> Fun:
+    """Returns the tangent along y. vmap then batches the transpose of the rule."""
     return lambda x, y: fx.jvp(lambda x: f(x, y), (x,), (y,))[1]
 
 
 USES: dict[str, Callable[[Fun], Fun]] = {
     "gradient": lambda f: both(loss(f)),
     "second order": lambda f: fx.grad(lambda x, y: fnp.sum(both(loss(f))(x, y)[0] ** 2), argnums=1),
-    "mapped tangents": lambda f: both(loss(pushed(f))),
+    "mapped tangents": lambda f: both(loss(along_y(f))),
     "per example": lambda f: fx.vmap(both(lambda x, y: sum([fnp.sin(a) for a in f(x, y)])), in_axes=(0, None)),
 }
 
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_result_that_is_the_same_for_all(way: str, use: str) -> None:
+def test_a_result_that_is_the_same_for_all_examples(way: str, use: str) -> None:
     have, want = [fx.interpret(fx.trace(USES[use](f), X, Y), X, Y) for f in WAYS[way]]
     for a, b in zip(fx.tree.leaves(have), fx.tree.leaves(want), strict=True):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-12)
 
 
-def test_a_result_of_no_examples_that_does_not_need_them() -> None:
+def test_a_result_that_does_not_depend_on_zero_examples() -> None:
     def of_y(f: Fun) -> Any:
         def second(y: Any) -> Any:
             return fx.vmap(f, in_axes=(0, None), out_axes=(0, None))(np.zeros(0), y)[1]
@@ -129,7 +129,8 @@ def test_a_result_of_no_examples_that_does_not_need_them() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_the_cotangent_of_a_result_of_many_examples(dtype: str) -> None:
-    """float16 has no 100,000 and bfloat16 no 257, so the cotangent is not divided by the number of examples."""
+    """The cotangent is not divided by the number of examples: float16 cannot represent 100,000, and bfloat16 cannot
+    represent 257."""
 
     def gradient_of_sum(n: int) -> Any:
         total = fx.custom_vjp(lambda x: lax.psum(x, "i"))

@@ -1,4 +1,4 @@
-"""Modules of functions with rules: values, whose names are canonical, and whose rules call each other."""
+"""Modules of functions with rules: values with canonical numbering, whose rules call each other."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ def calls(jaxpr: Jaxpr) -> list[CallWithRules]:
     return [e.prim for j in distinct_jaxprs(jaxpr) for e in j.eqns if isinstance(e.prim, CallWithRules)]
 
 
-def test_names_do_not_count() -> None:
-    """The derivative of the sine is the cosine, as it is traced itself; numbers are those of first reference."""
+def test_numbers_of_functions_are_canonical() -> None:
+    """The derivative of the sine calls the same function as a trace of the cosine. Functions are numbered by first
+    reference."""
     sin, cos = circular()
     sine, cosine = [fx.trace(f, X) for f in (sin, cos)]
     (of_sine,), (of_cosine,) = calls(sine.jaxpr), calls(cosine.jaxpr)
@@ -61,7 +62,7 @@ def test_names_do_not_count() -> None:
 
 
 def a_module(order: tuple[int, int]) -> CallWithRules:
-    """sin and cos, whose derivatives are each other, with the names that `order` gives them."""
+    """Returns a module of sin and cos, whose derivatives are each other. `order` gives their numbers."""
     aval = Aval((3,), "float64")
 
     def program(*prims: Any) -> Jaxpr:
@@ -105,8 +106,8 @@ def test_a_module_is_a_value(make: Callable[[], Fun]) -> None:
     assert {len(prim.module) for prim in calls(program)} == {len(prim.module) for prim in calls(batched)}
 
 
-def test_a_function_of_a_rule_that_calls_the_function_around_it() -> None:
-    """It closes over a value of the rule, and so has an operand that the function around it does not have."""
+def test_a_function_made_in_a_rule_that_calls_the_outer_function() -> None:
+    """It closes over a value of the rule, so it has an operand that the outer function does not have."""
 
     def of_rule(primals: Any, dots: Any) -> Any:
         (x,), (dx,) = primals, dots
@@ -126,7 +127,7 @@ def test_a_function_of_a_rule_that_calls_the_function_around_it() -> None:
 
 
 def test_a_batch_rule_that_calls_a_function_with_a_derivative_rule() -> None:
-    """The derivative of the batch rule takes the derivative rule, also where the two functions call each other."""
+    """The derivative of the batch rule uses the derivative rule, also if the two functions call each other."""
     f: Any = fx.custom_vmap(lambda x: fnp.sin(x))
     g: Any = fx.custom_jvp(lambda x: fnp.sin(x))
     f.def_vmap(lambda size, mapped, x: (lax.map(g, x), True))
@@ -136,7 +137,7 @@ def test_a_batch_rule_that_calls_a_function_with_a_derivative_rule() -> None:
 
 
 def test_invertible_in_a_rule() -> None:
-    """The rules of the `call_with_rules` that it makes contain named calls of the function around it."""
+    """The rules of the `call_with_rules` that `invertible` makes contain named calls of the outer function."""
     f: Any = fx.custom_jvp(lambda x: fnp.exp(x))
 
     def of_rule(primals: Any, dots: Any) -> Any:
@@ -156,7 +157,7 @@ def test_invertible_in_a_rule() -> None:
 @final
 @record
 class Pair(Record):
-    """A record of a user."""
+    """A record that a user defines."""
 
     name: ClassVar[str] = "pair"
     size: int
@@ -167,7 +168,7 @@ class Pair(Record):
 @final
 @primitive
 class Paired(Applied):
-    """A call of the body of a record."""
+    """Calls the body of a record."""
 
     name: ClassVar[str] = "paired"
     pair: Pair
@@ -231,8 +232,9 @@ def test_a_record_of_a_user() -> None:
             fx.text.parse(text.replace(written, wrong), own)
 
 
-def test_a_named_call_takes_zeros_where_no_used_result_needs_an_operand() -> None:
-    """The call keeps its type. Outside of the module it is a call like others, which loses operands and results."""
+def test_unneeded_operands_of_a_named_call_are_zeros() -> None:
+    """A named call inside of the module keeps its type, and gets zeros. A call outside of the module loses operands and
+    results."""
     f: Any = fx.custom_jvp(lambda x, n, y: (fnp.exp(x), n + 1, fnp.exp(y)))
 
     def rule(primals: Any, tangents: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Messages name the function that was given, also where an equal program of another name was traced before."""
+"""Error messages name the function that was passed, also if an equal program with another name was traced before."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def with_bwd(bwd: Callable[..., Any]) -> Any:
     return fx.grad(lambda x: fnp.sum(ruled(x)))(X)
 
 
-def test_names() -> None:
+def test_messages_name_the_function_that_was_passed() -> None:
     def before(c: Any, ct: Any) -> Any:
         return fnp.sum(ct), None
 

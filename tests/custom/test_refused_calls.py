@@ -1,4 +1,4 @@
-"""What is refused where functions with rules are made, called and inverted: every message whole, with what to do."""
+"""Errors where functions with rules are made, called and inverted: every message whole, with the remedy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def unsigned(x: Any, n: Any) -> Any:
     return x * n
 
 
-vars(unsigned)["__signature__"] = "none"  # as of what C made
+vars(unsigned)["__signature__"] = "none"  # a function without `__name__`, as of a C extension
 
 
 def by_keyword(x: Any, *, k: Any) -> Any:

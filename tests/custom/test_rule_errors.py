@@ -207,18 +207,18 @@ def test_rules_for_cotangents(
     assert (e.value.message, e.value.remedy) == (message, remedy)
 
 
-def test_what_is_not_linear_is_named_with_its_line() -> None:
+def test_an_equation_that_is_not_linear_is_named_with_its_line() -> None:
     with pytest.raises(NotLinearError) as e:
         fx.trace(jvp_rule(lambda p, t: (f(*p), {"y": fnp.exp(t[0]), "n": None})), X, 1)
     assert "exp" in str(e.value)
     assert "test_rule_errors.py" in str(e.value)
 
 
-def test_what_a_rule_closes_over_has_no_derivative() -> None:
+def test_a_rule_has_no_derivative_with_respect_to_closed_over_values() -> None:
     def outer(x: Any) -> Any:
         @fx.custom_jvp
         def scaled(y: Any) -> Any:
-            return y * x * 0.3125  # no other test traces this body: an equal one may have its name
+            return y * x * 0.3125  # no other test traces an equal body, which might have its name
 
         scaled.defjvp(lambda p, t: (p[0] * x * 0.3125, t[0] * x * 0.3125))
         return fnp.sum(scaled(x))
@@ -229,7 +229,7 @@ def test_what_a_rule_closes_over_has_no_derivative() -> None:
     assert "stop_gradient" in str(e.value)
 
 
-def test_a_rule_for_stacks_without_derivative_rules_leaves_what_is_closed_over_alone() -> None:
+def test_a_batch_rule_alone_allows_derivatives_with_respect_to_closed_over_values() -> None:
     def outer(x: Any) -> Any:
         scaled = fx.custom_vmap(lambda y: y * x)
         scaled.def_vmap(3)(lambda size, mapped, y: (y * x, True))
@@ -284,7 +284,7 @@ def test_rules_for_stacks() -> None:
         fx.trace(made, X, 1)
 
 
-def test_rules_are_called_with_what_they_take() -> None:
+def test_rules_with_wrong_signatures() -> None:
     def one(x: Any) -> Any:
         return x
 
@@ -320,7 +320,7 @@ def test_rules_are_called_with_what_they_take() -> None:
         assert e.value.remedy == f"it is called with {given}, its signature is {signature}"
 
 
-def test_what_is_no_array_is_named_by_the_path_that_its_user_knows() -> None:
+def test_a_leaf_that_is_no_array_is_named_by_its_path() -> None:
     with pytest.raises(ArgumentError, match=r"^defjvp of f: rule: result\['y'\]: a str is not an array"):
         fx.trace(jvp_rule(lambda p, t: ({"y": "s", "n": 1}, None)), X, 1)
     with pytest.raises(ArgumentError, match=r"^defjvp of f: rule: tangent of result\['y'\]: a str is not an array"):
@@ -380,7 +380,7 @@ def test_linear_call_takes_linear_functions() -> None:
         untyped(twice, twice, None, X, as_whole=1)
 
 
-def test_linear_call_takes_a_loop_at_its_word() -> None:
+def test_linear_call_assumes_that_loops_and_host_functions_are_linear() -> None:
     def solver(_: Any, x: Any) -> Any:
         size = fnp.sum(fnp.abs(x))
         return lax.while_loop(lambda s: fnp.max(s) < size, lambda s: s + x, x) * (x / x)
@@ -410,11 +410,11 @@ def _program(n_in: int, n_out: int, aval: Aval) -> Jaxpr:
     return b.build(ins[:1] * n_out, "body")
 
 
-def test_primitives_check_what_they_carry() -> None:
+def test_primitives_check_their_bodies_and_rules() -> None:
     aval, index = (
         Aval((3, 29), "float32"),
         Aval((3, 29), "int32"),
-    )  # no other test has these programs, or lends its names
+    )  # no other test has an equal program, which might have another name
     one, two = _program(1, 1, aval), _program(2, 1, aval)
     together = "the bodies of one equation belong together: trace the function again"
 
@@ -475,7 +475,7 @@ FORGOTTEN: list[tuple[str, Callable[..., Any], Callable[[Any], Any], str]] = [
 
 
 @pytest.mark.parametrize(("name", "decorator", "give", "how"), FORGOTTEN, ids=[c[0] for c in FORGOTTEN])
-def test_a_rule_that_was_never_given_is_not_derived_silently(
+def test_a_function_without_its_announced_rule_is_refused(
     name: str, decorator: Callable[..., Any], give: Callable[[Any], Any], how: str
 ) -> None:
     made = decorator(once_more)
@@ -498,7 +498,7 @@ def test_a_rule_that_was_never_given_is_not_derived_silently(
     assert float(fx.trace(made, 2.0)(2.0)) == 6
 
 
-def test_each_decorator_of_a_function_announces_a_rule() -> None:
+def test_each_decorator_of_a_function_needs_its_rule() -> None:
     made = fx.custom_vmap(fx.custom_jvp(once_more))
     made.def_vmap(lambda n, m, x: (3 * x, True))
     with pytest.raises(ArgumentError, match=r"^custom_jvp of once_more: .* it has rules for vmap"):

@@ -1,4 +1,5 @@
-"""A function with right rules is the function without them, under stacks of transformations and inside control flow."""
+"""A function with correct rules equals the function without rules, under stacks of transformations and in control
+flow."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ KINDS = ("jvp", "vjp", "vmap")
 
 
 def plain(x: Any, y: Any) -> Any:
-    """Two results, one with a residual that is shared, one linear."""
+    """Two results: one with a residual that both tangents share, one linear."""
     return fnp.sin(x) * y + x, x - 2 * y
 
 
@@ -124,7 +125,7 @@ def test_any_program_with_its_own_derivative_for_a_rule(case: Case, kind: str, s
     st.lists(st.booleans(), max_size=8),
 )
 def test_rewriting_a_rule_keeps_its_derivatives(case: Case, kind: str, fixed: list[bool]) -> None:
-    """Those along any of the operands: a rule that computes known values beside is linear in its tangents alone."""
+    """With respect to any operands. A rule that also computes known values is linear in its tangents alone."""
     b = Builder.like(case.program)
     program = b.build(b(call_with_rule(case.program, kind, again=True), *b.ins), "ruled")
     fixed += [False] * (len(case.args) - len(fixed))
@@ -146,7 +147,7 @@ S = Aval((), "float64")
 
 
 def chained_rule() -> Jaxpr:
-    """sin(x) * y, whose push computes u = cos(x) * y, and u * x_dot by the same body: a chain. It adds u * y_dot."""
+    """sin(x) * y, whose push is a chain of two calls of one body: u = cos(x) * y, and u * x_dot. It adds u * y_dot."""
     b = Builder()
     product = b.build((b.one(ew.MUL, *b.inputs((S, S))),), "product")
     b = Builder()
@@ -167,7 +168,7 @@ def chained_rule() -> Jaxpr:
 @pytest.mark.parametrize("mask", [(True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("rewrite", [reroll, outline])
 def test_a_rule_with_a_chain_of_products(rewrite: Callable[[Jaxpr], Jaxpr], mask: tuple[bool, ...]) -> None:
-    """As a loop it would run over a stack of something known and a tangent: not a linear map, equation by equation."""
+    """A loop over the chain would stack a known value and a tangent, and would not be linear equation by equation."""
     one, slope, found = np.asarray(1.0), np.cos(0.3) * 0.7, rewrite(chained_rule())
     args = [np.asarray(0.3), np.asarray(0.7)]
     forward, nonzero = jvp(found, mask)
@@ -209,7 +210,7 @@ LAYERS = (gradient, tangent, rows, linear, pulled, again)
 
 @share(1)
 @given(st.sampled_from(SHAPES), rule_sets, st.lists(st.sampled_from(LAYERS), max_size=4))
-def test_the_rule_is_what_would_be_derived(
+def test_values_with_and_without_rules_agree(
     shape: Callable[[Fun], Fun], kinds: tuple[str, ...], layers: list[Callable[[Fun], Fun]]
 ) -> None:
     f, g = shape(ruled(*kinds)), shape(plain)

@@ -43,7 +43,7 @@ def exponential(kind: str) -> Fun:
 
 
 def circular() -> tuple[Fun, Fun]:
-    """sin and cos, each of which has the other in its rule."""
+    """Returns sin and cos. The rule of each calls the other."""
     sin: Any = fx.custom_jvp(lambda x: fnp.sin(x))
     cos: Any = fx.custom_vjp(lambda x: fnp.cos(x))
     sin.defjvp(lambda primals, dots: (sin(*primals), cos(*primals) * dots[0]))
@@ -56,7 +56,7 @@ def plain(x: Any, y: Any) -> Any:
 
 
 def ruled(kind: str) -> Fun:
-    """`plain`, with its own first result in the derivative of it, and other functions with rules."""
+    """Returns `plain` with a rule that calls its own first result and other functions with rules."""
     _, cos = circular()
     f: Any = fx.custom_vjp(plain)
 
@@ -124,7 +124,7 @@ def test_stacks(shape: Callable[[Fun], Fun], kind: str, stack: tuple[str, ...], 
 
 @share(2)
 @given(st.sampled_from(SHAPES), st.sampled_from(["jvp", "vjp"]), st.lists(st.sampled_from(LAYERS), max_size=4))
-def test_the_rule_is_what_would_be_derived(
+def test_values_with_and_without_rules_agree(
     shape: Callable[[Fun], Fun], kind: str, layers: list[Callable[[Fun], Fun]]
 ) -> None:
     f, g = shape(ruled(kind)), shape(plain)
@@ -157,7 +157,7 @@ def test_a_program_is_differentiated_to_any_order(tmp_path: Path) -> None:
 
 
 def test_transformed_before_it_is_differentiated() -> None:
-    """What batching and dce make of a function is still the function in its rules."""
+    """After batching and dce the rules still call the function itself."""
     f = ruled("vjp")
     program = fx.trace(lambda x, y: f(x, y)[0], X[0], Y[0])
     slim = fx.dce(program)
@@ -217,7 +217,7 @@ def test_rules_that_close_over_arrays_and_tracers() -> None:
 
         @f.defjvp  # type: ignore[untyped-decorator]
         def f_jvp(primals: Any, dots: Any) -> Any:
-            made = np.array([1.0, 1.0, 1.0])  # another object whenever the rule is traced
+            made = np.array([1.0, 1.0, 1.0])  # a new object in each trace of the rule
             return f(*primals), f(*primals) * held * dots[0] * made * scale
 
         def total(x: Any) -> Any:
@@ -254,11 +254,11 @@ def test_a_rule_that_calls_its_function_in_control_flow_and_jit() -> None:
         for _ in range(4):
             g = ORDERS[name](g)
             np.testing.assert_allclose(fx.interpret(fx.trace(g, X), X), np.exp(X), rtol=1e-12)
-    # what jit traced in the rule stays there
+    # the trace that jit caches in the rule does not leak
     np.testing.assert_allclose(np.asarray(fx.vmap(fx.grad(fx.grad(again)))(X)), np.exp(X), rtol=1e-12)
 
 
-def test_a_rule_for_stacks_and_one_for_tangents() -> None:
+def test_a_batch_rule_and_a_rule_for_tangents() -> None:
     f: Any = fx.custom_vmap(lambda x: fnp.exp(x))
     f.defjvp(lambda primals, dots: (f(*primals), f(*primals) * dots[0]))
     f.def_vmap(3)(lambda size, mapped, x: (lax.map(f, x), True))
@@ -299,7 +299,7 @@ def test_a_rule_with_another_static_argument_is_traced_as_deep_as_derivatives_ar
     np.testing.assert_allclose(np.asarray(inner(X)), 9 * 8 * 7 * 6 * 5 * X**4, rtol=1e-9)
 
 
-def test_a_program_that_is_traced_first_knows_as_many_derivatives_as_were_asked_for() -> None:
+def test_a_program_whose_rules_change_with_the_order_has_no_further_derivatives() -> None:
     f = powers()
     program: Any = fx.trace(lambda x: f(x, 9), np.float64(0.5))
     for _ in range(3):
@@ -315,7 +315,7 @@ def test_a_program_that_is_traced_first_knows_as_many_derivatives_as_were_asked_
     )
 
 
-def test_a_function_made_again_in_its_own_rule_ends_somewhere() -> None:
+def test_a_function_that_is_made_anew_in_its_own_rule() -> None:
     def exp(x: Any) -> Any:
         f: Any = fx.custom_jvp(lambda x: fnp.exp(x))
         f.defjvp(lambda primals, dots: (exp(*primals), exp(*primals) * dots[0]))
@@ -328,7 +328,7 @@ def test_a_function_made_again_in_its_own_rule_ends_somewhere() -> None:
 
 
 @pytest.mark.parametrize("kind", ["jvp", "vjp"])
-def test_a_result_that_no_mapped_argument_reaches_is_not_mapped(kind: str) -> None:
+def test_a_result_that_depends_on_no_mapped_argument_is_not_mapped(kind: str) -> None:
     """The rule calls the function itself."""
     f: Any
     if kind == "jvp":
@@ -375,7 +375,7 @@ KINDS: Final[dict[str, Any]] = {"j": _with_jvp, "v": _with_vjp, "m": _with_vmap}
 
 @pytest.mark.parametrize("kinds", part(["".join(k) for n in (1, 2, 3) for k in product("jvm", repeat=n)], 3))
 def test_rules_that_differentiate_functions_with_other_rules(kinds: str) -> None:
-    """A rule for tangents whose function has a rule for stacks was refused as not linear."""
+    """Regression: a rule for tangents was refused as not linear if it differentiates a function with a batch rule."""
     f: Any = fnp.sin
     for kind in kinds:
         f = KINDS[kind](f)
@@ -398,8 +398,8 @@ def test_rules_that_differentiate_functions_with_other_rules(kinds: str) -> None
 
 
 @pytest.mark.parametrize("depth", [6, 9])
-def test_rules_for_stacks_nested(depth: int) -> None:
-    """From a depth of 5 on, a function that a body calls was lost when the rules were traced: KeyError."""
+def test_nested_batch_rules(depth: int) -> None:
+    """Regression: from a depth of 5 on, tracing the rules lost a function that a body calls, with a KeyError."""
     f: Any = fnp.sin
     for _ in range(depth):
         f = _with_vmap(f)

@@ -1,4 +1,4 @@
-"""Rules where they are used: on methods, for stacks of any size, how often they are traced, what is dead in them."""
+"""Use of rules: on methods, for any batch size, the number of traces, dead code in rules."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Y = np.array([1.5, 0.4, -0.7])
 
 @fx.tree.dataclass
 class Scale:
-    """A pytree with a method that has rules: they see the instance as an argument."""
+    """A pytree with a method that has rules, which take the instance as an argument."""
 
     factor: Any
 
@@ -52,7 +52,7 @@ class Scale:
 
 
 class Named:
-    """No pytree: the instance is an argument that is no array."""
+    """A class that is no pytree: the instance is an argument that is no array."""
 
     def __init__(self, factor: float) -> None:
         self.factor = factor
@@ -80,7 +80,7 @@ def test_methods() -> None:
     np.testing.assert_allclose(fx.vmap(fx.grad(named.ruled))(X), 3000 * np.cos(X))
 
 
-def test_a_method_of_what_is_no_pytree_is_refused() -> None:
+def test_a_method_of_a_class_that_is_no_pytree_is_refused() -> None:
     class Plain:
         @fx.custom_jvp
         def f(self, x: Any) -> Any:
@@ -96,7 +96,8 @@ def test_a_method_of_what_is_no_pytree_is_refused() -> None:
 
 
 def counted_rule(number: bool = False) -> tuple[Any, list[int]]:
-    """A function whose rule for stacks adds 1000, and the sizes that it was traced for. `number`: it needs an int."""
+    """Returns a function whose batch rule adds 1000, and the sizes for which the rule was traced. With `number` the
+    rule needs an int."""
     sizes: list[int] = []
 
     @fx.custom_vmap
@@ -113,7 +114,7 @@ def counted_rule(number: bool = False) -> tuple[Any, list[int]]:
 
 
 @pytest.mark.parametrize("number", [True, False])
-def test_a_rule_for_stacks_of_any_size(number: bool) -> None:
+def test_a_batch_rule_for_any_size(number: bool) -> None:
     f, sizes = counted_rule(number)
     want = np.sin(X) * Y
     np.testing.assert_allclose(fx.vmap(f)(X, Y), want + 1000)
@@ -134,7 +135,7 @@ def test_a_rule_for_stacks_of_any_size(number: bool) -> None:
     assert f.axis_sizes is None
 
 
-def test_a_program_mapped_later_has_no_number_to_give_to_a_rule() -> None:
+def test_a_batch_rule_that_needs_an_int_is_not_traced_with_a_program() -> None:
     f, sizes = counted_rule(number=True)
     program = fx.trace(f, X[0], Y[0])
     np.testing.assert_allclose(fx.vmap(program, axis_size=3)(X, Y), np.sin(X) * Y)
@@ -142,7 +143,8 @@ def test_a_program_mapped_later_has_no_number_to_give_to_a_rule() -> None:
 
 
 def nested_rules() -> Fun:
-    """A function whose rule for stacks maps another one over the stack, whose rule closes over the stack and loops."""
+    """A function whose batch rule maps another function. The batch rule of that one closes over the stack and contains
+    a loop."""
     outer: Any = fx.custom_vmap(lambda x, y: fnp.sin(x) * y)
 
     @outer.def_vmap  # type: ignore[untyped-decorator]
@@ -160,7 +162,7 @@ def nested_rules() -> Fun:
 
 
 def test_a_rule_that_needs_an_example() -> None:
-    """It is for any size from 1: an empty stack has no largest element."""
+    """Its largest element does not exist for an empty stack, so the rule is traced for sizes from 1."""
     f: Any = fx.custom_vmap(lambda x: fnp.sin(x))
     f.def_vmap(lambda size, mapped, x: (fnp.sin(x) + fnp.max(x), True))
     program = fx.trace(f, X[0])
@@ -174,8 +176,8 @@ def test_a_map_over_a_symbolic_size() -> None:
     np.testing.assert_allclose(np.asarray(total(X, Y, sizes={"n": 2})), np.sum((np.sin(X) * Y + 1000)[:2]))
 
 
-def test_a_rule_keeps_the_size_that_it_binds_in_the_rule_of_another() -> None:
-    """Both bind a size of one name: `g` was traced before, and its trace is used again in the rule of `f`."""
+def test_sizes_of_nested_batch_rules_are_different() -> None:
+    """Both rules bind a size with the same name. `g` is traced before, and its trace is used in the rule of `f`."""
     g: Any = fx.custom_vmap(lambda x: fnp.sin(x))
     g.def_vmap(lambda size, mapped, x: (fnp.sin(x) + 1000, True))
     once: Any = fx.jit(g)
@@ -204,7 +206,8 @@ def marked_rule() -> Fun:
 
 @pytest.mark.parametrize("use", ["mapped", "of symbolic shape"])
 def test_a_program_with_a_rule_in_the_rule_of_another(use: str) -> None:
-    """Both bind a size of one name. The rule of the program is mapped over, or gets the shape of, the other size."""
+    """Both rules bind a size with the same name. The other size is the batch size, or a dimension, of the program's
+    rule."""
     inner: Any = fx.trace(marked_rule(), fx.Spec(() if use == "mapped" else "n", "float64"))
     of_stack: Any = fx.vmap(inner) if use == "mapped" else inner
     f: Any = fx.custom_vmap(lambda x: fnp.sin(x))
@@ -225,7 +228,7 @@ def test_a_rule_of_any_size_is_masked() -> None:
     np.testing.assert_allclose(have, np.sin(x[:, :3]).sum(1) + 1000, rtol=1e-6)
 
 
-def test_a_rule_that_has_no_padded_form_is_left_out() -> None:
+def test_mask_drops_a_batch_rule_that_cannot_be_masked() -> None:
     f: Any = fx.custom_vmap(lambda x: fnp.sin(x))
     f.def_vmap(lambda size, mapped, x: (fx.pure_callback(lambda a: a, fx.Spec(x.shape, x.dtype), x), True))
     program = fx.trace(f, fx.Spec("n"))
@@ -255,10 +258,8 @@ MAPPED_LATER: dict[str, Callable[[Fun], Fun]] = {
 
 @pytest.mark.parametrize("name", MAPPED_LATER)
 @pytest.mark.parametrize("make", [lambda: counted_rule()[0], nested_rules], ids=["plain", "nested"])
-def test_a_program_that_is_mapped_uses_the_rule_as_its_function_does(
-    name: str, make: Callable[[], Fun], tmp_path: Path
-) -> None:
-    """vmap(trace(f)) is vmap(f): twice, with what is not mapped, as text, and from a file."""
+def test_vmap_of_a_program_uses_the_batch_rule(name: str, make: Callable[[], Fun], tmp_path: Path) -> None:
+    """vmap(trace(f)) equals vmap(f): nested, with unmapped arguments, after printing and parsing, and from a file."""
     f = MAPPED_LATER[name](make())
     program = fx.trace(f, X[0], Y[0])
     assert fx.text.parse(program.text()) is program.jaxpr
@@ -282,7 +283,7 @@ def triple(x: Any, y: Any) -> Any:
 
 
 def ruled_triple(factor: float = 3.0) -> Fun:
-    """`triple`, of a stack multiplied by a factor, which shows where the rule is taken."""
+    """`triple` with a batch rule that multiplies by a factor, which shows where the rule is taken."""
     f: Any = fx.custom_vmap(triple)
 
     def rule(size: int, mapped: Any, x: Any, y: Any) -> Any:
@@ -350,15 +351,16 @@ def test_values_beside_derivatives_are_those_of_the_rule() -> None:
     np.testing.assert_allclose(grads(f)(X), [5.0] * 3)
 
 
-def test_a_rule_for_stacks_that_calls_its_function_is_differentiated() -> None:
+def test_a_batch_rule_that_calls_its_function_is_differentiated() -> None:
     f: Any = fx.custom_vmap(lambda x: fnp.sin(x))
     f.def_vmap(lambda size, mapped, x: (3.0 * lax.map(f, x), True))
     np.testing.assert_allclose(fx.vmap(fx.grad(f))(X), 3 * np.cos(X), rtol=1e-12)
     np.testing.assert_allclose(fx.vmap(fx.grad(fx.grad(f)))(X), -3 * np.sin(X), rtol=1e-12)
 
 
-def test_a_rule_for_stacks_that_closes_over_a_value() -> None:
-    """The rule for one example is taken by what moves, that of the function by what it closes over."""
+def test_a_batch_rule_that_closes_over_a_value() -> None:
+    """The derivative of each example takes the rule of the example; the derivative by c differentiates the batch
+    rule."""
 
     def slopes(c: Any) -> Any:
         f: Any = fx.custom_vmap(lambda x: fnp.sin(x) * c)
@@ -371,7 +373,7 @@ def test_a_rule_for_stacks_that_closes_over_a_value() -> None:
     np.testing.assert_allclose(fx.interpret(by_c, two), 6 * np.cos(X), rtol=1e-12)
 
 
-def test_what_a_function_does_happens_once_where_a_stack_of_it_is_differentiated() -> None:
+def test_effects_happen_once_in_the_gradient_of_a_batched_function() -> None:
     seen: list[float] = []
 
     def noted(x: Any) -> Any:
@@ -384,7 +386,7 @@ def test_what_a_function_does_happens_once_where_a_stack_of_it_is_differentiated
     assert seen == [pytest.approx(np.sum(X))]
 
 
-def test_jit_under_vmap_is_traced_for_the_sizes_that_a_rule_asks_for() -> None:
+def test_jit_under_vmap_is_traced_for_the_sizes_that_a_rule_needs() -> None:
     f, _ = counted_rule()
     traces: list[int] = []
 
@@ -414,7 +416,7 @@ def test_jit_under_vmap_is_traced_for_the_sizes_that_a_rule_asks_for() -> None:
     assert len(traces) == 1, "nothing asks"
 
 
-def test_check_rule_tries_a_rule_for_any_size() -> None:
+def test_check_rule_checks_a_batch_rule_for_any_size() -> None:
     f, _ = counted_rule()
     with pytest.raises(AssertionError, match="of a stack of 3 differs"):
         check_rule(f, 0.3, 1.5)
@@ -424,7 +426,7 @@ def test_check_rule_tries_a_rule_for_any_size() -> None:
 
 
 def test_rules_are_traced_where_the_function_is_called_and_once_under_jit() -> None:
-    """What a rule closes over is read when its function is called in a trace; `jit` reads it once per types."""
+    """A call of the function in a trace reads the values that its rule closes over; `jit` reads them once per types."""
     traced: list[str] = []
 
     @fx.custom_jvp
@@ -445,8 +447,8 @@ def test_rules_are_traced_where_the_function_is_called_and_once_under_jit() -> N
     np.testing.assert_array_equal(fx.interpret(fx.grad(each), 0.5), fx.interpret(fx.grad(once), 0.5))
 
 
-def test_a_rule_is_specialised_to_what_vanishes() -> None:
-    """One traced rule: of it runs, and is stored, what the arguments asked for and the results used need."""
+def test_a_rule_is_specialised_to_the_arguments_and_results_that_are_used() -> None:
+    """The rule is traced once. A gradient runs and stores only the parts that its arguments and used results need."""
 
     @fx.custom_vjp
     def f(x: Any, y: Any, z: Any) -> Any:
@@ -480,7 +482,7 @@ def call_of(jaxpr: Jaxpr) -> CallWithRules:
     return prim
 
 
-def test_dce_slims_functions_with_rules() -> None:
+def test_dce_removes_unused_results_of_functions_with_rules() -> None:
     @fx.custom_vmap
     @fx.custom_jvp
     def f(x: Any, y: Any, k: Any) -> Any:
@@ -521,7 +523,7 @@ def test_dce_of_rules_changes_no_result_and_no_derivative(case: Case, kind: str,
     if any(mask) and inexact:
         operands = [*case.args, *random_tangents(inexact, case.seed)]
         found, want = [run(transforms.vjp_fused(j, mask), operands) for j in (slim, whole)]
-        assert differ(found, want, exact=True, signs=False) == ""  # fewer zeros are added up
+        assert differ(found, want, exact=True, signs=False) == ""  # fewer zeros are added
         dots = [*case.args, *random_tangents([a for a, m in zip(whole.in_avals, mask, strict=True) if m], case.seed)]
         pairs = [transforms.jvp(j, mask) for j in (slim, whole)]
         assert pairs[0][1] == pairs[1][1]
@@ -532,8 +534,8 @@ def test_dce_of_rules_changes_no_result_and_no_derivative(case: Case, kind: str,
 # ------------------------------------------------------------------------------------------- arguments without tangents
 
 
-def test_a_rule_about_tangents_is_not_asked_about_integers() -> None:
-    """One function for floats and integers: its rules multiply tangents, and integers have none."""
+def test_a_rule_for_tangents_is_not_traced_for_integers() -> None:
+    """The same function takes floats and integers. Its rules multiply tangents, and integers have no tangents."""
 
     @fx.custom_jvp
     def twice(x: Any) -> Any:
@@ -566,7 +568,7 @@ def test_a_call_of_invertible_keeps_its_tolerance_without_an_unused_result() -> 
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_result_that_does_not_vary_is_not_mapped(n: int) -> None:
-    """The residual that the rule keeps for another operand does not count."""
+    """The rule keeps a mapped residual for another operand. It does not affect the result."""
     f: Any = fx.custom_vjp(lambda x, y: (2 * y, x)[:n] if n > 1 else 2 * y)
     f.defvjp(lambda x, y: (f(x, y), x), lambda x, ct: (fnp.zeros_like(x), 2 * (ct[0] if n > 1 else ct)))
     out_axes = (None, 0) if n > 1 else None

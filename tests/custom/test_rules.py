@@ -1,4 +1,4 @@
-"""Functions with rules: each transformation takes the rule it needs, in any order."""
+"""Functions with rules: each transformation takes its rule, in any order of transformations."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def log1pexp() -> fx.CustomFunction[[Any], Any]:
 
 
 def marked(*kinds: str) -> fx.CustomFunction[[Any, Any], Any]:
-    """sin(x) * y, whose rules give each their own multiple of the derivative: 10 of tangents, 100 of cotangents."""
+    """sin(x) * y with rules that return a multiple of the derivative: 10 times the tangent, 100 times the cotangent."""
 
     @fx.custom_jvp
     def f(x: Any, y: Any) -> Any:
@@ -85,7 +85,7 @@ def test_each_transformation_takes_the_rule_it_needs(kinds: tuple[str, ...], for
     gx, gy = gradient(X, Y)
     np.testing.assert_allclose(np.asarray(gx), reverse * np.cos(X) * Y)
     np.testing.assert_allclose(np.asarray(gy), reverse * np.sin(X))
-    # linearize takes the rule of reverse mode, so that its linear map and the transpose of it belong together
+    # linearize takes the rule of reverse mode, so that the transpose of its linear map is the vjp
     _, lin = fx.linearize(f, X, Y)
     np.testing.assert_allclose(np.asarray(lin(fnp.ones_like(X), fnp.zeros_like(Y))), reverse * np.cos(X) * Y)
 
@@ -130,15 +130,15 @@ def test_rules_are_in_the_text_of_the_program() -> None:
     np.testing.assert_allclose(fx.interpret(program, X, Y), np.sin(X) * Y)
 
 
-def test_reverse_mode_stores_what_the_rule_says() -> None:
+def test_reverse_mode_stores_the_residuals_of_the_rule() -> None:
     forward = fx.linearize(fx.trace(marked("vjp"), X, Y))
     assert [str(a) for a in forward.residuals] == ["f64[3]", "f64[3]"]
     assert "linear_call" in names(forward.linear.jaxpr)
 
 
-def test_what_vanishes_is_not_computed() -> None:
+def test_equations_for_zero_tangents_and_cotangents_are_removed() -> None:
     program = fx.trace(marked("jvp", "vjp"), X, Y)
-    one = fx.linearize(program, argnums=1)  # d/dy needs x only
+    one = fx.linearize(program, argnums=1)  # d/dy needs x alone
     assert len(one.residuals) == 1
     both = fx.linearize(program)
     assert len(fx.dce(fx.transpose(one.linear, argnums=0)).jaxpr.eqns) <= len(both.linear.jaxpr.eqns) + 1
@@ -164,7 +164,7 @@ def test_forward_mode_of_a_rule_for_cotangents_to_second_order() -> None:
     def total(x: Any) -> fx.Array:
         return fnp.sum(f(x, x * x))
 
-    # each derivative of f is 100 times its own; the derivative of the rule is derived from the rule
+    # each derivative of f is 100 times the true one; second derivatives differentiate the rule
     jacobian = fx.jacfwd(fx.grad(total))(X)
     other = fx.jacrev(fx.grad(total))(X)
     np.testing.assert_allclose(np.asarray(jacobian), np.asarray(other))
@@ -199,7 +199,8 @@ def test_trees_integers_and_auxiliary_results() -> None:
 
 
 def test_residuals_that_are_no_arrays_are_given_back_as_they_are() -> None:
-    """What is known when `fwd` is traced is known in `bwd`: a shape, an axis, a name, a function."""
+    """Values that are known when `fwd` is traced are passed to `bwd` as they are: a shape, an axis, a name, a
+    function."""
 
     @fx.custom_vjp
     def pooled(x: Any, how: Any) -> Any:
@@ -280,7 +281,7 @@ def test_arguments_that_are_not_arrays() -> None:
     np.testing.assert_allclose(np.asarray(fx.grad(lambda x: g(fnp.sin, x, 3))(np.float64(0.5))), 33.0)
 
 
-def test_rules_argument_by_argument() -> None:
+def test_defjvps_with_rules_for_single_arguments() -> None:
     @fx.custom_jvp
     def f(x: Any, y: Any, z: Any) -> Any:
         return x * y * z
@@ -307,7 +308,7 @@ def test_rules_close_over_tracers_and_arrays() -> None:
     np.testing.assert_allclose(np.asarray(rows), [Y, 2 * Y])
 
 
-def test_a_stack_has_a_rule_of_its_own() -> None:
+def test_a_batch_rule_for_certain_sizes() -> None:
     @fx.custom_vmap
     def f(x: Any, y: Any) -> Any:
         return fnp.sin(x) * y
@@ -320,13 +321,13 @@ def test_a_stack_has_a_rule_of_its_own() -> None:
     want = np.sin(X) * Y
     np.testing.assert_allclose(np.asarray(fx.vmap(f)(X, Y)), want + 1000)
     np.testing.assert_allclose(np.asarray(fx.vmap(f, in_axes=(0, None))(X, Y[0])), np.sin(X) * Y[0] + 1000)
-    np.testing.assert_allclose(np.asarray(fx.vmap(f)(X[:2], Y[:2])), want[:2])  # no rule for this size
-    rows = fx.vmap(fx.vmap(f), in_axes=(1, None))(np.stack([X, X], 1), Y)  # the inner one is mapped by its rule
+    np.testing.assert_allclose(np.asarray(fx.vmap(f)(X[:2], Y[:2])), want[:2])  # there is no rule for this size
+    rows = fx.vmap(fx.vmap(f), in_axes=(1, None))(np.stack([X, X], 1), Y)  # the inner vmap uses the rule
     np.testing.assert_allclose(np.asarray(rows), np.stack([want, want]) + 1000)
     np.testing.assert_allclose(np.asarray(fx.grad(lambda x: fnp.sum(fx.vmap(f)(x, Y)))(X)), np.cos(X) * Y)
 
 
-def test_a_rule_for_stacks_that_calls_its_function() -> None:
+def test_a_batch_rule_that_calls_its_function() -> None:
     f = fx.custom_vmap(lambda x: fnp.sin(x))
     f.def_vmap(3)(lambda size, mapped, x: (f(x), True))
     np.testing.assert_allclose(np.asarray(fx.vmap(fx.grad(f))(X)), np.cos(X))
@@ -365,7 +366,7 @@ def test_all_kinds_of_rules_on_one_function() -> None:
     np.testing.assert_allclose(np.asarray(hessian), -2 * y * (1 - y * y))
 
 
-def test_a_rule_with_a_program_that_computes_both() -> None:
+def test_a_rule_that_calls_jvp_of_the_plain_function() -> None:
     @fx.custom_jvp
     def f(x: Any) -> Any:
         return fnp.sin(x) * x
@@ -404,7 +405,7 @@ def test_a_rule_that_runs_a_loop_over_primals_and_tangents() -> None:
 
 
 def test_a_linear_call_of_zeros() -> None:
-    """A literal zero among the linear operands is linear, one among the residuals is known."""
+    """A literal zero among the linear operands is linear. One among the residuals is known."""
 
     def twice(x: Any, y: Any) -> Any:
         there = lambda r, xs: xs[0] * 2.0 + xs[1] * fnp.cos(r)  # noqa: E731
@@ -412,7 +413,7 @@ def test_a_linear_call_of_zeros() -> None:
 
     for f in (lambda x: twice(x, X), lambda x: twice(x, fnp.zeros_like(x))):
         np.testing.assert_array_equal(fx.interpret(fx.trace(fx.grad(f), X), X), np.full(3, 2.0))
-    # of two zeros one is linear: the body knows which
+    # of two equal zeros one is linear: their position in the body decides
     aval = Aval((3,), "float64")
     b = Builder()
     x, y, r = b.inputs((aval,) * 3)
@@ -458,7 +459,7 @@ def test_a_solver_in_the_rule_for_cotangents() -> None:
     A = np.array([[4.0, 1.0, 0.0], [0.5, 3.0, 1.0], [1.0, 0.0, 5.0]])
 
     def jacobi(a: Any, b: Any) -> Any:
-        """Linear in b, but only as a whole: it stops when it has converged."""
+        """Linear in b, but only as a whole: the loop ends when it has converged."""
         diagonal = fnp.linalg.diagonal(a)
 
         def step(state: Any) -> Any:

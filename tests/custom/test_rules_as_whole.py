@@ -1,4 +1,4 @@
-"""Rules that run loops without a bound, functions of the host and prints on tangents and cotangents."""
+"""Rules that apply loops without a bound, host functions and prints to tangents and cotangents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Fun = Callable[..., Any]
 
 
 class Host:
-    """Multiplies by a matrix on the host, and writes down what it was given."""
+    """A host function that multiplies by a matrix and records its operands."""
 
     def __init__(self, matrix: Any = A) -> None:
         self.matrix = matrix
@@ -42,18 +42,19 @@ class Host:
 
 
 def solved(m: Any, b: Any) -> Any:
-    """By Richardson's iteration, until it stays: no equation of it says that it is linear."""
+    """Solves m x = b by Richardson's iteration until convergence. It is linear in b, but its equations do not show
+    it."""
     going = lambda x: fnp.max(fnp.abs(b - m @ x)) > 1e-14  # noqa: E731
     return lax.while_loop(going, lambda x: x + 0.15 * (b - m @ x), fnp.zeros_like(b))
 
 
 def by_loop(kind: str, host: Host) -> Fun:
-    """b -> A^-1 b."""
+    """b -> A^-1 b, by a loop."""
     return ruled(kind, lambda b: solved(A, b), lambda t: solved(A, t), lambda ct: solved(A.T, ct))
 
 
 def by_callback(kind: str, host: Host) -> Fun:
-    """b -> A b, whose derivative is known to a function of the host."""
+    """b -> A b, whose derivative is a host function."""
     back = Host(A.T)
     back.seen = host.seen
     like = fx.Spec(B.shape, B.dtype)
@@ -161,7 +162,7 @@ def test_compiled_saved_and_read(make: Any, matrix: Any, kind: str) -> None:
 
 
 def twins(name: str, jax: Any) -> tuple[Fun, Fun]:
-    """A function with a rule for cotangents, of fxad and of jax."""
+    """Returns the same function with a rule for cotangents, of fxad and of jax."""
 
     def written(custom: Any, call: Any, loop: Any, zeros: Any, bound: Any) -> Any:
         f = custom(lambda b: b * b)
@@ -192,7 +193,7 @@ def twins(name: str, jax: Any) -> tuple[Fun, Fun]:
 
 
 @pytest.mark.parametrize("name", ["callback", "loop"])
-def test_as_jax_where_jax_runs_it(name: str) -> None:
+def test_results_are_those_of_jax(name: str) -> None:
     jax: Any = pytest.importorskip("jax")
     mine, theirs = twins(name, jax)
     b = B.astype("float32")
@@ -202,7 +203,7 @@ def test_as_jax_where_jax_runs_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("make", [printing, by_callback, by_ordered_callback])
-def test_what_a_rule_does_happens_once_for_each_use(make: Any) -> None:
+def test_effects_of_a_rule_happen_once_for_each_use(make: Any) -> None:
     host = Host()
     f = make("vjp", host)
     interpreted(f, B)
@@ -266,7 +267,7 @@ def traced(f: Fun, *args: Any) -> Jaxpr:
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_the_transpose_by_unit_vectors_is_the_transpose(n: int) -> None:
-    """Of operands of any dtype and shape, of maps that conjugate, and with what is held fixed."""
+    """For operands of any dtype and shape, maps that conjugate, and fixed operands."""
 
     def f(x: Any, z: Any, w: Any) -> Any:
         return fnp.conj(z) * w + fnp.sum(x), fnp.real(w)[0] * x, fnp.imag(z) * 2, fnp.zeros((2,), dtype="float32")
@@ -302,7 +303,7 @@ def test_every_shape_and_dtype(shape: tuple[int, ...], dtype: str) -> None:
         close(interpreted(pulled(f), x), 2 * x)
 
 
-def test_a_map_over_the_reals_alone_has_its_transpose() -> None:
+def test_a_map_that_is_linear_over_the_reals_is_transposed() -> None:
     z = np.array([1 + 2j, -1j])
     like = fx.Spec(z.shape, z.dtype)
     f = ruled("jvp", fnp.conj, lambda t: fx.pure_callback(np.conj, like, t), lambda ct: ct)
@@ -310,13 +311,13 @@ def test_a_map_over_the_reals_alone_has_its_transpose() -> None:
         close(interpreted(pulled(g), z), np.conj(z))
 
 
-def test_nan_comes_through() -> None:
+def test_nan_is_propagated() -> None:
     f = by_callback("jvp", Host())
     assert np.isnan(interpreted(lambda b: fx.vjp(f, b)[1](np.array([np.nan, 1.0]))[0], B)).all()
 
 
-def test_some_arguments_and_results_only() -> None:
-    """What is not asked for is zero, and what is not given is too."""
+def test_derivatives_of_some_arguments_and_results() -> None:
+    """Some arguments have no cotangent from the rule, and some results are unused: both are zeros."""
 
     def back(_: Any, cts: Any) -> Any:
         both: Any = fx.pure_callback(lambda a, b: (a + 2 * b, 3 * b), (LIKE, LIKE), *cts)
@@ -336,7 +337,7 @@ def test_some_arguments_and_results_only() -> None:
     close(interpreted(lambda y: fx.jvp(lambda y: f(B, y, 1)[1], (y,), (y,))[1], B), 3 * B)
 
 
-def test_a_rule_closes_over_tracers_and_stands_in_a_rule() -> None:
+def test_a_rule_that_closes_over_tracers_in_another_rule() -> None:
     def outer(m: Any, b: Any) -> Any:
         inner = ruled("vjp", lambda b: m @ b, lambda t: m @ t, lambda ct: solved(A, A @ (m.T @ ct)))
         around = ruled("vjp", inner, inner, lambda ct: fx.vjp(inner, ct)[1](ct)[0])
@@ -354,11 +355,11 @@ def test_a_rule_closes_over_tracers_and_stands_in_a_rule() -> None:
     close(mapped[1], 4 * wanted @ B)
 
 
-def test_what_equations_can_tell_to_be_nonlinear_is_refused() -> None:
+def test_equations_that_are_not_linear_are_refused() -> None:
     square_and_call = ruled(
         "vjp", lambda b: b * 2, lambda t: t, lambda ct: fx.pure_callback(lambda v: v, LIKE, ct) * 0 + ct * ct
     )
-    fx.trace(fx.grad(square(square_and_call)), B)  # at its word: nothing tells what the host does
+    fx.trace(fx.grad(square(square_and_call)), B)  # the call of the host hides its linearity, so it is assumed
 
     @fx.custom_vjp
     def f(x: Any, y: Any) -> Any:
@@ -378,7 +379,7 @@ def test_what_equations_can_tell_to_be_nonlinear_is_refused() -> None:
         fx.trace(g, B)
 
 
-def test_a_function_of_the_host_of_what_is_stored_has_no_derivative() -> None:
+def test_a_host_function_of_residuals_has_no_derivative() -> None:
     @fx.custom_vjp
     def f(x: Any) -> Any:
         return x * x
@@ -389,7 +390,7 @@ def test_a_function_of_the_host_of_what_is_stored_has_no_derivative() -> None:
         fx.jacfwd(fx.grad(lambda x: fnp.sum(f(x))))(B)
 
 
-def test_a_loop_over_results_and_tangents_side_by_side() -> None:
+def test_a_loop_over_results_and_tangents() -> None:
     @fx.custom_jvp
     def f(x: Any) -> Any:
         return x**8
@@ -407,7 +408,7 @@ def test_a_loop_over_results_and_tangents_side_by_side() -> None:
     close(interpreted(pushed(pushed(f)), x), 8 * x**8 + 56 * x**8)
 
 
-def test_functions_in_each_others_rules_that_call_the_host_are_traced_to_an_end() -> None:
+def test_mutually_recursive_rules_that_call_the_host() -> None:
     seen: list[float] = []
     sine: Any = fx.custom_vjp(fnp.sin)
     cosine: Any = fx.custom_vjp(fnp.cos)
@@ -425,7 +426,7 @@ def test_functions_in_each_others_rules_that_call_the_host_are_traced_to_an_end(
     assert seen == [1.0]
 
 
-def test_what_is_the_same_for_all_examples() -> None:
+def test_values_that_are_the_same_for_all_examples() -> None:
     f = by_loop("vjp", Host())
     found = interpreted(gradient(lambda b: fnp.sum(fx.vmap(lambda n: f(b) * n)(np.arange(3.0)))), B)
     close(found, 3 * INVERSE.T @ np.ones(2))
@@ -452,8 +453,8 @@ BACKWARD: dict[str, Fun] = {
 
 
 @pytest.mark.parametrize("name", BACKWARD)
-def test_a_check_of_cotangents_is_of_those_that_are_given_and_no_part_of_the_map(name: str) -> None:
-    """A unit vector, or the derivative of a cotangent, is not what the user checks."""
+def test_a_check_of_cotangents_is_made_for_the_cotangents_of_the_user_alone(name: str) -> None:
+    """A check sees the user's cotangents, and no unit vectors or derivatives of cotangents."""
     f: Any = fx.custom_vjp(fnp.sin)
     f.defvjp(lambda x: (f(x), x), lambda x, ct: (BACKWARD[name](x, ct),))
     x: Any = np.float32(2.0)
@@ -503,7 +504,7 @@ DERIVED: dict[str, Fun] = {
 
 
 @pytest.mark.parametrize("name", DERIVED)
-def test_a_tangent_map_between_spaces_needs_no_transpose_in_a_rule(name: str) -> None:
+def test_a_linear_call_without_a_transpose_in_a_rule(name: str) -> None:
     f: Any = fx.custom_jvp(lambda x, y: fnp.sin(W @ x) * y)
 
     def rule(primals: Any, tangents: Any) -> Any:
@@ -540,7 +541,7 @@ def test_a_map_that_is_not_linear_has_no_transpose() -> None:
 
 
 def doubled(depth: int) -> Fun:
-    """A linear function that calls another one twice, which calls another one twice, and so on."""
+    """A linear function that calls another one twice, to a depth."""
     if depth == 0:
         return lambda t: 2.0 * t
     inner = fx.jit(doubled(depth - 1))
@@ -548,8 +549,8 @@ def doubled(depth: int) -> Fun:
 
 
 @each_kind
-def test_a_body_that_is_called_often_is_looked_at_once(kind: str) -> None:
-    """With 2^40 calls this would not end."""
+def test_a_body_that_is_called_often_is_processed_once(kind: str) -> None:
+    """With 2^40 calls, a walk over all calls would not end."""
 
     def halved(t: Any) -> Any:
         return 0.5 * fx.jit(doubled(40))(t) * 2.0**40 + solved(A, t)

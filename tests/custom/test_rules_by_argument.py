@@ -1,4 +1,4 @@
-"""`defjvps`: tangents argument by argument, of functions with several results."""
+"""`defjvps`: rules for the tangents of single arguments, of functions with several results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ X, Y = np.array([0.3, 0.7, -0.2]), np.array([2.0, -1.0, 0.5])
 
 
 def two(*rules: Callable[..., Any]) -> Any:
-    """A function of two arguments with two results, and rules for them."""
+    """Returns a function of two arguments with two results, and its rules."""
 
     def product(x: Any, y: Any) -> Any:
         return {"product": x * y, "first": x, "place": fnp.argmax(x)}
@@ -30,7 +30,7 @@ def by_x(t: Any, out: Any, x: Any, y: Any) -> Any:
     return {"product": t * y, "first": t, "place": None}
 
 
-def test_what_vanishes_may_be_none() -> None:
+def test_a_zero_tangent_may_be_none() -> None:
     f = two(by_x, lambda t, out, x, y: {"product": t * x, "first": None, "place": None})
     _, moved = fx.jvp(f, (X, Y), (X, Y))
     np.testing.assert_allclose(moved["product"], 2 * X * Y)
@@ -75,8 +75,8 @@ def other(value: Callable[[Any], Any]) -> Callable[..., Any]:
         ),
     ],
 )
-def test_each_rule_is_held_to_the_results(value: Any, error: type[FxadError], message: str) -> None:
-    # tangents were added as they came: shapes were broadcast, and other trees refused by tree.map
+def test_tangents_of_a_rule_must_fit_the_results(value: Any, error: type[FxadError], message: str) -> None:
+    # Regression: such tangents were broadcast, or tree.map refused them with another error
     with pytest.raises(error) as e:
         fx.jvp(two(by_x, other(value)), (X, Y), (X, Y))
     assert str(e.value).splitlines()[0] == message

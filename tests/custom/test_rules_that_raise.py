@@ -1,4 +1,4 @@
-"""Rules that raise an error when they are traced: it is the error of who uses them, and of nobody else."""
+"""Rules that raise an error when they are traced: only a transformation that needs the rule raises it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def product(x: Any, y: Any) -> Any:
 
 
 def by_tangents(symbolic: bool = False) -> Fun:
-    """A product that has no derivative by `y`."""
+    """A product whose rule raises for the derivative by `y`."""
     f: Any = fx.custom_jvp(product)
 
     def rule(primals: Any, tangents: Any) -> Any:
@@ -149,7 +149,7 @@ def test_an_inverse_that_raises() -> None:
 
 
 def chain(depth: int, traced: list[int]) -> Fun:
-    """A function whose rule calls another one, whose rule calls another one, and so on. All have code of their own."""
+    """A function whose rule calls another function with a rule, and so on. Each has its own code."""
     around: dict[str, Any] = {"fx": fx, "fnp": fnp, "traced": traced, "f0": lambda x, y: x * y}
     for k in range(depth):
         exec(
@@ -178,8 +178,7 @@ def test_rules_in_rules_are_traced_once_for_each_set_of_arguments() -> None:
 
 
 def made_by_a_factory(depth: int, traced: list[int]) -> Fun:
-    """A function whose rule differentiates another one, whose rule differentiates another one, and so on. All have the
-    same code."""
+    """A function whose rule differentiates another function with a rule, and so on. All have the same code."""
     if not depth:
         return lambda x, y: fnp.sin(x) * y
     inner = made_by_a_factory(depth - 1, traced)
@@ -198,14 +197,14 @@ def made_by_a_factory(depth: int, traced: list[int]) -> Fun:
 def test_rules_that_differentiate_functions_of_a_factory_are_traced_once_for_each_order() -> None:
     traced: list[int] = []
     slope = fx.trace(fx.grad(total(made_by_a_factory(12, traced))), X, Y)
-    # level k is differentiated 1 to 13 - k times
+    # level k is differentiated by 13 - k orders
     assert sorted(traced) == [k for k in range(1, 13) for _ in range(13 - k)], "not 2^12 times"
     np.testing.assert_allclose(fx.interpret(slope, X, Y), 2.0**12 * np.cos(X) * Y)
 
 
 @pytest.mark.usefixtures("nothing_remembered")
-def test_what_is_kept_does_not_belong_to_another_rule() -> None:
-    """A function that closes over a value of the rule, and two that refer to each other."""
+def test_traces_of_rules_are_not_shared_between_rules() -> None:
+    """A function that closes over a value of the rule, and two functions that refer to each other."""
     free: Any = fx.custom_jvp(lambda x: fnp.cos(x))
     g: Any = fx.custom_jvp(lambda x: fnp.sin(x))
     free.defjvp(lambda p, t: (free(*p), -g(*p) * t[0]))
@@ -231,7 +230,8 @@ def test_what_is_kept_does_not_belong_to_another_rule() -> None:
 
 
 def test_an_implicit_solver_of_rules_in_rules() -> None:
-    """Steps of the implicit Euler method: a root, whose rule solves a linear system, whose rule solves it again."""
+    """Steps of the implicit Euler method: a root finder whose rule solves a linear system, whose rule solves it
+    again."""
     solve: Any = fx.custom_jvp(fnp.linalg.solve)
 
     def of_system(primals: Any, tangents: Any) -> Any:

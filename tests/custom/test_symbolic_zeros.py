@@ -1,4 +1,5 @@
-"""Rules that are told which tangents vanish: the rule for those that do not is taken, whatever is transformed."""
+"""Rules with symbolic zeros: a rule is traced for the set of arguments with nonzero tangents, under all
+transformations."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ from tests.laws.budget import share
 Fun = Callable[..., Any]
 
 
-def told(*kinds: str) -> Fun:
-    """`plain` with rules that look at what vanishes."""
+def with_symbolic_zeros(*kinds: str) -> Fun:
+    """`plain` with rules that check for symbolic zeros."""
     f: Any = fx.custom_vjp(plain)
 
     def tangents(primals: Any, dots: Any) -> Any:
@@ -66,21 +67,21 @@ rule_sets = st.sampled_from([("jvp",), ("vjp",), ("jvp", "vjp")])
 @share(2)
 @given(st.sampled_from(SHAPES), rule_sets, stacks(3), st.integers(0, 3))
 def test_stacks(shape: Callable[[Fun], Fun], kinds: tuple[str, ...], stack: tuple[str, ...], seed: int) -> None:
-    program = fx.trace(shape(told(*kinds)), X, Y)
+    program = fx.trace(shape(with_symbolic_zeros(*kinds)), X, Y)
     check_stack(stack, Case(program.jaxpr, (*[np.asarray(b) for b in program.bound], X, Y), seed, True))
 
 
 @share(1)
 @given(st.sampled_from(SHAPES), rule_sets, st.lists(st.sampled_from(LAYERS), max_size=3), st.integers(0, 1))
-def test_the_rule_is_what_would_be_derived(
+def test_values_with_and_without_rules_agree(
     shape: Callable[[Fun], Fun], kinds: tuple[str, ...], layers: list[Callable[[Fun], Fun]], moving: int
 ) -> None:
-    f, g = shape(told(*kinds)), shape(plain)
+    f, g = shape(with_symbolic_zeros(*kinds)), shape(plain)
     for layer in layers:
         f, g = layer(f), layer(g)
 
     def along(h: Fun) -> Fun:
-        """The tangent in the direction of one argument."""
+        """Returns the tangent along one argument."""
         return lambda x, y: fx.jvp(lambda z: h(*((z, y), (x, z))[moving]), ((x, y)[moving],), (fnp.ones_like(X),))
 
     have, want = fx.trace(along(f), X, Y), fx.trace(along(g), X, Y)
@@ -91,8 +92,8 @@ def test_the_rule_is_what_would_be_derived(
 
 
 @pytest.mark.parametrize("kind", ["jvp", "vjp"])
-def test_which_rule_is_taken(kind: str) -> None:
-    """Each set of arguments with its own multiple of the derivative."""
+def test_the_rule_is_traced_for_each_set_of_arguments(kind: str) -> None:
+    """The rule multiplies the derivative by another factor for each set of arguments."""
     seen: list[tuple[bool, ...]] = []
 
     def factor(live: tuple[bool, ...]) -> float:
@@ -148,18 +149,18 @@ def test_which_rule_is_taken(kind: str) -> None:
     assert set(seen) == {(True, True), (True, False), (False, True)}
 
 
-def test_what_is_not_asked_for_is_not_in_the_program() -> None:
-    program = fx.trace(told("vjp"), X, Y)
+def test_unneeded_parts_of_a_rule_are_not_in_the_program() -> None:
+    program = fx.trace(with_symbolic_zeros("vjp"), X, Y)
     (prim,) = [e.prim for e in program.jaxpr.eqns if isinstance(e.prim, CallWithRules)]
     assert [rule.moving for rule in prim.rules.vjp[1:]] == [(True, False), (False, True)]
     by_y = fx.linearize(program, argnums=1)
     assert [str(r) for r in by_y.residuals] == ["f64[3]"]
     assert "cosine" not in fx.lower(by_y.primal).text()
-    ruled: Any = told("jvp", "vjp")
+    ruled: Any = with_symbolic_zeros("jvp", "vjp")
     check_rule(ruled, X, Y)
 
 
-def test_of_many_arguments_each_alone() -> None:
+def test_derivatives_by_each_of_many_arguments() -> None:
     seen: list[tuple[bool, ...]] = []
     f: Any = fx.custom_jvp(lambda *xs: sum(xs))
 
@@ -174,8 +175,8 @@ def test_of_many_arguments_each_alone() -> None:
     assert sorted(map(sum, seen)) == [1, 1, 1, 1, 4]
 
 
-def test_of_many_arguments_those_that_can_move() -> None:
-    """A rule that refuses any other set than that of the arguments that depend on what is differentiated."""
+def test_only_arguments_that_depend_on_a_differentiated_one_are_perturbed() -> None:
+    """The rule rejects any set except the arguments that depend on a differentiated one."""
     f: Any = fx.custom_vjp(lambda *xs: xs[0] * xs[2] + xs[1] * xs[3] + xs[4])
 
     def forward(*xs: Any) -> Any:
@@ -230,7 +231,7 @@ def test_messages() -> None:
 
 
 def zeros_of(x: Any) -> dict[str, Any]:
-    """Zeros, and numbers that are not, beside a tangent that does not depend on them."""
+    """Zeros, and values that are not zero, each with True if it is zero."""
     z = fnp.zeros_like(x)
     first = z.at[0].set(x[0])
     return {
@@ -252,8 +253,9 @@ def zeros_of(x: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", zeros_of(np.ones(3)))
 @pytest.mark.parametrize("added", [False, True])
-def test_zeros_that_a_rule_fills_in_are_linear(name: str, added: bool) -> None:
-    """A symbolic zero that is made an array, `where t is zero: t = zeros_like(x)`, goes on through the rule."""
+def test_arrays_of_zeros_that_a_rule_makes_are_linear(name: str, added: bool) -> None:
+    """The idiom `if t is zero: t = zeros_like(x)` makes an array of a symbolic zero. The rule is linear all the
+    same."""
 
     @fx.custom_jvp
     def f(x: Any) -> Any:
@@ -294,7 +296,7 @@ def ruled_functions() -> dict[str, Fun]:
 
 @pytest.mark.parametrize("name", ruled_functions())
 @pytest.mark.parametrize("added", [False, True])
-def test_a_zero_goes_through_a_function_with_rules_of_its_own(name: str, added: bool) -> None:
+def test_zeros_in_functions_with_rules_are_linear(name: str, added: bool) -> None:
     g = ruled_functions()[name]
     f: Any = fx.custom_jvp(lambda x, y: (x * y, y))
 
@@ -310,7 +312,7 @@ def test_a_zero_goes_through_a_function_with_rules_of_its_own(name: str, added: 
     np.testing.assert_allclose(fx.interpret(by_y, Y), np.eye(3), rtol=1e-12)
 
 
-def test_what_is_made_of_a_zero_by_a_function_with_rules_is_not_always_zero() -> None:
+def test_a_function_with_rules_of_a_zero_is_not_assumed_to_be_zero() -> None:
     cosine: Any = fx.custom_jvp(lambda t: fnp.cos(t))
     cosine.defjvp(lambda primals, dots: (cosine(*primals), -fnp.sin(primals[0]) * dots[0]))
     f: Any = fx.custom_jvp(lambda x, y: (x, y))

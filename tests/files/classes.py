@@ -1,4 +1,4 @@
-"""Pytree classes that a file can name: at the top of a module."""
+"""Pytree classes at module level, which a file can name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Record(pyrsistent.PRecord):  # type: ignore[type-arg]
 
 
 class Boxed:
-    """Registered by hand, with data beside its child."""
+    """A class that is registered by hand, with static data beside its child."""
 
     def __init__(self, inside: Any, label: Any) -> None:
         self.inside, self.label = inside, label
@@ -38,4 +38,4 @@ tree.register(Boxed, lambda x: ([x.inside], x.label, ["inside"]), lambda label, 
 
 
 class Plain:
-    """Not a pytree."""
+    """A class that is no pytree."""

@@ -1,4 +1,4 @@
-"""`save` and `load`: the program, its trees and its arrays, bit for bit; and files that are not what they should be."""
+"""`save` and `load`: the program, its trees and its arrays, bit for bit; and errors for other files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def there_and_back(program: Any, path: Path) -> Any:
 
 
 def same(a: Any, b: Any) -> None:
-    """Equal, but for the arrays closed over, which have the same bits."""
+    """The programs are equal, and their closed-over arrays have the same bits."""
     assert b.jaxpr is a.jaxpr
     assert (b.in_tree, b.out_tree, b.names, b.name) == (a.in_tree, a.out_tree, a.names, a.name)
     assert len(a.bound) == len(b.bound)
@@ -84,7 +84,7 @@ def test_a_loaded_program_can_be_transformed(tmp_path: Path) -> None:
     assert run({"w": X}, X)["w"].shape == (3,)
 
 
-def test_a_program_outlives_what_it_was_traced_from(tmp_path: Path) -> None:
+def test_a_saved_program_loads_after_the_original_was_freed(tmp_path: Path) -> None:
     fx.save(fx.trace(lambda x: fnp.cos(x) * 3.125, X), tmp_path / "f")
     gc.collect()
     assert fx.load(str(tmp_path / "f"))(X).tolist() == pytest.approx((np.cos(X) * 3.125).tolist())
@@ -114,7 +114,7 @@ def test_arrays_closed_over(tmp_path: Path, dtype: Any, shape: tuple[int, ...], 
     size = int(np.prod(shape))
     bits = np.random.default_rng(0).bytes(size * dtype.itemsize)
     value = np.frombuffer(bits, dtype).reshape(shape) if dtype != dtypes.bool_ else np.ones(shape, np.bool_)
-    table = holder(value.T)  # not in the order of its memory
+    table = holder(value.T)  # not contiguous
     program = fx.trace(lambda x: (x, table), X)
     assert len(program.bound) == 1
     same(program, there_and_back(program, tmp_path))
@@ -186,7 +186,7 @@ def test_classes_that_cannot_be_found_again(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_static_data_that_no_file_can_hold(tmp_path: Path) -> None:
+def test_static_data_that_cannot_be_saved(tmp_path: Path) -> None:
     layer = Layer(w=X, b=X, sizes=np.sin)
     e = refused(ArgumentError, lambda: fx.save(fx.trace(lambda p: p.w, layer), tmp_path / "f"))
     assert e.message == ("save: what Layer keeps beside its children has <ufunc 'sin'>, which a file cannot hold")
@@ -220,7 +220,7 @@ def test_classes_are_looked_up_and_not_imported(tmp_path: Path, monkeypatch: pyt
     assert (e.message, e.remedy) == (message, remedy)
 
 
-def test_classes_that_are_not_what_they_were() -> None:
+def test_classes_that_have_changed() -> None:
     here = "tests.files.classes"
     changed = "define the class as it was when the program was saved, or save the program again"
     e = rebuilt({"class": f"{here}:Gone", "children": []})
@@ -256,7 +256,7 @@ MALFORMED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("described", "problem"), MALFORMED)
-def test_the_part_that_describes_nothing(described: Any, problem: str) -> None:
+def test_malformed_parts_of_a_tree_are_named(described: Any, problem: str) -> None:
     e = rebuilt(described)
     assert e.message == f"load: f: {problem}"
     assert e.remedy == "take another copy of what was saved, or save the program again"
@@ -265,7 +265,7 @@ def test_the_part_that_describes_nothing(described: Any, problem: str) -> None:
 @pytest.mark.parametrize(
     "name", ["builtins:dict", "collections:deque", "os:system", "builtins:eval", "", ":", "os:path.join"]
 )
-def test_nothing_else_is_called(name: str) -> None:
+def test_other_names_are_not_called(name: str) -> None:
     for kind in ({"class": name, "data": {"list": ["a"]}, "entries": ["a"]}, {"namedtuple": name, "fields": None}):
         rebuilt({**kind, "children": ["*"]})
 
@@ -274,12 +274,12 @@ def test_nothing_else_is_called(name: str) -> None:
     "described",
     [3, "x", [], {}, {"tuple": 3}, {"dict": [3]}, {"dict": [[1]]}, {"dict": [[[1], "*"]]}, {"what": 1}, True],
 )
-def test_what_describes_no_tree(described: Any) -> None:
+def test_descriptions_of_no_tree_are_refused(described: Any) -> None:
     assert rebuilt(described).message.startswith("load: f: ")
 
 
 @pytest.mark.parametrize("key", [{"float": "x"}, {"bytes": "x"}, {"dtype": "x"}, {"complex": ["0x1p0"]}, {}, []])
-def test_what_describes_no_key(key: Any) -> None:
+def test_descriptions_of_no_key_are_refused(key: Any) -> None:
     assert rebuilt({"dict": [[key, "*"]]}).message == f"load: f: {key!r} is not a value"
 
 
@@ -295,7 +295,7 @@ def test_the_file_can_be_read_by_people(tmp_path: Path, nothing_remembered: None
     assert any(["sin %arg0" in line for line in lines])
 
 
-def test_what_is_saved(tmp_path: Path) -> None:
+def test_objects_that_cannot_be_saved_are_refused(tmp_path: Path) -> None:
     e = refused(ArgumentError, lambda: fx.save(np.sin, tmp_path / "f"))  # type: ignore[arg-type]
     assert e.message == "save: an ufunc is not a program: <ufunc 'sin'>"
     remedy = "trace the function first: save(trace(f, *examples), path); for arrays, fxad.tree.save(path, tree)"
@@ -335,8 +335,8 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     assert len(list(tmp_path.iterdir())) == 1
 
 
-# One process forks a writer for each call of the system at which it is killed, before or after it; a file that was
-# there is the old program or the new one then, and where none was there is none or the new one.
+# One process forks a writer for each system call at which it is killed, before or after the call. An existing file is
+# the old program or the new one afterwards. A new file is absent or complete.
 _KILLED = """
 import os, signal, sys, warnings
 warnings.simplefilter("ignore", DeprecationWarning)
@@ -382,7 +382,7 @@ for there in (True, False):
 
 def test_a_process_killed_while_it_saves_leaves_no_half_file(tmp_path: Path) -> None:
     found = process(tmp_path / "unused", f"import sys; sys.argv.append({str(tmp_path)!r})\n{_KILLED}").split()
-    # what was written is there once it was moved into place, and not before
+    # the file exists after it was moved into place, and not before
     assert found == [*["old"] * 6, "new", *["none"] * 6, "new"]
 
 
@@ -403,8 +403,8 @@ REMEDIES = {
 }
 
 
-def test_every_byte_that_is_flipped_is_noticed(tmp_path: Path) -> None:
-    """Never another program: the message names the section and the place, or the file loads as what it was."""
+def test_every_flipped_byte_is_detected(tmp_path: Path) -> None:
+    """The error names the section and the position, or the file loads as the saved program."""
     path, table = tmp_path / "f", np.array([1.5, -2.0], np.float32)
     program = fx.trace(lambda x: x * table, np.ones(2, np.float32))
     fx.save(program, path)
@@ -445,8 +445,10 @@ def test_messages_say_what_and_where(tmp_path: Path) -> None:
     assert message(b"fxad program 1\n") == "is damaged: its sections are none"
 
 
-def written(path: Path, change: Callable[[dict[str, Any]], None], text: bytes = b"", arrays: int = 0) -> str:
-    """The message for a file with right checksums around what it should not hold."""
+def message_of_a_changed_file(
+    path: Path, change: Callable[[dict[str, Any]], None], text: bytes = b"", arrays: int = 0
+) -> str:
+    """Returns the message for a file with correct checksums and changed contents."""
     fx.save(fx.trace(lambda x: x * 2.0, X), path)
     whole = path.read_bytes()
     head = json.loads(whole[whole.index(b"{") : whole.index(b"\n}") + 2])
@@ -464,22 +466,30 @@ def test_files_that_contradict_themselves(tmp_path: Path) -> None:
     def no_change(head: dict[str, Any]) -> None:
         pass
 
-    assert written(path, no_change, b"main @f( {") == ": line 1, column 10: expected a value as in '%0', got '{'"
-    assert written(path, no_change, b"\xff") == " is damaged: byte N: the text is not UTF-8"
-    assert written(path, lambda head: head.update(digest="0")) == (
+    assert (
+        message_of_a_changed_file(path, no_change, b"main @f( {")
+        == ": line 1, column 10: expected a value as in '%0', got '{'"
+    )
+    assert message_of_a_changed_file(path, no_change, b"\xff") == " is damaged: byte N: the text is not UTF-8"
+    assert message_of_a_changed_file(path, lambda head: head.update(digest="0")) == (
         " is damaged: byte N: the text is that of another program than its digest names"
     )
-    assert written(path, lambda head: head.pop("names")) == " is damaged: byte N: section program: names is None"
-    assert written(path, lambda head: head.pop("results")) == (
+    assert (
+        message_of_a_changed_file(path, lambda head: head.pop("names"))
+        == " is damaged: byte N: section program: names is None"
+    )
+    assert message_of_a_changed_file(path, lambda head: head.pop("results")) == (
         " is damaged: byte N: section program does not describe a program"
     )
-    assert written(path, no_change, arrays=1) == " is damaged: byte N: 0 arrays are named, there are 1"
-    assert written(path, lambda head: head["arrays"].append("numpy"), arrays=1) == (
+    assert (
+        message_of_a_changed_file(path, no_change, arrays=1) == " is damaged: byte N: 0 arrays are named, there are 1"
+    )
+    assert message_of_a_changed_file(path, lambda head: head["arrays"].append("numpy"), arrays=1) == (
         " is damaged: byte N: an array f32[3] has 12 bytes, here are 4"
     )
     trees: list[Any] = ["*", {"tuple": []}, {"tuple": [{"tuple": ["*", "*"]}, {"dict": []}]}]
     for tree_of in trees:
-        problem = written(path, lambda head, t=tree_of: head.update(arguments=t))  # type: ignore[misc]
+        problem = message_of_a_changed_file(path, lambda head, t=tree_of: head.update(arguments=t))  # type: ignore[misc]
         assert problem == " is damaged: byte N: the trees do not fit the program"
 
 
@@ -487,7 +497,7 @@ def test_files_that_contradict_themselves(tmp_path: Path) -> None:
 
 
 def golden() -> Program[..., Any]:
-    """The program of data/program-v1.fxad, which fxad 0.1.0 wrote. It is not written again."""
+    """The program in data/program-v1.fxad, which fxad 0.1.0 wrote. The file is never written again."""
     table = np.array([0.5, -0.0, np.nan], np.float32)
 
     def f(params: Any, x: Any, *, k: Any) -> Any:
@@ -502,15 +512,15 @@ def test_version_1_loads() -> None:
     same(golden(), fx.load(GOLDEN))
 
 
-def test_version_1_is_what_is_written(tmp_path: Path) -> None:
-    """A change of what is written needs a new version, and a reader for the old one."""
-    # in a process of its own: its functions have the names of equal ones that another test may keep alive
+def test_version_1_is_written(tmp_path: Path) -> None:
+    """If the format changes, it needs a new version, and a reader for the old one."""
+    # in a process of its own: another test may keep equal programs with other names alive
     save = f"from tests.files.test_files import fx, golden; fx.save(golden(), {str(tmp_path / 'f')!r})"
     process(tmp_path / "unused", save)
     assert (tmp_path / "f").read_bytes() == GOLDEN.read_bytes()
 
 
-def test_what_cannot_be_read_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_files_are_refused_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrote = "name a file that fxad.save wrote"
     with pytest.raises(FileFormatError, match="is not a regular file") as e:
         fx.load(tmp_path)
@@ -536,6 +546,6 @@ def test_an_interruption_at_any_instruction_leaks_no_descriptor(tmp_path: Path) 
     held = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     for _ in range(50):
         at = open_file(str(path), FOLLOWING)
-        del at  # as when an exception comes before it is used
+        del at  # as after an exception before its first use
     gc.collect()
     assert not held or len(os.listdir("/proc/self/fd")) == held

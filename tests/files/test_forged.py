@@ -1,7 +1,7 @@
-"""What fxad reads may come from anybody: mutated bytes with right checksums give an fxad error, or an equal program.
+"""Files may come from anybody: mutated bytes with correct checksums give an fxad error, or an equal program.
 
-A small share of the mutations runs each time, the rest with `make deep`. They run in a child process, so that a crash
-is a failure of one test and names the mutation. Nothing that is read is run.
+Ordinary runs take a small share of the mutations, `make deep` the rest. They run in a child process, so a crash is the
+failure of one test and names the mutation. No program that is read is run.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def program() -> fx.Program[..., Any]:
 
 
 def bytes_of(random: Random, data: bytes) -> bytes:
-    """Bytes with a few places flipped, replaced, inserted, moved, removed or cut off."""
+    """Returns bytes with a few mutations: flipped, replaced, inserted, moved, removed or truncated."""
     out = bytearray(data)
     for _ in range(random.choice((1, 1, 2, 5))):
         at = random.randrange(len(out) + 1)
@@ -98,7 +98,7 @@ def bytes_of(random: Random, data: bytes) -> bytes:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The place of every field of a description."""
+    """Yields the path of every field of a description."""
     if path:
         yield path
     for key, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
@@ -106,7 +106,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def fields_of(random: Random, data: bytes) -> bytes:
-    """JSON with a field replaced, left out, or given twice."""
+    """Returns JSON with a field replaced, removed, or duplicated."""
     head = copy.deepcopy(json.loads(data))
     *path, last = random.choice(list(places(head)))
     inside = head
@@ -125,7 +125,7 @@ def fields_of(random: Random, data: bytes) -> bytes:
 
 
 def sections_of(random: Random, data: bytes, kind: str) -> bytes:
-    """Sections with one of them mutated, repeated or left out, and checksums that fit; or the bytes as they come."""
+    """Returns sections with one of them mutated, repeated or removed, and correct checksums; or mutated bytes."""
     if random.random() < 0.2:
         return bytes_of(random, data)
     version, sections = unpack("test", data, kind, 1)
@@ -139,7 +139,7 @@ def sections_of(random: Random, data: bytes, kind: str) -> bytes:
     else:
         content = (fields_of if k == 0 and random.random() < 0.8 else bytes_of)(random, chosen.content)
         sections[k] = Section(chosen.name, content)
-        if k == 1 and random.random() < 0.7:  # the digest of what the text says now
+        if k == 1 and random.random() < 0.7:  # the digest of the mutated text
             try:
                 jaxpr = parse(content.decode())
             except (FxadError, UnicodeDecodeError):
@@ -162,7 +162,7 @@ def exporting() -> Law:
 
     def law(seed: int) -> None:
         made = fx.load_exported(sections_of(Random(seed), data, exported.KIND))
-        if made.digest == whole.jaxpr.digest:  # what is declared is what the program is
+        if made.digest == whole.jaxpr.digest:  # the declared types are those of the program
             assert (made._run.program.in_avals, made._run.program.out_avals) == types
 
     return law
@@ -180,7 +180,7 @@ def loading() -> Law:
         fx.save(found, path)
         again = fx.load(path)
         assert again.jaxpr is found.jaxpr
-        assert str((again.in_tree, again.out_tree)) == str((found.in_tree, found.out_tree))  # a nan is not equal to it
+        assert str((again.in_tree, again.out_tree)) == str((found.in_tree, found.out_tree))  # nan is not equal to nan
         assert (again.name, again.names, len(again.bound)) == (found.name, found.names, len(found.bound))
         assert len(found.in_avals) + len(found.bound) == len(found.jaxpr.ins)
         assert all([isinstance(p, str) for p in (*found.paths, found.name, *found.names)])
@@ -229,10 +229,10 @@ LAWS: Final[dict[str, Callable[[], Law]]] = {
 
 
 def main(name: str, first: int, last: int) -> None:
-    """Run mutations of one law; the first that fails ends the process."""
+    """Runs mutations of one law. The first failure ends the process."""
     law = LAWS[name]()
     for seed in range(first, last):
-        sys.stderr.write(f"{seed}\r")  # the last one is known after a crash
+        sys.stderr.write(f"{seed}\r")  # the last seed that is printed names a crash
         sys.stderr.flush()
         try:
             law(seed)
@@ -245,7 +245,7 @@ def main(name: str, first: int, last: int) -> None:
 
 def check(name: str, first: int, last: int) -> None:
     code = f"from tests.files.test_forged import main; main({name!r}, {first}, {last})"
-    with tempfile.TemporaryDirectory(prefix="fxad-forged-") as home:  # a process that crashes removes nothing
+    with tempfile.TemporaryDirectory(prefix="fxad-forged-") as home:  # a crashed process does not remove its files
         environment = {**os.environ, "FXAD_CACHE_DIR": "", "TMPDIR": home}
         done = subprocess.run(
             [sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment, errors="replace"
@@ -274,14 +274,14 @@ def refused(path: object) -> FxadError:
     return e.value
 
 
-def test_what_is_no_regular_file(tmp_path: Path) -> None:
+def test_reading_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe", Path("/dev/zero")):
         assert refused(path).message == f"load: {path} is not a regular file"
 
 
 def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
-    """`fx.save(p, "/dev/null")` of an administrator made /dev/null a file."""
+    """Regression: `fx.save(p, "/dev/null")` as root replaced /dev/null by a file."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     tree_save: Any = fx.tree.save
@@ -295,7 +295,7 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
         assert pipe.is_fifo()
 
 
-def test_what_is_no_path(tmp_path: Path) -> None:
+def test_objects_that_are_no_paths_are_refused(tmp_path: Path) -> None:
     cases = [
         ("a\0b", "'a\\x00b'"),
         ("a\ud800", "'a\\ud800'"),
@@ -344,7 +344,7 @@ def test_a_large_entry_of_the_cache_is_a_miss(tmp_path: Path, begin: bytes) -> N
 
 
 def described(**entries: Any) -> str:
-    """The message for an exported program with another description."""
+    """Returns the message for an exported program with changed fields in its description."""
     version, sections = unpack("test", fx.lower(fx.trace(lambda x: x + HELD, X)).export(), exported.KIND, 1)
     head = {**json.loads(sections[0].content), **entries}
     content = json.dumps(head).encode()
@@ -368,7 +368,7 @@ def test_descriptions_that_do_not_fit() -> None:
     assert described(names=[3]) == f"{section} names has 3"
     assert described(name=3) == f"{section} name is 3"
     assert described(arrays=["pickle"]) == f"{section} arrays has 'pickle'"
-    assert described(donate=[0]) == f"{section} donate is [0], the operands are 1 to 1"  # what it closes over
+    assert described(donate=[0]) == f"{section} donate is [0], the operands are 1 to 1"  # closed-over arrays
     assert described(donate=[2**70]) == f"{section} donate is [{2**70}], the operands are 1 to 1"
     assert described(platforms=[[]]) == f"{section} platforms is [[]]"
     assert described(digest="0") == f"{DAMAGED}the text is that of another program than its digest names"
@@ -378,7 +378,7 @@ def test_descriptions_that_do_not_fit() -> None:
     assert described(arguments=keyword) == f"{DAMAGED}the trees do not fit the program"
 
 
-def test_trees_that_cannot_be() -> None:
+def test_impossible_trees_are_refused() -> None:
     cases: list[tuple[Any, str]] = [
         ({"deque": ["*"], "maxlen": -1}, "a deque of 1 has maxlen -1"),
         ({"deque": ["*"], "maxlen": 2**70}, f"a deque of 1 has maxlen {2**70}"),

@@ -1,4 +1,5 @@
-"""Trees of arrays in safetensors files: the same bits, whole or not at all, and clear errors for every other file."""
+"""Trees of arrays in safetensors files: the same bits, written whole or not at all, and clear errors for other
+files."""
 
 from __future__ import annotations
 
@@ -6,8 +7,6 @@ import json
 import os
 import random
 import struct
-import subprocess
-import sys
 from collections import OrderedDict, namedtuple
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +24,7 @@ from fxad import dtypes, optim
 from fxad.errors import ArgumentError, DTypeError, ExecutionError, FileFormatError, FxadError, ShapeError
 from fxad.storage import arrays as files
 from fxad.storage.arrays import load, save
+from tests.processes import run_python
 
 
 @fx.tree.dataclass
@@ -101,7 +101,7 @@ def test_trees_come_back(tmp_path: Path, name: str) -> None:
     same(load(path, TREES[name]), TREES[name])
 
 
-def test_keys_of_one_spelling_are_told_apart(tmp_path: Path) -> None:
+def test_different_keys_with_equal_paths_are_distinguished(tmp_path: Path) -> None:
     tree = {"a.b": fnp.ones(1), "a": {"b": fnp.zeros(1)}, "__metadata__": fnp.ones(3)}
     save(tmp_path / "a", tree)
     same(load(tmp_path / "a"), tree)
@@ -109,7 +109,7 @@ def test_keys_of_one_spelling_are_told_apart(tmp_path: Path) -> None:
 
 @fx.tree_util.register_pytree_with_keys_class
 class Alike:
-    """A class that gives both children one key."""
+    """A class that gives both children the same key."""
 
     def __init__(self, *parts: Any) -> None:
         self.parts = parts
@@ -139,9 +139,7 @@ SPEC = fx.Spec((2,))
         ({"x": Alike(ZEROS, ONES), "y": TWOS}, [{"x": Alike(ZEROS, ONES)}], ["x.part", "x.part#2", "y"]),
     ],
 )  # fmt: skip
-def test_a_part_of_a_tree_is_found_whatever_else_was_saved(
-    tmp_path: Path, tree: Any, parts: list[Any], names: list[str]
-) -> None:
+def test_a_part_of_a_saved_tree_is_found(tmp_path: Path, tree: Any, parts: list[Any], names: list[str]) -> None:
     path = tmp_path / "a"
     save(path, tree)
     assert sorted(safetensors.numpy.load_file(path)) == names
@@ -169,7 +167,7 @@ def test_files_with_the_names_of_earlier_versions_are_read(tmp_path: Path) -> No
         same(load(tmp_path / "a", like), fx.tree.map(lambda _, k=number: fnp.full(2, k, "float32"), like))
 
 
-def test_leaves_that_are_not_told_apart_are_refused(tmp_path: Path) -> None:
+def test_ambiguous_leaves_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a"
     choose = "load the file without `like=`, and choose among its arrays"
     save(path, {"a.b": {"c": ZEROS}, "a": {"b.c": ONES}})
@@ -227,8 +225,7 @@ def test_training_goes_on_where_it_stopped_in_another_process(tmp_path: Path) ->
         " t = load(sys.argv[1]); w = np.asarray(t['w']).tobytes().hex();"
         " print(type(t['state']).__name__, w, 'jax' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["AdamState", bits(w).hex(), "False"]
+    assert run_python(code, path).split() == ["AdamState", bits(w).hex(), "False"]
 
 
 def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +249,7 @@ def failure(call: Any) -> FxadError:
     return caught.value
 
 
-def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
+def test_leaves_that_do_not_fit_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     save(path, {"w": fnp.ones((2, 3)), "b": fnp.zeros(3)})
     what = f"tree.load: {path}"
@@ -286,13 +283,13 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this platform has no named pipes")
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert failure(lambda: load(tmp_path / "pipe")).message == f"tree.load: {tmp_path / 'pipe'} is not a regular file"
 
 
 def with_head(path: Path, head: object) -> None:
-    """A file with other metadata."""
+    """Writes a file with other metadata."""
     save_file = safetensors.numpy.save_file
     save_file({"x": np.ones(3, "f")}, path, {"fxad": head if isinstance(head, str) else json.dumps(head)})
 

@@ -1,4 +1,4 @@
-"""The same functions in JAX: values, derivatives of both modes and of second order."""
+"""Implicit functions against JAX: values, derivatives in both modes, second derivatives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def krylov(m: Any, name: str) -> Any:
 
 
 def linear(m: Any, xp: Any, a: Any, b: Any) -> Any:
-    """x / 2 is half of the system; the rest by a dense solver."""
+    """The linear map x / 2 plus a matrix, solved by a dense solver."""
 
     def solve(mv: Any, b: Any) -> Any:
         return xp.linalg.solve(a, b)
@@ -76,7 +76,7 @@ USES: dict[str, Callable[[Any, Any, Any], Any]] = {
 }
 
 
-# What takes JAX seconds to compile is for `make deep`; the value alone is enough for what else is one solver.
+# Cases that JAX compiles for seconds run in `make deep` only; for variants of one solver, only the value runs always.
 SHORT = {
     "custom_linear_solve": ("jacrev", "vmap of jvp", "second order"),
     "custom_root": ("jacrev",),
@@ -92,7 +92,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("way", "use"), PAIRS)
-def test_the_same(way: str, use: str) -> None:
+def test_results_are_those_of_jax(way: str, use: str) -> None:
     f = WAYS[way]
     have = interpreted(USES[use](fx, fnp, lambda a, b: f(fx, fnp, a, b)), A, B)
     theirs = USES[use](jax, jax.numpy, lambda a, b: f(jax, jax.numpy, a, b))

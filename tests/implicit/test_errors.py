@@ -1,4 +1,4 @@
-"""The error messages of implicit functions, and the lines that they name."""
+"""Messages of implicit functions, and the lines that they name."""
 
 from __future__ import annotations
 
@@ -397,7 +397,7 @@ def test_reverse_mode_without_a_transpose() -> None:
 
 
 def test_tangents_solved_by_a_loop_that_does_not_use_g_are_not_transposed() -> None:
-    """Its transpose cannot be known: silently it would be that of another matrix."""
+    """The loop does not call g, so its transpose is unknown; a transpose of the loop would be wrong."""
 
     def by_heart(g: Any, y: Any) -> Any:
         return lax.while_loop(lambda x: fnp.sum(x) > 1e9, lambda x: x / 2, y / 2)

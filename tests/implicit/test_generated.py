@@ -1,4 +1,4 @@
-"""Laws of implicit functions over generated problems."""
+"""Laws of implicit functions on generated problems."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fxad.testing import STEPS, Case, Solution, check_implicit, check_stack, sol
 from fxad.testing.compare import step_along, to_widest_dtype
 from tests.laws.budget import share
 
-NEXT, MOST = 1e-9, 200.0  # how far operands move, and how much farther results may
+NEXT, MOST = 1e-9, 200.0  # the relative change of operands, and the largest amplification in the results
 
 
 @share(4)
@@ -29,15 +29,15 @@ def test_solutions(solution: Solution) -> None:
 @given(solutions(), stacks(2))
 def test_stacks(solution: Solution, stack: tuple[str, ...]) -> None:
     case: Case | None = solution.case
-    for name in stack:  # what `linearize` leaves are residuals: mapped over, a matrix among them may be singular
+    for name in stack:  # a matrix in the residuals of `linearize` may be singular when it is mapped over
         assume(case is None or well_conditioned(case))
         case = case and STEPS[name].apply(case)
     check_stack(stack, solution.case)
 
 
 def well_conditioned(case: Case) -> bool:
-    """Return True if small changes of the operands change the results little, at the drawn operands and at those of the
-    laws of batching."""
+    """Returns True if small changes of the operands change the results little, at the drawn operands and at those of
+    the laws of batching."""
     mask = [v.inexact for v in case.program.in_avals]
     with np.errstate(all="ignore"):
         for args in (case.args, [np.roll(a, 1) for a in case.args]):

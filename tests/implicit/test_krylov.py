@@ -1,4 +1,4 @@
-"""`cg`, `bicgstab`, `gmres`: solutions, reports, and what ends them."""
+"""`cg`, `bicgstab`, `gmres`: solutions, reports, reasons to stop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def matrix_for(solver: Any) -> Any:
 
 
 def ran(solver: Any, a: Any, b: Any, *guess: Any, **options: Any) -> Any:
-    """(x, report) without a compilation."""
+    """Returns (x, report), interpreted."""
     return interpreted(lambda b, *guess: solver(a, b, *guess, **options), b, *guess)
 
 
@@ -115,7 +115,7 @@ def test_under_vmap_each_example_has_its_own_report(solver: Any) -> None:
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_zero_gives_zero_whatever_the_guess(solver: Any) -> None:
+def test_a_zero_right_hand_side_gives_zero_for_any_guess(solver: Any) -> None:
     x, report = ran(solver, matrix_for(solver), 0 * B, B)
     assert not np.asarray(x).any()
     assert bool(report.converged)
@@ -125,7 +125,7 @@ def test_zero_gives_zero_whatever_the_guess(solver: Any) -> None:
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_tiny_and_huge_right_hand_sides(solver: Any, scale: float) -> None:
-    """Squares of these overflow or vanish in float32; so do those of cotangents in practice."""
+    """In float32 the squares of these numbers overflow or underflow; cotangents may be as large or small."""
     m, b = matrix_for(solver).astype(np.float32), (B * scale).astype(np.float32)
     x, report = ran(solver, m, b)
     assert bool(report.converged)
@@ -133,7 +133,7 @@ def test_tiny_and_huge_right_hand_sides(solver: Any, scale: float) -> None:
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_singular_systems_end_and_say_so(solver: Any) -> None:
+def test_singular_systems_end_and_are_reported(solver: Any) -> None:
     m = np.diag([1.0, 2.0, 0.0])
     x, report = ran(solver, m, np.array([1.0, 1.0, 1.0]))
     assert not bool(report.converged)
@@ -215,7 +215,7 @@ def test_derivatives_of_every_order_with_and_without_a_guess(solver: Any) -> Non
     close(interpreted(fx.jacfwd(fx.grad(ways[1])), s, b), interpreted(fx.grad(fx.grad(plain)), s, b))
 
 
-def test_a_small_cotangent_is_not_lost_behind_a_great_guess() -> None:
+def test_a_small_cotangent_is_solved_with_a_large_guess() -> None:
     def f(b: Any) -> Any:
         return fnp.sum(lax.gmres(ANY, b, 1e6 * B, tol=1e-12)[0]) * 1e-20
 
@@ -223,17 +223,17 @@ def test_a_small_cotangent_is_not_lost_behind_a_great_guess() -> None:
     np.testing.assert_allclose(np.asarray(interpreted(fx.grad(f), B)), want, rtol=1e-8)
 
 
-# --------------------------------------------------------------------------------- what is linear over the reals alone
+# ----------------------------------------------------------------------------- maps that are linear over the reals only
 
 
 def used(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The solution, a tangent and a cotangent of it."""
+    """Returns the solution, a tangent and a cotangent of it."""
     return lambda b: (f(b), fx.jvp(f, (b,), (1j * b,))[1], fx.vjp(f, b)[1](b))
 
 
 @pytest.mark.parametrize("guess", [False, True])
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_what_conjugates_is_linear_over_the_reals(solver: Any, guess: bool) -> None:
+def test_maps_that_conjugate_are_linear_over_the_reals(solver: Any, guess: bool) -> None:
     b = np.array([1 + 2j, -0.5j, 0.3])
     p, q = 2.0 + (0.3j if solver is not lax.cg else 0), 0.9 - 0.4j
 
@@ -276,7 +276,7 @@ def test_real_and_complex_leaves_together() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
-def test_the_norm_of_what_is_nearly_the_greatest_number_or_the_least(dtype: str) -> None:
+def test_the_norm_of_nearly_the_largest_and_smallest_numbers(dtype: str) -> None:
     info = np.finfo(dtype)
     for scale in (float(info.max) / 8, float(info.smallest_normal) * 8, 1.0, 0.0):
         x = fnp.asarray((np.array([3, 4, 0]) * (scale / 4)).astype(dtype))

@@ -1,4 +1,4 @@
-"""`custom_root` and what is made of it: derivatives of what an equation defines, against closed forms."""
+"""`custom_root` and functions built on it: derivatives of implicitly defined values, against closed forms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ C = RNG.normal(size=3)
 
 
 def newton(f: Callable[[Any], Any], x: Any) -> Any:
-    """Until it stays: a loop without bound, which has no reverse mode."""
+    """Newton's method until convergence: a loop without a bound, which has no reverse mode."""
     flat, unravel = fx.tree.ravel(x)
 
     def left(v: Any) -> Any:
@@ -42,7 +42,7 @@ def dense_tangents(g: Any, y: Any) -> Any:
 
 
 def looped_tangents(g: Any, y: Any) -> Any:
-    """A solver of tangents that is a loop without bound: transposed, it is called with the transpose of g."""
+    """A solver for tangents with a loop without a bound. Its transpose is the solver with the transpose of g."""
 
     def left(x: Any) -> Any:
         return y - g(x)
@@ -55,7 +55,7 @@ def by_gmres(g: Any, y: Any) -> Any:
 
 
 def equation(m: Any, c: Any) -> Callable[[Any], Any]:
-    """x + m sin(x) = c: a Jacobian that is not symmetric."""
+    """x + m sin(x) = c. The Jacobian is not symmetric."""
     return lambda x: x + m @ fnp.sin(x) - c
 
 
@@ -64,7 +64,7 @@ def implicit(tangents: Any) -> Callable[[Any, Any], Any]:
 
 
 def unrolled(m: Any, c: Any) -> Any:
-    """The same through all steps of Newton's method, which differentiates exactly once it has converged."""
+    """The root by unrolled steps of Newton's method. Its derivative is exact after convergence."""
     x = fnp.zeros_like(c)
     for _ in range(9):
         x = x - fnp.linalg.solve(fx.jacfwd(equation(m, c))(x), equation(m, c)(x))
@@ -161,8 +161,8 @@ def test_trees_integers_and_auxiliary_results() -> None:
     close(dots[1][3], np.zeros(2))
 
 
-def test_closures_over_what_is_differentiated_in_every_function() -> None:
-    """The equation, the guess, the solver and that of tangents, all of s: under each other's derivatives."""
+def test_all_functions_close_over_a_differentiated_value() -> None:
+    """The equation, the guess, the solver and the tangent solver close over s, which is differentiated."""
 
     def f(s: Any) -> Any:
         def solve(f: Any, x: Any) -> Any:
@@ -185,7 +185,7 @@ def test_closures_over_what_is_differentiated_in_every_function() -> None:
 
 
 def test_roots_in_roots() -> None:
-    """The equation of one has the other in it."""
+    """The equation of one root contains another root."""
 
     def inner(c: Any) -> Any:
         return lax.custom_root(lambda x: x + fnp.sin(x) / 2 - c, c, newton, lambda g, y: y / g(fnp.ones_like(y)))
@@ -202,7 +202,7 @@ def test_roots_in_roots() -> None:
 
 def test_an_equation_without_reverse_mode_has_forward_mode() -> None:
     def f(s: Any) -> Any:
-        def power(x: Any) -> Any:  # x**4, by a loop without bound
+        def power(x: Any) -> Any:  # x**4, by a loop without a bound
             return lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, c[1] ** 2), (0, x))[1]
 
         return lax.custom_root(lambda x: power(x) - s, 1.0, newton, lambda g, y: y / g(1.0))
@@ -228,7 +228,7 @@ def test_fixed_points() -> None:
     close(x, interpreted(unrolled, M, C), 1e-10)
 
 
-def test_fixed_points_by_a_solver_of_ones_own() -> None:
+def test_fixed_points_by_a_custom_solver() -> None:
     def f(c: Any) -> Any:
         return lax.custom_fixed_point(
             lambda x: c - M @ fnp.sin(x), c, lambda f, x: newton(lambda x: f(x) - x, x), dense_tangents
@@ -255,7 +255,7 @@ def test_fixed_points_of_complex_numbers_that_are_conjugated() -> None:
 
 
 def test_a_derivative_that_does_not_exist_is_nan() -> None:
-    """In the first number any x is a fixed point, or a minimum without a second derivative."""
+    """For the first number every x is a fixed point, or a minimum without a second derivative."""
 
     def fixed(c: Any) -> Any:
         return lax.custom_fixed_point(lambda x: fnp.stack([x[0] + 0 * c[0], c[1] - x[1] / 2]), fnp.zeros_like(c))
@@ -270,7 +270,7 @@ def test_a_derivative_that_does_not_exist_is_nan() -> None:
 
 
 def test_minima() -> None:
-    """Least squares with weights: the minimum is known, and the second derivative is a matrix in the data."""
+    """Weighted least squares: the minimum is known, and the second derivative is a matrix in the data."""
     design, y = RNG.normal(size=(6, 3)), RNG.normal(size=6)
 
     def objective(w: Any, penalty: Any) -> Any:
@@ -306,7 +306,7 @@ def test_any_root_under_any_stack(seed: int, stack: list[str]) -> None:
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 4))
     m, c = rng.normal(size=(n, n)) * 0.3 / n, rng.normal(size=n)
-    m *= min(1.0, 0.4 / float(np.linalg.norm(m, 2)))  # so that the steps that are unrolled are enough
+    m *= min(1.0, 0.4 / float(np.linalg.norm(m, 2)))  # so that the unrolled steps converge
 
     def stacked(root: Any) -> Any:
         def f(s: Any) -> Any:
@@ -329,12 +329,12 @@ STACK: dict[str, Callable[[Any], Any]] = {
 
 
 def repelled(c: Any) -> Any:
-    """The fixed point -c of 2 x + c, which iteration runs away from; f is linear, so its derivative does not see x."""
+    """The fixed point -c of 2 x + c is repelling. f is linear, so its derivative does not depend on x."""
     return lax.custom_fixed_point(lambda x: c + 2 * x, fnp.zeros_like(c))
 
 
 def circling(c: Any) -> Any:
-    """The fixed point c / 2 of c - x, which iteration walks around for ever."""
+    """The fixed point c / 2 of c - x, around which the iteration alternates."""
     return lax.custom_fixed_point(lambda x: c - x, fnp.zeros_like(c))
 
 
@@ -348,7 +348,7 @@ def test_an_iteration_that_does_not_converge_gives_nan(f: Callable[[Any], Any], 
     assert np.isnan(np.asarray(pull(c)[0])).all()
 
 
-def test_of_a_stack_those_examples_are_nan_that_do_not_converge() -> None:
+def test_examples_of_a_batch_that_do_not_converge_are_nan() -> None:
     def f(rate: Any) -> Any:
         return lax.custom_fixed_point(lambda x: {"x": 1 + rate * x["x"], "n": x["n"]}, {"x": np.float64(0), "n": 3})
 
@@ -359,7 +359,7 @@ def test_of_a_stack_those_examples_are_nan_that_do_not_converge() -> None:
     np.testing.assert_allclose(np.asarray(dots), [4, np.nan, 1, np.nan], rtol=1e-10)
 
 
-def test_with_a_report_what_was_reached_is_given_as_it_is() -> None:
+def test_with_a_report_the_last_iterate_is_returned() -> None:
     x, report = lax.custom_fixed_point(lambda x: 3.0 - x, np.zeros(2), has_aux=True)
     assert not bool(report.converged)
     assert np.isfinite(np.asarray(x)).all()
@@ -369,7 +369,7 @@ def test_with_a_report_what_was_reached_is_given_as_it_is() -> None:
 
 @pytest.mark.parametrize("rule", ["root", "linear system"])
 def test_solvers_call_the_host_in_order(rule: str) -> None:
-    """They were refused when compiled: an equation with rules was not looked into where calls are put in order."""
+    """Regression: they were refused when compiled, because calls in bodies with rules were not put in order."""
     seen: list[tuple[str, float]] = []
 
     def tell(what: str, v: Any) -> None:

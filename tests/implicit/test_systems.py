@@ -1,4 +1,4 @@
-"""`custom_linear_solve`: derivatives of a solution, whoever finds it, against a dense solve."""
+"""`custom_linear_solve`: derivatives of a solution by any solver, against a dense solve."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ B = RNG.normal(size=4)
 
 
 def richardson(matvec: Callable[[Any], Any], b: Any) -> Any:
-    """A solver that cannot be differentiated in reverse: a loop without bound, over trees."""
+    """Richardson's iteration over trees, a loop without a bound: a solver without reverse mode."""
 
     def left(x: Any) -> Any:
         return fx.tree.map(lambda p, q: p - q, b, matvec(x))
@@ -40,7 +40,7 @@ def by_loop(a: Any, b: Any) -> Any:
 
 
 def by_library(a: Any, b: Any) -> Any:
-    """No transpose is given: that of `solve` is derived."""
+    """Without `transpose_solve`: it is derived from `solve`."""
     return lax.custom_linear_solve(lambda x: a @ x, b, lambda _, b: fnp.linalg.solve(a, b))
 
 
@@ -60,7 +60,7 @@ def third_order(f: Any) -> Any:
 
 
 def count(jaxpr: Jaxpr, name: str) -> int:
-    """Equations of a kind that run: those of bodies included, but for what only transformations read."""
+    """Counts the equations of a primitive that run, in bodies too, without bodies that only transformations use."""
     found = 0
     for eqn in jaxpr.eqns:
         found += eqn.prim.name == name
@@ -78,7 +78,7 @@ def close(have: Any, want: Any, tolerance: float = 1e-9) -> None:
 
 
 def interpreted(f: Callable[..., Any], *args: Any) -> Any:
-    """Return the result of a function, interpreted. Compilations of solvers under derivatives would take most of the
+    """Returns the result of a function, interpreted. Compilations of solvers under derivatives would take most of the
     time of these tests, and another law compares compiled with interpreted programs."""
     return fx.interpret(fx.trace(f, *args), *args)
 
@@ -123,7 +123,7 @@ def test_derivatives_are_those_of_the_solution(solve: Any, use: str) -> None:
 
 
 def test_the_solver_is_not_differentiated() -> None:
-    """A value is one loop, a gradient two, a second derivative four; and no loop carries a tangent."""
+    """A value runs one loop, a gradient two, a second derivative four. No loop carries a tangent."""
     program = fx.trace(lambda a, b: fnp.sum(by_loop(a, b) ** 2), A, B)
     assert count(program.jaxpr, "while") == 1
     assert count(fx.grad(program).jaxpr, "while") == 2
@@ -212,8 +212,8 @@ def test_symmetric_takes_the_solver_for_its_transpose() -> None:
     close(interpreted(fx.jacrev(f, argnums=(0, 1)), s, B), interpreted(fx.jacrev(dense, argnums=(0, 1)), s, B))
 
 
-def test_what_solvers_close_over_has_no_derivative_but_does_no_harm() -> None:
-    """Captured tracers that are differentiated: in the solver only, a guess, say; in all functions at once."""
+def test_solvers_may_close_over_differentiated_values() -> None:
+    """Closed-over tracers that are differentiated: in the solver only, such as a guess; in all functions."""
 
     def f(s: Any) -> Any:
         m = s * A
@@ -244,7 +244,7 @@ NAMES = ("jvp", "grad", "vmap", "remat")
 
 @st.composite
 def systems(draw: st.DrawFn) -> tuple[Any, Any]:
-    """Trees of arrays and well-conditioned matrices over all of their elements, far from symmetric."""
+    """Draws trees of arrays, and well-conditioned matrices over all of their elements, far from symmetric."""
     shapes = draw(st.lists(st.sampled_from([(), (1,), (3,), (2, 2), (0,), (1, 3)]), min_size=1, max_size=3))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     b = {f"leaf{k}": rng.normal(size=s) for k, s in enumerate(shapes)}

@@ -1,4 +1,4 @@
-"""Indices for arrays: any mixture that NumPy takes."""
+"""A strategy for indices: any combination that NumPy accepts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 
 @st.composite
 def entries(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """An index for an array of `shape`: any mixture NumPy takes."""
+    """Draws an index for an array of `shape`: any combination that NumPy accepts."""
     batch = draw(hnp.array_shapes(min_dims=0, max_dims=2, min_side=1, max_side=3))
     index: list[Any] = []
     axis = 0
@@ -62,6 +62,6 @@ def entries(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
 def cases(draw: st.DrawFn) -> tuple[Value, tuple[Any, ...]]:
     shape = draw(SHAPES)
     index = draw(entries(shape))
-    # NumPy lets an empty mask stand for an axis of size 1 of an empty array; fxad does not
+    # NumPy accepts an empty mask for an axis of size 1 of an empty array; fxad does not
     assume(not [e for e in index if isinstance(e, np.ndarray) and e.dtype == np.bool_ and not e.size])
     return np.arange(np.prod(shape, dtype=int), dtype=np.int32).reshape(shape), index

@@ -1,4 +1,4 @@
-"""A function on fxad arrays against one on NumPy arrays: at once, and traced and interpreted."""
+"""Compares a function on fxad arrays with one on NumPy arrays: eagerly, and traced and interpreted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Value = npt.NDArray[np.generic]
 
 
 def traced(fn: Callable[..., object], *args: Value) -> tuple[Jaxpr, list[Value]]:
-    """The program of `fn`, and what it means for `args`."""
+    """Returns the program of `fn`, and its results for `args`."""
 
     def flat(xs: list[Array]) -> Sequence[object]:
         out = fn(*xs)
@@ -31,12 +31,12 @@ def traced(fn: Callable[..., object], *args: Value) -> tuple[Jaxpr, list[Value]]
 
 
 def names(fn: Callable[..., object], *args: Value) -> list[str]:
-    """The equations of `fn`, by name."""
+    """Returns the names of the equations of `fn`."""
     return [e.prim.name for e in traced(fn, *args)[0].eqns]
 
 
 def close(ours: object, theirs: object, *, dtype: bool = True) -> None:
-    """Equal shapes, dtypes and, up to rounding, values."""
+    """The shapes and dtypes are equal, and the values up to rounding."""
     a, b = np.asarray(ours), np.asarray(theirs)
     assert a.shape == b.shape, (a.shape, b.shape)
     if dtype:
@@ -49,7 +49,7 @@ def close(ours: object, theirs: object, *, dtype: bool = True) -> None:
 
 
 def by_kind(value: object, args: Sequence[object]) -> Value:
-    """Return the result of NumPy in the dtype of fxad's promotion: float64 only if an argument is (decision 64)."""
+    """Returns the result of NumPy in the dtype of fxad's promotion: float64 only if an argument is (decision 64)."""
     out = np.asarray(value)
     kinds = [np.asarray(a).dtype for a in args]
     if out.dtype.kind not in "fc" or any(d in (np.float64, np.complex128) for d in kinds):
@@ -67,8 +67,8 @@ def check(
     eager: bool = True,
     promoted: bool = True,
 ) -> None:
-    """`fn` means what `reference` does: outside a trace, and in one. `promoted`: the dtype of the result is by
-    promotion, and not asked for."""
+    """`fn` computes what `reference` does, outside of a trace and in one. `promoted`: the dtype of the result follows
+    from promotion, and not from an argument."""
     want = reference(*args)
     narrow = promoted and args and all(np.asarray(a).dtype.kind in "iub" for a in args)
     found = [np.asarray(w).dtype for w in (want if isinstance(want, tuple | list) else [want])]
@@ -86,7 +86,8 @@ def check(
 
 
 def same(name: str, *args: Any, dtype: bool = True, eager: bool = False, **given: Any) -> None:
-    """A function of `fxad.numpy` means what NumPy's of that name does; `given` are not arrays."""
+    """A function of `fxad.numpy` computes what NumPy's function of that name does. `given` are arguments that are no
+    arrays."""
     check(
         lambda *xs: getattr(fnp, name)(*xs, **given),
         lambda *xs: getattr(np, name)(*xs, **given),

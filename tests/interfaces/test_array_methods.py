@@ -1,4 +1,4 @@
-"""Methods that arrays share with NumPy and JAX: eagerly, traced, and refused where they need a value."""
+"""Methods that arrays share with NumPy and JAX: eager, traced, and refused where they need a value."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ UNHONOURED: list[tuple[Callable[[Any], Any], str, str]] = [
 
 
 @pytest.mark.parametrize("k", range(len(UNHONOURED)))
-def test_what_cannot_be_honoured(k: int) -> None:
+def test_arguments_without_support_are_refused(k: int) -> None:
     call, message, remedy = UNHONOURED[k]
     with pytest.raises((ParameterError, ShapeError)) as e:
         call(fnp.asarray(N))
@@ -133,7 +133,7 @@ FUNCTIONS: list[Callable[[Any, Any], Any]] = [
 
 
 @pytest.mark.parametrize("k", range(len(FUNCTIONS)))
-def test_functions_take_what_numpy_takes(k: int) -> None:
+def test_functions_take_the_arguments_of_numpy(k: int) -> None:
     np.testing.assert_allclose(np.asarray(FUNCTIONS[k](fnp, fnp.asarray(N))), FUNCTIONS[k](np, N), rtol=1e-6)
 
 
@@ -193,7 +193,7 @@ def test_a_tracer_has_no_value(name: str) -> None:
 
 
 def test_a_number_has_no_axes_where_axes_have_a_meaning() -> None:
-    """In a traced program too, where a number is a literal of the shape of the array that it meets."""
+    """In a traced program too, where a number is a literal with the shape of the other operand."""
     x, m = np.arange(1, 4, dtype=np.float32), np.eye(3, dtype=np.float32)
     functions: list[Any] = [
         lambda x: fnp.dot(x, 2),

@@ -1,4 +1,4 @@
-"""Methods and operators of arrays; errors of `fxad.numpy` by the names users call."""
+"""Methods and operators of arrays; errors of `fxad.numpy` name the functions that users call."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_errors(fn: Callable[..., object], error: type[Exception], message: str)
 
 
 def test_errors_name_the_users_line() -> None:
-    """Those of equations, and those found before there is one."""
+    """Errors of equations, and errors that are raised before there is an equation."""
     for fn in (
         lambda x: fnp.sum(x, axis=3),
         lambda x: x[5],
@@ -201,7 +201,7 @@ def test_errors_name_the_users_line() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["a", [1.0], None, object], ids=str)
-def test_what_is_not_an_array(wrong: object) -> None:
+def test_objects_that_are_no_arrays(wrong: object) -> None:
     kind = type(wrong).__qualname__
     for fn, message in [
         (lambda x: fnp.sin(wrong), f"sin: argument 0: a {kind} is not an array: "),  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Arrays put together, taken apart and turned, against NumPy; sets; grids; files."""
+"""Functions that join, split and rearrange arrays, against NumPy; sets; grids; files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ P, M, A = RNG.normal(size=4), RNG.normal(size=(2, 3)), RNG.normal(size=(2, 3, 4)
 # ----------------------------------------------------------------------------------------------- together and apart
 
 
-def test_together() -> None:
+def test_joining() -> None:
     for x in (np.array(3.0), P, M, A):
         same("atleast_3d", x)
         check(lambda x: fnp.dstack([x, x]), lambda x: np.dstack([x, x]), x)
@@ -35,7 +35,7 @@ def test_together() -> None:
     check(lambda x, y: fnp.block([[x], [y]]), lambda x, y: np.block([[x], [y]]), M, M[:1])
 
 
-def test_apart() -> None:
+def test_splitting() -> None:
     same("hsplit", A, indices_or_sections=3)
     same("hsplit", P, indices_or_sections=2)
     same("vsplit", M, indices_or_sections=(1,))
@@ -98,7 +98,7 @@ def test_sets(name: str, x: Value, y: Value) -> None:
         close(traced(lambda a, b, n=size: getattr(fnp, name)(a, b, size=n), x, y)[1][0], again, dtype=False)
 
 
-def test_sets_with_places() -> None:
+def test_sets_with_indices() -> None:
     x, y = np.array([3, 1, 1, 5]), np.array([5, 3, 5])
     for ours, theirs in zip(
         fnp.intersect1d(x, y, return_indices=True), np.intersect1d(x, y, return_indices=True), strict=True
@@ -140,7 +140,7 @@ def test_grids(written: Callable[[Any], Any]) -> None:
         close(a, b, dtype=False)
 
 
-def test_written_indices() -> None:
+def test_index_expressions() -> None:
     assert fnp.s_[1:, None] == (slice(1, None), None)
     assert fnp.index_exp[2:3] == (slice(2, 3),)
     assert repr(fnp.mgrid) == "fxad.numpy.mgrid"

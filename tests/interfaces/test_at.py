@@ -1,4 +1,4 @@
-"""Updates of what an index picks, against NumPy's assignment and `ufunc.at`."""
+"""Updates at an index, against NumPy's assignment and `ufunc.at`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UFUNCS = {
 
 
 def updated(x: Value, index: Any, name: str, value: Any) -> Value:
-    """Return the result of the same update in NumPy."""
+    """Returns the result of the same update in NumPy."""
     out = x.copy()
     if name == "set":
         out[index] = value
@@ -53,8 +53,8 @@ def values(shape: tuple[int, ...], dtype: Any, seed: int) -> Value:
 
 
 @given(cases(), st.sampled_from(["set", *UFUNCS]), st.integers(0, 99))
-def test_static(case: tuple[Value, tuple[Any, ...]], name: str, seed: int) -> None:
-    """Any index, any update, with a value of the shape that is picked or one that broadcasts to it."""
+def test_static_indices(case: tuple[Value, tuple[Any, ...]], name: str, seed: int) -> None:
+    """Any index and any update, with a value of the indexed shape, or one that broadcasts to it."""
     x, index = case
     x = np.asarray(x % 3 + 1, np.float64)
     try:
@@ -67,8 +67,8 @@ def test_static(case: tuple[Value, tuple[Any, ...]], name: str, seed: int) -> No
 
 
 @given(cases(), st.sampled_from(["set", *UFUNCS]), st.integers(0, 99))
-def test_dynamic(case: tuple[Value, tuple[Any, ...]], name: str, seed: int) -> None:
-    """The same with integer arrays, with and without axes, that are only known when the program runs."""
+def test_indices_that_are_operands(case: tuple[Value, tuple[Any, ...]], name: str, seed: int) -> None:
+    """The same with integer arrays that are operands, with and without axes."""
     x, index = case
     x = np.asarray(x % 3 + 1, np.float64)
     try:
@@ -104,8 +104,8 @@ INDICES: list[Any] = [
 
 @pytest.mark.parametrize("index", INDICES, ids=str)
 @pytest.mark.parametrize("name", ["set", *UFUNCS])
-def test_at_once(index: Any, name: str) -> None:
-    """On a device, without a trace."""
+def test_eager_updates(index: Any, name: str) -> None:
+    """Eagerly, on a device."""
     x = X + 1
     close(getattr(fnp.asarray(x).at[index], name)(2), updated(x, index, name, 2))
 
@@ -118,7 +118,7 @@ def test_apply_and_get() -> None:
 
 
 def test_dtypes() -> None:
-    """A scalar takes the dtype of the array, an array is converted where no kind is lost."""
+    """A scalar takes the dtype of the array. An array is converted if its kind is not lost."""
     for dtype in ("int8", "uint32", "bool", "float16", "bfloat16", "complex64"):
         x = fnp.zeros(3, dtype)
         close(x.at[1].set(True), np.array([0, 1, 0], x.dtype))
@@ -133,8 +133,8 @@ def test_dtypes() -> None:
 # ---------------------------------------------------------------------------------------------------- out of range
 
 
-def test_outside() -> None:
-    """Places that are known when the program runs: left out by updates, moved to the nearest element by reads."""
+def test_out_of_range() -> None:
+    """For indices that are operands: updates drop them, and reads clamp them."""
     x, i = np.arange(5.0), np.array([9, -9, 1])
     check(lambda x, i: x.at[i].set(7.0), lambda x, i: np.array([0, 7.0, 2, 3, 4]), x, i)
     check(lambda x, i: x.at[i].add(7.0, mode="clip"), lambda x, i: np.array([7.0, 8, 2, 3, 11]), x, i)
@@ -172,7 +172,8 @@ def test_equations() -> None:
 
 
 def test_static_indices_are_promised_in_bounds() -> None:
-    """They were checked while tracing, so reads of the cotangent are not compared with the bounds again."""
+    """Static indices were checked while tracing, so the reads of the cotangent are not compared with the bounds
+    again."""
     x, v = fnp.asarray(X), fnp.ones((2, 4))
     run_time = fx.trace(lambda x, v, i: (x.at[i].set(v) ** 2).sum(), x, v, fnp.asarray([0, 2]))
     known = fx.trace(lambda x, v: (x.at[np.array([0, 2])].set(v) ** 2).sum(), x, v)
@@ -183,7 +184,7 @@ def test_static_indices_are_promised_in_bounds() -> None:
 
 
 def test_masks() -> None:
-    """One value goes where a mask holds, whether or not the mask is known while tracing."""
+    """An update sets one value where a mask is True. The mask is static or an operand."""
     check(lambda x: x.at[x > 5].set(0), lambda x: np.where(x > 5, 0, x), X)
     check(lambda x: x.at[x[:, 0] > 0].add(1), lambda x: np.where(x[:, :1] > 0, x + 1, x), X)
     check(lambda x: x.at[X > 5].multiply(3), lambda x: np.where(x > 5, 3 * x, x), X)
@@ -205,18 +206,18 @@ def check_derivatives(fn: Any, args: tuple[Value, ...]) -> None:
 @pytest.mark.parametrize("name", ["set", *UFUNCS])
 @pytest.mark.parametrize("index", [1, slice(None, None, -2), ([0, 2], [1, 3]), X > 5], ids=str)
 def test_derivatives(name: str, index: Any) -> None:
-    """First and second, where places are known not to meet."""
+    """First and second derivatives, for indices that are known to be unique."""
     x = X.astype(np.float64) + 0.5
     v = np.linspace(1.0, 2.0, np.asarray(X[index]).size).reshape(X[index].shape)
     check_derivatives(lambda x, v: getattr(x.at[index], name)(v), (x, v))
 
 
-def test_derivatives_where_places_meet() -> None:
+def test_derivatives_with_repeated_indices() -> None:
     i = np.array([1, 0, 1, 1])
     x, v = np.array([1.0, 2.0, 3.0]), np.array([2.5, 5.0, 7.0, 1.5])
     for name in ("add", "subtract", "min", "max"):
         check_derivatives(lambda x, v, name=name: getattr(x.at[fnp.asarray(i)], name)(v), (x, v))
-    # which update stays is for the program to say: exactly one of them gets the cotangent
+    # the program decides which update remains: exactly one of them gets the cotangent
     bar = np.asarray(fx.grad(lambda v: fnp.asarray(x).at[fnp.asarray(i)].set(v).sum())(fnp.asarray(v)))
     assert bar[1] == 1
     assert sorted(bar[[0, 2, 3]]) == [0, 0, 1]

@@ -1,4 +1,4 @@
-"""Functions that apply functions, against NumPy."""
+"""Functions that apply functions, such as vectorize, against NumPy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_vectorize_with_a_signature() -> None:
     sums = fnp.vectorize(lambda x: (x.sum(), x * 2), signature="(3)->(),(3)")
     check(sums, lambda x: (x.sum(-1), 2 * x), M)
     close(fx.grad(lambda v: fnp.sum(cast("Array", ours(A, v))))(fnp.asarray(P)), A.sum((0, 1)))
-    # an array of the function's surroundings is the same for all examples
+    # a closed-over array is the same for all examples
     close(fx.jit(lambda x: fnp.vectorize(lambda a: a * x.sum())(x))(M), M * M.sum())
 
 

@@ -1,4 +1,4 @@
-"""Every function of `fxad.numpy` against NumPy's own, at once and traced."""
+"""Every function of `fxad.numpy` against NumPy's, eager and traced."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def test_angles(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["abs", "negative", "positive", "sign", "square", "conj", "real", "imag"])
 @pytest.mark.parametrize("x", [F32, I32, C], ids=["f32", "i32", "c64"])
-def test_own_dtype(name: str, x: Value) -> None:
+def test_functions_that_keep_the_dtype(name: str, x: Value) -> None:
     check(*both(name), x)
 
 
 @pytest.mark.parametrize("name", ["floor", "ceil", "trunc", "rint", "round", "isnan", "isinf", "isfinite", "signbit"])
-def test_rounding_and_questions(name: str) -> None:
+def test_rounding_and_predicates(name: str) -> None:
     check(*both(name), ODD)
-    if name != "rint":  # NumPy's gives a float for integers
+    if name != "rint":  # NumPy returns a float for integers
         check(*both(name), I32)
 
 
@@ -182,7 +182,7 @@ def test_dtypes_of_sums(x: Value, want: str) -> None:
 
 @pytest.mark.parametrize("x", [I8, U8, I32, B], ids=["i8", "u8", "i32", "bool"])
 def test_moments_of_integers(x: Value) -> None:
-    for name in ("mean", "var", "std"):  # in the default dtype, as the array API standard has it
+    for name in ("mean", "var", "std"):  # in the default dtype, as the array API standard requires
         ours, theirs = both(name)
         check(ours, lambda x, f=theirs: np.float32(f(x, dtype=np.float64)), x)
 
@@ -346,7 +346,7 @@ def test_einsum(spec: str, shapes: list[tuple[int, ...]]) -> None:
 def test_einsum_is_one_contraction() -> None:
     x, y = RNG.standard_normal((2, 3, 4, 5)), RNG.standard_normal((2, 6, 4, 5))
     assert names(lambda x, y: fnp.einsum("bqhd,bkhd->bhqk", x, y), x, y) == ["dot_general"]
-    # the operand with the result's last axis comes second: no transpose, or one that leaves the last axis in its place
+    # the operand with the last axis of the result comes second: no transpose, or one that keeps the last axis
     assert names(lambda x, y: fnp.einsum("bkhd,bqhd->bhqk", x, y), x, y) == ["dot_general"]
     a, b = RNG.standard_normal((2, 3, 4, 5)), RNG.standard_normal((6, 2, 3, 5))
     text = str(fx.trace(lambda a, b: fnp.einsum("bhij,nbhj->nbhi", a, b), a, b).jaxpr)
@@ -354,7 +354,7 @@ def test_einsum_is_one_contraction() -> None:
     assert names(lambda x, y: x @ y.swapaxes(-1, -2), x, x) == ["transpose", "dot_general"]
 
 
-def test_preferred() -> None:
+def test_preferred_element_types() -> None:
     half = F32.astype(np.float16)
     out = traced(lambda x: fnp.einsum("ij,kj,lj->ikl", x, x, x, preferred_element_type="float32"), half)[1][0]
     close(out, np.einsum("ij,kj,lj->ikl", *[half.astype(np.float32)] * 3))
@@ -447,7 +447,7 @@ def test_asarray() -> None:
     check(lambda x: fnp.array([[x[0], 1.0], [2, x[1]]]), lambda x: np.array([[x[0], 1], [2, x[1]]]), F64)
 
 
-def test_what_is_known_of_dtypes() -> None:
+def test_attributes_of_dtypes() -> None:
     assert fnp.finfo("float32").eps == np.finfo(np.float32).eps
     assert fnp.finfo(fnp.bfloat16).max > 3e38
     assert fnp.iinfo(np.int8).min == -128
@@ -465,7 +465,7 @@ def test_what_is_known_of_dtypes() -> None:
 
 @pytest.mark.parametrize("way", ["loop", "call", "function"])
 def test_a_reduction_by_a_loop_is_refused(way: str) -> None:
-    """XLA would abort the process."""
+    """XLA would crash."""
 
     def looped(a: Any, b: Any) -> Any:
         return lax.fori_loop(0, 3, lambda _, c: c + b, a)

@@ -1,4 +1,4 @@
-"""Indexing against NumPy: what is picked, in how many equations, and what is refused."""
+"""Indexing, against NumPy: values, numbers of equations, errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ X = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
 
 
 @given(cases())
-def test_static(case: tuple[Value, tuple[Any, ...]]) -> None:
+def test_static_indices(case: tuple[Value, tuple[Any, ...]]) -> None:
     x, index = case
     try:
         want = x[index]
@@ -37,8 +37,8 @@ def test_static(case: tuple[Value, tuple[Any, ...]]) -> None:
 
 
 @given(cases())
-def test_dynamic(case: tuple[Value, tuple[Any, ...]]) -> None:
-    """Integer arrays, with and without axes, that are only known when the program runs."""
+def test_indices_that_are_operands(case: tuple[Value, tuple[Any, ...]]) -> None:
+    """Integer arrays that are operands, with and without axes."""
     x, index = case
     try:
         want = x[index]
@@ -114,7 +114,7 @@ def test_out_of_range_when_the_program_runs() -> None:
         close(traced(lambda a, i: a[i], x, np.array([i]))[1][0], np.array([want], np.float32))
 
 
-def test_at_once() -> None:
+def test_eager_reads() -> None:
     x = fnp.asarray(X)
     indices: list[Any] = [0, (0, 1), slice(None, None, -2), [0, 2], (..., None), X > 30, np.array([[0, 1], [2, 0]])]
     for index in [*indices, np.int64(2)]:
@@ -125,8 +125,8 @@ def test_at_once() -> None:
     assert [float(v) for v in fnp.arange(3.0)] == [0.0, 1.0, 2.0]
 
 
-def test_at_once_places_are_operands() -> None:
-    """Reading elements or windows one after the other compiles one program, not one for each place."""
+def test_indices_of_eager_reads_are_operands() -> None:
+    """Reads of elements or windows in a row compile one program, and not one for each index."""
     x = fnp.asarray(X)
     read: list[Callable[[int], Any]] = [
         lambda k: x[k],
@@ -139,7 +139,7 @@ def test_at_once_places_are_operands() -> None:
         before = runtime.cache.stats().misses
         for k in (1, 2, -1, -3):
             pick(k)
-        assert runtime.cache.stats().misses <= before + 1  # a window that ends early has another size
+        assert runtime.cache.stats().misses <= before + 1  # a window at the end has another size
 
 
 def test_take() -> None:
@@ -151,7 +151,7 @@ def test_take() -> None:
 
 
 def test_gradient() -> None:
-    """An element that is read several times gets the sum of the cotangents."""
+    """An element that is read several times gets the sum of its cotangents."""
     x = X.astype(np.float64)
 
     def gradient(index: Any) -> npt.NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Counting what falls where, against NumPy."""
+"""Histograms and counts, against NumPy."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_histograms(kw: dict[str, Any]) -> None:
     same("histogram_bin_edges", V, **given)
 
 
-def test_histograms_at_the_edge_of_their_meaning() -> None:
+def test_histograms_of_edge_cases() -> None:
     for x in (V[:0], np.full(3, 2.0), np.arange(5)):
         for ours, theirs in zip(fnp.histogram(x), np.histogram(x), strict=True):
             close(ours, theirs, dtype=False)

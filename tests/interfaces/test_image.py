@@ -16,7 +16,7 @@ METHODS = ("nearest", "linear", "cubic", "lanczos3", "lanczos5", "cubic-pytorch"
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_image_of_another_shape(method: str) -> None:
+def test_resize(method: str) -> None:
     jax_image = pytest.importorskip("jax.image")
 
     def of(module: Any) -> Any:
@@ -28,7 +28,7 @@ def test_an_image_of_another_shape(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["linear", "area"])
-def test_an_image_moved(method: str) -> None:
+def test_scale_and_translate(method: str) -> None:
     jax, jax_image = pytest.importorskip("jax"), pytest.importorskip("jax.image")
     scale, move = np.array([1.4], np.float32), np.array([-1.2], np.float32)
 
@@ -52,7 +52,7 @@ def test_logarithms_of_means() -> None:
 
 
 def test_the_nearest_element_is_rounded_as_in_jax() -> None:
-    """(x + 0.5) n / m is 1 here. With n / m rounded first it is below."""
+    """(x + 0.5) n / m is 1 here. With n / m rounded first it is less than 1."""
     jax_image = pytest.importorskip("jax.image")
     for n, m in ((2, 41), (6, 37), (5, 0)):
         row = np.arange(n)

@@ -1,4 +1,4 @@
-"""Functions that find places, and read, choose and write by them, against NumPy."""
+"""Functions that find indices, and that read, choose and write elements by them, against NumPy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HALF = (X % 2).astype(bool)
 
 
 def done(fn: Any, *args: Any) -> Value:
-    """Return the first argument after a NumPy function has changed it in place."""
+    """Returns the first argument after a NumPy function has changed it in place."""
     x: Value = args[0].copy()
     fn(x, *args[1:])
     return x
@@ -33,7 +33,7 @@ SHAPES = hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)
 
 @given(hnp.arrays(np.int32, SHAPES, elements=st.integers(0, 1)))
 def test_nonzero_of_a_size(x: Value) -> None:
-    """In a traced function the first places that fit in, and what fills the rest."""
+    """In a traced function: the first indices that fit into the size, then the fill value."""
     want = np.argwhere(x)
     for size in (0, 3, x.size + 1):
         filled = np.full((size, x.ndim), 9)

@@ -1,4 +1,4 @@
-"""fxad.numpy.linalg and fxad.lax.linalg: values against NumPy and SciPy, edges, failures."""
+"""fxad.numpy.linalg and fxad.lax.linalg, against NumPy and SciPy: values, edges, failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fxad.primitives.linalg.svd import Svd
 
 lax: Any = fx.lax.linalg
 RNG = np.random.default_rng(0)
-DTYPES = [np.float32, np.complex128]  # the laws of the primitives draw the others
+DTYPES = [np.float32, np.complex128]  # the laws of the primitives draw other dtypes
 
 
 def values_of(x: Any) -> Any:
@@ -172,8 +172,9 @@ def test_expm(dtype: Any, size: float) -> None:
     np.testing.assert_allclose(values_of(L.expm(a)), want, rtol=1e-3 if dtype == np.float32 else 1e-9, atol=1e-3)
 
 
-def test_expm_beyond_numbers() -> None:
-    """Each matrix of a batch is squared as often as it needs, and one that is not finite does not hold up the rest."""
+def test_expm_of_matrices_that_are_not_finite() -> None:
+    """Each matrix of a batch is squared as often as it needs. A matrix that is not finite does not slow the others
+    down."""
     batch = np.stack([np.diag([1.0, 2.0]), np.full((2, 2), np.nan), np.diag([800.0, -800.0]), np.zeros((2, 2))])
     out = values_of(L.expm(batch))
     same(out[0], np.diag(np.exp([1.0, 2.0])))
@@ -253,8 +254,8 @@ def test_empty_matrices(shape: tuple[int, ...]) -> None:
     same(lax.lu(z)[2], np.broadcast_to(np.arange(shape[-2], dtype=np.int32), shape[:-1]))
 
 
-def test_what_fails_is_nan() -> None:
-    """For its own matrix only."""
+def test_failed_decompositions_are_nan() -> None:
+    """Only its own matrix of the batch is nan."""
     good, nan = np.diag([4.0, 9.0]), np.full((2, 2), np.nan)
     factor = values_of(L.cholesky(np.stack([good, -good, nan])))
     same(factor[0], np.diag([2.0, 3.0]))
@@ -275,7 +276,7 @@ def test_what_fails_is_nan() -> None:
 
 
 def test_mapped_right_hand_sides_are_factored_once() -> None:
-    """vmap over b alone makes columns of one system, not systems."""
+    """vmap over b alone adds columns to one system, and makes no batch of systems."""
     a, b = drawn(3, 3), drawn(5, 3)
     mapped = fx.vmap(lambda y: L.solve(a, y))
     same(mapped(b), np.linalg.solve(a, b.T).T)
@@ -309,7 +310,7 @@ def test_small_determinants_have_derivatives_everywhere() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("n", [2, 3])
 def test_a_matrix_that_is_not_finite_has_no_decomposition(n: int, bad: float, dtype: type[np.generic]) -> None:
-    """From LAPACK alone, svd of 3 by 3 matrices with an infinity does not end, and eigvalsh of a nan may be finite."""
+    """LAPACK alone does not end for svd of 3 by 3 matrices with an infinity, and gives finite eigvalsh of a nan."""
     good = np.eye(n, dtype=dtype)
     broken = good.copy()
     broken[0, 0] = bad

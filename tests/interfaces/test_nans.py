@@ -1,4 +1,4 @@
-"""Reductions that pass over nans, against NumPy, and their derivatives, which are 0 there."""
+"""Reductions that ignore nan, against NumPy, and their derivatives, which are 0 at nans."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_places() -> None:
             same(name, X[:2], axis=axis, dtype=False)
         same(name, np.arange(6).reshape(2, 3), axis=1, dtype=False)
     endless = np.array([np.nan, -np.inf, np.nan, -np.inf])
-    close(fnp.nanargmax(endless), 1, dtype=False)  # NumPy names the nan at 0
+    close(fnp.nanargmax(endless), 1, dtype=False)  # NumPy gives the index 0 of the nan
     close(fnp.nanargmin(-endless), 1, dtype=False)
     close(fnp.nanargmax(X, 1), [0 if X[0, 0] >= np.nanmax(X[0]) else np.nanargmax(X[0]), 0, -1], dtype=False)
 
@@ -74,7 +74,7 @@ def test_extrema_of_dtypes_with_and_without_infinities(dtype: str) -> None:
 
 
 def test_segments_of_infinities_and_without_rows() -> None:
-    """A dtype of 8 bits with infinities begins from them, as wider dtypes do."""
+    """A dtype of 8 bits with infinities starts from them, as wider dtypes do."""
     for dtype in ("float8_e5m2", "float16", "float32"):
         x = fnp.asarray([-np.inf, 1.0]).astype(dtype)
         got = fx.ops.segment_max(x, np.array([0, 2]), 3)

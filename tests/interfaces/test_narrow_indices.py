@@ -1,4 +1,4 @@
-"""Indices of 8 and 16 bits into axes whose size their dtype does not have: the results are those of int32."""
+"""Indices of 8 and 16 bits for axes that are longer than their dtype can represent: the results are those of int32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers of networks: normalization, dropout, embedding. Formulas in float64, transformations, edges, refusals."""
+"""Layers of networks: normalization, dropout, embedding: formulas in float64, transformations, edges, errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def equal(found: Any, wanted: Any) -> None:
 
 
 def moments_norm(x: Any, axes: tuple[int, ...], scale: Any = 1.0, bias: Any = 0.0, epsilon: float = 1e-5) -> Any:
-    """The textbook formula, in float64."""
+    """The textbook formula in float64."""
     x = np.asarray(x, np.float64)
     off = x - x.mean(axes, keepdims=True)
     return off / np.sqrt((off**2).mean(axes, keepdims=True) + epsilon) * scale + bias
@@ -43,7 +43,7 @@ def batch(x: Any, training: bool = True) -> Any:
     return nn.batch_norm(x, STATS, SCALE, BIAS, training=training)[0]
 
 
-# Each layer, and its formula.
+# Each layer with its formula.
 LAYERS: dict[str, tuple[Callable[..., Any], Callable[[Any], Any]]] = {
     "layer": (partial(nn.layer_norm, scale=SCALE, bias=BIAS), lambda x: moments_norm(x, (2,), SCALE, BIAS)),
     "layer, two axes": (
@@ -78,7 +78,7 @@ LAYERS: dict[str, tuple[Callable[..., Any], Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_the_formula(name: str) -> None:
+def test_layers_compute_their_formulas(name: str) -> None:
     layer, formula = LAYERS[name]
     for fn in (layer, fx.jit(layer), fx.remat(layer)):
         close(np.asarray(fn(fnp.asarray(X))), formula(X), rtol=1e-12, atol=1e-13)
@@ -95,7 +95,7 @@ def test_batches_are_loops(name: str) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", [n for n in LAYERS if n != "group, one example"])
 def test_narrow_inputs_are_computed_in_float32(name: str, dtype: str) -> None:
-    """Rounded once; and squares of 300 are more than float16 has."""
+    """The result is rounded once. Squares of 300 overflow in float16."""
     layer, formula = LAYERS[name]
     x = fnp.asarray(X * 300).astype(dtype)
     exact = formula(np.asarray(x, np.float64))
@@ -202,7 +202,7 @@ def test_mapped_axes_of_one_name_and_several_sizes() -> None:
 
     for size in (2, 4, 1):
         close(fx.vmap(mean, axis_name="rows")(X[:size])[0], X[:size].mean((0, 1)), rtol=1e-12)
-    with pytest.raises(AxisNameError) as e:  # as before the calls above
+    with pytest.raises(AxisNameError) as e:  # the statistics are those before the calls above
         mean(X)
     assert e.value.message == "batch_norm: no map around binds axis 'rows'; axes in scope: none"
     close(nn.batch_norm(X, STATS, training=True, axis_name=(), momentum=0)[1].mean, X.mean((0, 1)), rtol=1e-12)
@@ -225,11 +225,11 @@ def test_dropout(rate: float, dtype: str) -> None:
     given = nn.dropout(x, fnp.float32(rate), KEY)
     assert given.dtype == x.dtype
     close(given.astype("float64"), y.astype("float64"), rtol=1e-2 if x.itemsize < 4 else 1e-6)
-    # the share of zeros is the rate, up to 5 standard deviations
+    # the share of zeros is the rate, within 5 standard deviations
     assert abs(1 - float(kept.mean(dtype="float64")) - rate) < 5 * (rate * (1 - rate) / 2000) ** 0.5
 
 
-def test_the_ends_of_dropout() -> None:
+def test_dropout_at_rates_0_and_1() -> None:
     x = fnp.asarray(X)
     equal(nn.dropout(x, 0.0), x)
     equal(nn.dropout(x, 0.5, deterministic=True), x)

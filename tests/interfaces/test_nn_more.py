@@ -1,4 +1,4 @@
-"""nn beyond the basics: every activation beside jax's, masks, edges, attention, initialisers."""
+"""nn, further tests: every activation against jax's, masks, edges, attention, initialisers."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_logsumexp_at_the_edges(x: list[float], value: float, slope: list[float]
     np.testing.assert_array_equal(np.asarray(fx.grad(lambda x: nn.logsumexp(x))(at)), slope)
 
 
-def test_logsumexp_over_nothing() -> None:
+def test_logsumexp_over_empty_axes() -> None:
     np.testing.assert_array_equal(np.asarray(nn.logsumexp(np.zeros((2, 0)), 1)), [-INF, -INF])
 
 
@@ -221,7 +221,7 @@ def test_variance_scaling_is_jax_s() -> None:
 
 
 def test_variances() -> None:
-    """Of n draws the variance is off by its square root of 2 / n: four of those would be one failure in 15,000."""
+    """The variance of n draws is off by its square root of 2 / n. Four of those would fail once in 15,000 runs."""
     key, shape = random.key(0), (40, 50, 60)
     n = 40 * 50 * 60
     modes = {"fan_in": 2000, "fan_out": 2400, "fan_avg": 2200, "fan_geo_avg": np.sqrt(2000 * 2400)}
@@ -323,7 +323,7 @@ def test_messages(call: Callable[[], object], kind: type[FxadError], message: st
 
 
 SMOOTH: list[tuple[Callable[[Any], Any], tuple[float, float, float, float]]] = [
-    # derivatives of order 1 to 4 where branches of the computation meet
+    # derivatives of order 1 to 4 where branches of the formula meet
     (nn.softplus, (0.5, 0.25, 0.0, -0.125)),
     (nn.log_sigmoid, (0.5, -0.25, 0.0, 0.125)),
     (lambda x: fnp.logaddexp(0.0, x), (0.5, 0.25, 0.0, -0.125)),

@@ -1,4 +1,4 @@
-"""Numbers taken apart and asked about, against NumPy."""
+"""Functions on single numbers: parts, divisors, predicates, against NumPy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_divisors(x: Value, y: Value) -> None:
     same("gcd", np.abs(x).astype(np.uint8), np.abs(y).astype(np.uint8))
 
 
-def test_divisors_at_once() -> None:
+def test_eager_divisors() -> None:
     same("gcd", np.arange(12, dtype=np.int32), np.int32(8), eager=True)
     assert fnp.gcd(np.int8(12), 18).dtype == np.int8
     close(fx.vmap(lambda k: fnp.lcm(k, 6))(fnp.arange(5)), np.lcm(np.arange(5), 6), dtype=False)
@@ -87,7 +87,7 @@ def test_powers_and_orders() -> None:
     assert fnp.sort_complex(X[0].astype("f4")).dtype == np.complex64
 
 
-def test_questions() -> None:
+def test_predicates() -> None:
     z = X + 1j * np.array([0, 1, 0])
     same("isreal", z)
     same("iscomplex", z)
@@ -140,7 +140,7 @@ def test_refusals(fn: Any, error: type[FxadError], message: str) -> None:
 
 
 def test_python_numbers_are_not_rounded_on_their_way_to_an_array() -> None:
-    """0.1 beside float64 is that of float64, whatever the function does with it."""
+    """Regression: 0.1 beside float64 is that of float64 in each function."""
     x, third = np.array([0.05, 0.3]), 0.1
     pairs = (
         (fnp.fmax(x, third), np.fmax(x, third)),

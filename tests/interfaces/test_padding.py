@@ -14,7 +14,7 @@ from tests.interfaces.oracle import check, close
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 N = np.random.default_rng(1).integers(-9, 9, (3, 4)).astype(np.int32)
-numpys: Any = np.pad  # its types know the modes by their names
+numpys: Any = np.pad  # its types list the modes
 WIDTHS: tuple[Any, ...] = (2, (1, 3), ((0, 1), (5, 9)))
 MODES = ("constant", "edge", "linear_ramp", "maximum", "mean", "median", "minimum", "reflect", "symmetric", "wrap")
 
@@ -59,7 +59,7 @@ def test_values_for_each_side() -> None:
 
 @pytest.mark.parametrize("mode", [m for m in MODES if m not in ("maximum", "minimum", "median")])
 def test_derivative_is_the_adjoint(mode: str) -> None:
-    """For linear padding, the gradient is the transpose of its matrix."""
+    """The gradient of linear padding is the transpose of its matrix."""
     x = X.astype(np.float64)
     w = np.random.default_rng(2).normal(size=np.pad(x, (2, 5)).shape)
     got = fx.grad(lambda a: (fnp.pad(a, (2, 5), mode) * w).sum())(fnp.asarray(x))

@@ -1,4 +1,4 @@
-"""`where=` and `initial=` of reductions: NumPy's meaning, derivatives that nothing masked reaches, messages."""
+"""`where=` and `initial=` of reductions: NumPy's results, derivatives that no masked element reaches, messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ METHODS = ("sum", "prod", "max", "min", "mean", "var", "std", "any", "all")
 
 
 def begun(name: str) -> dict[str, Any]:
-    """Return the arguments that a reduction requires beside a mask."""
+    """Returns the `initial` argument that a reduction with a mask requires."""
     return {"initial": 0.25} if name.removeprefix("nan") in ("max", "min") else {}
 
 
@@ -40,14 +40,14 @@ MASKS = (MASK, MASK[:, :1], MASK[0], MASK[0, :, :1], True, False)
 AXES = ((None, False), (1, True), ((0, -1), False), ((), False))
 
 
-# every mask over one axis, and one mask that broadcasts over every set of them
+# every mask over one axis, and one mask that broadcasts for every set of axes
 @pytest.mark.parametrize(("mask", "axes"), [(MASKS[1], AXES), *[(m, AXES[1:2]) for m in MASKS]], ids=str)
 @pytest.mark.parametrize("name", [*STARTED, *MOMENTS, "any", "all"])
 def test_masks_that_broadcast(name: str, mask: Any, axes: tuple[tuple[Any, bool], ...]) -> None:
     x = X > 0.5 if name in ("any", "all") else np.where(X > 1.5, np.nan, X) if name.startswith("nan") else X
     for axis, keepdims in axes:
         kwargs = {"axis": axis, "keepdims": keepdims, **begun(name)}
-        # NumPy broadcasts a mask for some functions, and for the others wants all its axes
+        # NumPy broadcasts a mask for some functions, and requires all axes for others
         full = np.broadcast_to(mask, x.shape)
         close(getattr(fnp, name)(x, where=mask, **kwargs), oracle(name, x, where=full, **kwargs))
 
@@ -63,13 +63,13 @@ def test_initial(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STARTED)
-def test_over_nothing(name: str) -> None:
+def test_reductions_of_no_elements(name: str) -> None:
     close(getattr(fnp, name)(X[:0], 0, initial=3), oracle(name, X[:0], 0, initial=3))
     close(getattr(fnp, name)(X, initial=3, where=False), oracle(name, X, initial=3, where=False))
 
 
 @pytest.mark.parametrize("name", ["mean", "var", "std"])
-def test_moments_of_nothing_are_nan(name: str) -> None:
+def test_moments_of_no_elements_are_nan(name: str) -> None:
     mask = np.array([[True], [False]])
     x = np.arange(6.0).reshape(2, 3)
     found = getattr(fnp, name)(x, 1, where=mask)
@@ -125,7 +125,7 @@ def test_an_axis_is_judged_alike_before_and_after_an_equal_one(axis: Any) -> Non
 
 
 @pytest.mark.parametrize("name", [*STARTED, *MOMENTS])
-def test_gradient_passes_by_what_is_masked(name: str) -> None:
+def test_masked_elements_have_no_gradient(name: str) -> None:
     bad = np.where(MASK, X, np.float32(np.nan))
     bad[~MASK] = np.resize(np.array([np.nan, np.inf, -np.inf], np.float32), (~MASK).sum())
     kwargs = begun(name)
@@ -142,7 +142,7 @@ def test_gradient_passes_by_what_is_masked(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_gradient_is_that_of_the_elements_picked(name: str) -> None:
+def test_the_gradient_is_that_of_the_selected_elements(name: str) -> None:
     def over_mask(x: Any) -> Any:
         return getattr(fnp, name)(x, where=MASK)
 
@@ -156,7 +156,7 @@ def test_gradient_is_that_of_the_elements_picked(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*NUMBERS, "nanmean", "nanvar"])
-def test_a_row_masked_whole_leaks_nothing(name: str) -> None:
+def test_a_completely_masked_row_has_no_gradient(name: str) -> None:
     mask = np.array([[True, True], [False, False]])
     x = np.array([[1.0, 3.0], [np.nan, np.inf]])
     out = fx.grad(lambda x: getattr(fnp, name)(x, 1, where=mask)[0])(x)
@@ -193,7 +193,7 @@ def test_methods(name: str) -> None:
     np.testing.assert_array_equal(getattr(x, name)(where=True), getattr(x, name)())
 
 
-def test_all_true_and_none_are_the_plain_program() -> None:
+def test_a_mask_of_true_or_none_gives_the_program_without_a_mask() -> None:
     plain = fx.trace(fnp.nanmax, X).jaxpr
     assert fx.trace(lambda x: fnp.nanmax(x, where=True), X).jaxpr is plain
     assert fx.trace(lambda x: fnp.nanmax(x, where=None, initial=None), X).jaxpr is plain

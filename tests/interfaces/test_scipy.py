@@ -1,4 +1,4 @@
-"""`fxad.scipy` against SciPy: values, defaults, promotion; and refusals."""
+"""`fxad.scipy` against SciPy: values, defaults, promotion, errors."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ B = np.array([[1.0, 2], [0, 1], [3, 1]])
 
 
 def test_linear_algebra() -> None:
-    close(linalg.cholesky(A), scipy.linalg.cholesky(A))  # the upper one: SciPy's default
+    close(linalg.cholesky(A), scipy.linalg.cholesky(A))  # the upper triangle: SciPy's default
     close(linalg.cholesky(A, lower=True), scipy.linalg.cholesky(A, lower=True))
     close(linalg.cho_solve(linalg.cho_factor(A), B), np.linalg.solve(A, B))
     close(linalg.cho_solve(linalg.cho_factor(A, lower=True), B), np.linalg.solve(A, B))

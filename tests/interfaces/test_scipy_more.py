@@ -24,7 +24,7 @@ from fxad.scipy import cluster, fft, integrate, interpolate, linalg, ndimage, op
 from fxad.test_util import check_grads
 from tests.laws.budget import part
 
-them: Any = scipy  # whose types allow less than it takes
+them: Any = scipy  # its types are narrower than the values that it accepts
 RNG = np.random.default_rng(12)
 loose: Any = fx.scipy
 
@@ -36,7 +36,7 @@ def close(ours: Any, theirs: Any, tolerance: float = 1e-9) -> None:
 
 
 def all_close(calls: Sequence[tuple[Any, Any]], tolerance: float = 1e-9) -> None:
-    """Calls of ours in one program, and what theirs gave."""
+    """Compares results of fxad's calls, in one program, with expected ones."""
     for ours, (_, theirs) in zip(fx.jit(lambda: [pair[0]() for pair in calls])(), calls, strict=True):
         for a, b in zip(ours, theirs, strict=True) if isinstance(theirs, tuple) else [(ours, theirs)]:
             close(a, b, tolerance)
@@ -215,11 +215,11 @@ PLACES = RNG.uniform(-9, 13, (2, 60))
     [("constant", "grid-constant"), ("grid-constant", "grid-constant"), ("nearest", "nearest"), ("mirror", "mirror"),
      ("wrap", "grid-wrap"), ("reflect", "reflect")],
 )  # fmt: skip
-def test_places_in_images(mode: str, theirs: str, order: int) -> None:
+def test_map_coordinates(mode: str, theirs: str, order: int) -> None:
     ours, known = ndimage.map_coordinates, them.ndimage.map_coordinates
     calls: list[tuple[Any, Any]] = []
     for places in (PLACES, PLACES.reshape(2, 5, 12), np.floor(PLACES)):
-        inside = np.stack([places[0] % 3, places[1] % 4])  # and within the array, SciPy's own mode
+        inside = np.stack([places[0] % 3, places[1] % 4])  # and SciPy's own mode within the array
         calls += [
             (
                 lambda p=places: ours(IMAGE, p, order, mode, -1.5),
@@ -278,7 +278,7 @@ def test_gradients_of_grids() -> None:
     check_grads(value, (fnp.asarray(RNG.standard_normal((3, 2))), at), order=1, modes=("fwd", "rev"))
 
 
-def test_codes() -> None:
+def test_vector_quantization() -> None:
     obs, codes = RNG.standard_normal((9, 3)), RNG.standard_normal((4, 3))
     for x, c in ((obs, codes), (obs[:, 0], codes[:, 0])):
         for a, b in zip(cluster.vq.vq(x, c), them.cluster.vq.vq(x, c), strict=True):
@@ -299,7 +299,7 @@ METHODS = ["BFGS", "L-BFGS-B", "l-bfgs-experimental-do-not-rely-on-this"]
 def test_minima(method: str) -> None:
     start = np.array([-1.2, 1.0, 0.5, 2.0])
     options = {"ftol": 0.0} if method != "BFGS" else {}
-    near = np.array([0.3, 0.6, 0.5, 0.2])  # from farther away there is another minimum
+    near = np.array([0.3, 0.6, 0.5, 0.2])  # from farther away another minimum is found
     result = optimize.minimize(rosenbrock, near, method=method, tol=1e-6, options=options)
     assert bool(result.success)
     assert int(result.status) == 0
@@ -391,7 +391,7 @@ def test_decompositions() -> None:
     close(linalg.eigh_tridiagonal(C, C[1:], eigvals_only=True), values)
 
 
-def test_a_function_of_scipy_that_is_not_here_says_what_to_write() -> None:
+def test_a_missing_function_of_scipy_names_an_alternative() -> None:
     for module, name, instead in (
         (fx.scipy.special, "dawsn", "pure_callback calls SciPy's function"),
         (fx.scipy.linalg, "sqrtm", "of a Hermitian matrix: w, v = eigh(a), then v * f(w) @ v.conj().T"),
@@ -546,7 +546,7 @@ def test_matrices_of_whole_numbers() -> None:
         (lambda: linalg.qr_multiply(np.eye(2), np.eye(2), "x"), "qr_multiply: mode 'x'", 'use "right" or "left"'),
     ],
 )  # fmt: skip
-def test_what_these_refuse(call: Callable[[], object], message: str, remedy: str) -> None:
+def test_refusals_of_special_functions(call: Callable[[], object], message: str, remedy: str) -> None:
     with pytest.raises(ParameterError) as caught:
         call()
     assert (caught.value.message, caught.value.remedy) == (message, remedy)

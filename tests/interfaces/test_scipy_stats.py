@@ -1,4 +1,4 @@
-"""`fxad.scipy.stats` against SciPy: every function of every distribution, inside of the support and outside of it."""
+"""`fxad.scipy.stats` against SciPy: every function of every distribution, inside and outside of the support."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def compared(found: Any, name: str, method: str, x: Any, args: tuple[float, ...]
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_densities(name: str) -> None:
-    """All functions in one program, of which location and scale are operands; without them, interpreted."""
+    """All functions in one program, with location and scale as operands; and interpreted, without them."""
     args, methods = SHAPES[name], functions(name)
     points = {m: QUANTILES if m in ("ppf", "isf") else POINTS for m in methods}
 

@@ -1,4 +1,4 @@
-"""Filters, interpolation, slopes, integrals and windows against NumPy, and their derivatives."""
+"""Filters, interpolation, gradients, integrals and windows against NumPy, and their derivatives."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_interpolation(xp: Value, x: Value) -> None:
     same("interp", x, xp[::-1], fp, period=17)
 
 
-def test_interpolation_at_the_edge_of_its_meaning() -> None:
+def test_interpolation_of_edge_cases() -> None:
     x, xp, fp = np.array([-1, 0, 0.5, 1, 2, 3, 4, np.nan]), np.array([0.0, 1, 1, 3]), np.array([1.0, 2, 5, -1])
     same("interp", x, xp, fp, eager=True)
     same("interp", x, xp[:1], fp[:1])

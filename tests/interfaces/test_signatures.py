@@ -1,4 +1,5 @@
-"""Parameters of functions beside those of jax: names, positions. What differs is a table, with the reason."""
+"""The parameters of functions agree with those of jax in name and position. A table has the differences, with
+reasons."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ MODULES = (
     "scipy.sparse.linalg", "scipy.special", "scipy.stats", "image", "ops", "tree", "tree_util",
 )  # fmt: skip
 
-# Keywords of jax that are not here, wherever they stand. Python's TypeError names them.
+# Keyword arguments of jax that no function has. Python's TypeError names them.
 NOWHERE: Mapping[str, str] = {
     "out_sharding": "device_put(x, sharding) divides an array",
     "sharding": "device_put(x, sharding) divides an array",
@@ -40,7 +41,7 @@ NOWHERE: Mapping[str, str] = {
     "fill_value": "unique(fill_value=) pads its results",
     "wrap_negative_indices": "negative indices count from the end",
 }
-# Further keywords that are not here, by function.
+# Further keyword arguments that single functions do not have.
 ABSENT: Mapping[str, str] = {
     "numpy.argsort": "dtype", "numpy.can_cast": "casting", "numpy.compress": "out", "numpy.copy": "order",
     "numpy.delete": "assume_unique_indices", "numpy.einsum": "out", "numpy.modf": "out", "numpy.polyfit": "full",
@@ -56,13 +57,13 @@ ABSENT: Mapping[str, str] = {
     "scipy.linalg.eigh_tridiagonal": "key select_range tol", "scipy.linalg.polar": "eps max_iterations",
     "scipy.linalg.expm": "max_squarings upper_triangular", "scipy.sparse.linalg.gmres": "solve_method",
 }  # fmt: skip
-# Parameters that jax takes at another position, or not by position here.
+# Parameters with another position in jax, or that are keyword-only in fxad.
 MOVED: Mapping[str, str] = {
     "numpy.histogram": "density weights", "numpy.histogram2d": "density weights",  # NumPy's order
     "numpy.histogramdd": "density weights", "numpy.polyfit": "cov w", "scipy.stats.mode": "keepdims",
     "lax.conv_with_general_padding": "precision preferred_element_type",
 }  # fmt: skip
-# NumPy's ufuncs: `out` and `where` go with arrays that change.
+# NumPy's ufuncs: `out` and `where` need arrays that can be written to.
 UFUNC = frozenset({"out", "where"})
 
 
@@ -80,7 +81,7 @@ def pairs(module: str) -> Iterator[tuple[str, Mapping[str, inspect.Parameter], M
             if inspect.isclass(function) or inspect.ismodule(function) or not callable(function):
                 continue
             signatures = inspect.signature(function), inspect.signature(getattr(ours, name))
-        except Exception:  # deprecated names raise what they like; some have no signature
+        except Exception:  # deprecated names raise errors of many types, and some have no signature
             continue
         yield f"{module}.{name}", signatures[0].parameters, signatures[1].parameters
 
@@ -103,7 +104,7 @@ def test_parameters_are_those_of_jax(module: str) -> None:
                 moved.add(name)
         if absent == UFUNC:
             absent = set()
-        # a parameter after one that is not here cannot stand where jax has it
+        # a parameter after a missing one cannot have jax's position
         missing = [k for k, (n, p) in enumerate(theirs.items()) if n not in ours and p.kind is p.POSITIONAL_OR_KEYWORD]
         if missing and not set(MOVED.get(path, "").split()) & moved:
             moved = {n for n in moved if list(theirs).index(n) < missing[0]}
@@ -113,7 +114,7 @@ def test_parameters_are_those_of_jax(module: str) -> None:
     assert differences == known
 
 
-# Words of docstrings that are names of arguments and of nothing else.
+# Words in docstrings that are always names of arguments.
 ARGUMENTS = frozenset({"x1", "x2", "n_cols", "ary", "arr", "ar1", "ar2"})
 
 

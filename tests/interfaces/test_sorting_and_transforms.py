@@ -1,4 +1,4 @@
-"""Sorting, searching, running totals, Fourier transforms and special functions, against NumPy and scipy."""
+"""Sorting, searching, cumulative functions, Fourier transforms and special functions, against NumPy and scipy."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_lax_sorts() -> None:
 
 
 @pytest.mark.parametrize("name", ["cumsum", "cumprod"])
-def test_running_totals(name: str) -> None:
+def test_cumulative_functions(name: str) -> None:
     ours, theirs = getattr(fnp, name), getattr(np, name)
     for axis in (None, 0, -1):
         check(lambda x, a=axis: ours(x, a), lambda x, a=axis: theirs(x, a), X)
@@ -92,7 +92,7 @@ def test_running_totals(name: str) -> None:
     close(standard(X[0]), theirs(X[0]))
 
 
-def test_other_running_totals() -> None:
+def test_other_cumulative_functions() -> None:
     close(lax.cummax(X, 1), np.maximum.accumulate(X, 1))
     close(lax.cummin(X, -1, reverse=True), np.minimum.accumulate(X[:, ::-1], 1)[:, ::-1])
     close(lax.cumlogsumexp(X), np.logaddexp.accumulate(X, 0))

@@ -1,4 +1,4 @@
-"""Averages, orders and covariances against NumPy, their derivatives, and what they refuse."""
+"""Averages, quantiles and covariances against NumPy, their derivatives, and errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_quantiles(method: str) -> None:
     same("nanpercentile", X, q=(30, 50.5), axis=1, method=method)
 
 
-def test_what_picks_elements_keeps_the_dtype() -> None:
+def test_quantiles_that_select_elements_keep_the_dtype() -> None:
     for method in ("lower", "higher", "nearest", "inverted_cdf", "closest_observation"):
         same("quantile", N, q=0.4, axis=0, method=method)
     close(fnp.quantile(N, 0.4), np.float32(np.quantile(N, 0.4)))

@@ -1,4 +1,4 @@
-"""lax: convolutions, patches, reductions by a function, windows; and pooling in nn. Against jax where it is there."""
+"""lax: convolutions, patches, reductions by a function, windows; and pooling in nn. Against jax if it is installed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_convolution_is_jax_s(padding: Any) -> None:
             close(lax.conv_transpose(*wide), peer.conv_transpose(*wide))
 
 
-def test_short_forms() -> None:
+def test_abbreviations_of_convolutions() -> None:
     x, w = X.transpose(0, 3, 1, 2), W.transpose(3, 2, 0, 1)
     want = lax.conv_general_dilated(X, W, (1, 2), "SAME", dimension_numbers=NHWC)
     close(lax.conv(x, w, (1, 2), "SAME"), np.transpose(np.asarray(want), (0, 3, 1, 2)))
@@ -67,7 +67,7 @@ def test_short_forms() -> None:
 
 
 def test_the_transpose_of_a_convolution() -> None:
-    """`conv_transpose` with `transpose_kernel` and consistent padding is what the derivative computes."""
+    """`conv_transpose` with `transpose_kernel` and matching padding equals the derivative of the convolution."""
     ct = RNG.standard_normal((2, 7, 6, 6)).astype(np.float32)
     pads = [(1, 1), (0, 1)]
 
@@ -92,7 +92,7 @@ NAMES = {"add": "reduce_sum", "mul": "reduce_prod"}
 
 
 @pytest.mark.parametrize(("name", "init", "reference"), MONOIDS)
-def test_one_operation_is_the_reduction_by_it(name: str, init: float, reference: Callable[..., Any]) -> None:
+def test_a_body_of_one_operation_becomes_its_reduction(name: str, init: float, reference: Callable[..., Any]) -> None:
     fn = getattr(lax, name)
     small = X[:, :2, :2]
     for computation in (fn, lambda a, b: fn(b, a)):
@@ -106,7 +106,7 @@ def test_one_operation_is_the_reduction_by_it(name: str, init: float, reference:
     close(lax.reduce(small, 2.0, fn, ()), reference(np.stack([small, np.full_like(small, 2)]), 0))
 
 
-def test_an_initial_value_that_counts() -> None:
+def test_an_initial_value_that_is_not_the_identity() -> None:
     x = fnp.asarray(np.arange(6, dtype=np.float32))
     close(lax.reduce_window(x, 1.0, lax.max, (3,), (3,), "VALID"), [2, 5])
     close(lax.reduce_window(x, 3.0, lax.max, (3,), (3,), "VALID"), [3, 5])

@@ -1,4 +1,4 @@
-"""The laws of `from_jax` and `to_jax`: what a translated function and the function itself have in common."""
+"""The laws of `from_jax` and `to_jax`: a translated function agrees with the function."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.laws.budget import quick
 
 jax = pytest.importorskip("jax")
 
-# What JAX computes is compared, and its speed is not: XLA compiles it in half of the time.
+# Tests compare the results of JAX, and not its speed. These options make XLA compile in half of the time.
 QUICK: Final = {
-    **dict(FLAGS["less"]),  # those that this XLA has
+    **dict(FLAGS["less"]),  # the options that this XLA has
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
 }
@@ -31,14 +31,14 @@ def jit_of_jax(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def package(name: str) -> Any:
-    """A package on JAX; the test is skipped where it is not installed, unless FXAD_PEERS is "required"."""
+    """Returns a package on JAX. The test is skipped if it is not installed, unless FXAD_PEERS is "required"."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # jaxopt says at its import that it is no longer maintained
+        warnings.simplefilter("ignore")  # jaxopt warns at its import that it is no longer maintained
         return import_module(name) if os.environ.get("FXAD_PEERS") == "required" else pytest.importorskip(name)
 
 
 def close(found: Any, wanted: Any, what: str) -> None:
-    """The leaves of two trees agree, within the rounding of some operations of their dtype."""
+    """The leaves of two trees agree, up to the rounding of some operations of their dtype."""
     ours, theirs = fx.tree.leaves(found), jax.tree.leaves(wanted)
     assert len(ours) == len(theirs), what
     for k, (a, b) in enumerate(zip(ours, theirs, strict=True)):
@@ -72,7 +72,7 @@ def agree(
     """`ours` agrees with `theirs`, a function of JAX: in value, gradient, Hessian-vector product and batch.
 
     `by` transforms `ours`: fxad, or JAX."""
-    theirs = jax.jit(theirs)  # eager operations round values of 16 bits more often
+    theirs = jax.jit(theirs)  # eager operations round 16-bit values more often
     both: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
     moving = [k for k, a in enumerate(args) if wrt is None and all(map(floating, jax.tree.leaves(a)))]
     moving = [k for k in moving if jax.tree.leaves(args[k])] if wrt is None else list(wrt)
@@ -114,7 +114,7 @@ def agree(
     batches = by.vmap(lambda *xs: ours(*xs)), jax.vmap(theirs)
 
     def results(side: int) -> Callable[..., Any]:
-        """All that is compared, as one program: most of the time of these laws is XLA's."""
+        """Computes all values to compare in one program, because XLA's compilations take most of the time."""
 
         def run(args: Any, at: Any, stacked: Any) -> dict[str, Any]:
             found = {"value": (ours, theirs)[side](*args), **{what: pair[side](*at) for what, pair in both.items()}}

@@ -73,7 +73,7 @@ def test_fxad_takes_arrays_of_jax(use: Callable[[Any], Any]) -> None:
     assert all([isinstance(y, fx.Array) for y in fx.tree.leaves(found)])
 
 
-def test_the_left_operand_decides_whose_the_result_is() -> None:
+def test_the_left_operand_decides_the_library_of_the_result() -> None:
     x, j = fx.asarray(V), jnp.asarray(V)
     assert isinstance(x + j, fx.Array)
     assert isinstance(j + x, jax.Array)
@@ -98,7 +98,7 @@ def test_nothing_is_copied_on_one_device() -> None:
     assert place(fx.asarray(j)) == j.unsafe_buffer_pointer()
 
 
-def test_memory_outlives_the_array_that_lent_it() -> None:
+def test_shared_memory_outlives_its_array() -> None:
     there = jnp.asarray(fnp.sin(V))
     back = fx.asarray(jnp.sin(jnp.asarray(V)))
     for _ in range(8):
@@ -107,7 +107,7 @@ def test_memory_outlives_the_array_that_lent_it() -> None:
     np.testing.assert_allclose(np.asarray(back), np.sin(V), rtol=1e-5, atol=1e-6)
 
 
-def test_a_donation_does_not_change_what_was_lent() -> None:
+def test_a_donation_does_not_change_shared_memory() -> None:
     j = jnp.sin(jnp.asarray(V))
     held = fx.asarray(j)
     jax.jit(lambda a: a * 0, donate_argnums=0)(j)

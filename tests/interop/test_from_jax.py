@@ -1,4 +1,4 @@
-"""`from_jax`: a translated function is the function itself, in value, gradient, Hessian-vector product and batch."""
+"""`from_jax`: a translated function agrees with the function in value, gradient, Hessian-vector product and batch."""
 
 from __future__ import annotations
 
@@ -234,7 +234,8 @@ LINALG = {
 }  # fmt: skip
 
 FAMILIES = {"elementwise": ELEMENTWISE, "structural": STRUCTURAL, "nn": NN, "linalg": LINALG}
-# Primitives with many parameters, and those that only some versions of JAX have; first, as they are compiled apart
+# Primitives with many parameters, and those that only some versions of JAX have. They come first, because they are
+# compiled apart.
 SMOKE = {
     "log2", "arcsin", "ldexp", "index arrays", "at add", "pad", "cumulative", "windows", "max pool", "sort of pairs",
     "top_k", "convolution", "ragged dot", "fft", "polyval", "searchsorted", "eigh", "svd", "lu", "triangular",
@@ -312,7 +313,7 @@ def test_one_minus_a_square_is_exact_where_the_square_is_near_1_or_0() -> None:
 
 # ------------------------------------------------------------------------------------------------ generated programs
 
-# Functions of two arrays (3, 4) that return one; all smooth where their operands are.
+# Functions of two arrays (3, 4) that return one, and are smooth at their operands.
 STEPS: tuple[Callable[[Any, Any], Any], ...] = (
     lambda x, y: jnp.sin(x) * y,
     lambda x, y: x + jnp.roll(y, 1, 0),
@@ -352,7 +353,7 @@ def test_generated_programs() -> None:
     law()
 
 
-def test_what_a_function_must_not_close_over() -> None:
+def test_closed_over_tracers_and_references_are_refused() -> None:
     def inside(x: Any) -> Any:
         with pytest.raises(TranslationError) as e:
             from_jax(lambda y: y * x, 1.0)
@@ -369,7 +370,7 @@ def test_what_a_function_must_not_close_over() -> None:
     assert e.value.remedy == "a program of fxad is pure: pass the array, and return the new one"
 
 
-def test_sizes_that_are_not_numbers() -> None:
+def test_symbolic_sizes_are_refused() -> None:
     with pytest.raises(ArgumentError) as e:
         from_jax(lambda y: y, fx.Spec("(n, 3)"))
     assert e.value.message == "from_jax: f32[n,3] has sizes that are not numbers"

@@ -1,4 +1,4 @@
-"""`from_jax`: control flow, calls, segments, rules, keys, collectives; and what is refused."""
+"""`from_jax`: control flow, calls, remat, custom rules, keys, collectives, error messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from tests.interop.jax_laws import agree, close, jax, jit_of_jax
 
-pytestmark = pytest.mark.smoke  # JAX writes these equations otherwise from version to version
+pytestmark = pytest.mark.smoke  # versions of JAX write these equations differently
 interop = pytest.importorskip("fxad.interop.jax")
 from_jax = interop.from_jax
 grad: Any = fx.grad  # of lambdas, whose types mypy does not know
@@ -104,8 +104,8 @@ def test_a_function_that_is_called_twice_is_translated_once() -> None:
 @pytest.mark.parametrize(
     "inline", [True, *[how for how in getattr(jax, "Inline", ()) if how.name.startswith("JAX")]], ids=str
 )
-def test_what_jax_inlines_is_inlined(inline: Any) -> None:
-    """From 0.11 on, JAX has more ways than `True`."""
+def test_calls_that_jax_inlines_are_inlined(inline: Any) -> None:
+    """From 0.11 on, JAX has further options beside `True`."""
 
     def f(x: Any) -> Any:
         return lax.fori_loop(0, 2, lambda _, y: jax.jit(lambda z: jnp.sin(z) * z, inline=inline)(y), x)
@@ -144,7 +144,7 @@ def test_policies_by_name() -> None:
         agree(from_jax(g, X), g, (X,))
 
 
-def test_a_segment_that_jax_has_differentiated_is_translated_too() -> None:
+def test_a_checkpoint_that_jax_has_differentiated_is_translated() -> None:
     def f(x: Any) -> Any:
         return jax.grad(lambda y: jax.checkpoint(lambda z: jnp.sin(jnp.sin(z)).sum())(y * 2))(x)
 
@@ -152,7 +152,7 @@ def test_a_segment_that_jax_has_differentiated_is_translated_too() -> None:
 
 
 @pytest.mark.parametrize("transform", [jax.grad, jax.jacfwd, jax.hessian, jax.jacrev], ids=lambda t: t.__name__)
-def test_what_jax_transforms_comes_in(transform: Any) -> None:
+def test_functions_that_jax_transforms_are_translated(transform: Any) -> None:
     def f(v: Any) -> Any:
         return transform(lambda y: jnp.tanh(y * jnp.cumsum(y)).sum())(v)
 
@@ -163,7 +163,7 @@ def test_what_jax_transforms_comes_in(transform: Any) -> None:
 
 
 log1pexp = jax.custom_jvp(lambda x: jnp.log1p(jnp.exp(x)))
-log1pexp.defjvp(  # 3: this rule, and no other
+log1pexp.defjvp(  # the factor 3 shows that this rule is taken
     lambda primals, tangents: (log1pexp(*primals), (1 - jax.nn.sigmoid(-primals[0])) * tangents[0] * 3)
 )
 scaled_by_count = jax.custom_jvp(lambda x, n: x * n)
@@ -195,7 +195,8 @@ def test_rules_are_kept(f: Any) -> None:
 
 
 def test_rules_are_kept_in_loops() -> None:
-    """The first derivative: of rules that are not the derivative, JAX forgets some in the second one of a loop."""
+    """The first derivative only: if a rule differs from the derivative, JAX drops it in the second derivative of a
+    loop."""
 
     def f(x: Any) -> Any:
         return lax.scan(lambda c, r: (log1pexp(c * r), scaled(2.0, c, jnp.int32(1))), x[0], x)
@@ -208,14 +209,14 @@ def test_rules_are_kept_in_loops() -> None:
     agree(from_jax(g, X), g, (X,))
 
 
-def test_a_rule_that_gives_nothing() -> None:
+def test_a_rule_that_returns_zeros() -> None:
     frozen = jax.custom_vjp(lambda x: x * 2)
     frozen.defvjp(lambda x: (x * 2, None), lambda _, ct: (jnp.zeros_like(ct),))
     agree(from_jax(lambda x: frozen(x) + x, X), lambda x: frozen(x) + x, (X,))
 
 
 def test_logs_of_a_backward_pass_are_dropped() -> None:
-    """As in JAX, where only `with_logs` of a vjp gives them."""
+    """As in JAX, where only a vjp `with_logs` returns them."""
     logging = jax.custom_vjp(lambda x: jnp.sin(x))
     if not hasattr(logging, "defvjp_with_logs"):
         pytest.skip("this JAX has no logs of backward passes")
@@ -223,7 +224,7 @@ def test_logs_of_a_backward_pass_are_dropped() -> None:
     agree(from_jax(logging, X), logging, (X,), orders=1)
 
 
-def test_an_order_of_equations_is_the_order_of_xla() -> None:
+def test_program_order_has_no_effect() -> None:
     overlap = pytest.importorskip("jax.experimental.overlap", reason="from JAX 0.11 on")
 
     def f(x: Any) -> Any:
@@ -252,7 +253,7 @@ def test_roots() -> None:
         def solve(g: Any, x: Any) -> Any:
             return lax.fori_loop(0, 40, lambda _, y: y - 0.1 * g(y), x)
 
-        def root(scale: float) -> Any:  # of y + y^3 = scale * a; another function, with the same steps
+        def root(scale: float) -> Any:  # of y + y^3 = scale * a; another function with the same steps
             return lax.custom_root(lambda y: y + y**3 - scale * a, b, solve, lambda g, y: y / g(jnp.ones_like(y)))
 
         return root(1.0) + root(2.0) * a
@@ -304,7 +305,7 @@ def test_keys_of_both_kinds_give_the_same_bits() -> None:
     close(typed(fx.random.key(1)), draws, "draws")
 
 
-def test_arrays_of_keys_move_like_arrays() -> None:
+def test_arrays_of_keys_are_indexed_like_arrays() -> None:
     def f(key: Any) -> Any:
         keys = jax.random.split(key, (2, 3))
         chosen = jnp.where(jnp.arange(3) > 1, keys[1], keys[0][::-1])
@@ -355,7 +356,7 @@ def test_collectives_under_shard_map() -> None:
     close(from_jax(f, X)(X), f(X), "value")
 
 
-def test_axes_that_vmap_binds_are_gone() -> None:
+def test_axes_that_vmap_binds_are_not_in_the_program() -> None:
     def f(x: Any) -> Any:
         return jax.vmap(lambda r: r / lax.psum(r, "i"), axis_name="i")(x)
 
@@ -378,7 +379,7 @@ def test_every_primitive_of_jax_has_a_row_or_a_reason() -> None:
     assert len(found) > 200
 
 
-def test_what_fxad_does_not_have_is_refused_by_name_and_line() -> None:
+def test_a_primitive_that_fxad_lacks_is_refused_with_its_name_and_line() -> None:
     def f(x: Any) -> Any:
         return jnp.sin(lax.linalg.schur(x)[0])
 
@@ -398,7 +399,7 @@ def failing(error: type[Exception], f: Any, *args: Any) -> str:
     return f"{caught.value.message} | {caught.value.remedy}"
 
 
-def test_what_cannot_be_translated_is_said() -> None:
+def test_programs_that_cannot_be_translated_are_refused() -> None:
     refused, argument = fx.errors.TranslationError, fx.errors.ArgumentError
     assert failing(argument, from_jax, 3) == "from_jax: an int is not a function: 3 | from_jax(f, *examples)"
     assert failing(argument, from_jax, jnp.sin, fx.Spec("n")) == (
@@ -447,18 +448,18 @@ def test_primitives_of_other_packages_are_their_implementation_with_jaxs_derivat
 
 hijax = pytest.importorskip("jax.experimental.hijax")
 HiType: Any = hijax.HiType
-HiPrim: Any = getattr(hijax, "HiPrim", None) or hijax.VJPHiPrimitive  # as it is called before 0.11
+HiPrim: Any = getattr(hijax, "HiPrim", None) or hijax.VJPHiPrimitive  # calls before 0.11
 
 
 class OfClass(HiPrim):  # type: ignore[misc]
-    """A primitive that is an object of a class, of one operand."""
+    """A primitive that is an instance of a class, with one operand."""
 
     def __init__(self, into: Any, out_of: Any, expand: Any) -> None:
         self.in_avals, self.out_aval, self.params = (into,), out_of, {"expand": expand}
         super().__init__()
 
     def jvp(self, primals: Any, tangents: Any) -> Any:
-        return self(*primals), jnp.cos(primals[0]) * tangents[0] * 5  # 5: this rule, and no other
+        return self(*primals), jnp.cos(primals[0]) * tangents[0] * 5  # the factor 5 shows that this rule is taken
 
 
 def test_primitives_of_classes_are_their_implementation_with_their_derivative() -> None:
@@ -473,7 +474,7 @@ def test_primitives_of_classes_are_their_implementation_with_their_derivative() 
 
 @dataclass(frozen=True)
 class PairType(HiType):  # type: ignore[misc]
-    """The type of a value that JAX knows only until it lowers a program."""
+    """The type of a value that JAX lowers to two arrays."""
 
     part: Any
 
@@ -518,7 +519,7 @@ def test_a_rule_with_other_parameters_names_the_version_of_jax() -> None:
     )
 
 
-def test_what_a_rule_of_the_user_raises_is_not_a_matter_of_the_version() -> None:
+def test_errors_of_a_users_rule_do_not_mention_the_version() -> None:
     def bwd(_: Any, ct: Any) -> Any:
         raise KeyError("of the user")
 

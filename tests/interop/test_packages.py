@@ -1,4 +1,4 @@
-"""Models and functions of other packages come in through `from_jax`; each test runs where its package is installed."""
+"""Models and functions of other packages, translated by `from_jax`. Each test runs if its package is installed."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_solve_of_diffrax() -> None:
 
 @pytest.mark.deep
 def test_the_default_adjoint_of_diffrax() -> None:
-    """Its rules refuse every other set of arguments than that of those that depend on what is differentiated."""
+    """Its rules accept only the set of arguments that depend on a differentiated one."""
     diffrax = pytest.importorskip("diffrax")
 
     def f(y: Any, a: Any) -> Any:
@@ -198,7 +198,7 @@ def test_a_solver_of_jaxopt() -> None:
     close(from_jax(f, X[0], X[0, :, 1])(X[0], X[0, :, 1]), f(X[0], X[0, :, 1]), "value")
 
 
-def test_there_and_back_of_a_model() -> None:
+def test_a_model_through_from_jax_and_to_jax() -> None:
     nn = package("flax.linen")
     dense = nn.Sequential([nn.Dense(8), nn.tanh, nn.LayerNorm()])
     params = numpied(dense.init(jax.random.key(0), X))

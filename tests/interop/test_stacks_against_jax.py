@@ -1,7 +1,8 @@
-"""Random programs under random stacks of three transformations: the values are those of JAX.
+"""Random programs under random stacks of three transformations have the values of JAX.
 
-`FXAD_SEEDS=1000:1400 python -m pytest -m deep tests/interop/test_stacks_against_jax.py` chooses the programs;
-`FXAD_STACKS=5` is how many stacks each gets."""
+`FXAD_SEEDS=1000:1400 python -m pytest -m deep tests/interop/test_stacks_against_jax.py` selects the programs.
+`FXAD_STACKS=5` is the number of stacks for each.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +28,18 @@ N: Final = 3
 X: Final = np.array([0.3, -0.7, 1.1])
 Y: Final = np.array([0.9, 0.2, -0.4])
 QUICK: Final = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-Fn = Callable[[Any, Any], Any]  # of two vectors of N numbers, to a vector of N numbers
+Fn = Callable[[Any, Any], Any]  # functions from two vectors of N numbers to one
 
 
 class Library:
-    """The names of one of the two libraries, where they differ."""
+    """Names that differ between the two libraries."""
 
     def __init__(self, m: Any, xp: ModuleType) -> None:
         self.m, self.xp, self.lax, self.nn = m, xp, m.lax, m.nn
         self.remat = m.remat if hasattr(m, "remat") else m.checkpoint
 
     def loop(self, goes_on: Any, step: Any, init: Any, most: int) -> Any:
-        """A while loop; JAX has reverse mode for a scan with a branch only."""
+        """A while loop. In JAX a scan with a branch, which has reverse mode."""
         if self.m is fx:
             return self.lax.while_loop(goes_on, step, init, max_steps=most)
 
@@ -48,7 +49,7 @@ class Library:
         return self.lax.scan(guarded, init, None, length=most)[0]
 
 
-# Each step makes a function of two vectors from two others, and a number.
+# Each step makes a function of two vectors from two others and a number.
 Step = Callable[[Library, Fn, Fn, int], Fn]
 
 
@@ -185,7 +186,7 @@ TRANSFORMATIONS: Final[dict[str, Stackable]] = {
 
 
 def drawn(lib: Library, seed: int) -> tuple[str, Fn]:
-    """A program of the seed, and its name."""
+    """Returns the program of a seed, and its name."""
     draw = random.Random(seed)
 
     def grow(depth: int) -> tuple[str, Fn]:

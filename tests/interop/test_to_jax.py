@@ -1,4 +1,4 @@
-"""`to_jax`: a program of fxad is a function of JAX, which JAX calls, compiles, differentiates and maps."""
+"""`to_jax`: a program of fxad as a function of JAX, which JAX calls, compiles, differentiates and maps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ THERE_AND_BACK = (
 
 
 @pytest.mark.parametrize(("family", "name"), THERE_AND_BACK, ids=lambda x: x)
-def test_there_and_back_is_the_function(family: str, name: str) -> None:
+def test_from_jax_and_to_jax_give_the_function(family: str, name: str) -> None:
     case = battery.FAMILIES[family][name]
     agree(to_jax(from_jax(case.f, *case.args)), case.f, case.args, orders=case.orders, stack=case.stack, by=jax)
 
@@ -127,7 +127,7 @@ def test_only_some_arguments_move() -> None:
     close(jax.grad(lambda x: f(W, x, n) ** 2)(X), jax.grad(lambda x: g(W, x, n) ** 2)(X), "gradient")
     transposed = jax.linear_transpose(lambda x: f(W, x, n), X)
     with pytest.raises(Exception, match="fxad_call"):
-        transposed(np.float32(1))  # nobody has said that the program is linear
+        transposed(np.float32(1))  # nothing declares the program to be linear
 
 
 def test_trees_scalars_keys_and_held_arrays() -> None:
@@ -143,7 +143,7 @@ def test_trees_scalars_keys_and_held_arrays() -> None:
     close(jax.jit(to_jax(program))({"x": fx.asarray(V), "s": 2.0}, fx.random.key(3)), found, "value")
 
 
-def test_a_program_that_went_to_jax_comes_back_as_itself() -> None:
+def test_from_jax_of_to_jax_is_the_program() -> None:
     program = fx.trace(lambda x: fnp.sin(x) * 2, V)
     back = from_jax(to_jax(program), V)
     assert program.jaxpr in {b for e in back.jaxpr.eqns for b in e.prim.bodies}
@@ -161,7 +161,7 @@ def failing(error: type[Exception], f: Any, *args: Any) -> str:
     return f"{caught.value.message} | {caught.value.remedy}"
 
 
-def test_what_jax_cannot_have_is_refused() -> None:
+def test_programs_that_jax_cannot_run_are_refused() -> None:
     refused = fx.errors.TranslationError
     checked = fx.trace(lambda x: fx.error_if(x, x[0] > 0, "no"), V)
     assert failing(refused, to_jax, checked) == (

@@ -1,5 +1,5 @@
-"""Models of other packages come in through `from_jax`, are trained with `fxad.optim` as JAX trains them with optax, are
-saved, and run in a process that cannot import jax."""
+"""Models of other packages, translated by `from_jax`: `fxad.optim` trains them as optax does in JAX; they are saved,
+and run in a process that cannot import jax."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ assert sys.modules["jax"] is None and not [m for m in sys.modules if m.startswit
 def trained_like_jax(
     loss: Callable[..., Any], params: Any, data: tuple[Any, ...], folder: Path, steps: int = 5
 ) -> None:
-    """Training steps of fxad and of JAX agree one by one; the trained program is saved and runs elsewhere."""
+    """Training steps of fxad and of JAX agree. The trained program is saved and runs in a process without jax."""
     program = from_jax(loss, params, *data)
     with_gradient = fx.value_and_grad(program)
-    # with the usual eps, Adam turns gradients that are zero but for rounding into steps
+    # with the default eps, Adam amplifies gradients that are zero up to rounding
     ours, theirs = [o.adamw(3e-2, eps=1e-4, weight_decay=1e-3) for o in (fx.optim, optax)]
 
     @fx.jit

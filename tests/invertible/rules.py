@@ -1,4 +1,4 @@
-"""One equation run backwards by its rule, apart from the solver."""
+"""Helpers that apply the inverse rule of one equation, without the solver."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fxad.transforms.inversion.rules.totals import total
 
 
 class Backwards(Builder):
-    """The context of a rule: `makers` holds the equations that compute its known operands."""
+    """The context of a rule. `makers` maps known operands to the equations that compute them."""
 
     __slots__ = ("makers",)
 
@@ -57,8 +57,8 @@ class Backwards(Builder):
 @final
 @dataclass(frozen=True, slots=True)
 class Backward:
-    """What a rule gives: known operands, then results -> unknown operands. Those with a box hold the elements in it, of
-    the others elements that are not known are nan (0 where there is no nan)."""
+    """The result of a rule as a program: known operands, then results -> unknown operands. An operand with a box is the
+    part of the operand in that box; in the others, unknown elements are nan (0 in dtypes without nan)."""
 
     program: Jaxpr
     unknown: Mask
@@ -66,7 +66,7 @@ class Backward:
     boxes: tuple[tuple[range, ...] | None, ...]
 
     def run(self, args: Sequence[NDArray], outs: Sequence[NDArray]) -> list[tuple[NDArray, NDArray]]:
-        """(what came back, what it was) for each unknown operand that the results determine."""
+        """Returns a pair (reconstructed value, original value) for each unknown operand that the results determine."""
         known = [a for a, u in zip(args, self.unknown, strict=True) if not u]
         was = [a for a, s in zip(args, self.solved, strict=True) if s]
         back = run(self.program, [*known, *outs])
@@ -77,7 +77,7 @@ class Backward:
 
 
 def backward(prim: Primitive, avals: Sequence[Aval], unknown: Mask) -> Backward | Refused:
-    """Ask the rule of a primitive, with the operands marked unknown."""
+    """Applies the rule of a primitive, with the marked operands unknown."""
     b = Backwards()
     known = iter(b.inputs([a for a, u in zip(avals, unknown, strict=True) if not u]))
     outs = b.inputs(prim.abstract_eval(*avals))
@@ -86,19 +86,19 @@ def backward(prim: Primitive, avals: Sequence[Aval], unknown: Mask) -> Backward 
     if isinstance(found, Refused):
         return found
     marks = tuple([x is not None for x in found])
-    silent = (1 + prim.n_fields) * (True,) if isinstance(prim, Check) else ()  # results say nothing of what is checked
+    silent = (1 + prim.n_fields) * (True,) if isinstance(prim, Check) else ()  # unused by results
     wanted = tuple([u and not s for u, s in zip_longest(unknown, silent)])
     assert marks == wanted, "an entry for each unknown operand, and for no other"
     holes = [a for a, m in zip(args, marks, strict=True) if m]
     solved = [x for x in found if x is not None]
-    values = [written(b, h.aval, x) for x, h in zip(solved, holes, strict=True)]
+    values = [value_of(b, h.aval, x) for x, h in zip(solved, holes, strict=True)]
     program = b.build(values, "backward")
     typecheck(program)
     return Backward(program, unknown, marks, tuple([x.box if isinstance(x, BoxPart) else None for x in solved]))
 
 
-def written(b: Backwards, aval: Aval, x: Atom | PartialValue) -> Atom:
-    """What a rule gives for one operand."""
+def value_of(b: Backwards, aval: Aval, x: Atom | PartialValue) -> Atom:
+    """Returns the value of an operand that a rule returned."""
     if not isinstance(x, PartialValue):
         assert x.aval is aval, f"an operand {aval} comes back as {x.aval}"
         return x
@@ -111,7 +111,10 @@ def written(b: Backwards, aval: Aval, x: Atom | PartialValue) -> Atom:
 
 
 def log_det(prim: Primitive, avals: Sequence[Aval], unknown: Mask) -> Jaxpr | None:
-    """Operands, then results -> log|det| of the results in the operands marked; None where the rule has none."""
+    """Returns the program from operands and results to log
+    det
+     of the results with respect to the marked operands, or None without a rule.
+    """
     rule = INVERSE_RULES.rows[type(prim)]
     b = Backwards()
     args, outs = b.inputs(avals), b.inputs(prim.abstract_eval(*avals))
@@ -129,7 +132,8 @@ def log_det(prim: Primitive, avals: Sequence[Aval], unknown: Mask) -> Jaxpr | No
 
 
 def jacobian(program: Jaxpr, args: Sequence[NDArray], unknown: Mask) -> npt.NDArray[np.float64]:
-    """The Jacobian of all results in the operands marked; complex numbers are pairs of real ones."""
+    """Returns the Jacobian of all results with respect to the marked operands. A complex number is a pair of real
+    numbers."""
     forward, moves = jvp(program, unknown)
     holes = [a for a, u in zip(args, unknown, strict=True) if u]
     columns = []
@@ -149,11 +153,11 @@ def jacobian(program: Jaxpr, args: Sequence[NDArray], unknown: Mask) -> npt.NDAr
 
 
 def reals(y: NDArray) -> npt.NDArray[np.float64]:
-    """All elements, complex ones as pairs."""
+    """Returns all elements as real numbers; complex ones as pairs."""
     flat = y.reshape(-1).astype(np.complex128)
     return np.concatenate([flat.real, flat.imag]) if y.dtype in dtypes.COMPLEX else flat.real
 
 
 def near(have: NDArray, want: object, rtol: float = 1e-9, atol: float = 0.0) -> None:
-    """Check that values are close."""
+    """Asserts that values are close."""
     np.testing.assert_allclose(have.astype(np.complex128), np.asarray(want, np.complex128), rtol=rtol, atol=atol)

@@ -1,4 +1,4 @@
-"""Chains of `invertible`, written block by block: they store what leaves the chain."""
+"""Chains of `invertible` blocks: only values that leave the chain are stored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fxad.testing.programs import Case
 from fxad.transforms import merge_invertible
 from tests.laws.budget import share
 
-POINTERS = 1024  # bytes a layer: XLA holds a table of pointers for each segment
+POINTERS = 1024  # bytes for each layer: XLA stores a table of pointers for each segment
 STATE = (np.ones((64, 16), np.float32), np.ones((64, 16), np.float32))
 X = np.linspace(0.25, 1.0, 4)
 W = np.linspace(-1.0, 0.5, 4)
@@ -65,7 +65,7 @@ def test_memory_does_not_grow_with_the_steps_of_a_loop_over_a_block() -> None:
 
     for f in (looped, counted):
         few, many = [temp_bytes(f, np.ones((depth, 16, 16), np.float32)) for depth in (8, 256)]
-        assert many - few <= (248 * 1024 if f is counted else 0)  # the gradient of `ws` is a carry there
+        assert many - few <= (248 * 1024 if f is counted else 0)  # the gradient by `ws` is a carry
 
 
 # ------------------------------------------------------------------------------------------------------------ gradients
@@ -93,13 +93,13 @@ def weights_between(x: Any, w: Any) -> Any:
 
 
 def around(x: Any, w: Any) -> Any:
-    """The second block is told by the first through something that is not inverted."""
+    """The second block depends on the first one through an equation that is not inverted."""
     y = step(x, w)
     return step(y, fnp.sum(y**2) * w)
 
 
 def crossed(x: Any, w: Any) -> Any:
-    """Two chains, of which each waits for the other in between."""
+    """Two chains. Each reads a value from the middle of the other."""
     a, b = step(x, w), step(x + 1.0, w)
     c = step(b, fnp.sin(a))
     return step(a, fnp.sin(c)), step(c, w)
@@ -178,7 +178,7 @@ def test_same_values_and_derivatives(f: Callable[..., Any], monkeypatch: pytest.
     ("f", "calls"),
     [(read_between, 1), (weights_between, 1), (around, 2), (crossed, 3), (forked, 1), (own_rule, 1), (tolerant, 2)],
 )
-def test_how_many_are_left(f: Callable[..., Any], calls: int) -> None:
+def test_the_number_of_calls_after_merging(f: Callable[..., Any], calls: int) -> None:
     joined = merge_invertible(fx.trace(f, X, W).jaxpr)
     assert len([e for e in joined.eqns if isinstance(e.prim, CallWithRules)]) == calls
 
@@ -188,24 +188,24 @@ def test_a_program_without_chains_is_left_alone() -> None:
     assert merge_invertible(program) is program
 
 
-def test_what_is_stored() -> None:
+def test_the_values_that_are_stored() -> None:
     def loss(x: Any, w: Any) -> Any:
         return fnp.sum(weights_between(x, w))
 
     def states(program: fx.Program[..., Any]) -> list[str]:
-        """The results of blocks that are stored: each is a sum, or what one call for all of them gives."""
+        """Returns the stored results of blocks: each is made by a sum, or by the one call for all blocks."""
         return [r.made_by for r in fx.residuals(program) if r.made_by in ("add", "call_with_rules")]
 
     program = fx.trace(loss, X, W)
     assert states(fx.apply_passes(program, fx.passes.BEFORE_DIFFERENTIATION)) == ["call_with_rules"]
-    assert states(program) == ["add"] * 3  # a program is differentiated as it stands
+    assert states(program) == ["add"] * 3  # a program is differentiated without passes
 
 
 # ----------------------------------------------------------------------------------------------------- generated chains
 
 
 def _wrapped(case: Inversion) -> Inversion:
-    """The same chain with each of its links as an `invertible`."""
+    """Returns the same chain with an `invertible` around each link."""
     links = tuple([Move("invertible", bodies=((link,),)) for link in case.chain])
     return inversion(links, case.args, case.kept.count(False), case.turn, case.seed)
 
@@ -213,7 +213,7 @@ def _wrapped(case: Inversion) -> Inversion:
 @share(4)
 @given(inversions(depth=1))
 def test_generated(case: Inversion) -> None:
-    """A chain whose links are wrapped one by one has the derivatives of the plain one."""
+    """A chain whose links are wrapped one by one has the derivatives of the plain chain."""
     joined = merge_invertible(_wrapped(case).program)
     typecheck(joined)
     check_same_derivatives(case.case, joined, 1e-6)
@@ -227,7 +227,7 @@ def test_generated_stacks(case: Inversion, stack: tuple[str, ...]) -> None:
 
 
 def test_a_chain_over_arrays_without_elements() -> None:
-    """What is known of them beforehand was a literal zero, which reverse over reverse took for a cotangent."""
+    """Regression: their known values were literal zeros, which reverse over reverse took for zero cotangents."""
     args = (*[np.zeros(0)] * 3, np.zeros((0, 0)), np.asarray(False))
     case = inversion((Move("add", 0, 1), Move("add", 0, 1)), args, 2)
     check_same_derivatives(case.case, merge_invertible(_wrapped(case).program), 1e-6)
@@ -235,7 +235,7 @@ def test_a_chain_over_arrays_without_elements() -> None:
 
 @pytest.mark.parametrize("inside", [Move("scale"), Move("call", bodies=((Move("scale"),),))], ids=["scale", "call"])
 def test_a_zero_that_comes_back_as_a_rounding_error(inside: Move) -> None:
-    """Forward mode in a chain made its blocks compare that with what they reconstruct of it, which is as small."""
+    """Regression: forward mode in a chain compared the zero with its reconstruction, which is a rounding error."""
     x, w = np.float32(0.0), np.float32(-1.2575278)
     args = tuple(map(np.asarray, (x, False, w, np.zeros((3, 3), np.float32), False)))
     case = inversion((Move("softplus"), Move("add"), inside, Move("add")), args, 2)
@@ -243,7 +243,7 @@ def test_a_zero_that_comes_back_as_a_rounding_error(inside: Move) -> None:
 
 
 def test_effects_between_blocks_stay_in_order() -> None:
-    """Also one that reads what is inside of the chain, before one that does not."""
+    """An effect that reads a value from inside of the chain stays before effects that do not."""
     said: list[str] = []
 
     def say(what: str, x: Any) -> None:

@@ -1,4 +1,5 @@
-"""Functions with rules inside `invertible` that close over values, by which their rules give no derivative."""
+"""Functions with rules inside of `invertible` that close over values. Their rules give no derivative with respect to
+these."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ X = np.array([0.3, 0.7, -0.2])
 
 
 def closing_over(k: Any, kind: str) -> Any:
-    """A bijection of x that closes over k, with a rule."""
+    """Returns a bijection of x that closes over k, with a rule."""
 
     def plain(x: Any) -> Any:
         return fnp.sinh(x) * 2 + k
@@ -35,8 +36,8 @@ def loss(f: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["jvp", "vjp"])
-def test_a_constant_that_a_rule_inside_closes_over(kind: str) -> None:
-    # it was refused: invertible asked for derivatives by all that its function closes over
+def test_a_rule_that_closes_over_a_constant(kind: str) -> None:
+    # Regression: such functions were refused, because invertible differentiated with respect to all closed-over values
     f = closing_over(fnp.asarray(K), kind)
     lean = fx.invertible(f)
     for derivative in (fx.grad, fx.hessian):
@@ -47,7 +48,7 @@ def test_a_constant_that_a_rule_inside_closes_over(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["jvp", "vjp"])
-def test_other_values_that_are_held_still_have_derivatives(kind: str) -> None:
+def test_other_closed_over_values_have_derivatives(kind: str) -> None:
     def chain(wrap: Any) -> Any:
         def f(w: Any, k: Any, x: Any) -> Any:
             step = wrap(lambda x: closing_over(k, kind)(x * fnp.exp(w)))
@@ -61,7 +62,7 @@ def test_other_values_that_are_held_still_have_derivatives(kind: str) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-9)
 
 
-def test_a_kept_argument_that_a_rule_inside_closes_over() -> None:
+def test_a_rule_that_closes_over_a_kept_argument() -> None:
     def f(k: Any, x: Any) -> Any:
         return closing_over(k, "vjp")(x)
 

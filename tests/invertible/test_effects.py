@@ -1,4 +1,4 @@
-"""What a function does besides its results, and what it checks, under `invertible`: once, where it runs forward."""
+"""Effects and checks under `invertible` run once, in the forward pass."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def bodies(say: Fun) -> dict[str, Fun]:
 
 
 def orders(f: Fun) -> list[Fun]:
-    """The value, the gradient, and its derivative in both modes."""
+    """Returns functions for the value, the gradient, and its derivative in both modes."""
 
     def g(x: Any) -> Any:
         return fnp.sum(f(x) ** 3)
@@ -84,7 +84,7 @@ def checked_in_a_loop(x: Any, w: Any) -> Any:
 
 
 @pytest.mark.parametrize("layer", [checked, checked_in_a_loop])
-def test_a_check_that_held_is_not_made_of_what_is_reconstructed(layer: Fun) -> None:
+def test_a_check_does_not_run_on_reconstructed_values(layer: Fun) -> None:
     def loss(f: Fun) -> Fun:
         return lambda x: sum([fnp.sum(r**3) for r in f(x, A)])
 
@@ -97,7 +97,7 @@ def test_a_check_that_held_is_not_made_of_what_is_reconstructed(layer: Fun) -> N
 
 
 @pytest.mark.parametrize("looped", [False, True])
-def test_derivatives_that_need_no_value_are_checked(looped: bool) -> None:
+def test_checks_run_in_derivatives_that_need_no_value(looped: bool) -> None:
     def once(x: Any) -> Any:
         return 2.0 * not_small(x)
 

@@ -1,4 +1,4 @@
-"""Laws of `inverse` and `invertible` over generated programs that can be run backwards."""
+"""Laws of `inverse` and `invertible` on generated invertible programs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_invertible(case: Inversion) -> None:
 
 @share(2)
 @given(inversions(size=3, depth=1, bent=True))
-def test_invertible_with_derivatives_that_are_not_the_functions(case: Inversion) -> None:
+def test_invertible_with_rules_that_differ_from_the_derivative(case: Inversion) -> None:
     check_invertible(case)
 
 
@@ -64,7 +64,7 @@ W = np.array([0.25, -0.5, 1.5])
 @pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 3)])
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "complex64"])
 def test_arrays_without_elements(shape: tuple[int, ...], dtype: str) -> None:
-    """They come back whether or not anything reads them."""
+    """They are reconstructed, whether or not an equation reads them."""
 
     def halves(x: Any, w: Any) -> Any:
         first, second = fnp.split(x, [shape[-1] // 2], axis=-1)
@@ -101,8 +101,8 @@ def test_the_dense_log_determinant() -> None:
     assert float(dense_log_det(case)) == pytest.approx(np.sum(np.log(2 * np.cosh(X))))
 
 
-def test_a_matrix_that_a_loop_does_not_change() -> None:
-    """The mask that makes it triangular is computed outside the loop once the loop is split for its derivative."""
+def test_a_triangular_matrix_that_a_loop_reads() -> None:
+    """Linearization moves the mask that makes the matrix triangular out of the loop."""
 
     def g(x: Any, a: Any) -> Any:
         return lax.fori_loop(0, 3, lambda _, x: x @ (0.3 * fnp.tril(a, -1) + fnp.eye(3, dtype="float64")), x)

@@ -1,4 +1,4 @@
-"""A reconstruction that is off is seen when the program runs, and makes derivatives nan."""
+"""Inaccurate reconstructions are detected when the program runs, and make derivatives nan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ X = np.linspace(-1.5, 1.5, 6)
 
 
 def absorbed(x: Any, by: Any) -> Any:
-    """Whatever x has of digits is lost in a large sum; its gradient needs x."""
+    """A large sum absorbs the digits of x, and the gradient needs x."""
     return fnp.sinh(x) + by
 
 
@@ -34,7 +34,7 @@ def slope(f: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(("dtype", "by"), [("float16", 512), ("bfloat16", 512), ("float32", 1e7), ("float64", 1e15)])
-def test_lost_digits_are_no_plausible_number(dtype: str, by: float) -> None:
+def test_lost_digits_make_the_gradient_nan(dtype: str, by: float) -> None:
     x, much, small = fnp.asarray(X, dtype), fnp.asarray(by, dtype), fnp.asarray(0.5, dtype)
     want = np.cosh(X)
     wrong = np.asarray(slope(absorbed, tolerance=np.inf)(x, much), np.float64)
@@ -47,10 +47,10 @@ def test_lost_digits_are_no_plausible_number(dtype: str, by: float) -> None:
     np.testing.assert_array_equal(loose, wrong)
 
 
-def test_every_derivative_says_so() -> None:
-    """Also those in operands that are held, in forward mode from the results, and of higher order."""
+def test_lost_digits_make_every_derivative_nan() -> None:
+    """Also with respect to kept operands, in the linear program from results, and of second order."""
     x, w = fnp.asarray(X, "float32"), fnp.asarray(X + 2, "float32")
-    far = fnp.asarray(1e7, "float32")  # XLA takes a literal away before it can absorb anything
+    far = fnp.asarray(1e7, "float32")  # an operand: XLA would simplify a literal away before it absorbs digits
 
     def scaled(x: Any, w: Any) -> Any:
         return absorbed(fnp.sinh(x) * w, far)
@@ -69,7 +69,7 @@ def test_every_derivative_says_so() -> None:
     assert np.isfinite(np.asarray(fx.jvp(lean, (x, w), (x, w))[1])).all()  # forward mode reconstructs nothing
 
 
-def test_each_example_and_each_step_for_itself() -> None:
+def test_each_example_and_each_step_is_checked_separately() -> None:
     by = fnp.asarray([0.5, 1e6, 0.25], "float32")
     x = fnp.asarray(np.stack([X] * 3), "float32")
     found = np.asarray(fx.vmap(slope(absorbed))(x, by))
@@ -80,14 +80,14 @@ def test_each_example_and_each_step_for_itself() -> None:
     assert not np.isnan(np.asarray(total(by[::2]))).any()
 
 
-def test_no_alarm_where_nothing_is_lost() -> None:
+def test_accurate_reconstructions_pass() -> None:
     lean = fx.invertible(lambda x, w: fnp.tanh(x * 3.0 + w) * 0.5, keep="w")
     for x in (np.zeros(4), np.array([0.0, -0.0, 1e-3, 5e-1]), np.zeros((0, 2)), np.array(0.25)):
         for dtype in ("float32", "float64"):
             given = fnp.asarray(x, dtype)
             found = fx.grad(lambda x: fnp.sum(lean(x, given * 0 + 0.125)))(given)
             assert np.isfinite(np.asarray(found)).all()
-    # what is not finite is not compared
+    # values that are not finite are not compared
     cut = fnp.asarray([0.5, -np.inf, np.inf, 1.0])
     masked = fx.grad(lambda x: fnp.sum(fnp.exp(-fnp.abs(fx.invertible(lambda x: fnp.sinh(x + 1.0)[::-1])(x)))))
     assert np.isfinite(np.asarray(masked(cut))[[0, 3]]).all()
@@ -108,8 +108,8 @@ def test_complex_numbers() -> None:
     st.booleans(),
     st.integers(0, 1 << 30),
 )
-def test_a_sketch_shows_errors(shape: Any, dtype: str, alone: bool, seed: int) -> None:
-    """Errors of ten times what is tolerated are seen, of one element or of all; those of a tenth pass."""
+def test_a_sketch_detects_errors(shape: Any, dtype: str, alone: bool, seed: int) -> None:
+    """Errors of ten times the tolerance are detected, in one element or in all. Errors of a tenth pass."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=shape)
     x = x / np.max(np.abs(x))
@@ -130,7 +130,7 @@ def test_a_sketch_shows_errors(shape: Any, dtype: str, alone: bool, seed: int) -
 
 
 @pytest.mark.parametrize("tolerance", [0, -1.0, np.nan, True, "small"])
-def test_what_is_no_tolerance(tolerance: Any) -> None:
+def test_wrong_tolerances(tolerance: Any) -> None:
     with pytest.raises(ArgumentError) as e:
         fx.invertible(absorbed, tolerance=tolerance)
     assert e.value.message == f"invertible: tolerance must be a positive number, got {tolerance!r}"
@@ -143,8 +143,8 @@ def test_what_is_no_tolerance(tolerance: Any) -> None:
     "other",
     [lambda k: fnp.sin(k.astype("complex128")), lambda k: k.astype("float64"), lambda k: fnp.ones(()), lambda k: 1.5j],
 )
-def test_what_has_no_derivative_has_none_in_either_mode(other: Any) -> None:
-    """A result that only an integer says, or nobody, is guarded by nothing: there is nothing to reconstruct."""
+def test_results_without_a_derivative_have_none_in_either_mode(other: Any) -> None:
+    """A result that depends on an integer only, or on nothing, needs no reconstruction and no check."""
 
     def f(x: Any, k: Any) -> Any:
         return fnp.sinh(x), k + 1, fnp.asarray(other(k))

@@ -1,4 +1,4 @@
-"""What is defined by an equation that it satisfies, run backwards by the equation."""
+"""Inverses of solvers: the equation that a solution satisfies determines the operands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def solved(b: Any, a: Any) -> Any:
 
 
 def in_a_chain(b: Any, a: Any) -> Any:
-    """Between couplings, with a right-hand side of several arrays, and a matrix that depends on what is known."""
+    """A linear solve between couplings, with a right-hand side of several arrays, and a matrix that depends on known
+    values."""
     b = fnp.arcsinh(b) * 2.0
     c = b[::-1] - fnp.cos(fnp.diagonal(a))
     both = lax.custom_linear_solve(
@@ -41,7 +42,7 @@ def in_a_chain(b: Any, a: Any) -> Any:
 
 
 def rooted(x: Any, w: Any) -> Any:
-    """The t with t + w t^3 = x; the guess is x, too."""
+    """Returns t with t + w t^3 = x. The guess is x too."""
     return lax.custom_root(
         lambda t: t + w * t**3 - x,
         x,
@@ -51,7 +52,7 @@ def rooted(x: Any, w: Any) -> Any:
 
 
 def fixed(x: Any, w: Any) -> Any:
-    """An equilibrium of a layer with its input."""
+    """Returns a fixed point of a layer that adds its input."""
     return lax.custom_fixed_point(
         lambda t: 0.25 * fnp.tanh(t * w) + x, x, lambda f, t: lax.fori_loop(0, 60, lambda _, t: f(t), t)
     )
@@ -61,13 +62,13 @@ FUNCTIONS: list[tuple[Callable[..., Any], Any]] = [(solved, A), (in_a_chain, A),
 
 
 @pytest.mark.parametrize(("f", "w"), FUNCTIONS, ids=lambda f: getattr(f, "__name__", ""))
-def test_the_equation_says_what_its_operands_were(f: Callable[..., Any], w: Any) -> None:
+def test_the_equation_determines_its_operands(f: Callable[..., Any], w: Any) -> None:
     case = Inversion.of(f, X, w, keep=1)
     check_inverse(case)
     check_same_derivatives(case.case, invertible(case.program, case.kept), 1e-6)
 
 
-def test_a_weight_of_an_equation() -> None:
+def test_a_coefficient_of_an_equation_is_determined() -> None:
     check_inverse(Inversion.of(rooted, X, W, keep="x"))
 
 
@@ -80,7 +81,7 @@ def test_an_equilibrium(f: Callable[..., Any]) -> None:
     check_inverse(Inversion.of(f, X, W, keep="w"))
 
 
-def test_a_solution_that_is_none_is_seen() -> None:
+def test_a_wrong_solution_makes_the_gradient_nan() -> None:
     def f(x: Any) -> Any:
         return fnp.sinh(lax.custom_root(lambda t: t + t**3 - x, x, lambda _, t: t * 0.5, lambda g, y: y / g(y)))
 
@@ -121,7 +122,9 @@ MATRIX = "linear_solve is not inverted: what its matvec needs to know is unknown
         ),
     ],
 )
-def test_what_an_equation_does_not_say(f: Any, w: Any, argnums: Any, reason: str, inside: tuple[str, ...]) -> None:
+def test_operands_that_an_equation_does_not_determine(
+    f: Any, w: Any, argnums: Any, reason: str, inside: tuple[str, ...]
+) -> None:
     with pytest.raises(NotInvertibleError) as e:
         fx.inverse(fx.trace(f, X, w), argnums)
     assert e.value.message == f"inverse: {reason}"
@@ -138,8 +141,8 @@ def test_no_log_determinant(f: Any, w: Any) -> None:
     )
 
 
-def test_an_equation_whose_derivative_needs_to_know_nothing() -> None:
-    """The gradient of a square is linear: of what its derivative stores nothing is left, and it was an IndexError."""
+def test_an_equation_whose_derivative_stores_nothing() -> None:
+    """Regression, an IndexError: the gradient of a square is linear, so its derivative stores nothing."""
 
     def nearest(w: Any, x: Any) -> Any:
         return lax.custom_minimize(lambda y: fnp.sum((y - x * w) ** 2), fnp.zeros_like(x), lambda _, y: y + x * w)

@@ -1,4 +1,4 @@
-"""`inverse`: results back to arguments, and the log-determinant."""
+"""`inverse` computes arguments from results, and the log-determinant."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def log_det(f: Any, *args: object) -> float:
     return float(np.linalg.slogdet(np.asarray(jac))[1])
 
 
-def test_a_function_with_what_it_holds() -> None:
+def test_a_function_with_kept_arguments() -> None:
     close(fx.inverse(chain)(chain(X, W), W), X)
 
 
-def test_a_program_has_results_first_then_what_is_held() -> None:
+def test_the_operands_are_results_then_kept_arguments() -> None:
     back = fx.inverse(fx.trace(chain, X, W))
     close(back(chain(X, W), W), X)
     assert back.names == ("results", "w")
@@ -68,7 +68,7 @@ def test_arguments_given_by_keyword() -> None:
     close(fx.inverse(program, "s")(X * W, X), W)
 
 
-def test_a_tree_of_arguments_and_what_is_closed_over() -> None:
+def test_a_tree_of_arguments_and_closed_over_values() -> None:
     scale = fnp.asarray(W)
 
     def f(p: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def test_a_tree_of_arguments_and_what_is_closed_over() -> None:
 def test_the_order_of_equations_does_not_matter(order: int) -> None:
     def f(x: tuple[Any, Any], w: Any) -> tuple[Any, Any]:
         a, b = x
-        if order:  # the same graph, written the other way round
+        if order:  # the same equations in another order
             u = fnp.sin(a)
             c = b + u
             return a + fnp.cos(c) * w, c
@@ -108,7 +108,7 @@ def test_calls_branches_and_loops() -> None:
         close(fx.inverse(f)(f(*args), w, rows), x)
 
 
-def test_a_loop_gives_slices_it_ran_over() -> None:
+def test_the_slices_of_a_loop_are_reconstructed() -> None:
     def f(c: Any, xs: Any) -> tuple[Any, Any]:
         return lax.scan(lambda c, x: (c + fnp.sin(x * 2), fnp.tanh(x)), c, xs)
 
@@ -159,7 +159,7 @@ def test_log_det_of_couplings_loops_and_branches() -> None:
         close(size, log_det(flat, fnp.concatenate(x), w))
 
 
-def test_lost_values_come_back_as_nan() -> None:
+def test_values_that_results_do_not_determine_are_nan() -> None:
     assert np.isnan(np.asarray(fx.inverse(lambda x, w: x * w)(np.float64(0), np.float64(0))))
     assert np.isnan(np.asarray(fx.inverse(fnp.tanh)(np.float64(1))))
     assert np.isnan(np.asarray(fx.inverse(fnp.exp)(np.float32(0))))
@@ -181,7 +181,7 @@ def test_the_equation_that_is_not_inverted_is_named() -> None:
     assert e.value.remedy == ("hold the argument (argnums), or give the function that is not inverted a custom_inverse")
 
 
-def test_what_no_result_depends_on() -> None:
+def test_an_argument_that_no_result_depends_on() -> None:
     def first(x: Any) -> Any:
         return x[0] + 1.0
 

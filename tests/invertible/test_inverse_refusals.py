@@ -1,4 +1,4 @@
-"""What is not undone, and the reason that is given; every primitive has a rule or a reason."""
+"""Reasons why equations are not inverted. Every primitive has an inverse rule or a reason."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_every_primitive_has_a_rule_or_a_reason() -> None:
 
 
 @pytest.mark.parametrize("kind", REASONS, ids=lambda c: c.name)
-def test_the_reason(kind: type[Primitive]) -> None:
-    """It is given for every application, and reads on from "... is not inverted: "."""
+def test_the_reason_of_each_primitive_without_a_rule(kind: type[Primitive]) -> None:
+    """Every application of the primitive has this reason. It completes the sentence "... is not inverted: "."""
 
     @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
     @given(calls(kind))
@@ -165,7 +165,7 @@ def test_refusals(prim: Primitive, avals: tuple[Aval, ...], unknown: tuple[bool,
     ("power", "reason"),
     [(0.0, "the power 0 is 1, whatever the base"), (2.0, "x and -x have the same power 2")],
 )
-def test_powers_that_are_known(power: float, reason: str) -> None:
+def test_powers_that_are_literals(power: float, reason: str) -> None:
     b = Backwards()
     y = b.input(F32)
     found = INVERSE_RULES.rows[type(POW)].solve(b, POW, (Hole(F32), Lit.of(power, F32)), (y,))
@@ -174,9 +174,9 @@ def test_powers_that_are_known(power: float, reason: str) -> None:
 
 @pytest.mark.parametrize("narrow", dtypes.ALL, ids=dtypes.short)
 @pytest.mark.parametrize("wide", dtypes.ALL, ids=dtypes.short)
-def test_conversions_that_come_back(narrow: DType, wide: DType) -> None:
-    """A conversion is undone exactly where every value comes back: checked for all values of 16 bits and less. But an
-    integer cannot say that the number it comes back from is lost."""
+def test_conversions_that_preserve_values_have_an_inverse(narrow: DType, wide: DType) -> None:
+    """A conversion has an inverse exactly if every value is preserved, tested for all values of 16 bits or less. A
+    conversion from integers to floats has none, because integers have no nan for lost values."""
     found = backward(ConvertElementType(wide), (Aval((1,), narrow),), (True,))
     if wide in dtypes.INEXACT and narrow not in dtypes.INEXACT:
         assert isinstance(found, Refused)

@@ -1,4 +1,5 @@
-"""Inverse rules: what comes back is what was there, or nan; what has no inverse is refused, with the reason."""
+"""Inverse rules reconstruct the operands, or give nan. An operand that results do not determine is refused with a
+reason."""
 
 from __future__ import annotations
 
@@ -23,17 +24,17 @@ from tests.laws.budget import share
 
 INVERTED = [c for c in ALL if c in INVERSE_RULES.rows and c not in REASONS and not issubclass(c, HigherOrder)]
 Bools = npt.NDArray[np.bool_]
-MANY = 6  # operands of which each set is tried
+MANY = 6  # all sets of the first six operands are unknown in turn
 # What is small beside the total so far has lost digits; one operand is unknown.
 RUNNING = {"cumsum", "cumprod", "cumlogsumexp", "linear_recurrence"}
-# What they determine of an operand is known only when the program runs.
+# These determine parts of an operand, which are known only when the program runs.
 PARTLY = {"real", "imag", "select_n", "gather", "scatter", "dynamic_slice", "dynamic_update_slice", "index"}
-# The part of an operand that a decomposition reads.
+# These read only a part of the matrix.
 HERMITIAN = {"cholesky", "eigh"}
 
 
 def close(back: NDArray, was: NDArray, tolerance: float) -> Bools:
-    """Where a value is the one that was there, within a share of the largest."""
+    """Returns True for elements that are equal up to rounding, relative to the largest element."""
     if was.dtype not in dtypes.INEXACT:
         return np.asarray(back == was, np.bool_)
     wide = np.complex128 if was.dtype in dtypes.COMPLEX else np.float64
@@ -59,8 +60,8 @@ def operands(application: Application) -> tuple[NDArray, ...]:
 
 @pytest.mark.parametrize("kind", INVERTED, ids=lambda c: c.name)
 @pytest.mark.parametrize("smooth", [True, False])
-def test_what_comes_back_was_there(kind: type[Primitive], smooth: bool) -> None:
-    """Each set of operands, given the others and the results; inside of the domain nothing is nan that was not."""
+def test_rules_reconstruct_the_operands(kind: type[Primitive], smooth: bool) -> None:
+    """For each set of unknown operands. Within the domain of the primitive no element becomes nan."""
 
     @settings(share(2), suppress_health_check=list(HealthCheck))
     @given(calls(kind, smooth=smooth))
@@ -74,14 +75,14 @@ def test_what_comes_back_was_there(kind: type[Primitive], smooth: bool) -> None:
                 continue
             for (x, was), box in zip(found.run(args, outs), found.boxes, strict=True):
                 right = close(x, was, rounding(was.dtype))
-                if kind.name in RUNNING and was.dtype in dtypes.INEXACT:  # it has the same totals
+                if kind.name in RUNNING and was.dtype in dtypes.INEXACT:  # only totals agree
                     given = iter([x])
                     again = run(
                         application.program, [next(given) if u else a for a, u in zip(args, marks, strict=True)]
                     )
                     right = close(again[0], outs[0], rounding(was.dtype))
                 if kind.name in PARTLY and box is None and was.dtype not in dtypes.INEXACT:
-                    continue  # elements that are lost cannot be told from others
+                    continue  # lost elements of dtypes without nan look like others
                 may_be_lost = (kind.name in PARTLY and box is None) or not smooth
                 fine = right | np.isnan(x.astype(np.complex128)) if may_be_lost else right
                 assert fine.all(), f"{application}\nunknown {marks}: {x} was {was}"

@@ -1,4 +1,4 @@
-"""`invertible`: the same function, whose backward pass reconstructs what it needs."""
+"""`invertible`: the same function; its backward pass reconstructs the values that it needs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def close(found: object, want: object, rtol: float = 1e-9) -> None:
 
 
 def at(f: Callable[..., Any], *given: Any) -> Any:
-    """A function at arguments, in NumPy: nothing is compiled."""
+    """Interprets a function, without a compilation."""
     return fx.interpret(fx.trace(f, *given), *given)
 
 
@@ -142,7 +142,7 @@ def test_inside_a_loop_and_a_branch() -> None:
     close(fx.grad(total(lean), (0, 1))(*args()), fx.grad(total(f(block)), (0, 1))(*args()))
 
 
-def test_integers_are_kept_by_themselves() -> None:
+def test_integers_are_kept_without_keep() -> None:
     def f(x: Any, n: Any) -> Any:
         return x * n.astype("float64")
 
@@ -150,7 +150,7 @@ def test_integers_are_kept_by_themselves() -> None:
     close(fx.grad(lambda x: fnp.sum(lean(x, np.arange(1, 4)) ** 2))(X), 2 * X * np.arange(1, 4) ** 2)
 
 
-def test_a_derivative_of_its_own_is_taken() -> None:
+def test_a_custom_derivative_is_used() -> None:
     @fx.custom_jvp
     def f(x: Any) -> Any:
         return x * 2.0
@@ -162,15 +162,15 @@ def test_a_derivative_of_its_own_is_taken() -> None:
     close(fx.grad(lambda x: fnp.sum(fx.invertible(lambda x: fnp.exp(f(x)))(x)))(X), np.exp(2 * X) * 5)
 
 
-def test_what_the_gradient_does_not_need_is_not_asked_for() -> None:
-    lean = fx.invertible(lambda x: x[0] + x[1])  # the sum does not determine them, and its derivative does not ask
+def test_values_that_the_gradient_does_not_need_are_not_reconstructed() -> None:
+    lean = fx.invertible(lambda x: x[0] + x[1])  # its derivative does not need the operands
     close(fx.grad(lambda x: fnp.sum(lean(x)))((X, X)), (np.ones(3), np.ones(3)))
 
 
 def test_the_error_of_a_reconstruction_is_measured() -> None:
     assert fx.reconstruction_error(block, *args(), keep="w") < 1e-14
     lost = fx.reconstruction_error(lambda x: fnp.tanh(x), fnp.asarray([5.0, 5.5, 6.0, 6.5], "float32"))
-    assert 1e-5 < lost < 0.1  # tanh(6) is all but 1: few bits are left
+    assert 1e-5 < lost < 0.1  # tanh(6) is nearly 1: few bits are left
     assert np.isnan(fx.reconstruction_error(lambda x: fnp.tanh(x), fnp.asarray([20.0], "float32")))
 
 
@@ -199,7 +199,7 @@ def layer(x: Any, w: Any) -> Any:
     return a, b + fnp.tanh(a @ w)
 
 
-POINTERS = 1024  # bytes a layer: XLA holds a table of pointers for each segment
+POINTERS = 1024  # bytes for each layer: XLA stores a table of pointers for each segment
 STATE = (np.ones((64, 16), np.float32), np.ones((64, 16), np.float32))
 
 
@@ -216,7 +216,7 @@ squashed.defjvp(lambda primals, tangents: (squashed(*primals), tangents[0] * (1.
 
 
 def bent(x: Any, w: Any) -> Any:
-    """With a derivative that is not the function's: what is stored for second derivatives is not for first ones."""
+    """A layer with a rule that differs from the derivative. Second derivatives store more than first ones."""
     a, b = x
     a = a + squashed(b @ w)
     return a, b + squashed(a @ w)
@@ -239,7 +239,7 @@ def test_memory_does_not_grow_with_unrolled_blocks(wrapped: bool, layer: Callabl
     lean = fx.invertible(chain, keep="ws")
     assert needs(lean, depth) <= needs(lean, 8) + (depth - 8) * POINTERS
     grown = needs(chain, 16) - needs(chain, 8)
-    # blocks that are wrapped one by one are one chain, too
+    # blocks that are wrapped one by one form one chain
     assert grown < 2 * STATE[0].nbytes + 8 * POINTERS if wrapped else grown > 8 * 2 * STATE[0].nbytes * 0.9
 
 
@@ -272,8 +272,9 @@ def test_operands_for_second_derivatives_are_not_stored_for_first_ones() -> None
     assert drop_derivative_rules(plain.jaxpr) is plain.jaxpr
 
 
-def test_what_examples_share_with_a_branch_they_do_not_pick() -> None:
-    """What that branch would reconstruct is nan, and no part of a derivative with respect to w."""
+def test_second_derivatives_by_an_operand_of_a_branch_that_is_not_selected() -> None:
+    """The branch that an example does not select would give nan, which must not reach the derivative with respect to
+    w."""
 
     def f(x: Any, w: Any, flag: Any) -> Any:
         return lax.cond(flag, lambda x: x * (2 + fnp.sin(w)), lambda x: fnp.arctan(x * fnp.cos(w / 9)) - w, x)
@@ -292,8 +293,8 @@ def test_what_examples_share_with_a_branch_they_do_not_pick() -> None:
     close(twice(fx.invertible(f, keep=(1, 2))), plain, 1e-7)
 
 
-def test_a_derivative_that_has_none() -> None:
-    """Computed by the host: only the second derivative asks for its own."""
+def test_a_rule_without_a_derivative() -> None:
+    """The rule calls the host. First derivatives run it, and only second ones need its derivative."""
 
     def outside(x: Any) -> Any:
         return fx.pure_callback(np.exp, fx.Spec((3,), "float64"), x)
@@ -308,8 +309,8 @@ def test_a_derivative_that_has_none() -> None:
             fx.trace(fx.grad(lambda x, g=once: fnp.sum(g(x))), X)
 
 
-def test_a_derivative_that_is_zero_everywhere() -> None:
-    """There is no inverse of such a rule; the function has one."""
+def test_a_rule_that_is_zero_everywhere() -> None:
+    """The rule has no inverse; the function has one."""
 
     @fx.custom_jvp
     def still(x: Any) -> Any:
@@ -335,7 +336,7 @@ def searched(x: Any) -> Any:
 
 
 def by_newton(y: Any) -> Any:
-    """The steps that it takes are not known: it has no derivative in reverse mode."""
+    """The number of steps is unknown, so there is no derivative in reverse mode."""
 
     def step(state: Any) -> Any:
         x, _ = state
@@ -356,8 +357,8 @@ def reversed_in_gradients(x: Any) -> Any:
 @pytest.mark.parametrize(
     "inner", [fx.stop_gradient, reversed_in_gradients, searched], ids=["stopped", "adjoint", "inverse"]
 )
-def test_what_is_undone_moves_as_the_operand_does(inner: Callable[..., Any]) -> None:
-    """A derivative that is stopped, an adjoint of one's own, and an inverse without the derivative of the inverse."""
+def test_custom_derivatives_of_reconstructed_values(inner: Callable[..., Any]) -> None:
+    """The inner functions are a stopped gradient, a custom adjoint, and an inverse whose own derivative is not used."""
 
     def f(x: Any, w: Any) -> Any:
         return 2.0 * inner(x), w * fnp.sin(x)
@@ -380,7 +381,8 @@ def test_what_is_undone_moves_as_the_operand_does(inner: Callable[..., Any]) -> 
 
 
 def test_forward_mode_takes_the_rule_for_tangents() -> None:
-    """Of a function with two rules, which here are of different functions; in calls and loops as elsewhere."""
+    """The function has two rules, which differ here. Forward mode takes the rule for tangents in calls and loops
+    too."""
 
     @fx.custom_jvp
     def two(x: Any) -> Any:
@@ -406,7 +408,7 @@ def test_forward_mode_takes_the_rule_for_tangents() -> None:
                 close(at(h(g), X, W), at(h(f), X, W), rtol=1e-7)
 
 
-def test_a_derivative_that_is_stopped_and_not_undone_stores_nothing() -> None:
+def test_a_stopped_gradient_of_a_kept_value_stores_nothing() -> None:
     def f(x: Any) -> Any:
         a, b = x
         return a + fnp.sinh(fx.stop_gradient(b)), b
@@ -435,7 +437,7 @@ def test_memory_of_a_leapfrog_integrator() -> None:
 
 
 @pytest.mark.usefixtures("nothing_remembered")
-def test_what_cannot_be_reconstructed() -> None:
+def test_an_argument_that_cannot_be_reconstructed_is_refused() -> None:
     def f(x: Any, w: Any) -> Any:
         return fnp.tanh(x) * w
 
@@ -445,13 +447,13 @@ def test_what_cannot_be_reconstructed() -> None:
         "invertible: argument x of f is not determined by its results: mul is not inverted: both operands are unknown"
     )
     assert e.value.equation.endswith(" = mul %0:f64[3] %arg1:f64[3]")
-    assert e.value.where.endswith("in test_what_cannot_be_reconstructed.<locals>.f")
+    assert e.value.where.endswith("in test_an_argument_that_cannot_be_reconstructed_is_refused.<locals>.f")
     assert e.value.remedy == ("name the argument in keep, close over the value, or give the function a custom_inverse")
     fx.invertible(f, keep="w")(X, W)
 
 
 @pytest.mark.usefixtures("nothing_remembered")
-def test_an_open_loop_is_refused() -> None:
+def test_a_loop_with_an_unknown_number_of_steps_is_refused() -> None:
     def f(x: Any) -> Any:
         return lax.while_loop(lambda c: fnp.sum(c) < 10, lambda c: c * fnp.exp(c), x, max_steps=20)
 
@@ -464,7 +466,7 @@ def test_an_open_loop_is_refused() -> None:
 
 
 @pytest.mark.usefixtures("nothing_remembered")
-def test_a_branch_on_what_is_reconstructed() -> None:
+def test_a_predicate_that_depends_on_a_reconstructed_value_is_refused() -> None:
     with pytest.raises(NotInvertibleError) as e:
         fx.inverse(lambda x: lax.cond(fnp.sum(x) > 0, lambda x: x * 2, lambda x: x + 1, x))(X)
     assert "which branch was taken depends on what is to be reconstructed" in e.value.message

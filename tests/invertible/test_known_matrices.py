@@ -1,4 +1,4 @@
-"""Products with matrices of which the program says that they can be undone."""
+"""Inverses of products with matrices that the program shows to be invertible: triangular, orthogonal."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.invertible.rules import Backwards, jacobian, near
 Matrix = Callable[[Array], Array]
 
 
-def product_undone(program: Jaxpr) -> tuple[Jaxpr, Jaxpr] | Refused:
-    """For a program of a matrix and an operand of its last equation, a product: (matrix, any, result) -> the operand,
-    and the log-determinant."""
+def inverse_of_the_product(program: Jaxpr) -> tuple[Jaxpr, Jaxpr] | Refused:
+    """Takes a program of a matrix and an operand, whose last equation is a product. Returns the program from (matrix,
+    operand, result) to the operand, and the program of the log-determinant."""
     *before, last = program.eqns
     (x,) = program.ins[1:]
     found: list[Jaxpr] = []
@@ -86,11 +86,11 @@ def drawn(shape: tuple[int, ...], dtype: str, seed: int) -> NDArray:
 
 @pytest.mark.parametrize("product", PRODUCTS)
 @pytest.mark.parametrize("matrix", MATRICES)
-def test_products_are_undone(matrix: str, product: str) -> None:
+def test_products_are_inverted(matrix: str, product: str) -> None:
     for dtype in ("float64", "complex128"):
         w, x = drawn((3, 3), dtype, 0), drawn((3, 3), dtype, 1)
         program = fx.trace(lambda w, x: PRODUCTS[product](MATRICES[matrix](w), x), w, x).jaxpr
-        found = product_undone(program)
+        found = inverse_of_the_product(program)
         assert not isinstance(found, Refused), found.reason
         (y,) = run(program, [w, x])
         near(run(found[0], [w, x, y])[0], x, rtol=1e-9, atol=1e-9)
@@ -100,7 +100,7 @@ def test_products_are_undone(matrix: str, product: str) -> None:
 
 @pytest.mark.parametrize("matrix", ["tril", "q", "transposed"])
 def test_batches_and_other_axes(matrix: str) -> None:
-    """Of matrices in front, and of an operand with its contracted axis anywhere."""
+    """Batch axes before the matrix, and an operand whose contracted axis is at any place."""
     w, x = drawn((2, 3, 3), "float64", 0), drawn((4, 2, 3, 5), "float64", 1)
     for side in (0, 1):
 
@@ -110,7 +110,7 @@ def test_batches_and_other_axes(matrix: str) -> None:
             return lax.dot_general(MATRICES[matrix](w), x, (((2,), (2,)), ((0,), (1,))))
 
         program = fx.trace(contracted, w, x).jaxpr
-        found = product_undone(program)
+        found = inverse_of_the_product(program)
         assert not isinstance(found, Refused), found.reason
         (y,) = run(program, [w, x])
         near(run(found[0], [w, x, y])[0], x, rtol=1e-9, atol=1e-9)
@@ -122,7 +122,7 @@ def test_a_zero_on_the_diagonal_gives_nan() -> None:
     w, x = drawn((3, 3), "float32", 0), drawn((3,), "float32", 1)
     w[1, 1] = 0
     program = fx.trace(lambda w, x: fnp.tril(w) @ x, w, x).jaxpr
-    found = product_undone(program)
+    found = inverse_of_the_product(program)
     assert not isinstance(found, Refused)
     back = run(found[0], [w, x, *run(program, [w, x])])[0]
     near(back[0], x[0], rtol=1e-6)
@@ -133,7 +133,7 @@ def test_a_zero_on_the_diagonal_gives_nan() -> None:
 def test_narrow_dtypes(dtype: str) -> None:
     w, x = drawn((3, 3), dtype, 0), drawn((3, 2), dtype, 1)
     program = fx.trace(lambda w, x: fnp.tril(w) @ x, w, x).jaxpr
-    found = product_undone(program)
+    found = inverse_of_the_product(program)
     assert not isinstance(found, Refused)
     back = run(found[0], [w, x, *run(program, [w, x])])[0]
     near(back, x, rtol=0.1, atol=0.1)
@@ -153,11 +153,11 @@ NOT_KNOWN: dict[str, Matrix] = {
 
 
 @pytest.mark.parametrize("matrix", NOT_KNOWN)
-def test_what_is_not_known_is_factored(matrix: str) -> None:
-    """It is not taken for a triangle; where it is singular, nan comes back."""
+def test_other_matrices_are_factored(matrix: str) -> None:
+    """Such a matrix is not taken for a triangular one. If it is singular, the operand is nan."""
     w, x = drawn((3, 3), "float32", 0), drawn((3, 3), "float32", 1)
     program = fx.trace(lambda w, x: NOT_KNOWN[matrix](w) @ x, w, x).jaxpr
-    found = product_undone(program)
+    found = inverse_of_the_product(program)
     assert not isinstance(found, Refused)
     assert "lu" in {e.prim.name for e in found[0].eqns}
     back = run(found[0], [w, x, *run(program, [w, x])])[0]
@@ -181,7 +181,7 @@ def test_any_square_matrix(dtype: str, shape: tuple[int, ...]) -> None:
         near(np.asarray(log_det), want, rtol=10 * tolerance, atol=tolerance)
 
 
-def test_singular_matrices_are_nan_each_for_itself() -> None:
+def test_singular_matrices_of_a_batch_give_nan() -> None:
     a = np.random.default_rng(2).normal(size=(3, 4, 4))
     a[1, 3] = a[1, 0] + a[1, 1]
     a[2] *= 1e-200

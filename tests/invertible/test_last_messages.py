@@ -1,4 +1,4 @@
-"""Messages of inverses that no other file pins."""
+"""Messages of inverses that no other test pins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ X = np.linspace(0.1, 1, 3)
 
 
 @pytest.mark.parametrize("argnums", [3, 1, -1, (1,), 1.5])
-def test_types_that_results_do_not_tell(argnums: Any) -> None:
+def test_integer_arguments_are_not_determined(argnums: Any) -> None:
     with pytest.raises(ArgumentError) as e:
         fx.inverse(fnp.tanh, argnums=argnums)(X)
     assert e.value.message == f"inverse: the types of arguments {argnums} of tanh cannot be told from its results"
@@ -40,7 +40,7 @@ def test_an_inverse_without_a_log_determinant() -> None:
     assert e.value.message.endswith("its log-determinant is not known")
 
 
-def test_an_inverse_gives_what_is_not_kept() -> None:
+def test_an_inverse_returns_the_arguments_that_are_not_kept() -> None:
     f = fx.custom_inverse(lambda x, w: x * w, lambda y, w: (y / w, w), keep="w")
     with pytest.raises(TreeError) as e:
         fx.inverse(f)(X, X)
@@ -87,7 +87,7 @@ def by_steps(x: Any) -> Any:
         (by_steps, X, "take a number of steps that is known: fori_loop or scan"),
     ],
 )
-def test_what_to_do(f: Any, x: Any, hint: str) -> None:
+def test_remedies(f: Any, x: Any, hint: str) -> None:
     with pytest.raises(NotInvertibleError) as e:
         fx.inverse(fx.trace(f, x))
     rest = "hold the argument (argnums), or give the function that is not inverted a custom_inverse"

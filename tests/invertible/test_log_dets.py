@@ -1,4 +1,4 @@
-"""Log-determinants of the inverse rules: those of the dense Jacobian."""
+"""Log-determinants of inverse rules equal those of the dense Jacobian."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ LARGEST = 24
 
 
 @pytest.mark.parametrize("kind", MEASURED, ids=lambda c: c.name)
-def test_the_dense_jacobian_says_the_same(kind: type[Primitive]) -> None:
-    """For each set of operands that the rule gives as a whole, where the Jacobian is square."""
+def test_log_dets_are_those_of_the_dense_jacobian(kind: type[Primitive]) -> None:
+    """For each set of operands that the rule determines completely and for which the Jacobian is square."""
     counted = 0
 
     @settings(share(1), suppress_health_check=list(HealthCheck))
@@ -91,9 +91,9 @@ def test_the_dense_jacobian_says_the_same(kind: type[Primitive]) -> None:
     assert counted or kind.name in OTHERS | PARTLY
 
 
-# They give parts, which several equations put together, each as volume-preserving as a move.
+# These determine parts of an operand. The solver combines the parts, without a change of volume.
 PARTLY = {"real", "imag", "select_n", "gather", "scatter", "dynamic_slice", "slice", "index", "dynamic_update_slice"}
-# They have no slope, or (stop_gradient) say that they have none; products want a matrix that is known.
+# These have no derivative, or (stop_gradient) a derivative of zero; products need a known matrix.
 OTHERS = {"not", "xor", "eq", "ne", "reduce_and", "reduce_or", "reduce_xor", "dot_general", "stop_gradient"}
 
 
@@ -113,8 +113,11 @@ OTHERS = {"not", "xor", "eq", "ne", "reduce_and", "reduce_or", "reduce_xor", "do
     ],
     ids=str,
 )
-def test_no_digits_are_lost_at_the_ends(prim: Primitive, x: float, want: float) -> None:
-    """In float32, where log |f'(x)| taken of the slope itself would be infinite or rounded away."""
+def test_log_dets_are_accurate_at_the_ends_of_the_domain(prim: Primitive, x: float, want: float) -> None:
+    """In float32, where log
+    f'(x)
+     computed from f'(x) itself would be infinite or lose its digits.
+    """
     arg = np.asarray(x, np.float32)
     aval = type_of(arg)
     measure = log_det(prim, [aval], (True,))
@@ -148,8 +151,8 @@ def type_of(x: NDArray) -> Aval:
     ids=str,
 )
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
-def test_what_a_function_does_not_reach_comes_back_as_nan(prim: Primitive, results: list[float], dtype: str) -> None:
-    """Saturated, overflown, or outside of the range: never a plausible number."""
+def test_results_outside_of_the_range_give_nan(prim: Primitive, results: list[float], dtype: str) -> None:
+    """Saturated results, infinite ones, and results outside of the range."""
     y = np.asarray(results, dtypes.as_dtype(dtype))
     found = backward(prim, [type_of(y)], (True,))
     assert not isinstance(found, Refused)
@@ -160,14 +163,14 @@ def test_what_a_function_does_not_reach_comes_back_as_nan(prim: Primitive, resul
 @pytest.mark.parametrize(
     ("prim", "args"), [(LOG, [0.0, np.inf]), (LOG1P, [-1.0, np.inf]), (ERF_INV, [-1.0, 1.0])], ids=str
 )
-def test_infinite_results_that_are_exact_give_back_their_operand(prim: Primitive, args: list[float]) -> None:
+def test_infinite_results_that_are_exact_determine_their_operand(prim: Primitive, args: list[float]) -> None:
     x = np.asarray(args, np.float32)
     found = backward(prim, [type_of(x)], (True,))
     assert not isinstance(found, Refused)
     np.testing.assert_array_equal(run(found.program, prim.impl(x))[0], x)
 
 
-def test_the_dtype_is_that_of_the_numbers_or_their_parts() -> None:
+def test_the_dtype_of_a_log_det_is_real() -> None:
     for dtype, real in (("float16", "float16"), ("complex64", "float32"), ("complex128", "float64")):
         _, log_det = fx.inverse(lambda x: 3 * x, log_det=True)(np.ones(2, dtype))
         assert str(log_det.dtype) == real
@@ -208,7 +211,7 @@ def test_complex_numbers_are_pairs_and_integers_are_none() -> None:
     ids=["int", "float", "pow", "integer_pow"],
 )
 def test_the_power_one_at_zero_and_infinity(power: Any) -> None:
-    """The slope is 1 everywhere: no 0 * log 0."""
+    """The derivative is 1 everywhere: no 0 * log 0."""
     x, log_det = fx.inverse(power, log_det=True)(np.array([0.0, 2.0, np.inf]))
     np.testing.assert_array_equal(x[:2], [0.0, 2.0])
     assert float(log_det) == 0.0

@@ -1,4 +1,4 @@
-"""The logit, with which flows on images begin: run backwards, with its log-determinant, as the logistic is."""
+"""The logit, the first layer of flows on images, and its inverse, the logistic function."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ P = np.array([1e-300, 1e-30, 0.02, 0.5, 0.97, 1 - 1e-12])
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_it_is_run_backwards(compiled: bool) -> None:
-    # written out, as log x - log1p(-x), it was refused: both operands of the difference are unknown
+def test_the_inverse_and_its_log_determinant(compiled: bool) -> None:
+    # Regression: written as log x - log1p(-x) it is refused, because both operands of the difference are unknown
     program = fx.inverse(fx.trace(lax.logit, P), log_det=True)
     y = np.log(P) - np.log1p(-P)
     x, log_det = fx.jit(program)(y) if compiled else fx.interpret(program, y)
@@ -22,7 +22,7 @@ def test_it_is_run_backwards(compiled: bool) -> None:
     np.testing.assert_allclose(log_det, -np.sum(np.log(P) + np.log1p(-P)), rtol=1e-12)
 
 
-def test_its_ends() -> None:
+def test_the_ends_of_its_range() -> None:
     back = fx.inverse(fx.trace(lax.logit, P[:4]))
     np.testing.assert_array_equal(fx.interpret(back, np.array([-np.inf, np.inf, np.nan, 0.0])), [0.0, 1.0, np.nan, 0.5])
 

@@ -1,4 +1,4 @@
-"""Couplings by masks, guards, and systems: what is solved where a selector chose it."""
+"""Couplings by masks: a known mask selects the elements that are solved for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ A = RNG.normal(size=(6, 6))
 
 
 def masked(x: Any, m: Any) -> Any:
-    """Real NVP, with a mask: Dinh, Sohl-Dickstein and Bengio, Density estimation using Real NVP (2017), eq. 9."""
+    """Real NVP with a mask: Dinh, Sohl-Dickstein and Bengio, Density estimation using Real NVP (2017), eq. 9."""
     kept = fnp.where(m, x, 0.0)
     s, t = fnp.tanh(kept @ A), kept @ A.T
     return fnp.where(m, x, x * fnp.exp(s) + t)
@@ -41,7 +41,7 @@ def shifted(x: Any, m: Any) -> Any:
 
 
 def doubled(x: Any, m: Any) -> Any:
-    """Both cases change what the other leaves, one after the other."""
+    """Two couplings: each changes the elements that the other leaves."""
     x = fnp.where(m, x + fnp.cos(fnp.where(m, 0.0, x)[:, ::-1]), x)
     return fnp.where(m, x, fnp.arcsinh(x) - fnp.where(m, x, 1.0))
 
@@ -94,7 +94,7 @@ def test_generated_masks(steps: list[str], seed: int) -> None:
 
 
 def test_branches_of_each_example() -> None:
-    """A branch mapped over predicates is a choice; its elementwise branches are run backwards."""
+    """vmap over predicates makes a selection of a branch. Its elementwise branches are inverted."""
 
     def f(x: Any, p: Any) -> Any:
         return fx.lax.cond(p, lambda x: fnp.sinh(x), lambda x: x * 2 + 1, x)
@@ -106,7 +106,7 @@ def test_branches_of_each_example() -> None:
     near(np.asarray(have), np.asarray(fx.grad(lambda x: fnp.sum(fnp.sin(mapped(x, p))))(X)), rtol=1e-9)
 
 
-def test_what_a_mask_hides_is_refused() -> None:
+def test_elements_that_a_mask_drops_are_refused() -> None:
     for f in (
         lambda x, m: fnp.where(m, x, 0.0),
         lambda x, m: fnp.where(m, x, fnp.sin(x)),
@@ -119,7 +119,7 @@ def test_what_a_mask_hides_is_refused() -> None:
 
 
 def test_an_inverse_of_an_inverse() -> None:
-    """Its guards are choices of nan: what they let through is what was there."""
+    """The first inverse selects nan for lost values; the inverse of this selection is the value."""
     for g in (lambda x: fnp.exp(x) * 2, fnp.tanh, lambda x: 3 / fnp.arcsinh(x)):
         x = np.abs(X[0]) + 0.25
         there = fx.trace(g, x)
@@ -130,8 +130,9 @@ def test_an_inverse_of_an_inverse() -> None:
         fx.inverse(fx.trace(lambda x: fnp.where(x > 0, x, 0.0), X))
 
 
-def test_what_is_not_chosen_has_no_part_in_derivatives_of_any_order() -> None:
-    """Where w is 0 it is not chosen: what is reconstructed there divides by it, and 0 * nan is nan in reverse mode."""
+def test_elements_that_a_mask_does_not_select_reach_no_derivative() -> None:
+    """The reconstruction of elements that the mask does not select divides by w = 0. Reverse mode must not multiply it
+    by 0."""
     w, m = np.array([0.3, 0.0, 0.7]), np.array([True, False, True])
     x = np.array([0.5, -1.25, 0.75])
 
@@ -152,8 +153,9 @@ def test_what_is_not_chosen_has_no_part_in_derivatives_of_any_order() -> None:
 
 @pytest.mark.parametrize("slope", [0.5, 0.0])
 @pytest.mark.parametrize("chosen", [False, True])
-def test_a_branch_that_is_not_chosen_is_not_reconstructed(chosen: bool, slope: float) -> None:
-    """Results of the first branch are beyond those of arctan; where w is 0, the other has no preimage at all."""
+def test_a_branch_that_is_not_selected_is_not_reconstructed(chosen: bool, slope: float) -> None:
+    """Results of the first branch are outside of the range of arctan. For w = 0 the other branch is not invertible at
+    all."""
 
     def f(x: Any, w: Any, p: Any) -> Any:
         return lax.cond(p, lambda x: fnp.arctan((x + fnp.sin(w)) * 0.5), lambda x: x + 2.0 * w, x + fnp.sin(w))

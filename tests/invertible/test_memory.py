@@ -1,4 +1,4 @@
-"""What `invertible` promises about memory holds for the temporaries of the compiled gradient, of unrolled networks."""
+"""Memory of `invertible`: temporaries of the compiled gradient of unrolled networks."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def unrolled(layer: Layer, depth: int) -> Callable[..., Any]:
 
 
 def slope(f: Callable[..., Any]) -> fx.Program[..., Any]:
-    """The gradient of a number, with respect to the state and the weights."""
+    """Returns the gradient of a scalar with respect to the state and the weights."""
 
     def loss(x: Any, w: Any) -> Any:
         a, b = f(x, w)
@@ -98,7 +98,7 @@ def temp_bytes(program: fx.Program[..., Any], units: Any = "auto") -> int:
 
 
 def computed_bytes(layer: Layer) -> int:
-    """What one layer computes."""
+    """Returns the bytes of all values of one layer."""
     return sum([v.aval.nbytes for e in fx.trace(layer, A, B, W).jaxpr.eqns for v in e.outs])
 
 
@@ -143,7 +143,7 @@ def test_second_derivatives_and_examples() -> None:
         np.testing.assert_allclose(found, right, rtol=0, atol=1e-4 * float(np.max(np.abs(np.asarray(right)))))
 
 
-# ------------------------------------------------------------------------------------------------- wherever it stands
+# ------------------------------------------------------------------------------------------- loops, branches and chains
 
 
 def in_a_loop(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -171,7 +171,7 @@ def test_in_loops_branches_and_chains(place: Callable[..., Any]) -> None:
 
 
 def test_gradients_of_weights_are_written_once() -> None:
-    """Each layer has weights of its own: their gradients are results, and no temporaries beside them."""
+    """Each layer has its own weights. Their gradients are results, and need no temporaries."""
 
     def chain(x: Any, ws: Any) -> Any:
         return reduce(lambda x, w: matrices(x[0], x[1], w), ws, x)
@@ -205,7 +205,7 @@ MOVES: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 @st.composite
 def layers(draw: st.DrawFn) -> Layer:
-    """A layer of one to three couplings of the two halves of the state, one after the other."""
+    """Draws a layer of one to three couplings of the two halves of the state."""
     couplings = st.tuples(st.sampled_from(sorted(MOVES)), st.sampled_from(sorted(FUNCTIONS)))
     moves = draw(st.lists(couplings, min_size=1, max_size=3))
 
@@ -229,7 +229,7 @@ def test_generated_couplings(layer: Layer) -> None:
 
 
 def check_in_segments(program: Jaxpr, args: Sequence[Any]) -> Jaxpr:
-    """Segments as short as they get: the same results, bit for bit."""
+    """Divides a program into the shortest segments. The results are the same, bit for bit."""
     found = in_segments(program, (True,) * len(program.ins), 1)
     typecheck(found)
     for x, y in zip(run(found, args), run(program, args), strict=True):
@@ -255,7 +255,8 @@ def test_backward_programs_in_segments(case: Inversion) -> None:
 
 
 def test_what_a_segment_computes() -> None:
-    """At most four times what is live where it begins; it ends where least is live."""
+    """A segment computes at most four times the bytes that are live at its start. It ends where the fewest bytes are
+    live."""
     program = fx.trace(unrolled(sums, 6), (A, B), W).jaxpr
     found = in_segments(program, (True, True, False))
     bodies = [e.prim.body for e in found.eqns if isinstance(e.prim, Remat)]

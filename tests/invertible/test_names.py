@@ -1,4 +1,4 @@
-"""How arguments are named, and what is asked from several threads at once."""
+"""Names of arguments in errors of `invertible`; copies without elements; several threads."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def scaled(x: Any, w: Any) -> Any:
         ((1, "w"), "invertible: keep (1, 'w') has an argument twice", "name each argument once"),
     ],
 )
-def test_what_names_no_argument(keep: Any, message: str, remedy: str) -> None:
+def test_keep_that_names_no_argument(keep: Any, message: str, remedy: str) -> None:
     with pytest.raises(ArgumentError) as e:
         fx.invertible(scaled, keep=keep)(X, X)
     assert (e.value.message, e.value.remedy) == (message, remedy)
 
 
 @pytest.mark.parametrize(("shape", "dims"), [((0, 0), (0, 1)), ((2, 0, 1), (1, 2))])
-def test_copies_of_nothing(shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
+def test_broadcasts_without_elements(shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
     found = backward(BroadcastInDim(shape, dims), (Aval((0, 1), "f64"),), (True,))
     assert isinstance(found, Backward)
     assert found.program.out_avals == (Aval((0, 1), "f64"),)
@@ -60,7 +60,7 @@ def test_copies_of_one_element_are_no_triangle() -> None:
 
 
 def test_threads() -> None:
-    """Programs are made and run at once; each thread gets what it would get alone."""
+    """Threads make and run programs at the same time. Each gets the results that it gets alone."""
 
     def slope(k: int) -> Any:
         lean = fx.invertible(lambda x, w: fnp.sinh(x * w) * (k % 3 + 1.0), keep="w")

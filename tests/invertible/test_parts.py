@@ -1,4 +1,4 @@
-"""Operands that several equations determine together, each a part: windows, masks, real and imaginary parts."""
+"""Operands that several equations determine together, each in part: windows, masks, real and imaginary parts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def added_in_place(x: Array) -> Array:
 
 
 def crossed(x: Array) -> Array:
-    """Four windows that meet in a corner."""
+    """Four windows that meet in one corner."""
     a, b, c, d = x[:1, :2], x[:1, 2:], x[1:, :2], x[1:, 2:]
     return fnp.concatenate([fnp.concatenate([a, b * 2], 1), fnp.concatenate([c + a, d], 1)], 0)
 
@@ -96,7 +96,7 @@ def test_gradients_reconstruct_from_parts(f: Callable[[Array], Array]) -> None:
 
 
 def test_a_mask_and_the_rest() -> None:
-    """Two results that share the elements by one mask."""
+    """Two results that contain complementary elements of x."""
 
     def shared(x: Array, mask: Array) -> tuple[Array, Array]:
         return fnp.where(mask, x, 0.0), fnp.where(mask, 1.0, x) * 2
@@ -138,8 +138,8 @@ def test_parts_that_are_not_enough_are_refused(f: Callable[[Array], Any], name: 
         fx.inverse(fx.trace(f, X))
 
 
-def test_reading_twice_what_is_not_a_permutation_gives_nan() -> None:
-    """It is seen only when the program runs."""
+def test_indices_that_are_no_permutation_give_nan() -> None:
+    """The repeated index is detected when the program runs."""
     places = np.array([0, 1, 1])
     f = fx.trace(lambda x: fnp.take(x, places, axis=0), X)
     back = np.asarray(fx.inverse(f)(f(X)))
@@ -148,8 +148,8 @@ def test_reading_twice_what_is_not_a_permutation_gives_nan() -> None:
 
 
 @given(st.data())
-def test_any_windows_that_cover(data: st.DataObject) -> None:
-    """Cuts along both axes, in any order, some of them with a step, and some twice."""
+def test_any_windows_that_cover_the_operand(data: st.DataObject) -> None:
+    """Windows cut along both axes, in any order, some with a step, and some twice."""
     cut = data.draw(st.integers(0, 5)), data.draw(st.integers(0, 7))
     step = data.draw(st.integers(1, 3))
     x = np.arange(35.0).reshape(5, 7)
@@ -161,8 +161,8 @@ def test_any_windows_that_cover(data: st.DataObject) -> None:
     near(np.asarray(fx.interpret(fx.inverse(f), fx.interpret(f, x))), x, rtol=1e-15)
 
 
-def test_parts_of_complex_numbers_that_change_places() -> None:
-    """Of an element that was chosen of the real parts the imaginary one is not known: it is not followed further."""
+def test_swapped_parts_of_complex_numbers() -> None:
+    """The real part of an element is known before its imaginary part, so neither continues the inversion alone."""
 
     def f(z: Any, b: Any) -> Any:
         z = z * 2.0
@@ -172,7 +172,7 @@ def test_parts_of_complex_numbers_that_change_places() -> None:
 
 
 def test_a_roll_of_a_roll_has_a_log_determinant() -> None:
-    """A concatenation of which some operands are known has fewer columns than rows, and is square in the others."""
+    """With some operands of a concatenation known, its Jacobian has fewer columns than rows, and a square part."""
     check_inverse(Inversion.of(lambda x: fnp.roll(fnp.roll(x, 1), 1), np.arange(3.0), measured=True))
 
 
@@ -198,8 +198,11 @@ def in_a_body(x: Any, i: Any) -> Any:
 
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize("f", [windows, elements, gathered, clipped, in_a_body])
-def test_places_known_at_run_time_that_repeat(f: Callable[..., Any], dtype: str) -> None:
-    """An element that no part has is nan, and the Jacobian is singular: log|det| is -inf."""
+def test_repeated_places_that_are_known_at_run_time(f: Callable[..., Any], dtype: str) -> None:
+    """An element that no window contains is nan, and the Jacobian is singular: log
+    det
+     is -inf.
+    """
     x = np.array([1.0, 2.0, 3.0], dtype)
     program = fx.trace(f, x, 0)
     singular = 0
@@ -224,7 +227,7 @@ def test_a_nan_at_a_place_that_is_read_is_not_missing() -> None:
     near(np.asarray(measure), 3 * np.log(2.0), rtol=1e-12)
 
 
-def test_what_an_update_leaves_and_a_window_at_run_time() -> None:
+def test_an_update_and_a_window_at_run_time() -> None:
     x, u = np.array([1.0, 2.0, 3.0]), np.array([4.0])
 
     def f(x: Any, u: Any, i: Any, j: Any) -> Any:

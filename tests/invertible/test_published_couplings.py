@@ -1,4 +1,4 @@
-"""Couplings as flows and reversible networks are written: float masks, and writing to every other element."""
+"""Couplings as flows and reversible networks write them: float masks, and updates of every other element."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def kept_first(x: Any, m: Any) -> Any:
 
 
 def spread_out(x: Any, m: Any) -> Any:
-    """The complement is multiplied into each term."""
+    """The complement of the mask is multiplied into each term."""
     kept = m * x
     return kept + ((1 - m) * x * fnp.exp(s(kept)) + (1 - m) * t(kept))
 
@@ -59,7 +59,7 @@ def of_bools(x: Any, m: Any) -> Any:
 
 
 def stacked(x: Any, m: Any) -> Any:
-    """One mask and its complement in turn, with activations that have inverses between."""
+    """A mask and its complement alternate, with invertible activations in between."""
     x = fnp.arcsinh(published(x, m))
     return published(published(x, 1 - m) * 2.0, m)
 
@@ -100,7 +100,7 @@ def swapped(x: Any) -> Any:
 
 
 def checkered(x: Any) -> Any:
-    """Two axes with steps: what is left is no box."""
+    """Steps along two axes: the unchanged elements are no box."""
     return x.at[::2, 1::2].add(fnp.sin(x[1::2, ::2]))
 
 
@@ -115,7 +115,7 @@ def case_of(f: Callable[..., Any]) -> Inversion:
 
 @pytest.mark.parametrize("f", [*MASKED, *STRIDED], ids=lambda f: f.__name__)
 def test_couplings(f: Callable[..., Any]) -> None:
-    """They come back, with their log-determinants, and their gradients are made of what came back."""
+    """The operand, the log-determinant and the gradients agree."""
     case = case_of(f)
     check_inverse(case)
     check_same_derivatives(case.case, invertible(case.program, case.kept), 1e-6)
@@ -127,7 +127,7 @@ def test_all_laws(f: Callable[..., Any]) -> None:
 
 
 def test_a_mask_that_is_an_argument() -> None:
-    """First derivatives are those of the function in it, too; a second one is not known."""
+    """First derivatives with respect to the mask are those of the function. Second ones are refused."""
 
     def loss(g: Any) -> Any:
         return lambda x, m: fnp.sum(fnp.sin(g(x, m)))
@@ -150,7 +150,7 @@ def test_a_mask_that_is_an_argument() -> None:
 
 @pytest.mark.parametrize("f", [published, kept_first])
 def test_reverse_over_reverse_beside_a_float_mask(f: Callable[..., Any]) -> None:
-    """What a mask lets through has a cotangent of 0 elsewhere, and 0 times nan is nan: it met the guard of the mask."""
+    """Regression: the cotangent of elements that the mask drops is 0, and 0 times a guarding nan was nan."""
 
     def slope(g: Any) -> Any:
         return lambda x: fnp.sum(fnp.sin(fx.grad(lambda x: fnp.sum(fnp.sin(g(x, M))))(x)))
@@ -160,7 +160,7 @@ def test_reverse_over_reverse_beside_a_float_mask(f: Callable[..., Any]) -> None
 
 
 def test_a_mask_that_is_not_of_0_and_1() -> None:
-    """It is seen when the program runs: nan, in what depends on it, and in the log-determinant."""
+    """It is detected when the program runs: results that depend on it, and the log-determinant, are nan."""
     soft = np.array([1.0, 0, 0.5, 1, 0, 0])
     program = fx.trace(lambda x, m: m * x + (1 - m) * fnp.sinh(x), X, soft)
     back, log_det = fx.inverse(program, log_det=True)(program(X, soft), soft)
@@ -172,7 +172,7 @@ def test_a_mask_that_is_not_of_0_and_1() -> None:
 
 
 def test_gates_that_are_no_masks() -> None:
-    """A factor and what it leaves of 1, with one side known: no choice is made of it."""
+    """The factor and its complement are known, but are no mask: nothing is selected by them."""
     gate = np.array([0.25, 0.5, 0.75, 0.5, 0.125, 0.5])
     program = fx.trace(lambda x, z: z * fnp.cos(z) + (1 - z) * x, X, gate)
     near(np.asarray(fx.inverse(program)(program(X, gate), gate)), X, rtol=1e-12)
@@ -180,7 +180,7 @@ def test_gates_that_are_no_masks() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=4), st.data())
 def test_generated(steps: list[tuple[int, int, int]], data: st.DataObject) -> None:
-    """Slices with any start and step, and masks, one after the other."""
+    """A sequence of slices with any start and step, and of masks."""
     n = data.draw(st.integers(1, 7))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     m = (rng.random(n) < 0.5) * 1.0
@@ -227,7 +227,7 @@ I, J = np.array([1, 3, 5]), np.array([0, 2, 4])
     ],
 )
 def test_couplings_that_are_refused(f: Callable[..., Any], equation: str, remedy: str) -> None:
-    """They name the equation, and the form that works."""
+    """The errors name the equation, and a form that is inverted."""
     program = fx.trace(f, X)
     for transform, other in OTHERWISE:
         with pytest.raises(NotInvertibleError) as e:

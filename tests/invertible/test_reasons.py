@@ -1,4 +1,4 @@
-"""The equation and the reason that `inverse` and `invertible` give are the same, and those of the user's function."""
+"""`inverse` and `invertible` give the same equation and reason, those of the user's function."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def sines(x: Any) -> Any:
         ),
     ],
 )
-def test_the_same_reason_for_a_function_and_its_gradient(f: Any, reason: str, equation: str) -> None:
+def test_the_reason_is_the_same_for_a_function_and_its_gradient(f: Any, reason: str, equation: str) -> None:
     programs: tuple[Any, Any] = (fx.inverse, fx.grad)
     for what, transform, g in zip(("inverse", "invertible"), programs, (f, loss_of(f)), strict=True):
         with pytest.raises(NotInvertibleError) as e:
@@ -69,7 +69,7 @@ def test_the_same_reason_for_a_function_and_its_gradient(f: Any, reason: str, eq
 
 
 def test_the_argument_that_the_gradient_needs_is_named() -> None:
-    """`a` is not determined either, and nobody asks for it."""
+    """`a` is not determined either, but the gradient does not need it."""
 
     def f(a: Any, b: Any) -> Any:
         return fnp.round(a), fnp.sin(b)
@@ -83,7 +83,7 @@ def test_the_argument_that_the_gradient_needs_is_named() -> None:
 
 
 def test_the_branch_that_is_not_inverted_is_named() -> None:
-    """Not the one before it, which is."""
+    """The other branch is invertible."""
 
     def f(rows: Any, x: Any) -> Any:
         def step(c: Any, a: Any) -> Any:
@@ -99,7 +99,7 @@ def test_the_branch_that_is_not_inverted_is_named() -> None:
     )
 
 
-def test_an_inverse_that_is_given_says_no_log_determinant() -> None:
+def test_a_custom_inverse_without_a_log_determinant() -> None:
     sine: Any = fx.custom_inverse(fnp.sin, fnp.arcsin)
     double: Any = fx.custom_inverse(lambda x: 2 * x, lambda y: y / 2)
     with pytest.raises(NotInvertibleError) as e:
@@ -113,7 +113,7 @@ def test_an_inverse_that_is_given_says_no_log_determinant() -> None:
     np.testing.assert_allclose(log_det, 3 * np.log(2))
 
 
-def test_an_argument_to_keep_that_is_not_there() -> None:
+def test_keep_of_an_argument_that_does_not_exist() -> None:
     double: Any = fx.custom_inverse(lambda x: 2 * x, lambda y: y / 2, keep=3)
     with pytest.raises(ArgumentError) as e:
         fx.inverse(fx.trace(double, X))

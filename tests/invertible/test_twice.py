@@ -1,4 +1,4 @@
-"""An unknown operand that a call, a branch or a loop is given twice: its body may give it at either place."""
+"""A call, branch or loop that takes the same unknown operand twice: either place in its body may determine it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def back(r: Any) -> Any:
 
 
 def one_place(a: Any, b: Any) -> Any:
-    """Only the first place is told by the results."""
+    """Results determine only the first place."""
     return fnp.sinh(a), fnp.sin(b) * a
 
 
@@ -48,18 +48,18 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_it_comes_back(name: str) -> None:
+def test_the_operand_is_reconstructed(name: str) -> None:
     case = Inversion.of(FUNCTIONS[name], X)
     check_inverse(case)
     check_same_derivatives(case.case, invertible(case.program, case.kept), 1e-6)
 
 
-def test_its_log_determinant_is_not_that_of_the_body() -> None:
+def test_the_log_determinant_is_not_that_of_the_body() -> None:
     def f(x: Any) -> Any:
         return fx.jit(lambda a, b: (a * 2.0, b * 3.0))(x, x)[0], x[:0]
 
     program = fx.trace(f, X)
-    _, log_det = fx.inverse(program, log_det=True)(program(X))  # what nobody reads is gone, and its operand
+    _, log_det = fx.inverse(program, log_det=True)(program(X))  # the second result is unused
     np.testing.assert_allclose(np.asarray(log_det), 3 * np.log(2.0))
 
     def g(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The equation that a refusal names is one of the program that the user has, at the user's line."""
+"""The equation that an error names is an equation of the user's program, at the user's line."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ X = np.array([0.5, 1.25, 2.0])
 W = np.array([1.5, 0.5, 0.75])
 
 
-def at(program: Jaxpr, inside: tuple[str, ...]) -> list[Jaxpr]:
-    """The bodies that a path leads to."""
+def bodies_at(program: Jaxpr, inside: tuple[str, ...]) -> list[Jaxpr]:
+    """Returns the bodies at the end of a path."""
     if not inside:
         return [program]
     entered = [(e, b) for e in program.eqns if isinstance(e.prim, HigherOrder) for b in e.prim.bodies]
-    return [found for e, b in entered if body_label(e, b) == inside[0] for found in at(b, inside[1:])]
+    return [found for e, b in entered if body_label(e, b) == inside[0] for found in bodies_at(b, inside[1:])]
 
 
 def the_equation(program: Jaxpr, e: FxadError) -> Eqn:
-    """The one that an error names. It is there, and was written where the error says."""
-    found = [eqn for body in at(program, e.inside) for eqn in body.eqns if describe(eqn) == e.equation]
+    """Returns the equation that an error names. It is in the program, and its source line is the one in the error."""
+    found = [eqn for body in bodies_at(program, e.inside) for eqn in body.eqns if describe(eqn) == e.equation]
     assert found, f"no {e.equation} inside {e.inside} of\n{program}"
     assert e.where in {str(source_location(eqn.source) or "") for eqn in found}
     assert re.search(rf"(^|: ){found[0].prim.name}( is not inverted|: .* has no derivative)", e.message)
@@ -49,7 +49,7 @@ def the_equation(program: Jaxpr, e: FxadError) -> Eqn:
 
 
 def repeated(x: Any, w: Any) -> Any:
-    """What nobody reads and what is written twice, before it."""
+    """An unused equation and a duplicate one come before the equation that is not inverted."""
     _ = w * 3
     return fnp.sin(fnp.exp(x) * w + fnp.exp(x) * w)
 
@@ -71,7 +71,7 @@ def recomputed(x: Any, w: Any) -> Any:
 
 
 def chosen(x: Any, w: Any) -> Any:
-    """A call that is opened, because its result is chosen from."""
+    """A call that is inlined, because its result is selected by a mask."""
     _ = w - 1
     return fnp.where(w > 1, w, fx.jit(lambda x: fnp.abs(x * 2))(x))
 
@@ -131,7 +131,7 @@ def test_how_the_path_is_printed() -> None:
 @pytest.mark.usefixtures("nothing_remembered")
 @pytest.mark.parametrize("f", [lambda x, w: fnp.exp(x), lambda x, w: fnp.where(w > 1, w, fnp.exp(x))])
 def test_an_error_of_a_rule_names_the_equation(f: Any) -> None:
-    """Also if only the elements that a choice selects are inverted."""
+    """Also if only the elements that a mask selects are inverted."""
 
     def wrong(ctx: InverseCtx, prim: Exp, args: Args, outs: Outs) -> Solved:
         raise ShapeError("a rule with a fault", remedy="correct it")
@@ -175,7 +175,7 @@ def test_the_equation_without_a_log_determinant() -> None:
 
 
 def measured(v: Any) -> Any:
-    """What no derivative is known of."""
+    """A host function has no derivative."""
     return fx.pure_callback(np.cos, fx.Spec(v.shape, v.dtype), v)
 
 
@@ -220,7 +220,7 @@ def in_a_rule(x: Any, w: Any) -> Any:
     ids=lambda f: getattr(f, "__name__", ""),
 )
 def test_an_equation_without_a_derivative(f: Any, equation: str, inside: tuple[str, ...]) -> None:
-    """It is named as the program has it, not as the form does that is run backwards."""
+    """The name is that in the program, and not that in the normal form for inversion."""
     program = fx.trace(f, X, W)
     with pytest.raises(NotDifferentiableError) as e:
         fx.invertible(program)
@@ -232,7 +232,7 @@ def test_an_equation_without_a_derivative(f: Any, equation: str, inside: tuple[s
 
 @given(moves(depth=2, size=3, steady=True), st.integers(0, 1 << 20))
 def test_generated(chain: tuple[Move, ...], seed: int) -> None:
-    """A step that has no inverse, somewhere in a program, is found in it."""
+    """An equation that is not invertible, somewhere in a generated program, is named."""
     rng = np.random.default_rng(seed)
     args = (*rng.uniform(-1.5, 1.5, (2, 3)), rng.uniform(-1.5, 1.5, (3, 3)), np.asarray(True))
 
@@ -252,7 +252,7 @@ def test_generated(chain: tuple[Move, ...], seed: int) -> None:
 
 @given(moves(depth=2, size=3, steady=True), st.booleans())
 def test_generated_without_a_derivative(chain: tuple[Move, ...], called: bool) -> None:
-    """So is one somewhere in a program."""
+    """An equation without a derivative, somewhere in a generated program, is named."""
     args = (X, W, np.outer(X, W), np.asarray(True))
 
     def f(x: Any, w: Any, a: Any, flag: Any) -> Any:

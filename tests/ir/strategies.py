@@ -1,4 +1,5 @@
-"""Types, literals, parameters and programs for the laws of identity and text: shapes of data, not meaning."""
+"""Types, literals, parameters and programs for the laws of identity and text. The programs are well-typed but
+meaningless."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from fxad.text import PRIMITIVES
 
 
 class Inert(Primitive):
-    """A primitive that is written and typed, and never run."""
+    """A primitive that is printed and typed, and never run."""
 
     __slots__ = ()
 
@@ -50,7 +51,7 @@ class Inert(Primitive):
 @final
 @primitive
 class Tagged(Inert):
-    """A primitive with a parameter of every kind, that takes anything and gives what it says."""
+    """A primitive with a parameter of every kind. It takes any operands and returns the types of a parameter."""
 
     name: ClassVar[str] = "tagged"
     results: tuple[Aval, ...] = ()
@@ -77,7 +78,7 @@ names = st.sampled_from(["f", "g", "<lambda>", "f#1", "", 'a"b', "λ", "two\nlin
 
 
 def forged(**parameters: object) -> Tagged:
-    """A primitive with parameters that its class refuses."""
+    """A primitive whose parameters its class would reject."""
     made = Tagged()
     for name, value in parameters.items():
         object.__setattr__(made, name, value)
@@ -86,7 +87,7 @@ def forged(**parameters: object) -> Tagged:
 
 @st.composite
 def literals(draw: st.DrawFn) -> Lit:
-    """Any bits of any type."""
+    """Draws any bits of any type."""
     aval = draw(avals)
     if aval.dtype == dtypes.bool_:
         return Lit(draw(st.sampled_from([b"\0", b"\1"])), aval)
@@ -95,7 +96,7 @@ def literals(draw: st.DrawFn) -> Lit:
 
 
 def tagged(bodies: Sequence[Jaxpr]) -> st.SearchStrategy[Tagged]:
-    """`Tagged` with any parameters, carrying some of `bodies`."""
+    """Draws `Tagged` with any parameters, some of them bodies from `bodies`."""
     some = st.lists(st.sampled_from(bodies), max_size=3).map(tuple) if bodies else st.just(())
     leaves = st.sampled_from(dtypes.ALL) | literals() | avals | st.booleans() | st.none()
     return st.builds(
@@ -116,7 +117,7 @@ def tagged(bodies: Sequence[Jaxpr]) -> st.SearchStrategy[Tagged]:
 
 @st.composite
 def programs(draw: st.DrawFn, depth: int = 3) -> Jaxpr:
-    """A well-typed program that carries bodies to `depth`."""
+    """Draws a well-typed program with bodies nested up to `depth`."""
     inner = draw(st.lists(programs(depth - 1), max_size=2)) if depth else []
     b = Builder()
     known: list[Atom] = list(b.inputs(draw(st.lists(avals, max_size=3))))

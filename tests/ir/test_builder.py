@@ -1,4 +1,4 @@
-"""What a builder remembers while it builds, and how little is looked at to know a program."""
+"""The memo of a builder, and the cost of a test for forwarded operands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ F3 = Aval((3,), "float32")
 F4 = Aval((4,), "float32")
 
 
-def test_a_type_rule_is_asked_once_for_an_operation_over_the_same_types(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_type_rule_runs_once_for_equal_operations_on_equal_types(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Aval] = []
     rule = Unary.abstract_eval
 
@@ -33,7 +33,7 @@ def test_a_type_rule_is_asked_once_for_an_operation_over_the_same_types(monkeypa
     assert (x.aval, y.aval, len(b.eqns)) == (F3, F4, 10)
 
 
-def test_an_operation_that_is_refused_is_refused_again() -> None:
+def test_an_operation_with_a_type_error_raises_again() -> None:
     b = Builder()
     x, y = b.inputs((F3, F4))
     messages = []
@@ -47,7 +47,7 @@ def test_an_operation_that_is_refused_is_refused_again() -> None:
     assert issubclass(ShapeError, FxadError)
 
 
-def test_a_program_that_computes_is_known_by_its_first_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forwarded_operands_of_a_program_that_computes_takes_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
     b = Builder()
     x = b.input(F3)
     outs = [b.one(SIN, x) for _ in range(50)]

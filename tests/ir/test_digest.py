@@ -1,4 +1,4 @@
-"""The digest: the same everywhere, and different wherever programs differ."""
+"""The digest is the same in every process, and differs for programs that differ."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ for text in sys.stdin.read().split("\\0"):
 @pytest.mark.smoke
 @pytest.mark.parametrize("text", GOLDEN, ids=range(len(GOLDEN)))
 def test_golden(text: str) -> None:
-    """A change of these is a change of the key of every executable on disk."""
+    """If these change, the key of every executable on disk changes."""
     assert parse(text).digest == GOLDEN[text]
 
 
 def pythons() -> list[str]:
-    """This Python, and others on the path that have what fxad needs."""
+    """Returns this Python, and others on the path that have fxad's dependencies."""
     found = {sys.executable: None}
     for minor in (11, 12, 13, 14):
         path = shutil.which(f"python3.{minor}")
@@ -84,7 +84,7 @@ def test_same_in_another_process(seed: str) -> None:
         assert done.stdout.split() == list(GOLDEN.values())
 
 
-def test_names_do_not_count() -> None:
+def test_names_do_not_change_the_digest() -> None:
     *_, text = GOLDEN
     renamed = text.replace("@inner", '@"<lambda>"').replace("@f", "@g")
     expected = GOLDEN[text]
@@ -97,7 +97,7 @@ def test_equal_exactly_when_the_programs_are(a: Jaxpr, b: Jaxpr) -> None:
     assert parse(to_text(a), VOCABULARY).digest == a.digest
 
 
-def test_what_differs_in_bits_differs() -> None:
+def test_literals_with_different_bits_have_different_digests() -> None:
     values = [
         "0.0:f32[]",
         "-0.0:f32[]",

@@ -1,4 +1,4 @@
-"""`CalledFrames` over generated trees of calls, with generators that several functions resume."""
+"""`CalledFrames` on generated trees of calls, with generators that several functions resume."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hypothesis import given, strategies as st
 
 from fxad.core.frames import CalledFrames
 
-# What a function does, in order: it looks itself up (None), calls a function (a list), or resumes the shared generator.
+# The actions of a function, in order: it looks itself up (None), calls a function (a list), or resumes the shared
+# generator.
 RESUME = 0
 Action = None | int | list["Action"]
 actions = st.recursive(st.sampled_from([None, RESUME]), lambda inner: st.lists(inner, max_size=4), max_leaves=25)
@@ -18,7 +19,7 @@ bodies = st.lists(actions, max_size=6)
 
 
 class Calls:
-    """Runs a tree of calls, and collects what each lookup says."""
+    """Runs a tree of calls, and collects wrong answers of lookups."""
 
     def __init__(self) -> None:
         self.frames: CalledFrames | None = None
@@ -38,7 +39,7 @@ class Calls:
             yield
 
     def called(self, todo: list[Action]) -> None:
-        """A function that does these actions."""
+        """A function that performs the actions."""
         for action in todo:
             if action is None:
                 self.look_up(sys._getframe())
@@ -62,7 +63,7 @@ class Calls:
 
 
 @given(bodies, bodies, bodies)
-def test_frames_below_the_base_are_found_and_no_others(
+def test_exactly_the_frames_of_calls_inside_are_found(
     before: list[Action], inside: list[Action], innermost: list[Action]
 ) -> None:
     calls = Calls()

@@ -1,4 +1,4 @@
-"""Equality is identity: of types, atoms and programs, however and wherever they are made."""
+"""Equality is identity: equal types, atoms and programs are one object, however they are made."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TestAval:
         assert made[0] is not Aval((4, 3), "float32")
         assert made[0] is not Aval((3, 4), "float16")
 
-    def test_what_it_holds_is_normal(self) -> None:
+    def test_shapes_and_dtypes_are_normalised(self) -> None:
         shapes: list[Any] = [(True, 2), (np.int8(1), np.uint64(2)), [1, 2]]
         for shape in shapes:
             aval = Aval(shape, np.float64)
@@ -79,7 +79,7 @@ class TestAval:
             Aval(shape, "float32")
 
     def test_an_array_that_nothing_can_hold(self) -> None:
-        """XLA ended the process at the sight of it; NumPy, of one without elements too, had a message of its own."""
+        """Regression: XLA crashed for it. NumPy raised an error of its own, also for one without elements."""
         for shape, dtype in (((2**31, 2**29), "float64"), ((2**40, 0, 2**40), "bool"), ((2**62,), "float16")):
             with pytest.raises(
                 ShapeError, match=r"^shape: \[.*\] of \w+ has 2\*\*63 bytes or more\n(.*\n)*  remedy "
@@ -200,7 +200,7 @@ class TestJaxpr:
     def test_repr(self) -> None:
         assert repr(chain(2, "f", size=776)) == "<Jaxpr f(f32[776]) -> (f32[776]), 2 equations>"
 
-    def test_a_program_nobody_holds_is_collected(self) -> None:
+    def test_an_unreferenced_program_is_collected(self) -> None:
         def dead(make: Callable[[], object]) -> bool:
             ref = weakref.ref(make())
             gc.collect()
@@ -213,17 +213,17 @@ class TestJaxpr:
     def test_tables_do_not_grow(self) -> None:
         def sizes() -> tuple[int, int, int]:
             gc.collect()
-            chain(1, size=778)  # the tables are swept when something is made, and until then hold the keys of the dead
+            chain(1, size=778)  # entries of freed objects are removed when a new object is made
             n_lits, n_jaxprs = len(atoms._lits), len(ir._jaxprs)
             gc.collect()
             return n_lits, n_jaxprs, len(atoms._avals)
 
         def scaled(k: int) -> Jaxpr:
             b = Builder()
-            x = b.input(Aval((71_000 + k, 3), "float32"))  # a type of nobody else
+            x = b.input(Aval((71_000 + k, 3), "float32"))  # no other test has this type
             return b.build([b.one(MUL, x, Lit.of(k, x.aval))])
 
-        sizes()  # what other tests left goes now
+        sizes()  # frees the objects of other tests
         before = sizes()
         held = [scaled(k) for k in range(100)]
         assert sizes() == tuple([n + 100 for n in before])
@@ -266,7 +266,7 @@ class TestCopies:
             j = b.build(b(Call(j), b.input(F3)))
         assert pickle.loads(pickle.dumps(j)) is j
 
-    def test_a_program_that_was_dropped_comes_back_equal(self) -> None:
+    def test_the_pickle_of_a_freed_program_gives_an_equal_one(self) -> None:
         data, text = pickle.dumps(chain(3, size=780)), str(chain(3, size=780))
         gc.collect()
         assert str(pickle.loads(data)) == text
@@ -281,13 +281,13 @@ class TestCopies:
 
 
 class TestPrimitives:
-    def test_without_parameters_there_is_one(self) -> None:
+    def test_a_primitive_without_parameters_is_a_singleton(self) -> None:
         assert type(SIN)() is SIN
         assert params(SIN) == ()
         with pytest.raises((AttributeError, TypeError)):
             SIN.name = "cos"  # type: ignore[misc]  # what is tested
 
-    def test_with_parameters_it_is_a_value(self) -> None:
+    def test_primitives_with_equal_parameters_are_equal(self) -> None:
         assert ReduceSum((0,)) == ReduceSum((0,))
         assert hash(ReduceSum((0,))) == hash(ReduceSum((0,)))
         assert ReduceSum((0,)) != ReduceSum((1,))
@@ -296,7 +296,7 @@ class TestPrimitives:
 
 class TestThreads:
     def race(self, make: Callable[[], T], threads: int = 8) -> list[T]:
-        """What `threads` threads get that start together."""
+        """Returns the results of `threads` threads that start at the same time."""
         barrier, made = threading.Barrier(threads), list[T]()
 
         def run() -> None:
@@ -325,8 +325,8 @@ class TestThreads:
         finally:
             sys.setswitchinterval(interval)
 
-    def test_collection_in_the_middle_neither_hangs_nor_splits(self) -> None:
-        """Tables are called back by the collector at any allocation, in any thread, whatever locks it holds."""
+    def test_garbage_collection_during_interning(self) -> None:
+        """The garbage collector calls into the tables at any allocation, in any thread, whichever locks it holds."""
         threshold = gc.get_threshold()
         gc.set_threshold(5)
         try:
@@ -345,8 +345,9 @@ class TestThreads:
             gc.set_threshold(*threshold)
 
 
-def test_only_a_subclass_of_a_kind_of_primitive_is_one() -> None:
-    """`isinstance` asks no registry, so it costs what it does for plain classes; what is abstract is not made."""
+def test_isinstance_uses_no_abc_registry() -> None:
+    """`isinstance` uses no ABC registry, so it costs as much as for plain classes. Abstract classes cannot be
+    instantiated."""
     assert isinstance(ADD, Primitive)
     assert isinstance(ADD, Linear)
     Linear.register(int)

@@ -1,4 +1,4 @@
-"""The reference semantics: what goes in and what comes out is checked, and nothing is kept longer than needed."""
+"""The interpreter: operands and results are checked, and values are dropped after their last use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ X = np.arange(3, dtype=np.float32)
 
 
 class Same(Inert):
-    """A primitive whose results are said to be of its operand's type."""
+    """A primitive whose type rule returns its operand's type."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ def test_operands_are_checked(args: list[NDArray], error: type[FxadError], messa
     program = b.build([b.input(F3)], "f")
     with pytest.raises(error) as e:
         run(program, args)
-    # an equal program that is alive keeps the name it was made with first
+    # an equal program that is alive would keep its own name
     assert e.value.message == message.replace(" f ", f" {program.name} ")
 
 

@@ -1,4 +1,4 @@
-"""What users write with: functions by value of a program, and the lines of equations."""
+"""Functions memoised by the value of a program, and source locations of equations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fxad.errors import ArgumentError
 from fxad.ir import Jaxpr
 
 
-def test_what_is_not_a_jaxpr_or_a_source_is_refused() -> None:
+def test_arguments_that_are_no_jaxpr_or_source_are_refused() -> None:
     @by_value
     def n_eqns(jaxpr: Jaxpr) -> int:
         return len(jaxpr.eqns)

@@ -1,4 +1,4 @@
-"""The dataclass of fxad is as the standard one: what each makes of a class is compared."""
+"""fxad's dataclass decorator agrees with the standard one: the same class is made with both and compared."""
 
 import copy
 import dataclasses
@@ -17,7 +17,7 @@ from fxad.core import dataclasses as records
 
 def empty() -> type[Any]:
     class Empty:
-        """Nothing."""
+        """No fields."""
 
     return Empty
 
@@ -33,7 +33,7 @@ def one() -> type[Any]:
 
 def many() -> type[Any]:
     class Many:
-        """Of each kind."""
+        """Fields of each kind."""
 
         kind: ClassVar[str] = "many"
         a: int
@@ -50,7 +50,7 @@ def many() -> type[Any]:
 
 def checked() -> type[Any]:
     class Checked:  # noqa: PLW1641 -- the decorator adds a hash
-        """Its own words for some."""
+        """Some methods of its own."""
 
         a: int
 
@@ -69,7 +69,7 @@ def checked() -> type[Any]:
 
 def hashed() -> type[Any]:
     class Hashed:
-        """A hash of its own."""
+        """Its own hash."""
 
         a: object
 
@@ -89,7 +89,7 @@ CASES: list[tuple[Callable[[], type[Any]], list[tuple[tuple[Any, ...], dict[str,
 
 
 def outcome(act: Callable[[], object]) -> object:
-    """What an action gives, or how it fails; free of addresses."""
+    """Returns the result of an action, or its error, without addresses."""
     try:
         return act()
     except Exception as e:
@@ -100,8 +100,8 @@ def same_hash(x: object) -> bool:
     return hash(x) == hash(copy.copy(x))
 
 
-def told(declared: Callable[[], type[Any]], calls: list[Any], decorator: Any, **options: bool) -> list[object]:
-    """Everything that can be asked about a class and its instances."""
+def observations(declared: Callable[[], type[Any]], calls: list[Any], decorator: Any, **options: bool) -> list[object]:
+    """Returns everything that can be observed of a class and its instances."""
     cls = decorator(frozen=True, slots=True, **options)(declared())
     made = [outcome(partial(cls, *args, **kwargs)) for args, kwargs in calls]
     seen: list[object] = [
@@ -124,15 +124,17 @@ def told(declared: Callable[[], type[Any]], calls: list[Any], decorator: Any, **
 
 @pytest.mark.parametrize(("declared", "calls"), CASES, ids=lambda x: getattr(x, "__name__", ""))
 @pytest.mark.parametrize("options", [{}, {"eq": False}, {"repr": False}], ids=str)
-def test_is_as_the_standard_one(declared: Callable[[], type[Any]], calls: list[Any], options: dict[str, bool]) -> None:
-    ours = told(declared, calls, records.frozen_dataclass, **options)
-    standard = told(declared, calls, dataclasses.dataclass, **options)
+def test_agrees_with_the_standard_decorator(
+    declared: Callable[[], type[Any]], calls: list[Any], options: dict[str, bool]
+) -> None:
+    ours = observations(declared, calls, records.frozen_dataclass, **options)
+    standard = observations(declared, calls, dataclasses.dataclass, **options)
     assert [str(a) for a in ours] == [str(b) for b in standard]
 
 
 @pytest.mark.parametrize("decorator", [records.frozen_dataclass, dataclasses.dataclass])
-def test_a_class_that_makes_its_instances_itself(decorator: Any) -> None:
-    """As the classes of the IR: no `__init__`, identity, and a slot for weak references."""
+def test_a_class_with_its_own_new(decorator: Any) -> None:
+    """Like the classes of the IR: no `__init__`, identity comparison, and a slot for weak references."""
 
     class Made:
         a: int
@@ -156,7 +158,7 @@ def test_a_class_that_makes_its_instances_itself(decorator: Any) -> None:
 
 @records.dataclass(frozen=True, slots=True)
 class Point:
-    """At the top of a module: pickled by name."""
+    """At module level, so that it is pickled by name."""
 
     x: int
     y: "Point | None" = None
@@ -168,20 +170,20 @@ def test_pickles_and_copies() -> None:
     assert hash(pickle.loads(pickle.dumps(point))) == hash(point)
 
 
-def test_is_frozen_for_unknown_names_too() -> None:
+def test_assignments_to_unknown_names_are_refused() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'z'"):
         Point(1).z = 1  # type: ignore[attr-defined]
     with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'x'"):
         del Point(1).x
 
 
-def test_a_repr_of_itself_ends() -> None:
+def test_the_repr_of_a_recursive_instance_ends() -> None:
     point = Point(1)
     object.__setattr__(point, "y", point)
     assert repr(point) == "Point(x=1, y=...)"
 
 
-def test_init_is_written_when_first_asked_for() -> None:
+def test_init_is_compiled_at_its_first_use() -> None:
     @records.dataclass(frozen=True, slots=True)
     class Late:
         a: int
@@ -210,7 +212,7 @@ def test_init_is_written_when_first_asked_for() -> None:
     assert made == [Late(3)] * 4
 
 
-def test_what_it_is_not_for() -> None:
+def test_unsupported_options_are_refused() -> None:
     with pytest.raises(
         TypeError, match=r"a dataclass of fxad.core.dataclasses is frozen and slotted: use the standard one"
     ):

@@ -1,4 +1,4 @@
-"""A stack for what is nested deeply: the same results and errors as on one stack, however deep."""
+"""`with_enough_stack`: deeply nested work gets further stacks, with the same results and errors."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fxad.ir import Aval, Jaxpr
 from fxad.primitives.control.call import Call
 
 F = Aval((), "float32")
-DEPTH = 320  # more levels than one stack holds, with several frames a level
+DEPTH = 320  # more levels than one stack has room for, with several frames for each level
 
 
 def nest(depth: int) -> Jaxpr:
-    """A program in a program in a program; the innermost has no equation."""
+    """Returns nested programs. The innermost has no equation."""
     b = Builder()
     body = b.build([b.input(F)])
     for _ in range(depth):
@@ -46,7 +46,7 @@ variable: ContextVar[str] = ContextVar("variable", default="")
 def _nothing_is_left() -> Iterator[None]:
     before = threading.active_count()
     yield
-    for _ in range(500):  # a thread that was given up ends at its next level
+    for _ in range(500):  # an abandoned thread ends at its next level
         if threading.active_count() <= before:
             break
         time.sleep(0.01)
@@ -58,13 +58,13 @@ def depth_of(jaxpr: Jaxpr, _: object = None) -> int:
     return 1 + depth_of(inner(jaxpr), _) if jaxpr.eqns else 0
 
 
-def test_any_depth_and_the_limit_stays() -> None:
+def test_any_depth_works_and_the_recursion_limit_stays() -> None:
     limit = sys.getrecursionlimit()
     assert depth_of(nest(3 * limit)) == 3 * limit
     assert sys.getrecursionlimit() == limit
 
 
-def test_what_is_not_deep_stays_in_its_thread() -> None:
+def test_shallow_work_stays_in_its_thread() -> None:
     threads: set[int] = set()
 
     @by_value
@@ -78,7 +78,7 @@ def test_what_is_not_deep_stays_in_its_thread() -> None:
     assert len(threads) > 1
 
 
-def test_a_thread_is_used_where_the_callers_have_filled_the_stack() -> None:
+def test_a_thread_is_used_if_the_callers_have_filled_the_stack() -> None:
     threads: list[int] = []
 
     @with_enough_stack
@@ -96,7 +96,7 @@ def test_a_thread_is_used_where_the_callers_have_filled_the_stack() -> None:
 
 
 @pytest.mark.parametrize("limit", [300, 5000])
-def test_users_may_set_the_limit_of_python(limit: int) -> None:
+def test_any_recursion_limit_works(limit: int) -> None:
     before = sys.getrecursionlimit()
     program = nest(DEPTH)
     sys.setrecursionlimit(limit)
@@ -118,7 +118,7 @@ def test_one_thread_at_a_time() -> None:
     assert visit(nest(DEPTH)) == DEPTH
 
 
-def test_context_variables_are_there() -> None:
+def test_context_variables_are_visible_in_the_threads() -> None:
     @by_value
     def read(jaxpr: Jaxpr) -> str:
         return read(inner(jaxpr)) if jaxpr.eqns else variable.get()
@@ -135,7 +135,7 @@ class Mine(BaseException):
 
 
 @pytest.mark.parametrize("error", [ValueError("innermost"), Mine("innermost"), KeyboardInterrupt("innermost")])
-def test_errors_are_those_of_the_innermost_and_every_level_sees_them(error: BaseException) -> None:
+def test_an_error_propagates_through_every_level(error: BaseException) -> None:
     seen: list[Jaxpr] = []
 
     @by_value
@@ -169,7 +169,7 @@ def test_an_error_names_the_line_that_called() -> None:
     with pytest.raises(ShapeError) as caught:
         user()
     assert "test_stack.py" in caught.value.caller
-    assert "in broken" in caught.value.caller  # the innermost line of the user's, whichever thread runs it
+    assert "in broken" in caught.value.caller  # the innermost line of the user, in whichever thread it runs
 
 
 def broken() -> int:
@@ -194,7 +194,7 @@ def test_a_system_without_threads_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this platform has no timers")
-def test_an_interrupted_call_leaves_no_thread_at_work() -> None:
+def test_an_interrupted_call_leaves_no_running_thread() -> None:
     program = nest(DEPTH)
     visits: list[Jaxpr] = []
 

@@ -1,4 +1,4 @@
-"""`parse(to_text(j)) is j`, and what is said of a text that is no program."""
+"""`parse(to_text(j)) is j`, and the errors for texts that are no program."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class TestPrinting:
     @pytest.mark.parametrize("name", ["b", "<lambda>", "f#1", "", 'say "x"', "λ", "\ud800", "two\nlines"])
     def test_names_are_kept(self, name: str) -> None:
         text = to_text(Builder().build([Lit.of(len(name), Aval((123,), "int64"))], name))
-        gc.collect()  # the program is gone before it is read back, so the name comes from the text
+        gc.collect()  # the program is freed before it is parsed, so the name comes from the text
         assert parse(text).name == name
 
     def test_source_lines_are_comments(self) -> None:
@@ -107,7 +107,7 @@ class TestPrinting:
     def test_an_equation_prints_alone(self) -> None:
         assert str(golden().eqns[1]) == '%1: f32[3] = call[body=@"<lambda>"] %0'
 
-    def test_what_a_program_cannot_hold_is_not_printed(self) -> None:
+    def test_objects_that_are_no_parameters_are_not_printed(self) -> None:
         j = Builder()
         j(forged(count=3.0))
         with pytest.raises(TypecheckError, match=r"^tagged: parameter count: 3.0 is not a value that"):
@@ -191,7 +191,7 @@ class TestRoundTrip:
         typecheck(j)
 
     def test_bodies_nested_deeply_and_shared(self) -> None:
-        """2**2000 calls in all: only what is distinct may be walked, and not by recursion."""
+        """2**2000 calls in all: only distinct bodies may be walked, without recursion."""
         j = sine()
         for _ in range(2000):
             j = twice(j)
@@ -270,7 +270,7 @@ class TestMalformed:
             "  called at     "
         )
 
-    def test_whatever_a_rule_raises_is_a_parse_error(self) -> None:
+    def test_any_exception_of_a_rule_becomes_a_parse_error(self) -> None:
         @final
         @primitive
         class Broken(Inert):
@@ -303,7 +303,7 @@ def test_fuzz_any_text(text: str) -> None:
 
 @given(programs(depth=1), st.randoms(use_true_random=False), st.integers(1, 4))
 def test_fuzz_mutated_programs(j: Jaxpr, random: Random, edits: int) -> None:
-    """A damaged text is refused with a ParseError, or is a well-typed program with an exact text."""
+    """A damaged text raises ParseError, or is a well-typed program whose text is exact."""
     tokens = re.findall(r"\w+|\s+|.", to_text(j), re.ASCII | re.DOTALL)
     for _ in range(edits):
         k, other = random.randrange(len(tokens)), random.choice(tokens)
@@ -323,4 +323,4 @@ def test_fuzz_mutated_programs(j: Jaxpr, random: Random, edits: int) -> None:
 def test_the_parser_understands_every_parameter(name: str) -> None:
     for field in fields_of(VOCABULARY[name]).values():
         for value in (None, 1, (), ((),), ("",), (1, 1), ((1,), (1,))):
-            field.takes(value)  # a TypeError says that the annotation is not made of the kinds of `Param`
+            field.takes(value)  # takes raises TypeError if the annotation contains a kind that `Param` does not

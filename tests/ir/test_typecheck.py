@@ -119,7 +119,7 @@ def test_what_a_builder_builds_is_well_typed(j: Jaxpr) -> None:
 
 
 def test_a_wide_fan_of_shared_bodies_is_checked_once_each() -> None:
-    """2**1000 calls; each of the thousand bodies is looked at once."""
+    """2**1000 calls. Each of the thousand bodies is checked once."""
     b = Builder()
     j = b.build([b.one(SIN, b.input(F3))])
     for _ in range(1000):

@@ -1,6 +1,6 @@
-"""How many examples a law gets, as a share of the profile's (20 by default, 2,000 in `make deep`).
+"""The number of examples that a law gets, as a share of the profile's number (20 by default, 2,000 in `make deep`).
 
-`FXAD_EXAMPLES` is a number for every law, shares or not: `make deep-laws`.
+`FXAD_EXAMPLES` sets the number for every law and ignores shares. `make deep-laws` uses it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def share(of: int) -> settings:
-    """The profile with 1/`of` of its examples: for laws that compile, or that are tried on every primitive."""
+    """Returns the profile with 1/`of` of its examples: for laws that compile, or that run for every primitive."""
     profile = settings()
     if "FXAD_EXAMPLES" in os.environ:
         return profile
@@ -24,8 +24,8 @@ def share(of: int) -> settings:
 
 
 def some(cases: Sequence[T], of: int, key: str) -> list[T]:
-    """1/`of` of some cases: with CI=1 a fixed choice by the key, otherwise another one each time, and all of them in
-    `make deep`."""
+    """Returns 1/`of` of the cases, and all of them in `make deep`. With CI=1 the key determines the choice; otherwise
+    it is another one in each run."""
     profile = settings()
     draw = random.Random(key) if profile.derandomize else random.Random()
     return draw.sample(cases, max(2, len(cases) // of)) if profile.max_examples < 200 else list(cases)
@@ -37,8 +37,8 @@ def quick() -> bool:
 
 
 def part(cases: Sequence[T], of: int) -> list[T]:
-    """1/`of` of the parameters of a test, the same in every process; all of them in `make deep`. The choice is random:
-    each value of each parameter is in it."""
+    """Returns 1/`of` of the parameter sets of a test, the same in every process, and all of them in `make deep`. The
+    random choice contains each value of each parameter."""
     if not quick():
         return list(cases)
     chosen = random.Random(len(cases)).sample(range(len(cases)), -(-len(cases) // of))

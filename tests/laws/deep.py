@@ -31,13 +31,13 @@ TRANSFORMS = ("tests/laws/test_transform_laws.py", "tests/laws/test_stack_laws.p
 
 
 class _Collected:
-    """Remembers the laws among the tests, by the names that pytest has for them."""
+    """Collects the laws among the tests, by their pytest names."""
 
     def __init__(self) -> None:
         self.laws: dict[str, None] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Called by pytest with all tests."""
+        """The pytest hook that gets all collected tests."""
         for item in items:
             if item.get_closest_marker("law"):
                 self.laws[item.nodeid] = None
@@ -46,14 +46,14 @@ class _Collected:
 
 
 def laws(paths: Sequence[str]) -> list[str]:
-    """The laws in files and folders, by the names that pytest has for them."""
+    """Returns the laws in files and folders, by their pytest names."""
     collected = _Collected()
     pytest.main(["--collect-only", "-qq", "--no-header", "-p", "no:cacheprovider", *paths], plugins=[collected])
     return list(collected.laws)
 
 
 def groups(laws: Sequence[str]) -> list[list[str]]:
-    """The laws by their tests: those of one test run in one process."""
+    """Groups the laws by their test. The laws of one test run in one process."""
     found: dict[str, list[str]] = {}
     for law in laws:
         found.setdefault(law.partition("[")[0], []).append(law)
@@ -64,9 +64,9 @@ _ENDED: Final = re.compile(r"(tests/\S+::.*) (PASSED|FAILED|ERROR)\b")
 
 
 def tried(laws: Sequence[str], examples: int | None) -> int:
-    """Run laws in a process of their own. Returns the number of those that fail.
+    """Runs laws in a process of their own. Returns the number of those that fail.
 
-    `examples`: for each law; None for the shares of the deep profile.
+    `examples` is the number for each law; None takes the shares of the deep profile.
     """
     env = {**os.environ, "FXAD_PROFILE": "deep", **({} if examples is None else {"FXAD_EXAMPLES": str(examples)})}
     command = [sys.executable, "-u", "-m", "pytest", "-vv", "-p", "no:cacheprovider", "-m", "not soak", *laws]
@@ -91,13 +91,13 @@ def tried(laws: Sequence[str], examples: int | None) -> int:
 
 
 def say(line: str) -> None:
-    """A line, at once."""
+    """Prints a line without buffering."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 def main() -> int:
-    """Run them all."""
+    """Runs all laws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--examples", type=int, default=2000)
     parser.add_argument("paths", nargs="*", default=[p for p in (*LAWS_OF_FEATURES, *TRANSFORMS) if Path(p).exists()])

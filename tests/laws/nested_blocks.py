@@ -21,7 +21,7 @@ from fxad.testing import Case
 SIDE: Final = 32
 X: Final = (np.arange(SIDE * SIDE, dtype=np.float32).reshape(SIDE, SIDE) % 11 - 5) / 16
 W: Final = (np.arange(SIDE * SIDE, dtype=np.float32).reshape(SIDE, SIDE) % 7 - 3) / 64
-LENGTHS: Final = (4, 12, 13, 24)  # 13 is prime: segments of it leave a rest
+LENGTHS: Final = (4, 12, 13, 24)  # 13 is prime: no segment length divides it
 
 Block: TypeAlias = Callable[[Any, Any], Any]
 Tree: TypeAlias = "str | tuple[Any, ...]"  # a word, or a tuple of a word, numbers, words and trees
@@ -38,7 +38,7 @@ def scan(f: Block, length: int) -> Block:
 
 
 def rows(f: Block, length: int) -> Block:
-    """A loop that returns a value for each step, and reads one."""
+    """A loop that reads one row and returns one row in each step."""
 
     def g(x: Any, w: Any) -> Any:
         def step(h: Any, t: Any) -> Any:
@@ -71,7 +71,8 @@ def jvp(f: Block) -> Block:
 
 
 def vjp(f: Block, stores: str) -> Block:
-    """A function with a rule for cotangents that stores its operands, a result, or what its derivative needs."""
+    """A function with a rule for cotangents that stores its operands, its result, or the values that its derivative
+    needs."""
     g = fx.custom_vjp(f)
 
     def of_operands(operands: Any, ct: Any) -> Any:
@@ -177,7 +178,8 @@ KINDS: Final = ("loop in rule", "rule in loop", "loop in loop", "rule in rule", 
 
 
 def nested_kinds(tree: Tree) -> Counter[str]:
-    """Counts what the law is about: loops in rules, rules in loops, loops in loops, rules and loops in branches."""
+    """Counts the nestings that the law covers: loops in rules, rules in loops, loops in loops, rules and loops in
+    branches."""
     out: Counter[str] = Counter()
     loops, rules = {"scan", "rows", "repeat"}, {"jvp", "vjp"}
     for *above, word in words(tree):

@@ -1,5 +1,5 @@
 """Primitives with bodies from outside fxad: a map over an axis, and a loop that stops early. Nothing in fxad knows
-them: their six rules and their layouts are here."""
+them: this file defines their six rules and their layouts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ BOOL = Aval((), dtypes.bool_)
 
 
 def stacked(aval: Aval, size: int, axis: int) -> Aval:
-    """The type of a stack of slices along an axis."""
+    """Returns the type of a stack of slices along an axis."""
     return aval.with_shape((*aval.shape[:axis], size, *aval.shape[axis:]))
 
 
@@ -69,10 +69,10 @@ def stacked(aval: Aval, size: int, axis: int) -> Aval:
 @final
 @primitive
 class MapOver(HigherOrder, Linear):
-    """`body` applied to each of `size` slices, none of which sees another.
+    """`body` applied to each of `size` slices independently.
 
     Type: (constants, arrays sliced along `axis`, arrays sliced along axis 0) -> (results stacked along `axis`, results
-          stacked along axis 0). `n_in` and `n_out` count what is along `axis`.
+          stacked along axis 0). `n_in` and `n_out` count the operands and results along `axis`.
     """
 
     name: ClassVar[str] = "map_over"
@@ -185,7 +185,8 @@ class MapOver(HigherOrder, Linear):
         return outs, tuple([next(every) if r else Zero(v.aval) for r, v in zip(reached, outs, strict=True)])
 
     def _results(self, along: bool, half: int, reached: tuple[bool, ...]) -> list[int]:
-        """Of a fused body, the results along `axis` or the others: their values, or their tangents."""
+        """Returns the positions of the results along `axis`, or of the others, in a fused body: their values or their
+        tangents."""
         n = len(reached)
         places = range(self.n_out) if along else range(self.n_out, n)
         return [k if half == 0 else n + sum(reached[:k]) for k in places if half == 0 or reached[k]]
@@ -212,7 +213,7 @@ class MapOver(HigherOrder, Linear):
         prim = self._over(back, (*given, *values), groups, len(along))
         every = {**values, **given}
         bars = dict(zip(order, ctx(prim, *[every[p] for group in groups for p in group]), strict=True))
-        # what the slices contribute to a constant is summed
+        # the contributions of the slices to the cotangent of a constant are summed
         return tuple([
             None if p not in bars else ctx.one(ReduceSum((0,)), bars[p]) if p < self.n_consts else bars[p]
             for p in range(n)
@@ -225,7 +226,7 @@ class MapOver(HigherOrder, Linear):
 @final
 @primitive
 class Until(HigherOrder):
-    """`body` applied to the carry until it says that this was the last time, at most `most` times.
+    """`body` applied to the carry until it returns False, at most `most` times.
 
     Type: (constants, carry) -> (carry, stacked rows); body: (constants, carry) -> (whether to go on, carry, rows).
     """
@@ -283,7 +284,7 @@ class Until(HigherOrder):
     def batch(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: Dims) -> Batched:
         n, size = self.n_consts, ctx.size
         guard = guard_checks(self.body) if has_check(self.body) else None
-        if self.effects or (guard is None and has_check(self.body)):  # nothing happens to an example that has stopped
+        if self.effects or (guard is None and has_check(self.body)):  # an example that has stopped must have no effects
             return scan_over_examples(ctx, self, args, dims)
         consts = [a if d is None else move_axis(ctx, a, d, 0) for a, d in zip(args[:n], dims, strict=False)]
         of_consts: Dims = tuple([None if d is None else 0 for d in dims[:n]])
@@ -295,7 +296,7 @@ class Until(HigherOrder):
         taken = b.inputs([a.aval for a in consts])
         live = b.input(Aval((size,), dtypes.bool_))
         state = b.inputs([a.aval for a in carry])
-        # the step of an example that has stopped is for nothing, and so is its derivative
+        # an example that has stopped takes steps whose results are discarded; their derivative is discarded too
         still = [_where(b, live, s, b.one(STOP_GRADIENT, s)) if s.aval.inexact else s for s in state]
         go, *outs = b.inline(stepped[0], (*[live] * (guard is not None), *taken, *still))
         goes = b.one(AND, live, go)
@@ -359,7 +360,7 @@ def _where(b: Builder, live: Atom, new: Atom, old: Atom) -> Atom:
 
 @by_value
 def _as_while(body: Jaxpr, most: int, n_consts: int) -> Jaxpr:
-    """The loop as one whose predicate is asked before each step."""
+    """Returns the loop as a `While`, whose predicate runs before each step."""
     b = Builder()
     consts = b.inputs(body.in_avals[:n_consts])
     b.input(BOOL)
@@ -378,7 +379,7 @@ def _as_while(body: Jaxpr, most: int, n_consts: int) -> Jaxpr:
 
 
 def map_over(g: Growth, _: Atom) -> None:
-    """A map of a body whose operands are constants and slices along two axes, as drawn."""
+    """Adds a map of a body. Its operands are drawn: constants, and slices along two axes."""
     if not g.bodies:
         return
     body = g.bodies[g.draw(st.integers(0, len(g.bodies) - 1))]
@@ -401,7 +402,7 @@ def map_over(g: Growth, _: Atom) -> None:
 
 
 def until(g: Growth, _: Atom) -> None:
-    """A loop over a body some of whose operands are the carry, with rows; it counts up to a number that is there."""
+    """Adds a loop over a body with some operands as carry, and rows. It counts up to a number that is an operand."""
     if not g.bodies:
         return
     body = g.bodies[g.draw(st.integers(0, len(g.bodies) - 1))]
@@ -422,5 +423,5 @@ def until(g: Growth, _: Atom) -> None:
         g.add(v, Fact(INPUT.low, INPUT.high, not g.smooth) if k <= n_carry else RESULT)
 
 
-# as often as all other steps together
+# the two are drawn as often as all other steps together
 OWN: tuple[GrowthStep, ...] = (*GROWTH_STEPS, *[map_over, until] * (len(GROWTH_STEPS) // 2))

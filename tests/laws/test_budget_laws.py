@@ -45,7 +45,7 @@ def squares(x: Any) -> Any:
     return lax.scan(lambda h, _: (fnp.sin(h @ h) * 0.5 + fnp.exp(-(h**2)), None), x, None, length=12)[0]
 
 
-# rules close over nothing: the law differentiates with respect to all operands
+# a rule closes over no value: the law differentiates with respect to all operands
 @fx.custom_jvp
 def with_jvp(x: Any) -> Any:
     return squares(x)

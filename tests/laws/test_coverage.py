@@ -48,7 +48,7 @@ def test_every_rule_is_exercised(kind: type[Primitive], monkeypatch: pytest.Monk
         taken.update(application.avals)
         if called >= {*rules}:
             return
-        program = application.program  # held, so that what was computed in other tests is gone for good
+        program = application.program  # a reference keeps the program alive; clearing its memo drops other results
         program._memo.clear()
         cache.clear()
         for law in LAWS:
@@ -64,7 +64,7 @@ def test_every_rule_is_exercised(kind: type[Primitive], monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("kind", [TopK, CumSum])
 def test_drawn_operands_are_small(kind: type[Primitive]) -> None:
-    """Kinds of which some operands have a long axis."""
+    """Some operands of these primitives have a long axis; it is bounded."""
 
     @settings(max_examples=200, derandomize=True, database=None, phases=[Phase.generate])
     @given(calls(kind))
@@ -75,7 +75,8 @@ def test_drawn_operands_are_small(kind: type[Primitive]) -> None:
 
 
 @given(programs())
-def test_no_program_returns_what_is_a_convention(jaxpr: Jaxpr) -> None:
-    """NumPy and XLA give other signs to the vectors of the same matrix, so no law may compare them."""
+def test_no_program_returns_singular_vectors_or_eigenvectors(jaxpr: Jaxpr) -> None:
+    """The signs of singular vectors and eigenvectors are a convention: NumPy and XLA differ, so no law may compare
+    them."""
     vectors = {v for e in jaxpr.eqns if isinstance(e.prim, Eigh | Svd) for v in e.outs[1:]}
     assert vectors.isdisjoint(jaxpr.outs)

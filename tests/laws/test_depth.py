@@ -1,7 +1,8 @@
-"""However deep programs are nested, and however often bodies are shared: every transformation, pass and form of text.
+"""Deeply nested programs and bodies that are shared many times, under every transformation, every pass, printing and
+pickling.
 
-Programs that call a program that calls ... are had by tracing one program inside the next. Costs are counted where they
-could grow faster than the program: bytes, functions, equations.
+The programs are made by tracing one program inside the next. Counts of bytes, functions and equations show that no cost
+grows faster than the program.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def _sine_times(x: Any, y: Any) -> Any:
 
 
 def chain(depth: int) -> Program:
-    """sin in `depth - 1` functions, each of which negates what the one before gives and adds 0, 1 or 2 to it."""
+    """sin in `depth - 1` functions, each of which negates the result of the one before and adds 0, 1 or 2 to it."""
     if depth not in _chains:
         p: Program = fx.trace(fnp.sin, X)
         for k in range(1, depth):
@@ -88,7 +89,7 @@ def doubling(depth: int, first: Callable[[Any], Any] = fnp.sin) -> Program:
     return p
 
 
-# What a transformation makes of a chain, and what the result gives at X.
+# A transformation of a chain, its expected results at X by depth, and its arguments.
 Case = tuple[Callable[[Any], Any], Callable[[int], Any], tuple[Any, ...]]
 SAME: Final[dict[str, Callable[[Any], Any]]] = {
     "dce": fx.dce,
@@ -158,7 +159,7 @@ def test_inverses_of_nested_functions(depth: int) -> None:
 
 
 def _rule_with_loop(x: Any, dot: Any) -> Any:
-    """The sine and its tangent, which a loop without a bound computes."""
+    """The sine, with a rule whose tangent a loop without a bound computes."""
     slope = fnp.cos(x)
     return fnp.sin(x), lax.while_loop(lambda s: s[0] < 1, lambda s: (s[0] + 1, slope * s[1]), (0, dot))[1]
 
@@ -203,7 +204,7 @@ def test_masks_of_nested_functions(depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_what_is_said_of_nested_functions(depth: int, tmp_path: Path) -> None:
+def test_digests_files_diffs_and_errors_of_nested_functions(depth: int, tmp_path: Path) -> None:
     p = chain(depth)
     assert p.jaxpr.effects == frozenset()
     assert len(p.jaxpr.digest) == 64
@@ -226,11 +227,11 @@ def test_what_is_said_of_nested_functions(depth: int, tmp_path: Path) -> None:
 
 
 def test_pickled_bytes_are_linear_in_the_depth() -> None:
-    """They were quadratic: 1.3 MB for 700 functions."""
+    """Regression: the size grew quadratically, to 1.3 MB for 700 functions."""
     one, two, four = [len(pickle.dumps(chain(n).jaxpr)) for n in (100, 200, 400)]
     assert four - two < 2.1 * (two - one)
     assert four < 60_000
-    # what several programs share is written once
+    # the pickle of several programs contains their shared bodies once
     chains = [chain(n).jaxpr for n in (100, 200, 400)]
     assert len(pickle.dumps(chains)) < 1.1 * four
     assert pickle.loads(pickle.dumps(chains)) == chains
@@ -289,7 +290,7 @@ def test_2_40_stored_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
     assert caught.value.where.startswith(__file__)
 
 
-def test_2_40_calls_as_text_and_why_they_are_not_compiled(tmp_path: Path) -> None:
+def test_2_40_calls_have_a_text_and_are_not_compiled(tmp_path: Path) -> None:
     p = doubling(40)
     assert p.jaxpr.effects == frozenset()
     assert str(p.jaxpr).count("= call") == 80
@@ -307,7 +308,7 @@ def test_2_40_calls_as_text_and_why_they_are_not_compiled(tmp_path: Path) -> Non
     assert caught.value.remedy == "loop over a body that is called so often, with fxad.lax.scan or fori_loop"
 
 
-def test_2_40_calls_are_not_opened() -> None:
+def test_2_40_calls_are_not_inlined() -> None:
     with pytest.raises(ParameterError) as caught:
         fx.inline(doubling(40))
     assert caught.value.message == (
@@ -318,7 +319,7 @@ def test_2_40_calls_are_not_opened() -> None:
     )
 
 
-def test_2_40_calls_with_known_operands_and_others_are_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_2_40_calls_with_known_and_unknown_operands_are_not_inlined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["fxad.transforms.ad.partial_eval"], "MAX_EQUATIONS", 1000)
     p: Program = fx.trace(_sine_and_product, X, X)
     for _ in range(40):
@@ -422,7 +423,7 @@ def test_nested_control_flow(kind: str, depth: int, tmp_path: Path) -> None:
         np.testing.assert_allclose(run(V), expected, rtol=1e-5)
 
 
-def test_calls_with_known_operands_and_others_however_deep() -> None:
+def test_deeply_nested_calls_with_known_and_unknown_operands() -> None:
     p: Program = fx.trace(_sine_times, X, X)
     for _ in range(1200):
         p = fx.trace(_negative(p), X, X)
@@ -432,7 +433,7 @@ def test_calls_with_known_operands_and_others_however_deep() -> None:
     np.testing.assert_array_equal(fx.interpret(halves.unknown, residuals, X), np.sin(X) * X)
 
 
-def test_what_is_said_of_nested_segments() -> None:
+def test_residuals_of_nested_segments() -> None:
     p: Program = fx.trace(fnp.sin, X)
     for _ in range(1200):
         p = fx.trace(remat(p), X)
@@ -441,9 +442,9 @@ def test_what_is_said_of_nested_segments() -> None:
     assert row.read_by == "cos"
 
 
-def test_what_is_not_inverted_in_2_40_calls_is_named() -> None:
+def test_the_equation_that_is_not_inverted_in_2_40_calls_is_named() -> None:
     with pytest.raises(NotInvertibleError, match="sin is not inverted") as caught:
-        fx.inverse(doubling(40, lambda x: fnp.sin(x) * 1.0625))  # no other test has this program, with lines of its own
+        fx.inverse(doubling(40, lambda x: fnp.sin(x) * 1.0625))  # no other test has an equal program
     assert caught.value.where.startswith(__file__)
 
 
@@ -452,7 +453,7 @@ def bodies(p: Program) -> list[Jaxpr]:
 
 
 def test_transforms_of_jaxprs_too() -> None:
-    """What has no function of its own in the public interface."""
+    """Transformations of jaxprs that have no function in the public interface."""
     p = chain(700)
     both = transforms.linearize(p.jaxpr, (True,))
     assert len(bodies(p)) == 700
@@ -461,7 +462,7 @@ def test_transforms_of_jaxprs_too() -> None:
 
 @pytest.mark.parametrize("wrap", [fx.jit, remat, lambda f: lambda x: fx.grad(f)(x) + x])
 @pytest.mark.parametrize("run", [fx.grad, lambda f: f, lambda f: lambda x: fx.trace(f, x), fx.vmap])
-def test_functions_traced_inside_of_each_other_beyond_the_frames_of_python(wrap: Any, run: Any) -> None:
+def test_functions_traced_inside_of_each_other_beyond_the_recursion_limit(wrap: Any, run: Any) -> None:
     f: Any = fnp.sin
     for _ in range(300):
         f = wrap(lambda x, f=f: f(x))
@@ -474,10 +475,10 @@ def test_functions_traced_inside_of_each_other_beyond_the_frames_of_python(wrap:
         " loop over one function with lax.scan"
     )
     assert "test_depth.py" in caught.value.where
-    assert len(fx.trace(lambda x: x + 1.0, X).jaxpr.eqns) == 1  # no trace is left in force
+    assert len(fx.trace(lambda x: x + 1.0, X).jaxpr.eqns) == 1  # no trace is active
 
 
-def test_a_function_without_end_of_the_user_is_his_own() -> None:
+def test_endless_recursion_of_the_user_stays_a_recursion_error() -> None:
     def endless(x: Any) -> Any:
         return endless(x) + 1.0
 

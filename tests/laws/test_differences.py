@@ -1,4 +1,5 @@
-"""What the laws compare with: differences find a wrong derivative, at a kink too, and take a right one next to it."""
+"""The central differences that the laws compare with: they find a wrong derivative and accept a right one, near a kink
+too."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ def relu(x: Any) -> Any:
 
 
 def error(f: Fun, at: object, tangent: object) -> str:
-    """The derivative of f at a place, in the direction of ones, against differences."""
+    """Compares a derivative of f at a point, along ones, with differences. Returns the error as text, "" if there is
+    none."""
     x = np.asarray(at)
     return tangent_error(lambda t: [np.asarray(f(x + t))], [np.asarray(tangent, x.dtype)])
 
@@ -82,7 +84,7 @@ def test_both_parts_of_complex_numbers() -> None:
     assert error(f, 0j, 1.5 + 0.5j)
 
 
-def test_where_a_function_is_infinite_a_difference_says_nothing() -> None:
+def test_any_derivative_is_accepted_where_a_function_is_infinite() -> None:
     assert not error(lambda x: x - np.inf, 0.0, 7.0)
 
 

@@ -1,4 +1,4 @@
-"""What programs do, through every transformation: the log of effects is that of the interpreter."""
+"""Effects under every transformation: the log of a program's effects is that of the interpreter."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def test_differentiable_programs(case: Case, seed: int) -> None:
 @share(8)
 @given(cases(differentiable=True, size=5, depth=1), SEEDS)
 def test_compiled(case: Case, seed: int) -> None:
-    """With the units in force: FXAD_UNITS=random, FXAD_UNITS=auto."""
+    """Also with units: FXAD_UNITS=random, FXAD_UNITS=auto."""
     check_effects(case, seed, compiled=True)

@@ -1,5 +1,5 @@
-"""What a package of a user needs beside public names: texts and files with its primitives, rules of inverse and mask,
-programs of the laws with its primitives, and what is said where one of these is missing."""
+"""Names that a user's package needs beside the public ones: texts and files with its primitives, rules of inverse and
+mask, generated programs with its primitives, and the errors where one of these is missing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Shifted(ex.Unary, ex.HasInverse, ex.HasMask):
 @final
 @ex.primitive
 class Unmeasured(ex.Unary, ex.HasInverse):
-    """-x; with an inverse and without a log-determinant."""
+    """-x, with an inverse and without a log-determinant."""
 
     name: ClassVar[str] = "unmeasured"
     takes: ClassVar[frozenset[DType]] = Shifted.takes
@@ -73,7 +73,7 @@ class Unmeasured(ex.Unary, ex.HasInverse):
 @final
 @ex.primitive
 class Sinus(ex.Unary):
-    """With the name of a primitive of fxad."""
+    """A primitive with the name of a primitive of fxad."""
 
     name: ClassVar[str] = "sin"
     takes: ClassVar[frozenset[DType]] = Shifted.takes
@@ -176,8 +176,8 @@ def test_generated_programs_have_the_primitive(case: testing.Case) -> None:
     testing.check_stack(("vmap",), case)
 
 
-def test_most_of_them_do() -> None:
-    if drawn:  # this file runs in order
+def test_a_third_of_the_generated_programs_have_the_primitive() -> None:
+    if drawn:  # the tests of this file run in order
         assert sum(drawn) > len(drawn) / 3
 
 
@@ -197,7 +197,7 @@ def test_calls_are_of_primitives_of_fxad() -> None:
 
 
 def test_signatures_can_be_read() -> None:
-    """`help` prints defaults: none of them is a table."""
+    """`help` prints defaults, so no default is a large table."""
     functions = [fx.load, fx.load_exported, fx.text.parse, *[getattr(testing, n) for n in testing.__all__]]
     for f in functions:
         if inspect.isfunction(f):
@@ -227,7 +227,7 @@ def test_a_jaxpr_is_called() -> None:
 @final
 @ex.primitive
 class Pair(ex.HigherOrder):
-    """`body`, once, over two groups of operands of which one is counted by a parameter; it has no `rebuild`."""
+    """Applies `body` once to two groups of operands. A parameter counts one of the groups, and `rebuild` is missing."""
 
     name: ClassVar[str] = "pair"
     body: ex.Jaxpr
@@ -267,7 +267,7 @@ def pair(a: fx.Array, b: fx.Array) -> tuple[fx.Array, ...]:
     return ex.bind(Pair(fx.trace(lambda a, b: (a * 2, b * 3), a, b).jaxpr, 1), a, b)
 
 
-def test_groups_whose_sizes_with_bodies_cannot_know_need_rebuild() -> None:
+def test_rebuild_is_needed_where_with_bodies_cannot_count_a_group() -> None:
     kept = fx.dce(fx.trace(lambda a, b: pair(a, b)[0], 1.0, 1.0))
     assert len(kept.jaxpr.eqns[0].ins) == 1, "the group at the end is counted from the body"
     with pytest.raises(fx.errors.ArgumentError) as e:
@@ -298,7 +298,7 @@ _ROW = ex.Slice(0)
 @final
 @ex.primitive
 class Turns(ex.HigherOrder):
-    """`body`, applied to the carry `count` times. `wrong` says what is wrong with its layout."""
+    """Applies `body` to the carry `count` times. `wrong` names the error in its layout."""
 
     name: ClassVar[str] = "turns"
     body: ex.Jaxpr
@@ -386,7 +386,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("wrong", LAYOUTS)
 def test_a_layout_that_does_not_fit(wrong: str) -> None:
-    """It is refused when the primitive is applied, and by `typecheck`."""
+    """The layout is rejected when the primitive is applied, and by `typecheck`."""
     x = np.ones(2, np.float32)
     for apply in (lambda f: f(x), lambda f: fx.trace(f, x)):
         with pytest.raises(ArgumentError) as e:
@@ -397,7 +397,7 @@ def test_a_layout_that_does_not_fit(wrong: str) -> None:
         testing.check_layout(testing.Application(turns(wrong), (x,)))
 
 
-def test_a_layout_that_says_something_else() -> None:
+def test_a_layout_that_differs_from_impl() -> None:
     application = testing.Application(turns("runs"), (np.ones(2, np.float32),))
     with pytest.raises(AssertionError, match="impl differs from the bodies, run as the layout says"):
         testing.check_layout(application)
@@ -411,7 +411,7 @@ def test_a_layout_that_says_something_else() -> None:
 @ex.primitive
 class Pick(ex.HigherOrder):
     """(a, index, b) -> two results. Branch 0 takes a and b and returns the results in order; branch 1 takes b and
-    returns the second result first. `wrong`: it returns one of them twice."""
+    returns the second result first. With `wrong`, it returns one of them twice."""
 
     name: ClassVar[str] = "pick"
     first: ex.Jaxpr
@@ -501,7 +501,7 @@ def test_a_branch_that_lacks_a_result() -> None:
 @final
 @ex.primitive
 class Both(ex.Linear):
-    """(a, b) -> (a, b). The rule `short` returns too few values."""
+    """(a, b) -> (a, b). The rule named `short` returns too few values."""
 
     name: ClassVar[str] = "both"
     short: str

@@ -1,4 +1,4 @@
-"""Policies, plans and partial evaluation on generated programs: nothing changes but what is stored."""
+"""Policies, plans and partial evaluation on generated programs: they change only the stored values."""
 
 from __future__ import annotations
 

@@ -16,13 +16,13 @@ def test_outline(case: Case) -> None:
 @share(2)
 @given(repeated_cases(size=5))
 def test_outline_of_groups(case: Case) -> None:
-    """Repetitions that are too short for a call of their own go several to a body."""
+    """A body contains several repetitions that are too short for calls of their own."""
     check_outline(case, 0.01)
 
 
 @given(repeated_cases())
 def test_outline_of_stretches_that_lack_equations(case: Case) -> None:
-    """However much is computed for nothing."""
+    """For any limit on equations that are computed without need."""
     check_outline(case, 0.0, 1.0)
 
 
@@ -45,8 +45,8 @@ def test_outline_in_xla(case: Case) -> None:
 
 
 @given(repeated_cases(), st.sampled_from((0.0, 1e-4, 1e-3, 1e-2)))
-def test_what_is_differentiated_in_calls(case: Case, lasts: float) -> None:
-    """Some of the bodies that are found are written out again."""
+def test_outline_before_differentiation(case: Case, lasts: float) -> None:
+    """Some of the bodies are inlined again."""
     check_outline_before_ad(case, lasts)
 
 

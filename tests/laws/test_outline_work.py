@@ -1,5 +1,5 @@
-"""`outline` takes near-linear work. Counted, not timed: calls of functions, those of C too, and numbers that go through
-NumPy; for programs that repeat in the ways that are hard, for some that do not, and for an unrolled recurrence."""
+"""`outline` takes near-linear work. The test counts calls of functions, also in C, and elements of NumPy arrays, and
+takes no times. The programs repeat in hard ways, or do not repeat, or are an unrolled recurrence."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fxad.testing.transform_laws import eqns_to_compile
 from fxad.transforms import outline
 from tests.laws.words import WORDS, program
 
-# For each equation, and each doubling of their number.
+# Limits for each equation and each doubling of the number of equations.
 CALLS = 40
 NUMBERS = 100
 
 
 class Counted(np.ndarray[Any, Any]):
-    """An array; what NumPy makes of it is counted."""
+    """An array that counts the elements of all arrays that NumPy makes of it."""
 
     numbers: ClassVar[int] = 0
 
@@ -34,7 +34,7 @@ class Counted(np.ndarray[Any, Any]):
 
 
 class Counting:
-    """NumPy, whose arrays are counted."""
+    """NumPy with functions that return `Counted` arrays."""
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(np, name)
@@ -60,7 +60,7 @@ def numbers_counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def work(jaxpr: Jaxpr, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
-    """Calls and numbers that `outline` takes for a program that it has not seen."""
+    """Returns the calls and array elements that `outline` takes for a program without memo."""
     calls = 0
 
     def called(_frame: object, event: str, _arg: object) -> None:
@@ -79,7 +79,7 @@ def work(jaxpr: Jaxpr, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
 def check(jaxpr: Jaxpr, monkeypatch: pytest.MonkeyPatch) -> None:
     n = len(jaxpr.eqns)
     calls, numbers = work(jaxpr, monkeypatch)
-    assert calls > n  # they are counted
+    assert calls > n  # the counters work
     assert numbers > n
     assert calls <= CALLS * n * math.log2(n)
     assert numbers <= NUMBERS * n * math.log2(n)
@@ -125,7 +125,7 @@ def specs(steps: int) -> tuple[Any, ...]:
         ("thue morse", 650),
     ],
 )
-def test_what_is_left_to_compile_of_5000(word: str, left: int) -> None:
-    """Repetitions of repetitions are found: a body is searched like a program. Those that do not follow each other are
-    not looked for: there are many in "growing" and in "thue morse"."""
+def test_equations_to_compile_after_outlining_5000(word: str, left: int) -> None:
+    """Repetitions of repetitions are found, because bodies are outlined too. Repetitions that are not adjacent are not
+    looked for: "growing" and "thue morse" have many."""
     assert eqns_to_compile(outline(program(WORDS[word](5000)))) <= left

@@ -96,7 +96,7 @@ def test_layouts(case: Case) -> None:
 
 
 def _loop_whose_predicate_reads_the_step(limit: float) -> Case:
-    """A loop of one body: the sine is in the predicate, in a carry, and in what is added to the other carry."""
+    """A loop with one body: the predicate, a carry and the sum in the other carry contain the same sine."""
     b, x = Builder(), Aval((), dtypes.float64)
     ins = bound, constant, known, unknown = b.inputs((x, x, x, x))
     s = b.one(SIN, known)
@@ -111,7 +111,8 @@ def _loop_whose_predicate_reads_the_step(limit: float) -> Case:
 @pytest.mark.parametrize("limit", [0.8, 1.0, 0.0])  # some steps, all, one
 @pytest.mark.parametrize("known", list(product([False, True], repeat=4)))
 def test_a_predicate_in_the_step(limit: float, known: tuple[bool, ...]) -> None:
-    """Partial evaluation computes what the predicate shares with the step once, and each step as often as the loop."""
+    """Partial evaluation computes what the predicate shares with the step once, and the step as often as the loop
+    runs."""
     case = _loop_whose_predicate_reads_the_step(limit)
     check_partial_eval(case, known)
     halves = partial_eval(case.program, known)
@@ -124,7 +125,8 @@ def test_a_predicate_in_the_step(limit: float, known: tuple[bool, ...]) -> None:
 
 @pytest.mark.parametrize("most", [0, 1, 2])
 def test_the_step_of_a_loop_that_never_runs_stores_nothing(most: int) -> None:
-    """A loop over no slices reads the saved values of a step by the number of the step; without steps there is none."""
+    """A loop without slices reads the stored values of a step by the index of the step. A loop without steps has no
+    index."""
     b, x = Builder(), Aval((), dtypes.float64)
     (carry,) = b.inputs((x,))
     sine = b.one(SIN, b.one(COS, carry))

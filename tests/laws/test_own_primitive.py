@@ -1,8 +1,7 @@
-"""A primitive and a transformation from outside fxad: the checkers pass a right one, and find what is wrong."""
+"""A primitive and a transformation from outside fxad: the checkers accept correct ones and find planted errors."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -23,6 +22,7 @@ from fxad.primitives.elementwise.family import Unary
 from fxad.primitives.shape import ReduceSum, broadcast_to_axis
 from fxad.testing import Application, Case, Domain, Spec, applications, cases, check_primitive, check_rewrite, shapes
 from fxad.tracing.tracer import bind
+from tests.processes import run_python
 
 
 @final
@@ -63,7 +63,7 @@ SUM = Application(ReduceSum((1,)), AT.args, smooth=True)
 def _unknown_zeros(
     self: Primitive, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
 ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-    """Right values; but what was the literal zero is the result of an equation."""
+    """A batching rule with correct values that hides a literal zero behind an equation."""
     stacks = [broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)]
     return (ctx.one(self, *[ctx.one(NEG, ctx.one(NEG, x)) for x in stacks]),), (0,)
 
@@ -74,7 +74,7 @@ def _batch(
     return ctx(self, *args), (0,)
 
 
-# what is planted, and the checker that finds it
+# a fault, and the checker that finds it
 FAULTS: list[tuple[type, str, object, Callable[[Application], None], Application, str]] = [
     (Softplus, "compute", lambda self, x: np.add(x, 0, out=x), testing.check_types, AT, "read-only"),
     (Softplus, "compute", lambda self, x: x[:1], testing.check_types, AT, "its type rule says"),
@@ -158,14 +158,13 @@ def test_testing_asks_for_its_extra_and_the_package_does_not() -> None:
         "import sys; sys.modules['hypothesis'] = None; import fxad\n"
         "try:\n    import fxad.testing\nexcept ImportError as e:\n    print(e)"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout == "fxad.testing draws programs with hypothesis: pip install 'fxad[test]'\n"
+    assert run_python(code) == "fxad.testing draws programs with hypothesis: pip install 'fxad[test]'\n"
 
 
 @final
 @primitive
 class Wrong(Primitive):
-    """Refuses whatever it is asked, in a function that it calls."""
+    """A primitive whose rules all raise, in a function that they call."""
 
     name: ClassVar[str] = "wrong"
 
@@ -250,7 +249,7 @@ def test_any_exception_of_a_rule_of_ones_own_has_a_note_with_the_line(
     def failing() -> NoReturn:
         raise KeyError("no row")
 
-    number = float(next(_numbers))  # an equal program of another test has its line
+    number = float(next(_numbers))  # equal programs share the line of the first one, so this one is unique
 
     def own(x: Any) -> Any:
         return used(x * number)

@@ -37,7 +37,7 @@ def test_stacks_of_forward_mode(case: Case, stack: tuple[str, ...]) -> None:
 @pytest.mark.law
 @pytest.mark.parametrize("first", STEPS)
 def test_pairs(first: str) -> None:
-    """Every two transforms, one after the other."""
+    """Each pair of transforms, one after the other."""
 
     @share(8)
     @given(cases(differentiable=True, size=5, depth=1))

@@ -1,5 +1,5 @@
-"""Static arguments, drawn: a stack of transformations of a function with static arguments gives the program of the same
-stack of the function for those values, wherever in the stack they are declared."""
+"""Static arguments, drawn: transforming a function with static arguments gives the same program as transforming the
+function for those values. Any layers of the stack may declare them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORDERS: Final = ("x y flag n", "flag x n y", "x flag n y", "n flag x y", "flag x
 
 
 def meaning(x: Any, y: Any, flag: object, n: object) -> Any:
-    """Fails unless `flag` is a bool and `n` is an int: no tracer, no array."""
+    """The function that all orders of parameters compute. It fails if `flag` is not a bool or `n` not an int."""
     assert isinstance(flag, bool)
     assert isinstance(n, int)
     return fnp.sin(x) ** n * y if flag else x * fnp.exp(y) - n
@@ -49,14 +49,15 @@ DECLARED: Final = ("no", "numbers", "numbers from the end", "names", "both")
 
 @dataclass(frozen=True)
 class Stack:
-    """Layers from the inside out: a transformation, whether it differentiates in y, and how it declares."""
+    """Layers from the inside out: a transformation, whether it differentiates with respect to y, and how it declares
+    static arguments."""
 
     order: str
     layers: tuple[tuple[str, bool, str], ...]
     by_keyword: tuple[str, ...]
 
     def options(self, how: str) -> dict[str, Any]:
-        """The static arguments as the options of a transformation."""
+        """Returns the options of a transformation that declare the static arguments."""
         names = self.order.split()
         numbers = tuple([names.index(s) for s in STATIC])
         options: dict[str, dict[str, Any]] = {
@@ -69,7 +70,7 @@ class Stack:
         return options[how]
 
     def apply(self, f: Callable[..., Any], names: list[str], *, declares: bool) -> Callable[..., Any]:
-        """The stack of a function with these parameters."""
+        """Returns f under the stack; `names` are its parameters."""
         for name, of_y, how in self.layers:
             options = self.options(how) if declares else {}
             if name == "vmap":
@@ -83,7 +84,7 @@ class Stack:
 
 @st.composite
 def static_stacks(draw: st.DrawFn) -> Stack:
-    """Draw a stack of up to four layers, of which one at least declares."""
+    """Draws a stack of up to four layers, at least one of which declares static arguments."""
     order = draw(st.sampled_from(ORDERS))
     names = [draw(st.sampled_from(sorted(SCALAR))) for _ in range(draw(st.integers(1, 3)))]
     if draw(st.booleans()):

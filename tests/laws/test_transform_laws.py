@@ -1,4 +1,5 @@
-"""Every transformation, on generated programs: any well-typed one for those that rewrite, float64 for derivatives."""
+"""Every transformation on generated programs: any well-typed program for rewriting passes, float64 programs for
+derivatives."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ FORWARD = (
 @pytest.mark.law
 @pytest.mark.parametrize("check", FORWARD, ids=lambda check: check.__name__)
 def test_programs_with_forward_mode_only(check: Callable[[Case], None]) -> None:
-    """Loops may have no bound: forward mode, its linear program, and batches of them."""
+    """Loops may have no bound. The laws are those of forward mode, its linear program, and batching of both."""
 
     @given(cases(differentiable=True, unbounded=True, steps=(*GROWTH_STEPS, while_step, while_step)))
     def law(case: Case) -> None:

@@ -1,7 +1,7 @@
 """Laws with parts of the programs compiled apart: arbitrary parts, and those that the cost rule chooses.
 
-`FXAD_UNITS=random` or `auto` runs every law so (`make units-laws`); a share of both is here, for every run. The cost
-rule leaves small programs whole: here they are large enough that it does not.
+`FXAD_UNITS=random` or `auto` does this for every law (`make units-laws`). The laws here do it in every run. The cost
+rule compiles small programs whole, so the programs here are large.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def test_repetitions_with_arbitrary_units(case: Case) -> None:
 
 @st.composite
 def repeating(draw: st.DrawFn) -> list[int]:
-    """Words in which a piece stands several times in a row, with letters before and after. The piece begins as a word
-    that repeats nothing: smaller repetitions would be units that are not worth their borders."""
+    """Words in which a piece occurs many times in a row, with letters before and after. The piece starts with letters
+    that repeat nothing, because smaller repetitions would not be worth a unit."""
     tail = st.lists(st.integers(0, len(BOUNDED) - 1), min_size=4, max_size=8)
     layer = [0, 1, 2, 3, 4, 0, 2, 4, 1, 3, 0, 3, 1, 4, 2, 2, 0, 4, 3, 1, *draw(tail)]
     own = st.lists(st.integers(0, len(BOUNDED) - 1), max_size=3)
@@ -74,7 +74,7 @@ def repeating(draw: st.DrawFn) -> list[int]:
 @share(4)
 @given(repeating(), st.integers(0, 99))
 def test_large_programs_with_the_units_of_the_rule(word: list[int], seed: int) -> None:
-    """The rule does choose units: else this law could not fail."""
+    """The test asserts that the rule chooses units; otherwise the law could not fail."""
     jaxpr = program(word, LARGE, BOUNDED)
     plan = plan_of(jaxpr, "auto")
     assert len(plan.steps) > 1
@@ -87,6 +87,6 @@ def test_large_programs_with_the_units_of_the_rule(word: list[int], seed: int) -
 @share(4)
 @given(cases(), repeated_cases())
 def test_small_programs_are_one_unit(case: Case, other: Case) -> None:
-    """What the rule makes of the programs that other laws draw: so `FXAD_UNITS=auto` says little about these."""
+    """Programs of the other laws are compiled whole, so `FXAD_UNITS=auto` tests little in those laws."""
     for c in (case, other):
         assert len(plan_of(c.program, "auto").units) == 1

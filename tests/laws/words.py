@@ -1,5 +1,5 @@
-"""Programs as words: an operation for each letter, each applied to what the one before gave. How the letters repeat is
-all that `outline` can go by."""
+"""Programs as words: each letter is an operation on the result of the one before. Repeated letters are all the
+structure that `outline` can find."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEW: Final = (ew.SIN, ew.COS, ew.TANH, ew.EXP, ew.LOG, ew.NEG, ew.ABS, ew.SQRT, 
 
 
 def program(letters: Iterable[int], aval: Aval | None = None, few: Sequence[Primitive] = FEW) -> Jaxpr:
-    """The program of a word: its first letters are `few` functions, others powers."""
+    """Returns the program of a word: letter k is the k-th function of `few`, or a power."""
     b = Builder()
     v: Var = b.input(aval or Aval((1000,), dtypes.float32))
     for letter in letters:
@@ -27,7 +27,7 @@ def program(letters: Iterable[int], aval: Aval | None = None, few: Sequence[Prim
 
 
 def fibonacci(n: int) -> list[int]:
-    """0 1 0 0 1 0 1 0 ...: full of squares, without a fourth power."""
+    """0 1 0 0 1 0 1 0 ...: many squares, and no fourth power."""
     a, b = [0], [0, 1]
     while len(b) < n:
         a, b = b, b + a
@@ -35,12 +35,12 @@ def fibonacci(n: int) -> list[int]:
 
 
 def thue_morse(n: int) -> list[int]:
-    """0 1 1 0 1 0 0 1 ...: repetitions of any length, none of which goes on."""
+    """0 1 1 0 1 0 0 1 ...: squares of many lengths, and no cube."""
     return [i.bit_count() & 1 for i in range(n)]
 
 
 def defects(n: int) -> list[int]:
-    """A period of 10, and one letter in 50 that is wrong."""
+    """A period of 10, in which one letter in 50 is wrong."""
     draw, word = random.Random(0), [i % 10 for i in range(n)]
     for _ in range(n // 50):
         word[draw.randrange(n)] = draw.randrange(10)
@@ -58,18 +58,18 @@ def chance(letters: int) -> Callable[[int], list[int]]:
 
 
 def nested(n: int) -> list[int]:
-    """Six letters four times and two more, that five times and three more, that again and again."""
+    """Six letters four times and two more; this five times and three more; this repeated."""
     inner = [0, 1, 2, 3, 4, 5] * 4 + [6, 7]
     return (n // 143 + 1) * (inner * 5 + [8, 9, 8])[:n]
 
 
 def growing(n: int) -> list[int]:
-    """0 1, 0 0 1, 0 0 0 1, ...: ever longer runs, no two equal."""
+    """0 1, 0 0 1, 0 0 0 1, ...: runs of growing length."""
     return list(islice((letter for k in count(1) for letter in [0] * k + [1]), n))
 
 
 def unequal(n: int) -> list[int]:
-    """No letter twice."""
+    """No letter occurs twice."""
     return list(range(10, n + 10))
 
 

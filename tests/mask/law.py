@@ -1,4 +1,5 @@
-"""The law of mask, by the NumPy interpreter: valid results equal those of the program of that size."""
+"""The law of mask, with the NumPy interpreter: the valid part of each result is the result of the program of that
+size."""
 
 from __future__ import annotations
 
@@ -29,13 +30,17 @@ def part(x: NDArray, shape: Sequence[int]) -> NDArray:
     return x[tuple([slice(n) for n in shape])]
 
 
-def as_program(jaxpr: Jaxpr) -> fx.Program[..., object]:
+def operand(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
+    return np.random.default_rng(k + 1).normal(size=shape).astype(dtype)
+
+
+def as_program(jaxpr: Jaxpr) -> fx.Program[..., Any]:
     ins = fx.tree.structure((tuple(range(len(jaxpr.ins))), {}))
     return fx.Program(jaxpr, ins, fx.tree.structure(tuple(range(len(jaxpr.outs)))))
 
 
 def padded(x: NDArray, shape: Sequence[int], bad: float) -> NDArray:
-    """`x` in the corner of an array whose other elements are the worst of its dtype."""
+    """Returns `x` padded to `shape`. The padding is `bad`, or the extreme value of an integer dtype."""
     kind = x.dtype.kind
     worst = extreme_value(x.dtype, 1 if bad > 0 else -1).value if kind in "iu" else bad
     out = np.full(shape, worst, x.dtype)
@@ -59,7 +64,7 @@ def check(
     bad: float = np.nan,
     rtol: float = 2e-4,
 ) -> None:
-    """The masked program at `values`, whose padding holds `bad`, against the program of that size."""
+    """Compares the masked program at `values`, with `bad` in the padding, with the program of that size."""
     own = sorted({n.name for n in size_names(program)})
     pad = tuple([(n, padding[n]) for n in own])
     at = {n: values[n] for n in own}
@@ -82,21 +87,16 @@ def check(
 
 
 def loss(program: Jaxpr) -> Jaxpr | None:
-    """The weighted sum of the floating results; None if there are none."""
+    """Returns the program of the weighted sum of the floating results, or None without floating results."""
 
     def summed(*args: Any) -> Any:
-        outs = fx.tree.leaves(_program(program)(*args))
+        outs = fx.tree.leaves(as_program(program)(*args))
         real = [x for x in outs if x.dtype.kind == "f"]
         return sum([fnp.sum(fnp.sin(x) * (1.5 + k)) for k, x in enumerate(real)]) if real else None
 
     if not any([a.dtype.kind == "f" for a in program.out_avals]):
         return None
     return fx.trace(summed, *[fx.Spec(a.shape, a.dtype) for a in program.in_avals]).jaxpr
-
-
-def _program(jaxpr: Jaxpr) -> fx.Program[..., Any]:
-    ins = fx.tree.structure((tuple(range(len(jaxpr.ins))), {}))
-    return fx.Program(jaxpr, ins, fx.tree.structure(tuple(range(len(jaxpr.outs)))))
 
 
 def check_gradients(
@@ -106,9 +106,9 @@ def check_gradients(
     make: Callable[[int, tuple[int, ...], Any], NDArray],
     bad: float = np.nan,
 ) -> None:
-    """mask(grad(f)) and grad(mask(f)) against the gradient at that size; the cotangent of padding is zero.
+    """Compares mask(grad(f)) and grad(mask(f)) with the gradient at that size. The cotangent of the padding is zero.
 
-    grad(mask(f)) is compared where the gradient at that size computes no nan on its way.
+    grad(mask(f)) is compared only if the gradient at that size computes no nan.
     """
     summed = loss(program)
     wrt = tuple([a.dtype.kind == "f" for a in program.in_avals])
@@ -124,7 +124,7 @@ def check_gradients(
     given = [padded(x, v.shape, bad) for x, v in zip(args, masked.in_avals, strict=False)]
     unpadded = specialize(gradient, tuple(at.items()))
     if fx.explain_nan(as_program(unpadded), *args):
-        return  # an infinite slope at a valid element: decision 79
+        return  # a valid element has an infinite derivative: decision 79
     want = run(unpadded, args)
     have = run(backward, [*given, *[np.asarray(at[n], np.int32) for n in own]])
     for k, (w, h) in enumerate(zip(want, have, strict=True)):
@@ -134,4 +134,4 @@ def check_gradients(
         assert not rest.any(), f"the cotangent of the padding of operand {k} at {at} is not zero: {rest}"
 
 
-__all__ = ["BAD", "as_program", "check", "check_gradients", "close", "loss", "padded", "part"]
+__all__ = ["BAD", "as_program", "check", "check_gradients", "close", "loss", "operand", "padded", "part"]

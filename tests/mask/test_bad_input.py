@@ -1,4 +1,4 @@
-"""What mask and its companions say about bad input: the whole message, and the remedy."""
+"""Errors of mask and related functions for bad input: the whole message, and the remedy."""
 
 from __future__ import annotations
 
@@ -413,7 +413,7 @@ def test_message(use: Callable[[], object], error: type[FxadError], message: str
     assert caught.value.remedy == remedy
 
 
-def test_sizes_are_checked_when_the_program_runs() -> None:
+def test_values_of_sizes_are_checked_when_the_program_runs() -> None:
     checked = fx.mask(f, ("n>=1",), check=True)
     masked = fx.jit(lambda x, n: checked(x, sizes={"n": n}))
     assert masked(V, fnp.asarray(3)).shape == (4,)
@@ -431,7 +431,7 @@ def test_sizes_are_checked_when_the_program_runs() -> None:
         )
 
 
-# What Python may ask of a size: a shape, an answer that the assumptions give, or an error. `==` compares expressions.
+# Each case: what Python code computes from a size, the size, and the answer or the error. `==` compares expressions.
 ASKED: list[tuple[str, Callable[[Any], object], str, object]] = [
     ("//", lambda n: n // 2, "n", "n//2"),
     ("%", lambda n: n % 2, "n", "n - 2*(n//2)"),
@@ -460,7 +460,7 @@ ASKED: list[tuple[str, Callable[[Any], object], str, object]] = [
 
 
 @pytest.mark.parametrize(("ask", "shape", "answer"), [case[1:] for case in ASKED], ids=[case[0] for case in ASKED])
-def test_what_python_asks_of_a_size(ask: Callable[[Any], object], shape: str, answer: object) -> None:
+def test_python_operations_on_a_size(ask: Callable[[Any], object], shape: str, answer: object) -> None:
     def asking(x: Any) -> Any:
         found.append(str(ask(x.shape[0])))
         return x
@@ -486,7 +486,7 @@ def test_what_python_asks_of_a_size(ask: Callable[[Any], object], shape: str, an
         (lambda n, m: n + m > 7, "state an assumption where the size is named, as in 'm>=8'"),
     ],
 )
-def test_what_decides_a_comparison_of_two_sizes(ask: Callable[[Any, Any], bool], remedy: str) -> None:
+def test_remedies_for_a_comparison_that_is_not_decided(ask: Callable[[Any, Any], bool], remedy: str) -> None:
     def asking(x: Any, y: Any) -> Any:
         return x if ask(x.shape[0], y.shape[0]) else y
 

@@ -1,4 +1,4 @@
-"""mask under and around the other transformations, compiled: ragged batches, loops, nesting, one program for all."""
+"""mask with other transformations, compiled: ragged batches, loops, nesting, one program for all lengths."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_bucketed_takes_any_length(growth: float) -> None:
 
 
 def test_an_argument_whose_size_is_a_difference() -> None:
-    """It is padded to its own largest value, at which the other sizes are not the largest."""
+    """Its padding is its own largest value, which it has when the other sizes are not the largest."""
 
     def rest(x: Any, y: Any, z: Any) -> Any:
         return fnp.concatenate([y, z * 2]) + x[0] if y.shape[0] + z.shape[0] == x.shape[0] else None
@@ -249,7 +249,7 @@ def test_ragged_batches_hold_every_example_once() -> None:
 
 
 @pytest.mark.parametrize("lengths", [[3, 3], [3, 5], [5, 3], [8, 8]])
-def test_arrays_that_are_not_ragged_are_stacked_whatever_the_lengths(lengths: list[int]) -> None:
+def test_arrays_that_are_not_ragged_are_stacked_for_any_lengths(lengths: list[int]) -> None:
     examples: list[Any] = [
         {"w": np.ones(3, "float32"), "x": [np.full((n, 2), n, "float32")], "k": np.int32(n)} for n in lengths
     ]
@@ -259,7 +259,7 @@ def test_arrays_that_are_not_ragged_are_stacked_whatever_the_lengths(lengths: li
     for x, n in zip(batch["x"][0], lengths, strict=True):
         assert (x[:n] == n).all()
         assert not x[n:].any()
-    ((batch, _),) = fx.ragged_batches(examples, 3, length=lambda e: len(e["x"][0]))  # found in each batch
+    ((batch, _),) = fx.ragged_batches(examples, 3, length=lambda e: len(e["x"][0]))  # found for each batch
     assert batch["w"].shape == ((2, 8) if lengths == [3, 3] else (2, 3))
 
 
@@ -282,7 +282,7 @@ def _sine_of(g: Any) -> Any:
 
 
 def _ragged_gradient(f: Any, x: Any, n: int, order: int = 1) -> None:
-    """Derivatives of the masked function, per order, against those at the size; mask before and after."""
+    """Compares derivatives of the masked function with those of the function at the size, up to an order."""
     masked = fx.mask(f, ("n",))
 
     def total(v: Any) -> Any:
@@ -344,7 +344,7 @@ def test_derivatives_of_rules_with_symbolic_zeros_and_for_stacks(n: int) -> None
     np.testing.assert_allclose(both, [[-4, -2, 6, 0]] * 2)
 
 
-def test_a_rule_that_cannot_be_masked_refuses_when_it_is_used() -> None:
+def test_a_rule_that_cannot_be_masked_raises_when_it_is_used() -> None:
     @fx.custom_vjp
     def filtered(x: Any) -> Any:
         return x * 2
@@ -389,7 +389,7 @@ def test_one_exported_artifact_runs_at_every_size() -> None:
 
 
 def test_a_window_that_fits_by_the_sizes_in_nested_masks() -> None:
-    """Nothing that is stated of n says that n rows fit in two; the padding says it."""
+    """The masked size is bounded only by its padding, so only the padding shows that n rows fit in two."""
     program = parse("""main @window(%arg0: bool[2,3]) -> (bool[n,0]) {
       %0: bool[n,0] = index[starts=(0, {m}), sizes=({n}, 0), strides=(1, 1), dropped=(), dynamic=()] %arg0
       return %0

@@ -1,7 +1,7 @@
-"""What the first `mask` of JAX was tested for in 2020, in fxad's words: each program at every length up to its padding.
+"""The test suite of JAX's `mask` of 2020, for fxad: each program at every length up to its padding.
 
-The programs and the names are those of that test suite, `in_shapes` in fxad's language. What it skipped, refused or
-gave a TODO is here too. Each case is checked in three ways: `shapecheck` of the result; every length, in NumPy's
+The programs and test names are from that suite; `in_shapes` is in fxad's syntax. Cases that the suite skipped, rejected
+or marked as TODO are here too. Each case is checked in three ways: `shapecheck` of the result; every length, in NumPy's
 interpreter, against the program that is traced at that length; and all lengths as one ragged batch, compiled once.
 """
 
@@ -25,11 +25,11 @@ from fxad.transforms.specialize import size_names
 
 Shape = tuple[int, ...]
 Values = dict[str, int]
-MOST = 40  # combinations of sizes that a case tries
+COMBINATIONS = 40  # number of combinations of sizes that are tested for a case
 
 
 def padded(x: Any, shape: Shape, bad: float = np.nan) -> Any:
-    """`x` in the corner of an array of nan, or of the least integer."""
+    """Returns `x` padded with nan, or with the least integer."""
     out = np.full(shape, bad if x.dtype.kind == "f" else np.iinfo(x.dtype).min, x.dtype)
     out[tuple([slice(n) for n in x.shape])] = x
     return out
@@ -44,19 +44,19 @@ class Case:
         scope: dict[str, int] = {}
         self.f, self.texts, self.out, self.most, self.dtype = f, in_shapes, out_shapes, most, dtype
         for text in in_shapes:
-            Reader(text, scope).shape()  # an assumption that is stated once holds in all of them
+            Reader(text, scope).shape()  # an assumption in one shape holds in all of them
         shapes = [Reader(text, scope).shape() for text in in_shapes]
         self.specs = [fx.Spec([n for n in shape if n is not None], dtype) for shape in shapes]
         self.program = fx.trace(f, *self.specs)
         self.least = {n.name: n.at_least for spec in self.specs for m in spec.shape for n in _names(m)}
 
     def sizes(self) -> list[Values]:
-        """Every value of each size, up to the padding: all combinations, or some of many."""
+        """Returns all combinations of sizes up to the padding, or a random choice of them."""
         names = sorted(self.least)
         each = [range(self.least[n], self.most[n] + 1) for n in names]
         every = list(itertools.product(*each))
-        if len(every) > MOST:
-            every = [every[0], *Random(0).sample(every[1:-1], MOST - 2), every[-1]]
+        if len(every) > COMBINATIONS:
+            every = [every[0], *Random(0).sample(every[1:-1], COMBINATIONS - 2), every[-1]]
         assert all([{v[k] for v in every} == set(values) for k, values in enumerate(each)])
         return [dict(zip(names, values, strict=True)) for values in every]
 
@@ -270,7 +270,7 @@ def test_conv(padding: Any, dilation: Any, layout: tuple[str, str, str], strides
     ).check(1e-3)
 
 
-# ------------------------------------------------------------------------------- arrays as they were given in 2020
+# --------------------------------------------------------------------------- cases with the arrays of the suite of 2020
 
 
 @pytest.mark.parametrize("n", range(6))
@@ -378,7 +378,7 @@ def test_the_program_has_no_trivial_operations() -> None:
     assert [e.prim.name for e in program.jaxpr.eqns if e.prim.name in ("mul", "add")] == []
 
 
-def test_what_was_an_error_then() -> None:
+def test_errors() -> None:
     with pytest.raises(ShapeError) as caught:
         fx.mask(fnp.add, ("n", "n"), "n")(np.arange(5), np.arange(6), sizes={"n": 3})
     assert caught.value.message == "mask of add: size 0 of argument x2 is 6, but n is 5: n = 5 by size 0 of argument x1"

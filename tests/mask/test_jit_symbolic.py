@@ -1,5 +1,5 @@
-"""`jit(symbolic=)` and `bucketed`: one trace for every size, with every option of `jit`, under the transformations, in
-threads, on disk; and programs that are exported for every size."""
+"""`jit(symbolic=)` and `bucketed`: one trace for all sizes, with every option of `jit`, with other transformations, in
+threads, on disk; and programs that are exported for all sizes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_program_and_the_executable_of_a_size() -> None:
     assert run.eval_shape(rows(6), W).shape == (3,)
 
 
-def test_a_donated_array_is_gone() -> None:
+def test_a_donated_array_is_deleted() -> None:
     step = fx.jit(lambda x: x * 2 + x.shape[0], symbolic="n", donate=0)
     for n in (3, 4):
         x = fnp.arange(n, dtype="float32")
@@ -83,7 +83,7 @@ def test_a_donated_array_is_gone() -> None:
             np.asarray(x)
 
 
-def test_static_arguments_have_no_entry() -> None:
+def test_static_arguments_have_no_entry_in_symbolic() -> None:
     traces: list[Any] = []
 
     def f(mode: str, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Matrices of masked size: every decomposition, its derivative before and after mask, and those that are singular."""
+"""Matrices of masked size: every decomposition, its derivative before and after mask, and singular matrices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 import fxad as fx
@@ -17,17 +16,13 @@ from fxad.scipy import linalg as scipy
 from fxad.transforms import specialize
 from fxad.transforms.mask.mask import mask
 from fxad.transforms.specialize import size_names
-from tests.mask.law import BAD, check, check_gradients, padded
+from tests.mask.law import BAD, check, check_gradients, operand, padded
 from tests.mask.test_mask import traced
 
 Function = Callable[..., Any]
 PADDING = {"n": 4, "m": 3}
 SIZES = ({"n": 4, "m": 3}, {"n": 2, "m": 3}, {"n": 0, "m": 0}, {"n": 3, "m": 1})
 L = fnp.linalg
-
-
-def operand(k: int, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[np.float64]:
-    return np.random.default_rng(k + 1).normal(size=shape).astype(dtype)
 
 
 def _eigh(a: Any) -> Any:
@@ -111,7 +106,7 @@ def test_tridiagonal_systems() -> None:
 
 @pytest.mark.parametrize("shape", ["(n, n)", "(n+2, n)", "(n, n+2)", "(n, m)"])
 def test_vectors_of_singular_matrices_have_no_element_in_the_padding(shape: str) -> None:
-    """A matrix without full rank: the vectors of its zero singular values are valid, not those of the padding."""
+    """The singular vectors of zero singular values have no elements in the padding."""
     program = traced(lambda a: L.svd(a, full_matrices=False), (shape,)).jaxpr
     own = sorted({n.name for n in size_names(program)})
     masked = mask(program, tuple([(n, PADDING[n]) for n in own]))
@@ -132,7 +127,7 @@ def test_vectors_of_singular_matrices_have_no_element_in_the_padding(shape: str)
 @pytest.mark.parametrize("scale", [1e-30, 1e-8, 1.0, 1e8, 1e30])
 def test_eigenvalues_of_any_size_stay_before_those_of_the_padding(scale: float) -> None:
     program = traced(lambda a: (L.eigvalsh(a + a.T), L.svdvals(a)), ("(n, n)",)).jaxpr
-    masked, a = mask(program, (("n", 4),)), np.asarray(operand(0, (3, 3), "float32") * scale, "float32")
+    masked, a = mask(program, (("n", 4),)), np.asarray(np.multiply(operand(0, (3, 3), "float32"), scale), "float32")
     have = run(masked, [padded(a, (4, 4), np.inf), np.asarray(3, "int32")])
     want = run(specialize(program, (("n", 3),)), [a])
     for x, y in zip(have, want, strict=True):
@@ -140,7 +135,7 @@ def test_eigenvalues_of_any_size_stay_before_those_of_the_padding(scale: float) 
 
 
 def test_matrices_of_zeros() -> None:
-    """Their eigenvalues are equal; those of the padding are not."""
+    """Their eigenvalues equal those of the padding."""
     program = traced(lambda a: (L.eigvalsh(a), L.svdvals(a), L.eigvals(a)), ("(n, n)",)).jaxpr
     masked = mask(program, (("n", 4),))
     for x in run(masked, [np.zeros((4, 4), "float32"), np.asarray(2, "int32")]):

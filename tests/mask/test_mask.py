@@ -1,4 +1,4 @@
-"""mask: the law on one operation each, on generated programs, and under the other transformations."""
+"""mask: the law on single operations, on generated programs, and with other transformations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fxad.transforms import grad, specialize
 from fxad.transforms.mask.mask import mask
 from fxad.transforms.mask.rules import MASK_RULES
 from fxad.transforms.specialize import size_names
-from tests.mask.law import BAD, check, check_gradients, close, padded, part
+from tests.mask.law import BAD, check, check_gradients, close, operand, padded, part
 from tests.mask.test_symbolic import CASES
 
 Function = Callable[..., Any]
@@ -109,11 +109,7 @@ MORE: dict[str, tuple[Function, tuple[str, ...]]] = {
 
 PADDING = {"n": 6, "m": 5}
 SIZES = ({"n": 6, "m": 5}, {"n": 0, "m": 0}, {"n": 1, "m": 3}, {"n": 4, "m": 2})
-LATER = {"cholesky", "solve"}  # matrices of their own, below
-
-
-def operand(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
-    return np.random.default_rng(k).normal(size=shape).astype(dtype)
+LATER = {"cholesky", "solve"}  # these need special matrices, see test_matrices
 
 
 def traced(f: Function, shapes: tuple[str, ...]) -> fx.Program[..., Any]:
@@ -159,7 +155,7 @@ def test_an_update_without_indices_of_an_empty_axis_has_no_gradient(of: Function
         check_gradients(program, PADDING, {"n": n}, operand, BAD[k + 1])
 
 
-# axes whose sizes depend on both names: when n is masked, m still is a name
+# axes whose sizes depend on both names: after n is masked, the name m remains
 NESTED: dict[str, Callable[[Any], Any]] = {
     "transform": lambda x: fnp.fft.fft(x[0]).real,
     "transform of real numbers": lambda x: abs(fnp.fft.rfft(x[0])),
@@ -201,7 +197,7 @@ def test_a_permutation_is_that_of_its_size(n: int) -> None:
     np.testing.assert_array_equal(masked(x, sizes={"n": n})[:n], want)
 
 
-def test_exact_where_the_operations_are() -> None:
+def test_operations_without_rounding_are_exact() -> None:
     program = traced(lambda x, y: (fnp.exp(x)[1:] - y, x.T, x.max(0)), ("(n>0, 3)", "3"))
     for bad in BAD:
         check(program.jaxpr, PADDING, {"n": 4}, operand, bad, rtol=0.0)
@@ -234,7 +230,7 @@ def test_every_primitive_has_a_rule_or_a_reason() -> None:
     assert [p.name for p in ALL if p not in MASK_RULES.rows] == []
 
 
-PLACES: dict[str, tuple[Function, tuple[tuple[str, str], ...]]] = {
+INDICES: dict[str, tuple[Function, tuple[tuple[str, str], ...]]] = {
     "one": (lambda x, i: x[i], (("(n>0, 3)", "float32"), ("", "int32"))),
     "two": (lambda x, i: x[i, i], (("(n>0, m>0)", "float32"), ("", "int32"))),
     "many": (lambda x, i: x[i], (("(n>0, 3)", "float32"), ("m", "int32"))),
@@ -268,9 +264,9 @@ PLACES: dict[str, tuple[Function, tuple[tuple[str, str], ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", PLACES)
-def test_places(name: str) -> None:
-    f, types = PLACES[name]
+@pytest.mark.parametrize("name", INDICES)
+def test_indices(name: str) -> None:
+    f, types = INDICES[name]
     scope: dict[str, int] = {}
     specs = [fx.Spec([n for n in Reader(s, scope).shape() if n is not None], dtype) for s, dtype in types]
     program = fx.trace(f, *specs)
@@ -313,11 +309,11 @@ STEPS: tuple[tuple[str, Function], ...] = (
     ("remat", lambda x, y: fx.remat(lambda a: fnp.tanh(a * a.sum()))(x)),
     ("branch", lambda x, y: lax.cond(y.sum() > 0, lambda a: a * 2, lambda a: a - a.mean(0), x)),
     ("each", lambda x, y: fx.vmap(lambda r: r * r.sum())(x)),
-    # infinite slopes where the padding of a product is zero
+    # infinite derivatives where the padding of a product is zero
     ("log of a product", lambda x, y: fnp.log(abs(x @ MATRIX)) * 0.1),
     ("root of a product", lambda x, y: fx.jit(lambda a: fnp.sqrt(abs(a)))(x @ MATRIX)),
     ("layer", lambda x, y: fnp.tanh(x @ MATRIX)),
-    # slopes that are infinite at 0 or may overflow, and are finite in the padding
+    # derivatives that are infinite at 0 or may overflow, and are finite in the padding
     ("norm", lambda x, y: nn.layer_norm(x, y.sum(0), MATRIX[0])),
     ("norm of columns", lambda x, y: nn.standardize(x @ MATRIX, axis=0) if x.ndim == 2 else x),
     ("exponential unit", lambda x, y: nn.elu(x @ MATRIX)),
@@ -354,7 +350,7 @@ def two_masks(w: Any, x: Any, ok: Any) -> Any:
     return ((nn.softmax(x @ w @ x.T + hidden + hidden, axis=-1) @ x) @ w).sum()
 
 
-# valid elements are moderate; a row of padding, in which x is 0, would be infinite or nan
+# valid elements are moderate; a row of padding, where x is 0, would become infinite or nan
 OVERFLOW: dict[str, tuple[Function, Any, tuple[tuple[str | None, Any], ...]]] = {
     "scores masked twice": (two_masks, np.eye(2, dtype="f4"), (("(n>0, 2)", ONES[:, :2]), ("n", ONES[0]))),
     "a fifth power": (lambda p, x: ((x - p) ** 5).sum(), np.float32(1e12), (("n", np.full(2, 1e12, "float32")),)),
@@ -395,7 +391,7 @@ def test_padding_that_overflows_reaches_no_gradient(name: str) -> None:
 
 
 def excluding(x: Any, w: Any) -> Any:
-    """The rows of the padding are -inf, so that their softmax is nan; `w` has cotangents from all rows."""
+    """The rows of the padding are -inf, so their softmax is nan. `w` gets cotangents from all rows."""
     scores = x * w
     rows, columns = [fnp.arange(n) for n in scores.shape]
     keep = (columns == 0) & (rows < scores.shape[0])[:, None]
@@ -410,7 +406,7 @@ def test_scores_of_minus_infinity_reach_no_gradient(n: int) -> None:
 
 
 def test_a_row_that_is_nan_without_padding_is_the_only_one() -> None:
-    """The padding of a product with an infinity is nan, and -inf is added to it."""
+    """The padding of a product with an infinity is nan, so the mask adds -inf to it."""
     program = traced(lambda q, k: nn.softmax(q @ k.T * 0.5, axis=-1), ("(m, 2)", "(n>0, 2)")).jaxpr
     assert [e.prim.name for e in mask(program, (("m", 4), ("n", 4))).eqns].count("add") == 1
 
@@ -430,13 +426,13 @@ PRODUCTS: dict[str, Function] = {
     "attention": lambda w, x: nn.softmax(x @ x.T, axis=-1) @ (x @ w),
     "of a batch": lambda w, x: fnp.einsum("nij,nj->ij", (x @ w)[:, :, None] * x[:, None], x),
     "sums": lambda w, x: fnp.cumsum(x @ w, axis=0).sum(0) + (x @ w).max(0),
-    "factors": lambda w, x: lax.linear_recurrence(x @ w, x, 0, reverse=True),  # the factor of the last row is not used
+    "factors": lambda w, x: lax.linear_recurrence(x @ w, x, 0, reverse=True),  # the factor of the last row is unused
 }
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_infinities_among_the_valid_elements(name: str) -> None:
-    """0 times an infinity is nan: zeros in the padding of one operand of a product do not suffice."""
+    """0 times infinity is nan, so it is not enough to set the padding of one factor to zero."""
     program = traced(PRODUCTS[name], ("(3, 3)", "(n>0, 3)")).jaxpr
 
     def infinite(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
@@ -457,9 +453,9 @@ def test_a_product_over_one_of_two_sizes() -> None:
     np.testing.assert_allclose(np.asarray(found), np.cos(x[:3]).T @ np.cos(y[:3]), rtol=1e-6)
 
 
-# ---------------------------------------------------------------------------------------------------- counted selects
+# ------------------------------------------------------------------------------------------------ the number of selects
 
-# how many selects the masked program has, and its gradient: padding is cleared where a derivative needs it, and once
+# the numbers of selects in the masked program and in its gradient: padding is cleared once, where a derivative needs it
 SELECTS: dict[str, tuple[Function, tuple[str, ...], int, int | None]] = {
     "the operand": (lambda x: x, ("(n, m)",), 1, None),
     "functions that keep zero": (lambda x: (fnp.tanh(x) * 2 + x).sum(), ("(n, 3)",), 1, 2),
@@ -571,7 +567,7 @@ def _selects(program: Jaxpr) -> int:
 
 
 def test_a_product_of_sizes_that_does_not_fit_in_32_bits() -> None:
-    """It was 0."""
+    """Regression: it was 0."""
 
     def area(x: Any, y: Any) -> Any:
         return fnp.asarray(x.shape[0] * y.shape[0], "float32") + 0, fnp.asarray(x.shape[0] ** 2 // 3, "int64") + 0

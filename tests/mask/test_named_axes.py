@@ -1,4 +1,4 @@
-"""Collectives over masked sizes: mask inside and outside of a map over a named axis, and of shard_map."""
+"""Collectives over masked sizes: mask inside and outside of vmap over a named axis, and of shard_map."""
 
 from __future__ import annotations
 
@@ -14,20 +14,16 @@ from fxad import lax
 from fxad.core.builder import Builder
 from fxad.core.sizes import named_size, read_size, substitute_sizes
 from fxad.dtypes import float32
-from fxad.ir import Aval, NDArray
+from fxad.ir import Aval
 from fxad.primitives.collectives import Psum
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.elementwise import MUL, SIN
 from fxad.primitives.meshes import DimensionAxes
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
-from tests.mask.law import BAD, check, check_gradients
+from tests.mask.law import BAD, check, check_gradients, operand
 from tests.mask.test_mask import traced
 
 Function = Callable[..., Any]
-
-
-def operand(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
-    return np.random.default_rng(k + 1).normal(size=shape).astype(dtype)
 
 
 EXCHANGES: dict[str, tuple[Function, str]] = {
@@ -83,7 +79,7 @@ SHARDED: dict[str, tuple[DimensionAxes, DimensionAxes]] = {
 
 @pytest.mark.parametrize("name", SHARDED)
 def test_shard_map(name: str) -> None:
-    """Two indices, each with half of the rows or columns."""
+    """Two devices, each with half of the rows or columns."""
     ins, outs = SHARDED[name]
     n, m = named_size("n"), named_size("m")
     part = (n if ins == ROWS else 2 * n, m if ins == COLUMNS else 2 * m)

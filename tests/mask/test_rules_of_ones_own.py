@@ -1,4 +1,4 @@
-"""Rules that are missing or wrong, of a primitive of one's own: what mask and vmap say."""
+"""Errors of mask and vmap for missing and wrong rules of a primitive from outside fxad."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fxad.transforms.vmap import vmap_named
 @final
 @primitive
 class Twice(Unary):
-    """Twice the operand; without a rule of mask."""
+    """A primitive without a mask rule."""
 
     name: ClassVar[str] = "twice"
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
@@ -93,11 +93,11 @@ def test_a_batching_rule_that_keeps_a_collective(monkeypatch: pytest.MonkeyPatch
 
 
 def _first(ctx: BatchCtx, args: Any) -> list[Atom]:
-    """The operands of the first example."""
+    """Returns the operands of the first example."""
     return [ctx.one(Squeeze((0,)), ctx.one(Slice((0, 0), (1, 4), (1, 1)), x)) for x in args]
 
 
-def test_the_table_of_the_user_is_that_of_its_bodies() -> None:
+def test_a_table_of_the_user_applies_in_bodies() -> None:
     masked = mask(_of(Call(_of(Twice()))), PADDING, _with(Twice, lanewise))
     x = np.arange(12, dtype="float32").reshape(4, 3)
     have = run(masked, [x, np.asarray(2, np.int32)])[0]

@@ -1,4 +1,4 @@
-"""Sizes: integer polynomials in named sizes, their normal form, their order, their language."""
+"""Sizes: integer polynomials in named sizes, their normal form, order and syntax."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_text_and_copies_give_the_same_object(a: int) -> None:
 
 
 @given(a=SIZES, padded=VALUES, data=st.data())
-def test_the_padding_holds_every_size_up_to_it(a: int, padded: dict[str, int], data: st.DataObject) -> None:
+def test_upper_bound_is_at_least_every_value(a: int, padded: dict[str, int], data: st.DataObject) -> None:
     values = {
         name: data.draw(st.integers(named_least, padded[name])) for name, named_least in (("n", 0), ("m", 1), ("k", 0))
     }
@@ -97,15 +97,15 @@ def test_the_padding_of_a_quotient_that_is_rounded_up() -> None:
 
 
 def test_the_padding_of_a_remainder() -> None:
-    """Bounds of its terms alone are wider."""
+    """Bounds of its single terms would be wider."""
     assert sizes.upper_bound((-1) % M, {"m": 4}) == 3
     assert sizes.upper_bound(N % M, {"n": 9, "m": 4}) == 3
     assert sizes.upper_bound(N - N // 2 * 2, {"n": 9}) == 1
     assert sizes.upper_bound(N // 2 * 2, {"n": 9}) == 8
-    same = ((N + 1) // 2 - 1) * 2 + 3 - N  # the padding of "SAME", a window of 3, a stride of 2
+    same = ((N + 1) // 2 - 1) * 2 + 3 - N  # the padding of a convolution with "SAME", a window of 3, a stride of 2
     assert sizes.upper_bound(same // 2, {"n": 128}) == 1
     halved = M
-    for _ in range(12):  # of that many layers
+    for _ in range(12):  # the same in each of several layers
         assert sizes.upper_bound((((halved + 1) // 2 - 1) * 2 + 3 - halved) // 2, {"m": 4096}) == 1
         halved = (halved + 1) // 2
 
@@ -213,7 +213,7 @@ def test_refusals(use: Callable[[], object], message: str) -> None:
         ("bits(n + 1)", ((N + 1).bit_length(),)),
     ],
 )
-def test_language(text: str, shape: tuple[int | None, ...]) -> None:
+def test_syntax(text: str, shape: tuple[int | None, ...]) -> None:
     assert sizes.Reader(text, {}).shape() == shape
 
 
@@ -273,7 +273,7 @@ def test_a_multiple_of_a_rounded_quotient_is_decided() -> None:
         bool(n * (k // n) >= k)
 
 
-def test_a_size_that_rules_bind_has_no_name_of_a_user() -> None:
+def test_sizes_that_batch_rules_bind_have_reserved_names() -> None:
     assert read_size(exact_text(sizes.bound_size(0, 1))) is sizes.bound_size(0, 1)
     with pytest.raises(ArgumentError) as e:
         fx.Spec("_axis0")

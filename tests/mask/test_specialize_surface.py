@@ -1,8 +1,9 @@
-"""The law of `specialize` on every public function: the program of a size is the one that is traced at that size.
+"""The law of `specialize` on every public function: specialized to a size, a symbolic program is the program traced at
+that size.
 
-A function runs on arrays whose sizes 3 are named n. What it does with them is one of three: the law holds; it asks for
-more than sizes can say, and refuses; it chooses an algorithm by the number, and then the law holds for the results
-only. The two tables give the reasons.
+Each function takes arrays in which the sizes 3 are replaced by n. There are three outcomes: the law holds; the function
+raises, because it needs the number; it chooses an algorithm by the number, and then only the results are equal. Two
+tables give the reasons.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.attack.public import Function, functions
 GIVEN: Final = 3  # the size of the arrays in tests/attack/public.py
 AT: Final = (3, 5)
 
-# Functions that refuse a symbolic size, and what they need the number for.
+# Functions that reject a symbolic size, and why they need the number.
 NUMBER: Final = MappingProxyType(
     {
         "numpy.delete": "which slices remain is found by NumPy",
@@ -55,7 +56,7 @@ CHOICE: Final = MappingProxyType(
 
 
 def traced(f: Function, size: int) -> fx.Program[..., Any] | None:
-    """The function of its arrays with `size` for the size 3; None if it has no such arrays."""
+    """Returns the program of a function with `size` for each size 3, or None if it takes no such array."""
     specs: list[fx.Spec] = []
 
     def take(v: Any) -> Any:
@@ -79,19 +80,19 @@ def traced(f: Function, size: int) -> fx.Program[..., Any] | None:
 
 
 class Place:
-    """Where an array was among the arguments."""
+    """Stands for an array in the arguments of a function."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 def _check(f: Function) -> str:
-    """What a function does: "same", "differs", "refuses", or "" if there is nothing to compare."""
+    """Returns "same", "differs", "refuses", or "" if there is nothing to compare."""
     at: dict[int, fx.Program[..., Any]] = {}
     for n in AT:
         try:
             program = traced(f, n)
-        except FxadError:  # a function of exactly three elements, or of values
+        except FxadError:  # a function that takes three elements only, or values
             return ""
         if program is None:
             return ""

@@ -1,4 +1,4 @@
-"""Programs of symbolic shape: `specialize` gives the program that is traced at the size, as the same object."""
+"""Programs of symbolic shape: `specialize` returns the program that is traced at the size, as the same object."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _of(program: fx.Program[..., Any], values: dict[str, int]) -> dict[str, int]
     return {n.name: values[n.name] for n in size_names(program.jaxpr)}
 
 
-def test_integers_index_and_draw() -> None:
+def test_symbolic_sizes_in_indices_and_samplers() -> None:
     def take(x: Any, i: Any) -> Any:
         return x[i]
 
@@ -246,8 +246,8 @@ def test_gradients_of_steps_where_an_axis_may_be_empty(f: Function) -> None:
 
 
 def test_every_slice_of_an_axis_of_symbolic_size() -> None:
-    """Bounds and steps of every sign: the values of Python's slice, at each size; and the traced program, unless the
-    result is empty. A slice whose bounds are not decided asks for an assumption."""
+    """Bounds and steps of every sign. The values are those of Python's slice at each size; the program is the traced
+    one, unless the result is empty. A slice with undecided bounds raises SizeError."""
     bounds = (None, -3, -1, 0, 2)
     undecided = 0
     for start, stop, step in itertools.product(bounds, bounds, (None, -2, -1, 2, 3)):

@@ -1,4 +1,4 @@
-"""Laws of programs of symbolic shape, on generated programs: text and files, and the other transformations."""
+"""Laws of programs of symbolic shape, generated: text, files, and the other transformations."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def test_files_give_the_same_object(tmp_path_factory: pytest.TempPathFactory, ca
     assert fx.load(path).jaxpr is case.program
 
 
-# Derivatives of these choose an algorithm by the number of elements, or of rows and columns.
+# The derivatives of these choose an algorithm by the number of elements, rows or columns.
 BY_NUMBER = (ReduceProd, ReduceWindowProd, Lu, Qr, Svd, HouseholderProduct)
-# The others may do more where they know the number: an axis of one element is not reversed, two shapes are equal.
+# The other transformations may do more for known numbers: an axis of one element is not reversed, two shapes are equal.
 EXACT = ("jvp", "linearize", "vmap", "scan", "cond", "call", "remat", "dce", "inline")
 APPLIED = [k for k in ALL if k not in (*COLLECTIVES, ShardMap)]
 generated = ragged_cases(differentiable=True, size=8, depth=2)
@@ -65,8 +65,8 @@ of_one_primitive = st.sampled_from(APPLIED).flatmap(lambda kind: ragged_applicat
 
 @given(generated | of_one_primitive, st.sampled_from([*MASK_STEPS]))
 def test_specialize_commutes_with_every_transformation(case: RaggedCase, name: str) -> None:
-    """The transformed program at a size is the program at that size, transformed: the same object, or one with the same
-    results. An empty axis may make an equation trivial."""
+    """A transformed program, specialized, is the specialized program, transformed: the same object, or one with the
+    same results. For an empty axis an equation may be trivial."""
     at, transform = tuple(sorted(case.sizes.items())), MASK_STEPS[name]
     fixed = specialize(case.program, at)
     try:
@@ -74,7 +74,7 @@ def test_specialize_commutes_with_every_transformation(case: RaggedCase, name: s
     except NotDifferentiableError:
         return
     except SizeError as e:
-        # the second: the derivative of a product over windows that are sizes, of which the masked program has one
+        # the second message: products over windows that are sizes have a derivative in the masked program alone
         if "is not decided by" not in e.message and "the derivative stacks the elements of windows" not in e.message:
             raise
         return
@@ -86,7 +86,7 @@ def test_specialize_commutes_with_every_transformation(case: RaggedCase, name: s
         assert not differ(run(have, args), run(want, args), slack=10 * program_tolerance(want, args)), name
 
 
-def test_what_reports_on_a_program_takes_one_of_symbolic_shape() -> None:
+def test_residuals_and_explain_nan_of_a_program_of_symbolic_shape() -> None:
     program = fx.trace(lambda x: fnp.sin(fnp.sin(x[::-1])).sum() + lax.cumsum(x)[-1], fx.Spec("n>=1"))
     assert "8*n bytes beside the arguments" in str(fx.residuals(program))
     assert fx.simplify(program).jaxpr is program.jaxpr
@@ -119,7 +119,7 @@ def test_a_program_of_every_size_runs_at_size_0(f: Callable[[fx.Array], fx.Array
 
 
 def test_windows_at_size_0() -> None:
-    """An update must fit, as in a trace at size 0. Where the result of an index is empty, so are its derivatives."""
+    """An update must fit, as in a trace at size 0. The derivative of an empty result of an index is empty."""
 
     def updated(x: Any, u: Any) -> Any:
         return (lax.dynamic_update_slice(x, u, (0,)) ** 2).sum()
@@ -154,7 +154,7 @@ def layer(x: Any, w: Any) -> Any:
 @pytest.mark.parametrize("rows", [lambda m: [m - 1 - k for k in range(4)], lambda m: [0, 1, m - 2, m - 1], range])
 @pytest.mark.parametrize("least", [4, 5])
 def test_layers_of_a_symbolic_number_of_weights(rows: Callable[[Any], Any], least: int) -> None:
-    """`outline` makes the row of each layer an operand, which is a size; `inline` makes it a parameter again."""
+    """`outline` makes the index of each layer an operand, which may be a size. `inline` makes it a parameter again."""
 
     def net(x: Any, w: Any) -> Any:
         for k in rows(w.shape[0]) if rows is not range else range(4):

@@ -1,4 +1,4 @@
-"""Windows, padding and solvers whose parameters are sizes: the law on each, with gradients before and after mask."""
+"""Windows, padding and solvers whose parameters are sizes: the law of mask, with gradients before and after mask."""
 
 from __future__ import annotations
 
@@ -17,17 +17,13 @@ from fxad.ir import NDArray
 from fxad.scipy.sparse import linalg as sparse
 from fxad.transforms import specialize
 from fxad.transforms.specialize import size_names
-from tests.mask.law import BAD, check, check_gradients, padded, part, shape_at
+from tests.mask.law import BAD, check, check_gradients, operand, padded, part, shape_at
 from tests.mask.test_mask import traced
 
 Function = Callable[..., Any]
 PADDING = {"n": 4, "m": 3}
 SIZES = ({"n": 4, "m": 3}, {"n": 2, "m": 3}, {"n": 0, "m": 0}, {"n": 3, "m": 2})
 conv = lax.conv_general_dilated
-
-
-def operand(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
-    return np.random.default_rng(k + 1).normal(size=shape).astype(dtype)
 
 
 def two() -> Any:
@@ -156,11 +152,11 @@ BODIES: dict[str, tuple[Function, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("name", BODIES)
 def test_reductions_by_a_body(name: str) -> None:
-    """The initial value is the identity of the body, by contract."""
+    """The initial value must be the identity of the body."""
     checked(name, *BODIES[name], gradients=False)
 
 
-def test_greatest_of_a_window_is_a_valid_element_even_if_it_is_the_least_value() -> None:
+def test_the_maximum_of_a_window_of_least_values_is_a_valid_element() -> None:
     def f(x: Any) -> Any:
         return fx.grad(lambda x: lax.reduce_window(x, -fnp.inf, lax.max, (3,), (2,), "SAME").sum())(x)
 
@@ -181,8 +177,8 @@ BEFORE: dict[str, tuple[Function, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("name", BEFORE)
-def test_what_lies_before_the_array_is_not_selected_before_an_element(name: str, share: float) -> None:
-    """Some elements are the least value, as what lies beside the array is."""
+def test_padding_is_not_selected_before_an_element(name: str, share: float) -> None:
+    """Some elements equal the padding value of the window, which is the least value."""
     f, shapes = BEFORE[name]
     program = traced(f, shapes)
     own = [n.name for n in size_names(program.jaxpr)]
@@ -240,7 +236,7 @@ GREATEST: dict[str, tuple[Function, tuple[str, ...]]] = {
 @pytest.mark.parametrize("made", ["normal", "ties", "nan"])
 @pytest.mark.parametrize("name", GREATEST)
 def test_the_gradient_of_greatest_elements_of_windows_that_are_sizes(name: str, made: str) -> None:
-    """mask of each derivative, and grad(mask(f)), against the program of the size."""
+    """mask of each derivative, and grad(mask(f)), agree with the program at the size."""
     f, shapes = GREATEST[name]
     program = traced(f, shapes).jaxpr
     tangent = traced(lambda *xs: fx.jvp(f, xs, tuple([fnp.cos(x) for x in xs]))[1], shapes).jaxpr
@@ -260,7 +256,7 @@ def test_the_gradient_of_greatest_elements_of_windows_that_are_sizes(name: str, 
 
 @pytest.mark.parametrize("select", ["ge", "le"])
 def test_selection_by_integers_in_windows_that_are_sizes(select: str) -> None:
-    """Elements that equal what lies beside the array are selected before it."""
+    """Elements that equal the padding value of the window are selected before it."""
 
     def f(values: Any, x: Any, y: Any) -> Any:
         windows = ((y.shape[0], 2), (1, 2), ((1, 1), (1, 0)))

@@ -1,4 +1,4 @@
-"""Optimisers: equal to optax's numbers, typed state that is a pytree, and clear errors."""
+"""Optimisers: the numbers of optax, typed states that are pytrees, and clear errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OPTIMISERS: dict[str, Any] = {
     "lbfgs": optim.lbfgs(0.1),
 }
 
-# The parameters after GRADIENTS, computed with optax 0.2.8 under jax.jit: b, then w.
+# The parameters after GRADIENTS, b and then w, computed with optax 0.2.8 under jax.jit.
 OPTAX = {
     "sgd": (0.5, -1.8300002, 5.77, 0.25),
     "momentum": (0.50170994, -2.1513, 6.5197, 0.25),
@@ -52,7 +52,7 @@ OPTAX = {
 
 
 def after(optimiser: Any, params: Any, gradients: list[Any]) -> Any:
-    """The parameters and the state after a step with each of the gradients."""
+    """Returns the parameters and the state after one step for each of the gradients."""
 
     def step(g: Any, state: Any, p: Any) -> Any:
         updates, following = optimiser.update(g, state, p)
@@ -73,7 +73,7 @@ def test_the_numbers_are_those_of_optax(name: str) -> None:
     np.testing.assert_array_max_ulp(got, np.array(OPTAX[name], "f"), maxulp=4)
 
 
-# The same optimisers of optax, where it is installed.
+# The same optimisers of optax, if it is installed.
 PEERS: dict[str, Callable[[Any], Any]] = {
     "sgd": lambda o: o.sgd(0.1),
     "momentum": lambda o: o.sgd(0.1, 0.9),
@@ -89,7 +89,7 @@ PEERS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", PEERS)
 def test_optax_computes_the_same(name: str) -> None:
-    """After each of ten steps with random gradients, some of them large, equal to the last bits."""
+    """Equal up to the last bits after each of ten steps with random gradients, some of them large."""
     optax: Any = pytest.importorskip("optax")
     jax: Any = pytest.importorskip("jax")
     peer = PEERS[name](optax)
@@ -178,7 +178,7 @@ def test_a_rate_may_be_an_array_that_is_differentiated() -> None:
         return fnp.sum(optim.apply_updates(params, updates)["w"] ** 2)
 
     slope = fx.grad(loss)(fnp.asarray(0.1, fnp.float32))
-    # the first step of Adam is rate * sign(g), nearly
+    # the first step of Adam is nearly rate * sign(g)
     np.testing.assert_allclose(float(slope), -2 * (0.9 + 1.9), rtol=1e-3)
 
 
@@ -200,7 +200,7 @@ def test_a_training_loop_is_one_scan() -> None:
     assert bool(fnp.all(batch < 0.3))
 
 
-def test_weight_decay_is_kept_from_masked_leaves() -> None:
+def test_masked_leaves_have_no_weight_decay() -> None:
     params = {"w": fnp.ones(2, fnp.float32), "b": fnp.ones(2, fnp.float32)}
     zero = fx.tree.map(fnp.zeros_like, params)
     for mask in ({"w": True, "b": False}, lambda p: {k: k == "w" for k in p}):
@@ -227,7 +227,7 @@ def test_a_clipped_tree_has_at_most_the_norm(values: list[float], most: float) -
         assert all(np.array_equal(np.asarray(clipped[k]), tree[k]) for k in tree)
 
 
-def test_the_global_norm_of_what_has_no_element_and_of_complex_and_narrow_leaves() -> None:
+def test_the_global_norm_of_empty_complex_and_narrow_leaves() -> None:
     assert float(optim.global_norm({})) == 0
     assert float(optim.global_norm({"a": np.zeros((0, 2), "f")})) == 0
     assert float(optim.global_norm([np.array([3 + 4j], "complex64")])) == 5
@@ -255,7 +255,7 @@ def test_lbfgs_finds_the_minimum_of_rosenbrock() -> None:
         x, state = step(x, state)
         values.append(float(rosenbrock(x)))
     assert values[-1] < 1e-12
-    assert all(b <= a for a, b in pairwise(values))  # a line search never goes up
+    assert all(b <= a for a, b in pairwise(values))  # a line search never increases the value
 
 
 @given(st.floats(0.125, 8, width=32), st.floats(-4, 4, width=32))
@@ -272,7 +272,7 @@ def test_a_line_search_satisfies_the_weak_wolfe_conditions(scale: float, start: 
         assert -slope * float(fx.grad(value)(there)) >= -0.9 * slope**2 - 1e-12
 
 
-def test_a_direction_upwards_and_nan_give_no_step() -> None:
+def test_an_ascent_direction_and_nan_give_no_step() -> None:
     up = optim.line_search(lambda x: x**2, fnp.asarray(1.0), fnp.asarray(1.0))
     assert float(up) == 0
     nan = optim.line_search(lambda x: fnp.where(x > 0.99, x, fnp.nan), fnp.asarray(1.0), fnp.asarray(-1e9))
@@ -350,7 +350,7 @@ ERRORS: dict[str, tuple[Any, str, str]] = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_what_is_wrong_is_named(name: str) -> None:
+def test_messages(name: str) -> None:
     call, message, remedy = ERRORS[name]
     with pytest.raises(ArgumentError) as caught:
         call()

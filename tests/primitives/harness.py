@@ -20,24 +20,24 @@ from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
 from fxad.transforms.vmap import vmap
 
-# A program, operands, and what the interpreter makes of them.
+# A program, its operands, and the results of the interpreter.
 Case: TypeAlias = tuple[Jaxpr, tuple[NDArray, ...], tuple[NDArray, ...]]
 TOLERANCE = {4: 2e-5, 8: 1e-10, 16: 1e-10}
 
 
 def program(prim: Primitive, *avals: Aval) -> Jaxpr:
-    """The program of one equation."""
+    """Returns the program of one equation."""
     b = Builder()
     return b.build(b(prim, *b.inputs(avals)), prim.name)
 
 
 def eqns(jaxpr: Jaxpr) -> list[str]:
-    """The names of its equations, in order."""
+    """Returns the names of the equations, in order."""
     return [e.prim.name for e in jaxpr.eqns]
 
 
 def floats(*shape: int) -> npt.NDArray[np.float64]:
-    """Numbers to compute with; the same ones for the same shape."""
+    """Returns random numbers, the same ones for the same shape."""
     return np.asarray(np.random.default_rng(sum(shape)).standard_normal(shape))
 
 
@@ -46,7 +46,7 @@ def avals_of(*args: NDArray) -> tuple[Aval, ...]:
 
 
 def xla(jaxpr: Jaxpr, *args: NDArray) -> tuple[NDArray, ...]:
-    """Compile, or find it compiled, and run."""
+    """Compiles a program, or finds it compiled, and runs it."""
     (device, *_) = devices("cpu")
     loaded = compile_jaxpr(jaxpr, CompileOptions(), device)
     buffers = [to_buffer(np.asarray(a, order="C"), v, device) for a, v in zip(args, jaxpr.in_avals, strict=True)]
@@ -54,8 +54,8 @@ def xla(jaxpr: Jaxpr, *args: NDArray) -> tuple[NDArray, ...]:
 
 
 def xla_agrees(cases: Sequence[Case]) -> None:
-    """XLA computes what the interpreter did. One compilation, which is what such a test spends its time on: the
-    programs stand side by side in one."""
+    """XLA computes the results of the interpreter. All programs are compiled as one, because compilation takes most of
+    the time of these tests."""
     b = Builder()
     outs = [b.inline(p, b.inputs(p.in_avals)) for p, _, _ in cases]
     together = b.build([a for each in outs for a in each], cases[0][0].name)
@@ -65,7 +65,7 @@ def xla_agrees(cases: Sequence[Case]) -> None:
 
 
 def same(have: tuple[NDArray, ...], want: tuple[NDArray, ...], tolerance: float | None = None) -> None:
-    """Equal types and close values."""
+    """The types are equal and the values are close."""
     assert len(have) == len(want)
     for a, b in zip(have, want, strict=True):
         assert (a.shape, a.dtype) == (b.shape, b.dtype)
@@ -78,7 +78,7 @@ def same(have: tuple[NDArray, ...], want: tuple[NDArray, ...], tolerance: float 
 
 
 def check(prim: Primitive, *args: NDArray, batching: bool = True, differentiate: bool = True) -> None:
-    """All laws of `prim` at `args`."""
+    """Checks all laws of `prim` at `args`."""
     p = program(prim, *avals_of(*args))
     typecheck(p)
     outs = run(p, args)
@@ -92,13 +92,13 @@ def check(prim: Primitive, *args: NDArray, batching: bool = True, differentiate:
 
 
 def check_batching(p: Jaxpr, *args: NDArray, size: int = 3) -> None:
-    """Batched equals stacked, wherever each operand carries the mapped axis, and in XLA."""
+    """Batched equals stacked, for any mapped axis of each operand, in XLA too."""
     if cases := batched_cases(p, *args, size=size):
         xla_agrees(cases)
 
 
 def batched_cases(p: Jaxpr, *args: NDArray, size: int = 3) -> list[Case]:
-    """Batched equals stacked, wherever each operand carries the mapped axis; and what is to be asked of XLA."""
+    """Batched equals stacked, for any mapped axis of each operand. Returns the cases to compare with XLA."""
     cases: list[Case] = []
     choices = [[None, *range(a.ndim + 1)] for a in args]
     combinations = [c for c in product(*choices) if any([d is not None for d in c])]
@@ -121,7 +121,7 @@ def batched_cases(p: Jaxpr, *args: NDArray, size: int = 3) -> list[Case]:
 
 
 def perturbed(rng: np.random.Generator, a: NDArray) -> NDArray:
-    """Another operand of the same type; integers (which may be indices) are permuted."""
+    """Returns another operand of the same type. Integers, which may be indices, are permuted."""
     if a.dtype in dtypes.INEXACT:
         return (a + rng.standard_normal(a.shape).astype(a.dtype)).astype(a.dtype)
     if a.ndim == 0 and a.dtype in dtypes.INTEGER:
@@ -135,8 +135,8 @@ def check_derivative(p: Jaxpr, nonzero: tuple[bool, ...], *args: NDArray) -> Non
 
 
 def derivative_case(p: Jaxpr, nonzero: tuple[bool, ...], *args: NDArray) -> Case:
-    """The tangent is the central difference, linearize agrees with jvp, and transpose is the adjoint; and the adjoint,
-    to be asked of XLA."""
+    """The tangent is the central difference, linearize agrees with jvp, and transpose is the adjoint. Returns the
+    adjoint, to compare with XLA."""
     rng = np.random.default_rng(0)
     dots = [rng.standard_normal(a.shape).astype(a.dtype) for a, nz in zip(args, nonzero, strict=True) if nz]
     forward, out_nonzero = jvp(p, nonzero)
@@ -183,22 +183,23 @@ def derivative_case(p: Jaxpr, nonzero: tuple[bool, ...], *args: NDArray) -> Case
 
 
 def wide(a: NDArray) -> npt.NDArray[np.complex128]:
-    """In the dtype that holds all others."""
+    """Converts to complex128, which contains all other dtypes."""
     return a.astype(np.complex128)
 
 
 def like(a: npt.NDArray[np.complex128], dtype: dtypes.DType) -> NDArray:
-    """Back in `dtype`, which may be real."""
+    """Converts back to `dtype`, which may be real."""
     return a.astype(dtype) if dtype in dtypes.COMPLEX else a.real.astype(dtype)
 
 
 def pairing(xs: Sequence[NDArray], ys: Sequence[NDArray]) -> np.float64:
-    """The real part of the sum of products, not conjugated: `real`, `conj` and `abs` are linear over the reals only."""
+    """Returns the real part of the sum of products, without conjugation: `real`, `conj` and `abs` are linear over the
+    reals only."""
     return np.float64(np.real(sum([np.sum(wide(x) * wide(y)) for x, y in zip(xs, ys, strict=True)])))
 
 
 def second_order(p: Jaxpr, x: NDArray) -> npt.NDArray[np.complex128]:
-    """The Hessian of a scalar program of one operand, by forward mode twice."""
+    """Returns the Hessian of a scalar program of one operand, by forward mode twice."""
     first, _ = jvp(p, (True,))
     second, _ = jvp(first, (True, False))
     basis = np.eye(x.size)

@@ -1,4 +1,4 @@
-"""Whatever a primitive is given that it does not take, it says so itself: no other error comes from inside."""
+"""Each primitive rejects wrong operands and parameters with an error of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.laws.budget import share
 
 
 def parameters(kind: type[Primitive]) -> list[str]:
-    """The names of the parameters of a class."""
+    """Returns the names of the parameters of a class."""
     return [f.name for f in dataclasses.fields(kind)]
 
 
@@ -28,15 +28,15 @@ every = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.name)
 with_parameters = pytest.mark.parametrize("kind", [k for k in ALL if parameters(k)], ids=lambda kind: kind.name)
 
 
-def judged(prim: Primitive, avals: tuple[Aval, ...]) -> FxadError | None:
-    """Return the error of the type rule for operands; None if it takes them."""
+def error_of_the_type_rule(prim: Primitive, avals: tuple[Aval, ...]) -> FxadError | None:
+    """Returns the error of the type rule for operands, or None."""
     error = raised(lambda: prim.abstract_eval(*avals))
     assert error is None or error.message.startswith(f"{prim.name}: "), error
     return error
 
 
 def raised(f: Callable[[], object]) -> FxadError | None:
-    """The error of fxad that a function raises; any other comes out."""
+    """Returns the error of fxad that a function raises, or None. Other errors propagate."""
     try:
         f()
     except FxadError as e:
@@ -49,7 +49,7 @@ def replaced(avals: tuple[Aval, ...], k: int, aval: Aval) -> tuple[Aval, ...]:
 
 
 def reshaped(aval: Aval) -> Iterator[Aval]:
-    """The type with another rank, or with other sizes."""
+    """Yields types with another rank or with other sizes."""
     s = aval.shape
     for shape in ((), (1, *s), (*s, 2), (0, *s), s[1:], s[:-1], tuple([n + 1 for n in s]), (0,) * len(s), (3,) * 6):
         yield aval.with_shape(shape)
@@ -61,15 +61,15 @@ def test_operands(kind: type[Primitive]) -> None:
     @given(calls(kind), st.data())
     def law(application: Application, data: st.DataObject) -> None:
         prim, avals = application.prim, application.avals
-        judged(prim, ())
-        judged(prim, (*avals, avals[0] if avals else Aval((), "float32")))
+        error_of_the_type_rule(prim, ())
+        error_of_the_type_rule(prim, (*avals, avals[0] if avals else Aval((), "float32")))
         for k, aval in enumerate(avals):
-            judged(prim, (*avals[:k], *avals[k + 1 :]))
+            error_of_the_type_rule(prim, (*avals[:k], *avals[k + 1 :]))
             for dtype in dtypes.ALL:
-                error = judged(prim, replaced(avals, k, aval.with_dtype(dtype)))
+                error = error_of_the_type_rule(prim, replaced(avals, k, aval.with_dtype(dtype)))
                 assert error is None or isinstance(error, TypeError) or dtype.itemsize != aval.dtype.itemsize, error
             for other in reshaped(aval):
-                judged(prim, replaced(avals, k, other))
+                error_of_the_type_rule(prim, replaced(avals, k, other))
 
     law()
 
@@ -95,8 +95,8 @@ def test_parameters(kind: type[Primitive]) -> None:
             value = getattr(prim, name)
             for wrong in WRONG:
                 error = raised(partial(dataclasses.replace, prim, **{name: wrong}))
-                if error is None:  # a str or None, where one belongs
-                    judged(dataclasses.replace(prim, **{name: wrong}), avals)
+                if error is None:  # a str or None in place of a parameter
+                    error_of_the_type_rule(dataclasses.replace(prim, **{name: wrong}), avals)
                 else:
                     assert isinstance(error, ArgumentError)
                     assert error.message.startswith(f"{prim.name}: {name} must be "), error
@@ -109,7 +109,7 @@ def test_parameters(kind: type[Primitive]) -> None:
 
 
 def foreign(value: object) -> object:
-    """A parameter as NumPy and lists would have it."""
+    """Returns a parameter with NumPy integers for ints and lists for tuples."""
     if type(value) is int:
         return np.int64(value)
     return [foreign(v) for v in value] if isinstance(value, tuple) else value

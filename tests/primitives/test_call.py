@@ -1,4 +1,4 @@
-"""The laws of call: each of its rules is the same transformation of its body, called."""
+"""The laws of call: each of its rules applies the transformation to its body."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_laws_of_nested_calls() -> None:
     check(Call(outer), floats(3), floats(3))
 
 
-def test_residuals_that_the_caller_has_are_not_handed_out_again() -> None:
-    """The linear half needs cos(x) * y and sin(x); y itself is an operand of the caller."""
+def test_operands_of_the_caller_are_no_results_of_the_primal_call() -> None:
+    """The linear half needs x and y, which are operands of the caller."""
     b = Builder()
     x, y = b.inputs((V, V))
     inner = b.build((b.one(MUL, x, y),), "mul")
@@ -49,7 +49,7 @@ def test_residuals_that_the_caller_has_are_not_handed_out_again() -> None:
     assert split.primal.outs[1:] == (split.primal.ins[1], split.primal.ins[0])
 
 
-def test_results_without_a_cotangent_have_no_part_in_the_adjoint() -> None:
+def test_the_adjoint_has_no_equations_for_results_without_a_cotangent() -> None:
     b = Builder()
     (x,) = b.inputs((V,))
     inner = b.build((b.one(NEG, x), b.one(ReduceSum((0,)), x)), "both")

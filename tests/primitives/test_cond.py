@@ -1,4 +1,4 @@
-"""The laws of cond: types, meaning, derivative, adjoint, batching; what is stored, what is dead, what is decided."""
+"""The laws of cond: types, values, derivative, adjoint, batching, residuals, dead code, known predicates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ V = Aval((3,), "float64")
 
 
 def branch(*steps: str, name: str = "branch") -> Jaxpr:
-    """x, y -> two results, by recipes: `x y` are operands, `0 1` literals, a word an operation of x and y."""
+    """Returns x, y -> two results by recipes: `x y` are operands, `0 1` literals, other words are operations on x and
+    y."""
     b = Builder()
     x, y = b.inputs((V, V))
     made: dict[str, Atom] = {"x": x, "y": y, "0": Zero(V).instantiate(), "1": Lit.of(1, V)}
@@ -91,10 +92,10 @@ def linearized(prim: Primitive, *nonzero: bool) -> tuple[Eqn, Eqn]:
 
 
 def test_branches_share_the_places_of_their_residuals() -> None:
-    """sin needs cos(x) and sin(x), exp needs exp(x y); x and y themselves are there already."""
+    """sin has the residuals cos(x) and sin(x), exp has exp(x y). x and y are operands of the caller."""
     primal, linear = linearized(Cond(THREE), False, True, True)
     assert len(primal.outs) == 2 + 2
-    # index, two tangents, the residuals x and y, two shared places; exp(x y) is a result of its own branch
+    # index, two tangents, the operands x and y, two shared places, exp(x y), which is a result of its branch
     assert len(linear.ins) == 1 + 2 + 2 + 1 + 2
 
 
@@ -140,14 +141,14 @@ def test_linear_where_every_branch_is() -> None:
     check(linear, at(1), floats(3), floats(3))
 
 
-def test_a_cotangent_that_vanishes_in_all_branches_is_no_result() -> None:
+def test_a_cotangent_that_is_zero_in_all_branches_is_no_result() -> None:
     adjoint = transpose(program(Cond((branch("neg"), branch("x"))), INT32_SCALAR, V, V), (False, True, True))
     (eqn,) = adjoint.eqns
     assert len(eqn.outs) == 1
     assert adjoint.outs[1] == Zero(V).instantiate()
 
 
-def test_cotangents_that_vanish_are_no_operands() -> None:
+def test_zero_cotangents_are_no_operands() -> None:
     b = Builder()
     ins = b.inputs((INT32_SCALAR, V, V))
     first, _ = b(Cond((branch("neg", "sub"), branch("x", "y"))), *ins)
@@ -164,9 +165,9 @@ def test_an_index_for_all_stays_one_cond() -> None:
     assert dims == (0, 0)
 
 
-def test_select_runs_all_branches_and_loop_one_at_a_time() -> None:
+def test_select_runs_all_branches_and_loop_runs_examples_in_order() -> None:
     picked, _ = vmap(program(Cond(THREE), INT32_SCALAR, V, V), 4, (0, 0, None))
-    # branches that are not linear get another operand in examples that do not choose them
+    # in examples that do not select a branch, its operands are replaced if it is not linear
     assert [eqns(picked).count(name) for name in ("call", "select_n", "while", "scan")] == [3, 4, 0, 0]
     looped, _ = vmap(program(Cond(THREE, "loop"), INT32_SCALAR, V, V), 4, (0, 0, None))
     (eqn,) = looped.eqns
@@ -189,7 +190,7 @@ def test_results_are_batched_where_one_branch_varies() -> None:
 # ---------------------------------------------------------------------------------------------------------- rewriting
 
 
-def test_dead_results_and_what_only_they_read_disappear() -> None:
+def test_dce_removes_dead_results_and_their_equations() -> None:
     b = Builder()
     ins = b.inputs((INT32_SCALAR, V, V))
     first, _ = b(Cond((branch("neg", "sin"), branch("x", "exp"))), *ins)
@@ -209,7 +210,7 @@ def test_literals_move_into_the_branches() -> None:
     same(run(p, (at(1), floats(3))), run(THREE[1], (floats(3), np.full(3, 2.0))))
 
 
-def test_an_index_that_is_known_decides() -> None:
+def test_a_literal_index_selects_its_branch() -> None:
     b = Builder()
     x, y = b.inputs((V, V))
     p = simplify(b.build(b(Cond(THREE), Lit.of(7, INT32_SCALAR), x, y)))
@@ -217,7 +218,7 @@ def test_an_index_that_is_known_decides() -> None:
     assert eqns(inline(p)) == []
 
 
-def test_branches_that_are_the_same_are_one() -> None:
+def test_equal_branches_become_a_call() -> None:
     p = simplify(program(Cond((branch("sin", "x"), branch("sin", "x"))), INT32_SCALAR, V, V))
     assert eqns(p) == ["call"]
 

@@ -1,4 +1,4 @@
-"""The laws of convolution over its parameters, what its batching and transposes emit, and its messages."""
+"""The laws of convolution for its parameters, the equations of its batching and transposes, and its messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NHWC = ((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
 
 
 def conv(n: int = 2, specs: Any = NCHW, **fields: Any) -> ConvGeneralDilated:
-    """A convolution without padding, strides and dilation, but for `fields`."""
+    """A convolution without padding, strides and dilation, except for `fields`."""
     ones, axes = (1,) * n, tuple(range(n + 2))
     lhs, rhs, out = specs if n == 2 else (axes, axes, axes)
     plain = ConvGeneralDilated(ones, ((0, 0),) * n, ones, ones, lhs, rhs, out, 1, 1, None)
@@ -72,13 +72,13 @@ def test_laws(prim: ConvGeneralDilated, lhs: NDArray, rhs: NDArray) -> None:
     check(prim, lhs, rhs)
 
 
-def test_it_is_a_correlation() -> None:
+def test_the_kernel_is_not_flipped() -> None:
     x, w = floats(1, 1, 6, 5), floats(1, 1, 3, 2)
     (out,) = conv().impl(x, w)
     np.testing.assert_allclose(out[0, 0].astype(np.float64), scipy.signal.correlate2d(x[0, 0], w[0, 0], "valid"))
 
 
-def test_nan_and_infinity_stay_where_windows_see_them() -> None:
+def test_nan_and_infinity_reach_only_windows_that_contain_them() -> None:
     x = np.array([[[1.0, np.inf, 2.0, np.nan, 3.0]]])
     (out,) = conv(1, padding=((1, 0),)).impl(x, np.ones((1, 1, 2)))
     np.testing.assert_array_equal(out[0, 0], [1.0, np.inf, np.inf, np.nan, np.nan])
@@ -109,7 +109,8 @@ def test_over_no_examples() -> None:
 
 
 def test_every_convolution_is_lowered_in_the_order_that_is_fast_everywhere() -> None:
-    """XLA's CPU backend rearranges those of the entry computation only: in a branch or a loop others are slow."""
+    """XLA's CPU backend rearranges only convolutions of the entry computation. In branches and loops other orders are
+    slow."""
 
     def f(x: Any, w: Any) -> Any:
         layout = ("NCHW", "OIHW", "NCHW")
@@ -229,7 +230,7 @@ ERRORS: list[tuple[ConvGeneralDilated, tuple[Aval, ...], type[FxadError], str]] 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "uint16", "int32", "uint32", "int64"])
 def test_integers_of_constants_wrap(dtype: str) -> None:
-    """XLA computes those while it compiles, with saturation: joined they are constants to it."""
+    """XLA folds constants with saturation. Concatenated operands are constants too."""
     most = int(np.iinfo(dtype).max)
 
     def constants(*xs: int) -> Any:

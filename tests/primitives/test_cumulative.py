@@ -1,4 +1,4 @@
-"""Running totals and recurrences: the laws, axes long enough to be cut, edges, derivatives, messages."""
+"""Cumulative reductions and linear recurrences: laws, long axes, edges, derivatives, messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_laws_of_recurrences() -> None:
     ids=str,
 )
 def test_long_axes(prim: Primitive, shape: tuple[int, ...]) -> None:
-    """Cut into pieces that are run through side by side, or gone through by rows."""
+    """A long axis is computed in blocks side by side, or row by row."""
     args = (np.random.default_rng(0).uniform(-1, 1, shape),) * (2 if isinstance(prim, LinearRecurrence) else 1)
     p = program(prim, *avals_of(*args))
     same(xla(p, *args), run(p, args))
@@ -84,7 +84,7 @@ def test_dtypes(kind: type[CumSum], dtype: str) -> None:
 def test_narrow_floats_are_added_in_float32() -> None:
     x = np.ones(4096, dtypes.bfloat16)
     for done in (run(program(CumSum(0, False), *avals_of(x)), (x,)), xla(program(CumSum(0, False), *avals_of(x)), x)):
-        assert float(done[0][-1]) == 4096  # bfloat16 itself would stop at 256
+        assert float(done[0][-1]) == 4096  # a sum in bfloat16 would stop at 256
 
 
 @pytest.mark.parametrize("x", [[-INF, -INF, 3], [1, INF, -INF, 2], [1e300, 1e300, NAN, 1]])
@@ -105,13 +105,13 @@ def test_products_with_zeros() -> None:
     np.testing.assert_array_equal(tangent(CumProd(0, False), [2, 0, 3, 0, 5]), [1, 20, 60, 0, 0])
 
 
-def test_extrema_take_the_tangent_of_the_first() -> None:
+def test_a_cumulative_extremum_has_the_tangent_of_its_first_element() -> None:
     np.testing.assert_array_equal(tangent(CumMax(0, False), [1, 1, 0, 2, 2]), [1, 1, 1, 1000, 1000])
     np.testing.assert_array_equal(tangent(CumMin(0, True), [1, 2, 0, 3, 3]), [100, 100, 100, 1e4, 1e4])
     np.testing.assert_array_equal(tangent(CumMax(0, False), [1, NAN, 2]), [1, 10, 10])
 
 
-def test_sums_of_nothing_have_no_slope() -> None:
+def test_cumlogsumexp_of_minus_infinities_has_the_tangent_zero() -> None:
     np.testing.assert_allclose(wide(tangent(CumLogSumExp(0, False), [-INF, -INF, 1.0, -INF])), [0, 0, 100, 100])
 
 

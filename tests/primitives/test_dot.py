@@ -1,4 +1,4 @@
-"""The laws of dot_general, its dtypes, what its batching emits, and its messages."""
+"""The laws of dot_general, its dtypes, the equations of its batching, and its messages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_values() -> None:
 
 @pytest.mark.parametrize("dims", [(0, 0), (1, 0), (2, 2), (0, None), (1, None), (2, None), (None, 0), (None, 2)])
 def test_batching_is_one_equation(dims: tuple[int | None, int | None]) -> None:
-    """Nothing is moved, nothing repeated: a mapped axis is a batch axis or a free one."""
+    """A mapped axis becomes a batch axis or a free axis: no equation moves or repeats it."""
     p = program(MATMUL, Aval((2, 3), "float32"), Aval((3, 5), "float32"))
     assert eqns(vmap(p, 4, dims)[0]) == ["dot_general"]
 

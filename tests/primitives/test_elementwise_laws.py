@@ -14,7 +14,7 @@ from tests.primitives.harness import check
 
 SHAPE = (2, 3)
 
-# where a primitive is smooth; (0.2, 0.9) for those not named
+# intervals where a primitive is smooth; the default is (0.2, 0.9)
 RANGE = {
     "acosh": (1.2, 3.0),
     "digamma": (0.6, 3.0),
@@ -57,7 +57,7 @@ def taking(prims: list[Primitive]) -> list[tuple[Primitive, DType]]:
 def test_unary(prim: Primitive, dtype: DType) -> None:
     if isinstance(prim, ew.IntegerPow) and prim.n < 0 and dtype in dtypes.INTEGER:
         return
-    # rounding is not seen by the tangent
+    # the derivative of rounding is zero
     check(prim, operand(prim, dtype, 0), differentiate=not isinstance(prim, ew.ReducePrecision | ew.StopGradient))
 
 

@@ -1,4 +1,4 @@
-"""The derivatives of elementwise primitives: how many equations, and their values where formulas break down."""
+"""Derivatives of elementwise primitives: numbers of equations, and values where simple formulas fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INF, NAN = math.inf, math.nan
 
 
 def equations(p: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[int, int, int, int]:
-    """Primal equations beyond the program's own, linear ones, residuals, and equations of the adjoint."""
+    """Returns the numbers of further primal equations, linear equations, residuals, and equations of the adjoint."""
     split = linearize(p, nonzero)
     marked = tuple([True] * sum(nonzero) + [False] * split.n_res)
     adjoint = transpose(split.linear, marked) if split.linear.outs else split.linear
@@ -73,7 +73,7 @@ def test_equations_of_one_operand(prim: Primitive, want: tuple[int, int, int, in
     assert equations(program(prim, F64), (True,)) == want
 
 
-# (primitive, tangent of both, of the first, of the second)
+# (primitive, numbers for tangents of both operands, of the first, of the second)
 NONE = (0, 0, 0, 0)
 BINARY = [
     (ew.ADD, (0, 1, 0, 0), NONE, NONE),
@@ -133,7 +133,7 @@ def near(have: NDArray, want: npt.NDArray[np.complex128], tolerance: float) -> N
 
 
 def slopes(prim: Primitive, at: list[float]) -> list[float]:
-    """The derivative of a primitive of one operand."""
+    """Returns the derivative of a primitive of one operand."""
     (_, dot) = run(jvp(program(prim, Aval((len(at),), "float64")), (True,))[0], [np.array(at), np.ones(len(at))])
     return [float(v) for v in dot.astype(np.float64)]
 
@@ -182,7 +182,7 @@ def test_slopes(prim: Primitive, at: list[float], want: list[float]) -> None:
     ],
 )
 def test_slopes_of_narrow_floats(prim: Primitive, at: float, dtype: str) -> None:
-    """No square, and no exponent, overflows: they are those of float64, rounded."""
+    """No intermediate square or exponential overflows: the derivatives are those of float64, rounded."""
     narrow = Aval((1,), dtype)
     x = np.array([at]).astype(narrow.dtype)
     (want,) = slopes(prim, [float(x.astype(np.float64)[0])])
@@ -204,7 +204,7 @@ def test_slope_of_acosh_of_huge_numbers() -> None:
 
 
 def partials(prim: Primitive, *at: float) -> list[float]:
-    """The derivatives along each operand."""
+    """Returns the derivatives with respect to each operand."""
     found = []
     for k in range(len(at)):
         nonzero = tuple([i == k for i in range(len(at))])
@@ -247,7 +247,7 @@ def test_second_derivatives_of_pow_across_its_guards() -> None:
     np.testing.assert_allclose(outs[-1].astype(np.float64), 0.5)  # d/dy of y x^(y-1) at y = 0
 
 
-def test_a_complex_sign_moves_along_the_circle() -> None:
+def test_the_tangent_of_a_complex_sign_is_tangent_to_the_circle() -> None:
     z, dz, h = np.array(3 + 4j), np.array(1 - 2j), 1e-6
     p = program(ew.SIGN, Aval((), "complex128"))
     (_, dot) = run(jvp(p, (True,))[0], [z, dz])

@@ -1,4 +1,4 @@
-"""Numbers of 8 bits: every value, and every pair of values, compiled as users compile, against NumPy."""
+"""Dtypes of 8 bits: every value, and every pair of values, compiled as users compile, against NumPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLOAT8 = sorted(dtypes.FLOAT8, key=str)
 
 
 def every(dtype: DType) -> NDArray:
-    """Each value of a dtype of 8 or 16 bits."""
+    """Returns each value of a dtype of 8 or 16 bits."""
     return np.arange(256**dtype.itemsize, dtype=f"u{dtype.itemsize}").view(dtype)
 
 

@@ -21,7 +21,7 @@ def gather(mode: str, numbers: tuple[Axes, Axes, Axes, Axes, Axes], sizes: Axes)
 
 
 def places(mode: str, *shape: int, dtype: dtypes.DType = dtypes.int32) -> NDArray:
-    """Indices for axes of size 3 or more; some stick out where the mode says what that means."""
+    """Returns indices for axes of size 3 or more. Some are out of range, where the mode defines that."""
     lo, hi = (0, 2) if mode == "promise_in_bounds" else (0, 6) if dtype in dtypes.UNSIGNED else (-2, 6)
     return np.random.default_rng(sum(shape)).integers(lo, hi, shape).astype(dtype)
 
@@ -46,7 +46,7 @@ def test_gather(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_gather_of_nothing(mode: str) -> None:
+def test_gather_without_elements(mode: str) -> None:
     empty = np.zeros((3, 0), np.int32)
     check(gather(mode, ((0,), (), (), (), ()), (2,)), floats(2), empty)
     check(gather(mode, NOWHERE, ()), floats(), empty)
@@ -58,7 +58,7 @@ def test_gather_of_nothing(mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", [ScatterAdd, Scatter])
 def test_scatters(kind: type[ScatterAdd | Scatter], mode: str) -> None:
-    """Indices meet, so that a plain scatter has to find out whose update stays."""
+    """Indices repeat, so a plain scatter must find out which update remains."""
     check(kind(*ROWS, mode, False, False), floats(4, 3), places(mode, 5, 1), floats(5, 3))
     check(kind(*WINDOWS, mode, False, False), floats(4, 3, 3), places(mode, 5, 2), floats(2, 5, 2))
     check(kind(*PAIRED, mode, False, False), floats(4, 3), places(mode, 4, 1), floats(4, 2))
@@ -66,13 +66,13 @@ def test_scatters(kind: type[ScatterAdd | Scatter], mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_scatters_of_nothing(mode: str) -> None:
+def test_scatters_without_elements(mode: str) -> None:
     check(ScatterAdd(*NOWHERE, mode, False, False), floats(), np.zeros((3, 0), np.int32), floats(3))
     check(ScatterAdd(*VECTOR, mode, False, False), floats(4), np.zeros((0, 1), np.int32), floats(0))
     check(ScatterAdd(*VECTOR, mode, False, False), floats(0), np.zeros((3, 1), np.int32), floats(3))
 
 
-def test_scatter_where_no_indices_meet_is_linear() -> None:
+def test_scatter_with_unique_indices_is_linear() -> None:
     prim = Scatter(*VECTOR, "drop", False, True)
     assert prim.linear_in((True, False, True))
     assert not prim.linear_in((False, False, True))
@@ -82,7 +82,7 @@ def test_scatter_where_no_indices_meet_is_linear() -> None:
 def test_scatter_add_of_low_precision_rounds_once() -> None:
     ones = np.ones(300, dtypes.bfloat16)
     (out,) = ScatterAdd(*VECTOR, "drop", False, False).impl(ones[:1], np.zeros((300, 1), np.int32), ones)
-    assert float(out[0]) == 300.0  # adding up in bfloat16 would stop at 256
+    assert float(out[0]) == 300.0  # a sum in bfloat16 would stop at 256
 
 
 def test_modes() -> None:

@@ -1,5 +1,5 @@
-"""Derivatives of linear algebra, first and second, by differences. Where a result is determined up to a sign or a phase
-only, what does not depend on it is differentiated."""
+"""First and second derivatives of linear algebra, by differences. For results that are determined up to a sign or a
+phase, functions that do not depend on it are differentiated."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_complex(name: str) -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128])
 @pytest.mark.parametrize("shape", [(3, 3), (2, 2, 2), (0, 0)])
 def test_laws_of_eigenvectors(dtype: Any, shape: tuple[int, ...]) -> None:
-    """All laws but those that compare with differences and with LAPACK, where phases and signs are conventions."""
+    """All laws except those that compare with differences and with LAPACK, because phases and signs are conventions."""
     x = np.random.default_rng(3).standard_normal(shape).astype(dtype)
     for left, right in ((True, True), (True, False), (False, True)):
         application = Application(Eig(left, right), (x,))

@@ -1,4 +1,4 @@
-"""The results of a linear program that are zero if some of its operands are."""
+"""`with_zero_operands`: the results of a linear program that are zero if some of its operands are zero."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Made = Callable[[Builder, Var, Var, Var], list[Atom]]
 
 
 def linear(make: Made) -> Jaxpr:
-    """A program of two tangents and something known."""
+    """A program of two tangents and a known value."""
     b = Builder()
     dx, dy, k = b.inputs((V, V, V))
     return b.build(make(b, dx, dy, k), "linear")
@@ -44,7 +44,7 @@ def check(jaxpr: Jaxpr, live: tuple[bool, bool], nonzero: tuple[bool, ...]) -> J
     return slim
 
 
-def test_an_equation_over_what_vanishes_is_gone() -> None:
+def test_equations_on_zeros_are_removed() -> None:
     def make(b: Builder, dx: Var, dy: Var, k: Var) -> list[Atom]:
         both = b.one(Concatenate(0), b.one(NEG, dy), b.one(MUL, dy, k))
         return [b.one(ADD, b.one(MUL, dx, k), dy), both, b.one(Concatenate(0), dy, ZERO)]
@@ -58,7 +58,7 @@ def _row(b: Builder, stack: Atom, k: int) -> Atom:
 
 
 def stacked(b: Builder, dx: Var, dy: Var, k: Var) -> list[Atom]:
-    """A stack of something that vanishes and something known, as a chain of products leaves it."""
+    """A stack of a zero tangent and a known value, as `reroll` makes it of a chain of products."""
     stack = b.one(Concatenate(0), dx, k)
     return [b.one(MUL, _row(b, stack, 1), dy), b.one(MUL, _row(b, stack, 0), k)]
 
@@ -69,7 +69,7 @@ def padded(b: Builder, dx: Var, dy: Var, k: Var) -> list[Atom]:
 
 
 def called(b: Builder, dx: Var, dy: Var, k: Var) -> list[Atom]:
-    """A body that computes something known beside."""
+    """A body that also computes a known value."""
     body = Builder()
     t, s = body.inputs((V, V))
     both = body.build((body.one(MUL, t, s), body.one(MUL, s, s)), "both")
@@ -78,7 +78,7 @@ def called(b: Builder, dx: Var, dy: Var, k: Var) -> list[Atom]:
 
 
 def looped(b: Builder, dx: Var, dy: Var, k: Var) -> list[Atom]:
-    """k, k * k, k * k * dx by one loop."""
+    """One loop computes k, k * k, k * k * dx."""
     body = Builder()
     c, s = body.inputs((V, V))
     scan = Scan(body.build((body.one(MUL, c, s), c), "times"), 2, False, 1, 0, 1)
@@ -89,7 +89,7 @@ def looped(b: Builder, dx: Var, dy: Var, k: Var) -> list[Atom]:
 
 
 @pytest.mark.parametrize("make", [stacked, padded, called, looped])
-def test_what_is_known_beside_what_vanishes_is_computed(make: Made) -> None:
+def test_known_values_are_computed_beside_zeros(make: Made) -> None:
     jaxpr = linear(make)
     assert not is_linear(jaxpr, (True, True, False))
     assert np.all(run(jaxpr, [0 * DX, DY, K])[0])

@@ -1,4 +1,4 @@
-"""Operations that add many elements, in floats that cannot count them: bfloat16 counts to 256, float16 to 2,048."""
+"""Sums of many elements in floats that cannot count them: bfloat16 counts to 256, float16 to 2,048."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fxad import lax, ops
 N = 3000
 Sum = Callable[[fx.Array], Any]
 
-# each gives N for N ones
+# each function gives N for N ones
 SUMS: dict[str, Sum] = {
     "sum": fnp.sum,
     "cumsum": lambda x: lax.cumsum(x)[-1],
@@ -38,7 +38,7 @@ SUMS: dict[str, Sum] = {
 @pytest.mark.parametrize("name", SUMS)
 def test_many_ones(name: str, dtype: str) -> None:
     have = float(fx.jit(SUMS[name])(fnp.ones(N, dtype)))
-    # two roundings: of the sum, and of a root or of a product with N
+    # two roundings: of the sum, and of a root or a product with N
     assert have == pytest.approx(N, rel=2 * {"float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype])
 
 

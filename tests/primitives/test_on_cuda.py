@@ -1,4 +1,5 @@
-"""The StableHLO of linear algebra on GPUs: MLIR verifies it, and jaxlib's plugin has its calls. No GPU is needed."""
+"""The StableHLO of linear algebra for GPUs: MLIR verifies it, and jaxlib's plugin has its custom calls. No GPU is
+needed."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from fxad.lower import lower_jaxpr
 from fxad.xla import cuda, host_calls
 from fxad.xla.custom_calls import custom_call_targets, implements
 
-# The routines that a call needs, with cuSOLVER's names, for matrices of a shape.
+# The cuSOLVER routines that a custom call needs, for matrices of a shape.
 CALLS: list[tuple[Any, tuple[int, ...], str]] = [
     (fnp.linalg.cholesky, (3, 3), "potrf"),
     (fnp.linalg.cholesky, (5, 3, 3), "potrf"),
@@ -74,7 +75,7 @@ def test_triangular_solves_are_an_operation_of_xla(left: bool, lower: bool, tran
     assert re.search(rf"lower = {str(lower).lower()}", text)
 
 
-def test_the_other_modules_are_equal() -> None:
+def test_modules_without_linear_algebra_are_the_same_for_all_platforms() -> None:
     program = fx.grad(fx.trace(lambda x: fnp.sum(fnp.sin(x) @ x), fx.Spec((3, 3))))
     assert lower_jaxpr(program.jaxpr, "cuda").body == lower_jaxpr(program.jaxpr).body
 

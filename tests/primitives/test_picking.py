@@ -1,4 +1,4 @@
-"""The laws of index and index_vectors, how they batch and transpose, and their messages."""
+"""The laws of index and index_vectors, their batching and transposes, and their messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_static() -> None:
 
 @pytest.mark.parametrize("i", [2, -1, 7, -9])
 def test_dynamic(i: int) -> None:
-    """A place that is negative counts from the end, one outside is moved inside."""
+    """A negative index counts from the end. An index out of range is clamped."""
     check(Index((0, 0), (1, 3), (1, 1), (0,), (0,)), floats(4, 3), place(i))
     (found,) = Index((0,), (1,), (1,), (0,), (0,)).impl(np.arange(4), place(i))
     assert found == np.arange(4)[max(min(i + 4 * (i < 0), 3), 0)]
@@ -42,7 +42,7 @@ def test_dynamic_windows() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint32", "uint64", "int64"])
-def test_places_beyond_int32(dtype: str) -> None:
+def test_indices_beyond_int32(dtype: str) -> None:
     i = place(np.iinfo(dtype).max, dtype)
     check(Index((0,), (1,), (1,), (0,), (0,)), floats(4), i, batching=False, differentiate=False)
     check(IndexVectors((4,)), i, batching=False)
@@ -153,7 +153,7 @@ def test_messages(prim: Primitive, avals: tuple[Aval, ...], kind: type[FxadError
     assert e.value.message == message
 
 
-def test_dtype_of_places() -> None:
+def test_dtype_of_indices() -> None:
     (vectors,) = IndexVectors((2**31,)).abstract_eval(Aval((), "int8"))
     assert vectors.dtype == dtypes.int64
     (vectors,) = IndexVectors((2**31 - 1,)).abstract_eval(Aval((), "int64"))

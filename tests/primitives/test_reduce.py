@@ -1,4 +1,4 @@
-"""The laws of reductions and of argmax and argmin, what ties and nans do, and their messages."""
+"""The laws of reductions, argmax and argmin; ties, nan, messages."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_laws(prim: Primitive, x: NDArray) -> None:
 )
 @pytest.mark.parametrize("prim", [ArgMax(0, dtypes.int32), ArgMin(0, dtypes.int32)])
 def test_the_first_one_and_nan_first(prim: ArgMax | ArgMin, x: list[float]) -> None:
-    """Also in XLA, which reduces in an order of its own."""
+    """Also in XLA, which reduces in another order."""
     array = np.asarray(x, np.float32)
     want = (np.argmax if prim.sign > 0 else np.argmin)(array)
     p = program(prim, Aval(array.shape, array.dtype))
@@ -92,7 +92,7 @@ def test_ties_share_the_tangent() -> None:
 
 @pytest.mark.parametrize("x", [[2.0, 3.0, 4.0, 5.0, 6.0], [0.0, 3.0, 4.0], [0.0, 0.0, 4.0], [0.0, 0.0, 0.0]])
 def test_second_derivative_of_a_product(x: list[float]) -> None:
-    """The Hessian's entry (i, j) is the product of all others; zeros are no special case."""
+    """The Hessian's entry (i, j) is the product of all other elements, also if some are zero."""
     n, array = len(x), np.asarray(x)
     p = program(ReduceProd((0,)), Aval((n,), "float64"))
     want = [[0.0 if i == j else float(np.prod(np.delete(array, [i, j]))) for j in range(n)] for i in range(n)]

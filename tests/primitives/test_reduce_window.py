@@ -1,4 +1,4 @@
-"""Reductions of windows, what their extrema pick, reductions by a body, softmax, the barrier: laws, edges, messages."""
+"""Reductions of windows, selection by windows, reductions by a body, softmax, the barrier: laws, edges, messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SLIDING: list[tuple[SlidingWindow, tuple[int, ...]]] = [
     (slide((2, 2), (2, 2)), (4, 5)),
     (slide((3, 2), (1, 2), ((1, 1), (0, 3))), (3, 4)),
     (slide((2, 3), (2, 1), ((2, 0), (-1, 2)), (2, 1), (1, 2)), (3, 5)),
-    (slide((2,), (3,), ((4, 4),)), (2,)),  # windows of holes alone
+    (slide((2,), (3,), ((4, 4),)), (2,)),  # windows that contain padding only
     (slide((3,)), (2,)),
     (slide((2,)), (0,)),
     (slide((2,), padding=((1, 2),)), (0,)),
@@ -59,7 +59,7 @@ def test_laws(kind: Kind, sliding: SlidingWindow, shape: tuple[int, ...]) -> Non
 
 
 def _full(sliding: SlidingWindow, shape: tuple[int, ...]) -> bool:
-    """Return True if every window has elements. The extremum of an empty one is infinite, and a difference of
+    """Returns True if every window has elements. The extremum of an empty one is infinite, and a difference of
     infinities is nan."""
     out = sliding.result_shape("", Aval(shape, "float64"))
     ones = sliding.windows(np.ones(shape), np.zeros(()))
@@ -69,7 +69,7 @@ def _full(sliding: SlidingWindow, shape: tuple[int, ...]) -> bool:
 @pytest.mark.parametrize(("sliding", "shape"), SLIDING)
 @pytest.mark.parametrize("select", ["ge", "le"])
 @pytest.mark.parametrize("kind", SELECTIONS)
-def test_laws_of_selection(
+def test_laws_of_selection_by_windows(
     kind: type[SelectAndGatherAdd | SelectAndScatterAdd], select: str, sliding: SlidingWindow, shape: tuple[int, ...]
 ) -> None:
     x = floats(*shape)
@@ -102,7 +102,7 @@ def test_the_first_of_equal_elements_has_the_derivative() -> None:
     np.testing.assert_array_equal(bar, [0, 1, 0, 2, 0, 0])
 
 
-def test_nan_wins_and_an_infinite_window_has_its_first_element() -> None:
+def test_a_nan_is_selected_and_of_infinities_the_first() -> None:
     x = np.array([1.0, np.nan, 5.0, np.nan, -np.inf, -np.inf])
     prim = SelectAndScatterAdd("ge", *slide((2,), (2,)).values)
     p = program(prim, Aval((3,), "float64"), Aval((6,), "float64"))
@@ -113,7 +113,7 @@ def test_nan_wins_and_an_infinite_window_has_its_first_element() -> None:
 
 
 def test_narrow_floats_are_combined_in_float32() -> None:
-    """bfloat16 counts to 256: the sum of windows of 4,096 ones was 1,024, and their mean 0.25."""
+    """Regression: bfloat16 counts to 256, so the sum of windows of 4,096 ones was 1,024, and their mean 0.25."""
     x = np.ones((64, 65), dtypes.bfloat16)
     p = program(ReduceWindowSum(*slide((64, 64)).values), Aval(x.shape, x.dtype))
     np.testing.assert_array_equal(np.float64(xla(p, x)[0]), [[4096.0, 4096.0]])
@@ -136,7 +136,7 @@ def test_second_order() -> None:
     (y,) = b.inline(p, p.ins)
     total = b.one(ReduceWindowSum(*slide((2,)).values), b.one(MUL, y, y))
     x = np.array([0.0, 2.0, 3.0])
-    # of the sum of the squares of xy and yz
+    # second derivatives of the sum of the squares of xy and yz
     want = [[2 * 4, 0, 0], [0, 2 * 9, 4 * 6], [0, 4 * 6, 2 * 4]]
     np.testing.assert_allclose(np.real(second_order(b.build([total]), x))[..., 0], want)
 
@@ -145,7 +145,7 @@ def test_second_order() -> None:
 
 
 def body(*avals: Aval) -> Jaxpr:
-    """Sums, and the product of the last ones."""
+    """Sums of all pairs but the last, and the maximum of the last."""
     b = Builder()
     left, right = b.inputs(avals), b.inputs(avals)
     pairs = list(zip(left, right, strict=True))
@@ -166,7 +166,7 @@ def test_folds() -> None:
 
 
 def test_initial_values_that_differ_by_example() -> None:
-    """Each example starts from its own, whatever the body makes of it."""
+    """Each example starts from its own initial value, for any body."""
     from_each = program(Reduce(body(F32), (0,)), Aval((3,), "float32"), F32)
     x = floats(2, 3).astype(np.float32)
     batched, dims = vmap(from_each, 2, (0, 0))

@@ -1,4 +1,4 @@
-"""The laws of scan: loops of every length and direction, what they keep for derivatives, what of them is dead."""
+"""The laws of scan: loops of every length and direction, residuals, linear scans, dead code."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_scan_of_remat_and_remat_of_a_scan() -> None:
     args = (floats(3), floats(3), floats(3, 3))
     check(Scan(body, 3, False, 1, 1, 1), *args)
     check(Remat(program(Scan(inner, 3, False, 1, 1, 1), V, V, V.with_shape((3, 3)))), *args)
-    # a step of the backward scan computes the step again: only the carry before each step is kept
+    # the backward scan recomputes a step: only the carry before each step is stored
     split = linearize(program(Scan(body, 3, False, 1, 1, 1), V, V, V.with_shape((3, 3))), (True, True, True))
     assert [a.aval for a in split.primal.outs[2:]] == [V, V.with_shape((3, 3)), V.with_shape((3, 3))]
     assert set(split.primal.outs[2:]) <= {*split.primal.ins, *split.primal.eqns[0].outs}
@@ -143,7 +143,7 @@ def test_second_order() -> None:
 
 
 def rnn() -> tuple[Jaxpr, tuple[Aval, ...]]:
-    """tanh(h * w + x), with the carry as result: its derivative needs w, h before and after each step."""
+    """tanh(h * w + x), with the carry as result: the derivative needs w, and h before and after each step."""
     b = Builder()
     w, h, x = b.inputs((V, V, V))
     new = b.one(TANH, b.one(ADD, b.one(MUL, h, w), x))
@@ -156,13 +156,13 @@ def test_residuals_of_a_recurrent_net_are_the_weight_and_the_carry() -> None:
     split = linearize(p, (True, True, True))
     (scan,) = split.primal.eqns
     residuals = split.primal.outs[2:]
-    # the constant is the operand itself; 1 - tanh^2 is computed again from the stacked results
+    # the constant is the operand itself; 1 - tanh^2 is recomputed from the stacked results
     assert residuals[0] is split.primal.ins[0]
     assert set(residuals[1:]) == {scan.outs[1], scan.outs[2]}
     assert len(scan.outs) == 3
 
 
-def test_slices_of_operands_are_not_stored_again() -> None:
+def test_slices_of_operands_are_not_stored_twice() -> None:
     b = Builder()
     h, x = b.inputs((V, V))
     body = b.build((b.one(MUL, h, x),), "product")
@@ -171,7 +171,7 @@ def test_slices_of_operands_are_not_stored_again() -> None:
     assert len(split.primal.eqns[0].outs) == 1
 
 
-def test_what_is_the_same_in_all_steps_is_computed_outside_and_once() -> None:
+def test_loop_invariants_are_computed_outside_of_the_loop() -> None:
     b = Builder()
     w, h = b.inputs((V, V))
     e = b.one(EXP, b.one(SIN, w))
@@ -192,7 +192,7 @@ def test_literals_stay_literals() -> None:
     h = b.input(V)
     p = b.build(b(Scan(body, 4, False, 1, 1, 1), Lit.of(2.0, V), h), "p")
     split = linearize(p, (True,))
-    assert [a.shape for a in split.primal.out_avals[1:]] == [(3,)]  # sin(2), which no rule rounds differently
+    assert [a.shape for a in split.primal.out_avals[1:]] == [(3,)]  # sin(2), which all rules round in the same way
     b = Builder()
     h, x = b.inputs((V, V))
     product = b.build((b.one(MUL, h, x),), "product")
@@ -217,11 +217,11 @@ def test_counters_are_not_stored(reverse: bool) -> None:
     assert len(split.primal.eqns[-1].outs) == 2
     assert [str(a) for a in split.primal.out_avals[2:]] == ["i32[4]"]
     check(Scan(body, 4, reverse, 1, 0, 2), floats(3), np.asarray(-1, np.int32))
-    # backward from a count that is not known, they are
+    # in reverse from an unknown count they are stored
     check(Scan(body, 4, reverse, 1, 0, 2, True), np.asarray(2, np.int32), floats(3), np.asarray(-1, np.int32))
 
 
-def test_cheap_values_are_computed_again_from_smaller_ones() -> None:
+def test_cheap_values_are_recomputed_from_smaller_ones() -> None:
     wide = Aval((3, 3), "float64")
     b = Builder()
     h, x = b.inputs((wide, V))
@@ -246,7 +246,7 @@ def test_a_square_keeps_its_operand_only() -> None:
     check(Scan(body, 4, False, 1, 0, 1), floats(3) / 3, floats(4, 3) / 3)
 
 
-def test_arithmetic_on_broadcasts_is_not_done_again() -> None:
+def test_arithmetic_on_broadcasts_is_not_recomputed() -> None:
     wide = Aval((3, 3), "float64")
     b = Builder()
     h, x = b.inputs((wide, V))
@@ -258,7 +258,7 @@ def test_arithmetic_on_broadcasts_is_not_done_again() -> None:
 
 
 @pytest.mark.parametrize(("unroll", "opaque"), [(1, False), (4, True)])
-def test_recomputation_stands_apart_where_the_steps_do_not(unroll: int, opaque: bool) -> None:
+def test_recomputation_is_opaque_in_unrolled_steps(unroll: int, opaque: bool) -> None:
     b = Builder()
     inner = b.build((b.one(SIN, b.one(SIN, b.input(V))),), "inner")
     b = Builder()
@@ -284,7 +284,7 @@ def test_bytes_of_residuals_never_grow() -> None:
             assert after <= before
 
 
-def test_unchanging_values() -> None:
+def test_loop_invariants() -> None:
     found = loop_invariants(Steps(step(), 1, 2))
     assert [e.prim for e in found.eqns] == [EXP]
     assert found.values == {step().ins[0], step().eqns[0].outs[0]}
@@ -309,12 +309,12 @@ def test_transposing_twice() -> None:
     same(run(transpose(back, (True, True)), args), run(p, args))
 
 
-def test_cotangents_that_vanish_make_no_work() -> None:
+def test_zero_cotangents_are_neither_carried_nor_sliced() -> None:
     p = program(Scan(linear_step(), 3, False, 1, 1, 1), V, V, V.with_shape((3, 3)))
     only = Jaxpr(p.ins, p.eqns, p.outs[:1], "only")
     back = transpose(only, (True, True, True))
     (scan,) = [e.prim for e in back.eqns if isinstance(e.prim, Scan)]
-    # carry: the sum for w, and the cotangent of h; slices: none, for no stacked result has a cotangent
+    # carry: the sum for w, and the cotangent of h; no slices, because no stacked result has a cotangent
     assert (scan.n_consts, scan.n_carry, len(scan.body.ins)) == (0, 2, 2)
 
 
@@ -342,23 +342,23 @@ def test_a_carry_that_is_not_linear_is_refused() -> None:
         transpose(p, (True, False, True))
 
 
-# ----------------------------------------------------------------------------------------------------- what is dead
+# ------------------------------------------------------------------------------------------------------------ dead code
 
 
 def dead() -> Jaxpr:
-    """(w, h, k, x, z) -> (h * w, k), (x + k, z): k passes through, z only matters to the last result."""
+    """(w, h, k, x, z) -> (h * w, k), (x + k, z): k is unchanged, and only the last result depends on z."""
     b = Builder()
     w, h, k, x, z = b.inputs((V, V, V, V, V))
     return b.build((b.one(MUL, h, w), k, b.one(ADD, x, k), b.one(SIN, z)), "body")
 
 
-def test_dead_results_carries_and_operands_disappear() -> None:
+def test_dce_removes_dead_results_carries_and_operands() -> None:
     xs = V.with_shape((2, 3))
     p = program(Scan(dead(), 2, False, 1, 1, 2), V, V, V, xs, xs)
     slim = dce(Jaxpr(p.ins, p.eqns, p.outs[2:3], "p"))
     (eqn,) = slim.eqns
     assert isinstance(eqn.prim, Scan)
-    # k is a constant now; h, w, and z are gone
+    # k is a constant now; h, w and z are removed
     assert (eqn.prim.n_consts, eqn.prim.n_carry) == (1, 0)
     assert eqn.ins == (slim.ins[2], slim.ins[3])
     assert dce(slim) is slim
@@ -374,7 +374,7 @@ def test_a_carry_that_another_one_needs_stays() -> None:
     slim = dce(Jaxpr(p.ins, p.eqns, p.outs[:1], "p"))
     prim = slim.eqns[0].prim
     assert isinstance(prim, Scan)
-    assert (prim.n_consts, prim.n_carry) == (1, 2)  # g is read by nobody, but is the result of no step
+    assert (prim.n_consts, prim.n_carry) == (1, 2)  # k is unused, but no step computes it
     args = (floats(3), floats(3) + 1, floats(3) + 2)
     same(run(slim, args), run(p, args)[:1])
     assert dce(p) is p
@@ -389,7 +389,7 @@ def test_literal_operands_move_into_the_body() -> None:
     same(run(slim, (floats(3),)), run(p, (floats(3),)))
 
 
-def test_simplify_knows_loops_without_a_step_and_what_no_step_changes() -> None:
+def test_simplify_removes_loops_without_steps_and_unchanged_carries() -> None:
     xs = V.with_shape((2, 3))
     p = program(Scan(dead(), 0, False, 1, 1, 2), V, V, V, V.with_shape((0, 3)), V.with_shape((0, 3)))
     assert simplify(p).outs[:2] == p.ins[1:3]

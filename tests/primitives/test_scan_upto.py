@@ -1,4 +1,4 @@
-"""scan up to a count: the slices beyond it are not run over, their results are zero, and so are their cotangents."""
+"""scan up to a count: slices beyond the count are not read, their results are zero, and so are their cotangents."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_each_example_has_its_own_count(reverse: bool) -> None:
 def test_rewriting() -> None:
     p = program(scan(), INT32_SCALAR, V, V, XS)
     assert parse(to_text(p)) is p
-    # neither the literal nor the slices: rows beyond the count are zero
+    # simplify replaces neither the literal row nor the slices, because rows beyond the count are zero
     assert eqns(simplify(p)) == ["scan"]
     assert simplify(p).outs == p.outs
     slim = dce(Jaxpr(p.ins, p.eqns, p.outs[1:2]))

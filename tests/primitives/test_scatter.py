@@ -30,7 +30,7 @@ kinds = pytest.mark.parametrize("kind", [ScatterMul, ScatterMin, ScatterMax])
 
 
 def places(mode: str, *shape: int) -> NDArray:
-    """Indices for axes of size 3 or more; some stick out where the mode says what that means."""
+    """Returns indices for axes of size 3 or more. Some are out of range, where the mode defines that."""
     lo, hi = (0, 2) if mode == "promise_in_bounds" else (-2, 6)
     return np.random.default_rng(sum(shape)).integers(lo, hi, shape).astype(np.int32)
 
@@ -46,19 +46,19 @@ def places(mode: str, *shape: int) -> NDArray:
 )
 @kinds
 def test_laws(kind: Kind, mode: str, numbers: tuple[Axes, Axes, Axes, Axes, Axes], x: Axes, at: Axes, u: Axes) -> None:
-    """Indices meet; then the product has no derivative in the updates."""
+    """Indices repeat. The product then has no derivative with respect to the updates."""
     smooth = kind is not ScatterMul
     check(kind(*numbers, mode, False, False), floats(*x), places(mode, *at), floats(*u), differentiate=smooth)
 
 
 @kinds
-def test_where_no_indices_meet(kind: Kind) -> None:
+def test_unique_indices(kind: Kind) -> None:
     at = np.array([[2], [0], [9]], np.int32)
     check(kind(*VECTOR, "drop", False, True), floats(4), at, floats(3))
 
 
 @kinds
-def test_nothing(kind: Kind) -> None:
+def test_updates_without_elements(kind: Kind) -> None:
     check(kind(*NOWHERE, "clip", False, True), floats(), np.zeros(0, np.int32), floats(1)[0], batching=False)
     check(kind(*VECTOR, "drop", False, True), floats(4), np.zeros((0, 1), np.int32), floats(0), batching=False)
     check(kind(*VECTOR, "drop", False, True), floats(0), np.zeros((3, 1), np.int32), floats(3), batching=False)
@@ -103,7 +103,7 @@ def test_low_precision_rounds_once() -> None:
 
 
 def test_ties_share_the_tangent() -> None:
-    """As in JAX: those that attain the extremum share equally, what was there before among them."""
+    """As in JAX: all elements that equal the extremum share the tangent equally, the original element included."""
     jax = pytest.importorskip("jax")
     x, u = np.array([1.0, 5, 7], np.float32), np.array([1.0, 1, 7, 2], np.float32)
     at = np.array([[0], [0], [2], [1]], np.int32)
@@ -117,7 +117,7 @@ def test_ties_share_the_tangent() -> None:
 
 @pytest.mark.parametrize("kind", [ScatterMax, ScatterMin])
 def test_ties_are_counted_beyond_the_dtype(kind: Kind) -> None:
-    """bfloat16 counts to 256: the tangents of 3,000 equal updates summed to 12 times their mean."""
+    """Regression: bfloat16 counts to 256, so the tangents of 3,000 equal updates summed to 12 times their mean."""
     u = np.zeros(3000, dtypes.bfloat16)
     x, at = np.full(1, -1 if kind is ScatterMax else 1, u.dtype), np.zeros((3000, 1), np.int32)
     p = program(kind(*VECTOR, "drop", False, False), *avals_of(x, at, u))
@@ -134,7 +134,7 @@ def test_batching_is_one_scatter() -> None:
 
 
 def test_second_order() -> None:
-    """The Hessian of a product in what was there and what is multiplied in is mixed."""
+    """The product of the original element and an update has a mixed second derivative."""
     prim = ScatterMul(*VECTOR, "drop", False, True)
     x, at, u = floats(3), np.array([[1]], np.int32), floats(1)
     p = program(prim, *[Aval(a.shape, a.dtype) for a in (x, at, u)])
@@ -145,7 +145,7 @@ def test_second_order() -> None:
     same((found,), (np.array([0.0, 1, 0]),))
 
 
-def test_a_product_of_updates_that_meet_has_no_rule() -> None:
+def test_a_product_of_updates_with_repeated_indices_has_no_derivative() -> None:
     p = program(ScatterMul(*VECTOR, "drop", False, False), F, I, F)
     with pytest.raises(NotDifferentiableError) as e:
         jvp(p, (False, False, True))

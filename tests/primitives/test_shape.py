@@ -1,4 +1,4 @@
-"""The laws of the shape primitives, what their rules emit, and their messages."""
+"""The laws of the shape primitives, the equations of their rules, and their messages."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_values() -> None:
 
 @pytest.mark.parametrize("dim", range(4))
 def test_batching_moves_nothing(dim: int) -> None:
-    """Each rule takes the mapped axis where it is: one equation, no transpose before it."""
+    """Each rule keeps the mapped axis where it is: one equation, no transpose before it."""
     for prim, shape in [
         (BroadcastInDim((5, 2, 3, 1), (1, 2, 3)), (2, 3, 1)),
         (ReduceSum((1,)), (2, 3, 1)),

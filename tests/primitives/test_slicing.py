@@ -50,7 +50,7 @@ def test_laws(prim: Primitive, args: tuple[NDArray, ...]) -> None:
     check(prim, *args)
 
 
-def test_a_window_that_sticks_out_is_moved_inside() -> None:
+def test_a_window_out_of_range_is_clamped() -> None:
     x = np.arange(5)
     np.testing.assert_array_equal(DynamicSlice((3,)).impl(x, at(4))[0], [2, 3, 4])
     np.testing.assert_array_equal(DynamicSlice((3,)).impl(x, at(-9))[0], [0, 1, 2])
@@ -67,7 +67,7 @@ def test_pad_with_one_value_for_all_is_one_equation() -> None:
     assert eqns(vmap(p, 4, (1, None))[0]) == ["pad"]
 
 
-def test_dynamic_slice_at_a_place_per_example_is_one_gather() -> None:
+def test_dynamic_slice_with_a_start_for_each_example_is_one_gather() -> None:
     p = program(DynamicSlice((2, 3)), Aval((4, 5), F32), Aval((), "int32"), Aval((), "int32"))
     assert "gather" in eqns(vmap(p, 4, (None, 0, None))[0])
     assert eqns(vmap(p, 4, (2, None, None))[0]) == ["dynamic_slice"]

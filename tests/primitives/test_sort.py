@@ -1,4 +1,4 @@
-"""Sorts and top_k: the laws, orders of every dtype small and large, ties, derivatives, messages."""
+"""Sorts and top_k: laws, the order of every dtype, ties, derivatives, messages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_laws(prim: Primitive, args: tuple[NDArray, ...]) -> None:
 @pytest.mark.parametrize("size", [7, 5000])
 @pytest.mark.parametrize("dtype", ["bool", "i8", "u32", "i64", "bf16", "f32", "f64", "c64", "c128"])
 def test_order(dtype: str, size: int) -> None:
-    """Alone and with places, by comparisons and by packed integers: XLA gives what NumPy gives, ties included."""
+    """With and without indices, by comparisons and by packed integers. XLA gives the results of NumPy, for ties too."""
     rng = np.random.default_rng(size)
     x = rng.integers(0, 40, size).astype(dtypes.as_dtype(dtype))
     if x.dtype in dtypes.FLOATING:
@@ -76,7 +76,7 @@ def test_large_arrays_along_any_axis(axis: int) -> None:
     np.testing.assert_array_equal(order, np.argsort(x, axis, stable=True))
 
 
-def test_complex_numbers_go_by_their_real_then_their_imaginary_parts() -> None:
+def test_complex_numbers_are_ordered_by_real_then_imaginary_parts() -> None:
     x = np.array([2 + 1j, 1 + 5j, complex(1, NAN), 1 - 5j, complex(NAN, 0)], np.complex64)
     want = x[[3, 1, 2, 0, 4]]
     np.testing.assert_array_equal(xla(program(Sort(0, 1), *avals_of(x)), x)[0], want)

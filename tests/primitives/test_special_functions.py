@@ -1,4 +1,4 @@
-"""Special functions that XLA lacks, against scipy: digits over the plane, edges, derivatives, messages."""
+"""Special functions that XLA lacks, against scipy: accuracy, edges, derivatives, messages."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ RNG = np.random.default_rng(0)
 
 
 def plane(low: float, high: float, spread: bool, count: int = 400) -> tuple[Doubles, Doubles]:
-    """Shape parameters over orders of magnitude, and x far from them or near."""
+    """Returns shape parameters over orders of magnitude, and values of x near the mode or far from it."""
     a = 10 ** RNG.uniform(low, high, count)
     near = np.clip(a + np.sqrt(a) * RNG.standard_normal(count), 1e-3, None)
     return a, a * 10 ** RNG.uniform(-1, 1, count) if spread else near
 
 
 def units(have: npt.NDArray[np.generic], want: Doubles, dtype: type[np.floating]) -> float:
-    """The greatest relative error, in units of the dtype's precision, of what is not tiny."""
+    """Returns the greatest relative error in units of the dtype's precision. Tiny values do not count."""
     seen = np.abs(want) > 1e-30
     return float(np.max(np.abs(have.astype(np.float64) - want)[seen] / np.abs(want)[seen]) / np.finfo(dtype).eps)
 
@@ -39,7 +39,7 @@ def units(have: npt.NDArray[np.generic], want: Doubles, dtype: type[np.floating]
 @pytest.mark.parametrize(("low", "high"), [(-3, 1.5), (1, 4)])
 def test_incomplete_gamma(low: float, high: float, spread: bool, dtype: type[np.floating]) -> None:
     a, x = [v.astype(dtype) for v in plane(low, high, spread)]
-    # far from the mode a rounding of the operands themselves moves the value by this much
+    # far from the mode, rounding the operands changes the value by this much
     allowed = 400 if not spread or high < 2 else 4000
     for prim, reference in ((IGAMMA, sp.gammainc), (IGAMMAC, sp.gammaincc)):
         want = reference(a.astype(np.float64), x.astype(np.float64))
@@ -77,7 +77,8 @@ def test_incomplete_beta(low: float, high: float, dtype: type[np.floating]) -> N
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_incomplete_gamma_of_large_operands(dtype: type[np.floating]) -> None:
-    """Near x = a the series and the fraction converge too slowly. Beyond four deviations scipy has fewer digits."""
+    """Near x = a the series and the continued fraction converge too slowly. Beyond four deviations scipy is less
+    accurate."""
     a = np.geomspace(2e5, 1e12, 57).astype(dtype)
     for z in (-4, -1, -0.1, 0, 0.1, 1, 4):
         x = (a + z * np.sqrt(a)).astype(dtype)
@@ -123,7 +124,7 @@ def test_slope_of_the_incomplete_beta_function_of_large_operands(dtype: type[np.
 def assert_slope(
     prim: Primitive, args: tuple[npt.NDArray[np.floating], ...], k: int, want: Doubles, rtol: float
 ) -> None:
-    """Check the derivative in operand `k`, for a tangent of ones."""
+    """Checks the derivative with respect to operand `k`, for a tangent of ones."""
     tangent, _ = jvp(program(prim, *avals_of(*args)), tuple([j == k for j in range(len(args))]))
     slope = xla(tangent, *args, np.ones_like(args[k]))[-1]
     np.testing.assert_allclose(wide(slope), want, rtol=rtol)
@@ -171,7 +172,7 @@ def test_narrow_floats(prim: Primitive, dtype: str) -> None:
 
 
 def test_a_value_does_not_depend_on_its_neighbours() -> None:
-    """However long others take to converge."""
+    """Elements that need more iterations do not change a result."""
     a, x = np.array([0.7, 900.0, 3.0]), np.array([0.4, 905.0, 9.0])
     for prim in (IGAMMAC, RANDOM_GAMMA_GRAD):
         (all_three,) = xla(program(prim, *avals_of(a, x)), a, x)

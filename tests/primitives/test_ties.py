@@ -1,4 +1,4 @@
-"""Derivatives of extrema of many equal elements, in dtypes that cannot count them. The shares sum to 1."""
+"""Derivatives of extrema of many equal elements, in dtypes that cannot count them: the shares sum to 1."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _of_collective(x: fx.Array) -> fx.Array:
     return of_all
 
 
-# a share of one in 100,000 elements has 5 bits in float16
+# a share of 1 / 100,000 has 5 bits in float16
 @pytest.mark.parametrize(("dtype", "n", "rtol"), [("bfloat16", 1000, 2**-8), ("float16", 100_000, 2**-5)])
 @pytest.mark.parametrize("greatest", [fnp.max, _of_scatter, _of_collective])
 def test_many_equal_elements(greatest: Callable[[fx.Array], fx.Array], dtype: str, n: int, rtol: float) -> None:

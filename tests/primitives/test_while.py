@@ -1,4 +1,4 @@
-"""The laws of while: types, meaning, bounds and rows, per-example stopping, derivative, what is stored and dead."""
+"""The laws of while: types, values, bounds, rows, batching, derivative, residuals, dead code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def until(*carry: Aval) -> Jaxpr:
 
 
 def waves(*, rows: bool = False) -> Jaxpr:
-    """w, step, x -> step + 1, sin(x) cos(w); and as rows sin(x), step."""
+    """w, step, x -> step + 1, sin(x) cos(w); and the rows sin(x), step."""
     b = Builder()
     w, step, x = b.inputs((V, I, V))
     sine = b.one(SIN, x)
@@ -83,7 +83,7 @@ def test_rows_of_steps_not_taken_are_zero() -> None:
 
 
 def test_without_a_carry() -> None:
-    """A loop of nothing: its predicate never changes, so it takes no step or all."""
+    """The predicate never changes, so the loop takes no steps or all."""
     b = Builder()
     (limit,) = b.inputs((I,))
     more = b.build((b.one(LT, limit, ONE),))
@@ -96,7 +96,7 @@ def test_without_a_carry() -> None:
 # ----------------------------------------------------------------------------------------------------------- batching
 
 
-def test_a_predicate_for_all_stays_one_for_all() -> None:
+def test_a_predicate_that_is_not_mapped_stays_a_scalar() -> None:
     batched, dims = vmap(program(While(until(V), waves(), 1, 1, None), I, V, I, V), 2, (None, 0, None, None))
     (eqn,) = batched.eqns[-1:]
     assert isinstance(eqn.prim, While)
@@ -104,7 +104,7 @@ def test_a_predicate_for_all_stays_one_for_all() -> None:
     assert dims == (None, 0)
 
 
-def test_each_example_stops_by_itself() -> None:
+def test_each_example_stops_independently() -> None:
     p = program(While(until(V), waves(), 1, 1, None), I, V, I, V)
     limits = np.array([3, 0, 5, 1], np.int32)
     w, x = floats(3) + 1, floats(4, 3)
@@ -116,7 +116,7 @@ def test_each_example_stops_by_itself() -> None:
 
 
 def test_the_carry_of_an_example_that_has_stopped_is_frozen_bit_for_bit() -> None:
-    """Steps beyond the end give nan, infinities and -0.0; the bits of the carry at the end are kept."""
+    """Further steps would give nan, infinities and -0.0. The carry of the last step is kept, bit for bit."""
     b = Builder()
     limit, step, x = b.inputs((I, I, S))
     grown = b.one(MUL, b.one(EXP, b.one(EXP, x)), b.one(SQRT, b.one(SUB, Lit.of(1, S), x)))
@@ -142,8 +142,8 @@ def _without_limit(body: Jaxpr) -> Jaxpr:
     return b.build(b.inline(body, (Lit.of(0, I), *args)), body.name)
 
 
-def test_a_loop_inside_ends_for_examples_that_have_stopped() -> None:
-    """The inner loop counts down to 0 from the carry, and would not end from a negative number: 5 - 2 - 2 - 2 = -1."""
+def test_an_inner_loop_ends_for_examples_that_have_stopped() -> None:
+    """The inner loop counts down to 0 from the carry. It would not end for a negative carry: 5 - 2 - 2 - 2 = -1."""
     b = Builder()
     (x,) = b.inputs((I,))
     inner_more = b.build((b.one(LT, Lit.of(0, I), b.one(MUL, x, x)),), "not_zero")
@@ -161,12 +161,12 @@ def test_a_loop_inside_ends_for_examples_that_have_stopped() -> None:
     starts = np.array([5, -7, 12], np.int32)
     for found in (run(batched, (starts,)), xla(batched, starts)):
         same(found, (np.array([-1, -7, 0], np.int32),))
-    batched, _ = vmap(program(While(more, body, 0, 0, None), I), 0, (0,))  # of no examples, none goes on
+    batched, _ = vmap(program(While(more, body, 0, 0, None), I), 0, (0,))  # without examples the loop takes no step
     for found in (run(batched, (starts[:0],)), xla(batched, starts[:0])):
         same(found, (starts[:0],))
 
 
-def test_the_derivative_of_steps_for_nothing_is_not_seen() -> None:
+def test_steps_after_the_end_reach_no_derivative() -> None:
     """x -> sqrt(x) - 1 while x > 1/2: at the end x = 0, where sqrt has an infinite derivative."""
     b = Builder()
     (x,) = b.inputs((S,))
@@ -198,7 +198,7 @@ def test_without_a_bound_there_is_no_reverse_mode() -> None:
     same(run(forward, (at(3), w, at(0), x, dot))[2:], ((up - down) / 2e-6,), 1e-8)
     split = linearize(p, (False, False, False, True))
     assert split.out_nonzero == (False, True)
-    assert split.primal.eqns == p.eqns  # the residuals are operands: no value of a step is stored
+    assert split.primal.eqns == p.eqns  # the operands are the residuals: no value of a step is stored
     *_, x_out, limit, w_again, start, x_again = run(split.primal, (at(3), w, at(0), x))
     same((x_out,), (expected(3, w, x),))
     residuals = (limit, w_again, start, x_again)
@@ -215,8 +215,8 @@ def test_without_a_bound_there_is_no_reverse_mode() -> None:
     )
 
 
-def test_a_loop_without_a_bound_whose_cotangents_are_zero_is_no_obstacle() -> None:
-    """Reverse mode of a result that does not read the loop."""
+def test_reverse_mode_beside_a_loop_without_a_bound_with_zero_cotangents() -> None:
+    """Reverse mode of a result that does not depend on the loop."""
     b = Builder()
     limit, w, start, x = b.inputs((I, V, I, V))
     b(While(until(V), waves(), 1, 1, None), limit, w, start, x)
@@ -228,7 +228,7 @@ def test_a_loop_without_a_bound_whose_cotangents_are_zero_is_no_obstacle() -> No
 
 
 def test_the_linear_program_of_a_loop_without_a_bound_has_no_effects() -> None:
-    """It runs the loop once more, and says nothing."""
+    """The linear program runs the loop again, without its effects."""
     log = EffectLog()
     b = Builder()
     w, step, x = b.inputs((V, I, V))
@@ -243,8 +243,8 @@ def test_the_linear_program_of_a_loop_without_a_bound_has_no_effects() -> None:
     assert log.of(run, split.linear, (floats(3), floats(3), *outs[2:]))[0] == []
 
 
-def test_a_loop_that_no_tangent_reaches_is_left_alone() -> None:
-    """w only decides how often to step: its tangent does not go through an integer."""
+def test_a_loop_without_tangents_is_not_changed() -> None:
+    """w decides only the number of steps, an integer, so its tangent does not reach the result."""
     b = Builder()
     _, step, x = b.inputs((V, I, V))
     fixed = b.build((b.one(ADD, step, ONE), b.one(MUL, x, x)), "fixed")
@@ -264,8 +264,9 @@ def test_a_carry_that_stays_keeps_its_tangent_without_a_bound() -> None:
     assert split.linear.outs == split.linear.ins
 
 
-def test_what_reverse_mode_stores() -> None:
-    """Rows for sin(x) and its derivative cos(x); cos(w) and sin(w) once, outside; the backward half runs as far."""
+def test_residuals_of_reverse_mode() -> None:
+    """Rows for sin(x) and its derivative cos(x). cos(w) and sin(w) are computed once, outside. The backward scan has as
+    many steps."""
     p = program(While(until(V), waves(), 1, 1, 5), I, V, I, V)
     split = linearize(p, (False, True, False, True))
     loop = split.primal.eqns[-1].prim
@@ -297,7 +298,7 @@ def test_second_order() -> None:
 
 
 def loop_of_three() -> Jaxpr:
-    """Carries: step, x, y, z; y needs x, x needs itself, z needs all."""
+    """Carries: step, x, y, z. y needs x, x needs itself, z needs all."""
     b = Builder()
     w, step, x, y, z = b.inputs((V, I, V, V, V))
     outs = [b.one(ADD, step, ONE), b.one(SIN, x), b.one(MUL, x, y), b.one(ADD, b.one(MUL, y, w), z)]
@@ -308,7 +309,7 @@ def loop_of_three() -> Jaxpr:
 @pytest.mark.parametrize(
     ("used", "carries", "operands"), [((3,), 4, 6), ((2,), 3, 4), ((1,), 2, 3), ((0,), 1, 2), ((1, 2), 3, 4)]
 )
-def test_dead_carries(used: tuple[int, ...], carries: int, operands: int) -> None:
+def test_dce_removes_dead_carries(used: tuple[int, ...], carries: int, operands: int) -> None:
     p = loop_of_three()
     slim = dce(Jaxpr(p.ins, p.eqns, tuple([p.outs[k] for k in used])))
     (eqn,) = slim.eqns
@@ -319,12 +320,12 @@ def test_dead_carries(used: tuple[int, ...], carries: int, operands: int) -> Non
     same(xla(slim, *args), tuple([run(p, args)[k] for k in used]))
 
 
-def test_a_dead_loop_disappears() -> None:
+def test_dce_removes_a_dead_loop() -> None:
     p = loop_of_three()
     assert dce(Jaxpr(p.ins, p.eqns, p.ins[:1])).eqns == ()
 
 
-def test_dead_rows() -> None:
+def test_dce_removes_dead_rows() -> None:
     p = program(While(until(V), waves(rows=True), 1, 1, 4), I, V, I, V)
     (eqn,) = dce(Jaxpr(p.ins, p.eqns, p.outs[3:])).eqns
     assert isinstance(eqn.prim, While)
@@ -349,7 +350,7 @@ def test_a_carry_that_stays_is_a_constant_when_its_result_is_dead() -> None:
     same(run(dce(Jaxpr(p.ins, p.eqns, outs[1:2])), (floats(3), floats(3) + 1)), (floats(3) * (floats(3) + 1) ** 3,))
 
 
-def test_a_loop_without_a_step_is_what_it_starts_from() -> None:
+def test_simplify_replaces_a_loop_without_steps_by_its_operands() -> None:
     never = Jaxpr(until(V).ins, (), (Lit.of(False, Aval((), dtypes.bool_)),))
     for loop in (While(never, waves(), 1, 1, None), While(until(V), waves(rows=True), 1, 1, 0)):
         p = simplify(program(loop, I, V, I, V))
@@ -452,7 +453,7 @@ def test_messages(prim: While, avals: tuple[Aval, ...], error: type[FxadError], 
 
 
 def test_the_tangents_of_a_loop_that_takes_no_step_are_transposed() -> None:
-    """They are those of the operands: the loop, which is not linear, does not run."""
+    """They are the tangents of the operands. The loop, which is not linear, does not run."""
     b = Builder()
     x = b.input(V)
     step = b.build((b.one(SIN, x),), "step")

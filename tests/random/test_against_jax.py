@@ -1,7 +1,8 @@
-"""The same key data gives the same bits as `jax.random`, where the docstring says so.
+"""The same key data gives the same bits as `jax.random`, if the docstring says so.
 
-The last bits of logarithms depend on how much effort XLA takes: they are compared in `make deep`, which compiles as
-users do."""
+The last bits of logarithms depend on the effort of XLA's compilation. They are compared in `make deep`, which compiles
+as users do.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +152,7 @@ def test_formulas_and_orders(name: str, args: tuple[Any, ...]) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_truncated_normal(dtype: str) -> None:
-    # XLA rounds `erf` of a constant in another way than that of an operand
+    # XLA rounds `erf` of a constant differently from that of an operand
     check("truncated_normal", -1.5, 2.0, (101,), dtype, jitted=True)
 
 
@@ -174,7 +175,7 @@ def test_gamma(name: str) -> None:
     ],
     ids=lambda p: p if isinstance(p, str) else "",
 )
-def test_made_of_others(name: str, args: tuple[Any, ...]) -> None:
+def test_samplers_built_on_other_samplers(name: str, args: tuple[Any, ...]) -> None:
     check(name, *args, rounding=3e-6)
 
 

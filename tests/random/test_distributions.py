@@ -1,7 +1,7 @@
-"""Draws have the distribution they are said to have.
+"""Draws have the distribution that their function states.
 
-Each test is a Kolmogorov-Smirnov or chi-square test of one fixed draw, so it passes always or never. Its threshold is
-p > 1e-4: of the 40 tests, a sound sampler fails one with a probability of 0.4% for a key chosen blindly.
+Each test is a Kolmogorov-Smirnov or chi-square test of one fixed draw, so it passes always or never. Its threshold is p
+> 1e-4: for a key chosen blindly, correct samplers fail one of the 40 tests with a probability of 0.4%.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def test_discrete(name: str) -> None:
     values, counts = np.unique(drawn, return_counts=True)
     expected = law.pmf(values) * COUNT
     assert np.all(expected > 0)
-    # values seldom seen are one class, with what was not seen at all
+    # rare values form one class, together with values that were not drawn
     often = expected >= 5
     rest = COUNT - expected[often].sum()
     seen, wanted = counts[often].astype(float), expected[often]

@@ -1,4 +1,4 @@
-"""The error messages of samplers."""
+"""Messages of samplers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws under jit, vmap, scan and grad."""
+"""Samplers under jit, vmap, scan and grad."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY = random.key(7)
 
 
 def test_the_cipher_gives_the_published_answers() -> None:
-    # the known answers of the Random123 library, threefry2x32 with 20 rounds
+    # the known-answer tests of the Random123 library, threefry2x32 with 20 rounds
     for words, want in (
         ((0, 0, 0, 0), (0x6B200159, 0x99BA4EFE)),
         ((0xFFFFFFFF,) * 4, (0x1CB996FC, 0xBB002BE7)),
@@ -28,11 +28,11 @@ def test_the_cipher_gives_the_published_answers() -> None:
         assert [int(x) for x in found] == list(want)
 
 
-def test_values_stay_what_they_are() -> None:
+def test_values_do_not_change_between_versions() -> None:
     np.testing.assert_array_equal(random.key(1234567890123), [287, 1912276171])
     np.testing.assert_array_equal(random.split(random.key(0)), [[1797259609, 2579123966], [928981903, 3453687069]])
     np.testing.assert_array_equal(random.bits(random.key(0), (3,)), [4070199207, 4202968722, 1427181096])
-    # as jax.random gives them, by their bits
+    # the bits of jax.random
     np.testing.assert_array_equal(random.fold_in(random.key(0), 7), [2716826189, 292468403])
     uniform, normal = [np.asarray(draw(random.key(0), (3,))) for draw in (random.uniform, random.normal)]
     np.testing.assert_array_equal(uniform.view(np.uint32), [1064475214, 1064993846, 1051337244])
@@ -73,7 +73,7 @@ def test_mapped_over_keys_each_draw_is_its_own(name: str) -> None:
     keys = random.split(KEY, 3)
     stacked, want = fx.vmap(sampler)(keys), np.stack([np.asarray(sampler(k)) for k in keys])
     assert (stacked.shape, stacked.dtype) == (want.shape, want.dtype)
-    # the bits are the same; logarithms and powers of them are rounded differently in kernels of other sizes
+    # the bits are the same; kernels of other sizes round logarithms and powers differently
     _close(stacked, want, 1e-6 if want.dtype.kind in "fc" else 0)
 
 
@@ -123,7 +123,7 @@ def _slope(f: Callable[[float], float], x: float) -> float:
 
 
 @pytest.mark.parametrize("a", [0.3, 0.9, 2.0, 40.0])
-def test_grad_of_gamma_keeps_the_place_in_the_distribution(a: float) -> None:
+def test_grad_of_gamma_keeps_the_quantile(a: float) -> None:
     special = pytest.importorskip("scipy.special")
     drawn, moved = fx.value_and_grad(lambda a: random.gamma(KEY, a))(np.float64(a))
     place = special.gammainc(a, float(drawn))

@@ -1,5 +1,5 @@
-"""A process that does one thing very often: `python -m tests.soak.flat calls 1000000`. It prints what memory it takes
-per time once the first tenth is done, and fails when that grows."""
+"""Repeats one kind of call: `python -m tests.soak.flat calls 1000000`. Prints the memory of the process over time after
+the first tenth of the calls, and fails if it grows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROWTH: Final = 8 << 20
 
 
 def calls(n: int) -> None:
-    """Calls of device arrays only."""
+    """Calls with device arrays."""
     for _ in range(n):
         run(x, x)
 
@@ -38,14 +38,14 @@ def linked(n: int) -> None:
 
 
 def donated(n: int) -> None:
-    """Arrays that are given up."""
+    """Calls that donate arrays."""
     y = x + 0
     for _ in range(n):
         y = gives_up(y)
 
 
 def reads(n: int) -> None:
-    """Values looked at in each way."""
+    """Reads of values, in each way."""
     for _ in range(n // 3):
         np.asarray(x)
         np.from_dlpack(x)
@@ -53,7 +53,7 @@ def reads(n: int) -> None:
 
 
 def transfers(n: int) -> None:
-    """NumPy arrays handed over, copied and shared."""
+    """Transfers of NumPy arrays, copied and shared."""
     mine, theirs = np.ones(1000, np.float32), np.asarray(fx.asarray(np.ones(1000, np.float32)))
     for _ in range(n // 2):
         fx.asarray(mine)
@@ -61,7 +61,7 @@ def transfers(n: int) -> None:
 
 
 def programs(n: int) -> None:
-    """Programs compiled, run and dropped."""
+    """Compiles, runs and drops programs."""
     for k in range(n):
         fx.jit(lambda v, k=k: fnp.sin(v) * float(k))(x)
         if k % 100 == 0:

@@ -1,9 +1,10 @@
-"""A process under load: `python -m tests.soak.load SECONDS`. Threads do small pieces of work, drawn at random, and look
-at every result; the main thread disturbs them. What is counted is printed at the end.
+"""A process under load: `python -m tests.soak.load SECONDS`. Threads do small random pieces of work and check all
+results, while the main thread disturbs them. Counts are printed at the end.
 
 A piece of work is a function of the counts and a random generator, and a row of `WORK`. A disturbance is a function of
-the counts, called by the main thread between its own pieces of work, and a row of `DISTURBANCES`: signals go there.
-A `Disturbed` that a disturbance raises in a piece of work ends that piece, is counted, and nothing else.
+the counts, which the main thread calls between its own pieces of work, and a row of `DISTURBANCES`: Python runs signal
+handlers in the main thread. A `Disturbed` exception in a piece of work ends that piece, is counted, and has no other
+effect.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ N: Final = 64
 X: Final = fx.Spec((N,), "float32")
 ONES: Final = np.ones(N, np.float32)
 THREADS: Final = 3
-GROWTH: Final = 32 << 20  # what a process may grow by, however long it runs
+GROWTH: Final = 32 << 20  # the growth that is allowed, for any duration
 
 
 class Disturbed(Exception):
-    """Raised by a disturbance in the middle of a piece of work."""
+    """The exception that a disturbance raises in a piece of work."""
 
 
 twice = fx.lower(fx.trace(lambda x: x * 2, X)).compile()
@@ -54,7 +55,7 @@ READS: Final[tuple[Callable[[fx.Array], Any], ...]] = (
 
 
 def calls(counts: Counts, draw: random.Random) -> None:
-    """Programs one after the other, and the value in the end."""
+    """Calls programs one after the other and checks the last value."""
     x = fx.asarray(ONES)
     n = draw.randrange(1, 50)
     for _ in range(n):
@@ -63,8 +64,8 @@ def calls(counts: Counts, draw: random.Random) -> None:
     counts["calls"] += n
 
 
-def reads_of_what_is_donated(counts: Counts, draw: random.Random) -> None:
-    """Threads that read an array, and two that donate it: one of these wins."""
+def reads_of_donated_arrays(counts: Counts, draw: random.Random) -> None:
+    """Some threads read an array, and two donate it. Exactly one donation succeeds."""
     x, won = fx.asarray(ONES) + 0, []
 
     def refused(e: ExecutionError, what: str) -> None:
@@ -96,8 +97,8 @@ def reads_of_what_is_donated(counts: Counts, draw: random.Random) -> None:
     counts["reads"] += 2
 
 
-def arrays_of_numpy(counts: Counts, draw: random.Random) -> None:
-    """What is written into an array after it was handed over changes nothing."""
+def writes_to_transferred_arrays(counts: Counts, draw: random.Random) -> None:
+    """A write to an array after its transfer changes nothing."""
     mine = np.arange(1 << draw.randrange(17), dtype=np.float32)
     view = mine[:]
     view.flags.writeable = False
@@ -109,30 +110,30 @@ def arrays_of_numpy(counts: Counts, draw: random.Random) -> None:
 
 
 def programs(counts: Counts, draw: random.Random) -> None:
-    """A program that was not there before."""
+    """A program that no cache has."""
     factor = draw.random()
     got = fx.grad(lambda x: (fnp.sin(x) * factor).sum())(ONES)
     np.testing.assert_allclose(np.asarray(got), np.cos(ONES) * np.float32(factor), rtol=1e-5)
     counts["programs"] += 1
 
 
-# A piece of work and how often it is drawn.
-WORK: Final[dict[Work, int]] = {calls: 20, reads_of_what_is_donated: 20, arrays_of_numpy: 10, programs: 1}
+# A piece of work, and its weight.
+WORK: Final[dict[Work, int]] = {calls: 20, reads_of_donated_arrays: 20, writes_to_transferred_arrays: 10, programs: 1}
 
 
 def disturbed_host(e: ExecutionError) -> bool:
-    """Whether an error is that of a function of the host that was disturbed."""
+    """Returns True for an error of a host function that was disturbed."""
     return "Disturbed" in str(e)
 
 
 def switch_interval(counts: Counts, draw: random.Random) -> None:
-    """Threads take turns as often as they can, or as usual."""
+    """Makes threads switch as often as possible, or as usual."""
     sys.setswitchinterval(draw.choice([1e-6, 1e-4, 5e-3]))
     counts["changes of the switch interval"] += 1
 
 
 def interrupt_soon(counts: Counts, draw: random.Random) -> None:
-    """A signal within 5 ms, whose handler raises where the main thread then is."""
+    """Sends a signal within 5 ms. Its handler raises in the main thread."""
     counts["signals"] += 1
     signal.setitimer(signal.ITIMER_REAL, draw.uniform(1e-5, 5e-3))
 
@@ -140,13 +141,13 @@ def interrupt_soon(counts: Counts, draw: random.Random) -> None:
 def interrupted(_: int, frame: FrameType | None) -> None:
     while frame is not None:
         if frame.f_code.co_filename == threading.__file__:
-            return  # `Thread.start` of Python does not stand an exception at any instruction
+            return  # Python's `Thread.start` does not survive an exception at every instruction
         frame = frame.f_back
     raise Disturbed
 
 
 class Finalised:
-    """Computes when the collector finds it, wherever the code is that it interrupts."""
+    """An object that computes when the garbage collector frees it, in the middle of any other code."""
 
     def __init__(self, counts: Counts, draw: random.Random) -> None:
         kinds: list[Callable[[fx.Array], object]] = [*READS, gives_up, lambda x: programs(counts, draw)]
@@ -167,7 +168,7 @@ class Finalised:
 
 
 def drop_finalised(counts: Counts, draw: random.Random) -> None:
-    """Objects that only the collector frees."""
+    """Drops objects that only the garbage collector frees."""
     for _ in range(draw.randint(1, 5)):
         Finalised(counts, draw)
 
@@ -176,7 +177,7 @@ DISTURBANCES: Final[tuple[Work, ...]] = (switch_interval, interrupt_soon, drop_f
 
 
 def work_until(end: float, counts: Counts, seed: int, between: Callable[[random.Random], None]) -> None:
-    """Pieces of work until the time is over."""
+    """Does pieces of work until the time is over."""
     draw = random.Random(seed)
     pieces, weights = list(WORK), list(WORK.values())
     going_on = True
@@ -197,13 +198,14 @@ def work_until(end: float, counts: Counts, seed: int, between: Callable[[random.
 
 
 def resident() -> int:
-    """Bytes of this process in memory."""
+    """Returns the resident memory of this process in bytes."""
     with open("/proc/self/statm", encoding="ascii") as f:
         return int(f.read().split()[1]) * 4096
 
 
 def run(seconds: float) -> Counts:
-    """All threads until the time is over. Raises: AssertionError for what a piece of work found, or for growth."""
+    """Runs all threads until the time is over. Raises: AssertionError if a piece of work found an error, or if memory
+    grows."""
     counts, found = [Counter[str]() for _ in range(THREADS)], list[BaseException]()
     fx.cache.configure(max_bytes=8 << 20)
     at: dict[str, int] = {}
@@ -226,13 +228,13 @@ def run(seconds: float) -> Counts:
             found.append(e)
             raise
 
-    # first imports of modules: the locks of Python's import system do not stand an exception at any instruction
+    # import all modules now: the locks of Python's import system do not survive an exception at every instruction
     for read in READS:
         read(fx.asarray(ONES))
     gives_up(fx.asarray(ONES))
     for piece in WORK:
         piece(Counter(), random.Random(0))
-    print("warm", flush=True)  # with other processes at work this takes minutes too
+    print("warm", flush=True)  # this takes minutes if other processes use the cores
     end = time.monotonic() + seconds
     threads = [threading.Thread(target=other, args=(k,)) for k in range(1, THREADS)]
     for t in threads:
@@ -248,7 +250,7 @@ def run(seconds: float) -> Counts:
     for t in threads:
         t.join()
     print(f"{sum([c['pieces of work'] for c in counts]):,} pieces of work done; the last finalisers run", flush=True)
-    gc.collect()  # finalisers that run at the exit of the interpreter find half of it
+    gc.collect()  # finalisers at the exit of the interpreter would find half of the modules
     sys.unraisablehook = sys.__unraisablehook__
     assert not found, found
     total = sum(counts, Counter[str]())

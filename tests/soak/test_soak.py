@@ -1,4 +1,4 @@
-"""Long runs in processes of their own, so that one that dies is a failure: `make soak`."""
+"""Long runs in processes of their own, so that a crash is a failure: `make soak`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ PROGRAMS = int(os.environ.get("FXAD_SOAK_PROGRAMS", "20000"))
 
 
 def soak(module: str, *args: object) -> None:
-    """Run a module of this folder, and show what it prints."""
+    """Runs a module of this folder, and shows its output."""
     command = [sys.executable, "-X", "faulthandler", "-W", "error", "-m", f"tests.soak.{module}", *map(str, args)]
-    # XLA writes of each call that it refuses. What counts is what the process holds: an allocator with one arena for
-    # each thread keeps freed memory of programs that threads compile, 40 KB for each, until all arenas have had many.
+    # XLA logs each call that it rejects. The test measures live memory of the process: an allocator with one arena for
+    # each thread keeps freed memory of programs that threads compile, 40 KB for each, until every arena has been used
+    # often.
     settings = {"TF_CPP_MIN_LOG_LEVEL": "3", "MALLOC_ARENA_MAX": "1"}
     done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **settings})
     print(done.stdout)

@@ -1,6 +1,6 @@
-"""Each feature under each kind of division among 8 CPU devices equals the same feature on one device.
+"""Each feature with each kind of division among 8 CPU devices gives the results of one device.
 
-`test_shard_map_laws.py` runs them in a process of their own; to run them by hand:
+`test_shard_map_laws.py` runs these tests in a process of their own. To run them by hand:
 
 FXAD_CPU_DEVICES=8 python -m pytest tests/spmd/combinations_on_devices.py
 """
@@ -36,7 +36,7 @@ W: Any = np.linspace(0.5, 2.0, 4, dtype=np.float32)
 
 
 def body(total: Function) -> Function:
-    """The function of each device: `total` sums over the elements of all devices."""
+    """Returns the function of each device. `total` sums over the elements of all devices."""
 
     def part(v: Any) -> Any:
         return fnp.tanh(v * W) / (2 + total(v * v))
@@ -233,11 +233,12 @@ WRAPS: dict[str, Wrap] = {
     "invertible": with_invertible,
 }
 FORWARD_ONLY = {"while"}
-NAMED = {"pmap": "'i'", "vmap": "'i'", "shard_map": "'i', 'j'"}  # the axes in scope of a body
+NAMED = {"pmap": "'i'", "vmap": "'i'", "shard_map": "'i', 'j'"}  # the axis names that are bound in a body
 
 
 def value_and_slope(f: Function, of: Function | None) -> list[Any]:
-    """The value of a function at X, and the gradient of the sum of `of` its value, of one program: half of the time."""
+    """Returns the value of a function at X, and the gradient of the sum of `of` its value. One program computes both,
+    which takes half of the time."""
 
     def both(x: Any) -> list[Any]:
         return [f(x)] if of is None else [f(x), fx.grad(lambda u: fnp.sum(of(f(u))))(x)]
@@ -245,7 +246,7 @@ def value_and_slope(f: Function, of: Function | None) -> list[Any]:
     return [np.asarray(v) for v in fx.jit(both)(X)]
 
 
-# A transformation meets one kind of division inside of it and another around it; with `make deep`, all.
+# Each transformation is tested with one kind of division inside and another around it; in `make deep`, with all.
 PLACED = [
     (name, place, kind)
     for n, name in enumerate(WRAPS)
@@ -283,7 +284,7 @@ PLACES = sorted({*WRAPS} - {"while", "remat_budget", "outline", "checkpointed_st
 
 
 def stacked(names: Sequence[str]) -> Wrap:
-    """Several transformations, the first one inside."""
+    """Composes transformations; the first one is the innermost."""
 
     def wrap(f: Function) -> Function:
         for name in names:
@@ -300,7 +301,7 @@ def stacked(names: Sequence[str]) -> Wrap:
     st.sampled_from(sorted(KINDS)),
 )
 def test_placements(inside: list[str], around: list[str], kind: str) -> None:
-    """A map anywhere among transformations: the values and the gradient of one device."""
+    """A map between transformations has the values and the gradient of one device."""
     mapped = stacked(around)(KINDS[kind](stacked(inside)))
     single = stacked(around)(on_one_device(stacked(inside)))
     (value, have), (wanted, want) = value_and_slope(mapped, fnp.sin), value_and_slope(single, fnp.sin)
@@ -313,7 +314,7 @@ def test_placements(inside: list[str], around: list[str], kind: str) -> None:
 
 
 def calls_of(effect: str, seen: list[Any]) -> Wrap:
-    """Calls of the host before and after a function, which record the shape of its operand, or an order."""
+    """Adds calls of the host before and after a function. They record the shape of the operand, or their order."""
     ordered = effect == "ordered"
 
     def note(what: Any) -> Function:
@@ -334,7 +335,7 @@ def calls_of(effect: str, seen: list[Any]) -> Wrap:
 @every_kind
 @pytest.mark.parametrize("effect", ["unordered", "ordered"])
 def test_the_host_is_called_once_around_a_map(effect: str, kind: str) -> None:
-    """With the whole operand, and in order if that is asked for."""
+    """The call gets the whole operand, and is ordered if requested."""
     seen: list[Any] = []
     f = fx.jit(calls_of(effect, seen)(KINDS[kind](plain)))
     for _ in range(2):
@@ -353,8 +354,8 @@ def test_the_host_is_called_by_each_index_in_a_map(kind: str) -> None:
     assert sorted(seen) == [("after", part)] * 8 + [("before", part)] * 8
 
 
-def test_devices_that_compute_the_same_call_the_host_once() -> None:
-    """Beside a map of 8 devices, a map of 2 runs each index on 4 devices."""
+def test_devices_with_replicated_work_call_the_host_once() -> None:
+    """Beside a map over 8 devices, 4 devices run each index of a map over 2."""
     seen: list[Any] = []
 
     def f(x: fx.Array) -> Any:
@@ -376,7 +377,7 @@ def test_an_ordered_call_in_a_map_has_no_order(kind: str) -> None:
 @every_kind
 @pytest.mark.parametrize("place", ["inside", "around"])
 def test_a_check_that_fails(place: str, kind: str) -> None:
-    """All devices run to the end, and the error is that of the first one, at each call."""
+    """All devices run to the end. Each call raises the error of the first device."""
 
     def wrap(f: Function) -> Function:
         def g(x: fx.Array) -> Any:
@@ -398,7 +399,7 @@ def test_a_check_that_fails(place: str, kind: str) -> None:
 
 
 def endless(step: Function) -> Function:
-    """A loop that nothing but a check ends."""
+    """A loop that ends only when a check fails."""
     return lambda x: lax.while_loop(lambda _: fnp.asarray(True), step, x)
 
 
@@ -411,26 +412,26 @@ def on_one_index(v: Any) -> Any:
 
 
 def in_bodies(v: Any) -> Any:
-    """A check in a branch of a scan in a function that is recomputed."""
+    """A check in a branch in a scan in a `remat`."""
     steps = in_scan(lambda c: lax.cond(fnp.sum(c) > 9, lambda u: checked(u + 1, 50, "in bodies"), lambda u: u + 1, c))
     return fx.remat(steps)(v)
 
 
 def on_a_ring(v: Any) -> Any:
-    """The indices along j fail at different steps. In a ppermute, XLA waits for all devices of the mesh."""
+    """The indices along j fail at different steps. A ppermute in XLA waits for all devices of the mesh."""
     ring = lax.ppermute(v, "i", [(0, 1), (1, 2), (2, 3), (3, 0)])
     return fx.error_if(ring + 1, (lax.axis_index("i") == 2) & (v[0, 0] > 5), "on a ring")
 
 
 def in_a_bounded_predicate(x: Any) -> Any:
-    """A loop with a bound, and with rows in its derivative, before a loop without one."""
+    """A loop with a bound, which stacks rows for its derivative, before a loop without a bound."""
     more = lambda c: checked(c, 20, "bounded predicate")[0] < 1e6  # noqa: E731
     grown = fx.jvp(lambda u: lax.while_loop(more, lambda c: c + fnp.sin(c) ** 2 + 9, u, max_steps=5), (x,), (x,))
     return endless(lambda v: v + 1)(sum(grown))
 
 
 def with_a_loop_in_a_predicate(x: Any) -> Any:
-    """The loop in the predicate does not end for what the body returns after its check has failed."""
+    """The loop in the predicate would not end for the value that the body returns after a failed check."""
     more = lambda c: lax.while_loop(lambda d: d > 20, lambda d: d + 0 * d, fnp.max(c)) < 1e6  # noqa: E731
     return lax.while_loop(more, lambda c: checked(c + 1, 20, "loop in a predicate"), x * 0)
 
@@ -453,14 +454,15 @@ ENDLESS: dict[str, Function] = {
 
 @pytest.mark.parametrize("where", ENDLESS)
 def test_a_failed_check_ends_loops(where: str) -> None:
-    """As on one device, where it ends the run. Devices go on to the end of the program, so a loop must not go on."""
+    """On one device a failed check ends the run. Several devices run to the end of the program, so their loops must
+    end."""
     with pytest.raises(CheckError) as e:
         fx.jit(ENDLESS[where])(X)
     assert e.value.message == f"error_if: {where}"
 
 
 def test_a_loop_over_donated_parts() -> None:
-    """The array is divided among the devices for a loop that a signal may interrupt, by another thread."""
+    """Another thread starts a loop that a signal may interrupt. The array must be divided among the devices before."""
     f: Any = fx.jit(fx.pmap(lambda v: lax.while_loop(lambda c: c[0] < 9, lambda c: c + 3, v)), donate=0)
     x = fnp.asarray(X)
     np.testing.assert_allclose(np.asarray(f(x)), X + 3 * np.ceil((9 - X[:, :1]) / 3), rtol=1e-6)
@@ -491,7 +493,7 @@ APART: dict[str, Function] = {
 @pytest.mark.parametrize("flow", ["while", "cond"])
 @pytest.mark.parametrize("kind", APART)
 def test_devices_that_take_different_numbers_of_steps(kind: str, flow: str) -> None:
-    """Collectives but a ppermute wait for the indices of their own axis only."""
+    """Collectives except ppermute wait only for the indices of their own axis."""
 
     def f(x: Any) -> Any:
         step, count = APART[kind], 1 + 5 * lax.axis_index("j")
@@ -525,8 +527,8 @@ def test_a_host_function_that_fails(place: str, kind: str) -> None:
 @pytest.mark.parametrize("outer", [lambda v: v, lambda v: lax.psum(v, "i")], ids=["alone", "with a collective"])
 @pytest.mark.parametrize("units", ["auto", "all"])
 def test_a_host_function_of_devices_that_starts_a_program_on_devices(outer: Function, units: str) -> None:
-    """XLA would start it after the program that waits for the host function: both waited for ever. A program on one
-    device runs."""
+    """XLA would queue it after the program that waits for the host function, a deadlock. A program on one device
+    runs."""
 
     @fx.jit
     def twice(v: Any) -> Any:
@@ -565,7 +567,7 @@ def test_a_host_function_of_devices_that_starts_a_program_on_devices(outer: Func
     np.testing.assert_array_equal(np.asarray(on_devices(X)), 2 * X)
     want = fx.vmap(lambda v: outer(2 * v), axis_name="i")(X)
     np.testing.assert_allclose(np.asarray(calling(on_one_device)(X)), np.asarray(want), rtol=1e-6)
-    np.testing.assert_allclose(  # a program on one device waits for nobody
+    np.testing.assert_allclose(  # a program on one device waits for no other
         np.asarray(fx.jit(lambda v: fx.pure_callback(on_host, fx.Spec((4,)), v))(X[0])), 3 * X[0], rtol=1e-6
     )
 
@@ -585,7 +587,7 @@ def test_donation(kind: str) -> None:
 
 @pytest.mark.parametrize("units", ["auto", "all"])
 def test_a_donated_array_that_is_passed_again_is_named(units: str) -> None:
-    """Also one that was on one device, and would be divided."""
+    """Also an array on one device, which would have to be divided."""
     chosen: Any = units if units == "auto" else lambda body: True
     twice: Any = fx.jit(fx.pmap(lambda v: fnp.sin(fnp.sin(v))), donate=0, units=chosen)
     x = fx.asarray(X)
@@ -597,7 +599,7 @@ def test_a_donated_array_that_is_passed_again_is_named(units: str) -> None:
 
 @every_kind
 def test_units_and_passes(kind: str) -> None:
-    """A map over devices runs as units of its body, or as one unit; passes run on it all the same."""
+    """A map over devices runs as units of its body, or as one unit. Passes run in both cases."""
     program = fx.trace(fx.grad(lambda x: fnp.sum(KINDS[kind](with_steps)(x) ** 2)), X)
     want = np.asarray(fx.grad(lambda x: fnp.sum(on_one_device(with_steps)(x) ** 2))(X))
     for units in ("auto", lambda body: True):
@@ -623,8 +625,8 @@ def test_a_plan_says_why_it_has_one_unit(kind: str) -> None:
 
 
 @every_kind
-def test_the_disk_has_it(kind: str, tmp_path: Path) -> None:
-    """A second cache compiles nothing, and its results are divided in the same way."""
+def test_executables_are_found_on_disk(kind: str, tmp_path: Path) -> None:
+    """A second cache compiles nothing. Its results have the same values and sharding."""
     found = []
     for _ in range(2):
         with fx.cache.private(dir=tmp_path) as mine:
@@ -638,7 +640,7 @@ def test_the_disk_has_it(kind: str, tmp_path: Path) -> None:
 
 @every_kind
 def test_programs_are_values(kind: str, tmp_path: Path) -> None:
-    """Text, pickle, files and exported bytes give the same program."""
+    """Printing and parsing, pickle, files and exported bytes return the same program."""
     program = fx.trace(fx.grad(lambda x: fnp.sum(KINDS[kind](plain)(x) ** 2)), X)
     want = np.asarray(program(X))
     assert parse(program.text()) is program.jaxpr
@@ -669,7 +671,8 @@ def test_explain_nan(place: str, kind: str) -> None:
 
 
 def test_a_nan_of_a_collective_is_explained() -> None:
-    """inf - inf of two devices: no operand of one device tells it. A nan that only passes through is not reported."""
+    """inf - inf of two devices: no operand of a single device shows it. A nan that is only passed on is not
+    reported."""
     x = np.array([1, 0, -0.0, 1], np.float32)
     program = fx.trace(fx.pmap(lambda v: fnp.sqrt(lax.psum(1 / v, "i")), "i"), x)
     found = fx.explain_nan(program, x)
@@ -694,7 +697,7 @@ LENGTHS = np.array([1, 4, 2, 3, 4, 1, 2, 3], np.int32)
 
 
 def _ragged_total(kind: str) -> Callable[[Any, Any], Any]:
-    """The sum over the rows of X, of which row k has LENGTHS[k] elements, of a function of a row."""
+    """Returns the sum of a function over the rows of X; row k has LENGTHS[k] elements."""
     masked = fx.mask(lambda a: fnp.sum(fnp.tanh(a)) * a.shape[0], ("n",))
 
     def one(a: Any, n: Any) -> Any:
@@ -715,7 +718,7 @@ def _ragged_total(kind: str) -> Callable[[Any, Any], Any]:
 
 @every_kind
 def test_a_ragged_batch(kind: str) -> None:
-    """Each device masks the rows that it has; the padding is nan."""
+    """Each device masks the rows that it has. The padding is nan."""
     f = _ragged_total(kind)
     inside = np.arange(4) < LENGTHS[:, None]
     x = np.where(inside, X, np.nan).astype(np.float32)
@@ -728,7 +731,7 @@ def test_a_ragged_batch(kind: str) -> None:
 
 @pytest.mark.parametrize("place", ["inside", "around"])
 def test_mask_and_a_collective(place: str) -> None:
-    """All devices have one size: the collective of the valid parts, and zeros in the padding."""
+    """All devices have one size. The collective combines the valid parts; the padding is zero."""
 
     def meeting(a: Any) -> Any:
         return lax.psum(fnp.tanh(a), "i")

@@ -1,6 +1,6 @@
-"""`from_jax` of JAX's maps and collectives on 8 CPU devices: the values and gradients of JAX.
+"""`from_jax` of JAX's maps and collectives on 8 CPU devices gives the values and gradients of JAX.
 
-`test_shard_map_laws.py` runs them in a process of their own; to run them by hand:
+`test_shard_map_laws.py` runs these tests in a process of their own. To run them by hand:
 
 FXAD_CPU_DEVICES=8 python -m pytest tests/spmd/from_jax_on_devices.py
 """
@@ -113,7 +113,7 @@ def test_gradients(name: str) -> None:
 
 
 def each(v: Any) -> Any:
-    """A nonlinear function of each collective that JAX differentiates."""
+    """Returns a nonlinear function of each collective that JAX differentiates."""
     k = lax.axis_index("i")
     scattered = lax.psum_scatter(jnp.cos(v), "i", scatter_dimension=1, tiled=True)
     gathered = jnp.sin(lax.all_gather(v, "i")).sum(0)
@@ -160,7 +160,8 @@ RULED: dict[str, Any] = {
 @pytest.mark.parametrize("f", [ruled, ruled_back], ids=["jvp", "vjp"])
 @pytest.mark.parametrize("kind", RULED)
 def test_rules_with_collectives(kind: str, f: Any) -> None:
-    """JAX traces a rule when it is differentiated: in the map, whose axes it has to find."""
+    """JAX traces a rule when the function is differentiated, inside of the map, where it must find the axes of the
+    map."""
     mapped = RULED[kind](f)
     have, want = (
         grad(lambda x: fx.numpy.sum(interop.from_jax(mapped, x)(x) ** 2))(X),

@@ -1,5 +1,6 @@
-"""The names of JAX programs on 8 CPU devices, called as JAX calls them. `test_names.py` runs them in a process of its
-own; to run them by hand:
+"""JAX's names for programs on devices, called as JAX's documentation calls them, on 8 CPU devices.
+
+`test_names.py` runs these tests in a process of their own. To run them by hand:
 
 FXAD_CPU_DEVICES=8 python -m pytest tests/spmd/names_on_devices.py
 """
@@ -41,7 +42,7 @@ from tests.laws.budget import share
 P = PartitionSpec
 X: Any = np.arange(32, dtype=np.float32).reshape(8, 4)
 WRONG: Any = fx
-ANY: Any = fx  # types of overloaded functions do not survive functools.partial
+ANY: Any = fx  # overloads are lost in functools.partial
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +109,7 @@ def test_a_jitted_function_that_follows_the_mesh_is_traced_once_for_each(mesh: M
 # ----------------------------------------------------------------------------------------------------------- shardings
 
 
-def test_questions_to_shardings(mesh: Mesh) -> None:
+def test_attributes_of_shardings(mesh: Mesh) -> None:
     rows, one = NamedSharding(mesh, P("x", None)), SingleDeviceSharding(fx.devices()[2])
     assert rows == NamedSharding(mesh, P("x")) != NamedSharding(mesh, P("y"))
     assert hash(rows) == hash(NamedSharding(mesh, P("x")))
@@ -165,7 +166,7 @@ def test_arrays_of_parts(mesh: Mesh) -> None:
 
 def test_devices_exchange_parts_of_an_array_that_is_divided_anew(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
     x = fx.device_put(fx.asarray(X), NamedSharding(mesh, P("x", "y")))
-    monkeypatch.setattr("fxad.api.device_put.resharded", None)  # through the host
+    monkeypatch.setattr("fxad.api.device_put.resharded", None)  # an exchange through the host
     for spec in (P("y", "x"), P(("x", "y")), P("x"), P()):
         y: Any = fx.device_put(x, NamedSharding(mesh, spec))
         assert y.sharding == NamedSharding(mesh, spec)
@@ -196,7 +197,7 @@ def test_an_operand_that_is_passed_again_is_not_divided_again(monkeypatch: pytes
 
 
 def test_trees_of_shardings_need_not_be_containers_of_python(mesh: Mesh) -> None:
-    """They are prefixes of the tree, whatever its nodes are."""
+    """They are prefixes of the tree of arguments, with nodes of any type."""
 
     @fx.tree.dataclass
     class Params:
@@ -247,7 +248,7 @@ def test_shard_map_as_jax_calls_it(mesh: Mesh) -> None:
 
     for f in (product, scattered, fx.jit(product)):
         np.testing.assert_allclose(np.asarray(f(a, b)), a @ b, rtol=1e-10)
-    # a ring: each device hands its block on, and adds what it is handed
+    # a ring: each device passes its block on, and adds the block that it gets
     n = mesh.shape["x"]
 
     def ring(v: Any) -> Any:
@@ -408,9 +409,9 @@ def doubled(v: Any) -> Any:
 
 @pytest.mark.parametrize("outer", [fx.pmap, fx.soft_pmap])
 @pytest.mark.parametrize("inner", [fx.pmap, fx.soft_pmap])
-def test_maps_without_names_in_maps_without_names(inner: Any, outer: Any) -> None:
-    """A map that was traced before, outside, has the name that the outer one would choose. The devices of both were
-    taken for the same ones: the values were wrong."""
+def test_nested_maps_without_axis_names(inner: Any, outer: Any) -> None:
+    """Regression: a map that was traced before has the name that the outer one would choose. fxad took the axes of both
+    for the same one, and the values were wrong."""
     x: Any = np.arange(16.0).reshape(2, 4, 2)
     want = np.asarray(fx.vmap(fx.vmap(doubled))(x))
     jitted, program = fx.jit(inner(doubled)), fx.trace(inner(doubled), x[0])
@@ -422,8 +423,8 @@ def test_maps_without_names_in_maps_without_names(inner: Any, outer: Any) -> Non
     np.testing.assert_array_equal(np.asarray(fx.interpret(fx.trace(outer(program), x), x)), want)
 
 
-def test_a_name_that_a_map_inside_has() -> None:
-    """Also if it was traced outside."""
+def test_an_axis_name_that_an_inner_map_binds_too() -> None:
+    """Also if the inner map was traced before, outside."""
     inside: Any = fx.jit(fx.pmap(doubled, "i"))
     inside(X[:2])
     for f in (fx.pmap(lambda v: inside(v), "i"), fx.shard_map(lambda v: inside(v[0])[None], {"i": 2}, P("i"), P("i"))):
@@ -433,14 +434,14 @@ def test_a_name_that_a_map_inside_has() -> None:
 
 
 def over_devices(f: Any) -> list[Any]:
-    """Maps of a function of a row over the devices of axis i."""
+    """Returns maps of a function of a row over the devices of axis i."""
     rows = P("i")
     return [fx.pmap(f, "i"), fx.shard_map(lambda x: f(x[0])[None], {"i": 8}, rows, rows)]
 
 
 def test_devices_run_the_function_and_not_its_batching_rule() -> None:
-    """A rule was asked whether a result varies: a rule that loops over the examples was refused, one that raises an
-    error raised it, and one that says that its result is the same for all was believed."""
+    """Regression: the batching rule decided whether a result varies. A rule that loops over examples was refused, one
+    that raises an error raised it, and one that declares a result unbatched was believed."""
 
     @sequential_vmap
     def share(v: Any) -> Any:
@@ -463,7 +464,7 @@ def test_devices_run_the_function_and_not_its_batching_rule() -> None:
         fx.vmap(refusing)(X)
 
 
-def test_a_batching_rule_does_not_say_what_is_the_same() -> None:
+def test_a_batching_rule_does_not_decide_whether_a_result_varies() -> None:
     @fx.custom_vmap
     def doubled(v: Any) -> Any:
         return 2 * v
@@ -478,7 +479,7 @@ def test_a_batching_rule_does_not_say_what_is_the_same() -> None:
 
 
 def test_devices_that_run_a_branch_read_their_index() -> None:
-    """Examples that run one after the other do not know it, and the check of maps took devices for examples."""
+    """Regression: examples in a loop do not know their index, and the check of maps treated devices like examples."""
 
     def halved(v: Any) -> Any:
         def back(u: Any) -> Any:
@@ -491,8 +492,8 @@ def test_devices_that_run_a_branch_read_their_index() -> None:
         np.testing.assert_array_equal(np.asarray(fx.jit(f)(X)), want)
 
 
-def test_a_soft_map_has_the_devices_that_are_left(mesh: Mesh) -> None:
-    """Those along axes that the map around does not name are taken, too."""
+def test_a_soft_map_in_a_shard_map_uses_the_other_axes(mesh: Mesh) -> None:
+    """It uses also the devices along axes that the outer map does not name."""
 
     def centred(v: Any) -> Any:
         return fx.soft_pmap(lambda u: u - lax.pmean(u, ("x", "i")), "i")(v)
@@ -503,7 +504,7 @@ def test_a_soft_map_has_the_devices_that_are_left(mesh: Mesh) -> None:
 
 @pytest.mark.parametrize("name", ["é", "\u00b5", "a b", 'a"b\n', "\x01", "*", "軸", "%41."])
 def test_an_axis_may_have_any_name(name: str) -> None:
-    """MLIR did not read names beyond ASCII, and XLA ends the process at their escapes."""
+    """Regression: MLIR did not parse names beyond ASCII, and XLA crashes on their escapes."""
     total = fx.shard_map(lambda v: lax.psum(v, name), {name: 8}, P(name), P())
     np.testing.assert_array_equal(np.asarray(fx.jit(total)(X)), X.sum(0, keepdims=True))
     y = fx.device_put(X, NamedSharding(make_mesh((8,), (name,)), P(name)))
@@ -512,7 +513,7 @@ def test_an_axis_may_have_any_name(name: str) -> None:
     def inner(v: Any) -> Any:
         return fx.pmap(lambda w: lax.psum(w, name), "inner")(v)
 
-    nested = np.asarray(fx.jit(fx.pmap(inner, name))(X[:2, :2]))  # it was taken for an axis that fxad adds
+    nested = np.asarray(fx.jit(fx.pmap(inner, name))(X[:2, :2]))  # it was taken for the name of an axis that fxad adds
     np.testing.assert_array_equal(nested, np.tile(X[:2, :2].sum(0), (2, 1)))
 
 
@@ -525,7 +526,7 @@ FLOATS = ["float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("place", [None, 0, 5])
 def test_extrema_of_devices_are_nan_if_one_is(dtype: str, place: int | None) -> None:
-    """XLA's collectives on CPUs drop nan."""
+    """XLA's collectives on CPUs ignore nan."""
     values = np.array([-3.0, 2.0, 0.5, -0.25, np.inf if dtype[:6] != "float8" else 6.0, 1.0, -2.0, 0.0])
     if place is not None:
         values[place] = np.nan
@@ -565,7 +566,7 @@ def test_extrema_of_divided_arrays_are_nan_if_one_element_is() -> None:
 
 
 def over_one_axis_each(over_x: Callable[[Any], Any], over_y: Callable[[Any], Any], inside: Any, around: Any) -> Any:
-    """The inner map names y, the outer one x."""
+    """Returns a map over y in a map over x."""
 
     def step(v: Any) -> Any:
         return fnp.tanh(v) * lax.psum(v * v, "y") + lax.pmean(v, ("x", "y")) * lax.axis_index("x")
@@ -593,9 +594,9 @@ WITHIN: dict[str, Any] = {
 
 @pytest.mark.parametrize("inside", WITHIN)
 @pytest.mark.parametrize("around", ["plain", "scan", "vmap"])
-def test_a_map_inside_names_the_other_axes_of_the_mesh(mesh: Mesh, inside: str, around: str) -> None:
-    """All devices have the same values along an axis that the outer map does not name, and the inner map divides them.
-    It asked for further devices, or XLA refused its groups."""
+def test_nested_shard_maps_over_different_axes(mesh: Mesh, inside: str, around: str) -> None:
+    """Regression: along an axis that the outer map does not name all devices have the same values, and the inner map
+    divides them. It took further devices, or XLA rejected its groups."""
     x: Any = np.linspace(-1, 1, 16)
     mapped, single = [
         over_one_axis_each(over_x, over_y, WITHIN[inside], WITHIN[around])

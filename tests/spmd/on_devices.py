@@ -1,4 +1,6 @@
-"""Tests on 8 CPU devices. `test_shard_map_laws.py` runs them in a process of their own; to run them by hand:
+"""Tests on 8 CPU devices.
+
+`test_shard_map_laws.py` runs them in a process of their own. To run them by hand:
 
 FXAD_CPU_DEVICES=8 python -m pytest tests/spmd/on_devices.py
 """
@@ -121,7 +123,7 @@ def training_step(ws: Any, x: Any, y: Any) -> Any:
 
 
 def step_outside(mesh: Mesh) -> Any:
-    """The gradient of a map, and an update of whole arrays outside of it: two maps and equations between them."""
+    """The gradient of a map, and an update outside of it: a program of two maps and equations between them."""
     rows = P("i")
     total = fx.shard_map(lambda *of: lax.pmean(mean_error(*of), "i"), mesh, (P(), rows, rows), P())
 
@@ -133,7 +135,7 @@ def step_outside(mesh: Mesh) -> Any:
 
 
 def test_a_donated_operand_is_reused_by_a_result_that_is_divided_in_the_same_way() -> None:
-    """XLA refused the program: the first result of the type of the operand is whole on each device."""
+    """Regression: XLA rejected the program, because the first result with the operand's type has another sharding."""
 
     def gathered(x: Any) -> Any:
         return lax.all_gather(x, "i", tiled=True), x * 2
@@ -167,12 +169,12 @@ def layers_of(kind: str, n: int, width: int = 4) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("kind", STEPS)
 @pytest.mark.parametrize("n", [1, 4, 8])
 def test_equal_layers_are_compiled_once(kind: str, n: int) -> None:
-    """Once forward, once backward; the first layer needs no cotangent of its operand; and the ends. Donated parameters
-    are reused. Results are equal to those of one unit, and divided in the same way."""
+    """The units are one layer forward, one layer backward, a first layer without a cotangent of its operand, and both
+    ends. Donated parameters are reused. Results and shardings are those of one unit."""
     program = fx.trace(STEPS[kind](make_mesh((n,), ("i",))), *layers_of(kind, n))
     lowered = fx.lower(program, units=lambda body: not body.name.startswith("value_and_grad"))
     assert sorted([u.uses for u in lowered.units.units]) == [1, 1, 1, LAYERS - 1, LAYERS]
-    donates = kind != "pmap of whole parameters"  # its results are stacks of them
+    donates = kind != "pmap of whole parameters"  # its results are stacks, which cannot reuse the parameters
     with fx.cache.private() as mine:
         run = lowered.compile(donate=(0,) if donates else ())
         assert mine.stats().compilations == 5
@@ -186,15 +188,15 @@ def test_equal_layers_are_compiled_once(kind: str, n: int) -> None:
                 assert a.sharding == b.sharding
             assert [w.is_deleted() for w in ws] == [donates] * LAYERS
     memory = run.memory()
-    part = 2 * 4 * 4  # what a layer stores, for each device
+    part = 2 * 4 * 4  # bytes that a layer stores on each device
     gradients = LAYERS * 4 * 4 * 4
     assert memory.argument_bytes == gradients + 2 * part
     assert memory.temp_bytes <= (LAYERS + 4) * part + 2 * gradients + 1024
 
 
 @pytest.mark.parametrize("spec", [P("i", "j"), P(None, "i"), P("j"), P(None, ("j", "i")), P()])
-def test_layers_take_what_layers_give(mesh: Mesh, spec: PartitionSpec) -> None:
-    """Values between units are divided as the operand is, so equal layers are one unit."""
+def test_values_between_units_keep_the_sharding(mesh: Mesh, spec: PartitionSpec) -> None:
+    """Values between units have the sharding of the operand, so equal layers are one unit."""
 
     @fx.jit
     def turn(x: Any) -> Any:
@@ -213,7 +215,7 @@ def test_layers_take_what_layers_give(mesh: Mesh, spec: PartitionSpec) -> None:
     np.testing.assert_allclose(np.asarray(lowered.compile()(x)), np.asarray(want), rtol=1e-6, atol=1e-6)
 
 
-def test_a_cotangent_that_begins_as_a_constant_makes_no_further_unit() -> None:
+def test_a_constant_first_cotangent_makes_no_further_unit() -> None:
     def last(ws: Any, x: Any) -> Any:
         for w in ws:
             x = layer(x, w)
@@ -235,7 +237,7 @@ def test_too_few_devices_for_units_names_the_program() -> None:
 
 
 def test_auto_leaves_a_map_whole() -> None:
-    """Its steps take longer in units, so the user chooses them. On one device the layers are units."""
+    """Its steps are slower as units, so units are an option. On one device the layers are units."""
     x, ws = fx.Spec((256 * 8, 256)), [fx.Spec((256, 256))] * 48
     step = fx.shard_map(training_step, {"i": 8}, (P(), P("i"), P("i")), P())
     lowered = fx.lower(fx.trace(step, ws, x, x))
@@ -269,7 +271,7 @@ def divided_outside(x: Any) -> Any:
 
 
 def printed(x: Any) -> Any:
-    """The host gets an array that is divided, and one that is whole on each device."""
+    """The host gets a divided array, and a replicated one."""
     y = fx.pmap(fnp.sin, "i")(x)
     fx.debug_print("{}", y)
     return y
@@ -326,7 +328,8 @@ def test_data_parallel_gradient(mesh: Mesh) -> None:
     sharded = fx.shard_map(loss, mesh, (P(), P(("i", "j"))), P())
     have = fx.jit(fx.value_and_grad(sharded))(W, X)
     want = fx.value_and_grad(lambda w, x: fnp.mean(fnp.tanh(x * w)))(W, X)
-    for a, b in zip(have, want, strict=True):  # jaxlib 0.12 rounds tanh otherwise in short loops: 1 - tanh(x)**2 near 1
+    # jaxlib 0.12 rounds tanh differently in short loops: 1 - tanh(x)**2 near 1
+    for a, b in zip(have, want, strict=True):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=3e-6)
 
 
@@ -418,7 +421,7 @@ def test_gradient_of_operands_that_are_closed_over() -> None:
 
 @pytest.mark.parametrize("total", [lax.psum, lax.psum_scatter])
 def test_sums_of_complex_constants(total: Callable[..., fx.Array]) -> None:
-    """XLA ends the process at a sum of complex values that it knows, so the parts are summed."""
+    """XLA crashes at a sum of complex constants, so their parts are summed."""
     have = fx.pmap(lambda v: total(fnp.ones(8, "complex64") * np.complex64(1 - 2j), "d") * v, "d")(X[:, 0])
     want = fx.vmap(lambda v: total(fnp.ones(8, "complex64") * np.complex64(1 - 2j), "d") * v, axis_name="d")(X[:, 0])
     np.testing.assert_array_equal(np.asarray(have), np.asarray(want))
@@ -496,17 +499,17 @@ def test_a_program_called_with_sharded_arrays_is_partitioned(mesh: Mesh) -> None
     np.testing.assert_allclose(np.asarray(y), np.tanh(X * W), rtol=1e-6)
     np.testing.assert_allclose(np.asarray(turned), X.T)
     assert float(total) == X.sum()
-    z = x * 2 + 1  # outside of jit, too
+    z = x * 2 + 1  # outside of jit too
     assert _spec(z) == P(("i", "j"))
     np.testing.assert_array_equal(np.asarray(z), X * 2 + 1)
-    np.testing.assert_allclose(np.asarray(f(X, W)[0]), np.asarray(y), rtol=1e-6)  # free data: one device
+    np.testing.assert_allclose(np.asarray(f(X, W)[0]), np.asarray(y), rtol=1e-6)  # an uncommitted array: one device
     grad = fx.jit(fx.grad(lambda x: fnp.sum(fnp.sin(x))))(x)
     assert _spec(grad) == P(("i", "j"))
     np.testing.assert_allclose(np.asarray(grad), np.cos(X), rtol=1e-5, atol=1e-6)
 
 
 def test_results_of_divided_arrays_without_elements_are_on_their_devices(mesh: Mesh) -> None:
-    """They were on the first device, and refused beside others."""
+    """Regression: they were on the first device, and an operation with others was refused."""
     empty: Any = fx.device_put(np.zeros((8, 0), np.float32), NamedSharding(mesh, P("i")))
     x: Any = fx.device_put(X, NamedSharding(mesh, P("i")))
     for y in (fnp.ravel(empty), fx.jit(lambda z: fnp.sum(z))(empty), empty + 1, x[:0]):
@@ -597,7 +600,8 @@ Y: Any = np.arange(32, dtype=np.float32).reshape(8, 4)
 
 @pytest.mark.parametrize("use", USES)
 def test_a_donated_array_is_refused(use: str) -> None:
-    """Also another array of the same memory: XLA ended the process. And `shards` and PlacementError were puzzling."""
+    """Also another array that shares its memory. Regression: XLA crashed, and the errors of `shards` and placement were
+    misleading."""
     x: Any = fx.device_put(Y, LINE)
     same: Any = fx.jit(lambda v: v)(x)
     fx.jit(lambda v: v + 1, donate=0)(x)
@@ -608,7 +612,7 @@ def test_a_donated_array_is_refused(use: str) -> None:
 
 @pytest.mark.parametrize("use", USES)
 def test_an_array_whose_part_is_gone_is_refused(use: str) -> None:
-    """XLA ended the process."""
+    """Regression: XLA crashed."""
     parts = [fx.device_put(Y[k : k + 1], device) for k, device in enumerate(fx.devices())]
     whole: Any = fx.make_array_from_single_device_arrays((8, 4), LINE, parts)
     put: Any = fx.device_put(Y, LINE)
@@ -621,7 +625,7 @@ def test_an_array_whose_part_is_gone_is_refused(use: str) -> None:
 
 
 def _at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """The results of calls in threads, or what they raise."""
+    """Runs calls in threads at the same time, and returns their results or exceptions."""
     results: list[Any] = []
     together = threading.Barrier(len(calls))
 
@@ -642,17 +646,17 @@ def _at_once(*calls: Callable[[], Any]) -> list[Any]:
 
 
 @pytest.fixture
-def often() -> Iterator[None]:
-    """Threads switch as often as they can."""
+def frequent_thread_switches() -> Iterator[None]:
+    """Makes threads switch as often as possible."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(interval)
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_thread_switches")
 def test_threads_read_one_array() -> None:
-    """They took one another's parts: values were wrong, or internal errors were raised."""
+    """Regression: threads took each other's parts, so values were wrong, or internal errors were raised."""
     for _ in range(100):
         x: Any = fx.device_put(Y, LINE)
 
@@ -663,11 +667,11 @@ def test_threads_read_one_array() -> None:
             np.testing.assert_array_equal(y, Y)
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_thread_switches")
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("how", ["donates", "deletes"])
-def test_a_thread_takes_what_another_one_uses(how: str, use: str) -> None:
-    """The call uses it before, or is refused. The process ended at once."""
+def test_a_thread_donates_or_deletes_an_array_that_another_thread_uses(how: str, use: str) -> None:
+    """Regression, a crash: the use gets the values, or raises an error."""
     donating: Any = fx.jit(lambda v: v + 1, donate=0)
     for _ in range(40):
         x: Any = fx.device_put(Y, LINE)
@@ -679,7 +683,7 @@ def test_a_thread_takes_what_another_one_uses(how: str, use: str) -> None:
 
 
 def test_a_function_of_the_host_deletes_no_divided_array() -> None:
-    """XLA may not have started the program on all devices yet. Arrays on one device can be deleted."""
+    """XLA may not have started the program on all devices yet. Arrays on one device may be deleted."""
     x: Any = fx.device_put(Y, LINE)
     one: Any = fx.asarray(Y)
 
@@ -705,7 +709,7 @@ def test_a_function_of_the_host_deletes_no_divided_array() -> None:
 
 
 def test_meshes_of_other_devices() -> None:
-    """A program runs on the devices of its mesh, also if they are not the first ones."""
+    """A program runs on the devices of its mesh, whichever they are."""
     last = Mesh(np.array(fx.devices()[:3:-1], dtype=object), "d")
     x: Any = fx.device_put(X, NamedSharding(last, P("d")))
     for y in (x + 1, fx.jit(lambda x: x + 1)(x), fx.shard_map(lambda v: v + 1, last, P("d"), P("d"))(X)):
@@ -718,7 +722,7 @@ def _in_order(devices: Any) -> NamedSharding:
 
 
 def test_a_sharding_is_that_of_its_devices() -> None:
-    """Also if they are the first ones, and arguments or other shardings have others: the results were on those."""
+    """Regression: arguments and other shardings on more devices moved the results to those devices."""
     every = fx.devices()
     first, all_, back, last = _in_order(every[:4]), _in_order(every), _in_order(every[::-1]), _in_order(every[4:])
     one = SingleDeviceSharding(every[0])
@@ -740,12 +744,12 @@ def test_a_sharding_is_that_of_its_devices() -> None:
     for ins, outs in ((all_, first), (back, all_), (last, first), (all_, one), (one, all_)):
         with pytest.raises(PlacementError, match="give all meshes of a program the same devices"):
             fx.jit(lambda v: v + 1, in_shardings=ins, out_shardings=outs)(X)
-    in_a_map = fx.pmap(lambda v: lax.with_sharding_constraint(v, _in_order(every[:2])))  # means nothing there
+    in_a_map = fx.pmap(lambda v: lax.with_sharding_constraint(v, _in_order(every[:2])))  # no effect in a map
     np.testing.assert_array_equal(np.asarray(in_a_map(X)), X)
 
 
 def test_division_that_xla_chooses() -> None:
-    """Axes of a mesh are factored where XLA divides by a part of one."""
+    """Mesh axes are split into factors if XLA divides by a part of an axis."""
     kind: Any = xla_client.HloSharding
     mesh = (("i", 4), ("j", 2))
     assert mesh_and_spec([mesh], kind.iota_tile([2, 4], [4, 2], [1, 0], []), "f", 0) == (mesh, (("j",), ("i",)))
@@ -766,7 +770,7 @@ def _one(k: int) -> Any:
 
 
 def _halves(m: Mesh) -> Any:
-    """Arrays on all devices, and on half of them."""
+    """Returns arrays on all devices, and on half of them."""
     half = NamedSharding(Mesh(np.array(fx.devices()[:4], dtype=object), "d"), P("d"))
     return fx.device_put(X, NamedSharding(m, P("i"))), {"k": fx.device_put(X, half)}
 

@@ -1,4 +1,5 @@
-"""Collectives of generated programs: vmap over a named axis is what the runs of all indices, in lockstep, exchange."""
+"""Collectives in generated programs: vmap over a named axis equals runs of all indices in lockstep that exchange
+values."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def test_vmap(kind: type[Primitive]) -> None:
 
 @every
 def test_beside_another_axis(kind: type[Primitive]) -> None:
-    """A batch axis at any place, which the collective does not run over."""
+    """A batch axis, which the collective does not reduce, at any place."""
 
     @share(2)
     @given(calls(kind), st.integers(0, 2))
@@ -142,7 +143,7 @@ def test_gradients_of_generated_programs(mesh: MeshAxes) -> None:
 
 
 def test_few_generated_programs_are_refused() -> None:
-    """Most programs have collectives, in bodies too, and vmap refuses few of them."""
+    """Most generated programs have collectives, also in bodies, and vmap rejects few of them."""
     seen: list[tuple[bool, bool]] = []
 
     @settings(max_examples=40, derandomize=True, database=None, phases=[Phase.generate])
@@ -160,14 +161,14 @@ def _branch(x: Any) -> Any:
 
 
 def _ring(x: Any) -> Any:
-    """The number of steps is the same along axis i. In a ppermute, XLA waits for the devices along j, too."""
+    """The number of steps is the same along axis i. A ppermute in XLA waits for the devices along j too."""
     steps = lax.axis_index("j")
     return lax.while_loop(lambda c: c[0] < steps, lambda c: (c[0] + 1, lax.ppermute(c[1], "i", [(0, 1)])), (0, x))[1]
 
 
 @pytest.mark.parametrize("f", [_branch, _ring])
 def test_programs_whose_devices_would_wait_are_not_run(f: Any) -> None:
-    """XLA ends the process when devices have waited for 40 s."""
+    """XLA ends the process if devices wait for 40 s."""
     x: Any = np.array(1.0, np.float32)
     mesh: MeshAxes = (("i", 2), ("j", 2))
     case = Case(fx.trace(f, x, axis_env=dict(mesh)).jaxpr, (x,), 0, smooth=False)
@@ -176,7 +177,8 @@ def test_programs_whose_devices_would_wait_are_not_run(f: Any) -> None:
 
 
 def _roles(jaxpr: Jaxpr, inside: frozenset[str] = frozenset()) -> set[tuple[str, str]]:
-    """The collectives of a program and its bodies, each with its roles: the equations that contain it, and others."""
+    """Returns each collective of a program and its bodies with its roles: the primitives around it, several axes,
+    groups."""
     found = set[tuple[str, str]]()
     for eqn in jaxpr.eqns:
         prim = eqn.prim
@@ -193,7 +195,7 @@ def _roles(jaxpr: Jaxpr, inside: frozenset[str] = frozenset()) -> set[tuple[str,
 
 
 def test_the_generator_reaches_every_collective_in_every_role() -> None:
-    """Of its steps, those of collectives and of control flow: few programs are enough then."""
+    """Only steps for collectives and control flow are drawn, so that few programs are enough."""
     found = set[tuple[str, str]]()
     steps = [*[step for step in COLLECTIVE_STEPS if step not in GROWTH_STEPS][:6], branch_step, scan_step, while_step]
 
@@ -214,7 +216,7 @@ def test_the_generator_reaches_every_collective_in_every_role() -> None:
     assert not [(kind.name, role) for kind in COLLECTIVES for role in roles[kind] if (kind.name, role) not in found]
 
 
-# For x of shape (n, n, ...): the results of the collective over axis 0, stacked; and its further arguments.
+# For x of shape (n, n, ...): the expected results over axis 0, stacked; and the arguments of the collective.
 IN_NUMPY: dict[str, tuple[Callable[[Any], Any], Callable[[int], dict[str, Any]]]] = {
     "psum": (lambda x: np.broadcast_to(np.sum(x, 0, x.dtype), x.shape), lambda n: {}),
     "pmax": (lambda x: np.broadcast_to(np.max(x, 0), x.shape), lambda n: {}),

@@ -32,12 +32,12 @@ def test_loops_multiply_and_gradients_count() -> None:
         return fx.shard_map(f, {"i": 4}, P("i"), P())(x).sum()
 
     back = fx.comm(fx.trace(fx.grad(total), X))
-    # the function is linear, so the forward run is not needed
+    # the function is linear, so its forward pass is not needed
     assert {r.collective: (r.runs, r.bytes) for r in back} == {"psum": (5, 160), "psum_scatter": (1, 128)}
 
 
 def test_a_map_inside_of_a_map_gathers_its_results() -> None:
-    """As the devices do: the collectives of the text are counted."""
+    """The lowered text has the same collectives."""
 
     def row(x: Any) -> Any:
         return fx.pmap(lambda v: v * lax.psum(v, "b"), "b")(x) * lax.pmax(x, "a")
@@ -49,7 +49,7 @@ def test_a_map_inside_of_a_map_gathers_its_results() -> None:
     assert [text.count(f"stablehlo.{op}") for op in ("all_reduce", "all_gather")] == [2, 1]
 
 
-def test_what_is_not_known_is_said() -> None:
+def test_unknown_numbers_of_runs_are_reported() -> None:
     def f(x: fx.Array) -> Any:
         x = lax.while_loop(lambda c: lax.pmax(c[0, 0], "i") > 1, lambda c: c - lax.psum(c, "i"), x)
         return lax.cond(lax.psum(x[0, 0], "i") > 0, lambda u: lax.pmin(u, "i"), lambda u: u, x)
@@ -62,7 +62,7 @@ def test_what_is_not_known_is_said() -> None:
     assert str(found).endswith("runs not known")
 
 
-def test_branches_whose_runs_are_sizes() -> None:
+def test_branches_whose_runs_are_symbolic() -> None:
     """The largest branch counts; of n and 3 runs that is max(n, 3)."""
 
     def f(x: fx.Array) -> Any:

@@ -1,4 +1,4 @@
-"""Collectives under `vmap(axis_name=)`: against NumPy, in control flow, under transformations; and what is refused."""
+"""Collectives under `vmap(axis_name=)`: values, control flow, transformations, error messages."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ def test_two_axes() -> None:
     assert np.all(np.asarray(size) == 6)
 
 
-def test_results_that_are_the_same_for_all_need_no_axis() -> None:
+def test_results_that_are_the_same_for_all_examples_may_have_out_axes_none() -> None:
     total, most = mapped(lambda v: (lax.psum(v, "i"), lax.pmax(v[0], "i")), X, out_axes=None)
     np.testing.assert_array_equal(np.asarray(total), X.sum(0))
     assert float(most) == X[:, 0].max()
 
 
-def test_what_no_example_changes_is_summed_once_for_each() -> None:
+def test_psum_of_an_unmapped_value_counts_it_for_each_example() -> None:
     assert float(mapped(lambda v: lax.psum(np.float32(3), "i"), X, out_axes=None)) == 12
     many = fx.vmap(lambda v: lax.psum(fnp.ones((), "int8"), "i"), axis_name="i", out_axes=None)(np.zeros(300))
     assert int(many) == np.int64(300).astype(np.int8)
@@ -149,7 +149,7 @@ def test_bodies(f: Callable[..., object]) -> None:
 
 @pytest.mark.parametrize("f", [normalised, in_scan, in_cond, fx.jit(normalised), fx.remat(normalised)])
 def test_gradient_of_the_map_and_map_of_the_gradient(f: Callable[..., fx.Array]) -> None:
-    """A gradient inside the map is of the sum of the results of all indices."""
+    """The gradient inside the map is that of the sum of the results of all indices."""
     weights = np.cos(X)
     outside = fx.grad(lambda x: fnp.sum(fx.vmap(f, axis_name="i")(x) * weights))(X)
     inside = fx.vmap(fx.grad(lambda v, w: fnp.sum(f(v) * w)), axis_name="i")(X, weights)
@@ -191,7 +191,7 @@ def test_a_program_is_called_in_a_map() -> None:
 
 @pytest.mark.parametrize("checked", [False, True])
 def test_a_loop_that_reads_its_index_runs_as_often_as_it_says(checked: bool) -> None:
-    """`axis_index` exchanges nothing, so indices need not agree."""
+    """`axis_index` exchanges no values, so the numbers of steps may differ."""
 
     def steps(v: Any) -> Any:
         def step(c: Any) -> Any:
@@ -223,7 +223,7 @@ APART = (
     " or use all_gather in place of ppermute"
 )
 RING = [(0, 1), (1, 0)]
-# Bodies that run as often as index j says, with a ppermute over another axis.
+# Bodies whose number of runs depends on the index along j, with a ppermute over another axis.
 STEPS_APART = {
     "while": lambda v: lax.fori_loop(0, lax.axis_index("j"), lambda _, c: lax.ppermute(c, "i", RING), v),
     "cond": lambda v: lax.cond(lax.axis_index("j") > 0, fx.jit(lambda u: lax.ppermute(u, "i", RING)), lambda u: u, v),
@@ -317,8 +317,8 @@ def test_refused(call: Callable[[], object], kind: type[FxadError], message: str
     np.testing.assert_allclose(np.asarray(mapped(normalised, X)), WANT, rtol=1e-6)  # the next trace works
 
 
-def test_runs_that_do_not_agree_are_an_error() -> None:
-    """The interpreter runs all indices at once, and finds those that wait for ever."""
+def test_different_numbers_of_runs_around_a_collective_are_an_error() -> None:
+    """The interpreter runs all indices at once, and detects indices that would wait forever."""
     program = fx.trace(lambda v: lax.cond(v[0] > 2, normalised, lambda u: u, v), X[0], axis_env={"i": N})
     with pytest.raises(ExecutionError) as e:
         lockstep(("i",), (N,), lambda index: run(program.jaxpr, [X[index]]))
@@ -326,7 +326,7 @@ def test_runs_that_do_not_agree_are_an_error() -> None:
 
 
 def test_a_body_that_runs_for_each_example_reads_its_index_from_outside() -> None:
-    """A branch with an ordered call of the host runs for one example after the other."""
+    """A branch with an ordered host call runs for one example after the other."""
 
     def called(x: Any) -> Any:
         fx.io_callback(lambda v: None, None, x, ordered=True)

@@ -1,4 +1,4 @@
-"""Messages of meshes, specs and maps over devices, word for word. None of them needs more than one device."""
+"""Messages of meshes, specs and maps over devices, word for word, on one device."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sine() -> Jaxpr:
 
 
 def summed(size: int) -> Any:
-    """A map over axis i of size 2 of a program that was traced for another size."""
+    """A map over axis i of size 2, of a program traced for another size."""
     program = fx.trace(lambda x: lax.psum(x, "i"), X[:2], axis_env={"i": size})
     return ShardMap(program.jaxpr, (("i", 2),), 0, ((("i",),),), ((),)).abstract_eval(Aval((4, 2), "float32"))
 
@@ -216,7 +216,7 @@ ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
 
 
 @pytest.mark.parametrize(("call", "kind", "message", "remedy"), ERRORS, ids=[e[2][:50] for e in ERRORS])
-def test_what_is_wrong_is_named(call: Callable[[], Any], kind: type[FxadError], message: str, remedy: str) -> None:
+def test_messages(call: Callable[[], Any], kind: type[FxadError], message: str, remedy: str) -> None:
     with pytest.raises(FxadError) as caught:
         call()
     assert (type(caught.value), caught.value.message, caught.value.remedy) == (kind, message, remedy)

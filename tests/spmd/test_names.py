@@ -1,4 +1,4 @@
-"""`names_on_devices.py`, in a process with 8 CPU devices; and the split of an axis, interpreted."""
+"""Runs `names_on_devices.py` in a process with 8 CPU devices; and the split of an axis, interpreted."""
 
 from __future__ import annotations
 

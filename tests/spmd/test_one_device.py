@@ -1,4 +1,4 @@
-"""Maps over one device: what calls the host, and collectives, as on several."""
+"""Maps over one device: host calls, checks and collectives behave as on several devices."""
 
 from __future__ import annotations
 

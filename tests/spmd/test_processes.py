@@ -20,7 +20,7 @@ from fxad.xla import cuda
 
 JAXLIB = "fxad.xla.cuda.xla_client"
 ROOT = Path(__file__).parent.parent.parent
-# Each script is called with: the number of the process, the number of processes, the address, and what it needs.
+# Each script gets the number of the process, the number of processes, the address, and further arguments.
 LOST = """
 import os, sys, time
 import numpy as np
@@ -54,7 +54,7 @@ fx.distributed.shutdown()
 print("alive", fx.distributed.is_initialized(), flush=True)
 os._exit(0)
 """
-# What two scripts begin with: arrays of all processes, and three programs with a collective.
+# The start of two scripts: arrays of all processes, and three programs with a collective.
 PROGRAMS = """
 import os, sys, time
 import numpy as np
@@ -143,8 +143,8 @@ print(stats.compilations > 0, stats.disk_hits > 0)
 fx.distributed.shutdown()
 """
 
-# Process 1 runs a program alone that waits for nobody, then both run one. Process 1 tries another one twice, and then
-# that for which process 0 waits.
+# Process 1 runs a program without collectives alone, then both run one with a collective. Process 1 tries another one
+# twice, and then the one that process 0 is waiting in.
 ALONE_FIRST = (
     PROGRAMS
     + """
@@ -168,7 +168,7 @@ fx.distributed.shutdown()
 """
 )
 
-# None of these calls `shutdown`. Process 1 ends later than the heartbeat, raises an exception, or keeps process 0
+# None of these calls `shutdown`. Process 1 ends after the heartbeat timeout, raises an exception, or keeps process 0
 # waiting.
 ENDS = (
     PROGRAMS
@@ -208,7 +208,7 @@ finally:
 
 
 def _run(text: str, processes: int, *more: str) -> list[tuple[int, list[str]]]:
-    """Run a script in several processes: the exit status and the output of each."""
+    """Runs a script in several processes. Returns the exit status and the output of each."""
     address = _address()
     command = [sys.executable, "-c", text]
     started = [
@@ -244,7 +244,8 @@ def test_training_in_processes(processes: int) -> None:
 
 @pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.deep)])
 def test_a_process_that_dies_is_an_error_in_the_others(processes: int) -> None:
-    """A collective fails as soon as the connections close, a barrier after its timeout. The others go on."""
+    """A collective fails as soon as the connections close, a barrier after its timeout. The other processes
+    continue."""
     *others, dead = _run(LOST, processes)
     assert dead == (7, [f"{float(processes)} True"])
     for status, lines in others:
@@ -265,7 +266,7 @@ def test_a_process_that_dies_is_an_error_in_the_others(processes: int) -> None:
 
 @pytest.mark.parametrize("late", [0, 1])
 def test_another_program_is_an_error(late: int) -> None:
-    """The processes run `doubled`, then one `halved` and one `tripled`. The one that comes later sees it."""
+    """One process runs `doubled` and `halved`, the other `doubled` and `tripled`. The later one raises an error."""
     lines = [lines for _, lines in _run(OTHER, 2, str(late))]
     names = "pmap_halved", "pmap_tripled"
     seen = (
@@ -284,7 +285,7 @@ def test_a_process_that_dies_before_the_first_collective() -> None:
 
 
 def test_a_program_without_collectives_is_not_compared() -> None:
-    """A process may run it alone, as to print a value. A program that was refused is refused again."""
+    """One process may run it alone, for example to print a value. A program that was rejected is rejected again."""
     refused = "pmap_tripled | run the same programs in the same order in all processes"
     assert _run(ALONE_FIRST, 2) == [
         (0, ["4.0", "1.0", "6.0"]),
@@ -294,7 +295,7 @@ def test_a_program_without_collectives_is_not_compared() -> None:
 
 @pytest.mark.parametrize("platform", ["cpu", "cuda"])
 def test_a_process_that_ends_waits_for_the_others(platform: str) -> None:
-    """With a service as for GPUs, a process without heartbeats is lost, and a lost process ends the others."""
+    """With a service as for GPUs, a process without heartbeats counts as lost, and all others end."""
     begin = f"import fxad.xla.processes\nfxad.xla.processes.default_platform = lambda: {platform!r}\n"
     assert _run(begin + ENDS, 2) == [(0, ["4.0"]), (0, ["4.0"])]
 
@@ -306,7 +307,7 @@ def test_a_process_that_ends_with_an_exception_does_not_wait() -> None:
 
 @pytest.mark.parametrize("what", ["collective", "barrier"])
 def test_ctrl_c_ends_the_wait_for_another_process(what: str) -> None:
-    """Python ends with the status 130, or by the signal itself. Process 1 ends because process 0 does."""
+    """Python exits with status 130, or by the signal itself. Process 1 ends because process 0 does."""
     (status, lines), (other, _) = _run(INTERRUPTED, 2, what)
     assert lines == ["4.0", "True"]
     assert status in (130, -2)
@@ -320,7 +321,7 @@ def test_if_process_0_dies_the_others_end() -> None:
     assert lines == []
 
 
-def test_a_process_that_does_not_come() -> None:
+def test_a_process_that_does_not_connect() -> None:
     ((status, lines),) = _run(ALONE, 1)
     assert lines == [
         (
@@ -347,7 +348,7 @@ def test_processes_share_arrays_and_the_directory_of_the_cache(tmp_path: Path) -
 
 
 def test_the_client_of_gpus_gets_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No GPU is needed: the arguments that jaxlib gets for two processes."""
+    """Without a GPU: the test checks the arguments that jaxlib gets for two processes."""
     made: list[tuple[Any, ...]] = []
     monkeypatch.setattr(cuda._Plugin, "load", lambda plugin: None)
     monkeypatch.setattr(f"{JAXLIB}.generate_pjrt_gpu_plugin_options", lambda: {"platform_name": "cuda"})

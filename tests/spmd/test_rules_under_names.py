@@ -1,5 +1,4 @@
-"""Custom rules that call their own function, under a named axis: the collectives may be in the function or in its rule
-only."""
+"""Custom rules that call their own function under a named axis. The function or only its rule has collectives."""
 
 from __future__ import annotations
 
@@ -101,7 +100,7 @@ def test_recursive_rules(f: Any, around: str) -> None:
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("f", RULED, ids=lambda f: f.__name__)
 def test_an_axis_that_is_split(f: Any, around: str) -> None:
-    """A call in a rule kept the size of the whole axis, which `soft_pmap` splits."""
+    """Regression: a call in a rule kept the size of the whole axis, which `soft_pmap` splits."""
     program = fx.trace(fx.soft_pmap(AROUND[around](f), "i", devices=2), X)
     assert parse(program.text()) is program.jaxpr
     want = fx.vmap(AROUND[around](plain), axis_name="i")(X)
@@ -145,7 +144,7 @@ synchronised.defvjp(lambda x: (synchronised(x), x), lambda x, ct: (lax.psum(ct *
 
 
 def test_a_collective_in_the_rule_only() -> None:
-    """The function has no collective; its rule does. vmap batches named calls of it over the name all the same."""
+    """Only the rule has a collective. vmap still batches named calls of the function over the axis."""
     program = fx.trace(synchronised, X[0], axis_env={"i": 4})
     assert program.jaxpr.free_axes == {("i", 4)}
     want = np.broadcast_to(np.cos(X).sum(), 4)
@@ -165,7 +164,8 @@ total.defvjp(lambda x: (lax.psum(x * x, "i"), x), lambda x, ct: (2 * x * lax.psu
 
 
 def test_the_cotangent_of_a_sum_counts_once() -> None:
-    """All examples have one sum; a rule that sums the cotangents of the examples counted it for each."""
+    """Regression: all examples have the same sum. A rule that sums the cotangents of the examples counted it once for
+    each."""
     have = fx.grad(lambda x: fnp.sum(fx.vmap(total, axis_name="i")(x)))(X)
     np.testing.assert_allclose(np.asarray(have), 8 * X, rtol=1e-6)
     once = fx.grad(lambda x: fx.vmap(total, axis_name="i", out_axes=None)(x))(X)
@@ -179,7 +179,7 @@ def summed(w: fx.Array, x: fx.Array) -> fx.Array:
 
 @pytest.mark.parametrize("of_w", [0, None])
 def test_an_operand_of_all_examples_gets_the_cotangents_of_all(of_w: int | None) -> None:
-    """A rule that sums over the name gives all examples one cotangent, which counts for each of them."""
+    """A rule that sums over the axis gives all examples one cotangent, which counts for each example."""
     w = X if of_w == 0 else X[0]
 
     def loss(f: Callable[[fx.Array, fx.Array], fx.Array]) -> Callable[[fx.Array], fx.Array]:
@@ -215,7 +215,7 @@ scaled_total.defvjp(lambda x: (lax.psum(2 * x, "i"), None), lambda _, ct: (2 * l
     ("dtype", "ct", "n"), [("float16", 1.0, 100_000), ("float16", 1e-3, 30_000), ("float8_e4m3fn", 0.25, 300)]
 )
 def test_the_cotangent_of_a_sum_over_many_examples_in_few_bits(dtype: str, ct: float, n: int) -> None:
-    """An n-th of the cotangent for each example is zero in float16, or has lost its last bits."""
+    """One n-th of the cotangent is zero in float16, or has lost its last bits."""
     _, pull = fx.vjp(fx.vmap(scaled_total, axis_name="i", out_axes=None), fnp.zeros((n,)).astype(dtype))
     total_bar = fnp.asarray(ct).astype(dtype)
     (x_bar,) = pull(total_bar)

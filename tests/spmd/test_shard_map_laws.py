@@ -1,5 +1,5 @@
-"""Maps over devices, interpreted: equal to vmap, on generated programs with collectives; and on 8 devices, in a process
-of its own."""
+"""Maps over devices, interpreted, equal vmap, on generated programs with collectives; and tests on 8 devices, in
+processes of their own."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def test_generated_programs(mesh: MeshAxes, smooth: bool) -> None:
 
 
 def test_a_map_inside_of_a_map_that_waits() -> None:
-    """The interpreter took the end of the inner map for an end without partners in the exchange of the outer one."""
+    """Regression: the interpreter mistook the end of the inner map for a missing partner in the collective of the outer
+    map."""
     x = np.arange(8.0).reshape(2, 4)
     f = fx.pmap(lambda row: lax.psum(fx.pmap(lambda v: 2 * v, "b")(row), "a"), "a")
     program = fx.trace(f, x)
@@ -50,7 +51,7 @@ def test_a_map_inside_of_a_map_that_waits() -> None:
 
 
 def on_eight_devices(file: str) -> None:
-    """Run the tests of a file in a process with 8 CPU devices."""
+    """Runs the tests of a file in a process with 8 CPU devices."""
     env = {**os.environ, "FXAD_CPU_DEVICES": "8", "FXAD_PLATFORM": "cpu"}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / file)],

@@ -1,4 +1,4 @@
-"""Programs for devices that are not there: their text, and its size for any number of devices."""
+"""Programs for devices that do not exist: their text, and its size for any number of devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ W: Any = np.ones((4, 4), np.float32)
 
 
 def step(w: Any, x: Any) -> Any:
-    """A step of data-parallel training, with a loop, over two axes."""
+    """A step of data-parallel training with a loop, over two axes."""
 
     def loss(w: Any) -> Any:
         y = lax.scan(lambda c, _: (fnp.tanh(c @ w), None), x, None, length=3)[0]
@@ -39,19 +39,19 @@ def nested(n: int) -> fx.Program[..., Any]:
 
 
 def constrained(n: int) -> fx.Program[..., Any]:
-    """Only the collectives of the program have lists of devices: a global view has none."""
+    """A program without collectives, whose text has no list of devices."""
     f = fx.shard_map(lambda v: 2 * v, {"i": n}, P("i"), P("i"))
     return fx.trace(lambda x: f(f(x)), fx.Spec((n, 4)))
 
 
 def without_digits(text: str) -> str:
-    """The text without lists of devices, with 0 for each number."""
+    """Returns the text without lists of devices, with 0 for each number."""
     return re.sub(r"\d+", "0", re.sub(r"dense<\[\[[^>]*> : tensor<\w+>", "", text))
 
 
 @pytest.mark.parametrize("make", [mapped, nested, constrained])
 def test_the_size_of_a_program_does_not_depend_on_the_number_of_devices(make: Any) -> None:
-    """The same equations and the same text up to the digits, but for the list of devices in each collective."""
+    """The equations and the text are the same, up to digits and to the list of devices in each collective."""
     programs = [make(n) for n in MANY]
     counts = [[len(body.eqns) for body in distinct_jaxprs(p.jaxpr)] for p in programs]
     assert counts[0] == counts[1] == counts[2]
@@ -83,7 +83,7 @@ GROUPS = [
 @pytest.mark.parametrize(("mesh", "names", "want"), GROUPS)
 @pytest.mark.parametrize("how", ["shard_map", "pmap"])
 def test_replica_groups(mesh: dict[str, int], names: Any, want: str, how: str) -> None:
-    """The devices are numbered with the first axis slowest; each group is in the order of the names."""
+    """Devices are numbered with the first axis slowest. Each group follows the order of the names."""
 
     def f(v: Any) -> Any:
         return lax.all_gather(v, names)
@@ -106,7 +106,7 @@ def test_replica_groups_of_groups() -> None:
 
 
 def test_dead_code_of_a_body_is_not_lowered() -> None:
-    """Where a result does not depend on the argument, nothing is computed from the argument, and nothing is sent."""
+    """If a result does not depend on the argument, nothing is computed from the argument and nothing is sent."""
 
     def part(v: Any) -> Any:
         lax.psum(fnp.sin(v), "i")
@@ -120,7 +120,7 @@ def test_dead_code_of_a_body_is_not_lowered() -> None:
 
 
 def test_one_lowering() -> None:
-    """A map, and the same map in a jit, a scan, a cond and a gradient, is the same function of the module."""
+    """A map, and the same map in a jit, a scan, a cond and a gradient, is one function of the module."""
 
     def part(v: Any) -> Any:
         return fnp.sin(v) * lax.psum(v, "i")
@@ -138,8 +138,8 @@ def test_one_lowering() -> None:
         assert without_digits(body.partition("sdy.mesh")[0]) in without_digits(text)
 
 
-def test_equal_layers_are_lowered_once_as_a_loop() -> None:
-    """The text of a program of equal layers does not grow with their number."""
+def test_the_text_of_equal_layers_does_not_grow() -> None:
+    """The text does not grow with the number of equal layers."""
 
     def layers(x: Any, ws: Any, count: int) -> Any:
         for k in range(count):

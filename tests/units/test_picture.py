@@ -1,4 +1,4 @@
-"""The picture of a plan in the tutorial is that of the plan in the tutorial."""
+"""The picture in the tutorial shows the plan in the tutorial."""
 
 from __future__ import annotations
 
