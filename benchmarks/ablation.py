@@ -38,10 +38,9 @@ from benchmarks.models.blocks import (
     reversible,
     transformer as transformer_blocks,
 )
-from benchmarks.models.deep import transformer as deep
 from benchmarks.models.dynamics import bodies
 from benchmarks.models.library import OURS, Model
-from benchmarks.models.networks import mlp, residual, rnn
+from benchmarks.models.networks import mlp, residual, rnn, transformer
 from fxad.api import lift
 from fxad.primitives.control import loop_steps
 from fxad.transforms.inversion import invertible as inversion, solver
@@ -86,7 +85,7 @@ def _block(f: Any) -> Any:
 
 def _training() -> Runnable:
     """A step that donates its parameters: the gradients of 12 layers, then the updates with momentum."""
-    model = deep()
+    model = transformer()
     params, x, y = [fx.tree.map(fx.asarray, a) for a in (model.params, model.x, model.y)]
 
     def step(state: Any, x: Any, y: Any) -> Any:
@@ -148,8 +147,8 @@ def _triangular() -> Runnable:
 
 PROGRAMS: Final[Mapping[str, Callable[[], Runnable]]] = MappingProxyType(
     {
-        "transformer": partial(_gradient, deep),
-        "transformer, traced": partial(_gradient, deep, traced=True),
+        "transformer": partial(_gradient, transformer),
+        "transformer, traced": partial(_gradient, transformer, traced=True),
         "mlp": partial(_gradient, mlp),
         "rnn": partial(_gradient, rnn),
         "conv": partial(_gradient, residual),

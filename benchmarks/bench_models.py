@@ -20,7 +20,7 @@ from benchmarks.harness import Row, show
 from benchmarks.models.adbench import bundle, lstm, mixture
 from benchmarks.models.dynamics import bodies
 from benchmarks.models.library import OURS, THEIRS, Model
-from benchmarks.models.networks import mlp, residual, rnn, transformer
+from benchmarks.models.networks import mlp, residual, rnn, transformer_block
 from fxad.runtime import default_platform
 
 
@@ -41,7 +41,7 @@ def large_mixture() -> Model:
 
 MODELS: tuple[Callable[[], Model], ...] = (
     mlp,
-    transformer,
+    transformer_block,
     rnn,
     mixture,
     small_mixture,

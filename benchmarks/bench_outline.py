@@ -12,8 +12,8 @@ import fxad as fx
 import fxad.numpy as fnp
 from benchmarks.bench_units import first, ours_of, waited
 from benchmarks.harness import Row, show
-from benchmarks.models.deep import transformer
 from benchmarks.models.library import OURS, Model
+from benchmarks.models.networks import transformer
 from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.testing.transform_laws import eqns_to_compile
 from fxad.transforms import outline, outline_before_ad

@@ -19,10 +19,9 @@ import fxad.numpy as fnp
 from benchmarks.bench_models import agree, best_of
 from benchmarks.harness import Row, race, show
 from benchmarks.models.adbench import bundle, mixture
-from benchmarks.models.deep import transformer
 from benchmarks.models.dynamics import bodies
 from benchmarks.models.library import OURS, THEIRS, Model
-from benchmarks.models.networks import residual, rnn, transformer as block
+from benchmarks.models.networks import residual, rnn, transformer, transformer_block
 from fxad.ir import Jaxpr
 
 
@@ -179,7 +178,7 @@ def rows(names: tuple[str, ...] = ()) -> list[Row]:
         "linking": linking,
         "transformer": lambda: measure(transformer, 0.25),
         "rnn": lambda: measure(rnn, 0.2),
-        "block": lambda: measure(block, 0.6, seconds=2.0),
+        "block": lambda: measure(transformer_block, 0.6, seconds=2.0),
         "mixture": lambda: measure(mixture, 0.6, seconds=2.0),
         "bundle": lambda: measure(bundle, 0.6, seconds=2.0),
         "bodies": lambda: measure(bodies, 0.6, seconds=2.0),

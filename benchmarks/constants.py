@@ -20,9 +20,8 @@ import numpy as np
 
 import fxad as fx
 import fxad.numpy as fnp
-from benchmarks.models.deep import transformer
 from benchmarks.models.library import OURS, Model
-from benchmarks.models.networks import mlp, residual
+from benchmarks.models.networks import mlp, residual, transformer
 from fxad import lax, nn, random
 from fxad.core import constants
 from fxad.runtime import compile_jaxpr

@@ -26,8 +26,8 @@ from benchmarks import bench_call, bench_eager, bench_models
 from benchmarks.harness import Row, show
 from benchmarks.memory import invertible as reconstructed
 from benchmarks.models.blocks import Network, Way, mlp, reversible
-from benchmarks.models.deep import transformer
 from benchmarks.models.library import OURS
+from benchmarks.models.networks import transformer
 from benchmarks.page import page, save, sections, taken
 from benchmarks.run import ORDER
 from fxad import lax, policies, random

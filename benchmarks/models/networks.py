@@ -22,8 +22,8 @@ def mlp(layers: int = 50, width: int = 256, batch: int = 256) -> Model:
     return Model(f"MLP, {layers} layers", loss, params, normal(rng, batch, width), normal(rng, batch, width))
 
 
-def transformer(d: int = 256, heads: int = 4, length: int = 128, batch: int = 4) -> Model:
-    """A block: attention and a gelu network, each behind a layer norm."""
+def transformer(layers: int = 12, d: int = 256, heads: int = 4, length: int = 128, batch: int = 4) -> Model:
+    """Blocks of attention and of a gelu network, each behind a layer norm, in a Python loop."""
 
     def norm(library: Library, x: Any, scale: Any, shift: Any) -> Any:
         mean = library.np.mean(x, axis=-1, keepdims=True)
@@ -39,18 +39,32 @@ def transformer(d: int = 256, heads: int = 4, length: int = 128, batch: int = 4)
         mixed = library.np.transpose(library.nn.softmax(scores, axis=-1) @ v, (0, 2, 1, 3))
         return mixed.reshape(batch, length, d) @ p["o"]
 
-    def loss(library: Library, p: Tree, x: Any, y: Any) -> Any:
+    def block(library: Library, p: Tree, x: Any) -> Any:
         x = x + attention(library, p, norm(library, x, p["scale1"], p["shift1"]))
-        x = x + library.nn.gelu(norm(library, x, p["scale2"], p["shift2"]) @ p["up"] + p["b"]) @ p["down"]
+        return x + library.nn.gelu(norm(library, x, p["scale2"], p["shift2"]) @ p["up"] + p["b"]) @ p["down"]
+
+    def loss(library: Library, params: Any, x: Any, y: Any) -> Any:
+        for p in params:
+            x = block(library, p, x)
         return library.np.mean((x - y) ** 2)
 
     rng = np.random.default_rng(0)
-    params: Tree = {name: normal(rng, d, d) for name in ("q", "k", "v", "o")}
-    params |= {"up": normal(rng, d, 4 * d), "b": np.zeros(4 * d, np.float32), "down": normal(rng, 4 * d, d)}
-    params |= {
-        name: np.full(d, name.startswith("scale"), np.float32) for name in ("scale1", "shift1", "scale2", "shift2")
-    }
-    return Model("transformer block", loss, params, normal(rng, batch, length, d), normal(rng, batch, length, d))
+
+    def layer() -> Tree:
+        p: Tree = {name: normal(rng, d, d) for name in ("q", "k", "v", "o")}
+        p |= {"up": normal(rng, d, 4 * d), "b": np.zeros(4 * d, np.float32), "down": normal(rng, 4 * d, d)}
+        names = ("scale1", "shift1", "scale2", "shift2")
+        return p | {name: np.full(d, name.startswith("scale"), np.float32) for name in names}
+
+    params: Any = [layer() for _ in range(layers)]
+    data = normal(rng, batch, length, d), normal(rng, batch, length, d)
+    name = "transformer block" if layers == 1 else f"transformer, {layers} layers"
+    return Model(name, loss, params, *data)
+
+
+def transformer_block() -> Model:
+    """A transformer of one layer."""
+    return transformer(layers=1)
 
 
 def rnn(steps: int = 200, hidden: int = 64, batch: int = 16, scanned: bool = False) -> Model:
