@@ -7,7 +7,7 @@ The result is one `call_with_rules`. Its rules are made in `_with_rules`:
     reverse, pull      cotangents, residuals -> cotangents  `ivjp`
     reverse, push      tangents, residuals -> tangents      `push_from_results`; its transpose is the pull
     inverse            results, kept -> other operands      `solver.partial_inverse`, for an `invertible` around it
-    inverse, ivjp      the same with cotangents             `ivjp` with `free`
+    inverse, ivjp      the same with cotangents             `ivjp` with `returns_operands`
 
 The docstring of the package has an example of a pull. It transposes the linear program, and reads its residuals as it
 reaches them. Each value is computed at its first read (`fxad.transforms.inversion.solver`), so reconstruction and
@@ -449,7 +449,7 @@ def ivjp(
     ins: Mask,
     outs: Mask,
     moving: Mask,
-    free: bool,
+    returns_operands: bool,
     labels: tuple[str, ...],
     tolerance: float,
     rules: InverseTable,
@@ -457,9 +457,9 @@ def ivjp(
 ) -> CheckedProgram:
     """Returns the program that inverts a program and propagates cotangents.
 
-    (results marked in `outs`, operands marked in `ins`, cotangents of the inexact results, sketches) -> (if `free`, the
-    other operands; cotangents of the operands marked in `moving`). `located`: errors name equations of the program
-    itself, not of its normal form, and the bodies that contain them.
+    (results marked in `outs`, operands marked in `ins`, cotangents of the inexact results, sketches) -> (if
+    `returns_operands`, the other operands; cotangents of the operands marked in `moving`). `located`: errors name
+    equations of the program itself, not of its normal form, and the bodies that contain them.
 
     Raises: NotInvertibleError that names the equation.
     """
@@ -478,12 +478,12 @@ def ivjp(
                 accumulate(b, bars, ctx.tangents[a].var, ct)
     inner: list[bool] = []
     _walk_back(b, ctx, values, bars, partial(_ivjp_of_body, rules, located, inner), rules)
-    others = [values.value(v) for v, known in zip(primal.ins, ins, strict=True) if free and not known]
+    others = [values.value(v) for v, known in zip(primal.ins, ins, strict=True) if returns_operands and not known]
     tangents = [ctx.tangents[v].var for v in select_by_mask(normal.ins, moving)]
     cotangents = instantiate([bars.get(t) or Zero(t.aval) for t in tangents])
     pairs = _compared_values(ctx, values, tolerance) if any([t in bars for t in tangents]) else []
     backward = dce(b.build([*others, *cotangents, *[values.value(a) for _, a in pairs]], f"ivjp_{jaxpr.name}"))
-    if not free:
+    if not returns_operands:
         kept_operands = range(sum(outs), sum(outs) + sum(ins))
         freed_after_use = tuple([k not in kept_operands for k in range(len(backward.ins))])
         backward = in_segments(backward, freed_after_use)

@@ -208,8 +208,8 @@ class _Rewriting:
         if product is None or product.support.origin not in self.masks:
             return eqn
         mask = self.masks[product.support.origin]
-        complement = product.support.is_complement
-        cases = (product.value, mask.zeros) if complement else (mask.zeros, product.value)
+        zeros, value = mask.zeros, product.value
+        cases = (value, zeros) if product.support.is_complement else (zeros, value)
         return Eqn(SELECT_N, (mask.is_one, *cases), eqn.outs, eqn.source)
 
     def _mask_arrays(self, origin: MaskOrigin, mask: Atom) -> _MaskArrays:

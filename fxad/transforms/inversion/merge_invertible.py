@@ -103,8 +103,8 @@ def _as_invertible_loop(eqn: Eqn, prim: Scan) -> Jaxpr | None:
         return None
     body = single_equation(prim, [a.aval for a in eqn.ins], prim.body.name)
     start = len(prim.split_count(eqn.ins)[0]) + prim.n_consts
-    free = {start + k for k, m in enumerate(moves) if m}
-    kept = tuple([k not in free for k in range(len(body.ins))])
+    reconstructed = {start + k for k, m in enumerate(moves) if m}
+    kept = tuple([k not in reconstructed for k in range(len(body.ins))])
     solved = partial_inverse(body, kept, (True,) * len(body.outs), INVERSE_RULES).solved
     if not all([s or k for s, k in zip(solved, kept, strict=True)]):
         return None
@@ -143,8 +143,8 @@ def _groups(jaxpr: Jaxpr) -> list[_Group]:
             if through or direct:
                 depends_on.update(dict.fromkeys(eqn.outs, through | direct))
             continue
-        free = [a for a in eqn.ins if a in group_of and a not in _kept_operands(eqn)]
-        for g in dict.fromkeys([group_of[a] for a in reversed(free)]):
+        reconstructed = [a for a in eqn.ins if a in group_of and a not in _kept_operands(eqn)]
+        for g in dict.fromkeys([group_of[a] for a in reversed(reconstructed)]):
             if groups[g].tolerance == _tolerance(eqn) and not _reached(groups, g, through | (direct - {g})):
                 break
         else:

@@ -118,13 +118,17 @@ class InversionPlan:
 @final
 @dataclass(slots=True, eq=False)
 class LazyValues:
-    """Emits values of a program into a builder on demand, each once. `env` holds the values that are available."""
+    """Emits values of a program into a builder on demand, each once. `env` maps values of the program to their atoms in
+    the builder, as far as they are emitted.
+
+    `steps` are the backward steps that were emitted, each with the atoms of its values. `inverted` has for each step,
+    and for each equation that was inverted together with its gradient, the values that it gave and those that it read.
+    """
 
     b: Builder
     plan: InversionPlan
     env: dict[Atom, Atom]
-    steps: dict[BackwardStep, dict[Atom, Atom]] = field(default_factory=dict)  # the emitted steps, with their new atoms
-    # for each inverted equation: the values that it gave, and the values that it read
+    steps: dict[BackwardStep, dict[Atom, Atom]] = field(default_factory=dict)
     inverted: list[tuple[Atoms, Atoms]] = field(default_factory=list)
 
     def get(self, a: Atom) -> Atom:
@@ -135,31 +139,31 @@ class LazyValues:
             if isinstance(top, Lit) or top in self.env:
                 stack.pop()
                 continue
-            source = self.plan.computed_by[top]
-            assert source is not None, f"{top!r} is not given"
-            reads = source.ins if isinstance(source, Eqn) else source.reads
+            step = self.plan.computed_by[top]
+            assert step is not None, f"{top!r} is not given"
+            reads = step.ins if isinstance(step, Eqn) else step.reads
             missing = [r for r in reads if isinstance(r, Var) and r not in self.env]
             if missing:
                 stack += missing
                 continue
-            self._emit(source)
+            self._emit(step)
         return a if isinstance(a, Lit) else self.env[a]
 
-    def _emit(self, source: Eqn | BackwardStep) -> None:
+    def _emit(self, step: Eqn | BackwardStep) -> None:
         env = self.env
-        if isinstance(source, Eqn):
-            for v, value in zip(source.outs, self.b.copy(source, substitute(source.ins, env)), strict=True):
+        if isinstance(step, Eqn):
+            for v, value in zip(step.outs, self.b.copy(step, substitute(step.ins, env)), strict=True):
                 env.setdefault(v, value)
             return
         local: dict[Atom, Atom] = {}
-        for eqn in source.eqns:
+        for eqn in step.eqns:
             ins = tuple([local[a] if a in local else env.get(a, a) for a in eqn.ins])
             local.update(zip(eqn.outs, self.b.copy(eqn, ins), strict=True))
-        for v, a in source.gives.items():
+        for v, a in step.gives.items():
             local[v] = local.get(a) or env.get(a, a)
             env.setdefault(v, local[v])
-        self.steps[source] = local
-        self.inverted.append((tuple(source.gives), source.reads))
+        self.steps[step] = local
+        self.inverted.append((tuple(step.gives), step.reads))
 
     def last_reconstructed(self) -> list[Atom]:
         """Returns the reconstructed values from which no other value was reconstructed. Errors of the reconstruction
@@ -170,8 +174,8 @@ class LazyValues:
             a = stack.pop()
             if a not in seen:
                 seen.add(a)
-                source = self.plan.computed_by.get(a)
-                stack += source.ins if isinstance(source, Eqn) and a not in reconstructed else ()
+                step = self.plan.computed_by.get(a)
+                stack += step.ins if isinstance(step, Eqn) and a not in reconstructed else ()
         return [v for v in reconstructed if v not in seen]
 
     def measures(self) -> list[Atom]:

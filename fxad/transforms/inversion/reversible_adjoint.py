@@ -121,8 +121,8 @@ class IvjpEqn:
             # a body that runs once is one program backwards
             assert isinstance(prim, Call | Remat)
             results = b(Call(recur(prim.body, self.known, every, moving)), *outs, *known_operands, *cts)
-        free = [a for a, k in zip(eqn.ins, self.known, strict=True) if not k]
-        return dict(zip(free, results, strict=False)), list(results[len(free) :])
+        reconstructed = [a for a, k in zip(eqn.ins, self.known, strict=True) if not k]
+        return dict(zip(reconstructed, results, strict=False)), list(results[len(reconstructed) :])
 
     def args(self, eqn: Eqn, value: ValueOf) -> Args:
         """Returns the operands, with a hole for each operand that the equation gives."""
@@ -158,8 +158,8 @@ def _has_ivjp(eqn: Eqn, known: Mask, rules: InverseTable) -> bool:
     # of other bodies (a `while`, a solver) no backward program is known
     if not isinstance(prim, Call | Remat | Cond):
         return False
-    free = [a for a, k in zip(eqn.ins, known, strict=True) if not k]
-    if len(set(free)) == len(free):
+    unknown = [a for a, k in zip(eqn.ins, known, strict=True) if not k]
+    if len(set(unknown)) == len(unknown):
         return True
     # the plan may determine a repeated operand at one position; the ivjp of a body must give it at all positions
     in_body, every = known[len(known) - len(prim.bodies[0].ins) :], (True,) * len(eqn.outs)
@@ -174,11 +174,9 @@ def _custom(
     assert back.ivjp is not None
     kept = [value(a) for a in select_by_mask(eqn.ins, back.kept)]
     results = b(Call(prim.complete(back.ivjp, over_stack)), *outs, *kept, *cts)
-    free = [a for a, k in zip(eqn.ins, back.kept, strict=True) if not k]
-    bars = results[len(free) :]
-    return dict(zip(free, results, strict=False)), list(
-        select_by_mask(bars, select_by_mask(moving, prim.function.moving))
-    )
+    reconstructed = [a for a, k in zip(eqn.ins, back.kept, strict=True) if not k]
+    bars, wanted = results[len(reconstructed) :], select_by_mask(moving, prim.function.moving)
+    return dict(zip(reconstructed, results, strict=False)), list(select_by_mask(bars, wanted))
 
 
 def _loop(
