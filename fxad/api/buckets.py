@@ -81,12 +81,12 @@ def bucketed(
         leaves, in_tree = tree.flatten((args, kwargs))
         avals = types_of(f"bucketed {name}", f, leaves, in_tree)
         types, _ = symbolic_types("bucketed", f, in_shapes, avals, in_tree)
-        known = programs.get((in_tree, types))
-        if known is None:
+        compiled = programs.get((in_tree, types))
+        if compiled is None:
             program = trace_tree(f, in_tree, types, name, parameters)
             check_result_shapes("bucketed", program, out_shapes)
-            known = programs[in_tree, types] = program, jit(mask(_of_leaves(program)))
-        program, run = known
+            compiled = programs[in_tree, types] = program, jit(mask(_of_leaves(program)))
+        program, run = compiled
         sizes = solve_sizes(f"bucketed {name}", size_constraints(avals, types, program.paths))
         padded_sizes = {n: _padded_size(m, least, growth) for n, m in sizes.items()}
         padded = [

@@ -100,7 +100,7 @@ _FUNCTION_NAMES: Final[Mapping[str, str]] = MappingProxyType({"//": "div", "max"
 
 Factor: TypeAlias = Name | SizeFunction
 Monomial: TypeAlias = tuple[tuple[Factor, int], ...]  # factors with their powers, in order
-Terms: TypeAlias = dict[Monomial, int]
+Terms: TypeAlias = dict[Monomial, int]  # with their coefficients: {((m, 1), (n, 2)): 3, (): 1} is 3*m*n^2 + 1
 
 
 def _parenthesized(size: int) -> str:

@@ -24,7 +24,8 @@ from fxad.core.atoms import DimensionAxes as DimensionAxes, MeshAxes as MeshAxes
 from fxad.errors import AxisNameError, ShapeError
 from fxad.ir import Aval, Primitive, Shape
 
-# The ids of the devices of a mesh, the first axis slowest. () are the first devices, or those of the operands.
+# The ids of the devices of a mesh, the first axis slowest. (): the program names none, and runs on the devices of its
+# operands, or on the first ones.
 Ids: TypeAlias = tuple[int, ...]
 
 # A group of a spec with this name: XLA decides how the axis is divided.
