@@ -38,6 +38,6 @@ def leading(n: int, total: int) -> tuple[bool, ...]:
     return (True,) * n + (False,) * (total - n)
 
 
-def mask_or(a: Sequence[bool], b: Sequence[bool]) -> tuple[bool, ...]:
-    """The elementwise `or` of two masks."""
-    return tuple([x or y for x, y in zip(a, b, strict=True)])
+def mask_or(*masks: Sequence[bool]) -> tuple[bool, ...]:
+    """The elementwise `or` of masks, at least one."""
+    return tuple([any(marks) for marks in zip(*masks, strict=True)])

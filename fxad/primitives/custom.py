@@ -15,7 +15,7 @@ from typing import ClassVar, Final, TypeAlias, TypeGuard, final
 from fxad.core.builder import Builder, rewrite, single_equation
 from fxad.core.dce import dce, prune, remove_dead_eqns
 from fxad.core.layout import Layout
-from fxad.core.masks import select_by_mask
+from fxad.core.masks import mask_or, select_by_mask
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
 from fxad.errors import NotDifferentiableError
@@ -135,9 +135,9 @@ class NamedCall(Applied):
         return Call(self.body).jvp(ctx, primals, tangents)
 
     def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn:
-        if not self.reads:
+        if not self.reads or not any(used):  # a call without used results is there for its effects
             return eqn
-        needed = [any(column) for column in zip(*select_by_mask(self.reads, used), strict=True)]
+        needed = mask_or(*select_by_mask(self.reads, used))
         ins = tuple([a if n else Lit.zero(a.aval) for a, n in zip(eqn.ins, needed, strict=True)])
         return eqn if ins == eqn.ins else Eqn(self, ins, eqn.outs, eqn.source)
 
@@ -441,7 +441,7 @@ class CallWithRules(Applied, Linear):
         programs = [self.body, *[self._differentiable(rule.body, ctx.batched) for rule in self.rules.batch]]
         if ctx.split:
             halves = [ctx.recur(without_checks(without_effects(j)), nonzero) for j in programs]
-            out_nonzero = tuple([any(marks) for marks in zip(*[half.out_nonzero for half in halves], strict=True)])
+            out_nonzero = mask_or(*[half.out_nonzero for half in halves])
             linear = self._over_stacks([_map_of_operands(half, n, out_nonzero) for half in halves])
             outs = ctx(self, *primals)
             dots = ctx.lin(linear, *primals[:n], *lins, *primals[n:]) if any(out_nonzero) else ()

@@ -8,7 +8,7 @@ from typing import ClassVar, final
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dce import read_operands, remove_dead_eqns
 from fxad.core.layout import Body, Constant, Group, Layout, Value
-from fxad.core.masks import select_by_mask
+from fxad.core.masks import mask_or, select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
@@ -147,7 +147,7 @@ def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple
     """Return linear maps over the same residuals without the residuals that no map reads, and a mask of the remaining
     residuals. `counts` are the numbers of linear operands of the maps."""
     read = [read_operands(m)[n:] for m, n in zip(maps, counts, strict=True)]
-    needed = tuple([any(marks) for marks in zip(*read, strict=True)])
+    needed = mask_or(*read)
     wants = [select_by_mask(range(n + len(needed)), ((True,) * n + needed)) for n in counts]
     return [rebind_operands(m, operands) for m, operands in zip(maps, wants, strict=True)], needed
 

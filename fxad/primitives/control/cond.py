@@ -269,9 +269,7 @@ class Cond(HigherOrder, Linear):
         self, ctx: JvpCtx, primals: Atoms, lins: Sequence[Lin], splits: Sequence[LinearizedBody]
     ) -> tuple[Atoms, Tangents]:
         avals = self.branches[0].out_avals
-        out_nonzero = splits[0].out_nonzero
-        for split in splits[1:]:
-            out_nonzero = mask_or(out_nonzero, split.out_nonzero)
+        out_nonzero = mask_or(*[split.out_nonzero for split in splits])
         if not any(out_nonzero):
             return ctx(self, *primals), insert_zeros((), out_nonzero, avals)
         n = len(avals)
