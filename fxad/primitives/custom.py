@@ -30,7 +30,6 @@ from fxad.ir import (
     Eqn,
     FreeAxes,
     HigherOrder,
-    Hole,
     Jaxpr,
     JvpCtx,
     Lin,
@@ -50,11 +49,18 @@ from fxad.ir import (
     record,
 )
 from fxad.primitives.control.bodies import fuse_alike, insert_zeros, instantiate_linear_outs, reorder_operands
-from fxad.primitives.control.call import Applied, Call, adjoint_of, check_operands, layout_with_rules
+from fxad.primitives.control.call import (
+    Applied,
+    Call,
+    adjoint_of,
+    check_operands,
+    cotangents_of_operands,
+    layout_with_rules,
+)
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom_rules import Function, InverseRule, Refusal, Rules, with_programs
 from fxad.primitives.linear_call import LinearCall
-from fxad.primitives.linearity import is_linear, is_zero
+from fxad.primitives.linearity import is_linear
 from fxad.primitives.shape import broadcast_to_axis, emit_reshape
 from fxad.primitives.slicing import emit_slice
 
@@ -471,19 +477,21 @@ class CallWithRules(Applied, Linear):
         batch = self.rules.batch
         if not batch or any(mask[: self.captured]) or self.rules != Rules(batch=batch):
             return False
-        return all([is_linear(j, mask) for j in (self.body, *[rule.body for rule in batch])])
+        return all([is_linear(j, mask) for j in self._linear_programs])
+
+    @property
+    def _linear_programs(self) -> tuple[Jaxpr, ...]:
+        """The programs of a function with batch rules alone, which is linear if all of them are: its body, and the
+        bodies of the rules."""
+        return self.body, *[rule.body for rule in self.rules.batch]
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        programs = [self.body, *[rule.body for rule in self.rules.batch]]
-        adjoints = [adjoint_of(ctx, j, cts, args) for j in programs]
-        operands = adjoints[0][1]  # cotangents, captured operands, other operands
+        pairs = [adjoint_of(ctx, j, cts, args) for j in self._linear_programs]
+        adjoints, operands = [j for j, _ in pairs], pairs[0][1]  # cotangents, captured operands, other operands
         n, k = self.captured, sum([not isinstance(ct, Zero) for ct in cts])
         order = (*range(k, k + n), *range(k), *range(k + n, len(operands)))
-        adjoint = self._over_stacks([reorder_operands(j, order) for j, _ in adjoints])
-        results = ctx(adjoint, *[operands[p] for p in order])
-        vanish = [all(map(is_zero, outs)) for outs in zip(*[j.outs for j, _ in adjoints], strict=True)]
-        bars = iter([Zero(v.aval) if z else v for v, z in zip(results, vanish, strict=True)])
-        return tuple([next(bars) if isinstance(a, Hole) else None for a in args])
+        adjoint = self._over_stacks([reorder_operands(j, order) for j in adjoints])
+        return cotangents_of_operands(adjoints, ctx(adjoint, *[operands[p] for p in order]), args)
 
 
 def _map_of_operands(half: LinearizedBody, captured: int, out_nonzero: Sequence[bool]) -> Jaxpr:

@@ -225,7 +225,7 @@ class Remat(HigherOrder, Linear):
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         adjoint, operands = adjoint_of(ctx, self.body, cts, args)
-        return cotangents_of_operands(adjoint, ctx(Remat(adjoint, self.opaque), *operands), args)
+        return cotangents_of_operands([adjoint], ctx(Remat(adjoint, self.opaque), *operands), args)
 
 
 def deduplicate_operands(body: Jaxpr, ins: Sequence[Atom | Lin]) -> tuple[Jaxpr, tuple[int, ...]]:
