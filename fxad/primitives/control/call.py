@@ -27,6 +27,7 @@ from fxad.ir import (
     JvpCtx,
     Lin,
     Linear,
+    Mask,
     NDArray,
     Operands,
     Tangents,
@@ -112,7 +113,7 @@ class Call(Applied, Linear):
             dots = tuple([Lin(v) for v in both[len(outs) :]])
         return outs, insert_zeros(dots, out_nonzero, self.body.out_avals)
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+    def linear_in(self, mask: Mask) -> bool:
         return is_linear(self.body, mask)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
