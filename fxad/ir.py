@@ -45,6 +45,7 @@ from fxad.core.declaration import (
 )
 from fxad.core.hlo import Hlo as Hlo, HloValue as HloValue, Region as Region
 from fxad.core.layout import Layout as Layout
+from fxad.core.masks import Mask as Mask
 from fxad.core.source_info import (
     Source as Source,
     SourceLocation as SourceLocation,
@@ -431,7 +432,6 @@ Cotangents: TypeAlias = tuple[Cotangent, ...]
 Operands: TypeAlias = tuple[Atom | Hole, ...]  # of a transposed equation: a `Hole` is a linear operand
 Dims: TypeAlias = tuple[int | None, ...]  # batch axes; None: not batched
 HloValues: TypeAlias = Sequence[HloValue]
-Mask: TypeAlias = tuple[bool, ...]  # marks operands or results
 FreeAxes: TypeAlias = frozenset[tuple[str, int]]  # names and sizes of mapped axes
 # Given a mask of the results that are stored: the primitive that reads them instead of recomputing them, or None.
 Resume: TypeAlias = Callable[[Mask], "Primitive | None"]

@@ -1,4 +1,4 @@
-"""Masks: tuples of bools that mark operands, results or carries (`fxad.ir.Mask`).
+"""Masks: tuples of bools that mark operands, results or carries.
 
 >>> select_by_mask("abc", (True, False, True))
 ('a', 'c')
@@ -11,10 +11,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+Mask: TypeAlias = tuple[bool, ...]
 
 
 def select_by_mask(values: Sequence[T], mask: Sequence[bool]) -> tuple[T, ...]:
@@ -33,11 +35,11 @@ def merge_by_mask(mask: Sequence[bool], marked: Iterable[T], others: Iterable[U]
     return tuple([next(of_marked) if is_marked else next(of_others) for is_marked in mask])
 
 
-def leading(n: int, total: int) -> tuple[bool, ...]:
+def leading(n: int, total: int) -> Mask:
     """The mask of `total` places that marks the first `n`."""
     return (True,) * n + (False,) * (total - n)
 
 
-def mask_or(a: Sequence[bool], b: Sequence[bool]) -> tuple[bool, ...]:
-    """The elementwise `or` of two masks."""
-    return tuple([x or y for x, y in zip(a, b, strict=True)])
+def mask_or(*masks: Sequence[bool]) -> Mask:
+    """The elementwise `or` of masks, at least one."""
+    return tuple([any(marks) for marks in zip(*masks, strict=True)])

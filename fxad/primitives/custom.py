@@ -15,7 +15,7 @@ from typing import ClassVar, Final, TypeAlias, TypeGuard, final
 from fxad.core.builder import Builder, rewrite, single_equation
 from fxad.core.dce import dce, prune, remove_dead_eqns
 from fxad.core.layout import Layout
-from fxad.core.masks import select_by_mask
+from fxad.core.masks import mask_or, select_by_mask
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
 from fxad.errors import NotDifferentiableError
@@ -30,7 +30,6 @@ from fxad.ir import (
     Eqn,
     FreeAxes,
     HigherOrder,
-    Hole,
     Jaxpr,
     JvpCtx,
     Lin,
@@ -50,11 +49,18 @@ from fxad.ir import (
     record,
 )
 from fxad.primitives.control.bodies import fuse_alike, insert_zeros, instantiate_linear_outs, reorder_operands
-from fxad.primitives.control.call import Applied, Call, adjoint_of, check_operands, layout_with_rules
+from fxad.primitives.control.call import (
+    Applied,
+    Call,
+    adjoint_of,
+    check_operands,
+    cotangents_of_operands,
+    layout_with_rules,
+)
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom_rules import Function, InverseRule, Refusal, Rules, with_programs
 from fxad.primitives.linear_call import LinearCall
-from fxad.primitives.linearity import is_linear, is_zero
+from fxad.primitives.linearity import is_linear
 from fxad.primitives.shape import broadcast_to_axis, emit_reshape
 from fxad.primitives.slicing import emit_slice
 
@@ -135,9 +141,9 @@ class NamedCall(Applied):
         return Call(self.body).jvp(ctx, primals, tangents)
 
     def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn:
-        if not self.reads:
+        if not self.reads or not any(used):  # a call without used results is there for its effects
             return eqn
-        needed = [any(column) for column in zip(*select_by_mask(self.reads, used), strict=True)]
+        needed = mask_or(*select_by_mask(self.reads, used))
         ins = tuple([a if n else Lit.zero(a.aval) for a, n in zip(eqn.ins, needed, strict=True)])
         return eqn if ins == eqn.ins else Eqn(self, ins, eqn.outs, eqn.source)
 
@@ -441,7 +447,7 @@ class CallWithRules(Applied, Linear):
         programs = [self.body, *[self._differentiable(rule.body, ctx.batched) for rule in self.rules.batch]]
         if ctx.split:
             halves = [ctx.recur(without_checks(without_effects(j)), nonzero) for j in programs]
-            out_nonzero = tuple([any(marks) for marks in zip(*[half.out_nonzero for half in halves], strict=True)])
+            out_nonzero = mask_or(*[half.out_nonzero for half in halves])
             linear = self._over_stacks([_map_of_operands(half, n, out_nonzero) for half in halves])
             outs = ctx(self, *primals)
             dots = ctx.lin(linear, *primals[:n], *lins, *primals[n:]) if any(out_nonzero) else ()
@@ -471,19 +477,21 @@ class CallWithRules(Applied, Linear):
         batch = self.rules.batch
         if not batch or any(mask[: self.captured]) or self.rules != Rules(batch=batch):
             return False
-        return all([is_linear(j, mask) for j in (self.body, *[rule.body for rule in batch])])
+        return all([is_linear(j, mask) for j in self._linear_programs])
+
+    @property
+    def _linear_programs(self) -> tuple[Jaxpr, ...]:
+        """The programs of a function with batch rules alone, which is linear if all of them are: its body, and the
+        bodies of the rules."""
+        return self.body, *[rule.body for rule in self.rules.batch]
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        programs = [self.body, *[rule.body for rule in self.rules.batch]]
-        adjoints = [adjoint_of(ctx, j, cts, args) for j in programs]
-        operands = adjoints[0][1]  # cotangents, captured operands, other operands
+        pairs = [adjoint_of(ctx, j, cts, args) for j in self._linear_programs]
+        adjoints, operands = [j for j, _ in pairs], pairs[0][1]  # cotangents, captured operands, other operands
         n, k = self.captured, sum([not isinstance(ct, Zero) for ct in cts])
         order = (*range(k, k + n), *range(k), *range(k + n, len(operands)))
-        adjoint = self._over_stacks([reorder_operands(j, order) for j, _ in adjoints])
-        results = ctx(adjoint, *[operands[p] for p in order])
-        vanish = [all(map(is_zero, outs)) for outs in zip(*[j.outs for j, _ in adjoints], strict=True)]
-        bars = iter([Zero(v.aval) if z else v for v, z in zip(results, vanish, strict=True)])
-        return tuple([next(bars) if isinstance(a, Hole) else None for a in args])
+        adjoint = self._over_stacks([reorder_operands(j, order) for j in adjoints])
+        return cotangents_of_operands(adjoints, ctx(adjoint, *[operands[p] for p in order]), args)
 
 
 def _map_of_operands(half: LinearizedBody, captured: int, out_nonzero: Sequence[bool]) -> Jaxpr:

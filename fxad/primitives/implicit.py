@@ -25,6 +25,7 @@ from fxad.ir import (
     JvpCtx,
     Lin,
     Linear,
+    Mask,
     Operands,
     Primitive,
     Tangent,
@@ -124,7 +125,7 @@ class LinearSolve(Applied, Linear):
         dots = ctx.lin(self.without_aux, *rhs, *primals[n:])
         return outs, (*dots, *[Zero(v.aval) for v in outs[n:]])
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+    def linear_in(self, mask: Mask) -> bool:
         # not linear with auxiliary results; unused ones are removed before
         no_aux = len(self.solve.outs) == self.size
         return no_aux and all(mask[: self.size]) and not any(mask[self.size :])

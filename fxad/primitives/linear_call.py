@@ -1,4 +1,4 @@
-"""`linear_call`: a linear map, usually with a given adjoint; programs of linear maps in derivative rules."""
+"""`linear_call`: a linear map, usually with a given adjoint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar, final
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dce import read_operands, remove_dead_eqns
 from fxad.core.layout import Body, Constant, Group, Layout, Value
-from fxad.core.masks import select_by_mask
+from fxad.core.masks import mask_or, select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
@@ -25,6 +25,7 @@ from fxad.ir import (
     Lin,
     Linear,
     Lit,
+    Mask,
     Operands,
     Tangents,
     TransposeCtx,
@@ -115,7 +116,7 @@ class LinearCall(Applied, Linear):
             dots = tuple([ctx.add(a, b) for a, b in zip(dots, more, strict=True)])
         return outs, dots
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+    def linear_in(self, mask: Mask) -> bool:
         return all(mask[: self.n_linear]) and not any(mask[self.n_linear :])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
@@ -143,11 +144,11 @@ def has_adjoint(jaxpr: Jaxpr) -> bool:
 # Programs (tangents or cotangents, residuals) -> tangents or cotangents, in derivative rules.
 
 
-def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], tuple[bool, ...]]:
+def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], Mask]:
     """Return linear maps over the same residuals without the residuals that no map reads, and a mask of the remaining
     residuals. `counts` are the numbers of linear operands of the maps."""
     read = [read_operands(m)[n:] for m, n in zip(maps, counts, strict=True)]
-    needed = tuple([any(marks) for marks in zip(*read, strict=True)])
+    needed = mask_or(*read)
     wants = [select_by_mask(range(n + len(needed)), ((True,) * n + needed)) for n in counts]
     return [rebind_operands(m, operands) for m, operands in zip(maps, wants, strict=True)], needed
 
@@ -216,7 +217,7 @@ def _stack_with_zeros(b: Builder, x: Atom, size: int) -> Atom:
 
 
 def _batch_some_cotangents(
-    ctx: BatchCtx, b: Builder, pull: Jaxpr, nonzero: tuple[bool, ...], cts: Dims, known: Dims, ins: Sequence[Atom]
+    ctx: BatchCtx, b: Builder, pull: Jaxpr, nonzero: Mask, cts: Dims, known: Dims, ins: Sequence[Atom]
 ) -> list[tuple[Atom, int | None]]:
     """Return the results of a batched map of cotangents, applied to the cotangents marked in `nonzero` alone, and the
     batch axes of these results."""

@@ -17,7 +17,7 @@ _FEW: Final = 6  # up to so many zeros, every subset of them is tried
 
 
 @by_value
-def is_linear(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
+def is_linear(jaxpr: Jaxpr, mask: Mask) -> bool:
     """Return True if every result is linear in the marked operands taken together, with the others fixed.
 
     A zero literal is linear in every operand; no other constant is.
@@ -38,7 +38,7 @@ def is_linear_eqn(eqn: Eqn, mask: Mask) -> bool:
 
 
 @by_value
-def affine_operands(jaxpr: Jaxpr) -> tuple[bool, ...]:
+def affine_operands(jaxpr: Jaxpr) -> Mask:
     """Return a mask of the operands in which, taken alone, all results are affine.
 
     If a program is linear in several operands taken together, it is affine in each: `x - y` is affine in `x`.
@@ -48,7 +48,7 @@ def affine_operands(jaxpr: Jaxpr) -> tuple[bool, ...]:
 
 
 @by_value
-def _affine_dependents(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
+def _affine_dependents(jaxpr: Jaxpr, mask: Mask) -> Mask | None:
     """Return a mask of the results that depend on the marked operands; None if one of them is not affine in these,
     taken together. For x -> (x + 1, 2) it is (True, False), for x -> x * x it is None."""
     dependent: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
@@ -62,7 +62,7 @@ def _affine_dependents(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> tuple[bool, ...]
     return tuple([a in dependent for a in jaxpr.outs])
 
 
-def _affine_dependents_of_eqn(eqn: Eqn, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
+def _affine_dependents_of_eqn(eqn: Eqn, mask: Mask) -> Mask | None:
     prim = eqn.prim
     if isinstance(prim, HigherOrder) and prim.layout.transparent:
         return _affine_in_bodies(prim, eqn, mask)
@@ -78,7 +78,7 @@ def _affine_dependents_of_eqn(eqn: Eqn, mask: tuple[bool, ...]) -> tuple[bool, .
     return (True,) * len(eqn.outs) if affine else None
 
 
-def _affine_in_bodies(prim: HigherOrder, eqn: Eqn, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
+def _affine_in_bodies(prim: HigherOrder, eqn: Eqn, mask: Mask) -> Mask | None:
     layout = prim.layout
     if any([m and isinstance(role, BranchIndex | Count) for m, role in zip(mask, layout.operand_roles, strict=True)]):
         return None
@@ -101,7 +101,7 @@ def _affine_in_bodies(prim: HigherOrder, eqn: Eqn, mask: tuple[bool, ...]) -> tu
         marked = grown
 
 
-def linear_with_zeros(prim: Linear, eqn: Eqn, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
+def linear_with_zeros(prim: Linear, eqn: Eqn, mask: Mask) -> Mask | None:
     """Return the operands in which an equation is jointly linear: the marked ones, and literal zeros.
 
     A zero may count as linear or as known. In `concatenate(x_dot, 0)` it is linear: the marked operands (True, False)
@@ -112,7 +112,7 @@ def linear_with_zeros(prim: Linear, eqn: Eqn, mask: tuple[bool, ...]) -> tuple[b
     return _jointly_linear(prim, mask, [k for k, a in enumerate(eqn.ins) if not mask[k] and is_zero(a)])
 
 
-def _jointly_linear(prim: Linear, mask: tuple[bool, ...], others: Sequence[int]) -> tuple[bool, ...] | None:
+def _jointly_linear(prim: Linear, mask: Mask, others: Sequence[int]) -> Mask | None:
     """Return the marked operands together with some of the others, such that the primitive is linear in these."""
     sizes = range(1, len(others)) if len(others) <= _FEW else ()
     for chosen in chain([tuple(others)], *[combinations(others, n) for n in sizes]):
@@ -128,7 +128,7 @@ def is_zero(a: Atom) -> bool:
 
 
 @by_value
-def with_zero_operands(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+def with_zero_operands(jaxpr: Jaxpr, nonzero: Mask) -> tuple[Jaxpr, Mask]:
     """Return a program that is linear in its first operands, specialized to zeros for those not marked in `nonzero`.
     These are removed from its operands.
 

@@ -19,6 +19,7 @@ from fxad.ir import (
     HloValues,
     JvpCtx,
     Linear,
+    Mask,
     NDArray,
     Operands,
     Tangents,
@@ -54,7 +55,7 @@ class Mark(Linear):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), tangents
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+    def linear_in(self, mask: Mask) -> bool:
         return all(mask)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:

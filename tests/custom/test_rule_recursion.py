@@ -406,3 +406,37 @@ def test_nested_batch_rules(depth: int) -> None:
     x = np.linspace(0.1, 1, 3, dtype=np.float32)
     np.testing.assert_allclose(fx.vmap(f)(x), np.sin(x), atol=1e-6)
     np.testing.assert_allclose(fx.grad(fx.trace(f, x[0]))(x[0]), np.cos(x[0]), atol=1e-6)
+
+
+def test_a_rule_that_calls_its_function_for_its_effect_alone() -> None:
+    log: list[float] = []
+
+    def sine(x: fx.Array) -> fx.Array:
+        fx.debug.callback(lambda v: log.append(float(v)), x)
+        return fnp.sin(x)
+
+    forward = fx.custom_jvp(sine)
+
+    @forward.defjvp
+    def jvp(primals: tuple[fx.Array], tangents: tuple[fx.Array]) -> tuple[fx.Array, fx.Array]:
+        (x,), (t,) = primals, tangents
+        forward(x)
+        return fnp.sin(x), t * fnp.cos(x)
+
+    reverse = fx.custom_vjp(sine)
+
+    def fwd(x: fx.Array) -> tuple[fx.Array, fx.Array]:
+        reverse(x)
+        return fnp.sin(x), x
+
+    reverse.defvjp(fwd, lambda x, ct: (ct * fnp.cos(x),))
+    for f in (forward, reverse):
+        log.clear()
+        np.testing.assert_allclose(np.asarray(fx.grad(f)(fnp.array(1.5))), np.cos(1.5), rtol=1e-6)
+        fx.effects_barrier()
+        assert log == [1.5]
+        log.clear()
+        slopes = fx.vmap(fx.grad(f))(fnp.array([1.5, 2.5]))
+        np.testing.assert_allclose(np.asarray(slopes), np.cos([1.5, 2.5]), rtol=1e-6)
+        fx.effects_barrier()
+        assert sorted(log) == [1.5, 2.5]

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from fxad.core.builder import rebind_operands
 from fxad.core.layout import Layout
-from fxad.core.masks import select_by_mask
+from fxad.core.masks import mask_or, select_by_mask
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, BatchCtx, Dims, Jaxpr, JvpCtx, LinearizedBody, Lit, Mask, Var, Zero
 from fxad.primitives.linearity import is_zero
@@ -58,7 +58,7 @@ def fuse_alike(ctx: JvpCtx, bodies: Sequence[Jaxpr], nonzero: Mask) -> tuple[lis
     """Return bodies that compute their results and then tangents, and a mask of the results with a tangent in one of
     the bodies. The others return zeros for it. `nonzero` marks the operands with a tangent."""
     fused = [ctx.recur_fused(body, nonzero) for body in bodies]
-    out_nonzero = tuple([any(marks) for marks in zip(*[of_body for _, of_body in fused], strict=True)])
+    out_nonzero = mask_or(*[of_body for _, of_body in fused])
     alike = []
     for (both, of_body), body in zip(fused, bodies, strict=True):
         n = len(body.outs)

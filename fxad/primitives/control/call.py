@@ -27,6 +27,7 @@ from fxad.ir import (
     JvpCtx,
     Lin,
     Linear,
+    Mask,
     NDArray,
     Operands,
     Tangents,
@@ -35,8 +36,8 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.control.bodies import insert_zeros
-from fxad.primitives.linearity import is_linear, is_zero
+from fxad.primitives.control.bodies import insert_zeros, is_zero_in_all
+from fxad.primitives.linearity import is_linear
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN, type_mismatch
 
 ONCE: Final = Once()
@@ -112,12 +113,12 @@ class Call(Applied, Linear):
             dots = tuple([Lin(v) for v in both[len(outs) :]])
         return outs, insert_zeros(dots, out_nonzero, self.body.out_avals)
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+    def linear_in(self, mask: Mask) -> bool:
         return is_linear(self.body, mask)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         adjoint, operands = adjoint_of(ctx, self.body, cts, args)
-        return cotangents_of_operands(adjoint, ctx(Call(adjoint), *operands), args)
+        return cotangents_of_operands([adjoint], ctx(Call(adjoint), *operands), args)
 
 
 def adjoint_of(ctx: TransposeCtx, body: Jaxpr, cts: Cotangents, args: Operands) -> tuple[Jaxpr, list[Atom]]:
@@ -130,10 +131,14 @@ def adjoint_of(ctx: TransposeCtx, body: Jaxpr, cts: Cotangents, args: Operands) 
     return ctx.recur(Jaxpr(body.ins, body.eqns, outs, body.name), mask), [*nonzero_cts, *known]
 
 
-def cotangents_of_operands(adjoint: Jaxpr, results: Sequence[Atom], args: Operands) -> tuple[Cotangent | None, ...]:
-    """Return the results of an adjoint as cotangents of the operands. The literal zero becomes a `Zero`."""
-    pairs = zip(adjoint.outs, results, strict=True)
-    bars: Iterator[Cotangent] = iter([Zero(a.aval) if is_zero(a) else v for a, v in pairs])
+def cotangents_of_operands(
+    adjoints: Sequence[Jaxpr], results: Sequence[Atom], args: Operands
+) -> tuple[Cotangent | None, ...]:
+    """Return the results of an equation over adjoints as cotangents of the operands. A result that is the literal zero
+    in all of them becomes a `Zero`."""
+    bars: Iterator[Cotangent] = iter(
+        [Zero(v.aval) if is_zero_in_all(adjoints, k) else v for k, v in enumerate(results)]
+    )
     return tuple([next(bars) if isinstance(a, Hole) else None for a in args])
 
 

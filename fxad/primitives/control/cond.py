@@ -30,6 +30,7 @@ from fxad.ir import (
     Linear,
     LinearizedBody,
     Lit,
+    Mask,
     NDArray,
     Operands,
     Region,
@@ -269,9 +270,7 @@ class Cond(HigherOrder, Linear):
         self, ctx: JvpCtx, primals: Atoms, lins: Sequence[Lin], splits: Sequence[LinearizedBody]
     ) -> tuple[Atoms, Tangents]:
         avals = self.branches[0].out_avals
-        out_nonzero = splits[0].out_nonzero
-        for split in splits[1:]:
-            out_nonzero = mask_or(out_nonzero, split.out_nonzero)
+        out_nonzero = mask_or(*[split.out_nonzero for split in splits])
         if not any(out_nonzero):
             return ctx(self, *primals), insert_zeros((), out_nonzero, avals)
         n = len(avals)
@@ -282,7 +281,7 @@ class Cond(HigherOrder, Linear):
         linear = Cond(branches, LOOP if self.batched == LOOP else SELECT)
         return both[:n], insert_zeros(ctx.lin(linear, primals[0], *lins, *residuals), out_nonzero, avals)
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+    def linear_in(self, mask: Mask) -> bool:
         return not mask[0] and all([is_linear(branch, mask[1:]) for branch in self.branches])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
@@ -342,7 +341,7 @@ class _SharedResiduals:
         in_slots = assign_slots(_residuals_of(split, self.n_out).own, self.slots)
         return with_slot_results(split.primal, self.n_out, in_slots, self.slots)
 
-    def linear(self, split: LinearizedBody, out_nonzero: tuple[bool, ...]) -> Jaxpr:
+    def linear(self, split: LinearizedBody, out_nonzero: Mask) -> Jaxpr:
         """Return the program (tangents, then the operands, results and slots that hold residuals) -> tangents of the
         results marked in `out_nonzero`."""
         body, of_branch = split.primal, _residuals_of(split, self.n_out)

@@ -206,7 +206,7 @@ class Remat(HigherOrder, Linear):
             tangents.update(zip(computed, dots, strict=True))
         return outs, insert_zeros([tangents[a] for a in split.linear.outs], split.out_nonzero, self.body.out_avals)
 
-    def _with_kept_results(self, split: LinearizedBody, needed: tuple[bool, ...]) -> Remat:
+    def _with_kept_results(self, split: LinearizedBody, needed: Mask) -> Remat:
         """Return this call with further results: the values that its body keeps and a recomputation needs.
 
         If the body contains a function with custom derivatives, the call contains the linearization by those rules. A
@@ -220,12 +220,12 @@ class Remat(HigherOrder, Linear):
         kept = select_by_mask(saving.outs[n + split.n_res :], needed)
         return Remat(dce(Jaxpr(saving.ins, saving.eqns, (*saving.outs[:n], *kept), self.body.name)), self.opaque)
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+    def linear_in(self, mask: Mask) -> bool:
         return is_linear(self.body, mask)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         adjoint, operands = adjoint_of(ctx, self.body, cts, args)
-        return cotangents_of_operands(adjoint, ctx(Remat(adjoint, self.opaque), *operands), args)
+        return cotangents_of_operands([adjoint], ctx(Remat(adjoint, self.opaque), *operands), args)
 
 
 def deduplicate_operands(body: Jaxpr, ins: Sequence[Atom | Lin]) -> tuple[Jaxpr, tuple[int, ...]]:
@@ -285,7 +285,7 @@ def _not_opaque(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
     return None
 
 
-def recompute(split: LinearizedBody, tangents: Atoms, n_out: int) -> tuple[Jaxpr, tuple[bool, ...]]:
+def recompute(split: LinearizedBody, tangents: Atoms, n_out: int) -> tuple[Jaxpr, Mask]:
     """Return (tangents, then operands and kept values of a body) -> `tangents`, results of its linear half, without
     unused operands; and a mask of the operands that are used."""
     return drop_unread_operands(_recomputing_linear(split, tangents, n_out))
@@ -315,7 +315,7 @@ def _recomputing_linear(split: LinearizedBody, tangents: Atoms, n_out: int, stor
     return b.build(b.inline(linear, [*dots, *residuals]), f"again_{split.primal.name}")
 
 
-def _with_given_results(jaxpr: Jaxpr, n_out: int, stored: tuple[bool, ...]) -> Jaxpr:
+def _with_given_results(jaxpr: Jaxpr, n_out: int, stored: Mask) -> Jaxpr:
     """Return the program that takes the marked ones of its first `n_out` results as further operands."""
     if not any(stored):
         return jaxpr

@@ -37,6 +37,7 @@ from fxad.ir import (
     Linear,
     LinearizeCtx,
     Lit,
+    Mask,
     NDArray,
     Operands,
     Primitive,
@@ -294,7 +295,7 @@ class Scan(HigherOrder, Linear):
         count: Atoms,
         primals: Atoms,
         tangents: Tangents,
-        nonzero: tuple[bool, ...],
+        nonzero: Mask,
     ) -> tuple[Atoms, Tangents]:
         is_loop = self.upto or type(self.length) is Size or self.length > self.unroll
         outside = LoopContext(ctx, primals, self.length, self.reverse, is_loop, self.upto)
@@ -312,7 +313,7 @@ class Scan(HigherOrder, Linear):
         dots = ctx.lin(linear, *count, *operands) if linear.body.outs else ()
         return results, insert_zeros(dots, both.outs, [v.aval for v in results])
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+    def linear_in(self, mask: Mask) -> bool:
         count, operands = self.split_count(mask)
         return not any(count) and is_linear_body(self.body, self.n_consts, self.n_carry, operands)
 

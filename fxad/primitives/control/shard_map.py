@@ -35,6 +35,7 @@ from fxad.ir import (
     Lin,
     Linear,
     Lit,
+    Mask,
     NDArray,
     Operands,
     Tangents,
@@ -307,7 +308,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
             outs, out_dots = tuple(both[:n_out]), tuple([Lin(v) for v in both[n_out:]])
         return outs, insert_zeros(out_dots, out_nonzero, [v.aval for v in outs])
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+    def linear_in(self, mask: Mask) -> bool:
         return is_linear(self.body, mask)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
@@ -368,7 +369,7 @@ def _with_distinct_residuals(linear: Jaxpr, n_dots: int, residuals: Sequence[Ato
 
 
 @by_value
-def _stacks_of_one_body(body: Jaxpr, stacks_in: tuple[bool, ...], stacks_out: tuple[bool, ...]) -> Jaxpr:
+def _stacks_of_one_body(body: Jaxpr, stacks_in: Mask, stacks_out: Mask) -> Jaxpr:
     b = Builder()
     ins = [
         emit_reshape(b, b.input(a.with_shape((1, *a.shape)) if s else a), a.shape)

@@ -445,7 +445,7 @@ def batched_step(
     cond: Jaxpr,
     n_body: int,
     n_cond: int,
-    mapped: tuple[bool, ...],
+    mapped: Mask,
     size: int,
     *,
     may_not_end: bool,
