@@ -12,7 +12,7 @@ from fxad.api.lift import check_program
 from fxad.core import tree
 from fxad.core.constants import LEAST_SHARE
 from fxad.dtypes import FLOATING
-from fxad.errors import ArgumentError, AxisNameError, ParameterError, described
+from fxad.errors import ArgumentError, AxisNameError, ParameterError, SizeError, described
 from fxad.execution.executable import lower
 from fxad.ir import source_location
 from fxad.operations.arguments import plain_ints
@@ -70,6 +70,11 @@ def plan_memory(
             f"remat: {program.name} has collectives over the axes {names} of a map around it: it has no memory of its"
             " own to fit into a budget",
             remedy="give the budget around the map, as in remat(pmap(f), budget=...), or a policy inside it",
+        )
+    if program.jaxpr.symbolic:
+        raise SizeError(
+            f"plan_memory: {program.name} is of symbolic shape: its bytes are not known",
+            remedy="give its sizes: specialize(program, n=...)",
         )
     avals, n = program.jaxpr.in_avals, len(program.bound)
     fixed = operands_without_derivative(program.jaxpr, tuple([k < n for k in range(len(avals))]))

@@ -1,8 +1,10 @@
 """Memoisation by the value of a program.
 
 A result is stored on the program it was computed from, and lives as long as that program. No global table keeps it
-alive. If the result is the program itself, a sentinel is stored: Python's garbage collector would have to free a
-program that refers to itself, while every other program is freed with its last reference.
+alive. Python's garbage collector has to free a program that refers to itself; every other program is freed with its
+last reference. So if the result is the program itself, a sentinel is stored. A tuple or a record that contains the
+program, such as the result of `prune` where nothing is removed, is stored as it is and leaves the program to the
+collector.
 """
 
 from __future__ import annotations

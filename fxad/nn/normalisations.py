@@ -202,7 +202,7 @@ def _standardize(
         mean = _mean(wide, axes, where)
     off = wide - mean
     if variance is None:
-        variance = _mean(fnp.square(off), axes, where)
+        variance = _mean(fnp.real(off * fnp.conj(off)) if off.dtype in dtypes.COMPLEX else fnp.square(off), axes, where)
     out = off * lax.rsqrt(variance + epsilon)
     return out if wide.dtype == x.dtype else out.astype(x.dtype)
 

@@ -81,6 +81,7 @@ def avg_pool(
     """Return the mean of each window. Padding counts as zeros; with `count_include_pad=False` it is ignored."""
     count_include_pad = flag("avg_pool", "count_include_pad", count_include_pad)
     x = as_inexact_array("avg_pool", inputs)
+    window_shape = to_ints("avg_pool", "window_shape", window_shape)
     # the sum of a window in float16 may be inf, and float8 cannot count it
     wide = x.astype(dtypes.accumulated(x.dtype))
     total = _pool("avg_pool", wide, 0.0, lax.add, window_shape, strides, padding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeAlias, cast
 
@@ -132,6 +133,8 @@ def _edges(name: str, x: Array, bins: object, range: Range, value: ArrayLike | N
         low, high = range
         if isinstance(low, int | float) and isinstance(high, int | float) and not low <= high:
             raise ParameterError(f"{name}: range from {low} to {high}: the first must not be the greater one")
+        if any([isinstance(v, float) and math.isinf(v) for v in (low, high)]):
+            raise ParameterError(f"{name}: range from {low} to {high}: both must be finite")
         ends = [asarray(v, _edge_dtype(x)) for v in (low, high)]
         return jit_composite(_even_edges, x, *ends, int(bins))
     edges = _edges_array(bins, x)

@@ -270,13 +270,14 @@ def _least_squares(x: Array, y: Array, w: Array | None, deg: int, rcond: float |
 
 
 def _covariance(x: Array, y: Array, w: Array | None, fitted: Array, deg: int, scaled: bool) -> Array:
-    powers, length = _scaled_vandermonde(x.astype(fitted.dtype), w, deg)
+    at = x.astype(fitted.dtype if x.dtype in dtypes.COMPLEX else fitted.real.dtype)
+    powers, length = _scaled_vandermonde(at, w, deg)
     inverse = inv(matmul(powers.T, powers)) / (length[:, None] * length[None, :])
     if not scaled:
         return inverse if y.ndim == 1 else inverse[..., None]
     off = matmul(_vandermonde(x.astype(fitted.dtype), deg + 1, False), fitted) - y
     off = off if w is None else off * (w if y.ndim == 1 else w[:, None])
-    factor = (off * off).sum(0) / (x.size - deg - 1)
+    factor = real(off * off.conj()).sum(0) / (x.size - deg - 1)
     return inverse * factor if y.ndim == 1 else inverse[..., None] * factor
 
 

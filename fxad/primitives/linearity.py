@@ -127,6 +127,12 @@ def is_zero(a: Atom) -> bool:
     return isinstance(a, Lit) and a.aval.inexact and not any(a.bits)
 
 
+def vanishes(a: Atom) -> bool:
+    """Return True if an atom is the literal 0.0 or -0.0 of an inexact type. Unlike `is_zero`, it accepts a tangent or a
+    result that is zero, where the sign does not matter."""
+    return isinstance(a, Lit) and a.aval.inexact and not a.value
+
+
 @by_value
 def with_zero_operands(jaxpr: Jaxpr, nonzero: Mask) -> tuple[Jaxpr, Mask]:
     """Return a program that is linear in its first operands, specialized to zeros for those not marked in `nonzero`.

@@ -232,7 +232,7 @@ def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
 
 def hilbert(n: int) -> Array:
     """Return the matrix 1 / (i + j + 1)."""
-    k = fnp.arange(n)
+    k = fnp.arange(to_int("hilbert", "n", n))
     return 1.0 / (k[:, None] + k[None, :] + 1)
 
 

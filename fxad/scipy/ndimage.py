@@ -81,9 +81,9 @@ def _interpolated(array: Array, cval: Array, order: int, mode: str, *places: Arr
 
 def _neighbours(x: Array, order: int) -> list[tuple[Array, Array | None]]:
     """The elements next to a place along one axis, and their weights."""
-    if x.dtype in dtypes.INTEGER:
-        return [(x, None)]
     wide = dtypes.int64 if x.dtype.itemsize == 8 else dtypes.int32
+    if x.dtype in dtypes.INTEGER:  # widened: an index of 8 bits cannot be reflected in an axis of 200
+        return [(x.astype(wide), None)]
     if order == 0:  # half away from 0
         return [((fnp.sign(x) * fnp.floor(fnp.abs(x) + 0.5)).astype(wide), None)]
     low = fnp.floor(x)

@@ -452,6 +452,11 @@ def _spectra(
     else:
         size = to_int(name, "nperseg", nperseg)
         size = min(size, n) if window_array is None else size
+    if window_array is not None and window_array.shape[0] > n:
+        raise ShapeError(
+            f"{name}: window is {window_array.aval}, longer than the {n} elements of the signal",
+            remedy="give a shorter window, or pad the signal",
+        )
     values = _window_values(name, window, size).astype(arrays[0].real.dtype)
     length = size if nfft is None else to_int(name, "nfft", nfft)
     overlap = size // 2 if noverlap is None else to_int(name, "noverlap", noverlap)

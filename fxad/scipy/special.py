@@ -250,7 +250,7 @@ def comb(N: ArrayLike, k: ArrayLike, *, exact: bool = False, repetition: bool = 
         raise ParameterError("comb: exact=True has no result of a floating dtype", remedy="use math.comb")
     n, m = floating("comb", N, k)
     if flag("comb", "repetition", repetition):
-        n = n + m - 1
+        n = fnp.where((n == 0) & (m == 0), 0, n + m - 1)  # of no elements there is the empty multiset
     there = (m >= 0) & (n >= m) & (n >= 0)
     n, m = fnp.where(there, n, 1), fnp.where(there, m, 0)
     value = fnp.exp(-lax.betaln(n - m + 1, m + 1)) / (n + 1)

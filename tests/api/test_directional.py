@@ -304,6 +304,18 @@ def test_an_affine_function_is_not_linear() -> None:
     assert e.value.message == "transpose: result 4.0:f32[] of <lambda> is constant, so the program is affine"
 
 
+def test_a_result_that_is_zero_is_linear_whatever_its_sign() -> None:
+    zeros = fnp.full((3,), -0.0, "float32")
+    assert fx.linear_transpose(lambda x: (x * 3, zeros), X)((X, X))[0].tolist() == (3 * X).tolist()
+
+    @fx.custom_jvp
+    def constant(x: fx.Array) -> fx.Array:
+        return x
+
+    constant.defjvp(lambda primals, _tangents: (primals[0], fnp.full((3,), -0.0, "float32")))
+    assert fx.grad(lambda x: constant(x).sum())(fnp.asarray(X)).tolist() == [0, 0, 0]
+
+
 def test_a_function_is_not_transposed_without_examples() -> None:
     with pytest.raises(ArgumentError, match=r"^transpose: double is a function whose argument types are not known"):
         fx.transpose(double)

@@ -285,6 +285,21 @@ def test_layers_in_stages_are_calls_in_calls(count: int) -> None:
     assert eqns_to_compile(program.jaxpr) == 6 + 6 + 1
 
 
+def test_reroll_of_calls_before_one_that_is_linked_otherwise() -> None:
+    """The last call takes one result of the call before it, and a product of the other: it ends the chain."""
+    block = fx.jit(lambda a, b: (fnp.tanh(a * b + b), fnp.sin(a) * fnp.cos(b) + fnp.exp(a) * b))
+
+    def f(a: Any, b: Any) -> Any:
+        for _ in range(6):
+            a, b = block(a, b)
+        a, b = block(a, b * 3.0)
+        return a + b
+
+    spec = fx.Spec((4,), "float32")
+    program = fx.reroll(fx.trace(f, spec, spec))
+    assert [eqn.prim.name for eqn in program.jaxpr.eqns] == ["scan", "mul", "call", "add"]
+
+
 def test_reroll_makes_loops_in_loops() -> None:
     program = fx.reroll(fx.trace(staged, *stages(10)))
     (outer,) = scans(program)

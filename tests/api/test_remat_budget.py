@@ -13,7 +13,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, policies
-from fxad.errors import ArgumentError, ParameterError
+from fxad.errors import ArgumentError, ParameterError, SizeError
 from fxad.transforms.memory_plans.frontier import frontier
 from fxad.transforms.memory_plans.plans import MemoryPlan
 
@@ -154,6 +154,12 @@ def test_an_edit_that_does_not_fit_is_refused() -> None:
             follow,
             lambda: plan.with_inner(0, (first, nested, *segments[2:])),
         ),
+        (
+            "plan: a str is not a policy: 'dots'",
+            "policies.names(...) chooses by name",
+            lambda: plan.with_inner(0, (replace(first, keep="dots"), *segments[1:])),
+        ),
+        ("plan: an int is not a tuple of segments", "take those of a plan", lambda: plan.with_inner(0, 5)),
         ("plan: a str is not a segment: 'a'", "take those of a plan", lambda: plan.with_inner(0, ("a",))),
         (
             f"plan: the segments of the program are the equations 0 to 2, the program has 0 to {n - 1}",
@@ -168,6 +174,14 @@ def test_an_edit_that_does_not_fit_is_refused() -> None:
         assert caught.value.remedy == remedy
     assert loop.with_loop(np.int64(0), [16, 4], None).loops[0].sizes == (16, 4)
     assert plan.with_inner(0, list(segments)) == plan
+
+
+def test_a_plan_of_a_program_of_symbolic_shape_is_refused() -> None:
+    program = fx.trace(lambda x: fnp.sin(x).sum(), fx.Spec("n", "float32"))
+    with pytest.raises(SizeError) as e:
+        fx.plan_memory(program, budget="1 MB")
+    assert e.value.message == "plan_memory: <lambda> is of symbolic shape: its bytes are not known"
+    assert e.value.remedy == "give its sizes: specialize(program, n=...)"
 
 
 def test_recomputation_within_recomputation() -> None:

@@ -99,6 +99,7 @@ def test_histograms_of_points() -> None:
         (lambda: fnp.digitize(V, P), ShapeError, "digitize: bins must have one axis, got f64[20,3]"),
         (lambda: fnp.histogram(V, 0), ParameterError, "histogram: 0 bins; there must be at least 1"),
         (lambda: fnp.histogram(V, 2, (1, 0)), ParameterError, "histogram: range from 1 to 0"),
+        (lambda: fnp.histogram(V, range=(0, np.inf)), ParameterError, "range from 0 to inf: both must be finite"),
         (lambda: fnp.histogram(V, P), ArgumentError, "histogram: bins must be an int or a vector of edges"),
         (lambda: fnp.histogram(V, weights=W[:2]), ShapeError, "histogram: weights f64[2] for f64[20]"),
         (lambda: fnp.histogram2d(V, W[:3]), ShapeError, "histogram2d: takes two vectors of one size"),

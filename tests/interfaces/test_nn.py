@@ -71,6 +71,15 @@ def test_normalisations_at_the_ends() -> None:
     close(traced(nn.logsumexp, np.array([np.inf, 0], np.float32))[1][0], np.float32(np.inf))
 
 
+def test_standardize_of_complex_numbers_divides_by_their_deviation() -> None:
+    x = np.array([1 + 2j, 3 - 1j, -2 + 0.5j])
+    close(nn.standardize(x, epsilon=0.0), (x - x.mean()) / np.std(x))
+
+
+def test_the_sizes_of_a_window_may_be_an_iterator() -> None:
+    assert fnp.all(nn.avg_pool(np.ones((1, 4, 4, 1), np.float32), iter((2, 2))) == 1)  # type: ignore[arg-type]
+
+
 def test_relu_has_derivative_0_at_0_and_keeps_nan() -> None:
     assert np.asarray(fx.grad(nn.relu)(fnp.asarray(0.0))) == 0
     assert np.isnan(float(nn.relu(fnp.asarray(np.nan))))

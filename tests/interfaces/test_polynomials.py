@@ -68,6 +68,8 @@ def test_fitting() -> None:
     for given in ({"w": W}, {"w": W, "cov": True}, {"cov": True}, {"w": W, "cov": "unscaled"}):
         same("polyfit", X, Y, deg=2, **given)
         same("polyfit", X, both, deg=1, **given)
+    complex_fit = fnp.polyfit(X, Y + 1j * X**2, 1, cov=True)[1]
+    close(complex_fit, np.polyfit(X, Y + 1j * X**2, 1, cov=True)[1])
     exact = np.polyval(P, X)
     close(fx.jit(lambda x, y: fnp.polyfit(x, y, 3))(X, exact), P)
     line = fx.jacrev(lambda y: fnp.polyfit(X, y, 1))(fnp.asarray(Y))

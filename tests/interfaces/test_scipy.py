@@ -230,6 +230,25 @@ def test_derivatives_of_probabilities_in_parameters() -> None:
     close(together, want, 1e-6)
 
 
+@pytest.mark.parametrize("a", [1.5, 50.0])
+def test_second_derivatives_at_equal_parameters(a: float) -> None:
+    """The derivative of a minimum of two equal numbers is the average of both sides: no formula may use it."""
+    (aa, ab), (_, bb) = fx.hessian(special.betaln, (0, 1))(fnp.asarray(np.float64(a)), fnp.asarray(np.float64(a)))
+    both, one = scipy.special.polygamma(1, 2 * a), scipy.special.polygamma(1, a)
+    close([aa, ab, bb], [one - both, -both, one - both], 1e-8)
+
+
+def test_the_second_derivative_of_a_density_at_its_centre() -> None:
+    def log_density(x: fx.Array) -> fx.Array:
+        return stats.logistic.logpdf(x)
+
+    close(fx.grad(fx.grad(log_density))(fnp.asarray(np.float64(0))), -0.5)
+
+
+def test_combinations_of_nothing() -> None:
+    assert float(special.comb(0.0, 0.0, repetition=True)) == scipy.special.comb(0, 0, repetition=True) == 1
+
+
 def test_slopes_at_the_ends() -> None:
     """A power of 0 with the exponent 0 is 1: the density of these distributions at an end is a number."""
     ends = fx.vmap(fx.grad(special.gammainc, argnums=1))(fnp.asarray([1.0, 2.0, 0.5]), fnp.zeros(3))

@@ -391,6 +391,12 @@ def test_decompositions() -> None:
     close(linalg.eigh_tridiagonal(C, C[1:], eigvals_only=True), values)
 
 
+def test_coordinates_of_8_bits() -> None:
+    x, at = np.arange(100.0), np.array([90, 250], np.uint8)
+    wide = scipy.ndimage.map_coordinates(x, [at.astype(int)], order=0, mode="mirror")
+    close(ndimage.map_coordinates(x, [at], 0, mode="mirror"), wide)
+
+
 def test_a_missing_function_of_scipy_names_an_alternative() -> None:
     for module, name, instead in (
         (fx.scipy.special, "dawsn", "pure_callback calls SciPy's function"),
@@ -425,6 +431,8 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
      "give places in it"),
     (lambda: signal.welch(V, window="kaiser"), ParameterError, "welch: window 'kaiser'",
      "give its values, or one of boxcar, hann, hamming, blackman, blackmanharris, nuttall, flattop"),
+    (lambda: signal.welch(V, window=np.ones(6)), ShapeError,
+     "welch: window is f64[6], longer than the 5 elements of the signal", "give a shorter window, or pad the signal"),
     (lambda: signal.welch(V, window=np.ones(3), nperseg=4), ShapeError, "welch: window is f64[3] for segments of 4",
      "give them the same length"),
     (lambda: signal.istft(M, window=np.ones(3)), ShapeError, "istft: window is f64[3] for segments of 4",

@@ -85,6 +85,41 @@ class Sinus(ex.Unary):
         return t
 
 
+@final
+@ex.primitive
+class DoubledTangent(ex.Primitive):
+    """Returns its operand itself, with twice its tangent."""
+
+    name: ClassVar[str] = "doubled_tangent"
+
+    def abstract_eval(self, *avals: ex.Aval) -> tuple[ex.Aval, ...]:
+        return avals
+
+    def impl(self, *args: ex.NDArray) -> tuple[ex.NDArray, ...]:
+        return args
+
+    def lower(self, hlo: ex.Hlo, args: ex.HloValues, ins: ex.Avals, outs: ex.Avals) -> ex.HloValues:
+        return args
+
+    def batch(self, ctx: ex.BatchCtx, args: ex.Atoms, dims: ex.Dims) -> tuple[ex.Atoms, ex.Dims]:
+        return ctx(self, *args), dims
+
+    def jvp(self, ctx: ex.JvpCtx, primals: ex.Atoms, tangents: ex.Tangents) -> tuple[ex.Atoms, ex.Tangents]:
+        return primals, (ctx.add(tangents[0], tangents[0]),)
+
+
+def test_a_rule_may_return_an_operand_with_another_tangent() -> None:
+    """The derivative of x * g(x) at 3 is g + x g' = 3 + 3 * 2, where g returns x with twice its tangent."""
+
+    def g(x: fx.Array) -> fx.Array:
+        return ex.bind(DoubledTangent(), x)[0]
+
+    x = fnp.asarray(3.0)
+    for f in (lambda x: x * g(x), lambda x: g(x) * x, lambda x: fx.remat(lambda a, b: a * b)(x, g(x))):
+        assert float(fx.jvp(f, (x,), (fnp.ones_like(x),))[1]) == 9
+        assert float(fx.grad(f)(x)) == 9
+
+
 def shifted(x: fx.Array) -> fx.Array:
     return ex.bind(Shifted(), x)[0]
 

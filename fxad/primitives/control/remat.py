@@ -76,7 +76,7 @@ the cotangents of the body to the earlier ones inside (`transforms/ad/transpose.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import ClassVar, final
 
 from fxad.core.builder import Builder, rebind_operands, rewrite, substitute
@@ -163,7 +163,7 @@ class Remat(HigherOrder, Linear):
         return ctx(Remat(body, self.opaque), *args), out_dims
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        body, places = deduplicate_operands(self.body, primals)
+        body, places = deduplicate_operands(self.body, tuple(zip(primals, tangents, strict=True)))
         if len(places) < len(primals):
             prim = Remat(body, self.opaque)
             return prim.jvp(ctx, tuple([primals[k] for k in places]), tuple([tangents[k] for k in places]))
@@ -228,9 +228,9 @@ class Remat(HigherOrder, Linear):
         return cotangents_of_operands([adjoint], ctx(Remat(adjoint, self.opaque), *operands), args)
 
 
-def deduplicate_operands(body: Jaxpr, ins: Sequence[Atom | Lin]) -> tuple[Jaxpr, tuple[int, ...]]:
+def deduplicate_operands(body: Jaxpr, ins: Sequence[Hashable]) -> tuple[Jaxpr, tuple[int, ...]]:
     """Return the body with one operand for each distinct value, and the places of the operands that are left."""
-    first: dict[Atom | Lin, int] = {}
+    first: dict[Hashable, int] = {}
     for k, a in enumerate(ins):
         first.setdefault(a, k)
     return rebind_operands(body, tuple(first), has=ins), tuple(first.values())

@@ -135,7 +135,7 @@ class Mul(Binary, Linear):
     compute = from_ufunc(np.multiply)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        if x is y:
+        if x is y and tx is ty:
             return scale_tangent(ctx, tx, ctx.one(MUL, x, literal_like(2.0, x)))
         return ctx.add(scale_tangent(ctx, tx, y), scale_tangent(ctx, ty, x))
 

@@ -224,10 +224,17 @@ def weight(a: Formula, b: Formula, x: Formula, y: Formula) -> Formula:
     return factor * exponent.exp()
 
 
+def _in_order(a: Formula, b: Formula) -> tuple[Formula, Formula]:
+    """The smaller and the larger operand. If they are equal, each has the derivative of one of the two: the average of
+    both, as of a minimum, would give wrong second derivatives."""
+    ordered = a <= b
+    return ordered.where(a, b), ordered.where(b, a)
+
+
 def _weight_parts(a: Formula, b: Formula, x: Formula, y: Formula, less: int = 0) -> tuple[Formula, Formula]:
     """Return a factor and an exponent: x^(a - less) y^(b - less) / B(a, b) = factor * exp(exponent), for y = 1 - x and
     `less` of 0 or 1."""
-    smaller, larger = a.least(b), a.greatest(b)
+    smaller, larger = _in_order(a, b)
     both_large = smaller >= 10
     total = a + b
     # both large: by Stirling's formula, from the distance to the mode. Elsewhere the operands are replaced
@@ -255,7 +262,7 @@ def log_beta(args: Formulas) -> Formulas:
     Each formula gets constants where another one holds, so that it adds no nan to a derivative.
     """
     a, b = args
-    smaller, larger = a.least(b), a.greatest(b)
+    smaller, larger = _in_order(a, b)
     positive, finite = smaller > 0, larger < math.inf
     large = positive & finite & (larger >= 10)
     both_large = large & (smaller >= 10)

@@ -201,10 +201,17 @@ laplace: Final = Continuous(
     },
 )
 
+
+def _logistic(y: Array) -> Array:
+    at_end = y == -math.inf
+    y = fnp.where(at_end, 0, y)
+    return fnp.where(at_end, -math.inf, -y - 2 * softplus(-y))
+
+
 logistic: Final = Continuous(
     "logistic",
     (),
-    density=lambda y: -fnp.abs(y) - 2 * fnp.log1p(fnp.exp(-fnp.abs(y))),
+    density=_logistic,
     functions={
         "cdf": lax.expit,
         "sf": lambda y: lax.expit(-y),

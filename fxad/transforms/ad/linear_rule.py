@@ -28,7 +28,7 @@ from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom import CallWithRules, NamedCall
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.linear_call import has_adjoint
-from fxad.primitives.linearity import is_linear, is_linear_eqn, is_zero, zero_mask, zero_results
+from fxad.primitives.linearity import is_linear, is_linear_eqn, vanishes, zero_mask, zero_results
 from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
@@ -157,7 +157,7 @@ def refuse_nonlinear(rule: Jaxpr, n: int, problem: str, remedy: str) -> None:
                 return
             first_nonlinear = eqn if first_nonlinear is None else first_nonlinear
     if first_nonlinear is None:
-        first_nonlinear = next((k for k, a in enumerate(flat.outs) if a not in reached and not is_zero(a)), None)
+        first_nonlinear = next((k for k, a in enumerate(flat.outs) if a not in reached and not vanishes(a)), None)
     if first_nonlinear is not None:
         raise _not_linear(problem, first_nonlinear, remedy)
 
@@ -220,7 +220,7 @@ def _first_nonlinear(jaxpr: Jaxpr, mask: Mask, n_out: int) -> Eqn | int | None:
             return eqn
         linear.update(_dependent_results(eqn, here, eqn.outs))
     for k, a in enumerate(jaxpr.outs[n_out:]):
-        if a not in linear and a not in zeros and not is_zero(a):
+        if a not in linear and a not in zeros and not vanishes(a):
             return k
     return None
 

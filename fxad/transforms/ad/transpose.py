@@ -38,7 +38,7 @@ from fxad.ir import (
 )
 from fxad.primitives.control.bodies import results_without_steps
 from fxad.primitives.elementwise.arithmetic import ADD, NEG
-from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros, zero_values
+from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros, vanishes, zero_values
 from fxad.primitives.shape import BroadcastInDim
 from fxad.transforms.ad.partial_eval import partial_eval
 from fxad.transforms.locate import check_counts, describe, locate
@@ -96,7 +96,7 @@ def backward(
     for a, ct in zip(jaxpr.outs, cts, strict=True):
         if a in reached:
             accumulate(ctx, ct_env, a, ct)
-        elif not isinstance(ct, Zero) and (isinstance(a, Var) or any(a.bits)):
+        elif not isinstance(ct, Zero) and not vanishes(a):
             raise NotLinearError(
                 f"transpose: result {a!r} of {jaxpr.name} is constant, so the program is affine",
                 remedy="leave the constant out of the linear program, or choose the operands it depends on as linear",

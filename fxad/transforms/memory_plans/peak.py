@@ -162,7 +162,7 @@ def _bytes_in_memory(flat: Jaxpr, begin: _Spans, end: _Spans) -> list[int]:
 def _sliced_bytes(eqn: Eqn) -> int:
     """Returns the bytes of the slices of a step that are copied: bodies within the step read or compute them."""
     prim = eqn.prim
-    if not isinstance(prim, Scan):  # other loops have no slices
+    if not isinstance(prim, Scan):  # the rows of a `while` are not counted
         return 0
     n = prim.n_consts + prim.n_carry
     return _read_within(prim.body, prim.body.ins[n:]) + _made_within(prim.body, prim.body.outs[prim.n_carry :])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar, final
+from typing import Final, TypeVar, final
 
 from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
@@ -123,6 +123,8 @@ class MemoryPlan:
         Raises: ArgumentError for a body that does not exist, and for segments that leave out equations or repeat them.
         """
         k = _number("body", k, len(self.inner))
+        if not isinstance(segments, Sequence):
+            raise ArgumentError(f"plan: {described(segments)} is not a tuple of segments", remedy=_SEGMENTS_OF_A_PLAN)
         new = SegmentedBody(self.inner[k].body, tuple(segments))
         _check_inner(k, new)
         return replace(self, inner=_with_item(self.inner, k, new))
@@ -174,6 +176,8 @@ class MemoryPlan:
 
 # -------------------------------------------------------------------------------------------------- checks of an edit
 
+_SEGMENTS_OF_A_PLAN: Final = "take those of a plan"
+
 
 def _with_item(items: tuple[T, ...], k: int, item: T) -> tuple[T, ...]:
     return (*items[:k], item, *items[k + 1 :])
@@ -213,8 +217,10 @@ def _check_segments(segments: Sequence[Segment], start: int, stop: int, what: st
     for segment in segments:
         if not isinstance(segment, Segment):
             raise ArgumentError(
-                f"plan: {described(segment)} is not a segment: {segment!r:.60}", remedy="take those of a plan"
+                f"plan: {described(segment)} is not a segment: {segment!r:.60}", remedy=_SEGMENTS_OF_A_PLAN
             )
+        if segment.keep is not None:
+            check_policy("plan", segment.keep)
     if segments and [start, *[s.stop for s in segments]] != [*[s.start for s in segments], stop]:
         raise ArgumentError(
             f"plan: the {what} are the equations {_ranges(segments)}, the {whole} has {start} to {stop - 1}",

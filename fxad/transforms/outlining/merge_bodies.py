@@ -58,7 +58,7 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     for at, part in enumerate(ordered):
         if size[part] <= CALL_EQUATIONS:  # it costs no more to compile than a call
             continue
-        longer = [b for b in ordered[at + 1 : at + MAX_LONGER] if OVERLAP * size[b] <= size[part]]
+        longer = [b for b in ordered[at + 1 : at + 1 + MAX_LONGER] if OVERLAP * size[b] <= size[part]]
         for whole in [b for b in longer if all([n <= keys[b][k] for k, n in keys[part].items()])][:MAX_TRIES]:
             more = uses[part] * (time[whole] - time[part])
             if more <= waste_left and (match := _part(flat[part], whole, flat[whole])) is not None:

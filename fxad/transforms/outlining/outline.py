@@ -274,7 +274,7 @@ class _Search:
         least = max(1, int(np.ceil(self.min_cost / time))) if time else count
         if least == 1:
             return _group_size(count, size)
-        return min(range(least, max(2 * least, least + 1)), key=lambda m: (m + (count % m), m))
+        return min(range(least, 2 * least), key=lambda m: (m + (count % m), m))
 
     def _phase(self, run: Run) -> int:
         """Returns the offset of the first sequence in a run. As many sequences as possible fit, and the fewest bytes

@@ -51,7 +51,7 @@ def reroll(jaxpr: Jaxpr) -> Jaxpr:
 
 def _all_rolled(jaxpr: Jaxpr) -> Jaxpr:
     """Returns the program without chains."""
-    while (chain := next(_chains(jaxpr), None)) is not None:
+    while (chain := _next_chain(jaxpr)) is not None:
         jaxpr = _rolled(jaxpr, chain)
     return jaxpr
 
@@ -71,8 +71,16 @@ class _Chain:
 # ----------------------------------------------------------------------------------------------------- finding chains
 
 
-def _chains(jaxpr: Jaxpr) -> Iterator[_Chain]:
-    """Yields the chains that can be rolled, each of maximal length."""
+def _next_chain(jaxpr: Jaxpr) -> _Chain | None:
+    """Returns a chain that can be rolled: of the calls of a body, the first ones, as many as possible."""
+    permitted = (_permitted(jaxpr, *candidate) for candidate in _candidates(jaxpr))
+    return next((chain for chain in permitted if chain is not None), None)
+
+
+def _candidates(jaxpr: Jaxpr) -> Iterator[tuple[Jaxpr, list[int], dict[int, int]]]:
+    """Yields calls of one body, each linked to the previous one, and their common links. The more calls, the fewer
+    links may be common, and then fewer operands may depend on the calls. So the calls before one with fewer links
+    are yielded too, after the longer candidate."""
     producer = {v: at for at, eqn in enumerate(jaxpr.eqns) for v in eqn.outs}
     calls: dict[Jaxpr, list[int]] = {}
     for at, eqn in enumerate(jaxpr.eqns):
@@ -82,14 +90,17 @@ def _chains(jaxpr: Jaxpr) -> Iterator[_Chain]:
     for body, places in calls.items():
         chain: list[int] = []
         carry: dict[int, int] = {}
+        shorter: list[tuple[list[int], dict[int, int]]] = []
         for at in places:
             links = _links(jaxpr, producer, chain[-1], at) if chain else {}
             common = {p: r for p, r in links.items() if len(chain) < 2 or carry.get(p) == r}
             if not common:
-                yield from _permitted(jaxpr, body, chain, carry)
-                chain = []
+                yield from [(body, *candidate) for candidate in ((chain, carry), *reversed(shorter))]
+                chain, shorter = [], []
+            elif len(chain) >= 2 and common != carry:
+                shorter.append((chain, carry))
             chain, carry = [*chain, at], common
-        yield from _permitted(jaxpr, body, chain, carry)
+        yield from [(body, *candidate) for candidate in ((chain, carry), *reversed(shorter))]
 
 
 def _links(jaxpr: Jaxpr, producer: dict[Var, int], before: int, at: int) -> dict[int, int]:
@@ -99,11 +110,11 @@ def _links(jaxpr: Jaxpr, producer: dict[Var, int], before: int, at: int) -> dict
     return {p: outs.index(a) for p, a in ins if isinstance(a, Var) and producer.get(a) == before}
 
 
-def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int, int]) -> Iterator[_Chain]:
-    """Yields the chain if all its operands except the carry are available before its first call, and effects stay in
+def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int, int]) -> _Chain | None:
+    """Returns the chain if all its operands except the carry are available before its first call, and effects stay in
     order."""
     if len(calls) < 2:
-        return
+        return None
     depends: set[Atom] = set(jaxpr.eqns[calls[0]].outs)
     later: list[int] = []
     moves_later: list[bool] = []  # for each equation with effects between the calls
@@ -112,7 +123,7 @@ def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int,
         eqn = jaxpr.eqns[at]
         if at in members:
             if any([a in depends for p, a in enumerate(eqn.ins) if p not in carry]):
-                return
+                return None
             depends.update(eqn.outs)
             continue
         needs = any([a in depends for a in eqn.ins])
@@ -122,8 +133,7 @@ def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int,
         if eqn.prim.effects:
             moves_later.append(needs)
     in_order = not body.effects and moves_later == sorted(moves_later)  # the others stand before the calls
-    if in_order or not moves_later:
-        yield _Chain(body, tuple(calls), carry, tuple(later))
+    return _Chain(body, tuple(calls), carry, tuple(later)) if in_order or not moves_later else None
 
 
 # ------------------------------------------------------------------------------------------------------ writing scans
@@ -171,7 +181,6 @@ def _scanned(
     length, body, carry = len(chain.calls), chain.body, chain.carry
     consts = [p for p, c in enumerate(columns) if p not in carry and c.count(c[0]) == length]
     stacked = [p for p in range(len(columns)) if p not in carry and p not in consts]
-    from_last = [r for k, r in used if k == length - 1]
     ys = sorted({r for k, r in used if k < length - 1 or r not in carry.values()})
     pieces = [_pieces(producer, columns[p]) for p in stacked]
     reverse = sum([row.step * (row.count - 1) for column in pieces for row in column if isinstance(row, _Rows)]) < 0
@@ -187,9 +196,7 @@ def _scanned(
     last = dict(zip(carry.values(), results, strict=False))
     whole = dict(zip(ys, results[len(carry) :], strict=True))
     return {
-        (k, r): last[r]
-        if r in last and k == length - 1 and r in from_last
-        else _index_row(b, whole[r], length - 1 - k if reverse else k)
+        (k, r): last[r] if r in last and k == length - 1 else _index_row(b, whole[r], length - 1 - k if reverse else k)
         for k, r in used
     }
 
