@@ -305,8 +305,10 @@ def test_an_affine_function_is_not_linear() -> None:
 
 
 def test_a_result_that_is_zero_is_linear_whatever_its_sign() -> None:
-    zeros = fnp.full((3,), -0.0, "float32")
-    assert fx.linear_transpose(lambda x: (x * 3, zeros), X)((X, X))[0].tolist() == (3 * X).tolist()
+    def tripled(x: fx.Array) -> tuple[fx.Array, fx.Array]:
+        return x * 3, fnp.full((3,), -0.0, "float32")
+
+    assert fx.linear_transpose(tripled, X)((X, X))[0].tolist() == (3 * X).tolist()
 
     @fx.custom_jvp
     def constant(x: fx.Array) -> fx.Array:
