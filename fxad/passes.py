@@ -151,7 +151,8 @@ def _run_pass(jaxpr: Jaxpr, p: Pass) -> _PassResult:
 def plan_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: Passes | None = None) -> Plan:
     """The plan by which a program is compiled after the passes. The plan may overwrite operands in `donate`.
 
-    If `passes` is None, the default pipeline runs if `choice` is "auto" and the cost model says that units pay.
+    If `passes` is None and `choice` is "auto", the default pipeline runs if the program is large enough. Its result is
+    kept if the cost model says that units pay.
 
     Law: a pure function of the arguments; "auto" gives a single unit if several do not pay.
     """

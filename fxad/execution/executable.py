@@ -119,11 +119,17 @@ class Lowered(_Staged, Generic[P, R_co]):
 
         Raises: CompileError with XLA's message and the program's name, or with the unit and the user's line;
                 ParameterError if `donate` names an unknown argument; DonationWarning for memory that no result can
-                reuse; ArgumentError if `options` are not `CompileOptions`, or `device` is not a device.
+                reuse; ArgumentError if `options` are not `CompileOptions`, if `device` is not a device, or if a
+                device and shardings are given.
         """
         runtime.check_options(f"compile of {self.program.name}", options)
         if device is not None:
             check_device(f"compile of {self.program.name}", device)
+            if in_shardings is not None or out_shardings is not None:
+                raise ArgumentError(
+                    f"compile of {self.program.name}: a device and shardings are given",
+                    remedy="leave out one of them: both say where the program runs",
+                )
         divided = with_program_shardings(f"compile of {self.program.name}", self.program, in_shardings, out_shardings)
         return replace(self, program=divided)._compiled(options, donate, target=device, only_device=device)
 

@@ -61,13 +61,16 @@ def _has_extremum(jaxpr: Jaxpr) -> bool:
 
 
 def _is_exchange(prim: Primitive, ins: Atoms, in_map: bool) -> bool:
-    """Returns True for an extremum of floats that devices may compute together. One of no elements is an infinity."""
-    if not isinstance(prim, Extremum) and (in_map or not isinstance(prim, ExtremumReduction | ScatterExtremum)):
+    """Returns True for an extremum of floats that devices may compute together."""
+    if ins and ins[0].aval.dtype not in dtypes.FLOATING:
         return False
-    x = ins[0].aval
-    return x.dtype in dtypes.FLOATING and not (
-        isinstance(prim, ExtremumReduction) and 0 in [x.shape[k] for k in prim.axes]
-    )
+    if isinstance(prim, Extremum):
+        return True
+    if in_map:  # each device has all elements
+        return False
+    if isinstance(prim, ExtremumReduction):  # the extremum of no elements is an infinity, and never nan
+        return 0 not in [ins[0].aval.shape[k] for k in prim.axes]
+    return isinstance(prim, ScatterExtremum)
 
 
 def _as_integers(b: Builder, prim: Primitive, ins: Atoms) -> Atom:

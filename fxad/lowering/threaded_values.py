@@ -40,7 +40,8 @@ def with_threaded(
 ) -> Threaded | None:
     """Thread a value through an equation with bodies that change it: as a carry of a loop, or as an operand and a
     result of a body that runs once. `thread` turns a body into (value, operands) -> (value, results). `changes` is True
-    for bodies that change the value. None if there is no order: parallel runs, or a predicate that changes the value.
+    for bodies that change the value. None if there is no order: parallel runs, or the predicate of a loop with a bound
+    changes the value.
 
     For example, a token t goes through a scan with a constant k, a carry c and slices x and y, and through a branch:
 

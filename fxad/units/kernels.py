@@ -176,10 +176,13 @@ class Inlined:
 class _Reads:
     """How the operations of a program read each value.
 
-    `count` is the number of operations that read it. The sets are: values that an operation reads from memory, or that
-    are results (`from_memory`); those of them that it reads in their own layout, whereas a product takes the axes of a
-    matrix in either order (`in_layout`); operands of reductions (`reduced`); transposes of the matrices that products
-    compute, which cost nothing (`transposed_products`).
+    `count` is the number of operations that read it. The sets are:
+
+    from_memory           values that an operation reads from memory, or that are results
+    in_layout             those of them that are read without a copy to another layout: a product reads a matrix in
+                          either order, and copies a batch of matrices
+    reduced               operands of reductions
+    transposed_products   transposes of the matrices that products compute, which cost nothing
     """
 
     __slots__ = ("count", "from_memory", "in_layout", "reduced", "transposed_products")
@@ -214,7 +217,7 @@ class _Reads:
 
 @final
 class Kernels:
-    """The kernels of a program. `distinct` has one for each number of an expression, and `uses` how often it runs.
+    """The kernels of a program. `distinct` has one for each number of an expression, and `uses` how often it occurs.
     `written` are the elementwise values that kernels write, `recomputed` those of them that readers compute again.
 
     Cost: linear in the operands of its equations.

@@ -29,6 +29,7 @@ from fxad.errors import (
 from fxad.ir import Aval
 from fxad.lower import lower_jaxpr
 from fxad.primitives.host_call import NUMBER, HostCall
+from fxad.sharding import NamedSharding, PartitionSpec, make_mesh
 from fxad.storage.exported import KIND, VERSION
 from fxad.storage.file_format import Section, pack, unpack
 from fxad.xla import buffers, client, custom_calls, host_calls
@@ -54,6 +55,7 @@ def cholesky(x: Any) -> Any:
 
 
 LOWERED: Any = fx.lower(fx.trace(step, X, X))
+ONE_DEVICE = NamedSharding(make_mesh((1,), ("i",)), PartitionSpec())
 CLOSING = fx.lower(fx.trace(lambda x: x + fnp.asarray(X), X))
 FACTORED: Any = fx.lower(fx.trace(cholesky, np.eye(2)))
 DATA = LOWERED.export(platforms="cpu")
@@ -132,6 +134,8 @@ COMPILING: list[Case] = [
     (lambda: CLOSING.compile(fx.CompileOptions(donate=(0,))), ParameterError,
      "compile of <lambda>: operand 0 is an array that it closes over, which is not donated",
      "number the argument leaves from 1, or name them: compile(donate=...)"),
+    (lambda: LOWERED.compile(device=fx.devices()[0], in_shardings=ONE_DEVICE), ArgumentError,
+     "compile of step: a device and shardings are given", "leave out one of them: both say where the program runs"),
     (lambda: LOWERED.compile(device="cpu:0"), ArgumentError, "compile of step: a str is not a device: 'cpu:0'",
      "use fxad.devices()"),
     (lambda: fx.trace(traced_call, X), ArgumentError,
