@@ -65,8 +65,8 @@ def _check_body(check: Check, avals: tuple[Aval, ...], source: Source) -> Jaxpr:
 
 
 def _call_on_first(call: HostCall, avals: tuple[Aval, ...], source: Source, axis: str, size: int) -> Jaxpr:
-    """A call on the first device along an axis. The others add -0, so the sum is the result of the first one. Only the
-    sign of a zero part of a complex number may be lost: XLA adds complex numbers from 0 + 0j."""
+    """A call on the first device along an axis. The others add -0, so the sum is the result of the first one. Only
+    the sign of a zero part of a complex number may be lost."""
     b = Builder()
     b.source = source
     host_call = b.build(b(call, *b.inputs(avals)), call.name)

@@ -362,7 +362,7 @@ class Function(Record):
             pairs = [(k, at[k]) for k in values]
             return tuple([d if part.size is None or k < n or d is None else d + 1 for k, d in pairs])
 
-        # all programs that compute results have the axis at one place of a result
+        # each value has one batch axis: if the programs that compute it disagree, it is 0
         axes_of_results: dict[int, list[int | None]] = {k: [] if rule is None else [0] for k in body.gives}
         for part in others if rule is not None else (body, *others):
             if part.size is None and all([k >= len(dims) for k in part.gives]):

@@ -68,6 +68,8 @@ def _affine_dependents_of_eqn(eqn: Eqn, mask: Mask) -> Mask | None:
         return _affine_in_bodies(prim, eqn, mask)
     if not isinstance(prim, Linear):
         return None
+    # groups of operands in which the primitive may be linear together: all of an inexact type; of a primitive with
+    # bodies, also the leading operands of a body in which its layout says that it is linear
     choices = [[k for k, a in enumerate(eqn.ins) if a.aval.inexact]]
     if isinstance(prim, HigherOrder):  # with many residuals, not every choice of operands is tried
         layout = prim.layout

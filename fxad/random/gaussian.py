@@ -54,8 +54,8 @@ def truncated_normal(
     Type:   u32[2]; bounds that broadcast to `shape` -> floats.
     Rule:   differentiable with respect to the bounds.
     Source: sqrt(2) erf_inv(u) for u uniform between the images of the bounds; bit for bit
-            `jax.random.truncated_normal` in a jitted function, or out of one, in both libraries. Bounds far out in one
-            tail have few floats between them.
+            `jax.random.truncated_normal`, if both calls are jitted or neither is. Bounds far out in one tail have few
+            floats between them.
     Raises: DTypeError, ShapeError for bounds; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     return draw("random.truncated_normal", _truncated_normal, key, shape, dtype, lower=lower, upper=upper)

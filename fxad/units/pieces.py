@@ -296,7 +296,7 @@ class _Partition:
         copies: dict[Var, Atom] = {}
         for a in self.program.outs:
             if a in seen or isinstance(a, Lit):
-                copy = Var(count + len(copies), a.aval)
+                copy = Var(count + len(copies), a.aval)  # operands have negative numbers, so these are free
                 copies[copy] = a
                 a = copy
             seen.add(a)

@@ -107,7 +107,7 @@ class Residuals(Sequence[Residual]):
                     f"residuals: {row!r:.60} is not the number of a row",
                     remedy="rows are numbered from 0: table.without(*[k for k, r in enumerate(table) if ...])",
                 )
-            if not 0 <= k < len(out):
+            if not -len(out) <= k < len(out):
                 raise ArgumentError(
                     f"residuals: row {k} does not exist: there are {len(out)}",
                     remedy="rows are numbered from 0, as print(table) shows them",
