@@ -486,7 +486,7 @@ class BatchCtx(Batching, Protocol):
 
 
 class DerivativeCtx(Batching, Protocol):
-    """What the contexts of jvp rules share: they add equations to two programs.
+    """The part that both contexts of jvp rules have: they add equations to two programs.
 
     A call of the context adds an equation to the primal program, which contains no tangents. `lin` adds one to the
     linear program: the equation must be linear in its `Lin` operands taken together. It may read primal values, which

@@ -33,6 +33,7 @@ from fxad.xla.compat import FLAGS
 from fxad.xla.cuda import cuda_library
 from fxad.xla.dlpack import _pointer, _Tensor, copy_out
 from fxad.xla.options import with_effort
+from tests.api.refusals import check_refused
 from tests.processes import run_python
 
 pytestmark = pytest.mark.smoke
@@ -428,10 +429,8 @@ def test_lists_in_options_are_tuples() -> None:
     ids=str,
 )
 def test_options_are_checked_when_they_are_given(given: Any, message: str, remedy: str) -> None:
-    with pytest.raises(ParameterError) as e:
-        runtime.CompileOptions(**given)
-    assert (e.value.message, e.value.remedy) == (message, remedy)
-    assert "test_runtime.py" in e.value.caller
+    error = check_refused(lambda: runtime.CompileOptions(**given), ParameterError, message, remedy)
+    assert "test_runtime.py" in error.caller
 
 
 def test_none_in_a_tree_of_devices_is_no_device() -> None:

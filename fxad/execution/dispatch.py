@@ -42,8 +42,8 @@ aval_of_array: Final = attrgetter("_aval")
 
 
 class Launcher(NamedTuple):
-    """What `runtime.launch` takes beside the buffers: the function that starts the program, and the handlers that make
-    its results, committed to the device or not."""
+    """The arguments of `runtime.launch` beside the buffers: the function that starts the program, and the handlers that
+    make its results, committed to the device or not."""
 
     start: Start
     handlers: Sequence[runtime.ResultHandler]

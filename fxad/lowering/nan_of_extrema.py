@@ -66,7 +66,7 @@ def _is_exchange(prim: Primitive, ins: Atoms, in_map: bool) -> bool:
         return False
     if isinstance(prim, Extremum):
         return True
-    if in_map:  # each device has all elements
+    if in_map:  # a device has all elements that it reduces
         return False
     if isinstance(prim, ExtremumReduction):  # the extremum of no elements is an infinity, and never nan
         return 0 not in [ins[0].aval.shape[k] for k in prim.axes]

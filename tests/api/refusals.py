@@ -29,6 +29,15 @@ def refused(fn: Callable[[], object], error: type[FxadError], message: str) -> F
     return found
 
 
+def check_refused(fn: Callable[[], object], error: type[Exception], message: str, remedy: str | None) -> FxadError:
+    """`fn` raises `error` with exactly this message and this remedy. Returns the error."""
+    with pytest.raises(error) as e:
+        fn()
+    assert isinstance(e.value, FxadError)
+    assert (e.value.message, e.value.remedy) == (message, remedy)
+    return e.value
+
+
 def clean() -> None:
     """No trace is active, and the next trace in this thread works."""
     assert active_trace() is None

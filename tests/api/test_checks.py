@@ -17,6 +17,7 @@ from fxad import dtypes, lax
 from fxad.errors import ArgumentError, CheckError, DTypeError, FxadError
 from fxad.primitives.check import calls_host
 from fxad.text import parse
+from tests.api.refusals import check_refused
 
 X = np.array([4.0, 1.0], np.float32)
 BAD = np.array([4.0, -1.0], np.float32)
@@ -329,6 +330,4 @@ ERRORS: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
 
 @pytest.mark.parametrize(("call", "kind", "message", "remedy"), ERRORS, ids=[e[2] for e in ERRORS])
 def test_messages(call: Callable[[], object], kind: type[FxadError], message: str, remedy: str) -> None:
-    with pytest.raises(kind) as e:
-        call()
-    assert (e.value.message, e.value.remedy) == (message, remedy)
+    check_refused(call, kind, message, remedy)

@@ -11,6 +11,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ParameterError
 from fxad.test_util import check_grads
+from tests.api.refusals import check_refused
 
 X = np.array([0.3, -0.7, 1.2])
 
@@ -55,9 +56,7 @@ def test_refusals() -> None:
         (lambda: fx.device_count("tpu"),
          f"device_count: backend is 'tpu', the platform is {fx.default_backend()!r}", "leave it out"),
     ):  # fmt: skip
-        with pytest.raises(ParameterError) as e:
-            call()
-        assert (e.value.message, e.value.remedy) == (message, remedy)
+        check_refused(call, ParameterError, message, remedy)
 
 
 def test_devices() -> None:

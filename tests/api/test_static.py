@@ -14,7 +14,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes, tree
 from fxad.errors import ArgumentError, AxisError, FxadError, ParameterError, ShapeError, TracerError
-from tests.api.refusals import X
+from tests.api.refusals import X, check_refused
 
 TRACES: list[object] = []
 
@@ -458,9 +458,7 @@ def test_one_program_for_each_static_value() -> None:
     ],
 )
 def test_messages_of_compositions(call: Any, error: type[FxadError], message: str, remedy: str) -> None:
-    with pytest.raises(error) as e:
-        call()
-    assert (e.value.message, e.value.remedy) == (message, remedy)
+    check_refused(call, error, message, remedy)
 
 
 # ------------------------------------------------- settings beside arrays: a bool, a string, a function

@@ -18,6 +18,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ArgumentError, FxadError
 from fxad.sharding import PartitionSpec as Spec
+from tests.api.refusals import check_refused
 from tests.attack.public import MODULES, Function, P, functions
 from tests.laws.budget import some
 
@@ -469,6 +470,4 @@ MESSAGES: Final[dict[str, tuple[Any, str]]] = {
 @pytest.mark.parametrize("message", MESSAGES)
 def test_the_message_and_the_remedy(message: str) -> None:
     call, remedy = MESSAGES[message]
-    with pytest.raises(FxadError) as e:
-        call()
-    assert (e.value.message, e.value.remedy) == (message, remedy)
+    check_refused(call, FxadError, message, remedy)

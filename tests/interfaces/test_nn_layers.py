@@ -15,6 +15,7 @@ import fxad.numpy as fnp
 from fxad import nn, random
 from fxad.errors import ArgumentError, AxisNameError, DTypeError, ParameterError, ShapeError
 from fxad.test_util import check_grads
+from tests.api.refusals import check_refused
 
 RNG = np.random.default_rng(8)
 X = RNG.standard_normal((4, 3, 6)) * 2 + 1
@@ -339,7 +340,4 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str | None]] = [
 
 @pytest.mark.parametrize("k", range(len(REFUSED)))
 def test_refusals(k: int) -> None:
-    call, error, message, remedy = REFUSED[k]
-    with pytest.raises(error) as e:
-        call()
-    assert (e.value.message, e.value.remedy) == (message, remedy)  # type: ignore[attr-defined]
+    check_refused(*REFUSED[k])

@@ -15,6 +15,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ArgumentError, ParameterError
 from fxad.scipy import linalg, sparse, special, stats
+from tests.api.refusals import check_refused
 
 X = np.array([0.1, 0.35, 0.8, 0.95])
 POSITIVE = np.array([0.3, 1.0, 2.5, 7.0])
@@ -68,7 +69,9 @@ def test_differences_of_log_gamma_do_not_cancel(name: str, dtype: type[np.floati
     a, b = [v.astype(dtype).ravel() for v in np.meshgrid(LARGE, LARGE)]
     with np.errstate(all="ignore"):
         want = getattr(scipy.special, name)(a.astype(float), b.astype(float)).astype(dtype)
-        close(getattr(special, name)(a, b), want, 2e-4 if dtype == np.float32 else 1e-9)
+        rtol = 2e-4 if dtype == np.float32 else 1e-9
+        atol = 1e-2 * rtol if name == "betaln" else 0  # betaln(1, 1) is 0
+        np.testing.assert_allclose(np.asarray(getattr(special, name)(a, b)), want, rtol=rtol, atol=atol)
 
 
 def test_derivatives_of_betaln_do_not_cancel() -> None:
@@ -149,7 +152,9 @@ def test_the_incomplete_beta_function_of_huge_parameters(dtype: type[np.floating
             x = (0.5 + deviations * np.sqrt(0.125 / a)).astype(dtype)
             given = (x.astype(float) - 0.5) / np.sqrt(0.125 / a)
             ours = special.betainc(dtype(a), dtype(a), x)
-            np.testing.assert_allclose(np.asarray(ours), scipy.special.ndtr(given), atol=0.02 if a < 1e30 else 1e-9)
+            np.testing.assert_allclose(
+                np.asarray(ours), scipy.special.ndtr(given), atol=0.02 if dtype == np.float32 else 1e-9
+            )
     for a in (1e15, 1e25, 1e37):
         assert float(special.betainc(dtype(a), dtype(a), dtype(0.5))) == 0.5
         assert float(special.betainc(dtype(5), dtype(a), dtype(0.4))) == 1
@@ -329,9 +334,7 @@ REFUSED: list[tuple[Callable[[], object], str, str]] = [
 @pytest.mark.parametrize("k", range(len(REFUSED)))
 def test_refusals(k: int) -> None:
     call, message, remedy = REFUSED[k]
-    with pytest.raises(ParameterError) as e:
-        call()
-    assert (e.value.message, e.value.remedy) == (message, remedy)
+    check_refused(call, ParameterError, message, remedy)
 
 
 V = np.array([-0.5, 0.2, 0.7, 2.0])

@@ -22,6 +22,7 @@ import fxad.numpy as fnp
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.scipy import cluster, fft, integrate, interpolate, linalg, ndimage, optimize, signal, special
 from fxad.test_util import check_grads
+from tests.api.refusals import check_refused
 from tests.laws.budget import part
 
 them: Any = scipy  # its types are narrower than the values that it accepts
@@ -511,10 +512,7 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
 
 @pytest.mark.parametrize("k", range(len(REFUSED)))
 def test_refusals(k: int) -> None:
-    call, error, message, remedy = REFUSED[k]
-    with pytest.raises(error) as e:
-        call()
-    assert (e.value.message, e.value.remedy) == (message, remedy)  # type: ignore[attr-defined]
+    check_refused(*REFUSED[k])
 
 
 # ---------------------------------------------------------------------------------------------- exponential integrals

@@ -99,18 +99,18 @@ class RegularizedIncompleteBeta(Primitive):
 def beta_log_pdf(args: Formulas) -> Formulas:
     """log of the density of the beta distribution, x^(a-1) (1-x)^(b-1) / B(a, b).
 
-    The logarithms of its factors nearly cancel for a large a or b: it is then computed as that of `weight`, if both are
-    large near the mode only. Operands of the other formula are replaced by constants, so that it adds no nan to a
-    derivative.
+    The logarithms of its factors nearly cancel near the mode for large a and b: there it is that of `_weight_of_large`.
+    Operands of the other formula are replaced by constants, so that it adds no nan to a derivative.
     """
     a, b, x = args
     near_mode = (x * (a + b) > a * 0.5) & ((1 - x) * (a + b) > b * 0.5)
-    large = (a.greatest(b) >= 10) & (a > 0) & (b > 0) & (x > 0) & (x < 1) & ((a.least(b) < 10) | near_mode)
-    big_a, big_b, inner = large.where(a, a.like(10)), large.where(b, b.like(10)), large.where(x, x.like(0.5))
-    factor, exponent = _weight_parts(big_a, big_b, inner, 1 - inner, less=1)
+    large = (a >= 10) & (b >= 10) & (x > 0) & (x < 1) & near_mode
+    inner = large.where(x, x.like(0.5))
+    factor, exponent = _weight_of_large(large.where(a, a.like(10)), large.where(b, b.like(10)), inner, 1 - inner)
+    log_of_large = factor.log() + exponent - inner.log() - (1 - inner).log()
     small_a, small_b = large.where(a.like(1), a), large.where(b.like(1), b)
     log_of_small = x_log_y(small_a - 1, x) + x_log1p_y(small_b - 1, -x) - log_beta((small_a, small_b))[0]
-    return (large.where(factor.log() + exponent, log_of_small),)
+    return (large.where(log_of_large, log_of_small),)
 
 
 def _pdf(args: Formulas) -> Formulas:
@@ -143,9 +143,11 @@ def _in_domain(a: Formula, b: Formula, x: Formula) -> Formula:
     return (a > 0) & (b > 0) & (x > 0) & (x < 1) & (a < math.inf) & (b < math.inf)
 
 
+_LARGE: Final = 1e10  # of both parameters: from here on, the fraction would need too many rounds near the mode
+
+
 def _both_large(a: Formula, b: Formula, x: Formula) -> Formula:
-    """The mask of the elements for which the fraction would need too many rounds near the mode."""
-    return _in_domain(a, b, x) & (a.least(b) >= 1e10)
+    return _in_domain(a, b, x) & (a.least(b) >= _LARGE)
 
 
 def _of_large(a: Formula, b: Formula, x: Formula, large: Formula) -> Formula:
@@ -154,7 +156,7 @@ def _of_large(a: Formula, b: Formula, x: Formula, large: Formula) -> Formula:
     With p = a / (a + b) the mode, and z the distance of x from it in standard deviations, to the first order: the
     integral of a normal density up to z, and a correction for the skewness.
     """
-    a, b, x = large.where(a, a.like(1e10)), large.where(b, a.like(1e10)), large.where(x, x.like(0.25))
+    a, b, x = large.where(a, a.like(_LARGE)), large.where(b, a.like(_LARGE)), large.where(x, x.like(0.25))
     y = 1 - x
     p, q = 1 / (b / a + 1), 1 / (a / b + 1)
     mu_a, mu_b = x * (b / a) - y, y * (a / b) - x
@@ -220,40 +222,28 @@ def _at_least_tiny(x: Formula) -> Formula:
 
 def weight(a: Formula, b: Formula, x: Formula, y: Formula) -> Formula:
     """x^a y^b / B(a, b) for y = 1 - x."""
-    factor, exponent = _weight_parts(a, b, x, y)
-    return factor * exponent.exp()
-
-
-def _in_order(a: Formula, b: Formula) -> tuple[Formula, Formula]:
-    """The smaller and the larger operand. If they are equal, each has the derivative of one of the two: the average of
-    both, as of a minimum, would give wrong second derivatives."""
-    ordered = a <= b
-    return ordered.where(a, b), ordered.where(b, a)
-
-
-def _weight_parts(a: Formula, b: Formula, x: Formula, y: Formula, less: int = 0) -> tuple[Formula, Formula]:
-    """Return a factor and an exponent: x^(a - less) y^(b - less) / B(a, b) = factor * exp(exponent), for y = 1 - x and
-    `less` of 0 or 1."""
-    smaller, larger = _in_order(a, b)
+    smaller, larger = a.least(b), a.greatest(b)
     both_large = smaller >= 10
-    total = a + b
-    # both large: by Stirling's formula, from the distance to the mode. Elsewhere the operands are replaced
     large_a, large_b = both_large.where(a, a.like(10)), both_large.where(b, b.like(10))
-    near_x, near_y = both_large.where(x, x.like(0.5)), both_large.where(y, y.like(0.5))
-    large_total = large_a + large_b
-    distance = near_x * large_b - near_y * large_a
-    fall_a = excess(distance / large_a, distance / (large_a + large_a + distance), near_x * large_total / large_a)
-    fall_b = excess(-distance / large_b, -distance / (large_b + large_b - distance), near_y * large_total / large_b)
-    corrections = stirling(large_total) - stirling(large_a) - stirling(large_b)
-    corrections = corrections - large_a * fall_a - large_b * fall_b
-    factor_of_large = (large_a * large_b / (large_total * (2 * math.pi))).sqrt()
-    factor_of_large = factor_of_large / near_x / near_y if less else factor_of_large
-    log_x, log_y = _log_of_rest(x, y), _log_of_rest(y, x)
+    factor, exponent = _weight_of_large(
+        large_a, large_b, both_large.where(x, x.like(0.5)), both_large.where(y, y.like(0.5))
+    )
+    total = a + b
     of_small = log_gamma_1p(total) - total.log() - log_gamma_1p(larger) + larger.log()
-    difference = (larger >= 10).where(log_gamma_ratio(larger, smaller), of_small)
-    log_powers = (a - less) * log_x + (b - less) * log_y if less else a * log_x + b * log_y
-    exponent_of_mixed = log_powers + difference - log_gamma_1p(smaller)
-    return both_large.where(factor_of_large, smaller), both_large.where(corrections, exponent_of_mixed)
+    log_ratio = (larger >= 10).where(log_gamma_ratio(larger, smaller), of_small)
+    log_powers = a * _log_of_rest(x, y) + b * _log_of_rest(y, x)
+    exponent = both_large.where(exponent, log_powers + log_ratio - log_gamma_1p(smaller))
+    return both_large.where(factor, smaller) * exponent.exp()
+
+
+def _weight_of_large(a: Formula, b: Formula, x: Formula, y: Formula) -> tuple[Formula, Formula]:
+    """Return a factor and an exponent: x^a y^b / B(a, b) = factor * exp(exponent), for a and b of 10 and more, and
+    y = 1 - x. By Stirling's formula, from the distance to the mode."""
+    total, distance = a + b, x * b - y * a
+    fall_a = excess(distance / a, distance / (a + a + distance), x * total / a)
+    fall_b = excess(-distance / b, -distance / (b + b - distance), y * total / b)
+    corrections = stirling(total) - stirling(a) - stirling(b)
+    return (a * b / (total * (2 * math.pi))).sqrt(), corrections - a * fall_a - b * fall_b
 
 
 def log_beta(args: Formulas) -> Formulas:
@@ -262,26 +252,23 @@ def log_beta(args: Formulas) -> Formulas:
     Each formula gets constants where another one holds, so that it adds no nan to a derivative.
     """
     a, b = args
-    smaller, larger = _in_order(a, b)
-    positive, finite = smaller > 0, larger < math.inf
-    large = positive & finite & (larger >= 10)
-    both_large = large & (smaller >= 10)
+    # if they are equal, each has the derivative of one of the two; a minimum would have the average of both
+    ordered = a <= b
+    smaller, larger = ordered.where(a, b), ordered.where(b, a)
+    mixed = (smaller > 0) & (smaller < 10) & (larger >= 10) & (larger < math.inf)
+    both_large = (smaller >= 10) & (larger < math.inf)
     s, t = both_large.where(smaller, a.like(10)), both_large.where(larger, a.like(10))
     log_powers = (s - 0.5) * (s / (s + t)).log() - (t - 0.5) * (s / t).log1p() - (s + t).log() * 0.5
     of_large = log_powers + 0.5 * math.log(2 * math.pi) + (stirling(s) + stirling(t) - stirling(s + t))
-    mixed = large & (smaller < 10)
     s, t = mixed.where(smaller, a.like(1)), mixed.where(larger, a.like(10))
-    of_mixed = log_gamma_1p(s) - s.log() - log_gamma_ratio(t, s)
-    small = positive & (larger < 10)
-    s, t = small.where(smaller, a.like(1)), small.where(larger, a.like(1))
-    of_small = log_gamma_1p(s) + log_gamma_1p(t) - log_gamma_1p(s + t) - (s * (t / (s + t))).log()
-    outside = ~(positive & finite)
-    s, t = outside.where(smaller, a.like(1)), outside.where(larger, a.like(1))
-    of_others = s.lgamma() + (t.lgamma() - (s + t).lgamma())
-    of_others = (positive & ~finite).where(-math.inf, of_others)
-    at_zero = (smaller >= 0) & (smaller <= 0) & finite
-    of_others = at_zero.where(math.inf, of_others)
-    return (both_large.where(of_large, mixed.where(of_mixed, small.where(of_small, of_others))),)
+    log_ratio = log_gamma_ratio(t, s)
+    s = both_large.where(a.like(1), smaller)
+    t = (mixed | both_large).where(a.like(1), larger)
+    others = s.lgamma() + mixed.where(-log_ratio, t.lgamma() - (s + t).lgamma())
+    at_zero = (smaller >= 0) & (smaller <= 0) & (larger < math.inf)
+    at_infinity = (smaller > 0) & (larger >= math.inf)
+    limit = at_zero.where(math.inf, at_infinity.where(-math.inf, others))
+    return (both_large.where(of_large, limit),)
 
 
 def _log_of_rest(x: Formula, y: Formula) -> Formula:

@@ -77,12 +77,11 @@ _LGAM1P: Final = tuple(
 
 
 def log_gamma_1p(a: Formula) -> Formula:
-    """log gamma(1 + a) with all digits for a < 2.5."""
-    one, two = a > 0.5, a > 1.5
-    b = two.where(a - 2, one.where(a - 1, a))
-    near = b * ((1 - _EULER) + b * polynomial(b, _LGAM1P))  # log gamma(2 + b)
-    near = near - one.where(0, a).log1p() + two.where(a, a.like(1)).log()
-    return (a < 2.5).where(near, (a + 1).lgamma())
+    """log gamma(1 + a) with all digits for a < 1.5."""
+    more = a > 0.5
+    b = more.where(a - 1, a)
+    near = b * ((1 - _EULER) + b * polynomial(b, _LGAM1P)) - more.where(0, a).log1p()
+    return (a < 1.5).where(near, (a + 1).lgamma())
 
 
 def excess(mu: Formula, v: Formula, ratio: Formula) -> Formula:
@@ -419,7 +418,7 @@ def gamma_log_pdf(args: Formulas) -> Formulas:
     phi = excess((big_x - big_a) / big_a, (big_x - big_a) / (big_x + big_a), big_x / big_a)
     log_of_large = (big_a / (2 * math.pi)).log() * 0.5 - big_x.log() - big_a * phi - stirling(big_a)
     small_a = large.where(a.like(10), a)
-    log_of_small = x_log_y(small_a - 1, x) - x - (log_gamma_1p(small_a) - small_a.log())
+    log_of_small = x_log_y(small_a - 1, x) - x - small_a.lgamma()
     return (large.where(log_of_large, log_of_small),)
 
 

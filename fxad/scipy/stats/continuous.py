@@ -10,7 +10,7 @@ from typing import Final
 
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.nn.activations import softplus
+from fxad.nn.activations import log1mexp, softplus
 from fxad.scipy import special
 from fxad.scipy.stats.densities import beta_log_pdf, gamma_log_pdf
 from fxad.scipy.stats.distribution import Continuous
@@ -18,12 +18,6 @@ from fxad.tracing.array import Array
 
 _LOG_2PI: Final = math.log(2 * math.pi)
 _POSITIVE: Final = (0.0, math.inf)
-
-
-def _log1m_exp(y: Array) -> Array:
-    """log(1 - exp(-y)) for y >= 0, with all digits."""
-    large = y > math.log(2)
-    return fnp.where(large, fnp.log1p(-fnp.exp(-y)), fnp.log(-fnp.expm1(-fnp.where(large, 1, y))))
 
 
 def _norm(y: Array) -> Array:
@@ -114,7 +108,7 @@ expon: Final = Continuous(
     functions={
         "cdf": lambda y: -fnp.expm1(-y),
         "sf": lambda y: fnp.exp(-y),
-        "logcdf": _log1m_exp,
+        "logcdf": log1mexp,
         "logsf": lambda y: -y,
         "ppf": lambda q: -fnp.log1p(-q),
         "isf": lambda q: -fnp.log(q),
@@ -140,7 +134,7 @@ def _gumbel_log_tail(y: Array) -> Array:
     """log(1 - exp(-exp(y))), also where exp(y) underflows."""
     small = y < -15
     size = fnp.exp(fnp.where(small, 0, y))
-    return fnp.where(small, y - fnp.exp(y) / 2, _log1m_exp(size))
+    return fnp.where(small, y - fnp.exp(y) / 2, log1mexp(size))
 
 
 gumbel_r: Final = Continuous(
