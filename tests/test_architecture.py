@@ -125,13 +125,13 @@ def test_only_the_translation_imports_jax() -> None:
 
 
 def test_tests_run_without_jax() -> None:
-    """Tests that compare with jax import it by `pytest.importorskip`, so users and CI may run without it."""
+    """Tests import jax and `fxad.interop.jax` by `pytest.importorskip`, so users and CI may run them without jax."""
     found = [
         f"{p.relative_to(ROOT)}:{n}"
         for p in sorted((ROOT / "tests").rglob("*.py"))
-        if re.search(r"^\s*(import|from) +jax\b", text := p.read_text(encoding="utf-8"), re.MULTILINE)
+        if re.search(r"^\s*(import|from) +(jax|fxad\.interop)\b", text := p.read_text(encoding="utf-8"), re.MULTILINE)
         for n, m in imports(ast.parse(text))
-        if m.split(".")[0] == "jax"
+        if m.split(".")[0] == "jax" or m.startswith("fxad.interop.jax")
     ]
     assert found == []
 

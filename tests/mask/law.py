@@ -48,12 +48,45 @@ def padded(x: NDArray, shape: Sequence[int], bad: float) -> NDArray:
     return out
 
 
-def close(have: NDArray, want: NDArray, rtol: float, where: str) -> None:
-    """Elements differ by little, relative to themselves or to the largest one, of which they may be a difference."""
+def close(have: NDArray, want: NDArray, rtol: float, where: str, slack: float = 0.0) -> None:
+    """Elements differ by little, relative to themselves or to the largest one, of which they may be a difference; or by
+    `slack`."""
     have, want = [np.asarray(x, np.complex128 if want.dtype.kind == "c" else np.float64) for x in (have, want)]
     largest = np.abs(want[np.isfinite(want)]).max(initial=0.0)
     atol = max(1e-5, rtol / 5 * largest) if rtol else 0.0
-    np.testing.assert_allclose(have, want, rtol=rtol, atol=atol, err_msg=where)
+    np.testing.assert_allclose(have, want, rtol=rtol, atol=atol + slack, err_msg=where)
+
+
+def close_result(
+    k: int, have: NDArray, rtol: float, where: str, program: Jaxpr, args: Sequence[NDArray], want: Sequence[NDArray]
+) -> None:
+    """Result `k` is close to `want[k]`, which `program` computes from `args`.
+
+    A program may amplify rounding errors, as `tanh(x) ** -2` does near 0. So if the result is not close, it may differ
+    by a few times as much as the result does when the last digits of the operands change.
+    """
+    try:
+        close(have, want[k], rtol, where)
+    except AssertionError:
+        changes = [
+            np.abs(np.subtract(run(program, other)[k], want[k]))
+            for other in map(_with_other_digits, [args] * 4, range(4))
+        ]
+        slack = max([c[np.isfinite(c)].max(initial=0.0) for c in changes])
+        if slack == 0:
+            raise
+        close(have, want[k], rtol, where, 4 * slack)
+
+
+def _with_other_digits(args: Sequence[NDArray], seed: int) -> list[NDArray]:
+    """Returns the operands with floats that differ in their last digits."""
+    rng = np.random.default_rng(seed)
+
+    def changed(a: NDArray) -> NDArray:
+        factors = 1 + float(np.finfo(str(a.dtype)).eps) * rng.integers(-2, 3, a.shape)
+        return np.asarray(np.multiply(a, factors), a.dtype)
+
+    return [changed(a) if a.dtype.kind == "f" else a for a in args]
 
 
 def check(
@@ -72,13 +105,14 @@ def check(
     fx.typecheck(masked)
     args = [make(k, shape_at(a, at), a.dtype) for k, a in enumerate(program.in_avals)]
     given = [padded(x, v.shape, bad) for x, v in zip(args, masked.in_avals, strict=False)]
-    want = run(specialize(program, tuple(at.items())), args)
+    unpadded = specialize(program, tuple(at.items()))
+    want = run(unpadded, args)
     have = run(masked, [*given, *[np.asarray(at[n], np.int32) for n in own]])
     for k, (w, h, a) in enumerate(zip(want, have, program.out_avals, strict=True)):
         valid = part(h, shape_at(a, at))
         assert valid.shape == w.shape
         if a.inexact:
-            close(valid, w, rtol, f"result {k} at {at}, padding {bad}")
+            close_result(k, valid, rtol, f"result {k} at {at}, padding {bad}", unpadded, args, want)
         else:
             np.testing.assert_array_equal(valid, w, err_msg=f"result {k} at {at}, padding {bad}")
         rest = np.array(h)
@@ -128,7 +162,7 @@ def check_gradients(
     want = run(unpadded, args)
     have = run(backward, [*given, *[np.asarray(at[n], np.int32) for n in own]])
     for k, (w, h) in enumerate(zip(want, have, strict=True)):
-        close(part(h, w.shape), w, 1e-3, f"gradient {k} at {at}")
+        close_result(k, part(h, w.shape), 1e-3, f"gradient {k} at {at}", unpadded, args, want)
         rest = np.array(h)
         rest[tuple([slice(n) for n in w.shape])] = 0
         assert not rest.any(), f"the cotangent of the padding of operand {k} at {at} is not zero: {rest}"

@@ -14,7 +14,6 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, runtime
 from fxad.errors import CompileError, TranslationError
-from fxad.interop.jax import to_jax
 from fxad.lower import lower_jaxpr
 from fxad.xla import cuda, host_calls
 from fxad.xla.custom_calls import custom_call_targets, implements
@@ -132,6 +131,7 @@ def test_host_calls_without_the_plugin_are_refused() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("jax_plugins") is not None, reason="a plugin is installed")
 def test_a_program_for_two_platforms_of_jax_is_refused_where_they_differ() -> None:
     jax = pytest.importorskip("jax")
+    to_jax = pytest.importorskip("fxad.interop.jax").to_jax
     f = to_jax(fx.trace(fnp.linalg.cholesky, fx.Spec((3, 3))))
     with pytest.raises(TranslationError, match=r"^to_jax of cholesky: its StableHLO differs on cpu, cuda\n") as e:
         jax.export.export(jax.jit(f), platforms=("cpu", "cuda"))(jax.ShapeDtypeStruct((3, 3), "float32"))
