@@ -55,8 +55,8 @@ def check_mask(case: RaggedCase, *, compiled: bool = False) -> bool:
     if not _SPREADING & {type(e.prim) for body in distinct_jaxprs(program) for e in body.eqns}:
         odd = with_infinities(case, args)
         hostile = masked_operands(case, odd, masked)
-        room_of_odd = program_tolerance(fixed, odd)
-        check_valid_part("mask, with infinities", case, masked, run(masked, hostile), run(fixed, odd), room_of_odd)
+        tolerance_of_odd = program_tolerance(fixed, odd)
+        check_valid_part("mask, with infinities", case, masked, run(masked, hostile), run(fixed, odd), tolerance_of_odd)
     if compiled:
         check_valid_part("mask in XLA", case, masked, xla(masked, given), want, tolerance)
     if len(case.own) > 1:
