@@ -145,6 +145,33 @@ def _triangular() -> Runnable:
     return fx.jit(back), [fx.asarray(np.ones((256,), np.float32)), ws]
 
 
+def _two_kinds() -> Runnable:
+    """The gradient of a program: 4 layers of attention, 4 gated ones, and 4 of attention again."""
+
+    def norm(x: Any, scale: Any) -> Any:
+        mean = fnp.mean(x, axis=-1, keepdims=True)
+        return (x - mean) / fnp.sqrt(fnp.mean((x - mean) ** 2, axis=-1, keepdims=True) + 1e-5) * scale
+
+    def attention(w: Any, x: Any) -> Any:
+        y = norm(x, w["scale"])
+        q, k, v = [y @ w[n] for n in "qkv"]
+        x = x + fx.nn.softmax(q @ k.T / 16.0, axis=-1) @ v
+        return x + fx.nn.gelu(norm(x, w["scale"]) @ w["up"]) @ w["down"]
+
+    def gated(w: Any, x: Any) -> Any:
+        return x + fnp.tanh(norm(x, w["scale"]) @ w["q"]) * fx.nn.sigmoid(x @ w["k"])
+
+    def loss(ws: Any, x: Any) -> Any:
+        for k, w in enumerate(ws):
+            x = gated(w, x) if 4 <= k < 8 else attention(w, x)
+        return fnp.mean(x**2)
+
+    square, x = fx.asarray(np.full((256, 256), 0.01, np.float32)), fx.asarray(np.ones((128, 256), np.float32))
+    w = {"up": fnp.tile(square, (1, 4)), "down": fnp.tile(square, (4, 1)), "scale": fnp.ones(256, np.float32)}
+    w |= dict.fromkeys("qkv", square)
+    return fx.value_and_grad(fx.trace(loss, [w] * 12, x)), [[w] * 12, x]
+
+
 PROGRAMS: Final[Mapping[str, Callable[[], Runnable]]] = MappingProxyType(
     {
         "transformer": partial(_gradient, transformer),
@@ -164,6 +191,7 @@ PROGRAMS: Final[Mapping[str, Callable[[], Runnable]]] = MappingProxyType(
         "masks": _masked,
         "couplings": _coupled,
         "triangular": _triangular,
+        "two kinds": _two_kinds,
     }
 )
 
@@ -224,6 +252,9 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
         "outline_before_ad": Mechanism(lambda: _without_pass("outline_before_ad"), UNITS),
         "parametrise": Mechanism(_no_parametrise, ("rnn",)),
         "grouping": Mechanism(lambda: _replace(fxad.passes, GROUP_MICROSECONDS=0.0), ("rnn",)),
+        "equal_places": Mechanism(
+            lambda: _replace(outline._Search, _with_equal_places=lambda _, starts, length: starts), ("two kinds",)
+        ),
         "phase": Mechanism(lambda: _replace(outline._Search, _phase=lambda *_: 0), ("transformer, traced",)),
         "recompute": Mechanism(lambda: _replace(fxad.units.plan, _with_recompute=lambda _, plan: plan), UNITS),
         "kernel_model": Mechanism(_no_kernel_model, ("mlp", "mixture")),

@@ -4,9 +4,9 @@
 
 - `grad`, `vjp` and the like trace a *function* and run BEFORE_DIFFERENTIATION on the trace. They differentiate a
   *program* unchanged; `fx.apply_passes(program, fx.passes.BEFORE_DIFFERENTIATION)` runs the passes on it.
-- Compilation runs BEFORE_COMPILATION if the program is large enough, and plans units of the result. If the cost rule of
-  `fxad.units.cost_rule` says that they pay, it compiles them; otherwise it compiles the program unchanged.
-  `lower(program, passes=...)` and `jit(f, passes=...)` take another tuple, which is always run.
+- Compilation calls `plan_of`. It runs BEFORE_COMPILATION if the program is large enough, and plans units of the result.
+  If the cost rule of `fxad.units.cost_rule` says that they pay, they are compiled; otherwise the program is compiled
+  unchanged. `lower(program, passes=...)` and `jit(f, passes=...)` take another tuple, which is always run.
 
 `lowered.stages` shows the program after each pass.
 """
@@ -151,25 +151,25 @@ def _run_pass(jaxpr: Jaxpr, p: Pass) -> _PassResult:
 def plan_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: Passes | None = None) -> Plan:
     """The plan by which a program is compiled after the passes. The plan may overwrite operands in `donate`.
 
-    If `passes` is None and `choice` is "auto", the default pipeline runs if the program is large enough. Its result is
-    kept if the cost model says that units pay.
+    Passes that the caller gives run here, on any program. The default pipeline is for "auto" only, and runs in
+    `_plan_by_cost`, between the check that the program is large enough and the choice of units.
 
     Law: a pure function of the arguments; "auto" gives a single unit if several do not pay.
     """
-    default = BEFORE_COMPILATION if passes is None and choice == "auto" else ()
-    jaxpr = run_passes(jaxpr, passes or ())
-    # A plan of a single unit refers to the program, so it is not memoised: it would keep the program alive.
-    if choice == "none":
-        plan = None
-    elif isinstance(choice, str):
-        plan = _plan_by_cost(jaxpr, donate, default)
+    if passes is not None:
+        jaxpr = run_passes(jaxpr, passes)
+    if isinstance(choice, tuple):
+        plan = _plan_by_choice(jaxpr, choice, donate)
+    elif choice == "auto":
+        plan = _plan_by_cost(jaxpr, donate, BEFORE_COMPILATION if passes is None else ())
     else:
-        plan = _chosen_plan(jaxpr, choice, donate)
+        plan = None
+    # A plan of a single unit refers to the program, so it is not memoised: it would keep the program alive.
     return plan or single_unit(jaxpr, donate)
 
 
 @by_value
-def _chosen_plan(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...]) -> Plan | None:
+def _plan_by_choice(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...]) -> Plan | None:
     """The plan with the units that the user chose; None if it has one step only. The plan of a map over devices is that
     of its body, mapped."""
     if not runs_on_devices(jaxpr):
@@ -183,20 +183,22 @@ def _chosen_plan(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...
 
 @by_value
 def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> Plan | None:
-    """The plan with the units that the cost model chooses, of the program after the passes; None if there is one step
-    only, or if units do not pay. A map over devices is one unit: its steps would take 1.15 to 1.35 times as long
-    (docs/adr/0075)."""
+    """The plan with the units that the cost model chooses; None if there is one step only, or if units do not pay.
+
+    `passes` run after the program was found large enough, and the units are chosen in their result. A map over devices
+    is one unit: its steps would take 1.15 to 1.35 times as long (docs/adr/0075).
+    """
     if runs_on_devices(jaxpr):
         return None
-    plain = drop_derivative_rules(jaxpr)
+    whole = drop_derivative_rules(jaxpr)  # the program as one unit: XLA gets no derivative rules
     # A program that donates or recomputes was written to hold less memory. As units it does (docs/adr/0024).
-    least_saving = -inf if donate or recomputes(plain) else SAVED_MS
-    if not large_enough(plain, least_saving):
+    least_saving = -inf if donate or recomputes(whole) else SAVED_MS
+    if not large_enough(whole, least_saving):
         return None
-    outlined = run_passes(jaxpr, passes)
-    plan = linked_plan(outlined, units_by_cost(outlined), donate, jaxpr.name)
+    after_passes = run_passes(jaxpr, passes)
+    plan = linked_plan(after_passes, units_by_cost(after_passes), donate, jaxpr.name)
     # The estimate is of the units of the plan: they recompute cheap values, so they store less and have fewer kernels.
-    return plan if plan and saves_compile_time([u.body for u in plan.units], plain, least_saving) else None
+    return plan if plan and saves_compile_time([u.body for u in plan.units], whole, least_saving) else None
 
 
 # ------------------------------------------------------------------------------------------------------------ stages

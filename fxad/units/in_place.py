@@ -66,18 +66,20 @@ def microseconds_lost(program: Inlined, kernels: Kernels, donate: Sequence[int] 
         [ins[1] for prim, ins, _ in program.ops if isinstance(prim, DynamicUpdateSlice)]
     )
     nbytes = [aval.nbytes for aval in avals]
-    # For each value, the first operation whose kernel may write in its place: the last one that reads it. For a value
-    # that is fused into its readers, it is that of the values of its size that it is computed from.
-    free_from: list[float] = [inf] * len(avals)
+    # The operation at which the memory of a value is free: the kernel of the last operation that reads it may write
+    # there. Infinite for memory of the caller. A value that is fused into its readers has no memory: they read the
+    # values that it is computed from. It stands for those of its size, and for the first of these that is free: in the
+    # example, `2.0 * x` stands for x.
+    free_at: list[float] = [inf] * len(avals)
     for v in program.carries.union([program.operands[k] for k in donate]):
-        free_from[v] = last_kernels[v]
+        free_at[v] = last_kernels[v]
     # The nanoseconds that an element of a value takes longer in each kernel into which the value is fused.
     fused_ns = [0.0] * len(avals)
     lost_ns = 0.0
     for at, (prim, ins, outs) in enumerate(program.ops):
         if fusions[type(prim)] in (Fusion.KERNEL, Fusion.REDUCTION):
             for v in outs:
-                free_from[v] = last_kernels[v]
+                free_at[v] = last_kernels[v]
             if isinstance(prim, _CUMULATIVE) and (count := elements(avals[outs[0]])) >= VECTOR_ELEMENTS:
                 lost_ns += program.runs[at] * count * IN_PLACE_CUMULATIVE_NS
             continue
@@ -85,15 +87,15 @@ def microseconds_lost(program: Inlined, kernels: Kernels, donate: Sequence[int] 
         same_size = [a for a in set(ins) if nbytes[a] == nbytes[out]]
         element_ns = own_ns[type(prim)] + sum([fused_ns[a] for a in same_size])
         is_elementwise = not isinstance(prim, REARRANGEMENTS)
-        place_free_from = min([free_from[a] for a in same_size], default=inf) if is_elementwise else inf
+        operand_free_at = min([free_at[a] for a in same_size], default=inf) if is_elementwise else inf
         if out in kernels.written:
-            for v in outs:
-                free_from[v] = last_kernels[v]
-            is_in_place = place_free_from <= at or out in into_slices
+            is_in_place = operand_free_at <= at or out in into_slices
             if is_in_place and element_ns and (count := elements(avals[out])) >= VECTOR_ELEMENTS:
                 lost_ns += program.runs[at] * count * (element_ns + IN_PLACE_NS)
-        if out not in kernels.written or out in kernels.recomputed:  # readers read what it was computed from
-            free_from[out], fused_ns[out] = place_free_from, element_ns
+            for v in outs:
+                free_at[v] = last_kernels[v]
+        if out not in kernels.written or out in kernels.recomputed:  # fused into its readers
+            free_at[out], fused_ns[out] = operand_free_at, element_ns
     return lost_ns / 1e3
 
 

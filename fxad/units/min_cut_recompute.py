@@ -202,8 +202,8 @@ class _Choice:
     def formulas(self) -> tuple[set[Port], dict[Port, Formula]]:
         """The operands to recompute, and the formulas of the results that they read.
 
-        It begins with all candidates. An operand without one formula for all uses is stored after all; this changes how
-        long other values live, so the formulas of the remaining operands are computed again.
+        The choice begins with all candidates. An operand without one formula for all uses is stored after all; this
+        changes how long other values live, so the formulas of the remaining operands are computed again.
         """
         def_use = self.def_use
         ports = {port for body in def_use.uses for n in range(len(body.ins)) if self._is_candidate(port := (body, n))}
@@ -213,26 +213,26 @@ class _Choice:
             formulas: dict[Port, Formula] = {}
             for body in dict.fromkeys(producers):
                 formulas.update(self._formulas_of_results(body, last_reads))
-            same = {port for port in ports if self._has_one_formula(port, formulas)}
-            if same == ports:
+            with_formula = {port for port in ports if self._has_one_formula(port, formulas)}
+            if with_formula == ports:
                 return ports, formulas
-            ports = same
+            ports = with_formula
         return set(), {}
 
     def _is_candidate(self, port: Port) -> bool:
         """Returns True if an operand is a candidate: at some use, the piece that computes it is at least two before the
         one that reads it, and few such pieces read it."""
         def_use, n = self.def_use, port[1]
-        far = False
+        passes_a_piece = False
         for k in def_use.uses_of(port):
             a = def_use.pieces[k].ins[n]
             if a not in def_use.producer_of or a in def_use.always_live:
                 return False
             producer = def_use.producer_of[a][0]
-            far = far or k - producer > 1
+            passes_a_piece = passes_a_piece or k - producer > 1
             if len({j for j, _ in def_use.readers[a] if j - producer > 1}) > MAX_READERS:
                 return False
-        return far
+        return passes_a_piece
 
     def _has_one_formula(self, port: Port, formulas: Mapping[Port, Formula]) -> bool:
         """Returns True if an operand has the same formula at all uses, and values of the right types exist where it is
@@ -240,8 +240,8 @@ class _Choice:
         def_use, n = self.def_use, port[1]
         at_uses = [formulas.get(def_use.producer(k, n)) for k in def_use.uses_of(port)]
         programs = {f.program if f else None for f in at_uses}
-        program = programs.pop()
-        if programs or program is None:
+        program = next(iter(programs))
+        if len(programs) > 1 or program is None:
             return False
         return all([def_use.any_live_value(k, v.aval) for v in program.ins for k in def_use.idle_uses_of(port)])
 
@@ -249,7 +249,9 @@ class _Choice:
         """The formulas of results of a body, from the values that the minimum cut chooses."""
         uses, pieces = self.def_use.uses[body], self.def_use.pieces
         cheap: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if isinstance(e.prim, CHEAP_TO_RECOMPUTE)}
-        until: dict[Var, Sequence[int]] = {}  # for each use, the last piece that recomputes something from a value
+        # The vertices of the cut: the results that readers recompute (`needed`), and the values from which cheap
+        # equations compute them. Each has, for each use of the body, the last piece that recomputes something from it.
+        until: dict[Var, Sequence[int]] = {}
         for n, v in enumerate(body.outs):
             last = [last_reads.recomputed.get(pieces[k].outs[n], -1) for k in uses]
             if isinstance(v, Var) and max(last) >= 0:
@@ -261,25 +263,26 @@ class _Choice:
                     if isinstance(a, Var):
                         until[a] = _later(until[eqn.outs[0]], until.get(a))
         values = tuple(until)
-        number: dict[Atom, int] = {v: k for k, v in enumerate(values)}
+        vertex: dict[Atom, int] = {v: k for k, v in enumerate(values)}
         weights = [v.aval.nbytes * self._added_life(body, v, until[v], last_reads) for v in values]
-        edges = [(number[a], number[v]) for v in values if v in cheap for a in cheap[v].ins if isinstance(a, Var)]
-        sources, sinks = [number[v] for v in values if v not in cheap], [number[v] for v in needed]
+        edges = [(vertex[a], vertex[v]) for v in values if v in cheap for a in cheap[v].ins if isinstance(a, Var)]
+        sources, sinks = [vertex[v] for v in values if v not in cheap], [vertex[v] for v in needed]
         leaves = {values[k] for k in min_vertex_cut(weights, edges, sources, sinks)}
         formulas = {v: f for v in needed if v not in leaves and (f := _formula(v, cheap, leaves))}
         return {(body, n): formulas[v] for n, v in enumerate(body.outs) if v in formulas}
 
     def _added_life(self, body: Jaxpr, v: Var, until: Sequence[int], last_reads: _LastReads) -> int:
         """The number of pieces by which the life of a value grows if it is live until `until`, summed over all uses."""
-        def_use = self.def_use
-        position = def_use.positions(body).get(v)
-        if position is None:  # not a result so far: it is live only while its piece runs
-            return sum([last - k for k, last in zip(def_use.uses[body], until, strict=True) if last > k])
-        added = 0
+        def_use, added = self.def_use, 0
         for k, last in zip(def_use.uses[body], until, strict=True):
-            a = position.of(def_use.pieces[k])
-            if a not in def_use.always_live and last > (anyway := last_reads.stored.get(a, -1)):
-                added += max(0, last - max(anyway, def_use.producer_of.get(a, (0, 0))[0]))
+            a = def_use.value_of(k, v)
+            if a is None:  # no operand or result so far: it is live only while its piece runs
+                ends = k
+            elif a in def_use.always_live:
+                continue
+            else:
+                ends = max(last_reads.stored.get(a, -1), def_use.producer_of.get(a, (0, 0))[0])
+            added += max(0, last - ends)
         return added
 
     def _last_reads(self, ports: set[Port]) -> _LastReads:
@@ -334,90 +337,110 @@ def _formula(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula
 
 
 @final
+@dataclass(frozen=True, slots=True)
 class _NewOperands:
-    """The operands of a body that recomputes some of its old ones. `columns` are their values at each use of the body.
-    `old_operands` has, for each old operand, the index of the new one that it is, or a program and the indices of the
-    new ones to compute it from."""
+    """The operands of a body that recomputes some of its old ones.
 
-    __slots__ = ("columns", "old_operands")
+    columns:       for each new operand, its values at the uses of the body.
+    recomputation: computes the old operands from the new ones, each distinct equation once.
 
-    def __init__(self, columns: list[_Column]) -> None:
-        self.columns = columns
-        self.old_operands: list[int | tuple[Jaxpr, tuple[int, ...]]] = []
+    In the example of the module, the body (v, d) -> mul v d recomputes d = 1 - y * y. Its new operands are v and y. So
+    there are two columns, of one value each, and the recomputation is (v, y) -> let s = mul y y, d = sub 1.0 s in
+    (v, d).
+    """
+
+    columns: tuple[_Column, ...]
+    recomputation: Jaxpr
 
     def body(self, old: Jaxpr) -> Jaxpr:
-        """`old` over the new operands. The recomputation comes first, with each distinct equation once."""
-        first = Builder()
-        args: list[Atom] = list(first.inputs([column[0].aval for column in self.columns]))
-        for t in self.old_operands:
-            args.append(args[t] if isinstance(t, int) else first.inline(t[0], [args[k] for k in t[1]])[0])
-        prelude = cse(first.build(args[len(self.columns) :]))
-        b = Builder.resume(prelude)
-        return b.build(b.inline(old, prelude.outs), old.name)
+        """The body `old` over the new operands: first the recomputation, then its own equations."""
+        b = Builder.resume(self.recomputation)
+        return b.build(b.inline(old, self.recomputation.outs), old.name)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """The results of a rewritten body: the old results with the indices `kept`, then the values `added` of the old
+    body, which formulas read."""
+
+    kept: tuple[int, ...]
+    added: tuple[Var, ...]
+
+    def body(self, old: Jaxpr) -> Jaxpr:
+        """The body `old` with these results."""
+        outs = (*[old.outs[n] for n in self.kept], *self.added)
+        return old if outs == old.outs else Jaxpr(old.ins, old.eqns, outs, old.name)
 
 
 @final
 class _Rewriter:
-    """Rewrites the pieces: bodies with new operands for the readers, and new results for the pieces they read."""
+    """Rewrites the pieces: new operands for those that recompute, new results for those whose values formulas read.
 
-    __slots__ = ("added", "def_use", "formulas", "fresh", "recomputed")
+    `added` has the values of bodies that become results, and `added_values` what they are called at each piece.
+    """
+
+    __slots__ = ("added", "added_values", "def_use", "formulas", "next_index", "recomputed")
 
     def __init__(self, def_use: DefUse, recomputed: set[Port], formulas: Mapping[Port, Formula]) -> None:
         self.def_use = def_use
         self.recomputed = recomputed
         self.formulas = formulas
-        self.added: dict[tuple[int, Var], Var] = {}  # new results of pieces
-        self.fresh = 1 + max([a.index for a in def_use.producer_of if isinstance(a, Var)], default=0)
+        self.added: dict[Jaxpr, set[Var]] = {body: set() for body in def_use.uses}
+        self.added_values: dict[tuple[int, Var], Var] = {}
+        self.next_index = 1 + max([a.index for a in def_use.producer_of if isinstance(a, Var)], default=0)
 
     def pieces(self, old: Pieces) -> Pieces:
-        """All pieces, rewritten."""
+        """All pieces, rewritten. The new operands come first: they decide which results are kept and which are
+        added."""
         uses = self.def_use.uses
-        operands_of = {body: self._new_operands(body) for body in dict.fromkeys([body for body, _ in self.recomputed])}
+        recomputing = {body for body, _ in self.recomputed}
+        operands = {body: self._new_operands(body) for body in uses if body in recomputing}
         ins = [p.ins for p in old.pieces]
-        for body, operands in operands_of.items():
-            for n, k in enumerate(uses[body]):
-                ins[k] = tuple([column[n] for column in operands.columns])
+        for body, new in operands.items():
+            for use, k in enumerate(uses[body]):
+                ins[k] = tuple([column[use] for column in new.columns])
         read = {*old.outs, *[a for row in ins for a in row]}
-        added: dict[Jaxpr, list[Var]] = {body: [] for body in uses}
-        for i, v in sorted(self.added, key=lambda result: result[1].index):
-            if v not in (results := added[self.def_use.pieces[i].body]):
-                results.append(v)
-        kept = {
-            body: [
-                n
-                for n in range(len(body.outs))
-                if (body, n) not in self.formulas or not read.isdisjoint([old.pieces[k].outs[n] for k in at])
-            ]
-            for body, at in uses.items()
-        }
+        results = {body: self._results(body, read) for body in uses}
         bodies: dict[Jaxpr, Jaxpr] = {}
         for body in uses:
-            outs = (*[body.outs[n] for n in kept[body]], *added[body])
-            new = body if outs == body.outs else Jaxpr(body.ins, body.eqns, outs, body.name)
-            new = operands_of[body].body(new) if body in operands_of else new
-            bodies[body] = new if new is body else dce(new)
+            new_body = results[body].body(body)
+            if body in operands:
+                new_body = operands[body].body(new_body)
+            bodies[body] = body if new_body is body else dce(new_body)
         pieces = []
-        for k, (p, q) in enumerate(zip(old.pieces, self.def_use.pieces, strict=True)):
-            outs = (*[p.outs[n] for n in kept[q.body]], *[self._value_of(k, v) for v in added[q.body]])
+        for k, (p, q) in enumerate(zip(old.pieces, self.def_use.pieces, strict=True)):  # q has the body `plain`
+            kept, added = results[q.body].kept, results[q.body].added
+            outs = (*[p.outs[n] for n in kept], *[self._value_of(k, v) for v in added])
+            new_body = bodies[q.body]
             # a body that does not read what it recomputes may be as before, with another operand
-            new = p.body if bodies[q.body] is q.body else bodies[q.body]
-            pieces.append(replace(p, body=new, ins=ins[k], outs=outs))
+            pieces.append(replace(p, body=p.body if new_body is q.body else new_body, ins=ins[k], outs=outs))
         return replace(old, pieces=tuple(pieces))
 
     def _new_operands(self, body: Jaxpr) -> _NewOperands:
-        at = self.def_use.uses[body]
-        old: list[_Column] = list(zip(*[self.def_use.pieces[k].ins for k in at], strict=True))
-        computed_again = [(body, n) in self.recomputed for n in range(len(old))]
-        new = _NewOperands([column for column, computed in zip(old, computed_again, strict=True) if not computed])
-        kept = iter(range(len(new.columns)))
-        for n, computed in enumerate(computed_again):
-            if computed:
-                program = self.formulas[self.def_use.producer(self.def_use.uses_of((body, n))[0], n)].program
-                leaves = zip(*[self._leaves(k, n) or [None] * len(program.ins) for k in at], strict=True)
-                new.old_operands.append((program, tuple([self._column(new, at, leaf) for leaf in leaves])))
-            else:
-                new.old_operands.append(next(kept))
-        return new
+        """The operands that are stored, in order, then the leaves of formulas that are not among them."""
+        uses = self.def_use.uses[body]
+        old: list[_Column] = list(zip(*[self.def_use.pieces[k].ins for k in uses], strict=True))
+        is_recomputed = [(body, n) in self.recomputed for n in range(len(old))]
+        columns = [column for column, again in zip(old, is_recomputed, strict=True) if not again]
+        b = Builder()
+        operands = list(b.inputs([column[0].aval for column in columns]))
+        stored = iter(tuple(operands))
+        old_operands: list[Atom] = []
+        for n, again in enumerate(is_recomputed):
+            if not again:
+                old_operands.append(next(stored))
+                continue
+            k = self.def_use.uses_of((body, n))[0]
+            formula = self.formulas[self.def_use.producer(k, n)].program  # that of every use
+            leaves: list[Atom] = []
+            for values in zip(*[self._leaves(k, n) or [None] * len(formula.ins) for k in uses], strict=True):
+                at = self._column_with(columns, uses, values)
+                if at == len(operands):
+                    operands.append(b.input(columns[at][0].aval))
+                leaves.append(operands[at])
+            old_operands += b.inline(formula, leaves)
+        return _NewOperands(tuple(columns), cse(b.build(old_operands)))
 
     def _leaves(self, k: int, n: int) -> list[Atom | None]:
         """The values from which operand `n` of piece `k` is recomputed; empty if the operand is idle there."""
@@ -427,20 +450,28 @@ class _Rewriter:
         i, _ = self.def_use.producer_of[a]
         return [self._value_of(i, v) for v in self.formulas[self.def_use.producer(k, n)].leaves]
 
-    def _column(self, new: _NewOperands, at: Sequence[int], leaf: Sequence[Atom | None]) -> int:
-        """The index of an operand with the values `leaf` at each use, existing or new. None stands for any value."""
-        for k, column in enumerate(new.columns):
-            if all(a is None or a is b for a, b in zip(leaf, column, strict=True)):  # the first usually decides
+    def _column_with(self, columns: list[_Column], uses: Sequence[int], values: Sequence[Atom | None]) -> int:
+        """The index of the column with `values` at the uses; if there is none, it is added. None stands for any
+        value."""
+        for k, column in enumerate(columns):
+            if all(a is None or a is b for a, b in zip(values, column, strict=True)):  # the first usually decides
                 return k
-        aval = next(a.aval for a in leaf if a is not None)
-        row = [self.def_use.any_live_value(k, aval) if a is None else a for k, a in zip(at, leaf, strict=True)]
-        new.columns.append(tuple([a for a in row if a is not None]))
-        return len(new.columns) - 1
+        aval = next(a.aval for a in values if a is not None)
+        row = [self.def_use.any_live_value(k, aval) if a is None else a for k, a in zip(uses, values, strict=True)]
+        columns.append(tuple([a for a in row if a is not None]))
+        return len(columns) - 1
 
-    def _value_of(self, i: int, v: Var) -> Atom:
-        """The value of a variable in the body of piece `i`. If it is no operand or result yet, it becomes a result."""
-        value = self.def_use.value_of(i, v) or self.added.get((i, v))
+    def _value_of(self, k: int, v: Var) -> Atom:
+        """The value of a variable in the body of piece `k`. If it is no operand or result yet, it becomes a result."""
+        value = self.def_use.value_of(k, v) or self.added_values.get((k, v))
         if value is None:
-            value = self.added[i, v] = Var(self.fresh, v.aval)
-            self.fresh += 1
+            value = self.added_values[k, v] = Var(self.next_index, v.aval)
+            self.next_index += 1
+            self.added[self.def_use.pieces[k].body].add(v)
         return value
+
+    def _results(self, body: Jaxpr, read: set[Atom]) -> _Results:
+        """The results of a body. An old one that has a formula is kept only if it is among the values `read`."""
+        outs_at_uses = zip(*[self.def_use.pieces[k].outs for k in self.def_use.uses[body]], strict=True)
+        kept = [n for n, outs in enumerate(outs_at_uses) if (body, n) not in self.formulas or not read.isdisjoint(outs)]
+        return _Results(tuple(kept), tuple(sorted(self.added[body], key=lambda v: v.index)))

@@ -91,11 +91,11 @@ def partition(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...] =
 
 def inline_callers(jaxpr: Jaxpr, chosen: frozenset[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
     """Inline every call that contains a call of a chosen body and is not one itself; see `inline_calls`."""
-    holding: set[Jaxpr] = set()
-    for body in distinct_jaxprs(jaxpr):
-        if body not in chosen and any([b in chosen or b in holding for b in map(called_body, body.eqns)]):
-            holding.add(body)
-    return inline_calls(jaxpr, holding)
+    callers: set[Jaxpr] = set()
+    for body in distinct_jaxprs(jaxpr):  # innermost first
+        if body not in chosen and any([b in chosen or b in callers for b in map(called_body, body.eqns)]):
+            callers.add(body)
+    return inline_calls(jaxpr, callers)
 
 
 def inline_calls(jaxpr: Jaxpr, which: Container[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
@@ -144,10 +144,10 @@ class _Partition:
 
     __slots__ = (
         "available",
+        "cannot_wait",
         "chosen",
         "constants",
         "consumers",
-        "early",
         "kept",
         "live",
         "out",
@@ -165,7 +165,7 @@ class _Partition:
         self.chosen = chosen
         self.kept = {v for k, v in enumerate(program.ins) if k not in donate}
         self.results = set(program.outs)
-        self.live, self.early = self._needed()
+        self.live, self.cannot_wait = self._needed()
         self.consumers: dict[Atom, set[int]] = {}  # for each value, the equations that read it and are not emitted yet
         for k in self.live:
             for a in program.eqns[k].ins:
@@ -183,24 +183,24 @@ class _Partition:
         return tuple([a for a in dict.fromkeys(operands) if isinstance(a, Lit) and a.aval.nbytes <= MAX_CONSTANT_BYTES])
 
     def _needed(self) -> tuple[list[int], set[int]]:
-        """The live equations, in order; and those of the remainder that have effects, or that a unit or an equation
-        with effects needs."""
+        """The live equations, in order; and those of the remainder that cannot wait until the last unit has run, because
+        they have effects, or a unit or an equation with effects needs them."""
         read: set[Atom] = set(self.program.outs)
-        read_early: set[Atom] = set()  # by units and by early equations
-        live, early = [], set()
+        read_in_time: set[Atom] = set()  # by units, and by equations that cannot wait
+        live, cannot_wait = [], set()
         for k in range(len(self.program.eqns) - 1, -1, -1):
             eqn = self.program.eqns[k]
-            is_early = bool(eqn.prim.effects) or not read_early.isdisjoint(eqn.outs)
-            if not is_early and read.isdisjoint(eqn.outs):
+            is_required = bool(eqn.prim.effects) or not read_in_time.isdisjoint(eqn.outs)
+            if not is_required and read.isdisjoint(eqn.outs):
                 continue
             live.append(k)
             is_unit = self._is_unit(eqn)
-            if is_early and not is_unit:
-                early.add(k)
-            if is_early or is_unit:
-                read_early.update(eqn.ins)
+            if is_required and not is_unit:
+                cannot_wait.add(k)
+            if is_required or is_unit:
+                read_in_time.update(eqn.ins)
             read.update(eqn.ins)
-        return live[::-1], early
+        return live[::-1], cannot_wait
 
     def _order(self) -> list[int]:
         """The live equations, in the order in which they become pending: each after the unit that it waits for.
@@ -220,7 +220,7 @@ class _Partition:
             place = units
             earliest = max([place_of.get(a, 0) for a in eqn.ins], default=0)
             if not is_unit and earliest < units and k not in self.pinned and not eqn.prim.effects:
-                if k not in self.early:
+                if k not in self.cannot_wait:
                     place = earliest  # pending from here on; it runs when `_emit_before` or `_finish` emits it
                 else:
                     size = sum([v.aval.nbytes for v in eqn.outs])
@@ -245,13 +245,13 @@ class _Partition:
         return self._finish()
 
     def _emit_before(self, unit: Eqn) -> None:
-        """Emit the pending equations before a unit: all if that frees enough bytes; otherwise the early ones, if the
-        unit needs any or one has effects; otherwise none."""
+        """Emit the pending equations before a unit: all if that frees enough bytes; otherwise those that cannot wait, if
+        the unit needs any or one has effects; otherwise none."""
         literals = [a for a in dict.fromkeys(unit.ins) if isinstance(a, Lit) and a not in self.available]
         if self._bytes_freed() >= WAITING_BYTES:
             self._emit_remainder(list(self.pending), literals)
         elif literals or any([a not in self.available for a in unit.ins]) or self._has_pending_effects():
-            self._emit_remainder([k for k in self.pending if k in self.early], literals)
+            self._emit_remainder([k for k in self.pending if k in self.cannot_wait], literals)
 
     def _has_pending_effects(self) -> bool:
         return any([e.prim.effects for e in self.pending.values()])

@@ -300,6 +300,34 @@ def test_reroll_of_calls_before_one_that_is_linked_otherwise() -> None:
     assert [eqn.prim.name for eqn in program.jaxpr.eqns] == ["scan", "mul", "call", "add"]
 
 
+def test_a_step_of_one_equation() -> None:
+    """A call of one product saves nothing, so a body has several of them. Then the program is a loop."""
+
+    def power(w: Any, x: Any) -> Any:
+        for _ in range(100):
+            x = w @ x
+        return x
+
+    program = fx.trace(power, fx.Spec((8, 8), "float32"), fx.Spec((8,), "float32"))
+    assert list(bodies(fx.outline(program)).values()) == [10]
+    assert [scan.length for scan in scans(fx.reroll(program))] == [10]
+
+
+def test_layers_between_layers_of_another_kind() -> None:
+    """In the gradient, the layers before and after those of another kind share a body forward and one backward."""
+
+    def gated(p: Any, x: Any) -> Any:
+        return x + fnp.tanh(norm(x, p["scale1"]) @ p["q"]) * fxad.nn.sigmoid(x @ p["k"])
+
+    def loss(params: Any, x: Any) -> Any:
+        for k, p in enumerate(params):
+            x = gated(p, x) if 4 <= k < 8 else block(p, x)
+        return fnp.mean(x**2)
+
+    program = fx.outline(fx.value_and_grad(fx.trace(loss, *blocks(12))))
+    assert sorted(bodies(program).values()) == [4, 4, 8, 8]
+
+
 def test_reroll_makes_loops_in_loops() -> None:
     program = fx.reroll(fx.trace(staged, *stages(10)))
     (outer,) = scans(program)

@@ -15,7 +15,9 @@ there from 2 to 3. The peak is during equation 2: the bytes of a and c.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, TypeAlias, final
 
 from fxad.core.builder import Builder
@@ -28,7 +30,8 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.transforms.costs import Fusion, compile_cost
 
-MOST_FUSED: Final = 4  # readers into which a cheap equation is fused; with more, its result is in memory
+# the readers into which an equation is fused, at most; with more, its result is in memory
+MOST_READERS: Final[Mapping[Fusion, int]] = MappingProxyType({Fusion.CHEAP: 4, Fusion.EXPENSIVE: 1})
 
 
 @final
@@ -164,46 +167,33 @@ def _sliced_bytes(eqn: Eqn) -> int:
     prim = eqn.prim
     if not isinstance(prim, Scan):  # the rows of a `while` are not counted
         return 0
-    n = prim.n_consts + prim.n_carry
-    return _read_within(prim.body, prim.body.ins[n:]) + _made_within(prim.body, prim.body.outs[prim.n_carry :])
-
-
-def _read_within(jaxpr: Jaxpr, which: Sequence[Atom]) -> int:
-    read = {a for e in _flat(jaxpr).eqns if isinstance(e.prim, HigherOrder) for a in e.ins}
-    flat = dict(zip(jaxpr.ins, _flat(jaxpr).ins, strict=True))
-    return sum([a.aval.nbytes for a in which if isinstance(a, Var) and flat[a] in read])
-
-
-def _made_within(jaxpr: Jaxpr, which: Sequence[Atom]) -> int:
-    flat = _flat(jaxpr)
-    computed = {v for e in flat.eqns if isinstance(e.prim, HigherOrder) for v in e.outs}
-    start = len(jaxpr.outs) - len(which)
-    return sum([a.aval.nbytes for a in flat.outs[start:] if a in computed])
+    step = _flat(prim.body)
+    within = [e for e in step.eqns if isinstance(e.prim, HigherOrder)]
+    read, computed = {a for e in within for a in e.ins}, {v for e in within for v in e.outs}
+    slices_read = [v for v in step.ins[prim.n_consts + prim.n_carry :] if v in read]
+    slices_computed = [a for a in step.outs[prim.n_carry :] if a in computed]
+    return sum([a.aval.nbytes for a in (*slices_read, *slices_computed)])
 
 
 def _spans(flat: Jaxpr, ins: Mask, outs: Mask) -> tuple[_Spans, _Spans]:
     """Returns the first and the last equation during which each value is in memory. Other values are not in memory:
     they are memory of the caller, views, or fused into their readers."""
-    fusions = [Fusion.KERNEL if isinstance(e.prim, HigherOrder) else compile_cost(type(e.prim))[0] for e in flat.eqns]
-    readers: dict[Atom, list[int]] = {}
-    for k, eqn in enumerate(flat.eqns):
-        for a in dict.fromkeys(eqn.ins):
-            readers.setdefault(a, []).append(k)
     results: set[Atom] = {a for a in flat.outs if not isinstance(a, Lit)}
     operands = {*flat.ins}
     temporaries = {*select_by_mask(flat.outs, outs)} - operands
-    # backwards: the last use of a value is known when its equation is reached
     begin: _Spans = {}
     end: _Spans = {}
     last: dict[Atom, int] = {}  # the last equation that reads a value, or a value that is fused with it
+    readers = Counter[Atom]()
+    read_by_kernels: set[Atom] = set()
+    # Backwards, so that the readers of a value come before the equation that computes it.
     for k in reversed(range(len(flat.eqns))):
-        eqn, fusion = flat.eqns[k], fusions[k]
-        ends = [last[v] for v in eqn.outs if v in last]
-        fused = fusion is Fusion.VIEW or not ends
-        if fusion in (Fusion.CHEAP, Fusion.EXPENSIVE):
-            read = readers.get(eqn.outs[0], [])
-            most = MOST_FUSED if fusion is Fusion.CHEAP else 1
-            fused = len(read) <= most and all([fusions[r] is not Fusion.KERNEL for r in read])
+        eqn = flat.eqns[k]
+        fusion = Fusion.KERNEL if isinstance(eqn.prim, HigherOrder) else compile_cost(type(eqn.prim))[0]
+        fused = fusion is Fusion.VIEW
+        if fusion in MOST_READERS:
+            out = eqn.outs[0]
+            fused = readers[out] <= MOST_READERS[fusion] and out not in read_by_kernels
         if fusion is Fusion.VIEW and eqn.outs[0] in results:
             results.update(eqn.ins)
             if eqn.outs[0] in temporaries:
@@ -214,10 +204,13 @@ def _spans(flat: Jaxpr, ins: Mask, outs: Mask) -> tuple[_Spans, _Spans]:
                 begin[v], end[v] = k, len(flat.eqns) - 1
             elif v in last and not fused and v not in results:
                 begin[v], end[v] = k, last[v]
-        until = max(ends, default=k) if fused else k
-        for a in eqn.ins:
+        read_until = max([last[v] for v in eqn.outs if v in last], default=k) if fused else k
+        for a in {*eqn.ins}:
             if isinstance(a, Var):
-                last[a] = max(last.get(a, -1), until)
+                last[a] = max(last.get(a, -1), read_until)
+                readers[a] += 1
+                if fusion is Fusion.KERNEL:
+                    read_by_kernels.add(a)
     for a in select_by_mask(flat.ins, ins):
         if a in last:
             begin[a], end[a] = 0, last[a]

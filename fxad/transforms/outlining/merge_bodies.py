@@ -22,16 +22,15 @@ from fxad.transforms.map_bodies import map_bodies
 from fxad.transforms.outlining.incomplete_match import Pattern
 from fxad.transforms.outlining.shared_body import Flow, SharedBody, sharing_key
 
-# for each body: the number of longer bodies that are considered, and (`MAX_TRIES`) the number that are compared
-MAX_LONGER: Final = 256
-MAX_LENGTH: Final = 10_000  # equations of a body that is compared
-MAX_TRIES: Final = 8
+MAX_LARGER: Final = 256  # larger bodies that are considered for each body
+MAX_COMPARED: Final = 8  # those of them that have all its operations, and are compared equation by equation
+MAX_LENGTH: Final = 10_000  # equations of a body that is compared with its calls inlined
 
 
 @by_value
 def merge_bodies(jaxpr: Jaxpr, waste: float) -> Jaxpr:
-    """Returns the program, also its bodies, in which calls of a body that lacks a few equations of another call the
-    other.
+    """Returns the program with its bodies merged: if a body lacks a few equations of a larger one, its calls become
+    calls of the larger one. Bodies within bodies are merged too.
 
     The missing equations are computed without use; their missing operands are ones. This may take at most the part
     `waste` of the run time. A call is left unchanged if the missing equations have effects, may fail, or may not
@@ -44,25 +43,27 @@ def merge_bodies(jaxpr: Jaxpr, waste: float) -> Jaxpr:
 
 
 def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
+    """Returns the program with the bodies that it calls directly merged. The smallest body comes first; of the bodies
+    that contain it, the smallest replaces it."""
     uses = Counter([body for body in map(callee, jaxpr.eqns) if body is not None])
     if len(uses) < 2:
         return jaxpr
     # bodies are inlined: a missing equation in an inner call makes it a call of a different body
     flat = {body: inline(body) if inlined_length(body) <= MAX_LENGTH else body for body in uses}
     keys = {body: Counter(map(sharing_key, flat[body].eqns)) for body in uses}
-    size = {body: sum(map(equations_to_compile, flat[body].eqns)) for body in uses}
+    cost = {body: sum(map(equations_to_compile, flat[body].eqns)) for body in uses}
     time = {body: time_of(flat[body]) for body in uses}
     waste_left = waste * time_of(jaxpr)
-    ordered = sorted(uses, key=lambda body: (size[body], len(body.outs)))
+    ordered = sorted(uses, key=lambda body: (cost[body], len(body.outs)))
     replacements: dict[Jaxpr, _Part] = {}
     for at, part in enumerate(ordered):
-        if size[part] <= CALL_EQUATIONS:  # it costs no more to compile than a call
+        if cost[part] <= CALL_EQUATIONS:  # it costs no more to compile than a call
             continue
-        longer = [b for b in ordered[at + 1 : at + 1 + MAX_LONGER] if OVERLAP * size[b] <= size[part]]
-        for whole in [b for b in longer if all([n <= keys[b][k] for k, n in keys[part].items()])][:MAX_TRIES]:
-            more = uses[part] * (time[whole] - time[part])
-            if more <= waste_left and (match := _part(flat[part], whole, flat[whole])) is not None:
-                waste_left -= more
+        larger = [b for b in ordered[at + 1 : at + 1 + MAX_LARGER] if OVERLAP * cost[b] <= cost[part]]
+        for whole in [b for b in larger if keys[part] <= keys[b]][:MAX_COMPARED]:
+            unused_time = uses[part] * (time[whole] - time[part])
+            if unused_time <= waste_left and (match := _part(flat[part], whole, flat[whole])) is not None:
+                waste_left -= unused_time
                 replacements[part] = match
                 break
     return _called(jaxpr, replacements) if replacements else jaxpr
@@ -88,26 +89,27 @@ class _Part:
 
 
 def _part(part: Jaxpr, body: Jaxpr, whole: Jaxpr) -> _Part | None:
-    """Matches all equations of `part` to equations of `whole`, which is `body` inlined; returns None if they do not
-    match."""
+    """Returns `part` as a part of `whole`, which is `body` inlined; None if an equation or a result of `part` is not
+    in `whole`."""
+    # `Pattern` searches in one program, so this one has the equations of both
     b, n = Builder(), len(whole.eqns)
     b.inline(whole, b.inputs(whole.in_avals))
-    mine = b.inputs(part.in_avals)
-    both = b.build(b.inline(part, mine))
+    part_ins = b.inputs(part.in_avals)
+    both = b.build(b.inline(part, part_ins))
     shared = SharedBody(whole, (0,), n, (both.ins[: len(whole.ins)],), (None,) * n)
     match = Pattern(Flow(both), shared).match(n, len(both.eqns))
     if match is None or len(match.places) < len(part.eqns):
         return None
-    own: dict[Atom, Atom] = dict(zip(mine, part.ins, strict=True))
-    operands = tuple([own.get(a, a if isinstance(a, Lit) else Lit.of(1, a.aval)) for a in match.operands])
-    slots = {place - n: slot for slot, place in match.places.items()}
-    same: dict[Atom, Atom] = {}
-    for at, eqn in enumerate(part.eqns):
-        same.update(zip(eqn.outs, whole.eqns[slots[at]].outs, strict=True))
-    result_index: dict[Atom, int] = {a: k for k, a in enumerate(whole.outs)}
-    if any([same[a] not in result_index for a in part.outs if a in same]):
+    operand_of_part: dict[Atom, Atom] = dict(zip(part_ins, part.ins, strict=True))
+    operands = tuple([operand_of_part.get(a, a if isinstance(a, Lit) else Lit.of(1, a.aval)) for a in match.operands])
+    value_in_whole: dict[Atom, Atom] = {}  # for each value that `part` computes
+    for slot, place in match.places.items():
+        value_in_whole.update(zip(part.eqns[place - n].outs, whole.eqns[slot].outs, strict=True))
+    index_in_whole: dict[Atom, int] = {a: k for k, a in enumerate(whole.outs)}
+    computed = [value_in_whole.get(a) for a in part.outs]
+    if any([a is not None and a not in index_in_whole for a in computed]):
         return None
-    return _Part(body, operands, tuple([result_index[same[a]] if a in same else None for a in part.outs]))
+    return _Part(body, operands, tuple([None if a is None else index_in_whole[a] for a in computed]))
 
 
 def _called(jaxpr: Jaxpr, replacements: Mapping[Jaxpr, _Part]) -> Jaxpr:

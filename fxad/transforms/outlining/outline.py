@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isqrt
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -57,24 +57,22 @@ def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = WASTE) -> Jaxpr:
         jaxpr = better  # each iteration reduces the equations to compile
 
 
-def gain(shared: SharedBody, size: float) -> float:
-    """Returns the number of equations that are saved when sequences of `size` share a body, less the cost of the
-    calls."""
+# The saving of a run with a minus sign, so that the largest comes first; its start, stop and period.
+_Candidate: TypeAlias = tuple[float, int, int, int]
+
+# A cost is the number of equations to compile, and a saving is the number that calls of a shared body spare.
+
+
+def _saving(uses: int, cost: float) -> float:
+    """Returns the saving if `uses` sequences of the same cost share a body. The values that pass through the calls are
+    free here."""
+    return (uses - 1) * cost - uses * CALL_EQUATIONS - BODY_EQUATIONS
+
+
+def _saving_with_values(shared: SharedBody, cost: float) -> float:
+    """Returns the saving of a body, less the cost of the operands and results of its calls."""
     uses = len(shared.starts)
-    return saved(uses, size) - uses * VALUE_EQUATIONS * (len(shared.body.ins) + len(shared.body.outs))
-
-
-def _group_size(count: int, size: float) -> int:
-    """Returns the number of repetitions of `size` to group in one body. It exceeds 1 only if one repetition costs no
-    more to compile than a call."""
-    if size > CALL_EQUATIONS or count < 4:
-        return 1
-    return max(range(1, min(count // 2, 4 * isqrt(count)) + 1), key=lambda m: saved(count // m, m * size))
-
-
-def saved(uses: int, size: float) -> float:
-    """Returns `gain` without the cost of the operands and results of the calls."""
-    return (uses - 1) * size - uses * CALL_EQUATIONS - BODY_EQUATIONS
+    return _saving(uses, cost) - uses * VALUE_EQUATIONS * (len(shared.body.ins) + len(shared.body.outs))
 
 
 @final
@@ -96,8 +94,8 @@ def _uses(shared: SharedBody, matches: Iterable[IncompleteMatch]) -> Iterator[_U
     for start, operands in zip(shared.starts, shared.operands, strict=True):
         places = {k: start + k for k in range(shared.length)}
         yield _Use(shared, start, start + shared.length, operands, places)
-    for n in matches:
-        yield _Use(shared, n.start, n.stop, n.operands, n.places, n.late)
+    for match in matches:
+        yield _Use(shared, match.start, match.stop, match.operands, match.places, match.late)
 
 
 def _rewritten(jaxpr: Jaxpr, uses: Iterable[_Use]) -> Jaxpr:
@@ -131,47 +129,160 @@ def _rewritten(jaxpr: Jaxpr, uses: Iterable[_Use]) -> Jaxpr:
 
 @final
 class _Search:
-    """Chooses the sequences of a program that share bodies. Greedy: the largest saving first."""
+    """Chooses the sequences of a program that share bodies, in two steps. `bodies` takes the runs, greedily: the largest
+    saving first. `incomplete_uses` then looks for further uses of these bodies in the equations that are left."""
 
     def __init__(self, jaxpr: Jaxpr, min_cost: float, waste: float) -> None:
         self.flow = Flow(jaxpr)
-        self.min_cost = min_cost
+        self.min_cost = min_cost  # a time in microseconds
         self.waste = waste
         self.windows = Windows(self.flow.numbers)
         # prefix sums over the equations
-        self.sizes = np.concatenate([[0.0], np.cumsum(self.flow.of_each(equations_to_compile))])
+        self.costs = np.concatenate([[0.0], np.cumsum(self.flow.of_each(equations_to_compile))])
         self.times = np.concatenate([[0.0], np.cumsum(self.flow.of_each(microseconds))])
         self.free = FreePlaces(len(jaxpr.eqns))
 
-    def size(self, start: int, length: int) -> float:
-        """Returns the equations to compile of a sequence."""
-        return float(self.sizes[start + length] - self.sizes[start])
+    def cost(self, start: int, length: int) -> float:
+        """Returns the number of equations to compile of a sequence."""
+        return float(self.costs[start + length] - self.costs[start])
+
+    def time(self, start: int, length: int) -> float:
+        """Returns the estimated microseconds that a sequence takes."""
+        return float(self.times[start + length] - self.times[start])
 
     def uses(self) -> list[_Use]:
         """Returns the calls to make."""
         bodies = self.bodies()
-        others = self.incomplete_uses(bodies)
-        return [use for shared, matches in zip(bodies, others, strict=True) for use in _uses(shared, matches)]
+        incomplete = self.incomplete_uses(bodies)
+        return [use for shared, matches in zip(bodies, incomplete, strict=True) for use in _uses(shared, matches)]
+
+    def bodies(self) -> list[SharedBody]:
+        """Returns the bodies of runs, by decreasing saving. Of a run that overlaps one with a larger saving, the free
+        parts are runs of their own."""
+        out: list[SharedBody] = []
+        queue: list[_Candidate] = []
+        for run in runs(self.windows):
+            self._push(queue, run)
+        while queue:
+            _, start, stop, period = heapq.heappop(queue)
+            if self.free.has(start, stop):
+                for starts, length in self._division(Run(start, stop, period)):
+                    out += self._shared(self._with_equal_places(starts, length), length)
+            else:
+                for first, last in self.free.parts(start, stop):
+                    if last - first >= 2 * period:
+                        self._push(queue, Run(first, last, period))
+        return out
+
+    def _with_equal_places(self, starts: list[int], length: int) -> list[int]:
+        """Returns the starts of a sequence in a run, and of equal sequences elsewhere: the two runs of A in 4 layers A,
+        4 layers B and 4 layers A share a body."""
+        outside = [
+            at
+            for at in self.windows.places(starts[0], length).tolist()
+            if (at + length <= starts[0] or at >= starts[-1] + length) and self.free.has(at, at + length)
+        ]
+        return sorted([*starts, *non_overlapping(outside, length)])
+
+    def _shared(self, starts: Sequence[int], length: int) -> Iterator[SharedBody]:
+        """Yields bodies for equal sequences if they pay, and takes the places of these sequences."""
+        cost = self.cost(starts[0], length)
+        if _saving(len(starts), cost) <= 0:
+            return
+        for group in group_by_dataflow(self.flow, starts, length):
+            if _saving(len(group), cost) > 0:
+                shared = shared_body(self.flow, group, length)
+                if shared.body.outs and _saving_with_values(shared, cost) > 0:
+                    for start in group:
+                        self.free.take(start, start + length)
+                    yield shared
+
+    def _push(self, queue: list[_Candidate], run: Run) -> None:
+        """Adds a run to the queue, if its division saves anything."""
+        many = self._repetitions_per_body(run)
+        saving = _saving(run.count // many, many * self.cost(run.start, run.period))
+        if saving > 0:
+            heapq.heappush(queue, (-saving, run.start, run.stop, run.period))
+
+    def _division(self, run: Run) -> Iterator[tuple[list[int], int]]:
+        """Yields the starts of the groups in a run, and the length of a group; then the same of the single repetitions
+        that are left over."""
+        count, period = run.count, run.period
+        start, many = run.start + self._phase(run), self._repetitions_per_body(run)
+        whole = count - count % many
+        if whole >= 2 * many:
+            yield [start + k * period for k in range(0, whole, many)], many * period
+        if count > whole >= 2 * many:
+            yield [start + k * period for k in range(whole, count)], period
+
+    def _repetitions_per_body(self, run: Run) -> int:
+        """Returns the number of repetitions of a run to group in one body: 1, except in two cases.
+
+        - One repetition takes less than `min_cost`: a group takes at least as much, and few repetitions are left over.
+        - One repetition costs no more than a call (100 products in a row): groups of the size that saves most.
+        """
+        count, cost, time = run.count, self.cost(run.start, run.period), self.time(run.start, run.period)
+        least = max(1, int(np.ceil(self.min_cost / time))) if time else count
+        if least > 1:
+            return min(range(least, 2 * least), key=lambda m: (m + (count % m), m))
+        if cost > CALL_EQUATIONS or count < 4:
+            return 1
+        # the best size is near the square root of `count`
+        return max(range(1, min(count // 2, 4 * isqrt(count)) + 1), key=lambda m: _saving(count // m, m * cost))
+
+    def _phase(self, run: Run) -> int:
+        """Returns the offset of the first sequence in a run. As many sequences as possible fit, and the fewest bytes
+        are live at the cuts.
+
+        Of several offsets with equally few bytes, it is the one that leaves the most equations in one piece, before
+        the first sequence or after the last: they may be an incomplete use.
+        """
+        phases = range((run.stop - run.start) % run.period + 1)
+        if len(phases) == 1:
+            return 0
+        bytes_at_cut = self._bytes_at_cut(run)
+        cuts = run.period * np.arange(1, min(run.count, MAX_PERIODS))
+        live_bytes = [float(bytes_at_cut[phase + cuts].sum()) for phase in phases]
+        least = min(live_bytes) * (1 + 1e-9)
+        ties = [phase for phase in phases if live_bytes[phase] <= least]
+        return max(ties, key=lambda phase: max(phase, phases[-1] - phase))
+
+    def _bytes_at_cut(self, run: Run) -> npt.NDArray[np.float64]:
+        """Returns the bytes that pass through calls if a run is cut before each of its equations, with `VALUE_BYTES`
+        more for each value. Values that are not used for longer than a period are not counted."""
+        stop = min(run.stop, run.start + MAX_PERIODS * run.period)
+        flow, change = self.flow, np.zeros(stop - run.start + 2)
+        last: dict[Atom, int] = {}  # the last equation so far that computes or reads a value
+        for at in range(run.start, stop):
+            eqn = flow.eqns[at]
+            for a in eqn.ins:
+                if isinstance(a, Var):
+                    before = last.get(a)
+                    if before is not None and at - before <= run.period:
+                        nbytes = VALUE_BYTES + a.aval.nbytes
+                        change[before + 1 - run.start] += nbytes
+                        change[at + 1 - run.start] -= nbytes
+                    last[a] = at
+            last.update(dict.fromkeys(eqn.outs, at))
+        return np.cumsum(change)
 
     def incomplete_uses(self, bodies: list[SharedBody]) -> list[list[IncompleteMatch]]:
-        """Returns incomplete uses of the bodies in the free parts of the program: the longest body first, in the
-        largest parts.
-
-        Comparing can take long. The length of the program limits the number of comparisons.
-        """
+        """Returns the incomplete uses of each body in the free parts of the program. The search begins with the longest
+        body and the largest part; it ends after a number of comparisons that grows with the length of the program."""
         out: list[list[IncompleteMatch]] = [[] for _ in bodies]
         waste_left = self.waste * float(self.times[-1])
         comparisons_left = MIN_COMPARISONS + COMPARISONS_PER_EQUATION * len(self.flow.eqns)
-        parts = [(self.size(a, b - a), a, b) for a, b in self.free.parts(0, len(self.flow.eqns))]
+        parts = [(self.cost(a, b - a), a, b) for a, b in self.free.parts(0, len(self.flow.eqns))]
         parts.sort(reverse=True)
         for k in sorted(range(len(bodies)), key=lambda k: -bodies[k].length):
             pattern = Pattern(self.flow, bodies[k])
-            least = OVERLAP * self.size(bodies[k].starts[0], bodies[k].length)
-            for size, first, last in parts:
+            least = OVERLAP * self.cost(bodies[k].starts[0], bodies[k].length)
+            for cost, first, last in parts:
                 comparisons_left -= 1
-                if size < least or comparisons_left < 0:
+                if cost < least or comparisons_left < 0:
                     break
-                for start, stop in [e for a, b in self.free.parts(first, last) for e in ends(a, b, bodies[k].length)]:
+                free = self.free.parts(first, last)
+                for start, stop in [part for a, b in free for part in ends(a, b, bodies[k].length)]:
                     comparisons_left -= pattern.comparisons(start, stop)
                     if comparisons_left >= 0 and (match := pattern.match(start, stop)) is not None:
                         waste = self._unused_microseconds(bodies[k], match)
@@ -183,13 +294,13 @@ class _Search:
 
     def _unused_microseconds(self, shared: SharedBody, match: IncompleteMatch) -> float | None:
         """Returns the microseconds of unused computation in an incomplete use; None if the use does not pay."""
-        whole = self.size(shared.starts[0], shared.length)
+        whole = self.cost(shared.starts[0], shared.length)
         missing = [shared.starts[0] + slot for slot in range(shared.length) if slot not in match.places]
-        present = whole - sum([self.size(at, 1) for at in missing])
+        present = whole - sum([self.cost(at, 1) for at in missing])
         call = CALL_EQUATIONS + VALUE_EQUATIONS * (len(shared.body.ins) + len(shared.body.outs))
         if present < OVERLAP * whole or present <= call or not self._returns_all(shared, match):
             return None
-        return sum([float(self.times[at + 1] - self.times[at]) for at in missing])
+        return sum([self.time(at, 1) for at in missing])
 
     def _returns_all(self, shared: SharedBody, match: IncompleteMatch) -> bool:
         """Returns True if the results of the body include every value of this use that is read outside of it."""
@@ -203,110 +314,3 @@ class _Search:
                 if v in used or self.flow.last_use[v.index] >= match.stop:
                     return False
         return True
-
-    def bodies(self) -> list[SharedBody]:
-        """Returns the bodies of runs, by decreasing saving."""
-        out: list[SharedBody] = []
-        heap: list[tuple[float, int, int, int]] = []
-        for run in runs(self.windows):
-            self._push(heap, run)
-        while heap:
-            _, start, stop, period = heapq.heappop(heap)
-            run = Run(start, stop, period)
-            if not self.free.has(start, stop):
-                for part in self._free(run):
-                    self._push(heap, part)
-            else:
-                for starts, length in self._division(run):
-                    out += self._shared(self._with_equal_places(starts, length), length)
-        return out
-
-    def _with_equal_places(self, starts: list[int], length: int) -> list[int]:
-        """Returns the starts of a sequence in a run, and of equal sequences elsewhere."""
-        outside = [
-            at
-            for at in self.windows.places(starts[0], length).tolist()
-            if (at + length <= starts[0] or at >= starts[-1] + length) and self.free.has(at, at + length)
-        ]
-        return sorted([*starts, *non_overlapping(outside, length)])
-
-    def _shared(self, starts: Sequence[int], length: int) -> Iterator[SharedBody]:
-        """Yields bodies for equal sequences if they pay, and takes the places of these sequences."""
-        size = self.size(starts[0], length)
-        if saved(len(starts), size) <= 0:
-            return
-        for group in group_by_dataflow(self.flow, starts, length):
-            if saved(len(group), size) > 0:
-                shared = shared_body(self.flow, group, length)
-                if shared.body.outs and gain(shared, size) > 0:
-                    for start in group:
-                        self.free.take(start, start + length)
-                    yield shared
-
-    def _push(self, heap: list[tuple[float, int, int, int]], run: Run) -> None:
-        size = self.size(run.start, run.period)
-        many = _group_size(run.count, size)
-        if (most := saved(run.count // many, many * size)) > 0:
-            heapq.heappush(heap, (-most, run.start, run.stop, run.period))
-
-    def _free(self, run: Run) -> Iterator[Run]:
-        """Yields the parts of a run that are still free."""
-        for start, stop in self.free.parts(run.start, run.stop):
-            if stop - start >= 2 * run.period:
-                yield Run(start, stop, run.period)
-
-    def _division(self, run: Run) -> Iterator[tuple[list[int], int]]:
-        """Yields the division of a run: the starts of its parts, and their length."""
-        count, period = run.count, run.period
-        start = run.start + self._phase(run)
-        many = self._repetitions_per_body(
-            count, float(self.times[start + period] - self.times[start]), self.size(start, period)
-        )
-        whole = count - count % many
-        if whole >= 2 * many:
-            yield [start + k * period for k in range(0, whole, many)], many * period
-        if count > whole >= 2 * many:
-            yield [start + k * period for k in range(whole, count)], period
-
-    def _repetitions_per_body(self, count: int, time: float, size: float) -> int:
-        """Returns the number of repetitions in a body: enough of `time` for `min_cost`, with few repetitions left
-        over."""
-        least = max(1, int(np.ceil(self.min_cost / time))) if time else count
-        if least == 1:
-            return _group_size(count, size)
-        return min(range(least, 2 * least), key=lambda m: (m + (count % m), m))
-
-    def _phase(self, run: Run) -> int:
-        """Returns the offset of the first sequence in a run. As many sequences as possible fit, and the fewest bytes
-        are live at the cuts.
-
-        If several offsets are equally good, the rest of the run is left in one piece, because it may be an incomplete
-        use.
-        """
-        choices = (run.stop - run.start) % run.period + 1
-        if choices == 1:
-            return 0
-        cut_costs = self._cut_costs(run)
-        edges = run.period * np.arange(1, min(run.count, MAX_PERIODS))
-        costs = [float(cut_costs[phase + edges].sum()) for phase in range(choices)]
-        least = min(costs) * (1 + 1e-9)
-        ties = [phase for phase, cost in enumerate(costs) if cost <= least]
-        return max(ties, key=lambda phase: max(phase, choices - 1 - phase))
-
-    def _cut_costs(self, run: Run) -> npt.NDArray[np.float64]:
-        """Returns the cost of a cut before each equation of a run: the bytes that are written and read again."""
-        stop = min(run.stop, run.start + MAX_PERIODS * run.period)
-        flow, change = self.flow, np.zeros(stop - run.start + 2)
-        last: dict[Atom, int] = {}
-        for at in range(run.start, stop):
-            eqn = flow.eqns[at]
-            for a in eqn.ins:
-                if isinstance(a, Var):
-                    before = last.get(a)
-                    if before is not None and at - before <= run.period:
-                        cost = VALUE_BYTES + a.aval.nbytes
-                        change[before + 1 - run.start] += cost
-                        change[at + 1 - run.start] -= cost
-                    last[a] = at
-            last.update(dict.fromkeys(eqn.outs, at))
-        return np.cumsum(change)

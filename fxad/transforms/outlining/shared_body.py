@@ -125,7 +125,7 @@ def shared_body(flow: Flow, starts: Sequence[int], length: int) -> SharedBody:
     bases = [flow.firsts[start] for start in starts]
     for slot in range(length):
         eqns = [flow.eqns[start + slot] for start in starts]
-        prim, columns, varying = _merged(eqns)
+        prim, columns, varying = _common_operation(eqns)
         marked.append(varying)
         ins: list[Atom] = []
         for column in columns:
@@ -145,7 +145,7 @@ def shared_body(flow: Flow, starts: Sequence[int], length: int) -> SharedBody:
     return SharedBody(body, tuple(starts), length, rows, tuple(marked))
 
 
-def _merged(eqns: Sequence[Eqn]) -> tuple[Primitive, list[Atoms], Mask | None]:
+def _common_operation(eqns: Sequence[Eqn]) -> tuple[Primitive, list[Atoms], Mask | None]:
     """Returns the common operation of equations with one `sharing_key`, its operands in each of them, and a mask of the
     start indices that became operands; None if the operations are equal."""
     prim = eqns[0].prim
