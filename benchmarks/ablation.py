@@ -253,7 +253,7 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
         "parametrise": Mechanism(_no_parametrise, ("rnn",)),
         "grouping": Mechanism(lambda: _replace(fxad.passes, GROUP_MICROSECONDS=0.0), ("rnn",)),
         "equal_places": Mechanism(
-            lambda: _replace(outline._Search, _with_equal_places=lambda _, starts, length: starts), ("two kinds",)
+            lambda: _replace(outline._Search, _with_equal_places=lambda _, starts, *__: starts), ("two kinds",)
         ),
         "phase": Mechanism(lambda: _replace(outline._Search, _phase=lambda *_: 0), ("transformer, traced",)),
         "recompute": Mechanism(lambda: _replace(fxad.units.plan, _with_recompute=lambda _, plan: plan), UNITS),

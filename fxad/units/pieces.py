@@ -34,6 +34,7 @@ remainder reduce_sum mul
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
@@ -47,7 +48,6 @@ from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lit, Source, Var, distinct_jaxprs
 from fxad.primitives.control.remat import Remat
 from fxad.units.cost_rule import called_body
 
-_NO_READERS: Final[set[int]] = set()
 _NONE: Final[frozenset[int]] = frozenset()
 _NO_COPIES: Final[Mapping[Var, Atom]] = MappingProxyType({})
 
@@ -99,30 +99,31 @@ def inline_callers(jaxpr: Jaxpr, chosen: frozenset[Jaxpr]) -> tuple[Jaxpr, froze
 
 
 def inline_calls(jaxpr: Jaxpr, which: Container[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
-    """Inline calls of the bodies `which`, at any depth. Also returns the equations of inlined recomputations, which
-    must not move to the place of the first computation."""
+    """Inline calls of the bodies `which`, at any depth. Also returns the places of the equations that come from
+    recomputations: they must not move to the place of the first computation."""
     if not any([called_body(eqn) in which for eqn in jaxpr.eqns]):
         return jaxpr, _NONE
     b = Builder.like(jaxpr)
     pinned: list[int] = []
 
-    def body(eqn: Eqn, _ins: Atoms) -> Jaxpr | None:
-        called = called_body(eqn)
-        return called if called is not None and called in which else None
+    def body_to_inline(eqn: Eqn, _ins: Atoms) -> Jaxpr | None:
+        body = called_body(eqn)
+        return body if body is not None and body in which else None
 
-    def body_of_first_computation(eqn: Eqn, ins: Atoms) -> Jaxpr | None:
-        return None if is_recomputation(eqn) else body(eqn, ins)
+    def body_of_plain_call(eqn: Eqn, ins: Atoms) -> Jaxpr | None:
+        return None if is_recomputation(eqn) else body_to_inline(eqn, ins)
 
-    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
-        recomputed = body(eqn, ins)
-        if recomputed is None:
+    def inline_recomputation(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
+        body = body_to_inline(eqn, ins)
+        if body is None:
             return None
         start = len(b.eqns)
-        outs = b.inline_calls(recomputed, ins, body)
+        outs = b.inline_calls(body, ins, body_to_inline)
         pinned.extend(range(start, len(b.eqns)))
         return outs
 
-    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_of_first_computation, rule), jaxpr.name), frozenset(pinned)
+    outs = b.inline_calls(jaxpr, jaxpr.ins, body_of_plain_call, inline_recomputation)
+    return b.build(outs, jaxpr.name), frozenset(pinned)
 
 
 def is_recomputation(eqn: Eqn) -> bool:
@@ -140,20 +141,24 @@ def recomputes(jaxpr: Jaxpr) -> bool:
 
 @final
 class _Partition:
-    """Walks the equations in their new order, and emits a piece for each unit and for the equations it waits for."""
+    """Walks the equations in their new order, and emits a piece for each unit and for the equations it waits for.
+
+    An equation of the remainder is `pending` from the walk until a piece contains it. `readers` are the equations that
+    read a value and are in no piece yet; `available` are the values that the next piece can read; `out` are the pieces.
+    """
 
     __slots__ = (
         "available",
         "cannot_wait",
         "chosen",
         "constants",
-        "consumers",
-        "kept",
         "live",
+        "never_freed",
         "out",
         "pending",
         "pinned",
         "program",
+        "readers",
         "results",
     )
 
@@ -163,16 +168,16 @@ class _Partition:
         self.program = program
         self.pinned = pinned
         self.chosen = chosen
-        self.kept = {v for k, v in enumerate(program.ins) if k not in donate}
+        self.never_freed = {v for k, v in enumerate(program.ins) if k not in donate}
         self.results = set(program.outs)
         self.live, self.cannot_wait = self._needed()
-        self.consumers: dict[Atom, set[int]] = {}  # for each value, the equations that read it and are not emitted yet
+        self.readers: defaultdict[Atom, set[int]] = defaultdict(set)
         for k in self.live:
             for a in program.eqns[k].ins:
-                self.consumers.setdefault(a, set()).add(k)
+                self.readers[a].add(k)
         self.out: list[Piece] = []
         self.constants = self._constants()
-        self.available: set[Atom] = {*program.ins, *self.constants}  # values available to the next piece
+        self.available: set[Atom] = {*program.ins, *self.constants}
         self.pending: dict[int, Eqn] = {}
 
     def _is_unit(self, eqn: Eqn) -> bool:
@@ -183,14 +188,14 @@ class _Partition:
         return tuple([a for a in dict.fromkeys(operands) if isinstance(a, Lit) and a.aval.nbytes <= MAX_CONSTANT_BYTES])
 
     def _needed(self) -> tuple[list[int], set[int]]:
-        """The live equations, in order; and those of the remainder that cannot wait until the last unit has run, because
-        they have effects, or a unit or an equation with effects needs them."""
+        """The live equations, in order; and those of the remainder that cannot wait until the last unit has run: they
+        have effects, or a unit or an equation with effects needs them."""
         read: set[Atom] = set(self.program.outs)
-        read_in_time: set[Atom] = set()  # by units, and by equations that cannot wait
+        read_by_units: set[Atom] = set()  # or by equations with effects, directly or through other equations
         live, cannot_wait = [], set()
         for k in range(len(self.program.eqns) - 1, -1, -1):
             eqn = self.program.eqns[k]
-            is_required = bool(eqn.prim.effects) or not read_in_time.isdisjoint(eqn.outs)
+            is_required = bool(eqn.prim.effects) or not read_by_units.isdisjoint(eqn.outs)
             if not is_required and read.isdisjoint(eqn.outs):
                 continue
             live.append(k)
@@ -198,18 +203,19 @@ class _Partition:
             if is_required and not is_unit:
                 cannot_wait.add(k)
             if is_required or is_unit:
-                read_in_time.update(eqn.ins)
+                read_by_units.update(eqn.ins)
             read.update(eqn.ins)
         return live[::-1], cannot_wait
 
     def _order(self) -> list[int]:
-        """The live equations, in the order in which they become pending: each after the unit that it waits for.
+        """The live equations in the order in which they become pending. `_emit_before` and `_finish` decide when they
+        run; see the module.
 
-        `_emit_before` and `_finish` decide when they run. See the module. The place of an equation is the number of
-        units before it; a unit counts itself, and comes before the other equations of its place.
+        The place of an equation is the number of units before it; a unit counts itself, and comes before the other
+        equations of its place. An equation that can move takes the earliest place at which its operands are computed.
         """
         bytes_to_move = sum([v.aval.nbytes for v in self.program.ins])
-        moved: set[Atom] = set()  # results that are computed before earlier units
+        moved: set[Atom] = set()  # values that are computed before a unit that preceded them in the program
         place_of: dict[Atom, int] = {}  # of the equation that computes a value
         keys: list[tuple[int, bool, int]] = []
         units = 0  # so far
@@ -223,11 +229,11 @@ class _Partition:
                 if k not in self.cannot_wait:
                     place = earliest  # pending from here on; it runs when `_emit_before` or `_finish` emits it
                 else:
-                    size = sum([v.aval.nbytes for v in eqn.outs])
-                    size -= sum([a.aval.nbytes for a in {*eqn.ins} & moved if self.consumers[a] == {k}])
-                    if size <= bytes_to_move:
+                    added = sum([v.aval.nbytes for v in eqn.outs])
+                    added -= sum([a.aval.nbytes for a in {*eqn.ins} & moved if self.readers[a] == {k}])
+                    if added <= bytes_to_move:
                         moved.update(eqn.outs)
-                        bytes_to_move -= size
+                        bytes_to_move -= added
                         place = earliest
             keys.append((place, not is_unit, k))
             place_of.update(dict.fromkeys(eqn.outs, place))
@@ -245,8 +251,8 @@ class _Partition:
         return self._finish()
 
     def _emit_before(self, unit: Eqn) -> None:
-        """Emit the pending equations before a unit: all if that frees enough bytes; otherwise those that cannot wait, if
-        the unit needs any or one has effects; otherwise none."""
+        """Emit pending equations before a unit: all if that frees enough bytes; otherwise those that cannot wait, if
+        the unit needs one or one has effects; otherwise none."""
         literals = [a for a in dict.fromkeys(unit.ins) if isinstance(a, Lit) and a not in self.available]
         if self._bytes_freed() >= WAITING_BYTES:
             self._emit_remainder(list(self.pending), literals)
@@ -259,13 +265,10 @@ class _Partition:
     def _bytes_freed(self) -> int:
         """Bytes that running all pending equations now would free."""
         pending, eqns = self.pending.keys(), self.pending.values()
-        ins = {a for e in eqns for a in e.ins if a in self.available and a not in self.kept}
-        dead = [a for a in ins if not isinstance(a, Lit) and a not in self.results and self.consumers[a] <= pending]
-        outs = [v for e in eqns for v in e.outs if v in self.results or not self._readers(v) <= pending]
+        ins = {a for e in eqns for a in e.ins if a in self.available and a not in self.never_freed}
+        dead = [a for a in ins if not isinstance(a, Lit) and a not in self.results and self.readers[a] <= pending]
+        outs = [v for e in eqns for v in e.outs if v in self.results or not self.readers[v] <= pending]
         return sum([a.aval.nbytes for a in dead]) - sum([v.aval.nbytes for v in outs])
-
-    def _readers(self, a: Atom) -> set[int]:
-        return self.consumers.get(a, _NO_READERS)
 
     def _emit_remainder(
         self, which: Sequence[int], literals: Iterable[Atom] = (), copies: Mapping[Var, Atom] = _NO_COPIES
@@ -276,7 +279,7 @@ class _Partition:
         inside = {v for e in eqns for v in e.outs}
         read = [a for e in eqns for a in e.ins] + list(copies.values())
         ins = tuple([a for a in dict.fromkeys(read) if isinstance(a, Var) and a not in inside])
-        outs = [v for e in eqns for v in e.outs if v in self.results or not self._readers(v) <= emitted]
+        outs = [v for e in eqns for v in e.outs if v in self.results or not self.readers[v] <= emitted]
         body = subprogram(eqns, ins, (*outs, *literals, *copies.values()), "remainder")
         source = next((e.source for e in eqns if e.source is not None), None)
         self._emit(Piece(body, ins, (*outs, *literals, *copies), True, source), which)
@@ -286,7 +289,7 @@ class _Partition:
         self.available.update(piece.outs)
         for k in which:
             for a in self.program.eqns[k].ins:
-                self.consumers[a].discard(k)
+                self.readers[a].discard(k)
 
     def _finish(self) -> Pieces:
         """Emit the last piece: pending equations, and copies for results that are operands, literals or repeated."""

@@ -129,8 +129,11 @@ def _rewritten(jaxpr: Jaxpr, uses: Iterable[_Use]) -> Jaxpr:
 
 @final
 class _Search:
-    """Chooses the sequences of a program that share bodies, in two steps. `bodies` takes the runs, greedily: the largest
-    saving first. `incomplete_uses` then looks for further uses of these bodies in the equations that are left."""
+    """Chooses the sequences of a program that share bodies, in two steps.
+
+    `bodies` takes the runs, greedily: the largest saving first. `incomplete_uses` looks for further uses of these
+    bodies in the equations that are left.
+    """
 
     def __init__(self, jaxpr: Jaxpr, min_cost: float, waste: float) -> None:
         self.flow = Flow(jaxpr)
