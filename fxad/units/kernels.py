@@ -119,13 +119,13 @@ class Inlined:
 
     def _body_of(self, layout: Layout, k: int, runs: float) -> _Body:
         """Body `k` of an equation that runs `runs` times."""
-        inner, taken, returned = layout.bodies[k], layout.operand_roles, layout.result_roles
-        stacked = tuple([at is not None and type(returned[at]) is Slice for at in layout.result_indices(k)])
+        inner, operand_roles, result_roles = layout.bodies[k], layout.operand_roles, layout.result_roles
+        stacked = tuple([at is not None and type(result_roles[at]) is Slice for at in layout.result_indices(k)])
         if type(inner.runs) is OneOf:
             runs /= len([other for other in layout.bodies if type(other.runs) is OneOf])
         body = self._body(inner.jaxpr, runs * number_of_runs(inner.runs), stacked)
-        carried = [type(taken[at]) is Carry for at in layout.operand_indices(k)]
-        self.carries.update([body.values[v] for v, c in zip(inner.jaxpr.ins, carried, strict=True) if c])
+        is_carry = [type(operand_roles[at]) is Carry for at in layout.operand_indices(k)]
+        self.carries.update([body.values[v] for v, carry in zip(inner.jaxpr.ins, is_carry, strict=True) if carry])
         return body
 
     def _bind_results(self, body: _Body) -> None:
@@ -146,10 +146,10 @@ class Inlined:
         layout = prim.layout if has_bodies and isinstance(prim, HigherOrder) else None
         if layout is not None and layout.once is not None:
             inner = layout.bodies[layout.once].jaxpr
-            taken = [ins[p] for p in layout.operand_indices(layout.once)]
-            given = tuple([eqn.outs[q] for q in layout.result_indices(layout.once) if q is not None])
-            env: dict[Atom, Value] = dict(zip(inner.ins, taken, strict=True))
-            return [_Body(iter(inner.eqns), env, inner.outs, top.runs, (), given, values)]
+            operands = [ins[p] for p in layout.operand_indices(layout.once)]
+            outs = tuple([eqn.outs[q] for q in layout.result_indices(layout.once) if q is not None])
+            env: dict[Atom, Value] = dict(zip(inner.ins, operands, strict=True))
+            return [_Body(iter(inner.eqns), env, inner.outs, top.runs, (), outs, values)]
         first = len(self.avals)
         for v in eqn.outs:
             values[v] = len(self.avals)
@@ -268,8 +268,8 @@ class Kernels:
         return self._numbers.setdefault(expression, len(self._numbers))
 
     def _fuse(self, op: Op, fusion: Fusion, milliseconds: float) -> None:
-        """Extend the expressions of the operands by an elementwise operation or a view; add a kernel for each result
-        that a reader needs in memory."""
+        """Extend the expressions of the operands by an elementwise operation or a view. Add a kernel for each result
+        that a reader needs in memory; other readers compute such a result again, unless it is `only_in_memory`."""
         prim, ins, outs = op
         reads = self._reads
         expression = self._intern((prim, *[self._expression_of[a] for a in ins]))
@@ -284,12 +284,12 @@ class Kernels:
         for k, out in enumerate(outs):
             expression = expression if not k else self._intern((expression, k))
             self._size[out] = size
-            only_read = size > MAX_FUSED or (expensive and reads.count[out] > 1)  # by all readers
-            if size and (only_read or self._is_needed_in_memory(out)):
+            only_in_memory = size > MAX_FUSED or (expensive and reads.count[out] > 1)
+            if size and (only_in_memory or self._is_needed_in_memory(out)):
                 self._add_kernel(expression, Kernel(fusion, milliseconds))
                 self.written.add(out)
-                only_read = only_read or (out in reads.in_layout and self._joins_large_values(ins, out))
-            if only_read:
+                only_in_memory = only_in_memory or (out in reads.in_layout and self._joins_large_values(ins, out))
+            if only_in_memory:
                 self._size[out] = 0
                 continue
             if out in self.written:

@@ -78,7 +78,7 @@ def one_map(jaxpr: Jaxpr) -> OneMap | NotOneMap:
         return specs
     if len(ids) > 1:
         return NotOneMap.SEVERAL
-    return _with_stacks(_merged(program, maps[0].mesh, ids.pop() if ids else (), specs))
+    return _with_stacks(_merged_maps(program, maps[0].mesh, ids.pop() if ids else (), specs))
 
 
 def _without_empty_end(spec: DimensionAxes) -> DimensionAxes:
@@ -92,9 +92,11 @@ def _specs(program: Jaxpr, mesh: MeshAxes) -> dict[Atom, DimensionAxes] | NotOne
     """How each value of a program outside of its maps is divided; or the reason why it is not known."""
     stacked: DimensionAxes = (tuple([name for name, _ in mesh]),)
     specs: dict[Atom, DimensionAxes] = {}
+    # First the operands: the first map or constraint that reads one divides it. `reads` has, for each of these
+    # equations, the values that it reads and how it divides them.
     reads: dict[int, list[tuple[Atom, DimensionAxes]]] = {}
     operands = set(program.ins)
-    for k, eqn in enumerate(program.eqns):  # the first map or constraint that reads an operand divides it
+    for k, eqn in enumerate(program.eqns):
         prim = eqn.prim
         if isinstance(prim, ShardMap):
             divisions = [_without_empty_end(stacked if s is STACK else s) for s in prim.in_specs]
@@ -109,6 +111,7 @@ def _specs(program: Jaxpr, mesh: MeshAxes) -> dict[Atom, DimensionAxes] | NotOne
             if a in operands:
                 specs.setdefault(a, s)
     specs.update({v: () for v in program.ins if v not in specs})
+    # Then all other values, in order.
     for k, eqn in enumerate(program.eqns):
         prim = eqn.prim
         if k in reads:
@@ -133,7 +136,7 @@ def _has_map(eqn: Eqn) -> bool:
     return isinstance(eqn.prim, HigherOrder) and any(map(runs_on_devices, eqn.prim.bodies))
 
 
-def _merged(program: Jaxpr, mesh: MeshAxes, devices: Ids, specs: Mapping[Atom, DimensionAxes]) -> OneMap:
+def _merged_maps(program: Jaxpr, mesh: MeshAxes, devices: Ids, specs: Mapping[Atom, DimensionAxes]) -> OneMap:
     """The one map, whose body takes and returns the parts of stacks."""
     b = Builder()
 
@@ -179,7 +182,7 @@ def _with_stacks(merged: OneMap) -> OneMap:
 
     Over 8 devices, with an operand f32[8,3] and a result f32[8,3] that are stacks for all maps of the program:
 
-        (f32[1,3]) -> (f32[1,3]), specs (("i",),)     y = stack(sin(slice(x)))     what `_merged` returns
+        (f32[1,3]) -> (f32[1,3]), specs (("i",),)     y = stack(sin(slice(x)))     from `_merged_maps`
         (f32[3])   -> (f32[3]),   specs STACK         y = sin(x)                   this map
     """
     body, ins, outs = merged.body, merged.ins, merged.outs

@@ -201,7 +201,8 @@ class _Origins:
     __slots__ = ("_ins", "_position", "_uses", "_value_of", "producer", "unmarked")
 
     def __init__(self, jaxpr: Jaxpr, flat: Jaxpr, primal: Jaxpr, computed: Sequence[Atom]) -> None:
-        """`flat` is `jaxpr` with its calls inlined. `computed`: for each value of `flat`, the primal program's."""
+        """`flat` is `jaxpr` with its calls inlined. `computed` has, for each result of an equation of `flat`, the same
+        value in the primal program."""
         self._ins = primal.ins
         self.unmarked = unmarked_values(primal.eqns)
         self.producer: dict[Atom, Eqn] = {v: e for e in primal.eqns for v in e.outs}
@@ -280,8 +281,8 @@ def _calls(jaxpr: Jaxpr) -> list[tuple[Eqn, ...]]:
 
 
 def _producers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
-    """Returns the equation that computes a value, after those whose bodies contain it, and the policy that marks it
-    there."""
+    """Returns the equation that computes result `v` of `eqn`, after those whose bodies contain it, and the policy that
+    marks it there: from `eqn` into the body that computes the value, past marks, as far as there are bodies."""
     by, level, producers = "", -1, [eqn]
     while isinstance(eqn.prim, HigherOrder) and (layout := eqn.prim.layout).transparent:
         level += layout.remat

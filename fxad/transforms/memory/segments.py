@@ -102,23 +102,25 @@ def _body_in_segments(body: Jaxpr, least: int) -> Jaxpr:
 
 
 def _ends(jaxpr: Jaxpr, freed_after_use: Mask, least: int) -> list[int]:
-    """Returns the end of each segment: among the permitted ends, the last one with the fewest live bytes."""
+    """Returns the end of each segment: the end of the program if the rest is one segment, otherwise the end with the
+    fewest live bytes among those that are permitted, the last of several."""
     n, live = len(jaxpr.eqns), live_bytes(jaxpr, freed_after_use)
     results = frozenset(jaxpr.outs)
     ends: list[int] = []
     start = 0
     while start < n:
-        most, computed, best = max(SEGMENT_TIMES * live[start], least), 0, start + 1
+        most, computed, end = max(SEGMENT_TIMES * live[start], least), 0, start + 1
         for k in range(start, n):
             alone = _stands_alone(jaxpr.eqns[k])
             computed += _computed(jaxpr.eqns[k], results)
             if k > start and (alone or computed > most):
                 break
-            best = k + 1 if live[k + 1] <= live[best] or k + 1 == n else best
+            if live[k + 1] <= live[end] or k + 1 == n:
+                end = k + 1
             if alone:
                 break
-        ends.append(best)
-        start = best
+        ends.append(end)
+        start = end
     return ends
 
 
@@ -129,13 +131,14 @@ def live_bytes(jaxpr: Jaxpr, freed_after_use: Mask) -> list[int]:
     not `freed_after_use`, and `a = sin x; b = cos a; c = mul a b` with the result c, the bytes are 0, 40, 80, 0.
     """
     last: dict[Atom, int] = {a: k for k, e in enumerate(jaxpr.eqns) for a in e.ins}
+    operands = select_by_mask(jaxpr.ins, freed_after_use)
+    counted = {v for e in jaxpr.eqns for v in e.outs}.union(operands)
     born = [sum([v.aval.nbytes for v in e.outs if v in last]) for e in jaxpr.eqns]
-    ours = {v for e in jaxpr.eqns for v in e.outs}.union(select_by_mask(jaxpr.ins, freed_after_use))
-    dies = [0] * len(jaxpr.eqns)
+    dead = [0] * len(jaxpr.eqns)
     for a, k in last.items():
-        dies[k] += a.aval.nbytes if a in ours else 0
-    live = [sum([a.aval.nbytes for a in select_by_mask(jaxpr.ins, freed_after_use) if a in last])]
-    for more, less in zip(born, dies, strict=True):
+        dead[k] += a.aval.nbytes if a in counted else 0
+    live = [sum([v.aval.nbytes for v in operands if v in last])]
+    for more, less in zip(born, dead, strict=True):
         live.append(live[-1] + more - less)
     return live
 

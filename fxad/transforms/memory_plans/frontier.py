@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from math import ceil, isqrt
-from typing import Final
+from typing import Final, final
 
 from fxad.core.builder import subprogram
+from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import at_least
 from fxad.errors import NotDifferentiableError, NotInvertibleError
 from fxad.ir import Eqn, HigherOrder, Jaxpr, Mask, Var
@@ -44,29 +45,41 @@ def frontier(jaxpr: Jaxpr, wrt: Mask, reconstruct: bool = False) -> tuple[Memory
     Law:  the same plans for every budget, so a smaller budget never chooses a larger plan.
     Cost: a derivative for each plan that is examined, a few dozen.
     """
-    rows = [(plan.microseconds, plan.bytes, plan) for plan in _candidates(jaxpr, wrt, reconstruct)]
-    plain, rest = rows[0], sorted(rows[1:], key=lambda row: row[:2])
+    plain, *others = [_Estimate(p.microseconds, p.bytes, p) for p in _candidates(jaxpr, wrt, reconstruct)]
+    others.sort(key=lambda estimate: (estimate.microseconds, estimate.bytes))
     out = [plain]
-    for row in rest:
-        if row[1] <= MAX_BYTES_RATIO * out[-1][1]:
-            out.append(row)
-    smallest = min(rest, key=lambda row: row[1], default=plain)
-    if smallest[1] < out[-1][1]:
+    for estimate in others:
+        if estimate.bytes <= MAX_BYTES_RATIO * out[-1].bytes:
+            out.append(estimate)
+    smallest = min(others, key=lambda estimate: estimate.bytes, default=plain)
+    if smallest.bytes < out[-1].bytes:
         out.append(smallest)
-    return tuple([plan for *_, plan in out])
+    return tuple([estimate.plan for estimate in out])
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Estimate:
+    """A plan with its estimates, which a plan computes anew each time."""
+
+    microseconds: float
+    bytes: int
+    plan: MemoryPlan
 
 
 def _candidates(jaxpr: Jaxpr, wrt: Mask, reconstruct: bool) -> Iterator[MemoryPlan]:
+    """Yields the plans that are examined; first the one that stores everything."""
     flat = inline(jaxpr)
     plain = MemoryPlan(jaxpr, wrt)
     yield plain
     scans = tuple(dict.fromkeys(_scans(flat)))
     undivided = tuple(map(Loop, scans))
-    # choice k of the loops: way k of each loop, or its last one
-    ways = [_divisions_of_loop(scan) for scan in scans]
-    choices = [tuple([each[min(k, len(each) - 1)] for each in ways]) for k in range(max(map(len, ways), default=0))]
-    choices = list(dict.fromkeys(choices))
-    for loops in choices:
+    # division k of the loops: division k of each loop, or its last one
+    each_loop = [_divisions_of_loop(scan) for scan in scans]
+    most = max(map(len, each_loop), default=0)
+    combined = [tuple([ways[min(k, len(ways) - 1)] for ways in each_loop]) for k in range(most)]
+    divisions_of_loops = list(dict.fromkeys(combined))
+    for loops in divisions_of_loops:
         yield MemoryPlan(jaxpr, wrt, (), loops)
     divisions = []
     for family in _divisions_of_program(flat):
@@ -80,9 +93,9 @@ def _candidates(jaxpr: Jaxpr, wrt: Mask, reconstruct: bool) -> Iterator[MemoryPl
     for bodies in divisions_of_bodies:
         yield MemoryPlan(jaxpr, wrt, (), undivided, bodies)
     # divided loops together with segments or bodies: a few of each, because the number of plans is their product
-    for loops, segments in product(choices[2::3], divisions[::4]):
+    for loops, segments in product(divisions_of_loops[2::3], divisions[::4]):
         yield MemoryPlan(jaxpr, wrt, segments, loops)
-    for loops, bodies in product(choices[2::3], divisions_of_bodies[2:3]):
+    for loops, bodies in product(divisions_of_loops[2::3], divisions_of_bodies[2:3]):
         yield MemoryPlan(jaxpr, wrt, (), loops, bodies)
     if reconstruct:
         for segments in _reconstructed(flat):
@@ -269,7 +282,9 @@ def _cuts_between(kinds: Sequence[int], live: Sequence[int], start: int, stop: i
     n = stop - start
     if n < 4:
         return [start, stop]
-    best = (0, 0, 0)  # equations in repetitions, minus the period, first
+    # The run that covers most equations; of several, the one with the shortest period. A run is represented by
+    # (equations that it covers, -period, its first equation), so that it is the maximum.
+    best = (0, 0, 0)
     for period in range(1, min(n // 2, MAX_PERIOD) + 1):
         run = 0
         for k in range(start, stop - period):
@@ -281,8 +296,9 @@ def _cuts_between(kinds: Sequence[int], live: Sequence[int], start: int, stop: i
     covered, period, first = best[0], -best[1], best[2]
     if covered < n // 2 or period < 2:
         return _cuts_at_minima(live, start, stop, min(MAX_PARTS, max(1, n // 4)))
-    means = [_mean([live[c] for c in range(first + k, first + covered + 1, period)]) for k in range(period)]
-    phase = means.index(min(means))  # where layers begin: of equal shifts the first, where the run begins
+    # layers begin where the fewest bytes live on average; of equal offsets from the start of the run, at the first
+    mean_bytes = [_mean([live[c] for c in range(first + k, first + covered + 1, period)]) for k in range(period)]
+    phase = mean_bytes.index(min(mean_bytes))
     cuts = list(range(first + phase, first + covered + 1, period))
     before = _cuts_between(kinds, live, start, cuts[0]) if cuts[0] - start > 2 * period else [start]
     after = _cuts_between(kinds, live, cuts[-1], stop) if stop - cuts[-1] > 2 * period else [stop]

@@ -102,11 +102,13 @@ class Windows:
         """
         k = min(length.bit_length(), len(self.ids)) - 1
         ids, edges, shift = self.ids[k], self.edges[k], length - (1 << k)
+        # candidates: the places of the rarest window in the subsequence, less its distance from the start
         inside = ids[start : start + shift + 1]
-        rarest = int(np.argmin(edges[inside + 1] - edges[inside]))
-        w = int(inside[rarest])
-        places: Ints = self.order[k][edges[w] : edges[w + 1]] - rarest
+        distance = int(np.argmin(edges[inside + 1] - edges[inside]))
+        rarest = int(inside[distance])
+        places: Ints = self.order[k][edges[rarest] : edges[rarest + 1]] - distance
         places = places[(places >= 0) & (places < len(ids) - shift)]
+        # equal subsequences have equal windows at their start and at their end, which cover them
         same: npt.NDArray[np.bool_] = (ids[places] == ids[start]) & (ids[places + shift] == ids[start + shift])
         return places[same]
 

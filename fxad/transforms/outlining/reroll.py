@@ -78,9 +78,7 @@ def _next_chain(jaxpr: Jaxpr) -> _Chain | None:
 
 
 def _candidates(jaxpr: Jaxpr) -> Iterator[tuple[Jaxpr, list[int], dict[int, int]]]:
-    """Yields calls of one body, each linked to the previous one, and their common links. The more calls, the fewer
-    links may be common, and then fewer operands may depend on the calls. So the calls before one with fewer links
-    are yielded too, after the longer candidate."""
+    """Yields a body, linked calls of it, and their links."""
     producer = {v: at for at, eqn in enumerate(jaxpr.eqns) for v in eqn.outs}
     calls: dict[Jaxpr, list[int]] = {}
     for at, eqn in enumerate(jaxpr.eqns):
@@ -88,19 +86,31 @@ def _candidates(jaxpr: Jaxpr) -> Iterator[tuple[Jaxpr, list[int], dict[int, int]
         if body is not None:
             calls.setdefault(body, []).append(at)
     for body, places in calls.items():
-        chain: list[int] = []
-        carry: dict[int, int] = {}
-        shorter: list[tuple[list[int], dict[int, int]]] = []
-        for at in places:
-            links = _links(jaxpr, producer, chain[-1], at) if chain else {}
-            common = {p: r for p, r in links.items() if len(chain) < 2 or carry.get(p) == r}
-            if not common:
-                yield from [(body, *candidate) for candidate in ((chain, carry), *reversed(shorter))]
-                chain, shorter = [], []
-            elif len(chain) >= 2 and common != carry:
-                shorter.append((chain, carry))
-            chain, carry = [*chain, at], common
-        yield from [(body, *candidate) for candidate in ((chain, carry), *reversed(shorter))]
+        for chain, carry in _linked_calls(jaxpr, producer, places):
+            yield body, chain, carry
+
+
+def _linked_calls(
+    jaxpr: Jaxpr, producer: dict[Var, int], places: Sequence[int]
+) -> Iterator[tuple[list[int], dict[int, int]]]:
+    """Yields calls of one body, each linked to the previous one, and the links that all of them have.
+
+    The more calls, the fewer links may be common, and then fewer operands may depend on the calls. So the calls before
+    one with fewer links are yielded too, after the longer candidate.
+    """
+    chain: list[int] = []
+    carry: dict[int, int] = {}
+    shorter: list[tuple[list[int], dict[int, int]]] = []
+    for at in places:
+        links = _links(jaxpr, producer, chain[-1], at) if chain else {}
+        common = {p: r for p, r in links.items() if len(chain) < 2 or carry.get(p) == r}
+        if not common:
+            yield from reversed([*shorter, (chain, carry)])
+            chain, shorter = [], []
+        elif len(chain) >= 2 and common != carry:
+            shorter.append((chain, carry))
+        chain, carry = [*chain, at], common
+    yield from reversed([*shorter, (chain, carry)])
 
 
 def _links(jaxpr: Jaxpr, producer: dict[Var, int], before: int, at: int) -> dict[int, int]:
@@ -177,14 +187,16 @@ def _used(jaxpr: Jaxpr, chain: _Chain) -> list[tuple[int, int]]:
 def _scanned(
     b: Builder, chain: _Chain, columns: Sequence[Column], producer: dict[Var, Eqn], used: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], Atom]:
-    """Emits the scan. Returns the results that are used."""
+    """Emits the scan. Returns the results that are used. `columns` has the values of each operand in all calls."""
     length, body, carry = len(chain.calls), chain.body, chain.carry
+    # numbers of operands: `carry`, `consts`, and `stacked`, of which each step reads a row; of stacked results: `ys`
     consts = [p for p, c in enumerate(columns) if p not in carry and c.count(c[0]) == length]
     stacked = [p for p in range(len(columns)) if p not in carry and p not in consts]
     ys = sorted({r for k, r in used if k < length - 1 or r not in carry.values()})
-    pieces = [_pieces(producer, columns[p]) for p in stacked]
-    reverse = sum([row.step * (row.count - 1) for column in pieces for row in column if isinstance(row, _Rows)]) < 0
-    xs = [_stack(b, columns[p], column, reverse) for p, column in zip(stacked, pieces, strict=True)]
+    in_rows = [_in_rows(producer, columns[p]) for p in stacked]
+    # the scan runs in the direction in which more of the rows are read
+    reverse = sum([row.step * (row.count - 1) for column in in_rows for row in column if isinstance(row, _Rows)]) < 0
+    xs = [_stack(b, columns[p], column, reverse) for p, column in zip(stacked, in_rows, strict=True)]
     step = Builder()
     order = [*consts, *carry, *stacked]
     operands: dict[int, Atom] = {p: step.input(body.ins[p].aval) for p in order}
@@ -228,8 +240,8 @@ def _index_row(emit: Emit, x: Atom, k: int) -> Var:
     return emit.one(Index(starts, (1, *shape[1:]), (1,) * len(shape), (0,), ()), x)
 
 
-def _pieces(producer: dict[Var, Eqn], column: Column) -> list[_Rows | Atom]:
-    """Groups a column into rows of arrays where possible."""
+def _in_rows(producer: dict[Var, Eqn], column: Column) -> list[_Rows | Atom]:
+    """Returns a column with consecutive rows of an array as one `_Rows`. Other values stay as they are."""
     out: list[_Rows | Atom] = []
     for a in column:
         row = _row_of(producer, a)
@@ -252,26 +264,27 @@ def _row_of(producer: dict[Var, Eqn], a: Atom) -> tuple[Atom, int] | None:
     return (eqn.ins[0], eqn.prim.starts[0]) if whole else None
 
 
-def _stack(emit: Emit, column: Column, pieces: Sequence[_Rows | Atom], reverse: bool) -> Atom:
-    """Returns a column as one array, in the order of the scan."""
+def _stack(emit: Emit, column: Column, in_rows: Sequence[_Rows | Atom], reverse: bool) -> Atom:
+    """Returns a column as one array, in the order of the scan. `in_rows` is the column as `_in_rows` returns it."""
     counted = _counted(emit, column[::-1] if reverse else column)
     if counted is not None:
         return counted
-    parts = [_stack_of_rows(emit, piece, reverse) for piece in (reversed(pieces) if reverse else pieces)]
+    parts = [_stack_of_rows(emit, rows, reverse) for rows in (reversed(in_rows) if reverse else in_rows)]
     return parts[0] if len(parts) == 1 else emit.one(Concatenate(0), *parts)
 
 
-def _stack_of_rows(emit: Emit, piece: _Rows | Atom, reverse: bool) -> Atom:
-    if isinstance(piece, Lit):
-        return piece.with_shape((1, *piece.aval.shape))
-    if isinstance(piece, Var):
-        return emit.one(ExpandDims((0,)), piece)
-    x = piece.array
-    shape, low = x.aval.shape, min(piece.first, piece.first + piece.step * (piece.count - 1))
-    if piece.count != shape[0]:
+def _stack_of_rows(emit: Emit, rows: _Rows | Atom, reverse: bool) -> Atom:
+    """Returns rows, or a value as one row, as an array in the order of the scan."""
+    if isinstance(rows, Lit):
+        return rows.with_shape((1, *rows.aval.shape))
+    if isinstance(rows, Var):
+        return emit.one(ExpandDims((0,)), rows)
+    x = rows.array
+    shape, low = x.aval.shape, min(rows.first, rows.first + rows.step * (rows.count - 1))
+    if rows.count != shape[0]:
         rest = (0,) * (len(shape) - 1)
-        x = emit.one(Slice((low, *rest), (low + piece.count, *shape[1:]), (1,) * len(shape)), x)
-    return x if piece.count == 1 or (piece.step < 0) == reverse else emit.one(Rev((0,)), x)
+        x = emit.one(Slice((low, *rest), (low + rows.count, *shape[1:]), (1,) * len(shape)), x)
+    return x if rows.count == 1 or (rows.step < 0) == reverse else emit.one(Rev((0,)), x)
 
 
 def _counted(emit: Emit, column: Column) -> Atom | None:
