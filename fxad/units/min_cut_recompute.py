@@ -91,19 +91,6 @@ class Formula:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Position:
-    """The position of a variable of a body: its index among the operands or among the results."""
-
-    operand: bool
-    place: int
-
-    def of(self, p: Piece) -> Atom:
-        """The value at this position of a piece with that body."""
-        return (p.ins if self.operand else p.outs)[self.place]
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class _LastReads:
     """For each value, the last piece that reads it as an operand to recompute (`recomputed`), and as another operand
     (`stored`)."""
@@ -121,14 +108,14 @@ class DefUse:
     to the end anyway. An operand is idle if it affects nothing that is read (`_is_idle`): it may have any value.
     """
 
-    __slots__ = ("_idle", "_positions_of", "always_live", "never_freed", "pieces", "producer_of", "readers", "uses")
+    __slots__ = ("_idle", "_values_of", "always_live", "never_freed", "pieces", "producer_of", "readers", "uses")
 
     def __init__(self, pieces: Pieces, donate: Sequence[int]) -> None:
         self.pieces = tuple([replace(p, body=plain(p.body)) for p in pieces.pieces])
         self.producer_of: dict[Atom, tuple[int, int]] = {}
         self.readers: dict[Atom, list[tuple[int, int]]] = {}
         self.uses: dict[Jaxpr, list[int]] = {}
-        self._positions_of: dict[Jaxpr, dict[Atom, _Position]] = {}
+        self._values_of: dict[int, dict[Atom, Atom]] = {}
         self.never_freed: Atoms = tuple([v for k, v in enumerate(pieces.ins) if k not in donate])
         self.always_live: set[Atom] = {*self.never_freed, *pieces.constants, *pieces.outs}
         for k, p in enumerate(self.pieces):
@@ -176,18 +163,12 @@ class DefUse:
 
     def value_of(self, k: int, v: Var) -> Atom | None:
         """The operand or result of piece `k` for a variable of its body; None if the variable is neither."""
-        p = self.pieces[k]
-        position = self.positions(p.body).get(v)
-        return None if position is None else position.of(p)
-
-    def positions(self, body: Jaxpr) -> Mapping[Atom, _Position]:
-        """The positions of the operands and the results of a body. A variable that is both counts as an operand."""
-        positions = self._positions_of.get(body)
-        if positions is None:
-            results, operands = [[*enumerate(side)] for side in (body.outs, body.ins)]
-            positions = self._positions_of[body] = {a: _Position(False, n) for n, a in reversed(results)}
-            positions.update({a: _Position(True, n) for n, a in reversed(operands)})
-        return positions
+        values = self._values_of.get(k)
+        if values is None:
+            p = self.pieces[k]
+            pairs = [*zip(p.body.ins, p.ins, strict=True), *zip(p.body.outs, p.outs, strict=True)]
+            values = self._values_of[k] = dict(reversed(pairs))  # the first pair of a variable counts
+        return values.get(v)
 
 
 @final

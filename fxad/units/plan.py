@@ -182,6 +182,7 @@ def _with_recompute(pieces: Pieces, plan: Plan) -> Plan:
     recomputing = recompute(pieces, plan.donate)
     if recomputing is pieces:
         return plan
+    # a piece whose results are all recomputed by their readers is left out
     pairs = [
         (old, new) for old, new in zip(pieces.pieces, recomputing.pieces, strict=True) if new.outs or new.body.effects
     ]

@@ -70,6 +70,7 @@ class _MappedPlan:
     def plan(self) -> Plan:
         """The plan of the map."""
         plan, division_of_result = self.inner, dict(zip(self.inner.outs, self.map.outs, strict=True))
+        # a unit is mapped once for each way in which its operands and results are divided
         mapped_units: dict[tuple[int, tuple[MapSpec, ...], tuple[MapSpec, ...]], int] = {}
         uses: list[int] = []
         steps: list[Step] = []

@@ -41,16 +41,16 @@ def _nested(
     xs = b.inputs([a.with_shape((n, *a.shape)) for a in avals[n_consts + n_carry :]])
     if not sizes:
         return b.build(b(Scan(step, n, reverse, unroll, n_consts, n_carry), *consts, *state, *xs), step.name)
-    m, further = sizes[0], sizes[1:]
+    m, inner_sizes = sizes[0], sizes[1:]
     trips, left = divmod(n, m)
     # the steps that are left over run last
     start = left if reverse else 0
-    part = remat(_nested(step, m, reverse, unroll, n_consts, n_carry, further))
+    part = remat(_nested(step, m, reverse, unroll, n_consts, n_carry, inner_sizes))
     blocks = [_row_block(b, x, start, start + trips * m, (trips, m)) for x in xs]
     outs: Sequence[Var] = b(Scan(part, trips, reverse, 1, n_consts, n_carry), *consts, *state, *blocks)
     carry, ys = outs[:n_carry], [b.one(Reshape((trips * m, *y.aval.shape[2:])), y) for y in outs[n_carry:]]
     if left:
-        tail = _nested(step, left, reverse, unroll, n_consts, n_carry, tuple([s for s in further if s < left]))
+        tail = _nested(step, left, reverse, unroll, n_consts, n_carry, tuple([s for s in inner_sizes if s < left]))
         rest = slice(0, left) if reverse else slice(n - left, n)
         last = [_row_block(b, x, rest.start, rest.stop, (left,)) for x in xs]
         outs = b(Remat(tail), *consts, *carry, *last)

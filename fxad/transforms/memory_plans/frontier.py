@@ -168,10 +168,13 @@ def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
                 runs[-1].append(stop)
             else:
                 runs.append([start, stop])
-    joined = [k for run in runs for k in ([(run[0], run[-1])] if runs_backwards(run[0], run[-1]) else [*pairwise(run)])]
-    if joined:
-        ends = sorted({0, len(flat.eqns), *[k for run in joined for k in run]})
-        yield tuple([Segment(a, b, reconstruct=(a, b) in joined) for a, b in pairwise(ends)])
+    reconstructed: set[tuple[int, int]] = set()
+    for run in runs:
+        whole = run[0], run[-1]
+        reconstructed.update([whole] if runs_backwards(*whole) else pairwise(run))
+    if reconstructed:
+        borders = sorted({0, len(flat.eqns), *[k for segment in reconstructed for k in segment]})
+        yield tuple([Segment(a, b, reconstruct=(a, b) in reconstructed) for a, b in pairwise(borders)])
 
 
 def _has_inverse(body: Jaxpr, kept: Mask) -> bool:

@@ -48,13 +48,15 @@ def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = WASTE) -> Jaxpr:
               equations (and the unused ones, which `dce` removes).
     Cost:     near-linear in the number of equations.
     """
+    # Each iteration reduces the equations to compile. Where nothing repeats any more, calls of nearly equal bodies may
+    # be left: those of a gradient of calls, or after `dce`.
     while True:
         jaxpr = map_bodies(jaxpr, lambda body: outline(body, min_cost, waste))
         uses = _Search(jaxpr, min_cost, waste).uses() if len(jaxpr.eqns) > 1 else []
         better = _rewritten(jaxpr, uses) if uses else merge_bodies(jaxpr, waste)
         if better is jaxpr:
             return jaxpr
-        jaxpr = better  # each iteration reduces the equations to compile
+        jaxpr = better
 
 
 # The saving of a run with a minus sign, so that the largest comes first; its start, stop and period.
