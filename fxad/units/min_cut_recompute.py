@@ -372,9 +372,9 @@ class _Rewriter:
         self.next_index = 1 + max([a.index for a in def_use.producer_of if isinstance(a, Var)], default=0)
 
     def pieces(self, old: Pieces) -> Pieces:
-        """All pieces, rewritten. The new operands come first: they decide which results are kept and which are
-        added."""
+        """All pieces, rewritten."""
         uses = self.def_use.uses
+        # The operands come first: they decide which results of other pieces are kept, and which are added.
         recomputing = {body for body, _ in self.recomputed}
         operands = {body: self._new_operands(body) for body in uses if body in recomputing}
         ins = [p.ins for p in old.pieces]
@@ -383,12 +383,14 @@ class _Rewriter:
                 ins[k] = tuple([column[use] for column in new.columns])
         read = {*old.outs, *[a for row in ins for a in row]}
         results = {body: self._results(body, read) for body in uses}
+        # Then a new body for each old one.
         bodies: dict[Jaxpr, Jaxpr] = {}
         for body in uses:
             new_body = results[body].body(body)
             if body in operands:
                 new_body = operands[body].body(new_body)
             bodies[body] = body if new_body is body else dce(new_body)
+        # Last the pieces, which call the new bodies.
         pieces = []
         for k, (p, q) in enumerate(zip(old.pieces, self.def_use.pieces, strict=True)):  # q has the body `plain`
             kept, added = results[q.body].kept, results[q.body].added
