@@ -269,7 +269,7 @@ class Kernels:
 
     def _fuse(self, op: Op, fusion: Fusion, milliseconds: float) -> None:
         """Extend the expressions of the operands by an elementwise operation or a view. Add a kernel for each result
-        that a reader needs in memory; other readers compute such a result again, unless it is `only_in_memory`."""
+        that a reader needs in memory. The other readers compute it again, if it is not only in memory."""
         prim, ins, outs = op
         reads = self._reads
         expression = self._intern((prim, *[self._expression_of[a] for a in ins]))
