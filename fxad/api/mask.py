@@ -26,7 +26,7 @@ from fxad.core.sizes import (
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
 from fxad.ir import INT32_SCALAR, Aval, Jaxpr
 from fxad.lax.control.checking import error_if
-from fxad.operations.arguments import plain_ints
+from fxad.operations.arguments import flag, plain_ints
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.array import Array, asarray, binder
 from fxad.tracing.program import (
@@ -90,6 +90,7 @@ def mask(
     Raises: ShapeError for shapes that do not fit, with both places; SizeError for an operation without a rule;
             ArgumentError for missing or unknown sizes.
     """
+    check = flag("mask", "check", check)
     if isinstance(f, Program):
         if in_shapes is not None:
             raise ArgumentError(

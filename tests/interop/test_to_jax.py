@@ -213,3 +213,17 @@ def test_a_tracer_of_fxad_is_not_an_array_of_jax() -> None:
         "to_jax: Tracer<f32[4]> has no value while fxad traces the function | "
         "give the function of JAX to from_jax, and call the program"
     )
+
+
+def test_static_arguments_of_a_function() -> None:
+    def power(x: Any, n: Any) -> Any:
+        assert isinstance(n, int)
+        return x**n
+
+    f = to_jax(fx.jit(power, static_argnums=1))  # regression: refused
+    np.testing.assert_allclose(np.asarray(f(V, 2)), V**2, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(jax.jit(f, static_argnums=1)(V, 3)), V**3, rtol=1e-6)
+    assert failing(fx.errors.ArgumentError, to_jax(power), V, "a") == (  # regression: an AttributeError
+        "trace of power: argument n: a str is not an array: 'a' | "
+        "pass a NumPy array, an fxad Array, a Python or NumPy scalar, or an object with __dlpack__"
+    )

@@ -94,6 +94,11 @@ ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
      "make_mesh: axis_shapes must be a sequence, got an int: 8", "give a tuple or a list"),
     (lambda: fx.make_mesh((-1,), ("i",)), ParameterError,
      "make_mesh: axis_shapes (-1,) has an axis without devices", "give sizes from 1 on"),
+    (lambda: fx.pmap(lambda x, n, m: x, static_argnums=1, static_broadcasted_argnums=2), ArgumentError,
+     "pmap: static_argnums and static_broadcasted_argnums are both given",
+     "give all static arguments in static_argnums"),
+    (lambda: WRONG.debug.visualize_array_sharding(3), ArgumentError,
+     "visualize_array_sharding: x is an int, not an Array: 3", "put it on a device: device_put(x)"),
     (lambda: WRONG.shard_map(f, 3, P(), P())(X), ArgumentError,
      "shard_map of f: mesh is an int: 3", 'give a Mesh, or names and sizes: {"i": 8}'),
     (lambda: fx.shard_map(f, MESH, P("k"), P())(X), AxisNameError,
@@ -241,3 +246,8 @@ def test_the_line_of_a_result_that_differs_is_named() -> None:
         with pytest.raises(ShapeError) as e:
             make()
         assert str(e.value.where).endswith(f"test_messages_of_maps.py:{line} in {part.__qualname__}")
+
+
+def test_a_keyword_argument_without_arrays_reaches_the_function_of_a_shard_map() -> None:
+    over = fx.shard_map(lambda x, bias=None: x if bias is None else x + bias, {"i": 1}, P("i"), P("i"))
+    np.testing.assert_array_equal(np.asarray(over(X, bias=None)), X)  # regression: refused
