@@ -67,9 +67,9 @@ def bucketed(
     Inside a trace, where sizes are fixed, it is `f` itself.
 
     Law:    equals `f`.
-    Cost:   each size is at most `growth` times the true one (or `least`): so the work along an axis of symbolic size
-            grows by less than `growth`, at sizes drawn evenly by about (1 + growth) / 2. Arguments and results are
-            copied through host memory.
+    Cost:   each size is at most `growth` times the true one (or `least`). So the work along an axis of symbolic size
+            grows by less than `growth`, and by about (1 + growth) / 2 on average over all lengths. Arguments and results
+            are copied through host memory.
     Raises: as `mask`.
     """
     check_function("bucketed", f)

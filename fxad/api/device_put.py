@@ -100,8 +100,9 @@ def _same_devices(have: Sharding, want: NamedSharding) -> bool:
 
 def _numpy(data: object, dtype: DType | None = None) -> NDArray:
     """Data of the user in NumPy. Python numbers have the dtypes that they have in fxad."""
-    is_python = dtype is None and isinstance(data, bool | int | float | complex | list | tuple)
-    return np.asarray(fnp.asarray(data) if is_python else data, dtype)
+    if dtype is None and isinstance(data, bool | int | float | complex | list | tuple):
+        data = fnp.asarray(data)
+    return np.asarray(data, dtype)
 
 
 def make_array_from_process_local_data(

@@ -118,8 +118,8 @@ def _traced(
     g, args, kwargs = bind_static_arguments("explain_nan", f, statics, args, kwargs)
 
     def trace_with(is_static: IsStatic) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
-        h, a, k = with_static_others(g, args, kwargs, (), is_static)
-        return trace_for_call(h, a, k), a, k
+        call = with_static_others(g, args, kwargs, (), is_static)
+        return trace_for_call(*call), call[1], call[2]
 
     return trace_again_if_static(trace_with, (args, kwargs))
 
@@ -206,10 +206,10 @@ class _Walker:
         if self.nan is None:
             self.equations += equations
 
-    def _look_for_origins(self, eqn: Eqn, own: list[NDArray], outs: list[NDArray], inside: _Inside) -> None:
-        ins, atoms = own, eqn.ins
+    def _look_for_origins(self, eqn: Eqn, operands: list[NDArray], outs: list[NDArray], inside: _Inside) -> None:
+        ins, atoms = operands, eqn.ins
         if isinstance(eqn.prim, Collective):  # its operands are those of all indices
-            ins = gather_from_runs(eqn.prim.names, eqn.prim.sizes, own[0])
+            ins = gather_from_runs(eqn.prim.names, eqn.prim.sizes, operands[0])
             atoms = eqn.ins * len(ins)
         self._count(1)
         if self.nan is not None:

@@ -48,7 +48,7 @@ class _Wrt:
         if holomorphic:
             _check_complex(what, program, self.leaves)
         else:
-            # of real results the derivative in a complex argument is the vjp applied to a basis
+            # reverse mode takes complex arguments of a real result: its derivative is the vjp of basis vectors
             _check_real(what, program, self.leaves, complex_too=what not in ("jacfwd", "hessian"))
         self.mask = operand_mask(program, self.leaves)
         self.order = ranks(self.leaves)

@@ -29,8 +29,8 @@ from fxad.tracing.static_args import StaticArguments
 
 Axes: TypeAlias = object  # an int, None, or a tree prefix of them
 
-_IN_AXES: Final = "in_axes says where an argument carries the axis; None there is for what is the same for all"
-_OUT_AXES: Final = "out_axes says where a result shall carry the axis, which it has besides its own"
+_IN_AXES: Final = "in_axes gives the mapped axis of each argument; None is for an argument that is the same for all"
+_OUT_AXES: Final = "out_axes gives the place of the mapped axis in each result, which has it besides its own axes"
 
 
 # ----------------------------------------------------------------------------------------------------- tree prefixes

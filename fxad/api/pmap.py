@@ -196,8 +196,8 @@ def _check_jax_options(backend: str | None, global_arg_shapes: object) -> None:
 def _constant_results(
     what: str, program: Program[..., object], manual: ManualAxes, out_axes: Axes
 ) -> tuple[object] | None:
-    """The results of a pmap of a program without equations whose results are no arguments: nothing is compiled. None for
-    any other program, and if there are more indices than devices."""
+    """The results of a pmap of a program without equations whose results are no arguments: nothing is compiled. They are
+    in a tuple. None for any other program, and if there are more indices than devices."""
     body, bound = program.jaxpr, len(program.bound)
     ((name, size),) = manual.mesh
     by_id = {d.id: d for d in default_devices()}
@@ -217,8 +217,8 @@ def _constant_results(
 
 
 def _axis_of_pmap(what: str, name: str, size: int, devices: Sequence[Device] | None) -> ManualAxes:
-    """The axis of a pmap. Raises: ShapeError for an axis of size 0 or a named size; ParameterError if `devices` are not
-    as many as the indices, or the same."""
+    """The axis of a pmap. Raises: ShapeError for an axis of size 0 or a named size; ParameterError for another number of
+    distinct devices than of indices."""
     if type(size) is Size:
         raise ShapeError(
             f"{what}: the mapped axis has size {size}, and the number of devices is a number",
@@ -230,16 +230,16 @@ def _axis_of_pmap(what: str, name: str, size: int, devices: Sequence[Device] | N
             remedy="use vmap or soft_pmap, which map over an axis without indices",
         )
     if devices is not None and len(set(devices)) != size:
-        twice = "" if len(set(devices)) == len(devices) else " distinct ones"
+        distinct = len(set(devices))
         raise ParameterError(
-            f"{what}: the axis has size {size}, devices has {len(set(devices))}{twice}",
+            f"{what}: the axis has size {size}, devices has {distinct}{' distinct' if distinct < len(devices) else ''}",
             remedy="give one device for each index",
         )
     return ManualAxes(((name, size),), ((name, size),), ids_of(tuple(devices)) if devices else (), checked=True)
 
 
 def _name_of_axis(axis_name: str | None, body: Jaxpr | None = None) -> str:
-    """The name of an axis; one that no map around uses, and none in the body of the map, if none is given."""
+    """`axis_name`, or a new name that neither a map around nor the body of the map uses."""
     if axis_name is not None:
         return axis_name
     inside = dict(mesh_of_maps(body)) if body is not None else {}

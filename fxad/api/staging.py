@@ -16,7 +16,7 @@ from fxad.execution.executable import specs
 from fxad.ir import Aval
 from fxad.lax.control.host import debug_callback
 from fxad.tracing.array import aval_of, evaluating, running_each_operation
-from fxad.tracing.program import Program, function_name, trace, trace_for_call, with_own_arrays
+from fxad.tracing.program import Program, count_text, function_name, trace, trace_for_call, with_own_arrays
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.memory.policies import Policy
 
@@ -168,7 +168,8 @@ def closure_convert(fun: Callable[..., R], *example_args: object) -> tuple[Calla
     def converted(*args: object) -> R:
         if len(args) != n + len(program.bound):
             raise ArgumentError(
-                f"closure_convert: {program.name} takes {n} arguments and {len(program.bound)} arrays, got {len(args)}",
+                f"closure_convert: {program.name} takes {count_text(n, 'argument')} and"
+                f" {count_text(len(program.bound), 'array')}, got {len(args)}",
                 remedy="call converted(*args, *arrays) with the arrays that closure_convert returned",
             )
         return replace(program, bound=args[n:])(*args[:n])

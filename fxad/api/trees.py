@@ -35,7 +35,7 @@ def ravel(values: T) -> tuple[Array, Callable[[object], T]]:
     return vector, unravel
 
 
-def _arrays(what: str, leaves: Sequence[object], structure: Structure) -> list[Array]:
+def _arrays(what: str, leaves: Sequence[Any], structure: Structure) -> list[Array]:
     """The leaves of a tree as arrays. Raises: ArgumentError naming the path of another leaf."""
     arrays = []
     for k, x in enumerate(leaves):

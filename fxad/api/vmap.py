@@ -115,12 +115,12 @@ def vmap(
     return mapped
 
 
-def _spmd_names(given: SpmdNames) -> tuple[str, ...]:
+def _spmd_names(value: SpmdNames) -> tuple[str, ...]:
     """The axes of a mesh that divide the mapped axis. Raises: ArgumentError."""
-    names = () if given is None else (given,) if isinstance(given, str) else given
+    names = () if value is None else (value,) if isinstance(value, str) else value
     if not isinstance(names, tuple) or not all([isinstance(n, str) and n for n in names]):
         raise ArgumentError(
-            f"vmap: spmd_axis_name is {described(given)}: {given!r:.60}", remedy="give a name or a tuple of names"
+            f"vmap: spmd_axis_name is {described(value)}: {value!r:.60}", remedy="give a name or a tuple of names"
         )
     return names
 

@@ -193,12 +193,16 @@ def logarithm(x: Any, n: Any, kind: Any = "log", apply: Any = None) -> Any:
     return {"log": apply or fnp.log}[kind](x[:n])
 
 
+def total(x: Any, n: Any) -> Any:
+    return logarithm(x, n).sum()
+
+
 @pytest.mark.parametrize(
     "call",
     [  # regression: each was refused, and a call of the function is not
         lambda: fx.explain_nan(fx.jit(logarithm, static_argnames=("n", "kind")), X, 3, kind="log"),
         lambda: fx.explain_nan(fx.vmap(logarithm, in_axes=(0, None, None)), X[None], 3, "log"),
-        lambda: fx.explain_nan(fx.value_and_grad(lambda x, n: logarithm(x, n).sum()), X, 3),
+        lambda: fx.explain_nan(fx.value_and_grad(total), X, 3),
         lambda: fx.explain_nan(logarithm, X, 3, "log", fnp.log),
         lambda: fx.explain_nan(lambda x, flag: fnp.log(x) if flag else x, X, True),
     ],

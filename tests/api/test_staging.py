@@ -154,7 +154,7 @@ def test_closure_convert() -> None:
     assert float(fx.grad(lambda a: converted(1.0, a))(X)[0, 0]) == 1
     with pytest.raises(ArgumentError) as e:
         converted(3.0)
-    assert e.value.message == "closure_convert: <lambda> takes 1 arguments and 1 arrays, got 1"
+    assert e.value.message == "closure_convert: <lambda> takes 1 argument and 1 array, got 1"
     assert e.value.remedy == "call converted(*args, *arrays) with the arrays that closure_convert returned"
 
 

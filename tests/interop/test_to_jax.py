@@ -204,7 +204,7 @@ def test_arguments_that_do_not_fit_are_named() -> None:
     assert failing(fx.errors.ArgumentError, f, V, "1") == (
         "to_jax(scale): argument n is a str, not an array: '1' | pass an array of JAX or fxad, or a number"
     )
-    assert re.match("scale: takes 2 positional arguments, 1 were given", failing(fx.errors.ArgumentError, f, V))
+    assert re.match("scale: takes 2 positional arguments, 1 was given", failing(fx.errors.ArgumentError, f, V))
 
 
 def test_a_tracer_of_fxad_is_not_an_array_of_jax() -> None:

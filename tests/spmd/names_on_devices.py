@@ -302,7 +302,7 @@ def scaled_part(v: Any, n: Any) -> Any:
 @pytest.mark.parametrize("over", [fx.pmap, fx.soft_pmap])
 def test_static_arguments_of_a_map_over_devices(over: Any) -> None:
     want = X[:, :2] * 2
-    in_axes = {"in_axes": (0, None)}
+    in_axes: Any = {"in_axes": (0, None)}
     calls: list[Callable[[], Any]] = [
         # regression: an outer transformation did not see what the map declares static
         lambda: fx.jit(over(scaled_part, static_argnums=1))(X, 2),
