@@ -75,7 +75,8 @@ def vmap(
     without them has no value to divide, and is refused.
 
     Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
-    declares static. They have entries in `in_axes`, None or an int, which mean nothing.
+    declares static. They have entries in `in_axes`, None or an int, which mean nothing. Strings, bools and functions that
+    are not mapped are passed unchanged too, and so are numbers that are not mapped if `f` needs their values.
 
     Law:    equals the stack of results for each index; identity, composition; commutes with jvp and grad.
     Cost:   no loop: each equation once, over the stack.
