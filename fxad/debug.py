@@ -7,4 +7,4 @@ from fxad.lax.control.host import debug_callback as callback, debug_print as pri
 
 __all__ = ["breakpoint", "callback", "print", "visualize_array_sharding", "visualize_sharding"]
 
-__getattr__, __dir__ = lazy_exports(__name__, {})
+__getattr__, __dir__ = lazy_exports(__name__, {})  # for a missing name, the error says what to write instead

@@ -163,7 +163,7 @@ def as_dtype(value: object) -> DType:
         dtype = None
     if dtype is None or dtype not in _SHORT:
         raise DTypeError(
-            f"dtype: {value!r} is not a dtype of fxad",
+            f"dtype: {value!r:.60} is not a dtype of fxad",
             remedy="use one of " + " ".join(d.name for d in ALL),
         )
     return _CANONICAL[dtype]

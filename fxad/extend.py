@@ -36,7 +36,7 @@ from fxad.core.layout import (
 )
 from fxad.core.memo import by_value
 from fxad.core.typecheck import layout_problem, typecheck
-from fxad.errors import ArgumentError, FxadError
+from fxad.errors import ArgumentError, FxadError, described
 from fxad.ir import (
     Atom,
     Atoms,
@@ -104,9 +104,14 @@ def bind(prim: Primitive, *args: object) -> tuple[Array, ...]:
     """Apply a primitive to arrays: computed immediately, or recorded as an equation in the active trace.
 
     Operands are not promoted or broadcast. A Python scalar is a literal without axes.
-    Raises: ArgumentError naming primitive, position and type for an operand that is not an array, or for a layout that
-    does not fit the operands and results.
+    Raises: ArgumentError for what is not a primitive; naming primitive, position and type for an operand that is not an
+            array, or for a layout that does not fit the operands and results.
     """
+    if not isinstance(prim, Primitive):
+        raise ArgumentError(
+            f"bind: {described(prim)} is not a primitive: {prim!r:.60}",
+            remedy="give an object of a class of primitives",
+        )
     if isinstance(prim, HigherOrder):
         _check_layout(prim, args)
     return binder().bind(prim, args)

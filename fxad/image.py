@@ -225,3 +225,8 @@ def _target_shape(what: str, image: Array, shape: Sequence[int]) -> tuple[int, .
 
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
+
+
+def __dir__() -> list[str]:
+    """The names of the module, without those that it imports."""
+    return sorted(__all__)

@@ -62,7 +62,7 @@ def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
 def build_tree(treedef: PyTreeDef, xs: Sequence[object]) -> object:
     """The outermost container of a structure with other children. Raises: TreeError for another number of children."""
     outer = treedef.one_level()
-    return xs[0] if outer is None else tree.unflatten(outer, xs)
+    return tree.unflatten(tree.structure(0) if outer is None else outer, xs)
 
 
 __all__ = [

@@ -18,10 +18,10 @@ from fxad.api.symbolic_shapes import Shapes, symbolic_types
 from fxad.core import tree
 from fxad.core.sizes import solve_sizes, substitute_sizes, upper_bound
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.ir import NDArray
-from fxad.operations.arguments import number, to_int
-from fxad.tracing.array import asarray
+from fxad.operations.arguments import flag, function, number, to_int
+from fxad.tracing.array import asarray, aval_of
 from fxad.tracing.program import Program, function_name, parameter_names, size_constraints, trace_tree, types_of
 from fxad.tracing.tracer import active_trace
 
@@ -35,7 +35,10 @@ def padded_size(n: int, least: int = 8, growth: float = 2.0) -> int:
     Raises: ArgumentError, ParameterError.
     """
     least, growth = _steps("padded_size", least, growth)
-    return _padded_size(to_int("padded_size", "n", n), least, growth)
+    n = to_int("padded_size", "n", n)
+    if n < 0:
+        raise ParameterError(f"padded_size: n is {n}", remedy="give a number of elements")
+    return _padded_size(n, least, growth)
 
 
 def _steps(op: str, least: int, growth: float) -> tuple[int, float]:
@@ -64,9 +67,9 @@ def bucketed(
     Inside a trace, where sizes are fixed, it is `f` itself.
 
     Law:    equals `f`.
-    Cost:   each size is at most `growth` times the true one (or `least`): so the work along an axis of symbolic size
-            grows by less than `growth`, at sizes drawn evenly by about (1 + growth) / 2. Arguments and results are
-            copied through host memory.
+    Cost:   each size is at most `growth` times the true one (or `least`). So the work along an axis of symbolic size
+            grows by less than `growth`, and by about (1 + growth) / 2 on average over all lengths. Arguments and results
+            are copied through host memory.
     Raises: as `mask`.
     """
     check_function("bucketed", f)
@@ -142,6 +145,7 @@ def ragged_batches(
     are those whose first axis has it in all examples of the batch. So give `ragged` if another array has axes: an array
     of shape (3,) is padded too in a batch of examples of length 3.
 
+    Type:   arrays keep their dtypes; Python numbers have those of fxad.
     Raises: ShapeError for arrays that do not fit, with the path; TreeError for a `ragged` that is no prefix;
             ArgumentError, ParameterError.
     Cost:   O(log n) different shapes.
@@ -150,11 +154,31 @@ def ragged_batches(
     least, growth = _steps("ragged_batches", least, growth)
     if batch_size < 1:
         raise ParameterError(f"ragged_batches: batch_size is {batch_size}", remedy="give a number from 1 on")
+    if not isinstance(examples, Iterable):
+        raise ArgumentError(
+            f"ragged_batches: examples is {described(examples)}: {examples!r:.60}", remedy="give a sequence of trees"
+        )
+    if length is not None:
+        length = function("ragged_batches", "length", length)
+    return _ragged_batches(
+        examples, batch_size, length, ragged, least, growth, flag("ragged_batches", "drop_last", drop_last)
+    )
+
+
+def _ragged_batches(
+    examples: Iterable[T],
+    batch_size: int,
+    length: Callable[[T], int] | None,
+    ragged: object,
+    least: int,
+    growth: float,
+    drop_last: bool,
+) -> Iterator[tuple[T, npt.NDArray[np.int32]]]:
     waiting: dict[tuple[int, Structure], list[tuple[int, list[NDArray]]]] = {}
     marks_of: dict[Structure, list[bool] | None] = {}
     for example in examples:
         leaves, structure = tree.flatten(example)
-        arrays = [np.asarray(x) for x in leaves]
+        arrays = [_numpy(x) for x in leaves]
         if structure not in marks_of:
             marks_of[structure] = None if ragged is None else _marks(ragged, structure)
         marks = marks_of[structure]
@@ -169,6 +193,12 @@ def ragged_batches(
             yield _batch(group, *key, marks_of[key[1]])
 
 
+def _numpy(x: object) -> NDArray:
+    """A leaf of an example in NumPy. Raises: DTypeError for a Python int that has no dtype in fxad."""
+    is_number = isinstance(x, bool | int | float | complex)
+    return np.asarray(x, aval_of(x, "ragged_batches: a number of an example").dtype if is_number else None)
+
+
 def _marks(ragged: object, structure: Structure) -> list[bool]:
     """For each array of an example, whether it is ragged."""
     return tree.broadcast_prefix(ragged, structure, "ragged_batches: ragged", lambda x: isinstance(x, bool))
@@ -178,7 +208,10 @@ def _length(
     arrays: Sequence[NDArray], example: T, length: Callable[[T], int] | None, marks: Sequence[bool] | None
 ) -> int:
     if length is not None:
-        return to_int("ragged_batches", "the result of length", length(example))
+        n = to_int("ragged_batches", "the result of length", length(example))
+        if n < 0:
+            raise ParameterError(f"ragged_batches: the result of length is {n}", remedy="return a number of elements")
+        return n
     chosen = arrays if marks is None else [x for x, marked in zip(arrays, marks, strict=True) if marked]
     first = next((x for x in chosen if x.ndim), None)
     if first is None:

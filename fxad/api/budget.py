@@ -15,7 +15,7 @@ from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, SizeError, described
 from fxad.execution.executable import lower
 from fxad.ir import source_location
-from fxad.operations.arguments import plain_ints
+from fxad.operations.arguments import function, plain_ints
 from fxad.tracing.program import Program
 from fxad.transforms.ad.linearize import operands_without_derivative
 from fxad.transforms.ad.vjp import vjp_fused
@@ -64,6 +64,8 @@ def plan_memory(
     """
     check_program("plan_memory", program, ", budget=...")
     limit = parse_bytes(budget)
+    if within is not None:
+        function("plan_memory", "within", within)
     if program.jaxpr.free_axes:
         names = ", ".join([repr(name) for name, _ in sorted(program.jaxpr.free_axes)])
         raise AxisNameError(

@@ -55,17 +55,17 @@ class ChosenArguments:
 
     @classmethod
     def by_number_or_name(
-        cls, what: str, role: str, program: Program[..., object], given: ArgumentNames
+        cls, what: str, role: str, program: Program[..., object], choice: ArgumentNames
     ) -> ChosenArguments:
-        """Positional and keyword arguments. `role` is the name of `given` in messages.
+        """Positional and keyword arguments. `role` is the name of `choice` in messages.
 
         Raises: ArgumentError if one does not exist or is chosen twice.
         """
-        given, positional = plain_ints(given), program.positional_arguments
-        keys, n = argument_keys(given), len(positional)
+        choice, positional = plain_ints(choice), program.positional_arguments
+        keys, n = argument_keys(choice), len(positional)
         if keys is None:
             raise ArgumentError(
-                f"{what}: {role} is {given!r:.60}, not a number or a name, or a sequence of them",
+                f"{what}: {role} is {choice!r:.60}, not a number or a name, or a sequence of them",
                 remedy="number the positional arguments from 0",
             )
         by_name = {a.name: a for a in program.arguments}
@@ -81,9 +81,9 @@ class ChosenArguments:
                     remedy="number them from 0; what is given by keyword is chosen by name",
                 )
         arguments = [by_name[k] if isinstance(k, str) else positional[k] for k in keys]
-        chosen = cls(program, arguments, isinstance(given, int | str))
+        chosen = cls(program, arguments, isinstance(choice, int | str))
         if len(set(chosen.keys)) != len(keys):
-            raise ArgumentError(f"{what}: {role} {given!r} has an argument twice", remedy="name each argument once")
+            raise ArgumentError(f"{what}: {role} {choice!r} has an argument twice", remedy="name each argument once")
         return chosen
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fxad.errors import ArgumentError, described
+from fxad.api.lift import check_program
 from fxad.tracing.program import Program
 from fxad.transforms.spmd.communication import Communication, communication
 
@@ -13,9 +13,5 @@ def comm(program: Program[..., object]) -> Communication:
 
     Raises: ArgumentError for a value that is not a Program.
     """
-    if not isinstance(program, Program):
-        raise ArgumentError(
-            f"comm: takes a Program, got {described(program)}: {program!r:.60}",
-            remedy="trace the function first: comm(trace(f, *examples))",
-        )
+    check_program("comm", program)
     return communication(program.jaxpr)

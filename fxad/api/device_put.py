@@ -8,8 +8,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fxad import dtypes
+from fxad import dtypes, numpy as fnp
 from fxad.core import tree
+from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, PlacementError, ShapeError, described
 from fxad.ir import Aval, NDArray
 from fxad.lax.placement import committed_to
@@ -97,6 +98,13 @@ def _same_devices(have: Sharding, want: NamedSharding) -> bool:
     return isinstance(have, NamedSharding) and list(have.mesh.devices.flat) == list(want.mesh.devices.flat)
 
 
+def _numpy(data: object, dtype: DType | None = None) -> NDArray:
+    """Data of the user in NumPy. Python numbers have the dtypes that they have in fxad."""
+    if dtype is None and isinstance(data, bool | int | float | complex | list | tuple):
+        data = fnp.asarray(data)
+    return np.asarray(data, dtype)
+
+
 def make_array_from_process_local_data(
     sharding: Sharding, local_data: object, global_shape: tuple[int, ...] | None = None
 ) -> Array:
@@ -108,7 +116,7 @@ def make_array_from_process_local_data(
     """
     what = "make_array_from_process_local_data"
     _check_sharding(what, sharding)
-    value = np.asarray(local_data)
+    value = _numpy(local_data)
     aval = Aval(value.shape, value.dtype)
     shape = None if global_shape is None else to_ints(what, "global_shape", global_shape)
     if isinstance(sharding, SingleDeviceSharding):
@@ -125,7 +133,6 @@ def make_array_from_callback(
     shape: tuple[int, ...],
     sharding: Sharding,
     data_callback: Callable[[tuple[slice, ...]], npt.ArrayLike],
-    *,
     dtype: npt.DTypeLike | None = None,
 ) -> Array:
     """Return a sharded array whose parts a function computes: it takes the slices of a part and returns its values.
@@ -141,7 +148,8 @@ def make_array_from_callback(
     distinct: dict[str, NDArray] = {}
     for device, index in sharding.addressable_devices_indices_map(shape).items():
         if str(index) not in distinct:
-            distinct[str(index)] = np.asarray(data_callback(index), dtype)
+            part = distinct[str(index)] = _numpy(data_callback(index), dtype)
+            aval_of(part, f"{what}: the part on {device}")  # a dtype that fxad does not have
         parts.append(committed_to(asarray(distinct[str(index)]), device))
     return _assembled(what, shape, sharding, parts)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fxad import runtime
 from fxad.core import tree
-from fxad.errors import ParameterError
+from fxad.errors import ArgumentError, ParameterError, described
 from fxad.operations.arguments import is_word, to_int
 from fxad.runtime import Device, default_device
 from fxad.sharding import Sharding, picture
@@ -42,7 +42,12 @@ def visualize_sharding(shape: Sequence[int], sharding: Sharding) -> None:
 
 
 def visualize_array_sharding(x: Array) -> None:
-    """Print how an array is divided, as text."""
+    """Print how an array is divided, as text. Raises: ArgumentError for what is not an `Array`."""
+    if not isinstance(x, Array):
+        raise ArgumentError(
+            f"visualize_array_sharding: x is {described(x)}, not an Array: {x!r:.60}",
+            remedy="put it on a device: device_put(x)",
+        )
     visualize_sharding(x.shape, x.sharding)
 
 

@@ -321,12 +321,12 @@ tree.register(ResidualProgram, _flatten_program, _unflatten_program)
 
 def bind_trailing(program: Program[..., object], values: Sequence[object]) -> ResidualProgram[..., object]:
     """Return the program with its last positional argument, a tuple, bound to values."""
-    *kept, last = program.args_tree.children()
+    *others, last = program.args_tree.children()
     n, n_last = len(program.jaxpr.ins), last.num_leaves
     jaxpr = reorder_operands(program.jaxpr, (*range(n - n_last, n), *range(n - n_last)))
     return ResidualProgram(
         jaxpr,
-        tree.call_structure(tree.tuple_structure(*kept), program.kwargs_tree),
+        tree.call_structure(tree.tuple_structure(*others), program.kwargs_tree),
         program.out_tree,
         (*values, *program.bound),
         program.names,
@@ -462,13 +462,14 @@ def _vjp_call(
     return (out[0], pullback, out[1]) if has_aux else (out, pullback)
 
 
-def _with_zero_cotangents(backward: Jaxpr, given: Sequence[Aval], missing: Sequence[Aval]) -> Jaxpr:
-    """The backward program (cotangents, residuals) -> cotangents of operands, with zeros for the last cotangents."""
-    if not missing:
+def _with_zero_cotangents(backward: Jaxpr, ct_avals: Sequence[Aval], aux_avals: Sequence[Aval]) -> Jaxpr:
+    """The backward program (cotangents, residuals) -> cotangents of operands, with zeros for the cotangents of auxiliary
+    results, which are the last ones."""
+    if not aux_avals:
         return backward
     b = Builder()
-    cts = b.inputs([a for a in given if a.inexact])
-    zeros = [Zero(a).instantiate() for a in missing if a.inexact]
+    cts = b.inputs([a for a in ct_avals if a.inexact])
+    zeros = [Zero(a).instantiate() for a in aux_avals if a.inexact]
     residuals = b.inputs(backward.in_avals[len(cts) + len(zeros) :])
     return b.build(b.inline(backward, [*cts, *zeros, *residuals]), backward.name)
 

@@ -7,7 +7,13 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 
-from fxad.api.lift import check_function
+from fxad.api.lift import (
+    IsStatic,
+    bind_static_arguments,
+    check_function,
+    trace_again_if_static,
+    with_static_others,
+)
 from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run_by_layout
 from fxad.core.layout import PREDICATE
@@ -15,7 +21,8 @@ from fxad.core.lockstep import gather_from_runs
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation
 from fxad.primitives.collectives import Collective
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.tracing.program import Program, numpy_operands, trace_for_call
+from fxad.tracing.program import Program, function_name, numpy_operands, trace_for_call
+from fxad.tracing.static_args import static_arguments
 from fxad.transforms.locate import body_label, describe, lines_of, locate
 
 _SHOWN: Final = 4  # operands whose values are shown
@@ -80,27 +87,41 @@ class NanExplanation:
 def explain_nan(f: Callable[..., object], /, *args: object, **kwargs: object) -> NanExplanation | None:
     """Return the equation that makes the first nan when a program runs on these arguments; None if there is none.
 
-    A function is traced for the arguments. The program is interpreted in NumPy, equation by equation, including calls,
+    A function is traced for the arguments: those that it declares static, strings, bools and functions are passed to it
+    unchanged, and so are numbers if it needs their values. The program is interpreted in NumPy, equation by equation, including calls,
     the steps of loops, the branch that is taken, and all indices of a map over devices. A nan in an argument is not
     reported. A nan literal is reported at its first reader. The nan need not reach a result: a nan that `where` excludes
     from the value can return in the gradient.
 
     >>> import fxad as fx
     >>> import fxad.numpy as fnp
-    >>> found = fx.explain_nan(lambda x: fnp.log(x).sum(), fnp.asarray([1.0, -1.0]))
-    >>> found.nan.equation, found.nan.at
+    >>> explanation = fx.explain_nan(lambda x: fnp.log(x).sum(), fnp.asarray([1.0, -1.0]))
+    >>> explanation.nan.equation, explanation.nan.at
     ('%0:f32[2] = log %arg0:f32[2]', (1,))
 
     Raises: what a call of the program raises for arguments that do not fit; ArgumentError for what is not a function.
     """
-    if not isinstance(f, Program):
-        check_function("explain_nan", f)
-    program = f if isinstance(f, Program) else trace_for_call(f, args, kwargs)
+    check_function("explain_nan", f)
+    program, args, kwargs = (f, args, kwargs) if isinstance(f, Program) else _traced(f, args, kwargs)
     jaxpr, operands = numpy_operands(program, args, kwargs)
     walker = _Walker()
     with np.errstate(all="ignore"):
         walker.run(jaxpr, operands, ((), ()))
     return NanExplanation(walker.nan, walker.inf) if walker.nan else None
+
+
+def _traced(
+    f: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
+    """The program of a function for these arguments, and the arguments, with None for static ones."""
+    statics = static_arguments(f"explain_nan of {function_name(f)}", f)
+    g, args, kwargs = bind_static_arguments("explain_nan", f, statics, args, kwargs)
+
+    def trace_with(is_static: IsStatic) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
+        call = with_static_others(g, args, kwargs, (), is_static)
+        return trace_for_call(*call), call[1], call[2]
+
+    return trace_again_if_static(trace_with, (args, kwargs))
 
 
 # The bodies around an equation, from the outside in: their labels, and the equations that have them.
@@ -185,10 +206,10 @@ class _Walker:
         if self.nan is None:
             self.equations += equations
 
-    def _look_for_origins(self, eqn: Eqn, own: list[NDArray], outs: list[NDArray], inside: _Inside) -> None:
-        ins, atoms = own, eqn.ins
+    def _look_for_origins(self, eqn: Eqn, operands: list[NDArray], outs: list[NDArray], inside: _Inside) -> None:
+        ins, atoms = operands, eqn.ins
         if isinstance(eqn.prim, Collective):  # its operands are those of all indices
-            ins = gather_from_runs(eqn.prim.names, eqn.prim.sizes, own[0])
+            ins = gather_from_runs(eqn.prim.names, eqn.prim.sizes, operands[0])
             atoms = eqn.ins * len(ins)
         self._count(1)
         if self.nan is not None:

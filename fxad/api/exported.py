@@ -84,7 +84,7 @@ def load_exported(data: bytes, *, trusted: bool = False, primitives: OwnPrimitiv
     device = runtime.default_device()
     if device.platform not in platforms:
         raise ParameterError(
-            f"load_exported: {program.name} was exported for {', '.join(platforms)[:120]}, the platform in force is"
+            f"load_exported: {program.name} was exported for {', '.join(platforms)[:120]}, the default platform is"
             f" {device.platform}",
             remedy="export it with platforms=..., or set FXAD_PLATFORM",
         )

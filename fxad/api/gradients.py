@@ -48,8 +48,8 @@ class _Wrt:
         if holomorphic:
             _check_complex(what, program, self.leaves)
         else:
-            # of real results the derivative in a complex argument is the vjp applied to a basis
-            _check_real(what, program, self.leaves, complex_too=what != "jacfwd")
+            # reverse mode takes complex arguments of a real result: its derivative is the vjp of basis vectors
+            _check_real(what, program, self.leaves, complex_too=what not in ("jacfwd", "hessian"))
         self.mask = operand_mask(program, self.leaves)
         self.order = ranks(self.leaves)
 
@@ -83,8 +83,11 @@ def _check_complex(what: str, program: Program[..., object], leaves: Sequence[in
             )
 
 
-def _check_results(what: str, program: Program[..., object], has_aux: bool) -> Structure | None:
-    """The tree of the auxiliary results, if any. Raises: ArgumentError, ShapeError."""
+def _check_results(
+    what: str, program: Program[..., object], has_aux: bool, holomorphic: bool = False
+) -> Structure | None:
+    """The tree of the auxiliary results, if any. Raises: ArgumentError, ShapeError, NotDifferentiableError."""
+    check = _check_complex_scalar if holomorphic else _check_scalar
     out = program.out_tree
     if not has_aux:
         if out.num_nodes != 1 or out.num_leaves != 1:
@@ -92,7 +95,7 @@ def _check_results(what: str, program: Program[..., object], has_aux: bool) -> S
                 f"{what}: {program.name} returns {tree.shape_text(out)}, not a single scalar",
                 remedy="return the scalar alone, or (scalar, auxiliary results) with has_aux=True",
             )
-        _check_scalar(what, program)
+        check(what, program)
         return None
     parts = out.children()
     if out.type is not tuple or len(parts) != 2 or parts[0].num_leaves != 1 or parts[0].num_nodes != 1:
@@ -100,7 +103,7 @@ def _check_results(what: str, program: Program[..., object], has_aux: bool) -> S
             f"{what}: has_aux=True, but {program.name} returns {tree.shape_text(out)}",
             remedy="return a pair (scalar, auxiliary results)",
         )
-    _check_scalar(what, program)
+    check(what, program)
     return parts[1]
 
 
@@ -116,6 +119,15 @@ def _check_scalar(what: str, program: Program[..., object]) -> None:
         raise NotDifferentiableError(
             f"{what}: {program.name} returns {aval}, not a real floating scalar",
             remedy="convert the result to a floating dtype (take the real part of a complex one)",
+        )
+
+
+def _check_complex_scalar(what: str, program: Program[..., object]) -> None:
+    aval = program.out_avals[0]
+    if aval.dtype not in COMPLEX or aval.shape:
+        raise NotDifferentiableError(
+            f"{what}: {program.name} returns {aval}, not a complex scalar",
+            remedy="leave out holomorphic=True, or return one complex number",
         )
 
 
@@ -148,14 +160,10 @@ def _grad(
 def _holomorphic(
     what: str, program: Program[..., object], argnums: Argnums, has_aux: bool, allow_int: bool
 ) -> Program[..., object]:
-    """The derivative of a holomorphic function: its vjp, applied to 1. Raises: NotDifferentiableError."""
+    """The derivative of a holomorphic function: its vjp, applied to 1. Raises: as `grad`."""
     chosen = ChosenArguments.by_number(what, program, argnums)
     _check_complex(what, program, chosen.inexact_leaves if allow_int else chosen.leaves)
-    if program.out_avals[0].dtype not in COMPLEX or program.out_avals[0].shape:
-        raise NotDifferentiableError(
-            f"{what}: {program.name} returns {program.out_avals[0]}, not a complex scalar",
-            remedy="leave out holomorphic=True, or return one complex number",
-        )
+    _check_results(what, program, has_aux, holomorphic=True)
 
     def derivative(*args: object, **kwargs: object) -> object:
         def of_chosen(*values: object) -> object:
@@ -231,7 +239,8 @@ def grad(
     returns (scalar, auxiliary) and the result is (gradient, auxiliary).
 
     Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
-    declares static. `argnums` counts them, and chooses others.
+    declares static. `argnums` counts them, and chooses others. In the arguments that `argnums` does not choose, strings,
+    bools and functions are passed unchanged too, and so are numbers if `f` needs their values.
 
     The gradient in a complex argument z = x + iy is df/dx - i df/dy, as in JAX: step along its conjugate. `holomorphic`
     says that `f` is a holomorphic function of complex arguments; the result is its complex derivative. With `allow_int`,
@@ -309,6 +318,7 @@ def value_and_grad(
 
 def _jacobian(
     what: str,
+    mode: Literal["jacfwd", "jacrev"],
     program: Program[..., object],
     argnums: Argnums,
     has_aux: bool,
@@ -324,7 +334,7 @@ def _jacobian(
                 remedy="leave out holomorphic=True, or return complex numbers",
             )
         # forward mode takes real arguments: a tangent of a complex result is its derivative
-        if not holomorphic and aval.dtype not in FLOATING and not (what == "jacfwd" and aval.dtype in COMPLEX):
+        if not holomorphic and aval.dtype not in FLOATING and not (mode == "jacfwd" and aval.dtype in COMPLEX):
             raise NotDifferentiableError(
                 f"{what}: {path} of {program.name} has type {aval}, not real floating",
                 remedy="give holomorphic=True for a holomorphic function, or use jacfwd, jvp or vjp"
@@ -332,7 +342,7 @@ def _jacobian(
                 else "return it as auxiliary: has_aux=True",
             )
     n_all, n_out, n_wrt = len(program.out_avals), out.num_leaves, len(wrt.leaves)
-    make = transforms.jacfwd if what == "jacfwd" else transforms.jacrev
+    make = transforms.jacfwd if mode == "jacfwd" else transforms.jacrev
     jaxpr = make(program.jaxpr, wrt.mask, n_out, holomorphic)
     order = [n_all + i * n_wrt + k for i in range(n_out) for k in wrt.order]
     block = wrt.tree.unflatten(range(n_wrt))
@@ -341,7 +351,7 @@ def _jacobian(
     return program.replace(
         transforms.dce(jaxpr),
         out_tree=jacobian_tree if aux is None else tree.tuple_structure(jacobian_tree, aux),
-        name=f"{what}_{program.name}",
+        name=f"{mode}_{program.name}",
     )
 
 
@@ -371,7 +381,7 @@ def jacfwd(
             `holomorphic` function that are not complex.
     """
     holomorphic, has_aux = flag("jacfwd", "holomorphic", holomorphic), flag("jacfwd", "has_aux", has_aux)
-    transform = partial(_jacobian, "jacfwd", argnums=argnums, has_aux=has_aux, holomorphic=holomorphic)
+    transform = partial(_jacobian, "jacfwd", "jacfwd", argnums=argnums, has_aux=has_aux, holomorphic=holomorphic)
     return lift("jacfwd", f, transform, 1, argnums, static_argnums, static_argnames)
 
 
@@ -399,7 +409,7 @@ def jacrev(
     holomorphic, allow_int = flag("jacrev", "holomorphic", holomorphic), flag("jacrev", "allow_int", allow_int)
     has_aux = flag("jacrev", "has_aux", has_aux)
     transform = partial(
-        _jacobian, "jacrev", argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=allow_int
+        _jacobian, "jacrev", "jacrev", argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=allow_int
     )
     return lift("jacrev", f, transform, 1, argnums, static_argnums, static_argnames)
 
@@ -426,7 +436,7 @@ def hessian(
     holomorphic, has_aux = flag("hessian", "holomorphic", holomorphic), flag("hessian", "has_aux", has_aux)
 
     def transform(p: Program[..., object]) -> Program[..., object]:
-        gradient = _jacobian("jacrev", p, argnums, has_aux, holomorphic)
-        return _jacobian("jacfwd", gradient, argnums, has_aux, holomorphic)
+        gradient = _jacobian("hessian", "jacrev", p, argnums, has_aux, holomorphic)
+        return _jacobian("hessian", "jacfwd", gradient, argnums, has_aux, holomorphic)
 
     return lift("hessian", f, transform, 2, argnums, static_argnums, static_argnames)

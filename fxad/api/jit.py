@@ -173,7 +173,7 @@ class _ByTypes(Generic[P, R]):
         """Return the cached program for these types, or a new one, which is cached unless it closes over tracers.
 
         A key ends with the transformations around the call if the program depends on them, and with None if it does
-        not. A trace around the call depends on the same.
+        not. If it depends on them, so does a trace around the call.
         """
         program = self.programs.get((in_tree, avals, None))
         if program is None:
@@ -211,9 +211,10 @@ class _ByTypes(Generic[P, R]):
 
     def call(self, /, *args: Any, **kwargs: Any) -> object:
         """Call the function, also inside a trace, with new types, or with other types than those of the last call."""
-        if (here := current_binder()) is OPERATION_BY_OPERATION:
+        binder = current_binder()
+        if binder is OPERATION_BY_OPERATION:  # inside `disable_jit`
             return self.fn(*args, **kwargs)
-        if here is not None and active_trace() is not None:
+        if binder is not None and active_trace() is not None:
             leaves, in_tree = tree.flatten((args, kwargs))
             return self.program(in_tree, self.types(leaves, in_tree)).call_flat(leaves)
         dispatcher = self._by_array_types.get(avals_of_arrays(args)) if not kwargs else None
@@ -265,19 +266,20 @@ class _ByTypes(Generic[P, R]):
             owner._set_call(fast_path(dispatcher, self.call))
 
 
-def _recompilation_reason(program: Program[..., object], known: Sequence[Program[..., object]]) -> str:
-    """The reason for a recompilation, as a line of the log: the difference between a program and the nearest known one."""
-    if not known:
+def _recompilation_reason(program: Program[..., object], compiled: Sequence[Program[..., object]]) -> str:
+    """The reason for a recompilation, as a line of the log: the difference between a program and the nearest of those
+    that are compiled."""
+    if not compiled:
         arguments = ", ".join([f"{path} {a}" for path, a in zip(program.paths, program.in_avals, strict=True)][:_SHOWN])
         return f"called for the first time, with {arguments or 'no arguments'}{_more(len(program.in_avals))}"
-    same_tree = [other for other in known if other.in_tree == program.in_tree]
+    same_tree = [other for other in compiled if other.in_tree == program.in_tree]
     if not same_tree:
         keywords = dict.fromkeys(program.kwargs_tree.entries())
-        error = tree_error(known[-1], program.in_tree, program.args_tree.num_children, keywords)
+        error = tree_error(compiled[-1], program.in_tree, program.args_tree.num_children, keywords)
         return error.message.partition(": ")[2]
     changes = min([_changes(program, other) for other in reversed(same_tree)], key=len)
     if not changes:
-        return "what it closes over, or what is mapped around it, is another"
+        return "the argument types are not new: it closes over other values, or other maps are around it"
     return f"{', '.join(changes[:_SHOWN])}{_more(len(changes))}"
 
 
@@ -426,8 +428,8 @@ class StaticJitted(_JittedFunction[P, R]):
         if jitted is None:
             jitted = Jitted(self._statics.bound(fixed), self._options_without_statics)
             if len(self._jitted) and _log.isEnabledFor(logging.INFO):
-                what = self._statics.values_text(fixed), len(self._jitted)
-                _log.info("jit of %s: %s is new to a function known for %d others", function_name(self.fn), *what)
+                what = function_name(self.fn), self._statics.values_text(fixed), len(self._jitted)
+                _log.info("jit of %s: called with new static values: %s (%d before)", *what)
             self._jitted.put(key, jitted)
         return jitted, args, kwargs
 
@@ -649,10 +651,10 @@ def _check_jax_options(**options: object) -> None:
 def _with_jax_names(donate: Donate, argnums: object, argnames: object) -> Donate:
     """The donation of `donate`, or of JAX's names. Raises: ArgumentError for both."""
     named: list[Any] = []  # `parse_donation` refuses what names no arguments
-    for given in (argnums, argnames):
-        if given is not None:
-            keys = argument_keys(given)
-            named += [given] if keys is None else keys
+    for arguments in (argnums, argnames):
+        if arguments is not None:
+            keys = argument_keys(arguments)
+            named += [arguments] if keys is None else keys
     if named and donates_any(donate):
         raise ArgumentError(
             f"jit: donate is {donate!r:.60}, and donate_argnums or donate_argnames is given too",

@@ -57,8 +57,9 @@ def lift(
         g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
 
         def trace_with(is_static: IsStatic) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
-            h, a, k = (g, args, kwargs) if argnums is None else with_static_others(g, args, kwargs, argnums, is_static)
-            return trace_for_transform(h, a, k, orders) if orders else trace_for_call(h, a, k), a, k
+            call = (g, args, kwargs) if argnums is None else with_static_others(g, args, kwargs, argnums, is_static)
+            program = trace_for_transform(*call, orders) if orders else trace_for_call(*call)
+            return program, call[1], call[2]
 
         program, args, kwargs = trace_again_if_static(trace_with, () if argnums is None else (args, kwargs))
         return transform(program)(*args, **kwargs)
@@ -169,11 +170,11 @@ def with_static_leaves(
     def with_values(*args: object, **kwargs: object) -> object:
         others = tree.flatten_up_to(structure, (args, kwargs)) or ()
         args, kwargs = tree.unflatten(
-            structure, [x if h else y for h, x, y in zip(static, leaves, others, strict=True)]
+            structure, [x if fixed else y for fixed, x, y in zip(static, leaves, others, strict=True)]
         )
         return f(*args, **kwargs)
 
-    args, kwargs = tree.unflatten(structure, [None if h else x for h, x in zip(static, leaves, strict=True)])
+    args, kwargs = tree.unflatten(structure, [None if fixed else x for fixed, x in zip(static, leaves, strict=True)])
     return with_values, args, kwargs
 
 

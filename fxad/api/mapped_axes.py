@@ -8,7 +8,7 @@ from typing import Final, SupportsIndex, TypeAlias, final
 
 import numpy as np
 
-from fxad.api.lift import IsStatic, bind_static_arguments, is_always_static, may_be_static, with_static_leaves
+from fxad.api.lift import IsStatic, bind_static_arguments, may_be_static, with_static_leaves
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Size, at_least
@@ -29,8 +29,8 @@ from fxad.tracing.static_args import StaticArguments
 
 Axes: TypeAlias = object  # an int, None, or a tree prefix of them
 
-_IN_AXES: Final = "in_axes says where an argument carries the axis; None there is for what is the same for all"
-_OUT_AXES: Final = "out_axes says where a result shall carry the axis, which it has besides its own"
+_IN_AXES: Final = "in_axes gives the mapped axis of each argument; None is for an argument that is the same for all"
+_OUT_AXES: Final = "out_axes gives the place of the mapped axis in each result, which has it besides its own axes"
 
 
 # ----------------------------------------------------------------------------------------------------- tree prefixes
@@ -116,7 +116,7 @@ def _infer_size(
 @dataclass(frozen=True, slots=True, eq=False)
 class MappedArguments:
     """The arguments of a call of a mapped function `f`: their mapped axes, the types of one example, and the number of
-    examples. Static arguments are bound to `f`, and so are unmapped settings, such as strings."""
+    examples. `f` has the values of the static arguments and leaves; `args` and `kwargs` have None in place of them."""
 
     name: str
     names: tuple[str, ...]
@@ -135,18 +135,19 @@ class MappedArguments:
 
 
 def mapped_arguments(
-    name: str,
+    op: str,
     f: Callable[..., object],
     statics: StaticArguments | None,
     args: tuple[object, ...],
     kwargs: dict[str, object],
     in_axes: Axes,
     axis_size: int | None,
-    is_static: IsStatic = is_always_static,
+    is_static: IsStatic,
 ) -> MappedArguments:
-    """The arguments of a call, checked. `name` is the name of the map. Raises: as `vmap`."""
-    what, names = f"{name} of {function_name(f)}", parameter_names(f)
-    g, args, kwargs = bind_static_arguments(name, f, statics, args, kwargs)
+    """The arguments of a call, checked. `op` is the name of the map. `is_static` says which of the leaves that are not mapped
+    are static. Raises: as `vmap`."""
+    what, names = f"{op} of {function_name(f)}", parameter_names(f)
+    g, args, kwargs = bind_static_arguments(op, f, statics, args, kwargs)
     leaves, in_tree = tree.flatten((args, kwargs))
     if any(map(may_be_static, leaves)):
         axes = _flatten_axes(in_axes, in_tree, f"{what}: in_axes")
@@ -165,13 +166,13 @@ def mapped_arguments(
     return MappedArguments(function_name(f), names, g, args, kwargs, in_tree, dims, example, size)
 
 
-def size_of_map(name: str, program: Program[..., object], axis_size: int | None, axis_name: str | None) -> int | None:
+def size_of_map(op: str, program: Program[..., object], axis_size: int | None, axis_name: str | None) -> int | None:
     """The number of examples of a map of a Program: `axis_size`, or the size of the axis that the program was traced
-    with. None if neither is given. `name` is the name of the map.
+    with. None if neither is given. `op` is the name of the map.
 
     Raises: AxisNameError if the program was traced with another size; ParameterError.
     """
-    what = f"{name} of {program.name}"
+    what = f"{op} of {program.name}"
     traced = next((size for axis, size in program.jaxpr.free_axes if axis == axis_name), None)
     if axis_size is None:
         return traced
@@ -184,9 +185,9 @@ def size_of_map(name: str, program: Program[..., object], axis_size: int | None,
     return size
 
 
-def mapped_axes_of_program(name: str, program: Program[..., object], in_axes: Axes) -> list[int | None]:
-    """The mapped axes of the arguments of a Program. `name` is the name of the map. Raises: as `vmap`."""
-    what = f"{name} of {program.name}"
+def mapped_axes_of_program(op: str, program: Program[..., object], in_axes: Axes) -> list[int | None]:
+    """The mapped axes of the arguments of a Program. `op` is the name of the map. Raises: as `vmap`."""
+    what = f"{op} of {program.name}"
     axes = _flatten_axes(in_axes, program.in_tree, f"{what}: in_axes")
     # in_axes are axes of the stacked argument, which has the mapped axis too
     return [

@@ -26,7 +26,7 @@ from fxad.core.sizes import (
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
 from fxad.ir import INT32_SCALAR, Aval, Jaxpr
 from fxad.lax.control.checking import error_if
-from fxad.operations.arguments import plain_ints
+from fxad.operations.arguments import flag, plain_ints
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.array import Array, asarray, binder
 from fxad.tracing.program import (
@@ -90,6 +90,7 @@ def mask(
     Raises: ShapeError for shapes that do not fit, with both places; SizeError for an operation without a rule;
             ArgumentError for missing or unknown sizes.
     """
+    check = flag("mask", "check", check)
     if isinstance(f, Program):
         if in_shapes is not None:
             raise ArgumentError(
@@ -198,15 +199,15 @@ def _masked_function(
             )
         arrays = [x if isinstance(x, Array) else asarray(x) for x in leaves]
         padding = _bounds(program, [x.aval for x in arrays])
-        given = _size_operands(f"mask of {name}", program, padding, user_names, sizes)
+        values = _size_operands(f"mask of {name}", program, padding, user_names, sizes)
         _check_dimensions(f"mask of {name}", program, user_names, sizes)
         if check:
             least = _least_sizes(program)
-            given = [
+            values = [
                 _with_size_check(name, n, least.get(n, 0), bound, x)
-                for x, (n, bound) in zip(given, padding, strict=True)
+                for x, (n, bound) in zip(values, padding, strict=True)
             ]
-        outs = binder().call(mask_jaxpr(program.jaxpr, padding), [*program.bound, *arrays, *given])
+        outs = binder().call(mask_jaxpr(program.jaxpr, padding), [*program.bound, *arrays, *values])
         return program.out_tree.unflatten(outs)
 
     if not isinstance(f, Program):
@@ -215,10 +216,10 @@ def _masked_function(
     return masked
 
 
-def _bounds(program: Program[..., object], found: Sequence[Aval]) -> Padding:
+def _bounds(program: Program[..., object], padded: Sequence[Aval]) -> Padding:
     """The largest values of the sizes, which the padded arguments have. Raises: ShapeError, DTypeError."""
     what = f"mask of {program.name}"
-    for aval, want, path in zip(found, program.in_avals, program.paths, strict=True):
+    for aval, want, path in zip(padded, program.in_avals, program.paths, strict=True):
         if aval.dtype is not want.dtype:
             raise DTypeError(
                 f"{what}: argument {path} has dtype {aval.dtype.name}, not {want.dtype.name}",
@@ -232,7 +233,7 @@ def _bounds(program: Program[..., object], found: Sequence[Aval]) -> Padding:
             )
     equations = [
         (n, m, path)
-        for n, m, path in size_constraints(found, program.in_avals, program.paths)
+        for n, m, path in size_constraints(padded, program.in_avals, program.paths)
         if type(n) is Size and n != m
     ]
     bounds = solve_sizes(what, [e for e in equations if _grows(e[0])])
@@ -335,20 +336,20 @@ def _least_sizes(program: Program[..., object]) -> dict[str, int]:
 
 
 def _size_operands(
-    what: str, program: Program[..., object], padding: Padding, user_names: Mapping[str, str], given: object
+    what: str, program: Program[..., object], padding: Padding, user_names: Mapping[str, str], sizes: object
 ) -> list[Array]:
     """The operands for the sizes. Raises: ArgumentError, ShapeError, DTypeError."""
-    if given is None:
+    if sizes is None:
         names = ", ".join([user_names.get(name, name) for name, _ in padding])
         raise ArgumentError(f"{what}: the sizes are missing: {names}", remedy='sizes={"n": n}')
-    if not isinstance(given, Mapping):
+    if not isinstance(sizes, Mapping):
         raise ArgumentError(
-            f"{what}: sizes is {described(given)}, not a mapping of names to sizes: {given!r:.60}",
+            f"{what}: sizes is {described(sizes)}, not a mapping of names to sizes: {sizes!r:.60}",
             remedy='sizes={"n": n}',
         )
     least = _least_sizes(program)
     written = {user_names.get(name, name): name for name, _ in padding}
-    for name in given:
+    for name in sizes:
         if name not in written:
             raise ArgumentError(
                 f"{what}: {name} is not a size of its shapes, which have {', '.join(written) or 'none'}",
@@ -356,9 +357,9 @@ def _size_operands(
             )
     bounds, out = dict(padding), list[Array]()
     for word, name in written.items():
-        if word not in given:
+        if word not in sizes:
             raise ArgumentError(f"{what}: the size {word} is missing", remedy=f'sizes={{"{word}": ...}}')
-        out.append(_size_operand(f"{what}: the size {word}", given[word], least.get(name, 0), bounds[name]))
+        out.append(_size_operand(f"{what}: the size {word}", sizes[word], least.get(name, 0), bounds[name]))
     return out
 
 
@@ -390,12 +391,11 @@ def _check_dimensions(
     what: str, program: Program[..., object], user_names: Mapping[str, str], sizes: Mapping[str, object] | None
 ) -> None:
     """Raises: ShapeError for sizes for which a dimension of an argument, as n - m, is negative."""
-    given = {name: (sizes or {}).get(user_names.get(name, name)) for name in _least_sizes(program)}
-    values = {
-        name: int(x)
-        for name, x in given.items()
-        if isinstance(x, int | np.ndarray | np.generic) and type(x) is not Size
-    }
+    values: dict[str, int] = {}
+    for name in _least_sizes(program):
+        x = (sizes or {}).get(user_names.get(name, name))
+        if isinstance(x, int | np.ndarray | np.generic) and type(x) is not Size:
+            values[name] = int(x)
     for aval, path in zip(program.in_avals, program.paths, strict=True):
         for axis, n in enumerate(aval.shape):
             names = names_of(n)

@@ -10,9 +10,10 @@ import numpy as np
 
 from fxad.api.device_put import device_put
 from fxad.api.jit import jit
-from fxad.api.lift import check_function, check_no_statics
+from fxad.api.lift import IsStatic, check_function, check_no_statics, trace_again_if_static
 from fxad.api.mapped_axes import (
     Axes,
+    MappedArguments,
     mapped_arguments,
     mapped_axes_of_program,
     mapped_axes_of_results,
@@ -35,7 +36,7 @@ from fxad.tracing.array import binder
 from fxad.tracing.context import n_axes_in_scope, new_axis
 from fxad.tracing.placement import check_device
 from fxad.tracing.program import Program, function_name
-from fxad.tracing.static_args import Argnames, Argnums, static_arguments
+from fxad.tracing.static_args import Argnames, Argnums, attach_declaration, static_arguments
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,12 +98,16 @@ def pmap(
     Cost:   a function is traced at each call; `jit(pmap(f))` traces it once.
     """
     _check_jax_options(backend, global_arg_shapes)
-    statics_by_number = static_broadcasted_argnums if argument_keys(static_argnums) == () else static_argnums
+    if argument_keys(static_argnums) == ():
+        static_argnums = static_broadcasted_argnums
+    elif argument_keys(static_broadcasted_argnums) != ():
+        raise ArgumentError(
+            "pmap: static_argnums and static_broadcasted_argnums are both given",
+            remedy="give all static arguments in static_argnums",
+        )
     donates = argument_keys(donate_argnums) != ()
     if devices is not None:
-        devices = to_tuple("pmap", "devices", devices)
-        for device in devices:
-            check_device("pmap: devices", device)
+        devices = checked_devices("pmap", devices)
     if donates and isinstance(f, Program):
         raise ArgumentError(
             f"pmap of {f.name}: donate_argnums is for functions",
@@ -120,8 +125,16 @@ def pmap(
                 return lambda *_args, **_kwargs: results[0]
         return _pmapped(what, program, manual, dims, out_axes)
 
-    mapped = map_each_index("pmap", f, axis_name, in_axes, axis_size, statics_by_number, static_argnames, on_devices)
-    return jit(mapped, static_argnums=statics_by_number, donate_argnums=donate_argnums) if donates else mapped
+    mapped = map_each_index("pmap", f, axis_name, in_axes, axis_size, static_argnums, static_argnames, on_devices)
+    return jit(mapped, donate_argnums=donate_argnums) if donates else mapped
+
+
+def checked_devices(op: str, devices: Sequence[Device]) -> tuple[Device, ...]:
+    """Devices as a tuple. Raises: ArgumentError for what is not a sequence of devices."""
+    devices = to_tuple(op, "devices", devices)
+    for device in devices:
+        check_device(f"{op}: devices", device)
+    return devices
 
 
 def map_each_index(
@@ -150,12 +163,20 @@ def map_each_index(
 
     @wraps(f, updated=())
     def mapped(*args: object, **kwargs: object) -> object:
-        m = mapped_arguments(op, f, statics, args, kwargs, in_axes, axis_size)
-        program = m.trace(new_axis(what, _name_of_axis(axis_name), m.size, stacked=False))
+        def trace_with(is_static: IsStatic) -> tuple[MappedArguments, Program[..., object]]:
+            m = mapped_arguments(op, f, statics, args, kwargs, in_axes, axis_size, is_static)
+            return m, m.trace(new_axis(what, _name_of_axis(axis_name), m.size, stacked=False))
+
+        m, program = trace_again_if_static(trace_with, (args, kwargs))
         run_on_devices = on_devices(what, program, _name_of_axis(axis_name, program.jaxpr), m.size, m.dims)
         return run_on_devices(*m.args, **m.kwargs)
 
     mapped.__name__ = f"{op}_{name}"
+
+    def declare(numbers: Sequence[int], names: Sequence[str]) -> Callable[..., object]:
+        return map_each_index(op, f, axis_name, in_axes, axis_size, numbers, names, on_devices)
+
+    attach_declaration(mapped, statics, declare)
     return mapped
 
 
@@ -175,8 +196,8 @@ def _check_jax_options(backend: str | None, global_arg_shapes: object) -> None:
 def _constant_results(
     what: str, program: Program[..., object], manual: ManualAxes, out_axes: Axes
 ) -> tuple[object] | None:
-    """The results of a pmap of a program without equations whose results are no arguments: nothing is compiled. None for
-    any other program, and if there are more indices than devices."""
+    """The results of a pmap of a program without equations whose results are no arguments: nothing is compiled. They are
+    in a tuple. None for any other program, and if there are more indices than devices."""
     body, bound = program.jaxpr, len(program.bound)
     ((name, size),) = manual.mesh
     by_id = {d.id: d for d in default_devices()}
@@ -196,8 +217,8 @@ def _constant_results(
 
 
 def _axis_of_pmap(what: str, name: str, size: int, devices: Sequence[Device] | None) -> ManualAxes:
-    """The axis of a pmap. Raises: ShapeError for an axis of size 0 or a named size; ParameterError if `devices` are not
-    as many as the indices, or the same."""
+    """The axis of a pmap. Raises: ShapeError for an axis of size 0 or a named size; ParameterError for another number of
+    distinct devices than of indices."""
     if type(size) is Size:
         raise ShapeError(
             f"{what}: the mapped axis has size {size}, and the number of devices is a number",
@@ -209,16 +230,16 @@ def _axis_of_pmap(what: str, name: str, size: int, devices: Sequence[Device] | N
             remedy="use vmap or soft_pmap, which map over an axis without indices",
         )
     if devices is not None and len(set(devices)) != size:
-        twice = "" if len(set(devices)) == len(devices) else " distinct ones"
+        distinct = len(set(devices))
         raise ParameterError(
-            f"{what}: the axis has size {size}, devices has {len(set(devices))}{twice}",
+            f"{what}: the axis has size {size}, devices has {distinct}{' distinct' if distinct < len(devices) else ''}",
             remedy="give one device for each index",
         )
     return ManualAxes(((name, size),), ((name, size),), ids_of(tuple(devices)) if devices else (), checked=True)
 
 
 def _name_of_axis(axis_name: str | None, body: Jaxpr | None = None) -> str:
-    """The name of an axis; one that no map around uses, and none in the body of the map, if none is given."""
+    """`axis_name`, or a new name that neither a map around nor the body of the map uses."""
     if axis_name is not None:
         return axis_name
     inside = dict(mesh_of_maps(body)) if body is not None else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fxad.api.lift import check_program
 from fxad.core import tree
 from fxad.core.diff import Difference, diff as first_difference
 from fxad.core.interpreter import Observe, run
@@ -22,8 +23,7 @@ def interpret(program: Program[..., object], /, *args: object, observe: Observe 
     Raises: what a call of the program raises for arguments that do not fit; ArgumentError for what is not a Program, and
             for an `observe` that is not a function.
     """
-    if not isinstance(program, Program):
-        raise ArgumentError(f"interpret: takes a Program, got {program!r}", remedy="trace the function first")
+    check_program("interpret", program, ", ...")
     if observe is not None:
         function("interpret", "observe", observe)
     jaxpr, operands = numpy_operands(program, args, kwargs)
@@ -50,4 +50,4 @@ def _jaxpr(program: Program[..., object] | Jaxpr) -> Jaxpr:
         return program.jaxpr
     if isinstance(program, Jaxpr):
         return program
-    raise ArgumentError(f"diff: takes Programs or Jaxprs, got {program!r}", remedy="trace the function first")
+    raise ArgumentError(f"diff: takes Programs or Jaxprs, got {program!r:.60}", remedy="trace the function first")

@@ -8,10 +8,10 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from fxad import transforms
 from fxad.api.budget import Within, parse_bytes, plan_memory
-from fxad.api.lift import lift
+from fxad.api.lift import check_no_statics, check_program, lift
 from fxad.errors import ArgumentError, described
 from fxad.ir import Jaxpr
-from fxad.operations.arguments import flag
+from fxad.operations.arguments import flag, function
 from fxad.passes import Passes, check_passes, run_passes
 from fxad.tracing.program import Program
 from fxad.tracing.static_args import Argnames, Argnums
@@ -96,8 +96,8 @@ def remat(
             residuals of the program (CPU). The last bits of a compiled program may differ if XLA contracts `a * b + c`
             within a fusion and chooses other fusions.
     Cost:   the backward program recomputes the part of the forward computation that is not stored.
-    Raises: ArgumentError for an invalid policy or budget, and for a plan of another program; ParameterError for a budget
-            into which no plan fits, with the least one that does.
+    Raises: ArgumentError for an invalid policy or budget, for `within` or `reconstruct` without a budget, and for a plan
+            of another program; ParameterError for a budget into which no plan fits, with the least one that does.
     """
     if not isinstance(prevent_cse, bool):
         raise ArgumentError(
@@ -109,9 +109,15 @@ def remat(
         _check_plan(f, policy, plan)
         if budget is not None:
             raise ArgumentError("remat: both a plan and a budget are given", remedy="give one; a budget chooses a plan")
-        return f.replace(_with_plan(f.jaxpr, plan))
     reconstruct = flag("remat", "reconstruct", reconstruct)
+    if budget is None and (reconstruct or within is not None):
+        option = "reconstruct" if reconstruct else "within"
+        raise ArgumentError(f"remat: {option} is given without a budget", remedy='give both: budget="64 MiB"')
+    if plan is not None:
+        check_no_statics("remat", f, static_argnums, static_argnames)
+        return f.replace(_with_plan(f.jaxpr, plan))
     limit = None if budget is None else parse_bytes(budget)
+    within = None if within is None else function("remat", "within", within)
     if limit is not None and policy != nothing:
         raise ArgumentError(
             f"remat: both a budget and the policy {policy} are given", remedy="give one; a budget chooses the policies"
@@ -207,8 +213,7 @@ def specialize(program: Program[P, R], /, **sizes: int) -> Program[P, R]:
     Cost:   one pass over the program, once.
     Raises: ArgumentError for a name that the program does not have; ShapeError for a size below its assumption.
     """
-    if not isinstance(program, Program):
-        raise ArgumentError(f"specialize: takes a Program, got {described(program)}", remedy="trace the function first")
+    check_program("specialize", program, ", n=...")
     values = check_sizes("specialize", size_names(program.jaxpr), dict(sizes))
     return program.replace(transforms.specialize(program.jaxpr, values))
 

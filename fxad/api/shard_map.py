@@ -129,7 +129,7 @@ def shard_map(
         others = [MappedAxis(unnamed, stacked=False)] if unnamed > 1 else []  # devices that maps inside do not have
         with mapped_over(*[new_axis(what, n, size, stacked=False) for n, size in manual.named], *others):
             program = trace_tree(f, in_tree, parts, name, names)
-        return _shard_mapped(what, program, manual, specs, out_specs)(*args)
+        return _shard_mapped(what, program, manual, specs, out_specs)(*args, **kwargs)
 
     mapped.__name__ = f"shard_map_{name}"
     return mapped

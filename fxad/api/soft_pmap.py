@@ -7,14 +7,13 @@ from math import prod
 from typing import Final, ParamSpec, TypeVar, overload
 
 from fxad.api.mapped_axes import Axes, mapped_axes_of_results
-from fxad.api.pmap import map_each_index, spec_along
+from fxad.api.pmap import checked_devices, map_each_index, spec_along
 from fxad.api.shard_map import FOR_OUT_AXES, ManualAxes, map_over_devices, varying_result_error
 from fxad.errors import ParameterError, ShapeError
 from fxad.operations.arguments import plain_ints
 from fxad.runtime import Device, device_count
 from fxad.sharding import ids_of
 from fxad.tracing.context import depend_on_transforms, enclosing_transforms
-from fxad.tracing.placement import check_device
 from fxad.tracing.program import Program
 from fxad.tracing.static_args import Argnames, Argnums
 from fxad.transforms.spmd.split import split_axis
@@ -111,10 +110,13 @@ def _number_of_devices(what: str, size: int, devices: int | Sequence[Device] | N
         available = max(1, device_count() // around)
         return max([n for n in range(1, available + 1) if size % n == 0]), ()
     devices = plain_ints(devices)
-    listed = () if isinstance(devices, int) else tuple(devices)
-    for device in listed:
-        check_device("soft_pmap: devices", device)
-    count = devices if isinstance(devices, int) else len(listed)
+    if isinstance(devices, int) and not isinstance(devices, bool):
+        count, listed = devices, tuple[Device, ...]()
+    else:
+        listed = checked_devices("soft_pmap", devices)  # type: ignore[arg-type]  # it refuses a bool
+        count = len(listed)
+    if len(set(listed)) != len(listed):
+        raise ParameterError(f"{what}: devices has a device twice", remedy="give distinct devices, or their number")
     if count < 1:
         raise ParameterError(f"{what}: devices is {devices!r}", remedy="give one device or more, or their number")
     if size % count:

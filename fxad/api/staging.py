@@ -16,8 +16,8 @@ from fxad.execution.executable import specs
 from fxad.ir import Aval
 from fxad.lax.control.host import debug_callback
 from fxad.tracing.array import aval_of, evaluating, running_each_operation
-from fxad.tracing.program import Program, function_name, trace, trace_for_call, with_own_arrays
-from fxad.tracing.static_args import Argnums, static_arguments
+from fxad.tracing.program import Program, count_text, function_name, trace, trace_for_call, with_own_arrays
+from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.memory.policies import Policy
 
 P = ParamSpec("P")
@@ -30,10 +30,13 @@ R = TypeVar("R")
 def eval_shape(fun: Callable[..., object], /, *args: object, **kwargs: object) -> Any:
     """Return the types of the results of a function, as a tree of `Spec`s, without computing them.
 
-    Arguments are values or `Spec`s. Cost: one trace.
+    Arguments are values or `Spec`s. A `Program` needs none.
+
+    Raises: what a call of `fun` raises for arguments that do not fit.
+    Cost:   one trace.
     """
     check_function("eval_shape", fun)
-    program = fun if isinstance(fun, Program) else trace_for_call(fun, args, kwargs)
+    program = fun if isinstance(fun, Program) and not (args or kwargs) else trace_for_call(fun, args, kwargs)
     return specs(program.out_tree, program.out_avals)
 
 
@@ -110,14 +113,23 @@ def checkpoint(
     prevent_cse: bool = True,
     policy: Policy | None = None,
     static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
 ) -> Callable[P, R]:
     """`remat` by JAX's name. A recompute is real for both values of `prevent_cse`."""
-    return remat(fun, policy=policy, static_argnums=static_argnums, prevent_cse=prevent_cse)
+    return remat(
+        fun,
+        policy=policy,
+        static_argnums=static_argnums,
+        static_argnames=static_argnames,
+        prevent_cse=prevent_cse,
+    )
 
 
 def named_call(fun: Callable[P, R], *, name: str | None = None) -> Callable[P, R]:
     """The function under a name. Where it is traced as a program of its own, the program has the name."""
     check_function("named_call", fun)
+    if name is not None:
+        _check_name("named_call", name)
 
     @wraps(fun, updated=())
     def named(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -131,9 +143,13 @@ def named_call(fun: Callable[P, R], *, name: str | None = None) -> Callable[P, R
 def named_scope(name: str) -> Iterator[None]:
     """A name for the operations inside, in JAX's profiles. Programs of fxad keep the user's line and function for each
     equation, so the name adds nothing to them. Also a decorator. Raises: ArgumentError for what is not a str."""
-    if not isinstance(name, str):
-        raise ArgumentError(f"named_scope: the name is {described(name)}, not a str: {name!r:.60}", remedy="give a str")
+    _check_name("named_scope", name)
     yield
+
+
+def _check_name(what: str, name: object) -> None:
+    if not isinstance(name, str):
+        raise ArgumentError(f"{what}: the name is {described(name)}, not a str: {name!r:.60}", remedy="give a str")
 
 
 # ------------------------------------------------------------------------------------------------------- functions
@@ -152,7 +168,8 @@ def closure_convert(fun: Callable[..., R], *example_args: object) -> tuple[Calla
     def converted(*args: object) -> R:
         if len(args) != n + len(program.bound):
             raise ArgumentError(
-                f"closure_convert: {program.name} takes {n} arguments and {len(program.bound)} arrays, got {len(args)}",
+                f"closure_convert: {program.name} takes {count_text(n, 'argument')} and"
+                f" {count_text(len(program.bound), 'array')}, got {len(args)}",
                 remedy="call converted(*args, *arrays) with the arrays that closure_convert returned",
             )
         return replace(program, bound=args[n:])(*args[:n])

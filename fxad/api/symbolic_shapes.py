@@ -10,7 +10,6 @@ from fxad.core.sizes import Name, named_size, names_of, read_shapes, substitute_
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Aval
-from fxad.tracing.array import aval_of
 from fxad.tracing.program import (
     Program,
     argument_path,
@@ -18,6 +17,7 @@ from fxad.tracing.program import (
     function_name,
     parameter_names,
     trace_tree,
+    types_of,
     unify_assumptions,
 )
 
@@ -53,7 +53,8 @@ def trace_symbolic(
     Raises: ShapeError, TreeError, ArgumentError for shapes that do not fit the arguments.
     """
     leaves, in_tree = tree.flatten((args, kwargs))
-    avals, user_names = symbolic_types(what, f, in_shapes, [aval_of(x) for x in leaves], in_tree)
+    exact = types_of(f"{what} of {function_name(f)}", f, leaves, in_tree)
+    avals, user_names = symbolic_types(what, f, in_shapes, exact, in_tree)
     return trace_tree(f, in_tree, avals, function_name(f), parameter_names(f)), user_names
 
 

@@ -11,7 +11,7 @@ from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, described
-from fxad.tracing.array import Array, ArrayLike
+from fxad.tracing.array import Array
 
 T = TypeVar("T")
 
@@ -25,16 +25,7 @@ def ravel(values: T) -> tuple[Array, Callable[[object], T]]:
             ArgumentError, ShapeError, DTypeError for what is not a vector like `flat`.
     """
     flat, shape = tree.flatten(values)
-    arrays = []
-    for k, x in enumerate(flat):
-        try:
-            arrays.append(fnp.asarray(x))
-        except FxadError as e:
-            path = tree.paths(shape, "tree")[k]
-            raise ArgumentError(
-                f"tree.ravel: {path} is {described(x)}, not an array: {x!r:.60}",
-                remedy="ravel a tree of arrays and numbers",
-            ) from e
+    arrays = _arrays("tree.ravel", flat, shape)
     # of the original leaves: Python numbers among them take the dtype of the arrays
     dtype = fnp.result_type(*flat) if flat else fnp.float32
     vector = fnp.concat([x.astype(dtype).reshape(-1) for x in arrays]) if arrays else fnp.zeros(0, dtype)
@@ -42,6 +33,21 @@ def ravel(values: T) -> tuple[Array, Callable[[object], T]]:
         shape, [(x.shape, x.dtype) for x in arrays], vector.shape[0], vector.dtype
     )
     return vector, unravel
+
+
+def _arrays(what: str, leaves: Sequence[Any], structure: Structure) -> list[Array]:
+    """The leaves of a tree as arrays. Raises: ArgumentError naming the path of another leaf."""
+    arrays = []
+    for k, x in enumerate(leaves):
+        try:
+            arrays.append(fnp.asarray(x))
+        except FxadError as e:
+            path = tree.paths(structure, "tree")[k]
+            raise ArgumentError(
+                f"{what}: {path} is {described(x)}, not an array: {x!r:.60}",
+                remedy="give a tree of arrays and numbers",
+            ) from e
+    return arrays
 
 
 def _unravel(
@@ -63,12 +69,12 @@ def _unravel(
                 f"unravel: the vector has dtype {vector.dtype}, that of the tree has {dtype.name}",
                 remedy=f"convert it with astype('{dtype.name}'); nothing is converted silently",
             )
-        whole, out, at = fnp.asarray(vector), [], 0
-        for sizes, own in parts:
-            n = prod(sizes)
-            out.append(whole[at : at + n].reshape(sizes).astype(own))
-            at += n
-        return tree.unflatten(shape, out)
+        whole, leaves, start = fnp.asarray(vector), [], 0
+        for leaf_shape, leaf_dtype in parts:
+            end = start + prod(leaf_shape)
+            leaves.append(whole[start:end].reshape(leaf_shape).astype(leaf_dtype))
+            start = end
+        return tree.unflatten(shape, leaves)
 
     return unravel
 
@@ -78,14 +84,11 @@ def global_norm(values: object) -> Array:
 
     Type: float32, or wider where a leaf is. float16 and bfloat16 are summed in float32.
     """
-    total: ArrayLike = fnp.zeros((), fnp.float32)
-    for k, leaf in enumerate(tree.leaves(values)):
-        square = _sum_of_squares(fnp.asarray(leaf))
-        total = square if k == 0 else total + square
-    return fnp.sqrt(total)
+    sums = [_sum_of_squares(x) for x in _arrays("tree.global_norm", *tree.flatten(values))]
+    return fnp.sqrt(sum(sums[1:], sums[0]) if sums else fnp.zeros((), fnp.float32))
 
 
 def _sum_of_squares(x: Array) -> Array:
-    square = fnp.real(x) ** 2 + fnp.imag(x) ** 2 if fnp.iscomplexobj(x) else x
-    wide = square.astype(fnp.promote_types(square.dtype, fnp.float32))
-    return fnp.sum(wide if fnp.iscomplexobj(x) else wide**2)
+    if fnp.iscomplexobj(x):
+        return fnp.sum(fnp.real(x) ** 2 + fnp.imag(x) ** 2)
+    return fnp.sum(x.astype(fnp.promote_types(x.dtype, fnp.float32)) ** 2)

@@ -75,7 +75,8 @@ def vmap(
     without them has no value to divide, and is refused.
 
     Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
-    declares static. They have entries in `in_axes`, None or an int, which mean nothing.
+    declares static. They have entries in `in_axes`, None or an int, which mean nothing. Strings, bools and functions that
+    are not mapped are passed unchanged too, and so are numbers that are not mapped if `f` needs their values.
 
     Law:    equals the stack of results for each index; identity, composition; commutes with jvp and grad.
     Cost:   no loop: each equation once, over the stack.
@@ -115,12 +116,12 @@ def vmap(
     return mapped
 
 
-def _spmd_names(given: SpmdNames) -> tuple[str, ...]:
+def _spmd_names(value: SpmdNames) -> tuple[str, ...]:
     """The axes of a mesh that divide the mapped axis. Raises: ArgumentError."""
-    names = () if given is None else (given,) if isinstance(given, str) else given
+    names = () if value is None else (value,) if isinstance(value, str) else value
     if not isinstance(names, tuple) or not all([isinstance(n, str) and n for n in names]):
         raise ArgumentError(
-            f"vmap: spmd_axis_name is {described(given)}: {given!r:.60}", remedy="give a name or a tuple of names"
+            f"vmap: spmd_axis_name is {described(value)}: {value!r:.60}", remedy="give a name or a tuple of names"
         )
     return names
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from operator import index
+from typing import TypeVar, overload
 
 from fxad import dtypes
+from fxad.core import tree
 from fxad.errors import ArgumentError, described
 from fxad.ir import Atom, Emit, Lit, Primitive
 from fxad.primitives.elementwise.arithmetic import DIV, NEG
@@ -30,6 +32,8 @@ from fxad.primitives.elementwise.trigonometric import (
     TANH,
 )
 from fxad.tracing.array import Array, ArrayLike, binder
+
+T = TypeVar("T")
 
 
 def neg(x: ArrayLike) -> Array:
@@ -227,9 +231,13 @@ def clz(x: ArrayLike) -> Array:
     return binder().bind(CLZ, (x,))[0]
 
 
-def stop_gradient(x: ArrayLike) -> Array:
-    """x, with a derivative of zero."""
-    return binder().bind(STOP_GRADIENT, (x,))[0]
+@overload
+def stop_gradient(x: ArrayLike) -> Array: ...
+@overload
+def stop_gradient(x: T) -> T: ...
+def stop_gradient(x: object) -> object:
+    """x, an array or a pytree of arrays, with a derivative of zero."""
+    return tree.map(lambda leaf: binder().bind(STOP_GRADIENT, (leaf,))[0], x)
 
 
 def integer_pow(x: ArrayLike, y: int) -> Array:

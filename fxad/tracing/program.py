@@ -569,7 +569,9 @@ def tree_error(program: Program[..., object], in_tree: Structure, n_args: int, k
     remedy = "trace again for other arguments, or use jit, which does so by itself"
     if program.args_tree.num_children != n_args:
         wanted = count_text(program.args_tree.num_children, "positional argument")
-        return ArgumentError(f"{program.name}: takes {wanted}, {n_args} were given", remedy=remedy)
+        return ArgumentError(
+            f"{program.name}: takes {wanted}, {n_args} {'was' if n_args == 1 else 'were'} given", remedy=remedy
+        )
     keyword_names = program.kwargs_tree.entries()
     if sorted(keyword_names) != sorted(kwargs):
         return ArgumentError(

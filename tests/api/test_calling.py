@@ -127,7 +127,7 @@ def test_arguments_are_flattened_once(made: Callable[..., Any]) -> None:
 def test_a_program_without_arguments_refuses_one() -> None:
     run = compiled(lambda: fnp.ones(3))
     assert run().shape == (3,)
-    with pytest.raises(fx.errors.ArgumentError, match="takes 0 positional arguments, 1 were given"):
+    with pytest.raises(fx.errors.ArgumentError, match="takes 0 positional arguments, 1 was given"):
         run(ONE)
 
 

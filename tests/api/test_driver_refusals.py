@@ -162,7 +162,7 @@ EXPORTING: list[Case] = [
      "load_exported: the program is of version 2, this fxad reads versions up to 1",
      "install a newer fxad, or save the program again with this one"),
     (lambda: fx.load_exported(changed(platforms=["abacus"])), ParameterError,
-     f"load_exported: step was exported for abacus, the platform in force is {CPU.platform}",
+     f"load_exported: step was exported for abacus, the default platform is {CPU.platform}",
      "export it with platforms=..., or set FXAD_PLATFORM"),
     (lambda: LOWERED.export(platforms="abacus"), ParameterError, "export: step does not run on 'abacus'",
      "export for cpu, cuda"),

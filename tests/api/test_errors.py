@@ -249,7 +249,7 @@ def pair(a: Any, b: Any, *, k: Any = 1.0) -> Any:
 
 
 CALLS: list[tuple[type[FxadError], str, Callable[[Any], Any]]] = [
-    (ArgumentError, "pair: takes 2 positional arguments, 1 were given", lambda f: f({"u": X}, k=1.0)),
+    (ArgumentError, "pair: takes 2 positional arguments, 1 was given", lambda f: f({"u": X}, k=1.0)),
     (ArgumentError, "pair: takes 2 positional arguments, 3 were given", lambda f: f({"u": X}, X, X, k=1.0)),
     (ArgumentError, "pair: takes the keyword arguments k, no keyword arguments were given", lambda f: f({"u": X}, X)),
     (

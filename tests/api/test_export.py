@@ -204,7 +204,7 @@ def test_bytes_that_are_no_exported_program_are_refused() -> None:
         (
             changed(data, platforms=["cuda"]),
             ParameterError,
-            "load_exported: <lambda> was exported for cuda, the platform",
+            "load_exported: <lambda> was exported for cuda, the default platform",
         ),
         (changed(data, platforms=3), FileFormatError, f"{DAMAGED}section program: platforms is 3"),
         (

@@ -12,7 +12,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, text, transforms
-from fxad.errors import ArgumentError, NotDifferentiableError, ParameterError
+from fxad.errors import ArgumentError, NotDifferentiableError, ParameterError, ShapeError
 from fxad.primitives.dot import DotGeneral
 from tests.api.refusals import check_refused
 
@@ -280,6 +280,14 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
     (lambda: fx.grad(lambda z: z.real, holomorphic=True)(Z), NotDifferentiableError,
      "grad: <lambda> returns f32[], not a complex scalar",
      "leave out holomorphic=True, or return one complex number"),
+    (lambda: loose.grad(lambda z: None, holomorphic=True)(Z), ShapeError,
+     "grad: <lambda> returns None, not a single scalar",
+     "return the scalar alone, or (scalar, auxiliary results) with has_aux=True"),
+    (lambda: loose.value_and_grad(lambda z: {"z": z}, holomorphic=True)(Z), ShapeError,
+     "value_and_grad: <lambda> returns {'z': *}, not a single scalar",
+     "return the scalar alone, or (scalar, auxiliary results) with has_aux=True"),
+    (lambda: loose.grad(lambda z: [z, z], has_aux=True, holomorphic=True)(Z), ArgumentError,
+     "grad: has_aux=True, but <lambda> returns [*, *]", "return a pair (scalar, auxiliary results)"),
     (lambda: fx.jacfwd(lambda z: z, holomorphic=True)(X), NotDifferentiableError,
      "jacfwd: argument z of <lambda> has type f32[2,2], not complex",
      "leave out holomorphic=True, or convert the argument to a complex dtype"),
@@ -289,10 +297,13 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
      "jacrev: real_wave has an operand or result of type f32[2,2], not complex",
      "a holomorphic function maps complex numbers to complex numbers"),
     (lambda: fx.hessian(lambda z: z)(Z), NotDifferentiableError,
-     "jacrev: result of <lambda> has type c64[], not real floating",
+     "hessian: argument z of <lambda> has type c64[], not real floating",
+     "give holomorphic=True for a holomorphic function, or use jacrev, vjp or jvp"),
+    (lambda: fx.hessian(lambda x: x + 1j)(2.0), NotDifferentiableError,
+     "hessian: result of <lambda> has type c64[], not real floating",
      "give holomorphic=True for a holomorphic function, or use jacfwd, jvp or vjp"),
     (lambda: fx.hessian(lambda z: abs(z))(Z), NotDifferentiableError,
-     "jacfwd: argument z of jacrev_<lambda> has type c64[], not real floating",
+     "hessian: argument z of <lambda> has type c64[], not real floating",
      "give holomorphic=True for a holomorphic function, or use jacrev, vjp or jvp"),
     (lambda: fx.value_and_grad(abs, reduce_axes=("i",)), ParameterError,
      "value_and_grad: reduce_axes is ('i',)", "sum over the named axis in the function: lax.psum"),

@@ -81,7 +81,7 @@ def test_the_log_says_what_has_changed(caplog: pytest.LogCaptureFixture) -> None
         ]
         assert logged(caplog, lambda: run(p)) == []
         static, _, compiled = logged(caplog, lambda: run(p, n=3))
-        assert static == "jit of power: n=3 is new to a function known for 1 others"
+        assert static == "jit of power: called with new static values: n=3 (1 before)"
         assert compiled.startswith("compiled power for cpu:0 ...; the nearest of that name differs at equation ")
         assert compiled.endswith(" / operand 1: 3.0:f32[] vs 2.0:f32[]")
         plain(p)

@@ -187,3 +187,26 @@ def test_a_function_is_traced_for_the_arguments() -> None:
     found = fx.explain_nan(bad, X)
     assert str(found) == str(fx.explain_nan(fx.trace(bad, X), X))
     assert fx.explain_nan(lambda x, *, scale: x * scale, X, scale=2.0) is None
+
+
+def logarithm(x: Any, n: Any, kind: Any = "log", apply: Any = None) -> Any:
+    return {"log": apply or fnp.log}[kind](x[:n])
+
+
+def total(x: Any, n: Any) -> Any:
+    return logarithm(x, n).sum()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [  # regression: each was refused, and a call of the function is not
+        lambda: fx.explain_nan(fx.jit(logarithm, static_argnames=("n", "kind")), X, 3, kind="log"),
+        lambda: fx.explain_nan(fx.vmap(logarithm, in_axes=(0, None, None)), X[None], 3, "log"),
+        lambda: fx.explain_nan(fx.value_and_grad(total), X, 3),
+        lambda: fx.explain_nan(logarithm, X, 3, "log", fnp.log),
+        lambda: fx.explain_nan(lambda x, flag: fnp.log(x) if flag else x, X, True),
+    ],
+)
+def test_static_arguments_and_values_that_the_function_needs(call: Any) -> None:
+    found = call()
+    assert found.nan.equation.split()[2] == "log"

@@ -154,7 +154,7 @@ def test_closure_convert() -> None:
     assert float(fx.grad(lambda a: converted(1.0, a))(X)[0, 0]) == 1
     with pytest.raises(ArgumentError) as e:
         converted(3.0)
-    assert e.value.message == "closure_convert: <lambda> takes 1 arguments and 1 arrays, got 1"
+    assert e.value.message == "closure_convert: <lambda> takes 1 argument and 1 array, got 1"
     assert e.value.remedy == "call converted(*args, *arrays) with the arrays that closure_convert returned"
 
 
@@ -267,6 +267,23 @@ def test_names() -> None:
         pass
     assert e.value.message == "named_scope: the name is an int, not a str: 3"
     assert e.value.remedy == "give a str"
+    with pytest.raises(ArgumentError) as e:
+        loose.named_call(named, name=3)
+    assert e.value.message == "named_call: the name is an int, not a str: 3"
+    assert e.value.remedy == "give a str"
+
+
+def test_eval_shape_of_a_program_checks_its_arguments() -> None:
+    program = fx.trace(lambda x: {"y": x + 1}, X)
+    assert fx.eval_shape(program) == fx.eval_shape(program, fx.Spec((2, 2))) == {"y": fx.Spec((2, 2))}
+    with pytest.raises(ShapeError) as e:
+        fx.eval_shape(program, fx.Spec((3, 2)))
+    assert e.value.message == "<lambda>: argument x has shape (3, 2), it was traced with (2, 2)"
+
+
+def test_checkpoint_takes_static_arguments_by_name() -> None:
+    power = fx.checkpoint(lambda x, n: x**n if isinstance(n, int) else 0 * x, static_argnames="n")
+    assert float(fx.grad(power)(2.0, n=3)) == 12
 
 
 # --------------------------------------------------------------------------------------------------------- debugging

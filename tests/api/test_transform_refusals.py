@@ -214,7 +214,7 @@ TREES: list[Case] = [
      "tree.map: tree 1 differs from the first: tree[1] is only in one of them (2 and 1 leaves)",
      "give trees of one structure"),
     (lambda: tree.ravel({"a": "no"}), ArgumentError, "tree.ravel: tree['a'] is a str, not an array: 'no'",
-     "ravel a tree of arrays and numbers"),
+     "give a tree of arrays and numbers"),
     (lambda: tree.leaves(Foreign()), TreeError,
      "tree: Foreign is a subclass of a pyrsistent container that fxad does not know",
      "register the class: fxad.tree.register"),

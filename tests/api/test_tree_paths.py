@@ -182,6 +182,11 @@ def test_structures() -> None:
     assert tu.all_leaves([1, 2])
     assert not tu.all_leaves([1, [2]])
     assert tu.build_tree(whole, [5, "x"]) == (5, "x")
+    assert tu.build_tree(tu.tree_structure(0), [5]) == 5
+    assert tu.build_tree(tu.tree_structure(None), []) is None
+    for children in ([], [5, 6]):
+        with pytest.raises(TreeError, match="unflatten: Too"):
+            tu.build_tree(tu.tree_structure(0), children)
 
 
 # ---------------------------------------------------------------------------------------------------------- classes

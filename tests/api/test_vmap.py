@@ -97,7 +97,7 @@ def test_specs_can_be_mapped() -> None:
 
 
 PREFIX = "give one entry for the whole tree, or a tree whose entries stand for whole subtrees"
-IN = "in_axes says where an argument carries the axis; None there is for what is the same for all"
+IN = "in_axes gives the mapped axis of each argument; None is for an argument that is the same for all"
 
 
 def same(x: Any) -> Any:

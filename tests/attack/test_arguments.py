@@ -402,7 +402,7 @@ MESSAGES: Final[dict[str, tuple[Any, str]]] = {
         lambda: fx.sharding.SingleDeviceSharding(_own(3)),
         "use fxad.devices()",
     ),
-    "make_array_from_process_local_data: local_data: PartitionSpec('i') has 1 entries, f64[] has 0 axes": (
+    "make_array_from_process_local_data: local_data: PartitionSpec('i') has 1 entries, f32[] has 0 axes": (
         lambda: fx.make_array_from_process_local_data(_rows("i"), 1.0),
         "give at most one entry for each axis",
     ),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import ArgumentError, DTypeError, ShapeError
@@ -57,6 +58,16 @@ def test_conversions() -> None:
     check(lax.round, np.round, F * 10)
     check(lax.reciprocal, lambda x: 1 / x, F)
     check(lax.stop_gradient, lambda x: x, F)
+
+
+def test_stop_gradient_of_a_tree() -> None:
+    def loss(p: dict[str, Array]) -> Array:
+        fixed = lax.stop_gradient(p)
+        return (p["a"] * fixed["a"] + fixed["b"]).sum()
+
+    slopes = fx.grad(loss)({"a": fx.asarray(F), "b": fx.asarray(F)})
+    np.testing.assert_array_equal(np.asarray(slopes["a"]), F)
+    np.testing.assert_array_equal(np.asarray(slopes["b"]), 0 * F)
 
 
 def test_shapes() -> None:

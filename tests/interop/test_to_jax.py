@@ -204,7 +204,7 @@ def test_arguments_that_do_not_fit_are_named() -> None:
     assert failing(fx.errors.ArgumentError, f, V, "1") == (
         "to_jax(scale): argument n is a str, not an array: '1' | pass an array of JAX or fxad, or a number"
     )
-    assert re.match("scale: takes 2 positional arguments, 1 were given", failing(fx.errors.ArgumentError, f, V))
+    assert re.match("scale: takes 2 positional arguments, 1 was given", failing(fx.errors.ArgumentError, f, V))
 
 
 def test_a_tracer_of_fxad_is_not_an_array_of_jax() -> None:
@@ -212,4 +212,18 @@ def test_a_tracer_of_fxad_is_not_an_array_of_jax() -> None:
     assert failing(fx.errors.TranslationError, fx.trace, lambda x: to_jax(program)(x), V) == (
         "to_jax: Tracer<f32[4]> has no value while fxad traces the function | "
         "give the function of JAX to from_jax, and call the program"
+    )
+
+
+def test_static_arguments_of_a_function() -> None:
+    def power(x: Any, n: Any) -> Any:
+        assert isinstance(n, int)
+        return x**n
+
+    f = to_jax(fx.jit(power, static_argnums=1))  # regression: refused
+    np.testing.assert_allclose(np.asarray(f(V, 2)), V**2, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(jax.jit(f, static_argnums=1)(V, 3)), V**3, rtol=1e-6)
+    assert failing(fx.errors.ArgumentError, to_jax(power), V, "a") == (  # regression: an AttributeError
+        "trace of power: argument n: a str is not an array: 'a' | "
+        "pass a NumPy array, an fxad Array, a Python or NumPy scalar, or an object with __dlpack__"
     )

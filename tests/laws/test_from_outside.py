@@ -586,3 +586,12 @@ def test_a_rule_that_returns_too_few_values(short: str) -> None:
         apply(lambda a, b: ex.bind(Both(short), a, b))
     assert (e.value.message, e.value.remedy) == (message, CORRECT)
     assert "test_from_outside.py" in e.value.where
+
+
+def test_bind_takes_an_object_of_a_class_of_primitives() -> None:
+    wrong: list[object] = [3, Shifted]
+    for prim in wrong:
+        with pytest.raises(ArgumentError) as caught:
+            ex.bind(prim, 1.0)  # type: ignore[arg-type]
+        assert caught.value.message.startswith(f"bind: {'an int' if prim == 3 else 'an Abstract'} is not a primitive: ")
+        assert caught.value.remedy == "give an object of a class of primitives"

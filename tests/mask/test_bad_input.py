@@ -337,7 +337,43 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         "least is at least 1, growth more than 1, and finite",
     ),
     (
-        lambda: list(fx.ragged_batches([V], 0)),
+        lambda: fx.padded_size(-1),
+        ParameterError,
+        "padded_size: n is -1",
+        "give a number of elements",
+    ),
+    (
+        lambda: list(fx.ragged_batches([V], 2, length=lambda _: -1)),
+        ParameterError,
+        "ragged_batches: the result of length is -1",
+        "return a number of elements",
+    ),
+    (
+        lambda: fx.ragged_batches([V], 2, length=cast("Any", 3)),
+        ArgumentError,
+        "ragged_batches: length must be a function, got an int: 3",
+        "give something that can be called",
+    ),
+    (
+        lambda: fx.ragged_batches(cast("Any", 3), 2),
+        ArgumentError,
+        "ragged_batches: examples is an int: 3",
+        "give a sequence of trees",
+    ),
+    (
+        lambda: fx.mask(f, "(n,)", check=cast("Any", 3)),
+        ArgumentError,
+        "mask: check must be True or False, got an int: 3",
+        "it is static: a Python value, which cannot come from a traced array",
+    ),
+    (
+        lambda: fx.mask(lambda x, mode: x, ("(n,)", None))(V, "fast", sizes={"n": 2}),
+        ArgumentError,
+        "mask of <lambda>: argument mode: a str is not an array: 'fast'",
+        "pass a NumPy array, an fxad Array, a Python or NumPy scalar, or an object with __dlpack__",
+    ),
+    (
+        lambda: fx.ragged_batches([V], 0),
         ParameterError,
         "ragged_batches: batch_size is 0",
         "give a number from 1 on",
@@ -391,10 +427,10 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         "trace it with a weaker assumption, if it has a meaning there",
     ),
     (
-        lambda: fx.specialize(cast("Any", f), n=1),
+        lambda: fx.specialize(cast("Any", 3), n=1),
         ArgumentError,
-        "specialize: takes a Program, got a function",
-        "trace the function first",
+        "specialize: takes a Program, got 3",
+        "trace the function first: specialize(trace(f, *examples), n=...)",
     ),
     (
         lambda: fx.specialize(program(), n=cast("int", "3")),

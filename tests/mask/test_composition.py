@@ -248,6 +248,15 @@ def test_ragged_batches_hold_every_example_once() -> None:
     assert all([len(lengths) == 2 for _, lengths in fx.ragged_batches(examples, 2, drop_last=True)])
 
 
+def test_python_numbers_in_ragged_batches_have_the_dtypes_of_fxad() -> None:
+    examples: list[Any] = [
+        {"x": np.ones(n, "float16"), "weight": 0.5, "label": n, "wide": np.float64(n)} for n in (2, 3)
+    ]
+    ((batch, _),) = fx.ragged_batches(examples, 2)
+    dtypes = fx.tree.map(lambda x: x.dtype.name, batch)
+    assert dtypes == {"x": "float16", "weight": "float32", "label": "int32", "wide": "float64"}
+
+
 @pytest.mark.parametrize("lengths", [[3, 3], [3, 5], [5, 3], [8, 8]])
 def test_arrays_that_are_not_ragged_are_stacked_for_any_lengths(lengths: list[int]) -> None:
     examples: list[Any] = [

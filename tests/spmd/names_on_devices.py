@@ -295,6 +295,42 @@ def test_pmap_as_jax_calls_it() -> None:
     np.testing.assert_array_equal(np.asarray(back), X + 1)
 
 
+def scaled_part(v: Any, n: Any) -> Any:
+    return v[..., :n] * n
+
+
+@pytest.mark.parametrize("over", [fx.pmap, fx.soft_pmap])
+def test_static_arguments_of_a_map_over_devices(over: Any) -> None:
+    want = X[:, :2] * 2
+    in_axes: Any = {"in_axes": (0, None)}
+    calls: list[Callable[[], Any]] = [
+        # regression: an outer transformation did not see what the map declares static
+        lambda: fx.jit(over(scaled_part, static_argnums=1))(X, 2),
+        lambda: fx.jit(over(fx.jit(scaled_part, static_argnums=1)))(X, 2),
+        lambda: fx.jit(over(scaled_part, static_argnames="n"))(X, n=2),
+        # regression: the map traced a number that the function needs, and `vmap` does not
+        lambda: over(scaled_part, **in_axes)(X, 2),
+    ]
+    if over is fx.pmap:  # regression: static_argnames was lost beside donate_argnums
+        donating: Any = fx.pmap(scaled_part, static_argnames="n", donate_argnums=0)
+        np.testing.assert_array_equal(np.asarray(donating(X, n=4)), X * 4)
+    for call in calls:
+        np.testing.assert_array_equal(np.asarray(call()), want)
+    np.testing.assert_array_equal(np.asarray(fx.vmap(scaled_part, **in_axes)(X, 2)), want)
+
+
+def test_devices_of_a_soft_pmap_are_distinct_devices() -> None:
+    for devices, message in (
+        (fx.devices()[:1] * 2, "soft_pmap of cos: devices has a device twice"),
+        (True, "soft_pmap: devices must be a sequence, got a bool: True"),
+        (1.5, "soft_pmap: devices must be a sequence, got a float: 1.5"),
+    ):
+        with pytest.raises(FxadError) as e:
+            ANY.soft_pmap(fnp.cos, devices=devices)(X)
+        assert e.value.message == message
+        assert e.value.remedy in ("give distinct devices, or their number", "give a tuple or a list")
+
+
 def test_results_that_depend_on_no_argument_are_not_compiled() -> None:
     c: Any = np.array([1.0, 2.0])
     fx.pmap(lambda v: v + 1)(X)
@@ -309,6 +345,19 @@ def test_results_that_depend_on_no_argument_are_not_compiled() -> None:
     np.testing.assert_array_equal(np.asarray(fx.jit(fx.pmap(lambda v: c))(X)), np.tile(c, (8, 1)))
     with pytest.raises(ParameterError, match="it runs on 16 devices"):
         fx.pmap(lambda v: 3)(np.ones(16))
+
+
+def test_python_numbers_in_data_of_many_devices_have_the_dtypes_of_fxad() -> None:
+    sharding = NamedSharding(make_mesh((8,), ("i",)), P("i"))
+    ints: Any = fx.make_array_from_callback((8,), sharding, lambda _: [1])
+    assert ints.dtype == "int32"
+    assert fx.make_array_from_callback((8,), sharding, lambda _: [1], "int8").dtype == "int8"  # `dtype` as in JAX
+    floats = fx.make_array_from_process_local_data(sharding, [0.5] * 8)
+    assert floats.dtype == "float32"
+    assert fx.make_array_from_process_local_data(sharding, np.ones(8)).dtype == "float64"
+    with pytest.raises(FxadError) as e:
+        fx.make_array_from_callback((8,), sharding, lambda _: ["a"])
+    assert e.value.message == "asarray: an element: a str is not an array: 'a'"
 
 
 # ----------------------------------------------------------------------------------------------------------- soft_pmap

@@ -93,7 +93,7 @@ def test_refused() -> None:
     wrong: Any = fx
     with pytest.raises(ArgumentError) as e:
         wrong.comm(3)
-    assert e.value.message == "comm: takes a Program, got an int: 3"
+    assert e.value.message == "comm: takes a Program, got 3"
     assert e.value.remedy == "trace the function first: comm(trace(f, *examples))"
 
 

@@ -26,7 +26,7 @@ WRONG: Any = fx
 WRONG_PAIRS: Any = [(0, 1, 2)]
 
 
-IN_AXES = "in_axes says where an argument carries the axis; None there is for what is the same for all"
+IN_AXES = "in_axes gives the mapped axis of each argument; None is for an argument that is the same for all"
 THERE = "is 1" if len(fx.devices("cpu")) == 1 else f"are {len(fx.devices('cpu'))}"
 
 
@@ -94,6 +94,11 @@ ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
      "make_mesh: axis_shapes must be a sequence, got an int: 8", "give a tuple or a list"),
     (lambda: fx.make_mesh((-1,), ("i",)), ParameterError,
      "make_mesh: axis_shapes (-1,) has an axis without devices", "give sizes from 1 on"),
+    (lambda: fx.pmap(lambda x, n, m: x, static_argnums=1, static_broadcasted_argnums=2), ArgumentError,
+     "pmap: static_argnums and static_broadcasted_argnums are both given",
+     "give all static arguments in static_argnums"),
+    (lambda: WRONG.debug.visualize_array_sharding(3), ArgumentError,
+     "visualize_array_sharding: x is an int, not an Array: 3", "put it on a device: device_put(x)"),
     (lambda: WRONG.shard_map(f, 3, P(), P())(X), ArgumentError,
      "shard_map of f: mesh is an int: 3", 'give a Mesh, or names and sizes: {"i": 8}'),
     (lambda: fx.shard_map(f, MESH, P("k"), P())(X), AxisNameError,
@@ -133,7 +138,7 @@ ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
      "pmap of f: argument x: axis 2 does not exist in an array with 2 axes", IN_AXES),
     (lambda: fx.pmap(f, out_axes=3)(X), AxisError,
      "pmap of f: result: axis 3 does not exist in an array with 2 axes",
-     "out_axes says where a result shall carry the axis, which it has besides its own"),
+     "out_axes gives the place of the mapped axis in each result, which has it besides its own axes"),
     (lambda: fx.pmap(f, in_axes=None)(X), ArgumentError,
      "pmap of f: no argument is mapped", "give in_axes an int, or pass axis_size"),
     (lambda: fx.pmap(lambda: 3, "i")(), ArgumentError,
@@ -190,7 +195,7 @@ ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
      "pmap of f: the mapped axis has size n, and the number of devices is a number",
      "use vmap, or map an axis of known size"),
     (lambda: fx.pmap(f, "i", devices=[fx.devices()[0]] * 4)(X), ParameterError,
-     "pmap of f: the axis has size 4, devices has 1 distinct ones", "give one device for each index"),
+     "pmap of f: the axis has size 4, devices has 1 distinct", "give one device for each index"),
     (lambda: fx.jit(lambda x: (fx.pmap(f, "i")(x[:3]), fx.pmap(f, "i")(x)))(np.ones((1000, 2), np.float32)),
      ParameterError,
      ("compile of <lambda>: it has maps over 3 and 1000 devices, and runs on 3000, a multiple of all of them; there"
@@ -241,3 +246,8 @@ def test_the_line_of_a_result_that_differs_is_named() -> None:
         with pytest.raises(ShapeError) as e:
             make()
         assert str(e.value.where).endswith(f"test_messages_of_maps.py:{line} in {part.__qualname__}")
+
+
+def test_a_keyword_argument_without_arrays_reaches_the_function_of_a_shard_map() -> None:
+    over = fx.shard_map(lambda x, bias=None: x if bias is None else x + bias, {"i": 1}, P("i"), P("i"))
+    np.testing.assert_array_equal(np.asarray(over(X, bias=None)), X)  # regression: refused

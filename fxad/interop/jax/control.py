@@ -44,7 +44,7 @@ def _call(eqn: Equation, *args: Value) -> list[Value]:
     return eqn.translation.call(called, args, str(p.get("name", eqn.name)))
 
 
-def _ours(eqn: Equation, *args: Value) -> object:
+def _fxad_program(eqn: Equation, *args: Value) -> object:
     """A program that `to_jax` gave to JAX: itself."""
     return binder().call(eqn.params["jaxpr"], args)
 
@@ -90,12 +90,12 @@ def _while(eqn: Equation, *args: Value) -> tuple[Value, ...]:
         if not stack:
             return after
         (running,) = test(*of_test, *carry)  # the examples of a stack end one by one
-        return tuple([_kept(running, new, old) for new, old in zip(after, carry, strict=True)])
+        return tuple([_select_running(running, new, old) for new, old in zip(after, carry, strict=True)])
 
     return lax.while_loop(more, step, arrays(init))
 
 
-def _kept(running: Value, new: Value, old: Value) -> Value:
+def _select_running(running: Value, new: Value, old: Value) -> Value:
     return lax.select(lax.broadcast_in_dim(running, new.shape, range(running.ndim)), new, old)
 
 
@@ -137,7 +137,7 @@ def _policy(eqn: Equation, policy: Any) -> policies.Policy:
     for theirs, ours in _POLICIES:
         if policy is theirs or policy == theirs:
             return ours
-    match _made_by(policy):
+    match _maker_and_contents(policy):
         case "SaveOnlyTheseNames" | "save_only_these_names", [saved]:
             return policies.names(*sorted(saved))
         case "SaveAnyNamesButThese" | "save_any_names_but_these", [left_out]:
@@ -151,7 +151,7 @@ def _policy(eqn: Equation, policy: Any) -> policies.Policy:
             )
 
 
-def _made_by(policy: Any) -> tuple[str, list[Any]]:
+def _maker_and_contents(policy: Any) -> tuple[str, list[Any]]:
     """The function or class of JAX that made a policy, and what the policy holds."""
     if hasattr(policy, "__closure__"):
         return policy.__qualname__.partition(".")[0], [c.cell_contents for c in policy.__closure__ or ()]
@@ -266,8 +266,8 @@ CONTROL: Final[Rows] = MappingProxyType({
     "closed_call": _call,
     "core_call": _call,
     "call": _call,
-    "fxad_call": _ours,
-    "fxad_linear_call": _ours,
+    "fxad_call": _fxad_program,
+    "fxad_linear_call": _fxad_program,
     "eval_jaxpr": _inlined,
     "composite": _inlined,
     "program_order": _inlined,  # it says in which order XLA schedules the equations

@@ -25,13 +25,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _written_by(rule: Any) -> object:
+def _users_function(rule: Any) -> object:
     """The user's function behind a rule, which JAX wraps in functions of its own."""
     inner = getattr(rule, "f", rule)
     cells = dict(zip(inner.__code__.co_freevars, inner.__closure__ or (), strict=True)) if _is_wrapper(inner) else {}
     for name in _WRAPPED:
         if name in cells:
-            return _written_by(cells[name].cell_contents)
+            return _users_function(cells[name].cell_contents)
     return inner
 
 
@@ -49,10 +49,10 @@ def _in_maps(eqn: Equation, rule: Callable[[], T]) -> T:
     mesh, checked = eqn.translation.manual or (None, False)
     of_mesh = () if mesh is None else mesh.axis_names
     axes = [(name, size) for name, size in named_axes_around() if name not in of_mesh]
-    found: list[T] = []
+    results: list[T] = []
 
     def call() -> tuple[()]:
-        found.append(rule())
+        results.append(rule())
         return ()
 
     inside: Callable[[], tuple[()]] = call
@@ -62,17 +62,17 @@ def _in_maps(eqn: Equation, rule: Callable[[], T]) -> T:
         jax.make_jaxpr(inside, axis_env=axes)()
     else:
         call()
-    return found[0]
+    return results[0]
 
 
-def _made_once(
+def _function_of_rule(
     eqn: Equation, rule: object, make: Callable[[], CustomFunction[..., tuple[Value, ...]]]
 ) -> CustomFunction[..., tuple[Value, ...]]:
     """The function of a rule. Equal equations share one."""
     types = tuple([str(a) for a in eqn.ins])
     key = (
         eqn.name,
-        _written_by(rule),
+        _users_function(rule),
         types,
         eqn.params["num_consts"],
         str(eqn.params["call_jaxpr"]),
@@ -84,7 +84,7 @@ def _made_once(
     return function
 
 
-def _where_called(eqn: Equation) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def _in_context_of(eqn: Equation) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """A decorator of a rule, which is translated later: in the body of the `shard_map` that its equation is in."""
     manual = eqn.translation.manual
 
@@ -121,7 +121,7 @@ def _custom_jvp(eqn: Equation, *args: Value) -> object:
     def make() -> CustomFunction[..., tuple[Value, ...]]:
         function = custom_jvp(_call_function(eqn))
 
-        @_where_called(eqn)
+        @_in_context_of(eqn)
         def rule(primals: Sequence[Value], tangents: Sequence[Value]) -> tuple[object, object]:
             live = tangents[n:]
             symbolic = p["symbolic_zeros"]
@@ -139,7 +139,7 @@ def _custom_jvp(eqn: Equation, *args: Value) -> object:
         function.defjvp(rule, symbolic_zeros=p["symbolic_zeros"])
         return function
 
-    return _made_once(eqn, p["jvp_jaxpr_fun"], make)(*arrays(args))
+    return _function_of_rule(eqn, p["jvp_jaxpr_fun"], make)(*arrays(args))
 
 
 def _tangent(y: Value, tangent: Value) -> Value:
@@ -164,7 +164,7 @@ def _custom_vjp(eqn: Equation, *args: Value) -> object:
     def make() -> CustomFunction[..., tuple[Value, ...]]:
         function = custom_vjp(_call_function(eqn))
 
-        @_where_called(eqn)
+        @_in_context_of(eqn)
         def fwd(*primals: Value) -> tuple[tuple[Value, ...], tuple[object, ...]]:
             moving = [plain_aval(a).inexact for a in avals]
             if p["symbolic_zeros"]:
@@ -181,7 +181,7 @@ def _custom_vjp(eqn: Equation, *args: Value) -> object:
             # `bwd` may branch on a residual that is True or False in every call
             return arrays(rest), tuple([_flag(r) for r in residuals])
 
-        @_where_called(eqn)
+        @_in_context_of(eqn)
         def bwd(residuals: Sequence[Value], cotangents: Sequence[Value]) -> tuple[Value, ...]:
             fixed = [r.value if isinstance(r, _Flag) else None for r in residuals] + [None] * len(cotangents)
             like = (*residual_avals, *eqn.outs)  # the shapes of cotangents that are zero
@@ -208,7 +208,7 @@ def _custom_vjp(eqn: Equation, *args: Value) -> object:
         function.defvjp(fwd, bwd, symbolic_zeros=p["symbolic_zeros"])
         return function
 
-    return _made_once(eqn, p["bwd"], make)(*arrays(args))
+    return _function_of_rule(eqn, p["bwd"], make)(*arrays(args))
 
 
 def _cotangents(result: Any) -> list[Any]:

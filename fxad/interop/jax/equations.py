@@ -198,8 +198,8 @@ def _broadcast(x: Value, shape: Shape) -> Value:
         return x
     if isinstance(x, np.generic):
         return splat(Lit.of(x, Aval(shape, x.dtype)))
-    kept = [k for k in range(x.ndim) if x.shape[k] == shape[k]]
-    return lax.broadcast_in_dim(lax.squeeze(x, [k for k in range(x.ndim) if k not in kept]), shape, kept)
+    dims = [k for k in range(x.ndim) if x.shape[k] == shape[k]]
+    return lax.broadcast_in_dim(lax.squeeze(x, [k for k in range(x.ndim) if k not in dims]), shape, dims)
 
 
 def array(x: Value) -> Array:

@@ -17,6 +17,7 @@ from jax import numpy as jnp
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 
+from fxad.api.lift import bind_static_arguments
 from fxad.core import tree
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TranslationError, described
 from fxad.interop.jax.arrays import as_jax
@@ -25,6 +26,7 @@ from fxad.ir import Aval, Jaxpr
 from fxad.lower import lower_jaxpr
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, Spec, function_name, trace_for_call, tree_error
+from fxad.tracing.static_args import static_arguments
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
 from fxad.transforms.vmap import vmap
@@ -147,7 +149,8 @@ def to_jax(f: Callable[..., object], /) -> Callable[..., Any]:
     """A program, or a function of fxad, as a function of JAX: it takes and returns arrays of JAX.
 
     JAX can call it, and jit, differentiate and map it. Derivatives and batches are fxad's own: JAX calls the programs
-    that fxad's `linearize`, `transpose` and `vmap` return. A function is traced for the types of each call.
+    that fxad's `linearize`, `transpose` and `vmap` return. A function is traced for the types of each call, and for the
+    values of arguments that it declares static.
 
     Law:    value, gradient, batch and Hessian-vector product are those of `f`; `to_jax(from_jax(g))` is `g`.
     Raises: TranslationError for a program that calls the host, or runs on several devices; where it is called:
@@ -160,20 +163,22 @@ def to_jax(f: Callable[..., object], /) -> Callable[..., Any]:
             f"to_jax: {described(f)} is neither a Program nor a function: {f!r:.60}", remedy="to_jax(trace(f, ...))"
         )
 
+    statics = static_arguments(f"to_jax of {function_name(f)}", f)
+
     @wraps(f, updated=())
     def traced(*args: object, **kwargs: object) -> object:
+        g, args, kwargs = bind_static_arguments("to_jax", f, statics, args, kwargs)
         examples, named = jax.tree.map(_spec, (args, kwargs), is_leaf=lambda x: isinstance(x, Array))
-        return _callable_of(trace_for_call(f, examples, named))(*args, **kwargs)
+        return _callable_of(trace_for_call(g, examples, named))(*args, **kwargs)
 
     return traced
 
 
 def _spec(x: Any) -> object:
-    """An argument of JAX as an example for fxad."""
-    if isinstance(x, bool | int | float | complex | np.ndarray | np.generic | Array):
-        return x
-    words = jax.random.key_data(x) if is_key(x) else x
-    return Spec(words.shape, words.dtype)
+    """An argument of JAX as an example for fxad: an array of JAX as its type, any other value as it is."""
+    if is_key(x):
+        x = jax.random.key_data(x)
+    return Spec(x.shape, x.dtype) if isinstance(x, jax.Array) else x
 
 
 def _callable_of(program: Program[..., object]) -> Callable[..., object]:
