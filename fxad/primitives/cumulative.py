@@ -20,6 +20,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.constants import ROW_SIZE, UNSPLIT_STEPS, WINDOW_SIZE
+from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import (
@@ -39,14 +40,17 @@ from fxad.ir import (
     Lit,
     NDArray,
     Primitive,
+    Shape,
     Tangents,
     Zero,
     primitive,
     primitive_family,
 )
 from fxad.primitives.axes import axis_after_insert
+from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise.arithmetic import ADD, MAX, MUL, NEG, SUB
+from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.exponential import EXP, LOG1P
 from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, NE, OR
@@ -55,7 +59,7 @@ from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import LinearInOne
 from fxad.primitives.gather_scatter import gather_along_axis, index_vectors
 from fxad.primitives.operand_checks import check_axis, check_count, check_dtype
-from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
+from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid, ReduceAnd
 from fxad.primitives.shape import Iota, Transpose, align_to_first, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import emit_slice, pad_along_axis
 from fxad.primitives.stablehlo import i64_array, lower_in_float32
@@ -63,6 +67,23 @@ from fxad.primitives.stablehlo import i64_array, lower_in_float32
 Parts: TypeAlias = tuple[Atom, ...]
 # (left, right) -> combined: element by element, associative
 Combine: TypeAlias = Callable[[Emit, Parts, Parts], Parts]
+
+
+@dataclass(frozen=True, slots=True)
+class CumulativeOperation:
+    """An associative operation: each result combines all elements up to its own; from the end for `reverse`.
+
+    `splits`: returns True if the axis may be computed in blocks with these totals; None: it always may.
+    `first_result`: the parts of an element before this one are no results.
+    """
+
+    name: str
+    combine: Combine
+    identities: tuple[object, ...]
+    reverse: bool
+    splits: Callable[[Emit, Parts], Atom] | None = None
+    first_result: int = 0
+
 
 SUMMED: Final = dtypes.NUMERIC - dtypes.FLOAT8
 
@@ -90,6 +111,14 @@ def compose_affine(emit: Emit, left: Parts, right: Parts) -> Parts:
     return emit.one(MUL, a, c), emit.one(ADD, emit.one(MUL, c, b), d)
 
 
+def _has_finite_factors(emit: Emit, maps: Parts) -> Atom:
+    """Return True if a is finite in all maps y -> a y + b. A composition of others may be nan where applying one after
+    the other is not: 0 * inf."""
+    a, _ = maps
+    finite = emit.one(EQ, emit.one(SUB, a, a), Lit.zero(a.aval))
+    return emit.one(ReduceAnd(tuple(range(a.aval.ndim))), finite)
+
+
 def check_same_type(prim: Primitive, axis: int, takes: frozenset[DType], *avals: Aval) -> None:
     """Check that operands have one type that `prim` takes, and the axis. Raises: AxisError, DTypeError, ShapeError."""
     x = avals[0]
@@ -110,8 +139,7 @@ class LinearRecurrence(LinearInOne):
     Type: a, b of one type, float or complex, not float8; those below 32 bits are computed in float32.
     Rule: linear in b; the transpose is the recurrence from the other end with the next factor. d/da is the recurrence
           of da[i] y[i - 1].
-    Cost: one pass. A long axis is computed in blocks: an infinite factor may then give nan where the recurrence gives
-          an infinity.
+    Cost: one pass. A long axis is computed in blocks, unless the product of the factors of a block is infinite or nan.
     Source: Blelloch, Prefix Sums and Their Applications (1990), 1.4.
     """
 
@@ -139,10 +167,11 @@ class LinearRecurrence(LinearInOne):
         return lower_in_float32(hlo, args, x, lambda wide, t: hlo.call(self._program(t), wide)[0])
 
     def _program(self, x: Aval) -> Jaxpr:
-        compose = cumulative_program(self.name, (x, x), compose_affine, (1.0, 0.0), self.axis, self.reverse)
+        maps = CumulativeOperation(self.name, compose_affine, (1.0, 0.0), self.reverse, _has_finite_factors, 1)
+        compose = cumulative_program(maps, (x, x), self.axis)
         builder = Builder()
         a, b = builder.inputs((x, x))
-        _, y = builder.inline(compose, (without_first_factor(builder, a, self.axis, self.reverse), b))
+        (y,) = builder.inline(compose, (without_first_factor(builder, a, self.axis, self.reverse), b))
         return builder.build([y], self.name)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
@@ -208,7 +237,8 @@ class Cumulative(Primitive):
     def lower_wide(self, hlo: Hlo, args: HloValues, x: Aval) -> HloValues:
         """Add StableHLO operations for an operand of at least 32 bits and of more than one element along the axis."""
         identity = self.identity(x.dtype).value
-        return hlo.call(cumulative_program(self.name, (x,), self.combine(), (identity,), self.axis, self.reverse), args)
+        operation = CumulativeOperation(self.name, self.combine(), (identity,), self.reverse)
+        return hlo.call(cumulative_program(operation, (x,), self.axis), args)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (dim,) = dims
@@ -412,39 +442,55 @@ class CumLogSumExp(Cumulative):
 # XLA's window reduction takes three times as long to run and to compile (a million floats: 12 ms and 220 ms).
 
 
-def cumulative_program(
-    name: str, avals: tuple[Aval, ...], combine: Combine, identities: tuple[object, ...], axis: int, reverse: bool
-) -> Jaxpr:
-    """Return the program of a cumulative operation: each result combines all elements up to its own; from the end for
-    `reverse`.
+def cumulative_program(operation: CumulativeOperation, avals: tuple[Aval, ...], axis: int) -> Jaxpr:
+    """Return the program of a cumulative operation.
 
-    Type: operands of one shape -> results of the same types. `identities` are the identity elements.
+    Type: operands of one shape -> results of the same types, without those before `first_result`.
     """
     b = Builder()
-    return b.build(_cumulate_along(b, name, b.inputs(avals), combine, identities, axis, reverse), name)
+    return b.build(_cumulate_along(b, operation, b.inputs(avals), axis), operation.name)
 
 
-def _cumulate_along(
-    emit: Emit, name: str, xs: Parts, combine: Combine, identities: Sequence[object], axis: int, reverse: bool
-) -> Parts:
+def _cumulate_along(emit: Emit, op: CumulativeOperation, xs: Parts, axis: int, *, may_split: bool = True) -> Parts:
     shape = xs[0].aval.shape
     before, n, after = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-    blocks = min(-(-ROW_SIZE // max(before * after, 1)), isqrt(n)) if n > UNSPLIT_STEPS else 1
+    blocks = min(-(-ROW_SIZE // max(before * after, 1)), isqrt(n)) if may_split and n > UNSPLIT_STEPS else 1
     steps = -(-n // blocks)
     split = [
         emit_reshape(emit, _pad_end(emit, x, axis, blocks * steps - n, identity), (before, blocks, steps, after))
-        for x, identity in zip(xs, identities, strict=True)
+        for x, identity in zip(xs, op.identities, strict=True)
     ]
-    rows = [_permute(emit, x, (2, 0, 1, 3)) for x in split]
-    totals, rows = _scan_rows(emit, name, rows, combine, identities, reverse)
-    if blocks > 1:
-        totals = _cumulate_along(emit, name, totals, combine, identities, 1, reverse)
-        prefixes = [
-            predecessors(emit, t, 1, reverse, Lit.of(identity, t.aval.with_shape(())))
-            for t, identity in zip(totals, identities, strict=True)
-        ]
-        along_rows = tuple([emit_broadcast(emit, t, rows[0].aval.shape, (1, 2, 3)) for t in prefixes])
-        rows = list(combine(emit, along_rows, tuple(rows)))
+    totals, rows = _scan_rows(emit, op, [_permute(emit, x, (2, 0, 1, 3)) for x in split])
+    if blocks == 1:
+        return _join_rows(emit, rows[op.first_result :], shape, axis)
+    if op.splits is None:
+        return _join_rows(emit, _combine_blocks(emit, op, totals, rows), shape, axis)
+    # the other branch scans the whole axis as one block
+    whole, in_blocks = Builder(), Builder()
+    k, operands = len(xs), (*totals, *rows, *xs)
+    whole_ins, block_ins = [b.inputs([x.aval for x in operands]) for b in (whole, in_blocks)]
+    y = _cumulate_along(whole, op, whole_ins[2 * k :], axis, may_split=False)
+    z = _join_rows(in_blocks, _combine_blocks(in_blocks, op, block_ins[:k], block_ins[k : 2 * k]), shape, axis)
+    index = emit.one(ConvertElementType(dtypes.int32), op.splits(emit, totals))
+    return emit(Cond((whole.build(y, op.name), in_blocks.build(z, op.name))), index, *operands)
+
+
+def _combine_blocks(emit: Emit, op: CumulativeOperation, totals: Parts, rows: Parts) -> Parts:
+    """Return the rows of the results, each block combined with the blocks before it."""
+    no_results = [Lit.of(x, t.aval) for x, t in zip(op.identities, totals[: op.first_result], strict=False)]
+    totals = (*no_results, *_cumulate_along(emit, op, totals, 1))
+    prefixes = [
+        predecessors(emit, t, 1, op.reverse, Lit.of(identity, t.aval.with_shape(())))
+        for t, identity in zip(totals, op.identities, strict=True)
+    ]
+    along_rows = tuple([emit_broadcast(emit, t, rows[0].aval.shape, (1, 2, 3)) for t in prefixes])
+    return op.combine(emit, along_rows, rows)[op.first_result :]
+
+
+def _join_rows(emit: Emit, rows: Parts, shape: Shape, axis: int) -> Parts:
+    """Return rows as arrays of a shape whose axis is the blocks, one after the other, without padding at the end."""
+    steps, before, blocks, after = rows[0].aval.shape
+    n = shape[axis]
     joined = [emit_reshape(emit, _permute(emit, r, (1, 2, 0, 3)), (before, blocks * steps, after)) for r in rows]
     return tuple([emit_reshape(emit, emit_slice(emit, y, 1, 0, n) if blocks * steps > n else y, shape) for y in joined])
 
@@ -463,18 +509,16 @@ def _permute(emit: Emit, x: Atom, axes: tuple[int, ...]) -> Atom:
     return emit.one(Transpose(axes), x)
 
 
-def _scan_rows(
-    emit: Emit, name: str, rows: Sequence[Atom], combine: Combine, identities: Sequence[object], reverse: bool
-) -> tuple[Parts, list[Atom]]:
+def _scan_rows(emit: Emit, op: CumulativeOperation, rows: Sequence[Atom]) -> tuple[Parts, Parts]:
     """Return the totals of all rows, and the cumulative values."""
     b, k = Builder(), len(rows)
     row = [r.aval.with_shape(r.aval.shape[1:]) for r in rows]
     total, x = b.inputs(row), b.inputs(row)
-    new = combine(b, total, x)
-    body = b.build((*new, *new), f"{name}_step")
-    start = [Lit.of(identity, a) for identity, a in zip(identities, row, strict=True)]
-    outs = emit(Scan(body, rows[0].aval.shape[0], reverse, 1, 0, k), *start, *rows)
-    return outs[:k], list(outs[k:])
+    new = op.combine(b, total, x)
+    body = b.build((*new, *new), f"{op.name}_step")
+    start = [Lit.of(identity, a) for identity, a in zip(op.identities, row, strict=True)]
+    outs = emit(Scan(body, rows[0].aval.shape[0], op.reverse, 1, 0, k), *start, *rows)
+    return outs[:k], outs[k:]
 
 
 CUMULATIVE: Final = (CumSum, CumProd, CumMax, CumMin, CumLogSumExp, LinearRecurrence)
