@@ -244,9 +244,9 @@ class ScatterFamily(Primitive):
 
     Type: x, indices of any integer dtype with index vectors on their last axis, updates of x's dtype.
     Source: stablehlo.scatter, with index_vector_dim the last axis of the indices; updates of the same element are
-            combined in any order. `impl` adds and multiplies floats below 32 bits in float32 and rounds once. XLA does
-            so for bfloat16, unless the operand has many elements for each update. Otherwise it rounds each partial
-            result, as in jax: 3,000 ones are 2,048 in float16.
+            combined in any order. `impl` adds and multiplies floats below 32 bits in float32 and rounds once. So do
+            compiled programs, unless the operand has many elements for each update. Then each partial result is
+            rounded, as in jax: 3,000 ones are 2,048 in float16.
     """
 
     __slots__ = ()
@@ -354,10 +354,10 @@ class ScatterFamily(Primitive):
         return hlo.op("stablehlo.scatter", args, outs, attrs, (region,))
 
     def _in_float32(self, x: Aval, indices: Aval, updates: Aval) -> bool:
-        """Return True if updates of bfloat16 may meet, and are combined in float32: XLA rounds each partial result, and
-        takes as long, because it converts the whole operand."""
+        """Return True if updates of floats below 32 bits may meet, and are combined in float32: XLA rounds each partial
+        result, and takes as long."""
         may_meet = not self.unique_indices and prod(indices.shape[:-1]) > 1
-        rounds = self.monoid in (SUM, PRODUCT) and x.dtype == dtypes.bfloat16
+        rounds = self.monoid in (SUM, PRODUCT) and dtypes.accumulated(x.dtype) != x.dtype
         return may_meet and rounds and x.size <= ELEMENTS_PER_UPDATE * updates.size
 
     def _without_range_rule(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
