@@ -279,7 +279,7 @@ class _PlanBuilder:
         else:
             self.result.append((_NEW_AXIS,) if e is None else ())
 
-    def _window(self, start: int, limit: int, stride: int, size: int) -> None:
+    def _add_window(self, start: int, limit: int, stride: int, size: int) -> None:
         self.starts.append(start)
         self.limits.append(limit)
         self.strides.append(stride)
@@ -299,7 +299,7 @@ class _PlanBuilder:
         i = i + n if i < 0 else i
         self.int_axes.append(self.axis)
         self.result.append(None)
-        self._window(i, i + 1, 1, 1)
+        self._add_window(i, i + 1, 1, 1)
 
     def _slice(self, s: slice) -> None:
         n = self.shape[self.axis]
@@ -318,41 +318,42 @@ class _PlanBuilder:
             raise ArgumentError(
                 f"getitem: {s} of axis {self.axis}: {e}", remedy="bounds of a slice are ints or None"
             ) from None
-        m = len(range(start, stop, step))
-        if m == 0:
+        count = len(range(start, stop, step))
+        if count == 0:
             start = 0
         elif step < 0:
             self.reversed.append(self.axis)
-            start, step = start + (m - 1) * step, -step
-        self.result.append((m,))
-        self._window(start, start + (m - 1) * step + 1 if m else 0, step if m > 1 else 1, m)
+            start, step = start + (count - 1) * step, -step
+        self.result.append((count,))
+        self._add_window(start, start + (count - 1) * step + 1 if count else 0, step if count > 1 else 1, count)
 
     def _symbolic_slice(self, n: int, s: slice) -> None:
-        """A slice of an axis of symbolic size, or with symbolic bounds."""
+        """Take a slice of an axis of symbolic size, or with symbolic bounds. Its window is an expression in the sizes,
+        by the rules of `slice.indices`."""
         step = 1 if s.step is None else s.step if type(s.step) is Size else s.step.__index__()
         if step == 0:
             raise ArgumentError(f"getitem: {s} of axis {self.axis}: slice step cannot be zero")
-        first, last = (0, n) if step > 0 else (-1, n - 1)
-        start, stop = [
-            default if b is None else _clamped(b, n, first, last)
-            for b, default in ((s.start, first if step > 0 else last), (s.stop, last if step > 0 else first))
-        ]
-        count, stride = stop - start if step > 0 else start - stop, abs(step)
-        if type(stride) is Size and step > 0:
-            # the place of the last element is no simple expression: the window may end after it
-            count = maximum(count, 0)
-            m = (count + stride - 1) // stride
-            self.result.append((m,))
-            self._window(start, start + count, stride, m)
-            return
-        m = maximum(0, (count + stride - 1) // stride)
-        span = maximum((m - 1) * stride + 1, 0)  # from the first element to the last one
-        m = (span + stride - 1) // stride  # the same number, as the slice gives it
-        if step < 0:
+        forward, stride = step > 0, abs(step)
+        least, greatest = (0, n) if forward else (-1, n - 1)  # of a bound
+        first, end = (least, greatest) if forward else (greatest, least)
+        start = first if s.start is None else _clamped(s.start, n, least, greatest)
+        stop = end if s.stop is None else _clamped(s.stop, n, least, greatest)
+        length = stop - start if forward else start - stop
+        if forward and type(stride) is Size:
+            # the place of the last element is no simple expression: the window ends at `stop`
+            span = maximum(length, 0)
+            count = (span + stride - 1) // stride
+        else:
+            count = maximum(0, (length + stride - 1) // stride)
+            span = maximum((count - 1) * stride + 1, 0)  # from the first element to the last one
+            # the same number in another form: the size of a `Slice` with this span
+            count = (span + stride - 1) // stride
+            stride = stride if count != 1 else 1
+        if not forward:
             self.reversed.append(self.axis)
             start = start + 1 - span
-        self.result.append((m,))
-        self._window(start, start + span, stride if m != 1 else 1, m)
+        self.result.append((count,))
+        self._add_window(start, start + span, stride, count)
 
     def _array(self, e: _IndexArray) -> None:
         n = self.shape[self.axis]
@@ -367,7 +368,7 @@ class _PlanBuilder:
         if not e.shape:
             self.int_axes.append(self.axis)
         self.result.append(None)
-        self._window(0, n, 1, n)
+        self._add_window(0, n, 1, n)
 
     # ------------------------------------------------------------------------------------------------------- plans
 
