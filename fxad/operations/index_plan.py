@@ -268,11 +268,11 @@ class _PlanBuilder:
     def add(self, e: _Entry) -> None:
         """Take the next entry of the index."""
         if type(e) is int or type(e) is Size:
-            self._point(e)
+            self._add_int(e)
         elif type(e) is slice:
-            self._slice(e)
+            self._add_slice(e)
         elif type(e) is _IndexArray:
-            self._array(e)
+            self._add_array(e)
         elif type(e) is _ScalarMask:
             self.scalar_masks.append(e.size)
             self.result.append(None)
@@ -286,11 +286,11 @@ class _PlanBuilder:
         self.sizes.append(size)
         self.axis += 1
 
-    def _point(self, i: int) -> None:
+    def _add_int(self, i: int) -> None:
         n = self.shape[self.axis]
         if not -n <= i < n:
             if not self.checked:  # as an index that is known at run time; -n - 1 and n are out of range too
-                self._array(_IndexArray((), dtypes.int32, np.asarray(min(max(i, -n - 1), n), index_dtype((n,)))))
+                self._add_array(_IndexArray((), dtypes.int32, np.asarray(min(max(i, -n - 1), n), index_dtype((n,)))))
                 return
             raise AxisError(
                 f"getitem: index {i} is out of range for axis {self.axis} with size {n}",
@@ -301,10 +301,10 @@ class _PlanBuilder:
         self.result.append(None)
         self._add_window(i, i + 1, 1, 1)
 
-    def _slice(self, s: slice) -> None:
+    def _add_slice(self, s: slice) -> None:
         n = self.shape[self.axis]
         if Size in (type(n), type(s.start), type(s.stop), type(s.step)):
-            self._symbolic_slice(n, s)
+            self._add_symbolic_slice(n, s)
             return
         try:
             start, stop, step = s.indices(n)
@@ -327,7 +327,7 @@ class _PlanBuilder:
         self.result.append((count,))
         self._add_window(start, start + (count - 1) * step + 1 if count else 0, step if count > 1 else 1, count)
 
-    def _symbolic_slice(self, n: int, s: slice) -> None:
+    def _add_symbolic_slice(self, n: int, s: slice) -> None:
         """Take a slice of an axis of symbolic size, or with symbolic bounds. Its window is an expression in the sizes,
         by the rules of `slice.indices`."""
         step = 1 if s.step is None else s.step if type(s.step) is Size else s.step.__index__()
@@ -355,7 +355,7 @@ class _PlanBuilder:
         self.result.append((count,))
         self._add_window(start, start + span, stride, count)
 
-    def _array(self, e: _IndexArray) -> None:
+    def _add_array(self, e: _IndexArray) -> None:
         n = self.shape[self.axis]
         if e.masked is not None and e.masked != n:
             raise AxisError(
@@ -412,38 +412,40 @@ class _PlanBuilder:
 
     def _basic(self, result: list[int]) -> IndexPlan:
         """Plan ints and slices: one equation, and further ones for reversed and new axes."""
-        shape, gone = _shape_of(result), tuple(sorted(self.int_axes))
+        shape, dropped = _shape_of(result), tuple(sorted(self.int_axes))
         dynamic = tuple([axis for axis, _ in self.arrays])
         for a in dynamic:
             self.sizes[a] = 1
-        stay = [a for a in range(len(self.sizes)) if a not in gone]
-        revs, new = self._reverse(stay), _new_axes(result)
+        remaining = [a for a in range(len(self.sizes)) if a not in dropped]
+        revs, new = self._reverse(remaining), _new_axes(result)
         sizes = tuple(self.sizes)
-        if dynamic or (gone and sizes not in (self.shape, shape)):
-            take = Index(tuple(self.starts), sizes, tuple(self.strides), gone, dynamic)
+        if dynamic or (dropped and sizes not in (self.shape, shape)):
+            take = Index(tuple(self.starts), sizes, tuple(self.strides), dropped, dynamic)
             return IndexPlan(shape, take=take, after=(*revs, *_replace_axes((), new, shape)))
         if not revs:
-            return IndexPlan(shape, before=self._slices(), after=_replace_axes(gone, new, shape))
+            return IndexPlan(shape, before=self._slices(), after=_replace_axes(dropped, new, shape))
         return IndexPlan(
-            shape, before=(*self._slices(), *_replace_axes(gone, (), shape), *revs), after=_replace_axes((), new, shape)
+            shape,
+            before=(*self._slices(), *_replace_axes(dropped, (), shape), *revs),
+            after=_replace_axes((), new, shape),
         )
 
     def _gather(self, batch: Shape, place: int, result: list[int]) -> IndexPlan:
         """Plan integer arrays; `place` is the place of their axes among the remaining axes."""
         picked = tuple([axis for axis, _ in self.arrays])
         collapsed = tuple(sorted({*picked, *self.int_axes}))
-        stay = len(self.sizes) - len(collapsed)
-        once = len({id(a.mask) for _, a in self.arrays}) == 1 and self.arrays[0][1].mask is not None
+        remaining = len(self.sizes) - len(collapsed)
+        from_one_mask = len({id(a.mask) for _, a in self.arrays}) == 1 and self.arrays[0][1].mask is not None
         gather = Gather(
-            offset_dims=(*range(place), *range(place + len(batch), stay + len(batch))),
+            offset_dims=(*range(place), *range(place + len(batch), remaining + len(batch))),
             collapsed_slice_dims=collapsed,
             operand_batching_dims=(),
             start_indices_batching_dims=(),
             start_index_map=picked,
             slice_sizes=tuple([1 if a in collapsed else n for a, n in enumerate(self.sizes)]),
             mode="clip",
-            indices_sorted=once,
-            unique_indices=once,
+            indices_sorted=from_one_mask,
+            unique_indices=from_one_mask,
         )
         vectors = IndexVectors(tuple([self.shape[a] for a in picked]))
         before = (*self._slices(), *self._reverse(range(len(self.sizes))))
@@ -491,10 +493,10 @@ def _static_normalize_index(e: _IndexArray, value: NDArray, axis: int, n: int) -
     return replace(e, dtype=dtype, value=places.astype(dtype), nonnegative=True)
 
 
-def _replace_axes(gone: tuple[int, ...], new: tuple[int, ...], shape: Shape) -> tuple[Primitive, ...]:
-    """Drop the axes `gone` and insert the axes `new` of `shape`."""
-    if gone and new:
+def _replace_axes(dropped: tuple[int, ...], new: tuple[int, ...], shape: Shape) -> tuple[Primitive, ...]:
+    """Drop the axes `dropped` and insert the axes `new` of `shape`."""
+    if dropped and new:
         return (Reshape(shape),)
-    if gone:
-        return (Squeeze(gone),)
+    if dropped:
+        return (Squeeze(dropped),)
     return (ExpandDims(new),) if new else ()

@@ -33,6 +33,7 @@ from fxad.ir import (
     Dims,
     Emit,
     Hlo,
+    HloValue,
     HloValues,
     Jaxpr,
     JvpCtx,
@@ -40,6 +41,7 @@ from fxad.ir import (
     Lit,
     NDArray,
     Primitive,
+    Region,
     Shape,
     Tangents,
     Zero,
@@ -47,10 +49,8 @@ from fxad.ir import (
     primitive_family,
 )
 from fxad.primitives.axes import axis_after_insert
-from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise.arithmetic import ADD, MAX, MUL, NEG, SUB
-from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.exponential import EXP, LOG1P
 from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, NE, OR
@@ -71,18 +71,12 @@ Combine: TypeAlias = Callable[[Emit, Parts, Parts], Parts]
 
 @dataclass(frozen=True, slots=True)
 class CumulativeOperation:
-    """An associative operation: each result combines all elements up to its own; from the end for `reverse`.
-
-    `splits`: returns True if the axis may be computed in blocks with these totals; None: it always may.
-    `first_result`: the parts of an element before this one are no results.
-    """
+    """An associative operation: each result combines all elements up to its own; from the end for `reverse`."""
 
     name: str
     combine: Combine
     identities: tuple[object, ...]
     reverse: bool
-    splits: Callable[[Emit, Parts], Atom] | None = None
-    first_result: int = 0
 
 
 SUMMED: Final = dtypes.NUMERIC - dtypes.FLOAT8
@@ -111,12 +105,9 @@ def compose_affine(emit: Emit, left: Parts, right: Parts) -> Parts:
     return emit.one(MUL, a, c), emit.one(ADD, emit.one(MUL, c, b), d)
 
 
-def _has_finite_factors(emit: Emit, maps: Parts) -> Atom:
-    """Return True if a is finite in all maps y -> a y + b. A composition of others may be nan where applying one after
-    the other is not: 0 * inf."""
-    a, _ = maps
-    finite = emit.one(EQ, emit.one(SUB, a, a), Lit.zero(a.aval))
-    return emit.one(ReduceAnd(tuple(range(a.aval.ndim))), finite)
+def _all_finite(emit: Emit, x: Atom) -> Atom:
+    """Return True if no element is infinite or nan."""
+    return emit.one(ReduceAnd(tuple(range(x.aval.ndim))), emit.one(EQ, emit.one(SUB, x, x), Lit.zero(x.aval)))
 
 
 def check_same_type(prim: Primitive, axis: int, takes: frozenset[DType], *avals: Aval) -> None:
@@ -164,15 +155,31 @@ class LinearRecurrence(LinearInOne):
         x = ins[0]
         if x.size == 0 or x.shape[self.axis] == 1:
             return args[1:]
-        return lower_in_float32(hlo, args, x, lambda wide, t: hlo.call(self._program(t), wide)[0])
+        return lower_in_float32(hlo, args, x, lambda wide, t: self._lower_wide(hlo, wide, t))
 
-    def _program(self, x: Aval) -> Jaxpr:
-        maps = CumulativeOperation(self.name, compose_affine, (1.0, 0.0), self.reverse, _has_finite_factors, 1)
-        compose = cumulative_program(maps, (x, x), self.axis)
-        builder = Builder()
-        a, b = builder.inputs((x, x))
-        (y,) = builder.inline(compose, (without_first_factor(builder, a, self.axis, self.reverse), b))
-        return builder.build([y], self.name)
+    def _lower_wide(self, hlo: Hlo, args: HloValues, x: Aval) -> HloValue:
+        operation = CumulativeOperation(self.name, compose_affine, (1.0, 0.0), self.reverse)
+        b = Builder()
+        a, *rest = b.inputs((x, x))
+        maps = hlo.call(b.build((without_first_factor(b, a, self.axis, self.reverse), *rest), "affine_maps"), args)
+        b = Builder()
+        at_once = b.build(_cumulate_at_once(b, operation, b.inputs((x, x)), self.axis)[1:], self.name)
+        blocks = _block_count(x.shape, self.axis)
+        if blocks == 1:
+            return hlo.call(at_once, maps)[0]
+        b = Builder()
+        totals, rows = _scan_blocks(b, operation, b.inputs((x, x)), self.axis, blocks)
+        parts = (*totals, *rows)
+        finite, *values = hlo.call(b.build((_all_finite(b, totals[0]), *parts), f"{self.name}_blocks"), maps)
+        b = Builder()
+        a_total, b_total, *in_block = b.inputs([v.aval for v in parts])
+        # of a composition of totals only b is used: so no product of their factors overflows
+        totals = _cumulate_at_once(b, operation, (a_total, b_total), 1)
+        combined = _combine_blocks(b, operation, totals, tuple(in_block))
+        in_blocks = b.build(_join_rows(b, combined[1:], x.shape, self.axis), self.name)
+        # a composition of maps with an infinite factor may be nan where applying one after the other is not: 0 * inf
+        branches = Region(in_blocks, tuple(values)), Region(at_once, tuple(maps))
+        return hlo.op("stablehlo.if", (finite,), (x,), regions=branches)[0]
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         args, at = align_to_first(ctx, args, dims)
@@ -445,46 +452,53 @@ class CumLogSumExp(Cumulative):
 def cumulative_program(operation: CumulativeOperation, avals: tuple[Aval, ...], axis: int) -> Jaxpr:
     """Return the program of a cumulative operation.
 
-    Type: operands of one shape -> results of the same types, without those before `first_result`.
+    Type: operands of one shape -> results of the same types.
     """
     b = Builder()
     return b.build(_cumulate_along(b, operation, b.inputs(avals), axis), operation.name)
 
 
-def _cumulate_along(emit: Emit, op: CumulativeOperation, xs: Parts, axis: int, *, may_split: bool = True) -> Parts:
+def _cumulate_along(emit: Emit, op: CumulativeOperation, xs: Parts, axis: int) -> Parts:
+    blocks = _block_count(xs[0].aval.shape, axis)
+    if blocks == 1:
+        return _cumulate_at_once(emit, op, xs, axis)
+    totals, rows = _scan_blocks(emit, op, xs, axis, blocks)
+    rows = _combine_blocks(emit, op, _cumulate_along(emit, op, totals, 1), rows)
+    return _join_rows(emit, rows, xs[0].aval.shape, axis)
+
+
+def _cumulate_at_once(emit: Emit, op: CumulativeOperation, xs: Parts, axis: int) -> Parts:
+    """Return the results, computed one after the other."""
+    _, rows = _scan_blocks(emit, op, xs, axis, 1)
+    return _join_rows(emit, rows, xs[0].aval.shape, axis)
+
+
+def _block_count(shape: Shape, axis: int) -> int:
+    """Return the number of blocks into which an axis is split."""
+    n = shape[axis]
+    row = prod(shape[:axis]) * prod(shape[axis + 1 :])
+    return min(-(-ROW_SIZE // max(row, 1)), isqrt(n)) if n > UNSPLIT_STEPS else 1
+
+
+def _scan_blocks(emit: Emit, op: CumulativeOperation, xs: Parts, axis: int, blocks: int) -> tuple[Parts, Parts]:
+    """Return the totals of the blocks, and the cumulative values inside of each block, as rows."""
     shape = xs[0].aval.shape
     before, n, after = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-    blocks = min(-(-ROW_SIZE // max(before * after, 1)), isqrt(n)) if may_split and n > UNSPLIT_STEPS else 1
     steps = -(-n // blocks)
     split = [
         emit_reshape(emit, _pad_end(emit, x, axis, blocks * steps - n, identity), (before, blocks, steps, after))
         for x, identity in zip(xs, op.identities, strict=True)
     ]
-    totals, rows = _scan_rows(emit, op, [_permute(emit, x, (2, 0, 1, 3)) for x in split])
-    if blocks == 1:
-        return _join_rows(emit, rows[op.first_result :], shape, axis)
-    if op.splits is None:
-        return _join_rows(emit, _combine_blocks(emit, op, totals, rows), shape, axis)
-    # the other branch scans the whole axis as one block
-    whole, in_blocks = Builder(), Builder()
-    k, operands = len(xs), (*totals, *rows, *xs)
-    whole_ins, block_ins = [b.inputs([x.aval for x in operands]) for b in (whole, in_blocks)]
-    y = _cumulate_along(whole, op, whole_ins[2 * k :], axis, may_split=False)
-    z = _join_rows(in_blocks, _combine_blocks(in_blocks, op, block_ins[:k], block_ins[k : 2 * k]), shape, axis)
-    index = emit.one(ConvertElementType(dtypes.int32), op.splits(emit, totals))
-    return emit(Cond((whole.build(y, op.name), in_blocks.build(z, op.name))), index, *operands)
+    return _scan_rows(emit, op, [_permute(emit, x, (2, 0, 1, 3)) for x in split])
 
 
 def _combine_blocks(emit: Emit, op: CumulativeOperation, totals: Parts, rows: Parts) -> Parts:
-    """Return the rows of the results, each block combined with the blocks before it."""
-    no_results = [Lit.of(x, t.aval) for x, t in zip(op.identities, totals[: op.first_result], strict=False)]
-    totals = (*no_results, *_cumulate_along(emit, op, totals, 1))
+    """Return the rows, each block combined with the blocks before it. `totals` are cumulative."""
     prefixes = [
         predecessors(emit, t, 1, op.reverse, Lit.of(identity, t.aval.with_shape(())))
         for t, identity in zip(totals, op.identities, strict=True)
     ]
-    along_rows = tuple([emit_broadcast(emit, t, rows[0].aval.shape, (1, 2, 3)) for t in prefixes])
-    return op.combine(emit, along_rows, rows)[op.first_result :]
+    return op.combine(emit, tuple([emit_broadcast(emit, t, rows[0].aval.shape, (1, 2, 3)) for t in prefixes]), rows)
 
 
 def _join_rows(emit: Emit, rows: Parts, shape: Shape, axis: int) -> Parts:

@@ -465,10 +465,10 @@ class Scatter(ScatterFamily, Linear):
         numbers = ctx.one(ADD, ctx.one(Iota((size,), dtypes.int32, 0)), one.with_shape((size,)))
         numbers = ctx.one(Reshape(shape), numbers)
         owner = ctx.one(self, Lit.of(0, x.aval.with_dtype(dtypes.int32)), indices, numbers)
-        stays = ctx.one(EQ, self.read(ctx, owner, indices, numbers.aval), numbers)
-        kept = ctx.one(EQ, owner, Lit.of(0, owner.aval))
-        tx = ctx.lin_one(SELECT_N, kept, Zero(tx.aval), tx)
-        tu = ctx.lin_one(SELECT_N, stays, Zero(tu.aval), tu)
+        stored = ctx.one(EQ, self.read(ctx, owner, indices, numbers.aval), numbers)
+        unwritten = ctx.one(EQ, owner, Lit.of(0, owner.aval))
+        tx = ctx.lin_one(SELECT_N, unwritten, Zero(tx.aval), tx)
+        tu = ctx.lin_one(SELECT_N, stored, Zero(tu.aval), tu)
         return ctx(self, *primals), ctx.lin(self.adding(), tx, indices, tu)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
@@ -534,14 +534,14 @@ class ScatterExtremum(ScatterFamily):
         out = ctx.one(self, *primals)
         # float16 and bfloat16 count to 2,048 and 256
         add, wide = self.adding(), dtypes.accumulated(x.aval.dtype)
-        kept = emit_convert(ctx, ctx.one(EQ, x, out), wide)
-        won = emit_convert(ctx, ctx.one(EQ, updates, self.read(ctx, out, indices, updates.aval)), wide)
+        tied = emit_convert(ctx, ctx.one(EQ, x, out), wide)
+        updates_tied = emit_convert(ctx, ctx.one(EQ, updates, self.read(ctx, out, indices, updates.aval)), wide)
         # the number of values equal to the extremum; 0 if it is nan
-        count = ctx.one(MAX, ctx.one(add, kept, indices, won), Lit.of(1, kept.aval))
+        count = ctx.one(MAX, ctx.one(add, tied, indices, updates_tied), Lit.of(1, tied.aval))
         # for updates that are left out, 0 is read
-        count_read = ctx.one(MAX, self.read(ctx, count, indices, won.aval), Lit.of(1, won.aval))
-        tx = ctx.lin_one(MUL, convert_tangent(ctx, tx, wide), ctx.one(DIV, kept, count))
-        tu = ctx.lin_one(MUL, convert_tangent(ctx, tu, wide), ctx.one(DIV, won, count_read))
+        count_read = ctx.one(MAX, self.read(ctx, count, indices, updates_tied.aval), Lit.of(1, updates_tied.aval))
+        tx = ctx.lin_one(MUL, convert_tangent(ctx, tx, wide), ctx.one(DIV, tied, count))
+        tu = ctx.lin_one(MUL, convert_tangent(ctx, tu, wide), ctx.one(DIV, updates_tied, count_read))
         return (out,), (convert_tangent(ctx, ctx.lin_one(add, tx, indices, tu), x.aval.dtype),)
 
 
