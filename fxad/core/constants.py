@@ -99,5 +99,5 @@ WINDOW_SIZE: Final = 16  # XLA's window reduction is fastest up to this size; XL
 ROW_SIZE: Final = 256  # a row with fewer elements does not pay for the overhead of a step of a loop
 UNSPLIT_STEPS: Final = 64  # an axis with fewer steps is not split
 UNROLLED_WINDOW: Final = 64  # for larger windows, an adjoint scatters element by element
-# up to so many elements for each element of the updates, a scatter of bfloat16 takes no longer in float32
+# up to so many elements for each element of the updates, a scatter of floats below 32 bits takes no longer in float32
 ELEMENTS_PER_UPDATE: Final = 16

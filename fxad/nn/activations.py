@@ -1,12 +1,16 @@
-"""Activation functions. Values and derivatives are finite where the textbook form overflows."""
+"""Activation functions. Values and derivatives are finite where the textbook form overflows.
+
+At an infinity, a function that is a product, such as `silu`, may be nan, as in JAX: -inf * 0.
+"""
 
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 from typing import Final
 
 import fxad.numpy as fnp
-from fxad import lax
+from fxad import dtypes, lax
 from fxad.errors import ShapeError
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite
@@ -14,10 +18,11 @@ from fxad.operations.arguments import flag
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike
 
-_SQRT_2_OVER_PI: Final = math.sqrt(2 / math.pi)
+_SQRT_8_OVER_PI: Final = math.sqrt(8 / math.pi)
 # Klambauer et al., Self-Normalizing Neural Networks, https://arxiv.org/abs/1706.02515
 _SELU_ALPHA: Final = 1.6732632423543772848170429916717
 _SELU_SCALE: Final = 1.0507009873554804934193349852946
+_SQUAREPLUS_FAR: Final = MappingProxyType({dtypes.float32: 1e18, dtypes.float64: 1e150})
 
 
 def identity(x: ArrayLike) -> Array:
@@ -122,7 +127,7 @@ def sparse_plus(x: ArrayLike) -> Array:
 
 
 def _sparse_plus(x: Array) -> Array:
-    inner = fnp.where(fnp.abs(x) < 1, x, 0)
+    inner = fnp.where(fnp.abs(x) >= 1, 0, x)  # nan stays nan
     return fnp.where(x <= -1, 0, fnp.where(x >= 1, x, fnp.square(inner + 1) / 4))
 
 
@@ -161,7 +166,10 @@ def _gelu(x: Array) -> Array:
 
 
 def _gelu_by_tanh(x: Array) -> Array:
-    return x * 0.5 * (1.0 + fnp.tanh(_SQRT_2_OVER_PI * (x + 0.044715 * x**3)))
+    # from 24 on the factor is 0 or 1 in float64 too; there x**3 may overflow
+    z = x if x.dtype in dtypes.COMPLEX else lax.clamp(-24.0, x, 24.0)
+    # (1 + tanh(z)) / 2 is logistic(2 z), without cancellation
+    return x * lax.logistic(_SQRT_8_OVER_PI * (z + 0.044715 * z**3))
 
 
 def glu(x: ArrayLike, axis: int = -1) -> Array:
@@ -244,7 +252,14 @@ def squareplus(x: ArrayLike, b: ArrayLike = 4.0) -> Array:
 
 
 def _squareplus(x: Array, b: ArrayLike) -> Array:
-    return (x + fnp.sqrt(fnp.square(x) + b)) / 2
+    dtype = fnp.result_type(x, b)
+    if dtype in dtypes.COMPLEX:
+        return (x + fnp.sqrt(fnp.square(x) + b)) / 2
+    x = x.astype(dtypes.accumulated(dtype))
+    # where the square would overflow, b does not count
+    far = fnp.abs(x) > _SQUAREPLUS_FAR[x.dtype]
+    near = fnp.where(far, 0, x)
+    return fnp.where(far, fnp.maximum(x, 0), (near + fnp.sqrt(fnp.square(near) + b)) / 2).astype(dtype)
 
 
 def log1mexp(x: ArrayLike) -> Array:

@@ -156,21 +156,21 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     return jit_composite(_ldexp, _to_real_inexact("ldexp", x1), exponent)
 
 
-def _float64_of(x: Array) -> Array:
-    """Return x in a dtype whose bits this module can take apart."""
+def _to_float32_or_64(x: Array) -> Array:
+    """Return x in a dtype of `_FORMAT`: narrow floats as float32."""
     return x if x.dtype in _FORMAT else x.astype(dtypes.float32)
 
 
 def _ldexp(x: Array, exponent: Array) -> Array:
-    dtype, x = x.dtype, _float64_of(x)
+    dtype, x = x.dtype, _to_float32_or_64(x)
     integer, fraction, most = _FORMAT[x.dtype]
-    wanted = result_type(exponent, dtypes.int32)
+    wide = exponent.astype(result_type(exponent, dtypes.int32))
     # twice the range of exponents leads from any number to 0 or to an infinity, in at most three steps
-    left = minimum(maximum(exponent.astype(wanted), -3 * most), 3 * most).astype(integer)
+    remaining = minimum(maximum(wide, -3 * most), 3 * most).astype(integer)
     for _ in range(3):
-        step = minimum(maximum(left, 1 - most), most)
+        step = minimum(maximum(remaining, 1 - most), most)
         x = x * lax.bitcast_convert_type((step + most) << fraction, x.dtype)
-        left = left - step
+        remaining = remaining - step
     return x.astype(dtype)
 
 
@@ -181,19 +181,19 @@ def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
 
 
 def _frexp_parts(x: Array) -> tuple[Array, Array]:
-    dtype, x = x.dtype, _float64_of(x)
+    dtype, x = x.dtype, _to_float32_or_64(x)
     integer, fraction, most = _FORMAT[x.dtype]
-    # XLA takes subnormals for 0 wherever it computes with them: theirs are whole numbers of the least one
+    # XLA computes with subnormals as with 0. A subnormal is its fraction bits times the least number, 2**-least
     bits = lax.bitcast_convert_type(x, integer)
-    size = bits & ~(-1 << 8 * x.dtype.itemsize - 1)
-    small = size < 1 << fraction
-    whole = where(bits < 0, -size, size).astype(x.dtype)
-    normal = where(small, lax.bitcast_convert_type(whole, integer), bits)
-    exponent = ((normal >> fraction) & (2 * most + 1)) - (most - 1) - where(small, most - 1 + fraction, 0)
-    none = (size == 0) | isnan(x) | isinf(x)
-    exponent = where(none, 0, exponent)
-    shift = where(small, exponent + (most - 1 + fraction), exponent)
-    mantissa = where(none, x, _ldexp(where(small, whole, x), -shift))
+    bits_of_abs = bits & ~(-1 << 8 * x.dtype.itemsize - 1)
+    subnormal, least = bits_of_abs < 1 << fraction, most - 1 + fraction
+    scaled = where(bits < 0, -bits_of_abs, bits_of_abs).astype(x.dtype)  # x * 2**least, if x is subnormal
+    normal_bits = where(subnormal, lax.bitcast_convert_type(scaled, integer), bits)
+    exponent_of_normal = ((normal_bits >> fraction) & (2 * most + 1)) - (most - 1)
+    unchanged = (bits_of_abs == 0) | isnan(x) | isinf(x)
+    exponent_of_normal = where(unchanged, 0, exponent_of_normal)
+    exponent = exponent_of_normal - where(subnormal & ~unchanged, least, 0)
+    mantissa = where(unchanged, x, _ldexp(where(subnormal, scaled, x), -exponent_of_normal))
     return mantissa.astype(dtype), exponent.astype(dtypes.int32)
 
 

@@ -49,16 +49,16 @@ def floor_divide(emit: Emit, x: Atom, y: Atom) -> Atoms:
         return _floor_quotient(emit, x, y)
     quotient, rest = emit.one(DIV, x, y), emit.one(REM, x, y)
     zero = Lit.of(0, x.aval)
-    off = emit.one(AND, emit.one(NE, rest, zero), _signs_differ(emit, rest, y))
-    return (emit_where(emit, off, emit.one(SUB, quotient, Lit.of(1, x.aval)), quotient),)
+    off_by_one = emit.one(AND, emit.one(NE, rest, zero), _signs_differ(emit, rest, y))
+    return (emit_where(emit, off_by_one, emit.one(SUB, quotient, Lit.of(1, x.aval)), quotient),)
 
 
 def _floor_quotient(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """NumPy's method: (x - remainder) / y is an integer up to rounding."""
     zero, rest, quotient = Lit.of(0, x.aval), emit.one(REM, x, y), emit.one(DIV, x, y)
     whole = emit.one(Round(TO_NEAREST_EVEN), emit.one(DIV, emit.one(SUB, x, rest), y))
-    off = emit.one(AND, emit.one(NE, rest, zero), _signs_differ(emit, rest, y))
-    whole = emit_where(emit, off, emit.one(SUB, whole, Lit.of(1, x.aval)), whole)
+    off_by_one = emit.one(AND, emit.one(NE, rest, zero), _signs_differ(emit, rest, y))
+    whole = emit_where(emit, off_by_one, emit.one(SUB, whole, Lit.of(1, x.aval)), whole)
     # a zero has the sign of x / y; x / 0 is an infinity, or nan
     whole = emit_where(emit, emit.one(EQ, whole, zero), emit.one(MUL, quotient, zero), whole)
     return (emit_where(emit, emit.one(EQ, y, zero), quotient, whole),)
@@ -76,11 +76,11 @@ def remainder(emit: Emit, x: Atom, y: Atom) -> Atoms:
     if dtype in dtypes.FLOATING:
         # 0.0 + 0.0 and -0.0 + 0.0 are 0.0; `rest - rest` is a 0.0 that XLA does not drop. Unlike a select of constants
         # it keeps the derivative where the remainder is 0.
-        null = emit.one(SUB, rest, rest)
-        below = emit.one(NEG, emit.one(SUB, null, rest))
-        rest = emit_where(emit, emit.one(LT, y, Lit.of(0, x.aval)), below, emit.one(ADD, rest, null))
-    off = emit.one(AND, emit.one(NE, rest, Lit.of(0, x.aval)), _signs_differ(emit, rest, y))
-    return (emit_where(emit, off, emit.one(ADD, rest, y), rest),)
+        zero = emit.one(SUB, rest, rest)
+        below = emit.one(NEG, emit.one(SUB, zero, rest))
+        rest = emit_where(emit, emit.one(LT, y, Lit.of(0, x.aval)), below, emit.one(ADD, rest, zero))
+    off_by_one = emit.one(AND, emit.one(NE, rest, Lit.of(0, x.aval)), _signs_differ(emit, rest, y))
+    return (emit_where(emit, off_by_one, emit.one(ADD, rest, y), rest),)
 
 
 def _signs_differ(emit: Emit, x: Atom, y: Atom) -> Atom:

@@ -183,8 +183,8 @@ class IndexUpdateRef(Generic[T]):
         unique_indices: bool = False,
     ) -> T:
         """`x[index] = fn(x[index])`: once for each element, even if it is indexed several times."""
-        manner = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices}
-        return self.set(fn(self.get(mode=mode, fill_value=0, **manner)), mode=mode, **manner)
+        promises = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices}
+        return self.set(fn(self.get(mode=mode, fill_value=0, **promises)), mode=mode, **promises)
 
     def get(
         self,
@@ -197,13 +197,13 @@ class IndexUpdateRef(Generic[T]):
         """`x[index]`. With mode "fill" (or "drop") an index out of range gives `fill_value`. Its default is nan, the
         least signed integer, the greatest unsigned one, or True."""
         x = self._array.aval
-        how = updates.IndexMode(updates.checked_mode("at.get", mode, "clip"), indices_are_sorted, unique_indices)
-        fill = fill_literal("at.get", x, fill_value) if how.mode == "drop" else None
+        index_mode = updates.IndexMode(updates.checked_mode("at.get", mode, "clip"), indices_are_sorted, unique_indices)
+        fill = fill_literal("at.get", x, fill_value) if index_mode.mode == "drop" else None
         p, operands = plan(x.shape, self._index, checked=mode is None)
-        return self._array._apply(updates.get, operands, (p, how, fill))
+        return self._array._apply(updates.get, operands, (p, index_mode, fill))
 
     def _update(self, name: str, value: ArrayLike, mode: str | None, sorted_: bool, unique: bool) -> T:
-        how = updates.IndexMode(updates.checked_mode(f"at.{name}", mode, "drop"), sorted_, unique)
+        index_mode = updates.IndexMode(updates.checked_mode(f"at.{name}", mode, "drop"), sorted_, unique)
         if not isinstance(value, _VALUES) and not hasattr(value, "__dlpack__"):
             raise ArgumentError(
                 f"at.{name}: {described(value)} is not an array: {value!r:.60}",
@@ -218,8 +218,10 @@ class IndexUpdateRef(Generic[T]):
             e.message = e.message.replace("getitem:", f"at.{name}:", 1)
             raise
         if mode is None and isinstance(p.take, Gather) and p.vectors is None:  # static indices, checked by `plan`
-            how = updates.IndexMode("promise_in_bounds", sorted_, unique)
-        return self._array._apply(updates.update, (value, *operands), (promise_unique_indices(p, operands), name, how))
+            index_mode = updates.IndexMode("promise_in_bounds", sorted_, unique)
+        return self._array._apply(
+            updates.update, (value, *operands), (promise_unique_indices(p, operands), name, index_mode)
+        )
 
 
 def _is_mask(index: object) -> bool:

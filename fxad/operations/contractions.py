@@ -69,29 +69,23 @@ def contract(
         dtype = promote_dtypes(op, dtype, o.x.aval.dtype)
     # bools are multiplied and summed as integers, then converted back: logical and, or
     inner = dtypes.int32 if dtype is dtypes.bool_ else dtype
-    left = [_take_repeated_diagonals(emit, replace(o, x=convert(emit, o.x, inner))) for o in operands]
-    left = _drop_broadcast_axes(emit, op, left)
+    remaining = [_take_repeated_diagonals(emit, replace(o, x=convert(emit, o.x, inner))) for o in operands]
+    remaining = _drop_broadcast_axes(emit, op, remaining)
     for step in path:
-        met = [left.pop(k) for k in sorted(step, reverse=True)][::-1]
-        kept = {*out, *[n for o in left for n in o.labels]}
-        while len(met) > 1:
-            x, y, *rest = met
-            inside = kept | {n for o in rest for n in o.labels}
-            met = [
-                _contract_pair(
-                    emit,
-                    _sum_unneeded(emit, x, inside | {*y.labels}),
-                    _sum_unneeded(emit, y, inside | {*x.labels}),
-                    inside,
-                    out,
-                    preferred,
-                ),
-                *rest,
-            ]
-        left.append(met[0])
-    (last,) = left
-    last = _sum_unneeded(emit, last, set(out))
-    result = emit_transpose(emit, last.x, last.at([n for n in out if n in last.labels]))
+        factors = [remaining.pop(k) for k in sorted(step, reverse=True)][::-1]
+        needed = {*out, *[n for o in remaining for n in o.labels]}
+        while len(factors) > 1:
+            x, y, *rest = factors
+            needed_after = needed | {n for o in rest for n in o.labels}
+            x, y = (
+                _sum_unneeded(emit, x, needed_after | {*y.labels}),
+                _sum_unneeded(emit, y, needed_after | {*x.labels}),
+            )
+            factors = [_contract_pair(emit, x, y, needed_after, out, preferred), *rest]
+        remaining.append(factors[0])
+    (product,) = remaining
+    product = _sum_unneeded(emit, product, set(out))
+    result = emit_transpose(emit, product.x, product.at([n for n in out if n in product.labels]))
     return convert(emit, result, preferred or dtype)
 
 
@@ -154,23 +148,23 @@ def _without_axes(values: tuple[Label, ...] | tuple[int, ...], axes: tuple[int, 
     return cast("tuple[int, ...]", tuple([v for a, v in enumerate(values) if a not in axes]))
 
 
-def _sum_unneeded(emit: Emit, o: Labelled, kept: set[Label]) -> Labelled:
-    """Sum over the axes whose labels are not kept."""
-    axes = tuple([a for a, label in enumerate(o.labels) if label not in kept])
+def _sum_unneeded(emit: Emit, o: Labelled, needed: set[Label]) -> Labelled:
+    """Sum over the axes whose labels are not needed."""
+    axes = tuple([a for a, label in enumerate(o.labels) if label not in needed])
     return Labelled(emit.one(ReduceSum(axes), o.x), _without_axes(o.labels, axes)) if axes else o
 
 
 def _contract_pair(
-    emit: Emit, x: Labelled, y: Labelled, kept: set[Label], out: tuple[Label, ...], preferred: DType | None
+    emit: Emit, x: Labelled, y: Labelled, needed: set[Label], out: tuple[Label, ...], preferred: DType | None
 ) -> Labelled:
-    """Return the product of two operands, summed over shared labels that are not kept.
+    """Return the product of two operands, summed over shared labels that are not needed.
 
     The labels of a product end with those of its second operand. The operand that has the last label of `out` comes
     second, so that the transpose to the order of `out` leaves the last axis in its place, or is not needed.
     """
     shared = [n for n in x.labels if n in y.labels]
-    batch = [n for n in shared if n in kept]
-    inner = [n for n in shared if n not in kept]
+    batch = [n for n in shared if n in needed]
+    inner = [n for n in shared if n not in needed]
     if not inner and len(shared) == len(x.labels) == len(y.labels):  # nothing to sum: an elementwise product
         both = [x.x, emit_transpose(emit, y.x, y.at(x.labels))]
         dtype = preferred or x.x.aval.dtype
@@ -201,11 +195,13 @@ def matmul(emit: Emit, x: Atom, y: Atom, preferred: DType | None = None) -> Atom
         )
     if m <= 2 and x.aval.dtype is y.aval.dtype and x.aval.dtype is not dtypes.bool_:  # no batch axes in common
         return emit(DotGeneral((n - 1,), (max(m - 2, 0),), (), (), preferred), x, y)
-    lead = max(n, m, 2) - 2
-    left: list[Label] = [*range(lead - max(n - 2, 0), lead), *(["row"] if n > 1 else []), "sum"]
-    right: list[Label] = [*range(lead - max(m - 2, 0), lead), "sum", *(["column"] if m > 1 else [])]
-    out = (*range(lead), *left[-2:-1] * (n > 1), *right[-1:] * (m > 1))
-    return (contract(emit, "matmul", _with_labels((x, left), (y, right)), out, ((0, 1),), preferred),)
+    n_batch = max(n, m, 2) - 2
+    row: list[Label] = ["row"] if n > 1 else []
+    column: list[Label] = ["column"] if m > 1 else []
+    x_labels = [*range(n_batch - max(n - 2, 0), n_batch), *row, "sum"]
+    y_labels = [*range(n_batch - max(m - 2, 0), n_batch), "sum", *column]
+    out = (*range(n_batch), *row, *column)
+    return (contract(emit, "matmul", _with_labels((x, x_labels), (y, y_labels)), out, ((0, 1),), preferred),)
 
 
 def _with_labels(*pairs: tuple[Atom, Sequence[Label]]) -> list[Labelled]:
@@ -230,12 +226,12 @@ def tensordot(
                 f"rhs dim {b} has {y.aval.shape[b]}",
                 remedy="choose axes of equal sizes: axes=(left axes, right axes)",
             )
-    ours: list[Label] = [f"l{a}" for a in range(x.aval.ndim)]
-    theirs: list[Label] = [f"r{b}" for b in range(y.aval.ndim)]
+    x_labels: list[Label] = [f"l{a}" for a in range(x.aval.ndim)]
+    y_labels: list[Label] = [f"r{b}" for b in range(y.aval.ndim)]
     for k, (a, b) in enumerate(zip(left, right, strict=True)):
-        ours[a] = theirs[b] = k
-    out = tuple([n for n in (*ours, *theirs) if isinstance(n, str)])
-    return (contract(emit, "tensordot", _with_labels((x, ours), (y, theirs)), out, ((0, 1),), preferred),)
+        x_labels[a] = y_labels[b] = k
+    out = tuple([n for n in (*x_labels, *y_labels) if isinstance(n, str)])
+    return (contract(emit, "tensordot", _with_labels((x, x_labels), (y, y_labels)), out, ((0, 1),), preferred),)
 
 
 def vecdot(emit: Emit, x: Atom, y: Atom, axis: int) -> Atoms:
@@ -246,13 +242,13 @@ def vecdot(emit: Emit, x: Atom, y: Atom, axis: int) -> Atoms:
             f"vecdot: contracting sizes differ: lhs dim {i} has {x.aval.shape[i]}, rhs dim {j} has {y.aval.shape[j]}",
             remedy="choose an axis that has one size in both operands",
         )
-    ours: list[Label] = [k - x.aval.ndim + 1 for k in range(x.aval.ndim - 1)]
-    theirs: list[Label] = [k - y.aval.ndim + 1 for k in range(y.aval.ndim - 1)]
-    ours.insert(i, "sum")
-    theirs.insert(j, "sum")
-    out = tuple(range(-max(len(ours), len(theirs)) + 1, 0))
+    x_labels: list[Label] = [k - x.aval.ndim + 1 for k in range(x.aval.ndim - 1)]
+    y_labels: list[Label] = [k - y.aval.ndim + 1 for k in range(y.aval.ndim - 1)]
+    x_labels.insert(i, "sum")
+    y_labels.insert(j, "sum")
+    out = tuple(range(-max(len(x_labels), len(y_labels)) + 1, 0))
     (x,) = conj(emit, x)
-    return (contract(emit, "vecdot", _with_labels((x, ours), (y, theirs)), out, ((0, 1),), None),)
+    return (contract(emit, "vecdot", _with_labels((x, x_labels), (y, y_labels)), out, ((0, 1),), None),)
 
 
 def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Atoms:

@@ -89,10 +89,10 @@ def where(emit: Emit, x: Atom, y: Atom, condition: Atom) -> Atoms:
     The condition comes last, unlike in NumPy: a Python scalar takes the dtype of the first array operand, which must
     not be that of the condition.
     """
-    (holds,) = is_nonzero(emit, condition)
+    (mask,) = is_nonzero(emit, condition)
     x, y = promote_and_broadcast("where", emit, x, y)
-    shape = common_shape("where", holds.aval.shape, x.aval.shape)
-    return emit(SELECT_N, *[broadcast(emit, a, shape) for a in (holds, y, x)])
+    shape = common_shape("where", mask.aval.shape, x.aval.shape)
+    return emit(SELECT_N, *[broadcast(emit, a, shape) for a in (mask, y, x)])
 
 
 def clip(emit: Emit, x: Atom, low: Atom, high: Atom) -> Atoms:

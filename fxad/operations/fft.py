@@ -20,24 +20,26 @@ from fxad.primitives.slicing import pad_along_axis
 Sizes = tuple[int, ...]
 
 NORMS = ("backward", "ortho", "forward")
-_MOST = 3  # the maximum number of axes of one transform
+_MAX_AXES = 3  # the maximum number of axes of one transform
 
 
 def fft_transform(
     emit: Emit, x: Atom, name: str, kind: str, sizes: Sizes | None, axes: Sizes | None, norm: str | None
 ) -> Atoms:
     """One of the four kinds over any axes, resized to `sizes` first by truncation or zero padding."""
-    at = _transform_axes_of(name, x, sizes, axes)
-    current = tuple([x.aval.shape[a] for a in at])
+    axis_tuple = _normalize_axes(name, x, sizes, axes)
+    current = tuple([x.aval.shape[a] for a in axis_tuple])
     half = kind == "IRFFT"
-    lengths = (*current[:-1], 2 * (current[-1] - 1)) if sizes is None and half and at else sizes or current
+    lengths = (*current[:-1], 2 * (current[-1] - 1)) if sizes is None and half and axis_tuple else sizes or current
     if any([n < 1 for n in lengths]):
         raise ShapeError(f"{name}: cannot transform {x.aval} to sizes {lengths}: all must be positive")
     y = convert(emit, x, _dtype(name, x, kind))
-    for a, n in zip(at, lengths, strict=True):
-        y = _resize(emit, y, a, n // 2 + 1 if half and a == at[-1] else n)
-    for group in _partial_transforms(kind, len(at)):
-        y = _transform_axes(emit, y, group[0], tuple([at[k] for k in group[1]]), tuple([lengths[k] for k in group[1]]))
+    for a, n in zip(axis_tuple, lengths, strict=True):
+        y = _resize(emit, y, a, n // 2 + 1 if half and a == axis_tuple[-1] else n)
+    for partial_kind, places in _partial_transforms(kind, len(axis_tuple)):
+        y = _transform(
+            emit, y, partial_kind, tuple([axis_tuple[k] for k in places]), tuple([lengths[k] for k in places])
+        )
     return (_scaled(emit, y, name, kind, norm, prod(lengths)),)
 
 
@@ -55,7 +57,7 @@ def antihermitian(emit: Emit, x: Atom, name: str, n: int | None, axis: int, norm
     return emit(CONJ, z)
 
 
-def _transform_axes_of(name: str, x: Atom, sizes: Sizes | None, axes: Sizes | None) -> Sizes:
+def _normalize_axes(name: str, x: Atom, sizes: Sizes | None, axes: Sizes | None) -> Sizes:
     ndim = x.aval.ndim
     if axes is None:
         if sizes is not None and len(sizes) > ndim:
@@ -76,23 +78,24 @@ def _dtype(name: str, x: Atom, kind: str) -> dtypes.DType:
 
 
 def _resize(emit: Emit, x: Atom, axis: int, n: int) -> Atom:
-    have = x.aval.shape[axis]
-    if have >= n:
-        return x if have == n else slice_axis(emit, x, axis, 0, n)
-    return emit.one(pad_along_axis(x.aval.ndim, axis, high=n - have), x, Lit.zero(x.aval.with_shape(())))
+    size = x.aval.shape[axis]
+    if size >= n:
+        return x if size == n else slice_axis(emit, x, axis, 0, n)
+    return emit.one(pad_along_axis(x.aval.ndim, axis, high=n - size), x, Lit.zero(x.aval.with_shape(())))
 
 
 def _partial_transforms(kind: str, count: int) -> list[tuple[str, tuple[int, ...]]]:
-    """Return the transforms and their axes, in order: the real transform includes the last axis."""
+    """Return the kinds of the transforms of up to `_MAX_AXES` axes, and the places of these axes, in the order of the
+    transforms. The real transform includes the last axis."""
     places = tuple(range(count))
-    groups = [places[max(k - _MOST, 0) : k] for k in range(count, 0, -_MOST)]
+    groups = [places[max(k - _MAX_AXES, 0) : k] for k in range(count, 0, -_MAX_AXES)]
     if not kind.endswith("RFFT") or not groups:
         return [(kind, g) for g in groups]
     others = [("FFT" if kind == "RFFT" else "IFFT", g) for g in groups[1:]]
     return [(kind, groups[0]), *others] if kind == "RFFT" else [*others, (kind, groups[0])]
 
 
-def _transform_axes(emit: Emit, x: Atom, kind: str, axes: Sizes, lengths: Sizes) -> Atom:
+def _transform(emit: Emit, x: Atom, kind: str, axes: Sizes, lengths: Sizes) -> Atom:
     last = tuple(range(x.aval.ndim - len(axes), x.aval.ndim))
     (moved,) = moveaxis(emit, x, axes, last)
     return moveaxis(emit, emit.one(Fft(kind, lengths), moved), last, axes)[0]

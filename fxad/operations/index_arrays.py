@@ -64,15 +64,15 @@ def first_nonzero(emit: Emit, x: Atom, size: int) -> Atom:
     """
     n = x.aval.size
     dtype = index_dtype((n + 1, size))
-    (holds,) = is_nonzero(emit, x)
-    holds = emit_reshape(emit, holds, (n,))
-    none = Lit.of(n, Aval((size,), dtype))
+    (mask,) = is_nonzero(emit, x)
+    mask = emit_reshape(emit, mask, (n,))
+    missing = Lit.of(n, Aval((size,), dtype))
     if not n or not size:
-        return none
-    rank = emit.one(CumSum(0, False), convert(emit, holds, dtype))
-    at = emit_where(emit, holds, emit.one(SUB, rank, Lit.of(1, rank.aval)), Lit.of(size, rank.aval))
+        return missing
+    rank = emit.one(CumSum(0, False), convert(emit, mask, dtype))
+    at = emit_where(emit, mask, emit.one(SUB, rank, Lit.of(1, rank.aval)), Lit.of(size, rank.aval))
     scatter = Scatter((), (0,), (), (), (0,), "drop", False, False)
-    return emit.one(scatter, none, emit_reshape(emit, at, (n, 1)), emit.one(Iota((n,), dtype, 0)))
+    return emit.one(scatter, missing, emit_reshape(emit, at, (n, 1)), emit.one(Iota((n,), dtype, 0)))
 
 
 def unravel_index(emit: Emit, x: Atom, shape: Shape) -> Atoms:
@@ -97,10 +97,10 @@ def ravel_multi_index(emit: Emit, *args: *tuple[*tuple[Atom, ...], Shape, str]) 
         if p.aval.dtype not in dtypes.INTEGER:
             raise DTypeError(f"ravel_multi_index: array {k} must be integers, got {p.aval}")
     dtype, out = index_dtype((_element_count(shape),)), None
-    together = promote_all("ravel_multi_index", emit, tuple(places)) if places else ()
-    for p, n in zip(together, shape, strict=True):
-        inside = _apply_index_mode(emit, p, n, mode, dtype)
-        out = inside if out is None else emit.one(ADD, emit.one(MUL, out, Lit.of(n, out.aval)), inside)
+    promoted = promote_all("ravel_multi_index", emit, tuple(places)) if places else ()
+    for p, n in zip(promoted, shape, strict=True):
+        index = _apply_index_mode(emit, p, n, mode, dtype)
+        out = index if out is None else emit.one(ADD, emit.one(MUL, out, Lit.of(n, out.aval)), index)
     return (out,) if out is not None else (Lit.of(0, Aval((), dtype)),)
 
 

@@ -268,29 +268,29 @@ class _PlanBuilder:
     def add(self, e: _Entry) -> None:
         """Take the next entry of the index."""
         if type(e) is int or type(e) is Size:
-            self._point(e)
+            self._add_int(e)
         elif type(e) is slice:
-            self._slice(e)
+            self._add_slice(e)
         elif type(e) is _IndexArray:
-            self._array(e)
+            self._add_array(e)
         elif type(e) is _ScalarMask:
             self.scalar_masks.append(e.size)
             self.result.append(None)
         else:
             self.result.append((_NEW_AXIS,) if e is None else ())
 
-    def _window(self, start: int, limit: int, stride: int, size: int) -> None:
+    def _add_window(self, start: int, limit: int, stride: int, size: int) -> None:
         self.starts.append(start)
         self.limits.append(limit)
         self.strides.append(stride)
         self.sizes.append(size)
         self.axis += 1
 
-    def _point(self, i: int) -> None:
+    def _add_int(self, i: int) -> None:
         n = self.shape[self.axis]
         if not -n <= i < n:
             if not self.checked:  # as an index that is known at run time; -n - 1 and n are out of range too
-                self._array(_IndexArray((), dtypes.int32, np.asarray(min(max(i, -n - 1), n), index_dtype((n,)))))
+                self._add_array(_IndexArray((), dtypes.int32, np.asarray(min(max(i, -n - 1), n), index_dtype((n,)))))
                 return
             raise AxisError(
                 f"getitem: index {i} is out of range for axis {self.axis} with size {n}",
@@ -299,12 +299,12 @@ class _PlanBuilder:
         i = i + n if i < 0 else i
         self.int_axes.append(self.axis)
         self.result.append(None)
-        self._window(i, i + 1, 1, 1)
+        self._add_window(i, i + 1, 1, 1)
 
-    def _slice(self, s: slice) -> None:
+    def _add_slice(self, s: slice) -> None:
         n = self.shape[self.axis]
         if Size in (type(n), type(s.start), type(s.stop), type(s.step)):
-            self._symbolic_slice(n, s)
+            self._add_symbolic_slice(n, s)
             return
         try:
             start, stop, step = s.indices(n)
@@ -318,43 +318,44 @@ class _PlanBuilder:
             raise ArgumentError(
                 f"getitem: {s} of axis {self.axis}: {e}", remedy="bounds of a slice are ints or None"
             ) from None
-        m = len(range(start, stop, step))
-        if m == 0:
+        count = len(range(start, stop, step))
+        if count == 0:
             start = 0
         elif step < 0:
             self.reversed.append(self.axis)
-            start, step = start + (m - 1) * step, -step
-        self.result.append((m,))
-        self._window(start, start + (m - 1) * step + 1 if m else 0, step if m > 1 else 1, m)
+            start, step = start + (count - 1) * step, -step
+        self.result.append((count,))
+        self._add_window(start, start + (count - 1) * step + 1 if count else 0, step if count > 1 else 1, count)
 
-    def _symbolic_slice(self, n: int, s: slice) -> None:
-        """A slice of an axis of symbolic size, or with symbolic bounds."""
+    def _add_symbolic_slice(self, n: int, s: slice) -> None:
+        """Take a slice of an axis of symbolic size, or with symbolic bounds. Its window is an expression in the sizes,
+        by the rules of `slice.indices`."""
         step = 1 if s.step is None else s.step if type(s.step) is Size else s.step.__index__()
         if step == 0:
             raise ArgumentError(f"getitem: {s} of axis {self.axis}: slice step cannot be zero")
-        first, last = (0, n) if step > 0 else (-1, n - 1)
-        start, stop = [
-            default if b is None else _clamped(b, n, first, last)
-            for b, default in ((s.start, first if step > 0 else last), (s.stop, last if step > 0 else first))
-        ]
-        count, stride = stop - start if step > 0 else start - stop, abs(step)
-        if type(stride) is Size and step > 0:
-            # the place of the last element is no simple expression: the window may end after it
-            count = maximum(count, 0)
-            m = (count + stride - 1) // stride
-            self.result.append((m,))
-            self._window(start, start + count, stride, m)
-            return
-        m = maximum(0, (count + stride - 1) // stride)
-        span = maximum((m - 1) * stride + 1, 0)  # from the first element to the last one
-        m = (span + stride - 1) // stride  # the same number, as the slice gives it
-        if step < 0:
+        forward, stride = step > 0, abs(step)
+        least, greatest = (0, n) if forward else (-1, n - 1)  # of a bound
+        first, end = (least, greatest) if forward else (greatest, least)
+        start = first if s.start is None else _clamped(s.start, n, least, greatest)
+        stop = end if s.stop is None else _clamped(s.stop, n, least, greatest)
+        length = stop - start if forward else start - stop
+        if forward and type(stride) is Size:
+            # the place of the last element is no simple expression: the window ends at `stop`
+            span = maximum(length, 0)
+            count = (span + stride - 1) // stride
+        else:
+            count = maximum(0, (length + stride - 1) // stride)
+            span = maximum((count - 1) * stride + 1, 0)  # from the first element to the last one
+            # the same number in another form: the size of a `Slice` with this span
+            count = (span + stride - 1) // stride
+            stride = stride if count != 1 else 1
+        if not forward:
             self.reversed.append(self.axis)
             start = start + 1 - span
-        self.result.append((m,))
-        self._window(start, start + span, stride if m != 1 else 1, m)
+        self.result.append((count,))
+        self._add_window(start, start + span, stride, count)
 
-    def _array(self, e: _IndexArray) -> None:
+    def _add_array(self, e: _IndexArray) -> None:
         n = self.shape[self.axis]
         if e.masked is not None and e.masked != n:
             raise AxisError(
@@ -367,7 +368,7 @@ class _PlanBuilder:
         if not e.shape:
             self.int_axes.append(self.axis)
         self.result.append(None)
-        self._window(0, n, 1, n)
+        self._add_window(0, n, 1, n)
 
     # ------------------------------------------------------------------------------------------------------- plans
 
@@ -411,38 +412,40 @@ class _PlanBuilder:
 
     def _basic(self, result: list[int]) -> IndexPlan:
         """Plan ints and slices: one equation, and further ones for reversed and new axes."""
-        shape, gone = _shape_of(result), tuple(sorted(self.int_axes))
+        shape, dropped = _shape_of(result), tuple(sorted(self.int_axes))
         dynamic = tuple([axis for axis, _ in self.arrays])
         for a in dynamic:
             self.sizes[a] = 1
-        stay = [a for a in range(len(self.sizes)) if a not in gone]
-        revs, new = self._reverse(stay), _new_axes(result)
+        remaining = [a for a in range(len(self.sizes)) if a not in dropped]
+        revs, new = self._reverse(remaining), _new_axes(result)
         sizes = tuple(self.sizes)
-        if dynamic or (gone and sizes not in (self.shape, shape)):
-            take = Index(tuple(self.starts), sizes, tuple(self.strides), gone, dynamic)
+        if dynamic or (dropped and sizes not in (self.shape, shape)):
+            take = Index(tuple(self.starts), sizes, tuple(self.strides), dropped, dynamic)
             return IndexPlan(shape, take=take, after=(*revs, *_replace_axes((), new, shape)))
         if not revs:
-            return IndexPlan(shape, before=self._slices(), after=_replace_axes(gone, new, shape))
+            return IndexPlan(shape, before=self._slices(), after=_replace_axes(dropped, new, shape))
         return IndexPlan(
-            shape, before=(*self._slices(), *_replace_axes(gone, (), shape), *revs), after=_replace_axes((), new, shape)
+            shape,
+            before=(*self._slices(), *_replace_axes(dropped, (), shape), *revs),
+            after=_replace_axes((), new, shape),
         )
 
     def _gather(self, batch: Shape, place: int, result: list[int]) -> IndexPlan:
         """Plan integer arrays; `place` is the place of their axes among the remaining axes."""
         picked = tuple([axis for axis, _ in self.arrays])
         collapsed = tuple(sorted({*picked, *self.int_axes}))
-        stay = len(self.sizes) - len(collapsed)
-        once = len({id(a.mask) for _, a in self.arrays}) == 1 and self.arrays[0][1].mask is not None
+        remaining = len(self.sizes) - len(collapsed)
+        from_one_mask = len({id(a.mask) for _, a in self.arrays}) == 1 and self.arrays[0][1].mask is not None
         gather = Gather(
-            offset_dims=(*range(place), *range(place + len(batch), stay + len(batch))),
+            offset_dims=(*range(place), *range(place + len(batch), remaining + len(batch))),
             collapsed_slice_dims=collapsed,
             operand_batching_dims=(),
             start_indices_batching_dims=(),
             start_index_map=picked,
             slice_sizes=tuple([1 if a in collapsed else n for a, n in enumerate(self.sizes)]),
             mode="clip",
-            indices_sorted=once,
-            unique_indices=once,
+            indices_sorted=from_one_mask,
+            unique_indices=from_one_mask,
         )
         vectors = IndexVectors(tuple([self.shape[a] for a in picked]))
         before = (*self._slices(), *self._reverse(range(len(self.sizes))))
@@ -490,10 +493,10 @@ def _static_normalize_index(e: _IndexArray, value: NDArray, axis: int, n: int) -
     return replace(e, dtype=dtype, value=places.astype(dtype), nonnegative=True)
 
 
-def _replace_axes(gone: tuple[int, ...], new: tuple[int, ...], shape: Shape) -> tuple[Primitive, ...]:
-    """Drop the axes `gone` and insert the axes `new` of `shape`."""
-    if gone and new:
+def _replace_axes(dropped: tuple[int, ...], new: tuple[int, ...], shape: Shape) -> tuple[Primitive, ...]:
+    """Drop the axes `dropped` and insert the axes `new` of `shape`."""
+    if dropped and new:
         return (Reshape(shape),)
-    if gone:
-        return (Squeeze(gone),)
+    if dropped:
+        return (Squeeze(dropped),)
     return (ExpandDims(new),) if new else ()

@@ -25,7 +25,7 @@ from fxad.primitives.shape import Squeeze, emit_broadcast
 
 
 def getitem(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], IndexPlan]) -> tuple[Atom, ...]:
-    """`x[index]`. Arguments: the operands that the plan found, then the plan."""
+    """`x[index]`. Arguments: the operands that `plan` returned, then the plan."""
     *indices, plan = args
     if plan.empty or isinstance(x, Lit):
         zero = x if isinstance(x, Lit) else Zero(x.aval).instantiate()
@@ -46,8 +46,8 @@ def gather(emit: Emit, x: Atom, vectors: Atom, prim: Gather, fill: Lit) -> tuple
     out = emit.one(prim, x, vectors)
     last = tuple([x.aval.shape[a] - prim.slice_sizes[a] for a in prim.start_index_map])
     batch = other_axes(prim.offset_dims, out.aval.ndim)
-    holds = emit_broadcast(emit, windows_in_range(emit, vectors, last), out.aval.shape, batch)
-    return (emit_where(emit, holds, out, fill.with_shape(out.aval.shape)),)
+    in_range = emit_broadcast(emit, windows_in_range(emit, vectors, last), out.aval.shape, batch)
+    return (emit_where(emit, in_range, out, fill.with_shape(out.aval.shape)),)
 
 
 def dynamic_slice(
@@ -76,17 +76,17 @@ def take_along_axis(emit: Emit, x: Atom, indices: Atom, axis: int) -> tuple[Atom
     k = normalize_axis_index("take_along_axis", axis, x.aval.ndim)
     if indices.aval.dtype not in dtypes.INTEGER or indices.aval.ndim != x.aval.ndim:
         raise DTypeError(f"take_along_axis: indices must be integers with {x.aval.ndim} axes, got {indices.aval}")
-    ours, theirs = x.aval.shape, indices.aval.shape
-    shape = common_shape("take_along_axis", replace_entry(ours, k, 1), replace_entry(theirs, k, 1))
-    x = broadcast(emit, x, replace_entry(shape, k, ours[k]))
-    at = broadcast(emit, indices, replace_entry(shape, k, theirs[k]))
+    x_shape, index_shape = x.aval.shape, indices.aval.shape
+    shape = common_shape("take_along_axis", replace_entry(x_shape, k, 1), replace_entry(index_shape, k, 1))
+    x = broadcast(emit, x, replace_entry(shape, k, x_shape[k]))
+    at = broadcast(emit, indices, replace_entry(shape, k, index_shape[k]))
     if 0 in at.aval.shape:
         return (Lit.zero(x.aval.with_shape(at.aval.shape)),)
-    if not ours[k]:
+    if not x_shape[k]:
         raise AxisError(f"take_along_axis: axis {k} has size 0 and no elements")
     # the axis may be empty if there are no indices
     gather = gather_along_axis(replace_entry(shape, k, at.aval.size), k, mode="clip")
-    return emit(gather, x, emit.one(IndexVectors((ours[k],)), at))
+    return emit(gather, x, emit.one(IndexVectors((x_shape[k],)), at))
 
 
 def start_indices(emit: Emit, shape: Shape, atoms: Sequence[Atom], fixed: tuple[int | None, ...]) -> list[Atom]:
@@ -97,10 +97,10 @@ def start_indices(emit: Emit, shape: Shape, atoms: Sequence[Atom], fixed: tuple[
         if a.aval.dtype not in dtypes.INTEGER or a.aval.shape:
             raise DTypeError(f"dynamic_slice: a start index must be an integer without axes, got {a.aval}")
     dtype, rest = index_dtype(shape), iter(atoms)
-    place = Aval((), dtype)
+    scalar = Aval((), dtype)
     return [
         normalize_index(emit, next(rest), n, dtype)
         if k is None
-        else Lit.of(maximum(minimum(k, n), -n - 1) + (n if k < 0 else 0), place)
+        else Lit.of(maximum(minimum(k, n), -n - 1) + (n if k < 0 else 0), scalar)
         for k, n in zip(fixed, shape, strict=True)
     ]

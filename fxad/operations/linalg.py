@@ -66,9 +66,9 @@ def pinv_above(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Atoms:
     if not a.aval.size:
         return (Lit.zero(a.aval.with_shape((*batch, n, m))),)
     s, u, vh = _singular(emit, one(STOP_GRADIENT, a), hermitian)
-    kept = exceeds_tolerance(emit, s, rtol)
+    nonzero = exceeds_tolerance(emit, s, rtol)
     unit = Lit.of(1, s.aval)
-    inverse = mx.zero_unless(one, kept, one(DIV, unit, emit_where(emit, kept, s, unit)))
+    inverse = mx.zero_unless(one, nonzero, one(DIV, unit, emit_where(emit, nonzero, s, unit)))
     v = mx.conjugate_transpose(one, vh)
     weights = mx.as_complex(one, mx.repeat_as_rows(one, inverse, v.aval.shape), v.aval)
     return emit(PINV, a, mx.dot(one, one(MUL, v, weights), mx.conjugate_transpose(one, u)))
@@ -129,8 +129,8 @@ def lstsq(emit: Emit, a: Atom, b: Atom, rtol: Atom) -> Atoms:
     rhs: Atom = mx.column(one, b) if b.aval.ndim == 1 else b
     (p,) = pinv_above(emit, a, rtol, False)
     x = mx.dot(one, p, rhs)
-    left = one(SUB, rhs, mx.dot(one, a, x))
-    squares = one(MUL, left, mx.conj(one, left))
+    residual = one(SUB, rhs, mx.dot(one, a, x))
+    squares = one(MUL, residual, mx.conj(one, residual))
     if a.aval.dtype in dtypes.COMPLEX:
         squares = one(REAL, squares)
     (s,) = emit(Svd(False, False), a) if m * n else (Lit.of(0, Aval((0,), dtypes.real_part(a.aval.dtype))),)
@@ -172,13 +172,13 @@ def cross(emit: Emit, x: Atom, y: Atom, axis: int) -> Atoms:
     if x.aval.shape[k] != 3:
         raise ShapeError(f"cross: vectors must have 3 elements, axis {axis} of {x.aval} has {x.aval.shape[k]}")
 
-    def turned(v: Atom, by: int) -> Atom:
+    def rotated(v: Atom, by: int) -> Atom:
         return emit.one(Concatenate(k), emit_slice(emit, v, k, by, 3), emit_slice(emit, v, k, 0, by))
 
     return emit(
         SUB,
-        emit.one(MUL, turned(x, 1), turned(y, 2)),
-        emit.one(MUL, turned(x, 2), turned(y, 1)),
+        emit.one(MUL, rotated(x, 1), rotated(y, 2)),
+        emit.one(MUL, rotated(x, 2), rotated(y, 1)),
     )
 
 

@@ -192,11 +192,12 @@ def lu_parts(emit: Emit, x: Atom, permute_l: bool) -> Atoms:
     k, one = min(m, n), emit.one
     factors, pivots = emit(LU, x)
     order = mx.column(one, emit.one(LuPivotsToPermutation(m, True), pivots))
-    left = mx.columns(one, factors, 0, k)
-    unit = mx.identity(emit, left.aval)
-    lower = one(ADD, mx.zero_unless(one, mx.lower_mask(emit, left.aval.shape, -1), left), unit)
-    top = mx.rows(one, factors, 0, k)
-    upper = mx.zero_where(one, mx.lower_mask(emit, top.aval.shape, -1), top)
+    columns = mx.columns(one, factors, 0, k)
+    unit_diagonal = mx.identity(emit, columns.aval)
+    below = mx.zero_unless(one, mx.lower_mask(emit, columns.aval.shape, -1), columns)
+    lower = one(ADD, below, unit_diagonal)
+    rows = mx.rows(one, factors, 0, k)
+    upper = mx.zero_where(one, mx.lower_mask(emit, rows.aval.shape, -1), rows)
     if permute_l:
         return mx.permuted(one, lower, order), upper
     eye = mx.identity(emit, Aval((*batch, m, m), dtypes.real_part(x.aval.dtype)))

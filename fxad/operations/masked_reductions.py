@@ -113,8 +113,8 @@ def masked_reduction(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], Axes,
     mask = _fit_mask(emit, x, next(operands), spec.name) if spec.has_mask else None
     axes = normalize_axes(spec.name, axis, x.aval.ndim)
     if spec.name != spec.kind and x.aval.dtype in dtypes.INEXACT:
-        there = emit.one(EQ, x, x)
-        mask = there if mask is None else emit.one(AND, mask, there)
+        not_nan = emit.one(EQ, x, x)
+        mask = not_nan if mask is None else emit.one(AND, mask, not_nan)
     if spec.kind in ("any", "all"):
         y = _reduce_bool(emit, x, mask, axes, spec)
     elif spec.kind in ("mean", "var", "std"):
@@ -161,7 +161,7 @@ _COMBINE: Final = MappingProxyType(
 def _reduce_extremum_or_sum(
     emit: Emit, x: Atom, initial: Atom | None, mask: Atom | None, axes: tuple[int, ...], spec: MaskedReduction
 ) -> Atom:
-    along, combine = cast("tuple[Callable[[tuple[int, ...]], Primitive], Primitive]", _COMBINE[spec.kind])
+    reduction, combine = cast("tuple[Callable[[tuple[int, ...]], Primitive], Primitive]", _COMBINE[spec.kind])
     x = convert(emit, x, _result_dtype(spec.name, x.aval.dtype, spec.dtype))
     if spec.kind in ("max", "min"):
         if initial is None:
@@ -169,10 +169,10 @@ def _reduce_extremum_or_sum(
                 f"{spec.name}: where needs an initial value: there is no {spec.kind} where the mask leaves nothing",
                 remedy="give initial, a value to begin from",
             )
-        nothing = extreme_value(x.aval.dtype, -1 if spec.kind == "max" else 1)
+        identity = extreme_value(x.aval.dtype, -1 if spec.kind == "max" else 1)
     else:
-        nothing = Lit.of(spec.kind == "prod", x.aval)
-    y = reduce_axes(emit, _select_kept(emit, x, mask, nothing), along, axes)
+        identity = Lit.of(spec.kind == "prod", x.aval)
+    y = reduce_axes(emit, _select_kept(emit, x, mask, identity), reduction, axes)
     if initial is None:
         return y
     if initial.aval.shape != ():
@@ -204,7 +204,7 @@ def _reduce_moments(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...
     deviation = _select_kept(emit, deviation, mask, zero)
     squares = reduce_axes(emit, squared_magnitude(emit, deviation), ReduceSum, axes)
     real = squares.aval
-    left = emit.one(SUB, convert(emit, count, real.dtype), Lit.of(spec.correction, real))
-    left = emit_where(emit, emit.one(GT, left, Lit.of(0, real)), left, Lit.of(np.nan, real))
-    y = emit.one(DIV, squares, left)
+    degrees = emit.one(SUB, convert(emit, count, real.dtype), Lit.of(spec.correction, real))
+    degrees = emit_where(emit, emit.one(GT, degrees, Lit.of(0, real)), degrees, Lit.of(np.nan, real))
+    y = emit.one(DIV, squares, degrees)
     return convert(emit, emit.one(SQRT, y) if spec.kind == "std" else y, dtypes.real_part(dtype))

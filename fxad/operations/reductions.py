@@ -113,11 +113,11 @@ def _reduce(
 # -------------------------------------------------------------------------------------------------------- moments
 
 
-def to_moment_dtype(emit: Emit, x: Atom, asked: DType | None) -> tuple[Atom, DType]:
+def to_moment_dtype(emit: Emit, x: Atom, requested: DType | None) -> tuple[Atom, DType]:
     """Return x in the dtype in which its moments are computed, and the dtype of the moments."""
-    if asked is None and x.aval.dtype not in dtypes.INEXACT:
+    if requested is None and x.aval.dtype not in dtypes.INEXACT:
         return convert(emit, x, dtypes.float64), dtypes.float32
-    dtype = to_inexact_dtype(asked or x.aval.dtype)
+    dtype = to_inexact_dtype(requested or x.aval.dtype)
     return convert(emit, x, dtypes.accumulated(dtype)), dtype
 
 
@@ -128,17 +128,17 @@ def mean(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -
     return restore_axes("mean", emit, convert(emit, _mean(emit, wide, axes), dtype), x, axes, keepdims)
 
 
-def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], less: float = 0) -> Atom:
-    """Sum over axes, divided by the number of elements minus `less`; nan if that is not positive."""
+def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], correction: float = 0) -> Atom:
+    """Sum over axes, divided by the number of elements minus `correction`; nan if that is not positive."""
     total = reduce_axes(emit, x, ReduceSum, axes)
     count = product([x.aval.shape[a] for a in axes])
     if type(count) is Size:
-        if float(less).is_integer():  # 0 / 0 is nan
-            return emit.one(DIV, total, Lit.of(maximum(count - int(less), 0), total.aval))
+        if float(correction).is_integer():  # 0 / 0 is nan
+            return emit.one(DIV, total, Lit.of(maximum(count - int(correction), 0), total.aval))
         n = Lit.of(count, total.aval)
-        return emit.one(DIV, total, emit.one(SUB, n, Lit.of(less, n.aval)))
-    left = count - less
-    return emit.one(DIV, total, Lit.of(left if left > 0 else nan, total.aval))
+        return emit.one(DIV, total, emit.one(SUB, n, Lit.of(correction, n.aval)))
+    divisor = count - correction
+    return emit.one(DIV, total, Lit.of(divisor if divisor > 0 else nan, total.aval))
 
 
 def var(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Atoms:

@@ -47,16 +47,16 @@ def reshape(emit: Emit, x: Atom, shape: Shape) -> Atoms:
 
 def infer_shape(op: str, shape: Shape, x: Aval) -> Shape:
     """`shape` with -1 filled in, for the elements of x. Raises: ShapeError when they do not fit."""
-    product_of_known = prod([n for n in shape if n != -1])
-    open_ = shape.count(-1)
-    if open_ > 1 or any([n < -1 for n in shape]):
+    product = prod([n for n in shape if n != -1])
+    n_unknown = shape.count(-1)
+    if n_unknown > 1 or any([n < -1 for n in shape]):
         raise ShapeError(
             f"{op}: shape {shape} must have sizes >= 0 and at most one -1",
             remedy="-1 stands for the size that is left; it can be found for one axis only",
         )
-    if open_ and product_of_known and x.size % product_of_known == 0:
-        return tuple([x.size // product_of_known if n == -1 else n for n in shape])
-    if open_ or product_of_known != x.size:
+    if n_unknown and product and x.size % product == 0:
+        return tuple([x.size // product if n == -1 else n for n in shape])
+    if n_unknown or product != x.size:
         raise ShapeError(
             f"{op}: {x} has {x.size} elements, which do not fill shape {shape}",
             remedy="name the size as a multiple, as in '2*n'"
@@ -281,8 +281,8 @@ def triangle(emit: Emit, x: Atom, k: int, lower: bool) -> Atoms:
     if x.aval.ndim < 2:
         raise ShapeError(f"{'tril' if lower else 'triu'}: takes an array with at least two axes, got {x.aval}")
     rows, columns = _row_and_column(emit, x.aval.shape, x.aval.ndim - 2, x.aval.ndim - 1, k)
-    kept = emit.one(GE, rows, columns) if lower else emit.one(GE, columns, rows)
-    return (emit_where(emit, kept, x, Lit.of(0, x.aval)),)
+    mask = emit.one(GE, rows, columns) if lower else emit.one(GE, columns, rows)
+    return (emit_where(emit, mask, x, Lit.of(0, x.aval)),)
 
 
 def eye(emit: Emit, n: int, m: int, k: int, dtype: DType) -> Atoms:
@@ -302,15 +302,15 @@ def diagonal_matrix(emit: Emit, x: Atom, k: int) -> Atoms:
 def view(emit: Emit, x: Atom, dtype: DType) -> Atoms:
     """The bits of x read as another dtype; the size of the last axis changes with the size of an element. A complex
     number is two real ones, and a bool a byte: every value but 0 is True."""
-    have, want, shape = x.aval.dtype.itemsize, dtype.itemsize, x.aval.shape
+    old_size, new_size, shape = x.aval.dtype.itemsize, dtype.itemsize, x.aval.shape
     if x.aval.dtype == dtype:
         return (x,)
-    if have != want and (not shape or shape[-1] * have % want):
+    if old_size != new_size and (not shape or shape[-1] * old_size % new_size):
         raise ShapeError(
             f"view: {x.aval} has no last axis of whole elements of {dtypes.short(dtype)}",
             remedy="lax.bitcast_convert_type adds an axis",
         )
-    n = shape[-1] * have // want if shape else 1
+    n = shape[-1] * old_size // new_size if shape else 1
     if x.aval.dtype == dtypes.bool_:
         x = convert(emit, x, dtypes.uint8)
     elif x.aval.dtype in dtypes.COMPLEX:
@@ -336,11 +336,11 @@ def _element(emit: Emit, x: Atom, k: int) -> Atom:
 
 def _bitcast(emit: Emit, x: Atom, dtype: DType) -> Atom:
     """The bits of real numbers as other real ones, which fill the last axis."""
-    have, want, shape = x.aval.dtype.itemsize, dtype.itemsize, x.aval.shape
+    old_size, new_size, shape = x.aval.dtype.itemsize, dtype.itemsize, x.aval.shape
     if x.aval.dtype == dtype:
         return x
-    if have == want:
+    if old_size == new_size:
         return emit.one(BitcastConvertType(dtype), x)
-    n = shape[-1] * have // want if shape else have // want
-    grouped = emit_reshape(emit, x, (*shape[:-1], n, want // have)) if have < want else x
+    n = shape[-1] * old_size // new_size if shape else old_size // new_size
+    grouped = emit_reshape(emit, x, (*shape[:-1], n, new_size // old_size)) if old_size < new_size else x
     return emit_reshape(emit, emit.one(BitcastConvertType(dtype), grouped), (*shape[:-1], n))

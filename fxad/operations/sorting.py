@@ -143,9 +143,9 @@ def _search_by_sort(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DTyp
     n, m = keys.aval.size, wanted.aval.size
     flat = emit_reshape(emit, wanted, (m,))
     # the sort is stable
-    both = emit.one(Concatenate(0), *((flat, keys) if side == "left" else (keys, flat)))
+    joined = emit.one(Concatenate(0), *((flat, keys) if side == "left" else (keys, flat)))
     start = 0 if side == "left" else n
-    place = emit.one(SUB, slice_axis(emit, _ranks(emit, both, index), 0, start, start + m), _ranks(emit, flat, index))
+    place = emit.one(SUB, slice_axis(emit, _ranks(emit, joined, index), 0, start, start + m), _ranks(emit, flat, index))
     return emit_reshape(emit, place, wanted.aval.shape)
 
 

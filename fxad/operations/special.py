@@ -126,14 +126,14 @@ def sinc(emit: Emit, x: Atom) -> Atoms:
 
 # ------------------------------------------------------------------------------------------------------ the normal
 
-_ROOT: Final = math.sqrt(0.5)
-_HALF_LOG: Final = 0.5 * math.log(2 * math.pi)
+_SQRT_HALF: Final = math.sqrt(0.5)
+_HALF_LOG_2PI: Final = 0.5 * math.log(2 * math.pi)
 # 1, -1, 3, -15, ...: of the asymptotic series in 1 / x^2, highest first
-_TAIL: Final = tuple([(-1) ** k * math.prod(range(1, 2 * k, 2)) for k in reversed(range(10))])
+_TAIL_COEFFICIENTS: Final = tuple([(-1) ** k * math.prod(range(1, 2 * k, 2)) for k in reversed(range(10))])
 
 
 def _ndtr(x: Formula) -> Formula:
-    return (-x * _ROOT).apply(ERFC) * 0.5
+    return (-x * _SQRT_HALF).apply(ERFC) * 0.5
 
 
 def ndtr(emit: Emit, x: Atom) -> Atoms:
@@ -146,7 +146,12 @@ def _log_ndtr(x: Formula) -> Formula:
     far = -20.0 if x.double else -8.0
     tail, body = (x < far).where(x, x.like(far)), (x < far).where(far, x)
     inverse = 1 / tail
-    below = tail * tail * -0.5 - (-tail).log() - _HALF_LOG + (polynomial(inverse * inverse, _TAIL) - 1).log1p()
+    below = (
+        tail * tail * -0.5
+        - (-tail).log()
+        - _HALF_LOG_2PI
+        + (polynomial(inverse * inverse, _TAIL_COEFFICIENTS) - 1).log1p()
+    )
     positive, zero = body > 0, body.like(0.0)  # chosen, not by max and min, whose derivative at 0 is one half
     above = (-_ndtr(-positive.where(body, zero))).log1p()
     inside = positive.where(above, _ndtr(positive.where(zero, body)).log())
@@ -171,8 +176,8 @@ def ndtri(emit: Emit, p: Atom) -> Atoms:
     ratio = polynomial(t, (0.010328, 0.802853, 2.515517)) / polynomial(t, (0.001308, 0.189269, 1.432788, 1.0))
     x = ratio - t
     for _ in range(2):
-        level = _log_ndtr(x)
-        x = x - (level - log) * (level + x * x * 0.5 + _HALF_LOG).exp()
+        log_cdf = _log_ndtr(x)
+        x = x - (log_cdf - log) * (log_cdf + x * x * 0.5 + _HALF_LOG_2PI).exp()
     tail = (f < 0.5).where(x, -x)
     edge = f.apply(EQ, f.like(0)).where(-math.inf, f.apply(EQ, f.like(1)).where(math.inf, f.like(math.nan)))
     return (middle.where(central, inside.where(tail, edge)).atom,)

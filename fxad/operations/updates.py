@@ -57,7 +57,7 @@ def checked_mode(name: str, mode: str | None, default: str) -> str:
 # ----------------------------------------------------------------------------------------------------- combinations
 
 
-def _second(_: Emit, x: Atom, value: Atom) -> Atoms:  # noqa: ARG001  `set` ignores x
+def _take_value(_: Emit, x: Atom, value: Atom) -> Atoms:  # noqa: ARG001  `set` ignores x
     return (value,)
 
 
@@ -75,7 +75,7 @@ def _divide(emit: Emit, x: Atom, value: Atom) -> Atoms:
 
 COMBINE: Final[Mapping[str, Combine]] = MappingProxyType(
     {
-        "set": _second,
+        "set": _take_value,
         "add": arithmetic.add,
         "subtract": _combine_with(SUB),
         "multiply": arithmetic.multiply,
@@ -123,17 +123,17 @@ class _IndexedWindows:
     windows: DimensionNumbers
     vectors: IndexVectors | None
     sizes: Shape
-    once: bool  # the indices are unique and sorted
+    unique_and_sorted: bool  # the indices are unique and sorted
 
-    def promises(self, how: IndexMode) -> tuple[bool, bool]:
+    def promises(self, index_mode: IndexMode) -> tuple[bool, bool]:
         """Return if the indices are sorted, and if they are unique: known from the plan, or promised by the user."""
-        return how.indices_sorted or self.once, how.unique_indices or self.once
+        return index_mode.indices_sorted or self.unique_and_sorted, index_mode.unique_indices or self.unique_and_sorted
 
 
 def update(emit: Emit, x: Atom, value: Atom, *args: *tuple[*tuple[Atom, ...], IndexPlan, str, IndexMode]) -> Atoms:
     """x with `value` combined into the indexed elements. Arguments: the operands of `plan`, the plan, the operation, an
     `IndexMode`."""
-    *indices, plan, name, how = args
+    *indices, plan, name, index_mode = args
     if name == "subtract" and x.aval.dtype == dtypes.bool_:
         raise DTypeError(f"at.subtract: bools have no difference, got {x.aval}", remedy="convert the array with astype")
     value = fit_update(f"at.{name}", emit, value, x.aval, plan.shape)
@@ -148,7 +148,7 @@ def update(emit: Emit, x: Atom, value: Atom, *args: *tuple[*tuple[Atom, ...], In
     if indexed is None:
         (new,) = COMBINE[name](emit, view, value)
     else:
-        new = _scatter(emit, name, view, value, _index_vectors(emit, indexed, indices), indexed, how)
+        new = _scatter(emit, name, view, value, _index_vectors(emit, indexed, indices), indexed, index_mode)
     for prim in reversed(before):
         new = (
             _write_window(emit, x, new, prim)
@@ -160,12 +160,12 @@ def update(emit: Emit, x: Atom, value: Atom, *args: *tuple[*tuple[Atom, ...], In
 
 def get(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], IndexPlan, IndexMode, Lit | None]) -> Atoms:
     """The indexed elements, with `fill` for those out of range; None: by the `IndexMode`."""
-    *indices, plan, how, fill = args
+    *indices, plan, index_mode, fill = args
     before, indexed, after = _split_plan(plan, x.aval.shape)
     if plan.empty or indexed is None:
         return getitem(emit, x, *indices, plan)
     x, vectors = _apply_all(emit, x, before), _index_vectors(emit, indexed, indices)
-    prim = Gather(*indexed.windows.numbers, indexed.sizes, how.mode, *indexed.promises(how))
+    prim = Gather(*indexed.windows.numbers, indexed.sizes, index_mode.mode, *indexed.promises(index_mode))
     (out,) = emit(prim, x, vectors) if fill is None else gather(emit, x, vectors, prim, fill)
     return (_apply_all(emit, out, after),)
 
@@ -203,7 +203,7 @@ def _split_plan(
     stay = tuple(range(len(part_shape) - len(take.dropped)))
     windows = DimensionNumbers(stay, take.dropped, (), (), take.dynamic)
     vectors = IndexVectors(tuple([part_shape[a] for a in take.dynamic]))
-    return before, _IndexedWindows(windows, vectors, take.sizes, once=True), plan.after
+    return before, _IndexedWindows(windows, vectors, take.sizes, unique_and_sorted=True), plan.after
 
 
 def _apply_all(emit: Emit, x: Atom, prims: Sequence[Primitive]) -> Atom:
@@ -251,15 +251,17 @@ def _write_window(emit: Emit, x: Atom, new: Atom, window: Slice) -> Atom:
     return emit_where(emit, mask, spread, x)
 
 
-def _scatter(emit: Emit, name: str, x: Atom, value: Atom, at: Atom, indexed: _IndexedWindows, how: IndexMode) -> Atom:
+def _scatter(
+    emit: Emit, name: str, x: Atom, value: Atom, at: Atom, indexed: _IndexedWindows, index_mode: IndexMode
+) -> Atom:
     """x with `value` combined into the elements at index vectors; repeated updates of one element are combined in
     sequence."""
-    promises = indexed.promises(how)
+    promises = indexed.promises(index_mode)
     if x.aval.dtype is dtypes.bool_:
         name = _OF_BOOLS.get(name, name)
 
     def scatter(prim: ScatterType, x: Atom, value: Atom) -> Atom:
-        return emit.one(prim(*indexed.windows.numbers, how.mode, *promises), x, at, value)
+        return emit.one(prim(*indexed.windows.numbers, index_mode.mode, *promises), x, at, value)
 
     if name == "subtract":
         return scatter(ScatterAdd, x, emit.one(NEG, value))
@@ -268,7 +270,7 @@ def _scatter(emit: Emit, name: str, x: Atom, value: Atom, at: Atom, indexed: _In
 
     # combine all updates of an element first: then repeated updates write the same value
     def read(a: Atom) -> Atom:
-        return emit.one(Gather(*indexed.windows.numbers, indexed.sizes, how.mode, *promises), a, at)
+        return emit.one(Gather(*indexed.windows.numbers, indexed.sizes, index_mode.mode, *promises), a, at)
 
     _, unique = promises
     if not unique:

@@ -118,8 +118,8 @@ def patches(
 
     Composed of slices, without arithmetic: an infinity at one place of a window does not affect the others.
     """
-    places = sliding.result_shape("conv_general_dilated_patches: lhs", x.aval)
-    spread_out = emit.one(sliding.pad(), x, Zero(x.aval.with_shape(())).instantiate())
+    counts = sliding.result_shape("conv_general_dilated_patches: lhs", x.aval)
+    padded = emit.one(sliding.pad(), x, Zero(x.aval.with_shape(())).instantiate())
     f = lhs_spec[1]
     n = math.prod([sliding.window[a] for a in order])
     if n > MAX_PATCH:
@@ -129,12 +129,12 @@ def patches(
     rows = []
     for place in product(*[range(sliding.window[a]) for a in order]):
         at = dict(zip(order, place, strict=True))
-        offset = [at.get(a, 0) for a in range(len(places))]
-        first = [k * r if m else 0 for k, r, m in zip(offset, sliding.window_dilation, places, strict=True)]
-        limits = [a + dilated_size(m, s) for a, m, s in zip(first, places, sliding.strides, strict=True)]
-        piece = emit.one(Slice(tuple(first), tuple(limits), sliding.strides), spread_out)
+        offset = [at.get(a, 0) for a in range(len(counts))]
+        first = [k * r if m else 0 for k, r, m in zip(offset, sliding.window_dilation, counts, strict=True)]
+        limits = [a + dilated_size(m, s) for a, m, s in zip(first, counts, sliding.strides, strict=True)]
+        piece = emit.one(Slice(tuple(first), tuple(limits), sliding.strides), padded)
         rows.append(emit.one(ExpandDims((f + 1,)), piece))
-    every = rows[0] if len(rows) == 1 else emit.one(Concatenate(f + 1), *rows)
-    y = emit_reshape(emit, every, replace_entry(places, f, places[f] * len(rows)))
+    features = rows[0] if len(rows) == 1 else emit.one(Concatenate(f + 1), *rows)
+    y = emit_reshape(emit, features, replace_entry(counts, f, counts[f] * len(rows)))
     perm = tuple([lhs_spec[out_spec.index(a)] for a in range(len(out_spec))])
     return (y if perm == tuple(range(len(perm))) else emit.one(Transpose(perm), y),)

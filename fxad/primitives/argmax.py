@@ -73,12 +73,12 @@ class ArgExtremum(WithoutTangent):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), (index,) = ins, outs
         places = Aval(x.shape, self.index_dtype)
-        at = hlo.op("stablehlo.iota", (), (places,), {"iota_dimension": i64_attribute(self.axis)})
+        indices = hlo.op("stablehlo.iota", (), (places,), {"iota_dimension": i64_attribute(self.axis)})
         init = [hlo.constant(extreme_value(x.dtype, -self.sign)), hlo.constant(Lit.of(0, index.with_shape(())))]
         body = select_extreme(x.with_shape(()), index.with_shape(()), self.sign)
-        both = (x.with_shape(index.shape), index)
+        types = (x.with_shape(index.shape), index)
         attrs = {"dimensions": i64_array((self.axis,))}
-        return hlo.op("stablehlo.reduce", (*args, *at, *init), both, attrs, (body,))[1:]
+        return hlo.op("stablehlo.reduce", (*args, *indices, *init), types, attrs, (body,))[1:]
 
     @final
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
@@ -101,8 +101,10 @@ def select_extreme(value: Aval, index: Aval, sign: int, *carried: Aval) -> Jaxpr
         x_nan = b.one(NE, x, x)
         wins = b.one(OR, wins, b.one(AND, x_nan, b.one(EQ, y, y)))
         ties = b.one(OR, ties, b.one(AND, x_nan, b.one(NE, y, y)))
-    first = b.one(OR, wins, b.one(AND, ties, b.one(LT, i, j)))
-    return b.build([emit_where(b, first, one, other) for one, other in zip(left, right, strict=True)], "select_extreme")
+    x_is_first = b.one(OR, wins, b.one(AND, ties, b.one(LT, i, j)))
+    return b.build(
+        [emit_where(b, x_is_first, one, other) for one, other in zip(left, right, strict=True)], "select_extreme"
+    )
 
 
 @final

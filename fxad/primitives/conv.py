@@ -202,32 +202,34 @@ class ConvGeneralDilated(Bilinear):
     # ---------------------------------------------------------------------------------------------------- batching
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        (lhs, rhs), (left, right), size = args, dims, ctx.size
+        (lhs, rhs), (lhs_dim, rhs_dim), size = args, dims, ctx.size
         (b, f, *_), o, (out_b, out_f, *_) = self.lhs_spec, self.rhs_spec[0], self.out_spec
         if not size:
-            return self._empty_batch(lhs.aval, rhs.aval, left, right)
-        if left is not None and right is not None:
+            return self._empty_batch(lhs.aval, rhs.aval, lhs_dim, rhs_dim)
+        if lhs_dim is not None and rhs_dim is not None:
             # each example is a group
             one_batch = self.batch_groups == 1
-            x, w = _merge_groups(ctx, lhs, left, f if one_batch else b, 1), _merge_groups(ctx, rhs, right, o, 1)
+            x, w = _merge_groups(ctx, lhs, lhs_dim, f if one_batch else b, 1), _merge_groups(ctx, rhs, rhs_dim, o, 1)
             conv = (
                 self._with_groups(self.feature_groups * size, 1)
                 if one_batch
                 else self._with_groups(1, self.batch_groups * size)
             )
             return (_split_groups(ctx, ctx.one(conv, x, w), out_f, 1, size),), (out_f,)
-        if left is not None:
-            y = ctx.one(self, _merge_groups(ctx, lhs, left, b, self.batch_groups), rhs)
+        if lhs_dim is not None:
+            y = ctx.one(self, _merge_groups(ctx, lhs, lhs_dim, b, self.batch_groups), rhs)
             return (_split_groups(ctx, y, out_b, 1, size),), (out_b,)
-        assert right is not None
+        assert rhs_dim is not None
         groups = self.feature_groups * self.batch_groups
-        y = ctx.one(self, lhs, _merge_groups(ctx, rhs, right, o, groups))
+        y = ctx.one(self, lhs, _merge_groups(ctx, rhs, rhs_dim, o, groups))
         return (_split_groups(ctx, y, out_f, groups, size),), (out_f,)
 
-    def _empty_batch(self, lhs: Aval, rhs: Aval, left: int | None, right: int | None) -> tuple[Atoms, Dims]:
+    def _empty_batch(self, lhs: Aval, rhs: Aval, lhs_dim: int | None, rhs_dim: int | None) -> tuple[Atoms, Dims]:
         """Return the result for an empty batch."""
-        one = [a if d is None else a.with_shape(remove_axes(a.shape, (d,))) for a, d in ((lhs, left), (rhs, right))]
-        (out,) = self.abstract_eval(*one)
+        avals = [
+            a if d is None else a.with_shape(remove_axes(a.shape, (d,))) for a, d in ((lhs, lhs_dim), (rhs, rhs_dim))
+        ]
+        (out,) = self.abstract_eval(*avals)
         return (Lit.zero(out.stacked(0)),), (0,)
 
     def _with_groups(self, feature_groups: int, batch_groups: int) -> ConvGeneralDilated:
@@ -325,11 +327,11 @@ def _wide_dtype(ins: Sequence[Aval], dtype: DType, terms: int) -> DType:
     sums of fewer than 64 bits; 32 bits suffice if nothing overflows."""
     if dtype not in dtypes.INTEGER or dtype.itemsize == 8:
         return dtype
-    most = terms
+    bound = terms
     for aval in ins:
-        most *= max(abs(bound) for bound in dtypes.RANGES[aval.dtype])
+        bound *= max(abs(end) for end in dtypes.RANGES[aval.dtype])
     signed = dtype in dtypes.SIGNED
-    if most <= dtypes.RANGES[dtypes.int32 if signed else dtypes.uint32][1]:
+    if bound <= dtypes.RANGES[dtypes.int32 if signed else dtypes.uint32][1]:
         return dtypes.int32 if signed else dtypes.uint32
     return dtypes.int64 if signed else dtypes.uint64
 

@@ -20,6 +20,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.constants import ROW_SIZE, UNSPLIT_STEPS, WINDOW_SIZE
+from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import (
@@ -32,6 +33,7 @@ from fxad.ir import (
     Dims,
     Emit,
     Hlo,
+    HloValue,
     HloValues,
     Jaxpr,
     JvpCtx,
@@ -39,6 +41,8 @@ from fxad.ir import (
     Lit,
     NDArray,
     Primitive,
+    Region,
+    Shape,
     Tangents,
     Zero,
     primitive,
@@ -55,7 +59,7 @@ from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import LinearInOne
 from fxad.primitives.gather_scatter import gather_along_axis, index_vectors
 from fxad.primitives.operand_checks import check_axis, check_count, check_dtype
-from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
+from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid, ReduceAnd
 from fxad.primitives.shape import Iota, Transpose, align_to_first, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import emit_slice, pad_along_axis
 from fxad.primitives.stablehlo import i64_array, lower_in_float32
@@ -63,6 +67,17 @@ from fxad.primitives.stablehlo import i64_array, lower_in_float32
 Parts: TypeAlias = tuple[Atom, ...]
 # (left, right) -> combined: element by element, associative
 Combine: TypeAlias = Callable[[Emit, Parts, Parts], Parts]
+
+
+@dataclass(frozen=True, slots=True)
+class CumulativeOperation:
+    """An associative operation: each result combines all elements up to its own; from the end for `reverse`."""
+
+    name: str
+    combine: Combine
+    identities: tuple[object, ...]
+    reverse: bool
+
 
 SUMMED: Final = dtypes.NUMERIC - dtypes.FLOAT8
 
@@ -90,6 +105,11 @@ def compose_affine(emit: Emit, left: Parts, right: Parts) -> Parts:
     return emit.one(MUL, a, c), emit.one(ADD, emit.one(MUL, c, b), d)
 
 
+def _all_finite(emit: Emit, x: Atom) -> Atom:
+    """Return True if no element is infinite or nan."""
+    return emit.one(ReduceAnd(tuple(range(x.aval.ndim))), emit.one(EQ, emit.one(SUB, x, x), Lit.zero(x.aval)))
+
+
 def check_same_type(prim: Primitive, axis: int, takes: frozenset[DType], *avals: Aval) -> None:
     """Check that operands have one type that `prim` takes, and the axis. Raises: AxisError, DTypeError, ShapeError."""
     x = avals[0]
@@ -110,8 +130,7 @@ class LinearRecurrence(LinearInOne):
     Type: a, b of one type, float or complex, not float8; those below 32 bits are computed in float32.
     Rule: linear in b; the transpose is the recurrence from the other end with the next factor. d/da is the recurrence
           of da[i] y[i - 1].
-    Cost: one pass. A long axis is computed in blocks: an infinite factor may then give nan where the recurrence gives
-          an infinity.
+    Cost: one pass. A long axis is computed in blocks, unless the product of the factors of a block is infinite or nan.
     Source: Blelloch, Prefix Sums and Their Applications (1990), 1.4.
     """
 
@@ -136,14 +155,31 @@ class LinearRecurrence(LinearInOne):
         x = ins[0]
         if x.size == 0 or x.shape[self.axis] == 1:
             return args[1:]
-        return lower_in_float32(hlo, args, x, lambda wide, t: hlo.call(self._program(t), wide)[0])
+        return lower_in_float32(hlo, args, x, lambda wide, t: self._lower_wide(hlo, wide, t))
 
-    def _program(self, x: Aval) -> Jaxpr:
-        compose = cumulative_program(self.name, (x, x), compose_affine, (1.0, 0.0), self.axis, self.reverse)
-        builder = Builder()
-        a, b = builder.inputs((x, x))
-        _, y = builder.inline(compose, (without_first_factor(builder, a, self.axis, self.reverse), b))
-        return builder.build([y], self.name)
+    def _lower_wide(self, hlo: Hlo, args: HloValues, x: Aval) -> HloValue:
+        operation = CumulativeOperation(self.name, compose_affine, (1.0, 0.0), self.reverse)
+        b = Builder()
+        a, *rest = b.inputs((x, x))
+        maps = hlo.call(b.build((without_first_factor(b, a, self.axis, self.reverse), *rest), "affine_maps"), args)
+        b = Builder()
+        at_once = b.build(_cumulate_at_once(b, operation, b.inputs((x, x)), self.axis)[1:], self.name)
+        blocks = _block_count(x.shape, self.axis)
+        if blocks == 1:
+            return hlo.call(at_once, maps)[0]
+        b = Builder()
+        totals, rows = _scan_blocks(b, operation, b.inputs((x, x)), self.axis, blocks)
+        parts = (*totals, *rows)
+        finite, *values = hlo.call(b.build((_all_finite(b, totals[0]), *parts), f"{self.name}_blocks"), maps)
+        b = Builder()
+        a_total, b_total, *in_block = b.inputs([v.aval for v in parts])
+        # of a composition of totals only b is used: so no product of their factors overflows
+        totals = _cumulate_at_once(b, operation, (a_total, b_total), 1)
+        combined = _combine_blocks(b, operation, totals, tuple(in_block))
+        in_blocks = b.build(_join_rows(b, combined[1:], x.shape, self.axis), self.name)
+        # a composition of maps with an infinite factor may be nan where applying one after the other is not: 0 * inf
+        branches = Region(in_blocks, tuple(values)), Region(at_once, tuple(maps))
+        return hlo.op("stablehlo.if", (finite,), (x,), regions=branches)[0]
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         args, at = align_to_first(ctx, args, dims)
@@ -208,7 +244,8 @@ class Cumulative(Primitive):
     def lower_wide(self, hlo: Hlo, args: HloValues, x: Aval) -> HloValues:
         """Add StableHLO operations for an operand of at least 32 bits and of more than one element along the axis."""
         identity = self.identity(x.dtype).value
-        return hlo.call(cumulative_program(self.name, (x,), self.combine(), (identity,), self.axis, self.reverse), args)
+        operation = CumulativeOperation(self.name, self.combine(), (identity,), self.reverse)
+        return hlo.call(cumulative_program(operation, (x,), self.axis), args)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (dim,) = dims
@@ -412,39 +449,62 @@ class CumLogSumExp(Cumulative):
 # XLA's window reduction takes three times as long to run and to compile (a million floats: 12 ms and 220 ms).
 
 
-def cumulative_program(
-    name: str, avals: tuple[Aval, ...], combine: Combine, identities: tuple[object, ...], axis: int, reverse: bool
-) -> Jaxpr:
-    """Return the program of a cumulative operation: each result combines all elements up to its own; from the end for
-    `reverse`.
+def cumulative_program(operation: CumulativeOperation, avals: tuple[Aval, ...], axis: int) -> Jaxpr:
+    """Return the program of a cumulative operation.
 
-    Type: operands of one shape -> results of the same types. `identities` are the identity elements.
+    Type: operands of one shape -> results of the same types.
     """
     b = Builder()
-    return b.build(_cumulate_along(b, name, b.inputs(avals), combine, identities, axis, reverse), name)
+    return b.build(_cumulate_along(b, operation, b.inputs(avals), axis), operation.name)
 
 
-def _cumulate_along(
-    emit: Emit, name: str, xs: Parts, combine: Combine, identities: Sequence[object], axis: int, reverse: bool
-) -> Parts:
+def _cumulate_along(emit: Emit, op: CumulativeOperation, xs: Parts, axis: int) -> Parts:
+    blocks = _block_count(xs[0].aval.shape, axis)
+    if blocks == 1:
+        return _cumulate_at_once(emit, op, xs, axis)
+    totals, rows = _scan_blocks(emit, op, xs, axis, blocks)
+    rows = _combine_blocks(emit, op, _cumulate_along(emit, op, totals, 1), rows)
+    return _join_rows(emit, rows, xs[0].aval.shape, axis)
+
+
+def _cumulate_at_once(emit: Emit, op: CumulativeOperation, xs: Parts, axis: int) -> Parts:
+    """Return the results, computed one after the other."""
+    _, rows = _scan_blocks(emit, op, xs, axis, 1)
+    return _join_rows(emit, rows, xs[0].aval.shape, axis)
+
+
+def _block_count(shape: Shape, axis: int) -> int:
+    """Return the number of blocks into which an axis is split."""
+    n = shape[axis]
+    row = prod(shape[:axis]) * prod(shape[axis + 1 :])
+    return min(-(-ROW_SIZE // max(row, 1)), isqrt(n)) if n > UNSPLIT_STEPS else 1
+
+
+def _scan_blocks(emit: Emit, op: CumulativeOperation, xs: Parts, axis: int, blocks: int) -> tuple[Parts, Parts]:
+    """Return the totals of the blocks, and the cumulative values inside of each block, as rows."""
     shape = xs[0].aval.shape
     before, n, after = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-    blocks = min(-(-ROW_SIZE // max(before * after, 1)), isqrt(n)) if n > UNSPLIT_STEPS else 1
     steps = -(-n // blocks)
     split = [
         emit_reshape(emit, _pad_end(emit, x, axis, blocks * steps - n, identity), (before, blocks, steps, after))
-        for x, identity in zip(xs, identities, strict=True)
+        for x, identity in zip(xs, op.identities, strict=True)
     ]
-    rows = [_permute(emit, x, (2, 0, 1, 3)) for x in split]
-    totals, rows = _scan_rows(emit, name, rows, combine, identities, reverse)
-    if blocks > 1:
-        totals = _cumulate_along(emit, name, totals, combine, identities, 1, reverse)
-        prefixes = [
-            predecessors(emit, t, 1, reverse, Lit.of(identity, t.aval.with_shape(())))
-            for t, identity in zip(totals, identities, strict=True)
-        ]
-        along_rows = tuple([emit_broadcast(emit, t, rows[0].aval.shape, (1, 2, 3)) for t in prefixes])
-        rows = list(combine(emit, along_rows, tuple(rows)))
+    return _scan_rows(emit, op, [_permute(emit, x, (2, 0, 1, 3)) for x in split])
+
+
+def _combine_blocks(emit: Emit, op: CumulativeOperation, totals: Parts, rows: Parts) -> Parts:
+    """Return the rows, each block combined with the blocks before it. `totals` are cumulative."""
+    prefixes = [
+        predecessors(emit, t, 1, op.reverse, Lit.of(identity, t.aval.with_shape(())))
+        for t, identity in zip(totals, op.identities, strict=True)
+    ]
+    return op.combine(emit, tuple([emit_broadcast(emit, t, rows[0].aval.shape, (1, 2, 3)) for t in prefixes]), rows)
+
+
+def _join_rows(emit: Emit, rows: Parts, shape: Shape, axis: int) -> Parts:
+    """Return rows as arrays of a shape whose axis is the blocks, one after the other, without padding at the end."""
+    steps, before, blocks, after = rows[0].aval.shape
+    n = shape[axis]
     joined = [emit_reshape(emit, _permute(emit, r, (1, 2, 0, 3)), (before, blocks * steps, after)) for r in rows]
     return tuple([emit_reshape(emit, emit_slice(emit, y, 1, 0, n) if blocks * steps > n else y, shape) for y in joined])
 
@@ -463,18 +523,16 @@ def _permute(emit: Emit, x: Atom, axes: tuple[int, ...]) -> Atom:
     return emit.one(Transpose(axes), x)
 
 
-def _scan_rows(
-    emit: Emit, name: str, rows: Sequence[Atom], combine: Combine, identities: Sequence[object], reverse: bool
-) -> tuple[Parts, list[Atom]]:
+def _scan_rows(emit: Emit, op: CumulativeOperation, rows: Sequence[Atom]) -> tuple[Parts, Parts]:
     """Return the totals of all rows, and the cumulative values."""
     b, k = Builder(), len(rows)
     row = [r.aval.with_shape(r.aval.shape[1:]) for r in rows]
     total, x = b.inputs(row), b.inputs(row)
-    new = combine(b, total, x)
-    body = b.build((*new, *new), f"{name}_step")
-    start = [Lit.of(identity, a) for identity, a in zip(identities, row, strict=True)]
-    outs = emit(Scan(body, rows[0].aval.shape[0], reverse, 1, 0, k), *start, *rows)
-    return outs[:k], list(outs[k:])
+    new = op.combine(b, total, x)
+    body = b.build((*new, *new), f"{op.name}_step")
+    start = [Lit.of(identity, a) for identity, a in zip(op.identities, row, strict=True)]
+    outs = emit(Scan(body, rows[0].aval.shape[0], op.reverse, 1, 0, k), *start, *rows)
+    return outs[:k], outs[k:]
 
 
 CUMULATIVE: Final = (CumSum, CumProd, CumMax, CumMin, CumLogSumExp, LinearRecurrence)

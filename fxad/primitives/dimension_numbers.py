@@ -197,8 +197,8 @@ def windows_in_range(emit: Emit, indices: Atom, last: tuple[int, ...]) -> Atom:
     indices = widen_indices(emit, indices)
     aval = indices.aval
     lower = emit.one(GE, indices, Lit.of(0, aval))
-    both = emit.one(AND, lower, emit.one(LE, indices, last_starts(emit, aval, last)))
-    count = emit.one(ReduceSum((aval.ndim - 1,)), emit.one(ConvertElementType(dtypes.int32), both))
+    in_range = emit.one(AND, lower, emit.one(LE, indices, last_starts(emit, aval, last)))
+    count = emit.one(ReduceSum((aval.ndim - 1,)), emit.one(ConvertElementType(dtypes.int32), in_range))
     return emit.one(EQ, count, Lit.of(len(last), count.aval))
 
 

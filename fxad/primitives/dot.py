@@ -82,30 +82,32 @@ class DotGeneral(Bilinear):
         # the common case, without a call
         if dtype is not rhs.dtype or self.preferred is not None or dtype is dtypes.bool_:
             dtype = product_dtype(self.name, lhs, rhs, self.preferred)
-        left, right = lhs.shape, rhs.shape
-        left_used, right_used = self.lhs_batch + self.lhs_contract, self.rhs_batch + self.rhs_contract
-        _check_axes("lhs", len(left), self.lhs_batch, self.lhs_contract)
-        _check_axes("rhs", len(right), self.rhs_batch, self.rhs_contract)
-        if [left[a] for a in left_used] != [right[a] for a in right_used] or len(self.lhs_batch) != len(self.rhs_batch):
-            _check_pairs("batch", left, right, self.lhs_batch, self.rhs_batch)
-            _check_pairs("contracting", left, right, self.lhs_contract, self.rhs_contract)
-        shape = [left[a] for a in self.lhs_batch]
-        shape += [n for a, n in enumerate(left) if a not in left_used]
-        shape += [n for a, n in enumerate(right) if a not in right_used]
+        lhs_shape, rhs_shape = lhs.shape, rhs.shape
+        lhs_paired, rhs_paired = self.lhs_batch + self.lhs_contract, self.rhs_batch + self.rhs_contract
+        _check_axes("lhs", len(lhs_shape), self.lhs_batch, self.lhs_contract)
+        _check_axes("rhs", len(rhs_shape), self.rhs_batch, self.rhs_contract)
+        if [lhs_shape[a] for a in lhs_paired] != [rhs_shape[b] for b in rhs_paired] or len(self.lhs_batch) != len(
+            self.rhs_batch
+        ):
+            _check_pairs("batch", lhs_shape, rhs_shape, self.lhs_batch, self.rhs_batch)
+            _check_pairs("contracting", lhs_shape, rhs_shape, self.lhs_contract, self.rhs_contract)
+        shape = [lhs_shape[a] for a in self.lhs_batch]
+        shape += [size for a, size in enumerate(lhs_shape) if a not in lhs_paired]
+        shape += [size for b, size in enumerate(rhs_shape) if b not in rhs_paired]
         return (Aval(tuple(shape), dtype),)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         lhs, rhs = args
         dtype = self.preferred or lhs.dtype
-        wide = np.dtype(np.float32) if dtype in dtypes.FLOATING and dtype.itemsize < 4 else dtype
-        left_free = kept_axes(lhs.ndim, self.lhs_batch, self.lhs_contract)
-        right_free = kept_axes(rhs.ndim, self.rhs_batch, self.rhs_contract)
+        wide = dtypes.accumulated(dtype)
+        lhs_free = free_axes(lhs.ndim, self.lhs_batch, self.lhs_contract)
+        rhs_free = free_axes(rhs.ndim, self.rhs_batch, self.rhs_contract)
         batch = [lhs.shape[a] for a in self.lhs_batch]
-        rows, columns = [lhs.shape[a] for a in left_free], [rhs.shape[a] for a in right_free]
+        rows, columns = [lhs.shape[a] for a in lhs_free], [rhs.shape[a] for a in rhs_free]
         n = prod([lhs.shape[a] for a in self.lhs_contract])
-        left = lhs.astype(wide).transpose([*self.lhs_batch, *left_free, *self.lhs_contract])
-        right = rhs.astype(wide).transpose([*self.rhs_batch, *self.rhs_contract, *right_free])
-        matrices = left.reshape([*batch, prod(rows), n]), right.reshape([*batch, n, prod(columns)])
+        lhs = lhs.astype(wide).transpose([*self.lhs_batch, *lhs_free, *self.lhs_contract])
+        rhs = rhs.astype(wide).transpose([*self.rhs_batch, *self.rhs_contract, *rhs_free])
+        matrices = lhs.reshape([*batch, prod(rows), n]), rhs.reshape([*batch, n, prod(columns)])
         return (np.matmul(*matrices).reshape([*batch, *rows, *columns]).astype(dtype),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -120,33 +122,33 @@ class DotGeneral(Bilinear):
         return hlo.op("stablehlo.dot_general", args, outs, attributes)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        left, right = dims
+        lhs_dim, rhs_dim = dims
         lhs_contract, lhs_batch, rhs_contract, rhs_batch = (
             self.lhs_contract,
             self.lhs_batch,
             self.rhs_contract,
             self.rhs_batch,
         )
-        if left is not None:
-            lhs_contract, lhs_batch = axes_after_insert(lhs_contract, left), axes_after_insert(lhs_batch, left)
-        if right is not None:
-            rhs_contract, rhs_batch = axes_after_insert(rhs_contract, right), axes_after_insert(rhs_batch, right)
+        if lhs_dim is not None:
+            lhs_contract, lhs_batch = axes_after_insert(lhs_contract, lhs_dim), axes_after_insert(lhs_batch, lhs_dim)
+        if rhs_dim is not None:
+            rhs_contract, rhs_batch = axes_after_insert(rhs_contract, rhs_dim), axes_after_insert(rhs_batch, rhs_dim)
         at = 0
-        if left is not None and right is not None:
-            lhs_batch, rhs_batch = (left, *lhs_batch), (right, *rhs_batch)
-        elif left is not None:  # the mapped axis becomes a free axis, without broadcasting
-            at = len(lhs_batch) + kept_axes(args[0].aval.ndim, lhs_batch, lhs_contract).index(left)
-        elif right is not None:
+        if lhs_dim is not None and rhs_dim is not None:
+            lhs_batch, rhs_batch = (lhs_dim, *lhs_batch), (rhs_dim, *rhs_batch)
+        elif lhs_dim is not None:  # the mapped axis becomes a free axis, without broadcasting
+            at = len(lhs_batch) + free_axes(args[0].aval.ndim, lhs_batch, lhs_contract).index(lhs_dim)
+        elif rhs_dim is not None:
             rows = args[0].aval.ndim - len(lhs_contract)
-            at = rows + kept_axes(args[1].aval.ndim, rhs_batch, rhs_contract).index(right)
+            at = rows + free_axes(args[1].aval.ndim, rhs_batch, rhs_contract).index(rhs_dim)
         return ctx(
             DotGeneral(lhs_contract, rhs_contract, lhs_batch, rhs_batch, self.preferred, self.precision), *args
         ), (at,)
 
     def lhs_cotangent(self, emit: Emit, ct: Atom, lhs: Aval, rhs: Atom) -> Atom:
         # ct has axes (batch, lhs free, rhs free): contracting rhs free leaves (batch, lhs free, rhs contract)
-        rows = kept_axes(lhs.ndim, self.lhs_batch, self.lhs_contract)
-        columns = kept_axes(rhs.aval.ndim, self.rhs_batch, self.rhs_contract)
+        rows = free_axes(lhs.ndim, self.lhs_batch, self.lhs_contract)
+        columns = free_axes(rhs.aval.ndim, self.rhs_batch, self.rhs_contract)
         n, m = len(self.lhs_batch), len(self.lhs_batch) + len(rows)
         dot = DotGeneral(
             tuple(range(m, m + len(columns))), columns, tuple(range(n)), self.rhs_batch, None, self.precision
@@ -156,15 +158,15 @@ class DotGeneral(Bilinear):
 
     def rhs_cotangent(self, emit: Emit, ct: Atom, lhs: Atom, rhs: Aval) -> Atom:
         # contracting lhs free leaves (batch, rhs free, lhs contract)
-        rows = kept_axes(lhs.aval.ndim, self.lhs_batch, self.lhs_contract)
-        columns = kept_axes(rhs.ndim, self.rhs_batch, self.rhs_contract)
+        rows = free_axes(lhs.aval.ndim, self.lhs_batch, self.lhs_contract)
+        columns = free_axes(rhs.ndim, self.rhs_batch, self.rhs_contract)
         n, m = len(self.lhs_batch), len(self.lhs_batch) + len(rows)
         dot = DotGeneral(tuple(range(n, m)), rows, tuple(range(n)), self.lhs_batch, None, self.precision)
         bar = emit.one(dot, ct, emit_convert(emit, lhs, ct.aval.dtype))
         return _arranged(emit, bar, (*self.rhs_batch, *columns, *_paired(self.rhs_contract, self.lhs_contract)), rhs)
 
 
-def kept_axes(ndim: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[int, ...]:
+def free_axes(ndim: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[int, ...]:
     """Return the axes of an operand that are neither batch nor contracting."""
     return other_axes((*batch, *contract), ndim)
 
@@ -194,13 +196,20 @@ def _check_axes(side: str, ndim: int, batch: tuple[int, ...], contract: tuple[in
 
 
 def _check_pairs(
-    role: str, left: tuple[int, ...], right: tuple[int, ...], lhs: tuple[int, ...], rhs: tuple[int, ...]
+    role: str,
+    lhs_shape: tuple[int, ...],
+    rhs_shape: tuple[int, ...],
+    lhs_axes: tuple[int, ...],
+    rhs_axes: tuple[int, ...],
 ) -> None:
-    if len(lhs) != len(rhs):
-        raise ParameterError(f"dot_general: numbers of {role} axes differ: lhs {lhs}, rhs {rhs}")
-    for a, b in zip(lhs, rhs, strict=True):
-        if left[a] != right[b]:
-            raise ShapeError(f"dot_general: {role} sizes differ: lhs dim {a} has {left[a]}, rhs dim {b} has {right[b]}")
+    """Check that the axes pair axes of equal sizes of arrays of these shapes."""
+    if len(lhs_axes) != len(rhs_axes):
+        raise ParameterError(f"dot_general: numbers of {role} axes differ: lhs {lhs_axes}, rhs {rhs_axes}")
+    for a, b in zip(lhs_axes, rhs_axes, strict=True):
+        if lhs_shape[a] != rhs_shape[b]:
+            raise ShapeError(
+                f"dot_general: {role} sizes differ: lhs dim {a} has {lhs_shape[a]}, rhs dim {b} has {rhs_shape[b]}"
+            )
 
 
 DOT: Final = (DotGeneral,)

@@ -227,12 +227,12 @@ def _guarded_inits(xs: Iterable[Atom]) -> list[Atom]:
 def _guarded_body(body: Jaxpr) -> Jaxpr:
     """Return the body on elements that carry a flag for presence. It needs no identity element."""
     b, scalars = Builder(), body.out_avals
-    p, *left = b.inputs((BOOL_SCALAR, *scalars))
-    q, *right = b.inputs((BOOL_SCALAR, *scalars))
-    both = b.inline(body, (*left, *right))
-    one = [emit_where(b, q, z, x) for x, z in zip(left, both, strict=True)]
-    outs = [emit_where(b, p, z, y) for y, z in zip(right, one, strict=True)]
-    return b.build([b.one(OR, p, q), *outs], f"{body.name}_guarded")
+    left_present, *left = b.inputs((BOOL_SCALAR, *scalars))
+    right_present, *right = b.inputs((BOOL_SCALAR, *scalars))
+    combined = b.inline(body, (*left, *right))
+    with_left = [emit_where(b, right_present, z, x) for x, z in zip(left, combined, strict=True)]
+    outs = [emit_where(b, left_present, z, y) for y, z in zip(right, with_left, strict=True)]
+    return b.build([b.one(OR, left_present, right_present), *outs], f"{body.name}_guarded")
 
 
 def _reduce_examples(emit: Emit, body: Jaxpr, xs: Atoms, axes: Axes, inits: Atoms, flags: Atom | None) -> Atoms:
@@ -240,29 +240,30 @@ def _reduce_examples(emit: Emit, body: Jaxpr, xs: Atoms, axes: Axes, inits: Atom
 
     StableHLO has one initial value for all examples. So the initial value of each example becomes its first element:
     the reduction of the rows [x0, x1] and [y0, y1] from the initial values i and j reduces [i, x0, x1] and [j, y0, y1].
-    No initial value is left, and the body has no identity element that is known: elements carry a flag for presence.
+    The reduction of these rows needs an initial value too, and no identity element of the body is known. So elements
+    carry a flag for presence, and the initial value is not present.
 
     `flags` mark the elements of `xs` that are present; None marks all.
     """
     shape = xs[0].aval.shape
-    kept = other_axes(axes, len(shape))
-    lead = tuple([shape[a] for a in kept])
+    remaining = other_axes(axes, len(shape))
+    batch_shape = tuple([shape[a] for a in remaining])
     size = prod([shape[a] for a in axes])
 
-    def last(x: Atom) -> Atom:
-        perm = (*kept, *axes)
+    def flatten_axes(x: Atom) -> Atom:
+        perm = (*remaining, *axes)
         moved = x if perm == tuple(range(len(perm))) else emit.one(Transpose(perm), x)
-        return emit_reshape(emit, moved, (*lead, size))
+        return emit_reshape(emit, moved, (*batch_shape, size))
 
     columns = [
-        emit.one(Concatenate(len(lead)), emit_broadcast(emit, init, (*lead, 1), (0,)), last(x))
+        emit.one(Concatenate(len(batch_shape)), emit_broadcast(emit, init, (*batch_shape, 1), (0,)), flatten_axes(x))
         for x, init in zip(xs, inits, strict=True)
     ]
-    flag = Aval((*lead, 1), dtypes.bool_)
-    present: Atom = Lit.of(True, flag.with_shape((*lead, 1 + size)))
+    flag = Aval((*batch_shape, 1), dtypes.bool_)
+    present: Atom = Lit.of(True, flag.with_shape((*batch_shape, 1 + size)))
     if flags is not None:
-        present = emit.one(Concatenate(len(lead)), Lit.of(True, flag), last(flags))
-    return emit(Reduce(_guarded_body(body), (len(lead),)), present, *columns, *_guarded_inits(xs))[1:]
+        present = emit.one(Concatenate(len(batch_shape)), Lit.of(True, flag), flatten_axes(flags))
+    return emit(Reduce(_guarded_body(body), (len(batch_shape),)), present, *columns, *_guarded_inits(xs))[1:]
 
 
 FOLD: Final = (Reduce, ReduceWindow)

@@ -244,9 +244,9 @@ class ScatterFamily(Primitive):
 
     Type: x, indices of any integer dtype with index vectors on their last axis, updates of x's dtype.
     Source: stablehlo.scatter, with index_vector_dim the last axis of the indices; updates of the same element are
-            combined in any order. `impl` adds and multiplies floats below 32 bits in float32 and rounds once. XLA does
-            so for bfloat16, unless the operand has many elements for each update. Otherwise it rounds each partial
-            result, as in jax: 3,000 ones are 2,048 in float16.
+            combined in any order. `impl` adds and multiplies floats below 32 bits in float32 and rounds once. So do
+            compiled programs, unless the operand has many elements for each update. Then each partial result is
+            rounded, as in jax: 3,000 ones are 2,048 in float16.
     """
 
     __slots__ = ()
@@ -354,10 +354,10 @@ class ScatterFamily(Primitive):
         return hlo.op("stablehlo.scatter", args, outs, attrs, (region,))
 
     def _in_float32(self, x: Aval, indices: Aval, updates: Aval) -> bool:
-        """Return True if updates of bfloat16 may meet, and are combined in float32: XLA rounds each partial result, and
-        takes as long, because it converts the whole operand."""
+        """Return True if updates of floats below 32 bits may meet, and are combined in float32: XLA rounds each partial
+        result, and takes as long."""
         may_meet = not self.unique_indices and prod(indices.shape[:-1]) > 1
-        rounds = self.monoid in (SUM, PRODUCT) and x.dtype == dtypes.bfloat16
+        rounds = self.monoid in (SUM, PRODUCT) and dtypes.accumulated(x.dtype) != x.dtype
         return may_meet and rounds and x.size <= ELEMENTS_PER_UPDATE * updates.size
 
     def _without_range_rule(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
@@ -465,10 +465,10 @@ class Scatter(ScatterFamily, Linear):
         numbers = ctx.one(ADD, ctx.one(Iota((size,), dtypes.int32, 0)), one.with_shape((size,)))
         numbers = ctx.one(Reshape(shape), numbers)
         owner = ctx.one(self, Lit.of(0, x.aval.with_dtype(dtypes.int32)), indices, numbers)
-        stays = ctx.one(EQ, self.read(ctx, owner, indices, numbers.aval), numbers)
-        kept = ctx.one(EQ, owner, Lit.of(0, owner.aval))
-        tx = ctx.lin_one(SELECT_N, kept, Zero(tx.aval), tx)
-        tu = ctx.lin_one(SELECT_N, stays, Zero(tu.aval), tu)
+        stored = ctx.one(EQ, self.read(ctx, owner, indices, numbers.aval), numbers)
+        unwritten = ctx.one(EQ, owner, Lit.of(0, owner.aval))
+        tx = ctx.lin_one(SELECT_N, unwritten, Zero(tx.aval), tx)
+        tu = ctx.lin_one(SELECT_N, stored, Zero(tu.aval), tu)
         return ctx(self, *primals), ctx.lin(self.adding(), tx, indices, tu)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
@@ -534,14 +534,14 @@ class ScatterExtremum(ScatterFamily):
         out = ctx.one(self, *primals)
         # float16 and bfloat16 count to 2,048 and 256
         add, wide = self.adding(), dtypes.accumulated(x.aval.dtype)
-        kept = emit_convert(ctx, ctx.one(EQ, x, out), wide)
-        won = emit_convert(ctx, ctx.one(EQ, updates, self.read(ctx, out, indices, updates.aval)), wide)
+        tied = emit_convert(ctx, ctx.one(EQ, x, out), wide)
+        updates_tied = emit_convert(ctx, ctx.one(EQ, updates, self.read(ctx, out, indices, updates.aval)), wide)
         # the number of values equal to the extremum; 0 if it is nan
-        count = ctx.one(MAX, ctx.one(add, kept, indices, won), Lit.of(1, kept.aval))
+        count = ctx.one(MAX, ctx.one(add, tied, indices, updates_tied), Lit.of(1, tied.aval))
         # for updates that are left out, 0 is read
-        count_read = ctx.one(MAX, self.read(ctx, count, indices, won.aval), Lit.of(1, won.aval))
-        tx = ctx.lin_one(MUL, convert_tangent(ctx, tx, wide), ctx.one(DIV, kept, count))
-        tu = ctx.lin_one(MUL, convert_tangent(ctx, tu, wide), ctx.one(DIV, won, count_read))
+        count_read = ctx.one(MAX, self.read(ctx, count, indices, updates_tied.aval), Lit.of(1, updates_tied.aval))
+        tx = ctx.lin_one(MUL, convert_tangent(ctx, tx, wide), ctx.one(DIV, tied, count))
+        tu = ctx.lin_one(MUL, convert_tangent(ctx, tu, wide), ctx.one(DIV, updates_tied, count_read))
         return (out,), (convert_tangent(ctx, ctx.lin_one(add, tx, indices, tu), x.aval.dtype),)
 
 

@@ -152,15 +152,15 @@ class HostCall(Primitive):
                 out[at] = x
         return outs
 
-    def _checked(self, given: Sequence[object], sizes: tuple[int, ...]) -> list[NDArray]:
+    def _checked(self, returned: Sequence[object], sizes: tuple[int, ...]) -> list[NDArray]:
         """Return the function's results if they have the declared types. Raises: ExecutionError."""
-        if len(given) != len(self.results):
+        if len(returned) != len(self.results):
             raise ExecutionError(
-                f"host_call: {self.label} gave {len(given)} results, it was declared to give {len(self.results)}",
+                f"host_call: {self.label} gave {len(returned)} results, it was declared to give {len(self.results)}",
                 remedy="correct the result types, or what the function returns",
             )
         outs = []
-        for x, aval in zip(given, self.results, strict=True):
+        for x, aval in zip(returned, self.results, strict=True):
             if type(x) is np.ma.MaskedArray:
                 raise ExecutionError(
                     f"host_call: {self.label} gave a masked array, whose mask would be lost",

@@ -71,10 +71,10 @@ class LinearCall(Applied, Linear):
     def layout(self) -> Layout:
         if self.adjoint is not None:
             return layout_with_rules(self.bodies, 0, linear=self.linear_bodies)
-        known = Group(Constant(), len(self.body.ins) - self.n_linear)
+        others = Group(Constant(), len(self.body.ins) - self.n_linear)
         results = Group(Value(), len(self.body.outs))
         body = Body(self.body, (0, 1), (0,), linear=self.n_linear)
-        return Layout((Group(Constant(), self.n_linear, fixed=True), known), (results,), (body,))
+        return Layout((Group(Constant(), self.n_linear, fixed=True), others), (results,), (body,))
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> LinearCall:
         body, *adjoint = bodies
@@ -87,9 +87,9 @@ class LinearCall(Applied, Linear):
                 f"{self.name}: n_linear is {n}, {self.body.name} has {len(self.body.ins)} operands",
                 remedy="at least one operand is linear, and linear ones come first",
             )
-        linear, known = self.body.in_avals[:n], self.body.in_avals[n:]
+        linear, others = self.body.in_avals[:n], self.body.in_avals[n:]
         if self.adjoint is not None:
-            check_body_type(self.name, "adjoint", self.adjoint, (*outs, *known), linear)
+            check_body_type(self.name, "adjoint", self.adjoint, (*outs, *others), linear)
         for what, avals_of_role in (("linear operand", linear), ("result", outs)):
             for k, aval in enumerate(avals_of_role):
                 if not aval.inexact:
@@ -101,18 +101,18 @@ class LinearCall(Applied, Linear):
         return outs
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        linear, known = dims[: self.n_linear], dims[self.n_linear :]
+        linear, others = dims[: self.n_linear], dims[self.n_linear :]
         body, out_dims = ctx.recur(self.body, dims)
-        adjoint = None if self.adjoint is None else batch_adjoint(ctx, self.adjoint, out_dims, known, linear)
+        adjoint = None if self.adjoint is None else batch_adjoint(ctx, self.adjoint, out_dims, others, linear)
         return ctx(LinearCall(body, adjoint, self.n_linear), *args), out_dims
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        n, quiet = self.n_linear, without_checks(without_effects(self.body))
-        outs, known = ctx(self, *primals), primals[n:]
-        dots = ctx.lin(LinearCall(quiet, self.adjoint, n), *tangents[:n], *known)
+        n, pure_body = self.n_linear, without_checks(without_effects(self.body))
+        outs, others = ctx(self, *primals), primals[n:]
+        dots = ctx.lin(LinearCall(pure_body, self.adjoint, n), *tangents[:n], *others)
         if any([isinstance(t, Lin) for t in tangents[n:]]):
             fixed = tuple([Zero(a) for a in self.body.in_avals[:n]])
-            _, more = Call(quiet).jvp(ctx, primals, (*fixed, *tangents[n:]))
+            _, more = Call(pure_body).jvp(ctx, primals, (*fixed, *tangents[n:]))
             dots = tuple([ctx.add(a, b) for a, b in zip(dots, more, strict=True)])
         return outs, dots
 
@@ -128,9 +128,9 @@ class LinearCall(Applied, Linear):
                 "or forward mode (jvp, jacfwd, linearize)",
             )
         nonzero_cts = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
-        known = [a for a in args if not isinstance(a, Hole)]
-        bars = ctx(LinearCall(self.adjoint, self.body, len(nonzero_cts)), *nonzero_cts, *known)
-        return (*bars, *[None] * len(known))
+        others = [a for a in args if not isinstance(a, Hole)]
+        bars = ctx(LinearCall(self.adjoint, self.body, len(nonzero_cts)), *nonzero_cts, *others)
+        return (*bars, *[None] * len(others))
 
 
 @by_value
@@ -149,61 +149,67 @@ def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple
     residuals. `counts` are the numbers of linear operands of the maps."""
     read = [read_operands(m)[n:] for m, n in zip(maps, counts, strict=True)]
     needed = mask_or(*read)
-    wants = [select_by_mask(range(n + len(needed)), ((True,) * n + needed)) for n in counts]
-    return [rebind_operands(m, operands) for m, operands in zip(maps, wants, strict=True)], needed
+    operands_of_maps = [select_by_mask(range(n + len(needed)), ((True,) * n + needed)) for n in counts]
+    return [rebind_operands(m, operands) for m, operands in zip(maps, operands_of_maps, strict=True)], needed
 
 
-def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dims) -> Jaxpr:
+def batch_adjoint(ctx: BatchCtx, adjoint: Jaxpr, ct_dims: Dims, other_dims: Dims, linear_dims: Dims) -> Jaxpr:
     """Return a batched map from cotangents (its first operands) to cotangents. The cotangent of an operand that is not
     batched is summed over the examples. The contribution of a result that is not batched is counted once.
 
-    For x and y -> (x * y, sin(y)), `pull` is (a, b, x, y) -> (a * y, a * x + b * cos(y)). If x is batched and y is not,
-    then a is batched and b is not, and the cotangent of y is sum(a * x) + b * cos(y). So the map is applied to a alone,
-    and summed, and to b alone, and not summed.
+    For x and y -> (x * y, sin(y)), `adjoint` is (a, b, x, y) -> (a * y, a * x + b * cos(y)). If x is batched and y is
+    not, then a is batched and b is not, and the cotangent of y is sum(a * x) + b * cos(y). So the map is applied to a
+    alone, and summed, and to b alone, and not summed.
 
     A map that exchanges values of the examples gets the cotangent of such a result for the first example, and zeros for
     the others. The same cotangent of all examples, such as a sum over them, is then counted for each."""
-    exchanges = bool(cts) and any([name == ctx.axis for name, _ in pull.free_axes])
-    if exchanges and None in cts:
-        return _batch_adjoint_of_stacks(ctx, pull, cts, known, wants)
+    exchanges = bool(ct_dims) and any([name == ctx.axis for name, _ in adjoint.free_axes])
+    if exchanges and None in ct_dims:
+        return _batch_adjoint_of_stacks(ctx, adjoint, ct_dims, other_dims, linear_dims)
     out_dims = tuple(
         [
-            (0 if exchanges or d is not None else None) if want is None else want
-            for d, want in zip(ctx.recur(pull, (*cts, *known))[1], wants, strict=True)
+            (0 if exchanges or d is not None else None) if wanted is None else wanted
+            for d, wanted in zip(ctx.recur(adjoint, (*ct_dims, *other_dims))[1], linear_dims, strict=True)
         ]
     )
-    jaxpr, _ = ctx.recur(pull, (*cts, *known), out_dims)
-    summed = [k for k, (want, d) in enumerate(zip(wants, out_dims, strict=True)) if want is None and d is not None]
+    jaxpr, _ = ctx.recur(adjoint, (*ct_dims, *other_dims), out_dims)
+    summed = [
+        k for k, (wanted, d) in enumerate(zip(linear_dims, out_dims, strict=True)) if wanted is None and d is not None
+    ]
     if not summed:
         return jaxpr
     b = Builder()
     ins = b.inputs(jaxpr.in_avals)
     outs = list(b.inline(jaxpr, ins))
-    batched = tuple([d is not None for d in cts])
+    batched = tuple([d is not None for d in ct_dims])
     if all(batched):
         for k in summed:
             outs[k] = _sum_stack(b, outs[k], 0)
     else:
         shared = tuple([not m for m in batched])
         of_batched, of_shared = [
-            _batch_some_cotangents(ctx, b, pull, mask, cts, known, ins) for mask in (batched, shared)
+            _batch_some_cotangents(ctx, b, adjoint, mask, ct_dims, other_dims, ins) for mask in (batched, shared)
         ]
         for k in summed:
-            total, (once, dim) = _sum_stack(b, *of_batched[k]), of_shared[k]
+            total, (of_unbatched, dim) = _sum_stack(b, *of_batched[k]), of_shared[k]
             if dim is not None:  # the adjoint reads a batched operand for an unbatched result
-                first = slice_along_axis(once.aval.shape, 0, 0, min(1, once.aval.shape[0]))
-                once = _sum_stack(b, b.one(first, once), 0)
-            outs[k] = once if is_zero(total) else total if is_zero(once) else b.one(ADD, total, once)
+                first = slice_along_axis(of_unbatched.aval.shape, 0, 0, min(1, of_unbatched.aval.shape[0]))
+                of_unbatched = _sum_stack(b, b.one(first, of_unbatched), 0)
+            outs[k] = (
+                of_unbatched if is_zero(total) else total if is_zero(of_unbatched) else b.one(ADD, total, of_unbatched)
+            )
     return remove_dead_eqns(b.build(outs, jaxpr.name))
 
 
-def _batch_adjoint_of_stacks(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dims) -> Jaxpr:
+def _batch_adjoint_of_stacks(
+    ctx: BatchCtx, adjoint: Jaxpr, ct_dims: Dims, other_dims: Dims, linear_dims: Dims
+) -> Jaxpr:
     """Return the batched map in which each cotangent that is not batched is that of the first example."""
-    of_stacks = batch_adjoint(ctx, pull, tuple([0 if d is None else d for d in cts]), known, wants)
+    of_stacks = batch_adjoint(ctx, adjoint, tuple([0 if d is None else d for d in ct_dims]), other_dims, linear_dims)
     b = Builder()
-    dims = (*cts, *[0] * len(known))
+    dims = (*ct_dims, *[0] * len(other_dims))
     operands = [
-        b.input(own if d is None else a) for d, own, a in zip(dims, pull.in_avals, of_stacks.in_avals, strict=True)
+        b.input(own if d is None else a) for d, own, a in zip(dims, adjoint.in_avals, of_stacks.in_avals, strict=True)
     ]
     stacked = [_stack_with_zeros(b, x, ctx.size) if d is None else x for d, x in zip(dims, operands, strict=True)]
     return b.build(b.inline(of_stacks, stacked), of_stacks.name)
@@ -217,13 +223,13 @@ def _stack_with_zeros(b: Builder, x: Atom, size: int) -> Atom:
 
 
 def _batch_some_cotangents(
-    ctx: BatchCtx, b: Builder, pull: Jaxpr, nonzero: Mask, cts: Dims, known: Dims, ins: Sequence[Atom]
+    ctx: BatchCtx, b: Builder, adjoint: Jaxpr, nonzero: Mask, ct_dims: Dims, other_dims: Dims, ins: Sequence[Atom]
 ) -> list[tuple[Atom, int | None]]:
     """Return the results of a batched map of cotangents, applied to the cotangents marked in `nonzero` alone, and the
     batch axes of these results."""
     n = len(nonzero)
-    alone, _ = with_zero_operands(pull, nonzero)
-    dims = (*select_by_mask(cts, nonzero), *known)
+    alone, _ = with_zero_operands(adjoint, nonzero)
+    dims = (*select_by_mask(ct_dims, nonzero), *other_dims)
     out_dims = tuple([None if d is None else 0 for d in ctx.recur(alone, dims)[1]])
     batched, _ = ctx.recur(alone, dims, out_dims)
     return list(zip(b.inline(batched, (*select_by_mask(ins[:n], nonzero), *ins[n:])), out_dims, strict=True))

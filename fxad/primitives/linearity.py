@@ -13,7 +13,7 @@ from fxad.core.masks import mask_or, select_by_mask
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, Lit, Mask, Primitive
 
-_FEW: Final = 6  # up to so many zeros, every subset of them is tried
+_FEW_ZEROS: Final = 6  # up to so many zeros, every subset of them is tried
 
 
 @by_value
@@ -116,11 +116,11 @@ def linear_with_zeros(prim: Linear, eqn: Eqn, mask: Mask) -> Mask | None:
 
 def _jointly_linear(prim: Linear, mask: Mask, others: Sequence[int]) -> Mask | None:
     """Return the marked operands together with some of the others, such that the primitive is linear in these."""
-    sizes = range(1, len(others)) if len(others) <= _FEW else ()
+    sizes = range(1, len(others)) if len(others) <= _FEW_ZEROS else ()
     for chosen in chain([tuple(others)], *[combinations(others, n) for n in sizes]):
-        places = tuple([m or k in chosen for k, m in enumerate(mask)])
-        if prim.linear_in(places):
-            return places
+        joint = tuple([m or k in chosen for k, m in enumerate(mask)])
+        if prim.linear_in(joint):
+            return joint
     return None
 
 
@@ -154,8 +154,8 @@ def with_zero_operands(jaxpr: Jaxpr, nonzero: Mask) -> tuple[Jaxpr, Mask]:
         (dependent if is_nonzero else zeros).add(v)
     env.update(zip(known, b.inputs([v.aval for v in known]), strict=True))
     for eqn in jaxpr.eqns:
-        none = tuple([a in zeros for a in eqn.ins])
-        if any(none) and dependent.isdisjoint(eqn.ins) and is_linear_eqn(eqn, none):
+        zero_operands = tuple([a in zeros for a in eqn.ins])
+        if any(zero_operands) and dependent.isdisjoint(eqn.ins) and is_linear_eqn(eqn, zero_operands):
             zeros.update(eqn.outs)
             env.update({v: Lit.zero(v.aval) for v in eqn.outs})
             continue
@@ -212,11 +212,11 @@ def _results_of_zeros(prim: Primitive, zeros: Mask, n: int) -> Mask:
             for place, mark in zip(layout.result_indices(k), marks, strict=True):
                 if place is not None:
                     results[place] = results.get(place, True) and mark
-        kept = [z and (p not in carries or results[carries[p]]) for p, z in enumerate(operands)]
-        if kept == operands:
-            lost = {result for p, result in carries.items() if not operands[p]}
-            return tuple([results.get(k, False) and k not in lost for k in range(n)])
-        operands = kept
+        still_zero = [z and (p not in carries or results[carries[p]]) for p, z in enumerate(operands)]
+        if still_zero == operands:
+            nonzero_carries = {result for p, result in carries.items() if not operands[p]}
+            return tuple([results.get(k, False) and k not in nonzero_carries for k in range(n)])
+        operands = still_zero
 
 
 @by_value

@@ -206,13 +206,14 @@ class GammaSample(Binary):
 
 def _log_rate(emit: Emit, a: Atom, log: Atom) -> Atom:
     """The derivative in a of the logarithm of a draw."""
-    # below this the distribution is x^a / gamma(a + 1) to the last digit, so log x = (log place + lgamma(a + 1)) / a
+    # below the limit the distribution function is u = x^a / gamma(a + 1) to the last digit, so
+    # log x = (log u + lgamma(a + 1)) / a, whose derivative in a at a fixed u is (digamma(a + 1) - log x) / a
     limit = literal_like(math.log(float(np.spacing(np.ones((), a.aval.dtype)))), a)
-    small = emit.one(LT, log, limit)
+    below = emit.one(LT, log, limit)
     draw = emit.one(EXP, emit.one(MAX, log, limit))
-    usual = emit.one(DIV, emit.one(RANDOM_GAMMA_GRAD, a, draw), draw)
-    ends = emit.one(DIV, emit.one(SUB, emit.one(DIGAMMA, emit.one(ADD, a, literal_like(1, a))), log), a)
-    return emit_where(emit, small, ends, usual)
+    rate = emit.one(DIV, emit.one(RANDOM_GAMMA_GRAD, a, draw), draw)
+    rate_below = emit.one(DIV, emit.one(SUB, emit.one(DIGAMMA, emit.one(ADD, a, literal_like(1, a))), log), a)
+    return emit_where(emit, below, rate_below, rate)
 
 
 THREEFRY2X32: Final = Threefry2x32(loop=False)

@@ -194,11 +194,11 @@ class Pad(LinearMap):
         shape = insert_entry(inside.aval.shape, at, ctx.size)
         zero = Lit.zero(x.aval.with_shape(shape))
         # keep the literal zero: `pad` of it and a tangent is linear, `select_n` of another constant is not
-        kept: Atom = zero
+        padded: Atom = zero
         if not is_zero(x):
-            kept = broadcast_to_axis(ctx, ctx.one(pad, x, zero.with_shape(())), dim, ctx.size, at)
+            padded = broadcast_to_axis(ctx, ctx.one(pad, x, zero.with_shape(())), dim, ctx.size, at)
         inside = broadcast_to_axis(ctx, inside, None, ctx.size, at)
-        return (emit_where(ctx, inside, kept, emit_broadcast(ctx, value, shape, (at,))),), (at,)
+        return (emit_where(ctx, inside, padded, emit_broadcast(ctx, value, shape, (at,))),), (at,)
 
     def _operand_mask(self, emit: Emit, x: Aval) -> Atom:
         """Return a mask of the result elements that are elements of `x`."""

@@ -77,8 +77,8 @@ def window_views(x: NDArray, window: Shape, strides: Sequence[int], dilation: Se
     if not all(shape) or not all(window):
         out = [-(-n // s) for n, s in zip(shape, strides, strict=True)]
         return np.empty((*out, *window), x.dtype)
-    every = np.lib.stride_tricks.sliding_window_view(x, spans)
-    return every[tuple([slice(None, None, step) for step in (*strides, *dilation)])]
+    views = np.lib.stride_tricks.sliding_window_view(x, spans)
+    return views[tuple([slice(None, None, step) for step in (*strides, *dilation)])]
 
 
 def padding_attribute(padding: Padding) -> str:

@@ -84,8 +84,8 @@ class TopK(Primitive):
         if x.dtype not in dtypes.FLOATING or x.dtype.itemsize > 4 or 16 * self.k > x.shape[-1]:
             return hlo.call(_by_sorting(x, self.k), args)
         top = (values.with_dtype(dtypes.float32), places)
-        _, chosen = hlo.op("chlo.top_k", hlo.call(_canonical_floats(x), args), top, {"k": i64_attribute(self.k)})
-        return *hlo.call(take_along_axis_program((x,), x.ndim - 1, places), (*args, chosen)), chosen
+        _, indices = hlo.op("chlo.top_k", hlo.call(_canonical_floats(x), args), top, {"k": i64_attribute(self.k)})
+        return *hlo.call(take_along_axis_program((x,), x.ndim - 1, places), (*args, indices)), indices
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x,), (dim,) = args, dims
@@ -116,10 +116,10 @@ def _by_sorting(x: Aval, k: int) -> Jaxpr:
     end backwards."""
     b = Builder()
     axis, n = x.ndim - 1, x.shape[-1]
-    count = b.one(Iota(x.shape, dtypes.int32, axis))
-    back = b.one(SUB, Lit.of(n - 1, count.aval), count)
-    descending = b(Sort(axis, 1), b.one(Rev((axis,)), b.input(x)), back)
-    return b.build([_last_reversed(b, v, axis, k) for v in descending], "by_sorting")
+    from_front = b.one(Iota(x.shape, dtypes.int32, axis))
+    from_end = b.one(SUB, Lit.of(n - 1, from_front.aval), from_front)
+    ascending = b(Sort(axis, 1), b.one(Rev((axis,)), b.input(x)), from_end)
+    return b.build([_last_reversed(b, v, axis, k) for v in ascending], "by_sorting")
 
 
 def _last_reversed(emit: Emit, x: Atom, axis: int, k: int) -> Atom:

@@ -106,7 +106,8 @@ def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
 
 def betaln(a: ArrayLike, b: ArrayLike) -> Array:
     """The logarithm of |beta(a, b)|."""
-    return lax.betaln(*floating("betaln", a, b))
+    p, q, _ = _beta_off_poles(*floating("betaln", a, b))
+    return lax.betaln(p, q)
 
 
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
@@ -154,9 +155,28 @@ def gamma(x: ArrayLike) -> Array:
 
 
 def beta(a: ArrayLike, b: ArrayLike) -> Array:
-    """gamma(a) gamma(b) / gamma(a + b)."""
-    p, q = floating("beta", a, b)
-    return gammasgn(p) * gammasgn(q) * gammasgn(p + q) * fnp.exp(betaln(p, q))
+    """gamma(a) gamma(b) / gamma(a + b), continued to poles of gamma; inf where it has none of the limits."""
+    p, q, sign = _beta_off_poles(*floating("beta", a, b))
+    signs = sign * gammasgn(p) * gammasgn(q) * gammasgn(p + q)
+    return fnp.where(_is_pole(p + q), 0, signs) * fnp.exp(lax.betaln(p, q))
+
+
+def _beta_off_poles(p: Array, q: Array) -> tuple[Array, Array, Array]:
+    """Return x, y and the sign s such that beta(p, q) = s beta(x, y), where x and y are no poles of gamma if beta(p, q)
+    is finite: beta(-n, q) = (-1)^q beta(1 + n - q, q) for integers 0 < q <= n."""
+    swapped = _is_pole(q)
+    x, y = fnp.where(swapped, q, p), fnp.where(swapped, p, q)
+    pole = _is_pole(x)
+    finite = pole & (y > 0) & (y == fnp.floor(y)) & (x + y <= 0)
+    infinite = pole & ~finite
+    sign = fnp.where(finite & (fnp.remainder(y, 2) == 1), -1.0, 1.0).astype(x.dtype)
+    x = fnp.where(infinite, 0, fnp.where(finite, 1 - x - y, x))
+    return x, fnp.where(infinite, fnp.abs(y) + 1, y), sign
+
+
+def _is_pole(x: Array) -> Array:
+    """True where gamma(x) is infinite."""
+    return (x <= 0) & (x == fnp.floor(x))
 
 
 def factorial(n: ArrayLike, exact: bool = False) -> Array:
@@ -168,14 +188,22 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
 
 
 def poch(z: ArrayLike, m: ArrayLike) -> Array:
-    """gamma(z + m) / gamma(z); without cancellation for z and m above 0."""
+    """gamma(z + m) / gamma(z), with its limit where both are infinite; without cancellation on one side of 0."""
     a, b = floating("poch", z, m)
-    positive = (a > 0) & (b > 0)
-    p, q = fnp.where(positive, a, 1), fnp.where(positive, b, 1)
-    log_of_positive = lax.lgamma(q) - lax.betaln(p, q)
-    p, q = fnp.where(positive, 1, a), fnp.where(positive, 1, b)
-    value = gammasgn(p + q) * gammasgn(p) * fnp.exp(lax.lgamma(p + q) - lax.lgamma(p))
-    return fnp.where(b == 0, 1.0, fnp.where(positive, fnp.exp(log_of_positive), value))
+    end, up = a + b, b > 0
+    # gamma(z + m) / gamma(z) = (-1)^m gamma(1 - z) / gamma(1 - z - m) for an integer m
+    reflected = (b == fnp.floor(b)) & (a <= 0) & (end <= 0) & (b != 0)
+    same_side = ((a > 0) & (end > 0) & (b != 0)) | reflected
+    low = fnp.where(reflected, fnp.where(up, 1 - end, 1 - a), fnp.where(up, a, end))
+    low, step = fnp.where(same_side, low, 1), fnp.where(same_side, fnp.abs(b), 1)
+    log = lax.lgamma(step) - lax.betaln(low, step)
+    ratio = fnp.exp(fnp.where(up, log, -log))
+    ratio = fnp.where(reflected & (fnp.remainder(b, 2) == 1), -ratio, ratio)
+    p, q = fnp.where(same_side, 1, a), fnp.where(same_side, 1, end)
+    other = gammasgn(q) * gammasgn(p) * fnp.exp(lax.lgamma(q) - lax.lgamma(p))
+    other = fnp.where(_is_pole(p), 0 * q, fnp.where(_is_pole(q), fnp.inf, other))
+    other = fnp.where((b == 0) & (_is_pole(a) | (a == fnp.inf)), 1, other)
+    return fnp.where(same_side, ratio, other)
 
 
 def kl_div(p: ArrayLike, q: ArrayLike) -> Array:

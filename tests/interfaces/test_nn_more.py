@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,57 @@ def test_activations_are_jax_s(name: str) -> None:
     have, found = fx.jit(lambda x: (fn(x), fx.grad(lambda v: fn(v).sum())(x)))(POINTS)
     np.testing.assert_allclose(np.asarray(have), np.asarray(want), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(np.asarray(found), np.asarray(slopes), atol=1e-9)
+
+
+# those that are the product of x with a function that is 0 at -inf
+PRODUCTS = {"gelu", "hard_silu", "hard_swish", "mish", "silu", "swish"}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", sorted(set(ACTIVATIONS) - {"glu", "identity"}))
+def test_activations_at_the_ends_of_the_range(name: str, dtype: str) -> None:
+    """Values and slopes are finite for every finite operand; nan stays nan. Textbook forms overflow: x**3, x**2."""
+    fn = getattr(nn, name)
+    most = float(fnp.finfo(dtype).max)
+    x = fnp.asarray(np.array([most, 300.0, 40.0, 0.0, -0.0, -40.0, -300.0, -most]), dtype)
+    value, slope = fx.jit(fx.vmap(fx.value_and_grad(fn)))(x)
+    if name != "selu":  # 1.05 times the largest number is no number
+        assert fnp.isfinite(value).all()
+    assert fnp.isfinite(slope).all()
+    assert fnp.isnan(fn(fnp.asarray(np.nan, dtype)))
+    if name not in PRODUCTS:
+        value, slope = fx.vmap(fx.value_and_grad(fn))(fnp.asarray([-np.inf, np.inf], dtype))
+        assert not fnp.isnan(value).any()
+        assert fnp.isfinite(slope).all()
+
+
+def test_gelu_of_float16_has_the_slope_of_a_ramp() -> None:
+    """The cube of 41 overflows in float16: the slope at 41 was nan."""
+    x = fnp.asarray([-400.0, -41.0, 41.0, 400.0], "float16")
+    assert np.asarray(fx.vmap(fx.grad(nn.gelu))(x)).tolist() == [0, 0, 1, 1]
+    assert np.asarray(nn.gelu(fnp.asarray([-1e20, 1e20]))).tolist() == [0, fnp.float32(1e20)]
+    assert np.asarray(fx.vmap(fx.grad(nn.gelu))(fnp.asarray([-1e20, 1e20]))).tolist() == [0, 1]
+
+
+def test_gelu_of_negative_numbers_keeps_its_digits() -> None:
+    x = np.linspace(-9, -1, 50)
+    cube = 0.044715 * x**3
+    want = x / (1 + np.exp(-math.sqrt(8 / math.pi) * (x + cube)))
+    np.testing.assert_allclose(np.asarray(nn.gelu(x.astype(np.float32))), want, rtol=5e-5)
+
+
+def test_gelu_and_squareplus_of_complex_numbers() -> None:
+    z = np.array([1 + 2j, -3 + 1j, 0.2 - 0.3j])
+    tanh = np.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3))
+    np.testing.assert_allclose(np.asarray(nn.gelu(z)), z * (1 + tanh) / 2, rtol=1e-9)
+    np.testing.assert_allclose(np.asarray(nn.squareplus(z)), (z + np.sqrt(z * z + 4)) / 2)
+
+
+def test_squareplus_of_large_numbers() -> None:
+    assert np.asarray(nn.squareplus(fnp.asarray([-1e20, 1e20]))).tolist() == [0, fnp.float32(1e20)]
+    assert float(nn.squareplus(fnp.asarray(300.0, "float16"))) == 300
+    assert nn.squareplus(fnp.ones(2, "bfloat16")).dtype == fnp.bfloat16
+    assert nn.squareplus(fnp.ones(2, "float32"), np.ones(2)).dtype == fnp.float64
 
 
 def test_sparse_sigmoid_is_the_derivative_of_sparse_plus() -> None:

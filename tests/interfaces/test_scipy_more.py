@@ -518,6 +518,34 @@ def test_refusals(k: int) -> None:
 # ---------------------------------------------------------------------------------------------- exponential integrals
 
 
+NEGATIVE = [
+    (-2, 1), (-2, 2), (-2, 3), (-2, 0.5), (1, -2), (-3, 2), (-1.5, 1.5), (0, 1), (-2.5, 0.5), (-1.5, -0.5), (0, -2),
+    (-2, 0), (0.5, -0.5), (2, 3), (-2.5, 1.25), (-2.5, -3.75), (-5, 3), (0, 0),
+]  # fmt: skip
+
+
+def test_beta_functions_at_poles_of_gamma() -> None:
+    a, b = np.array(NEGATIVE).T
+    np.testing.assert_allclose(np.asarray(special.beta(a, b)), scipy.special.beta(a, b), rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(np.asarray(special.betaln(a, b)), scipy.special.betaln(a, b), rtol=1e-12)
+    assert fnp.isnan(special.beta(np.array([np.nan, -2]), np.array([-2, np.nan]))).all()
+    slope: Any = fx.grad(special.beta)(np.float64(-2), np.float64(1))
+    assert float(slope) == pytest.approx(-0.25)  # beta(a, 1) = 1 / a
+
+
+def test_pochhammer_at_poles_of_gamma() -> None:
+    more = [(-2, -1), (-2, -3), (-2.5, 2.5), (3, -3), (3, -5), (3, -2), (-2.5, 2), (-0.5, 1), (0, -1), (2.5, -3),
+            (-20, 15), (1e8, -3), (-1e8, 3), (-1.5, 0.7), (-0.5, 3.2), (-3, 0), (3, 0), (np.inf, 0)]  # fmt: skip
+    a, b = np.array([*NEGATIVE, *more]).T
+    np.testing.assert_allclose(np.asarray(special.poch(a, b)), scipy.special.poch(a, b), rtol=1e-12)
+    assert fnp.isnan(special.poch(np.array([np.nan, -2]), np.array([1, np.nan]))).all()
+    slopes: Any = [fx.grad(special.poch)(np.float64(x), np.float64(m)) for x, m in ((-2, 1), (-2, 2), (-5, 3))]
+    assert [float(s) for s in slopes] == pytest.approx([1, -3, 47])
+    # the derivative in m at 0 is digamma(z)
+    slope: Any = fx.grad(special.poch, 1)(np.float64(3), np.float64(0))
+    assert float(slope) == pytest.approx(float(scipy.special.digamma(3)))
+
+
 def test_exponential_integrals() -> None:
     x = np.array([-50.0, -3, -1, -1e-3, 0, 1e-3, 0.3, 1, 2, 20, 39.9, 40.1, 300, np.inf, -np.inf, np.nan])
     close(fx.jit(special.expi)(x), scipy.special.expi(x), 1e-11)

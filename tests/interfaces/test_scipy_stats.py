@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from collections.abc import Callable
 from functools import partial
@@ -127,6 +128,56 @@ def test_the_slope_of_a_density_is_that_of_scipy() -> None:
         density = getattr(stats, name)
         found = fx.grad(lambda v, d=density, a=args: d.logpdf(v, *a).sum())(x)
         np.testing.assert_allclose(np.asarray(found), want, rtol=1e-6)
+
+
+def test_curvatures_at_points_where_two_cases_meet() -> None:
+    def curvature(f: Any, x: float) -> float:
+        return float(fx.grad(fx.grad(f))(np.float64(x)))
+
+    for power, want in ((2.0, -2.0), (1.0, 0.0), (3.0, 0.0), (0.5, 0.0)):
+        assert curvature(lambda x, p=power: stats.gennorm.logpdf(x, p), 0.0) == want
+        assert float(fx.grad(lambda x, p=power: stats.gennorm.logpdf(x, p))(np.float64(0))) == 0
+    for f in (stats.cauchy.ppf, stats.cauchy.isf):
+        assert float(f(0.5)) == curvature(f, 0.5) == 0
+        for q in (0.1, 0.25, 0.4, 0.75, 0.9):
+            # with x = ppf(q), the slope is pi (1 + x^2), and its derivative in q is 2 x pi^2 (1 + x^2)
+            x = float(f(np.float64(q)))
+            assert curvature(f, q) == pytest.approx(2 * x * math.pi**2 * (1 + x * x), rel=1e-9)
+    assert [float(f(-0.0)) for f in (stats.cauchy.ppf, stats.cauchy.isf)] == [-np.inf, np.inf]
+
+
+def test_densities_at_the_ends_of_their_support() -> None:
+    """The density is 0 there, and the slope of its logarithm infinite: the slope of the density was nan."""
+    for name, x, args in [
+        ("beta", 0.0, (2.5, 3.0)), ("beta", 1.0, (2.5, 3.0)), ("gamma", 0.0, (2.5,)), ("chi2", 0.0, (5.0,)),
+        ("norm", np.inf, ()), ("norm", -np.inf, ()), ("gumbel_r", -1e20, ()), ("gumbel_l", 1e20, ()),
+    ]:  # fmt: skip
+        density = getattr(stats, name)
+        assert float(fx.grad(lambda v, d=density, a=args: d.pdf(v, *a))(np.float64(x))) == 0
+        if math.isfinite(x):
+            curvature = fx.grad(fx.grad(lambda v, d=density, a=args: d.cdf(v, *a)))
+            assert float(curvature(np.float64(x))) == 0
+
+
+def test_densities_far_away() -> None:
+    """The square of 1e20 overflows in float32."""
+    for name, args in (("cauchy", ()), ("t", (3.0,))):
+        want = getattr(scipy.stats, name).logpdf(1e20, *args)
+        assert float(getattr(stats, name).logpdf(np.float32(1e20), *args)) == pytest.approx(want, rel=1e-6)
+        slope = fx.grad(lambda x, name=name, args=args: getattr(stats, name).logpdf(x, *args))(np.float32(1e20))
+        assert float(slope) == pytest.approx(-2e-20 if name == "cauchy" else -4e-20)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_t_with_many_degrees_of_freedom(dtype: Any) -> None:
+    """df / (df + y^2) rounds to 1: `t.cdf(2, 1e8)` was 0.5 in float32."""
+    y = np.array([-20, -9, -5, -3, -1, -0.3, -1e-3, 0, 0.3, 1, 2, 5, 9, np.inf, -np.inf, 1e20])
+    for df in (49.0, 51.0, 300.0, 999.0, 1001.0, 1e4, 1e8, 1e20, np.inf):
+        want: Any = scipy.stats.t.cdf(y, df)
+        have = np.asarray(stats.t.cdf(y.astype(dtype), dtype(df)))
+        np.testing.assert_allclose(
+            have.astype(np.float64), want, rtol=3e-5 if dtype is np.float32 else 1e-12, atol=1e-37
+        )
 
 
 def test_dtypes_names_and_shapes() -> None:

@@ -65,6 +65,30 @@ def test_the_first_factor_is_not_used(n: int, reverse: bool, first: float) -> No
         same(got, (want,))
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("shape", [(3000,), (300, 2), (70_000,)])
+@pytest.mark.parametrize(
+    ("factors", "place"),
+    [((1.0, INF, 1.0), 0), ((2.0, 2.0, 2.0), None), ((1e200, 1e200, 1e-200), None), ((-1.0, -INF, 0.5), 0)],
+)
+def test_long_recurrences_whose_factors_multiply_to_infinity(
+    factors: tuple[float, ...], place: int | None, shape: tuple[int, ...], reverse: bool
+) -> None:
+    """The product of a block is infinite, and infinity times the 0 before an element is nan. The recurrence is not."""
+    before, at, after = factors
+    a, b = np.full(shape, after), np.zeros(shape)
+    n = len(a)
+    a[: n // 2], a[n // 2] = before, at
+    b[0 if place == 0 else -1] = 1.0
+    if reverse:
+        a, b = a[::-1].copy(), b[::-1].copy()
+    p = program(LinearRecurrence(0, reverse), *avals_of(a, b))
+    with np.errstate(all="ignore"):
+        (want,) = run(p, (a, b))
+    assert not np.isnan(want).any()
+    same(xla(p, a, b), (want,))
+
+
 def test_the_first_element_of_a_product_may_be_infinite() -> None:
     np.testing.assert_array_equal(tangent(CumProd(0, False), [INF, 2.0])[0], 1.0)
     np.testing.assert_array_equal(tangent(CumProd(0, True), [2.0, NAN])[1], 10.0)

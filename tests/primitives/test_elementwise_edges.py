@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fxad import dtypes
+import fxad as fx
+from fxad import dtypes, lax
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.dtypes import DType, as_dtype
@@ -180,6 +181,16 @@ def test_select_n_takes_the_nearest_case() -> None:
     identical(checked_impl(ew.SELECT_N, which, cases[1]), cases[1])
     check(ew.SELECT_N, which.reshape(2, 3), *[c.reshape(2, 3) for c in cases])
     check(ew.SELECT_N, which.reshape(2, 3) > 1, *[c.reshape(2, 3) for c in cases[:2]])
+
+
+@pytest.mark.parametrize("low", [-1.0, 1.0, 3.0])
+@pytest.mark.parametrize("x", [-2.0, 0.0, 2.0, 4.0])
+def test_the_derivative_of_clamp_is_that_of_min_and_max(low: float, x: float) -> None:
+    """Where low > high the value is `high`."""
+    slopes = fx.grad(lax.clamp, (0, 1, 2))(*[np.float32(v) for v in (low, x, 1.0)])
+    value = min(max(low, x), 1.0)
+    want = [value == low != 1.0 or low == 1.0 > x, value == x, value == 1.0 and (low > 1.0 or x > 1.0)]
+    assert [float(s) for s in slopes] == [float(w) for w in want]
 
 
 def test_clamp() -> None:

@@ -43,14 +43,20 @@ def test_many_ones(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["drop", "clip"])
-def test_updates_of_bfloat16_that_meet(mode: str) -> None:
-    """XLA adds them in bfloat16, which counts to 256. So does a gradient that sums what was read several times."""
-    at, ones = fnp.zeros(N, "int8"), fnp.ones(N, "bfloat16")
+@pytest.mark.parametrize(
+    ("dtype", "n", "step"),
+    [("bfloat16", N, 2.0**-7), ("float16", N, 2.0**-9), ("float8_e4m3fn", 100, 2.0**-3), ("float8_e5m2", 100, 2.0**-2)],
+)
+def test_updates_that_meet(dtype: str, n: int, step: float, mode: str) -> None:
+    """XLA adds them in their dtype; bfloat16 counts to 256. So does a gradient that sums what was read several
+    times."""
+    at, ones = fnp.zeros(n, "int8"), fnp.ones(n, dtype)
+    factors = 1 + step if n == N else 1.0
     sums: list[Sum] = [
-        lambda x: fnp.zeros(7, "bfloat16").at[at].add(x, mode=mode)[0],
-        lambda x: fx.grad(lambda y: (y.at[at].get(mode=mode) * x).sum())(x[:7])[0],
-        lambda x: fnp.ones(7, "bfloat16").at[at].multiply(x + 2.0**-7, mode=mode)[0],
+        lambda x: fnp.zeros(7, dtype).at[at].add(x, mode=mode)[0],
+        lambda x: fx.grad(lambda y: (y.at[at].get(mode=mode) * x).astype("float32").sum())(x[:7])[0],
+        lambda x: fnp.ones(7, dtype).at[at].multiply(x * factors, mode=mode)[0],
     ]
-    for f, want in zip(sums, (N, N, (1 + 2.0**-7) ** N), strict=True):
-        assert float(fx.jit(f)(ones)) == pytest.approx(want, rel=2.0**-7)
-        assert float(fx.interpret(fx.trace(f, ones), ones)) == pytest.approx(want, rel=2.0**-7)
+    for f, want in zip(sums, (n, n, factors**n), strict=True):
+        assert float(fx.jit(f)(ones)) == pytest.approx(want, rel=step)
+        assert float(fx.interpret(fx.trace(f, ones), ones)) == pytest.approx(want, rel=step)

@@ -46,7 +46,7 @@ from fxad.primitives.elementwise.family import (
     from_ufunc,
     operand_error,
 )
-from fxad.primitives.elementwise.logic import AND, LT
+from fxad.primitives.elementwise.logic import AND, LE, LT, OR
 from fxad.primitives.families import only_cotangent
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.stablehlo import lower_compare
@@ -135,7 +135,7 @@ class Clamp(Primitive):
     """x held between `low` and `high`: min(max(low, x), high).
 
     Type:   low, x, high: three integer or float operands of one type; nan where one is nan.
-    Rule:   the tangent of x strictly inside, of a bound strictly beyond it, 0 on a bound.
+    Rule:   the tangent of x strictly inside, of a bound strictly beyond it, 0 on a bound; of `high` if low > high.
     Source: stablehlo.clamp
     """
 
@@ -160,17 +160,16 @@ class Clamp(Primitive):
         low, x, high = primals
         out = ctx.one(CLAMP, low, x, high)
 
-        def where(t: Tangent, *pairs: tuple[Atom, Atom]) -> Tangent:
+        def where(t: Tangent, join: Primitive, *comparisons: tuple[Primitive, Atom, Atom]) -> Tangent:
             if isinstance(t, Zero):
                 return t
-            tests: list[Atom] = [ctx.one(LT, a, b) for a, b in pairs]
-            test = tests[0] if len(tests) == 1 else ctx.one(AND, *tests)
+            test = ctx.one(join, *[ctx.one(compare, a, b) for compare, a, b in comparisons])
             return ctx.lin_one(SELECT_N, test, Zero(t.aval), t)
 
         t_low, t_x, t_high = tangents
-        total = where(t_x, (low, x), (x, high))
-        total = ctx.add(total, where(t_low, (x, low), (low, high)))
-        return (out,), (ctx.add(total, where(t_high, (high, x))),)
+        total = where(t_x, AND, (LT, low, x), (LT, x, high))
+        total = ctx.add(total, where(t_low, AND, (LT, x, low), (LE, low, high)))
+        return (out,), (ctx.add(total, where(t_high, OR, (LT, high, x), (LT, high, low))),)
 
 
 @final

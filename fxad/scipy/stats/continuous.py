@@ -9,7 +9,7 @@ import math
 from typing import Final
 
 import fxad.numpy as fnp
-from fxad import lax
+from fxad import dtypes, lax
 from fxad.nn.activations import log1mexp, softplus
 from fxad.scipy import special
 from fxad.scipy.stats.densities import beta_log_pdf, gamma_log_pdf
@@ -58,15 +58,24 @@ beta: Final = Continuous(
 
 
 def _cauchy_isf(q: Array) -> Array:
-    # cot(pi q) by the smaller of q and 1 - q, whose tangent has all its digits; infinite at both ends
-    low = q < 0.5
-    return fnp.where(low, 1.0, -1.0) / fnp.tan(math.pi * fnp.where(low, q, 1 - q))
+    # cot(pi q) by the distance of q to 0, 1/2 or 1, whose tangent has all its digits; infinite at both ends
+    low, middle = q < 0.5, fnp.abs(q - 0.5) < 0.25
+    tangent = fnp.tan(math.pi * fnp.where(middle, q - 0.5, fnp.where(low, q, 1 - q)))
+    cotangent = fnp.abs(1 / fnp.where(middle, 1, tangent))  # abs, for q is -0.0 too
+    return fnp.where(middle, -tangent, fnp.where(low, 1.0, -1.0) * cotangent)
+
+
+def _log1p_square(y: Array) -> Array:
+    """log(1 + y^2), where the square would overflow too."""
+    far = fnp.abs(y) > 1
+    size = fnp.where(far, fnp.abs(y), 1)
+    return 2 * fnp.log(size) + fnp.log1p(fnp.square(fnp.where(far, 1 / size, y)))
 
 
 cauchy: Final = Continuous(
     "cauchy",
     (),
-    density=lambda y: -fnp.log(math.pi * (1 + y * y)),
+    density=lambda y: -math.log(math.pi) - _log1p_square(y),
     functions={
         # atan2 keeps the digits of small probabilities
         "cdf": lambda y: fnp.atan2(fnp.ones_like(y), -y) / math.pi,
@@ -117,6 +126,14 @@ expon: Final = Continuous(
 )
 
 
+def _power_of_abs(y: Array, power: Array) -> Array:
+    """|y| ** power. At 0 it has all derivatives that are continuous there, and 0 at a kink."""
+    zero = y == 0
+    kink = zero & (power <= 1)
+    size = fnp.where(kink, 1, y * fnp.where(zero, 1, fnp.sign(y)))
+    return fnp.where(kink, 0, size**power)
+
+
 def _gennorm_cdf(y: Array, beta: Array) -> Array:
     tail = 0.5 * special.gammaincc(1 / beta, fnp.abs(y) ** beta)
     return fnp.where(y < 0, tail, 1 - tail)
@@ -125,7 +142,7 @@ def _gennorm_cdf(y: Array, beta: Array) -> Array:
 gennorm: Final = Continuous(
     "gennorm",
     ("beta",),
-    density=lambda y, beta: fnp.log(beta / 2) - lax.lgamma(1 / beta) - fnp.abs(y) ** beta,
+    density=lambda y, beta: fnp.log(beta / 2) - lax.lgamma(1 / beta) - _power_of_abs(y, beta),
     functions={"cdf": _gennorm_cdf, "sf": lambda y, beta: _gennorm_cdf(-y, beta)},
 )
 
@@ -233,10 +250,33 @@ pareto: Final = Continuous(
 
 
 def _t(y: Array, df: Array) -> Array:
-    return -lax.betaln(df / 2, 0.5) - 0.5 * fnp.log(df) - (df + 1) / 2 * fnp.log1p(y * y / df)
+    return -lax.betaln(df / 2, 0.5) - 0.5 * fnp.log(df) - (df + 1) / 2 * _log1p_square(y / fnp.sqrt(df))
 
 
 def _t_cdf(y: Array, df: Array) -> Array:
+    # with many degrees of freedom, df / (df + y^2) loses the digits of y
+    many = df > (1000 if y.dtype == dtypes.float64 else 50)
+    by_normal = lax.ndtr(_normal_of_t(y, fnp.where(many, df, 1000)))
+    return fnp.where(many, by_normal, _t_cdf_by_beta(y, fnp.where(many, 1, df)))
+
+
+def _normal_of_t(y: Array, df: Array) -> Array:
+    """The value of a standard normal variable with the same cdf, for many degrees of freedom.
+
+    Source: Hill, Algorithm 395: Student's t-distribution (1970).
+    """
+    df = fnp.minimum(df, 1e16)
+    a = df - 0.5
+    b = 48 * a * a
+    square = fnp.minimum(a * _log1p_square(y / fnp.sqrt(df)), 3000)  # beyond, the tail is 0
+    series = ((-0.4 * square - 3.3) * square - 24) * square - 85.5
+    factor = 1 + (square + 3 + series / (0.8 * square * square + 100 + b)) / b
+    zero = square == 0
+    root = fnp.where(zero, y, fnp.sign(y) * fnp.sqrt(fnp.where(zero, 1, square)))
+    return root * factor
+
+
+def _t_cdf_by_beta(y: Array, df: Array) -> Array:
     # from the middle near 0, where df / (df + y^2) loses the digits of y; else from the tail, which may be tiny
     square, half = y * y, df / 2
     middle = square < fnp.minimum(df, 1)

@@ -84,6 +84,31 @@ class Method:
         return self.distribution.compute(self.method, x, *parameters)
 
 
+def _with_slope(value: Function, slope: Function, x: Array, *parameters: Array) -> Array:
+    """`value(x, *parameters)`, whose derivative in x is `slope(out, x, *parameters)`, where `out` is the value."""
+
+    def tangent(primals: tuple[Array, ...], tangents: tuple[Array | SymbolicZero, ...]) -> tuple[Array, object]:
+        (x, *parameters), (x_dot, *dots) = primals, tangents
+        moving = [k for k, dot in enumerate(dots) if not isinstance(dot, SymbolicZero)]
+
+        def of_moving(*moved: Array) -> Array:
+            new = dict(zip(moving, moved, strict=True))
+            return value(x, *[new.get(k, p) for k, p in enumerate(parameters)])
+
+        if moving:
+            out, dot = jvp(of_moving, tuple([parameters[k] for k in moving]), tuple([dots[k] for k in moving]))
+        else:
+            out, dot = value(x, *parameters), None
+        if isinstance(x_dot, SymbolicZero):
+            return out, x_dot if dot is None else dot
+        along_x = slope(out, x, *parameters) * x_dot
+        return out, along_x if dot is None else along_x + dot
+
+    with_slope = custom_jvp(value)
+    with_slope.defjvp(tangent, symbolic_zeros=True)
+    return with_slope(x, *parameters)
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Continuous(Distribution):
@@ -107,10 +132,11 @@ class Continuous(Distribution):
         if method in ("ppf", "isf"):
             valid = (x >= 0) & (x <= 1)
             return fnp.where(valid, self._formula(method, fnp.where(valid, x, 0.5), *shapes) * scale + loc, fnp.nan)
+        if method == "pdf":
+            return self._pdf(x, *parameters)
         y = (x - loc) / scale
-        if method in ("pdf", "logpdf"):
-            result = self._logpdf(y, *shapes) - fnp.log(scale)
-            return fnp.exp(result) if method == "pdf" else result
+        if method == "logpdf":
+            return self._logpdf(y, *shapes) - fnp.log(scale)
         return self._probability(method, y, *shapes)
 
     def _ends(self, *shapes: Array) -> tuple[ArrayLike, ArrayLike]:
@@ -137,36 +163,27 @@ class Continuous(Distribution):
             remedy=f"{self.name} has {' '.join(['pdf', 'logpdf', *self.functions])}",
         )
 
+    def _pdf(self, x: Array, *parameters: Array) -> Array:
+        """The density. Where it is 0, so is its derivative in x, also where that of its logarithm is infinite."""
+
+        def slope(out: Array, x: Array, *parameters: Array) -> Array:
+            _, log_slope = jvp(lambda x: self.compute("logpdf", x, *parameters), (x,), (fnp.ones_like(x),))
+            return fnp.where(out == 0, 0, out * log_slope)
+
+        return _with_slope(lambda *args: fnp.exp(self.compute("logpdf", *args)), slope, x, *parameters)
+
     def _probability(self, method: str, y: Array, *shapes: Array) -> Array:
         """A probability whose derivative in y is the density, also at points where that of its formula is nan."""
 
-        def value(y: Array, *shapes: Array) -> Array:
-            return self._probability_value(method, y, *shapes)
-
-        def tangent(primals: tuple[Array, ...], tangents: tuple[Array | SymbolicZero, ...]) -> tuple[Array, object]:
-            y, *shapes = primals
-            y_dot, *shape_dots = tangents
-            moving = [k for k, dot in enumerate(shape_dots) if not isinstance(dot, SymbolicZero)]
-
-            def of_moving(*moved: Array) -> Array:
-                new = dict(zip(moving, moved, strict=True))
-                return value(y, *[new.get(k, s) for k, s in enumerate(shapes)])
-
-            if moving:
-                out, dot = jvp(of_moving, tuple([shapes[k] for k in moving]), tuple([shape_dots[k] for k in moving]))
+        def slope(out: Array, y: Array, *shapes: Array) -> Array:
+            if method.startswith("log"):
+                log_density = self._logpdf(y, *shapes)
+                density = fnp.where(log_density == -fnp.inf, 0, fnp.exp(log_density - out))
             else:
-                out, dot = value(y, *shapes), None
-            if isinstance(y_dot, SymbolicZero):
-                return out, y_dot if dot is None else dot
-            log_density = self._logpdf(y, *shapes)
-            slope = fnp.exp(log_density - out) if method.startswith("log") else fnp.exp(log_density)
-            slope = fnp.where(log_density == -fnp.inf, 0, slope)
-            slope = (-slope if method.endswith("sf") else slope) * y_dot
-            return out, slope if dot is None else slope + dot
+                density = self._pdf(y, *shapes, fnp.zeros_like(y), fnp.ones_like(y))
+            return -density if method.endswith("sf") else density
 
-        probability = custom_jvp(value)
-        probability.defjvp(tangent, symbolic_zeros=True)
-        return probability(y, *shapes)
+        return _with_slope(lambda *args: self._probability_value(method, *args), slope, y, *shapes)
 
     def _probability_value(self, method: str, y: Array, *shapes: Array) -> Array:
         low, high = self._ends(*shapes)

@@ -15,7 +15,7 @@ from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Hole, Lit, Mask
-from fxad.primitives.dot import DotGeneral, kept_axes
+from fxad.primitives.dot import DotGeneral, free_axes
 from fxad.primitives.elementwise.arithmetic import MUL, NEG
 from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.logic import IS_FINITE, LE
@@ -68,13 +68,13 @@ def _as_matrix_product(prim: DotGeneral, args: Args, y: Aval) -> Product | str:
     if prim.preferred not in (None, a.aval.dtype):
         return "its sums have another dtype"
     shape = a.aval.shape
-    ours = kept_axes(a.aval.ndim, batch, contract)
+    ours = free_axes(a.aval.ndim, batch, contract)
     if len(contract) != 1 or len(ours) != 1 or shape[ours[0]] != shape[contract[0]]:
         return "the matrix is not square"
     if batch != tuple(range(lead)):
         return "the matrix does not have its batch axes in front"
     at = lead if a is left else y.ndim - 1
-    order = (*x_batch, *x_contract, *kept_axes(x.aval.ndim, x_batch, x_contract))
+    order = (*x_batch, *x_contract, *free_axes(x.aval.ndim, x_batch, x_contract))
     return Product(a, contract[0] < ours[0], at, lead, order)
 
 

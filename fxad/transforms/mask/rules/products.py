@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fxad.ir import Atom, Atoms, Avals, Shape
-from fxad.primitives.dot import DotGeneral, kept_axes
+from fxad.primitives.dot import DotGeneral, free_axes
 from fxad.transforms.mask.context import MaskCtx
 from fxad.transforms.mask.contract import MaskRow, row
 from fxad.transforms.mask.padding_facts import NO_AXES, PaddedAxes, PaddingFacts
@@ -16,8 +16,8 @@ def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -
     """The padding is 0 in both operands along a contracted axis: 0 times an infinity of the other operand is nan. A
     derivative contracts the free axes too: there an operand is finite or cleared, and so is the result, as a whole."""
     (left, right), shape, n = ins, outs[0].shape, len(prim.lhs_batch)
-    lhs_free = kept_axes(left.ndim, prim.lhs_batch, prim.lhs_contract)
-    rhs_free = kept_axes(right.ndim, prim.rhs_batch, prim.rhs_contract)
+    lhs_free = free_axes(left.ndim, prim.lhs_batch, prim.lhs_contract)
+    rhs_free = free_axes(right.ndim, prim.rhs_batch, prim.rhs_contract)
     lhs_places, rhs_places = range(n, n + len(lhs_free)), range(n + len(lhs_free), len(shape))
     finite_lhs, finite_rhs = [ctx.facts(a).finite for a in args]
     lhs, rhs, finite_lanes = _same_lanes(ctx, prim, args, shape)
