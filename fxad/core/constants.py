@@ -99,5 +99,6 @@ WINDOW_SIZE: Final = 16  # XLA's window reduction is fastest up to this size; XL
 ROW_SIZE: Final = 256  # a row with fewer elements does not pay for the overhead of a step of a loop
 UNSPLIT_STEPS: Final = 64  # an axis with fewer steps is not split
 UNROLLED_WINDOW: Final = 64  # for larger windows, an adjoint scatters element by element
-# up to so many elements for each element of the updates, a scatter of floats below 32 bits takes no longer in float32
+# up to so many elements for each element of the updates, a scatter of bfloat16 and float8_e4m3 is as fast in float32;
+# one of float16 takes up to 1.3 times, of float8_e5m2 up to twice as long
 ELEMENTS_PER_UPDATE: Final = 16
