@@ -205,7 +205,7 @@ class _Settings:
             try:
                 opened = named, None if named is None else DiskTier(named, self.disk_bytes)
             except CacheError as e:
-                opened, problem = (named, None), f"{e.message} ({_VARIABLE}); nothing is stored. {e.remedy}"
+                opened, problem = (None, None), f"{e.message} ({_VARIABLE}); nothing is stored. {e.remedy}"
             if self._from_environment.setdefault(_VARIABLE, opened) is opened and problem:
                 warn(problem, CacheWarning)
         return self._from_environment[_VARIABLE][1]

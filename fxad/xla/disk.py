@@ -78,7 +78,7 @@ class Directory:
 
     def file(self, key: str) -> str:
         """The path of the entry of a key."""
-        return os.path.join(self.path, hashlib.sha256(key.encode()).hexdigest() + SUFFIX)
+        return os.path.join(self.path, hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest() + SUFFIX)
 
     def read(self, key: str) -> DiskEntry | None:
         """The contents of the entry of a key; None if there is none or it is damaged."""

@@ -24,10 +24,10 @@ from fxad.xla.donated_buffers import start_pinned
 from fxad.xla.failures import Producer, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import HostErrors, SynchronousStart
+from fxad.xla.interpreter_exit import process_state
 from fxad.xla.interruptible import interruptible, may_not_end, started_in_thread, waits
 from fxad.xla.jaxlib_types import Buffer, CostStats, MemoryStats, ResultHandler, Results, Start, XlaRuntimeError
 from fxad.xla.options import CompileOptions, with_effort, xla_options
-from fxad.xla.process_state import process_state
 from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_of_module, program_sharding
 
 

@@ -49,7 +49,7 @@ def value_error(what: str, e: Exception, buffer: Buffer) -> ExecutionError:
     donation = donation_record(buffer)
     if donation is not None:
         return ExecutionError(f"{what}: the array was {donation}; its memory is used again", remedy=_IF_DONATED)
-    if buffer.is_deleted():
+    if buffer.is_deleted() or str(e) == OPERAND_DELETED:
         return ExecutionError(f"{what}: the array is deleted", remedy=_IF_DELETED)
     producer = buffer.aval.producer if isinstance(buffer.aval, ArrayType) else None
     return _failure(what, e, producer if isinstance(producer, Producer) else None)

@@ -60,7 +60,7 @@ class HostErrors:
         number = next(self._count)
         self._by_number[number] = error
         if len(self._by_number) > _MAX_KEPT:  # left over from executions whose error was never explained
-            self._by_number.pop(number - _MAX_KEPT, None)
+            self._by_number.popitem(last=False)
         return _StandIn(f"<host call {number}>")
 
     def begin(self) -> int:

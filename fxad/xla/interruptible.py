@@ -55,10 +55,10 @@ class Waits:
                 ended.release()
 
         try:
-            start_new_thread(copy_context().run, (run,))
-        except RuntimeError:  # Python 3.12 starts no thread at exit; nothing limits the wait then
-            return fn()
-        try:
+            try:
+                start_new_thread(copy_context().run, (run,))
+            except RuntimeError:  # Python 3.12 starts no thread at exit; nothing limits the wait then
+                return fn()
             in_time = ended.acquire(timeout=timeout)
         except BaseException:
             self.interrupted = True

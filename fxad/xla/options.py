@@ -48,15 +48,21 @@ class CompileOptions:
             raise ParameterError(
                 f"CompileOptions: donate is {donate!r:.60}, not a sequence of ints", remedy="number operands from 0"
             )
-        if level is not None and not _is_int(level):
+        if level is not None and not (_is_int(level) and abs(level) < 2**31):
+            problem = "more than 32 bits" if _is_int(level) else "neither an int nor None"
             raise ParameterError(
-                f"CompileOptions: optimization_level is {level!r:.60}, neither an int nor None",
-                remedy="XLA's levels are 0 to 3",
+                f"CompileOptions: optimization_level is {level!r:.60}, {problem}", remedy="XLA's levels are 0 to 3"
             )
         if not isinstance(self.flags, tuple | list) or not all([_is_flag(f) for f in self.flags]):
             raise ParameterError(
                 f"CompileOptions: flags is {self.flags!r:.60}, not a sequence of pairs of a name and a value",
                 remedy='as in flags=(("xla_cpu_enable_fast_math", True),); a value is a str, a bool, an int or a float',
+            )
+        no_text = [text for flag in self.flags for text in flag if isinstance(text, str) and not _is_unicode(text)]
+        if no_text:
+            raise ParameterError(
+                f"CompileOptions: flags has {no_text[0]!r:.60}, which is no text of Unicode",
+                remedy="a surrogate alone is no character",
             )
         if not isinstance(self.effort, str) or self.effort not in get_args(EffortOption):
             raise ParameterError(
@@ -86,6 +92,14 @@ def _is_flag(flag: object) -> bool:
         return False
     name, value = flag
     return isinstance(name, str) and type(value) in (str, bool, int, float)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 DEFAULT_OPTIONS: Final = CompileOptions()

@@ -300,6 +300,19 @@ print([str(w.message) for w in told], told[0].filename if told else "")
         f"['cache: {home} can be written by others (mode 722) (FXAD_CACHE_DIR); nothing is stored. "
         "use a directory of your own that nobody else can write to: chmod 700'] <string>"
     )
+    # a setting that names no directory does not use the wrong one again
+    assert process(home, code + "fx.cache.configure(max_bytes=2**20)").startswith("['cache: ")
+
+
+def test_flags_in_the_environment_that_are_no_text(home: Path, tmp_path: Path) -> None:
+    """Regression: a compilation raised a UnicodeEncodeError."""
+    code = """
+import os
+os.environb[b"XLA_FLAGS"] = b"--xla_dump_to=" + os.fsencode(os.environ["FXAD_CACHE_DIR"]) + b"-\\xff"
+import numpy as np, fxad as fx
+print(fx.jit(lambda x: x * 3.0)(np.ones(2)).tolist(), fx.cache.stats().disk_writes)
+"""
+    assert process(home, code) == "[3.0, 3.0] 1"
 
 
 def test_home_is_written_as_users_write_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
