@@ -25,7 +25,7 @@ from fxad.xla.dlpack import copy_out, header
 from fxad.xla.donated_buffers import pinned, take_for_deletion
 from fxad.xla.failures import value_error
 from fxad.xla.garbage import CollectsGarbage, collect_garbage, collection_due
-from fxad.xla.host_calls import hold_same_function, is_called_by_many
+from fxad.xla.host_calls import hold_same_function, is_called_by_several_devices
 from fxad.xla.interpreter_exit import process_state
 from fxad.xla.interruptible import waits
 from fxad.xla.jaxlib_types import ArrayType, Buffer, OneDeviceSharding
@@ -371,7 +371,7 @@ def delete_for_user(buffer: Buffer) -> None:
     Raises: ExecutionError in a function of the host that such a program calls, which would wait for that program.
     """
     if is_sharded(buffer):
-        if is_called_by_many():
+        if is_called_by_several_devices():
             raise ExecutionError(
                 "delete: a function of the host that a program on several devices calls cannot delete an array on"
                 " several devices",

@@ -71,7 +71,8 @@ def require_device(what: str, value: object) -> Device:
     return value
 
 
-# The service, the number of this process, the number of processes, and the address of this one for the others.
+# The connection to the service, the number of this process, the number of processes, and the address of this one for
+# the others.
 Connection: TypeAlias = tuple[_jax.DistributedRuntimeClient, int, int, str]
 
 

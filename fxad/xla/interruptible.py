@@ -30,8 +30,9 @@ _TRIES: Final = 3  # quick starts, after which a program is started directly
 
 @final
 class Waits:
-    """State that exit reads: `unbounded` is True if there is a program that may never end, `interrupted` if the
-    exception of a signal handler has ended the wait for a computation."""
+    """Waits that signals interrupt, and what interpreter exit must know of them: `unbounded` is True if there is a
+    program that may never end, `interrupted` if the exception of a signal handler has ended the wait for a
+    computation."""
 
     __slots__ = ("interrupted", "unbounded")
 

@@ -101,10 +101,11 @@ class LinkedExecutable:
         # results of units have the same description: a unit may fail long after the call, or exhaust memory of the run
         handlers: list[list[ResultHandler]] = []
         for k, p in enumerate(executables):
-            on = [device.sharding] * len(p.out_avals) if p.sharding is None else p.sharding.outs
+            shardings = [device.sharding] * len(p.out_avals) if p.sharding is None else p.sharding.outs
             producer = Producer(plan.name, lines.get(k, ""), whole)
             committed = p.sharding is not None
-            handlers.append([result_handler(a, w, committed, producer) for a, w in zip(p.out_avals, on, strict=True)])
+            pairs = zip(p.out_avals, shardings, strict=True)
+            handlers.append([result_handler(a, sharding, committed, producer) for a, sharding in pairs])
         # steps are grouped so that most need no check for donation: a group ends at a step that donates operands
         self._groups: list[tuple[list[_Call], tuple[int, ...]]] = []
         calls: list[_Call] = []

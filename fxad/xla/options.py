@@ -129,30 +129,30 @@ def options_of_one_device(device: Device) -> _jax.CompileOptions:
 
 
 def options_for(
-    on: tuple[Device, ...], sharding: ModuleSharding | None, calls_host: bool = False
+    devices: tuple[Device, ...], sharding: ModuleSharding | None, calls_host: bool = False
 ) -> _jax.CompileOptions:
     """XLA's default options for the devices of a program. Shardy and XLA's partitioner divide a program on several, and
     choose the shardings of results that have none. `calls_host`: the module has one more result."""
     if sharding is None:
-        return options_of_one_device(on[0])
+        return options_of_one_device(devices[0])
     options = _jax.CompileOptions()
     build = options.executable_build_options
-    options.num_partitions = build.num_partitions = len(on)
+    options.num_partitions = build.num_partitions = len(devices)
     options.num_replicas = build.num_replicas = 1
     build.use_spmd_partitioning = build.use_shardy_partitioner = True
     chosen_by_xla = [*[chosen is None for chosen in sharding.outs], *[False] * calls_host]
     build.allow_spmd_sharding_propagation_to_output = chosen_by_xla or [False]
-    assignment = xla_client.DeviceAssignment.create(np.array([[d.id for d in on]]))
+    assignment = xla_client.DeviceAssignment.create(np.array([[d.id for d in devices]]))
     options.device_assignment = build.device_assignment = assignment
     return options
 
 
-def xla_options(options: CompileOptions, on: tuple[Device, ...], lowered: LoweredModule) -> _jax.CompileOptions:
+def xla_options(options: CompileOptions, devices: tuple[Device, ...], lowered: LoweredModule) -> _jax.CompileOptions:
     """The options in XLA's form. The module itself contains the donation."""
-    in_xla = options_for(on, lowered.sharding, lowered.calls_host)
+    in_xla = options_for(devices, lowered.sharding, lowered.calls_host)
     if options.optimization_level is not None:
         in_xla.executable_build_options.optimization_level = options.optimization_level
-    flags = (*(compiler_flags() if on[0].platform == "cuda" else ()), *options.flags)
+    flags = (*(compiler_flags() if devices[0].platform == "cuda" else ()), *options.flags)
     if flags:
         in_xla.env_option_overrides = list(flags)
     return in_xla

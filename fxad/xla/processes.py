@@ -41,8 +41,8 @@ class Processes:
         self.service: _jax.DistributedRuntimeService | None = None
         self._shutdown_timeout = 0
         self._barriers = count()
-        # the digests of the programs that some processes run. An executable that was dropped and is made again has run:
-        # when that is depends on the garbage collector of each process
+        # For the processes that share devices, the digests of the programs that they have run. An entry outlives its
+        # executable: the garbage collectors of the processes free executables at different times.
         self._programs: dict[tuple[int, ...], set[bytes]] = {}
 
     def connect(

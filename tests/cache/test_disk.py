@@ -499,7 +499,7 @@ def test_an_entry_with_wrong_facts_is_never_an_error(home: Path, fact: str, valu
     key = disk_tier.key_of(small().jaxpr, fx.CompileOptions(), disk_tier.CompilerConfiguration().of(DEVICE))
     entry = d.read(key)
     assert entry is not None
-    d.write(key, DiskEntry({**entry.facts, fact: value}, entry.payload))
+    d.write(key, DiskEntry({**entry.header, fact: value}, entry.payload))
     found: list[runtime.CacheStats] = []
     warnings_of(lambda: found.append(ran(home)))
     assert found[0].misses == 1
@@ -509,8 +509,8 @@ def test_an_entry_that_xla_refuses_is_compiled_again(home: Path) -> None:
     ran(home)
     text = disk_tier.key_of(small().jaxpr, fx.CompileOptions(), disk_tier.CompilerConfiguration().of(DEVICE))
     d = Directory(home, 10**6)
-    for facts in ({}, {"seconds": 1, "targets": [], "text": 3}, {"seconds": "x", "targets": 3, "text": []}):
-        d.write(text, DiskEntry(facts, b"no executable"))
+    for header in ({}, {"seconds": 1, "targets": [], "text": 3}, {"seconds": "x", "targets": 3, "text": []}):
+        d.write(text, DiskEntry(header, b"no executable"))
         found: list[runtime.CacheStats] = []
         (message,) = warnings_of(lambda: found.append(ran(home)))
         assert message.startswith(f"cache: {d.file(text)} is refused: ")
