@@ -39,6 +39,8 @@ def test_peek_after_an_interruption() -> None:
     class Interrupted(BaseException):
         pass
 
+    steps = 0
+
     def trace(frame: FrameType, event: str, arg: object) -> Any:
         nonlocal steps
         frame.f_trace_opcodes = True

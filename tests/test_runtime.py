@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import copy
 import gc
 import importlib.util
@@ -731,10 +732,9 @@ def test_a_failed_read_does_not_count_as_an_interruption(monkeypatch: pytest.Mon
 
 def test_an_interruption_while_a_thread_starts_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Interpreter exit then does not wait for the computation in the thread."""
-    start = interruptible.start_new_thread
 
     def interrupted(*args: Any) -> None:
-        start(*args)
+        _thread.start_new_thread(*args)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(interruptible, "start_new_thread", interrupted)

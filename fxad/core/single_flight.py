@@ -11,9 +11,9 @@ reference to it is on the interpreter's stack, which drops it, in C, when the ca
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Hashable
 from functools import partial
+from operator import methodcaller
 from threading import Lock, get_ident
 from typing import Final, ParamSpec, Self, TypeVar, final
 
@@ -22,6 +22,7 @@ from fxad.core.weak import CLEANUP, RefWithCleanup, remove_dead
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_CALL: Final = methodcaller("__call__")
 _POLL_SECONDS: Final = 0.1  # seconds after which a waiting thread checks again, even without a notification
 
 
@@ -51,7 +52,7 @@ class _Call(partial[T]):
         ended, thread = Lock(), get_ident()
         ended.acquire()
         # `any` calls both, in C: each returns None
-        cleanup = partial(any, map(operator.call, (partial(remove_dead, running, key), ended.release)))
+        cleanup = partial(any, map(_CALL, (partial(remove_dead, running, key), ended.release)))
         marker = _Running(self, CLEANUP)
         marker.cleanup, marker.ended, marker.thread = cleanup, ended, thread
         markers.append(marker)
