@@ -30,7 +30,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import ADD, MUL, SIN, SUB, TANH
 from fxad.units.compile_time import wants_full_effort
-from fxad.xla import buffers, interruptible
+from fxad.xla import buffers, failures, interruptible
 from fxad.xla.compat import FLAGS
 from fxad.xla.cuda import cuda_library
 from fxad.xla.dlpack import _pointer, _Tensor, copy_out
@@ -774,6 +774,16 @@ def test_a_buffer_that_another_thread_donates_is_not_lent() -> None:
         assert e.value.message == f"{read.__name__}: the array was donated to f; its memory is used again"
     runtime.undo_donation(buffer, call)
     np.testing.assert_array_equal(copy_out(runtime.lend(buffer)), np.ones(4))
+
+
+def test_a_donation_that_is_undone_while_its_error_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: the error said that the array is deleted."""
+    buffer = put(np.ones(4, np.float32))
+    records = iter([runtime.DonationRecord("f", None)])
+    monkeypatch.setattr(failures, "donation_record", lambda _: next(records, None))
+    refused = runtime.XlaRuntimeError(runtime.OPERAND_DELETED)
+    producer = runtime.Producer("g", "", lambda: None)
+    assert runtime.execution_error(refused, [buffer], producer).message == "execute: operand 0 was donated to f"
 
 
 def test_a_bounded_number_of_exceptions_of_host_functions_is_kept() -> None:
