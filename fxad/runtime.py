@@ -62,6 +62,7 @@ from fxad.xla.failures import (
 )
 from fxad.xla.garbage import collect_garbage as collect_garbage, collection_due as collection_due
 from fxad.xla.host_calls import hold_host_function as hold_host_function, hold_same_function as hold_same_function
+from fxad.xla.interpreter_exit import process_state as process_state
 from fxad.xla.jaxlib_types import (
     Buffer as Buffer,
     CostStats as CostStats,
@@ -81,7 +82,6 @@ from fxad.xla.options import (
     CompileOptions as CompileOptions,
     check_options as check_options,
 )
-from fxad.xla.process_state import process_state as process_state
 from fxad.xla.sharded import (
     MeshSharding as MeshSharding,
     assembled as assembled,

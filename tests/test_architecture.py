@@ -285,6 +285,18 @@ def test_stored_executables_depend_on_all_sources_of_the_lowering() -> None:
     assert reached <= {Path(path) for path in lowering_sources()}
 
 
+def test_the_table_of_the_runtime_names_its_files_in_the_order_of_imports() -> None:
+    package = ROOT / "fxad/xla"
+    docstring = ast.get_docstring(trees()[package / "__init__.py"]) or ""
+    files = re.findall(r"^\| `(\w+)\.py` \|", docstring, re.MULTILINE)
+    assert sorted(files) == sorted([p.stem for p in package.glob("*.py") if p.stem != "__init__"])
+    for k, name in enumerate(files):
+        imported = re.findall(
+            r"^from fxad\.xla\.(\w+) import", (package / f"{name}.py").read_text("utf-8"), re.MULTILINE
+        )
+        assert set(imported) <= set(files[:k]), f"{name}.py imports a file that stands below it"
+
+
 def test_interpreter_exit_knows_the_files_that_call_xla() -> None:
     """At exit, a thread in one of these files may be inside XLA: see `fxad.xla.interpreter_exit`."""
     calling = [p for p in FILES if re.search(r"consume_with_handlers\(|execute_sharded", p.read_text(encoding="utf-8"))]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from threading import Thread
+from types import FrameType
+from typing import Any
 
 from hypothesis import given, strategies as st
 
@@ -27,6 +31,39 @@ def test_cleared() -> None:
     table.put("a", 1)
     table.clear()
     assert (len(table), table.get("a")) == (0, None)
+
+
+def test_peek_after_an_interruption() -> None:
+    """Regression: an exception between two steps of `put` left `peek` with the old generation for ever."""
+
+    class Interrupted(BaseException):
+        pass
+
+    steps = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal steps
+        frame.f_trace_opcodes = True
+        if event == "opcode" and frame.f_code is LRUCache.put.__code__:
+            steps -= 1
+            if not steps:
+                raise Interrupted
+        return trace
+
+    for stop in range(1, 40):
+        table: LRUCache[int, int] = LRUCache(2)
+        table.put(1, 1)
+        table.put(2, 2)
+        steps, before = stop, sys.gettrace()
+        sys._getframe().f_trace_opcodes = True  # 3.12 looks for one such frame when it starts tracing
+        sys.settrace(trace)
+        with suppress(Interrupted):
+            table.put(3, 3)
+        sys.settrace(before)
+        table.put(4, 4)
+        assert table.peek(4) == 4
+        table.clear()
+        assert table.peek(4) is None
 
 
 def test_many_threads() -> None:

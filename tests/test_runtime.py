@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import copy
 import gc
 import importlib.util
@@ -29,9 +30,13 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import ADD, MUL, SIN, SUB, TANH
 from fxad.units.compile_time import wants_full_effort
+from fxad.xla import buffers, failures, interruptible
 from fxad.xla.compat import FLAGS
 from fxad.xla.cuda import cuda_library
 from fxad.xla.dlpack import _pointer, _Tensor, copy_out
+from fxad.xla.donated_buffers import take_for_deletion
+from fxad.xla.host_calls import HostErrors
+from fxad.xla.interruptible import waits
 from fxad.xla.options import with_effort
 from tests.api.refusals import check_refused
 from tests.processes import run_python
@@ -415,6 +420,16 @@ def test_lists_in_options_are_tuples() -> None:
             "XLA's levels are 0 to 3",
         ),
         (
+            {"optimization_level": 2**31},
+            "CompileOptions: optimization_level is 2147483648, more than 32 bits",
+            "XLA's levels are 0 to 3",
+        ),
+        (
+            {"flags": (("xla_dump_to", "\udcff"),)},
+            "CompileOptions: flags has '\\udcff', which is no text of Unicode",
+            "a surrogate alone is no character",
+        ),
+        (
             {"flags": {"a": True}},
             "CompileOptions: flags is {'a': True}, not a sequence of pairs of a name and a value",
             'as in flags=(("xla_cpu_enable_fast_math", True),); a value is a str, a bool, an int or a float',
@@ -700,6 +715,85 @@ def test_ready_and_deleted() -> None:
         "deleted",
         None,
     )
+
+
+def test_a_failed_read_does_not_count_as_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: exit then ended at once, and one of several processes left the others without a goodbye."""
+
+    def full(_: object) -> Any:
+        raise MemoryError
+
+    buffer = put(np.ones(4, np.float32))
+    monkeypatch.setattr(buffers, "_view", full)
+    with pytest.raises(MemoryError):
+        runtime.to_numpy(buffer)
+    assert not waits.interrupted
+
+
+def test_an_interruption_while_a_thread_starts_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interpreter exit then does not wait for the computation in the thread."""
+
+    def interrupted(*args: Any) -> None:
+        _thread.start_new_thread(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(interruptible, "start_new_thread", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            waits.call(lambda: None)
+        assert waits.interrupted
+    finally:
+        waits.interrupted = False
+
+
+def test_a_deletion_after_an_interrupted_one() -> None:
+    """Regression: it waited for ever. An array on several devices is taken before it is deleted."""
+    buffer = put(np.ones(4, np.float32))
+    in_thread = threading.Thread(target=take_for_deletion, args=(buffer,), daemon=True)
+    for thread in (in_thread, threading.Thread(target=take_for_deletion, args=(buffer,), daemon=True)):
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+    with pytest.raises(ExecutionError) as e:
+        runtime.to_numpy(buffer)
+    assert e.value.message == "to_numpy: the array is deleted"
+    runtime.delete(buffer)
+    take_for_deletion(buffer)
+
+
+def test_a_buffer_that_another_thread_donates_is_not_lent() -> None:
+    """Regression: the process crashed if the memory was lent to jax and donated at the same time."""
+    buffer = put(np.ones(4, np.float32))
+    call = runtime.DonationRecord("f", None), 0
+    thread = threading.Thread(target=runtime.take_for_donation, args=(buffer, call))
+    thread.start()
+    thread.join()
+    for read in (runtime.lend, runtime.to_numpy):
+        with pytest.raises(ExecutionError) as e:
+            read(buffer)
+        assert e.value.message == f"{read.__name__}: the array was donated to f; its memory is used again"
+    runtime.undo_donation(buffer, call)
+    np.testing.assert_array_equal(copy_out(runtime.lend(buffer)), np.ones(4))
+
+
+def test_a_donation_that_is_undone_while_its_error_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: the error said that the array is deleted."""
+    buffer = put(np.ones(4, np.float32))
+    records = iter([runtime.DonationRecord("f", None)])
+    monkeypatch.setattr(failures, "donation_record", lambda _: next(records, None))
+    refused = runtime.XlaRuntimeError(runtime.OPERAND_DELETED)
+    producer = runtime.Producer("g", "", lambda: None)
+    assert runtime.execution_error(refused, [buffer], producer).message == "execute: operand 0 was donated to f"
+
+
+def test_a_bounded_number_of_exceptions_of_host_functions_is_kept() -> None:
+    """Regression: those that no error named were all kept, with the arrays in their frames."""
+    errors = HostErrors(deferred=False)
+    for k in range(500):
+        for _ in range(k % 3):
+            errors.end(errors.begin())
+        errors.stand_in(ValueError())
+    assert len(errors._by_number) == 64
 
 
 def test_execution_does_not_wait() -> None:

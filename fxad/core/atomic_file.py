@@ -14,6 +14,7 @@ from typing import Final
 
 # The suffix of temporary files. A writer that is killed leaves one.
 UNFINISHED: Final = ".unfinished"
+_MAX_NAME_BYTES: Final = 200  # of the name of a file that a temporary one begins with
 
 
 def _flag(name: str) -> int:
@@ -46,7 +47,7 @@ def replace_file(path: str, write: Callable[[str], None]) -> None:
 
     Raises: OSError, and what `write` raises; the temporary file is removed.
     """
-    beside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}{UNFINISHED}"
+    beside = f"{_shortened(path)}.{os.getpid()}.{os.urandom(4).hex()}{UNFINISHED}"
     try:
         write(beside)
         os.replace(beside, path)
@@ -55,6 +56,14 @@ def replace_file(path: str, write: Callable[[str], None]) -> None:
             os.unlink(beside)
         raise
     _sync_directory(os.path.dirname(path))
+
+
+def _shortened(path: str) -> str:
+    """A path whose last part leaves room for the suffix of a temporary file: file systems allow names of 255 bytes."""
+    folder, name = os.path.split(path)
+    while len(os.fsencode(name)) > _MAX_NAME_BYTES:
+        name = name[:-1]
+    return os.path.join(folder, name)
 
 
 def _write_parts(path: str, parts: Sequence[bytes | memoryview], mode: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar, final
+from typing import Final, Generic, TypeVar, final
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -13,9 +13,9 @@ V = TypeVar("V")
 class LRUCache(Generic[K, V]):
     """Values by key. It holds at least the `limit` most recently used keys, and at most twice as many.
 
-    There are two generations. An entry found in the old generation moves to the young one. A full young generation
-    becomes the old one, and the entries of the former old one are dropped. Threads may share a table: each step is one
-    dictionary operation, and a race can only drop an entry early.
+    There are two generations. An entry found in the old generation is added to the young one. A full young generation
+    replaces the old one, whose entries are dropped. Threads may share a table: each step is one dictionary operation,
+    and a race can only drop an entry early, or keep one while another thread clears the table.
 
     `peek(key)` is `get` without a Python frame: it looks in the young generation only, and does not count as a use.
     """
@@ -24,9 +24,9 @@ class LRUCache(Generic[K, V]):
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._young: dict[K, V] = {}
+        self._young: Final[dict[K, V]] = {}  # always this dictionary, in which `peek` looks
         self._old: dict[K, V] = {}
-        self.peek: Callable[[K], V | None] = self._young.get
+        self.peek: Final[Callable[[K], V | None]] = self._young.get
 
     def __len__(self) -> int:
         return len({**self._old, **self._young})
@@ -43,11 +43,11 @@ class LRUCache(Generic[K, V]):
     def put(self, key: K, value: V) -> None:
         """Store a value (not None)."""
         if len(self._young) >= self._limit:
-            self._old, self._young = self._young, {}
-            self.peek = self._young.get
+            self._old = self._young.copy()
+            self._young.clear()
         self._young[key] = value
 
     def clear(self) -> None:
         """Remove all entries."""
-        self._old, self._young = {}, {}
-        self.peek = self._young.get
+        self._young.clear()
+        self._old = {}

@@ -6,22 +6,34 @@ reference to it is on the interpreter's stack, which drops it, in C, when the ca
 
     _Call(running, key, fn)()      makes the object, and runs `fn` with a weak reference to it (`_Running`)
     running[key] = reference       `fn` enters the reference; while it is alive, other threads wait for `ended`
-    return, or an exception        the object dies, and the callback of the reference removes the entry and wakes one
+    return, or an exception        the object dies, and the cleanup of the reference removes the entry and wakes one
 """
 
 from __future__ import annotations
 
-from _weakref import _remove_dead_weakref  # type: ignore[attr-defined]  # compare and delete
 from collections.abc import Callable, Hashable
 from functools import partial
+from operator import methodcaller
 from threading import Lock, get_ident
 from typing import Final, ParamSpec, Self, TypeVar, final
-from weakref import ref
+
+from fxad.core.weak import CLEANUP, RefWithCleanup, remove_dead
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_CALL: Final = methodcaller("__call__")
 _POLL_SECONDS: Final = 0.1  # seconds after which a waiting thread checks again, even without a notification
+
+
+@final
+class _Running(RefWithCleanup[object]):
+    """A weak reference to a running call; dead when the call has ended. Waiting threads acquire `ended`."""
+
+    __slots__ = ("ended", "thread")
+
+    ended: Lock
+    thread: int
 
 
 @final
@@ -37,37 +49,18 @@ class _Call(partial[T]):
     def __new__(cls, running: dict[Hashable, _Running], key: Hashable, fn: Callable[[_Running], T]) -> Self:
         markers: list[_Running] = []
         self = super().__new__(cls, _call_with_marker, fn, markers)
-        markers.append(_Running(self, running, key))
+        ended, thread = Lock(), get_ident()
+        ended.acquire()
+        # `any` calls both, in C: each returns None
+        cleanup = partial(any, map(_CALL, (partial(remove_dead, running, key), ended.release)))
+        marker = _Running(self, CLEANUP)
+        marker.cleanup, marker.ended, marker.thread = cleanup, ended, thread
+        markers.append(marker)
         return self
 
 
 def _call_with_marker(fn: Callable[[_Running], T], markers: list[_Running]) -> T:
     return fn(markers.pop())
-
-
-@final
-class _Running(ref[object]):
-    """A weak reference to a running call; dead when the call has ended. Waiting threads acquire `ended`."""
-
-    __slots__ = ("ended", "thread")
-
-    ended: Lock
-    thread: int
-
-    def __new__(cls, call: object, running: dict[Hashable, _Running], key: Hashable) -> Self:
-        ended = Lock()
-        ended.acquire()
-        self = super().__new__(cls, call, partial(_end, running, key, ended))
-        self.ended, self.thread = ended, get_ident()
-        return self
-
-    def __init__(self, call: object, running: dict[Hashable, _Running], key: Hashable) -> None:
-        pass  # `__new__` has done it
-
-
-def _end(running: dict[Hashable, _Running], key: Hashable, ended: Lock, _: object) -> None:
-    _remove_dead_weakref(running, key)
-    ended.release()
 
 
 @final
@@ -115,7 +108,7 @@ class SingleFlight:
         while (running := self._running.setdefault(key, own)) is not own:
             if running() is not None:
                 return make() if running.thread == own.thread else None
-            _remove_dead_weakref(self._running, key)
+            remove_dead(self._running, key)
         result = find()  # another thread may have just finished it
         return make() if result is None else result
 

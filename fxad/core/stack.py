@@ -42,8 +42,8 @@ def nearly_full() -> bool:
 
 @final
 class _Chain:
-    """The threads that wait for each other: each continues the pass of the one before. `interrupted`: a signal ended
-    the wait of one of them, so no thread waits for the later ones."""
+    """The threads that wait for each other: each continues the pass of the one before. `interrupted` is True if a
+    signal ended the wait of one of them: no thread waits for the later ones."""
 
     __slots__ = ("interrupted",)
 
@@ -99,15 +99,14 @@ def run_on_new_stack(call: Callable[[], R]) -> R:
     thread = threading.Thread(target=run, name="fxad: a stack for nested programs")
     try:
         thread.start()
-    except RuntimeError as e:
-        raise DepthError(
-            f"programs are nested too deeply: a pass needs a further thread, and there is none: {e}",
-            remedy="open some of the calls with fxad.inline, or loop over one body with fxad.lax.scan",
-        ) from None
-    try:
         thread.join()
-    except BaseException:  # a signal: the thread ends at the next level
-        chain.interrupted = True
+    except BaseException as e:
+        if isinstance(e, RuntimeError) and thread.ident is None:
+            raise DepthError(
+                f"programs are nested too deeply: a pass needs a further thread, and there is none: {e}",
+                remedy="open some of the calls with fxad.inline, or loop over one body with fxad.lax.scan",
+            ) from None
+        chain.interrupted = True  # by a signal: the thread ends at the next level
         raise
     if outcome.error is not None:
         if isinstance(outcome.error, FxadError):

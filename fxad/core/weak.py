@@ -1,18 +1,35 @@
-"""A thread-safe weak table without a lock.
+"""Weak references and a weak table for threads and signals, without a lock.
 
 A lock may never be released: a signal handler (Ctrl-C) may raise between any two bytecodes, and a process may fork
 while another thread holds the lock. Here each change of the table is one operation in C.
+
+Python ignores an exception in the callback of a weak reference. If such a callback were a Python function, a signal
+handler might run in it, and its exception (Ctrl-C) would be lost. So callbacks are functions in C.
 """
 
 from __future__ import annotations
 
-from _weakref import _remove_dead_weakref  # type: ignore[attr-defined]  # compare and delete: `weakref` is built on it
-from collections.abc import Hashable
-from typing import Generic, TypeVar, final
-from weakref import KeyedRef
+from _weakref import _remove_dead_weakref as remove_dead  # type: ignore[attr-defined]  # compare and delete
+from collections.abc import Callable, Hashable
+from functools import partial
+from operator import methodcaller
+from typing import Final, Generic, TypeVar, final
+from weakref import ref
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+
+class RefWithCleanup(ref[V]):
+    """A weak reference, made as `RefWithCleanup(value, CLEANUP)`. `cleanup()`, a function in C that is set while the
+    object lives, is called when the object dies."""
+
+    __slots__ = ("cleanup",)
+
+    cleanup: Callable[[], object]
+
+
+CLEANUP: Final = methodcaller("cleanup")  # Python calls it with the reference
 
 
 @final
@@ -26,7 +43,7 @@ class WeakTable(Generic[K, V]):
     __slots__ = ("_refs",)
 
     def __init__(self) -> None:
-        self._refs: dict[K, KeyedRef[K, V]] = {}
+        self._refs: dict[K, RefWithCleanup[V]] = {}
 
     def get(self, key: K) -> V | None:
         """The object for a key."""
@@ -35,21 +52,21 @@ class WeakTable(Generic[K, V]):
 
     def put(self, key: K, value: V) -> V:
         """Store `value` under `key`, unless the key has an object. Returns the stored object."""
-        # Removes an entry if its object is dead: a live one may have replaced it. A closure holds the function, because
-        # objects may die at interpreter exit, after the globals of this module.
-        refs, remove_dead = self._refs, _remove_dead_weakref
-        ref: KeyedRef[K, V] = KeyedRef(value, lambda ref: remove_dead(refs, ref.key), key)
+        # the cleanup removes the entry only if its object is dead: a live one may have replaced it
+        cleanup = partial(remove_dead, self._refs, key)  # made first, so no signal leaves a reference without it
+        ref = RefWithCleanup(value, CLEANUP)
+        ref.cleanup = cleanup
         while True:
-            stored = refs.setdefault(key, ref)
+            stored = self._refs.setdefault(key, ref)
             if stored is ref:
                 return value
             live = stored()
             if live is not None:
                 return live
-            remove_dead(refs, key)
+            remove_dead(self._refs, key)
 
     def __len__(self) -> int:
         return len(self._refs)
 
 
-__all__ = ["WeakTable"]
+__all__ = ["CLEANUP", "RefWithCleanup", "WeakTable", "remove_dead"]

@@ -1,7 +1,35 @@
 """The implementation of `fxad.runtime` on jaxlib's private interface: devices, buffers, executables and their cache.
 
-Three modules are imported at their first use. Only a program of several units needs `progress`, and `in_threads` if the
-machine has four cores or more: Python's executors take 2 ms to import. Only several processes need `processes`.
+In reading order: a file imports only files above it.
+
+| file | what it is for |
+|---|---|
+| `jaxlib_types.py` | the objects of jaxlib that fxad passes around; the wrappers around a call, in order |
+| `compat.py` | calls of jaxlib that depend on its version, or on whether jax is imported |
+| `cuda.py` | the plugin for GPUs |
+| `client.py` | clients and devices; what to do in a forked child |
+| `garbage.py` | the garbage that jaxlib keeps |
+| `donated_buffers.py` | a read pins a buffer, a donation or a deletion takes it |
+| `failures.py` | the errors of buffers without a value, and of calls that XLA refuses |
+| `sharded.py` | arrays and programs on several devices |
+| `interruptible.py` | waits that Ctrl-C interrupts; programs that may never end |
+| `options.py` | `CompileOptions`, and XLA's options |
+| `interpreter_exit.py` | exit waits for computations; `process_state`, which each call reads |
+| `host_calls.py` | programs that call the host |
+| `dlpack.py` | capsules of DLPack |
+| `buffers.py` | transfers between the host and devices, copies, deletion |
+| `custom_calls.py` | library routines (LAPACK, cuSOLVER) by name |
+| `executable.py` | compilation and execution of one program |
+| `disk.py` | a directory of checked files by key |
+| `disk_tier.py` | executables in such a directory |
+| `explanation.py` | why the cache misses |
+| `cache.py` | one executable per program, options and device, in memory and on disk |
+| `linked.py` | programs that run as several executables |
+| `in_threads.py` | several compilations at once, if the machine has four cores or more |
+| `processes.py` | several processes that share their devices |
+| `profiler.py` | profiles by XLA |
+
+The last three are imported at their first use. Python's executors, which `in_threads` needs, take 2 ms to import.
 """
 
 from typing import TYPE_CHECKING
@@ -9,8 +37,8 @@ from typing import TYPE_CHECKING
 from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from fxad.xla import in_threads, processes, progress
+    from fxad.xla import in_threads, processes
 else:
-    __getattr__, __dir__ = lazy_exports(__name__, {}, modules="in_threads processes progress")
+    __getattr__, __dir__ = lazy_exports(__name__, {}, modules="in_threads processes")
 
-__all__ = ["in_threads", "processes", "progress"]
+__all__ = ["in_threads", "processes"]

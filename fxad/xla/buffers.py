@@ -25,10 +25,10 @@ from fxad.xla.dlpack import copy_out, header
 from fxad.xla.donated_buffers import pinned, take_for_deletion
 from fxad.xla.failures import value_error
 from fxad.xla.garbage import CollectsGarbage, collect_garbage, collection_due
-from fxad.xla.host_calls import hold_same_function, is_called_by_many
+from fxad.xla.host_calls import hold_same_function, is_called_by_several_devices
+from fxad.xla.interpreter_exit import process_state
 from fxad.xla.interruptible import waits
 from fxad.xla.jaxlib_types import ArrayType, Buffer, OneDeviceSharding
-from fxad.xla.process_state import process_state
 from fxad.xla.sharded import MeshSharding, assembled, divided, gathered, is_sharded, shards
 
 Scalar: TypeAlias = bool | int | float | complex
@@ -175,11 +175,8 @@ def to_numpy(buffer: Buffer) -> NDArray:
     It is a view of the buffer if that is on the CPU and Python's buffer protocol supports the dtype (not bfloat16 and
     float8), else a copy. Raises: ExecutionError if its computation failed, or if it was deleted.
     """
-    process_state.block_at_exit()
-    if next(collection_due):
-        collect_garbage()
+    block(buffer, "to_numpy")
     try:
-        buffer.block_until_ready()
         if is_sharded(buffer):
             return pinned(buffer, gathered)
         if not cast(OneDeviceSharding, buffer._sharding).on_host:
@@ -189,9 +186,6 @@ def to_numpy(buffer: Buffer) -> NDArray:
         return copy_out(pinned(buffer, _jax.buffer_to_dlpack_managed_tensor))
     except (_jax.JaxRuntimeError, BufferError) as e:
         raise value_error("to_numpy", e, buffer) from e
-    except BaseException:
-        waits.interrupted = True
-        raise
 
 
 _view: Final[Callable[[Buffer], memoryview]] = memoryview
@@ -239,7 +233,10 @@ def to_dlpack(
 def lend(buffer: Buffer) -> CapsuleType:
     """The value as a DLPack capsule without a copy, for a reader that never writes to it, as jax is."""
     block(buffer, "lend")
-    return _jax.buffer_to_dlpack_managed_tensor(buffer, None)
+    try:
+        return pinned(buffer, _jax.buffer_to_dlpack_managed_tensor)
+    except _jax.JaxRuntimeError as e:
+        raise value_error("lend", e, buffer) from e
 
 
 def copy_buffer(buffer: Buffer) -> Buffer:
@@ -374,7 +371,7 @@ def delete_for_user(buffer: Buffer) -> None:
     Raises: ExecutionError in a function of the host that such a program calls, which would wait for that program.
     """
     if is_sharded(buffer):
-        if is_called_by_many():
+        if is_called_by_several_devices():
             raise ExecutionError(
                 "delete: a function of the host that a program on several devices calls cannot delete an array on"
                 " several devices",

@@ -158,8 +158,8 @@ class _Contents:
 
     def hold(self, key: CacheKey, entry: _Entry, executable: XlaExecutable, max_bytes: int) -> None:
         """Hold an executable as the most recently used one."""
-        held = self.held.get(entry)
-        if held is None or held[1] is not executable:
+        item = self.held.get(entry)
+        if item is None or item[1] is not executable:
             self.held[entry] = key, executable
             self.evict(max_bytes)
         with suppress(KeyError):  # evicted
@@ -205,7 +205,7 @@ class _Settings:
             try:
                 opened = named, None if named is None else DiskTier(named, self.disk_bytes)
             except CacheError as e:
-                opened, problem = (named, None), f"{e.message} ({_VARIABLE}); nothing is stored. {e.remedy}"
+                opened, problem = (None, None), f"{e.message} ({_VARIABLE}); nothing is stored. {e.remedy}"
             if self._from_environment.setdefault(_VARIABLE, opened) is opened and problem:
                 warn(problem, CacheWarning)
         return self._from_environment[_VARIABLE][1]
@@ -290,24 +290,23 @@ class Cache:
         jaxpr, (options, device) = key
         begin_compilation(f"compile of {jaxpr.name}", device)
         tier = self._settings.disk()
-        stored = tier.find(jaxpr, device, options) if tier is not None else None
-        written = False
-        if stored is None:
+        cached = None if tier is None else tier.find(jaxpr, device, options)
+        from_disk, written = cached is not None, False
+        if cached is None:
             cached, written = self._compiled(key, tier)
         else:
-            cached = stored
             _log.info("%s for %s: from the directory, which saved %.1f ms", jaxpr.name, device, 1e3 * cached.seconds)
         entry.fill(cached)
         contents = self._contents
         counts = contents.counts()
         counts.misses += 1
         counts.disk_writes += written
-        if stored is None:
-            counts.compilations += 1
-            counts.seconds += cached.seconds
-        else:
+        if from_disk:
             counts.disk_hits += 1
             counts.seconds_saved += cached.seconds
+        else:
+            counts.compilations += 1
+            counts.seconds += cached.seconds
         contents.entries.setdefault(jaxpr, {})[key[1]] = entry  # another thread may have cleared it
         contents.hold(key, entry, cached.executable, self._settings.max_bytes)
         return cached.executable
@@ -339,8 +338,8 @@ class Cache:
         """The difference of a program from the most similar held one of the same name, for the log."""
         jaxpr, _ = key
         keys = reversed(self._contents.keys())
-        held = [(p, other) for (p, other), _ in keys if p.name == jaxpr.name]
-        difference = explain_miss(key, held).difference
+        same_name = [(program, target) for (program, target), _ in keys if program.name == jaxpr.name]
+        difference = explain_miss(key, same_name).difference
         return f"; the nearest of that name differs at {difference}" if difference is not None else ""
 
     def hold_planned(self, jaxpr: Jaxpr) -> None:
@@ -404,11 +403,12 @@ class Cache:
         Cost:   linear in the equations of the held programs, once; then in the distinct ones.
         """
         check_options("cache.explain", options)
-        held = self._contents.keys()
+        entries = self._contents.keys()
         if program is None:
-            return "\n".join([_entry_text(key, entry) for key, entry in sorted(held, key=lambda row: -row[1].seconds)])
+            entries.sort(key=lambda row: -row[1].seconds)
+            return "\n".join([_entry_text(key, entry) for key, entry in entries])
         target = options, default_device() if device is None else require_device("cache.explain", device)
-        programs = [key for key, _ in reversed(held)]
+        programs = [key for key, _ in reversed(entries)]
         return explain_miss_of_units((to_jaxpr(program), target), programs)
 
 

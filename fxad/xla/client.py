@@ -71,7 +71,8 @@ def require_device(what: str, value: object) -> Device:
     return value
 
 
-# The service, the number of this process, the number of processes, and the address of this one for the others.
+# The connection to the service, the number of this process, the number of processes, and the address of this one for
+# the others.
 Connection: TypeAlias = tuple[_jax.DistributedRuntimeClient, int, int, str]
 
 
@@ -151,13 +152,14 @@ class _Clients:
 
     def is_computing(self) -> bool:
         """Returns True if some live array is not computed yet."""
-        arrays = [a for devices in self._devices.values() for a in devices[0].client.live_arrays()]
+        devices_of_clients = [] if self._forked else list(self._devices.values())
+        arrays = [a for devices in devices_of_clients for a in devices[0].client.live_arrays()]
         with suppress(_jax.JaxRuntimeError):  # one was deleted meanwhile
             return not all([a.is_ready() for a in arrays if not a.is_deleted()])
         return True
 
     def device_of_raw(self, raw: _jax.Device) -> Device:
-        return next(d for of_platform in self._devices.values() for d in of_platform if d.raw == raw)
+        return next(d for of_platform in self._devices.copy().values() for d in of_platform if d.raw == raw)
 
     def _make(self, platform: str) -> _jax.Client:
         try:

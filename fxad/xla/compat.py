@@ -69,8 +69,8 @@ class _JaxHider:
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
         thread = get_ident()
-        self._threads.add(thread)
         try:
+            self._threads.add(thread)
             yield
         finally:
             self._threads.discard(thread)

@@ -103,6 +103,6 @@ def implements(platform: str, target: str) -> bool:
 
 def register_targets(targets: Iterable[str], platform: str) -> None:
     """Register functions with XLA before it compiles a call. Raises: CompileError if the platform lacks one."""
-    ours = {t for t in targets if t.startswith("fxad_")}
-    if ours:
-        _targets.provide(ours, platform)
+    library_targets = {t for t in targets if t.startswith("fxad_")}
+    if library_targets:
+        _targets.provide(library_targets, platform)

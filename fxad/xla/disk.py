@@ -37,9 +37,9 @@ _STALE: Final = 3600.0  # seconds after which a temporary file counts as abandon
 @final
 @dataclass(frozen=True, slots=True)
 class DiskEntry:
-    """The contents of an entry: facts in JSON, and bytes."""
+    """The contents of an entry: the fields of its header without the key, and the payload."""
 
-    facts: Mapping[str, Any]
+    header: Mapping[str, Any]
     payload: bytes
 
 
@@ -78,7 +78,7 @@ class Directory:
 
     def file(self, key: str) -> str:
         """The path of the entry of a key."""
-        return os.path.join(self.path, hashlib.sha256(key.encode()).hexdigest() + SUFFIX)
+        return os.path.join(self.path, hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest() + SUFFIX)
 
     def read(self, key: str) -> DiskEntry | None:
         """The contents of the entry of a key; None if there is none or it is damaged."""
@@ -98,7 +98,7 @@ class Directory:
 
     def write(self, key: str, stored: DiskEntry) -> bool:
         """Store or replace the entry of a key. Returns True on success."""
-        head = json.dumps({"key": key, **stored.facts}, sort_keys=True).encode()
+        head = json.dumps({"key": key, **stored.header}, sort_keys=True).encode()
         body = [len(head).to_bytes(_LENGTH, "little"), head, stored.payload]
         size = _BEGIN + len(head) + len(stored.payload)
         if size > self.max_bytes:
@@ -232,14 +232,14 @@ def _parse_entry(data: bytes, key: str) -> DiskEntry:
         raise _DamagedError("is damaged")
     end = _BEGIN + int.from_bytes(data[_BEGIN - _LENGTH : _BEGIN], "little")
     try:
-        facts = json.loads(data[_BEGIN:end])
+        header = json.loads(data[_BEGIN:end])
     except (ValueError, RecursionError):
-        facts = None
-    if not isinstance(facts, dict) or "key" not in facts:
+        header = None
+    if not isinstance(header, dict) or "key" not in header:
         raise _DamagedError("is not an entry that this version of fxad reads")
-    if facts.pop("key") != key:
+    if header.pop("key") != key:
         raise _DamagedError("is the entry of another program")
-    return DiskEntry(facts, data[end:])
+    return DiskEntry(header, data[end:])
 
 
 def _digest(data: bytes) -> bytes:

@@ -54,8 +54,8 @@ def is_storable(jaxpr: Jaxpr) -> bool:
     primitives from outside fxad, because a change of their lowering cannot be detected.
     """
     kinds = {type(prim) for prim in all_prims(jaxpr)}
-    ours = all([kind.__module__.startswith("fxad.") for kind in kinds])
-    return ours and not jaxpr.effects and not calls_host(jaxpr)
+    of_fxad = all([kind.__module__.startswith("fxad.") for kind in kinds])
+    return of_fxad and not jaxpr.effects and not calls_host(jaxpr)
 
 
 @final
@@ -137,10 +137,10 @@ def to_disk_entry(compilation: Compilation, payload: bytes, seconds: float) -> D
     targets = list(compilation.targets)
     if not payload or not custom_calls.are_portable(targets):
         return None
-    facts = {"seconds": seconds, "targets": targets, "text": compilation.characters}
+    header = {"seconds": seconds, "targets": targets, "text": compilation.characters}
     if compilation.sharding is not None:
-        facts["sharding"] = asdict(compilation.sharding)
-    return DiskEntry(facts, payload)
+        header["sharding"] = asdict(compilation.sharding)
+    return DiskEntry(header, payload)
 
 
 def from_disk_entry(
@@ -151,25 +151,27 @@ def from_disk_entry(
     Raises: UnreadableError when XLA refuses it; CompileError for a function that this jaxlib does not have.
     """
     custom_calls.register_targets(targets, device.platform)
-    on = devices_of_module(sharding, device, jaxpr.name)
+    program_devices = devices_of_module(sharding, device, jaxpr.name)
     try:
-        raw = device.client.deserialize_executable(payload, [d.raw for d in on], options_for(on, sharding))
+        raw = device.client.deserialize_executable(
+            payload, [d.raw for d in program_devices], options_for(program_devices, sharding)
+        )
     except _jax.JaxRuntimeError as e:
         raise UnreadableError(reason(e)) from e
-    return load(raw, jaxpr, sharding, on)
+    return load(raw, jaxpr, sharding, program_devices)
 
 
 class UnreadableError(Exception):
     """XLA cannot deserialize an executable."""
 
 
-def sharding_of_entry(facts: Any, jaxpr: Jaxpr) -> ModuleSharding | None:
+def sharding_of_entry(stored: Any, jaxpr: Jaxpr) -> ModuleSharding | None:
     """The sharding of an entry. Raises: KeyError, TypeError, ValueError, AxisNameError for one that does not fit the
     program."""
-    if facts is None:
+    if stored is None:
         return None
-    meshes = tuple([tuple([(str(name), int(size)) for name, size in mesh]) for mesh in facts["meshes"]])
-    devices, ids = int(facts["devices"]), tuple([int(k) for k in facts["ids"]])
+    meshes = tuple([tuple([(str(name), int(size)) for name, size in mesh]) for mesh in stored["meshes"]])
+    devices, ids = int(stored["devices"]), tuple([int(k) for k in stored["ids"]])
     for mesh in meshes:
         check_mesh("cache", mesh)
         if prod([size for _, size in mesh]) != devices:
@@ -182,15 +184,15 @@ def sharding_of_entry(facts: Any, jaxpr: Jaxpr) -> ModuleSharding | None:
         check_divides("cache", meshes[k], spec, aval)
         return k, spec
 
-    ins = tuple([division(g, a) for g, a in zip(facts["ins"], jaxpr.in_avals, strict=True)])
-    outs = tuple([None if g is None else division(g, a) for g, a in zip(facts["outs"], jaxpr.out_avals, strict=True)])
+    ins = tuple([division(g, a) for g, a in zip(stored["ins"], jaxpr.in_avals, strict=True)])
+    outs = tuple([None if g is None else division(g, a) for g, a in zip(stored["outs"], jaxpr.out_avals, strict=True)])
     return ModuleSharding(devices, meshes, ins, outs, ids)
 
 
 # -------------------------------------------------------------------------------------------------------- the tier
 
 
-_MOST: Final = 2**40  # of seconds, and of characters
+_MAX_FIGURE: Final = 2**40  # of seconds, and of characters
 _configuration: Final = CompilerConfiguration()
 
 
@@ -210,15 +212,15 @@ class DiskTier:
         if entry is None:
             return None
         try:
-            facts = entry.facts
-            targets, seconds, text = facts["targets"], facts["seconds"], facts["text"]
+            header = entry.header
+            targets, seconds, text = header["targets"], header["seconds"], header["text"]
             if not isinstance(targets, list) or not all([isinstance(t, str) for t in targets]):
                 raise ValueError(f"targets is {targets!r:.60}")
-            if type(seconds) not in (int, float) or not 0 <= seconds < _MOST:
+            if type(seconds) not in (int, float) or not 0 <= seconds < _MAX_FIGURE:
                 raise ValueError(f"seconds is {seconds!r:.60}")
-            if type(text) is not int or not 0 <= text < _MOST:
+            if type(text) is not int or not 0 <= text < _MAX_FIGURE:
                 raise ValueError(f"text is {text!r:.60}")
-            sharding = sharding_of_entry(facts.get("sharding"), jaxpr)
+            sharding = sharding_of_entry(header.get("sharding"), jaxpr)
             executable = from_disk_entry(entry.payload, targets, jaxpr, device, sharding)
             return CachedExecutable(executable, float(seconds), footprint(executable, text))
         except (UnreadableError, CompileError, LookupError, TypeError, ValueError, OverflowError, AxisNameError) as e:

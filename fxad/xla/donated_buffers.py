@@ -58,19 +58,29 @@ def take_for_donation(buffer: Buffer, call: DonatingCall) -> bool:
     """
     if buffer.__dict__.setdefault(_DONATED, call) is not call:
         return False
-    pins: dict[ref[_Pin], int] = buffer.__dict__.get(_PINS, {})
-    for pin, thread in [*pins.items()]:
-        # an interrupted read has dropped its pin; one that raised has removed it, and its traceback keeps it
-        while pin in pins and pin() is not None and thread != get_ident():
-            sleep(0)
+    _wait_for_pins(buffer)
     return True
 
 
 def take_for_deletion(buffer: Buffer) -> None:
     """Take a buffer that the user deletes, as for donation: a program that another thread starts with it is refused. If
     a call has taken it for donation, wait until that call has consumed or released it."""
-    while not (buffer.is_deleted() or take_for_donation(buffer, (None, get_ident()))):
+    deletion: DonatingCall = None, get_ident()
+    while not buffer.is_deleted():
+        taken: DonatingCall = buffer.__dict__.setdefault(_DONATED, deletion)
+        if taken[0] is None:  # by this deletion, or by an earlier one that was interrupted
+            _wait_for_pins(buffer)
+            return
         sleep(0)
+
+
+def _wait_for_pins(buffer: Buffer) -> None:
+    """Wait until other threads have released their pins of a buffer."""
+    pins: dict[ref[_Pin], int] = buffer.__dict__.get(_PINS, {})
+    for pin, thread in pins.copy().items():
+        # an interrupted read has dropped its pin; one that raised has removed it, and its traceback keeps it
+        while pin in pins and pin() is not None and thread != get_ident():
+            sleep(0)
 
 
 @final

@@ -24,10 +24,10 @@ from fxad.xla.donated_buffers import start_pinned
 from fxad.xla.failures import Producer, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import HostErrors, SynchronousStart
+from fxad.xla.interpreter_exit import process_state
 from fxad.xla.interruptible import interruptible, may_not_end, started_in_thread, waits
 from fxad.xla.jaxlib_types import Buffer, CostStats, MemoryStats, ResultHandler, Results, Start, XlaRuntimeError
 from fxad.xla.options import CompileOptions, with_effort, xla_options
-from fxad.xla.process_state import process_state
 from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_of_module, program_sharding
 
 
@@ -60,15 +60,15 @@ class OperandResharding:
           parts are kept while it lives, for the next call with the same array.
     """
 
-    __slots__ = ("_fits", "_ins", "_many", "_name", "_parts")
+    __slots__ = ("_fits", "_ins", "_on_several", "_name", "_parts")
 
     def __init__(self, name: str, sharding: ProgramSharding) -> None:
-        self._name, self._many, self._ins = name, len(sharding.devices) > 1, sharding.ins
+        self._name, self._on_several, self._ins = name, len(sharding.devices) > 1, sharding.ins
         self._fits: Sequence[object] = sharding.ins  # shardings that are equal to those of the program
         self._parts: dict[int, tuple[ref[Buffer], Buffer]] = {}  # of the operands of the last call that were divided
 
     def __call__(self, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
-        if self._many:
+        if self._on_several:
             host_calls.check_may_start(self._name)
         shardings = list(map(sharding_of_buffer, buffers))
         if any(map(is_not, shardings, self._fits)):  # usually they are the same objects as in the last call
@@ -254,32 +254,32 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     """Compile the module of a program for a device, without a cache. Raises: CompileError."""
     text = lowered.source(options.donate)
     custom_calls.register_targets(custom_calls.custom_call_targets(text), device.platform)
-    on = devices_of_module(lowered.sharding, device, jaxpr.name)
-    in_xla = xla_options(options, on, lowered)
+    devices = devices_of_module(lowered.sharding, device, jaxpr.name)
+    in_xla = xla_options(options, devices, lowered)
     try:
         host_errors = None
         if lowered.calls_host:
-            raw, host_errors = host_calls.compile_with_callbacks(text, lowered.host, on, in_xla)
+            raw, host_errors = host_calls.compile_with_callbacks(text, lowered.host, devices, in_xla)
         else:
-            raw = device.client.compile_and_load(text, [d.raw for d in on], in_xla)
+            raw = device.client.compile_and_load(text, [d.raw for d in devices], in_xla)
     except _jax.JaxRuntimeError as e:
         raise CompileError(_with_module_line(reason(e), text), remedy=_IF_REFUSED) from e
-    return load(raw, jaxpr, lowered.sharding, on, host_errors)
+    return load(raw, jaxpr, lowered.sharding, devices, host_errors)
 
 
 def load(
     raw: _jax.LoadedExecutable,
     jaxpr: Jaxpr,
     module_sharding: ModuleSharding | None,
-    on: tuple[Device, ...],
+    devices: tuple[Device, ...],
     host_errors: HostErrors | None = None,
 ) -> XlaExecutable:
     """The program of an executable of XLA, which was compiled from `jaxpr` or read from disk, on its devices.
 
     Raises: CompileError for a sharding of a result that no mesh has.
     """
-    sharding = None if module_sharding is None else program_sharding(module_sharding, on, raw, jaxpr.name)
-    return XlaExecutable(raw, jaxpr, on[0], sharding, host_errors)
+    sharding = None if module_sharding is None else program_sharding(module_sharding, devices, raw, jaxpr.name)
+    return XlaExecutable(raw, jaxpr, devices[0], sharding, host_errors)
 
 
 def _first_line(jaxpr: Jaxpr) -> str:
@@ -287,9 +287,9 @@ def _first_line(jaxpr: Jaxpr) -> str:
     return next((str(p) for e in jaxpr.eqns if (p := source_location(e.source))), "")
 
 
-def _processes(on: tuple[Device, ...]) -> tuple[int, ...]:
+def _processes(devices: tuple[Device, ...]) -> tuple[int, ...]:
     """The numbers of the processes that have some devices."""
-    return tuple(sorted({device.process_index for device in on}))
+    return tuple(sorted({device.process_index for device in devices}))
 
 
 @final

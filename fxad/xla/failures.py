@@ -49,7 +49,7 @@ def value_error(what: str, e: Exception, buffer: Buffer) -> ExecutionError:
     donation = donation_record(buffer)
     if donation is not None:
         return ExecutionError(f"{what}: the array was {donation}; its memory is used again", remedy=_IF_DONATED)
-    if buffer.is_deleted():
+    if buffer.is_deleted() or str(e) == OPERAND_DELETED:
         return ExecutionError(f"{what}: the array is deleted", remedy=_IF_DELETED)
     producer = buffer.aval.producer if isinstance(buffer.aval, ArrayType) else None
     return _failure(what, e, producer if isinstance(producer, Producer) else None)
@@ -84,8 +84,8 @@ def execution_error(
     error = None
     if _DELETED.search(str(e)):
         reads = range(len(buffers)) if step is None else step.reads
-        deleted = next((k for k in reads if missing_value_reason(buffers[k])), None)
-        error = None if deleted is None else _deleted_operand(deleted, buffers[deleted], producer, path)
+        errors = (_deleted_operand(k, buffers[k], producer, path) for k in reads)
+        error = next(filter(None, errors), None)
     error = error or _failure(producer.name if path else "execute", e, producer)
     if step is not None:
         error.where = step.where
@@ -93,8 +93,14 @@ def execution_error(
     return error
 
 
-def _deleted_operand(k: int, b: Buffer, producer: Producer, path: Callable[[int], str] | None) -> ExecutionError:
-    what, donation = f"{producer.name}: {path(k)}" if path else f"execute: operand {k}", donation_record(b)
+def _deleted_operand(
+    k: int, buffer: Buffer, producer: Producer, path: Callable[[int], str] | None
+) -> ExecutionError | None:
+    """The error for an operand that was donated or deleted; None for another one."""
+    donation = donation_record(buffer)  # read once: a call in another thread may fail, and undo its donation
+    if donation is None and not buffer.is_deleted():
+        return None
+    what = f"{producer.name}: {path(k)}" if path else f"execute: operand {k}"
     if donation is not None:
         return ExecutionError(f"{what} was {donation}", remedy=_IF_DONATED)
     return ExecutionError(f"{what} is deleted", remedy=_IF_DELETED)

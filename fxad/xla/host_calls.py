@@ -60,7 +60,7 @@ class HostErrors:
         number = next(self._count)
         self._by_number[number] = error
         if len(self._by_number) > _MAX_KEPT:  # left over from executions whose error was never explained
-            self._by_number.pop(number - _MAX_KEPT, None)
+            self._by_number.popitem(last=False)
         return _StandIn(f"<host call {number}>")
 
     def begin(self) -> int:
@@ -90,17 +90,17 @@ _MAX_KEPT: Final = 64
 
 @final
 class _Caller(local):
-    """The caller of the host function that a thread runs. `many` is True if it is a program on several devices."""
+    """The caller of the host function that a thread runs: if it is a program on several devices."""
 
-    many = False
+    on_several_devices = False
 
 
 _caller: Final = _Caller()
 
 
-def is_called_by_many() -> bool:
+def is_called_by_several_devices() -> bool:
     """Returns True in a function of the host that a program on several devices calls."""
-    return _caller.many
+    return _caller.on_several_devices
 
 
 def check_may_start(name: str) -> None:
@@ -109,7 +109,7 @@ def check_may_start(name: str) -> None:
 
     Raises: ExecutionError.
     """
-    if _caller.many:
+    if _caller.on_several_devices:
         raise ExecutionError(
             f"{name}: it runs on several devices, and a host function that another program on several devices calls"
             " would wait for it for ever",
@@ -130,8 +130,8 @@ class _Callback:
         args, device = operands, 0
         if self._errors.deferred:
             args, device = operands[:-1], int(operands[-1])
-        around = _caller.many
-        _caller.many = around or self._errors.deferred
+        around = _caller.on_several_devices
+        _caller.on_several_devices = around or self._errors.deferred
         try:
             return call_host_function(self._call.impl, *args)
         except BaseException as e:  # also KeyboardInterrupt and the like, which are no failures of the function
@@ -140,7 +140,7 @@ class _Callback:
                 raise self._errors.stand_in(error) from e
             self._errors.defer(device, error)
         finally:
-            _caller.many = around
+            _caller.on_several_devices = around
         outs = self._call.out_avals if isinstance(self._call, HostCall) else ()
         return tuple([np.zeros(a.shape, a.dtype) for a in outs])
 
@@ -167,6 +167,8 @@ class SynchronousStart:
 
 @final
 class _SynchronousResults:
+    """The results of a `SynchronousStart`, which wait for the end of the program."""
+
     __slots__ = ("_done", "_errors", "_number", "_results")
 
     def __init__(self, results: Results, done: ResultHandler, errors: HostErrors, number: int) -> None:
@@ -226,6 +228,8 @@ def compile_with_callbacks(
             )
     errors = HostErrors(deferred=len(devices) > 1)
     callbacks = [_Callback(call, where, errors) for call, where in calls]
-    on = _jax.DeviceList(tuple([d.raw for d in devices]))
-    raw = lowering.mlir.with_module(text, lambda module: client.compile_and_load(module, on, options, callbacks))
+    device_list = _jax.DeviceList(tuple([d.raw for d in devices]))
+    raw = lowering.mlir.with_module(
+        text, lambda module: client.compile_and_load(module, device_list, options, callbacks)
+    )
     return raw, errors

@@ -10,8 +10,8 @@ Python kills a daemon thread inside XLA at exit, which aborts the process. So th
 compilations, and for host functions that XLA has called, which it interrupts after a while. A thread that later begins
 or finishes one of these, or calls a program, sleeps until the process exits, like daemon threads do.
 A forked child has none of XLA's threads, and would wait for them forever.
-Exit does not wait if Ctrl-C has ended the program, or the wait for a computation, or interrupts exit. Then the process
-ends without the destructors of XLA.
+Exit does not wait if Ctrl-C has ended the program, or the wait for a computation, or if a signal handler raises at
+exit. Then the process ends without the destructors of XLA.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from fxad.xla.client import (
 )
 from fxad.xla.compat import result_handler
 from fxad.xla.interruptible import waits
+from fxad.xla.jaxlib_types import Buffer
 from fxad.xla.options import options_of_one_device
-from fxad.xla.process_state import ProcessState, process_state
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,6 +56,30 @@ _ROOT: Final = os.path.dirname(os.path.dirname(__file__))
 _CALLERS: Final = tuple(
     [os.path.join(_ROOT, *name.split("/")) for name in ("xla/", "execution/", "tracing/array.py", "numpy/apply.py")]
 )
+
+
+class ProcessState:
+    """The object that each call and each transfer reads before it uses XLA.
+
+    `any_committed` is True if some array of this process is committed to a device: the user has put it on a device, or
+    it was computed from a committed array (`fxad.tracing.placement`). Each buffer knows if it is. If none is, calls
+    skip the check of each operand, which takes 0.1 us: most processes have one device, and commit nothing.
+
+    At interpreter exit, the class of the object changes to `_StateAtExit`, which blocks the thread that reads it. So
+    exit costs a call nothing before.
+    """
+
+    __slots__ = ("any_committed",)
+
+    def __init__(self) -> None:
+        self.any_committed = False
+
+    def block_at_exit(self) -> None:
+        """Called before each wait for XLA and each transfer to it. At interpreter exit, it blocks; before, it does
+        nothing."""
+
+
+process_state: Final = ProcessState()
 
 
 @final
@@ -103,7 +127,7 @@ class _Work:
 
     def end(self) -> None:
         """Stop new work, and wait for running compilations and computations."""
-        self._exiting = True
+        self._exiting, idle = True, False
         try:
             while others := self._others(FLIGHTS):
                 FLIGHTS.wait_for_one(others)
@@ -111,18 +135,21 @@ class _Work:
             process_state.__class__ = _StateAtExit
             if not self._interrupted():
                 self._wait()
-                return
+                idle = True
         except KeyboardInterrupt:
             pass
-        end_while_xla_runs()
+        finally:  # Python prints the exceptions of other signal handlers
+            if not idle:
+                end_while_xla_runs()
 
     def _interrupted(self) -> bool:
         """Returns True if a signal has ended the wait for a computation, or the main thread, and one may be running."""
         interrupted = waits.interrupted or getattr(sys, "last_type", None) is KeyboardInterrupt
         if not interrupted or waits.unbounded:
             return interrupted
+        last = self._last_results()
         deadline = time.monotonic() + _PATIENCE_SECONDS / 2
-        while running := is_computing():
+        while running := is_computing() or not all([result.is_ready() for result in last]):
             if time.monotonic() > deadline:
                 break
             time.sleep(_POLL_SECONDS)
@@ -133,9 +160,15 @@ class _Work:
         self._wait_for_calls()
         wait_for_live_arrays()
         self._wait_for_calls()
-        for device in self._devices.copy():
-            if device.platform == "cpu":  # a GPU runs only host functions in this process, which have ended
-                _wait_for(device)
+        for result in self._last_results():
+            with suppress(_jax.JaxRuntimeError):  # at exit, nothing can report the error
+                result.block_until_ready()
+
+    def _last_results(self) -> list[Buffer]:
+        """For each CPU device, a result that is ready when the device has finished all executions of this thread."""
+        # a GPU runs only host functions in this process, which have ended
+        devices = [device for device in self._devices.copy() if device.platform == "cpu"]
+        return [result for device in devices for result in _last_result(device)]
 
     def _end_host_functions(self) -> None:
         """Wait for executions that call the host, and interrupt their functions after a while. A function that is
@@ -170,8 +203,9 @@ def end_while_xla_runs() -> None:
         keep_clients()
         libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
         return
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # there is none, or it is closed
+            stream.flush()
     os._exit(1)
 
 
@@ -183,13 +217,13 @@ _NOTHING: Final = """module @end {
 }"""
 
 
-def _wait_for(device: Device) -> None:
-    """Wait until the device has finished all executions of this thread."""
+def _last_result(device: Device) -> list[Buffer]:
+    """The result of a program that the device runs after all executions of this thread; none if that fails."""
     handler = result_handler(Aval((), np.dtype(np.bool_)), device.sharding, True, None)
     with suppress(_jax.JaxRuntimeError):  # at exit, nothing can report the error
         last = device.client.compile_and_load(_NOTHING, device.raw_list, options_of_one_device(device))
-        (result,) = last.execute_sharded([]).consume_with_handlers([handler])
-        result.block_until_ready()
+        return last.execute_sharded([]).consume_with_handlers([handler])
+    return []
 
 
 _work: Final = _Work()

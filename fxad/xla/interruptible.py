@@ -30,8 +30,9 @@ _TRIES: Final = 3  # quick starts, after which a program is started directly
 
 @final
 class Waits:
-    """State that exit reads: `unbounded` is True if there is a program that may never end, `interrupted` if the
-    exception of a signal handler has ended the wait for a computation."""
+    """Waits that signals interrupt, and what interpreter exit must know of them: `unbounded` is True if there is a
+    program that may never end, `interrupted` if the exception of a signal handler has ended the wait for a
+    computation."""
 
     __slots__ = ("interrupted", "unbounded")
 
@@ -55,10 +56,10 @@ class Waits:
                 ended.release()
 
         try:
-            start_new_thread(copy_context().run, (run,))
-        except RuntimeError:  # Python 3.12 starts no thread at exit; nothing limits the wait then
-            return fn()
-        try:
+            try:
+                start_new_thread(copy_context().run, (run,))
+            except RuntimeError:  # Python 3.12 starts no thread at exit; nothing limits the wait then
+                return fn()
             in_time = ended.acquire(timeout=timeout)
         except BaseException:
             self.interrupted = True

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from importlib import import_module
 from operator import itemgetter
-from typing import Final, TypeAlias, cast, final
+from typing import Final, TypeAlias, TypeVar, cast, final
 from weakref import ref
 
 import numpy as np
@@ -30,10 +33,12 @@ from fxad.xla.executable import (
 )
 from fxad.xla.failures import Producer, StepRefused
 from fxad.xla.garbage import collect_garbage, collection_due
+from fxad.xla.interpreter_exit import process_state
 from fxad.xla.jaxlib_types import Buffer, CostStats, MemoryStats, ResultHandler, Start, XlaRuntimeError
 from fxad.xla.options import DEFAULT_OPTIONS, CompileOptions
-from fxad.xla.process_state import process_state
 from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_for
+
+T = TypeVar("T")
 
 _Env: TypeAlias = list[Buffer | None]
 _Pick: TypeAlias = Callable[[_Env], Sequence[Buffer]]
@@ -96,10 +101,11 @@ class LinkedExecutable:
         # results of units have the same description: a unit may fail long after the call, or exhaust memory of the run
         handlers: list[list[ResultHandler]] = []
         for k, p in enumerate(executables):
-            on = [device.sharding] * len(p.out_avals) if p.sharding is None else p.sharding.outs
+            shardings = [device.sharding] * len(p.out_avals) if p.sharding is None else p.sharding.outs
             producer = Producer(plan.name, lines.get(k, ""), whole)
             committed = p.sharding is not None
-            handlers.append([result_handler(a, w, committed, producer) for a, w in zip(p.out_avals, on, strict=True)])
+            pairs = zip(p.out_avals, shardings, strict=True)
+            handlers.append([result_handler(a, sharding, committed, producer) for a, sharding in pairs])
         # steps are grouped so that most need no check for donation: a group ends at a step that donates operands
         self._groups: list[tuple[list[_Call], tuple[int, ...]]] = []
         calls: list[_Call] = []
@@ -250,7 +256,7 @@ def link(plan: Plan, device: Device, options: CompileOptions = DEFAULT_OPTIONS) 
     if runs_on_devices(first := plan.units[0].body):  # an error names the program, not a unit
         devices_for(devices_needed(first), device.platform, plan.name, *device_ids(first))
     compiled, n = _compiled(plan, device, options), len(plan.units)
-    executables = dict(xla.progress.progress(compiled, n, f"compiling {plan.name}"))
+    executables = dict(progress(compiled, n, f"compiling {plan.name}"))
     return LinkedExecutable(plan, tuple([executables[k] for k in range(n)]), device)
 
 
@@ -270,3 +276,30 @@ def _compiled(plan: Plan, device: Device, options: CompileOptions) -> Iterator[t
         yield from map(compile_unit, order)
         return
     yield from xla.in_threads.completed(compile_unit, order, _AT_ONCE)
+
+
+_BAR_SECONDS: Final = 1.5  # without a bar
+
+
+def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
+    """The items; with a progress bar on standard error, if that is a terminal, once they have taken `_BAR_SECONDS`."""
+    try:
+        is_terminal = sys.stderr.isatty()
+    except (AttributeError, ValueError):  # there is no standard error, or it is closed
+        is_terminal = False
+    if not is_terminal:
+        yield from items
+        return
+    start, bar, n = time.perf_counter(), None, 0
+    try:
+        for item in items:
+            n += 1
+            if bar is not None:
+                bar.update()
+            elif n < total and time.perf_counter() - start > _BAR_SECONDS:
+                # importing it takes 40 ms, a quarter of what importing fxad takes
+                bar = import_module("tqdm").tqdm(desc=what, total=total, initial=n, unit="unit", leave=False)
+            yield item
+    finally:
+        if bar is not None:
+            bar.close()

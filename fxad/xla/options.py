@@ -48,15 +48,21 @@ class CompileOptions:
             raise ParameterError(
                 f"CompileOptions: donate is {donate!r:.60}, not a sequence of ints", remedy="number operands from 0"
             )
-        if level is not None and not _is_int(level):
+        if level is not None and not (_is_int(level) and abs(level) < 2**31):
+            problem = "more than 32 bits" if _is_int(level) else "neither an int nor None"
             raise ParameterError(
-                f"CompileOptions: optimization_level is {level!r:.60}, neither an int nor None",
-                remedy="XLA's levels are 0 to 3",
+                f"CompileOptions: optimization_level is {level!r:.60}, {problem}", remedy="XLA's levels are 0 to 3"
             )
         if not isinstance(self.flags, tuple | list) or not all([_is_flag(f) for f in self.flags]):
             raise ParameterError(
                 f"CompileOptions: flags is {self.flags!r:.60}, not a sequence of pairs of a name and a value",
                 remedy='as in flags=(("xla_cpu_enable_fast_math", True),); a value is a str, a bool, an int or a float',
+            )
+        no_text = [text for flag in self.flags for text in flag if isinstance(text, str) and not _is_unicode(text)]
+        if no_text:
+            raise ParameterError(
+                f"CompileOptions: flags has {no_text[0]!r:.60}, which is no text of Unicode",
+                remedy="a surrogate alone is no character",
             )
         if not isinstance(self.effort, str) or self.effort not in get_args(EffortOption):
             raise ParameterError(
@@ -88,6 +94,14 @@ def _is_flag(flag: object) -> bool:
     return isinstance(name, str) and type(value) in (str, bool, int, float)
 
 
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 DEFAULT_OPTIONS: Final = CompileOptions()
 
 
@@ -115,30 +129,30 @@ def options_of_one_device(device: Device) -> _jax.CompileOptions:
 
 
 def options_for(
-    on: tuple[Device, ...], sharding: ModuleSharding | None, calls_host: bool = False
+    devices: tuple[Device, ...], sharding: ModuleSharding | None, calls_host: bool = False
 ) -> _jax.CompileOptions:
     """XLA's default options for the devices of a program. Shardy and XLA's partitioner divide a program on several, and
     choose the shardings of results that have none. `calls_host`: the module has one more result."""
     if sharding is None:
-        return options_of_one_device(on[0])
+        return options_of_one_device(devices[0])
     options = _jax.CompileOptions()
     build = options.executable_build_options
-    options.num_partitions = build.num_partitions = len(on)
+    options.num_partitions = build.num_partitions = len(devices)
     options.num_replicas = build.num_replicas = 1
     build.use_spmd_partitioning = build.use_shardy_partitioner = True
     chosen_by_xla = [*[chosen is None for chosen in sharding.outs], *[False] * calls_host]
     build.allow_spmd_sharding_propagation_to_output = chosen_by_xla or [False]
-    assignment = xla_client.DeviceAssignment.create(np.array([[d.id for d in on]]))
+    assignment = xla_client.DeviceAssignment.create(np.array([[d.id for d in devices]]))
     options.device_assignment = build.device_assignment = assignment
     return options
 
 
-def xla_options(options: CompileOptions, on: tuple[Device, ...], lowered: LoweredModule) -> _jax.CompileOptions:
+def xla_options(options: CompileOptions, devices: tuple[Device, ...], lowered: LoweredModule) -> _jax.CompileOptions:
     """The options in XLA's form. The module itself contains the donation."""
-    in_xla = options_for(on, lowered.sharding, lowered.calls_host)
+    in_xla = options_for(devices, lowered.sharding, lowered.calls_host)
     if options.optimization_level is not None:
         in_xla.executable_build_options.optimization_level = options.optimization_level
-    flags = (*(compiler_flags() if on[0].platform == "cuda" else ()), *options.flags)
+    flags = (*(compiler_flags() if devices[0].platform == "cuda" else ()), *options.flags)
     if flags:
         in_xla.env_option_overrides = list(flags)
     return in_xla

@@ -41,8 +41,8 @@ class Processes:
         self.service: _jax.DistributedRuntimeService | None = None
         self._shutdown_timeout = 0
         self._barriers = count()
-        # the digests of the programs that some processes run. An executable that was dropped and is made again has run:
-        # when that is depends on the garbage collector of each process
+        # For the processes that share devices, the digests of the programs that they have run. An entry outlives its
+        # executable: the garbage collectors of the processes free executables at different times.
         self._programs: dict[tuple[int, ...], set[bytes]] = {}
 
     def connect(
@@ -83,14 +83,15 @@ class Processes:
                 missed_heartbeat_callback=_lost, shutdown_on_destruction=False, use_compression=True,
             )  # fmt: skip
             waits.call(client.connect)
-        except (_jax.JaxRuntimeError, RuntimeError) as e:
+            own_address = _own_address(host)
+        except (_jax.JaxRuntimeError, RuntimeError, OSError) as e:
             if service is not None:
                 service.shutdown()
             raise ExecutionError(
                 f"distributed.initialize: process {k} of {n} at {address}: {_reason(e, timeout)}",
                 remedy="start all processes with one address and distinct process_id, within the timeout",
             ) from e
-        join_processes((client, k, n, _own_address(host)), visible)
+        join_processes((client, k, n, own_address), visible)
         self.client, self.service, self._shutdown_timeout = client, service, shutdown
         atexit.register(self._at_exit)
         register_after_fork(self)
@@ -214,8 +215,10 @@ def _lost(*_status: object) -> None:
 
 def _own_address(coordinator: str) -> str:
     """The address at which the other processes reach this one: that of the interface to the coordinator."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((coordinator, 9))  # sends nothing
+    host = coordinator.removeprefix("[").removesuffix("]")  # around an address of IPv6
+    family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)  # sends nothing
         return str(probe.getsockname()[0])
 
 

@@ -30,11 +30,11 @@ class MeshSharding(_jax.Sharding):
     """The sharding of an array on several devices. `devices[k]` has the part of index k of `mesh`, whose first axis is
     the slowest."""
 
-    def __init__(self, on: tuple[Device, ...], mesh: MeshAxes, spec: DimensionAxes) -> None:
+    def __init__(self, devices: tuple[Device, ...], mesh: MeshAxes, spec: DimensionAxes) -> None:
         super().__init__()
-        self.devices, self.mesh, self.spec = on, mesh, spec
-        self.on_host = on[0].platform == "cpu"
-        self._raw = tuple([d.raw for d in on])
+        self.devices, self.mesh, self.spec = devices, mesh, spec
+        self.on_host = devices[0].platform == "cpu"
+        self._raw = tuple([d.raw for d in devices])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MeshSharding) and self._key() == other._key()
@@ -115,17 +115,15 @@ def gathered(buffer: Buffer) -> NDArray:
     """The whole value of a sharded buffer, read-only."""
     sharding, shape = cast(MeshSharding, buffer._sharding), buffer.aval.shape
     out = np.empty(shape, buffer.aval.dtype)
-    done = set[str]()
-    # XLA does not divide an array without elements
     if is_elsewhere(buffer):
         raise ExecutionError(
             "to_numpy: parts of the array are on devices of other processes",
             remedy="read addressable_shards, or gather it in a program: out_shardings with PartitionSpec()",
         )
-    if sharding.is_fully_replicated and out.size:
+    if sharding.is_fully_replicated and out.size:  # XLA does not divide an array without elements
         out[...] = to_host(_parts(buffer)[0])
     elif out.size:
-        windows = sharding.windows(shape)
+        windows, done = sharding.windows(shape), set[str]()
         for at, part in zip([windows[k] for k in sharding.local], _parts(buffer), strict=True):
             if str(at) not in done:
                 done.add(str(at))
@@ -211,21 +209,21 @@ def assembled(aval: Aval, sharding: MeshSharding, parts: Sequence[Buffer]) -> Bu
 def devices_for(count: int, platform: str, name: str, ids: Ids = (), maps: Sequence[int] = ()) -> tuple[Device, ...]:
     """The devices with these ids, or the first ones of a platform. `maps` are the numbers of devices of the maps in the
     program, whose common multiple is `count`. Raises: ParameterError if there are fewer."""
-    there = devices(platform)
-    known = {d.id: d for d in there}
-    if ids and all([k in known for k in ids]):
-        return tuple([known[k] for k in ids])
-    if len(there) < count:
-        has = f"there {'is' if len(there) == 1 else 'are'} {len(there)} of platform {platform}"
-        more = f"call fx.set_cpu_devices({count}) or set FXAD_CPU_DEVICES={count} before the first program runs"
+    available = devices(platform)
+    by_id = {d.id: d for d in available}
+    if ids and all([k in by_id for k in ids]):
+        return tuple([by_id[k] for k in ids])
+    if len(available) < count:
+        number = f"there {'is' if len(available) == 1 else 'are'} {len(available)} of platform {platform}"
+        remedy = f"call fx.set_cpu_devices({count}) or set FXAD_CPU_DEVICES={count} before the first program runs"
         if max(maps, default=count) < count == lcm(*maps):  # nested maps need the product of their sizes
             raise ParameterError(
                 f"compile of {name}: it has maps over {' and '.join(map(str, maps))} devices, and runs on {count},"
-                f" a multiple of all of them; {has}",
-                remedy=f"run the maps in programs of their own, or {more}",
+                f" a multiple of all of them; {number}",
+                remedy=f"run the maps in programs of their own, or {remedy}",
             )
-        raise ParameterError(f"compile of {name}: it runs on {count} devices, {has}", remedy=more)
-    return there[:count]
+        raise ParameterError(f"compile of {name}: it runs on {count} devices, {number}", remedy=remedy)
+    return available[:count]
 
 
 def devices_of_module(sharding: ModuleSharding | None, device: Device, name: str) -> tuple[Device, ...]:
@@ -252,25 +250,25 @@ class ProgramSharding:
 
 
 def program_sharding(
-    of_module: ModuleSharding, on: tuple[Device, ...], raw: _jax.LoadedExecutable, name: str
+    of_module: ModuleSharding, devices: tuple[Device, ...], raw: _jax.LoadedExecutable, name: str
 ) -> ProgramSharding:
     """The sharding of a loaded program on its devices. XLA has chosen the shardings of some results.
 
     Raises: CompileError for a sharding of a result that no mesh has.
     """
     meshes = of_module.meshes
-    ins = [MeshSharding(on, meshes[mesh], spec) for mesh, spec in of_module.ins]
+    ins = [MeshSharding(devices, meshes[mesh], spec) for mesh, spec in of_module.ins]
     chosen = raw.get_output_shardings() if None in of_module.outs else None
     outs = []
     for k, sharding in enumerate(of_module.outs):
         if sharding is not None:
-            outs.append(MeshSharding(on, meshes[sharding[0]], sharding[1]))
+            outs.append(MeshSharding(devices, meshes[sharding[0]], sharding[1]))
         elif chosen is None:
-            outs.append(MeshSharding(on, meshes[0], ()))
+            outs.append(MeshSharding(devices, meshes[0], ()))
         else:
             mesh, spec = mesh_and_spec(meshes, xla_client.HloSharding.from_proto(chosen[k]), name, k)
-            outs.append(MeshSharding(on, mesh, spec))
-    return ProgramSharding(on, meshes[0], ins, outs)
+            outs.append(MeshSharding(devices, mesh, spec))
+    return ProgramSharding(devices, meshes[0], ins, outs)
 
 
 def mesh_and_spec(

@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from io import StringIO
 
 import pytest
 
-from fxad.xla.progress import progress
+from fxad.xla.linked import progress
 
 pty = pytest.importorskip("pty", reason="no pseudo-terminals on this system")
 termios = pytest.importorskip("termios", reason="no pseudo-terminals on this system")
@@ -18,8 +19,8 @@ termios = pytest.importorskip("termios", reason="no pseudo-terminals on this sys
 TEXT = """
 import sys
 import numpy as np, fxad as fx, fxad.numpy as fnp
-from fxad.xla import progress
-progress.PATIENCE = float(sys.argv[1])
+from fxad.xla import linked
+linked._BAR_SECONDS = float(sys.argv[1])
 @fx.jit
 def layer(w, x):
     return fnp.tanh(x @ w)
@@ -67,3 +68,12 @@ def test_without_a_terminal_no_bar_is_shown(capfd: pytest.CaptureFixture[str]) -
     command = [sys.executable, "-W", "error", "-c", TEXT, "0"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert (done.stdout, done.stderr, capfd.readouterr()) == ("False\n", "", ("", ""))
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_without_standard_error_no_bar_is_shown(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: programs of several units did not compile."""
+    stream = StringIO()
+    stream.close()
+    monkeypatch.setattr(sys, "stderr", stream if closed else None)
+    assert list(progress(iter(range(3)), 3, "compiling")) == [0, 1, 2]

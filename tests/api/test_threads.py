@@ -169,6 +169,7 @@ def racing(text: str) -> str:
 import sys, threading, time, warnings
 import numpy as np, fxad as fx, fxad.numpy as fnp
 from fxad.errors import DonationWarning, ExecutionError
+from fxad.xla.dlpack import copy_out
 warnings.simplefilter("ignore", DonationWarning)
 X = fx.Spec((64,), "float32")
 donate = fx.lower(fx.trace(lambda x: x + 1, X)).compile(donate="x")
@@ -208,7 +209,8 @@ def test_one_thread_reads_what_another_donates(times: int) -> None:
 reads = {
     "asarray": np.asarray, "from_dlpack": np.from_dlpack, "tolist": lambda x: np.asarray(x.tolist()),
     "call": call, "eager": lambda x: x * 2, "index": lambda x: x[3:5], "item": lambda x: x[0].item(),
-    "copy": fx.Array.copy, "block": fx.Array.block_until_ready, "print": lambda x: len(repr(x)) * 0 + 1,
+    "copy": fx.Array.copy, "lend": lambda x: copy_out(fx.runtime.lend(x._buffer)),
+    "block": fx.Array.block_until_ready, "print": lambda x: len(repr(x)) * 0 + 1,
 }
 expected = {"call": 2, "eager": 2}
 for kind, read in reads.items():
@@ -388,6 +390,41 @@ print("asked for")
 """
     text = early + "import os; os.environ['FXAD_CPU_DEVICES'] = '2'" + START + text.replace("DEVICE", str(device))
     assert run_python(text) == "asked for\nidle\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the status is that of an aborted process")
+@pytest.mark.parametrize("way", ["Ctrl-C, result dropped", "SIGTERM at exit"])
+def test_exit_does_not_wait_after_a_signal(way: str) -> None:
+    """Regression: it waited for a computation whose result was dropped, and for the rest of the computations after the
+    exception of a signal handler at exit."""
+    text = """
+way = sys.argv[1]
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+step = fx.jit(lambda x: fx.lax.fori_loop(0, 10**7, lambda _, x: fnp.tanh(x @ x), x))
+def main():
+    y = step(np.full((300, 300), 0.01, np.float32))
+    print("at work", flush=True)
+    number = signal.SIGTERM if way == "SIGTERM at exit" else signal.SIGINT
+    timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), number))
+    timer.daemon = True  # another one ends before the exit handlers run
+    timer.start()
+    if number == signal.SIGTERM:
+        return y
+    try:
+        np.asarray(y)
+    except KeyboardInterrupt:
+        print("caught", flush=True)
+    sys.exit(3)
+y = main()
+"""
+    command = [sys.executable, "-c", "import sys\n" + START + text, way]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    if way == "SIGTERM at exit":
+        assert (done.returncode, done.stdout) == (0, "at work\n")
+        assert done.stderr.endswith("\nSystemExit: 5\n")
+    else:
+        assert (done.returncode, done.stdout, done.stderr) == (3, "at work\ncaught\n", "")
 
 
 def test_a_forked_child_says_that_it_cannot_compute() -> None:

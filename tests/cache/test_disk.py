@@ -300,6 +300,19 @@ print([str(w.message) for w in told], told[0].filename if told else "")
         f"['cache: {home} can be written by others (mode 722) (FXAD_CACHE_DIR); nothing is stored. "
         "use a directory of your own that nobody else can write to: chmod 700'] <string>"
     )
+    # a setting that names no directory does not use the wrong one again
+    assert process(home, code + "fx.cache.configure(max_bytes=2**20)").startswith("['cache: ")
+
+
+def test_flags_in_the_environment_that_are_no_text(home: Path, tmp_path: Path) -> None:
+    """Regression: a compilation raised a UnicodeEncodeError."""
+    code = """
+import os
+os.environb[b"XLA_FLAGS"] = b"--xla_dump_to=" + os.fsencode(os.environ["FXAD_CACHE_DIR"]) + b"-\\xff"
+import numpy as np, fxad as fx
+print(fx.jit(lambda x: x * 3.0)(np.ones(2)).tolist(), fx.cache.stats().disk_writes)
+"""
+    assert process(home, code) == "[3.0, 3.0] 1"
 
 
 def test_home_is_written_as_users_write_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,7 +499,7 @@ def test_an_entry_with_wrong_facts_is_never_an_error(home: Path, fact: str, valu
     key = disk_tier.key_of(small().jaxpr, fx.CompileOptions(), disk_tier.CompilerConfiguration().of(DEVICE))
     entry = d.read(key)
     assert entry is not None
-    d.write(key, DiskEntry({**entry.facts, fact: value}, entry.payload))
+    d.write(key, DiskEntry({**entry.header, fact: value}, entry.payload))
     found: list[runtime.CacheStats] = []
     warnings_of(lambda: found.append(ran(home)))
     assert found[0].misses == 1
@@ -496,8 +509,8 @@ def test_an_entry_that_xla_refuses_is_compiled_again(home: Path) -> None:
     ran(home)
     text = disk_tier.key_of(small().jaxpr, fx.CompileOptions(), disk_tier.CompilerConfiguration().of(DEVICE))
     d = Directory(home, 10**6)
-    for facts in ({}, {"seconds": 1, "targets": [], "text": 3}, {"seconds": "x", "targets": 3, "text": []}):
-        d.write(text, DiskEntry(facts, b"no executable"))
+    for header in ({}, {"seconds": 1, "targets": [], "text": 3}, {"seconds": "x", "targets": 3, "text": []}):
+        d.write(text, DiskEntry(header, b"no executable"))
         found: list[runtime.CacheStats] = []
         (message,) = warnings_of(lambda: found.append(ran(home)))
         assert message.startswith(f"cache: {d.file(text)} is refused: ")

@@ -235,3 +235,10 @@ def test_whole_files(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write_whole(str(tmp_path / "not" / "there"), [b""], 0o600)
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("name", ["n" * 250, "é" * 125])
+def test_the_longest_names_of_files(tmp_path: Path, name: str) -> None:
+    """Regression: the name of the temporary file was too long for the system."""
+    write_whole(str(tmp_path / name), [b"one"], 0o600)
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [(name, b"one")]

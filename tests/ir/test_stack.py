@@ -219,3 +219,30 @@ def test_an_interrupted_call_leaves_no_running_thread() -> None:
     count = len(visits)
     assert slow(program) == DEPTH
     assert len(visits) > count
+
+
+def test_an_interrupt_while_a_thread_starts_ends_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: the pass went on in the thread, beside what the user did next."""
+    visits: list[Jaxpr] = []
+
+    @by_value
+    def slow(jaxpr: Jaxpr) -> int:
+        visits.append(jaxpr)
+        time.sleep(0.001)
+        return 1 + slow(inner(jaxpr)) if jaxpr.eqns else 0
+
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        raise KeyboardInterrupt
+
+    program, before = nest(3 * DEPTH), threading.active_count()
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        slow(program)
+    monkeypatch.undo()
+    while threading.active_count() > before:
+        time.sleep(0.01)
+    assert len(visits) < 3 * DEPTH
+    assert slow(program) == 3 * DEPTH

@@ -363,6 +363,23 @@ def test_the_client_of_gpus_gets_the_service(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
+def test_a_coordinator_with_an_address_of_ipv6() -> None:
+    """Regression: an error of Python, after the connection."""
+    try:
+        with socket.socket(socket.AF_INET6) as free:
+            free.bind(("::1", 0))
+            port = free.getsockname()[1]
+    except OSError:
+        pytest.skip("this system has no IPv6")
+    text = """
+import sys
+import fxad as fx
+fx.distributed.initialize(sys.argv[4], 1, 0)
+print(fx.distributed.is_initialized(), float(fx.jit(lambda x: x + 1.0)(1.0)))
+"""
+    assert _run(text, 1, f"[::1]:{port}") == [(0, ["True 2.0"])]
+
+
 def test_one_process() -> None:
     assert (fx.process_index(), fx.process_count()) == (0, 1)
     assert fx.local_devices() == list(fx.devices())

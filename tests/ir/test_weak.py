@@ -1,0 +1,91 @@
+"""Weak tables and single flight: what runs when an object dies is in C, so that no signal handler runs in it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from fxad.core.single_flight import SingleFlight
+from fxad.core.weak import WeakTable
+from fxad.ir import Aval
+
+
+def python_calls(work: Callable[[], object]) -> list[str]:
+    """Returns the names of the Python functions that are called."""
+    names: list[str] = []
+
+    def profile(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call":
+            names.append(frame.f_code.co_name)
+
+    sys.setprofile(profile)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return names
+
+
+class Thing:
+    pass
+
+
+def test_an_entry_of_a_weak_table_dies_in_c() -> None:
+    """Python ignores the exception of a signal handler that runs in a callback of a weak reference."""
+    table: WeakTable[int, Thing] = WeakTable()
+    things = [Thing() for _ in range(3)]
+    for k, thing in enumerate(things):
+        assert table.put(k, thing) is thing
+    assert table.put(0, Thing()) is things[0]
+    del thing
+    assert python_calls(things.clear) == []
+    assert len(table) == 0
+
+
+def test_a_dead_entry_does_not_remove_the_one_that_replaced_it() -> None:
+    table: WeakTable[str, Thing] = WeakTable()
+    first, second = Thing(), Thing()
+    table.put("key", first)
+    cleanup = table._refs["key"].cleanup
+    del first
+    table.put("key", second)
+    cleanup()
+    assert table.get("key") is second
+
+
+def test_a_running_call_ends_in_c() -> None:
+    flights = SingleFlight()
+
+    names = python_calls(lambda: flights.run(Thing))
+    assert names == ["<lambda>", "run", "__new__", "_call_with_marker", "_enter"]
+    assert flights._running == {}
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this platform has no timers")
+def test_a_signal_while_values_are_dropped_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: Ctrl-C while a program was dropped was printed, and the program of the user went on."""
+    lost: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lost.append)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before: Any = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for n in range(10):
+            avals = [Aval((k, n, 7), "float32") for k in range(5000)]
+            with pytest.raises(KeyboardInterrupt):  # noqa: PT012  the signal may arrive in any of them
+                signal.setitimer(signal.ITIMER_REAL, 0.0003)
+                del avals
+                for _ in range(1000):
+                    time.sleep(0.001)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert lost == []
