@@ -83,17 +83,17 @@ transpose of the linear program. None of them reads the operand `a`, so it is no
 The steps of `invertible`, and the file of each:
 
 1. `merge_invertible.py`: a pass joins chains of `invertible` calls, before the program is differentiated.
-2. `invertible.py`, `with_integers`: chooses the kept operands: those that the user names, and integers and bools that
-   the results do not determine.
+2. `invertible.py`: chooses the kept operands: those that the user names, and integers and bools that the results do not
+   determine. It puts the programs of the other steps together as the rules of one call.
 3. `normal_form.py`: removes dead and duplicate equations, effects and checks.
 4. `solver.py`, `find_plan`: searches the dataflow graph and returns a plan (`plans.py`). `rules/` has the inverse rule
    of each primitive (`rules/contract.py` is their interface). `mask_couplings.py` rewrites sums of masked values as
    choices.
 5. `reversible_adjoint.py`, `eqns_with_ivjp`: finds the calls, branches and loops that are inverted and transposed
    together, as one equation each.
-6. `invertible.py`, `ivjp`: linearizes the normal form, and emits the transpose from the last equation to the first. The
-   values that it reads are emitted at their first read, by the plan (`LazyValues` of `plans.py`). So reconstruction
-   and cotangents proceed together. `push_from_results` does the same for tangents.
+6. `derivatives_from_results.py`: linearizes the normal form, and emits the transpose from the last equation to the
+   first. The values that it reads are emitted at their first read, by the plan (`LazyValues` of `plans.py`). So
+   reconstruction and cotangents proceed together.
 7. `reconstruction_check.py`: sketches of original and reconstructed values are compared. Derivatives are nan if they
    differ.
 8. `fxad/transforms/memory/segments.py`: splits the forward and the backward program into segments, so that XLA keeps

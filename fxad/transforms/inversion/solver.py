@@ -131,15 +131,15 @@ class StepBuilder(Builder):
         self.measures: list[Atom] = []
         self.unmeasured: Refused | None = None
 
-    def made(self, a: Atom) -> Eqn | None:
+    def producer(self, a: Atom) -> Eqn | None:
         return self._graph.producer.get(a)
 
     def at(self, eqn: Eqn) -> None:
         """Sets the equation that is being inverted."""
         self._eqn, self.source = eqn, eqn.source
 
-    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> PartialInverse:
-        inverted = partial_inverse(body, ins, outs, self._rules, self.measured, bool(self._graph.origins))
+    def recur(self, body: Jaxpr, known_ins: Mask, known_outs: Mask) -> PartialInverse:
+        inverted = partial_inverse(body, known_ins, known_outs, self._rules, self.measured, bool(self._graph.origins))
         if self._graph.origins and self._eqn is not None:
             inverted = inverted.within(body_label(self._eqn, body))
         self.unmeasured = self.unmeasured or inverted.unmeasured

@@ -24,9 +24,10 @@ RESULTS_UNKNOWN: Final = "its results are not known"
 
 
 class InverseCtx(Emit, Protocol):
-    """The context of an inverse rule: emits equations over known values, and gives the equations that computed them."""
+    """The context of an inverse rule: emits equations over known values, and returns the equations that computed
+    these values."""
 
-    def made(self, a: Atom) -> Eqn | None:
+    def producer(self, a: Atom) -> Eqn | None:
         """Returns the equation of the program that computes a known operand. The rule may rely on its properties (a
         triangular matrix, a power of e). Returns None for operands of the program and for literals."""
 
@@ -102,8 +103,8 @@ class BodyCtx(InverseCtx, Protocol):
     def measured(self) -> bool:
         """Is True if log-determinants are computed."""
 
-    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> PartialInverse:
-        """Runs a body backwards, from the results marked in `outs` and the operands marked in `ins`."""
+    def recur(self, body: Jaxpr, known_ins: Mask, known_outs: Mask) -> PartialInverse:
+        """Runs a body backwards, from its operands marked in `known_ins` and its results marked in `known_outs`."""
 
     def measure(self, log_det: Atom) -> None:
         """Adds the log-determinant of this equation."""

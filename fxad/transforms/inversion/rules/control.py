@@ -121,11 +121,11 @@ def _scan(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> Solved | Refused:
         return loop
     backward, step = loop
     results = backward.emit(ctx, step, args, outs)
-    consts, carry, xs = prim.steps.split(backward.solved)
-    n = sum(carry)
+    consts, carries, xs = prim.steps.split(backward.solved)
+    n = sum(carries)
     if ctx.measured:
         ctx.measure(results[n])
-    values = (*at_positions(results[:n], carry), *at_positions(results[n + ctx.measured :], xs))
+    values = (*at_positions(results[:n], carries), *at_positions(results[n + ctx.measured :], xs))
     known = [*prim.split_count(args)[0], *consts]
     return *[None] * len(known), *for_unknown(values, args[len(known) :])
 

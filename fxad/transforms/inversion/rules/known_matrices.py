@@ -68,7 +68,7 @@ def facts(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> Facts:
         return NOTHING
     if isinstance(a, Lit):
         return Facts(frozenset({LOWER, UPPER})) if not any(a.bits) else NOTHING
-    eqn = ctx.made(a)
+    eqn = ctx.producer(a)
     return NOTHING if eqn is None or not depth else _facts_of_result(ctx, a, eqn, depth - 1)
 
 
@@ -161,7 +161,7 @@ def static(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> NDArray | None:
     """Returns the value of an array that depends only on indices and constants; None for others."""
     if isinstance(a, Lit):
         return a.array
-    eqn = ctx.made(a)
+    eqn = ctx.producer(a)
     if eqn is None or not depth or a.aval.size > _LARGEST or not isinstance(eqn.prim, _EVALUATED):
         return None
     operands = [static(ctx, x, depth - 1) for x in eqn.ins]
