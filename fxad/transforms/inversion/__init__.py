@@ -1,6 +1,6 @@
 """Programs run backwards: `inverse`, and `invertible`, whose backward pass reconstructs the values it needs.
 
-Words: a *kept operand* is given beside the results. A value is *known* if it is given or computed from known values.
+Words: a *kept operand* is stored beside the results. A value is *known* from the start, or computed from known values.
 The *residuals* are the values that the forward program returns for the backward program. See docs/glossary.md.
 
 An example. The function is a coupling: its results determine its operands.
@@ -32,13 +32,13 @@ known: `%1`, `%3`, `%2`, `%arg1`, `%0`, `%arg0`.
     >>> plan = find_plan(jaxpr, jaxpr.outs, INVERSE_RULES)
     >>> for value, step in plan.computed_by.items():
     ...     if step is None:
-    ...         print("given")
+    ...         print("known from the start")
     ...     elif isinstance(step, BackwardStep):
     ...         print([eqn.prim.name for eqn in step.inverts], "backward")
     ...     else:
     ...         print(step.prim.name, "forward")
-    given
-    given
+    known from the start
+    known from the start
     exp forward
     ['mul'] backward
     sin forward

@@ -382,7 +382,7 @@ class _PrimalValues:
         return self.lazy.get(a)
 
     def _undetermined(self, v: Var) -> NotInvertibleError:
-        operand = self._plan.needed(v)
+        operand = self._plan.undetermined_operand(v)
         k = self._plan.graph.ins.index(operand)
         label = self._labels[k] if k < len(self._labels) else f"operand {k}"
         # a value that only the gradient computes, such as the cosine for a sine, is read by no equation of the function
