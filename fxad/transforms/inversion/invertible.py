@@ -80,7 +80,8 @@ from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError
 from fxad.ir import Aval, Jaxpr, LinearizedBody, Lit, Mask, Var
-from fxad.primitives.check import has_check
+from fxad.primitives.barrier import OPTIMIZATION_BARRIER
+from fxad.primitives.check import Check, has_check
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Derivative, Function, InverseRule, Rules
@@ -93,10 +94,15 @@ from fxad.transforms.inversion.derivatives_from_results import (
     push_from_results,
 )
 from fxad.transforms.inversion.normal_form import normal_form
-from fxad.transforms.inversion.reconstruction_check import after_checks, sketch, sketched
+from fxad.transforms.inversion.reconstruction_check import sketch, sketched
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.rules.contract import InverseTable
-from fxad.transforms.inversion.second_order import forward_rule, has_custom_derivatives, with_derivatives_of
+from fxad.transforms.inversion.second_order import (
+    ReverseRule,
+    forward_rule,
+    has_custom_derivatives,
+    with_derivatives_of,
+)
 from fxad.transforms.inversion.solver import partial_inverse
 from fxad.transforms.locate import bodies_around
 from fxad.transforms.memory.segments import in_segments
@@ -190,8 +196,8 @@ def _with_rules(jaxpr: Jaxpr, n_captured: int, request: BackwardRequest) -> Jaxp
     return single_equation(prim, jaxpr.in_avals, f"invertible_{jaxpr.name}")
 
 
-def _reverse_rule(jaxpr: Jaxpr, request: BackwardRequest, linearized: LinearizedBody) -> tuple[Jaxpr, Jaxpr, Jaxpr]:
-    """Returns the rule of reverse mode: (forward, push, pull)."""
+def _reverse_rule(jaxpr: Jaxpr, request: BackwardRequest, linearized: LinearizedBody) -> ReverseRule:
+    """Returns the rule of reverse mode."""
     pull, push = pull_from_results(jaxpr, request), push_from_results(jaxpr, request)
     # both programs take the sketches of the values that either of them compares
     compared = tuple(sorted({*pull.compared, *push.compared}, key=attrgetter("index")))
@@ -200,7 +206,7 @@ def _reverse_rule(jaxpr: Jaxpr, request: BackwardRequest, linearized: Linearized
         _with_sketches(push, compared),
         _with_sketches(pull, compared),
     )
-    rule = after_checks(rule, len(jaxpr.outs)) if has_check(jaxpr) else rule
+    rule = _after_checks(rule, len(jaxpr.outs)) if has_check(jaxpr) else rule
     if has_custom_derivatives(jaxpr) or push.moves_differently or pull.moves_differently:
         rule = with_derivatives_of(jaxpr, linearized, rule)
     return rule
@@ -224,6 +230,28 @@ def _with_sketches(backward: BackwardProgram, compared: tuple[Var, ...]) -> Jaxp
     n = len(program.ins) - len(own)
     types: dict[int | Var, Aval] = {a: sketched(a.aval) for a in compared}
     return rebind_operands(program, (*range(n), *compared), has=(*range(n), *own), types=types)
+
+
+def _after_checks(rule: ReverseRule, n: int) -> ReverseRule:
+    """Orders the derivatives after the checks of a program with `n` results.
+
+    The forward program performs the checks. Without this, derivatives that read none of its values could run before it.
+    For example, the derivative of `check(x > 0); 2 * x` is 2 * t, which reads nothing of the forward program.
+
+    Rule: the forward program also stores a bool that is False. It is the predicate of a check of the derivatives.
+    """
+    forward, push, pull = rule
+    b = Builder()
+    results = b.inline(forward, b.inputs(forward.in_avals))
+    *_, failed = b(OPTIMIZATION_BARRIER, *results[:n], Lit.of(False, Aval((), dtypes.bool_)))
+    return b.build([*results, failed], forward.name), _with_check_of_forward(push), _with_check_of_forward(pull)
+
+
+def _with_check_of_forward(jaxpr: Jaxpr) -> Jaxpr:
+    b = Builder()
+    results = b.inline(jaxpr, b.inputs(jaxpr.in_avals))
+    check = Check(f"a check in {jaxpr.name}", "", "")
+    return b.build(b(check, b.input(Aval((), dtypes.bool_)), *results), jaxpr.name)
 
 
 def _inverse_rule(jaxpr: Jaxpr, request: BackwardRequest) -> InverseRule | None:
