@@ -206,7 +206,7 @@ def _no_parametrise() -> None:
 
 
 def _no_known_matrices() -> None:
-    _replace(products, facts=lambda *_: known_matrices.NOTHING)
+    _replace(products, structure_of=lambda *_: known_matrices.NO_STRUCTURE)
 
 
 def _no_checks() -> None:

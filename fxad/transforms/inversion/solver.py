@@ -92,7 +92,7 @@ from fxad.transforms.inversion.rules.contract import (
 )
 from fxad.transforms.inversion.rules.indexing import SLICES
 from fxad.transforms.inversion.rules.measuring import log_det_of, log_det_of_parts, total_log_det
-from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of
+from fxad.transforms.inversion.rules.placing import invert_at_places, reads_part, windows_of
 from fxad.transforms.inversion.rules.structure import box_of
 from fxad.transforms.locate import EqnOrigin, body_label, locate
 
@@ -400,8 +400,9 @@ class _Search:
         """Inverts an equation of which only a part of the result is known. Returns its unknown operand, or the same
         part of it; None while it has several unknown operands."""
         b.at(eqn)
-        if (placed := through_places(b, eqn, part, self._is_unknown, self.graph.producer.get)) is not None:
-            return placed
+        operand = invert_at_places(b, eqn, part, self._is_unknown, self.graph.producer.get)
+        if operand is not None:
+            return operand
         rule = self.rules.of(eqn.prim)
         if rule is None or not isinstance(part, ChosenPart) or not isinstance(eqn.prim, Unary | Binary):
             return MIXES_ELEMENTS
