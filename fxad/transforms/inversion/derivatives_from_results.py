@@ -79,7 +79,7 @@ from fxad.transforms.ad.linearize import LinearizeBuilder
 from fxad.transforms.ad.transpose import TransposeBuilder, accumulate, backward_eqn, instantiate
 from fxad.transforms.inversion.normal_form import backward_form
 from fxad.transforms.inversion.plans import InversionPlan, LazyValues
-from fxad.transforms.inversion.reconstruction_check import agree, compared, sketched, where_right
+from fxad.transforms.inversion.reconstruction_check import agree, compared, nan_unless, sketched
 from fxad.transforms.inversion.reversible_adjoint import IvjpCtx, IvjpEqn, eqns_with_ivjp
 from fxad.transforms.inversion.rules.contract import InverseTable
 from fxad.transforms.inversion.second_order import may_move_differently
@@ -501,5 +501,5 @@ def _with_check(program: Jaxpr, results: Atoms, pairs: Sequence[tuple[Var, Atom]
         return Jaxpr(program.ins, program.eqns, program.outs[:n], program.name)
     b = Builder.resume(program)
     sketches = b.inputs([sketched(a.aval) for _, a in pairs])
-    right = agree(b, sketches, program.outs[n:], results, tolerance)
-    return b.build(where_right(b, right, program.outs[:n]), program.name)
+    accurate = agree(b, sketches, program.outs[n:], results, tolerance)
+    return b.build(nan_unless(b, accurate, program.outs[:n]), program.name)

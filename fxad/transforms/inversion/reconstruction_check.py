@@ -142,8 +142,8 @@ def _largest(b: Builder, xs: Sequence[Atom]) -> Atom:
     return out
 
 
-def where_right(b: Builder, right: Atom, values: Sequence[Atom]) -> list[Atom]:
-    """Returns the values, with nan as their first elements if a reconstruction is inaccurate.
+def nan_unless(b: Builder, accurate: Atom, values: Sequence[Atom]) -> list[Atom]:
+    """Returns the values, with nan as their first elements if the reconstructions are not `accurate`.
 
     A literal is returned unchanged: a derivative that is always 0 depends on no reconstruction. The first element is
     multiplied by 1 or nan, which is linear. Only this element is updated in place: a product of the whole array would
@@ -155,7 +155,7 @@ def where_right(b: Builder, right: Atom, values: Sequence[Atom]) -> list[Atom]:
             out.append(x)
             continue
         one = x.aval.with_shape(())
-        factor = _chosen(b, right, Lit.of(1.0, one), Lit.of(math.nan, one))
+        factor = _chosen(b, accurate, Lit.of(1.0, one), Lit.of(math.nan, one))
         if not x.aval.ndim:
             out.append(b.one(MUL, x, factor))
         elif type(x.aval.size) is Size and not at_least(x.aval.size, 1):  # there may be no first element
