@@ -62,7 +62,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -89,6 +89,7 @@ from fxad.transforms.inversion.rules.contract import (
     PartialInverse,
     PartialValue,
     Refused,
+    Solved,
 )
 from fxad.transforms.inversion.rules.indexing import SLICES
 from fxad.transforms.inversion.rules.measuring import log_det_of, log_det_of_parts, total_log_det
@@ -101,9 +102,6 @@ Path: TypeAlias = tuple[int, ...]
 
 # The parts whose elements a selector chose, or a constant mask marks.
 MaskedPart: TypeAlias = ChosenPart | MaskPart
-
-# What an inverse rule returns for the operands of an equation.
-Solved: TypeAlias = Sequence[Atom | PartialValue | None] | Refused
 
 UNKNOWN_RULE: Final = Refused("it has no inverse rule")
 REPEATED_OPERAND: Final = Refused("an unknown operand stands in it twice")
@@ -299,7 +297,7 @@ class _Search:
         elif not any([isinstance(v, PartialValue) for v in solved]):
             self._refuse(k, UNUSED)
 
-    def _apply_rule(self, b: StepBuilder, eqn: Eqn, outs: tuple[Var, ...] = ()) -> Solved:
+    def _apply_rule(self, b: StepBuilder, eqn: Eqn, outs: tuple[Var, ...] = ()) -> Solved | Refused:
         """Applies the inverse rule of an equation to its unknown operands. The results in `outs` count as known."""
         rule = self.rules.of(eqn.prim)
         if rule is None:
@@ -322,7 +320,7 @@ class _Search:
         b: StepBuilder,
         eqn: Eqn,
         rule: InverseRow,
-        solved: Sequence[Atom | PartialValue | None],
+        solved: Solved,
         part: ChosenPart | None = None,
     ) -> None:
         """Adds the log-determinant of an inverted equation to its step, or the reason why it is missing."""
@@ -520,7 +518,7 @@ class StepBuilder(Builder):
         self.measures.append(log_det)
 
 
-def _call_rule(b: StepBuilder, rule: InverseRow, eqn: Eqn, args: Args, outs: Args) -> Solved:
+def _call_rule(b: StepBuilder, rule: InverseRow, eqn: Eqn, args: Args, outs: Args) -> Solved | Refused:
     """Returns the result of the rule of an equation. An error names the equation."""
     b.at(eqn)
     try:

@@ -191,6 +191,8 @@ class SharePart:
 PartialValue: TypeAlias = BoxPart | ChosenPart | MaskPart | ScatteredPart | SharePart
 
 
+# The operands of an equation, with a `Hole` for each unknown one; its results, all known; and the values that a rule
+# returns, one for each operand.
 Args: TypeAlias = tuple[Atom | Hole, ...]
 Outs: TypeAlias = Atoms
 Solved: TypeAlias = tuple[Atom | PartialValue | None, ...]
@@ -208,8 +210,8 @@ def known_atoms(args: Sequence[Atom | Hole]) -> list[Atom]:
 
 def all_known(args: Sequence[Atom | Hole]) -> list[Atom] | None:
     """Returns the operands if all of them are known."""
-    known = known_atoms(args)
-    return known if len(known) == len(args) else None
+    values = known_atoms(args)
+    return values if len(values) == len(args) else None
 
 
 def at_positions(values: Sequence[Atom], solved: Mask) -> tuple[Atom | None, ...]:
