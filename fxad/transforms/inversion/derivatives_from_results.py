@@ -178,13 +178,13 @@ def push_from_results(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram
     linear = split.linear.build(dots, f"linear_{jaxpr.name}")
     b = Builder()
     dots_in = b.inputs(linear.in_avals[: sum(request.moving)])
-    known = b.inputs(request.known_avals(jaxpr))
-    values = _PrimalValues.of(b, split, request, known)
+    known_atoms = b.inputs(request.known_avals(jaxpr))
+    values = _PrimalValues.of(b, split, request, known_atoms)
     residuals = [values.value(a) for a in split.residuals]
     pushed = b.inline(linear, [*dots_in, *residuals])
     pairs = _compared_values(split, values, request.tolerance) if pushed else []
     program = b.build([*pushed, *[values.value(a) for _, a in pairs]], f"push_{jaxpr.name}")
-    checked = dce(_with_check(program, known[: sum(request.known_outs)], pairs, request.tolerance))
+    checked = dce(_with_check(program, known_atoms[: sum(request.known_outs)], pairs, request.tolerance))
     return BackwardProgram(checked, tuple([v for v, _ in pairs]), values.move_differently)
 
 
@@ -198,9 +198,9 @@ def ivjp(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram:
     Raises: NotInvertibleError that names the equation.
     """
     b = TransposeBuilder()
-    known = b.inputs(request.known_avals(jaxpr))
+    known_atoms = b.inputs(request.known_avals(jaxpr))
     cts = b.inputs([a for a in jaxpr.out_avals if a.inexact])
-    transposed = _transpose_from_results(b, jaxpr, request, known, cts)
+    transposed = _transpose_from_results(b, jaxpr, request, known_atoms, cts)
     operands = zip(transposed.split.primal.ins, request.known_ins, strict=True)
     others = [transposed.values.value(v) for v, is_known in operands if not is_known]
     program = dce(b.build([*others, *transposed.cotangents], f"ivjp_{jaxpr.name}"))
@@ -355,10 +355,11 @@ class _PrimalValues:
         self._residuals: dict[Atom, Atom] = {v: a for a, v in split.residuals.items()}
 
     @staticmethod
-    def of(b: Builder, split: _Split, request: BackwardRequest, known: Sequence[Atom]) -> _PrimalValues:
-        """Returns the values that the known results and operands determine, which have the atoms `known` in `b`."""
+    def of(b: Builder, split: _Split, request: BackwardRequest, known_atoms: Sequence[Atom]) -> _PrimalValues:
+        """Returns the values that the known results and operands determine. These have the atoms `known_atoms` in
+        `b`."""
         values = _PrimalValues(b, request.plan(split.primal, split.origins), split, request.labels)
-        values.add(request.known_values(split.primal), known)
+        values.add(request.known_values(split.primal), known_atoms)
         return values
 
     def add(self, values: Sequence[Atom], atoms: Sequence[Atom]) -> None:
@@ -422,14 +423,14 @@ class _Transposed:
 
 
 def _transpose_from_results(
-    b: TransposeBuilder, jaxpr: Jaxpr, request: BackwardRequest, known: Sequence[Atom], cts: Sequence[Atom]
+    b: TransposeBuilder, jaxpr: Jaxpr, request: BackwardRequest, known_atoms: Sequence[Atom], cts: Sequence[Atom]
 ) -> _Transposed:
-    """Emits the transpose of the linear program of a program. `known` are the atoms of its known results and operands,
-    `cts` the cotangents of its inexact results."""
+    """Emits the transpose of the linear program of a program. `known_atoms` are those of its known results and
+    operands, `cts` the cotangents of its inexact results."""
     normal, origins = backward_form(jaxpr, request.located)
     with_ivjp = eqns_with_ivjp(normal, request.plan(normal, origins), request.rules)
     split = _Split.of(normal, request.moving, origins, with_ivjp=with_ivjp)
-    values = _PrimalValues.of(b, split, request, known)
+    values = _PrimalValues.of(b, split, request, known_atoms)
     bodies: list[BackwardProgram] = []
 
     def ivjp_of_body(body: Jaxpr, known_ins: Mask, known_outs: Mask, moving: Mask) -> Jaxpr:

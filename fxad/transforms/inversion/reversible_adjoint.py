@@ -167,16 +167,16 @@ class IvjpCtx:
 
     def _call(self, prim: Call | Remat, ivjp_eqn: IvjpEqn, outs: Atoms, cts: Sequence[Atom]) -> IvjpResults:
         program = self.ivjp_of_body(prim.body, ivjp_eqn.known_ins, (True,) * len(outs), ivjp_eqn.moving)
-        known = [self.value(a) for a in select_by_mask(ivjp_eqn.eqn.ins, ivjp_eqn.known_ins)]
-        return _results_of(ivjp_eqn.eqn, ivjp_eqn.known_ins, self.b(Call(program), *outs, *known, *cts))
+        operands = [self.value(a) for a in select_by_mask(ivjp_eqn.eqn.ins, ivjp_eqn.known_ins)]
+        return _results_of(ivjp_eqn.eqn, ivjp_eqn.known_ins, self.b(Call(program), *outs, *operands, *cts))
 
     def _cond(self, prim: Cond, ivjp_eqn: IvjpEqn, outs: Atoms, cts: Sequence[Atom]) -> IvjpResults:
         every = (True,) * len(outs)
         known_ins, moving = ivjp_eqn.known_ins[1:], ivjp_eqn.moving[1:]
         branches = [self.ivjp_of_body(body, known_ins, every, moving) for body in prim.branches]
-        index, *known = [self.value(a) for a in select_by_mask(ivjp_eqn.eqn.ins, ivjp_eqn.known_ins)]
+        index, *operands = [self.value(a) for a in select_by_mask(ivjp_eqn.eqn.ins, ivjp_eqn.known_ins)]
         inverted = prim.with_inverted_branches(tuple(branches))
-        return _results_of(ivjp_eqn.eqn, ivjp_eqn.known_ins, self.b(inverted, index, *outs, *known, *cts))
+        return _results_of(ivjp_eqn.eqn, ivjp_eqn.known_ins, self.b(inverted, index, *outs, *operands, *cts))
 
     def _call_with_rules(self, prim: CallWithRules, ivjp_eqn: IvjpEqn, outs: Atoms, cts: Sequence[Atom]) -> IvjpResults:
         rule = prim.rules.inverse
@@ -196,52 +196,59 @@ class IvjpCtx:
         The carries of the backward loop are the reconstructed carries, their cotangents, and the sums of the cotangents
         of the constants. It runs over the slices that the reconstruction reads, and the cotangents of the rows.
         """
-        eqn, split = ivjp_eqn.eqn, prim.steps.split
+        eqn = ivjp_eqn.eqn
         args = tuple([self.value(a) if k else Hole(a.aval) for a, k in zip(eqn.ins, ivjp_eqn.known_ins, strict=True)])
         ctx = _LoopCtx(self.b, self.rules)
         backward = backward_loop(ctx, prim, args, outs)
         assert not isinstance(backward, Refused), "_has_ivjp"
         loop, _ = backward
-        count, moving = prim.split_count(args)[0], prim.split_count(ivjp_eqn.moving)[1]
-        of_consts, of_carry, _ = split(prim.body.in_avals)
-        # in a step, all inexact carries have cotangents
-        moving_consts, _, moving_xs = split(moving)
-        moving_carries = tuple([a.inexact for a in of_carry])
-        moving_in_step = (*moving_consts, *moving_carries, *moving_xs)
-        step = _backward_step(
-            loop, self.ivjp_of_body(prim.body, loop.known_ins, loop.known_outs, moving_in_step), moving_in_step
-        )
+        of_consts, of_carry, _ = prim.steps.split(prim.body.in_avals)
+        moving_consts, _, moving_xs = prim.steps.split(prim.split_count(ivjp_eqn.moving)[1])
+        moving_carries = tuple([a.inexact for a in of_carry])  # in a step, all of these have cotangents
+        moving = (*moving_consts, *moving_carries, *moving_xs)
+        step = _backward_step(loop, self.ivjp_of_body(prim.body, loop.known_ins, loop.known_outs, moving), moving)
         n_carry_cts = sum(moving_carries)
-        results = iter(
-            ctx(
-                prim.with_steps(step, backward=True),
-                *known_atoms(count),
-                *loop.constants(args),
-                *loop.state(ctx, args, outs),
-                *cts[:n_carry_cts],
-                *[Zero(a).instantiate() for a in select_by_mask(of_consts, moving_consts)],
-                *loop.slices(ctx, args, outs),
-                *cts[n_carry_cts:],
-            )
+        results = ctx(
+            prim.with_steps(step, backward=True),
+            *known_atoms(prim.split_count(args)[0]),
+            *loop.constants(args),
+            *loop.state(ctx, args, outs),
+            *cts[:n_carry_cts],
+            *[Zero(a).instantiate() for a in select_by_mask(of_consts, moving_consts)],
+            *loop.slices(ctx, args, outs),
+            *cts[n_carry_cts:],
         )
-        unknown_consts, unknown_carries, unknown_xs = split([not k for k in loop.known_ins])
-        carries = _take(results, unknown_carries)
-        ct_carries, ct_consts = _take(results, moving_carries), _take(results, moving_consts)
-        slices = _take(results, unknown_xs)
-        ct_xs = _take(results, moving_xs)
-        reconstructed = [*[None] * len(unknown_consts), *carries, *slices]
-        operands = zip(prim.split_count(eqn.ins)[1], prim.split_count(args)[1], reconstructed, strict=True)
-        bars = select_by_mask([*ct_consts, *ct_carries, *ct_xs], moving)
-        return IvjpResults(
-            {a: value for a, arg, value in operands if value is not None and isinstance(arg, Hole)},
-            [ct for ct in bars if ct is not None],
-        )
+        return _results_of_loop(loop, ivjp_eqn, moving, results)
 
 
 def _results_of(eqn: Eqn, known_ins: Mask, results: Sequence[Atom]) -> IvjpResults:
     """Returns the results of the ivjp of an equation: first its unknown operands, then cotangents."""
     reconstructed = [a for a, k in zip(eqn.ins, known_ins, strict=True) if not k]
     return IvjpResults(dict(zip(reconstructed, results, strict=False)), results[len(reconstructed) :])
+
+
+def _results_of_loop(
+    loop: BackwardLoop, ivjp_eqn: IvjpEqn, moving_in_step: Mask, results: Sequence[Atom]
+) -> IvjpResults:
+    """Returns the results of a backward loop: carries, their cotangents, sums of cotangents, and stacked slices and
+    their cotangents. `moving_in_step` marks the operands of the body that have cotangents."""
+    prim, split = loop.prim, loop.prim.steps.split
+    moving_consts, moving_carries, moving_xs = split(moving_in_step)
+    unknown_consts, unknown_carries, unknown_xs = split([not k for k in loop.known_ins])
+    remaining = iter(results)
+    carries, ct_carries = _take(remaining, unknown_carries), _take(remaining, moving_carries)
+    ct_consts = _take(remaining, moving_consts)
+    xs, ct_xs = _take(remaining, unknown_xs), _take(remaining, moving_xs)
+    values = [*[None] * len(unknown_consts), *carries, *xs]
+    _, operands = prim.split_count(ivjp_eqn.eqn.ins)
+    _, known_ins = prim.split_count(ivjp_eqn.known_ins)
+    _, moving = prim.split_count(ivjp_eqn.moving)
+    by_operand = zip(operands, known_ins, values, strict=True)
+    cts = select_by_mask([*ct_consts, *ct_carries, *ct_xs], moving)
+    return IvjpResults(
+        {a: value for a, is_known, value in by_operand if value is not None and not is_known},
+        [ct for ct in cts if ct is not None],
+    )
 
 
 def _backward_step(loop: BackwardLoop, ivjp_of_body: Jaxpr, moving: Mask) -> Steps:

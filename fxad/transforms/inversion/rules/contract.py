@@ -52,23 +52,23 @@ class Refused:
 
     def within(self, *bodies: str) -> Refused:
         """Returns the reason with these enclosing bodies. A reason without an equation stays as it is."""
-        of = self.origin
-        return replace(self, origin=replace(of, inside=(*bodies, *of.inside))) if of and bodies else self
+        origin = self.origin
+        return replace(self, origin=replace(origin, inside=(*bodies, *origin.inside))) if origin and bodies else self
 
     @property
     def sentence(self) -> str:
         """The reason as a sentence about the primitive."""
-        of = self.origin
-        return f"{of.name or of.eqn.prim.name} is not inverted: {self.reason}" if of else self.reason
+        origin = self.origin
+        return f"{origin.name or origin.eqn.prim.name} is not inverted: {self.reason}" if origin else self.reason
 
     def error(self, op: str, what: str, remedy: str = "") -> NotInvertibleError:
         """Returns the error of an operation, about a value that the results do not determine."""
-        of = self.origin
+        origin = self.origin
         return NotInvertibleError(
             f"{op}: {what}: {self.sentence}",
-            equation=describe(of.eqn) if of else "",
-            where=source_text(of.eqn.source) if of else "",
-            inside=of.inside if of else (),
+            equation=describe(origin.eqn) if origin else "",
+            where=source_text(origin.eqn.source) if origin else "",
+            inside=origin.inside if origin else (),
             remedy="; or ".join([part for part in (self.remedy, remedy) if part]),
         )
 

@@ -165,7 +165,7 @@ def static(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> NDArray | None:
     if eqn is None or not depth or a.aval.size > _LARGEST or not isinstance(eqn.prim, _EVALUATED):
         return None
     operands = [static(ctx, x, depth - 1) for x in eqn.ins]
-    known = [x for x in operands if x is not None]
-    if len(known) < len(operands):
+    values = [x for x in operands if x is not None]
+    if len(values) < len(operands):
         return None
-    return np.asarray(eqn.prim.impl(*known)[eqn.outs.index(a)])
+    return np.asarray(eqn.prim.impl(*values)[eqn.outs.index(a)])

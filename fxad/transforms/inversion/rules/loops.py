@@ -107,10 +107,10 @@ class BackwardLoop:
         remaining = iter(last_values)
         carries: list[Atom] = []
         marks = zip(self.known_final, self.independent, self.solved_carries, strict=True)
-        for a, (known, independent, solved) in zip(outs, marks, strict=False):
+        for a, (is_known, independent, solved) in zip(outs, marks, strict=False):
             value = next(remaining) if independent and not self.stacked else a
             if solved:
-                carries.append(value if known and not isinstance(value, Hole) else Zero(a.aval).instantiate())
+                carries.append(value if is_known and not isinstance(value, Hole) else Zero(a.aval).instantiate())
         return carries
 
     def slices(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
@@ -133,7 +133,7 @@ class BackwardLoop:
         stacks = b.inputs(select_by_mask(of_carry, self.independent)) if self.stacked else ()
         rows = b.inputs(select_by_mask(body.out_avals[self.prim.n_carry :], self.known_rows))
         final_carries = at_positions(state, self.solved_carries)
-        final = [v for v, known in zip(final_carries, self.known_final, strict=True) if known and v]
+        final = [v for v, is_known in zip(final_carries, self.known_final, strict=True) if is_known and v]
         of_invariant, of_independent = at_positions(invariant, self.invariant), iter(stacks)
         initial = [
             v or next(of_independent)

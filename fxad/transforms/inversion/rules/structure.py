@@ -166,8 +166,8 @@ def box_of(prim: Primitive, x: Aval) -> tuple[range, ...] | None:
 
 def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Refused:
     x, *places = args
-    known = all_known(places)
-    if not isinstance(x, Hole) or known is None:
+    indices = all_known(places)
+    if not isinstance(x, Hole) or indices is None:
         return Refused(READS_UNKNOWN_PLACE)
     value = emit_reshape(ctx, outs[0], prim.sizes)
     if not prim.dynamic:
@@ -177,7 +177,7 @@ def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Ref
         return Refused("its window is a part of a part of the operand")
     dtype = index_dtype(shape)
     starts: list[Atom] = [Lit.of(0, Aval((), dtype))] * len(shape)
-    for a, i in zip(prim.dynamic, known, strict=True):
+    for a, i in zip(prim.dynamic, indices, strict=True):
         starts[a] = normalize_index(ctx, i, shape[a], dtype)
     return (_in_window(value, starts), *[None for _ in places])
 
