@@ -44,8 +44,8 @@ class Product:
     """A `dot_general` as a product of matrices, op(A) X = Y, batch by batch, in its one unknown operand X.
 
     `is_transposed`: op(A) is the transpose of A. The first `n_batch` axes of A and Y are batch axes. `row_axis` is the
-    axis of the rows in Y. Its other axes are those axes of X that are not contracted, in order. `order` lists the axes
-    of X: batch axes, the contracted axis, the other axes.
+    axis of the rows in Y. Its other axes are the free axes of X (neither batch axes nor contracted), in order. `order`
+    lists the axes of X: batch axes, the contracted axis, free axes.
     """
 
     matrix: Atom
