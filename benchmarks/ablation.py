@@ -43,7 +43,7 @@ from benchmarks.models.library import OURS, Model
 from benchmarks.models.networks import mlp, residual, rnn, transformer
 from fxad.api import lift
 from fxad.primitives.control import loop_steps
-from fxad.transforms.inversion import invertible as inversion, solver
+from fxad.transforms.inversion import derivatives_from_results, invertible as inversion, solver
 from fxad.transforms.inversion.rules import known_matrices, products
 from fxad.transforms.outlining import incomplete_match, outline, shared_body
 
@@ -234,11 +234,16 @@ def _no_parametrise() -> None:
 
 
 def _no_known_matrices() -> None:
-    _replace(products, facts=lambda *_: known_matrices.NOTHING)
+    _replace(products, structure_of=lambda *_: known_matrices.NO_STRUCTURE)
 
 
 def _no_checks() -> None:
-    _replace(inversion, compared=lambda _: False)
+    _replace(derivatives_from_results, compared=lambda _: False)
+
+
+def _no_segments() -> None:
+    for module in (inversion, derivatives_from_results):
+        _replace(module, in_segments=lambda jaxpr, *_: jaxpr)
 
 
 UNITS: Final = ("transformer", "rnn", "conv", "attention")
@@ -265,9 +270,7 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
         "masks": Mechanism(lambda: _replace(solver, sums_as_choices=lambda *_: None), ("masks",)),
         "known_matrices": Mechanism(_no_known_matrices, ("triangular",)),
         "merge_invertible": Mechanism(lambda: _without_pass("merge_invertible"), ("revnet, by block",)),
-        "segments": Mechanism(
-            lambda: _replace(inversion, in_segments=lambda jaxpr, *_: jaxpr), ("couplings", "revnet")
-        ),
+        "segments": Mechanism(_no_segments, ("couplings", "revnet")),
         "reconstruction_check": Mechanism(_no_checks, ("revnet",)),
     }
 )

@@ -130,10 +130,10 @@ class Backwards(Builder):
 
     measured = False
 
-    def made(self, a: Atom) -> Eqn | None:
+    def producer(self, a: Atom) -> Eqn | None:
         return None
 
-    def recur(self, body: Jaxpr, ins: tuple[bool, ...], outs: tuple[bool, ...]) -> PartialInverse:
+    def recur(self, body: Jaxpr, known_ins: tuple[bool, ...], known_outs: tuple[bool, ...]) -> PartialInverse:
         raise AssertionError("no primitive with a body is asked")
 
     def measure(self, log_det: Atom) -> None:

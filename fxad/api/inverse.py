@@ -68,9 +68,9 @@ def inverse(f: Callable[..., object], argnums: ArgumentNames = 0, *, log_det: bo
     check_function("inverse", f)
 
     @wraps(f, updated=())
-    def inverted(results: object, /, *held: object, **kwargs: object) -> object:
-        program, held, kwargs = _trace_from_results(f, argnums, results, held, kwargs)
-        return _inverse(program, argnums, log_det)(results, *held, **kwargs)
+    def inverted(results: object, /, *others: object, **kwargs: object) -> object:
+        program, others, kwargs = _trace_from_results(f, argnums, results, others, kwargs)
+        return _inverse(program, argnums, log_det)(results, *others, **kwargs)
 
     inverted.__name__ = f"inverse_{function_name(f)}"
     return inverted
@@ -80,27 +80,26 @@ def _trace_from_results(
     f: Callable[..., object],
     argnums: ArgumentNames,
     results: object,
-    held: tuple[object, ...],
+    others: tuple[object, ...],
     kwargs: dict[str, object],
 ) -> tuple[Program[..., object], tuple[object, ...], dict[str, Any]]:
-    """Trace a function, with chosen arguments of the types of `results`. Returns the program, and its other arguments,
-    with None for static ones.
+    """Trace a function, with chosen arguments of the types of `results` and the other arguments `others`. Returns the
+    program, and its other arguments, with None for static ones.
 
     Raises: ArgumentError if the results of the function have other types.
     """
     argnums = plain_ints(argnums)
     numbers, alone = argument_keys(argnums, int), isinstance(argnums, int)
-    parts = list(results) if isinstance(results, tuple | list) and not alone else [results]
-    n_args = len(held) + len(numbers or ())
+    examples = list(results) if isinstance(results, tuple | list) and not alone else [results]
+    n_args = len(others) + len(numbers or ())
     remedy = f"trace it on examples first: inverse(trace({function_name(f)}, *examples), ...)"
-    if numbers is None or len(parts) != len(numbers) or not all([0 <= k < n_args for k in numbers]):
+    if numbers is None or len(examples) != len(numbers) or not all([0 <= k < n_args for k in numbers]):
         raise ArgumentError(
             f"inverse: the types of arguments {argnums!r} of {function_name(f)} cannot be told from its results",
             remedy=remedy,
         )
-    examples = dict(zip(numbers, parts, strict=True))
-    others = iter(held)
-    args = tuple([examples[k] if k in examples else next(others) for k in range(n_args)])
+    chosen, remaining = dict(zip(numbers, examples, strict=True)), iter(others)
+    args = tuple([chosen[k] if k in chosen else next(remaining) for k in range(n_args)])
     statics = static_arguments(f"inverse of {function_name(f)}", f)
     g, args, kwargs = bind_static_arguments("inverse", f, statics, args, kwargs, numbers)
     program = trace_for_call(g, args, kwargs)
@@ -110,15 +109,16 @@ def _trace_from_results(
             f"inverse: {function_name(f)} gives results of other types than it takes as arguments {argnums!r}",
             remedy=remedy,
         )
-    return program, tuple([a for k, a in enumerate(args) if k not in examples]), kwargs
+    return program, tuple([a for k, a in enumerate(args) if k not in chosen]), kwargs
 
 
 def _inverse(program: Program[..., object], argnums: ArgumentNames, log_det: bool) -> Program[..., object]:
-    """The inverse of a program. Its trees are made over numbers of leaves: the arguments, then the results.
+    """The inverse of a program.
 
-    For example, of f(x, w, y) = (x * w, y + w), x, w, y are the leaves 0, 1, 2, and the results are 3, 4. With argnums
-    (2, 0), the jaxpr of `inverse_of` takes the leaves 3, 4, 1 and returns 0, 2. The program takes ((3, 4), 1) and
-    returns (2, 0).
+    Its trees are those of the program, in another arrangement. To arrange them, leaves are numbered: the arguments,
+    then the results, then the log-determinant. For example, of f(x, w, y) = (x * w, y + w), x, w, y are the leaves 0,
+    1, 2, and the results are 3, 4. With argnums (2, 0), the jaxpr of `inverse_of` takes the leaves 3, 4, 1 and returns
+    0, 2. The program takes ((3, 4), 1) and returns (2, 0).
     """
     chosen = ChosenArguments.by_number_or_name("inverse", "argnums", program, argnums)
     wanted = chosen.leaf_mask
@@ -126,17 +126,17 @@ def _inverse(program: Program[..., object], argnums: ArgumentNames, log_det: boo
     jaxpr = inverse_of(program.jaxpr, operand_mask(program, chosen.leaves), log_det, operand_labels(program))
     args, kwargs = tree.unflatten(program.in_tree, range(n_args))
     results = tree.unflatten(program.out_tree, range(n_args, n_args + n_out))
-    held_args, held_kwargs = chosen.others_of_call(args, kwargs)
-    in_leaves, in_tree = tree.flatten(((results, *held_args), held_kwargs))
+    other_args, other_kwargs = chosen.others_of_call(args, kwargs)
+    in_leaves, in_tree = tree.flatten(((results, *other_args), other_kwargs))
     reconstructed = chosen.of_call(args, kwargs)
     out = reconstructed[0] if chosen.alone else tuple(reconstructed)
-    of_log_det = n_args + n_out
-    out_leaves, out_tree = tree.flatten((out, of_log_det) if log_det else out)
-    # the jaxpr: results, bound constants, held arguments -> wanted arguments in their order, log|det J|
-    held = [k for k, w in enumerate(wanted) if not w]
+    leaf_of_log_det = n_args + n_out
+    out_leaves, out_tree = tree.flatten((out, leaf_of_log_det) if log_det else out)
+    # the jaxpr: results, bound constants, other arguments -> wanted arguments in their order, log|det J|
+    other_leaves = [k for k, w in enumerate(wanted) if not w]
     operand_of_leaf = {n_args + k: k for k in range(n_out)}
-    operand_of_leaf.update({k: n_out + n_bound + j for j, k in enumerate(held)})
-    result_of_leaf = {k: j for j, k in enumerate([*sorted(chosen.leaves), of_log_det])}
+    operand_of_leaf.update({k: n_out + n_bound + j for j, k in enumerate(other_leaves)})
+    result_of_leaf = {k: j for j, k in enumerate([*sorted(chosen.leaves), leaf_of_log_det])}
     jaxpr = reorder_operands(jaxpr, (*range(n_out, n_out + n_bound), *[operand_of_leaf[k] for k in in_leaves]))
     jaxpr = select_outs(jaxpr, [result_of_leaf[k] for k in out_leaves])
     names, _ = chosen.others_of_call(program.names, {})
@@ -235,11 +235,11 @@ def reconstruction_error(
     kept = ChosenArguments.by_number_or_name("reconstruction_error", "keep", program, keep).leaf_mask
     wanted = tuple([a.inexact and not k for a, k in zip(program.in_avals, kept, strict=True)])
     marks = (False,) * len(program.bound) + wanted
-    back = inverse_of(program.jaxpr, marks, False, operand_labels(program))
+    inverted = inverse_of(program.jaxpr, marks, False, operand_labels(program))
     leaves = tree.leaves((args, kwargs))
     results = tree.leaves(program(*args, **kwargs))
-    held = [*program.bound, *[x for x, w in zip(leaves, wanted, strict=True) if not w]]
-    reconstructed = binder().call(back, [*results, *held])
+    others = [*program.bound, *[x for x, w in zip(leaves, wanted, strict=True) if not w]]
+    reconstructed = binder().call(inverted, [*results, *others])
     exact = [np.asarray(x, np.complex128) for x, w in zip(leaves, wanted, strict=True) if w]
     errors = [np.abs(np.asarray(y, np.complex128) - x) for x, y in zip(exact, reconstructed, strict=True)]
     largest = [np.max(np.abs(x), initial=0) for x in exact]

@@ -44,10 +44,10 @@ class Backwards(Builder):
     def measured(self) -> bool:
         return False
 
-    def made(self, a: Atom) -> Eqn | None:
+    def producer(self, a: Atom) -> Eqn | None:
         return self.makers.get(a)
 
-    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> PartialInverse:
+    def recur(self, body: Jaxpr, known_ins: Mask, known_outs: Mask) -> PartialInverse:
         raise AssertionError("the rule of an equation with bodies is tested with the solver")
 
     def measure(self, log_det: Atom) -> None:

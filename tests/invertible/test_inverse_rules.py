@@ -19,6 +19,7 @@ from fxad.testing.applications import Application
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.rules.contract import Refused
 from fxad.transforms.inversion.rules.refused import REASONS
+from fxad.transforms.inversion.rules.totals import significand_bits
 from tests.invertible.rules import backward
 from tests.laws.budget import share
 
@@ -27,6 +28,8 @@ Bools = npt.NDArray[np.bool_]
 MANY = 6  # all sets of the first six operands are unknown in turn
 # What is small beside the total so far has lost digits; one operand is unknown.
 RUNNING = {"cumsum", "cumprod", "cumlogsumexp", "linear_recurrence"}
+# A base near 1 has almost the same power for all exponents. So an exponent may be inexact, if the power is exact.
+ILL_CONDITIONED = {"pow"}
 # These determine parts of an operand, which are known only when the program runs.
 PARTLY = {"real", "imag", "select_n", "gather", "scatter", "dynamic_slice", "dynamic_update_slice", "index"}
 # These read only a part of the matrix.
@@ -48,6 +51,14 @@ def close(back: NDArray, was: NDArray, tolerance: float) -> Bools:
 
 def rounding(dtype: np.dtype[np.generic]) -> float:
     return {1: 0.3, 2: 0.06}.get(dtype.itemsize, 2e-3 if dtypes.real_part(dtype) == dtypes.float32 else 1e-6)
+
+
+def same_digits(back: NDArray, was: NDArray) -> Bools:
+    """Returns True for elements that are equal but for the last two bits."""
+    a, b = back.astype(np.float64), was.astype(np.float64)
+    with np.errstate(all="ignore"):
+        near = np.abs(a - b) <= 2.0 ** (3 - significand_bits(was.dtype, 4)) * np.abs(b)
+    return np.asarray(near, np.bool_)
 
 
 def operands(application: Application) -> tuple[NDArray, ...]:
@@ -75,12 +86,16 @@ def test_rules_reconstruct_the_operands(kind: type[Primitive], smooth: bool) -> 
                 continue
             for (x, was), box in zip(found.run(args, outs), found.boxes, strict=True):
                 right = close(x, was, rounding(was.dtype))
-                if kind.name in RUNNING and was.dtype in dtypes.INEXACT:  # only totals agree
-                    given = iter([x])
+                if kind.name in {*RUNNING, *ILL_CONDITIONED} and was.dtype in dtypes.INEXACT:
+                    unknown_operands = iter([x])
                     again = run(
-                        application.program, [next(given) if u else a for a, u in zip(args, marks, strict=True)]
+                        application.program,
+                        [next(unknown_operands) if u else a for a, u in zip(args, marks, strict=True)],
                     )
-                    right = close(again[0], outs[0], rounding(was.dtype))
+                    if kind.name in RUNNING:  # only totals agree
+                        right = close(again[0], outs[0], rounding(was.dtype))
+                    else:
+                        right |= same_digits(again[0], outs[0])
                 if kind.name in PARTLY and box is None and was.dtype not in dtypes.INEXACT:
                     continue  # lost elements of dtypes without nan look like others
                 may_be_lost = (kind.name in PARTLY and box is None) or not smooth

@@ -1,6 +1,6 @@
 """Programs run backwards: `inverse`, and `invertible`, whose backward pass reconstructs the values it needs.
 
-Words: a *kept operand* is given beside the results. A value is *known* if it is given or computed from known values.
+Words: a *kept operand* is stored beside the results. A value is *known* from the start, or computed from known values.
 The *residuals* are the values that the forward program returns for the backward program. See docs/glossary.md.
 
 An example. The function is a coupling: its results determine its operands.
@@ -32,13 +32,13 @@ known: `%1`, `%3`, `%2`, `%arg1`, `%0`, `%arg0`.
     >>> plan = find_plan(jaxpr, jaxpr.outs, INVERSE_RULES)
     >>> for value, step in plan.computed_by.items():
     ...     if step is None:
-    ...         print("given")
+    ...         print("known from the start")
     ...     elif isinstance(step, BackwardStep):
     ...         print([eqn.prim.name for eqn in step.inverts], "backward")
     ...     else:
     ...         print(step.prim.name, "forward")
-    given
-    given
+    known from the start
+    known from the start
     exp forward
     ['mul'] backward
     sin forward
@@ -83,17 +83,17 @@ transpose of the linear program. None of them reads the operand `a`, so it is no
 The steps of `invertible`, and the file of each:
 
 1. `merge_invertible.py`: a pass joins chains of `invertible` calls, before the program is differentiated.
-2. `invertible.py`, `with_integers`: chooses the kept operands: those that the user names, and integers and bools that
-   the results do not determine.
+2. `invertible.py`: chooses the kept operands: those that the user names, and integers and bools that the results do not
+   determine. It puts the programs of the other steps together as the rules of one call.
 3. `normal_form.py`: removes dead and duplicate equations, effects and checks.
 4. `solver.py`, `find_plan`: searches the dataflow graph and returns a plan (`plans.py`). `rules/` has the inverse rule
    of each primitive (`rules/contract.py` is their interface). `mask_couplings.py` rewrites sums of masked values as
    choices.
 5. `reversible_adjoint.py`, `eqns_with_ivjp`: finds the calls, branches and loops that are inverted and transposed
    together, as one equation each.
-6. `invertible.py`, `ivjp`: linearizes the normal form, and emits the transpose from the last equation to the first. The
-   values that it reads are emitted at their first read, by the plan (`LazyValues` of `plans.py`). So reconstruction
-   and cotangents proceed together. `push_from_results` does the same for tangents.
+6. `derivatives_from_results.py`: linearizes the normal form, and emits the transpose from the last equation to the
+   first. The values that it reads are emitted at their first read, by the plan (`LazyValues` of `plans.py`). So
+   reconstruction and cotangents proceed together.
 7. `reconstruction_check.py`: sketches of original and reconstructed values are compared. Derivatives are nan if they
    differ.
 8. `fxad/transforms/memory/segments.py`: splits the forward and the backward program into segments, so that XLA keeps

@@ -34,24 +34,23 @@ def inverse(
     Rule:   works on the dataflow graph, independent of the order of equations; every result is assumed to be correct.
     Raises: NotInvertibleError that names the equation.
     """
-    kept = tuple([not w for w in wanted])
-    every = (True,) * len(jaxpr.outs)
-    found = partial_inverse(jaxpr, kept, every, rules, log_det)
-    if found.refused or found.unmeasured:
-        found = partial_inverse(jaxpr, kept, every, rules, log_det, located=True)
-    for k, (w, s) in enumerate(zip(wanted, found.solved, strict=True)):
+    kept, every = tuple([not w for w in wanted]), (True,) * len(jaxpr.outs)
+    inverted = partial_inverse(jaxpr, kept, every, rules, log_det)
+    if inverted.refused or inverted.unmeasured:  # once more, for a message about an equation of the program
+        inverted = partial_inverse(jaxpr, kept, every, rules, log_det, located=True)
+    for k, (w, s) in enumerate(zip(wanted, inverted.solved, strict=True)):
         if w and not s:
             label = labels[k] if labels else f"operand {k}"
-            which = f"{label} of {jaxpr.name} is not determined by its results"
-            raise found.why_not.error("inverse", which, REMEDY)
-    if found.unmeasured:
-        raise found.unmeasured.error("inverse", f"log_det of {jaxpr.name}", WITHOUT_LOG_DET)
+            undetermined = f"{label} of {jaxpr.name} is not determined by its results"
+            raise inverted.why_not.error("inverse", undetermined, REMEDY)
+    if inverted.unmeasured:
+        raise inverted.unmeasured.error("inverse", f"log_det of {jaxpr.name}", WITHOUT_LOG_DET)
     if log_det:
-        check_square(jaxpr, wanted)
-    return found.program
+        _check_square(jaxpr, wanted)
+    return inverted.program
 
 
-def check_square(jaxpr: Jaxpr, wanted: Mask) -> None:
+def _check_square(jaxpr: Jaxpr, wanted: Mask) -> None:
     """Checks that the Jacobian is square. Raises: NotInvertibleError if it is not."""
     n, m = real_numbers(select_by_mask(jaxpr.in_avals, wanted)), real_numbers(jaxpr.out_avals)
     if n != m:

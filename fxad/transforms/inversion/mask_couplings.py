@@ -90,7 +90,7 @@ class _MaskArrays:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _Sum:
+class _MaskedSum:
     """A sum of a value that is masked by a mask, and a value that is masked by its complement."""
 
     origin: MaskOrigin
@@ -121,29 +121,30 @@ class _Rewriting:
         self.support: dict[Atom, dict[Support, Atom]] = {}
 
     def run(self) -> Graph | None:
-        sums: dict[Atom, _Sum] = {}
+        sums = self._masked_sums()
+        return self._with_choices(sums) if sums else None
+
+    def _masked_sums(self) -> dict[Atom, _MaskedSum]:
+        """Returns the sums of masked values, by their results, and records the supports of all values."""
+        sums: dict[Atom, _MaskedSum] = {}
         for eqn in self.graph.eqns:
             if isinstance(eqn.prim, Add | Sub | Mul | Neg):
-                if isinstance(eqn.prim, Add) and (pair := self._sum(eqn)):
-                    sums[eqn.outs[0]] = pair
+                if isinstance(eqn.prim, Add) and (masked_sum := self._masked_sum(eqn)):
+                    sums[eqn.outs[0]] = masked_sum
                 self.support[eqn.outs[0]] = self._support(eqn)
-        if not sums:
-            return None
+        return sums
+
+    def _with_choices(self, sums: dict[Atom, _MaskedSum]) -> Graph:
+        """Returns the graph with choices in place of the sums and of the masked values in them."""
         origins = dict(self.graph.origins)
         eqns: list[Eqn] = []
         choices: dict[Atom, Eqn] = {}
-        for out, pair in sums.items():
-            self.b.source = pair.eqn.source
-            mask = self._mask_arrays(pair.origin, pair.mask)
-            start = len(eqns)
-            where_zero = self._unmasked(pair.by_complement, Support(pair.origin, True))
-            where_one = self._unmasked(pair.by_mask, Support(pair.origin, False))
-            guarded = self.b.one(MUL, where_zero, mask.ones)
+        for out, masked_sum in sums.items():
+            choices[out] = self._choice(masked_sum)
+            if origins:
+                origins.update({v: origins[out] for e in self.b.eqns for v in e.outs})
             eqns += self.b.eqns
             self.b.eqns.clear()
-            if origins:
-                origins.update({v: origins[out] for e in eqns[start:] for v in e.outs})
-            choices[out] = Eqn(SELECT_N, (mask.is_one, guarded, where_one), pair.eqn.outs, pair.eqn.source)
         eqns += [choices[e.outs[0]] if e.outs and e.outs[0] in choices else self._as_choice(e) for e in self.graph.eqns]
         return Graph.over(self.graph.ins, tuple(eqns), self.b.n, origins)
 
@@ -182,12 +183,13 @@ class _Rewriting:
         product = self._masked_product(eqn)
         if product:
             return {**self.support.get(product.value, {}), product.support: product.mask}
-        each = [self.support.get(a, {}) for a in eqn.ins]
+        of_operands = [self.support.get(a, {}) for a in eqn.ins]
         if isinstance(eqn.prim, Mul | Neg):
-            return {of: mask for masks in each for of, mask in masks.items()}
-        return {of: mask for of, mask in each[0].items() if of in each[1]}
+            return {support: mask for masks in of_operands for support, mask in masks.items()}
+        first, second = of_operands
+        return {support: mask for support, mask in first.items() if support in second}
 
-    def _sum(self, eqn: Eqn) -> _Sum | None:
+    def _masked_sum(self, eqn: Eqn) -> _MaskedSum | None:
         """Recognises a sum of two unknown values, one masked by a mask and the other by its complement."""
         if any([a in self.known or not isinstance(a, Var) for a in eqn.ins]):
             return None
@@ -196,11 +198,20 @@ class _Rewriting:
         for support, mask in first.items():
             if support.other in second:
                 if support.is_complement:
-                    return _Sum(support.origin, second[support.other], a, b, eqn)
-                return _Sum(support.origin, mask, b, a, eqn)
+                    return _MaskedSum(support.origin, second[support.other], a, b, eqn)
+                return _MaskedSum(support.origin, mask, b, a, eqn)
         return None
 
     # ------------------------------------------------------------------------------------------------- writing choices
+
+    def _choice(self, masked_sum: _MaskedSum) -> Eqn:
+        """Returns the choice that equals a sum. Adds the equations that compute its operands to the builder."""
+        self.b.source = masked_sum.eqn.source
+        mask = self._mask_arrays(masked_sum.origin, masked_sum.mask)
+        where_zero = self._unmasked(masked_sum.by_complement, Support(masked_sum.origin, True))
+        where_one = self._unmasked(masked_sum.by_mask, Support(masked_sum.origin, False))
+        guarded = self.b.one(MUL, where_zero, mask.ones)
+        return Eqn(SELECT_N, (mask.is_one, guarded, where_one), masked_sum.eqn.outs, masked_sum.eqn.source)
 
     def _as_choice(self, eqn: Eqn) -> Eqn:
         """Rewrites a masked value as a choice, which reads the value only where the mask is 1."""
@@ -214,23 +225,21 @@ class _Rewriting:
 
     def _mask_arrays(self, origin: MaskOrigin, mask: Atom) -> _MaskArrays:
         if origin not in self.masks:
-            aval, one = mask.aval, self.b.one
-            mask = one(identity_without_derivative(aval), mask)
-            ones, zeros = one(EQ, mask, Lit.of(1.0, aval)), one(EQ, mask, Lit.of(0.0, aval))
-            nan = Lit.of(math.nan, aval)
-            each = [
-                one(SELECT_N, ones, one(SELECT_N, zeros, nan, v), v) for v in (Lit.of(0.0, aval), Lit.of(1.0, aval))
-            ]
-            self.masks[origin] = _MaskArrays(ones, *each)
+            aval, emit = mask.aval, self.b.one
+            mask = emit(identity_without_derivative(aval), mask)
+            zero, one, nan = Lit.of(0.0, aval), Lit.of(1.0, aval), Lit.of(math.nan, aval)
+            is_one, is_zero = emit(EQ, mask, one), emit(EQ, mask, zero)
+            zeros, ones = [emit(SELECT_N, is_one, emit(SELECT_N, is_zero, nan, v), v) for v in (zero, one)]
+            self.masks[origin] = _MaskArrays(is_one, zeros, ones)
         return self.masks[origin]
 
-    def _unmasked(self, a: Atom, of: Support) -> Atom:
-        """Returns a value without its mask. It equals the value where the mask is 1."""
+    def _unmasked(self, a: Atom, support: Support) -> Atom:
+        """Returns a value without the mask of a support. It equals the value where the mask is 1."""
         eqn = self.graph.producer[a]
         product = self._masked_product(eqn)
-        if product and product.support == of:
+        if product and product.support == support:
             return product.value
-        ins = [self._unmasked(x, of) if of in self.support.get(x, {}) else x for x in eqn.ins]
+        ins = [self._unmasked(x, support) if support in self.support.get(x, {}) else x for x in eqn.ins]
         return self.b.one(eqn.prim, *ins)
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import final
 
@@ -129,29 +129,29 @@ def _groups(jaxpr: Jaxpr) -> list[_Group]:
     groups: list[_Group] = []
     group_of: dict[Atom, int] = {}  # the group that computes a value
     depends_on: dict[Atom, frozenset[int]] = {}  # the groups on which a value depends, through ungrouped equations
-    nothing: frozenset[int] = frozenset()
-    before_effects = nothing  # the groups on which earlier effects depend: effects stay in order
+    none: frozenset[int] = frozenset()
+    before_effects = none  # the groups on which earlier effects depend: effects stay in order
     for k, eqn in enumerate(jaxpr.eqns):
         has_effects = bool(eqn.prim.effects)
-        through = frozenset(
-            (before_effects if has_effects else nothing).union(*[depends_on.get(a, nothing) for a in eqn.ins])
+        indirect = frozenset(
+            (before_effects if has_effects else none).union(*[depends_on.get(a, none) for a in eqn.ins])
         )
         direct = {group_of[a] for a in eqn.ins if a in group_of}
         if has_effects:
-            before_effects = through | direct
+            before_effects = indirect | direct
         if not reversible(eqn.prim):
-            if through or direct:
-                depends_on.update(dict.fromkeys(eqn.outs, through | direct))
+            if indirect or direct:
+                depends_on.update(dict.fromkeys(eqn.outs, indirect | direct))
             continue
         reconstructed = [a for a in eqn.ins if a in group_of and a not in _kept_operands(eqn)]
         for g in dict.fromkeys([group_of[a] for a in reversed(reconstructed)]):
-            if groups[g].tolerance == _tolerance(eqn) and not _reached(groups, g, through | (direct - {g})):
+            if groups[g].tolerance == _tolerance(eqn) and not _reached(groups, g, indirect | (direct - {g})):
                 break
         else:
             g = len(groups)
             groups.append(_Group([], _tolerance(eqn)))
         groups[g].members.append(k)
-        groups[g].after.update(through, direct - {g})
+        groups[g].after.update(indirect, direct - {g})
         group_of.update(dict.fromkeys(eqn.outs, g))
     return groups
 
@@ -172,36 +172,44 @@ def _reached(groups: list[_Group], g: int, start: set[int] | frozenset[int]) -> 
 def _with_groups_merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
     """Returns the program with each group as one equation, in topological order."""
     group_of = {k: tuple(g.members) for g in groups for k in g.members}
+    # an equation alone, or a group in the place of its last equation
     nodes = [group_of.get(k, (k,)) for k in range(len(jaxpr.eqns)) if group_of.get(k, (k,))[-1] == k]
-    maker = {v: n for n, node in enumerate(nodes) for k in node for v in jaxpr.eqns[k].outs}
-    after: list[set[int]] = [set() for _ in nodes]  # for each node, those that depend on it
-    missing: list[int] = []  # for each node, how many of those before it are not emitted
-    last: int | None = None  # the last node with effects, which stay in order
-    for n, node in enumerate(nodes):
-        before = {maker[a] for k in node for a in jaxpr.eqns[k].ins if a in maker} - {n}
-        if any([jaxpr.eqns[k].prim.effects for k in node]):
-            before |= set() if last is None else {last}
-            last = n
-        missing.append(len(before))
-        for m in before:
-            after[m].add(n)
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
-    ready = [n for n, m in enumerate(missing) if not m]  # a heap: the first in program order comes first
-    while ready:
-        n = heapq.heappop(ready)
-        eqns = [jaxpr.eqns[k] for k in nodes[n]]
+    for node in _in_topological_order(jaxpr, nodes):
+        eqns = [jaxpr.eqns[k] for k in node]
         b.source = eqns[-1].source
         if len(eqns) == 1:
             b.extend(eqns, env)
         else:
-            operands, results, merged = _group_as_one(jaxpr, nodes[n])
+            operands, results, merged = _group_as_one(jaxpr, node)
             env.update(zip(results, b.inline(merged, substitute(operands, env)), strict=True))
-        for m in after[n]:
-            missing[m] -= 1
-            if not missing[m]:
-                heapq.heappush(ready, m)
     return b.build(substitute(jaxpr.outs, env), jaxpr.name)
+
+
+def _in_topological_order(jaxpr: Jaxpr, nodes: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+    """Yields nodes, which are sets of equations, after those whose results they read. Nodes with effects stay in
+    order, and so do nodes that do not depend on each other, as far as possible."""
+    producer = {v: n for n, node in enumerate(nodes) for k in node for v in jaxpr.eqns[k].outs}
+    readers: list[set[int]] = [set() for _ in nodes]
+    n_waits_for: list[int] = []  # for each node, how many of those that it depends on have not been yielded
+    last_with_effects: set[int] = set()
+    for n, node in enumerate(nodes):
+        waits_for = {producer[a] for k in node for a in jaxpr.eqns[k].ins if a in producer} - {n}
+        if any([jaxpr.eqns[k].prim.effects for k in node]):
+            waits_for |= last_with_effects
+            last_with_effects = {n}
+        n_waits_for.append(len(waits_for))
+        for m in waits_for:
+            readers[m].add(n)
+    ready = [n for n, count in enumerate(n_waits_for) if not count]  # a heap: the first in program order comes first
+    while ready:
+        n = heapq.heappop(ready)
+        yield nodes[n]
+        for m in readers[n]:
+            n_waits_for[m] -= 1
+            if not n_waits_for[m]:
+                heapq.heappush(ready, m)
 
 
 def _group_as_one(jaxpr: Jaxpr, members: Sequence[int]) -> tuple[list[Atom], list[Var], Jaxpr]:
@@ -210,9 +218,9 @@ def _group_as_one(jaxpr: Jaxpr, members: Sequence[int]) -> tuple[list[Atom], lis
     own = {v for e in eqns for v in e.outs}
     operands: list[Atom] = list(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in own]))
     kept = set[Atom]().union(*map(_kept_operands, eqns))
-    elsewhere = {a for k, e in enumerate(jaxpr.eqns) if k not in inside for a in e.ins}.union(jaxpr.outs, kept)
-    rebuilt = {a for e in eqns for a in e.ins} - elsewhere
-    results = [v for e in eqns for v in e.outs if v not in rebuilt]
+    read_elsewhere = {a for k, e in enumerate(jaxpr.eqns) if k not in inside for a in e.ins}.union(jaxpr.outs, kept)
+    reconstructed = {a for e in eqns for a in e.ins} - read_elsewhere
+    results = [v for e in eqns for v in e.outs if v not in reconstructed]
     prim = eqns[0].prim
     assert isinstance(prim, CallWithRules)  # `reversible`: only a function with rules is
     body = subprogram(eqns, operands, results, prim.body.name)

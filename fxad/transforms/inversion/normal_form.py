@@ -1,9 +1,15 @@
-"""Normal form for inversion: no dead equations, no duplicate equations.
+"""Normal form for inversion: no dead equations, no duplicate equations, and choices that can be inverted.
 
-`normal_form` also changes the bodies. `shallow_normal_form` leaves bodies as they are, and gives the original equation
-of each value, for messages: a program that is not inverted is solved once more in this form.
+There are two such forms. `backward_form` returns one of them, also without effects and checks.
 
-Both do two more things, for the sake of choices:
+- `normal_form` is the form that `inverse` and `invertible` solve. The passes `dce` and `cse` make it, also in bodies.
+  They do not record from which equation of the program an equation was made.
+- `located_normal_form` is for error messages only. If a program is not inverted, it is solved once more in this form,
+  which has the original equation of each value (`EqnOrigin`). It leaves bodies unchanged, so an error in a body names
+  an equation of this body too. It is not the form of inverse programs, which would compute the dead and the duplicate
+  equations of these bodies.
+
+Both change two kinds of choices:
 
 - `y = call[softplus] x; z = select_n m, x, y` becomes `y = ...` with the equations of softplus. Only some elements of y
   are known from z. Elementwise equations are inverted for these elements, a call is not.
@@ -35,30 +41,25 @@ NO_ORIGINS: Final[Mapping[Atom, EqnOrigin]] = MappingProxyType({})
 
 
 def backward_form(jaxpr: Jaxpr, located: bool) -> tuple[Jaxpr, Mapping[Atom, EqnOrigin]]:
-    """Returns the form of a program that is run backwards: its normal form, without effects and checks.
+    """Returns the form of a program that is run backwards, without effects and checks, and the origins of its values.
 
-    If `located`, bodies stay as they are, and the origins of all values in the program are returned too.
+    This is the normal form, without origins. If `located`, it is the located normal form.
     """
-    normal, origins = shallow_normal_form(jaxpr) if located else (normal_form(jaxpr), NO_ORIGINS)
-    return without_effects_and_checks(normal), origins
+    normal, origins = located_normal_form(jaxpr) if located else (normal_form(jaxpr), NO_ORIGINS)
+    return _without_effects_and_checks(normal), origins
 
 
 def normal_form(jaxpr: Jaxpr) -> Jaxpr:
-    """Returns the program without dead and duplicate equations, and with elementwise calls inlined where a choice reads
-    them.
-
-    Rule: a call of an elementwise function whose result a choice reads is inlined. Only the chosen elements of its
-          result are known, so it is inverted for these elements. A choice between a value and itself, which a batched
-          `cond` makes for its derivatives, is the value.
-    """
-    return cse(dce(_with_choices_inlined(_without_equal_choices(jaxpr))))
+    """Returns the normal form of a program. Its bodies have no dead and no duplicate equations either."""
+    return cse(dce(_with_cases_inlined(_without_trivial_choices(jaxpr))))
 
 
-def _without_equal_choices(jaxpr: Jaxpr) -> Jaxpr:
+def _without_trivial_choices(jaxpr: Jaxpr) -> Jaxpr:
+    """Returns the program with the value in place of each choice between a value and itself."""
     stopped = _stopped(jaxpr.eqns)
-    if not any([_is_equal_choice(e, e.ins, stopped) for e in jaxpr.eqns]):
+    if not any([_is_trivial_choice(e, stopped) for e in jaxpr.eqns]):
         return jaxpr
-    return rewrite(jaxpr, lambda _, e, ins: ins[2:] if _is_equal_choice(e, e.ins, stopped) else None)
+    return rewrite(jaxpr, lambda _, e, ins: ins[2:] if _is_trivial_choice(e, stopped) else None)
 
 
 def _stopped(eqns: Sequence[Eqn]) -> dict[Atom, Atom]:
@@ -66,11 +67,36 @@ def _stopped(eqns: Sequence[Eqn]) -> dict[Atom, Atom]:
     return {e.outs[0]: e.ins[0] for e in eqns if isinstance(e.prim, StopGradient)}
 
 
-def _is_equal_choice(eqn: Eqn, ins: Sequence[Atom], stopped: Mapping[Atom, Atom]) -> bool:
-    return isinstance(eqn.prim, SelectN) and len(ins) == 3 and stopped.get(ins[1]) == ins[2]
+def _is_trivial_choice(eqn: Eqn, stopped: Mapping[Atom, Atom]) -> bool:
+    """Returns True for a choice between a value behind `stop_gradient` and the value itself."""
+    return isinstance(eqn.prim, SelectN) and len(eqn.ins) == 3 and stopped.get(eqn.ins[1]) == eqn.ins[2]
 
 
-def without_effects_and_checks(jaxpr: Jaxpr) -> Jaxpr:
+def _with_cases_inlined(jaxpr: Jaxpr) -> Jaxpr:
+    """Returns the program with the equations of elementwise functions in place of the calls that a choice reads."""
+    cases = _cases_of_choices(jaxpr.eqns)
+    if not cases or not any([_inlined_body(e, cases) for e in jaxpr.eqns]):
+        return jaxpr
+
+    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
+        body = _inlined_body(eqn, cases)
+        return None if body is None else b.inline(body, ins)
+
+    return rewrite(jaxpr, rule)
+
+
+def _cases_of_choices(eqns: Sequence[Eqn]) -> set[Atom]:
+    return {a for e in eqns if isinstance(e.prim, SelectN) for a in e.ins[1:]}
+
+
+def _inlined_body(eqn: Eqn, cases: set[Atom]) -> Jaxpr | None:
+    """Returns the body of a call of an elementwise function with a result in `cases`; None for other equations."""
+    body = None if cases.isdisjoint(eqn.outs) else callee(eqn)
+    elementwise = body is not None and all([isinstance(prim, POINTWISE) for prim in body.prims])
+    return body if elementwise else None
+
+
+def _without_effects_and_checks(jaxpr: Jaxpr) -> Jaxpr:
     """Returns the program, in the same variables, without effects and checks. It is not run but inverted.
 
     The effects and checks occurred in the forward run. A check of a reconstruction could fail because of a rounding
@@ -87,55 +113,33 @@ def without_effects_and_checks(jaxpr: Jaxpr) -> Jaxpr:
     return Jaxpr(jaxpr.ins, tuple(eqns), jaxpr.outs, jaxpr.name)
 
 
-def _with_choices_inlined(jaxpr: Jaxpr) -> Jaxpr:
-    selected = {a for e in jaxpr.eqns if isinstance(e.prim, SelectN) for a in e.ins[1:]}
-    if not selected or not any([_inlined_body(e, selected) for e in jaxpr.eqns]):
-        return jaxpr
-
-    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
-        body = _inlined_body(eqn, selected)
-        return None if body is None else b.inline(body, ins)
-
-    return rewrite(jaxpr, rule)
-
-
-def _inlined_body(eqn: Eqn, selected: set[Atom]) -> Jaxpr | None:
-    """Returns the body of a call of an elementwise function whose result a choice reads; None for other equations."""
-    body = None if selected.isdisjoint(eqn.outs) else callee(eqn)
-    elementwise = body is not None and all([isinstance(prim, POINTWISE) for prim in body.prims])
-    return body if elementwise else None
-
-
 # ------------------------------------------------------------------------------------------------- origins of equations
 
 
-def shallow_normal_form(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, EqnOrigin]]:
-    """Returns the normal form of the equations of a program, but not of its bodies, and the origin of each value.
-
-    It does not use `dce` and `cse`. They change bodies too, and do not say from which equation a new equation was made.
+def located_normal_form(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, EqnOrigin]]:
+    """Returns the normal form of a program, with unchanged bodies, and the origin of each value.
 
     Example: `z = exp x * w + exp x * w` is computed by two equal products. The normal form has one of them, and refuses
     `add %1 %1`. The origin of this equation is `add %1 %3`, which the user wrote.
     """
     live = live_eqns(jaxpr.eqns, jaxpr.outs, effects=True)
-    selected = {a for e in live if isinstance(e.prim, SelectN) for a in e.ins[1:]}
-    stopped = _stopped(live)
+    cases, stopped = _cases_of_choices(live), _stopped(live)
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
-    seen: dict[tuple[Primitive, Atoms], tuple[Var, ...]] = {}
+    results: dict[tuple[Primitive, Atoms], tuple[Var, ...]] = {}
     origins: dict[Atom, EqnOrigin] = {}
 
     def add(eqn: Eqn, ins: Atoms, origin: EqnOrigin) -> tuple[Var, ...]:
-        outs = None if eqn.prim.effects else seen.get((eqn.prim, ins))
+        outs = None if eqn.prim.effects else results.get((eqn.prim, ins))
         if outs is None:
-            outs = seen[eqn.prim, ins] = b.copy(eqn, ins)
+            outs = results[eqn.prim, ins] = b.copy(eqn, ins)
             origins.update(dict.fromkeys(outs, origin))
         return outs
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom]:
-        if _is_equal_choice(eqn, eqn.ins, stopped):
+        if _is_trivial_choice(eqn, stopped):
             return ins[2:]
-        body = _inlined_body(eqn, selected)
+        body = _inlined_body(eqn, cases)
         if body is None:
             return add(eqn, ins, EqnOrigin(eqn))
         label = body_label(eqn, body)

@@ -18,15 +18,15 @@ UNUSED: Final = Refused("no result depends on it")
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class BackwardStep:
-    """The equations `inverts`, run backwards: `eqns` compute the operands in `gives`, over atoms of the program and new
-    ones.
+    """The equations `inverts`, run backwards. `computes` has the values that the step computes. Each has its atom: a
+    result of `eqns`, or an atom of the program. `reads` are the values of the program that the step reads.
 
-    `measures` are their log-determinants. `unmeasured` is the reason if some of these are missing.
+    `measures` are the log-determinants. `unmeasured` is the reason if some of these are missing.
     """
 
     inverts: tuple[Eqn, ...]
     eqns: tuple[Eqn, ...]
-    gives: Mapping[Var, Atom]
+    computes: Mapping[Var, Atom]
     reads: Atoms
     measures: Atoms = ()
     unmeasured: Refused | None = None
@@ -74,8 +74,8 @@ class Graph:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class InversionPlan:
-    """Maps each known value to the equation or the backward step that computes it; None if it was given. `refusals` are
-    the reasons why equations, given by their indices, are not run backwards."""
+    """Maps each known value to the equation or the backward step that computes it; to None if it is known from the
+    start. `refusals` are the reasons why equations, given by their indices, are not run backwards."""
 
     graph: Graph
     computed_by: Mapping[Atom, Eqn | BackwardStep | None]
@@ -100,7 +100,7 @@ class InversionPlan:
                         queue.append(out)
         return UNUSED
 
-    def needed(self, v: Var) -> Var:
+    def undetermined_operand(self, v: Var) -> Var:
         """Returns the first undetermined operand on which an undetermined value depends."""
         seen: set[Atom] = {v}
         stack: list[Atom] = [v]
@@ -122,7 +122,7 @@ class LazyValues:
     the builder, as far as they are emitted.
 
     `steps` are the backward steps that were emitted, each with the atoms of its values. `inverted` has for each step,
-    and for each equation that was inverted together with its gradient, the values that it gave and those that it read.
+    and for each equation whose ivjp was emitted, the values that it reconstructed and those that it read.
     """
 
     b: Builder
@@ -140,7 +140,7 @@ class LazyValues:
                 stack.pop()
                 continue
             step = self.plan.computed_by[top]
-            assert step is not None, f"{top!r} is not given"
+            assert step is not None, f"{top!r} has no value"
             reads = step.ins if isinstance(step, Eqn) else step.reads
             missing = [r for r in reads if isinstance(r, Var) and r not in self.env]
             if missing:
@@ -159,16 +159,16 @@ class LazyValues:
         for eqn in step.eqns:
             ins = tuple([local[a] if a in local else env.get(a, a) for a in eqn.ins])
             local.update(zip(eqn.outs, self.b.copy(eqn, ins), strict=True))
-        for v, a in step.gives.items():
+        for v, a in step.computes.items():
             local[v] = local.get(a) or env.get(a, a)
             env.setdefault(v, local[v])
         self.steps[step] = local
-        self.inverted.append((tuple(step.gives), step.reads))
+        self.inverted.append((tuple(step.computes), step.reads))
 
     def last_reconstructed(self) -> list[Atom]:
         """Returns the reconstructed values from which no other value was reconstructed. Errors of the reconstruction
         accumulate in them."""
-        reconstructed = dict.fromkeys([v for gives, _ in self.inverted for v in gives])
+        reconstructed = dict.fromkeys([v for values, _ in self.inverted for v in values])
         stack, seen = [a for _, reads in self.inverted for a in reads], set[Atom]()
         while stack:
             a = stack.pop()

@@ -23,9 +23,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.sizes import Size, at_least
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Jaxpr, Lit
-from fxad.primitives.barrier import OPTIMIZATION_BARRIER
-from fxad.primitives.check import Check
+from fxad.ir import Atom, Aval, Lit
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE
 from fxad.primitives.elementwise.arithmetic import MAX, MUL, NEG, SUB
 from fxad.primitives.elementwise.complex_parts import IMAG, REAL
@@ -144,8 +142,8 @@ def _largest(b: Builder, xs: Sequence[Atom]) -> Atom:
     return out
 
 
-def where_right(b: Builder, right: Atom, values: Sequence[Atom]) -> list[Atom]:
-    """Returns the values, with nan as their first elements if a reconstruction is inaccurate.
+def nan_unless(b: Builder, accurate: Atom, values: Sequence[Atom]) -> list[Atom]:
+    """Returns the values, with nan as their first elements if the reconstructions are not `accurate`.
 
     A literal is returned unchanged: a derivative that is always 0 depends on no reconstruction. The first element is
     multiplied by 1 or nan, which is linear. Only this element is updated in place: a product of the whole array would
@@ -157,7 +155,7 @@ def where_right(b: Builder, right: Atom, values: Sequence[Atom]) -> list[Atom]:
             out.append(x)
             continue
         one = x.aval.with_shape(())
-        factor = _chosen(b, right, Lit.of(1.0, one), Lit.of(math.nan, one))
+        factor = _chosen(b, accurate, Lit.of(1.0, one), Lit.of(math.nan, one))
         if not x.aval.ndim:
             out.append(b.one(MUL, x, factor))
         elif type(x.aval.size) is Size and not at_least(x.aval.size, 1):  # there may be no first element
@@ -170,28 +168,3 @@ def where_right(b: Builder, right: Atom, values: Sequence[Atom]) -> list[Atom]:
         else:
             out.append(x)
     return out
-
-
-# ---------------------------------------------------------------------------------------------------------- checks
-
-
-def after_checks(rule: tuple[Jaxpr, Jaxpr, Jaxpr], n: int) -> tuple[Jaxpr, Jaxpr, Jaxpr]:
-    """Orders the derivatives after the checks of a program with `n` results. `rule` is (forward, push, pull).
-
-    The forward program performs the checks. Without this, derivatives that read none of its values could run before it.
-    For example, the derivative of `check(x > 0); 2 * x` is 2 * t, which reads nothing of the forward program.
-
-    Rule: the forward program also stores a bool that is False. It is the predicate of a check of the derivatives.
-    """
-    forward, push, pull = rule
-    b = Builder()
-    results = b.inline(forward, b.inputs(forward.in_avals))
-    *_, failed = b(OPTIMIZATION_BARRIER, *results[:n], Lit.of(False, Aval((), dtypes.bool_)))
-    return b.build([*results, failed], forward.name), _with_check_of_forward(push), _with_check_of_forward(pull)
-
-
-def _with_check_of_forward(jaxpr: Jaxpr) -> Jaxpr:
-    b = Builder()
-    results = b.inline(jaxpr, b.inputs(jaxpr.in_avals))
-    check = Check(f"a check in {jaxpr.name}", "", "")
-    return b.build(b(check, b.input(Aval((), dtypes.bool_)), *results), jaxpr.name)

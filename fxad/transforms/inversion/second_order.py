@@ -31,7 +31,8 @@ from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.ad.transpose import transpose
 from fxad.transforms.ad.transpose_by_basis import as_linear_call
 
-Rule: TypeAlias = tuple[Jaxpr, Jaxpr, Jaxpr]
+# The programs (forward, push, pull) of a `Derivative`.
+ReverseRule: TypeAlias = tuple[Jaxpr, Jaxpr, Jaxpr]
 
 
 def has_custom_derivatives(jaxpr: Jaxpr) -> bool:
@@ -72,7 +73,7 @@ def _has_custom_inverse(prim: Primitive) -> bool:
     return has_inverse or _has_custom_derivative(prim) or isinstance(prim, LinearCall | StopGradient)
 
 
-def forward_rule(jaxpr: Jaxpr, moving: Mask, through: LinearizedBody) -> tuple[Jaxpr, Jaxpr]:
+def forward_rule(jaxpr: Jaxpr, moving: Mask, linearized: LinearizedBody) -> tuple[Jaxpr, Jaxpr]:
     """Returns the rule (forward, push) of forward mode: the program linearized in the marked operands.
 
     If a function has a rule for tangents and a rule for cotangents, forward mode uses the rule for tangents. Then the
@@ -80,7 +81,7 @@ def forward_rule(jaxpr: Jaxpr, moving: Mask, through: LinearizedBody) -> tuple[J
     """
     inexact = tuple([a.inexact for a in jaxpr.out_avals])
     if not _contains(jaxpr, _has_both_rules):
-        return through.primal, instantiate_linear_outs(through, inexact)
+        return linearized.primal, instantiate_linear_outs(linearized, inexact)
     n, ins = len(jaxpr.outs), jaxpr.in_avals
     fused, nonzero = jvp(without_effects(jaxpr), moving)
     b = Builder()
@@ -94,49 +95,56 @@ def _has_both_rules(prim: Primitive) -> bool:
     return bool(rules_of(prim).jvp and rules_of(prim).vjp)
 
 
-def with_derivatives_of(jaxpr: Jaxpr, through: LinearizedBody, rule: Rule) -> Rule:
-    """Returns a rule (forward, push, pull) with the values of `rule` and the derivatives of the linearized program.
+def with_derivatives_of(jaxpr: Jaxpr, linearized: LinearizedBody, rule: ReverseRule) -> ReverseRule:
+    """Returns a rule with the values of `rule` and the derivatives of the linearized program.
 
     Rule: the operands are additional residuals, which only derivatives read. `drop_derivative_rules` removes them.
     """
     forward, push, pull = rule
-    n, ins = len(jaxpr.outs), jaxpr.in_avals
+    n, residuals = len(jaxpr.outs), forward.out_avals[len(jaxpr.outs) :]  # first the results, again
     inexact = tuple([a.inexact for a in jaxpr.out_avals])
-    residuals = forward.out_avals[n:]  # first the results, again
+    linear = instantiate_linear_outs(linearized, inexact)
+    adjoint = transpose(linear, leading(linearized.n_tangents, len(linear.ins)))
+    primal = without_effects(linearized.primal)
+    push = _with_plain_derivative(push, _at_operands(linear, primal, n, residuals))
+    pull = _with_plain_derivative(pull, _at_operands(adjoint, primal, n, residuals))
+    return (
+        _forward_with_operands(jaxpr, linearized, forward),
+        as_linear_call(push, pull, linearized.n_tangents),
+        as_linear_call(pull, push, sum(inexact)),
+    )
+
+
+def _forward_with_operands(jaxpr: Jaxpr, linearized: LinearizedBody, forward: Jaxpr) -> Jaxpr:
+    """Returns the forward program with the operands as further residuals. The tangents of its results, and of these
+    results as residuals, are those of the linearized program."""
+    n, ins = len(jaxpr.outs), jaxpr.in_avals
     b = Builder()
     operands = b.inputs(ins)
     values = b.inline(forward, operands)
-    outs = b(_differentiable_results(through, values[:n], ins), *values[:n], *operands)
-    ahead = b.build([*outs, *outs, *values[2 * n :], *operands], forward.name)
-    linear = instantiate_linear_outs(through, inexact)
-    adjoint = transpose(linear, leading(through.n_tangents, len(linear.ins)))
-    primal = without_effects(through.primal)
-    both = [
-        _with_plain_derivative(program, _at_operands(of, primal, n, residuals))
-        for program, of in ((push, linear), (pull, adjoint))
-    ]
-    return ahead, as_linear_call(both[0], both[1], through.n_tangents), as_linear_call(both[1], both[0], sum(inexact))
+    results = b(_differentiable_results(linearized, values[:n], ins), *values[:n], *operands)
+    return b.build([*results, *results, *values[2 * n :], *operands], forward.name)
 
 
-def _differentiable_results(through: LinearizedBody, outs: Sequence[Atom], ins: tuple[Aval, ...]) -> CallWithRules:
+def _differentiable_results(linearized: LinearizedBody, outs: Sequence[Atom], ins: tuple[Aval, ...]) -> CallWithRules:
     """Returns the identity (results, operands) -> results. Its tangents are those of the linearized program."""
-    n, primal = len(outs), without_effects(through.primal)
+    n, primal = len(outs), without_effects(linearized.primal)
     b = Builder()
-    same = b.build([*b.inputs([a.aval for a in outs]), *b.inputs(ins)][:n], primal.name)
-    inner = Jaxpr(primal.ins, primal.eqns, primal.outs[:n], primal.name)
-    n_all, types = len(same.ins), dict(enumerate(same.in_avals))
-    plain = rebind_operands(inner, range(n_all), has=range(n, n_all), types=types)
-    return _with_derivative_of(same, plain)
+    identity = b.build([*b.inputs([a.aval for a in outs]), *b.inputs(ins)][:n], primal.name)
+    plain = Jaxpr(primal.ins, primal.eqns, primal.outs[:n], primal.name)
+    n_all, types = len(identity.ins), dict(enumerate(identity.in_avals))
+    return _with_derivative_of(identity, rebind_operands(plain, range(n_all), has=range(n, n_all), types=types))
 
 
-def _at_operands(of: Jaxpr, primal: Jaxpr, n: int, residuals: tuple[Aval, ...]) -> Jaxpr:
-    """Returns the program (tangents or cotangents, residuals, operands) -> results of a linear program. It does
-    not read the given residuals: those of the linear program are computed from the operands."""
+def _at_operands(linear: Jaxpr, primal: Jaxpr, n: int, residuals: tuple[Aval, ...]) -> Jaxpr:
+    """Returns the program (tangents or cotangents, residuals, operands) -> results of a linear program. It does not
+    read `residuals`: those of the linear program are computed from the operands, by the primal program of `n`
+    results."""
     b = Builder()
-    lins = b.inputs(of.in_avals[: len(of.ins) - len(primal.outs) + n])
+    lins = b.inputs(linear.in_avals[: len(linear.ins) - len(primal.outs) + n])
     b.inputs(residuals)
     computed = b.inline(primal, b.inputs(primal.in_avals))[n:]
-    return b.build(b.inline(of, [*lins, *computed]), of.name)
+    return b.build(b.inline(linear, [*lins, *computed]), linear.name)
 
 
 def _with_plain_derivative(program: Jaxpr, plain: Jaxpr) -> Jaxpr:

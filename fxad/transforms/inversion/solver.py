@@ -1,18 +1,17 @@
-"""Inverts programs: finds the values that the known ones determine, and emits equations that compute them on demand.
+"""The solver of inversion: finds the values that the known ones determine, and a plan that computes them.
 
 The solver works on the dataflow graph, so the order of equations does not matter. It applies two rules until nothing
 changes:
 
 - If all operands of an equation are known, so are its results: the equation computes them.
-- If its results are known and some operands are not, the inverse rule of its primitive may give these operands: a
+- If its results are known and some operands are not, the inverse rule of its primitive may determine these operands: a
   `BackwardStep` computes them.
 
-The result is a plan (`find_plan`): for each known value, the equation or step that computes it. `LazyValues` emits the
-values of a plan on demand, each once, so a value is computed where it is first read. `partial_inverse` does both for a
-program or a body. The docstring of the package has an example.
+The result is a plan (`find_plan`): for each known value, the equation or step that computes it. `partial_inverse` emits
+the unknown operands of a program by its plan (`LazyValues`). The docstring of the package has an example.
 
-Parts. A choice or a slice gives only some elements of an operand: a `PartialValue`. The solver collects the parts of
-each unknown value, and joins them when they are complete. Before that, a part may already determine other values. In
+Parts. A choice or a slice determines only some elements of an operand: a `PartialValue`. The solver collects the parts
+of each unknown value, and joins them when they are complete. Before that, a part may already determine other values. In
 this coupling the mask m is known, and the elements of x outside of m are returned as they are:
 
     >>> import fxad as fx
@@ -36,35 +35,34 @@ this coupling the mask m is known, and the elements of x outside of m are return
     ...     if isinstance(step, BackwardStep):
     ...         print(value, [eqn.prim.name for eqn in step.inverts], "backward")
     ...     else:
-    ...         print(value, step.prim.name if step else "given")
-    %arg1 given
-    %3 given
+    ...         print(value, step.prim.name if step else "known from the start")
+    %arg1 known from the start
+    %3 known from the start
     %0 ['select_n'] backward
     %1 exp
     %arg0 ['select_n', 'mul'] backward
     %2 mul
 
-1. The last choice runs backwards. It gives a part of `%arg0` (where m is False), with the path (3,), and a part of `%2`
-   (where m is True), with the path (3,). The path of a part lists the equations that were inverted to obtain it.
+1. The last choice, equation 3, runs backwards. It determines a part of `%arg0` (where m is False) and a part of `%2`
+   (where m is True). Both have the path (3,): the path of a part lists the equations that were inverted to obtain it.
 2. Neither is complete. But the first choice, `%0`, reads of `%arg0` only the elements of the first part
-   (`_determine_readers`). So it is known, and then `%1`.
-3. Now `mul` has one unknown operand, and is inverted on the part of `%2` (`_invert_part`). This gives a second part of
-   `%arg0`, with the path (3, 2).
+   (`_compute_readers`). So it is known, and then `%1`.
+3. Now `mul`, equation 2, has one unknown operand, and is inverted on the part of `%2` (`_invert_producer`). The result
+   is a second part of `%arg0`, with the path (3, 2).
 4. The two parts are complete, and are joined to `%arg0` (`_join_parts`), by one step.
 
 A part is recorded without the equations that compute it. A step that reads a part applies the rules along its path once
 more, and so contains all equations that it needs (`_emit_part`).
 
-The kinds of parts are classes (`PartialValue` in `rules/contract.py`). Only parts that a selector chose, or whose
-elements a constant mask marks, pass through equations as in step 3 (`Followed`). A box determines slices that lie in
-it, and pieces that were joined to the value (`_read_box`).
+The kinds of parts are classes (`PartialValue` in `rules/contract.py`). Only a `MaskedPart` passes through equations, as
+in the steps 2 and 3. A box determines slices that lie in it, and pieces that were joined to the value (`_read_box`).
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -91,18 +89,19 @@ from fxad.transforms.inversion.rules.contract import (
     PartialInverse,
     PartialValue,
     Refused,
+    Solved,
 )
 from fxad.transforms.inversion.rules.indexing import SLICES
 from fxad.transforms.inversion.rules.measuring import log_det_of, log_det_of_parts, total_log_det
-from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of
+from fxad.transforms.inversion.rules.placing import invert_at_places, reads_part, windows_of
 from fxad.transforms.inversion.rules.structure import box_of
 from fxad.transforms.locate import EqnOrigin, body_label, locate
 
 # The indices of the equations that were inverted to obtain a part, in the order of inversion: see the docstring.
 Path: TypeAlias = tuple[int, ...]
 
-# The parts that may determine other values: see the docstring.
-Followed: TypeAlias = ChosenPart | MaskPart
+# The parts whose elements a selector chose, or a constant mask marks.
+MaskedPart: TypeAlias = ChosenPart | MaskPart
 
 UNKNOWN_RULE: Final = Refused("it has no inverse rule")
 REPEATED_OPERAND: Final = Refused("an unknown operand stands in it twice")
@@ -114,39 +113,73 @@ MIXES_ELEMENTS: Final = Refused("its results are known only where a mask chose t
 SOME_RESULTS_UNKNOWN: Final = Refused("not all of its results are known")
 
 
-class StepBuilder(Builder):
-    """The builder of one backward step, and the `BodyCtx` of the rules that write it. Its equations are over atoms of
-    the program, and its variables are numbered after those of the program. If `measured`, `measures` collects the
-    log-determinants of the rules, and `unmeasured` is the reason why one is missing."""
+@by_value
+def partial_inverse(
+    jaxpr: Jaxpr,
+    known_ins: Mask,
+    known_outs: Mask,
+    rules: InverseTable,
+    measured: bool = False,
+    located: bool = False,
+) -> PartialInverse:
+    """Runs a program backwards as far as possible, from the operands marked in `known_ins` and the results marked in
+    `known_outs`.
 
-    __slots__ = ("_eqn", "_graph", "_rules", "measured", "measures", "unmeasured")
+    `measured`: computes the log-determinant too. `located`: reasons name equations of the program itself, not of its
+    normal form, and the bodies that contain them.
 
-    def __init__(self, graph: Graph, rules: InverseTable, measured: bool) -> None:
-        super().__init__()
-        self.n = graph.n
-        self._graph = graph
-        self._rules = rules
-        self._eqn: Eqn | None = None
-        self.measured = measured
-        self.measures: list[Atom] = []
-        self.unmeasured: Refused | None = None
+    Rule: equal equations are merged: a value that is computed twice is known if one of the two is known.
+    Cost: one search; linear in the equations if each is inverted once.
+    """
+    program = Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, known_outs), jaxpr.name)
+    normal, origins = backward_form(program, located)
+    known_operands = select_by_mask(jaxpr.ins, known_ins)
+    plan = find_plan(normal, (*known_operands, *normal.outs), rules, measured, origins)
+    solved = tuple([v in plan.computed_by and not k for v, k in zip(jaxpr.ins, known_ins, strict=True)])
+    undetermined = [v for v in jaxpr.ins if v not in plan.computed_by]
+    refused = plan.why_not(undetermined[0]) if undetermined else None
 
-    def made(self, a: Atom) -> Eqn | None:
-        return self._graph.producer.get(a)
+    b = Builder()
+    env: dict[Atom, Atom] = {}
+    for a, value in zip(normal.outs, b.inputs(normal.out_avals), strict=True):
+        env.setdefault(a, value)
+    env.update(zip(known_operands, b.inputs([v.aval for v in known_operands]), strict=True))
+    lazy = LazyValues(b, plan, env)
+    values = [lazy.get(v) for v in select_by_mask(jaxpr.ins, solved)]
+    unmeasured: Refused | None = None
+    if measured:
+        values.append(total_log_det(b, lazy.measures(), [v.aval for v in select_by_mask(jaxpr.ins, solved)]))
+        unmeasured = next((s.unmeasured for s in lazy.steps if s.unmeasured), None)
+    return PartialInverse(b.build(values, f"inverse_{jaxpr.name}"), solved, refused, unmeasured)
 
-    def at(self, eqn: Eqn) -> None:
-        """Sets the equation that is being inverted."""
-        self._eqn, self.source = eqn, eqn.source
 
-    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> PartialInverse:
-        inverted = partial_inverse(body, ins, outs, self._rules, self.measured, bool(self._graph.origins))
-        if self._graph.origins and self._eqn is not None:
-            inverted = inverted.within(body_label(self._eqn, body))
-        self.unmeasured = self.unmeasured or inverted.unmeasured
-        return inverted
+def find_plan(
+    jaxpr: Jaxpr,
+    known_values: Iterable[Atom],
+    rules: InverseTable,
+    measured: bool = False,
+    origins: Mapping[Atom, EqnOrigin] = NO_ORIGINS,
+) -> InversionPlan:
+    """Returns how to compute the values of a program that the known ones determine.
 
-    def measure(self, log_det: Atom) -> None:
-        self.measures.append(log_det)
+    `origins` maps values to equations of the original program, for messages.
+
+    Rule: if not all operands are determined, sums of masked values are also tried as choices.
+    """
+    graph, known_values = Graph.of(jaxpr, origins), tuple(known_values)
+    plan = _Search(graph, rules, measured).run(known_values)
+    if all([v in plan.computed_by for v in jaxpr.ins]):
+        return plan
+    with_choices = sums_as_choices(graph, plan.computed_by)
+    other = with_choices and _Search(with_choices, rules, measured).run(known_values)
+    return other if other and _count_determined(jaxpr, other) > _count_determined(jaxpr, plan) else plan
+
+
+def _count_determined(jaxpr: Jaxpr, plan: InversionPlan) -> int:
+    return sum([v in plan.computed_by for v in jaxpr.ins])
+
+
+# ---------------------------------------------------------------------------------------------------------- the search
 
 
 class _Search:
@@ -160,77 +193,88 @@ class _Search:
         # the parts of each unknown value, by their paths
         self.parts: dict[Var, dict[Path, PartialValue]] = {}
         # for each equation, the number of its unknown operands
-        self.missing = [len({a for a in e.ins if isinstance(a, Var)}) for e in graph.eqns]
-        # three queues: equations to compute, parts to follow to other equations, and equations to run backwards. The
-        # last one is a heap of negative indices, so that the last equation comes first; `waiting` has its indices
-        self.forward: deque[int] = deque([k for k, m in enumerate(self.missing) if m == 0])
-        self.followed: deque[tuple[Var, Path]] = deque()
-        self.backward: list[int] = []
-        self.waiting: set[int] = set()
+        self.n_unknown = [len({a for a in e.ins if isinstance(a, Var)}) for e in graph.eqns]
+        # three queues: equations to compute, parts that may determine other values, and equations to run backwards. The
+        # last one is a heap of negative indices, so that the last equation comes first; `in_heap` has its indices
+        self.to_compute: deque[int] = deque([k for k, n in enumerate(self.n_unknown) if n == 0])
+        self.to_follow: deque[tuple[Var, Path]] = deque()
+        self.to_invert: list[int] = []
+        self.in_heap: set[int] = set()
 
-    def mark_known(self, v: Atom, computed_by: Eqn | BackwardStep | None) -> None:
-        """Records how a value is computed (None: it is given), and queues the equations that it may determine."""
+    def run(self, known_values: Iterable[Atom]) -> InversionPlan:
+        """Searches from the known values until nothing changes."""
+        for a in known_values:
+            self._mark_known(a, None)
+        self._compute_empty_operands()
+        while self.to_compute or self.to_follow or self.to_invert:
+            if self.to_compute:
+                eqn = self.graph.eqns[self.to_compute.popleft()]
+                for v in eqn.outs:
+                    self._mark_known(v, eqn)
+            elif self.to_follow:
+                self._follow_part(*self.to_follow.popleft())
+            else:
+                k = -heapq.heappop(self.to_invert)
+                self.in_heap.discard(k)
+                if self.n_unknown[k]:
+                    self._invert(k)
+        self._refuse_remaining()
+        return InversionPlan(self.graph, self.computed_by, self.refusals)
+
+    def _compute_empty_operands(self) -> None:
+        """Computes the operands without elements: all such arrays are equal."""
+        for v in self.graph.ins:
+            if not v.aval.size and v not in self.computed_by:
+                # by an equation: a linear call would take a literal zero among its other operands for a linear operand
+                b = self._builder()
+                zero = Lit.of(0, v.aval.with_shape(()))
+                self._add_step((), b, {v: b.one(BroadcastInDim(v.aval.shape, ()), zero)})
+
+    def _mark_known(self, v: Atom, computed_by: Eqn | BackwardStep | None) -> None:
+        """Records how a value is computed (None: it is known from the start), and queues the equations and parts that
+        may determine other values now."""
         if isinstance(v, Lit) or v in self.computed_by:
             return
         self.computed_by[v] = computed_by
         for k in self.graph.readers.get(v, ()):
-            self.missing[k] -= 1
-            if self.missing[k] == 0:
-                self.forward.append(k)
+            self.n_unknown[k] -= 1
+            if self.n_unknown[k] == 0:
+                self.to_compute.append(k)
             else:
                 self._queue_inverse(k)
                 result = self.graph.eqns[k].outs[0]
-                paths = [path for path, part in self.parts.get(result, {}).items() if isinstance(part, Followed)]
-                self.followed.extend([(result, path) for path in paths])
+                paths = [path for path, part in self.parts.get(result, {}).items() if isinstance(part, MaskedPart)]
+                self.to_follow.extend([(result, path) for path in paths])
         k = self.graph.index_of_producer.get(v, -1)
-        if k >= 0 and self.missing[k]:
+        if k >= 0 and self.n_unknown[k]:
             self._queue_inverse(k)
 
     def _queue_inverse(self, k: int) -> None:
         """Queues an equation to be run backwards, if enough of its results are known."""
         eqn = self.graph.eqns[k]
-        known = [v in self.computed_by for v in eqn.outs]
+        is_known = [v in self.computed_by for v in eqn.outs]
         rule = self.rules.of(eqn.prim)
-        if any(known) and (all(known) or (rule is not None and rule.partial)) and k not in self.waiting:
-            self.waiting.add(k)
-            heapq.heappush(self.backward, -k)
+        if any(is_known) and (all(is_known) or (rule is not None and rule.partial)) and k not in self.in_heap:
+            self.in_heap.add(k)
+            heapq.heappush(self.to_invert, -k)
 
-    def run(self, given: Iterable[Atom]) -> InversionPlan:
-        """Searches from the given values until nothing changes."""
-        for a in given:
-            self.mark_known(a, None)
-        for v in self.graph.ins:
-            if not v.aval.size and v not in self.computed_by:  # all arrays without elements are equal
-                # by an equation: a linear call would take a literal zero among its other operands for a linear operand
-                b = self._builder()
-                zero = Lit.of(0, v.aval.with_shape(()))
-                self._add_step((), b, {v: b.one(BroadcastInDim(v.aval.shape, ()), zero)})
-        while self.forward or self.followed or self.backward:
-            if self.forward:
-                eqn = self.graph.eqns[self.forward.popleft()]
-                for v in eqn.outs:
-                    self.mark_known(v, eqn)
-            elif self.followed:
-                self._follow_part(*self.followed.popleft())
-            else:
-                k = -heapq.heappop(self.backward)
-                self.waiting.discard(k)
-                if self.missing[k]:
-                    self._invert(k)
-        self._refuse_remaining()
-        return InversionPlan(self.graph, self.computed_by, self.refusals)
+    def _is_unknown(self, a: Atom) -> bool:
+        return isinstance(a, Var) and a not in self.computed_by
 
-    def _refuse_remaining(self) -> None:
-        """Finds the reasons for equations with too few known results: that of the rule, if all results were known."""
-        for k, eqn in enumerate(self.graph.eqns):
-            if self.missing[k] and k not in self.refusals and any([v in self.computed_by for v in eqn.outs]):
-                solved = self._apply_rule(self._builder(), eqn, eqn.outs)
-                self._refuse(k, solved if isinstance(solved, Refused) else SOME_RESULTS_UNKNOWN)
+    def _unknown_operands(self, eqn: Eqn) -> list[Var]:
+        return [a for a in eqn.ins if isinstance(a, Var) and self._is_unknown(a)]
 
     def _refuse(self, k: int, why: Refused) -> None:
         self.refusals[k] = self.graph.located(why, self.graph.eqns[k])
 
-    # --------------------------------------------------------------------------------------------- running backwards
+    def _refuse_remaining(self) -> None:
+        """Finds the reasons for equations with too few known results: that of the rule, if all results were known."""
+        for k, eqn in enumerate(self.graph.eqns):
+            if self.n_unknown[k] and k not in self.refusals and any([v in self.computed_by for v in eqn.outs]):
+                solved = self._apply_rule(self._builder(), eqn, eqn.outs)
+                self._refuse(k, solved if isinstance(solved, Refused) else SOME_RESULTS_UNKNOWN)
+
+    # -------------------------------------------------------------------------------------------- running backwards
 
     def _invert(self, k: int) -> None:
         """Runs an equation backwards, and records its unknown operands or the reason for the refusal."""
@@ -253,21 +297,18 @@ class _Search:
         elif not any([isinstance(v, PartialValue) for v in solved]):
             self._refuse(k, UNUSED)
 
-    def _apply_rule(
-        self, b: StepBuilder, eqn: Eqn, outs: tuple[Var, ...] = ()
-    ) -> Sequence[Atom | PartialValue | None] | Refused:
+    def _apply_rule(self, b: StepBuilder, eqn: Eqn, outs: tuple[Var, ...] = ()) -> Solved | Refused:
         """Applies the inverse rule of an equation to its unknown operands. The results in `outs` count as known."""
         rule = self.rules.of(eqn.prim)
         if rule is None:
             return UNKNOWN_RULE
-        args = tuple([Hole(a.aval) if self._unknown(a) else a for a in eqn.ins])
+        args = tuple([Hole(a.aval) if self._is_unknown(a) else a for a in eqn.ins])
         unknown = self._unknown_operands(eqn)
         if len(set(unknown)) != len(unknown):
             if not isinstance(eqn.prim, HigherOrder):
                 return REPEATED_OPERAND
             # a body may determine a repeated operand at either position, but its determinant is for separate operands
             b.unmeasured = self.graph.located(REPEATED_OPERAND, eqn) if b.measured else None
-        b.at(eqn)
         results = tuple([v if v in self.computed_by or v in outs else Hole(v.aval) for v in eqn.outs])
         solved = _call_rule(b, rule, eqn, args, results)
         if b.measured and not isinstance(solved, Refused):
@@ -279,38 +320,46 @@ class _Search:
         b: StepBuilder,
         eqn: Eqn,
         rule: InverseRow,
-        solved: Sequence[Atom | PartialValue | None],
+        solved: Solved,
         part: ChosenPart | None = None,
     ) -> None:
+        """Adds the log-determinant of an inverted equation to its step, or the reason why it is missing."""
         if rule.partial:
-            return
+            return  # the rule has added it
         try:
-            measured = log_det_of(b, eqn, rule, solved, part)
+            log_det = log_det_of(b, eqn, rule, solved, part)
         except SizeError as e:
-            measured = Refused(f"its log-determinant needs the sizes: {e.message}")
+            log_det = Refused(f"its log-determinant needs the sizes: {e.message}")
         except Exception as e:
             locate(e, eqn)
             raise
-        if isinstance(measured, Refused):
-            b.unmeasured = self.graph.located(measured, eqn)
-        elif measured is not None:
-            b.measure(measured)
-
-    def _unknown(self, a: Atom) -> bool:
-        return isinstance(a, Var) and a not in self.computed_by
-
-    def _unknown_operands(self, eqn: Eqn) -> list[Var]:
-        return [a for a in eqn.ins if isinstance(a, Var) and self._unknown(a)]
+        if isinstance(log_det, Refused):
+            b.unmeasured = self.graph.located(log_det, eqn)
+        elif log_det is not None:
+            b.measure(log_det)
 
     def _builder(self, measured: bool = False) -> StepBuilder:
         """Returns a builder for the equations of one backward step."""
         return StepBuilder(self.graph, self.rules, measured)
 
-    # ------------------------------------------------------------------------------------------------------- parts
+    def _add_step(self, eqns: tuple[Eqn, ...], b: StepBuilder, computes: dict[Var, Atom]) -> None:
+        """Adds a backward step that computes values, and marks them as known."""
+        for v, a in computes.items():
+            assert v.aval is a.aval, (
+                f"{[e.prim.name for e in eqns]}: the inverse gives {a.aval} for an operand {v.aval}"
+            )
+        own = {v for e in b.eqns for v in e.outs}
+        used = dict.fromkeys([*[a for e in b.eqns for a in e.ins], *computes.values(), *b.measures])
+        reads = tuple([a for a in used if isinstance(a, Var) and a not in own and a not in computes])
+        step = BackwardStep(eqns, tuple(b.eqns), computes, reads, tuple(b.measures), b.unmeasured)
+        for v in computes:
+            self._mark_known(v, step)
+
+    # -------------------------------------------------------------------------------------------------------- parts
 
     def _add_part(self, v: Var, path: Path, part: PartialValue) -> None:
-        """Records a part of an operand. If the parts are complete, joins them to the operand. Otherwise looks for
-        values that the part determines."""
+        """Records a part of an unknown value. If the parts are complete, joins them to the value. Otherwise looks for
+        other values that the part determines."""
         parts = self.parts.setdefault(v, {})
         parts[path] = part
         if complete(v.aval, list(parts.values())):
@@ -319,44 +368,45 @@ class _Search:
         k = path[-1]
         scatters = isinstance(self.graph.eqns[k].prim, Scatter)
         self._refuse(k, replace(PARTLY_DETERMINED, remedy=SLICES) if scatters else PARTLY_DETERMINED)
-        if isinstance(part, Followed):
-            self.followed.append((v, path))
+        if isinstance(part, MaskedPart):
+            self.to_follow.append((v, path))
         elif isinstance(part, BoxPart):
             self._read_box(v, k, part)
 
     def _join_parts(self, v: Var, paths: tuple[Path, ...]) -> None:
-        """Assembles an operand from the parts that several equations give."""
+        """Adds a step that assembles a value from its parts."""
         b = self._builder(self.measured)
         parts = [part for path in paths if (part := self._emit_part(b, v, path)) is not None]
         eqns = tuple([self.graph.eqns[path[-1]] for path in paths])
-        operand = assembled(b, v.aval, parts)
-        if self.measured and (lost := log_det_of_parts(b, operand, parts)) is not None:
-            b.measure(lost)
-        self._add_step(eqns, b, {v: operand})
+        value = assembled(b, v.aval, parts)
+        if self.measured and (log_det := log_det_of_parts(b, value, parts)) is not None:
+            b.measure(log_det)
+        self._add_step(eqns, b, {v: value})
 
     def _emit_part(self, b: StepBuilder, v: Var, path: Path) -> PartialValue | None:
         """Emits the equations of a part into the builder of a step: applies the rules along its path once more. Returns
         the part, over atoms of this builder; None if a value on the path is known by now."""
         first, *rest = [self.graph.eqns[k] for k in path]
         solved = self._apply_rule(b, first)
-        assert not isinstance(solved, Refused), "an equation gave this part before"
+        assert not isinstance(solved, Refused), "the rule returned this part before"
         part: object = solved[first.ins.index(rest[0].outs[0] if rest else v)]
         for eqn in rest:
-            part = self._invert_part(b, eqn, part) if isinstance(part, Followed) else None
+            part = self._invert_on_part(b, eqn, part) if isinstance(part, MaskedPart) else None
         return part if isinstance(part, PartialValue) else None
 
-    def _invert_part(self, b: StepBuilder, eqn: Eqn, part: Followed) -> PartialValue | Atom | Refused | None:
+    def _invert_on_part(self, b: StepBuilder, eqn: Eqn, part: MaskedPart) -> PartialValue | Atom | Refused | None:
         """Inverts an equation of which only a part of the result is known. Returns its unknown operand, or the same
         part of it; None while it has several unknown operands."""
         b.at(eqn)
-        if (placed := through_places(b, eqn, part, self._unknown, self.graph.producer.get)) is not None:
-            return placed
+        operand = invert_at_places(b, eqn, part, self._is_unknown, self.graph.producer.get)
+        if operand is not None:
+            return operand
         rule = self.rules.of(eqn.prim)
         if rule is None or not isinstance(part, ChosenPart) or not isinstance(eqn.prim, Unary | Binary):
             return MIXES_ELEMENTS
         if len(self._unknown_operands(eqn)) != 1:
             return None
-        args = tuple([Hole(a.aval) if self._unknown(a) else where_chosen(b, a, part) for a in eqn.ins])
+        args = tuple([Hole(a.aval) if self._is_unknown(a) else where_chosen(b, a, part) for a in eqn.ins])
         solved = _call_rule(b, rule, eqn, args, (part.value,))
         if isinstance(solved, Refused):
             return solved
@@ -368,21 +418,22 @@ class _Search:
         return replace(part, value=value)
 
     def _follow_part(self, v: Var, path: Path) -> None:
-        """Determines other values from a part that a mask selected."""
+        """Determines other values from a part of an unknown value: results of its readers, and operands of its
+        producer."""
         part = self.parts[v][path]
-        if v not in self.computed_by and isinstance(part, Followed):
-            self._determine_readers(v, path, part)
+        if v not in self.computed_by and isinstance(part, MaskedPart):
+            self._compute_readers(v, path, part)
             self._invert_producer(v, path)
 
-    def _determine_readers(self, v: Var, path: Path, part: Followed) -> None:
+    def _compute_readers(self, v: Var, path: Path, part: MaskedPart) -> None:
         """Computes the equations that read no other elements of the value than this part."""
         for j in self.graph.readers.get(v, ()):
             reader = self.graph.eqns[j]
-            if reader.outs[0] not in self.computed_by and reads_part(reader, v, part, self._unknown):
+            if reader.outs[0] not in self.computed_by and reads_part(reader, v, part, self._is_unknown):
                 b = self._builder()
-                again = self._emit_part(b, v, path)
-                if again is not None:
-                    result = b.one(reader.prim, *[again.value if a is v else a for a in reader.ins])
+                emitted = self._emit_part(b, v, path)
+                if emitted is not None:
+                    result = b.one(reader.prim, *[emitted.value if a is v else a for a in reader.ins])
                     self._add_step((reader,), b, {reader.outs[0]: result})
 
     def _invert_producer(self, v: Var, path: Path) -> None:
@@ -392,10 +443,10 @@ class _Search:
             return
         eqn = self.graph.eqns[k]
         b = self._builder()
-        part = self._emit_part(b, v, path) if v not in self.computed_by else None
-        if not isinstance(part, Followed):
+        emitted = self._emit_part(b, v, path) if v not in self.computed_by else None
+        if not isinstance(emitted, MaskedPart):
             return
-        operand = self._invert_part(b, eqn, part)
+        operand = self._invert_on_part(b, eqn, emitted)
         if isinstance(operand, Refused):
             self._refuse(k, operand)
         elif operand is not None:
@@ -414,36 +465,62 @@ class _Search:
             if box is not None and reader.outs[0] not in self.computed_by:
                 self._read_window(v, k, slice_of_box(part, box), reader.outs[0], self.graph.eqns[k])
         for a, box in windows_of(self.graph.producer.get(v)):
-            if isinstance(a, Var) and self._unknown(a):
+            if isinstance(a, Var) and self._is_unknown(a):
                 self._read_window(v, k, slice_of_box(part, box), a, self.graph.producer[v])
 
     def _read_window(self, v: Var, k: int, window: Slice | None, target: Var, inverts: Eqn) -> None:
-        """Adds a step that reads a value from a window of the part of `v` that equation k gave; no step if the part
-        lacks some elements of the window."""
+        """Adds a step that reads a value from a window of the part of `v` that equation k determined; no step if the
+        part lacks some elements of the window."""
         b = self._builder()
-        again = None if window is None else self._emit_part(b, v, (k,))
-        if window is not None and again is not None:
-            value = emit_reshape(b, b.one(window, again.value), target.aval.shape)
+        emitted = None if window is None else self._emit_part(b, v, (k,))
+        if window is not None and emitted is not None:
+            value = emit_reshape(b, b.one(window, emitted.value), target.aval.shape)
             self._add_step((inverts,), b, {target: value})
 
-    def _add_step(self, eqns: tuple[Eqn, ...], b: StepBuilder, gives: dict[Var, Atom]) -> None:
-        """Adds a backward step that gives values, and marks them as known."""
-        for v, a in gives.items():
-            assert v.aval is a.aval, (
-                f"{[e.prim.name for e in eqns]}: the inverse gives {a.aval} for an operand {v.aval}"
-            )
-        fresh = {v for e in b.eqns for v in e.outs}
-        used = dict.fromkeys([*[a for e in b.eqns for a in e.ins], *gives.values(), *b.measures])
-        reads = tuple([a for a in used if isinstance(a, Var) and a not in fresh and a not in gives])
-        step = BackwardStep(eqns, tuple(b.eqns), gives, reads, tuple(b.measures), b.unmeasured)
-        for v in gives:
-            self.mark_known(v, step)
+
+# --------------------------------------------------------------------------------------------------- rules in one step
 
 
-def _call_rule(
-    b: StepBuilder, rule: InverseRow, eqn: Eqn, args: Args, outs: Args
-) -> Sequence[Atom | PartialValue | None] | Refused:
-    """Returns what the rule of an equation gives. An error names the equation."""
+class StepBuilder(Builder):
+    """The builder of one backward step, and the `BodyCtx` of the rules that write it.
+
+    Its equations are over atoms of the program, and its variables are numbered after those of the program. `measures`
+    collects the log-determinants of the rules, if `measured`. `unmeasured` is the reason why one is missing.
+    """
+
+    __slots__ = ("_eqn", "_graph", "_rules", "measured", "measures", "unmeasured")
+
+    def __init__(self, graph: Graph, rules: InverseTable, measured: bool) -> None:
+        super().__init__()
+        self.n = graph.n
+        self._graph = graph
+        self._rules = rules
+        self._eqn: Eqn | None = None
+        self.measured = measured
+        self.measures: list[Atom] = []
+        self.unmeasured: Refused | None = None
+
+    def producer(self, a: Atom) -> Eqn | None:
+        return self._graph.producer.get(a)
+
+    def at(self, eqn: Eqn) -> None:
+        """Sets the equation that is being inverted."""
+        self._eqn, self.source = eqn, eqn.source
+
+    def recur(self, body: Jaxpr, known_ins: Mask, known_outs: Mask) -> PartialInverse:
+        inverted = partial_inverse(body, known_ins, known_outs, self._rules, self.measured, bool(self._graph.origins))
+        if self._graph.origins and self._eqn is not None:
+            inverted = inverted.within(body_label(self._eqn, body))
+        self.unmeasured = self.unmeasured or inverted.unmeasured
+        return inverted
+
+    def measure(self, log_det: Atom) -> None:
+        self.measures.append(log_det)
+
+
+def _call_rule(b: StepBuilder, rule: InverseRow, eqn: Eqn, args: Args, outs: Args) -> Solved | Refused:
+    """Returns the result of the rule of an equation. An error names the equation."""
+    b.at(eqn)
     try:
         return rule.solve(b, eqn.prim, args, outs)
     except SizeError as e:  # the rule computes with the sizes, as numbers
@@ -451,61 +528,3 @@ def _call_rule(
     except Exception as e:
         locate(e, eqn)
         raise
-
-
-def find_plan(
-    jaxpr: Jaxpr,
-    given: Iterable[Atom],
-    rules: InverseTable,
-    measured: bool = False,
-    origins: Mapping[Atom, EqnOrigin] = NO_ORIGINS,
-) -> InversionPlan:
-    """Returns how to compute the values of a program that the given atoms determine.
-
-    `origins` maps values to equations of the original program, for messages.
-
-    Rule: if not all operands are determined, sums of masked values are also tried as choices.
-    """
-    graph, given = Graph.of(jaxpr, origins), tuple(given)
-    plan = _Search(graph, rules, measured).run(given)
-    if all([v in plan.computed_by for v in jaxpr.ins]):
-        return plan
-    again = sums_as_choices(graph, plan.computed_by)
-    other = again and _Search(again, rules, measured).run(given)
-    return other if other and _count_determined(jaxpr, other) > _count_determined(jaxpr, plan) else plan
-
-
-def _count_determined(jaxpr: Jaxpr, plan: InversionPlan) -> int:
-    return sum([v in plan.computed_by for v in jaxpr.ins])
-
-
-@by_value
-def partial_inverse(
-    jaxpr: Jaxpr, ins: Mask, outs: Mask, rules: InverseTable, measured: bool = False, located: bool = False
-) -> PartialInverse:
-    """Runs a program backwards as far as possible, from the results marked in `outs` and the operands marked in `ins`.
-
-    `located`: reasons name equations of the program itself, not of its normal form, and the bodies that contain them.
-
-    Rule: equal equations are merged: a value that is computed twice is known if one of the two is known.
-    Cost: one search; linear in the equations if each is inverted once.
-    """
-    program = Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name)
-    normal, origins = backward_form(program, located)
-    known_ins = select_by_mask(jaxpr.ins, ins)
-    plan = find_plan(normal, (*known_ins, *normal.outs), rules, measured, origins)
-    b = Builder()
-    env: dict[Atom, Atom] = {}
-    for a, value in zip(normal.outs, b.inputs(normal.out_avals), strict=True):
-        env.setdefault(a, value)
-    env.update(zip(known_ins, b.inputs([v.aval for v in known_ins]), strict=True))
-    solved = tuple([v in plan.computed_by and not k for v, k in zip(jaxpr.ins, ins, strict=True)])
-    lazy = LazyValues(b, plan, env)
-    values = [lazy.get(v) for v in select_by_mask(jaxpr.ins, solved)]
-    missing = [v for v in jaxpr.ins if v not in plan.computed_by]
-    refused = plan.why_not(missing[0]) if missing else None
-    unmeasured: Refused | None = None
-    if measured:
-        values.append(total_log_det(b, lazy.measures(), [v.aval for v in select_by_mask(jaxpr.ins, solved)]))
-        unmeasured = next((s.unmeasured for s in lazy.steps if s.unmeasured), None)
-    return PartialInverse(b.build(values, f"inverse_{jaxpr.name}"), solved, refused, unmeasured)

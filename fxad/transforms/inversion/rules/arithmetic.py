@@ -223,7 +223,7 @@ def _select_n(ctx: InverseCtx, prim: SelectN, args: Args, outs: Outs) -> Solved 
         return (None, *[shown if k in holes else None for k in range(len(cases))])
     if isinstance(selector, Hole):
         return Refused("the result does not say which case was chosen")
-    mask = constant_mask(selector, ctx.made)
+    mask = constant_mask(selector, ctx.producer)
     parts = [
         ChosenPart(outs[0], selector, k, len(cases), None if mask is None else where_case(mask, k))
         for k in range(len(cases))

@@ -25,16 +25,16 @@ from fxad.transforms.inversion.rules.structure import box_mask, pad_elements
 
 def complete(aval: Aval, parts: Sequence[PartialValue]) -> bool:
     """Returns True if the parts complete an operand. If the positions of a part are known only at run time, a
-    sufficient number of elements counts as complete. Elements that no part gives are then nan, so this is not permitted
-    for a dtype without nan."""
+    sufficient number of elements counts as complete. Elements that are in no part are then nan, so this is not
+    permitted for a dtype without nan."""
     if _have_all_shares(parts):
         return True
     boxes = [p for p in parts if isinstance(p, BoxPart)]
     masks = [p.mask for p in parts if isinstance(p, ChosenPart | MaskPart) and p.mask is not None]
     scattered = [p.count for p in parts if isinstance(p, ScatteredPart)]
     if scattered:
-        given = sum([p.value.aval.size for p in boxes]) + sum(scattered)
-        return aval.dtype in dtypes.INEXACT and at_least(given - aval.size, 0)
+        n_elements = sum([p.value.aval.size for p in boxes]) + sum(scattered)
+        return aval.dtype in dtypes.INEXACT and at_least(n_elements - aval.size, 0)
     if aval.symbolic:
         return False  # a box with numbers does not cover an axis of any size
     if masks:
@@ -47,8 +47,8 @@ def complete(aval: Aval, parts: Sequence[PartialValue]) -> bool:
     return bool(covered.all())
 
 
-def found_at_run_time(parts: Sequence[PartialValue]) -> bool:
-    """Returns True if it is known only at run time whether complete parts have all elements of an operand."""
+def may_lack_elements(parts: Sequence[PartialValue]) -> bool:
+    """Returns True if complete parts may lack elements of an operand, which is known only at run time."""
     return not _have_all_shares(parts) and any([isinstance(p, ScatteredPart) for p in parts])
 
 
@@ -88,16 +88,16 @@ def where_case(selector: NDArray, case: int) -> NDArray:
 
 def _have_all_shares(parts: Sequence[PartialValue]) -> bool:
     """Returns True if the parts are all shares of an operand, or all cases of a selector."""
-    found: dict[tuple[Atom | str, int], set[int]] = {}
+    indices_of: dict[tuple[Atom | str, int], set[int]] = {}
     for p in parts:
         match p:
             case ChosenPart():
-                found.setdefault((p.selector, p.count), set()).add(p.case)
+                indices_of.setdefault((p.selector, p.count), set()).add(p.case)
             case SharePart():
-                found.setdefault((p.of, p.count), set()).add(p.index)
+                indices_of.setdefault((p.of, p.count), set()).add(p.index)
             case _:
                 pass
-    return any([len(indices) == count for (_, count), indices in found.items()])
+    return any([len(indices) == count for (_, count), indices in indices_of.items()])
 
 
 def where_chosen(emit: Emit, a: Atom, part: ChosenPart) -> Atom:

@@ -24,9 +24,10 @@ RESULTS_UNKNOWN: Final = "its results are not known"
 
 
 class InverseCtx(Emit, Protocol):
-    """The context of an inverse rule: emits equations over known values, and gives the equations that computed them."""
+    """The context of an inverse rule: emits equations over known values, and returns the equations that computed
+    these values."""
 
-    def made(self, a: Atom) -> Eqn | None:
+    def producer(self, a: Atom) -> Eqn | None:
         """Returns the equation of the program that computes a known operand. The rule may rely on its properties (a
         triangular matrix, a power of e). Returns None for operands of the program and for literals."""
 
@@ -51,23 +52,23 @@ class Refused:
 
     def within(self, *bodies: str) -> Refused:
         """Returns the reason with these enclosing bodies. A reason without an equation stays as it is."""
-        of = self.origin
-        return replace(self, origin=replace(of, inside=(*bodies, *of.inside))) if of and bodies else self
+        origin = self.origin
+        return replace(self, origin=replace(origin, inside=(*bodies, *origin.inside))) if origin and bodies else self
 
     @property
     def sentence(self) -> str:
         """The reason as a sentence about the primitive."""
-        of = self.origin
-        return f"{of.name or of.eqn.prim.name} is not inverted: {self.reason}" if of else self.reason
+        origin = self.origin
+        return f"{origin.name or origin.eqn.prim.name} is not inverted: {self.reason}" if origin else self.reason
 
     def error(self, op: str, what: str, remedy: str = "") -> NotInvertibleError:
         """Returns the error of an operation, about a value that the results do not determine."""
-        of = self.origin
+        origin = self.origin
         return NotInvertibleError(
             f"{op}: {what}: {self.sentence}",
-            equation=describe(of.eqn) if of else "",
-            where=source_text(of.eqn.source) if of else "",
-            inside=of.inside if of else (),
+            equation=describe(origin.eqn) if origin else "",
+            where=source_text(origin.eqn.source) if origin else "",
+            inside=origin.inside if origin else (),
             remedy="; or ".join([part for part in (self.remedy, remedy) if part]),
         )
 
@@ -102,8 +103,8 @@ class BodyCtx(InverseCtx, Protocol):
     def measured(self) -> bool:
         """Is True if log-determinants are computed."""
 
-    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> PartialInverse:
-        """Runs a body backwards, from the results marked in `outs` and the operands marked in `ins`."""
+    def recur(self, body: Jaxpr, known_ins: Mask, known_outs: Mask) -> PartialInverse:
+        """Runs a body backwards, from its operands marked in `known_ins` and its results marked in `known_outs`."""
 
     def measure(self, log_det: Atom) -> None:
         """Adds the log-determinant of this equation."""
@@ -190,6 +191,8 @@ class SharePart:
 PartialValue: TypeAlias = BoxPart | ChosenPart | MaskPart | ScatteredPart | SharePart
 
 
+# The operands of an equation, with a `Hole` for each unknown one; its results, all known; and the values that a rule
+# returns, one for each operand.
 Args: TypeAlias = tuple[Atom | Hole, ...]
 Outs: TypeAlias = Atoms
 Solved: TypeAlias = tuple[Atom | PartialValue | None, ...]
@@ -207,8 +210,8 @@ def known_atoms(args: Sequence[Atom | Hole]) -> list[Atom]:
 
 def all_known(args: Sequence[Atom | Hole]) -> list[Atom] | None:
     """Returns the operands if all of them are known."""
-    known = known_atoms(args)
-    return known if len(known) == len(args) else None
+    values = known_atoms(args)
+    return values if len(values) == len(args) else None
 
 
 def at_positions(values: Sequence[Atom], solved: Mask) -> tuple[Atom | None, ...]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from fxad.core.masks import select_by_mask
-from fxad.ir import Hole, Jaxpr
+from fxad.ir import Hole, Jaxpr, Mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
@@ -91,24 +90,23 @@ def _cond(ctx: BodyCtx, prim: Cond, args: Args, outs: Args) -> Solved | Refused:
     if isinstance(index, Hole):
         return BRANCH_UNKNOWN
     inverted = [ctx.recur(branch, known_mask(operands), known_mask(outs)) for branch in prim.branches]
-    solved = tuple([all(marks) for marks in zip(*[d.solved for d in inverted], strict=True)])
+    solved = tuple([all(marks) for marks in zip(*[branch.solved for branch in inverted], strict=True)])
     if not any(solved):
-        return next((d for d in [d.refused for d in inverted] if d), inverted[0].why_not)
-    wants = [*solved, ctx.measured]
-    branches = [_picked(d, wants) for d in inverted]
-    results = ctx(prim.with_inverted_branches(tuple(branches)), index, *known_atoms(outs), *known_atoms(operands))
+        return next((branch.refused for branch in inverted if branch.refused), inverted[0].why_not)
+    branches = tuple([_with_operands(branch, solved, ctx.measured) for branch in inverted])
+    results = ctx(prim.with_inverted_branches(branches), index, *known_atoms(outs), *known_atoms(operands))
     if ctx.measured:
         ctx.measure(results[-1])
     return None, *at_positions(results, solved)
 
 
-def _picked(branch: PartialInverse, wants: Sequence[bool]) -> Jaxpr:
-    """Returns the program of a body with only the results that all branches give."""
+def _with_operands(branch: PartialInverse, solved: Mask, measured: bool) -> Jaxpr:
+    """Returns the program of an inverted branch with only the operands that all branches determine, and its
+    log-determinant."""
     program = branch.program
-    places = iter(range(len(program.outs)))
-    at = [next(places) if s else -1 for s in (*branch.solved, len(program.outs) > sum(branch.solved))]
-    outs = tuple([program.outs[k] for k, w in zip(at, wants, strict=True) if w])
-    return Jaxpr(program.ins, program.eqns, outs, program.name)
+    operands = at_positions(program.outs, branch.solved)
+    wanted = [a for a, s in zip(operands, solved, strict=True) if s and a is not None]
+    return Jaxpr(program.ins, program.eqns, (*wanted, *program.outs[-1:]) if measured else tuple(wanted), program.name)
 
 
 # -------------------------------------------------------------------------------------------------------------- loops
@@ -121,11 +119,11 @@ def _scan(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> Solved | Refused:
         return loop
     backward, step = loop
     results = backward.emit(ctx, step, args, outs)
-    consts, carry, xs = prim.steps.split(backward.solved)
-    n = sum(carry)
+    consts, carries, xs = prim.steps.split(backward.solved)
+    n = sum(carries)
     if ctx.measured:
         ctx.measure(results[n])
-    values = (*at_positions(results[:n], carry), *at_positions(results[n + ctx.measured :], xs))
+    values = (*at_positions(results[:n], carries), *at_positions(results[n + ctx.measured :], xs))
     known = [*prim.split_count(args)[0], *consts]
     return *[None] * len(known), *for_unknown(values, args[len(known) :])
 

@@ -99,15 +99,15 @@ PAIR: Final = "real and imaginary part"
 # ---------------------------------------------------------------------------------------------------------- identities
 
 
-def _same(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved:
+def _identity(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved:
     """Returns the results as the operands."""
     return for_unknown(outs, args)
 
 
-def _behind(ctx: InverseCtx, prim: Check, args: Args, outs: Outs) -> Solved:
+def _check(ctx: InverseCtx, prim: Check, args: Args, outs: Outs) -> Solved:
     """Returns the results as the operands. They do not determine the operands that only the check reads."""
     n = 1 + prim.n_fields
-    return (*[None] * n, *_same(ctx, prim, args[n:], outs))
+    return (*[None] * n, *_identity(ctx, prim, args[n:], outs))
 
 
 CONVERSION: Final[tuple[InverseRow, ...]] = (
@@ -117,10 +117,10 @@ CONVERSION: Final[tuple[InverseRow, ...]] = (
     row(Complex, _complex, VOLUME),
     row(Real, _real, VOLUME),
     row(Imag, _imag, VOLUME),
-    row(StopGradient, _same, VOLUME),
-    row(OptimizationBarrier, _same, VOLUME),
-    row(ShardingConstraint, _same, VOLUME),
-    row(Name, _same, VOLUME),
-    row(Check, _behind, VOLUME),
-    row(Keep, _same, VOLUME),
+    row(StopGradient, _identity, VOLUME),
+    row(OptimizationBarrier, _identity, VOLUME),
+    row(ShardingConstraint, _identity, VOLUME),
+    row(Name, _identity, VOLUME),
+    row(Check, _check, VOLUME),
+    row(Keep, _identity, VOLUME),
 )

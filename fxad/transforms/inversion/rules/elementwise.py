@@ -52,12 +52,13 @@ class ScalarInverse:
     """The inverse of a function of one number. `undo` is y -> x. `slope` is (x, y) -> log |dy/dx|, or for complex
     numbers the logarithm of the derivative.
 
-    `many` is the reason why complex numbers are not inverted. If it is empty, the inverse gives the principal value.
+    `complex_refusal` is the reason why complex numbers are not inverted. If it is empty, the inverse returns the
+    principal value.
     """
 
     undo: Callable[[Formula], Formula]
     slope: Callable[[Formula, Formula], Formula]
-    many: str = ""
+    complex_refusal: str = ""
 
 
 # ----------------------------------------------------------------------------------------------------------- guards
@@ -178,17 +179,17 @@ SCALAR_INVERSES: Final[Mapping[type[Primitive], ScalarInverse]] = MappingProxyTy
 )
 
 
-def _row(kind: type[Primitive], undone: ScalarInverse) -> InverseRow:
+def _row(kind: type[Primitive], inverse: ScalarInverse) -> InverseRow:
     def solve(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved | Refused:
         (y,) = outs
-        if y.aval.dtype in dtypes.COMPLEX and undone.many:
-            return Refused(undone.many)
+        if y.aval.dtype in dtypes.COMPLEX and inverse.complex_refusal:
+            return Refused(inverse.complex_refusal)
         if why := why_too_coarse(y.aval):
             return Refused(why)
-        return (undone.undo(Formula(ctx, y)).atom,)
+        return (inverse.undo(Formula(ctx, y)).atom,)
 
     def log_det(ctx: InverseCtx, prim: Primitive, args: Atoms, unknown: Mask, outs: Outs) -> Atom:
-        return undone.slope(Formula(ctx, args[0]), Formula(ctx, outs[0])).atom
+        return inverse.slope(Formula(ctx, args[0]), Formula(ctx, outs[0])).atom
 
     return row(kind, solve, log_det)
 
@@ -198,4 +199,4 @@ def why_too_coarse(x: Aval) -> str:
     return f"{x.dtype} has too few digits for values to come back" if x.dtype in dtypes.FLOAT8 else ""
 
 
-ELEMENTARY: Final[tuple[InverseRow, ...]] = tuple([_row(kind, undone) for kind, undone in SCALAR_INVERSES.items()])
+ELEMENTARY: Final[tuple[InverseRow, ...]] = tuple([_row(kind, inverse) for kind, inverse in SCALAR_INVERSES.items()])

@@ -45,68 +45,68 @@ _EVALUATED: Final = (Iota, Compare, Add, Sub, BroadcastInDim, ConvertElementType
 
 @final
 @dataclass(frozen=True, slots=True)
-class Facts:
+class MatrixStructure:
     """The known structure of the matrices on the last two axes of an array."""
 
     kinds: frozenset[str] = frozenset()
     exponent: Atom | None = None  # the matrix is the exponential of this one
 
     @property
-    def flipped(self) -> Facts:
+    def transposed(self) -> MatrixStructure:
         """The structure of the transposes."""
         other = {LOWER: UPPER, UPPER: LOWER}
-        return Facts(frozenset([other.get(k, k) for k in self.kinds]))
+        return MatrixStructure(frozenset([other.get(k, k) for k in self.kinds]))
 
 
-NOTHING: Final = Facts()
+NO_STRUCTURE: Final = MatrixStructure()
 
 
-def facts(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> Facts:
+def structure_of(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> MatrixStructure:
     """Returns the structure of the square matrices on the last two axes of a known operand."""
     n = a.aval.ndim
     if n < 2 or a.aval.shape[-1] != a.aval.shape[-2]:
-        return NOTHING
+        return NO_STRUCTURE
     if isinstance(a, Lit):
-        return Facts(frozenset({LOWER, UPPER})) if not any(a.bits) else NOTHING
-    eqn = ctx.made(a)
-    return NOTHING if eqn is None or not depth else _facts_of_result(ctx, a, eqn, depth - 1)
+        return MatrixStructure(frozenset({LOWER, UPPER})) if not any(a.bits) else NO_STRUCTURE
+    eqn = ctx.producer(a)
+    return NO_STRUCTURE if eqn is None or not depth else _structure_of_result(ctx, a, eqn, depth - 1)
 
 
-def _facts_of_result(ctx: InverseCtx, a: Var, eqn: Eqn, depth: int) -> Facts:
+def _structure_of_result(ctx: InverseCtx, a: Var, eqn: Eqn, depth: int) -> MatrixStructure:
     prim = eqn.prim
     if isinstance(prim, _SAME):
-        return facts(ctx, eqn.ins[eqn.outs.index(a)], depth)
+        return structure_of(ctx, eqn.ins[eqn.outs.index(a)], depth)
     if isinstance(prim, _ENTRYWISE):
-        return Facts(frozenset([k for k in (LOWER, UPPER) if _keeps_triangle(ctx, eqn, k, depth)]))
+        return MatrixStructure(frozenset([k for k in (LOWER, UPPER) if _keeps_triangle(ctx, eqn, k, depth)]))
     if isinstance(prim, SelectN):
-        return Facts(_triangles_of_choice(ctx, eqn, depth))
+        return MatrixStructure(_triangles_of_choice(ctx, eqn, depth))
     if isinstance(prim, Transpose):
         lead = a.aval.ndim - 2
         swapped = prim.perm == (*range(lead), lead + 1, lead)
-        return facts(ctx, eqn.ins[0], depth).flipped if swapped else NOTHING
+        return structure_of(ctx, eqn.ins[0], depth).transposed if swapped else NO_STRUCTURE
     if isinstance(prim, Conj):
-        return Facts(facts(ctx, eqn.ins[0], depth).kinds)
+        return MatrixStructure(structure_of(ctx, eqn.ins[0], depth).kinds)
     if isinstance(prim, BroadcastInDim):
         (x,), last = eqn.ins, (a.aval.ndim - 2, a.aval.ndim - 1)
         stacked = prim.dims[-2:] == last and x.aval.shape[-2:] == a.aval.shape[-2:]  # the matrix axes are not broadcast
-        return Facts(facts(ctx, x, depth).kinds) if stacked else NOTHING
+        return MatrixStructure(structure_of(ctx, x, depth).kinds) if stacked else NO_STRUCTURE
     return _decomposed(a, eqn, prim)
 
 
-def _decomposed(a: Var, eqn: Eqn, prim: Primitive) -> Facts:
+def _decomposed(a: Var, eqn: Eqn, prim: Primitive) -> MatrixStructure:
     """Returns the structure of the factors of decompositions. The matrix is square, so Q, U and V are unitary."""
     at = eqn.outs.index(a)
     match prim:
         case Cholesky():
-            return Facts(frozenset({LOWER}))
+            return MatrixStructure(frozenset({LOWER}))
         case Qr():
-            return Facts(frozenset({UPPER if at else UNITARY}))
+            return MatrixStructure(frozenset({UPPER if at else UNITARY}))
         case Eigh() | Svd() if at:
-            return Facts(frozenset({UNITARY}))
+            return MatrixStructure(frozenset({UNITARY}))
         case Expm():
-            return Facts(exponent=eqn.ins[0])
+            return MatrixStructure(exponent=eqn.ins[0])
         case _:
-            return NOTHING
+            return NO_STRUCTURE
 
 
 # --------------------------------------------------------------------------------------------------------- triangles
@@ -123,7 +123,7 @@ def _keeps_triangle(ctx: InverseCtx, eqn: Eqn, kind: str, depth: int) -> bool:
 
 def _is_triangle(ctx: InverseCtx, a: Atom, kind: str, depth: int) -> bool:
     """Returns True if all elements on the other side of the diagonal are zero."""
-    if kind in facts(ctx, a, depth).kinds:
+    if kind in structure_of(ctx, a, depth).kinds:
         return True
     place = static(ctx, a)
     return place is not None and not _beyond_diagonal(place, kind).any()
@@ -161,11 +161,11 @@ def static(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> NDArray | None:
     """Returns the value of an array that depends only on indices and constants; None for others."""
     if isinstance(a, Lit):
         return a.array
-    eqn = ctx.made(a)
+    eqn = ctx.producer(a)
     if eqn is None or not depth or a.aval.size > _LARGEST or not isinstance(eqn.prim, _EVALUATED):
         return None
     operands = [static(ctx, x, depth - 1) for x in eqn.ins]
-    known = [x for x in operands if x is not None]
-    if len(known) < len(operands):
+    values = [x for x in operands if x is not None]
+    if len(values) < len(operands):
         return None
-    return np.asarray(eqn.prim.impl(*known)[eqn.outs.index(a)])
+    return np.asarray(eqn.prim.impl(*values)[eqn.outs.index(a)])

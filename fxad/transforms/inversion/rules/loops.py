@@ -10,20 +10,20 @@ Example: a `scan` of 3 steps over the slices w, with the carries (i, a, b) and t
 i and w are known, a and b are not, and all results are known. The step is inverted from its final carries, its row and
 its slice. `BackwardLoop` says:
 
-    xs = (True,)                          the slices w are known
-    rows = (True,)                        the rows of the result are known
+    known_xs = (True,)                    the slices w are known
+    known_rows = (True,)                  the rows of the result are known
     invariant = (False, False, False)     no carry is the same in all steps
     independent = (True, False, False)    i changes, and does not depend on reconstructed values
     stacked = False                       i + 1 has an inverse, so i runs backwards, from its last value
-    last = (True, True, True)             a step starts from the final values of i, a and b
-    solved = (True, True, True, False)    it gives the initial values of i, a and b; w was known
+    known_final = (True, True, True)      a step starts from the final values of i, a and b
+    solved = (True, True, True, False)    it determines the initial values of i, a and b; w was known
 
 The inverse computes the last i by a loop over i alone (`run_carries_forward`), and then runs, from the last step,
 
     inverse_step(i', a', b', w, row) = (i' - 1, b' - sin(a') * w, a')
 
-A carry whose initial value a step cannot give is not known in the step before. So `backward_loop` inverts the step
-again with fewer known final carries, until those that it takes are those that it gives.
+A carry whose initial value a step does not determine is not known in the step before. So `backward_loop` inverts the
+step again with fewer known final carries, until a step determines the initial values of all carries it starts from.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from fxad.transforms.inversion.rules.contract import (
     BodyCtx,
     PartialInverse,
     Refused,
+    at_positions,
     known_atoms,
     known_mask,
 )
@@ -54,34 +55,40 @@ from fxad.transforms.inversion.rules.contract import (
 @final
 @dataclass(frozen=True, slots=True)
 class BackwardLoop:
-    """How a loop runs backwards: the known values of each step, and the operands of the body that it gives
-    (`solved`).
+    """How a loop runs backwards: the values that each step knows, and the operands of the body that it determines. All
+    but `prim` and `stacked` are masks.
 
-    A step knows the constants, slices and rows of stacked results marked in `consts`, `xs` and `rows`. Of its final
-    carries it knows those in `last`. Of its initial carries it knows those that never change (`invariant`).
-    `independent` marks the carries that change independently of reconstructed values. If they are `stacked`, their
-    initial values are known; otherwise they are in `last`.
+    A step knows the constants, slices and rows of stacked results marked in `known_consts`, `known_xs` and
+    `known_rows`. Of its final carries it knows those in `known_final`. Of its initial carries it knows those that never
+    change (`invariant`). `independent` marks the carries that change independently of reconstructed values. If they are
+    `stacked`, their initial values are known; otherwise they are in `known_final`. `solved` marks the operands of the
+    body that a step determines.
     """
 
     prim: Scan
-    consts: Mask
-    xs: Mask
-    rows: Mask
-    last: Mask
+    known_consts: Mask
+    known_xs: Mask
+    known_rows: Mask
+    known_final: Mask
     invariant: Mask
     independent: Mask
     stacked: bool
     solved: Mask
 
     @property
-    def ins(self) -> Mask:
+    def known_ins(self) -> Mask:
         """Marks the operands of the body that a step knows from the start."""
         carries = [s or (m and self.stacked) for s, m in zip(self.invariant, self.independent, strict=True)]
-        return (*self.consts, *carries, *self.xs)
+        return (*self.known_consts, *carries, *self.known_xs)
 
     @property
-    def carry(self) -> Mask:
-        """Marks the carries of the backward loop."""
+    def known_outs(self) -> Mask:
+        """Marks the results of the body that a step knows from the start."""
+        return (*self.known_final, *self.known_rows)
+
+    @property
+    def solved_carries(self) -> Mask:
+        """Marks the carries of the backward loop: those whose initial values a step determines."""
         return self.prim.steps.split(self.solved)[1]
 
     # ---------------------------------------------------------------------------------------- operands of the loop
@@ -99,10 +106,11 @@ class BackwardLoop:
             last_values = run_carries_forward(ctx, self.prim, args, self.independent, stacked=False)
         remaining = iter(last_values)
         carries: list[Atom] = []
-        for a, here, independent, wanted in zip(outs, self.last, self.independent, self.carry, strict=False):
+        marks = zip(self.known_final, self.independent, self.solved_carries, strict=True)
+        for a, (is_known, independent, solved) in zip(outs, marks, strict=False):
             value = next(remaining) if independent and not self.stacked else a
-            if wanted:
-                carries.append(value if here and not isinstance(value, Hole) else Zero(a.aval).instantiate())
+            if solved:
+                carries.append(value if is_known and not isinstance(value, Hole) else Zero(a.aval).instantiate())
         return carries
 
     def slices(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
@@ -117,21 +125,22 @@ class BackwardLoop:
         """Adds the operands of a backward step to a builder, in the order of a loop's body, with more carries."""
         body, steps = self.prim.body, self.prim.steps
         of_consts, of_carry, of_xs = steps.split(body.in_avals)
-        consts = b.inputs(select_by_mask(of_consts, self.consts))
-        invariant = iter(b.inputs(select_by_mask(of_carry, self.invariant)))
-        left = iter(b.inputs(select_by_mask(of_carry, self.carry)))
+        consts = b.inputs(select_by_mask(of_consts, self.known_consts))
+        invariant = b.inputs(select_by_mask(of_carry, self.invariant))
+        state = b.inputs(select_by_mask(of_carry, self.solved_carries))
         extra = b.inputs(more_carry)
-        xs = b.inputs(select_by_mask(of_xs, self.xs))
-        stacks = iter(b.inputs(select_by_mask(of_carry, self.independent)) if self.stacked else ())
-        rows = b.inputs(select_by_mask(body.out_avals[self.prim.n_carry :], self.rows))
-        known_carries = [
-            next(invariant) if s else next(stacks)
-            for s, m in zip(self.invariant, self.independent, strict=True)
-            if s or (m and self.stacked)
+        xs = b.inputs(select_by_mask(of_xs, self.known_xs))
+        stacks = b.inputs(select_by_mask(of_carry, self.independent)) if self.stacked else ()
+        rows = b.inputs(select_by_mask(body.out_avals[self.prim.n_carry :], self.known_rows))
+        final_carries = at_positions(state, self.solved_carries)
+        final = [v for v, is_known in zip(final_carries, self.known_final, strict=True) if is_known and v]
+        of_invariant, of_independent = at_positions(invariant, self.invariant), iter(stacks)
+        initial = [
+            v or next(of_independent)
+            for v, independent in zip(of_invariant, self.independent, strict=True)
+            if v or (independent and self.stacked)
         ]
-        final_carries = [next(left) if c else None for c in self.carry]
-        last = [v for v, m in zip(final_carries, self.last, strict=True) if m and v]
-        return StepInputs((*last, *rows, *consts, *known_carries, *xs), extra, len(consts) + sum(self.invariant))
+        return StepInputs((*final, *rows, *consts, *initial, *xs), extra, len(consts) + len(invariant))
 
     # ----------------------------------------------------------------------------------------------------- the loop
 
@@ -143,12 +152,12 @@ class BackwardLoop:
         step = self.inputs(b, (program.out_avals[-1],) if ctx.measured else ())
         results = b.inline(program, step.operands)
         remaining = iter(results)
-        _, new, rest = self.prim.steps.split([next(remaining) if s else None for s in self.solved])
+        _, carries, xs = self.prim.steps.split([next(remaining) if s else None for s in self.solved])
         total: list[Atom] = []
         if ctx.measured:
             total.append(b.one(ADD, step.extra[0], results[-1]))
             state.append(Zero(results[-1].aval).instantiate())
-        step_program = b.build([*[a for a in new if a], *total, *[a for a in rest if a]], program.name)
+        step_program = b.build([*[a for a in carries if a], *total, *[a for a in xs if a]], program.name)
         loop = self.prim.with_steps(Steps(step_program, step.n_consts, len(state)), backward=True)
         count, _ = self.prim.split_count(args)
         return ctx(loop, *known_atoms(count), *self.constants(args), *state, *self.slices(ctx, args, outs))
@@ -174,38 +183,40 @@ def backward_loop(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Bac
     forward = forward_carries(prim, operands)
     invariant = tuple([f and u for f, u in zip(forward, unchanged_carries(prim.steps), strict=True)])
     independent = tuple([f and not i for f, i in zip(forward, invariant, strict=True)])
-    last = tuple([k and not f for k, f in zip(known_mask(outs), forward, strict=False)])
-    rows = known_mask(outs[prim.n_carry :])
-    loop = BackwardLoop(prim, known_mask(consts), known_mask(xs), rows, last, invariant, independent, False, ())
-    why: Refused | None = None
+    known_final = tuple([k and not f for k, f in zip(known_mask(outs), forward, strict=False)])
+    known_rows = known_mask(outs[prim.n_carry :])
+    masks = known_mask(consts), known_mask(xs), known_rows, known_final, invariant, independent
+    loop = BackwardLoop(prim, *masks, stacked=False, solved=())
+    first_refusal: Refused | None = None
     while True:
-        loop, body = _stepping(ctx, loop, last)
-        why = why or body.refused  # keep the first reason: later ones result from the removed carries
+        loop, body = _invert_step(ctx, loop, known_final)
+        first_refusal = first_refusal or body.refused  # later ones result from the removed carries
         _, solved, slices = prim.steps.split(body.solved)
-        fewer = tuple([k and s for k, s in zip(last, solved, strict=True)])
-        if fewer == last:
+        fewer = tuple([k and s for k, s in zip(known_final, solved, strict=True)])
+        if fewer == known_final:
             break
-        last = fewer
-    # counters have a known start: solving only them gives no unknown operand
+        known_final = fewer
+    # counters have a known start: solving only them determines no unknown operand
     if not any([s and not k for s, k in zip((*solved, *slices), known_mask((*first, *xs)), strict=True)]):
-        return why or Refused(RESULTS_UNKNOWN)
+        return first_refusal or Refused(RESULTS_UNKNOWN)
     return _without_constants(loop, body)
 
 
-def _stepping(ctx: BodyCtx, loop: BackwardLoop, last: Mask) -> tuple[BackwardLoop, PartialInverse]:
-    """Inverts one step from the carries in `last`. Counters are run backwards if possible, and stacked otherwise."""
+def _invert_step(ctx: BodyCtx, loop: BackwardLoop, known_final: Mask) -> tuple[BackwardLoop, PartialInverse]:
+    """Inverts one step from these final carries. Independent carries are run backwards if possible, and stacked
+    otherwise."""
+    body = loop.prim.body
     if any(loop.independent):
-        running = replace(loop, last=mask_or(last, loop.independent), stacked=False)
-        body = ctx.recur(loop.prim.body, running.ins, (*running.last, *loop.rows))
-        if all(select_by_mask(loop.prim.steps.split(body.solved)[1], loop.independent)):
-            return running, body
-    loop = replace(loop, last=last, stacked=any(loop.independent))
-    return loop, ctx.recur(loop.prim.body, loop.ins, (*last, *loop.rows))
+        running = replace(loop, known_final=mask_or(known_final, loop.independent), stacked=False)
+        inverted = ctx.recur(body, running.known_ins, running.known_outs)
+        if all(select_by_mask(loop.prim.steps.split(inverted.solved)[1], loop.independent)):
+            return running, inverted
+    loop = replace(loop, known_final=known_final, stacked=any(loop.independent))
+    return loop, ctx.recur(body, loop.known_ins, loop.known_outs)
 
 
 def _without_constants(loop: BackwardLoop, body: PartialInverse) -> tuple[BackwardLoop, Jaxpr]:
-    """Removes the constants from the solved operands: every step gives a value for them, but the loop needs one
-    value."""
+    """Removes the constants from the solved operands: every step has a value for them, but the loop needs one value."""
     consts, carry, xs = loop.prim.steps.split(body.solved)
     n, program = sum(consts), body.program
     reduced = Jaxpr(program.ins, program.eqns, program.outs[n:], program.name)
@@ -219,9 +230,9 @@ def forward_carries(prim: Scan, operands: Args) -> Mask:
     consts, first, xs = prim.steps.split(operands)
     marks = known_mask(first)
     while True:
-        known = (*known_mask(consts), *marks, *known_mask(xs))
-        reached = dependent_values(body.eqns, split_by_mask(body.ins, known)[1])
-        fewer = tuple([m and a not in reached for m, a in zip(marks, body.outs, strict=False)])
+        independent = (*known_mask(consts), *marks, *known_mask(xs))
+        dependent = dependent_values(body.eqns, split_by_mask(body.ins, independent)[1])
+        fewer = tuple([m and a not in dependent for m, a in zip(marks, body.outs, strict=False)])
         if fewer == marks:
             return marks
         marks = fewer

@@ -20,7 +20,7 @@ from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.elementwise.logic import AND, EQ, NE
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.transforms.inversion.rules.assembling import found_at_run_time, where_chosen, with_part
+from fxad.transforms.inversion.rules.assembling import may_lack_elements, where_chosen, with_part
 from fxad.transforms.inversion.rules.contract import (
     ChosenPart,
     InverseCtx,
@@ -68,7 +68,7 @@ def log_det_of(
 def log_det_of_parts(emit: Emit, operand: Atom, parts: Sequence[PartialValue]) -> Atom | None:
     """Returns the log-determinant of the equations that gave the parts of an operand: -inf if no part has one of its
     elements, because then several parts read the same one. Returns None if it is 0: the parts have all elements."""
-    if not found_at_run_time(parts):
+    if not may_lack_elements(parts):
         return None
     of_zeros: Atom = Lit.zero(operand.aval)
     for part in parts:

@@ -1,6 +1,7 @@
-"""Elements at constant positions: followed to the values from which they were written.
+"""Parts at constant positions: how the solver determines other values from them.
 
 `x.at[..., 1::2].set(u)` is a choice between x and u padded to its shape. The mask is True in a box and False elsewhere.
+So the elements of the result in this box are those of u, and the others are those of x.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fxad.transforms.inversion.rules.structure import box_of, constant_window, p
 Producer = Callable[[Atom], Eqn | None]
 
 
-def through_places(
+def invert_at_places(
     emit: Emit, eqn: Eqn, part: ChosenPart | MaskPart, unknown: Callable[[Atom], bool], producer: Producer
 ) -> MaskPart | Atom | None:
     """Inverts an equation for a part of its result. Returns its one unknown operand, or a part of it; None if the

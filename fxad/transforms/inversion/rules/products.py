@@ -29,7 +29,7 @@ from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import BroadcastInDim, ReduceSum, Transpose, emit_reshape
 from fxad.transforms.inversion.rules.assembling import unknown_elements
 from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRow, Outs, Refused, Solved, row
-from fxad.transforms.inversion.rules.known_matrices import LOWER, UNITARY, Facts, facts
+from fxad.transforms.inversion.rules.known_matrices import LOWER, UNITARY, MatrixStructure, structure_of
 from fxad.transforms.inversion.rules.totals import constant, log_sizes, significand_bits, total
 
 _LAPACK: Final = frozenset({dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128})
@@ -43,24 +43,25 @@ _LAPACK: Final = frozenset({dtypes.float32, dtypes.float64, dtypes.complex64, dt
 class Product:
     """A `dot_general` as a product of matrices, op(A) X = Y, batch by batch, in its one unknown operand X.
 
-    `at` is the axis of the rows in Y; its other axes are the free axes of X in order. `flip`: op(A) is the transpose of
-    A. `order` gives for each of (batch axes, contracted axis, free axes) the axis of X.
+    `is_transposed`: op(A) is the transpose of A. The first `n_batch` axes of A and Y are batch axes. `row_axis` is the
+    axis of the rows in Y. Its other axes are the free axes of X (neither batch axes nor contracted), in order. `order`
+    lists the axes of X: batch axes, the contracted axis, free axes.
     """
 
     matrix: Atom
-    flip: bool
-    at: int
-    lead: int
+    is_transposed: bool
+    row_axis: int
+    n_batch: int
     order: tuple[int, ...]
 
     def columns(self, y: Aval) -> int:
         """Returns the number of columns of X, over all batches."""
-        return y.size // max(y.shape[self.at], 1)
+        return y.size // max(y.shape[self.row_axis], 1)
 
 
 def _as_matrix_product(prim: DotGeneral, args: Args, y: Aval) -> Product | str:
     """Returns the matrix product, or the reason why the equation is not one."""
-    (left, right), lead = args, len(prim.lhs_batch)
+    (left, right), n_batch = args, len(prim.lhs_batch)
     sides = (left, prim.lhs_contract, prim.lhs_batch), (right, prim.rhs_contract, prim.rhs_batch)
     (a, contract, batch), (x, x_contract, x_batch) = sides if isinstance(right, Hole) else sides[::-1]
     if isinstance(a, Hole):
@@ -68,14 +69,14 @@ def _as_matrix_product(prim: DotGeneral, args: Args, y: Aval) -> Product | str:
     if prim.preferred not in (None, a.aval.dtype):
         return "its sums have another dtype"
     shape = a.aval.shape
-    ours = free_axes(a.aval.ndim, batch, contract)
-    if len(contract) != 1 or len(ours) != 1 or shape[ours[0]] != shape[contract[0]]:
+    rows = free_axes(a.aval.ndim, batch, contract)
+    if len(contract) != 1 or len(rows) != 1 or shape[rows[0]] != shape[contract[0]]:
         return "the matrix is not square"
-    if batch != tuple(range(lead)):
+    if batch != tuple(range(n_batch)):
         return "the matrix does not have its batch axes in front"
-    at = lead if a is left else y.ndim - 1
+    row_axis = n_batch if a is left else y.ndim - 1
     order = (*x_batch, *x_contract, *free_axes(x.aval.ndim, x_batch, x_contract))
-    return Product(a, contract[0] < ours[0], at, lead, order)
+    return Product(a, contract[0] < rows[0], row_axis, n_batch, order)
 
 
 def _dot_general(ctx: InverseCtx, prim: DotGeneral, args: Args, outs: Outs) -> Solved | Refused:
@@ -85,24 +86,24 @@ def _dot_general(ctx: InverseCtx, prim: DotGeneral, args: Args, outs: Outs) -> S
     product = _as_matrix_product(prim, args, y.aval)
     if isinstance(product, str):
         return Refused(product)
-    structure = facts(ctx, product.matrix)
-    solved = _solve_system(ctx, structure, product, _as_matrices(ctx, product, y))
-    back = _as_operand(ctx, product, solved, args[unknown].aval)
-    return (None, back) if unknown else (back, None)
+    structure = structure_of(ctx, product.matrix)
+    x = _solve_system(ctx, structure, product, _as_matrices(ctx, product, y))
+    operand = _as_operand(ctx, product, x, args[unknown].aval)
+    return (None, operand) if unknown else (operand, None)
 
 
 def _as_matrices(ctx: InverseCtx, product: Product, y: Atom) -> Atom:
     """Returns Y with its rows on the last axis but one and its columns on the last axis."""
-    rest = [a for a in range(y.aval.ndim) if a >= product.lead and a != product.at]
-    shape = y.aval.shape
-    rows_first = _transposed_axes(ctx, y, (*range(product.lead), product.at, *rest))
-    return emit_reshape(ctx, rows_first, (*shape[: product.lead], shape[product.at], prod([shape[a] for a in rest])))
+    n, shape = product.n_batch, y.aval.shape
+    rest = [a for a in range(n, y.aval.ndim) if a != product.row_axis]
+    rows_first = _transposed_axes(ctx, y, (*range(n), product.row_axis, *rest))
+    return emit_reshape(ctx, rows_first, (*shape[:n], shape[product.row_axis], prod([shape[a] for a in rest])))
 
 
 def _as_operand(ctx: InverseCtx, product: Product, x: Atom, like: Aval) -> Atom:
     """Returns X in the shape and axis order of the operand."""
-    apart = emit_reshape(ctx, x, tuple([like.shape[a] for a in product.order]))
-    return _transposed_axes(ctx, apart, tuple(sorted(range(like.ndim), key=product.order.__getitem__)))
+    separate_axes = emit_reshape(ctx, x, tuple([like.shape[a] for a in product.order]))
+    return _transposed_axes(ctx, separate_axes, tuple(sorted(range(like.ndim), key=product.order.__getitem__)))
 
 
 def _transposed_axes(ctx: InverseCtx, x: Atom, perm: tuple[int, ...]) -> Atom:
@@ -111,24 +112,24 @@ def _transposed_axes(ctx: InverseCtx, x: Atom, perm: tuple[int, ...]) -> Atom:
     return x if perm == tuple(range(len(perm))) else ctx.one(Transpose(perm), x)
 
 
-def _solve_system(ctx: InverseCtx, structure: Facts, product: Product, y: Atom) -> Atom:
+def _solve_system(ctx: InverseCtx, structure: MatrixStructure, product: Product, y: Atom) -> Atom:
     """Returns X with op(A) X = Y."""
-    a, flip = product.matrix, product.flip
+    a, is_transposed = product.matrix, product.is_transposed
     if structure.exponent is not None:
-        back = ctx.one(Expm(), ctx.one(NEG, structure.exponent))
-        return dot(ctx.one, transposed(ctx.one, back) if flip else back, y)
+        inverse = ctx.one(Expm(), ctx.one(NEG, structure.exponent))
+        return dot(ctx.one, transposed(ctx.one, inverse) if is_transposed else inverse, y)
     if UNITARY in structure.kinds:
-        return dot(ctx.one, conj(ctx.one, a) if flip else conjugate_transpose(ctx.one, a), y)
+        return dot(ctx.one, conj(ctx.one, a) if is_transposed else conjugate_transpose(ctx.one, a), y)
     wide = a.aval.dtype if a.aval.dtype in _LAPACK else dtypes.float32
     if not structure.kinds:
-        x = _by_factors(ctx, emit_convert(ctx, a, wide), flip, emit_convert(ctx, y, wide))
+        x = _by_factors(ctx, emit_convert(ctx, a, wide), is_transposed, emit_convert(ctx, y, wide))
         return emit_convert(ctx, x, y.aval.dtype)
-    solve = TriangularSolve(True, LOWER in structure.kinds, flip, False, False)
+    solve = TriangularSolve(True, LOWER in structure.kinds, is_transposed, False, False)
     x = ctx.one(solve, emit_convert(ctx, a, wide), emit_convert(ctx, y, wide))
     return emit_convert(ctx, finite_solution(ctx, x), y.aval.dtype)
 
 
-def _by_factors(ctx: InverseCtx, a: Atom, flip: bool, y: Atom) -> Atom:
+def _by_factors(ctx: InverseCtx, a: Atom, is_transposed: bool, y: Atom) -> Atom:
     """Returns X with op(A) X = Y, by the LU decomposition of A; nan if A is singular or nearly singular.
 
     Source: the condition number |A| |A^-1|, in the norm of the largest row; Higham, Accuracy and Stability of Numerical
@@ -136,21 +137,21 @@ def _by_factors(ctx: InverseCtx, a: Atom, flip: bool, y: Atom) -> Atom:
     """
     lu, pivots = lu_factors(ctx, a)
     unit = identity(ctx, a.aval)
-    inverted = ctx.one(Solve(flip), a, lu, pivots, unit)
-    x = ctx.one(Solve(flip), a, lu, pivots, y)
-    condition = ctx.one(MUL, _size(ctx, transposed(ctx.one, a) if flip else a), _size(ctx, inverted))
-    right = ctx.one(LE, condition, Lit.of(conditioned(a.aval.dtype), condition.aval))
-    lead = tuple(range(a.aval.ndim - 2))
-    every = ctx.one(BroadcastInDim(x.aval.shape, lead), right)
-    return ctx.one(SELECT_N, every, unknown_elements(x.aval), x)
+    inverse = ctx.one(Solve(is_transposed), a, lu, pivots, unit)
+    x = ctx.one(Solve(is_transposed), a, lu, pivots, y)
+    condition = ctx.one(MUL, _norm(ctx, transposed(ctx.one, a) if is_transposed else a), _norm(ctx, inverse))
+    accurate = ctx.one(LE, condition, Lit.of(largest_condition(a.aval.dtype), condition.aval))
+    batch_axes = tuple(range(a.aval.ndim - 2))
+    accurate = ctx.one(BroadcastInDim(x.aval.shape, batch_axes), accurate)
+    return ctx.one(SELECT_N, accurate, unknown_elements(x.aval), x)
 
 
-def conditioned(dtype: DType) -> float:
+def largest_condition(dtype: DType) -> float:
     """Returns the largest condition number that leaves a third of the digits: 4e10 in float64, 7e4 in float32."""
     return float(2.0 ** (2 / 3 * significand_bits(dtype, 24)))
 
 
-def _size(ctx: InverseCtx, a: Atom) -> Atom:
+def _norm(ctx: InverseCtx, a: Atom) -> Atom:
     """Returns the largest sum of magnitudes in a row, for each matrix."""
     n = a.aval.ndim
     return ctx.one(ReduceMax((n - 2,)), ctx.one(ReduceSum((n - 1,)), ctx.one(ABS, a)))
@@ -169,7 +170,7 @@ def _dot_general_log_det(ctx: InverseCtx, prim: DotGeneral, args: Outs, unknown:
     holes: Args = tuple([Hole(a.aval) if u else a for a, u in zip(args, unknown, strict=True)])
     product = _as_matrix_product(prim, holes, y.aval)
     assert isinstance(product, Product), "it was solved"
-    structure, a = facts(ctx, product.matrix), product.matrix
+    structure, a = structure_of(ctx, product.matrix), product.matrix
     if UNITARY in structure.kinds:
         return constant(0.0, y)
     if not structure.kinds and structure.exponent is None:

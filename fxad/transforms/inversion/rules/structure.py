@@ -1,7 +1,7 @@
 """Inverses of operations that move, copy and split elements.
 
-A copied element is read from one copy; the inverse does not check that the others agree. A slice gives a part of its
-operand; several parts may complete it.
+A copied element is read from one copy; the inverse does not check that the others agree. A slice determines a part of
+its operand; several parts may complete it.
 """
 
 from __future__ import annotations
@@ -110,10 +110,10 @@ def _pad(ctx: InverseCtx, prim: Pad, args: Args, outs: Outs) -> Solved | Refused
     kept = pad_elements(prim, x.aval.shape, y.aval.shape)
     padding: PartialValue | Atom | None = None
     if isinstance(value, Hole):
-        at = _outside([places for places, _ in kept], y.aval.shape)
-        if at is None:
+        index = _index_of_padding([places for places, _ in kept], y.aval.shape)
+        if index is None:
             return Refused(f"operand 1: {NO_ELEMENT}")
-        padding = emit_reshape(ctx, _slice_unless_whole(ctx, y, at, tuple([a + 1 for a in at])), ())
+        padding = emit_reshape(ctx, _slice_unless_whole(ctx, y, index, tuple([i + 1 for i in index])), ())
     return (_taken(ctx, y, kept, x.aval.shape) if isinstance(x, Hole) else None), padding
 
 
@@ -137,14 +137,14 @@ def _taken(emit: Emit, y: Atom, kept: list[tuple[range, range]], shape: Shape) -
     return value if value.aval.shape == shape else BoxPart(value, tuple([of for _, of in kept]))
 
 
-def _outside(places: list[range], shape: Shape) -> Shape | None:
+def _index_of_padding(places: list[range], shape: Shape) -> Shape | None:
     """Returns the index of an element of the result that is padding; None if there is none."""
     if 0 in shape:
         return None
     for a, (p, m) in enumerate(zip(places, shape, strict=True)):
-        free = [i for i in (0, m - 1, p.start + 1) if i < m and i not in p]
-        if free:
-            return (*(0,) * a, free[0], *(0,) * (len(shape) - a - 1))
+        padding = [i for i in (0, m - 1, p.start + 1) if i < m and i not in p]
+        if padding:
+            return (*(0,) * a, padding[0], *(0,) * (len(shape) - a - 1))
     return None
 
 
@@ -166,8 +166,8 @@ def box_of(prim: Primitive, x: Aval) -> tuple[range, ...] | None:
 
 def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Refused:
     x, *places = args
-    known = all_known(places)
-    if not isinstance(x, Hole) or known is None:
+    indices = all_known(places)
+    if not isinstance(x, Hole) or indices is None:
         return Refused(READS_UNKNOWN_PLACE)
     value = emit_reshape(ctx, outs[0], prim.sizes)
     if not prim.dynamic:
@@ -177,7 +177,7 @@ def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Ref
         return Refused("its window is a part of a part of the operand")
     dtype = index_dtype(shape)
     starts: list[Atom] = [Lit.of(0, Aval((), dtype))] * len(shape)
-    for a, i in zip(prim.dynamic, known, strict=True):
+    for a, i in zip(prim.dynamic, indices, strict=True):
         starts[a] = normalize_index(ctx, i, shape[a], dtype)
     return (_in_window(value, starts), *[None for _ in places])
 

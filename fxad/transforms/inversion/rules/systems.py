@@ -84,10 +84,10 @@ def _less(ctx: InverseCtx, line: Atom, x: Atom, count: int) -> Atom:
 
 def _solve(ctx: InverseCtx, prim: Solve, args: Args, outs: Outs) -> Solved | Refused:
     """Returns op(A) X, computed with the factors of A that gave X."""
-    known = all_known(args[:3])
-    if known is None:
+    matrix = all_known(args[:3])
+    if matrix is None:
         return Refused(MATRIX_UNKNOWN)
-    (x,), (_, lu, pivots), one = outs, known, ctx.one
+    (x,), (_, lu, pivots), one = outs, matrix, ctx.one
     lower, upper = _triangles(ctx, lu)
     order = column(one, one(LuPivotsToPermutation(x.aval.shape[-2], not prim.transpose_a), pivots))
     if prim.transpose_a:
@@ -104,12 +104,14 @@ def _solve_log_det(ctx: InverseCtx, prim: Solve, args: Outs, unknown: Mask, outs
 
 def _tridiagonal_solve(ctx: InverseCtx, prim: TridiagonalSolve, args: Args, outs: Outs) -> Solved | Refused:
     """Returns dl[i] x[i - 1] + d[i] x[i] + du[i] x[i + 1]."""
-    (x,), known = outs, all_known(args[:3])
-    if known is None:
+    (x,), diagonals = outs, all_known(args[:3])
+    if diagonals is None:
         return Refused(MATRIX_UNKNOWN)
     axis, zero = x.aval.ndim - 2, Lit.zero(x.aval.with_shape(()))
     around = predecessors(ctx, x, axis, False, zero), x, predecessors(ctx, x, axis, True, zero)
-    parts = [times(ctx.one, repeat_as_columns(ctx.one, v, x.aval.shape), r) for v, r in zip(known, around, strict=True)]
+    parts = [
+        times(ctx.one, repeat_as_columns(ctx.one, v, x.aval.shape), r) for v, r in zip(diagonals, around, strict=True)
+    ]
     return None, None, None, plus(ctx.one, plus(ctx.one, parts[0], parts[1]), parts[2])
 
 

@@ -1,0 +1,506 @@
+"""Derivatives of a program, at values that are reconstructed from its results.
+
+    pull   cotangents, results, kept operands, sketches -> cotangents           `pull_from_results`
+    push   tangents, results, kept operands, sketches -> tangents               `push_from_results`
+    ivjp   results, known operands, cotangents -> other operands, cotangents    `ivjp`
+
+Each is made in three steps:
+
+1. The normal form of the program is split into a primal and a linear program (`_Split`). The linear program reads
+   residuals, which are values of the primal program.
+2. The solver finds a plan that computes the values of the primal program from the known results and operands.
+3. The linear program (push) or its transpose (pull, ivjp) is emitted. Each residual is emitted at its first read, by
+   the plan (`_PrimalValues`). So reconstruction and cotangents proceed together.
+
+An equation with a body would be inverted as a whole, and then transposed as a whole. So the linear program is cut at
+such an equation (`_Cut`), and the pull calls the ivjp of the equation there: one program that does both.
+
+An example: w is known, x is not.
+
+    >>> import fxad as fx
+    >>> import fxad.numpy as fnp
+    >>> @fx.jit
+    ... def shifted(a, w):
+    ...     return a + fnp.sin(w)
+    >>> def f(x, w):
+    ...     return shifted(fnp.exp(x), w)
+    >>> aval = fx.Spec((4,), "float32")
+    >>> jaxpr = fx.trace(f, aval, aval).jaxpr
+    >>> print(str(jaxpr).partition("main")[2], end="")
+     @f(%arg0: f32[4], %arg1: f32[4]) -> (f32[4]) {
+      %0: f32[4] = exp %arg0
+      %1: f32[4] = call[body=@shifted] %0, %arg1
+      return %1
+    }
+
+The linear program is `x_dot * %0`, up to the cut at the call. The pull takes the cotangent of the result, the result
+and w. It starts at the cut: the ivjp of the call returns `%0` and the cotangents of `%0` and w. Then it transposes the
+product, whose residual `%0` is known now.
+
+    >>> from fxad.transforms.inversion.derivatives_from_results import BackwardRequest, pull_from_results
+    >>> from fxad.transforms.inversion.rules import INVERSE_RULES
+    >>> request = BackwardRequest(
+    ...     known_outs=(True,), known_ins=(False, True), moving=(True, True), rules=INVERSE_RULES
+    ... )
+    >>> print(pull_from_results(jaxpr, request).program, end="")
+    fn @ivjp_shifted(%arg0: f32[4], %arg1: f32[4], %arg2: f32[4]) -> (f32[4], f32[4], f32[4]) {
+      %0: f32[4] = cos %arg1
+      %1: f32[4] = mul %arg2, %0
+      %2: f32[4] = sin %arg1
+      %3: f32[4] = sub %arg0, %2
+      return %3, %arg2, %1
+    }
+    <BLANKLINE>
+    main @ivjp_f(%arg0: f32[4], %arg1: f32[4], %arg2: f32[4]) -> (f32[4], f32[4]) {
+      %0: f32[4], %1: f32[4], %2: f32[4] = call[body=@ivjp_shifted] %arg1, %arg2, %arg0
+      %3: f32[4] = mul %1, %0
+      return %3, %2
+    }
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set as AbstractSet
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final, final
+
+from fxad.core.builder import Builder, substitute
+from fxad.core.dataclasses import dataclass
+from fxad.core.dce import dce
+from fxad.core.masks import select_by_mask
+from fxad.core.memo import by_value
+from fxad.errors import FxadError, NotInvertibleError
+from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lin, Mask, Tangent, Tangents, Var, Zero, as_lin
+from fxad.primitives.custom import CallWithRules
+from fxad.primitives.custom_rules import Rules
+from fxad.transforms.ad.linearize import LinearizeBuilder
+from fxad.transforms.ad.transpose import TransposeBuilder, accumulate, backward_eqn, instantiate
+from fxad.transforms.inversion.normal_form import backward_form
+from fxad.transforms.inversion.plans import InversionPlan, LazyValues
+from fxad.transforms.inversion.reconstruction_check import agree, compared, nan_unless, sketched
+from fxad.transforms.inversion.reversible_adjoint import IvjpCtx, IvjpEqn, eqns_with_ivjp
+from fxad.transforms.inversion.rules.contract import InverseTable
+from fxad.transforms.inversion.second_order import may_move_differently
+from fxad.transforms.inversion.solver import find_plan
+from fxad.transforms.locate import EqnOrigin, bodies_around, locate
+from fxad.transforms.memory.segments import in_segments
+
+NO_IVJP: Final[Mapping[Var, Mask]] = MappingProxyType({})
+REMEDY: Final = "name the argument in keep, close over the value, or give the function a custom_inverse"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BackwardRequest:
+    """What is known of a program that is run backwards, and which derivatives it computes.
+
+    `known_outs`, `known_ins`: masks of the results and operands from which it starts. `moving`: the mask of the
+    operands that have tangents and cotangents. `labels`: the names of the operands in messages. `tolerance`: see
+    `invertible`; infinity means no sketches. `located`: errors name equations of the program itself, not of its normal
+    form, and the bodies that contain them.
+    """
+
+    known_outs: Mask
+    known_ins: Mask
+    moving: Mask
+    rules: InverseTable
+    labels: tuple[str, ...] = ()
+    tolerance: float = math.inf
+    located: bool = False
+
+    def known_values(self, jaxpr: Jaxpr) -> Atoms:
+        """Returns the known results and operands of a program."""
+        return (*select_by_mask(jaxpr.outs, self.known_outs), *select_by_mask(jaxpr.ins, self.known_ins))
+
+    def known_avals(self, jaxpr: Jaxpr) -> list[Aval]:
+        """Returns the types of the known results and operands of a program."""
+        return [a.aval for a in self.known_values(jaxpr)]
+
+    def plan(self, jaxpr: Jaxpr, origins: Mapping[Atom, EqnOrigin]) -> InversionPlan:
+        """Returns how to compute the values of a program that the known ones determine."""
+        known_ins, known_outs = select_by_mask(jaxpr.ins, self.known_ins), select_by_mask(jaxpr.outs, self.known_outs)
+        return find_plan(jaxpr, (*known_ins, *known_outs), self.rules, origins=origins)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class BackwardProgram:
+    """A program that starts from results. Its last operands are sketches of the values `compared` of the normal form.
+
+    `moves_differently` is True if the derivatives of reconstructed values may differ from those of the original values.
+    """
+
+    program: Jaxpr
+    compared: tuple[Var, ...] = ()
+    moves_differently: bool = False
+
+
+# ------------------------------------------------------------------------------------------------ the three programs
+
+
+@by_value
+def pull_from_results(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram:
+    """Returns reverse mode from the results: (cotangents of the inexact results, known results, known operands,
+    sketches) -> cotangents of the operands marked in `moving`.
+
+    Raises: NotInvertibleError that names the equation.
+    """
+    b = TransposeBuilder()
+    cts = b.inputs([a for a in jaxpr.out_avals if a.inexact])
+    transposed = _transpose_from_results(b, jaxpr, request, b.inputs(request.known_avals(jaxpr)), cts)
+    pairs = [] if transposed.is_zero else _compared_values(transposed.split, transposed.values, request.tolerance)
+    reconstructed = [transposed.values.value(a) for _, a in pairs]
+    program = dce(b.build([*transposed.cotangents, *reconstructed], f"ivjp_{jaxpr.name}"))
+    end_of_results = len(cts) + sum(request.known_outs)
+    freed_after_use = tuple([k < end_of_results for k in range(len(program.ins))])  # the known operands are kept
+    program = in_segments(program, freed_after_use)
+    checked = _with_check(program, program.ins[len(cts) : end_of_results], pairs, request.tolerance)
+    return BackwardProgram(checked, tuple([v for v, _ in pairs]), transposed.moves_differently)
+
+
+@by_value
+def push_from_results(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram:
+    """Returns forward mode from the results: (tangents of the operands marked in `moving`, known results, known
+    operands, sketches) -> tangents of the inexact results.
+
+    Raises: NotInvertibleError that names the equation.
+    """
+    form, origins = backward_form(jaxpr, request.located)
+    normal = _without_inner_checks(form)
+    # Linearization splits bodies. A split body may determine less than the whole one: a mask is no longer recognised if
+    # it is computed outside of a loop. So whole equations are inverted. The split ones run forward, for residuals.
+    inverted_whole = frozenset(eqns_with_ivjp(normal, request.plan(normal, origins), request.rules))
+    split = _Split.of(normal, request.moving, origins, inverted_whole=inverted_whole)
+    inexact = [a for a in normal.outs if a.aval.inexact]
+    dots = [split.tangents[a].var if a in split.tangents else Zero(a.aval).instantiate() for a in inexact]
+    linear = split.linear.build(dots, f"linear_{jaxpr.name}")
+    b = Builder()
+    dots_in = b.inputs(linear.in_avals[: sum(request.moving)])
+    known_atoms = b.inputs(request.known_avals(jaxpr))
+    values = _PrimalValues.of(b, split, request, known_atoms)
+    residuals = [values.value(a) for a in split.residuals]
+    pushed = b.inline(linear, [*dots_in, *residuals])
+    pairs = _compared_values(split, values, request.tolerance) if pushed else []
+    program = b.build([*pushed, *[values.value(a) for _, a in pairs]], f"push_{jaxpr.name}")
+    checked = dce(_with_check(program, known_atoms[: sum(request.known_outs)], pairs, request.tolerance))
+    return BackwardProgram(checked, tuple([v for v, _ in pairs]), values.move_differently)
+
+
+@by_value
+def ivjp(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram:
+    """Returns the program that inverts a program and propagates cotangents: (known results, known operands, cotangents
+    of the inexact results) -> (other operands, cotangents of the operands marked in `moving`).
+
+    It has no sketches: the program around it compares what it reconstructs.
+
+    Raises: NotInvertibleError that names the equation.
+    """
+    b = TransposeBuilder()
+    known_atoms = b.inputs(request.known_avals(jaxpr))
+    cts = b.inputs([a for a in jaxpr.out_avals if a.inexact])
+    transposed = _transpose_from_results(b, jaxpr, request, known_atoms, cts)
+    operands = zip(transposed.split.primal.ins, request.known_ins, strict=True)
+    others = [transposed.values.value(v) for v, is_known in operands if not is_known]
+    program = dce(b.build([*others, *transposed.cotangents], f"ivjp_{jaxpr.name}"))
+    return BackwardProgram(program, moves_differently=transposed.moves_differently)
+
+
+# ---------------------------------------------------------------------------------------- primal and linear program
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cut:
+    """An equation with an ivjp, at which the linear program is cut: before its equation number `place`. The tangents of
+    the results of the equation are operands of the linear program."""
+
+    place: int
+    ivjp_eqn: IvjpEqn
+    tangents_in: tuple[Tangent, ...]
+    tangents_out: tuple[Tangent, ...]
+
+
+@final
+class _Split(LinearizeBuilder):
+    """A program that is linearized equation by equation.
+
+    `primal` is the primal program, without residuals as results, and `linear` the builder of the linear program, cut at
+    `cuts`. `atoms` and `tangents` map values of the program to their atoms in the two, and `origins` maps values of the
+    primal program to equations of the original program.
+    """
+
+    __slots__ = ("atoms", "cuts", "origins", "primal", "tangents")
+    primal: Jaxpr
+    atoms: dict[Atom, Atom]
+    tangents: dict[Atom, Lin]
+    cuts: list[_Cut]
+    origins: dict[Atom, EqnOrigin]
+
+    @classmethod
+    def of(
+        cls,
+        jaxpr: Jaxpr,
+        moving: Mask,
+        origins: Mapping[Atom, EqnOrigin],
+        *,
+        with_ivjp: Mapping[Var, Mask] = NO_IVJP,
+        inverted_whole: AbstractSet[Var] = frozenset(),
+    ) -> _Split:
+        """Splits a program. `with_ivjp` has the known operands of the equations at which the linear program is cut.
+        `inverted_whole` are equations to run backwards as they are. Equations are given by their first results.
+        `origins`, if any, are those of the values of the program."""
+        split = cls.like(jaxpr)
+        split.origins = {}
+        split.cuts = []
+        split.atoms = {v: v for v in jaxpr.ins}
+        split.tangents = {v: as_lin(split.linear.input(v.aval)) for v, m in zip(jaxpr.ins, moving, strict=True) if m}
+        for eqn in jaxpr.eqns:
+            start = len(split.eqns)
+            known_ins = with_ivjp.get(eqn.outs[0])
+            origin = origins.get(eqn.outs[0], EqnOrigin(eqn))
+            split._add(eqn, origin, known_ins, eqn.outs[0] in inverted_whole)
+            if origins:
+                for e in split.eqns[start:]:
+                    split.origins.update(dict.fromkeys(e.outs, replace(origin, name=e.prim.name)))
+        split.primal = split.build(substitute(jaxpr.outs, split.atoms), jaxpr.name)
+        return split
+
+    def _add(self, eqn: Eqn, origin: EqnOrigin, known_ins: Mask | None, whole: bool) -> None:
+        """Adds an equation to the primal program, and its tangents to the linear program."""
+        ins = substitute(eqn.ins, self.atoms)
+        dots_in = [self.tangents.get(a) for a in eqn.ins]
+        self.source = self.linear.source = eqn.source
+        outs: Atoms
+        if not any(dots_in):
+            outs = self.copy(eqn, ins)
+        else:
+            tangents = tuple([t or Zero(a.aval) for t, a in zip(dots_in, ins, strict=True)])
+            dots: Tangents
+            if known_ins is None or _captured_value_moves(eqn, tangents):
+                outs, dots = self._linearize(eqn, ins, tangents, origin)
+                # a custom derivative may use another program than the function, and the function itself is inverted
+                if whole or isinstance(eqn.prim, CallWithRules):
+                    outs = self.copy(eqn, ins)
+            else:
+                outs = self.copy(eqn, ins)
+                dots = self._cut(known_ins, tangents)
+            self.tangents.update({v: t for v, t in zip(eqn.outs, dots, strict=True) if isinstance(t, Lin)})
+        self.atoms.update(zip(eqn.outs, outs, strict=True))
+
+    def _linearize(self, eqn: Eqn, ins: Atoms, tangents: Tangents, origin: EqnOrigin) -> tuple[Atoms, Tangents]:
+        """Applies the jvp rule of an equation. Returns its results and their tangents."""
+        try:
+            return eqn.prim.jvp(self, ins, tangents)
+        except Exception as e:
+            locate(e, origin.eqn)
+            if isinstance(e, FxadError):
+                e.inside = (*origin.inside, *bodies_around(e))
+            raise
+
+    def _cut(self, known_ins: Mask, tangents: Tangents) -> Tangents:
+        """Cuts the linear program at the last equation of the primal program. Returns the tangents of its results."""
+        eqn = self.eqns[-1]
+        dots = tuple([as_lin(self.linear.input(v.aval)) if v.aval.inexact else Zero(v.aval) for v in eqn.outs])
+        ivjp_eqn = IvjpEqn(eqn, known_ins, tuple([isinstance(t, Lin) for t in tangents]))
+        self.cuts.append(_Cut(len(self.linear.eqns), ivjp_eqn, tangents, dots))
+        return dots
+
+
+def _captured_value_moves(eqn: Eqn, tangents: Tangents) -> bool:
+    """Returns True if a captured value of a function with rules has a tangent. The rules do not cover it, and its jvp
+    rule raises the error."""
+    prim = eqn.prim
+    return isinstance(prim, CallWithRules) and any([isinstance(t, Lin) for t in tangents[: prim.captured]])
+
+
+@by_value
+def _without_inner_checks(jaxpr: Jaxpr) -> Jaxpr:
+    """Replaces calls of `invertible` by calls with the plain derivatives of their functions, in the same variables.
+
+    Otherwise such a call, at a reconstructed value, would sketch this value and compare it with its own reconstruction.
+    If the original value is 0, both are rounding errors, and their relative difference may be large. The outer check
+    knows the original value.
+    """
+    eqns = []
+    for eqn in jaxpr.eqns:
+        prim = eqn.prim
+        if isinstance(prim, CallWithRules):  # other functions with rules keep them
+            if prim.tolerance is not None:
+                body, inverse = _without_inner_checks(prim.body), prim.rules.inverse
+                prim = replace(prim, function=replace(prim.function, body=body, rules=Rules(inverse=inverse)))
+        elif isinstance(prim, HigherOrder):
+            prim = prim.with_bodies(tuple(map(_without_inner_checks, prim.bodies)))
+        eqns.append(eqn if prim == eqn.prim else Eqn(prim, eqn.ins, eqn.outs, eqn.source))
+    return Jaxpr(jaxpr.ins, tuple(eqns), jaxpr.outs, jaxpr.name)
+
+
+# ----------------------------------------------------------------------------------------- values of the primal program
+
+
+@final
+class _PrimalValues:
+    """The values of a primal program, emitted into a builder at their first read.
+
+    A residual of the linear program is looked up as its primal value. `labels` are the names of the operands of the
+    program, for messages.
+    """
+
+    __slots__ = ("_labels", "_name", "_plan", "_residuals", "lazy")
+
+    def __init__(self, b: Builder, plan: InversionPlan, split: _Split, labels: tuple[str, ...]) -> None:
+        self.lazy = LazyValues(b, plan, {})
+        self._plan, self._labels, self._name = plan, labels, split.primal.name
+        self._residuals: dict[Atom, Atom] = {v: a for a, v in split.residuals.items()}
+
+    @staticmethod
+    def of(b: Builder, split: _Split, request: BackwardRequest, known_atoms: Sequence[Atom]) -> _PrimalValues:
+        """Returns the values that the known results and operands determine. These have the atoms `known_atoms` in
+        `b`."""
+        values = _PrimalValues(b, request.plan(split.primal, split.origins), split, request.labels)
+        values.add(request.known_values(split.primal), known_atoms)
+        return values
+
+    def add(self, values: Sequence[Atom], atoms: Sequence[Atom]) -> None:
+        """Adds values of the program that are known, with their atoms in the builder."""
+        for a, atom in zip(values, atoms, strict=True):
+            self.lazy.env.setdefault(a, atom)
+
+    def add_inverted(self, inverted: IvjpEqn, operands: Mapping[Atom, Atom]) -> None:
+        """Adds the operands that the ivjp of an equation reconstructed."""
+        eqn = inverted.eqn
+        self.add(list(operands), list(operands.values()))
+        self.lazy.inverted.append((tuple(operands), (*eqn.outs, *select_by_mask(eqn.ins, inverted.known_ins))))
+
+    def get(self, a: Atom, default: Atom, /) -> Atom:
+        return self.value(self._residuals[a]) if a in self._residuals else default
+
+    def value(self, a: Atom) -> Atom:
+        """Returns a value of the primal program. Raises: NotInvertibleError if the results do not determine it."""
+        if isinstance(a, Var) and not self._plan.determines(a):
+            raise self._undetermined(a)
+        return self.lazy.get(a)
+
+    def _undetermined(self, v: Var) -> NotInvertibleError:
+        operand = self._plan.undetermined_operand(v)
+        k = self._plan.graph.ins.index(operand)
+        label = self._labels[k] if k < len(self._labels) else f"operand {k}"
+        # a value that only the gradient computes, such as the cosine for a sine, is read by no equation of the function
+        why = self._plan.why_not(v if v in self._plan.graph.readers else operand)
+        return why.error("invertible", f"{label} of {self._name} is not determined by its results", REMEDY)
+
+    @property
+    def move_differently(self) -> bool:
+        """Is True if the derivatives of reconstructed values may differ from those of the original values."""
+        return any([may_move_differently(eqn) for step in self.lazy.steps for eqn in step.inverts])
+
+
+# ----------------------------------------------------------------------------------- the transpose of a linear program
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Transposed:
+    """The transpose of a linear program in a builder. `cotangents` are those of the operands; `is_zero` is True if all
+    of them are zero. `bodies` are the ivjp of bodies that it calls."""
+
+    split: _Split
+    values: _PrimalValues
+    bodies: Sequence[BackwardProgram]
+    cotangents: Sequence[Atom]
+    is_zero: bool
+
+    @property
+    def moves_differently(self) -> bool:
+        """Is True if the derivatives of reconstructed values may differ from those of the original values."""
+        with_rules = [cut.ivjp_eqn.eqn for cut in self.split.cuts if isinstance(cut.ivjp_eqn.eqn.prim, CallWithRules)]
+        return (
+            any([body.moves_differently for body in self.bodies])
+            or any(map(may_move_differently, with_rules))
+            or self.values.move_differently
+        )
+
+
+def _transpose_from_results(
+    b: TransposeBuilder, jaxpr: Jaxpr, request: BackwardRequest, known_atoms: Sequence[Atom], cts: Sequence[Atom]
+) -> _Transposed:
+    """Emits the transpose of the linear program of a program. `known_atoms` are those of its known results and
+    operands, `cts` the cotangents of its inexact results."""
+    normal, origins = backward_form(jaxpr, request.located)
+    with_ivjp = eqns_with_ivjp(normal, request.plan(normal, origins), request.rules)
+    split = _Split.of(normal, request.moving, origins, with_ivjp=with_ivjp)
+    values = _PrimalValues.of(b, split, request, known_atoms)
+    bodies: list[BackwardProgram] = []
+
+    def ivjp_of_body(body: Jaxpr, known_ins: Mask, known_outs: Mask, moving: Mask) -> Jaxpr:
+        bodies.append(
+            ivjp(body, BackwardRequest(known_outs, known_ins, moving, request.rules, located=request.located))
+        )
+        return bodies[-1].program
+
+    ct_env: dict[Atom, Atom] = {}
+    for a, ct in zip([a for a in normal.outs if a.aval.inexact], cts, strict=True):
+        if a in split.tangents:
+            accumulate(b, ct_env, split.tangents[a].var, ct)
+    _transpose_split(b, split, values, ct_env, IvjpCtx(b, values.value, ivjp_of_body, request.rules))
+    tangents = [split.tangents[v].var for v in select_by_mask(normal.ins, request.moving)]
+    cotangents = instantiate([ct_env.get(t) or Zero(t.aval) for t in tangents])
+    return _Transposed(split, values, bodies, cotangents, not any([t in ct_env for t in tangents]))
+
+
+def _transpose_split(
+    b: TransposeBuilder, split: _Split, values: _PrimalValues, ct_env: dict[Atom, Atom], ctx: IvjpCtx
+) -> None:
+    """Emits the adjoint of the linear program from its last equation to the first, and the ivjp of equations at the
+    cuts."""
+    linear = split.linear.eqns
+    residuals = set(split.residuals.values())
+    reached: set[Atom] = {v for v in split.linear.ins if v not in residuals}
+    reached.update([v for e in linear for v in e.outs])
+    cuts = list(split.cuts)
+    for k in range(len(linear), -1, -1):
+        while cuts and cuts[-1].place == k:
+            _emit_ivjp(b, cuts.pop(), values, ct_env, ctx)
+        if k:
+            backward_eqn(b, linear[k - 1], reached, values, ct_env)
+
+
+def _emit_ivjp(b: TransposeBuilder, cut: _Cut, values: _PrimalValues, ct_env: dict[Atom, Atom], ctx: IvjpCtx) -> None:
+    """Emits the ivjp of an equation, if its results have cotangents. Adds the operands that it reconstructs to the
+    values, and the cotangents of its operands to `ct_env`."""
+    eqn = cut.ivjp_eqn.eqn
+    popped = [ct_env.pop(t.var, None) if isinstance(t, Lin) else None for t in cut.tangents_out]
+    if not any(popped):
+        return
+    b.source = eqn.source
+    cts = [ct or Zero(v.aval).instantiate() for ct, v in zip(popped, eqn.outs, strict=True) if v.aval.inexact]
+    results = ctx.emit(cut.ivjp_eqn, cts)
+    values.add_inverted(cut.ivjp_eqn, results.operands)
+    for t, ct in zip([t for t in cut.tangents_in if isinstance(t, Lin)], results.cotangents, strict=True):
+        accumulate(b, ct_env, t.var, ct)
+
+
+# ------------------------------------------------------------------------------------------- checks of reconstructions
+
+
+def _compared_values(split: _Split, values: _PrimalValues, tolerance: float) -> list[tuple[Var, Atom]]:
+    """Returns the values of the function that are reconstructed last, each with its atom in the primal program."""
+    if math.isinf(tolerance):
+        return []
+    of_function = {a: v for v, a in split.atoms.items() if isinstance(v, Var) and compared(a.aval)}
+    last = [(of_function[a], a) for a in values.lazy.last_reconstructed() if a in of_function]
+    return sorted(last, key=lambda pair: pair[0].index)
+
+
+def _with_check(program: Jaxpr, results: Atoms, pairs: Sequence[tuple[Var, Atom]], tolerance: float) -> Jaxpr:
+    """Returns a program that checks its last results, which are reconstructions of the values `pairs`. The others are
+    nan if these are inaccurate. Further operands are the sketches to compare with. `results` are the operands of the
+    program that are results of the function."""
+    n = len(program.outs) - len(pairs)
+    if not n or not pairs:
+        return Jaxpr(program.ins, program.eqns, program.outs[:n], program.name)
+    b = Builder.resume(program)
+    sketches = b.inputs([sketched(a.aval) for _, a in pairs])
+    accurate = agree(b, sketches, program.outs[n:], results, tolerance)
+    return b.build(nan_unless(b, accurate, program.outs[:n]), program.name)
