@@ -1,10 +1,11 @@
-"""The context of mask rules: it fills and clears padding, and follows what is known about the padding of each value."""
+"""The context of mask rules: it fills and clears padding, records facts about the padding of each value, and the axes
+along which padding is still to be cleared."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from fxad.transforms.mask.padding_facts import (
 )
 from fxad.transforms.specialize import size_names
 
+# For each operand or result of a body: the facts about its padding, and its pending axes.
+PaddingStates: TypeAlias = tuple[tuple[PaddingFacts, PaddedAxes], ...]
+
 
 @final
 class MaskCtx(PaddedBuilder):
@@ -37,23 +41,31 @@ class MaskCtx(PaddedBuilder):
     zero_filled(x, shape)        filled with 0, of any dtype: for the values
     cleared(x, shape)            filled with 0, if x can have a tangent: for the derivatives
     cleared_later(x, shape)      cleared, or pending if the padding of x is finite
+    facts(x), learn(x, more)     the facts about the padding of x; records more of them
+
+    An axis of a value is pending if the padding along it is to be cleared: before the first equation that may have an
+    infinite slope there, or at the end of the program. Until then, the results of equations are pending where their
+    operands are.
+
+    pending(x)                   the pending axes of x
+    add_pending(x, axes)         adds to them
     clear_pending(x)             x, cleared along the pending axes
     clear_unless_finite(x)       likewise, if the padding along them may be infinite or nan
     with_pending(prim, x)        the result of an equation, pending where x is
-    facts(x), learn(x, more)     the facts about the padding of x; records more of them
     """
 
-    __slots__ = ("_facts", "_filled", "_mask_body", "_mask_call")
+    __slots__ = ("_facts", "_filled", "_mask_body", "_mask_call", "_pending")
 
     def __init__(
         self,
         padding: Padding,
         mask_body: Callable[[Jaxpr, Padding], Jaxpr],
-        mask_call: Callable[[Jaxpr, Padding, tuple[PaddingFacts, ...]], tuple[Jaxpr, tuple[PaddingFacts, ...]]],
+        mask_call: Callable[[Jaxpr, Padding, PaddingStates], tuple[Jaxpr, PaddingStates]],
     ) -> None:
         super().__init__(padding)
         self._mask_body, self._mask_call = mask_body, mask_call
         self._facts: dict[Atom, PaddingFacts] = {}
+        self._pending: dict[Atom, PaddedAxes] = {}
         self._filled: dict[tuple[Atom, Atom, PaddedAxes], Atom] = {}  # values that were filled before
 
     # --------------------------------------------------------------------------------------------- filled and cleared
@@ -86,9 +98,9 @@ class MaskCtx(PaddedBuilder):
                 PaddingFacts(
                     finite_axes=before.finite_axes | axes if self.facts(fill).finite else NO_AXES,
                     zeros=before.zeros | axes if is_zero_literal(fill) else NO_AXES,
-                    pending=before.pending - axes,
                 ),
             )
+            self.add_pending(filled, self.pending(x) - axes)
         return filled
 
     def zero_filled(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
@@ -107,24 +119,8 @@ class MaskCtx(PaddedBuilder):
         if not self.facts(x).finite_along(later):
             return self.cleared(x, shape, axes)
         if x.aval.inexact:
-            self.learn(x, PaddingFacts(pending=later))
+            self.add_pending(x, later)
         return x
-
-    def clear_pending(self, x: Atom) -> Atom:
-        """`x`, cleared along the axes that are to be cleared."""
-        return self.filled_along(x, 0, self.facts(x).pending)
-
-    def clear_unless_finite(self, x: Atom) -> Atom:
-        """`x`, cleared along the pending axes if the padding there may be infinite or nan."""
-        facts = self.facts(x)
-        return x if facts.finite_along(facts.pending) else self.clear_pending(x)
-
-    def with_pending(self, prim: Primitive, *args: Atom) -> Var:
-        """Add an equation with one result, which is cleared later where the operands are."""
-        out = self.one(prim, *args)
-        pending = [moved_axes(prim, a.aval, self.facts(a).pending) for a in args]
-        self.learn(out, PaddingFacts(pending=NO_AXES.union(*pending)))
-        return out
 
     def excluded(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
         """`x`, of `shape`, with -inf in the padding along `axes`, which is zero before, by sums with rows of -0.0 and
@@ -136,6 +132,31 @@ class MaskCtx(PaddedBuilder):
                 row = self.one(SELECT_N, inside, Lit.of(-np.inf, row_type), Lit.of(-0.0, row_type))
                 x = self.one(ADD, x, emit_broadcast(self, row, x.aval.shape, (a,)))
         return x
+
+    # -------------------------------------------------------------------------------------------------------- pending
+
+    def pending(self, x: Atom) -> PaddedAxes:
+        """The axes along which the padding of `x` is to be cleared."""
+        return self._pending.get(x, NO_AXES)
+
+    def add_pending(self, x: Atom, axes: PaddedAxes) -> None:
+        """Records axes along which the padding of `x` is to be cleared. A literal has none."""
+        if axes and not isinstance(x, Lit):
+            self._pending[x] = self.pending(x) | axes
+
+    def clear_pending(self, x: Atom) -> Atom:
+        """`x`, cleared along the pending axes."""
+        return self.filled_along(x, 0, self.pending(x))
+
+    def clear_unless_finite(self, x: Atom) -> Atom:
+        """`x`, cleared along the pending axes if the padding there may be infinite or nan."""
+        return x if self.facts(x).finite_along(self.pending(x)) else self.clear_pending(x)
+
+    def with_pending(self, prim: Primitive, *args: Atom) -> Var:
+        """Add an equation with one result, which is pending where the operands are."""
+        out = self.one(prim, *args)
+        self.add_pending(out, NO_AXES.union(*[moved_axes(prim, a.aval, self.pending(a)) for a in args]))
+        return out
 
     # ---------------------------------------------------------------------------------------------------------- facts
 
@@ -182,13 +203,23 @@ class MaskCtx(PaddedBuilder):
         """A body over padded arrays. It takes its operands, then the sizes: `size_operands`."""
         return self._mask_body(body, self.padding)
 
-    def recur_once(self, body: Jaxpr, args: Atoms) -> tuple[Jaxpr, tuple[PaddingFacts, ...]]:
-        """A body that runs once, on these operands and then the sizes, and what is known about its results."""
-        return self._mask_call(body, self.padding, tuple([self.facts(a) for a in args]))
+    def recur_once(self, body: Jaxpr, args: Atoms) -> tuple[Jaxpr, PaddingStates]:
+        """A body that runs once, over these operands and then the sizes; the facts and pending axes of its results."""
+        return self._mask_call(body, self.padding, self.states(args))
+
+    def states(self, values: Sequence[Atom]) -> PaddingStates:
+        """The facts and pending axes of values."""
+        return tuple([(self.facts(x), self.pending(x)) for x in values])
+
+    def add_states(self, values: Sequence[Atom], states: PaddingStates) -> None:
+        """Records facts and pending axes of values."""
+        for x, (facts, pending) in zip(values, states, strict=True):
+            self.learn(x, facts)
+            self.add_pending(x, pending)
 
     def uses_sizes(self, body: Jaxpr) -> bool:
         """Returns True if a body depends on a size that is masked."""
         return any([n.name in self.bounds for n in size_names(body)])
 
 
-__all__ = ["MaskCtx"]
+__all__ = ["MaskCtx", "PaddingStates"]

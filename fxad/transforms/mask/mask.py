@@ -10,7 +10,7 @@ from fxad.errors import SizeError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Param, Record, Var, jaxprs_in_params, params, source_text
 from fxad.primitives.custom import CallWithRules, NamedCall, called_functions
 from fxad.transforms.locate import describe, locate
-from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.context import MaskCtx, PaddingStates
 from fxad.transforms.mask.contract import MaskTable, not_masked
 from fxad.transforms.mask.padded_builder import Padding
 from fxad.transforms.mask.padding_facts import PaddingFacts
@@ -38,27 +38,22 @@ def mask(jaxpr: Jaxpr, padding: Padding, rules: MaskTable = MASK_RULES) -> Jaxpr
 
 @by_value
 def masked_body(jaxpr: Jaxpr, padding: Padding, rules: MaskTable) -> Jaxpr:
-    """`mask` for a body: the padding of its operands and results holds anything."""
-    b, outs = _body_in_context(jaxpr, padding, rules, ())
+    """`mask` for a body: the padding of its operands and results holds anything. No result is pending."""
+    b, args = _context(jaxpr, padding, rules)
+    outs = _walk(b, jaxpr, args, rules)
     return b.build([b.clear_pending(x) for x in outs], jaxpr.name)
 
 
 @by_value
 def masked_call(
-    jaxpr: Jaxpr, padding: Padding, rules: MaskTable, facts: tuple[PaddingFacts, ...]
-) -> tuple[Jaxpr, tuple[PaddingFacts, ...]]:
-    """`mask` for a body that runs once, and what is known about its results, given what is known about its operands."""
-    b, outs = _body_in_context(jaxpr, padding, rules, facts)
-    return b.build(outs, jaxpr.name), tuple([b.facts(x) for x in outs])
-
-
-def _body_in_context(
-    jaxpr: Jaxpr, padding: Padding, rules: MaskTable, facts: tuple[PaddingFacts, ...]
-) -> tuple[MaskCtx, Sequence[Atom]]:
+    jaxpr: Jaxpr, padding: Padding, rules: MaskTable, operands: PaddingStates
+) -> tuple[Jaxpr, PaddingStates]:
+    """`mask` for a body that runs once, whose operands have these facts and pending axes. Returns the body, and the
+    facts and pending axes of its results."""
     b, args = _context(jaxpr, padding, rules)
-    for x, known_of_x in zip(args, facts, strict=False):
-        b.learn(x, known_of_x)
-    return b, _walk(b, jaxpr, args, rules)
+    b.add_states(args, operands)
+    outs = _walk(b, jaxpr, args, rules)
+    return b.build(outs, jaxpr.name), b.states(outs)
 
 
 def _context(jaxpr: Jaxpr, padding: Padding, rules: MaskTable) -> tuple[MaskCtx, tuple[Var, ...]]:
@@ -66,7 +61,7 @@ def _context(jaxpr: Jaxpr, padding: Padding, rules: MaskTable) -> tuple[MaskCtx,
     b = MaskCtx(
         padding,
         lambda body, sizes: masked_body(body, sizes, rules),
-        lambda body, sizes, facts: masked_call(body, sizes, rules, facts),
+        lambda body, sizes, operands: masked_call(body, sizes, rules, operands),
     )
     return b, b.operands(jaxpr.in_avals)
 

@@ -42,8 +42,6 @@ class PaddingFacts:
     zeros_unless_nan:      it is zero, or its whole row is nan, as in a softmax.
     zeros_unless_infinite: it is zero, or no valid element of its row is finite.
     least:                 no element is less than this number, padding included. None: no number is known.
-    pending:               the padding along these axes is cleared before the first equation that may have an infinite
-                           slope there.
     """
 
     finite: bool = False
@@ -52,7 +50,6 @@ class PaddingFacts:
     zeros_unless_nan: PaddedAxes = NO_AXES
     zeros_unless_infinite: PaddedAxes = NO_AXES
     least: float | None = None
-    pending: PaddedAxes = NO_AXES
 
     def __or__(self, more: PaddingFacts) -> PaddingFacts:
         """The facts of both, about one value."""
@@ -64,7 +61,6 @@ class PaddingFacts:
             self.zeros_unless_nan | more.zeros_unless_nan,
             self.zeros_unless_infinite | more.zeros_unless_infinite,
             max(bounds, default=None),
-            self.pending | more.pending,
         )
 
     def finite_along(self, axes: PaddedAxes) -> bool:

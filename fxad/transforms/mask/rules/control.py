@@ -49,12 +49,11 @@ def through_bodies(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, out
 
 
 def _once(ctx: MaskCtx, prim: Call | Remat, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """A body that runs once knows what is known about its operands."""
-    body, facts = ctx.recur_once(prim.body, args)
+    """The facts and pending axes of the operands hold in a body that runs once; those of its results hold outside."""
+    body, states = ctx.recur_once(prim.body, args)
     operands = (*args, *ctx.size_operands)
     results = ctx(prim.rebuild((body,), (len(operands),), (len(outs),)), *operands)
-    for x, of_x in zip(results, facts, strict=True):
-        ctx.learn(x, of_x)
+    ctx.add_states(results, states)
     return results
 
 

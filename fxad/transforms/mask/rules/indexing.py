@@ -29,7 +29,7 @@ from fxad.primitives.slicing import Concatenate, Slice
 from fxad.transforms.mask.context import MaskCtx
 from fxad.transforms.mask.contract import MaskRow, row
 from fxad.transforms.mask.padded_builder import int_literal
-from fxad.transforms.mask.padding_facts import NO_AXES, PaddingFacts
+from fxad.transforms.mask.padding_facts import NO_AXES
 from fxad.transforms.mask.rules.structure import padded_to, slice_rule
 
 
@@ -123,9 +123,9 @@ def _dynamic_update_slice(
 def _index(ctx: MaskCtx, prim: Index, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     x, *places = args
     full = ins[0]
-    kept = ctx.facts(x).pending
-    if prim.dynamic or any([(a, prim.sizes[a]) not in kept for a, _ in kept]):
-        x, kept = ctx.clear_pending(x), NO_AXES
+    pending = ctx.pending(x)
+    if prim.dynamic or any([(a, prim.sizes[a]) not in pending for a, _ in pending]):
+        x, pending = ctx.clear_pending(x), NO_AXES
     windows = zip(prim.starts, prim.sizes, prim.strides, strict=True)
     limits = [start + maximum((m - 1) * stride + 1, 0) for start, m, stride in windows]
     fixed = [n if a in prim.dynamic else m for a, (n, m) in enumerate(zip(full.shape, prim.sizes, strict=True))]
@@ -144,7 +144,7 @@ def _index(ctx: MaskCtx, prim: Index, args: Atoms, ins: Avals, outs: Avals) -> S
             at[a] = _from_front(ctx, i, full.shape[a])
         dynamic = DynamicSlice(prim.sizes)
         (x,) = _dynamic_slice(ctx, dynamic, (x, *at), (middle, *[INT32_SCALAR] * full.ndim), (whole,))
-    ctx.learn(x, PaddingFacts(pending=kept))
+    ctx.add_pending(x, pending)
     return (ctx.with_pending(Squeeze(prim.dropped), x) if prim.dropped else x,)
 
 

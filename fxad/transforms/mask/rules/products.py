@@ -30,9 +30,8 @@ def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -
     finite_free = ctx.padded_axes(shape, later)
     ctx.learn(out, PaddingFacts(finite_axes=finite_lanes | finite_free, zeros_unless_infinite=zeros))
     out = ctx.cleared(out, shape, [a for a in (*lhs_places, *rhs_places) if a not in later])
-    lhs_pending, rhs_pending = ctx.facts(lhs).pending, ctx.facts(rhs).pending
-    pending = _moved(lhs_pending, prim.lhs_batch, range(n)) | _moved(rhs_pending, prim.rhs_batch, range(n))
-    ctx.learn(out, PaddingFacts(pending=pending))
+    for a, batch in ((lhs, prim.lhs_batch), (rhs, prim.rhs_batch)):
+        ctx.add_pending(out, _moved(ctx.pending(a), batch, range(n)))
     return (ctx.cleared_later(out, shape, later),)
 
 
@@ -46,8 +45,8 @@ def _same_lanes(ctx: MaskCtx, prim: DotGeneral, args: Atoms, shape: Shape) -> tu
         if ctx.facts(lhs).finite_along(left) and ctx.facts(rhs).finite_along(right):
             finite.update([(k, shape[k])] if ctx.ragged((shape[k],)) else ())
         else:
-            lhs = ctx.filled_along(lhs, 0, left & ctx.facts(lhs).pending)
-            rhs = ctx.filled_along(rhs, 0, right & ctx.facts(rhs).pending)
+            lhs = ctx.filled_along(lhs, 0, left & ctx.pending(lhs))
+            rhs = ctx.filled_along(rhs, 0, right & ctx.pending(rhs))
     return lhs, rhs, frozenset(finite)
 
 
@@ -61,8 +60,8 @@ def _operand(
     infinite = [a for a, n in ragged if not facts.finite_along(frozenset([(a, n)]))]
     # a row of a softmax that is nan may have nan in its padding: the product with this row is nan in any case
     zero = [*[a for a in contracted if (a, shape[a]) not in facts.zeros_unless_nan], *infinite]
-    if not other_finite and (late := ragged & facts.pending):
-        return ctx.filled_along(x, 0, late | (ctx.padded_axes(shape, zero) - facts.zeros))
+    if not other_finite and (pending := ragged & ctx.pending(x)):
+        return ctx.filled_along(x, 0, pending | (ctx.padded_axes(shape, zero) - facts.zeros))
     return ctx.zero_filled(x, shape, zero)
 
 

@@ -64,7 +64,7 @@ def _broadcast(ctx: MaskCtx, prim: BroadcastInDim, args: Atoms, ins: Avals, outs
     (x,), shape = args, outs[0].shape
     x = ctx.clear_unless_finite(x)
     out = emit_broadcast(ctx, x, ctx.padded(shape), prim.dims)
-    ctx.learn(out, PaddingFacts(pending=moved_axes(prim, x.aval, ctx.facts(x).pending)))
+    ctx.add_pending(out, moved_axes(prim, x.aval, ctx.pending(x)))
     kept = [d for d, n in zip(prim.dims, ins[0].shape, strict=True) if n == shape[d]]
     return (ctx.cleared_later(out, shape, [a for a in range(len(shape)) if a not in kept]),)
 
@@ -115,7 +115,7 @@ def _slice(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) -> S
     if any([old.shape[a] != new.shape[a] for a in {*ctx.ragged(old.shape), *ctx.ragged(new.shape)}]):
         return slice_rule(ctx, prim, (ctx.clear_pending(x),), ins, outs)
     (out,) = slice_rule(ctx, prim, args, ins, outs)
-    ctx.learn(out, PaddingFacts(pending=ctx.facts(x).pending))
+    ctx.add_pending(out, ctx.pending(x))
     return (out,)
 
 
@@ -208,10 +208,11 @@ def _reshape(ctx: MaskCtx, prim: Reshape, args: Atoms, ins: Avals, outs: Avals) 
             places = [(n, b) for a, n in axes for b, m in enumerate(new) if (n, prod(old[:a])) == (m, prod(new[:b]))]
             return frozenset([(b, n) for n, b in places])
 
-        pending = ctx.facts(x).pending
-        x = x if len(moved(pending)) == len(pending) else ctx.clear_pending(x)
-        out, facts = emit_reshape(ctx, x, ctx.padded(new)), ctx.facts(x)
-        ctx.learn(out, PaddingFacts(finite_axes=moved(facts.finite_axes), pending=moved(facts.pending)))
+        if len(moved(ctx.pending(x))) < len(ctx.pending(x)):
+            x = ctx.clear_pending(x)
+        out = emit_reshape(ctx, x, ctx.padded(new))
+        ctx.learn(out, PaddingFacts(finite_axes=moved(ctx.facts(x).finite_axes)))
+        ctx.add_pending(out, moved(ctx.pending(x)))
         return (out,)
     x = ctx.clear_pending(x)
     return (_regrouped(ctx, x, old, new),)
