@@ -42,7 +42,7 @@ from fxad.primitives.elementwise.arithmetic import ADD
 class PassedValue:
     """A residual, which the first program returns and the second reads.
 
-    name:  its `checkpoint_name`, or the operation that computes it, with a number.
+    name:  its `checkpoint_name`, or the operation that computes it, with a number, or the number of the operand.
     where: the user's line.
     """
 
@@ -73,12 +73,12 @@ class Halves:
 
     def with_out_known(self, out_known: Mask) -> Halves:
         """Returns the two parts with fewer known results: those marked in `out_known`. The other known results become
-        results of `unknown`: literals as they are, variables as new residuals.
+        results of `unknown`: literals as they are, variables through new residuals.
 
-        For example, with `out_known` (True, True, True, False) before and (True, False, False, False) after,
+        For example, if `out_known` changes from (True, True, True, False) to (True, False, False, False),
 
-            known(x) = (sin(x), exp(x), 2.0)           unknown(y) = -y
-            known(x) = (sin(x), exp(x))                unknown(e, y) = (e, 2.0, -y)
+            before:  known(x) = (sin(x), exp(x), 2.0)    unknown(y) = -y
+            after:   known(x) = (sin(x), exp(x))         unknown(e, y) = (e, 2.0, -y)
         """
         if out_known == self.out_known:
             return self
@@ -106,8 +106,8 @@ class Halves:
         return not self.known.eqns and not any(self.out_known)
 
 
-# Partial evaluation of a body, given the mask of its known operands.
-Split: TypeAlias = Callable[[Jaxpr, Mask], Halves]
+# Splits a body, given the mask of its known operands: `partial_eval`.
+SplitBody: TypeAlias = Callable[[Jaxpr, Mask], Halves]
 
 
 @final
@@ -130,7 +130,7 @@ class SplitEqn:
     known_results: tuple[int, ...]
 
 
-def split_eqn(prim: Primitive, in_known: Mask, split_body: Split) -> SplitEqn | None:
+def split_eqn(prim: Primitive, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
     """Splits an equation whose marked operands are known. Returns None if it is known or unknown as a whole.
 
     Not split are a loop without a bound or with an unknown predicate, a branch on an unknown index, a function with
@@ -156,7 +156,10 @@ def split_eqn(prim: Primitive, in_known: Mask, split_body: Split) -> SplitEqn | 
     return parts if parts is None or any(in_known) or any(parts.out_known) else None
 
 
-def _once(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) -> SplitEqn | None:
+# --------------------------------------------------------------------------------------------------- calls and branches
+
+
+def _once(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
     """Splits an equation whose body runs once. Its residuals are the first operands of the unknown part."""
     if len(layout.operands) != 1 or len(layout.results) != 1:
         return None
@@ -176,8 +179,9 @@ def _once(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) 
     )
 
 
-def _branches(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) -> SplitEqn | None:
-    """Splits each branch. Branches share the slots of their residuals, as in derivatives."""
+def _branches(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
+    """Splits each branch. A result is known if it is known in every branch. Residuals are passed in slots, each of
+    which holds a residual of whichever branch runs, as in derivatives."""
     if [type(g.role) for g in layout.operands] != [BranchIndex, Constant] or len(layout.results) != 1:
         return None
     if any([(body.operands, body.results) != ((1,), (0,)) for body in layout.bodies]):
@@ -208,7 +212,10 @@ def _branches(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Spl
     )
 
 
-def _loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) -> SplitEqn | None:
+# --------------------------------------------------------------------------------------------------------------- loops
+
+
+def _loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
     """Splits a loop with one body. A carry is known if every step computes a known value for it. A residual that is a
     constant or a slice is read from the operand. The other residuals are stacked along the first axis, in the last
     groups of operands and results.
@@ -261,7 +268,7 @@ def _loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) 
     )
 
 
-def _split_step(layout: Layout, at: int, in_known: Mask, split_body: Split) -> tuple[list[bool], Halves]:
+def _split_step(layout: Layout, at: int, in_known: Mask, split_body: SplitBody) -> tuple[list[bool], Halves]:
     """Splits the step of a loop, body `at`. Returns a mask of the operands of the loop whose value is known in every
     step, and the two parts of the step, of which the known one returns exactly the known carries and rows."""
     step_operands, step_results = layout.operand_indices(at), layout.result_indices(at)
@@ -300,7 +307,7 @@ def _residual_operands(layout: Layout, step: Halves, known_ins: Sequence[int]) -
 _COUNT: Final = -1  # the number of the added carry, the count of steps, in lists of operand numbers
 
 
-def _bounded_loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) -> SplitEqn | None:
+def _bounded_loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
     """Splits a loop with a bound that ends by a known predicate. The known part is a loop that also counts its steps;
     the unknown part is a scan of so many steps.
 

@@ -80,13 +80,14 @@ class MaskCtx(PaddedBuilder):
             return x
         if isinstance(x, Lit) and isinstance(fill, Lit) and x.with_shape(()) is fill:
             return x
-        return self._selected(x, fill, padded)
+        return self._select(x, fill, padded)
 
     def filled_along(self, x: Atom, value: object, axes: PaddedAxes) -> Atom:
         """`x`, with the padding along `axes` replaced by `value`."""
-        return self._selected(x, Lit.of(value, x.aval.with_shape(())), axes) if axes else x
+        return self._select(x, Lit.of(value, x.aval.with_shape(())), axes) if axes else x
 
-    def _selected(self, x: Atom, fill: Atom, axes: PaddedAxes) -> Atom:
+    def _select(self, x: Atom, fill: Atom, axes: PaddedAxes) -> Atom:
+        """Adds the select of `x` inside and `fill` in the padding along `axes`, once."""
         filled = self._filled.get((x, fill, axes))
         if filled is None:
             inside = self.inside_along(x.aval.shape, tuple(sorted(axes)))
@@ -112,19 +113,19 @@ class MaskCtx(PaddedBuilder):
         return self.filled(x, shape, 0, axes) if x.aval.inexact else x
 
     def cleared_later(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
-        """`x`, a result of a rule, which is cleared now or before the first equation that needs it."""
+        """`x`, a result of a rule: cleared if its padding may be infinite or nan, else pending."""
         if isinstance(x, Lit):
             return x
-        later = self.padded_axes(shape, axes)
-        if not self.facts(x).finite_along(later):
+        padded = self.padded_axes(shape, axes)
+        if not self.facts(x).finite_along(padded):
             return self.cleared(x, shape, axes)
         if x.aval.inexact:
-            self.add_pending(x, later)
+            self.add_pending(x, padded)
         return x
 
     def excluded(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
-        """`x`, of `shape`, with -inf in the padding along `axes`, which is zero before, by sums with rows of -0.0 and
-        -inf. XLA computes them together with the products before and the exponentials after."""
+        """`x`, of `shape`, whose padding along `axes` is zero, with -inf there. A row of -0.0 and -inf is added to it:
+        XLA fuses this sum with the product before and the exponential after."""
         for a in self.ragged(shape):
             if a in axes:
                 n, row_type = x.aval.shape[a], x.aval.with_shape((x.aval.shape[a],))
@@ -164,13 +165,13 @@ class MaskCtx(PaddedBuilder):
         """The facts that are known about the padding of a value."""
         facts = self._facts.get(x)
         if facts is None:
-            without = NO_FACTS if x.aval.inexact else WITHOUT_INFINITIES
-            facts = self._facts[x] = facts_of_literal(x) if isinstance(x, Lit) else without
+            default = NO_FACTS if x.aval.inexact else WITHOUT_INFINITIES
+            facts = self._facts[x] = facts_of_literal(x) if isinstance(x, Lit) else default
         return facts
 
     def learn(self, x: Atom, more: PaddingFacts) -> None:
-        """Records facts about a value, beside those that are known. That it is finite is not recorded of a value whose
-        dtype has a narrow range, because a product of it may overflow."""
+        """Adds facts about a value. A value of a dtype of narrow range is not recorded as finite, because a product of
+        it may overflow."""
         if isinstance(x, Lit):
             return
         if (more.finite or more.finite_axes) and x.aval.dtype in dtypes.NARROW_RANGE:
@@ -188,7 +189,7 @@ class MaskCtx(PaddedBuilder):
         return outs
 
     def _learn_result(self, prim: Primitive, args: Atoms, outs: tuple[Var, ...]) -> None:
-        """Records what follows about the result of an equation that has one."""
+        """Records the facts about the result of an equation, if it has one result."""
         if len(outs) == 1:
             self.learn(outs[0], facts_of_result(prim, args, [self.facts(a) for a in args]))
 

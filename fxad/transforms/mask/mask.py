@@ -28,12 +28,12 @@ def mask(jaxpr: Jaxpr, padding: Padding, rules: MaskTable = MASK_RULES) -> Jaxpr
     Raises: SizeError for an equation that has no padded form, with its line.
     """
     b, args = _context(jaxpr, padding, rules)
-    clear = [b.cleared(x, v.aval.shape) for x, v in zip(args, jaxpr.ins, strict=True)]
-    for x in clear:
+    cleared = [b.cleared(x, v.aval.shape) for x, v in zip(args, jaxpr.ins, strict=True)]
+    for x in cleared:
         b.learn(x, PaddingFacts(finite=True))
-    outs = _walk(b, jaxpr, clear, rules)
-    last = [b.clear_pending(b.zero_filled(x, a.aval.shape)) for x, a in zip(outs, jaxpr.outs, strict=True)]
-    return b.build(last, f"mask_{jaxpr.name}")
+    outs = _walk(b, jaxpr, cleared, rules)
+    results = [b.clear_pending(b.zero_filled(x, a.aval.shape)) for x, a in zip(outs, jaxpr.outs, strict=True)]
+    return b.build(results, f"mask_{jaxpr.name}")
 
 
 @by_value
@@ -67,6 +67,7 @@ def _context(jaxpr: Jaxpr, padding: Padding, rules: MaskTable) -> tuple[MaskCtx,
 
 
 def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskTable) -> list[Atom]:
+    """Adds the padded form of each equation. Returns the padded results."""
     env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
 
     def atom(a: Atom) -> Atom:
@@ -121,11 +122,11 @@ def _depends_on_masked_size(b: MaskCtx, eqn: Eqn) -> bool:
 def _has_masked_parameter(b: MaskCtx, eqn: Eqn) -> bool:
     """Returns True if a parameter of an equation contains a masked size."""
 
-    def named(value: Param) -> bool:
+    def contains(value: Param) -> bool:
         if type(value) is Size:
             return b.masked(value)
         if isinstance(value, Record):
-            return any([named(v) for _, v in params(value)])
-        return type(value) is tuple and any([named(v) for v in value])
+            return any([contains(v) for _, v in params(value)])
+        return type(value) is tuple and any([contains(v) for v in value])
 
-    return any([named(value) for _, value in params(eqn.prim)])
+    return any([contains(value) for _, value in params(eqn.prim)])

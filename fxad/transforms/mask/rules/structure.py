@@ -25,22 +25,22 @@ from fxad.transforms.mask.rules.lanes import lanewise
 
 def padded_to(ctx: MaskCtx, x: Atom, axis: int, size: int) -> Atom:
     """`x` with an axis extended by zeros to at least `size`."""
-    more = maximum(size - x.aval.shape[axis], 0)
-    if more == 0:
+    missing = maximum(size - x.aval.shape[axis], 0)
+    if missing == 0:
         return x
-    return ctx.one(pad_along_axis(x.aval.ndim, axis, high=more), x, Lit.zero(x.aval.with_shape(())))
+    return ctx.one(pad_along_axis(x.aval.ndim, axis, high=missing), x, Lit.zero(x.aval.with_shape(())))
 
 
 def taken_from(ctx: MaskCtx, x: Atom, axis: int, start: Atom, size: int) -> Atom:
-    """`size` elements of `x` from `start`, an i32[], on along an axis, which must hold them."""
+    """The `size` elements of `x` along an axis that begin at `start`, an i32[]. The axis must hold them."""
     shape = x.aval.shape
     starts = [start if a == axis else int_literal(0) for a in range(len(shape))]
     return ctx.one(DynamicSlice(tuple([size if a == axis else n for a, n in enumerate(shape)])), x, *starts)
 
 
 def taken_at(ctx: MaskCtx, x: Atom, axis: int, places: Atom) -> Atom:
-    """The elements of `x` at `places` (i32) along an axis, which the axes of `places` replace. Places out of range are
-    clamped."""
+    """The elements of `x` at `places` (i32) along an axis. The axes of `places` replace this axis. Places out of range
+    are clamped."""
     x = padded_to(ctx, x, axis, 1)
     shape, rank = x.aval.shape, places.aval.ndim
     gather = Gather(
@@ -151,7 +151,8 @@ def pad_rule(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> S
 
 
 def _spread(ctx: MaskCtx, x: Atom, value: Atom, axis: int, n: int, padded: int, low: int, interior: int) -> Atom:
-    """`x` with `interior` values, a size, between its elements: each of `padded` places reads its element."""
+    """`x` with `interior` copies of `value`, a size, between its elements. Each of the `padded` places of the result
+    reads its element."""
     line = ctx.iota((padded,), 0)
     at = ctx.one(SUB, line, ctx.counts(low, line.aval.shape))
     step = ctx.counts(interior + 1, line.aval.shape)
@@ -161,8 +162,8 @@ def _spread(ctx: MaskCtx, x: Atom, value: Atom, axis: int, n: int, padded: int, 
     before_end = ctx.one(LT, place, ctx.counts(n, line.aval.shape))
     inside = ctx.one(AND, ctx.one(GE, at, zero), before_end)
     taken = taken_at(ctx, x, axis, place)
-    here = emit_broadcast(ctx, ctx.one(AND, whole, inside), taken.aval.shape, (axis,))
-    return ctx.one(SELECT_N, here, emit_broadcast(ctx, value, taken.aval.shape, ()), taken)
+    is_element = emit_broadcast(ctx, ctx.one(AND, whole, inside), taken.aval.shape, (axis,))
+    return ctx.one(SELECT_N, is_element, emit_broadcast(ctx, value, taken.aval.shape, ()), taken)
 
 
 def _concatenate(ctx: MaskCtx, prim: Concatenate, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
