@@ -324,8 +324,8 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body:
         c, n, es = scan[(c, n) -> let e = exp(c) in (c * c, n + 1, e), length=5] limit c0 0
         d        = scan[(d, e) -> d * e, length=5] limit d0 es
 
-    The predicate reads only c, which is known in every step (`_predicate_is_known`). So it can end the known steps
-    (`_known_loop`). Their count is the limit of the unknown scan:
+    The predicate reads only c, which is known in every step (`_predicate_is_known`). So it can end the known steps, and
+    their count is the limit of the unknown scan (`_with_known_loop`):
 
         c, n, es = while[(c, n) -> c < 9, (c, n) -> let e = exp(c) in (c * c, n + 1, e), max_steps=5] c0 0
         d        = scan[(d, e) -> d * e, length=5] n d0 es
@@ -340,27 +340,7 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body:
     parts = _loop(scan, scan.layout, scan_known, split_body)
     if parts is None or not _predicate_is_known(loop, parts, in_known):
         return None
-    assert isinstance(parts.known, Scan), "`rebuild` keeps the class"
-    # the results of the scan: carries, the count, rows; the last row is the predicate if the step returns it
-    count_at, n_results = len(loop.carries), len(parts.out_known) - loop.predicate_in_step
-    n_carry, n_known = sum(parts.out_known[:count_at]), sum(parts.out_known[:n_results])
-    known_results = tuple([k for k in range(n_known) if k != n_carry])
-    if not known_results and len(parts.known.body.eqns) == 1:
-        return None  # the known part would only count
-    known, known_operands = _known_loop(prim, loop, parts.known.body, _known_step_operands(loop, parts), n_known)
-    # operand 0 of the scan is the limit; the predicate is the last known row, so it comes before the residuals
-    unknown_operands = [
-        ~n_carry if p == 0 else loop.step_operands[p - 1] if p > 0 else p + loop.predicate_in_step
-        for p in parts.unknown_operands
-    ]
-    return SplitEqn(
-        known,
-        parts.unknown,
-        tuple([Lit.zero(INT32_SCALAR) if p == _COUNT else p for p in known_operands]),
-        tuple(unknown_operands),
-        parts.out_known[:count_at] + parts.out_known[count_at + 1 : n_results],
-        known_results,
-    )
+    return _with_known_loop(prim, loop, parts)
 
 
 @final
@@ -451,10 +431,39 @@ def _predicate_is_known(loop: _BoundedLoop, parts: SplitEqn, in_known: Mask) -> 
     return all([p in known_carries if p in loop.carries else in_known[p] for p in reads])
 
 
+def _with_known_loop(prim: HigherOrder, loop: _BoundedLoop, parts: SplitEqn) -> SplitEqn | None:
+    """Returns the two parts of a loop, given the two parts of `counting_scan`. None if the known part would only count.
+
+    The known scan returns carries, the count, rows, the predicate if the step returns it, and stacked residuals. The
+    known loop returns the same, without the predicate.
+    """
+    assert isinstance(parts.known, Scan), "`rebuild` keeps the class"
+    count_at, n_results = len(loop.carries), len(parts.out_known) - loop.predicate_in_step
+    n_carry, n_known = sum(parts.out_known[:count_at]), sum(parts.out_known[:n_results])
+    known_results = tuple([k for k in range(n_known) if k != n_carry])
+    if not known_results and len(parts.known.body.eqns) == 1:
+        return None
+    known, known_operands = _known_loop(prim, loop, parts.known.body, _known_step_operands(loop, parts), n_known)
+    unknown_operands: list[int] = []
+    for p in parts.unknown_operands:
+        if p == 0:  # the limit of the scan
+            unknown_operands.append(~n_carry)
+        else:
+            unknown_operands.append(loop.step_operands[p - 1] if p > 0 else p + loop.predicate_in_step)
+    return SplitEqn(
+        known,
+        parts.unknown,
+        tuple([Lit.zero(INT32_SCALAR) if p == _COUNT else p for p in known_operands]),
+        tuple(unknown_operands),
+        parts.out_known[:count_at] + parts.out_known[count_at + 1 : n_results],
+        known_results,
+    )
+
+
 def _known_loop(
     prim: HigherOrder, loop: _BoundedLoop, body: Jaxpr, step_operands: list[int], n_known: int
 ) -> tuple[Primitive, list[int]]:
-    """Returns the loop over known steps, and its operands. `body` is the known step of the scan: `step_operands` ->
+    """Returns the loop over known steps, and its operands. `body` is the step of the known scan: `step_operands` ->
     `n_known` results, then the predicate if the step returns it, then residuals."""
     layout = loop.layout
     test, test_operands = (None, ()) if loop.predicate_in_step else loop.separate_predicate()
