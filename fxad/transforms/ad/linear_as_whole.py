@@ -99,7 +99,7 @@ def _at_zero_tangents(flat: Jaxpr, dependent: set[Atom], outs: tuple[Atom, ...],
             live.update(eqn.ins)
     with_tangents = subprogram(reversed(kept), flat.ins, outs, flat.name)
     b = Builder()
-    args = (*b.inputs(flat.in_avals[:n_in]), *[Lit.zero(a) for a in flat.in_avals[n_in:]])
+    args: list[Atom] = [*b.inputs(flat.in_avals[:n_in]), *[Lit.zero(a) for a in flat.in_avals[n_in:]]]
     return dce(b.build(b.inline(with_tangents, args), flat.name))
 
 
