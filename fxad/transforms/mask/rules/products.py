@@ -14,7 +14,8 @@ from fxad.transforms.mask.padding_facts import NO_AXES, PaddedAxes, PaddingFacts
 
 def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """The padding is 0 in both operands along a contracted axis: 0 times an infinity of the other operand is nan. A
-    derivative contracts the free axes too: there an operand is finite or cleared, and so is the result, as a whole."""
+    derivative contracts the free axes too. So along these each operand is finite or cleared. The result is cleared
+    along the free axes of an operand: later if the other operand is finite as a whole, else at once."""
     (left, right), shape, n = ins, outs[0].shape, len(prim.lhs_batch)
     lhs_free = kept_axes(left.ndim, prim.lhs_batch, prim.lhs_contract)
     rhs_free = kept_axes(right.ndim, prim.rhs_batch, prim.rhs_contract)
@@ -26,18 +27,18 @@ def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -
     out: Atom = ctx.one(prim, lhs, rhs)
     # an element of the other operand that is infinite makes all products with it infinite or nan
     zeros = _moved(ctx.facts(lhs).zeros, lhs_free, lhs_places) | _moved(ctx.facts(rhs).zeros, rhs_free, rhs_places)
-    later = [*(lhs_places if finite_rhs else ()), *(rhs_places if finite_lhs else ())]
-    finite_free = ctx.padded_axes(shape, later)
+    later_axes = [*(lhs_places if finite_rhs else ()), *(rhs_places if finite_lhs else ())]
+    finite_free = ctx.padded_axes(shape, later_axes)
     ctx.learn(out, PaddingFacts(finite_axes=finite_lanes | finite_free, zeros_unless_infinite=zeros))
-    out = ctx.cleared(out, shape, [a for a in (*lhs_places, *rhs_places) if a not in later])
+    out = ctx.cleared(out, shape, [a for a in (*lhs_places, *rhs_places) if a not in later_axes])
     for a, batch in ((lhs, prim.lhs_batch), (rhs, prim.rhs_batch)):
         ctx.add_pending(out, _moved(ctx.pending(a), batch, range(n)))
-    return (ctx.cleared_later(out, shape, later),)
+    return (ctx.cleared_later(out, shape, later_axes),)
 
 
 def _same_lanes(ctx: MaskCtx, prim: DotGeneral, args: Atoms, shape: Shape) -> tuple[Atom, Atom, PaddedAxes]:
-    """The operands, cleared along batch axes that are to be cleared and are not finite; and the finite batch axes of
-    the result."""
+    """The operands, cleared along pending batch axes whose padding may be infinite; and the batch axes of the result
+    whose padding is finite."""
     lhs, rhs = args
     finite: set[tuple[int, int]] = set()
     for k, (a, b) in enumerate(zip(prim.lhs_batch, prim.rhs_batch, strict=True)):
@@ -53,8 +54,9 @@ def _same_lanes(ctx: MaskCtx, prim: DotGeneral, args: Atoms, shape: Shape) -> tu
 def _operand(
     ctx: MaskCtx, x: Atom, shape: Shape, contracted: Sequence[int], free: Sequence[int], other_finite: bool
 ) -> Atom:
-    """An operand with zeros in the padding along the contracted axes, and along free ones where it is not finite. Where
-    it is to be cleared, and the other operand is not finite, it is cleared: its cotangent may be nan there."""
+    """An operand with zeros in the padding along the contracted axes, and along free axes whose padding may be
+    infinite. If the other operand may be infinite, pending free axes are cleared too, because cotangents there may be
+    nan."""
     facts = ctx.facts(x)
     ragged = ctx.padded_axes(shape, free) if x.aval.inexact else NO_AXES
     infinite = [a for a, n in ragged if not facts.finite_along(frozenset([(a, n)]))]
