@@ -201,6 +201,7 @@ _AS_WHOLE: Final = (
 
 
 def _not_linear(problem: str, culprit: Eqn | int, remedy: str) -> NotLinearError:
+    """The error for an equation that is not linear, or for the number of a result that is constant and not zero."""
     if isinstance(culprit, Eqn):
         where = source_text(culprit.source)
         return NotLinearError(problem, equation=describe(culprit), where=where, remedy=remedy)
