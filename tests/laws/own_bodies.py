@@ -165,8 +165,8 @@ class MapOver(HigherOrder, Linear):
         outs: tuple[Atom, ...]
         if ctx.split:
             split = ctx.recur(self.body, nonzero)
-            results, reached = ctx(self.with_bodies((split.primal,)), *primals), split.out_nonzero
-            outs, residuals = results[:n_out], dict(enumerate(results[n_out:], 2 * n))
+            primal, reached = ctx(self.with_bodies((split.primal,)), *primals), split.out_nonzero
+            outs, residuals = primal[:n_out], dict(enumerate(primal[n_out:], 2 * n))
             of_dots[2] += list(residuals)
             linear = self._over(split.linear, (*dots, *residuals), of_dots, sum(reached[: self.n_out]))
             operands: dict[int, Lin | Zero | Atom] = {**dots, **residuals}
