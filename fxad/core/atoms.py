@@ -213,11 +213,11 @@ def result_vars(n: int, avals: tuple[Aval, ...]) -> tuple[Var, ...]:
         interned = aval._vars.get(n)
         if interned is not None:
             return interned
-        made: Any = _UnfrozenVar()
-        made.index = n
-        made.aval = aval
-        made.__class__ = Var
-        return aval._vars.setdefault(n, (made,))
+        var: Any = _UnfrozenVar()
+        var.index = n
+        var.aval = aval
+        var.__class__ = Var
+        return aval._vars.setdefault(n, (var,))
     return tuple([Var(n + k, a) for k, a in enumerate(avals)])
 
 

@@ -177,16 +177,16 @@ class Builder:
         Cost: linear in the equations that are added, at any depth of nesting.
         """
         env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
-        rest, outs = iter(jaxpr.eqns), jaxpr.outs
+        remaining, outs = iter(jaxpr.eqns), jaxpr.outs
         # the enclosing programs: remaining equations, results, results of the call, environment
         callers: list[tuple[Iterator[Eqn], tuple[Atom, ...], tuple[Var, ...], dict[Atom, Atom]]] = []
         while True:
-            for eqn in rest:
+            for eqn in remaining:
                 ins = tuple([env.get(a, a) for a in eqn.ins])
                 body = body_to_inline(eqn, ins)
                 if body is not None:
-                    callers.append((rest, outs, eqn.outs, env))
-                    rest, outs, env = iter(body.eqns), body.outs, dict(zip(body.ins, ins, strict=True))
+                    callers.append((remaining, outs, eqn.outs, env))
+                    remaining, outs, env = iter(body.eqns), body.outs, dict(zip(body.ins, ins, strict=True))
                     break
                 self.source = eqn.source
                 replaced = None if rule is None else rule(self, eqn, ins)
@@ -195,7 +195,7 @@ class Builder:
                 results = tuple([env.get(a, a) for a in outs])
                 if not callers:
                     return results
-                rest, outs, call_outs, env = callers.pop()
+                remaining, outs, call_outs, env = callers.pop()
                 env.update(zip(call_outs, results, strict=True))
 
     def paste(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:

@@ -139,8 +139,7 @@ class _Fields:
         }
         template = type(self.cls.__name__, (), body)
         decorated: object = dataclasses.dataclass(init=False, repr=False, eq=False)(template)
-        made = cast("type[_DataclassLike]", decorated)  # the decorator has set the attribute
-        fields = made.__dataclass_fields__
+        fields = cast("type[_DataclassLike]", decorated).__dataclass_fields__  # the decorator has set the attribute
         type.__setattr__(self.cls, "__dataclass_fields__", fields)  # as in `_Initializer`
         return fields
 

@@ -11,15 +11,17 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Mask
 
 
-def live_eqns(eqns: Sequence[Eqn], wanted: Iterable[Atom], given: Container[Atom] = (), *, effects: bool) -> list[Eqn]:
-    """The equations, in order, that compute the wanted values from those in `given` and from operands; with `effects`,
-    also those with effects and the equations that these depend on."""
-    live = {a for a in wanted if a not in given}
+def live_eqns(
+    eqns: Sequence[Eqn], wanted: Iterable[Atom], available: Container[Atom] = (), *, effects: bool
+) -> list[Eqn]:
+    """The equations, in order, that compute the wanted values from those in `available` and from operands; with
+    `effects`, also those with effects and the equations that these depend on."""
+    live = {a for a in wanted if a not in available}
     kept: list[Eqn] = []
     for eqn in reversed(eqns):
         if not live.isdisjoint(eqn.outs) or (effects and eqn.prim.effects):
             kept.append(eqn)
-            live.update([a for a in eqn.ins if a not in given])
+            live.update([a for a in eqn.ins if a not in available])
     kept.reverse()
     return kept
 
@@ -87,7 +89,7 @@ def dce(jaxpr: Jaxpr) -> Jaxpr:
 
 @by_value
 def prune(jaxpr: Jaxpr, used: Mask) -> tuple[Jaxpr, Mask]:
-    """The program with only the results marked in `used`, without the operands that they do not read.
+    """The program with only the results marked in `used`, and without the operands that these do not read.
 
     Returns the program and a mask of the operands that remain.
     """

@@ -121,16 +121,17 @@ def run_by_layout(
     values = run_body(at, None, [args[p] for p in layout.operand_indices(at)])
     if values is None:
         return None
-    found = dict(zip(layout.result_indices(at), values, strict=True))
-    return [found[q] for q in range(len(outs))]
+    results = dict(zip(layout.result_indices(at), values, strict=True))
+    return [results[q] for q in range(len(outs))]
 
 
 def _run_steps(
     layout: Layout, args: Sequence[NDArray], outs: Sequence[Aval], run_body: RunBody
 ) -> list[NDArray] | None:
+    """`run_by_layout` for a loop. `state` holds the operands, with the present value of each carry in its place."""
     carries, roles, state = layout.carries, layout.operand_roles, list(args)
     results = [np.zeros(a.shape, a.dtype) for a in outs]
-    more = True
+    predicate = True
     for step in _steps(layout, args):
         for k in layout.running:
             indices = layout.result_indices(k)
@@ -139,15 +140,15 @@ def _run_steps(
                 return None
             for q, x in zip(indices, values, strict=True):
                 if q is None:
-                    more = bool(x)
+                    predicate = bool(x)
                 elif isinstance(role := layout.result_roles[q], Slice):
                     results[q][(slice(None),) * role.axis + (step,)] = x
             for p, q in carries.items():
                 if q in indices:
                     state[p] = values[indices.index(q)]
-            if not more:
+            if not predicate:
                 break
-        if not more:
+        if not predicate:
             break
     for p, q in carries.items():
         results[q] = state[p]

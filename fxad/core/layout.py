@@ -165,11 +165,12 @@ Runs: TypeAlias = Once | OneOf | Times | UpTo | Unknown | InParallel | Never
 @final
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Adjacent operands, or results, of an equation with the same role.
+    """Adjacent operands, or adjacent results, of an equation with the same role. A body that names the group takes, or
+    returns, one value for each member.
 
-    Its members are operands, or results: `size` of them, next to each other. A body that names the group takes, or
-    returns, one value for each member. `fixed`: passes remove none of them and add none. Mark a group so if a body that
-    never runs, as the program of a custom derivative, has operands or results for the same members.
+    size:  the number of members.
+    fixed: passes neither remove members nor add any. A group is fixed if a body that never runs, such as the program of
+           a custom derivative, has operands or results for its members.
     """
 
     role: Role
@@ -180,10 +181,13 @@ class Group:
 @final
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A body, with the indices of the groups of operands that it takes and of results that it returns, in its order.
+    """A body, and its relation to the equation.
 
-    `stores`: reverse mode may store values of the body. `linear`: the body is linear in its first `linear` operands,
-    and a rule transposes it with respect to these.
+    operands: the groups of operands that it takes, by index, in its order.
+    results:  the groups of results that it returns, by index, in its order; `PREDICATE` for the predicate of a loop.
+    runs:     how often it runs.
+    stores:   reverse mode may store values of the body.
+    linear:   the body is linear in so many of its first operands, and a rule transposes it with respect to these.
     """
 
     jaxpr: Jaxpr
@@ -203,8 +207,8 @@ class Body:
 class Layout:
     """The groups of operands and of results of an equation, in order, and its bodies in the order of its parameters.
 
-    `remat`: reverse mode stores the operands, and of the values of the bodies only the kept ones (marked with `keep`).
-    `label`: the name of the equation in messages, if it differs from the name of the primitive.
+    remat: reverse mode stores the operands, and of the values of the bodies only the kept ones (marked with `keep`).
+    label: the name of the equation in messages, if it differs from the name of the primitive.
     """
 
     operands: tuple[Group, ...]

@@ -260,9 +260,9 @@ else:
             return _refuse_operand(other, "**", self)
 
         def __array_ufunc__(self, ufunc, method, *operands, **options):
-            held = [np.array(x, dtype=object) if type(x) is Size else x for x in operands]
+            arrays = [np.array(x, dtype=object) if type(x) is Size else x for x in operands]
             try:
-                return getattr(ufunc, method)(*held, **options)
+                return getattr(ufunc, method)(*arrays, **options)
             except SizeError:
                 raise
             except TypeError:

@@ -137,10 +137,9 @@ def _problem_of_groups(layout: Layout, ins: Sequence[Aval], outs: Sequence[Aval]
 
 def _problems_of_bodies(layout: Layout, ins: Sequence[Aval], outs: Sequence[Aval]) -> Iterator[str | None]:
     for k, body in enumerate(layout.bodies):
-        known = (len(layout.operands), len(layout.results))
-        named = (max(body.operands, default=-1), max(body.results, default=-1))
-        if named[0] >= known[0] or named[1] >= known[1]:
-            yield f"body {k} names groups {body.operands} and {body.results}; there are {known[0]} and {known[1]}"
+        n_operands, n_results = len(layout.operands), len(layout.results)
+        if max(body.operands, default=-1) >= n_operands or max(body.results, default=-1) >= n_results:
+            yield f"body {k} names groups {body.operands} and {body.results}; there are {n_operands} and {n_results}"
             return
         if type(body.runs) is Never:  # a rule, which may have operands and results of its own
             continue

@@ -29,8 +29,8 @@ def halved(f: Callable[[Any, Any], Any], a: Any = A, b: Any = B) -> tuple[Any, A
     halves = fx.partial_eval(program, (True, False))
     first, residuals = fx.interpret(halves.known, a)
     rest = fx.interpret(halves.unknown, residuals, b)
-    found = [y if x is None else x for x, y in zip(parts(first), parts(rest), strict=True)]
-    for x, y in zip(found, parts(fx.interpret(program, a, b)), strict=True):
+    actual = [y if x is None else x for x, y in zip(parts(first), parts(rest), strict=True)]
+    for x, y in zip(actual, parts(fx.interpret(program, a, b)), strict=True):
         np.testing.assert_array_equal(x, y)
     done = work(halves.known.jaxpr) + work(halves.unknown.jaxpr)
     for name in ("exp", "sin", "cos", "tanh", "dot_general"):

@@ -102,8 +102,8 @@ def square(f: Fun) -> Fun:
     return lambda b: fnp.sum(f(b) ** 2)
 
 
-def close(found: Any, wanted: Any) -> None:
-    np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-9, atol=1e-9)
+def close(actual: Any, wanted: Any) -> None:
+    np.testing.assert_allclose(np.asarray(actual), wanted, rtol=1e-9, atol=1e-9)
 
 
 def pushed(f: Fun) -> Fun:
@@ -197,9 +197,9 @@ def test_results_are_those_of_jax(name: str) -> None:
     jax: Any = pytest.importorskip("jax")
     mine, theirs = twins(name, jax)
     b = B.astype("float32")
-    found = fx.grad(lambda b: fnp.sum(mine(b) ** 2))(b)
+    actual = fx.grad(lambda b: fnp.sum(mine(b) ** 2))(b)
     wanted = jax.grad(lambda b: (theirs(b) ** 2).sum())(b)
-    np.testing.assert_allclose(np.asarray(found), np.asarray(wanted), rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(actual), np.asarray(wanted), rtol=1e-6)
 
 
 @pytest.mark.parametrize("make", [printing, by_callback, by_ordered_callback])
@@ -275,16 +275,16 @@ def test_the_transpose_by_unit_vectors_is_the_transpose(n: int) -> None:
     x = np.float32(2) if n == 1 else np.ones((2, 3), "float32")
     jaxpr = traced(f, x, np.array([1 + 2j, 3j]), np.array([2 - 1j, 5.0]))
     mask = (True, True, False)
-    found, wanted = transpose_by_unit_vectors(jaxpr, 2), transpose(jaxpr, mask)
-    assert found.in_avals == wanted.in_avals
-    assert found.out_avals == wanted.out_avals
-    typecheck(found)
+    actual, wanted = transpose_by_unit_vectors(jaxpr, 2), transpose(jaxpr, mask)
+    assert actual.in_avals == wanted.in_avals
+    assert actual.out_avals == wanted.out_avals
+    typecheck(actual)
     rng = np.random.default_rng(0)
     args = []
-    for aval in found.in_avals:
+    for aval in actual.in_avals:
         value = rng.normal(size=aval.shape) + (1j * rng.normal(size=aval.shape) if aval.dtype.kind == "c" else 0)
         args.append(np.asarray(value).astype(str(aval.dtype)))
-    for have, want in zip(run(found, args), run(wanted, args), strict=True):
+    for have, want in zip(run(actual, args), run(wanted, args), strict=True):
         np.testing.assert_allclose(np.asarray(have, complex), np.asarray(want, complex), rtol=1e-5)
 
 
@@ -428,8 +428,8 @@ def test_mutually_recursive_rules_that_call_the_host() -> None:
 
 def test_values_that_are_the_same_for_all_examples() -> None:
     f = by_loop("vjp", Host())
-    found = interpreted(gradient(lambda b: fnp.sum(fx.vmap(lambda n: f(b) * n)(np.arange(3.0)))), B)
-    close(found, 3 * INVERSE.T @ np.ones(2))
+    actual = interpreted(gradient(lambda b: fnp.sum(fx.vmap(lambda n: f(b) * n)(np.arange(3.0)))), B)
+    close(actual, 3 * INVERSE.T @ np.ones(2))
 
 
 # ---------------------------------------------------------------------------------------------------------- checks

@@ -138,16 +138,16 @@ class MapOver(HigherOrder, Linear):
         moved = [
             v if axis is None else move_axis(b, v, axis, 0) for v, axis in zip(b.inputs(ins), self.in_axes, strict=True)
         ]
-        found = b(Scan(self.body, self.size, False, 1, self.n_consts, 0), *moved)
-        return hlo.call(b.build([move_axis(b, v, 0, to) for v, to in zip(found, self.out_axes, strict=True)]), args)
+        results = b(Scan(self.body, self.size, False, 1, self.n_consts, 0), *moved)
+        return hlo.call(b.build([move_axis(b, v, 0, to) for v, to in zip(results, self.out_axes, strict=True)]), args)
 
     def batch(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: Dims) -> Batched:
         # a mapped axis is the last one, so that no slice is along it
         last = [a.aval.ndim - 1 for a in args]
         args = tuple([a if d is None else move_axis(ctx, a, d, n) for a, d, n in zip(args, dims, last, strict=True)])
         rows: Dims = tuple([None if d is None else v.aval.ndim for d, v in zip(dims, self.body.ins, strict=True)])
-        found = ctx.recur(self.body, rows)[1]
-        wants = tuple([None if d is None else a.ndim for d, a in zip(found, self.body.out_avals, strict=True)])
+        out_dims = ctx.recur(self.body, rows)[1]
+        wants = tuple([None if d is None else a.ndim for d, a in zip(out_dims, self.body.out_avals, strict=True)])
         body, _ = ctx.recur(self.body, rows, wants)
         return ctx(self.with_bodies((body,)), *args), tuple([None if d is None else d + 1 for d in wants])
 
@@ -165,12 +165,12 @@ class MapOver(HigherOrder, Linear):
         outs: tuple[Atom, ...]
         if ctx.split:
             split = ctx.recur(self.body, nonzero)
-            found, reached = ctx(self.with_bodies((split.primal,)), *primals), split.out_nonzero
-            outs, residuals = found[:n_out], dict(enumerate(found[n_out:], 2 * n))
+            primal, reached = ctx(self.with_bodies((split.primal,)), *primals), split.out_nonzero
+            outs, residuals = primal[:n_out], dict(enumerate(primal[n_out:], 2 * n))
             of_dots[2] += list(residuals)
             linear = self._over(split.linear, (*dots, *residuals), of_dots, sum(reached[: self.n_out]))
-            given: dict[int, Lin | Zero | Atom] = {**dots, **residuals}
-            moved = ctx.lin(linear, *[given[p] for group in of_dots for p in group]) if any(reached) else ()
+            operands: dict[int, Lin | Zero | Atom] = {**dots, **residuals}
+            moved = ctx.lin(linear, *[operands[p] for group in of_dots for p in group]) if any(reached) else ()
         else:
             fused, reached = ctx.recur_fused(self.body, nonzero)
             order = [k for along in (True, False) for half in (0, 1) for k in self._results(along, half, reached)]
@@ -202,16 +202,16 @@ class MapOver(HigherOrder, Linear):
         n, layout = len(args), self.layout
         adjoint = ctx.recur(with_outs(self.body, [a for a, m in zip(self.body.outs, live, strict=True) if m]), mask)
         values: dict[int, Atom] = {p: a for p, a in enumerate(args) if not isinstance(a, Hole)}
-        given = {n + q: ct for q, ct in enumerate(cts) if not isinstance(ct, Zero)}
+        live_cts = {n + q: ct for q, ct in enumerate(cts) if not isinstance(ct, Zero)}
         groups = [[p for p in layout.operands_of(g) if p in values] for g in range(3)]
-        for q in given:
+        for q in live_cts:
             groups[1 if q - n < self.n_out else 2].append(q)
         holes = [p for p, m in enumerate(mask) if m]
         along = [p for p in holes if p in layout.operands_of(1)]
         order = [*along, *[p for p in holes if p not in along]]
         back = with_outs(adjoint, [adjoint.outs[holes.index(p)] for p in order])
-        prim = self._over(back, (*given, *values), groups, len(along))
-        every = {**values, **given}
+        prim = self._over(back, (*live_cts, *values), groups, len(along))
+        every = {**values, **live_cts}
         bars = dict(zip(order, ctx(prim, *[every[p] for group in groups for p in group]), strict=True))
         # the contributions of the slices to the cotangent of a constant are summed
         return tuple([
@@ -304,8 +304,8 @@ class Until(HigherOrder):
         rows = [_where(b, live, a, Zero(a.aval).instantiate()) for a in outs[len(state) :]]
         body = b.build((b.one(ReduceOr((0,)), goes), goes, *new, *rows), self.body.name)
         first = Lit.of(True, Aval((size,), dtypes.bool_))
-        found = ctx(Until(body, self.most, n), *consts, first, *carry)[1:]
-        return found, (*[0] * self.n_carry, *[1] * len(rows))
+        results = ctx(Until(body, self.most, n), *consts, first, *carry)[1:]
+        return results, (*[0] * self.n_carry, *[1] * len(rows))
 
     def jvp(self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]) -> Pushed:
         n, m = self.n_consts, self.n_carry
@@ -314,12 +314,12 @@ class Until(HigherOrder):
             return outs, (*tangents[n:], *[Zero(v.aval) for v in outs[m:]])
         marks = tuple([isinstance(t, Lin) for t in tangents])
         while True:
-            found = ctx.recur(self.body, marks).out_nonzero if ctx.split else ctx.recur_fused(self.body, marks)[1]
-            wider = (*marks[:n], *[a or b for a, b in zip(marks[n:], found[1:], strict=False)])
+            out_nonzero = ctx.recur(self.body, marks).out_nonzero if ctx.split else ctx.recur_fused(self.body, marks)[1]
+            wider = (*marks[:n], *[a or b for a, b in zip(marks[n:], out_nonzero[1:], strict=False)])
             if wider == marks:
                 break
             marks = wider
-        reached = (False, *marks[n:], *found[1 + m :])
+        reached = (False, *marks[n:], *out_nonzero[1 + m :])
         if not any(reached):
             outs = ctx(self, *primals)
             return outs, tuple([Zero(v.aval) for v in outs])
@@ -340,7 +340,7 @@ class Until(HigherOrder):
             moved = ctx.lin(scan, steps, *[dots[p] for group in of_dots for p in group], *residuals)
         else:
             fused, avals = ctx.recur_fused(self.body, marks)[0], self.body.out_avals
-            more = instantiate_outs(fused.outs[n_out:], found, avals, reached)
+            more = instantiate_outs(fused.outs[n_out:], out_nonzero, avals, reached)
             at = sum(reached[: 1 + m])
             body = with_outs(fused, (*fused.outs[: 1 + m], *more[:at], *fused.outs[1 + m : n_out], *more[at:]))
             groups = [[*range(n), *of_dots[0]], [*range(n, n + m), *of_dots[1]]]
@@ -388,10 +388,10 @@ def map_over(g: Growth, _: Atom) -> None:
     order = [k for role in range(3) for k, r in enumerate(roles) if r == role]
     b = Builder()
     args = dict(zip(order, b.inputs([body.ins[k].aval for k in order]), strict=True))
-    found = b(Call(body), *[args[k] for k in range(len(args))])
-    along = [v for v in found if v.aval.ndim >= axis and g.draw(st.booleans())]
+    results = b(Call(body), *[args[k] for k in range(len(args))])
+    along = [v for v in results if v.aval.ndim >= axis and g.draw(st.booleans())]
     handed = list(args.values())[:1] if g.draw(st.booleans()) else []
-    step = b.build([*along, *[v for v in found if v not in along], *handed], "slice")
+    step = b.build([*along, *[v for v in results if v not in along], *handed], "slice")
     prim = MapOver(step, size, axis, roles.count(0), roles.count(1), len(along))
     operands = [
         draw_fitting_operand(g, v.aval if at is None else stacked(v.aval, size, at))

@@ -104,10 +104,10 @@ def check(
     masked = mask(program, pad)
     fx.typecheck(masked)
     args = [make(k, shape_at(a, at), a.dtype) for k, a in enumerate(program.in_avals)]
-    given = [padded(x, v.shape, bad) for x, v in zip(args, masked.in_avals, strict=False)]
+    operands = [padded(x, v.shape, bad) for x, v in zip(args, masked.in_avals, strict=False)]
     unpadded = specialize(program, tuple(at.items()))
     want = run(unpadded, args)
-    have = run(masked, [*given, *[np.asarray(at[n], np.int32) for n in own]])
+    have = run(masked, [*operands, *[np.asarray(at[n], np.int32) for n in own]])
     for k, (w, h, a) in enumerate(zip(want, have, program.out_avals, strict=True)):
         valid = part(h, shape_at(a, at))
         assert valid.shape == w.shape
@@ -155,12 +155,12 @@ def check_gradients(
     masked = mask(summed, tuple([(n, padding[n]) for n in own]))
     backward = grad_jaxpr(masked, (*wrt, *[False] * len(own)))
     args = [make(k, shape_at(a, at), a.dtype) for k, a in enumerate(summed.in_avals)]
-    given = [padded(x, v.shape, bad) for x, v in zip(args, masked.in_avals, strict=False)]
+    operands = [padded(x, v.shape, bad) for x, v in zip(args, masked.in_avals, strict=False)]
     unpadded = specialize(gradient, tuple(at.items()))
     if fx.explain_nan(as_program(unpadded), *args):
         return  # a valid element has an infinite derivative: decision 79
     want = run(unpadded, args)
-    have = run(backward, [*given, *[np.asarray(at[n], np.int32) for n in own]])
+    have = run(backward, [*operands, *[np.asarray(at[n], np.int32) for n in own]])
     for k, (w, h) in enumerate(zip(want, have, strict=True)):
         close_result(k, part(h, w.shape), 1e-3, f"gradient {k} at {at}", unpadded, args, want)
         rest = np.array(h)

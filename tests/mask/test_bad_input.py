@@ -498,13 +498,13 @@ ASKED: list[tuple[str, Callable[[Any], object], str, object]] = [
 @pytest.mark.parametrize(("ask", "shape", "answer"), [case[1:] for case in ASKED], ids=[case[0] for case in ASKED])
 def test_python_operations_on_a_size(ask: Callable[[Any], object], shape: str, answer: object) -> None:
     def asking(x: Any) -> Any:
-        found.append(str(ask(x.shape[0])))
+        actual.append(str(ask(x.shape[0])))
         return x
 
-    found: list[str] = []
+    actual: list[str] = []
     if isinstance(answer, str):
         fx.trace(asking, fx.Spec(shape))
-        assert found == [answer]
+        assert actual == [answer]
         return
     assert isinstance(answer, tuple)
     with pytest.raises(SizeError) as caught:

@@ -85,8 +85,8 @@ def test_in_a_loop_and_under_remat() -> None:
     masked = fx.mask(attention, (None, "(n, _)"))
 
     def total(w: Any) -> Any:
-        def step(c: Any, given: Any) -> Any:
-            x, n = given
+        def step(c: Any, row: Any) -> Any:
+            x, n = row
             return c + fx.remat(lambda u: masked(u, x, sizes={"n": n}))(w), None
 
         return lax.scan(step, 0.0, (fnp.asarray(XS), fnp.asarray(LENGTHS)))[0]

@@ -76,12 +76,12 @@ class Case:
             args = self.args(values, k)
             plain = fx.trace(self.f, *args)
             want = fx.tree.leaves(fx.interpret(plain, *args))
-            given = [padded(x, s) for x, s in zip(args, shapes, strict=True)]
+            operands = [padded(x, s) for x, s in zip(args, shapes, strict=True)]
             if masked is not None:
-                have = fx.tree.leaves(fx.interpret(masked, *given, sizes={n: np.int32(values[n]) for n in own}))
+                have = fx.tree.leaves(fx.interpret(masked, *operands, sizes={n: np.int32(values[n]) for n in own}))
                 for x, y in zip(have, want, strict=True):
                     _equal(x, y, rtol, values)
-            rows.append(given)
+            rows.append(operands)
             lengths.append(values)
             wanted.append(want)
         if masked is None:
@@ -89,9 +89,9 @@ class Case:
         stacks = [np.stack([row[a] for row in rows]) for a in range(len(shapes))]
         sizes = {n: np.array([at[n] for at in lengths], np.int32) for n in own}
         ragged = fx.jit(fx.vmap(lambda xs, ns: fx.mask(self.f, self.texts, self.out)(*xs, sizes=ns)))
-        found = [np.asarray(y) for y in fx.tree.leaves(ragged(stacks, sizes))]
+        actual = [np.asarray(y) for y in fx.tree.leaves(ragged(stacks, sizes))]
         for row, want in enumerate(wanted):
-            for x, y in zip(found, want, strict=True):
+            for x, y in zip(actual, want, strict=True):
                 _equal(x[row], y, rtol, lengths[row])
 
 
@@ -283,13 +283,13 @@ def test_sum_and_scan_of_its_digits(n: int) -> None:
 
 def test_sum_vmap_and_scan_vmap() -> None:
     total = fx.mask(fnp.sum, ("n",), "")
-    found = fx.vmap(lambda x, n: total(x, sizes={"n": n}))(np.ones((5, 10)), np.arange(5, dtype=np.int32))
-    np.testing.assert_array_equal(found, np.arange(5))
+    actual = fx.vmap(lambda x, n: total(x, sizes={"n": n}))(np.ones((5, 10)), np.arange(5, dtype=np.int32))
+    np.testing.assert_array_equal(actual, np.arange(5))
     steps = fx.mask(total_by_steps, ("n",), "")
     rows = np.arange(6).reshape(2, 3)
     for ns in itertools.product(range(4), repeat=2):
-        found = fx.vmap(lambda x, n: steps(x, sizes={"n": n}))(rows, np.array(ns, np.int32))
-        np.testing.assert_array_equal(found, [row[:n].sum() for row, n in zip(rows, ns, strict=True)])
+        actual = fx.vmap(lambda x, n: steps(x, sizes={"n": n}))(rows, np.array(ns, np.int32))
+        np.testing.assert_array_equal(actual, [row[:n].sum() for row, n in zip(rows, ns, strict=True)])
 
 
 def test_python_runs_once_under_jit() -> None:
@@ -309,10 +309,10 @@ def test_python_runs_once_under_jit() -> None:
 def test_monomorphic(n: int) -> None:
     x = np.array([[3, 4], [5, 6]])
     np.testing.assert_array_equal(fx.mask(fnp.sum, ("(_, n)",), "")(x, sizes={"n": n}), x[:, :n].sum())
-    found = fx.mask(lambda a: fnp.sum(a, axis=0), ("(_, n)",), "n")(x, sizes={"n": n})
-    np.testing.assert_array_equal(found[:n], x[:, :n].sum(0))
-    found = fx.mask(lambda a: fnp.sum(a, axis=1), ("(_, n)",), "_")(x, sizes={"n": n})
-    np.testing.assert_array_equal(found, x[:, :n].sum(1))
+    actual = fx.mask(lambda a: fnp.sum(a, axis=0), ("(_, n)",), "n")(x, sizes={"n": n})
+    np.testing.assert_array_equal(actual[:n], x[:, :n].sum(0))
+    actual = fx.mask(lambda a: fnp.sum(a, axis=1), ("(_, n)",), "_")(x, sizes={"n": n})
+    np.testing.assert_array_equal(actual, x[:, :n].sum(1))
 
 
 def test_rnn_and_its_gradient() -> None:

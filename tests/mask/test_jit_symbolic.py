@@ -59,9 +59,9 @@ def test_every_option_goes_with_one_trace(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fx.errors.DonationWarning)
         for n in (2, 5, 3, 5, 2):
-            given = {"scale": 3} if name == "static" else {}
-            found = run(fnp.asarray(rows(n)), fnp.asarray(W), **given)
-            np.testing.assert_allclose(found, expected(rows(n), given.get("scale", 2)), rtol=1e-4, atol=1e-6)
+            scale = {"scale": 3} if name == "static" else {}
+            actual = run(fnp.asarray(rows(n)), fnp.asarray(W), **scale)
+            np.testing.assert_allclose(actual, expected(rows(n), scale.get("scale", 2)), rtol=1e-4, atol=1e-6)
     assert len(f.shapes) == 1
     assert type(f.shapes[0][0]) is not int
 
@@ -176,8 +176,8 @@ def test_a_masked_program_is_found_on_disk(tmp_path: Path) -> None:
     for compilations in (1, 0):
         with fx.cache.private(dir=tmp_path / "cache") as mine:
             for n in (1, 2):
-                found = fx.mask(program, padding={"n": 3})(x, sizes={"n": n})
-                np.testing.assert_allclose(np.asarray(found), np.sin(x[:n]).sum() * 1.625, rtol=1e-5)
+                actual = fx.mask(program, padding={"n": 3})(x, sizes={"n": n})
+                np.testing.assert_allclose(np.asarray(actual), np.sin(x[:n]).sum() * 1.625, rtol=1e-5)
             assert mine.stats().compilations == compilations
 
 
@@ -199,8 +199,8 @@ def test_exports_of_masked_gradients_and_of_ragged_batches() -> None:
     for x, n in zip(xs, ns, strict=True):
         want = fx.grad(attention)(W, x[:n])
         np.testing.assert_allclose(gradient(W, x, sizes={"n": n}), want, rtol=1e-3, atol=1e-5)
-    found = batch(W, xs, sizes={"n": ns})
-    np.testing.assert_allclose(found, [attention(W, x[:n]) for x, n in zip(xs, ns, strict=True)], rtol=1e-4, atol=1e-6)
+    actual = batch(W, xs, sizes={"n": ns})
+    np.testing.assert_allclose(actual, [attention(W, x[:n]) for x, n in zip(xs, ns, strict=True)], rtol=1e-4, atol=1e-6)
 
 
 def test_a_gradient_is_masked_and_exported() -> None:
@@ -228,19 +228,19 @@ def test_bucketed_traces_once_and_compiles_for_each_padded_size() -> None:
 
 def test_bucketed_in_threads() -> None:
     run = fx.bucketed(lambda x: (x.sum(), x * 2), ("n",))
-    found: dict[tuple[int, int], Any] = {}
+    actual: dict[tuple[int, int], Any] = {}
 
     def work(k: int) -> None:
         for n in range(12):
             total, twice = run(np.ones(n, "float32"))
-            found[k, n] = float(total), twice.shape
+            actual[k, n] = float(total), twice.shape
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    assert found == {(k, n): (n, (n,)) for k in range(4) for n in range(12)}
+    assert actual == {(k, n): (n, (n,)) for k in range(4) for n in range(12)}
 
 
 def test_bucketed_takes_scalars_and_keywords_and_is_the_function_in_a_trace() -> None:

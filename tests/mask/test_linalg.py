@@ -115,8 +115,8 @@ def test_vectors_of_singular_matrices_have_no_element_in_the_padding(shape: str)
     (aval,) = fixed.in_avals
     a = np.zeros(aval.shape, "float32")
     a[0] = 1
-    found = run(masked, [padded(a, masked.in_avals[0].shape, np.nan), *[np.asarray(at[n], "int32") for n in own]])
-    u, s, vh = [np.asarray(x, "float64") for x in found]
+    actual = run(masked, [padded(a, masked.in_avals[0].shape, np.nan), *[np.asarray(at[n], "int32") for n in own]])
+    u, s, vh = [np.asarray(x, "float64") for x in actual]
     k = min(a.shape)
     u, s, vh = u[: a.shape[0], :k], s[:k], vh[:k, : a.shape[1]]
     np.testing.assert_allclose((u * s) @ vh, a, atol=1e-5)

@@ -181,9 +181,9 @@ def test_sizes_masked_one_after_the_other(name: str) -> None:
         padding = {first: 4, then: 3}
         for at in ({"n": 1, "m": 1}, {"n": 3, "m": 2}):
             args = [operand(k, (at[s],), np.float32) for k, s in enumerate("nm")]
-            given = [padded(x, (padding[s],), np.nan) for x, s in zip(args, "nm", strict=True)]
+            operands = [padded(x, (padding[s],), np.nan) for x, s in zip(args, "nm", strict=True)]
             want = run(specialize(program, tuple(at.items())), args)[0]
-            have = run(nested, [*given, np.asarray(at[first], np.int32), np.asarray(at[then], np.int32)])[0]
+            have = run(nested, [*operands, np.asarray(at[first], np.int32), np.asarray(at[then], np.int32)])[0]
             close(part(have, want.shape), want, 2e-3, f"{first}, then {then}, at {at}")
 
 
@@ -380,12 +380,12 @@ OVERFLOW: dict[str, tuple[Function, Any, tuple[tuple[str | None, Any], ...]]] = 
 @pytest.mark.parametrize("name", OVERFLOW)
 def test_padding_that_overflows_reaches_no_gradient(name: str) -> None:
     f, p, others = OVERFLOW[name]
-    given = [x for _, x in others]
-    padded_args = [np.pad(x, [(0, 2), *[(0, 0)] * (x.ndim - 1)], constant_values=np.nan) for x in given]
+    arrays = [x for _, x in others]
+    padded_args = [np.pad(x, [(0, 2), *[(0, 0)] * (x.ndim - 1)], constant_values=np.nan) for x in arrays]
     masked = fx.mask(f, (None, *[shape for shape, _ in others]))
-    sizes = {"n": len(given[0])}
+    sizes = {"n": len(arrays[0])}
     have = fx.grad(lambda p: masked(p, *padded_args, sizes=sizes))(p)
-    want = fx.grad(f)(p, *given)
+    want = fx.grad(f)(p, *arrays)
     for a, b in zip(fx.tree.leaves(have), fx.tree.leaves(want), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
@@ -449,8 +449,8 @@ def test_a_product_over_one_of_two_sizes() -> None:
     program = traced(lambda x, y: fnp.cos(x).T @ fnp.cos(y), ("n, m", "n, k"))
     x, y = np.ones((4, 2), "float32"), np.ones((4, 3), "float32")
     part = mask(program.jaxpr, (("n", 4),))
-    (found,) = run(specialize(part, (("k", 3), ("m", 2))), [x, y, np.array(3, "int32")])
-    np.testing.assert_allclose(np.asarray(found), np.cos(x[:3]).T @ np.cos(y[:3]), rtol=1e-6)
+    (actual,) = run(specialize(part, (("k", 3), ("m", 2))), [x, y, np.array(3, "int32")])
+    np.testing.assert_allclose(np.asarray(actual), np.cos(x[:3]).T @ np.cos(y[:3]), rtol=1e-6)
 
 
 # ------------------------------------------------------------------------------------------------ the number of selects
@@ -573,10 +573,10 @@ def test_a_product_of_sizes_that_does_not_fit_in_32_bits() -> None:
         return fnp.asarray(x.shape[0] * y.shape[0], "float32") + 0, fnp.asarray(x.shape[0] ** 2 // 3, "int64") + 0
 
     x = np.ones(2**16, "float32")
-    found: Any = fx.mask(area, ("n", "m"))(x, x, sizes={"n": 2**16, "m": 2**16})
-    assert [float(v) for v in found] == [2.0**32, 2**32 // 3]
-    found = fx.mask(area, ("n", "m"))(x, x, sizes={"n": 3, "m": 0})
-    assert [float(v) for v in found] == [0, 3]
+    actual: Any = fx.mask(area, ("n", "m"))(x, x, sizes={"n": 2**16, "m": 2**16})
+    assert [float(v) for v in actual] == [2.0**32, 2**32 // 3]
+    actual = fx.mask(area, ("n", "m"))(x, x, sizes={"n": 3, "m": 0})
+    assert [float(v) for v in actual] == [0, 3]
 
 
 def test_numpy_indices_of_an_axis_of_symbolic_size() -> None:

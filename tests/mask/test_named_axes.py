@@ -55,10 +55,10 @@ def test_mask_of_a_map_is_the_map_of_mask(name: str) -> None:
         fixed = tuple([_at(part, own) for part in shape.strip("()").split(", ")])
         padded = tuple([_at(part, PADDING) for part in shape.strip("()").split(", ")])
         x = operand(k, (2, *fixed), np.dtype("float32"))
-        held = np.full((2, *padded), BAD[k], "float32")
-        held[tuple([slice(n) for n in x.shape])] = x
+        stacked = np.full((2, *padded), BAD[k], "float32")
+        stacked[tuple([slice(n) for n in x.shape])] = x
         want = fx.vmap(f, axis_name="i")(x)
-        have = fx.vmap(lambda x, own=own: fx.mask(f, (shape,))(x, sizes=own), axis_name="i")(held)
+        have = fx.vmap(lambda x, own=own: fx.mask(f, (shape,))(x, sizes=own), axis_name="i")(stacked)
         valid = np.asarray(have)[tuple([slice(n) for n in want.shape])]
         np.testing.assert_allclose(valid, np.asarray(want), rtol=1e-5, atol=1e-6)
 

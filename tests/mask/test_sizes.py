@@ -64,10 +64,10 @@ def test_a_decided_order_is_that_of_the_values(a: int, b: int, values: dict[str,
     orders = ((operator.ge, x >= y), (operator.lt, x < y), (operator.gt, x > y), (operator.le, x <= y))
     for order, holds in orders:
         try:
-            found = order(a, b)
+            actual = order(a, b)
         except SizeError:
             continue
-        assert found == holds
+        assert actual == holds
 
 
 @given(a=SIZES)

@@ -73,8 +73,8 @@ def traced(f: Function, size: int) -> fx.Program[..., Any] | None:
                 return arrays[v.number]
             return type(v)([put(x) for x in v]) if type(v) in (list, tuple) else v
 
-        found = fx.tree.leaves(f.run(**{k: put(v) for k, v in marked.items()}))
-        return [x for x in found if isinstance(x, fx.Array | np.ndarray | np.generic | bool | int | float | complex)]
+        actual = fx.tree.leaves(f.run(**{k: put(v) for k, v in marked.items()}))
+        return [x for x in actual if isinstance(x, fx.Array | np.ndarray | np.generic | bool | int | float | complex)]
 
     return fx.trace(run, *specs) if specs else None
 
@@ -108,8 +108,8 @@ def _check(f: Function) -> str:
 
 @pytest.mark.parametrize("module", [lax, fnp, fft, linalg, nn, random], ids=lambda m: m.__name__)
 def test_every_function(module: Any) -> None:
-    found = {str(f): _check(f) for f in functions(module)}
+    actual = {str(f): _check(f) for f in functions(module)}
     tables = {**dict.fromkeys(NUMBER, "refuses"), **dict.fromkeys(CHOICE, "differs")}
-    want = {name: tables.get(name, "same") for name, said in found.items() if said or name in tables}
-    assert {name: found[name] for name in want} == want
+    want = {name: tables.get(name, "same") for name, said in actual.items() if said or name in tables}
+    assert {name: actual[name] for name in want} == want
     assert len(want) > 3

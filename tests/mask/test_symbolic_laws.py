@@ -134,8 +134,8 @@ def test_windows_at_size_0() -> None:
 
     second = fx.trace(fx.grad(slope), fx.Spec("n, n"), fx.Spec((), "int32"))
     assert fx.specialize(second, n=0)(np.zeros((0, 0), "float32"), np.int32(0)).shape == (0, 0)
-    found = fx.specialize(second, n=2)(np.ones((2, 2), "float32"), np.int32(1))
-    np.testing.assert_array_equal(found, [[0, 0], [6, 6]])
+    actual = fx.specialize(second, n=2)(np.ones((2, 2), "float32"), np.int32(1))
+    np.testing.assert_array_equal(actual, [[0, 0], [6, 6]])
 
 
 def test_a_fold_of_symbolic_length_from_initial_values_that_differ_by_example() -> None:

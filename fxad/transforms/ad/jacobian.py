@@ -21,7 +21,10 @@ from fxad.transforms.vmap import vmap
 
 
 def basis(emit: Emit, avals: Sequence[Aval]) -> list[Atom]:
-    """The standard basis of the direct sum of `avals`: for each aval one stack of shape (total size, *shape)."""
+    """The standard basis of the direct sum of `avals`: for each aval one stack of shape (total size, *shape).
+
+    For avals of 1 and 2 elements, the stacks are [[1], [0], [0]] and [[0, 0], [1, 0], [0, 1]].
+    """
     total = sum([a.size for a in avals])
     out: list[Atom] = []
     offset = 0
@@ -29,9 +32,9 @@ def basis(emit: Emit, avals: Sequence[Aval]) -> list[Atom]:
         plane = Aval((total, a.size), dtypes.int32)
         rows = emit.one(Iota(plane.shape, dtypes.int32, 0))
         columns = emit.one(Iota(plane.shape, dtypes.int32, 1))
-        hit = emit.one(EQ, rows, emit.one(ADD, columns, Lit.of(offset, plane)))
-        unit = emit.one(ConvertElementType(a.dtype), hit)
-        out.append(emit.one(Reshape((total, *a.shape)), unit))
+        is_one = emit.one(EQ, rows, emit.one(ADD, columns, Lit.of(offset, plane)))
+        stack = emit.one(ConvertElementType(a.dtype), is_one)
+        out.append(emit.one(Reshape((total, *a.shape)), stack))
         offset += a.size
     return out
 
@@ -89,11 +92,11 @@ def jacfwd(jaxpr: Jaxpr, wrt: Mask, n_out: int, holomorphic: bool = False) -> Ja
     b, n = Builder.like(jaxpr), len(jaxpr.outs)
     size = sum([a.size for a in avals])
     dims: Dims = (None,) * len(jaxpr.ins) + (0,) * len(avals)
-    _, where = vmap(forward, size, dims)
-    pushed, _ = vmap(forward, size, dims, where[:n] + (0,) * sum(nonzero))
+    _, out_dims = vmap(forward, size, dims)
+    pushed, _ = vmap(forward, size, dims, out_dims[:n] + (0,) * sum(nonzero))
     both = b.inline(pushed, [*jaxpr.ins, *basis(b, avals)])
     # an equation that computes values and tangents together may have added the batch axis to the values
-    outs = both[:n] if where[:n].count(None) == n else b.inline(jaxpr, jaxpr.ins)
+    outs = both[:n] if out_dims[:n].count(None) == n else b.inline(jaxpr, jaxpr.ins)
     dots = iter(both[n:])
     jacobians: list[Atom] = []
     stacks = [next(dots) if nz else None for nz in nonzero]

@@ -135,8 +135,9 @@ def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, tangents: dict[Atom, Lin]) ->
 
 
 def add_dependent_values(reached: set[Atom], eqns: Iterable[Eqn], operands: Iterable[Atom]) -> None:
-    """Add to `reached` the values that have a tangent if all inexact operands have one. The results of an equation
-    whose derivative is refused have none, unless its bodies compute them: then all inexact ones count."""
+    """Add to `reached` the inexact values among `operands`, and the results of `eqns` that then have a tangent. An
+    equation whose derivative is refused has no such results; but if its bodies compute its results, all inexact ones
+    are added."""
     reached.update([v for v in operands if v.aval.inexact])
     for eqn in eqns:
         mask = tuple([a in reached for a in eqn.ins])
@@ -144,11 +145,11 @@ def add_dependent_values(reached: set[Atom], eqns: Iterable[Eqn], operands: Iter
             continue
         alone = single_equation(eqn.prim, [a.aval for a in eqn.ins])
         try:
-            moves = jvp(alone, mask)[1]
+            out_nonzero = jvp(alone, mask)[1]
         except NotDifferentiableError:
-            whole = isinstance(eqn.prim, HigherOrder) and eqn.prim.layout.transparent
-            moves = tuple([whole and a.inexact for a in alone.out_avals])
-        reached.update(select_by_mask(eqn.outs, moves))
+            by_bodies = isinstance(eqn.prim, HigherOrder) and eqn.prim.layout.transparent
+            out_nonzero = tuple([by_bodies and a.inexact for a in alone.out_avals])
+        reached.update(select_by_mask(eqn.outs, out_nonzero))
 
 
 def check_differentiable(jaxpr: Jaxpr, nonzero: Mask, what: str) -> None:

@@ -1,14 +1,25 @@
-"""Users' rules for tangents and cotangents: checks that they are linear, and splits them into primal and linear
-programs.
+"""Users' rules for tangents and cotangents: checks that they are linear, and splits them into linear programs.
 
-    split_tangents    a jvp rule (x, x_dot) -> (y, y_dot) becomes x -> (y, residuals) and (x_dot, residuals) -> y_dot
-    cotangent_maps    the bwd of a vjp rule (y_bar, residuals) -> x_bar becomes a linear program, with its transpose
-    linear_form       any map that should be linear becomes a linear program
-    refuse_nonlinear  raises an error for a map that is certainly not linear
+    entry point       called for                    takes                            returns
+    ----------------  ----------------------------  -------------------------------  ---------------------------------
+    split_tangents    `custom_jvp`                  (x, x_dot) -> (y, y_dot)         forward: x -> (y, residuals)
+                                                                                     push: (x_dot, residuals) -> y_dot
+    cotangent_maps    `custom_vjp`,                 bwd: (y_bar, residuals)          push: (x_dot, residuals) -> y_dot
+                      `custom_inverse`                   -> x_bar                    pull: bwd in linear form
+                      `lax.linear_call`             (x, residuals) -> y              push: its transpose
+    linear_form       `lax.custom_linear_solve`,    (x, residuals) -> y              the same map in linear form
+                      `lax.cg`, `lax.gmres`, ...
+    refuse_nonlinear  `lax.linear_call`, with a     (x, residuals) -> y              None
+                      transpose
 
-A rule that is linear may have equations that are not: a `jit` of the user may compute `sin(x)` and `cos(x) * x_dot` in
-one call. `linearize` separates the two, because it computes a linear program. So these functions linearize a rule that
-is not in linear form, if none of its equations is a nonlinear operation on tangents.
+The callers are `fxad/api/custom/traced_rules.py`, `fxad/lax/linear.py` and `fxad/lax/implicit/maps.py`. All four raise
+NotLinearError if the equations show that a map is not linear.
+
+A program is in linear form if every equation that depends on the linear operands is linear in them. A rule that is
+linear may have other equations: a `jit` of the user may compute `sin(x)` and `cos(x) * x_dot` in one call. `linearize`
+separates the two, because it computes a linear program. So these functions linearize a rule that is not in linear form,
+if none of its equations is a nonlinear operation on tangents. A loop without a bound and a host function cannot be
+linearized: see `linear_as_whole`.
 """
 
 from __future__ import annotations
@@ -30,14 +41,10 @@ from fxad.primitives.host_call import HostCall
 from fxad.primitives.linear_call import has_adjoint
 from fxad.primitives.linearity import is_linear, is_linear_eqn, vanishes, zero_mask, zero_results
 from fxad.transforms.ad.jvp import jvp
+from fxad.transforms.ad.linear_as_whole import as_linear_call, reaches_unchecked_eqn, split_by_dependence
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
-from fxad.transforms.ad.transpose_by_basis import (
-    as_linear_call,
-    reaches_unchecked_eqn,
-    split_results_and_tangents,
-    transpose_by_unit_vectors,
-)
+from fxad.transforms.ad.transpose_by_basis import transpose_by_unit_vectors
 from fxad.transforms.locate import describe
 
 
@@ -67,24 +74,23 @@ def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jax
         if not reaches_unchecked_eqn(live_rule, mask):
             raise
     if split is None or not has_adjoint(split.linear):
-        forward, part = split_results_and_tangents(live_rule, n_out, n_dots)
-        return forward, cotangent_maps(part, n_dots, what, "the tangents")[1]
-    push = Builder()
-    ins = push.inputs(split.linear.in_avals)
-    dots = _instantiated(split, push.inline(split.linear, ins), rule)[n_out:]
-    return split.primal, push.build(dots, f"push_{rule.name}")
+        forward, push = split_by_dependence(live_rule, n_out, n_dots)
+        _, linear_push = cotangent_maps(push, n_dots, what, "the tangents")
+        return forward, linear_push
+    linear = split.linear
+    dots = _instantiate_tangents(split, linear.outs, rule)[n_out:]
+    return split.primal, Jaxpr(linear.ins, linear.eqns, tuple(dots), f"push_{rule.name}")
 
 
 @by_value
 def cotangent_maps(rule: Jaxpr, n: int, what: str, of: str = "the cotangents") -> tuple[Jaxpr, Jaxpr]:
     """The pair (push, pull) of a rule (`n` cotangents, then residuals) -> cotangents of operands.
 
-    `pull` is the rule in a form in which every equation that depends on the cotangents is linear in them. `push` is its
-    transpose.
+    pull: the rule in linear form. It has the effects and checks of the rule.
+    push: its transpose, (tangents of operands, then residuals) -> tangents, without effects and checks.
 
     If the rule applies a loop without a bound or a host function to the cotangents, its linearity cannot be checked and
-    is assumed. Then the whole rule becomes one equation, and its transpose is computed with unit vectors. Only `pull`
-    has the effects and checks of the rule.
+    is assumed. Then `pull` is one `linear_call` of the whole rule, and `push` applies it to unit vectors.
 
     Raises: NotLinearError that names the equation, when the rule is not linear in the cotangents. Its message is that
             `what` is not linear in `of`.
@@ -118,7 +124,7 @@ def _check_linear_results(rule: Jaxpr, mask: Mask, problem: str) -> None:
 
 @by_value
 def linear_form(rule: Jaxpr, n: int, problem: str) -> Jaxpr:
-    """The same map in a form in which every equation that depends on the first `n` operands is linear in them.
+    """The same map in linear form: every equation that depends on the first `n` operands is linear in them.
 
     Raises: NotLinearError with the message `problem` that names the equation, when the map is not linear in these
             operands.
@@ -131,7 +137,7 @@ def linear_form(rule: Jaxpr, n: int, problem: str) -> Jaxpr:
     b = Builder()
     linear, others = b.inputs(rule.in_avals[:n]), b.inputs(rule.in_avals[n:])
     known = b.inline(split.primal, others)
-    return dce(b.build(_instantiated(split, b.inline(split.linear, [*linear, *known]), rule), rule.name))
+    return dce(b.build(_instantiate_tangents(split, b.inline(split.linear, [*linear, *known]), rule), rule.name))
 
 
 @by_value
@@ -146,23 +152,23 @@ def refuse_nonlinear(rule: Jaxpr, n: int, problem: str, remedy: str) -> None:
     mask = leading(n, len(rule.ins))
     flat = dce(_without_custom_rules(dce(rule), mask))
     first_nonlinear: Eqn | int | None = None
-    reached: set[Atom] = set(flat.ins[:n])
+    dependent: set[Atom] = set(flat.ins[:n])
     for eqn in flat.eqns:
-        here = tuple([a in reached for a in eqn.ins])
-        if not any(here):
+        marks = tuple([a in dependent for a in eqn.ins])
+        if not any(marks):
             continue
-        reached.update(eqn.outs)
-        if not is_linear_eqn(eqn, here):
+        dependent.update(eqn.outs)
+        if not is_linear_eqn(eqn, marks):
             if isinstance(eqn.prim, HigherOrder | HostCall):
                 return
             first_nonlinear = eqn if first_nonlinear is None else first_nonlinear
     if first_nonlinear is None:
-        first_nonlinear = next((k for k, a in enumerate(flat.outs) if a not in reached and not vanishes(a)), None)
+        first_nonlinear = next((k for k, a in enumerate(flat.outs) if a not in dependent and not vanishes(a)), None)
     if first_nonlinear is not None:
         raise _not_linear(problem, first_nonlinear, remedy)
 
 
-def _instantiated(split: LinearizedBody, dots: tuple[Atom, ...], rule: Jaxpr) -> list[Atom]:
+def _instantiate_tangents(split: LinearizedBody, dots: tuple[Atom, ...], rule: Jaxpr) -> list[Atom]:
     """The tangents of all results of a rule, from those that are not zero."""
     return instantiate_outs(dots, split.out_nonzero, rule.out_avals, (True,) * len(rule.outs))
 
@@ -195,6 +201,7 @@ _AS_WHOLE: Final = (
 
 
 def _not_linear(problem: str, culprit: Eqn | int, remedy: str) -> NotLinearError:
+    """The error for an equation that is not linear, or for the number of a result that is constant and not zero."""
     if isinstance(culprit, Eqn):
         where = source_text(culprit.source)
         return NotLinearError(problem, equation=describe(culprit), where=where, remedy=remedy)
@@ -208,19 +215,19 @@ def _first_nonlinear(jaxpr: Jaxpr, mask: Mask, n_out: int) -> Eqn | int | None:
     """The first equation that is not linear in the marked operands, or the number of the first result after `n_out`
     that is constant and not zero, or None. Equations with bodies are accepted here, because a body may compute primal
     values and tangents together."""
-    linear: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
+    dependent: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
     zeros: set[Atom] = set()  # results of linear equations applied to zeros, such as an instantiated symbolic zero
     for eqn in jaxpr.eqns:
-        here = tuple([a in linear for a in eqn.ins])
-        if not any(here):
+        marks = tuple([a in dependent for a in eqn.ins])
+        if not any(marks):
             zeros.update(select_by_mask(eqn.outs, zero_results(eqn, eqn.ins, zeros)))
             continue
-        here_or_zero = mask_or(here, zero_mask(eqn.ins, zeros))
-        if not (is_linear_eqn(eqn, here) or is_linear_eqn(eqn, here_or_zero) or isinstance(eqn.prim, HigherOrder)):
+        with_zeros = mask_or(marks, zero_mask(eqn.ins, zeros))
+        if not (is_linear_eqn(eqn, marks) or is_linear_eqn(eqn, with_zeros) or isinstance(eqn.prim, HigherOrder)):
             return eqn
-        linear.update(_dependent_results(eqn, here, eqn.outs))
+        dependent.update(_dependent_results(eqn, marks, eqn.outs))
     for k, a in enumerate(jaxpr.outs[n_out:]):
-        if a not in linear and a not in zeros and not vanishes(a):
+        if a not in dependent and a not in zeros and not vanishes(a):
             return k
     return None
 
@@ -234,24 +241,24 @@ def _without_custom_rules(jaxpr: Jaxpr, mask: Mask) -> Jaxpr:
     again. A linear function may be its own rule: `f_jvp = lambda primals, tangents: (f(*primals), f(*tangents))`.
     """
     b = Builder.like(jaxpr)
-    reached: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
+    dependent: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
     zeros: set[Atom] = set()
 
     def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...]) -> Jaxpr | None:
-        prim, here, zero_operands = eqn.prim, tuple([a in reached for a in ins]), zero_mask(ins, zeros)
+        prim, marks, zero_operands = eqn.prim, tuple([a in dependent for a in ins]), zero_mask(ins, zeros)
         # linearity is a property of the function, not of its rules
-        if any(here) and isinstance(prim, CallWithRules | NamedCall):
+        if any(marks) and isinstance(prim, CallWithRules | NamedCall):
             return prim.body
-        if not any([*here, *zero_operands]) or not isinstance(prim, Call):
+        if not any([*marks, *zero_operands]) or not isinstance(prim, Call):
             return None
-        stays_zero = not any(here) and all(zero_results(eqn, ins, zeros))
-        return None if stays_zero or is_linear_eqn(eqn, here) else prim.body
+        stays_zero = not any(marks) and all(zero_results(eqn, ins, zeros))
+        return None if stays_zero or is_linear_eqn(eqn, marks) else prim.body
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
-        here = tuple([a in reached for a in ins])
+        marks = tuple([a in dependent for a in ins])
         outs = b.copy(eqn, ins)
-        if any(here):
-            reached.update(_dependent_results(eqn, here, outs))
+        if any(marks):
+            dependent.update(_dependent_results(eqn, marks, outs))
         else:
             zeros.update(select_by_mask(outs, zero_results(eqn, ins, zeros)))
         return outs

@@ -46,13 +46,13 @@ def partial_eval(jaxpr: Jaxpr, known: Mask) -> Halves:
     return Halves(
         dce(subprogram(known_eqns, known_ins, (*known_outs, *residuals), f"known_{jaxpr.name}")),
         subprogram(live, (*residuals, *unknown_ins), unknown_outs, f"unknown_{jaxpr.name}"),
-        _passed(split, residuals),
+        _describe(split, residuals),
         out_known,
     )
 
 
 def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
-    """Inlines the calls and splits the equations that have both known and unknown operands. Returns the program and a
+    """Inlines the calls, and splits the equations, that have a known part and an unknown one. Returns the program and a
     mask of its known equations."""
     b = Builder.like(jaxpr)
     known_values: set[Atom] = set(select_by_mask(jaxpr.ins, known))
@@ -81,11 +81,11 @@ def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, l
         if not all(marks) and (layout := _layout_without_steps(eqn.prim)):
             return results_without_steps(layout, ins, [v.aval for v in eqn.outs])
         if parts := split_eqn(eqn.prim, marks, partial_eval):
-            first = b(parts.known, *[k if isinstance(k, Lit) else ins[k] for k in parts.known_operands])
-            second = b(parts.unknown, *[ins[k] if k >= 0 else first[~k] for k in parts.unknown_operands])
-            known_values.update(first)
+            known_outs = b(parts.known, *[k if isinstance(k, Lit) else ins[k] for k in parts.known_operands])
+            unknown_outs = b(parts.unknown, *[ins[k] if k >= 0 else known_outs[~k] for k in parts.unknown_operands])
+            known_values.update(known_outs)
             eqn_known.extend((True, False))
-            return merge_by_mask(parts.out_known, [first[k] for k in parts.known_results], second)
+            return merge_by_mask(parts.out_known, [known_outs[k] for k in parts.known_results], unknown_outs)
         outs = b.copy(eqn, ins)
         has_effect = bool(eqn.prim.effects)
         is_known = all(marks) and not (has_effect and unknown_effect)
@@ -106,17 +106,17 @@ def _layout_without_steps(prim: Primitive) -> Layout | None:
     return layout if layout.transparent and layout.takes_no_step else None
 
 
-def _passed(jaxpr: Jaxpr, values: Sequence[Atom]) -> tuple[PassedValue, ...]:
+def _describe(jaxpr: Jaxpr, residuals: Sequence[Atom]) -> tuple[PassedValue, ...]:
     """Returns names, types and lines of the residuals."""
     producer: dict[Atom, Eqn] = {v: e for e in jaxpr.eqns for v in e.outs}
-    places = {a: k for k, a in enumerate(producer)}
+    numbers = {a: k for k, a in enumerate(producer)}
     operands: dict[Atom, int] = {v: k for k, v in enumerate(jaxpr.ins)}
     out = []
-    for a in values:
+    for a in residuals:
         if a in operands:
             out.append(PassedValue(f"operand {operands[a]}", a.aval, None))
         else:
             eqn = producer[a]
-            label = eqn.prim.label if isinstance(eqn.prim, Name) else f"{eqn.prim.name} %{places[a]}"
-            out.append(PassedValue(label, a.aval, source_location(eqn.source)))
+            name = eqn.prim.label if isinstance(eqn.prim, Name) else f"{eqn.prim.name} %{numbers[a]}"
+            out.append(PassedValue(name, a.aval, source_location(eqn.source)))
     return tuple(out)

@@ -17,14 +17,14 @@ The operands w, c0, y, xs have the numbers 0 to 3. So the `SplitEqn` has `known_
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, final
+from typing import Final, TypeAlias, final
 
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import drop_unread_operands, remove_dead_eqns
-from fxad.core.layout import PREDICATE, BranchIndex, Carry, Constant, Count, Layout, OneOf, Slice, Unknown
-from fxad.core.masks import select_by_mask, split_by_mask
-from fxad.ir import INT32_SCALAR, Atoms, Aval, HigherOrder, Jaxpr, Lit, Mask, Primitive, SourceLocation, Var
+from fxad.core.layout import PREDICATE, Body, BranchIndex, Carry, Constant, Count, Layout, OneOf, Slice, Unknown
+from fxad.core.masks import merge_by_mask, select_by_mask, split_by_mask
+from fxad.ir import INT32_SCALAR, Atom, Atoms, Aval, HigherOrder, Jaxpr, Lit, Mask, Primitive, SourceLocation, Var
 from fxad.primitives.control.bodies import (
     assign_slots,
     rotate_operands,
@@ -40,8 +40,11 @@ from fxad.primitives.elementwise.arithmetic import ADD
 @final
 @dataclass(frozen=True, slots=True)
 class PassedValue:
-    """A residual, which the first program returns and the second reads: its name (the `checkpoint_name`, or the name of
-    the operation that computes it with a number), its type and the user's line."""
+    """A residual, which the first program returns and the second reads.
+
+    name:  its `checkpoint_name`, or the operation that computes it, with a number, or the number of the operand.
+    where: the user's line.
+    """
 
     name: str
     aval: Aval
@@ -51,8 +54,12 @@ class PassedValue:
 @final
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """A program in two parts. `known`: known operands -> the results marked in `out_known`, then residuals. `unknown`:
-    residuals, then the other operands -> the other results. `residuals` describes the residuals."""
+    """A program in two parts.
+
+    known:     known operands -> the results marked in `out_known`, then residuals.
+    unknown:   residuals, then the other operands -> the other results.
+    residuals: a description of each residual.
+    """
 
     known: Jaxpr
     unknown: Jaxpr
@@ -64,32 +71,43 @@ class Halves:
         """The residuals, as atoms of `known`."""
         return self.known.outs[sum(self.out_known) :]
 
-    def keeping(self, out_known: Mask) -> Halves:
-        """Returns the two parts with the marked ones of the known results. `unknown` returns the removed ones: literals
-        as they are, the others as further residuals."""
+    def with_out_known(self, out_known: Mask) -> Halves:
+        """Returns the two parts with fewer known results: those marked in `out_known`. The other known results become
+        results of `unknown`: literals as they are, variables through new residuals.
+
+        For example, if `out_known` changes from (True, True, True, False) to (True, False, False, False),
+
+            before:  known(x) = (sin(x), exp(x), 2.0)    unknown(y) = -y
+            after:   known(x) = (sin(x), exp(x))         unknown(e, y) = (e, 2.0, -y)
+        """
         if out_known == self.out_known:
             return self
-        known_results = dict(zip(select_by_mask(range(len(out_known)), self.out_known), self.known.outs, strict=False))
-        removed = {k: a for k, a in known_results.items() if not out_known[k]}
-        later = {k: a for k, a in removed.items() if isinstance(a, Var)}
-        outs = [a for k, a in known_results.items() if out_known[k]]
-        first = with_outs(self.known, (*outs, *self.residual_atoms, *later.values()))
-        n, b = len(self.residuals), Builder()
-        residuals = b.inputs(self.unknown.in_avals[:n])
-        late = {**removed, **dict(zip(later, b.inputs([a.aval for a in later.values()]), strict=True))}
-        rest = iter(b.inline(self.unknown, (*residuals, *b.inputs(self.unknown.in_avals[n:]))))
-        results = [late[k] if k in late else next(rest) for k, known in enumerate(out_known) if not known]
-        more = [PassedValue(f"result {k}", a.aval, None) for k, a in later.items()]
-        return Halves(first, b.build(results, self.unknown.name), (*self.residuals, *more), out_known)
+        n_known, n_residuals = sum(self.out_known), len(self.residuals)
+        numbers = select_by_mask(range(len(out_known)), self.out_known)
+        results = dict(zip(numbers, self.known.outs[:n_known], strict=True))
+        still_known = [a for k, a in results.items() if out_known[k]]
+        moved = {k: a for k, a in results.items() if not out_known[k]}
+        new_residuals = {k: a for k, a in moved.items() if isinstance(a, Var)}
+        b = Builder()
+        residuals = b.inputs(self.unknown.in_avals[:n_residuals])
+        moved.update(zip(new_residuals, b.inputs([a.aval for a in new_residuals.values()]), strict=True))
+        others = b.inline(self.unknown, (*residuals, *b.inputs(self.unknown.in_avals[n_residuals:])))
+        is_moved = [k in moved for k, known in enumerate(out_known) if not known]
+        return Halves(
+            with_outs(self.known, (*still_known, *self.residual_atoms, *new_residuals.values())),
+            b.build(merge_by_mask(is_moved, moved.values(), others), self.unknown.name),
+            (*self.residuals, *[PassedValue(f"result {k}", a.aval, None) for k, a in new_residuals.items()]),
+            out_known,
+        )
 
     @property
     def nothing_known(self) -> bool:
-        """Is True if the known part has no equations and no results."""
+        """Returns True if the known part has no equations and no results."""
         return not self.known.eqns and not any(self.out_known)
 
 
-# Partial evaluation of a body, given the mask of its known operands.
-Split: TypeAlias = Callable[[Jaxpr, Mask], Halves]
+# Splits a body, given the mask of its known operands: `partial_eval`.
+SplitBody: TypeAlias = Callable[[Jaxpr, Mask], Halves]
 
 
 @final
@@ -112,7 +130,7 @@ class SplitEqn:
     known_results: tuple[int, ...]
 
 
-def split_eqn(prim: Primitive, in_known: Mask, split_body: Split) -> SplitEqn | None:
+def split_eqn(prim: Primitive, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
     """Splits an equation whose marked operands are known. Returns None if it is known or unknown as a whole.
 
     Not split are a loop without a bound or with an unknown predicate, a branch on an unknown index, a function with
@@ -138,7 +156,10 @@ def split_eqn(prim: Primitive, in_known: Mask, split_body: Split) -> SplitEqn | 
     return parts if parts is None or any(in_known) or any(parts.out_known) else None
 
 
-def _once(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) -> SplitEqn | None:
+# --------------------------------------------------------------------------------------------------- calls and branches
+
+
+def _once(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
     """Splits an equation whose body runs once. Its residuals are the first operands of the unknown part."""
     if len(layout.operands) != 1 or len(layout.results) != 1:
         return None
@@ -158,15 +179,16 @@ def _once(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) 
     )
 
 
-def _branches(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) -> SplitEqn | None:
-    """Splits each branch. Branches share the slots of their residuals, as in derivatives."""
+def _branches(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
+    """Splits each branch. A result is known if it is known in every branch. Residuals are passed in slots, each of
+    which holds a residual of whichever branch runs, as in derivatives."""
     if [type(g.role) for g in layout.operands] != [BranchIndex, Constant] or len(layout.results) != 1:
         return None
     if any([(body.operands, body.results) != ((1,), (0,)) for body in layout.bodies]):
         return None
     bodies = [split_body(branch.jaxpr, in_known[1:]) for branch in layout.bodies]
     out_known = tuple([all(marks) for marks in zip(*[body.out_known for body in bodies], strict=True)])
-    bodies = [body.keeping(out_known) for body in bodies]
+    bodies = [body.with_out_known(out_known) for body in bodies]
     if all([body.nothing_known for body in bodies]):
         return None
     n_known = sum(out_known)
@@ -190,143 +212,275 @@ def _branches(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Spl
     )
 
 
-def _loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) -> SplitEqn | None:
-    """Splits a loop. A carry is known if every run computes a known value for it. A residual that is a constant or a
-    slice is read from the operand. The other residuals are stacked along the first axis, in the last groups of operands
-    and results."""
+# --------------------------------------------------------------------------------------------------------------- loops
+
+
+def _loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
+    """Splits a loop with one body. A carry is known if every step computes a known value for it. A residual that is a
+    constant or a slice is read from the operand. The other residuals are stacked along the first axis, in the last
+    groups of operands and results.
+
+    For the scan at the top of this file, over the operands 0 to 3 and a stack, which is ~0:
+
+        operand_known  (True, True, False, True)
+        residuals      [3, ~0]                      x and e
+        known_groups   [[0], [1], [3]]              constants, carries, slices
+        unknown_groups [[], [2], [3, ~0]]
+    """
     (at,) = layout.running
-    last, last_result = len(layout.operands) - 1, len(layout.results) - 1
-    if layout.bodies[at].operands[-1:] != (last,) or layout.bodies[at].results[-1:] != (last_result,):
+    body = layout.bodies[at]
+    last_operands, last_results = len(layout.operands) - 1, len(layout.results) - 1
+    if body.operands[-1:] != (last_operands,) or body.results[-1:] != (last_results,):
         return None
     if layout.operands[-1].role != Slice(0) or layout.results[-1].role != Slice(0):
         return None
     operand_known, step = _split_step(layout, at, in_known, split_body)
     if step.nothing_known:
         return None
-    body, takes = layout.bodies[at], layout.operand_indices(at)
-    known_ins, unknown_ins = split_by_mask(takes, [operand_known[p] for p in takes])
-    known_groups = [[p for p in layout.operands_of(g) if operand_known[p]] for g in range(last + 1)]
-    residuals, stacked = _places_of_residuals(layout, step, known_ins)
-    unknown_groups: list[list[int]] = [[] for _ in layout.operands]
-    group_of = {p: g for g in body.operands for p in layout.operands_of(g)}
-    for p in residuals:
-        unknown_groups[last if p < 0 else group_of[p]].append(p)
+    step_operands = layout.operand_indices(at)
+    known_ins, unknown_ins = split_by_mask(step_operands, [operand_known[p] for p in step_operands])
+    residuals, stacked = _residual_operands(layout, step, known_ins)
+    known_groups: list[list[int]] = []
+    unknown_groups: list[list[int]] = []
     for g, group in enumerate(layout.operands):
-        in_both = isinstance(group.role, Count)
-        unknown_groups[g] += [p for p in layout.operands_of(g) if not operand_known[p] or in_both]
-    n_known_outs = sum(step.out_known)
-    known_outs = (*step.known.outs[:n_known_outs], *[step.residual_atoms[k] for k in stacked])
+        members = layout.operands_of(g)
+        read = [p for p in residuals if p in members or (p < 0 and g == last_operands)]
+        unknown = [p for p in members if not operand_known[p] or isinstance(group.role, Count)]  # both parts take it
+        known_groups.append([p for p in members if operand_known[p]])
+        unknown_groups.append([*read, *unknown])
+    n_known = sum(step.out_known)
+    known_outs = (*step.known.outs[:n_known], *stacked)
     known_body = rebind_operands(step.known, body.operands_in(known_groups), has=known_ins, outs=known_outs)
     unknown_body = rebind_operands(step.unknown, body.operands_in(unknown_groups), has=(*residuals, *unknown_ins))
-    result_known = dict(zip(layout.result_indices(at), step.out_known, strict=True))
-    known_by_group = [[result_known[q] for q in layout.results_of(g)] for g in range(last_result + 1)]
-    n_known, n_unknown = [m.count(True) for m in known_by_group], [m.count(False) for m in known_by_group]
-    n_known[-1] += len(stacked)
+    marks = dict(zip(layout.result_indices(at), step.out_known, strict=True))
+    out_known = tuple([marks[q] for q in range(len(marks))])
+    by_group = [[out_known[q] for q in layout.results_of(g)] for g in range(len(layout.results))]
+    known_sizes, unknown_sizes = [m.count(True) for m in by_group], [m.count(False) for m in by_group]
+    known_sizes[-1] += len(stacked)
     return SplitEqn(
-        prim.rebuild((known_body,), tuple(map(len, known_groups)), tuple(n_known)),
-        prim.rebuild((unknown_body,), tuple(map(len, unknown_groups)), tuple(n_unknown)),
+        prim.rebuild((known_body,), tuple(map(len, known_groups)), tuple(known_sizes)),
+        prim.rebuild((unknown_body,), tuple(map(len, unknown_groups)), tuple(unknown_sizes)),
         tuple([p for group in known_groups for p in group]),
-        # the stacked residuals are the last results of the known part
-        tuple([p if p >= 0 else p - n_known_outs for group in unknown_groups for p in group]),
-        tuple([result_known[q] for q in range(len(result_known))]),
-        tuple(range(n_known_outs)),
+        # stack ~k is result n_known + k of the known part
+        tuple([p if p >= 0 else p - n_known for group in unknown_groups for p in group]),
+        out_known,
+        tuple(range(n_known)),
     )
 
 
-def _split_step(layout: Layout, at: int, in_known: Mask, split_body: Split) -> tuple[list[bool], Halves]:
-    """Splits the step of a loop. Returns a mask of the operands of the loop whose value is known in every run, and the
-    two parts of the step, of which the known one returns exactly the known carries and rows."""
-    takes, gives = layout.operand_indices(at), layout.result_indices(at)
+def _split_step(layout: Layout, at: int, in_known: Mask, split_body: SplitBody) -> tuple[list[bool], Halves]:
+    """Splits the step of a loop, body `at`. Returns a mask of the operands of the loop whose value is known in every
+    step, and the two parts of the step, of which the known one returns exactly the known carries and rows."""
+    step_operands, step_results = layout.operand_indices(at), layout.result_indices(at)
     operand_known = list(in_known)
     while True:
-        step = split_body(layout.bodies[at].jaxpr, tuple([operand_known[p] for p in takes]))
-        result_known = dict(zip(gives, step.out_known, strict=True))
+        step = split_body(layout.bodies[at].jaxpr, tuple([operand_known[p] for p in step_operands]))
+        result_known = dict(zip(step_results, step.out_known, strict=True))
         no_longer_known = [p for p, q in layout.carries.items() if operand_known[p] and not result_known[q]]
         if not no_longer_known:
             break
         for p in no_longer_known:
             operand_known[p] = False
+    # a carry whose initial value is unknown is unknown, even if each step computes a known value for it
     result_known.update({q: operand_known[p] for p, q in layout.carries.items()})
-    return operand_known, step.keeping(tuple([result_known[q] for q in gives]))
+    return operand_known, step.with_out_known(tuple([result_known[q] for q in step_results]))
 
 
-def _places_of_residuals(layout: Layout, step: Halves, known_ins: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Returns the place of each residual of a step: the operand of the loop that it is, or ~k for stack k; and the
-    residuals that are stacked. A carry is stacked, because each run has another value of it."""
-    operand = dict(zip(step.known.ins, known_ins, strict=True))
+def _residual_operands(layout: Layout, step: Halves, known_ins: Sequence[int]) -> tuple[list[int], list[Atom]]:
+    """Returns, for each residual of a step, the operand of the loop that it is, or ~k for stack k; and the values that
+    are stacked. A residual that is a carry is stacked, because it has another value in each step."""
+    operands = dict(zip(step.known.ins, known_ins, strict=True))
     roles = layout.operand_roles
-    places: list[int] = []
-    stacked: list[int] = []
-    for k, a in enumerate(step.residual_atoms):
-        place = operand.get(a) if isinstance(a, Var) else None
-        if place is None or isinstance(roles[place], Carry):
-            place = ~len(stacked)
-            stacked.append(k)
-        places.append(place)
-    return places, stacked
+    residuals: list[int] = []
+    stacked: list[Atom] = []
+    for a in step.residual_atoms:
+        operand = operands.get(a) if isinstance(a, Var) else None
+        if operand is None or isinstance(roles[operand], Carry):
+            operand = ~len(stacked)
+            stacked.append(a)
+        residuals.append(operand)
+    return residuals, stacked
 
 
-def _bounded_loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Split) -> SplitEqn | None:
-    """Splits a loop with a bound that ends by a known predicate. The known part is a loop that also counts its runs;
-    the unknown part is a scan of so many steps. A predicate that the step returns is its last row while the step is
-    split, so that equations which it shares with the step are computed once."""
+# --------------------------------------------------------------------------------------- loops that end by a predicate
+
+_COUNT: Final = -1  # the number of the added carry, the count of steps, in lists of operand numbers
+
+
+def _bounded_loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
+    """Splits a loop with a bound that ends by a known predicate. The known part is a loop that also counts its steps;
+    the unknown part is a scan of so many steps.
+
+    For example, c0 is known and d0 is unknown in
+
+        c, d = while[c -> c < 9, (c, d) -> let e = exp(c) in (c * c, d * e), max_steps=5] c0 d0
+
+    The steps are a scan of up to 5 steps, with one more carry, the count n (`counting_scan`):
+
+        c, d, n = scan[(c, d, n) -> let e = exp(c) in (c * c, d * e, n + 1), length=5] limit c0 d0 0
+
+    `_loop` splits this scan:
+
+        c, n, es = scan[(c, n) -> let e = exp(c) in (c * c, n + 1, e), length=5] limit c0 0
+        d        = scan[(d, e) -> d * e, length=5] limit d0 es
+
+    The predicate reads only c, which is known in every step (`_predicate_is_known`). So it can end the known steps, and
+    their count is the limit of the unknown scan (`_with_known_loop`):
+
+        c, n, es = while[(c, n) -> c < 9, (c, n) -> let e = exp(c) in (c * c, n + 1, e), max_steps=5] c0 0
+        d        = scan[(d, e) -> d * e, length=5] n d0 es
+
+    So `known_operands` is (0, the literal 0), `unknown_operands` is (~1, 1, ~2).
+    """
+    loop = _as_bounded_loop(layout)
+    if loop is None:
+        return None
+    scan = loop.counting_scan()
+    scan_known = (True, *[in_known[p] for p in loop.step_operands], True)  # the limit and the initial count are known
+    parts = _loop(scan, scan.layout, scan_known, split_body)
+    if parts is None or not _predicate_is_known(loop, parts, in_known):
+        return None
+    return _with_known_loop(prim, loop, parts)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _BoundedLoop:
+    """A loop with a bound that ends by a predicate.
+
+    step_at: the number of the body that takes a step: (constants, carries) -> (carries, rows).
+    test_at: the number of the body that returns the predicate. It is another body, as in a `while`, or the step itself,
+             which then returns the predicate before the carries.
+    most:    the largest number of steps.
+    """
+
+    layout: Layout
+    step_at: int
+    test_at: int
+    most: int
+
+    @property
+    def step(self) -> Body:
+        """The body that takes a step."""
+        return self.layout.bodies[self.step_at]
+
+    @property
+    def predicate_in_step(self) -> bool:
+        """Returns True if the step returns the predicate."""
+        return self.step_at == self.test_at
+
+    @property
+    def step_operands(self) -> tuple[int, ...]:
+        """For each operand of the step, the operand of the loop that it takes."""
+        return self.layout.operand_indices(self.step_at)
+
+    @property
+    def carries(self) -> range:
+        """The operands of the loop that are carries."""
+        return self.layout.operands_of(self.step.operands[1])
+
+    def counting_scan(self) -> Scan:
+        """Returns the steps as a scan: (limit, constants, carries, count) -> (carries, count + 1, rows). A predicate
+        that the step returns is one more row, the last one, so that equations which it shares with the step are
+        computed once."""
+        jaxpr, n_carry = self.step.jaxpr, len(self.carries)
+        predicate, outs = jaxpr.outs[: self.predicate_in_step], jaxpr.outs[self.predicate_in_step :]
+        b = Builder.resume(jaxpr)
+        count = b.one(ADD, b.input(INT32_SCALAR), Lit.of(1, INT32_SCALAR))
+        body = b.build((*outs[:n_carry], count, *outs[n_carry:], *predicate), jaxpr.name)
+        return Scan(body, self.most, False, 1, len(jaxpr.ins) - n_carry, n_carry + 1, upto=True)
+
+    def separate_predicate(self) -> tuple[Jaxpr, tuple[int, ...]]:
+        """Returns the program of a predicate that the step does not return, and the operands of the loop that it
+        reads."""
+        test, results = self.layout.bodies[self.test_at].jaxpr, self.layout.result_indices(self.test_at)
+        predicate = test.outs[results.index(None)]
+        program, is_read = drop_unread_operands(remove_dead_eqns(with_outs(test, [predicate])))
+        return program, select_by_mask(self.layout.operand_indices(self.test_at), is_read)
+
+
+def _as_bounded_loop(layout: Layout) -> _BoundedLoop | None:
+    """Returns the loop of a layout with a predicate. None if it has no bound, or other groups of operands or results
+    than a `_BoundedLoop`."""
     test_at = next(k for k in layout.running if PREDICATE in layout.bodies[k].results)
     step_at = next((k for k in layout.running if k != test_at), test_at)
-    in_step = test_at == step_at
-    test, step = layout.bodies[test_at], layout.bodies[step_at]
+    step = layout.bodies[step_at]
     results = [g for g in step.results if g != PREDICATE]
     roles = [layout.operands[g].role for g in step.operands] + [layout.results[g].role for g in results]
     if len(layout.running) > 2 or roles != [Constant(), Carry(), Carry(), Slice()]:
         return None
     if not isinstance(step.runs, Unknown) or not step.runs.most or step.results[-2:] != tuple(results):
         return None
-    # the step as a scan: (count, constants, carries) -> (carries, rows)
-    takes, carries = layout.operand_indices(step_at), layout.operands_of(step.operands[1])
-    predicate = test.jaxpr.outs[layout.result_indices(test_at).index(None)]
-    outs = zip(step.jaxpr.outs, layout.result_indices(step_at), strict=True)
-    body = with_outs(step.jaxpr, [*[a for a, q in outs if q is not None], *[predicate] * in_step])
-    scan = Scan(body, step.runs.most, False, 1, len(takes) - len(carries), len(carries), upto=True)
-    parts = _loop(scan, scan.layout, (True, *[in_known[p] for p in takes]), split_body)
-    if parts is None or not isinstance(parts.known, Scan) or (in_step and not parts.out_known[-1]):
+    return _BoundedLoop(layout, step_at, test_at, step.runs.most)
+
+
+def _known_step_operands(loop: _BoundedLoop, parts: SplitEqn) -> list[int]:
+    """Returns the operands of the loop that the known step takes; the last one is the count. `parts` are the parts of
+    `counting_scan`."""
+    operands = (*loop.step_operands, _COUNT)
+    return [operands[k - 1] for k in parts.known_operands if isinstance(k, int) and k > 0]  # operand 0 is the limit
+
+
+def _predicate_is_known(loop: _BoundedLoop, parts: SplitEqn, in_known: Mask) -> bool:
+    """Returns True if the predicate depends only on known operands and on carries that are known in every step.
+    `parts` are the parts of `counting_scan`."""
+    if loop.predicate_in_step:
+        return parts.out_known[-1]
+    known_carries = _known_step_operands(loop, parts)
+    _, reads = loop.separate_predicate()
+    return all([p in known_carries if p in loop.carries else in_known[p] for p in reads])
+
+
+def _with_known_loop(prim: HigherOrder, loop: _BoundedLoop, parts: SplitEqn) -> SplitEqn | None:
+    """Returns the two parts of a loop, given the two parts of `counting_scan`. None if the known part would only count.
+
+    The known scan returns carries, the count, rows, the predicate if the step returns it, and stacked residuals. The
+    known loop returns the same, without the predicate.
+    """
+    assert isinstance(parts.known, Scan), "`rebuild` keeps the class"
+    count_at, n_results = len(loop.carries), len(parts.out_known) - loop.predicate_in_step
+    n_carry, n_known = sum(parts.out_known[:count_at]), sum(parts.out_known[:n_results])
+    known_results = tuple([k for k in range(n_known) if k != n_carry])
+    if not known_results and len(parts.known.body.eqns) == 1:
         return None
-    out_known = parts.out_known[: len(parts.out_known) - in_step]
-    if not parts.known.body.eqns and not any(out_known):
-        return None
-    # the predicate must be known: it may read known operands, and the carries that the known part has
-    step_reads = [takes[k - 1] for k in parts.known_operands if isinstance(k, int) and k]
-    test_body, is_read = drop_unread_operands(remove_dead_eqns(with_outs(test.jaxpr, [predicate])))
-    operands = zip(layout.operand_indices(test_at), is_read, strict=True)
-    test_reads = [p for p, r in operands if r and not in_step]
-    if not all([p in step_reads if p in carries else in_known[p] for p in test_reads]):
-        return None
-    # the known part: the loop over known operands, with the count as one more carry, the last one
-    count, n_carry = len(in_known), parts.known.n_carry
-    wanted = [{*(step_reads if g in step.operands else ()), *test_reads} for g in range(len(layout.operands))]
-    groups = [[p for p in layout.operands_of(g) if p in wanted[g]] for g in range(len(layout.operands))]
-    groups[step.operands[1]].append(count)
-    types = {count: INT32_SCALAR}
-    for k in layout.running:
-        types.update(zip(layout.operand_indices(k), prim.bodies[k].in_avals, strict=True))
-    step_body = rebind_operands(parts.known.body, step.operands_in(groups), has=step_reads, types=types)
-    n_rows = len(step_body.outs) - n_carry - in_step
-    bodies = {step_at: _counting(step_body, n_carry, sum(out_known) if in_step else None)}
-    if not in_step:
-        bodies[test_at] = rebind_operands(test_body, test.operands_in(groups), has=test_reads, types=types)
+    known, known_operands = _known_loop(prim, loop, parts.known.body, _known_step_operands(loop, parts), n_known)
+    unknown_operands: list[int] = []
+    for p in parts.unknown_operands:
+        if p == 0:  # the limit of the scan
+            unknown_operands.append(~n_carry)
+        else:
+            unknown_operands.append(loop.step_operands[p - 1] if p > 0 else p + loop.predicate_in_step)
     return SplitEqn(
-        prim.rebuild(tuple([bodies[k] for k in layout.running]), tuple(map(len, groups)), (n_carry + 1, n_rows)),
+        known,
         parts.unknown,
-        tuple([Lit.zero(INT32_SCALAR) if p == count else p for group in groups for p in group]),
-        # the count comes before the rows, and the predicate was the last known row
-        tuple([takes[p - 1] if p > 0 else ~n_carry if p == 0 else p - 1 + in_step for p in parts.unknown_operands]),
-        out_known,
-        tuple([k + (k >= n_carry) for k in range(sum(out_known))]),
+        tuple([Lit.zero(INT32_SCALAR) if p == _COUNT else p for p in known_operands]),
+        tuple(unknown_operands),
+        parts.out_known[:count_at] + parts.out_known[count_at + 1 : n_results],
+        known_results,
     )
 
 
-def _counting(body: Jaxpr, n_carry: int, predicate: int | None = None) -> Jaxpr:
-    """Returns a body that returns its last operand, plus 1, after its `n_carry` carries; and the result number
-    `predicate`, if there is one, first."""
-    b = Builder.like(body)
-    outs = list(b.inline(body, b.ins))
-    go = [] if predicate is None else [outs.pop(predicate)]
-    return b.build((*go, *outs[:n_carry], b.one(ADD, b.ins[-1], Lit.of(1, INT32_SCALAR)), *outs[n_carry:]), body.name)
+def _known_loop(
+    prim: HigherOrder, loop: _BoundedLoop, body: Jaxpr, step_operands: list[int], n_known: int
+) -> tuple[Primitive, list[int]]:
+    """Returns the loop over known steps, and its operands. `body` is the step of the known scan: `step_operands` ->
+    `n_known` results, then the predicate if the step returns it, then residuals."""
+    layout = loop.layout
+    test, test_operands = (None, ()) if loop.predicate_in_step else loop.separate_predicate()
+    reads = {*step_operands, *test_operands}
+    groups = [[p for p in layout.operands_of(g) if p in reads] for g in range(len(layout.operands))]
+    carries = groups[loop.step.operands[1]]
+    carries.append(_COUNT)
+    types = {_COUNT: INT32_SCALAR}
+    for k in layout.running:
+        types.update(zip(layout.operand_indices(k), layout.bodies[k].jaxpr.in_avals, strict=True))
+    step = rebind_operands(body, loop.step.operands_in(groups), has=step_operands, types=types)
+    n_rows = len(step.outs) - len(carries) - loop.predicate_in_step
+    if test is None:
+        step = with_outs(step, (step.outs[n_known], *step.outs[:n_known], *step.outs[n_known + 1 :]))
+        bodies = {loop.step_at: step}
+    else:
+        test_groups = layout.bodies[loop.test_at].operands_in(groups)
+        bodies = {loop.step_at: step, loop.test_at: rebind_operands(test, test_groups, has=test_operands, types=types)}
+    known = prim.rebuild(tuple([bodies[k] for k in layout.running]), tuple(map(len, groups)), (len(carries), n_rows))
+    return known, [p for group in groups for p in group]

@@ -83,18 +83,18 @@ def backward(
     """
     linear_ins, known_ins = split_by_mask(jaxpr.ins, linear)
     env: dict[Atom, Atom] = dict(zip(known_ins, known, strict=True))
-    reached: set[Atom] = set(linear_ins)
+    linear_values: set[Atom] = set(linear_ins)
     tape: list[Eqn] = []
     for eqn in jaxpr.eqns:
-        if reached.isdisjoint(eqn.ins):
+        if linear_values.isdisjoint(eqn.ins):
             env.update(zip(eqn.outs, ctx.copy(eqn, substitute(eqn.ins, env)), strict=True))
         else:
             tape.append(eqn)
-            reached.update(eqn.outs)
+            linear_values.update(eqn.outs)
 
     ct_env: dict[Atom, Atom] = {}
     for a, ct in zip(jaxpr.outs, cts, strict=True):
-        if a in reached:
+        if a in linear_values:
             accumulate(ctx, ct_env, a, ct)
         elif not isinstance(ct, Zero) and not vanishes(a):
             raise NotLinearError(
@@ -106,17 +106,17 @@ def backward(
         if type(eqn.prim) is BroadcastInDim and len(ctx.eqns) > start and _take_negation(ctx, eqn, ct_env):
             (a,) = eqn.ins
             total = ct_env.pop(a, None)
-            backward_eqn(ctx, eqn, reached, env, ct_env)
+            backward_eqn(ctx, eqn, linear_values, env, ct_env)
             ct = ctx.one(NEG, ct_env.pop(a))
             ct_env[a] = ct if total is None else ctx.one(ADD, total, ct)
         else:
-            backward_eqn(ctx, eqn, reached, env, ct_env)
+            backward_eqn(ctx, eqn, linear_values, env, ct_env)
     return [ct_env.get(v) or Zero(v.aval) for v in linear_ins]
 
 
 def _take_negation(ctx: TransposeBuilder, eqn: Eqn, ct_env: dict[Atom, Atom]) -> bool:
-    """Remove the last equation if it is the negation of the cotangent of a broadcast, and is not read elsewhere.
-    Returns True if it is removed; the caller then negates the cotangent of the operand, which has fewer elements. XLA
+    """Remove the last equation if it negates the cotangent of the broadcast `eqn` and nothing else reads it. Returns
+    True if it is removed; the caller then negates the cotangent of the operand, which has fewer elements. XLA
     computes the sum of a product of matrices as one product, but not if there is a negation between them: the gradient
     of a Gaussian mixture takes 1.6 times as long with the negation first (docs/adr/0082)."""
     last, ct = ctx.eqns[-1], ct_env.get(eqn.outs[0])
@@ -137,10 +137,13 @@ class FixedValues(Protocol):
 
 
 def backward_eqn(
-    ctx: TransposeBuilder, eqn: Eqn, reached: set[Atom], env: FixedValues, ct_env: dict[Atom, Atom]
+    ctx: TransposeBuilder, eqn: Eqn, linear_values: set[Atom], env: FixedValues, ct_env: dict[Atom, Atom]
 ) -> None:
     """Add the adjoint of one equation to `ctx`. Takes the cotangents of its results out of `ct_env`, and adds those of
-    its operands to it."""
+    its operands to it.
+
+    `linear_values` are the values that depend on the linear operands of the program; `env` has the other values.
+    """
     cts: Cotangents
     if len(eqn.outs) == 1:  # the common case
         ct = ct_env.pop(eqn.outs[0], None)
@@ -152,7 +155,7 @@ def backward_eqn(
         if popped.count(None) == len(popped):
             return
         cts = tuple([Zero(v.aval) if ct is None else ct for ct, v in zip(popped, eqn.outs, strict=True)])
-    mask = _linear_operands(eqn, reached)
+    mask = _linear_operands(eqn, linear_values)
     args = tuple([Hole(a.aval) if lin else env.get(a, a) for a, lin in zip(eqn.ins, mask, strict=True)])
     ctx.source = eqn.source
     prim = cast(Linear, eqn.prim)  # `_linear_operands` has checked it
@@ -233,9 +236,10 @@ def transpose(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
 
 @by_value
 def split_linear(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
-    """The same program with other equations: values that do not depend on the marked operands are computed apart from
-    those that do, also in bodies. Values that are zero become literals in equations that are only linear if an operand
-    is zero. Returns the program itself if all its equations are linear."""
+    """The same program, in which every equation that depends on the marked operands is linear in them, if the program
+    is: an equation that computes linear values and others is split, also in bodies. Values that are zero become
+    literals in equations that are only linear if an operand is zero. Returns the program itself if all its equations
+    are linear."""
     if is_linear(jaxpr, linear):
         return jaxpr
     parts = partial_eval(jaxpr, tuple([not lin for lin in linear]))
@@ -243,37 +247,42 @@ def split_linear(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
     linear_ins, known_ins = split_by_mask(jaxpr.ins, linear)
     values = b.inline(parts.known, known_ins)
     zeros = zero_values(b.eqns, ())
-    reached: set[Atom] = set(linear_ins)
+    linear_values: set[Atom] = set(linear_ins)
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
-        prim, here = eqn.prim, tuple([a in reached for a in ins])
-        if any(here) and not (isinstance(prim, Linear) and prim.linear_in(here)):
-            ins = tuple([_literal(a, zeros) for a in ins])
+        prim, mask = eqn.prim, tuple([a in linear_values for a in ins])
+        if any(mask) and not (isinstance(prim, Linear) and prim.linear_in(mask)):
+            ins = tuple([_zero_as_literal(a, zeros) for a in ins])
             if isinstance(prim, HigherOrder) and prim.layout.takes_no_step:
                 return results_without_steps(prim.layout, ins, [v.aval for v in eqn.outs])
-            prim = _split_linear_bodies(prim, ins, here)
+            prim = _split_linear_bodies(prim, ins, mask)
         outs = b.copy(eqn, ins, prim)
-        reached.update(outs if any(here) else ())
+        linear_values.update(outs if any(mask) else ())
         return outs
 
     n = sum(parts.out_known)
-    known = [_literal(a, zeros) for a in values[:n]]
-    dependent = b.inline(parts.unknown, (*values[n:], *linear_ins), rule)
-    return b.build(merge_by_mask(parts.out_known, known, dependent), jaxpr.name)
+    known = [_zero_as_literal(a, zeros) for a in values[:n]]
+    others = b.inline(parts.unknown, (*values[n:], *linear_ins), rule)
+    return b.build(merge_by_mask(parts.out_known, known, others), jaxpr.name)
 
 
-def _literal(a: Atom, zeros: Container[Atom]) -> Atom:
+def _zero_as_literal(a: Atom, zeros: Container[Atom]) -> Atom:
+    """The literal zero if `a` is one of `zeros`; else `a`."""
     return Lit.zero(a.aval) if a in zeros and a.aval.inexact else a
 
 
-def _split_linear_bodies(prim: Primitive, ins: tuple[Atom, ...], here: Mask) -> Primitive:
+def _split_linear_bodies(prim: Primitive, ins: tuple[Atom, ...], mask: Mask) -> Primitive:
+    """The primitive with `split_linear` applied to its bodies. `mask` marks the linear operands among `ins`."""
     if not isinstance(prim, HigherOrder) or prim.layout.has_rules:
         return prim
     layout = prim.layout
-    # a carry of zeros is linear in every step
-    starts = {k for k in layout.carries if is_zero(ins[k])}
-    marks = [tuple([here[p] or p in starts for p in layout.operand_indices(k)]) for k in range(len(layout.bodies))]
-    return prim.with_bodies(tuple([split_linear(body, mask) for body, mask in zip(prim.bodies, marks, strict=True)]))
+    # a carry that is zero at first may be linear in every step
+    zero_carries = {p for p in layout.carries if is_zero(ins[p])}
+    bodies = [
+        split_linear(body, tuple([mask[p] or p in zero_carries for p in layout.operand_indices(k)]))
+        for k, body in enumerate(prim.bodies)
+    ]
+    return prim.with_bodies(tuple(bodies))
 
 
 def instantiate(cts: list[Cotangent]) -> list[Atom]:

@@ -28,8 +28,8 @@ from fxad.primitives.custom_rules import Function, InverseRule, Rules
 from fxad.primitives.elementwise.convert import StopGradient
 from fxad.primitives.linear_call import LinearCall
 from fxad.transforms.ad.jvp import jvp
+from fxad.transforms.ad.linear_as_whole import as_linear_call
 from fxad.transforms.ad.transpose import transpose
-from fxad.transforms.ad.transpose_by_basis import as_linear_call
 
 # The programs (forward, push, pull) of a `Derivative`.
 ReverseRule: TypeAlias = tuple[Jaxpr, Jaxpr, Jaxpr]

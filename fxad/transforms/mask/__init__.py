@@ -48,11 +48,14 @@ The transposed program drops the cotangents of padding that was filled. So a rul
 where a value goes to several lanes (a broadcast), or where a lane of padding reads a valid element (a slice): the
 transposed program adds up these lanes.
 
-A result whose padding is finite need not be cleared at once. Its padding does not reach valid elements, so the
-cotangents there are zero, as long as no derivative multiplies them by an infinite slope. It is *pending*: it is cleared
-before the first equation that might. Most equations of a model never do. In `sqrt(x @ w)`, the padding of the product
-is 0, where the slope of `sqrt` is infinite, and 0 * inf is nan. So it is filled, with 1, before the `sqrt`. The slope
-of `tanh` is finite, so in `tanh(x @ w)` nothing is filled. The padding of results of the program is cleared at the end.
+Finite padding need not be cleared at once. It does not reach valid elements, so the cotangents there are zero. They
+stay zero as long as no derivative multiplies them by an infinite slope: 0 * inf is nan. So the context only records
+that the padding is *pending* (`MaskCtx.pending`). It clears pending padding before an equation that may have an
+infinite slope there, and in the results of the program. In between, the results of equations are pending where their
+operands are.
+
+In `sqrt(x @ w)`, the padding of the product is 0, where the slope of `sqrt` is infinite. So it is filled, with 1,
+before the `sqrt`. The slope of `tanh` is finite, so in `tanh(x @ w)` only the result is filled.
 
     >>> def operations(g):
     ...     jaxpr = fx.trace(lambda x, w: g(x @ w), fx.Spec("n, 2", "float32"), fx.Spec((2, 3))).jaxpr
@@ -66,7 +69,7 @@ Files
 -----
 1. `mask.py` walks the equations. An equation without masked sizes is copied.
 2. `contract.py` is the interface of rules, and `rules/` has the rule of each primitive.
-3. `context.py` has `MaskCtx`, the builder that rules get. It fills and clears padding. Its base, in
+3. `context.py` has `MaskCtx`, the builder that rules get. It fills and clears padding, now or later. Its base, in
    `padded_builder.py`, gives the padded shapes, the values of sizes and the valid elements.
 4. `padding_facts.py` derives the facts about the padding of each value (zero, finite, a lower bound) that save selects.
 

@@ -1,10 +1,11 @@
-"""The context of mask rules: it fills and clears padding, and follows what is known about the padding of each value."""
+"""The context of mask rules: it fills and clears padding, records facts about the padding of each value, and the axes
+along which padding is still to be cleared."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from fxad.transforms.mask.padding_facts import (
 )
 from fxad.transforms.specialize import size_names
 
+# For each operand or result of a body: the facts about its padding, and its pending axes.
+PaddingStates: TypeAlias = tuple[tuple[PaddingFacts, PaddedAxes], ...]
+
 
 @final
 class MaskCtx(PaddedBuilder):
@@ -37,23 +41,31 @@ class MaskCtx(PaddedBuilder):
     zero_filled(x, shape)        filled with 0, of any dtype: for the values
     cleared(x, shape)            filled with 0, if x can have a tangent: for the derivatives
     cleared_later(x, shape)      cleared, or pending if the padding of x is finite
+    facts(x), learn(x, more)     the facts about the padding of x; records more of them
+
+    An axis of a value is pending if the padding along it is to be cleared: before the first equation that may have an
+    infinite slope there, or at the end of the program. Until then, the results of equations are pending where their
+    operands are.
+
+    pending(x)                   the pending axes of x
+    add_pending(x, axes)         adds to them
     clear_pending(x)             x, cleared along the pending axes
     clear_unless_finite(x)       likewise, if the padding along them may be infinite or nan
     with_pending(prim, x)        the result of an equation, pending where x is
-    facts(x), learn(x, more)     the facts about the padding of x; records more of them
     """
 
-    __slots__ = ("_facts", "_filled", "_mask_body", "_mask_call")
+    __slots__ = ("_facts", "_filled", "_mask_body", "_mask_call", "_pending")
 
     def __init__(
         self,
         padding: Padding,
         mask_body: Callable[[Jaxpr, Padding], Jaxpr],
-        mask_call: Callable[[Jaxpr, Padding, tuple[PaddingFacts, ...]], tuple[Jaxpr, tuple[PaddingFacts, ...]]],
+        mask_call: Callable[[Jaxpr, Padding, PaddingStates], tuple[Jaxpr, PaddingStates]],
     ) -> None:
         super().__init__(padding)
         self._mask_body, self._mask_call = mask_body, mask_call
         self._facts: dict[Atom, PaddingFacts] = {}
+        self._pending: dict[Atom, PaddedAxes] = {}
         self._filled: dict[tuple[Atom, Atom, PaddedAxes], Atom] = {}  # values that were filled before
 
     # --------------------------------------------------------------------------------------------- filled and cleared
@@ -68,13 +80,14 @@ class MaskCtx(PaddedBuilder):
             return x
         if isinstance(x, Lit) and isinstance(fill, Lit) and x.with_shape(()) is fill:
             return x
-        return self._selected(x, fill, padded)
+        return self._select(x, fill, padded)
 
     def filled_along(self, x: Atom, value: object, axes: PaddedAxes) -> Atom:
         """`x`, with the padding along `axes` replaced by `value`."""
-        return self._selected(x, Lit.of(value, x.aval.with_shape(())), axes) if axes else x
+        return self._select(x, Lit.of(value, x.aval.with_shape(())), axes) if axes else x
 
-    def _selected(self, x: Atom, fill: Atom, axes: PaddedAxes) -> Atom:
+    def _select(self, x: Atom, fill: Atom, axes: PaddedAxes) -> Atom:
+        """Adds the select of `x` inside and `fill` in the padding along `axes`, once."""
         filled = self._filled.get((x, fill, axes))
         if filled is None:
             inside = self.inside_along(x.aval.shape, tuple(sorted(axes)))
@@ -86,9 +99,9 @@ class MaskCtx(PaddedBuilder):
                 PaddingFacts(
                     finite_axes=before.finite_axes | axes if self.facts(fill).finite else NO_AXES,
                     zeros=before.zeros | axes if is_zero_literal(fill) else NO_AXES,
-                    pending=before.pending - axes,
                 ),
             )
+            self.add_pending(filled, self.pending(x) - axes)
         return filled
 
     def zero_filled(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
@@ -100,35 +113,19 @@ class MaskCtx(PaddedBuilder):
         return self.filled(x, shape, 0, axes) if x.aval.inexact else x
 
     def cleared_later(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
-        """`x`, a result of a rule, which is cleared now or before the first equation that needs it."""
+        """`x`, a result of a rule: cleared if its padding may be infinite or nan, else pending."""
         if isinstance(x, Lit):
             return x
-        later = self.padded_axes(shape, axes)
-        if not self.facts(x).finite_along(later):
+        padded = self.padded_axes(shape, axes)
+        if not self.facts(x).finite_along(padded):
             return self.cleared(x, shape, axes)
         if x.aval.inexact:
-            self.learn(x, PaddingFacts(pending=later))
+            self.add_pending(x, padded)
         return x
 
-    def clear_pending(self, x: Atom) -> Atom:
-        """`x`, cleared along the axes that are to be cleared."""
-        return self.filled_along(x, 0, self.facts(x).pending)
-
-    def clear_unless_finite(self, x: Atom) -> Atom:
-        """`x`, cleared along the pending axes if the padding there may be infinite or nan."""
-        facts = self.facts(x)
-        return x if facts.finite_along(facts.pending) else self.clear_pending(x)
-
-    def with_pending(self, prim: Primitive, *args: Atom) -> Var:
-        """Add an equation with one result, which is cleared later where the operands are."""
-        out = self.one(prim, *args)
-        pending = [moved_axes(prim, a.aval, self.facts(a).pending) for a in args]
-        self.learn(out, PaddingFacts(pending=NO_AXES.union(*pending)))
-        return out
-
     def excluded(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
-        """`x`, of `shape`, with -inf in the padding along `axes`, which is zero before, by sums with rows of -0.0 and
-        -inf. XLA computes them together with the products before and the exponentials after."""
+        """`x`, of `shape`, whose padding along `axes` is zero, with -inf there. A row of -0.0 and -inf is added to it:
+        XLA fuses this sum with the product before and the exponential after."""
         for a in self.ragged(shape):
             if a in axes:
                 n, row_type = x.aval.shape[a], x.aval.with_shape((x.aval.shape[a],))
@@ -137,19 +134,44 @@ class MaskCtx(PaddedBuilder):
                 x = self.one(ADD, x, emit_broadcast(self, row, x.aval.shape, (a,)))
         return x
 
+    # -------------------------------------------------------------------------------------------------------- pending
+
+    def pending(self, x: Atom) -> PaddedAxes:
+        """The axes along which the padding of `x` is to be cleared."""
+        return self._pending.get(x, NO_AXES)
+
+    def add_pending(self, x: Atom, axes: PaddedAxes) -> None:
+        """Records axes along which the padding of `x` is to be cleared. A literal has none."""
+        if axes and not isinstance(x, Lit):
+            self._pending[x] = self.pending(x) | axes
+
+    def clear_pending(self, x: Atom) -> Atom:
+        """`x`, cleared along the pending axes."""
+        return self.filled_along(x, 0, self.pending(x))
+
+    def clear_unless_finite(self, x: Atom) -> Atom:
+        """`x`, cleared along the pending axes if the padding there may be infinite or nan."""
+        return x if self.facts(x).finite_along(self.pending(x)) else self.clear_pending(x)
+
+    def with_pending(self, prim: Primitive, *args: Atom) -> Var:
+        """Add an equation with one result, which is pending where the operands are."""
+        out = self.one(prim, *args)
+        self.add_pending(out, NO_AXES.union(*[moved_axes(prim, a.aval, self.pending(a)) for a in args]))
+        return out
+
     # ---------------------------------------------------------------------------------------------------------- facts
 
     def facts(self, x: Atom) -> PaddingFacts:
         """The facts that are known about the padding of a value."""
         facts = self._facts.get(x)
         if facts is None:
-            without = NO_FACTS if x.aval.inexact else WITHOUT_INFINITIES
-            facts = self._facts[x] = facts_of_literal(x) if isinstance(x, Lit) else without
+            default = NO_FACTS if x.aval.inexact else WITHOUT_INFINITIES
+            facts = self._facts[x] = facts_of_literal(x) if isinstance(x, Lit) else default
         return facts
 
     def learn(self, x: Atom, more: PaddingFacts) -> None:
-        """Records facts about a value, beside those that are known. That it is finite is not recorded of a value whose
-        dtype has a narrow range, because a product of it may overflow."""
+        """Adds facts about a value. A value of a dtype of narrow range is not recorded as finite, because a product of
+        it may overflow."""
         if isinstance(x, Lit):
             return
         if (more.finite or more.finite_axes) and x.aval.dtype in dtypes.NARROW_RANGE:
@@ -167,7 +189,7 @@ class MaskCtx(PaddedBuilder):
         return outs
 
     def _learn_result(self, prim: Primitive, args: Atoms, outs: tuple[Var, ...]) -> None:
-        """Records what follows about the result of an equation that has one."""
+        """Records the facts about the result of an equation, if it has one result."""
         if len(outs) == 1:
             self.learn(outs[0], facts_of_result(prim, args, [self.facts(a) for a in args]))
 
@@ -182,13 +204,23 @@ class MaskCtx(PaddedBuilder):
         """A body over padded arrays. It takes its operands, then the sizes: `size_operands`."""
         return self._mask_body(body, self.padding)
 
-    def recur_once(self, body: Jaxpr, args: Atoms) -> tuple[Jaxpr, tuple[PaddingFacts, ...]]:
-        """A body that runs once, on these operands and then the sizes, and what is known about its results."""
-        return self._mask_call(body, self.padding, tuple([self.facts(a) for a in args]))
+    def recur_once(self, body: Jaxpr, args: Atoms) -> tuple[Jaxpr, PaddingStates]:
+        """A body that runs once, over these operands and then the sizes; the facts and pending axes of its results."""
+        return self._mask_call(body, self.padding, self.states(args))
+
+    def states(self, values: Sequence[Atom]) -> PaddingStates:
+        """The facts and pending axes of values."""
+        return tuple([(self.facts(x), self.pending(x)) for x in values])
+
+    def add_states(self, values: Sequence[Atom], states: PaddingStates) -> None:
+        """Records facts and pending axes of values."""
+        for x, (facts, pending) in zip(values, states, strict=True):
+            self.learn(x, facts)
+            self.add_pending(x, pending)
 
     def uses_sizes(self, body: Jaxpr) -> bool:
         """Returns True if a body depends on a size that is masked."""
         return any([n.name in self.bounds for n in size_names(body)])
 
 
-__all__ = ["MaskCtx"]
+__all__ = ["MaskCtx", "PaddingStates"]

@@ -10,7 +10,7 @@ from fxad.errors import SizeError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Param, Record, Var, jaxprs_in_params, params, source_text
 from fxad.primitives.custom import CallWithRules, NamedCall, called_functions
 from fxad.transforms.locate import describe, locate
-from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.mask.context import MaskCtx, PaddingStates
 from fxad.transforms.mask.contract import MaskTable, not_masked
 from fxad.transforms.mask.padded_builder import Padding
 from fxad.transforms.mask.padding_facts import PaddingFacts
@@ -28,37 +28,32 @@ def mask(jaxpr: Jaxpr, padding: Padding, rules: MaskTable = MASK_RULES) -> Jaxpr
     Raises: SizeError for an equation that has no padded form, with its line.
     """
     b, args = _context(jaxpr, padding, rules)
-    clear = [b.cleared(x, v.aval.shape) for x, v in zip(args, jaxpr.ins, strict=True)]
-    for x in clear:
+    cleared = [b.cleared(x, v.aval.shape) for x, v in zip(args, jaxpr.ins, strict=True)]
+    for x in cleared:
         b.learn(x, PaddingFacts(finite=True))
-    outs = _walk(b, jaxpr, clear, rules)
-    last = [b.clear_pending(b.zero_filled(x, a.aval.shape)) for x, a in zip(outs, jaxpr.outs, strict=True)]
-    return b.build(last, f"mask_{jaxpr.name}")
+    outs = _walk(b, jaxpr, cleared, rules)
+    results = [b.clear_pending(b.zero_filled(x, a.aval.shape)) for x, a in zip(outs, jaxpr.outs, strict=True)]
+    return b.build(results, f"mask_{jaxpr.name}")
 
 
 @by_value
 def masked_body(jaxpr: Jaxpr, padding: Padding, rules: MaskTable) -> Jaxpr:
-    """`mask` for a body: the padding of its operands and results holds anything."""
-    b, outs = _body_in_context(jaxpr, padding, rules, ())
+    """`mask` for a body: the padding of its operands and results holds anything. No result is pending."""
+    b, args = _context(jaxpr, padding, rules)
+    outs = _walk(b, jaxpr, args, rules)
     return b.build([b.clear_pending(x) for x in outs], jaxpr.name)
 
 
 @by_value
 def masked_call(
-    jaxpr: Jaxpr, padding: Padding, rules: MaskTable, facts: tuple[PaddingFacts, ...]
-) -> tuple[Jaxpr, tuple[PaddingFacts, ...]]:
-    """`mask` for a body that runs once, and what is known about its results, given what is known about its operands."""
-    b, outs = _body_in_context(jaxpr, padding, rules, facts)
-    return b.build(outs, jaxpr.name), tuple([b.facts(x) for x in outs])
-
-
-def _body_in_context(
-    jaxpr: Jaxpr, padding: Padding, rules: MaskTable, facts: tuple[PaddingFacts, ...]
-) -> tuple[MaskCtx, Sequence[Atom]]:
+    jaxpr: Jaxpr, padding: Padding, rules: MaskTable, operands: PaddingStates
+) -> tuple[Jaxpr, PaddingStates]:
+    """`mask` for a body that runs once, whose operands have these facts and pending axes. Returns the body, and the
+    facts and pending axes of its results."""
     b, args = _context(jaxpr, padding, rules)
-    for x, known_of_x in zip(args, facts, strict=False):
-        b.learn(x, known_of_x)
-    return b, _walk(b, jaxpr, args, rules)
+    b.add_states(args, operands)
+    outs = _walk(b, jaxpr, args, rules)
+    return b.build(outs, jaxpr.name), b.states(outs)
 
 
 def _context(jaxpr: Jaxpr, padding: Padding, rules: MaskTable) -> tuple[MaskCtx, tuple[Var, ...]]:
@@ -66,12 +61,13 @@ def _context(jaxpr: Jaxpr, padding: Padding, rules: MaskTable) -> tuple[MaskCtx,
     b = MaskCtx(
         padding,
         lambda body, sizes: masked_body(body, sizes, rules),
-        lambda body, sizes, facts: masked_call(body, sizes, rules, facts),
+        lambda body, sizes, operands: masked_call(body, sizes, rules, operands),
     )
     return b, b.operands(jaxpr.in_avals)
 
 
 def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskTable) -> list[Atom]:
+    """Adds the padded form of each equation. Returns the padded results."""
     env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
 
     def atom(a: Atom) -> Atom:
@@ -126,11 +122,11 @@ def _depends_on_masked_size(b: MaskCtx, eqn: Eqn) -> bool:
 def _has_masked_parameter(b: MaskCtx, eqn: Eqn) -> bool:
     """Returns True if a parameter of an equation contains a masked size."""
 
-    def named(value: Param) -> bool:
+    def contains(value: Param) -> bool:
         if type(value) is Size:
             return b.masked(value)
         if isinstance(value, Record):
-            return any([named(v) for _, v in params(value)])
-        return type(value) is tuple and any([named(v) for v in value])
+            return any([contains(v) for _, v in params(value)])
+        return type(value) is tuple and any([contains(v) for v in value])
 
-    return any([named(value) for _, value in params(eqn.prim)])
+    return any([contains(value) for _, value in params(eqn.prim)])

@@ -113,27 +113,29 @@ class PaddedBuilder(Builder):
         return emit_broadcast(self, value, shape, ())
 
     def _type_of_count(self, size: int) -> Aval:
-        """i64[] if the value of a dimension, or of what is divided in it, may not fit in 32 bits; i32[] otherwise."""
+        """i64[] if the value of a dimension, or of an operand of a size function in it, may not fit in 32 bits; i32[]
+        otherwise."""
         most = self.padded_size(size)
         wide = type(most) is int and most > INT32_MAX
-        factors = [factor for mono, _ in size.terms for factor, _ in mono] if type(size) is Size else []
+        factors = [factor for monomial, _ in size.terms for factor, _ in monomial] if type(size) is Size else []
         inner = [n for factor in factors if not isinstance(factor, Name) for n in (factor.a, factor.b)]
         return INT64_SCALAR if wide or any([self._type_of_count(n) is INT64_SCALAR for n in inner]) else INT32_SCALAR
 
     def _count(self, size: int, aval: Aval) -> Atom:
-        made = self._counts.get((size, aval))
-        if made is None:
-            made = self._counts[size, aval] = self.new_count(size, aval)
-        return made
+        count = self._counts.get((size, aval))
+        if count is None:
+            count = self._counts[size, aval] = self.new_count(size, aval)
+        return count
 
     def new_count(self, size: int, aval: Aval) -> Atom:
-        """The value of a dimension, of type `aval`, for the first time."""
+        """Adds the equations that compute the value of a dimension, of type `aval`. `_count` calls it once for each
+        dimension."""
         if not isinstance(size, Size) or not self.masked(size):
             return Lit.of(size, aval)
         total: Atom | None = None
-        for mono, c in size.terms:
-            term: Atom | None = None if c == 1 and mono else Lit.of(c, aval)
-            for base, power in mono:
+        for monomial, coefficient in size.terms:
+            term: Atom | None = None if coefficient == 1 and monomial else Lit.of(coefficient, aval)
+            for base, power in monomial:
                 if not isinstance(base, Name):
                     factor = self._applied(base.function, self._count(base.a, aval), self._count(base.b, aval))
                 elif base.name not in self.bounds:

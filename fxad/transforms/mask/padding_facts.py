@@ -42,8 +42,6 @@ class PaddingFacts:
     zeros_unless_nan:      it is zero, or its whole row is nan, as in a softmax.
     zeros_unless_infinite: it is zero, or no valid element of its row is finite.
     least:                 no element is less than this number, padding included. None: no number is known.
-    pending:               the padding along these axes is cleared before the first equation that may have an infinite
-                           slope there.
     """
 
     finite: bool = False
@@ -52,7 +50,6 @@ class PaddingFacts:
     zeros_unless_nan: PaddedAxes = NO_AXES
     zeros_unless_infinite: PaddedAxes = NO_AXES
     least: float | None = None
-    pending: PaddedAxes = NO_AXES
 
     def __or__(self, more: PaddingFacts) -> PaddingFacts:
         """The facts of both, about one value."""
@@ -64,7 +61,6 @@ class PaddingFacts:
             self.zeros_unless_nan | more.zeros_unless_nan,
             self.zeros_unless_infinite | more.zeros_unless_infinite,
             max(bounds, default=None),
-            self.pending | more.pending,
         )
 
     def finite_along(self, axes: PaddedAxes) -> bool:
@@ -116,6 +112,7 @@ _MAX_LITERAL: Final = 2.0**64
 # Reciprocals of numbers from this one on are finite, with several derivatives: the variance of a constant row is 0, and
 # models add 1e-5 or 1e-12 to it.
 _SAFE_DIVISOR: Final = 2.0**-40
+# Each element of the result is an element of an operand, or zero.
 _MOVES: Final = (Transpose, ExpandDims, Squeeze, Reshape, BroadcastInDim, Slice, Index, Pad, Rev, Concatenate)
 # A lane of the result depends on that lane of the operands, or on an axis that has no lanes any more. `lanewise` is the
 # rule of more of these; here are those whose axes `moved_axes` knows.
@@ -154,13 +151,13 @@ def _zeros(prim: Primitive, args: Atoms, zeros: Sequence[PaddedAxes]) -> PaddedA
     if prim is ew.MUL and (_is_positive(args[0]) or _is_positive(args[1])):
         return zeros[1 if _is_positive(args[0]) else 0]
     if prim in _ZERO_OF_ZEROS:
-        return _in_all(args, zeros)
+        return _common_axes(args, zeros)
     if prim is ew.SELECT_N:
-        return _in_all(args[1:], zeros[1:])
+        return _common_axes(args[1:], zeros[1:])
     if prim is ew.DIV:
         return zeros[0] if _is_positive(args[1]) else NO_AXES
     if isinstance(prim, Concatenate):
-        return frozenset([(a, n) for a, n in _in_all(args, zeros) if a != prim.axis])
+        return frozenset([(a, n) for a, n in _common_axes(args, zeros) if a != prim.axis])
     if isinstance(prim, Transpose | BroadcastInDim | ExpandDims | Squeeze | ReduceSum):
         return moved_axes(prim, args[0].aval, zeros[0])
     return NO_AXES
@@ -174,7 +171,7 @@ def _zeros_unless_infinite(prim: Primitive, args: Atoms, zeros: Sequence[PaddedA
     if isinstance(prim, ew.ConvertElementType):
         return zeros[0] if prim.dtype in dtypes.FLOATING else NO_AXES
     if prim in (ew.ADD, ew.SUB):
-        return _in_all(args, zeros)
+        return _common_axes(args, zeros)
     if prim is ew.MUL:
         return zeros[1] if _is_positive(args[0]) else zeros[0] if _is_positive(args[1]) else NO_AXES
     if prim is ew.DIV:
@@ -183,7 +180,7 @@ def _zeros_unless_infinite(prim: Primitive, args: Atoms, zeros: Sequence[PaddedA
 
 
 def moved_axes(prim: Primitive, x: Aval, axes: PaddedAxes) -> PaddedAxes:
-    """The axes of a result that are these of an operand."""
+    """The places, in the result, of these axes of an operand. Axes that the result does not have are left out."""
     if isinstance(prim, Transpose):
         return frozenset([(prim.perm.index(a), n) for a, n in axes])
     if isinstance(prim, BroadcastInDim):
@@ -197,13 +194,13 @@ def moved_axes(prim: Primitive, x: Aval, axes: PaddedAxes) -> PaddedAxes:
 
 
 def _is_moderate(x: Lit) -> bool:
-    """Returns True for a literal that is finite, and not so large that sums and products of it overflow: the least
-    number of a dtype, which fills masked scores, is so large."""
+    """Returns True for a literal that is finite, and not so large that sums and products of it overflow. The least
+    number of a dtype, which fills masked scores, is too large."""
     return x.size is not None or bool(abs(np.asarray(x.value).astype(np.complex128)) <= _MAX_LITERAL)
 
 
 def keeps_finite(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts]) -> bool:
-    """Returns True if the result and its derivatives are finite where the operands are, which have these facts."""
+    """Returns True if the result and its derivatives are finite where the operands, which have these facts, are."""
     if isinstance(prim, ew.ConvertElementType):
         narrows = dtypes.real_part(args[0].aval.dtype) is dtypes.float64 and prim.dtype in dtypes.INEXACT
         return not narrows or dtypes.real_part(prim.dtype) is dtypes.float64
@@ -230,13 +227,13 @@ def _finite_axes(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts], ke
     if not isinstance(prim, _LANEWISE):
         return NO_AXES
     of_operands = [moved_axes(prim, a.aval, f.finite_axes) for a, f in zip(args, facts, strict=True) if not f.finite]
-    in_all = _intersection(of_operands)
-    return frozenset([(a, n) for a, n in in_all if a != prim.axis]) if isinstance(prim, Concatenate) else in_all
+    common = _intersection(of_operands)
+    return frozenset([(a, n) for a, n in common if a != prim.axis]) if isinstance(prim, Concatenate) else common
 
 
 def filled_with_one(prim: Primitive) -> int | None:
-    """The operand of a function that may have an infinite slope where this operand is 0, and has finite derivatives of
-    all orders where it is 1, and the others are finite. None for other functions."""
+    """The number of the operand that is filled with 1, not 0: where it is 0, the function may have an infinite slope;
+    where it is 1 and the others are finite, derivatives of all orders are finite. None for other functions."""
     if prim in (ew.DIV, ew.ATAN2):
         return 1
     one = prim in _FINITE_AT_ONE or prim is ew.POW or (isinstance(prim, ew.IntegerPow) and prim.n < 0)
@@ -244,8 +241,8 @@ def filled_with_one(prim: Primitive) -> int | None:
 
 
 def _least(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts]) -> float | None:
-    """A number that no element of the result is less than, given the facts about the operands; None if none is known.
-    Elements that are nan are not less."""
+    """A lower bound of the elements of the result that are not nan, given the facts about the operands; None if none is
+    known."""
     if not args or args[0].aval.dtype in dtypes.COMPLEX:
         return 0.0 if prim is ew.ABS else None
     low = _least_before_rounding(prim, args, [f.least for f in facts])
@@ -253,6 +250,7 @@ def _least(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts]) -> float
 
 
 def _least_before_rounding(prim: Primitive, args: Atoms, least: Sequence[float | None]) -> float | None:
+    """A lower bound of the exact result, given those of the operands."""
     first = least[0]
     if isinstance(prim, ew.ConvertElementType):
         rounds_little = prim.dtype in dtypes.FLOATING - dtypes.NARROW_RANGE
@@ -299,8 +297,8 @@ def _literal_value(x: Lit) -> float | None:
     return None if np.isnan(value) else value
 
 
-def _in_all(args: Sequence[Atom], axes: Sequence[PaddedAxes]) -> PaddedAxes:
-    """The axes of all operands that are not zero everywhere."""
+def _common_axes(args: Sequence[Atom], axes: Sequence[PaddedAxes]) -> PaddedAxes:
+    """The axes that all operands have in common. Literal zeros, which are zero along every axis, do not count."""
     return _intersection([of_one for a, of_one in zip(args, axes, strict=True) if not is_zero_literal(a)])
 
 

@@ -1,7 +1,6 @@
 """Collectives: all indices have the same sizes, so each lane is exchanged with the same lane of the others.
 
-An axis that is divided among indices, or put together of their parts, has the padding behind each part during the
-exchange.
+An axis that is divided among indices, or joined from their parts, has padding behind each part during the exchange.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ def _shard_map(ctx: MaskCtx, prim: ShardMap, args: Atoms, ins: Avals, outs: Aval
         groups = () if spec is STACK else spec
         return [(a, prod([sizes[name] for name in names])) for a, names in enumerate(groups) if names]
 
-    given: list[Atom] = []
+    divided: list[Atom] = []
     for x, aval, spec in zip(args, ins, prim.in_specs, strict=True):
         for axis, count in counts(spec):
             x = groups_apart(ctx, x, aval, axis, count)
-        given.append(x)
+        divided.append(x)
     joined: list[Atom] = []
-    for x, aval, spec in zip(through_bodies(ctx, prim, tuple(given), ins, outs), outs, prim.out_specs, strict=True):
+    for x, aval, spec in zip(through_bodies(ctx, prim, tuple(divided), ins, outs), outs, prim.out_specs, strict=True):
         for axis, count in counts(spec):
             x = groups_together(ctx, x, aval, axis, count)
         joined.append(x)

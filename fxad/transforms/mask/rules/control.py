@@ -31,30 +31,28 @@ def through_bodies(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, out
     layout, extra = prim.layout, ctx.size_operands
     groups: list[int] = []
     bodies: list[Jaxpr] = []
-    for k, own in enumerate(layout.bodies):
-        at = layout.group_of(k, Constant)
-        if at is None:
-            raise not_masked(prim, f"its body {own.jaxpr.name} takes no constants, and the sizes would be some")
-        groups.append(at)
-        position = sum([layout.operands[g].size for g in own.operands[: own.operands.index(at) + 1]])
-        bodies.append(_with_sizes_at(ctx, own.jaxpr, position))
+    for k, body in enumerate(layout.bodies):
+        constants = layout.group_of(k, Constant)
+        if constants is None:
+            raise not_masked(prim, f"its body {body.jaxpr.name} takes no constants, and the sizes would be some")
+        groups.append(constants)
+        position = sum([layout.operands[g].size for g in body.operands[: body.operands.index(constants) + 1]])
+        bodies.append(_with_sizes_at(ctx, body.jaxpr, position))
     operands: list[Atom] = []
     sizes: list[int] = []
     for g, group in enumerate(layout.operands):
-        mine = [args[k] for k in layout.operands_of(g)]
-        operands += [*mine, *(extra if g in groups else ())]
+        operands += [*[args[k] for k in layout.operands_of(g)], *(extra if g in groups else ())]
         sizes.append(group.size + (len(extra) if g in groups else 0))
-    made = prim.rebuild(tuple(bodies), tuple(sizes), tuple([group.size for group in layout.results]))
-    return ctx(made, *operands)
+    masked = prim.rebuild(tuple(bodies), tuple(sizes), tuple([group.size for group in layout.results]))
+    return ctx(masked, *operands)
 
 
 def _once(ctx: MaskCtx, prim: Call | Remat, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """A body that runs once knows what is known about its operands."""
-    body, facts = ctx.recur_once(prim.body, args)
+    """The facts and pending axes of the operands hold in a body that runs once; those of its results hold outside."""
+    body, states = ctx.recur_once(prim.body, args)
     operands = (*args, *ctx.size_operands)
     results = ctx(prim.rebuild((body,), (len(operands),), (len(outs),)), *operands)
-    for x, of_x in zip(results, facts, strict=True):
-        ctx.learn(x, of_x)
+    ctx.add_states(results, states)
     return results
 
 
@@ -70,15 +68,15 @@ def _scan(ctx: MaskCtx, prim: Scan, args: Atoms, ins: Avals, outs: Avals) -> Seq
     if not ctx.masked(prim.length):
         return through_bodies(ctx, prim, args, ins, outs)
     extra = ctx.size_operands
-    (given,), rest = prim.split_count(args) if prim.upto else ((None,), args)
+    count_operand, body_operands = prim.split_count(args)
     length = ctx.count(prim.length)
-    count = length if given is None else ctx.one(MIN, given, length)
-    consts, carry, xs = prim.steps.split(rest)
+    count = ctx.one(MIN, *count_operand, length) if count_operand else length
+    consts, carry, xs = prim.steps.split(body_operands)
     body = _with_sizes_at(ctx, prim.body, prim.n_consts)
     steps = Steps(body, prim.n_consts + len(extra), prim.n_carry)
     padded = ctx.padded_size(prim.length)
-    made = Scan(steps.body, padded, prim.reverse, 1, steps.n_consts, steps.n_carry, upto=True)
-    return ctx(made, count, *consts, *extra, *carry, *xs)
+    masked = Scan(steps.body, padded, prim.reverse, 1, steps.n_consts, steps.n_carry, upto=True)
+    return ctx(masked, count, *consts, *extra, *carry, *xs)
 
 
 def _custom(ctx: MaskCtx, prim: CallWithRules, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -94,10 +92,10 @@ def _masked_function(ctx: MaskCtx, function: Function) -> Function:
     """A function with rules over padded arrays. It has no inverse: the padding cannot be reconstructed."""
     rules = function.rules
     jvp, vjp = [tuple([_derivative(ctx, rule) for rule in kind]) for kind in (rules.jvp, rules.vjp)]
-    batch = [made for r in rules.batch for made in _for_stacks(ctx, r)]
+    batch = [masked for rule in rules.batch for masked in _for_stacks(ctx, rule)]
     plain = None if rules.derivative_of is None else _with_sizes_at(ctx, rules.derivative_of, 0)
-    made = Rules(jvp, vjp, tuple(batch), derivative_of=plain)
-    return Function(_with_sizes_at(ctx, function.body, 0), len(ctx.size_operands) + function.captured, made)
+    masked_rules = Rules(jvp, vjp, tuple(batch), derivative_of=plain)
+    return Function(_with_sizes_at(ctx, function.body, 0), len(ctx.size_operands) + function.captured, masked_rules)
 
 
 def _for_stacks(ctx: MaskCtx, rule: BatchRule) -> list[BatchRule]:
@@ -140,8 +138,8 @@ def _named_call(ctx: MaskCtx, prim: NamedCall, args: Atoms, ins: Avals, outs: Av
 
 def _sizes_last(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """Each body takes the sizes last. A masked solver is such a program too: it iterates as for the true size."""
-    made = prim.with_bodies(tuple([ctx.recur(body) for body in prim.bodies]))
-    return ctx(made, *args, *ctx.size_operands)
+    masked = prim.with_bodies(tuple([ctx.recur(body) for body in prim.bodies]))
+    return ctx(masked, *args, *ctx.size_operands)
 
 
 def _root(ctx: MaskCtx, prim: Root, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -150,14 +148,14 @@ def _root(ctx: MaskCtx, prim: Root, args: Atoms, ins: Avals, outs: Avals) -> Seq
     first = [_with_sizes_at(ctx, body, 0) for body in (prim.equation, prim.solve, prim.at)]
     before = len(prim.equation.outs) + len(prim.at.outs)
     system = [_with_sizes_at(ctx, body, before) for body in prim.system]
-    made = Root(first[0], first[1], first[2], tuple(system), len(sizes) + prim.captured)
-    return ctx(made, *sizes, *args)
+    masked = Root(first[0], first[1], first[2], tuple(system), len(sizes) + prim.captured)
+    return ctx(masked, *sizes, *args)
 
 
 def _check(ctx: MaskCtx, prim: Check, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     pred = ctx.filled(args[0], ins[0].shape, False)
-    made = Check(prim.message, prim.equation, prim.where, prim.n_fields, ctx.padded(prim.sizes), prim.reports)
-    return ctx(made, pred, *args[1:])
+    padded = Check(prim.message, prim.equation, prim.where, prim.n_fields, ctx.padded(prim.sizes), prim.reports)
+    return ctx(padded, pred, *args[1:])
 
 
 _THROUGH: Final = "through its bodies"

@@ -29,7 +29,7 @@ from fxad.primitives.slicing import Concatenate, Slice
 from fxad.transforms.mask.context import MaskCtx
 from fxad.transforms.mask.contract import MaskRow, row
 from fxad.transforms.mask.padded_builder import int_literal
-from fxad.transforms.mask.padding_facts import NO_AXES, PaddingFacts
+from fxad.transforms.mask.padding_facts import NO_AXES
 from fxad.transforms.mask.rules.structure import padded_to, slice_rule
 
 
@@ -123,9 +123,9 @@ def _dynamic_update_slice(
 def _index(ctx: MaskCtx, prim: Index, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     x, *places = args
     full = ins[0]
-    kept = ctx.facts(x).pending
-    if prim.dynamic or any([(a, prim.sizes[a]) not in kept for a, _ in kept]):
-        x, kept = ctx.clear_pending(x), NO_AXES
+    pending = ctx.pending(x)
+    if prim.dynamic or any([(a, prim.sizes[a]) not in pending for a, _ in pending]):
+        x, pending = ctx.clear_pending(x), NO_AXES
     windows = zip(prim.starts, prim.sizes, prim.strides, strict=True)
     limits = [start + maximum((m - 1) * stride + 1, 0) for start, m, stride in windows]
     fixed = [n if a in prim.dynamic else m for a, (n, m) in enumerate(zip(full.shape, prim.sizes, strict=True))]
@@ -144,7 +144,7 @@ def _index(ctx: MaskCtx, prim: Index, args: Atoms, ins: Avals, outs: Avals) -> S
             at[a] = _from_front(ctx, i, full.shape[a])
         dynamic = DynamicSlice(prim.sizes)
         (x,) = _dynamic_slice(ctx, dynamic, (x, *at), (middle, *[INT32_SCALAR] * full.ndim), (whole,))
-    ctx.learn(x, PaddingFacts(pending=kept))
+    ctx.add_pending(x, pending)
     return (ctx.with_pending(Squeeze(prim.dropped), x) if prim.dropped else x,)
 
 
@@ -221,7 +221,7 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
     for a, n in enumerate(x.aval.shape):
         # a batched axis has the size of that of the indices: the result is empty
         x = padded_to(ctx, x, a, 1) if n == 0 and a not in prim.operand_batching_dims else x
-    made = Gather(
+    padded = Gather(
         prim.offset_dims,
         prim.collapsed_slice_dims,
         prim.operand_batching_dims,
@@ -232,7 +232,7 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
         False,
         False,
     )
-    out: Atom = ctx.one(made, x, indices)
+    out: Atom = ctx.one(padded, x, indices)
     for a in prim.collapsed_slice_dims:
         if ctx.masked(prim.slice_sizes[a]):  # the axis may be empty: then there is nothing to read
             some = ctx.one(LT, int_literal(0), ctx.count(prim.slice_sizes[a]))
@@ -256,8 +256,8 @@ def _scatter(ctx: MaskCtx, prim: ScatterFamily, args: Atoms, ins: Avals, outs: A
         keep = _within(ctx, columns, ends)
     ragged = ctx.inside(ins[1].shape[:-1])
     if ragged is not None:
-        given = ctx.one(ExpandDims((ragged.aval.ndim,)), ragged)
-        keep = given if keep is None else ctx.one(AND, keep, given)
+        valid = ctx.one(ExpandDims((ragged.aval.ndim,)), ragged)
+        keep = valid if keep is None else ctx.one(AND, keep, valid)
     if keep is None and not partial and not columns:
         return ctx(prim, *args)
     lead = not columns and not partial
@@ -289,16 +289,16 @@ def _each_place(
     ndim: int,
     size: int,
 ) -> tuple[Atom, DimensionNumbers, list[Atom], Atom]:
-    """A window along an operand axis as single places, of which those beyond `size` are left out: the axis of the
-    updates becomes the last batch axis."""
-    over = dict(zip(windows.axes(ndim), windows.offset, strict=True))
-    mine = over.pop(axis)
+    """Splits the windows along an operand axis into single places, so that those beyond `size` can be left out. The
+    axis of the updates becomes the last batch axis. Returns the updates, the dimension numbers, the index vectors by
+    column, and a mask of those that are kept."""
+    window_axes = dict(zip(windows.axes(ndim), windows.offset, strict=True))  # of the updates, by operand axis
+    window_axis = window_axes.pop(axis)
     rank = updates.aval.ndim
     batch = [k for k in range(rank) if k not in windows.offset]
-    rest = [k for k in range(rank) if k != mine]
-    order = [*rest]
-    order.insert(rest.index(batch[-1]) + 1 if batch else 0, mine)
-    padded = updates.aval.shape[mine]
+    order = [k for k in range(rank) if k != window_axis]
+    order.insert(order.index(batch[-1]) + 1 if batch else 0, window_axis)
+    padded = updates.aval.shape[window_axis]
     shape = (*[updates.aval.shape[k] for k in batch], padded, 1)
     dims = (*range(len(batch)), len(batch) + 1)
     line = ctx.iota(shape, len(batch))
@@ -313,15 +313,15 @@ def _each_place(
     inside: Atom = ctx.one(LT, line, _number(ctx, ctx.count(size), line.aval))
     if keep is not None:
         inside = ctx.one(AND, inside, emit_broadcast(ctx, keep, shape, dims))
-    made = DimensionNumbers(
-        tuple([order.index(k) for k in over.values()]),
+    by_place = DimensionNumbers(
+        tuple([order.index(k) for k in window_axes.values()]),
         tuple(sorted((*windows.collapsed, axis))),
         windows.batched,
         windows.index_batched,
         tuple(places),
     )
     moved = updates if order == list(range(rank)) else ctx.one(Transpose(tuple(order)), updates)
-    return moved, made, wide, inside
+    return moved, by_place, wide, inside
 
 
 _SCATTERS: Final[tuple[type[ScatterFamily], ...]] = (Scatter, ScatterAdd, ScatterMul, ScatterMin, ScatterMax)

@@ -22,10 +22,10 @@ from fxad.transforms.mask.padding_facts import NO_AXES, PaddingFacts, filled_wit
 
 
 def lanewise(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The same equation over padded arrays. Pending operands are cleared, or filled with 1, if the equation may have an
-    infinite slope in their padding; otherwise the result is pending in its turn."""
+    """The same equation over padded arrays. If it may have an infinite slope in the padding of pending operands, they
+    are cleared, or filled with 1; otherwise the result is pending."""
     facts = [ctx.facts(a) for a in args]
-    pending = NO_AXES.union(*[f.pending for f in facts])
+    pending = NO_AXES.union(*[ctx.pending(a) for a in args])
     if not pending or not any([v.inexact for v in outs]):
         return ctx(prim, *args)  # a result that has no tangent has no slope
     finite = [f.finite_along(pending) for f in facts]

@@ -83,9 +83,9 @@ def _cleared(ctx: MaskCtx, results: Sequence[Atom], outs: Avals) -> list[Atom]:
     return [ctx.cleared(y, aval.shape) for y, aval in zip(results, outs, strict=True)]
 
 
-def _apart_by(*fills: Callable[[MaskCtx, Atom, Aval], Atom]) -> Write[Primitive]:
-    """The rule of an operation that keeps the padding apart, if each operand is filled so. The last of the fills is
-    that of all further operands."""
+def _filled_by(*fills: Callable[[MaskCtx, Atom, Aval], Atom]) -> Write[Primitive]:
+    """The rule of an operation that does not mix padding with valid elements, if `fills` fill its operands. The last of
+    the fills is that of all further operands."""
 
     def write(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
         of_operands = chain(fills, repeat(fills[-1]))
@@ -95,7 +95,7 @@ def _apart_by(*fills: Callable[[MaskCtx, Atom, Aval], Atom]) -> Write[Primitive]
     return write
 
 
-_zeros: Final = _apart_by(_zero)
+_zeros: Final = _filled_by(_zero)
 
 
 # --------------------------------------------------------------------------------------------------------- solutions
@@ -164,10 +164,11 @@ def _eig(ctx: MaskCtx, prim: Eig, args: Atoms, ins: Avals, outs: Avals) -> Seque
     # no order of eigenvalues is promised: those of the padding, which exceed the bound, are sorted to the end
     magnitude = ctx.one(ABS, w)
     wide = emit_broadcast(ctx, bound, magnitude.aval.shape, tuple(range(bound.aval.ndim)))
-    late = ctx.one(ConvertElementType(dtypes.int32), ctx.one(GT, magnitude, ctx.one(MUL, wide, Lit.of(1.5, wide.aval))))
+    is_padding = ctx.one(GT, magnitude, ctx.one(MUL, wide, Lit.of(1.5, wide.aval)))
+    key = ctx.one(ConvertElementType(dtypes.int32), is_padding)
     last = len(shape) - 1
-    ordered = [ctx(Sort(last - 1, 1), late, w)[1]]
-    ordered += [ctx(Sort(last, 1), repeat_as_rows(ctx.one, late, shape), v)[1] for v in vectors]
+    ordered = [ctx(Sort(last - 1, 1), key, w)[1]]
+    ordered += [ctx(Sort(last, 1), repeat_as_rows(ctx.one, key, shape), v)[1] for v in vectors]
     return _cleared(ctx, ordered, outs)
 
 
@@ -288,14 +289,14 @@ def _svd(ctx: MaskCtx, prim: Svd, args: Atoms, ins: Avals, outs: Avals) -> Seque
 
 
 def _completed(ctx: MaskCtx, u: Atom, aval: Aval, out: Aval) -> Atom:
-    """Orthonormal columns, and further ones that make them a basis."""
+    """The orthonormal columns `u`, and further columns that complete them to a basis."""
     (full, _) = _qr(
         ctx, Qr(True), (u,), (aval,), (out, aval.with_shape((*out.shape[:-2], out.shape[-1], aval.shape[-1])))
     )
     axis, padded = out.ndim - 1, out.shape[-1]
-    given = _window(ctx, u, axis, None, ctx.padded_size(padded))
-    own = ctx.below(full.aval.shape, axis, ctx.count(aval.shape[-1]))
-    return ctx.one(SELECT_N, own, full, given)
+    widened = _window(ctx, u, axis, None, ctx.padded_size(padded))
+    is_of_u = ctx.below(full.aval.shape, axis, ctx.count(aval.shape[-1]))
+    return ctx.one(SELECT_N, is_of_u, full, widened)
 
 
 def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[Atom]:
@@ -341,8 +342,8 @@ def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[A
         return s, _block(ctx, u, u_aval, start), _block(ctx, vh, vh_aval, start)
     lying = conjugate_transpose(ctx.one, vh), conjugate_transpose(ctx.one, u)
     chosen: list[Atom] = []
-    for own, other, out in zip((u, vh), lying, (u_aval, vh_aval), strict=True):
-        y, z = _block(ctx, own, out, start), _block(ctx, other, out, start)
+    for if_upright, if_not, out in zip((u, vh), lying, (u_aval, vh_aval), strict=True):
+        y, z = _block(ctx, if_upright, out, start), _block(ctx, if_not, out, start)
         chosen.append(ctx.one(SELECT_N, emit_broadcast(ctx, upright, y.aval.shape, ()), z, y))
     return s, *chosen
 
@@ -355,11 +356,11 @@ _LARGE: Final = "padding has larger values, all different, on its diagonal"
 _FIRST: Final = "padding is the identity, before the matrix where rows may be more than columns"
 
 # A matrix, its factors and its row exchanges, and perhaps right-hand sides.
-_FACTORED: Final = _apart_by(with_identity, with_identity, _pivots, _zero)
+_FACTORED: Final = _filled_by(with_identity, with_identity, _pivots, _zero)
 
 LINALG: Final[tuple[MaskRow, ...]] = (
-    row(Cholesky, _apart_by(with_identity), _IDENTITY),
-    row(TriangularSolve, _apart_by(with_identity, _zero), _IDENTITY),
+    row(Cholesky, _filled_by(with_identity), _IDENTITY),
+    row(TriangularSolve, _filled_by(with_identity, _zero), _IDENTITY),
     row(TridiagonalSolve, _tridiagonal, _IDENTITY),
     row(LuPivotsToPermutation, _permutation, "padding stays in place"),
     *[row(kind, _FACTORED, _IDENTITY) for kind in (Solve, Slogdet, Det)],

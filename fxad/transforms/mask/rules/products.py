@@ -14,7 +14,8 @@ from fxad.transforms.mask.padding_facts import NO_AXES, PaddedAxes, PaddingFacts
 
 def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """The padding is 0 in both operands along a contracted axis: 0 times an infinity of the other operand is nan. A
-    derivative contracts the free axes too: there an operand is finite or cleared, and so is the result, as a whole."""
+    derivative contracts the free axes too. So along these each operand is finite or cleared. The result is cleared
+    along the free axes of an operand: later if the other operand is finite as a whole, else at once."""
     (left, right), shape, n = ins, outs[0].shape, len(prim.lhs_batch)
     lhs_free = free_axes(left.ndim, prim.lhs_batch, prim.lhs_contract)
     rhs_free = free_axes(right.ndim, prim.rhs_batch, prim.rhs_contract)
@@ -26,19 +27,18 @@ def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -
     out: Atom = ctx.one(prim, lhs, rhs)
     # an element of the other operand that is infinite makes all products with it infinite or nan
     zeros = _moved(ctx.facts(lhs).zeros, lhs_free, lhs_places) | _moved(ctx.facts(rhs).zeros, rhs_free, rhs_places)
-    later = [*(lhs_places if finite_rhs else ()), *(rhs_places if finite_lhs else ())]
-    finite_free = ctx.padded_axes(shape, later)
+    later_axes = [*(lhs_places if finite_rhs else ()), *(rhs_places if finite_lhs else ())]
+    finite_free = ctx.padded_axes(shape, later_axes)
     ctx.learn(out, PaddingFacts(finite_axes=finite_lanes | finite_free, zeros_unless_infinite=zeros))
-    out = ctx.cleared(out, shape, [a for a in (*lhs_places, *rhs_places) if a not in later])
-    lhs_pending, rhs_pending = ctx.facts(lhs).pending, ctx.facts(rhs).pending
-    pending = _moved(lhs_pending, prim.lhs_batch, range(n)) | _moved(rhs_pending, prim.rhs_batch, range(n))
-    ctx.learn(out, PaddingFacts(pending=pending))
-    return (ctx.cleared_later(out, shape, later),)
+    out = ctx.cleared(out, shape, [a for a in (*lhs_places, *rhs_places) if a not in later_axes])
+    for a, batch in ((lhs, prim.lhs_batch), (rhs, prim.rhs_batch)):
+        ctx.add_pending(out, _moved(ctx.pending(a), batch, range(n)))
+    return (ctx.cleared_later(out, shape, later_axes),)
 
 
 def _same_lanes(ctx: MaskCtx, prim: DotGeneral, args: Atoms, shape: Shape) -> tuple[Atom, Atom, PaddedAxes]:
-    """The operands, cleared along batch axes that are to be cleared and are not finite; and the finite batch axes of
-    the result."""
+    """The operands, cleared along pending batch axes whose padding may be infinite; and the batch axes of the result
+    whose padding is finite."""
     lhs, rhs = args
     finite: set[tuple[int, int]] = set()
     for k, (a, b) in enumerate(zip(prim.lhs_batch, prim.rhs_batch, strict=True)):
@@ -46,23 +46,24 @@ def _same_lanes(ctx: MaskCtx, prim: DotGeneral, args: Atoms, shape: Shape) -> tu
         if ctx.facts(lhs).finite_along(left) and ctx.facts(rhs).finite_along(right):
             finite.update([(k, shape[k])] if ctx.ragged((shape[k],)) else ())
         else:
-            lhs = ctx.filled_along(lhs, 0, left & ctx.facts(lhs).pending)
-            rhs = ctx.filled_along(rhs, 0, right & ctx.facts(rhs).pending)
+            lhs = ctx.filled_along(lhs, 0, left & ctx.pending(lhs))
+            rhs = ctx.filled_along(rhs, 0, right & ctx.pending(rhs))
     return lhs, rhs, frozenset(finite)
 
 
 def _operand(
     ctx: MaskCtx, x: Atom, shape: Shape, contracted: Sequence[int], free: Sequence[int], other_finite: bool
 ) -> Atom:
-    """An operand with zeros in the padding along the contracted axes, and along free ones where it is not finite. Where
-    it is to be cleared, and the other operand is not finite, it is cleared: its cotangent may be nan there."""
+    """An operand with zeros in the padding along the contracted axes, and along free axes whose padding may be
+    infinite. If the other operand may be infinite, pending free axes are cleared too, because cotangents there may be
+    nan."""
     facts = ctx.facts(x)
     ragged = ctx.padded_axes(shape, free) if x.aval.inexact else NO_AXES
     infinite = [a for a, n in ragged if not facts.finite_along(frozenset([(a, n)]))]
     # a row of a softmax that is nan may have nan in its padding: the product with this row is nan in any case
     zero = [*[a for a in contracted if (a, shape[a]) not in facts.zeros_unless_nan], *infinite]
-    if not other_finite and (late := ragged & facts.pending):
-        return ctx.filled_along(x, 0, late | (ctx.padded_axes(shape, zero) - facts.zeros))
+    if not other_finite and (pending := ragged & ctx.pending(x)):
+        return ctx.filled_along(x, 0, pending | (ctx.padded_axes(shape, zero) - facts.zeros))
     return ctx.zero_filled(x, shape, zero)
 
 

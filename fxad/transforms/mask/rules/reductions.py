@@ -68,7 +68,7 @@ def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) 
     finite = some and facts.finite
     padded = ctx.padded_axes(shape, prim.axes)
     kept = ctx.padded_axes(shape) - padded
-    finite_lanes = some and facts.finite_along(kept | facts.pending)
+    finite_lanes = some and facts.finite_along(kept | ctx.pending(args[0]))
     x = args[0] if finite_lanes else ctx.clear_pending(args[0])
     if finite and padded <= ctx.facts(x).zeros | ctx.facts(x).zeros_unless_infinite:
         out = ctx.one(prim, ctx.excluded(x, shape, prim.axes))
@@ -77,9 +77,9 @@ def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) 
     if not finite_lanes:
         return (ctx.cleared(out, shape),)
     ctx.learn(out, PaddingFacts(finite, finite_axes=kept, zeros_unless_nan=padded if finite else NO_AXES, least=0.0))
-    made = ctx.cleared_later(out, shape, prim.axes)
-    ctx.learn(made, PaddingFacts(pending=ctx.facts(x).pending - padded))
-    return (made,)
+    y = ctx.cleared_later(out, shape, prim.axes)
+    ctx.add_pending(y, ctx.pending(x) - padded)
+    return (y,)
 
 
 REDUCTIONS: Final[tuple[MaskRow, ...]] = (

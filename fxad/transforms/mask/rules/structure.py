@@ -25,22 +25,22 @@ from fxad.transforms.mask.rules.lanes import lanewise
 
 def padded_to(ctx: MaskCtx, x: Atom, axis: int, size: int) -> Atom:
     """`x` with an axis extended by zeros to at least `size`."""
-    more = maximum(size - x.aval.shape[axis], 0)
-    if more == 0:
+    missing = maximum(size - x.aval.shape[axis], 0)
+    if missing == 0:
         return x
-    return ctx.one(pad_along_axis(x.aval.ndim, axis, high=more), x, Lit.zero(x.aval.with_shape(())))
+    return ctx.one(pad_along_axis(x.aval.ndim, axis, high=missing), x, Lit.zero(x.aval.with_shape(())))
 
 
 def taken_from(ctx: MaskCtx, x: Atom, axis: int, start: Atom, size: int) -> Atom:
-    """`size` elements of `x` from `start`, an i32[], on along an axis, which must hold them."""
+    """The `size` elements of `x` along an axis that begin at `start`, an i32[]. The axis must hold them."""
     shape = x.aval.shape
     starts = [start if a == axis else int_literal(0) for a in range(len(shape))]
     return ctx.one(DynamicSlice(tuple([size if a == axis else n for a, n in enumerate(shape)])), x, *starts)
 
 
 def taken_at(ctx: MaskCtx, x: Atom, axis: int, places: Atom) -> Atom:
-    """The elements of `x` at `places` (i32) along an axis, which the axes of `places` replace. Places out of range are
-    clamped."""
+    """The elements of `x` at `places` (i32) along an axis. The axes of `places` replace this axis. Places out of range
+    are clamped."""
     x = padded_to(ctx, x, axis, 1)
     shape, rank = x.aval.shape, places.aval.ndim
     gather = Gather(
@@ -64,7 +64,7 @@ def _broadcast(ctx: MaskCtx, prim: BroadcastInDim, args: Atoms, ins: Avals, outs
     (x,), shape = args, outs[0].shape
     x = ctx.clear_unless_finite(x)
     out = emit_broadcast(ctx, x, ctx.padded(shape), prim.dims)
-    ctx.learn(out, PaddingFacts(pending=moved_axes(prim, x.aval, ctx.facts(x).pending)))
+    ctx.add_pending(out, moved_axes(prim, x.aval, ctx.pending(x)))
     kept = [d for d, n in zip(prim.dims, ins[0].shape, strict=True) if n == shape[d]]
     return (ctx.cleared_later(out, shape, [a for a in range(len(shape)) if a not in kept]),)
 
@@ -115,7 +115,7 @@ def _slice(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) -> S
     if any([old.shape[a] != new.shape[a] for a in {*ctx.ragged(old.shape), *ctx.ragged(new.shape)}]):
         return slice_rule(ctx, prim, (ctx.clear_pending(x),), ins, outs)
     (out,) = slice_rule(ctx, prim, args, ins, outs)
-    ctx.learn(out, PaddingFacts(pending=ctx.facts(x).pending))
+    ctx.add_pending(out, ctx.pending(x))
     return (out,)
 
 
@@ -151,7 +151,8 @@ def pad_rule(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> S
 
 
 def _spread(ctx: MaskCtx, x: Atom, value: Atom, axis: int, n: int, padded: int, low: int, interior: int) -> Atom:
-    """`x` with `interior` values, a size, between its elements: each of `padded` places reads its element."""
+    """`x` with `interior` copies of `value`, a size, between its elements. Each of the `padded` places of the result
+    reads its element."""
     line = ctx.iota((padded,), 0)
     at = ctx.one(SUB, line, ctx.counts(low, line.aval.shape))
     step = ctx.counts(interior + 1, line.aval.shape)
@@ -161,8 +162,8 @@ def _spread(ctx: MaskCtx, x: Atom, value: Atom, axis: int, n: int, padded: int, 
     before_end = ctx.one(LT, place, ctx.counts(n, line.aval.shape))
     inside = ctx.one(AND, ctx.one(GE, at, zero), before_end)
     taken = taken_at(ctx, x, axis, place)
-    here = emit_broadcast(ctx, ctx.one(AND, whole, inside), taken.aval.shape, (axis,))
-    return ctx.one(SELECT_N, here, emit_broadcast(ctx, value, taken.aval.shape, ()), taken)
+    is_element = emit_broadcast(ctx, ctx.one(AND, whole, inside), taken.aval.shape, (axis,))
+    return ctx.one(SELECT_N, is_element, emit_broadcast(ctx, value, taken.aval.shape, ()), taken)
 
 
 def _concatenate(ctx: MaskCtx, prim: Concatenate, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -208,10 +209,11 @@ def _reshape(ctx: MaskCtx, prim: Reshape, args: Atoms, ins: Avals, outs: Avals) 
             places = [(n, b) for a, n in axes for b, m in enumerate(new) if (n, prod(old[:a])) == (m, prod(new[:b]))]
             return frozenset([(b, n) for n, b in places])
 
-        pending = ctx.facts(x).pending
-        x = x if len(moved(pending)) == len(pending) else ctx.clear_pending(x)
-        out, facts = emit_reshape(ctx, x, ctx.padded(new)), ctx.facts(x)
-        ctx.learn(out, PaddingFacts(finite_axes=moved(facts.finite_axes), pending=moved(facts.pending)))
+        if len(moved(ctx.pending(x))) < len(ctx.pending(x)):
+            x = ctx.clear_pending(x)
+        out = emit_reshape(ctx, x, ctx.padded(new))
+        ctx.learn(out, PaddingFacts(finite_axes=moved(ctx.facts(x).finite_axes)))
+        ctx.add_pending(out, moved(ctx.pending(x)))
         return (out,)
     x = ctx.clear_pending(x)
     return (_regrouped(ctx, x, old, new),)

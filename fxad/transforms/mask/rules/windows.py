@@ -1,8 +1,10 @@
 """Convolutions and reductions of windows: the padding holds what lies beside the array.
 
-Parameters that are sizes become operations: the elements before an array whose number is a size are padded first, a
-stride that is a size selects from the places of stride 1, and the elements of a window whose size or dilation is a size
-are gathered, an axis for the places and one for the elements.
+Parameters that are sizes become operations:
+
+    elements before the array    an explicit `pad`, first
+    stride                       a slice of the results of stride 1
+    window size, dilation        a gather, with an axis for the places and one for the elements of a window
 """
 
 from __future__ import annotations
@@ -103,19 +105,19 @@ def _padded_axis(
     zeros = (0,) * aval.ndim
     low, high, interior = list(zeros), list(zeros), list(zeros)
     low[axis], high[axis], interior[axis] = *pads, base - 1
-    made = Pad(tuple(low), tuple(high), tuple(interior))
+    pad = Pad(tuple(low), tuple(high), tuple(interior))
     n = aval.shape[axis]
     out = _with_size(aval, axis, pads[0] + n + maximum(n - 1, 0) * (base - 1) + pads[1])
-    (x,) = pad_rule(ctx, made, (x, fill), (aval, fill.aval), (out,))
+    (x,) = pad_rule(ctx, pad, (x, fill), (aval, fill.aval), (out,))
     return x, out
 
 
 def _strided(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, stride: int, out: Aval) -> Atom:
-    """The places of a stride that is a size, of those of stride 1."""
+    """The results of a stride that is a size, selected from those of stride 1."""
     strides = [stride if a == axis else 1 for a in range(aval.ndim)]
     limits = [(m - 1) * s + 1 if a == axis else m for a, (m, s) in enumerate(zip(out.shape, strides, strict=True))]
-    made = Slice((0,) * aval.ndim, tuple(limits), tuple(strides))
-    (x,) = slice_rule(ctx, made, (x,), (aval,), (out,))
+    selection = Slice((0,) * aval.ndim, tuple(limits), tuple(strides))
+    (x,) = slice_rule(ctx, selection, (x,), (aval,), (out,))
     return x
 
 
@@ -143,7 +145,7 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
             stride = 1
             dense = _with_size(dense, c, window_count(n, w, stride, pads, base, dilation))
         axes.append(_fitting(ctx, n, dense.shape[c], _Axis(w, stride, pads, base, dilation)))
-    made = replace(
+    conv = replace(
         prim,
         strides=tuple([axis.stride for axis in axes]),
         padding=tuple([axis.pads for axis in axes]),
@@ -155,7 +157,7 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
     lhs = groups_apart(ctx, lhs, left, prim.lhs_spec[1], prim.feature_groups)
     lhs = groups_apart(ctx, lhs, left, prim.lhs_spec[0], prim.batch_groups)
     groups = prim.feature_groups if prim.feature_groups != 1 else prim.batch_groups
-    y: Atom = ctx.one(made, lhs, groups_apart(ctx, rhs, right, prim.rhs_spec[0], groups))
+    y: Atom = ctx.one(conv, lhs, groups_apart(ctx, rhs, right, prim.rhs_spec[0], groups))
     y = groups_together(ctx, y, dense, prim.out_spec[1], groups)
     for k, stride in enumerate(prim.strides):
         if axes[k].stride != stride:
@@ -184,14 +186,14 @@ def _windows(
     for a, axis in enumerate(axes):
         n, m = x.shape[a], places[a]
         if _by_sizes(ctx, axis):
-            reads, here = _elements(ctx, n, m, axis)
-            values = [_gathered(ctx, v, fill, a, reads, here) for v, fill in zip(values, fills, strict=True)]
+            index, inside = _elements(ctx, n, m, axis)
+            values = [_gathered(ctx, v, fill, a, index, inside) for v, fill in zip(values, fills, strict=True)]
             values = [*reduce((a + 1,), values)]
             x = _with_size(x, a, m)
             axes[a] = _Axis()
         elif ctx.masked(axis.pads[0]):
-            made = [_padded_axis(ctx, v, x, f, a, axis.pads, axis.base) for v, f in zip(values, fills, strict=True)]
-            values, x = [v for v, _ in made], made[0][1]
+            padded = [_padded_axis(ctx, v, x, f, a, axis.pads, axis.base) for v, f in zip(values, fills, strict=True)]
+            values, x = [v for v, _ in padded], padded[0][1]
             axes[a] = _fitting(ctx, x.shape[a], m, axis._replace(pads=(0, 0), base=1))
         else:
             axes[a] = _fitting(ctx, n, m, axis)
@@ -212,16 +214,17 @@ def _elements(ctx: MaskCtx, n: int, m: int, axis: _Axis) -> tuple[Atom, Atom]:
     at = ctx.one(SUB, at, ctx.counts(axis.pads[0], shape))
     index = ctx.one(DIV, at, ctx.counts(axis.base, shape))
     zero = int_literal(0).with_shape(shape)
-    here = ctx.one(AND, ctx.one(GE, at, zero), ctx.one(LT, index, ctx.counts(n, shape)))
-    here = ctx.one(AND, here, ctx.one(LT, offset, ctx.counts(axis.window, shape)))
-    return index, ctx.one(AND, here, ctx.one(EQ, ctx.one(REM, at, ctx.counts(axis.base, shape)), zero))
+    inside = ctx.one(AND, ctx.one(GE, at, zero), ctx.one(LT, index, ctx.counts(n, shape)))
+    inside = ctx.one(AND, inside, ctx.one(LT, offset, ctx.counts(axis.window, shape)))
+    return index, ctx.one(AND, inside, ctx.one(EQ, ctx.one(REM, at, ctx.counts(axis.base, shape)), zero))
 
 
-def _gathered(ctx: MaskCtx, x: Atom, fill: Atom, axis: int, index: Atom, here: Atom) -> Atom:
-    """The elements of windows: an axis of places, then one of elements, in place of `axis`."""
+def _gathered(ctx: MaskCtx, x: Atom, fill: Atom, axis: int, index: Atom, inside: Atom) -> Atom:
+    """The elements of windows, as `_elements` gives them: an axis of places, then one of elements, in place of
+    `axis`."""
     elements = taken_at(ctx, x, axis, index)
-    inside = emit_broadcast(ctx, here, elements.aval.shape, (axis, axis + 1))
-    return ctx.one(SELECT_N, inside, emit_broadcast(ctx, fill, elements.aval.shape, ()), elements)
+    wide = emit_broadcast(ctx, inside, elements.aval.shape, (axis, axis + 1))
+    return ctx.one(SELECT_N, wide, emit_broadcast(ctx, fill, elements.aval.shape, ()), elements)
 
 
 _KINDS: Final[Mapping[type[WindowReduction], Callable[[tuple[int, ...]], Primitive]]] = MappingProxyType(
@@ -260,13 +263,13 @@ def _combined(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: 
     return y
 
 
-_FEW: Final = 4  # numbers of elements before an axis that are tried one by one
+_FEW: Final = 4  # the reduction is computed for up to so many numbers of elements before an axis
 
 
 def _axis_by_axis(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: Shape) -> Atom:
-    """Extreme elements of windows that begin at sizes. An element put before the array would be selected before an
-    equal one of the array. So a reduction for each number of elements before an axis is made, if they are few. The last
-    axis comes first: then the first of equal elements is that of the whole window."""
+    """Extreme elements of windows over an array with `low` elements before it, a size. An element put there would be
+    selected before an equal one of the array. So if `low` has few values, the reduction is computed for each of them.
+    The last axis comes first: then the first of equal elements is that of the whole window."""
     for a in reversed(range(of_x.ndim)):
         low, high = prim.padding[a]
         out = _with_size(of_x, a, places[a])
@@ -279,8 +282,8 @@ def _axis_by_axis(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, plac
             ]
             x = tried[0][1]
             for k, y in tried[1:]:
-                here = emit_broadcast(ctx, ctx.one(EQ, ctx.count(low), int_literal(k)), y.aval.shape, ())
-                x = ctx.one(SELECT_N, here, x, y)
+                is_k = emit_broadcast(ctx, ctx.one(EQ, ctx.count(low), int_literal(k)), y.aval.shape, ())
+                x = ctx.one(SELECT_N, is_k, x, y)
         else:
             x = _extremes(ctx, _along(prim, a, (low, high)), x, of_x, out.shape)
         of_x = out
@@ -289,8 +292,7 @@ def _axis_by_axis(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, plac
 
 def _along(prim: WindowReduction, axis: int, pads: tuple[int, int]) -> WindowReduction:
     """The reduction of the windows along one axis alone."""
-    own = _axes(prim.sliding)
-    axes = [of_axis._replace(pads=pads) if a == axis else _Axis() for a, of_axis in enumerate(own)]
+    axes = [windows._replace(pads=pads) if a == axis else _Axis() for a, windows in enumerate(_axes(prim.sliding))]
     return prim.with_sliding(_sliding(axes))
 
 
@@ -350,8 +352,8 @@ def _selection(ctx: MaskCtx, prim: Selection, args: Atoms, ins: Avals, outs: Ava
         return (ctx.cleared(_at_elements(ctx, gathers, values, x.aval, at), out.shape),)
     fitting = [_fitting(ctx, of_x.shape[a], places[a], axis) for a, axis in enumerate(axes)]
     x = ctx.filled(x, of_x.shape, extreme_value(of_x.dtype, -prim.sign))
-    made = replace(prim, padding=tuple([axis.pads for axis in fitting]))
-    return (ctx.cleared(ctx.one(made, values, x), out.shape),)
+    padded = replace(prim, padding=tuple([axis.pads for axis in fitting]))
+    return (ctx.cleared(ctx.one(padded, values, x), out.shape),)
 
 
 def _selected_elements(ctx: MaskCtx, prim: Selection, x: Atom, of_x: Aval, places: Shape) -> Atom:
@@ -366,9 +368,9 @@ def _selected_elements(ctx: MaskCtx, prim: Selection, x: Atom, of_x: Aval, place
         n, m = of_x.shape[a], places[a]
         if (m, axis.window, axis.stride, axis.pads[0], axis.base) == (n, 1, 1, 0, 1):
             continue
-        reads, here = _elements(ctx, n, m, axis)
-        numbers = _gathered(ctx, number, total, a, reads, here)
-        elements = _gathered(ctx, x, worst, a, reads, here)
+        index, inside = _elements(ctx, n, m, axis)
+        numbers = _gathered(ctx, number, total, a, index, inside)
+        elements = _gathered(ctx, x, worst, a, index, inside)
         x = ctx.one(extreme((a + 1,)), elements)
         kept = tuple([d for d in range(elements.aval.ndim) if d != a + 1])
         best = ctx.one(EQ, elements, emit_broadcast(ctx, x, elements.aval.shape, kept))
