@@ -388,6 +388,26 @@ def aval_of(value: object, what: str = "value") -> Aval:
     raise ArgumentError(f"{what}: {described(value)} is not an array: {value!r:.60}", remedy=remedy)
 
 
+def unchanging_array(value: object) -> object:
+    """An array that nobody can write to: the value itself, if it is one, else a copy."""
+    if isinstance(value, np.ndarray):
+        if not value.size or runtime.is_immutable(value):
+            return value
+        return np.frombuffer(value.tobytes(), value.dtype).reshape(value.shape)
+    if isinstance(value, Array | runtime.Buffer) or not isinstance(value, runtime.SupportsDLPack):
+        return value
+    aval = aval_of(value)
+    return wrap_buffer(aval, runtime.to_buffer(value, aval))
+
+
+def same_bits(x: object, y: object) -> bool:
+    """Returns True if two arrays have equal types and elements of equal bits."""
+    a, b = np.asarray(x), np.asarray(y)
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return np.array_equal(*[np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (a, b)])
+
+
 class Eager:
     """The binder outside a trace: each operation is a program, compiled once per operand types, and launched at once.
 
@@ -620,6 +640,8 @@ __all__ = [
     "apply_operation",
     "evaluating",
     "running_each_operation",
+    "same_bits",
+    "unchanging_array",
     "wrap_buffers",
     "asarray",
     "aval_of",
