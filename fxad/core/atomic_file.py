@@ -14,6 +14,7 @@ from typing import Final
 
 # The suffix of temporary files. A writer that is killed leaves one.
 UNFINISHED: Final = ".unfinished"
+_LONGEST: Final = 200  # bytes of a name that gets this suffix
 
 
 def _flag(name: str) -> int:
@@ -46,7 +47,10 @@ def replace_file(path: str, write: Callable[[str], None]) -> None:
 
     Raises: OSError, and what `write` raises; the temporary file is removed.
     """
-    beside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}{UNFINISHED}"
+    directory, name = os.path.split(path)
+    while len(os.fsencode(name)) > _LONGEST:  # the suffix would make the name longer than systems allow
+        name = name[:-1]
+    beside = os.path.join(directory, f"{name}.{os.getpid()}.{os.urandom(4).hex()}{UNFINISHED}")
     try:
         write(beside)
         os.replace(beside, path)
