@@ -125,7 +125,7 @@ class Argument(NamedTuple):
     leaves: range  # their indices among the leaves of all arguments
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Program(Generic[P, R_co]):
     """A traced function as a value: `jaxpr`, the trees of its arguments and results, and the arrays it closed over.
 

@@ -59,7 +59,7 @@ from fxad.operations import contractions, indexing, promotion, sorting
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import whole_remat
 from fxad.runtime import Device, default_device
-from fxad.sharding import Sharding
+from fxad.sharding import Shard, Sharding
 from fxad.tracing.array import (
     EAGER,
     Array,
@@ -231,6 +231,10 @@ class Tracer(Array):
     @property
     def sharding(self) -> Sharding:
         self._refuse("sharding", "look at the sharding of the arguments, before the function is traced")
+
+    @property
+    def addressable_shards(self) -> tuple[Shard, ...]:
+        self._refuse("addressable_shards", "look at the parts of the arguments, before the function is traced")
 
     def devices(self) -> set[Device]:
         self._refuse("devices", "look at the devices of the arguments, before the function is traced")

@@ -192,6 +192,32 @@ def test_a_masked_array_would_lose_its_mask() -> None:
     masked = np.ma.masked_array([1.0, 2.0], [False, True])
     message = "asarray: argument 0: a masked array is not taken: its mask would be lost"
     refused(lambda: fx.asarray(masked), ArgumentError, message)
+    refused(lambda: fx.asarray(masked[1]), ArgumentError, message)  # `numpy.ma.masked`
+    refused(lambda: fx.asarray(masked.view(OwnMaskedArray)), ArgumentError, message)
+
+
+def test_conversions_of_asarray() -> None:
+    large = fx.asarray(2**40, "int64")
+    assert (int(large), large.dtype) == (2**40, np.int64)
+    assert fx.asarray(2**70, "bfloat16").tolist() == 2.0**70
+    message = "asarray: argument 0: 300 does not fit in uint8"
+    refused(lambda: fx.asarray(300, "uint8"), DTypeError, message)
+    refused(lambda: fx.asarray(1j, "float32"), DTypeError, "asarray: c64[] to float32 would drop the imaginary part")
+    complex_row = np.ones(2, np.complex128)
+    message = "asarray: c128[2] to int32 would drop the imaginary part"
+    refused(lambda: fx.asarray(complex_row, "int32"), DTypeError, message)
+    assert fx.asarray(complex_row, "bool").tolist() == [True, True]
+
+
+def test_an_array_without_a_view_is_copied_or_refused() -> None:
+    narrow = fx.asarray(X, "bfloat16")
+    assert np.asarray(narrow).tolist() == X.tolist()
+    refused(lambda: narrow.__array__(copy=False), ParameterError, "numpy: bf16[3] has no view in NumPy, only a copy")
+    assert fx.asarray(X).__array__(copy=False).tolist() == X.tolist()
+
+
+class OwnMaskedArray(np.ma.MaskedArray[Any, Any]):
+    """A subclass, as pandas and others have."""
 
 
 # The functions of `fxad.lax` that take arrays only, and their argument names.

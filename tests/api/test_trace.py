@@ -19,7 +19,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, tree
-from fxad.errors import LeakedTracerError, ShapeError
+from fxad.errors import LeakedTracerError, ShapeError, TracerError
 from fxad.ir import Jaxpr
 from fxad.tracing.program import parameter_names
 from tests.api.refusals import X, clean, refused
@@ -139,6 +139,24 @@ def test_an_array_of_a_failed_operation_is_no_operand() -> None:
         return x * 2
 
     assert fx.trace(f, X).bound == ()
+
+
+def test_the_parts_of_a_tracer_are_refused() -> None:
+    for f in (lambda x: x.addressable_shards, lambda x: x.addressable_data(0)):
+        message = "addressable_shards: Tracer<f32[3]> of <lambda> has no value while the function is traced"
+        refused(lambda f=f: fx.trace(f, X), TracerError, message)  # type: ignore[misc]
+
+
+def test_programs_may_be_keys_of_weak_tables() -> None:
+    program = fx.trace(lambda x: x * 2, X)
+    lowered = fx.lower(program)
+    table = weakref.WeakKeyDictionary[Any, int]()
+    for key in (program, lowered, lowered.compile(), fx.make_mesh((1,), ("i",))):
+        table[key] = 1
+        assert key in table
+    del key, lowered
+    gc.collect()
+    assert list(table) == [program]
 
 
 def test_equal_functions_are_one_program() -> None:
