@@ -91,16 +91,16 @@ class AxisType(Enum):
 
 
 def _check_axis_types(what: str, types: object, count: int) -> None:
-    given = (types,) * count if types is None or isinstance(types, AxisType) else types
-    if not isinstance(given, tuple) or any([t not in (None, AxisType.Auto) for t in given]):
+    entries = (types,) * count if types is None or isinstance(types, AxisType) else types
+    if not isinstance(entries, tuple) or any([t not in (None, AxisType.Auto) for t in entries]):
         raise ParameterError(
             f"{what}: axis_types is {types!r:.80}, and all axes of a mesh are AxisType.Auto",
             remedy="leave it out, and divide values with in_shardings or with_sharding_constraint; shard_map makes the"
             " axes of its mesh manual",
         )
-    if len(given) != count:
+    if len(entries) != count:
         raise ParameterError(
-            f"{what}: axis_types has {len(given)} entries for {count} axes", remedy="give one for each axis, or none"
+            f"{what}: axis_types has {len(entries)} entries for {count} axes", remedy="give one for each axis, or none"
         )
 
 
@@ -224,8 +224,8 @@ def make_mesh(
     """
     axis_names = (axis_names,) if isinstance(axis_names, str) else to_tuple("make_mesh", "axis_names", axis_names)
     _check_axis_types("make_mesh", axis_types, len(axis_names))
-    given = runtime.devices() if devices is None else to_tuple("make_mesh", "devices", devices)
-    available = [runtime.require_device("make_mesh", d) for d in given]
+    candidates = runtime.devices() if devices is None else to_tuple("make_mesh", "devices", devices)
+    available = [runtime.require_device("make_mesh", d) for d in candidates]
     shape = to_ints("make_mesh", "axis_shapes", axis_shapes)
     needed = prod(shape)
     if min(shape, default=1) < 1:

@@ -283,11 +283,11 @@ def _names_of(structure: Structure, file: _File) -> list[str]:
     """
     accessors = structure.accessors()
     paths, stored = [_path(accessor) for accessor in accessors], file.paths()
-    found: dict[int, str] = {}
+    name_of: dict[int, str] = {}
     for key_of in (_hashable, _texts, _dotted):
         leaves: dict[Hashable, list[int]] = {}
         for number, path in enumerate(paths):
-            if number not in found:
+            if number not in name_of:
                 leaves.setdefault(key_of(path), []).append(number)
         arrays: dict[Hashable, dict[str, None]] = {}
         for name, path in stored.items():
@@ -295,7 +295,7 @@ def _names_of(structure: Structure, file: _File) -> list[str]:
         if key_of is _dotted:
             for name in file.names:
                 arrays.setdefault(name, {})[name] = None
-        taken = {*found.values()}
+        taken = {*name_of.values()}
         for key, numbers in leaves.items():
             names = arrays.get(key, {})
             if not names or not taken.isdisjoint(names):
@@ -307,14 +307,14 @@ def _names_of(structure: Structure, file: _File) -> list[str]:
                     f"{count_text(len(names), 'array', 'arrays')} ({', '.join([*names][:3])})",
                     remedy=_CHOOSE,
                 )
-            found.update(zip(numbers, names, strict=True))
-    missing = [number for number in range(len(paths)) if number not in found]
+            name_of.update(zip(numbers, names, strict=True))
+    missing = [number for number in range(len(paths)) if number not in name_of]
     if missing:
         raise file.absent([
             name if (name := _dotted(paths[number])) not in file.names else accessors[number].codify("like")
             for number in missing
         ])  # fmt: skip
-    return [found[number] for number in range(len(paths))]
+    return [name_of[number] for number in range(len(paths))]
 
 
 def _path(accessor: Accessor) -> tuple[object, ...]:

@@ -504,7 +504,11 @@ def fit_leaf(program: Program[..., object], k: int, value: object, aval: Aval) -
     Cost: paths are computed for messages only: it takes time linear in the number of leaves.
     """
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic) and aval.shape == ():
-        if promotion.scalar_dtype(value, aval.dtype) is aval.dtype:
+        try:
+            own = promotion.scalar_dtype(value, aval.dtype)
+        except DTypeError as e:
+            raise promotion.argument(e, _argument_label(program, k)) from None
+        if own is aval.dtype:
             return np.asarray(value, aval.dtype)
         raise DTypeError(
             f"{_argument_label(program, k)} is the Python {type(value).__name__} {value!r}, it was traced as {aval}",
@@ -555,11 +559,11 @@ def tree_error(program: Program[..., object], in_tree: Structure, n_args: int, k
             f"{program.name}: takes {_keywords(keyword_names)}, {_keywords(kwargs)} were given",
             remedy="a program takes by keyword what it was traced with by keyword; defaults are part of its code",
         )
-    given_args, given_kwargs = in_tree.children()
-    pairs = zip(program.arguments, (*given_args.children(), *given_kwargs.children()), strict=True)
-    argument, given = next((a, given) for a, given in pairs if a.tree != given)
+    args, keywords = in_tree.children()
+    pairs = zip(program.arguments, (*args.children(), *keywords.children()), strict=True)
+    argument, actual = next((a, actual) for a, actual in pairs if a.tree != actual)
     return TreeError(
-        f"{program.name}: argument {argument.name} is {tree.shape_text(given)}, it was traced as"
+        f"{program.name}: argument {argument.name} is {tree.shape_text(actual)}, it was traced as"
         f" {tree.shape_text(argument.tree)}",
         remedy=_direction_remedy(argument.name) or remedy,
     )

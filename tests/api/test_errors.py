@@ -178,7 +178,7 @@ def test_numbers_that_do_not_fit() -> None:
         ("trace of <lambda>: argument a", lambda: fx.trace(lambda a: a, 2**40)),
         ("<lambda>: result 0", lambda: fx.trace(lambda: 2**40)),
         ("add: argument 1", lambda: fx.trace(lambda a: a + 2**40, I)),
-        ("scalar", lambda: fx.trace(lambda a: a, I)(2**40)),
+        ("<lambda>: argument a", lambda: fx.trace(lambda a: a, I)(2**40)),
         ("add: argument 1", lambda: fx.asarray(I) + 2**40),
         ("sin: argument 0", lambda: fx.lax.sin(2**40)),
         ("sin: argument 0", lambda: fx.trace(lambda: fx.lax.sin(2**40))),
@@ -194,6 +194,13 @@ def test_a_masked_array_would_lose_its_mask() -> None:
     refused(lambda: fx.asarray(masked), ArgumentError, message)
     refused(lambda: fx.asarray(masked[1]), ArgumentError, message)  # `numpy.ma.masked`
     refused(lambda: fx.asarray(masked.view(OwnMaskedArray)), ArgumentError, message)
+
+
+def test_an_int_that_does_not_fit_names_the_argument() -> None:
+    program = fx.trace(lambda x: x, fx.Spec((), "int8"))
+    for call in (program, fx.lower(program).compile()):
+        message = "<lambda>: argument x: 1000 does not fit in int8"
+        refused(lambda call=call: call(1000), DTypeError, message)  # type: ignore[misc]
 
 
 def test_conversions_of_asarray() -> None:
