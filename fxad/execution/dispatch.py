@@ -9,7 +9,7 @@ The paths of calls outside of traces. Each ends in `runtime.launch` or in a copy
 
 | call | path |
 |---|---|
-| `x + y`, a primitive, a function of `fxad.lax` | `tracing.array.Eager` has an executable for each operation and types |
+| `x + y`, a primitive, a function of `fxad.lax` | `tracing.array.Eager` caches executables by operation and types |
 | `fnp.sin(x)`: a function of `fxad.numpy` | `numpy.apply` calls its cached executable, else `Eager` |
 | `program(x)` | `Program.__call__`; `Eager.call` gets the executable from the compilation cache, at each call |
 | `executable(x)` | `fast_path`; for other arguments `Dispatcher.call` |

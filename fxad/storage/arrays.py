@@ -221,7 +221,7 @@ def _read_leaves(file: _File, names: Sequence[str], like: Sequence[object]) -> l
         shape, dtype = file.type(name)
         if leaf is None:
             continue
-        expected: object = leaf.shape if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else np.shape(leaf)
+        expected: object = leaf.shape if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else np.asarray(leaf).shape
         if isinstance(expected, Iterable):
             expected = tuple(expected)
         if expected != shape:

@@ -428,7 +428,8 @@ def same_bits(x: object, y: object) -> bool:
     a, b = np.asarray(x), np.asarray(y)
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
-    return np.array_equal(*[np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (a, b)])
+    a, b = [np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (a, b)]
+    return np.array_equal(a, b)
 
 
 class Eager:

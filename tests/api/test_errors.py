@@ -205,11 +205,13 @@ def test_an_int_that_does_not_fit_names_the_argument() -> None:
 
 def test_conversions_of_asarray() -> None:
     large = fx.asarray(2**40, "int64")
-    assert (int(large), large.dtype) == (2**40, np.int64)
+    assert int(large) == 2**40
+    assert large.dtype == np.int64
     assert fx.asarray(2**70, "bfloat16").tolist() == 2.0**70
     message = "asarray: argument 0: 300 does not fit in uint8"
     refused(lambda: fx.asarray(300, "uint8"), DTypeError, message)
-    refused(lambda: fx.asarray(1j, "float32"), DTypeError, "asarray: c64[] to float32 would drop the imaginary part")
+    message = "asarray: c64[] to float32 would drop the imaginary part"
+    assert refused(lambda: fx.asarray(1j, "float32"), DTypeError, message).remedy == "use x.real or abs"
     complex_row = np.ones(2, np.complex128)
     message = "asarray: c128[2] to int32 would drop the imaginary part"
     refused(lambda: fx.asarray(complex_row, "int32"), DTypeError, message)

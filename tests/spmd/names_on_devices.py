@@ -131,7 +131,8 @@ def test_attributes_of_shardings(mesh: Mesh) -> None:
     assert single.is_equivalent_to(one, 2)
     assert one.is_equivalent_to(single, 2)
     assert not single.is_equivalent_to(SingleDeviceSharding(fx.devices()[0]), 2)
-    for sharding in (rows, one):
+    some: list[Any] = [rows, one]
+    for sharding in some:
         assert sharding.shard_shape([8, 4]) == sharding.shard_shape((8, 4))
         assert sharding.devices_indices_map(8) == sharding.devices_indices_map((8,))
     assert one.devices_indices_map((3,)) == {fx.devices()[2]: (slice(None),)}
