@@ -32,10 +32,9 @@ from fxad import dtypes, lowering
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import Times, Unknown, UpTo
 from fxad.core.memo import by_value
-from fxad.errors import ParameterError, PlacementError, name_equation
+from fxad.errors import ParameterError, name_equation
 from fxad.ir import (
     INT32_SCALAR,
-    Atom,
     Aval,
     Eqn,
     HigherOrder,
@@ -62,13 +61,9 @@ from fxad.lowering.mlir_text import (
 )
 from fxad.lowering.ordered_effects import DONE, with_host_calls_ordered
 from fxad.primitives.check import CallsHost, calls_host
-from fxad.primitives.control.call import Call
-from fxad.primitives.control.shard_map import ShardMap, device_ids, devices_needed, runs_on_devices
+from fxad.primitives.control.shard_map import devices_needed, runs_on_devices
 from fxad.primitives.meshes import (
-    OPEN,
-    STACK,
     DimensionAxes,
-    Division,
     Ids,
     MeshAxes,
     local_shape,
@@ -76,7 +71,6 @@ from fxad.primitives.meshes import (
     with_replica_axis,
     without_replica_axis,
 )
-from fxad.primitives.sharding_constraint import ShardingConstraint
 
 # A value while a function is written: its SSA name and its type, as text.
 _Value: TypeAlias = tuple[str, str]
@@ -193,11 +187,7 @@ def lower_jaxpr(jaxpr: Jaxpr, platform: str = "cpu") -> LoweredModule:
 
 
 def _rewritten_for_xla(jaxpr: Jaxpr) -> Jaxpr:
-    """The program that is written to the module of `jaxpr`. The rewrites add what XLA does not guarantee.
-
-    A token orders the calls of the host. On several devices, maxima and minima keep nan, a flag ends loops after a
-    failed check, and one device calls the host for all.
-    """
+    """The program that is written to the module of `jaxpr`. The docstring of `fxad.lowering` lists the rewrites."""
     if not runs_on_devices(jaxpr):
         return with_host_calls_ordered(jaxpr)
     rewritten = lowering.nan_of_extrema.with_nan_kept(jaxpr)
@@ -270,31 +260,6 @@ def _header(
     return f"func.func {name}({', '.join(args)}) -> ({', '.join(results)}) {{\n"
 
 
-@by_value
-def _interface_shardings(jaxpr: Jaxpr) -> tuple[tuple[Division | None, ...], tuple[Division | None, ...]]:
-    """The sharding of each operand and result, which is that of the map over devices or of the constraint that reads or
-    computes it; None if there is none."""
-    ins: dict[Atom, Division | None] = {}
-    outs: dict[Atom, Division | None] = {}
-    for eqn in jaxpr.eqns:
-        prim = eqn.prim
-        of_ins: tuple[Division | None, ...] = ()
-        of_outs: tuple[Division | None, ...] = ()
-        if isinstance(prim, ShardMap):
-            stacked: DimensionAxes = (prim.names,)
-            of_ins = tuple([(prim.mesh, stacked if s is STACK else s) for s in prim.in_specs])
-            of_outs = tuple([(prim.mesh, stacked if s is STACK else s) for s in prim.out_specs])
-        elif isinstance(prim, ShardingConstraint) and (OPEN,) not in prim.spec:
-            of_ins = of_outs = ((prim.mesh, prim.spec),)
-        elif isinstance(prim, Call):  # the function that it calls has no shardings of its own
-            of_ins, of_outs = _interface_shardings(prim.body)
-        for a, sharding in zip(eqn.ins, of_ins, strict=False):
-            if sharding is not None:
-                ins.setdefault(a, sharding)
-        outs.update(zip(eqn.outs, of_outs, strict=False))
-    return tuple([ins.get(v) for v in jaxpr.ins]), tuple([outs.get(a) for a in jaxpr.outs])
-
-
 @final
 class _Types(dict[Aval, str]):
     """A cache of MLIR types by Aval."""
@@ -340,19 +305,13 @@ class _Module:
         """The sharding of the module of the whole program; None if it runs on one device."""
         if not self.meshes:
             return None
-        ids = device_ids(jaxpr)
-        if len(ids) > 1 or (ids and len(ids[0]) != self.devices):
-            named = " and ".join([f"on devices {', '.join(map(str, of))}" for of in ids])
-            raise PlacementError(
-                f"lower: {jaxpr.name} runs {named}" + ("" if len(ids) > 1 else f", and needs {self.devices} devices"),
-                remedy="give all meshes of a program the same devices, in one order",
-            )
+        ids = lowering.shardings.ids_of_devices(jaxpr, self.devices)
         ins, outs = [
             [None if d is None else (self.mesh_number(with_replica_axis(d[0], self.devices)), d[1]) for d in side]
-            for side in _interface_shardings(jaxpr)
+            for side in lowering.shardings.of_operands_and_results(jaxpr)
         ]
         all_ins = tuple([(0, ()) if d is None else d for d in ins])  # each device has the whole of the others
-        return ModuleSharding(self.devices, tuple(self.meshes), all_ins, tuple(outs), ids[0] if ids else ())
+        return ModuleSharding(self.devices, tuple(self.meshes), all_ins, tuple(outs), ids)
 
     def function(self, jaxpr: Jaxpr, mesh: MeshAxes) -> str:
         """The operations of a program, up to the end of its function."""

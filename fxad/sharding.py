@@ -67,7 +67,8 @@ class PartitionSpec(tuple[Entry, ...]):
         return tuple.__new__(cls, entries)
 
     def __repr__(self) -> str:
-        return f"PartitionSpec({', '.join(map(repr, self))})"
+        entries = ["UNCONSTRAINED" if e == OPEN else repr(e) for e in self]
+        return f"PartitionSpec({', '.join(entries)})"
 
     def __getnewargs__(self) -> tuple[Entry, ...]:
         return tuple(self)
@@ -90,16 +91,16 @@ class AxisType(Enum):
 
 
 def _check_axis_types(what: str, types: object, count: int) -> None:
-    given = (types,) * count if types is None or isinstance(types, AxisType) else types
-    if not isinstance(given, tuple) or any([t not in (None, AxisType.Auto) for t in given]):
+    entries = (types,) * count if types is None or isinstance(types, AxisType) else types
+    if not isinstance(entries, tuple) or any([t not in (None, AxisType.Auto) for t in entries]):
         raise ParameterError(
             f"{what}: axis_types is {types!r:.80}, and all axes of a mesh are AxisType.Auto",
             remedy="leave it out, and divide values with in_shardings or with_sharding_constraint; shard_map makes the"
             " axes of its mesh manual",
         )
-    if len(given) != count:
+    if len(entries) != count:
         raise ParameterError(
-            f"{what}: axis_types has {len(given)} entries for {count} axes", remedy="give one for each axis, or none"
+            f"{what}: axis_types has {len(entries)} entries for {count} axes", remedy="give one for each axis, or none"
         )
 
 
@@ -110,7 +111,7 @@ class Mesh:
     `with mesh:` sets the mesh of `PartitionSpec`s without one, in this thread or task.
     """
 
-    __slots__ = ("axis_names", "devices")
+    __slots__ = ("__weakref__", "axis_names", "devices")
 
     def __init__(self, devices: object, axis_names: Iterable[str] | str, axis_types: object = None) -> None:
         names = (axis_names,) if isinstance(axis_names, str) else to_tuple("Mesh", "axis_names", axis_names)
@@ -121,7 +122,7 @@ class Mesh:
                 f"Mesh: the devices have {array.ndim} axes, axis_names {names} has {len(names)}",
                 remedy="name each axis of the array of devices",
             )
-        if len(set(names)) != len(names) or not all([isinstance(n, str) and n for n in names]):
+        if not all([isinstance(n, str) and n for n in names]) or len(set(names)) != len(names):
             raise AxisNameError(f"Mesh: axis_names {names} are not distinct strings", remedy="name each axis once")
         check_axis_names("Mesh", names)
         for d in array.flat:
@@ -167,7 +168,10 @@ class Mesh:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        _meshes.set(_meshes.get()[:-1])
+        meshes = _meshes.get()
+        entered = [k for k, mesh in enumerate(meshes) if mesh is self]
+        if entered:  # not always the last one: a generator may leave its block inside of another one
+            _meshes.set((*meshes[: entered[-1]], *meshes[entered[-1] + 1 :]))
 
     def __reduce__(self) -> tuple[object, ...]:
         return Mesh, (self.devices, self.axis_names)  # read-only again
@@ -220,8 +224,8 @@ def make_mesh(
     """
     axis_names = (axis_names,) if isinstance(axis_names, str) else to_tuple("make_mesh", "axis_names", axis_names)
     _check_axis_types("make_mesh", axis_types, len(axis_names))
-    given = runtime.devices() if devices is None else to_tuple("make_mesh", "devices", devices)
-    available = [runtime.require_device("make_mesh", d) for d in given]
+    candidates = runtime.devices() if devices is None else to_tuple("make_mesh", "devices", devices)
+    available = [runtime.require_device("make_mesh", d) for d in candidates]
     shape = to_ints("make_mesh", "axis_shapes", axis_shapes)
     needed = prod(shape)
     if min(shape, default=1) < 1:
@@ -279,9 +283,23 @@ class _ShardingBase(ABC):
         return {d: at for d, at in self.devices_indices_map(shape).items() if d.is_local}
 
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
-        """True if both give each device the same part of every array of `ndim` axes that they divide."""
-        shape = (prod([n for s in (self, other) if isinstance(s, NamedSharding) for n in s.mesh.axis_sizes]),) * ndim
-        return self.devices_indices_map(shape) == other.devices_indices_map(shape)
+        """True if both give each device the same part of every array of `ndim` axes that they divide.
+
+        Raises: ArgumentError for an `other` that is not a sharding.
+        """
+        if not isinstance(other, _ShardingBase):
+            raise ArgumentError(
+                f"is_equivalent_to: {described(other)} is not a sharding: {other!r:.60}", remedy="give x.sharding"
+            )
+        size = prod([n for s in (self, other) if isinstance(s, NamedSharding) for n in s.mesh.axis_sizes])
+        mine, theirs = [
+            {
+                device: [part.indices(size) for part in at]
+                for device, at in s.devices_indices_map((size,) * ndim).items()
+            }
+            for s in (self, other)
+        ]
+        return mine == theirs
 
 
 @final
@@ -322,6 +340,7 @@ class NamedSharding(_ShardingBase):
 
     def devices_indices_map(self, shape: Shape) -> Places:
         """For each device, the part of an array of this shape that it has."""
+        shape = Aval(shape, "bool").shape
         self.shard_shape(shape)
         sharding, spec = buffer_sharding(self), self.spec.names
         rest = (slice(None),) * (len(shape) - len(spec))
@@ -355,11 +374,11 @@ class SingleDeviceSharding(_ShardingBase):
 
     def shard_shape(self, shape: Shape) -> Shape:
         """The shape of the array."""
-        return shape
+        return Aval(shape, "bool").shape
 
     def devices_indices_map(self, shape: Shape) -> Places:
         """The device, which has the whole array."""
-        return {self.device: (slice(None),) * len(shape)}
+        return {self.device: (slice(None),) * Aval(shape, "bool").ndim}
 
     @property
     def device_set(self) -> frozenset[runtime.Device]:
@@ -389,10 +408,16 @@ def axes_of(what: str, mesh: Mesh | Mapping[str, int]) -> MeshAxes:
 
 
 def check_axes(what: str, mesh: MeshAxes, spec: PartitionSpec, aval: Aval, path: str) -> None:
-    """Check the axes that a spec names for an array. Raises: AxisNameError, ShapeError naming the array."""
+    """Check the axes that a spec names for an array. Raises: AxisNameError, ShapeError naming the array; ParameterError
+    for an axis that is left to XLA."""
     sizes, names = dict(mesh), spec.names
     flat = [name for group in names for name in group]
     for name in flat:
+        if name == OPEN:
+            raise ParameterError(
+                f"{what}: {path}: {spec} leaves an axis to XLA",
+                remedy="name an axis of the mesh or give None; UNCONSTRAINED is for with_sharding_constraint",
+            )
         if name not in sizes:
             raise AxisNameError(
                 f"{what}: {path}: {spec} names axis {name!r}, the mesh has {', '.join(map(repr, sizes))}",

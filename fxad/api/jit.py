@@ -59,7 +59,6 @@ from fxad.tracing.program import (
     trace_tree,
     tree_error,
     types_of,
-    with_own_arrays,
 )
 from fxad.tracing.static_args import (
     Argnames,
@@ -162,7 +161,7 @@ class _ByTypes(Generic[P, R]):
 
     def _trace(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
         name, names = function_name(self.fn), parameter_names(self.fn)
-        return with_own_arrays(trace_tree(self.fn, in_tree, avals, name, names))  # a later write changes no call
+        return trace_tree(self.fn, in_tree, avals, name, names)
 
     def _cached(
         self,
@@ -350,12 +349,12 @@ class Jitted(_JittedFunction[P, R]):
 
     def trace(self, /, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[P, R]:
         """Return the program for these arguments, traced once per types (unless it closes over tracers)."""
-        p = with_own_arrays(self._by_types.trace(args, kwargs))
+        p = self._by_types.trace(args, kwargs)
         return TracedProgram(p.jaxpr, p.in_tree, p.out_tree, p.bound, p.names, p.name, self._by_types.options)
 
     def lower(self, /, *args: P.args, **kwargs: P.kwargs) -> Lowered[P, R]:
         """Return the lowered program for these arguments (values or `Spec`s)."""
-        return self._by_types.options.lower(with_own_arrays(self._by_types.trace(args, kwargs)))
+        return self._by_types.options.lower(self._by_types.trace(args, kwargs))
 
     def eval_shape(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Return the types of the results for these arguments."""

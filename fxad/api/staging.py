@@ -16,7 +16,7 @@ from fxad.execution.executable import specs
 from fxad.ir import Aval
 from fxad.lax.control.host import debug_callback
 from fxad.tracing.array import aval_of, evaluating, running_each_operation
-from fxad.tracing.program import Program, count_text, function_name, trace, trace_for_call, with_own_arrays
+from fxad.tracing.program import Program, count_text, function_name, trace, trace_for_call
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.memory.policies import Policy
 
@@ -69,7 +69,7 @@ def make_jaxpr(
     @wraps(fun, updated=())
     def traced(*args: object, **kwargs: object) -> object:
         g, args, kwargs = (fun, args, kwargs) if statics is None else statics.with_placeholders(args, kwargs)
-        program = with_own_arrays(trace_for_call(g, args, kwargs))
+        program = trace_for_call(g, args, kwargs)
         return (program, specs(program.out_tree, program.out_avals)) if return_shape else program
 
     return traced

@@ -859,6 +859,9 @@ def _as_linear(size: int, name: Name, values: Mapping[str, int]) -> tuple[int, i
 _TOKENS: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|[0-9]+|>=|//|\*\*|[-+*^(),>%]|.)")
 
 
+_MOST_FACTORS: Final = 200  # of all terms of a size in a text
+
+
 @final
 class Reader:
     """Reads the language of shapes: `(n, 2*m+1, _)`.
@@ -930,8 +933,22 @@ class Reader:
     def sum(self) -> int:
         out = -self.product() if self.accept("-") else self.product()
         while self.tokens[self.at] in ("+", "-"):
-            out = out + self.product() if self.accept("+") else self._minus(out)
+            out = self._checked(out + self.product() if self.accept("+") else self._minus(out))
         return out
+
+    def _checked(self, size: int) -> int:
+        """A short size with coefficients of 64 bits: the time to read a text must be linear in it."""
+        terms = _terms(size)
+        if sum([max(len(mono), 1) for mono in terms]) > _MOST_FACTORS:
+            self.fail(f"a size has more than {_MOST_FACTORS} factors")
+        if any([c.bit_length() > 63 for c in terms.values()]):
+            self.fail("a size is too large")
+        return size
+
+    def _times(self, a: int, b: int) -> int:
+        if len(_terms(a)) * len(_terms(b)) > _MOST_FACTORS:
+            self.fail(f"a size has more than {_MOST_FACTORS} factors")
+        return self._checked(a * b)
 
     def _minus(self, out: int) -> int:
         self.take("-")
@@ -945,7 +962,7 @@ class Reader:
             by = self.power()
             if token != "*" and by == 0:
                 self.fail("division by 0")
-            out = out * by if token == "*" else out // by if token == "//" else out % by
+            out = self._times(out, by) if token == "*" else self._checked(out // by if token == "//" else out % by)
         return out
 
     def power(self) -> int:
@@ -957,7 +974,9 @@ class Reader:
             if not token.isdigit() or int(token) > 64:
                 self.fail("a power is a small number")
             self.at += 1
-            out = out ** int(token)
+            base, out = out, 1
+            for _ in range(int(token)):
+                out = self._times(out, base)
         return out
 
     def atom(self) -> int:

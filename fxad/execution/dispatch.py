@@ -4,6 +4,28 @@ XLA takes 4 us for a call of a small program, so each 0.1 us in Python counts. E
 call, with uncommitted arrays of exactly its types (`fast_path`). The closure holds all values that the call reads.
 `Dispatcher` handles every other call. See docs/adr/0036-a-function-for-each-call.md. A program whose results are
 operands is not run: a call returns the buffers of the operands.
+
+The paths of calls outside of traces. Each ends in `runtime.launch` or in a copy of its lines:
+
+| call | path |
+|---|---|
+| `x + y`, a primitive, a function of `fxad.lax` | `tracing.array.Eager` caches executables by operation and types |
+| `fnp.sin(x)`: a function of `fxad.numpy` | `numpy.apply` calls its cached executable, else `Eager` |
+| `program(x)` | `Program.__call__`; `Eager.call` gets the executable from the compilation cache, at each call |
+| `executable(x)` | `fast_path`; for other arguments `Dispatcher.call` |
+| `jit(f)(x)` | `fast_path` of one of its programs; for other arguments `api.jit` finds the dispatcher by their types |
+
+A start (`runtime.Start`) is the part of `launch` that runs the program. Wrappers of starts add the rest:
+
+| start | adds |
+|---|---|
+| `_ForwardingStart` | nothing runs |
+| `_MovingStart` | closed-over arrays on the device; operands are copied to it |
+| `DonatingStart` | donated operands are taken, and deleted after the run |
+| `LinkedExecutable.start` (`xla.linked`) | a program of several units: one start for each step of its plan |
+| `ReshardingStart` and others of `xla.executable` | operands divided, host functions, waiting |
+
+In a trace, `program(x)` and `jit(f)(x)` are equations (`tracing.tracer.Trace.call`). An executable takes no tracers.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class _Staged:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Lowered(_Staged, Generic[P, R_co]):
     """A program as StableHLO. `compile()` returns an `Executable`.
 
@@ -285,7 +285,7 @@ class Executable(_Staged, Generic[P, R_co]):
     """
 
     # `__call__` is a slot that holds the closure of this program, so a call is one Python frame
-    __slots__ = ("__call__", "_dispatcher", "program")
+    __slots__ = ("__call__", "__weakref__", "_dispatcher", "program")
     __signature__ = Signature([Parameter("args", Parameter.VAR_POSITIONAL), Parameter("kwargs", Parameter.VAR_KEYWORD)])
 
     if TYPE_CHECKING:

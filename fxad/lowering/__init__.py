@@ -1,8 +1,21 @@
-"""Parts of `fxad.lower`: types, constants, locations and modules as MLIR text.
+"""Parts of `fxad.lower`: MLIR as text, and the rewrites of a program before it is written.
 
-`mlir`, which parses modules, and `lapack` are imported at their first use: jaxlib's bindings take 7 ms to import, and
-the compilation of most programs does not need them. So are `failed_checks`, `host_calls_on_devices` and
-`nan_of_extrema`, which rewrite programs on several devices.
+The rewrites add what XLA does not guarantee. `fxad.lower` applies them in this order; a program that runs on one device
+and calls no host is written as it is.
+
+| module | applies to | in the rewritten program |
+|---|---|---|
+| `nan_of_extrema` | several devices | maxima and minima are computed on integers, so that nan is kept |
+| `failed_checks` | several devices, a check and a `while` | a flag ends the loops of all devices after a failed check |
+| `ordered_effects` | programs that call the host | ordered calls take and return a token; a last result, `DONE` |
+| `host_calls_on_devices` | several devices, programs that call the host | one device calls it for all |
+
+`threaded_values` threads the flag and the token through bodies. `shardings` reads the shardings of operands and results
+from the program. `mlir_text` and `locations` write types, constants and source locations. `nesting` refuses programs
+that overflow XLA's stack. `jaxlib`, `mlir` and `lapack` are jaxlib's libraries and bindings.
+
+The modules of `__all__` are imported at their first use: the compilation of most programs does not need them, and
+jaxlib's bindings take 7 ms to import.
 """
 
 from typing import TYPE_CHECKING
@@ -10,10 +23,10 @@ from typing import TYPE_CHECKING
 from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from fxad.lowering import failed_checks, host_calls_on_devices, lapack, mlir, nan_of_extrema
+    from fxad.lowering import failed_checks, host_calls_on_devices, lapack, mlir, nan_of_extrema, shardings
 else:
     __getattr__, __dir__ = lazy_exports(
-        __name__, {}, modules="failed_checks host_calls_on_devices lapack mlir nan_of_extrema"
+        __name__, {}, modules="failed_checks host_calls_on_devices lapack mlir nan_of_extrema shardings"
     )
 
-__all__ = ["failed_checks", "host_calls_on_devices", "lapack", "mlir", "nan_of_extrema"]
+__all__ = ["failed_checks", "host_calls_on_devices", "lapack", "mlir", "nan_of_extrema", "shardings"]

@@ -161,7 +161,7 @@ class HostCall(Primitive):
             )
         outs = []
         for x, aval in zip(returned, self.results, strict=True):
-            if type(x) is np.ma.MaskedArray:
+            if isinstance(x, np.ma.MaskedArray):
                 raise ExecutionError(
                     f"host_call: {self.label} gave a masked array, whose mask would be lost",
                     remedy="fill it: x.filled(0)",

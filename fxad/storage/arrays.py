@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, overload
 
@@ -46,6 +47,7 @@ _FLOAT8: Final[Mapping[str, dtypes.DType]] = MappingProxyType(
         "F8_E5M2FNUZ": dtypes.float8_e5m2fnuz,
     }
 )
+_OS_ERROR: Final = re.compile(r"\(os error ([0-9]+)\)")  # in messages of the library
 _REMEDY: Final = "name a file of the safetensors format, as fxad.tree.save writes it"
 _GIVE_LIKE: Final = "give `like=` a tree of the structure that was saved, or a part of it"
 _CHOOSE: Final = "load the file without `like=`, and choose among its arrays"
@@ -88,7 +90,16 @@ def save(path: str | os.PathLike[str], values: object) -> None:
     }
 
     def write(unfinished: str) -> None:
-        save_file(stored, unfinished, {_METADATA: json.dumps(head)})
+        with open(unfinished, "xb"):  # the library gives its files the mode 0600: these have that of the user's umask
+            mode = os.stat(unfinished).st_mode & 0o777
+        try:
+            save_file(stored, unfinished, {_METADATA: json.dumps(head)})
+        except safetensors.SafetensorError as e:
+            number = _OS_ERROR.search(str(e))
+            if number is None:
+                raise
+            raise OSError(int(number[1]), os.strerror(int(number[1])), absolute) from e
+        os.chmod(unfinished, mode)
         with open(unfinished, "rb") as file:
             os.fsync(file.fileno())
 
@@ -210,11 +221,11 @@ def _read_leaves(file: _File, names: Sequence[str], like: Sequence[object]) -> l
         shape, dtype = file.type(name)
         if leaf is None:
             continue
-        expected = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else np.asarray(leaf)
-        if tuple(expected.shape) != shape:
-            raise ShapeError(
-                f"{file.what}: {name} has shape {shape}, like has {tuple(expected.shape)}", remedy=_GIVE_LIKE
-            )
+        expected: object = leaf.shape if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else np.asarray(leaf).shape
+        if isinstance(expected, Iterable):
+            expected = tuple(expected)
+        if expected != shape:
+            raise ShapeError(f"{file.what}: {name} has shape {shape}, like has {expected}", remedy=_GIVE_LIKE)
         if hasattr(leaf, "dtype") and dtypes.as_dtype(leaf.dtype) != dtype:
             raise DTypeError(
                 f"{file.what}: {name} has dtype {dtype.name}, like has {dtypes.as_dtype(leaf.dtype).name}",
@@ -272,11 +283,11 @@ def _names_of(structure: Structure, file: _File) -> list[str]:
     """
     accessors = structure.accessors()
     paths, stored = [_path(accessor) for accessor in accessors], file.paths()
-    found: dict[int, str] = {}
+    name_of: dict[int, str] = {}
     for key_of in (_hashable, _texts, _dotted):
         leaves: dict[Hashable, list[int]] = {}
         for number, path in enumerate(paths):
-            if number not in found:
+            if number not in name_of:
                 leaves.setdefault(key_of(path), []).append(number)
         arrays: dict[Hashable, dict[str, None]] = {}
         for name, path in stored.items():
@@ -284,7 +295,7 @@ def _names_of(structure: Structure, file: _File) -> list[str]:
         if key_of is _dotted:
             for name in file.names:
                 arrays.setdefault(name, {})[name] = None
-        taken = {*found.values()}
+        taken = {*name_of.values()}
         for key, numbers in leaves.items():
             names = arrays.get(key, {})
             if not names or not taken.isdisjoint(names):
@@ -296,14 +307,14 @@ def _names_of(structure: Structure, file: _File) -> list[str]:
                     f"{count_text(len(names), 'array', 'arrays')} ({', '.join([*names][:3])})",
                     remedy=_CHOOSE,
                 )
-            found.update(zip(numbers, names, strict=True))
-    missing = [number for number in range(len(paths)) if number not in found]
+            name_of.update(zip(numbers, names, strict=True))
+    missing = [number for number in range(len(paths)) if number not in name_of]
     if missing:
         raise file.absent([
             name if (name := _dotted(paths[number])) not in file.names else accessors[number].codify("like")
             for number in missing
         ])  # fmt: skip
-    return [found[number] for number in range(len(paths))]
+    return [name_of[number] for number in range(len(paths))]
 
 
 def _path(accessor: Accessor) -> tuple[object, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from io import FileIO
+from typing import cast
 
 from fxad.core.atomic_file import FOLLOWING, open_file
 from fxad.errors import ArgumentError, FileFormatError
@@ -12,10 +13,10 @@ from fxad.errors import ArgumentError, FileFormatError
 
 def absolute_path(operation: str, path: object) -> str:
     """The absolute path. Raises: ArgumentError if `path` is not a path."""
-    name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
     try:
+        name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
         os.fsencode(name)
-    except UnicodeEncodeError:  # a lone surrogate is no character of a name
+    except (TypeError, UnicodeEncodeError):  # a `__fspath__` that returns no name; a surrogate alone is no character
         name = ""
     if not name or "\0" in name:
         raise ArgumentError(f"{operation}: {path!r:.60} is not the path of a file", remedy="name a file")
@@ -26,7 +27,8 @@ def path_to_write(operation: str, path: object) -> str:
     """The absolute path of a file to write. Raises: ArgumentError if `path` is not a path; FileFormatError for a
     folder, a device or a pipe."""
     absolute = absolute_path(operation, path)
-    if os.path.isdir(absolute):
+    name = os.fsdecode(cast("str", path))  # `absolute_path` has checked it
+    if os.path.isdir(absolute) or name.endswith((os.sep, os.altsep or os.sep)):
         raise FileFormatError(f"{operation}: {absolute} is a folder", remedy="name a file in it")
     if os.path.exists(absolute) and not os.path.isfile(absolute):  # a device or a pipe would be replaced by a file
         raise FileFormatError(f"{operation}: {absolute} is not a regular file", remedy="name a file")

@@ -35,12 +35,12 @@ class Field:
 
 
 # The fields of a class, cached while the class exists.
-_known: Final[WeakKeyDictionary[type[Primitive | Record], Mapping[str, Field]]] = WeakKeyDictionary()
+_fields: Final[WeakKeyDictionary[type[Primitive | Record], Mapping[str, Field]]] = WeakKeyDictionary()
 
 
 def fields_of(cls: type[Primitive | Record]) -> Mapping[str, Field]:
     """The parameters of a primitive, or the fields of a record, by name, in order."""
-    cached = _known.get(cls)
+    cached = _fields.get(cls)
     if cached is None:
         hints = typing.get_type_hints(cls)
         fields = {
@@ -48,7 +48,7 @@ def fields_of(cls: type[Primitive | Record]) -> Mapping[str, Field]:
             for f in dataclasses.fields(cls)
             for hint in (hints[f.name],)
         }
-        cached = _known.setdefault(cls, fields)
+        cached = _fields.setdefault(cls, fields)
     return cached
 
 

@@ -68,8 +68,8 @@ def vocabulary(what: str, own: OwnPrimitives) -> Vocabulary:
     """The primitives of fxad and those given, by name. Raises: ParameterError for what is no class of a primitive, and
     for a class with the name of another."""
     by_name = dict(PRIMITIVES)
-    given: object = own
-    if not isinstance(given, Iterable) or isinstance(given, str | bytes) or getattr(given, "ndim", 1) == 0:
+    classes: object = own
+    if not isinstance(classes, Iterable) or isinstance(classes, str | bytes) or getattr(classes, "ndim", 1) == 0:
         raise ParameterError(
             f"{what}: primitives is {described(own)}: {own!r:.60}", remedy="give classes: primitives=[MyPrimitive]"
         )

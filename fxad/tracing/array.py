@@ -174,6 +174,8 @@ class Array(Typed, Conversions, Methods, Updatable):
     # with `dtype[Any]`, type checkers would take `ndarray + Array` for an ndarray
     def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
         value = runtime.to_numpy(self._buffer)
+        if copy is False and not _is_view(value):
+            raise ParameterError(f"numpy: {self._aval} has no view in NumPy, only a copy", remedy="leave `copy` out")
         if dtype is not None and value.dtype != dtype:
             if copy is False:
                 raise ParameterError(
@@ -267,6 +269,14 @@ class Array(Typed, Conversions, Methods, Updatable):
         return cast("Self", active.apply(indexing.getitem, (self, *operands), (plan,))[0])
 
 
+def _is_view(value: NDArray) -> bool:
+    """Returns True if a NumPy array shows the memory of a buffer."""
+    base: object = value
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, memoryview)
+
+
 class _Lent:
     """The memory of an array by DLPack, without a copy, for jax, which never writes to an array."""
 
@@ -315,7 +325,8 @@ def running_each_operation(on: bool) -> Iterator[None]:
 def asarray(value: object, dtype: object = None) -> Array:
     """Put a value on the default device: a NumPy array, a scalar, or anything with DLPack. Converted, with a `dtype`.
 
-    Raises: ArgumentError if `value` is not an array; DTypeError for a dtype fxad does not have.
+    Raises: ArgumentError if `value` is not an array; DTypeError for a dtype fxad does not have, for a complex value and
+            a real dtype, and for a Python int that does not fit.
     """
     if isinstance(value, Array):
         value.check_usable("asarray: argument 0")
@@ -325,8 +336,20 @@ def asarray(value: object, dtype: object = None) -> Array:
         return size if dtype is None else size.astype(dtype)
     if dtype is None:
         return device_array(value, aval_of(value, "asarray: argument 0"))
-    aval = aval_of(value, "asarray: argument 0").with_dtype(dtype)
-    return device_array(np.asarray(value).astype(aval.dtype), aval)
+    converted = dtypes.as_dtype(dtype)
+    if is_scalar(value):  # an int must fit in the dtype, and not in its own
+        promotion.scalar_dtype(value, converted, "asarray: argument 0")
+        if isinstance(value, int) and value.bit_length() > 64:  # NumPy would make an array of an object
+            value = float(value)
+        aval = Aval((), dtypes.complex64 if isinstance(value, complex) else converted)
+    else:
+        aval = aval_of(value, "asarray: argument 0")
+    if dtypes.is_complex(aval.dtype) and not dtypes.is_complex(converted) and converted is not dtypes.bool_:
+        raise DTypeError(
+            f"asarray: {aval} to {converted.name} would drop the imaginary part", remedy="use x.real or abs"
+        )
+    with np.errstate(all="ignore"):
+        return device_array(np.asarray(value).astype(converted), aval.with_dtype(converted))
 
 
 def _size_literal(_emit: object, x: Atom) -> tuple[Atom, ...]:
@@ -366,7 +389,7 @@ def aval_of(value: object, what: str = "value") -> Aval:
         return value.aval
     if isinstance(value, np.ndarray | np.generic):
         # numpy.ma is imported at its first use, so plain arrays do not mention it
-        if isinstance(value, np.ndarray) and type(value) is not np.ndarray and type(value) is np.ma.MaskedArray:
+        if isinstance(value, np.ndarray) and type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):
             raise ArgumentError(f"{what}: a masked array is not taken: its mask would be lost", remedy="use filled()")
         try:
             return Aval(value.shape, value.dtype)
@@ -386,6 +409,27 @@ def aval_of(value: object, what: str = "value") -> Aval:
     if type(value).__module__.startswith("jax."):  # a tracer: arrays of JAX have DLPack
         remedy = "give the function of fxad to fxad.interop.jax.to_jax, and call the result"
     raise ArgumentError(f"{what}: {described(value)} is not an array: {value!r:.60}", remedy=remedy)
+
+
+def unchanging_array(value: object) -> object:
+    """An array that nobody can write to: the value itself, if it is one, else a copy."""
+    if isinstance(value, np.ndarray):
+        if not value.size or runtime.is_immutable(value):
+            return value
+        return np.frombuffer(value.tobytes(), value.dtype).reshape(value.shape)
+    if isinstance(value, Array | runtime.Buffer) or not isinstance(value, runtime.SupportsDLPack):
+        return value
+    aval = aval_of(value)
+    return wrap_buffer(aval, runtime.to_buffer(value, aval))
+
+
+def same_bits(x: object, y: object) -> bool:
+    """Returns True if two arrays have equal types and elements of equal bits."""
+    a, b = np.asarray(x), np.asarray(y)
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    a, b = [np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (a, b)]
+    return np.array_equal(a, b)
 
 
 class Eager:
@@ -620,6 +664,8 @@ __all__ = [
     "apply_operation",
     "evaluating",
     "running_each_operation",
+    "same_bits",
+    "unchanging_array",
     "wrap_buffers",
     "asarray",
     "aval_of",

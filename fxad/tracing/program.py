@@ -1,8 +1,7 @@
 """`Program[P, R]`: a jaxpr with its pytrees and bound operands.
 
-A function becomes a program in these steps; each calls the next: `trace` copies the arrays that it closes over,
-`trace_for_call` takes the arguments of a call, `trace_tree` their types, `trace_leaves` gives the parts of a program,
-and `tracing.tracer.trace_flat` makes the jaxpr.
+A function becomes a program in these steps; each calls the next: `trace_for_call` takes the arguments of a call,
+`trace_tree` their types, `trace_leaves` gives the parts of a program, and `tracing.tracer.trace_flat` makes the jaxpr.
 
 The types keep the user's signature: `trace(f, ...)` of `f: (Params, Array) -> Array` is
 `Program[[Params, Array], Array]`, and so are its executable and, with other results, its transforms.
@@ -32,7 +31,7 @@ from typing import (
 
 import numpy as np
 
-from fxad import dtypes, runtime
+from fxad import dtypes
 from fxad.core import sizes, tree
 from fxad.core.absent import absent_attribute
 from fxad.core.dataclasses import dataclass
@@ -42,10 +41,10 @@ from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, Sh
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.operations import promotion
 from fxad.operations.arguments import plain_ints
-from fxad.tracing.array import Array, aval_of, binder, wrap_buffer
+from fxad.tracing.array import Array, aval_of, binder
 from fxad.tracing.context import MappedAxis, mapped_over, new_axis
 from fxad.tracing.static_args import Argnames, static_arguments
-from fxad.tracing.tracer import active_trace, line_of_traceback, trace_flat
+from fxad.tracing.tracer import line_of_traceback, trace_flat
 from fxad.transforms.specialize import specialize
 
 P = ParamSpec("P")
@@ -126,7 +125,7 @@ class Argument(NamedTuple):
     leaves: range  # their indices among the leaves of all arguments
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Program(Generic[P, R_co]):
     """A traced function as a value: `jaxpr`, the trees of its arguments and results, and the arrays it closed over.
 
@@ -329,17 +328,18 @@ def trace(
 ) -> object:
     """Trace a function into a program, from example values or `Spec`s; pytrees of either.
 
-    Arrays that `f` closes over become bound operands. Of a NumPy array, the program holds a copy: a later write to the
-    array changes nothing. Python scalars in `f` are literals. The arguments named in `static_argnames` are passed to
-    `f` as they are, and must be hashable. The program is specialized to them, and takes the other arguments. Arguments
-    that `f` itself declares static, such as `jit(g, static_argnums=0)`, are static too. `axis_env` gives the sizes of
-    named axes, as in `{"i": 8}`: collectives in `f` may name them, and a later map of the program binds them.
+    Arrays that `f` closes over become bound operands. Of a NumPy array, the program holds a copy, made when `f` uses
+    it: a later write to the array changes nothing. Python scalars in `f` are literals. The arguments named in
+    `static_argnames` are passed to `f` as they are, and must be hashable. The program is specialized to them, and takes
+    the other arguments. Arguments that `f` itself declares static, such as `jit(g, static_argnums=0)`, are static too.
+    `axis_env` gives the sizes of named axes, as in `{"i": 8}`: collectives in `f` may name them, and a later map of the
+    program binds them.
 
     Law:    equal functions on equal types give equal jaxprs: `trace(f, x).jaxpr is trace(f, y).jaxpr`.
     Cost:   one run of `f` on tracers, and a copy of each NumPy array that it closes over.
     Raises: ArgumentError for an argument or result that is not an array (with its path); what `f` raises.
     """
-    return with_own_arrays(trace_for_call(f, args, kwargs, static_argnames, axis_env))
+    return trace_for_call(f, args, kwargs, static_argnames, axis_env)
 
 
 def trace_for_call(
@@ -349,7 +349,7 @@ def trace_for_call(
     static_argnames: Argnames = (),
     axis_env: AxisEnv = _NO_AXES,
 ) -> Program[..., R]:
-    """`trace` for a program that runs at once: it holds the NumPy arrays that `f` closes over, and no copies."""
+    """`trace`, with the arguments of the call in a tuple and a dict."""
     if not callable(f):
         raise ArgumentError(f"trace: {described(f)} is not a function: {f!r:.60}", remedy="trace(f, *examples)")
     name = function_name(f)
@@ -364,27 +364,6 @@ def trace_for_call(
         return trace_tree(f, in_tree, avals, name, names)
     with mapped_over(*_axes_of(f"trace of {name}", axis_env)):
         return trace_tree(f, in_tree, avals, name, names)
-
-
-def with_own_arrays(program: Program[P, R]) -> Program[P, R]:
-    """The program with copies of the arrays that it binds and that others can write to. Inside a trace, it is the
-    program itself: the enclosing program gets the copies."""
-    if not program.bound or active_trace() is not None:
-        return program
-    p, bound = program, tuple(map(_own, program.bound))
-    return Program(p.jaxpr, p.in_tree, p.out_tree, bound, p.names, p.name)
-
-
-def _own(value: object) -> object:
-    """An array that nobody can write to: the value itself, if it is one."""
-    if isinstance(value, np.ndarray):
-        if not value.size or runtime.is_immutable(value):
-            return value
-        return np.frombuffer(value.tobytes(), value.dtype).reshape(value.shape)
-    if isinstance(value, Array | runtime.Buffer) or not isinstance(value, runtime.SupportsDLPack):
-        return value
-    aval = aval_of(value)
-    return wrap_buffer(aval, runtime.to_buffer(value, aval))
 
 
 def _axes_of(what: str, axis_env: object) -> list[MappedAxis]:
@@ -525,7 +504,11 @@ def fit_leaf(program: Program[..., object], k: int, value: object, aval: Aval) -
     Cost: paths are computed for messages only: it takes time linear in the number of leaves.
     """
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic) and aval.shape == ():
-        if promotion.scalar_dtype(value, aval.dtype) is aval.dtype:
+        try:
+            own = promotion.scalar_dtype(value, aval.dtype)
+        except DTypeError as e:
+            raise promotion.argument(e, _argument_label(program, k)) from None
+        if own is aval.dtype:
             return np.asarray(value, aval.dtype)
         raise DTypeError(
             f"{_argument_label(program, k)} is the Python {type(value).__name__} {value!r}, it was traced as {aval}",
@@ -578,11 +561,11 @@ def tree_error(program: Program[..., object], in_tree: Structure, n_args: int, k
             f"{program.name}: takes {_keywords(keyword_names)}, {_keywords(kwargs)} were given",
             remedy="a program takes by keyword what it was traced with by keyword; defaults are part of its code",
         )
-    given_args, given_kwargs = in_tree.children()
-    pairs = zip(program.arguments, (*given_args.children(), *given_kwargs.children()), strict=True)
-    argument, given = next((a, given) for a, given in pairs if a.tree != given)
+    args, keywords = in_tree.children()
+    pairs = zip(program.arguments, (*args.children(), *keywords.children()), strict=True)
+    argument, actual = next((a, actual) for a, actual in pairs if a.tree != actual)
     return TreeError(
-        f"{program.name}: argument {argument.name} is {tree.shape_text(given)}, it was traced as"
+        f"{program.name}: argument {argument.name} is {tree.shape_text(actual)}, it was traced as"
         f" {tree.shape_text(argument.tree)}",
         remedy=_direction_remedy(argument.name) or remedy,
     )

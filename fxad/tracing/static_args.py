@@ -80,8 +80,8 @@ def _declaration_of_bound(
     return StaticDeclaration(frozenset([k - n for k in numbers if k >= n]), names - bound, declare, inner.of)
 
 
-def _is_empty(given: object) -> bool:
-    return isinstance(given, tuple | list) and not given  # users give arrays too, which have no truth value
+def _is_empty(argument: object) -> bool:
+    return isinstance(argument, tuple | list) and not argument  # users give arrays too, which have no truth value
 
 
 def static_arguments(
@@ -108,8 +108,8 @@ class StaticArguments:
     def __init__(self, what: str, fn: Callable[..., object], argnums: Argnums, argnames: Argnames) -> None:
         self.what = what
         self.positional, all_names = parameters(fn)
-        numbers = set(self._given(argnums, int, "static_argnums", "an int"))
-        names = set(self._given(argnames, str, "static_argnames", "a name"))
+        numbers = set(self._parsed(argnums, int, "static_argnums", "an int"))
+        names = set(self._parsed(argnames, str, "static_argnames", "a name"))
         n = len(self.positional)
         if all_names is None and min(numbers, default=0) < 0:
             raise ParameterError(
@@ -141,12 +141,12 @@ class StaticArguments:
             fn = declared.declare(sorted(numbers), sorted(names))
         self.fn = fn
 
-    def _given(self, given: object, kind: type[K], role: str, one: str) -> tuple[K, ...]:
+    def _parsed(self, argument: object, kind: type[K], role: str, one: str) -> tuple[K, ...]:
         """Numbers or names as a tuple. Raises: ParameterError for other values."""
-        keys = argument_keys(given, kind)
+        keys = argument_keys(argument, kind)
         if keys is None:
             raise ParameterError(
-                f"{self.what}: {role} is {plain_ints(given)!r:.60}, not {one} or a sequence of them",
+                f"{self.what}: {role} is {plain_ints(argument)!r:.60}, not {one} or a sequence of them",
                 remedy="static_argnums takes ints, static_argnames takes strings",
             )
         return keys

@@ -49,6 +49,7 @@ from fxad.ir import (
     Primitive,
     Source,
     Var,
+    Zero,
     new_eqn,
     result_vars,
     source_location,
@@ -58,7 +59,7 @@ from fxad.operations import contractions, indexing, promotion, sorting
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import whole_remat
 from fxad.runtime import Device, default_device
-from fxad.sharding import Sharding
+from fxad.sharding import Shard, Sharding
 from fxad.tracing.array import (
     EAGER,
     Array,
@@ -70,7 +71,10 @@ from fxad.tracing.array import (
     current_binder,
     is_scalar,
     operation_name,
+    same_bits,
+    unchanging_array,
 )
+from fxad.tracing.context import Copies, copies_in_replay
 from fxad.tracing.placement import PathOf, check_device, operand_label
 
 # Frames in NumPy and optree are not the user's either.
@@ -228,6 +232,10 @@ class Tracer(Array):
     def sharding(self) -> Sharding:
         self._refuse("sharding", "look at the sharding of the arguments, before the function is traced")
 
+    @property
+    def addressable_shards(self) -> tuple[Shard, ...]:
+        self._refuse("addressable_shards", "look at the parts of the arguments, before the function is traced")
+
     def devices(self) -> set[Device]:
         self._refuse("devices", "look at the devices of the arguments, before the function is traced")
 
@@ -268,11 +276,12 @@ ASYNCHRONOUS: Final = Asynchronous.ASYNCHRONOUS
 class Trace:
     """A trace in progress: a `Binder` that adds equations to one builder."""
 
-    __slots__ = ("builder", "captured", "dependent", "frames", "name", "outer")
+    __slots__ = ("builder", "captured", "copies", "dependent", "frames", "name", "outer")
 
     def __init__(self, name: str, outer: Trace | None, base: FrameType) -> None:
         self.name = name
         self.outer = outer
+        self.copies: Copies = copies_in_replay() if outer is None else outer.copies  # of arrays that are written to
         self.frames = CalledFrames(base)  # only code that the tracing function called adds equations
         self.builder = Builder()
         # id -> (captured object, its operand); the reference to the object keeps the id unique
@@ -435,7 +444,19 @@ class Trace:
             except DTypeError as e:
                 raise promotion.argument(e, f"{op}: {role} {k}") from None
         aval = aval_of(value, f"{op}: {role} {k}")
-        return self._capture(value, aval)
+        return self._capture(self._unchanging(value), aval)
+
+    def _unchanging(self, value: object) -> object:
+        """An array with the elements that `value` has now: the user may write to it before the trace ends. One copy
+        stands for all uses between two writes."""
+        copy = unchanging_array(value)
+        if copy is value:
+            return value
+        previous = self.copies.get(id(value))
+        if previous is not None and same_bits(previous[1], copy):
+            return previous[1]
+        self.copies[id(value)] = value, copy
+        return copy
 
     def _capture(self, value: object, aval: Aval) -> Var:
         captured = self.captured.get(id(value))
@@ -464,16 +485,17 @@ class Trace:
     # ------------------------------------------------------------------------------------------------ the end
 
     def finish(self, outs: Sequence[Atom], n_args: int) -> tuple[Jaxpr, tuple[object, ...]]:
-        """The program, with its captured operands first, and the captured values."""
+        """The program, with its captured operands first, and the captured values. Without those of operations that
+        failed, which no equation reads."""
         jaxpr = self.builder.build(outs, self.name)
         if not self.captured:
             return jaxpr, ()
+        read = {x for eqn in jaxpr.eqns for x in eqn.ins}.union(jaxpr.outs)
         b = Builder()
-        ins = jaxpr.ins
-        captured = b.inputs([v.aval for v in ins[n_args:]])
-        args = b.inputs([v.aval for v in ins[:n_args]])
+        captured = [b.input(v.aval) if v in read else Zero(v.aval).instantiate() for v in jaxpr.ins[n_args:]]
+        args = b.inputs([v.aval for v in jaxpr.ins[:n_args]])
         captured_first = b.build(b.inline(jaxpr, [*args, *captured]), self.name)
-        return captured_first, tuple([value for value, _ in self.captured.values()])
+        return captured_first, tuple([value for value, var in self.captured.values() if var in read])
 
 
 def _encloses(outer: Trace, trace: Trace | None) -> bool:
@@ -527,6 +549,7 @@ def trace_flat(
     fn: Callable[[list[Array]], Sequence[object]], avals: Sequence[Aval], name: str
 ) -> tuple[Jaxpr, tuple[object, ...]]:
     """Trace a function of flat arguments. Returns the program, with captured operands first, and their values.
+    The values are copies of the arrays that others can write to, made when `fn` uses them.
 
     Law:    the same function on the same types gives the same object.
     Cost:   one run of `fn` on tracers.

@@ -178,7 +178,7 @@ def test_numbers_that_do_not_fit() -> None:
         ("trace of <lambda>: argument a", lambda: fx.trace(lambda a: a, 2**40)),
         ("<lambda>: result 0", lambda: fx.trace(lambda: 2**40)),
         ("add: argument 1", lambda: fx.trace(lambda a: a + 2**40, I)),
-        ("scalar", lambda: fx.trace(lambda a: a, I)(2**40)),
+        ("<lambda>: argument a", lambda: fx.trace(lambda a: a, I)(2**40)),
         ("add: argument 1", lambda: fx.asarray(I) + 2**40),
         ("sin: argument 0", lambda: fx.lax.sin(2**40)),
         ("sin: argument 0", lambda: fx.trace(lambda: fx.lax.sin(2**40))),
@@ -192,6 +192,41 @@ def test_a_masked_array_would_lose_its_mask() -> None:
     masked = np.ma.masked_array([1.0, 2.0], [False, True])
     message = "asarray: argument 0: a masked array is not taken: its mask would be lost"
     refused(lambda: fx.asarray(masked), ArgumentError, message)
+    refused(lambda: fx.asarray(masked[1]), ArgumentError, message)  # `numpy.ma.masked`
+    refused(lambda: fx.asarray(masked.view(OwnMaskedArray)), ArgumentError, message)
+
+
+def test_an_int_that_does_not_fit_names_the_argument() -> None:
+    program = fx.trace(lambda x: x, fx.Spec((), "int8"))
+    for call in (program, fx.lower(program).compile()):
+        message = "<lambda>: argument x: 1000 does not fit in int8"
+        refused(lambda call=call: call(1000), DTypeError, message)  # type: ignore[misc]
+
+
+def test_conversions_of_asarray() -> None:
+    large = fx.asarray(2**40, "int64")
+    assert int(large) == 2**40
+    assert large.dtype == np.int64
+    assert fx.asarray(2**70, "bfloat16").tolist() == 2.0**70
+    message = "asarray: argument 0: 300 does not fit in uint8"
+    refused(lambda: fx.asarray(300, "uint8"), DTypeError, message)
+    message = "asarray: c64[] to float32 would drop the imaginary part"
+    assert refused(lambda: fx.asarray(1j, "float32"), DTypeError, message).remedy == "use x.real or abs"
+    complex_row = np.ones(2, np.complex128)
+    message = "asarray: c128[2] to int32 would drop the imaginary part"
+    refused(lambda: fx.asarray(complex_row, "int32"), DTypeError, message)
+    assert fx.asarray(complex_row, "bool").tolist() == [True, True]
+
+
+def test_an_array_without_a_view_is_copied_or_refused() -> None:
+    narrow = fx.asarray(X, "bfloat16")
+    assert np.asarray(narrow).tolist() == X.tolist()
+    refused(lambda: narrow.__array__(copy=False), ParameterError, "numpy: bf16[3] has no view in NumPy, only a copy")
+    assert fx.asarray(X).__array__(copy=False).tolist() == X.tolist()
+
+
+class OwnMaskedArray(np.ma.MaskedArray[Any, Any]):
+    """A subclass, as pandas and others have."""
 
 
 # The functions of `fxad.lax` that take arrays only, and their argument names.

@@ -18,8 +18,8 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import tree
-from fxad.errors import LeakedTracerError
+from fxad import lax, tree
+from fxad.errors import LeakedTracerError, ShapeError, TracerError
 from fxad.ir import Jaxpr
 from fxad.tracing.program import parameter_names
 from tests.api.refusals import X, clean, refused
@@ -91,6 +91,72 @@ def test_a_later_write_to_a_closed_over_array_changes_nothing(make: Any) -> None
         for x, y in zip(tree.leaves(found), before, strict=True):
             np.testing.assert_array_equal(x, y)
     assert not any([b.flags.writeable for b in program.bound if isinstance(b, np.ndarray)])
+
+
+WAYS: dict[str, Any] = {
+    "eager": lambda f, x: f(x),
+    "trace": lambda f, x: fx.trace(f, x)(x),
+    "jit": lambda f, x: fx.jit(f)(x),
+    "map": lambda f, x: fx.vmap(f)(x[None])[0],
+    "derivative": lambda f, x: fx.jvp(f, (x,), (x,))[0],
+    "loop": lambda f, x: lax.scan(lambda c, _: (f(c), None), x, None, length=1)[0],
+    "jit in a loop": lambda f, x: lax.scan(lambda c, _: (fx.jit(f)(c), None), x, None, length=1)[0],
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
+@pytest.mark.parametrize("offer", [lambda array: array, Lent], ids=["numpy", "dlpack"])
+def test_a_write_between_two_uses_of_an_array(way: Any, offer: Any) -> None:
+    table = np.zeros(3, np.float32)
+    lent = offer(table)
+
+    def f(x: Any) -> Any:
+        for k in (1, 10, 100):
+            table[:] = k
+            x = fnp.add(fnp.add(x, lent), lent)
+        table[:] = -1
+        return x
+
+    assert way(f, X).tolist() == [222, 223, 224]
+
+
+def test_uses_of_an_array_between_two_writes_are_one_operand() -> None:
+    table = np.zeros((3, 2), np.float32)[:, 0]
+
+    def f(x: Any) -> Any:
+        y = x + table + fx.jit(lambda x: x * table)(x)
+        table[:] = 1
+        return y + table
+
+    assert len(fx.trace(f, X).bound) == 2
+
+
+def test_an_array_of_a_failed_operation_is_no_operand() -> None:
+    def f(x: Any) -> Any:
+        for operation in (fnp.add, lax.add):
+            with pytest.raises(ShapeError):
+                operation(x, np.ones(5, np.float32))
+        return x * 2
+
+    assert fx.trace(f, X).bound == ()
+
+
+def test_the_parts_of_a_tracer_are_refused() -> None:
+    for f in (lambda x: x.addressable_shards, lambda x: x.addressable_data(0)):
+        message = "addressable_shards: Tracer<f32[3]> of <lambda> has no value while the function is traced"
+        refused(lambda f=f: fx.trace(f, X), TracerError, message)  # type: ignore[misc]
+
+
+def test_programs_may_be_keys_of_weak_tables() -> None:
+    program = fx.trace(lambda x: x * 2, X)
+    lowered = fx.lower(program)
+    table = weakref.WeakKeyDictionary[Any, int]()
+    for key in (program, lowered, lowered.compile(), fx.make_mesh((1,), ("i",))):
+        table[key] = 1
+        assert key in table
+    del key, lowered
+    gc.collect()
+    assert list(table) == [program]
 
 
 def test_equal_functions_are_one_program() -> None:

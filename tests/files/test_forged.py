@@ -295,6 +295,16 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
         assert pipe.is_fifo()
 
 
+class NoPath:
+    """A path whose name is a number."""
+
+    def __fspath__(self) -> Any:
+        return 3
+
+    def __repr__(self) -> str:
+        return "a NoPath"
+
+
 def test_objects_that_are_no_paths_are_refused(tmp_path: Path) -> None:
     cases = [
         ("a\0b", "'a\\x00b'"),
@@ -303,6 +313,7 @@ def test_objects_that_are_no_paths_are_refused(tmp_path: Path) -> None:
         (3, "3"),
         (None, "None"),
         (b"a\0", "b'a\\x00'"),
+        (NoPath(), "a NoPath"),
     ]
     for path, shown in cases:
         e = refused(path)

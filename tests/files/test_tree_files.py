@@ -10,6 +10,7 @@ import struct
 from collections import OrderedDict, namedtuple
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -258,6 +259,8 @@ def test_leaves_that_do_not_fit_are_named(tmp_path: Path) -> None:
     assert (type(e), e.message, e.remedy) == (ShapeError, f"{what}: w has shape (2, 3), like has (3, 2)", remedy)
     e = failure(lambda: load(path, {"w": fx.Spec((2, 3), "float64")}))
     assert (type(e), e.message) == (DTypeError, f"{what}: w has dtype float32, like has float64")
+    e = failure(lambda: load(path, {"w": SimpleNamespace(shape=6, dtype="float32")}))
+    assert (type(e), e.message) == (ShapeError, f"{what}: w has shape (2, 3), like has 6")
     e = failure(lambda: load(path, {"w": 0, "v": [1, 2, 3, 4]}))
     assert (type(e), e.message) == (FileFormatError, f"{what} has no v.0, v.1, v.2 and 1 more; it has b, w")
     e = failure(lambda: save(path, {"w": [fnp.ones(2), "text"]}))
@@ -393,4 +396,44 @@ def test_a_folder_is_not_written(tmp_path: Path) -> None:
             f"{name}: {tmp_path} is a folder",
             "name a file in it",
         )
+    new = os.path.join(tmp_path, "new", "")
+    for case, name in ((lambda: fx.save(program, new), "save"), (lambda: save(new, {}), "tree.save")):
+        assert failure(case).message == f"{name}: {tmp_path / 'new'} is a folder"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a" * 255, "\u00e9" * 127, "\udcff"], ids=["long", "two bytes", "no UTF-8"])
+def test_every_name_of_a_file_is_taken(tmp_path: Path, name: str) -> None:
+    program = fx.trace(lambda x: x + 1, np.float32(1))
+    fx.save(program, tmp_path / name)
+    assert fx.load(tmp_path / name) == program
+    save(tmp_path / name, {"w": fnp.ones(3)})
+    same(load(tmp_path / name), {"w": fnp.ones(3)})
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_files_that_cannot_be_written(tmp_path: Path) -> None:
+    for path, error in ((tmp_path / "none" / "a", FileNotFoundError), (tmp_path / ("a" * 256), OSError)):
+        with pytest.raises(error) as e:
+            save(path, {"w": fnp.ones(3)})
+        assert isinstance(e.value, OSError)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_an_error_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise safetensors.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(files, "save_file", full)
+    with pytest.raises(OSError, match="No space left on device") as e:
+        save(tmp_path / "a", {})
+    assert (e.value.errno, e.value.filename) == (28, str(tmp_path / "a"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have no such modes")
+def test_files_have_the_mode_of_other_files(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    save(tmp_path / "tree", {"w": fnp.ones(3)})
+    fx.save(fx.trace(lambda x: x + 1, np.float32(1)), tmp_path / "program")
+    assert len({path.stat().st_mode for path in tmp_path.iterdir()}) == 1

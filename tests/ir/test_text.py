@@ -294,6 +294,23 @@ class TestMalformed:
         with pytest.raises(ParseError):
             parse(text, VOCABULARY)
 
+    @pytest.mark.parametrize(
+        ("size", "problem"),
+        [
+            ("(a+b+c+d+e+f)^60", "a size has more than 200 factors"),
+            ("*".join(["(a+b+c+d+e+f+g)"] * 12), "a size has more than 200 factors"),
+            ("*".join([f"n{k}" for k in range(3000)]), "a size has more than 200 factors"),
+            ("+".join([f"n{k}" for k in range(30_000)]), "a size has more than 200 factors"),
+            ("((((9999999*n)^64)^64)^64)^64", "a size is too large"),
+        ],
+        ids=range(5),
+    )
+    def test_a_short_text_of_a_long_size_is_refused(self, size: str, problem: str) -> None:
+        """The time to read it would grow exponentially with the text."""
+        with pytest.raises(ParseError) as e:
+            parse(f"main @f(%x: f32[{size}]) -> () {{\n  return\n}}\n")
+        assert e.value.message.endswith(problem)
+
 
 @given(st.text())
 def test_fuzz_any_text(text: str) -> None:

@@ -125,6 +125,16 @@ def test_attributes_of_shardings(mesh: Mesh) -> None:
     assert rows.is_equivalent_to(same, 2)
     assert not rows.is_equivalent_to(NamedSharding(mesh, P("y")), 2)
     assert not rows.is_equivalent_to(one, 2)
+    single = NamedSharding(Mesh([one.device], "i"), P("i"))
+    whole = NamedSharding(single.mesh, P())
+    assert single.is_equivalent_to(whole, 2)
+    assert single.is_equivalent_to(one, 2)
+    assert one.is_equivalent_to(single, 2)
+    assert not single.is_equivalent_to(SingleDeviceSharding(fx.devices()[0]), 2)
+    some: list[Any] = [rows, one]
+    for sharding in some:
+        assert sharding.shard_shape([8, 4]) == sharding.shard_shape((8, 4))
+        assert sharding.devices_indices_map(8) == sharding.devices_indices_map((8,))
     assert one.devices_indices_map((3,)) == {fx.devices()[2]: (slice(None),)}
     assert (one.shard_shape((3,)), one.num_devices, one.is_fully_replicated) == ((3,), 1, True)
 

@@ -71,6 +71,9 @@ def batched() -> Any:
     return over((("i", 2),), (("i",),)).batch(context, (), ())
 
 
+WRONG_NAMES: Any = ([1],)
+NO_SHARDING: Any = None
+MESH_OF_ONE: Any = Mesh(fx.devices()[:1], "i")
 ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
     (lambda: P(3), ArgumentError, "PartitionSpec: an entry is an int: 3",
      "give a name, a tuple of names, or None for each axis"),
@@ -84,6 +87,13 @@ ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
      "shard_map: an axis is named '?', which is PartitionSpec.UNCONSTRAINED", "give it another name"),
     (lambda: fx.pmap(lambda v: lax.ppermute(v, "i", WRONG_PAIRS), "i")(X), ArgumentError,
      "ppermute: perm[0] is (0, 1, 2), not a pair", "give pairs (source, target) of indices"),
+    (lambda: Mesh(fx.devices()[:1], WRONG_NAMES), AxisNameError,
+     "Mesh: axis_names ([1],) are not distinct strings", "name each axis once"),
+    (lambda: fx.device_put(X, NamedSharding(MESH_OF_ONE, P(P.UNCONSTRAINED, "i"))), ParameterError,
+     "device_put: x: PartitionSpec(UNCONSTRAINED, 'i') leaves an axis to XLA",
+     "name an axis of the mesh or give None; UNCONSTRAINED is for with_sharding_constraint"),
+    (lambda: NamedSharding(MESH_OF_ONE, P()).is_equivalent_to(NO_SHARDING, 1), ArgumentError,
+     "is_equivalent_to: a NoneType is not a sharding: None", "give x.sharding"),
     (lambda: Mesh([fx.devices()[0]] * 2, ("i",)), ParameterError,
      "Mesh: a device is there twice", "give each device once"),
     (lambda: NamedSharding(EMPTY, P()), ParameterError,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 import fxad as fx
 from fxad import lax
 from fxad.errors import CheckError
+from fxad.sharding import get_mesh
 
 X: Any = np.ones((1, 3), np.float32)
 
@@ -26,6 +27,24 @@ def printed(v: fx.Array) -> Any:
 
 def looped(v: fx.Array) -> Any:
     return lax.scan(lambda c, _: (doubled(c), None), v, None, length=1)[0]
+
+
+def test_a_generator_leaves_its_mesh_inside_of_another_one() -> None:
+    first, second = (fx.make_mesh((1,), (name,)) for name in "ij")
+
+    def inside() -> Iterator[None]:
+        with first:
+            yield
+
+    generator = inside()
+    next(generator)
+    with second:
+        del generator
+        assert get_mesh() is second
+        with first, second:
+            assert get_mesh() is second
+        assert get_mesh() is second
+    assert get_mesh() is None
 
 
 @pytest.mark.parametrize("f", [doubled, printed, looped])

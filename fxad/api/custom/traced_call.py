@@ -45,8 +45,10 @@ from fxad.tracing.context import (
     enclosing_transforms,
     record_in_outer,
     recording_dependencies,
+    replay_position,
+    skip_in_replay,
+    tracing_repeatedly,
 )
-from fxad.tracing.replay import replay_position, skip_in_replay, tracing_repeatedly
 from fxad.tracing.tracer import Tracer, active_trace, bind
 from fxad.transforms.ad.jvp import add_dependent_values
 from fxad.transforms.vmap import over_stack

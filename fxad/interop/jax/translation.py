@@ -43,7 +43,7 @@ from fxad.interop.jax.refusals import REFUSED
 from fxad.interop.jax.structural import STRUCTURAL
 from fxad.ir import Aval, Jaxpr, Source, new_eqn, source_location
 from fxad.tracing.array import Array, asarray, binder
-from fxad.tracing.program import Program, Spec, function_name, parameter_names, trace_for_call, with_own_arrays
+from fxad.tracing.program import Program, Spec, function_name, parameter_names, trace_for_call
 from fxad.tracing.tracer import active_trace, trace_flat
 
 # The translation of each primitive, by its name in JAX.
@@ -237,7 +237,7 @@ def from_jax(f: Callable[..., object], /, *examples: object, **kwargs: object) -
     translated.__name__ = function_name(f)
     specs = [Spec(a.shape, a.dtype) for a in map(plain_aval, closed.in_avals)]
     args, keywords = jax.tree.unflatten(in_tree, specs)
-    program = with_own_arrays(trace_for_call(translated, args, keywords))
+    program = trace_for_call(translated, args, keywords)
     return Program(
         program.jaxpr, program.in_tree, program.out_tree, program.bound, parameter_names(f), function_name(f)
     )

@@ -23,8 +23,8 @@ from fxad.operations.arguments import flag
 from fxad.primitives.host_call import IO, ORDERED, PURE, HostCall
 from fxad.runtime import hold_host_function
 from fxad.tracing.array import Array, asarray, aval_of, binder
+from fxad.tracing.context import reuse_in_replay
 from fxad.tracing.program import Spec, function_name
-from fxad.tracing.replay import reuse_in_replay
 from fxad.tracing.tracer import active_trace
 
 K = TypeVar("K")

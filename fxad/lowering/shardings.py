@@ -1,0 +1,53 @@
+"""The shardings that a program on several devices gives to its operands and results, and the ids of its devices.
+
+A map over devices states the shardings of its own operands and results, and so does a constraint. An operand or result
+of the program has the sharding of the equation that reads or computes it.
+"""
+
+from __future__ import annotations
+
+from fxad.core.memo import by_value
+from fxad.errors import PlacementError
+from fxad.ir import Atom, Jaxpr
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.shard_map import ShardMap, device_ids
+from fxad.primitives.meshes import OPEN, STACK, DimensionAxes, Division, Ids
+from fxad.primitives.sharding_constraint import ShardingConstraint
+
+
+@by_value
+def of_operands_and_results(jaxpr: Jaxpr) -> tuple[tuple[Division | None, ...], tuple[Division | None, ...]]:
+    """The sharding of each operand and result, which is that of the map over devices or of the constraint that reads or
+    computes it; None if there is none."""
+    ins: dict[Atom, Division | None] = {}
+    outs: dict[Atom, Division | None] = {}
+    for eqn in jaxpr.eqns:
+        prim = eqn.prim
+        of_ins: tuple[Division | None, ...] = ()
+        of_outs: tuple[Division | None, ...] = ()
+        if isinstance(prim, ShardMap):
+            stacked: DimensionAxes = (prim.names,)
+            of_ins = tuple([(prim.mesh, stacked if s is STACK else s) for s in prim.in_specs])
+            of_outs = tuple([(prim.mesh, stacked if s is STACK else s) for s in prim.out_specs])
+        elif isinstance(prim, ShardingConstraint) and (OPEN,) not in prim.spec:
+            of_ins = of_outs = ((prim.mesh, prim.spec),)
+        elif isinstance(prim, Call):  # only `@main` has shardings: a function in the module has none
+            of_ins, of_outs = of_operands_and_results(prim.body)
+        for a, sharding in zip(eqn.ins, of_ins, strict=False):
+            if sharding is not None:
+                ins.setdefault(a, sharding)
+        outs.update(zip(eqn.outs, of_outs, strict=False))
+    return tuple([ins.get(v) for v in jaxpr.ins]), tuple([outs.get(a) for a in jaxpr.outs])
+
+
+def ids_of_devices(jaxpr: Jaxpr, devices: int) -> Ids:
+    """The ids of the devices that the program names; () if it names none. Raises: PlacementError if its meshes have
+    different devices, or others than the number that it needs."""
+    ids = device_ids(jaxpr)
+    if len(ids) > 1 or (ids and len(ids[0]) != devices):
+        named = " and ".join([f"on devices {', '.join(map(str, of))}" for of in ids])
+        raise PlacementError(
+            f"lower: {jaxpr.name} runs {named}" + ("" if len(ids) > 1 else f", and needs {devices} devices"),
+            remedy="give all meshes of a program the same devices, in one order",
+        )
+    return ids[0] if ids else ()
