@@ -154,7 +154,7 @@ def _has_ivjp(eqn: Eqn, known: Mask, rules: InverseTable) -> bool:
     if isinstance(prim, Scan):
         args = tuple([a if k else Hole(a.aval) for a, k in zip(eqn.ins, known, strict=True)])
         loop = backward_loop(_LoopCtx(Builder(), rules), prim, args, eqn.outs)
-        return not isinstance(loop, Refused) and all(mask_or(loop[0].solved, loop[0].ins))
+        return not isinstance(loop, Refused) and all(mask_or(loop[0].solved, loop[0].known_ins))
     # of other bodies (a `while`, a solver) no backward program is known
     if not isinstance(prim, Call | Remat | Cond):
         return False
@@ -206,7 +206,7 @@ def _loop(
     carry_moves = tuple([a.inexact for a in of_carry])
     n_carry_cts = sum(carry_moves)
     moves = (*moving_consts, *carry_moves, *moving_xs)
-    program = recur(prim.body, backward.ins, (*backward.last, *backward.rows), moves)
+    program = recur(prim.body, backward.known_ins, backward.known_outs, moves)
 
     # one step: the operands that it reconstructs, and the cotangents of its operands
     s = Builder()
@@ -215,7 +215,7 @@ def _loop(
     carry_cts, sums = step.extra[:n_carry_cts], step.extra[n_carry_cts:]
     row_cts = s.inputs([a for a in prim.body.out_avals[prim.n_carry :] if a.inexact])
     remaining = iter(s.inline(program, (*step.operands, *carry_cts, *row_cts)))
-    consts, carry, xs = steps.split([None if k else next(remaining) for k in backward.ins])
+    consts, carry, xs = steps.split([None if k else next(remaining) for k in backward.known_ins])
     d_consts, d_carry, d_xs = steps.split([next(remaining) if m else None for m in moves])
     assert not any(consts), "an unknown constant is not given by a loop"
     new_sums = [_accumulate(s, a, d) for a, d in zip(sums, [d for d in d_consts if d], strict=True)]
