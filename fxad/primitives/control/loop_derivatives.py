@@ -79,7 +79,7 @@ main @transpose_linear_loop(%arg0: f32[3], %arg1: f32[3], %arg2: f32[4,3]) -> (f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
 from fxad.core.builder import Builder, rebind_operands, substitute
@@ -109,27 +109,29 @@ from fxad.primitives.shape import Iota, emit_broadcast
 @dataclass(frozen=True, slots=True)
 class FusedSteps:
     """Steps that compute tangents together with results. Each group of operands, the carry and the stacked results are
-    followed by their tangents. `ins` and `outs` mark the values with a tangent; both hold the fixpoint for the
-    carry."""
+    followed by their tangents. `in_nonzero` and `out_nonzero` mark the operands and the results that have a tangent;
+    both hold the fixpoint for the carry."""
 
     steps: Steps
-    ins: Mask
-    outs: Mask
+    in_nonzero: Mask
+    out_nonzero: Mask
 
 
 def fuse_tangents(steps: Steps, recur: Callable[[Jaxpr, Mask], tuple[Jaxpr, Mask]], nonzero: Mask) -> FusedSteps:
     """Return the forward mode of the steps, for tangents of the marked operands."""
     consts, first_carry, xs = steps.split(nonzero)
-    body, out_nonzero, carry = carry_fixpoint(first_carry, lambda marks: recur(steps.body, (*consts, *marks, *xs)))
-    ins, outs = (*consts, *carry, *xs), (*carry, *out_nonzero[steps.n_carry :])
-    n, n_out, at = len(ins), len(outs), sum(carry)
-    tangent_of = dict(zip([k for k, m in enumerate(ins) if m], range(n, len(body.ins)), strict=True))
-    order = [k for group in steps.split(range(n)) for k in (*group, *[tangent_of[j] for j in group if ins[j]])]
+    body, body_out_nonzero, carry = carry_fixpoint(first_carry, lambda marks: recur(steps.body, (*consts, *marks, *xs)))
+    in_nonzero, out_nonzero = (*consts, *carry, *xs), (*carry, *body_out_nonzero[steps.n_carry :])
+    # the body takes all operands, then all tangents: operand k is k, and the tangents are numbered from n on
+    n, n_out, n_carry_dots = len(in_nonzero), len(out_nonzero), sum(carry)
+    tangent_of = dict(zip([k for k, m in enumerate(in_nonzero) if m], range(n, len(body.ins)), strict=True))
+    order = [k for group in steps.split(range(n)) for k in (*group, *[tangent_of[j] for j in group if in_nonzero[j]])]
     primal = body.outs[:n_out]
-    dots = instantiate_outs(body.outs[n_out:], out_nonzero, steps.body.out_avals, outs)
-    results = (*primal[: steps.n_carry], *dots[:at], *primal[steps.n_carry :], *dots[at:])
-    fused = Steps(rebind_operands(body, order, outs=results), steps.n_consts + sum(consts), steps.n_carry + at)
-    return FusedSteps(fused, ins, outs)
+    dots = instantiate_outs(body.outs[n_out:], body_out_nonzero, steps.body.out_avals, out_nonzero)
+    results = (*primal[: steps.n_carry], *dots[:n_carry_dots], *primal[steps.n_carry :], *dots[n_carry_dots:])
+    body = rebind_operands(body, order, outs=results)
+    fused = Steps(body, steps.n_consts + sum(consts), steps.n_carry + n_carry_dots)
+    return FusedSteps(fused, in_nonzero, out_nonzero)
 
 
 # ---------------------------------------------------------------------------------------------------- linearization
@@ -148,7 +150,7 @@ class LinearizedSteps:
       `(*xs, *counter_values, *ys)`: the arrays that `primal` runs over, the values of counters, and the arrays that
       `primal` stacks.
 
-    `ins` and `outs` mark the values with a tangent, as in `FusedSteps`.
+    `in_nonzero` and `out_nonzero` mark the values with a tangent, as in `FusedSteps`.
     """
 
     primal: Steps
@@ -157,8 +159,8 @@ class LinearizedSteps:
     invariant: tuple[Atom, ...]
     counter_values: tuple[Atom, ...]
     residual_slices: tuple[int, ...]
-    ins: Mask
-    outs: Mask
+    in_nonzero: Mask
+    out_nonzero: Mask
 
 
 @final
@@ -181,13 +183,8 @@ def linearize_steps(
 ) -> LinearizedSteps:
     """Linearize steps with respect to the marked operands.
 
-    Let a step take a constant w, the carries i and c, and a slice x. It returns the carries i + 2 and
-    `sin(w) * y * sin(c) * i`, and the result y = exp(c * x) to stack. The linear half reads its residuals here:
-
-        sin(w)           a constant, computed once outside of the loop
-        i                a slice of an array computed outside of the loop, iota * 2 + the initial i
-        x, y             a slice of the operand of the loop, of its result
-        sin(c), cos(c)   a slice of a further result, which the primal half stacks
+    The body is linearized. Then `classify_residuals` says where the linear half reads each residual, and the steps of
+    both loops are built accordingly.
     """
     consts, first_carry, xs = steps.split(nonzero)
 
@@ -195,47 +192,137 @@ def linearize_steps(
         split = recur(steps.body, (*consts, *marks, *xs))
         return split, split.out_nonzero
 
-    split, out_nonzero, carry = carry_fixpoint(first_carry, linearized)
-    ins, outs = (*consts, *carry, *xs), (*carry, *out_nonzero[steps.n_carry :])
-    n_out, n_dots = len(outs), sum(ins)
-    results = split.primal.outs[:n_out]
-    primal_steps = Steps(with_outs(split.primal, results), steps.n_consts, steps.n_carry)
-    slices, ys = primal_steps.split(primal_steps.body.ins)[2], results[steps.n_carry :]
-    invariants = loop_invariants(primal_steps)
+    split, body_out_nonzero, carry = carry_fixpoint(first_carry, linearized)
+    in_nonzero, out_nonzero = (*consts, *carry, *xs), (*carry, *body_out_nonzero[steps.n_carry :])
+    n_out = len(out_nonzero)
+    primal = Steps(with_outs(split.primal, split.primal.outs[:n_out]), steps.n_consts, steps.n_carry)
+    invariants = loop_invariants(primal)
     # with `upto` and `reverse` the first step is not known, so the start of a counter is not known
-    increments = {} if outside.upto and outside.reverse else counters(primal_steps)
+    increments = {} if outside.upto and outside.reverse else counters(primal)
+    _, _, slices = primal.split(primal.body.ins)
+    ys = primal.body.outs[primal.n_carry :]
     free = {a for a in (*invariants.values, *increments, *slices, *ys) if isinstance(a, Var)}
     split = drop_cheap_residuals(split, n_out, free)
     residuals = split.primal.outs[n_out:]
 
-    hoisted = _hoist(outside, primal_steps, invariants, residuals)
-    counters_read = [v for v in increments if v in residuals]
-    not_stacked = {*hoisted, *slices, *counters_read, *ys}
-    stacked = [r for r in residuals if r not in not_stacked]
-    array_numbers: dict[Atom, int] = {}
-    for k, a in enumerate((*slices, *counters_read, *ys, *stacked)):
-        array_numbers.setdefault(a, k)
-    literals: dict[int | Atom, Lit] = {r: a for r, a in hoisted.items() if isinstance(a, Lit)}
-    invariant = [r for r in residuals if r in hoisted and r not in literals]
-    varying = [r for r in residuals if r not in hoisted]
-    primal, hoisted_operands = _without_hoisted(primal_steps, hoisted, (*results, *stacked))
-    of_consts, of_carry, of_xs = Steps(primal_steps.body, sum(consts), sum(carry)).split(range(n_dots))
-    # the operands of the linear half: a number for a tangent, the value itself for a residual
-    takes: list[int | Atom] = [*range(n_dots), *residuals]
-    wants = [*of_consts, *invariant, *of_carry, *of_xs, *varying]
-    linear = rebind_operands(instantiate_linear_outs(split, outs), wants, has=takes, literals=literals)
-    if outside.is_loop and not is_opaque(primal.body):
-        linear = without_opaque(linear)
+    hoisted = _hoist(outside, primal, invariants, residuals)
+    sources = classify_residuals(primal, residuals, hoisted, increments)
+    stacking, hoisted_operands = _without_hoisted(primal, hoisted, (*primal.body.outs, *sources.stacked))
+    linear = _linear_steps(primal, in_nonzero, instantiate_linear_outs(split, out_nonzero), residuals, sources)
+    if outside.is_loop and not is_opaque(stacking.body):
+        linear = Steps(without_opaque(linear.body), linear.n_consts, linear.n_carry)
     return LinearizedSteps(
-        primal,
+        stacking,
         hoisted_operands,
-        Steps(linear, sum(consts) + len(invariant), sum(carry)),
-        tuple([hoisted[r] for r in invariant]),
-        tuple([_counter_values(outside, primal_steps, v, increments[v]) for v in counters_read]),
-        tuple([array_numbers[r] for r in varying]),
-        ins,
-        outs,
+        linear,
+        tuple(sources.invariant.values()),
+        tuple([_counter_values(outside, primal, v, increments[v]) for v in sources.counters]),
+        tuple(sources.slices.values()),
+        in_nonzero,
+        out_nonzero,
     )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ResidualSources:
+    """Where the linear half of a loop reads each residual of the body: as a literal, a constant or a slice.
+
+    literals:  the residuals that are a literal in every step.
+    invariant: the other residuals that are the same in every step, with their values outside of the loop.
+    slices:    all other residuals, with the number of the array that holds their values. The arrays are, in this order:
+               those that the primal half runs over, those of `counters`, those that the primal half stacks as results,
+               and those of `stacked`.
+    counters:  the residuals whose array is computed outside of the loop, from an `iota`.
+    stacked:   the residuals that the primal half stacks, as further results. Only these need memory of their own.
+    """
+
+    literals: dict[Atom, Lit]
+    invariant: dict[Atom, Atom]
+    slices: dict[Atom, int]
+    counters: tuple[Var, ...]
+    stacked: tuple[Atom, ...]
+
+
+def classify_residuals(
+    primal: Steps, residuals: Sequence[Atom], outside: Mapping[Atom, Atom], increments: Mapping[Var, Lit]
+) -> ResidualSources:
+    """Return the sources of the residuals of a body. `outside` maps values of the body to their values outside of the
+    loop, if they are computed there. `increments` are the counters of the body.
+
+    In the example, a step takes the constant w, the carries i and c, and the slice x. The last five results of its
+    primal half are residuals: x, y, sin(w), c and i.
+
+    >>> import fxad as fx, fxad.numpy as fnp
+    >>> from fxad.transforms import linearize
+    >>> def step(w, i, c, x):
+    ...     y = fnp.exp(c * x)
+    ...     return i + 2, fnp.sin(w) * y + i.astype("float32") * c * c, y
+    >>> f32 = fx.Spec((), "float32")
+    >>> body = fx.trace(step, f32, fx.Spec((), "int32"), f32, f32).jaxpr
+    >>> split = linearize(body, (False, False, True, False))
+    >>> primal = Steps(with_outs(split.primal, split.primal.outs[:3]), n_consts=1, n_carry=2)
+    >>> free = {*primal.body.ins[3:], *counters(primal)}
+    >>> split = drop_cheap_residuals(split, 3, free)  # i in place of its conversion to f32
+    >>> print(split.primal)  # doctest: +NORMALIZE_WHITESPACE
+    main @step(%arg0: f32[], %arg1: i32[], %arg2: f32[], %arg3: f32[])
+            -> (i32[], f32[], f32[], f32[], f32[], f32[], f32[], i32[]) {
+      %0: f32[] = mul %arg2, %arg3
+      %1: f32[] = exp %0
+      %2: i32[] = add %arg1, 2:i32[]
+      %3: f32[] = sin %arg0
+      %4: f32[] = mul %3, %1
+      %5: f32[] = convert_element_type[dtype=f32] %arg1
+      %6: f32[] = mul %5, %arg2
+      %7: f32[] = mul %6, %arg2
+      %8: f32[] = add %4, %7
+      return %2, %8, %1, %arg3, %1, %3, %arg2, %arg1
+    }
+    <BLANKLINE>
+    >>> outside = {v: v for v in loop_invariants(primal).values}  # w and sin(w)
+    >>> sources = classify_residuals(primal, split.primal.outs[3:], outside, counters(primal))
+    >>> list(sources.invariant)
+    [%3:f32[]]
+    >>> sources.counters, sources.stacked  # i is an `iota`, and c needs memory
+    ((%arg1:i32[],), (%arg2:f32[],))
+    >>> sources.slices  # of the arrays: those of x, of i, of the result y, and of c
+    {%arg3:f32[]: 0, %1:f32[]: 2, %arg2:f32[]: 3, %arg1:i32[]: 1}
+    """
+    _, _, slices = primal.split(primal.body.ins)
+    ys = primal.body.outs[primal.n_carry :]
+    constant = {r: outside[r] for r in residuals if r in outside}
+    read_counters = tuple([v for v in increments if v in residuals])
+    in_arrays = {*slices, *read_counters, *ys}
+    stacked = tuple([r for r in residuals if r not in constant and r not in in_arrays])
+    array_of: dict[Atom, int] = {}
+    for k, a in enumerate((*slices, *read_counters, *ys, *stacked)):
+        array_of.setdefault(a, k)
+    return ResidualSources(
+        {r: a for r, a in constant.items() if isinstance(a, Lit)},
+        {r: a for r, a in constant.items() if not isinstance(a, Lit)},
+        {r: array_of[r] for r in residuals if r not in constant},
+        read_counters,
+        stacked,
+    )
+
+
+def _linear_steps(
+    steps: Steps, in_nonzero: Mask, linear: Jaxpr, residuals: Sequence[Atom], sources: ResidualSources
+) -> Steps:
+    """Return the linear half (tangents, residuals) -> tangents as steps: its constants are the tangents of constants,
+    then invariant residuals; its carry is the tangents of the carry; its slices are the tangents of slices, then the
+    residuals that vary."""
+    # the key of the tangent of operand k is k; the key of a residual is the residual
+    tangents = [
+        select_by_mask(operands, marks)
+        for operands, marks in zip(steps.split(range(len(in_nonzero))), steps.split(in_nonzero), strict=True)
+    ]
+    consts, carry, xs = tangents
+    takes: list[int | Atom] = [*consts, *carry, *xs, *residuals]
+    wants: list[int | Atom] = [*consts, *sources.invariant, *carry, *xs, *sources.slices]
+    literals: dict[int | Atom, Lit] = dict(sources.literals.items())
+    body = rebind_operands(linear, wants, has=takes, literals=literals)
+    return Steps(body, len(consts) + len(sources.invariant), len(carry))
 
 
 def _hoist(outside: LoopContext, steps: Steps, invariants: LoopInvariants, wanted: Sequence[Atom]) -> dict[Atom, Atom]:

@@ -280,14 +280,14 @@ class Scan(HigherOrder, Linear):
             return self._linearize(ctx, count, primals, tangents, nonzero)
         both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
         dots = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents]
-        groups = zip(self.steps.split(primals), self.steps.split(dots), self.steps.split(both.ins), strict=True)
+        groups = zip(self.steps.split(primals), self.steps.split(dots), self.steps.split(both.in_nonzero), strict=True)
         operands = [a for values, ts, marks in groups for a in (*values, *select_by_mask(ts, marks))]
         outs = ctx(self.with_steps(both.steps), *count, *operands)
         n, at = self.n_carry, both.steps.n_carry
         n_ys = len(self.body.outs) - n
         results = (*outs[:n], *outs[at : at + n_ys])
         dots_out = [Lin(v) for v in (*outs[n:at], *outs[at + n_ys :])]
-        return results, insert_zeros(dots_out, both.outs, [v.aval for v in results])
+        return results, insert_zeros(dots_out, both.out_nonzero, [v.aval for v in results])
 
     def _linearize(
         self,
@@ -306,12 +306,12 @@ class Scan(HigherOrder, Linear):
         arrays = (*xs, *both.counter_values, *outs[self.n_carry :])
         of_consts, of_carry, of_xs = [
             select_by_mask(ts, marks)
-            for ts, marks in zip(self.steps.split(tangents), self.steps.split(both.ins), strict=True)
+            for ts, marks in zip(self.steps.split(tangents), self.steps.split(both.in_nonzero), strict=True)
         ]
         linear = self.with_steps(both.linear)
         operands = (*of_consts, *both.invariant, *of_carry, *of_xs, *[arrays[k] for k in both.residual_slices])
         dots = ctx.lin(linear, *count, *operands) if linear.body.outs else ()
-        return results, insert_zeros(dots, both.outs, [v.aval for v in results])
+        return results, insert_zeros(dots, both.out_nonzero, [v.aval for v in results])
 
     def linear_in(self, mask: Mask) -> bool:
         count, operands = self.split_count(mask)

@@ -338,7 +338,7 @@ class While(HigherOrder):
         loop = While(
             self._predicate_over(both.steps), both.steps.body, self.n_cond, both.steps.n_consts, self.max_steps
         )
-        of_consts, of_carry, _ = self.steps.split(both.ins)
+        of_consts, of_carry, _ = self.steps.split(both.in_nonzero)
         outs = ctx(
             loop,
             *of_cond,
@@ -350,7 +350,7 @@ class While(HigherOrder):
         rows = n + n_dots + len(self.rows)
         results = (*outs[:n], *outs[n + n_dots : rows])
         dots_out = [Lin(v) for v in (*outs[n : n + n_dots], *outs[rows:])]
-        return results, insert_zeros(dots_out, both.outs, [v.aval for v in results])
+        return results, insert_zeros(dots_out, both.out_nonzero, [v.aval for v in results])
 
     def _linearize_by_rerunning(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> Tangents:
         """Return the tangents of a loop without a bound: the residuals are its operands, and the linear program runs
@@ -388,7 +388,7 @@ class While(HigherOrder):
         )
         count, *outs = ctx(loop, *of_cond, *of_body, *both.hoisted, Lit.of(0, INT32_SCALAR), *carry)
         results, arrays = tuple(outs[: len(self.body.outs)]), (*both.counter_values, *outs[len(carry) :])
-        of_consts, of_carry, _ = self.steps.split(both.ins)
+        of_consts, of_carry, _ = self.steps.split(both.in_nonzero)
         linear = both.linear
         dots = ctx.lin(
             Scan(linear.body, self.max_steps, False, 1, linear.n_consts, linear.n_carry, True),
@@ -398,7 +398,7 @@ class While(HigherOrder):
             *select_by_mask(carry_dots, of_carry),
             *[arrays[k] for k in both.residual_slices],
         )
-        return results, insert_zeros(dots, both.outs, [v.aval for v in results])
+        return results, insert_zeros(dots, both.out_nonzero, [v.aval for v in results])
 
 
 def _dims(mapped: Sequence[bool]) -> Dims:
