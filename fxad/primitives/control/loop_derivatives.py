@@ -313,11 +313,7 @@ def _linear_steps(
     then invariant residuals; its carry is the tangents of the carry; its slices are the tangents of slices, then the
     residuals that vary."""
     # the key of the tangent of operand k is k; the key of a residual is the residual
-    tangents = [
-        select_by_mask(operands, marks)
-        for operands, marks in zip(steps.split(range(len(in_nonzero))), steps.split(in_nonzero), strict=True)
-    ]
-    consts, carry, xs = tangents
+    consts, carry, xs = steps.split_marked(range(len(in_nonzero)), in_nonzero)
     takes: list[int | Atom] = [*consts, *carry, *xs, *residuals]
     wants: list[int | Atom] = [*consts, *sources.invariant, *carry, *xs, *sources.slices]
     literals: dict[int | Atom, Lit] = dict(sources.literals.items())
@@ -382,10 +378,10 @@ def is_linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Mask) -> bool
     """
     dependent = dependent_values(body.eqns, select_by_mask(body.ins, mask))
     has_cotangent = [a in dependent or a.aval.inexact for a in body.outs]
-    carry = mask[n_consts : n_consts + n_carry]
-    _, of_known_carries = split_by_mask(has_cotangent[:n_carry], carry)
-    linear_outs = select_by_mask(body.outs, (*carry, *has_cotangent[n_carry:]))
-    return not any(of_known_carries) and is_linear(with_outs(body, linear_outs), mask)
+    linear_carry = mask[n_consts : n_consts + n_carry]
+    _, known_has_cotangent = split_by_mask(has_cotangent[:n_carry], linear_carry)
+    linear_outs = select_by_mask(body.outs, (*linear_carry, *has_cotangent[n_carry:]))
+    return not any(known_has_cotangent) and is_linear(with_outs(body, linear_outs), mask)
 
 
 @final
@@ -393,8 +389,9 @@ def is_linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Mask) -> bool
 class SplitKnownCarries:
     """The steps of a scan, split by the carries that depend on nothing linear (the known ones).
 
-    `known` computes only these carries, from the operands numbered `known_operands`, and stacks their values before
-    each step. `linear` takes the operands numbered `linear_operands`, then those stacks as further slices.
+    `known` computes only these carries, and stacks their values before each step. `linear` computes the other carries
+    and all results, and takes these stacks as its last slices. Operands are numbered as those of the scan; the stacks
+    have the next numbers.
     """
 
     known: Steps
@@ -406,63 +403,73 @@ class SplitKnownCarries:
 def split_known_carries(steps: Steps, mask: Mask) -> SplitKnownCarries:
     """Compute the carries that are not marked in a scan of their own. All carries of the remaining steps are linear.
 
-    The step (w, i, c) -> (i + 1, w[i] * c), linear in c, becomes `known`: i -> (i + 1, i), which stacks i, and
-    `linear`: (w, c, i) -> w[i] * c, which runs over the stack.
+    The step (w, i, c) -> (i + 1, w[i] * c), linear in c, becomes
+
+    - `known`: i -> (i + 1, i), which stacks i. `known_operands` are (1,).
+    - `linear`: (w, c, i) -> w[i] * c, which runs over the stack. `linear_operands` are (0, 2, 3); 3 is the stack.
     """
-    body, n_consts = steps.body, steps.n_consts
-    consts, carry, xs = steps.split(range(len(body.ins)))
-    known_carry, linear_carry = [k for k in carry if not mask[k]], [k for k in carry if mask[k]]
+    body, n, n_consts = steps.body, len(steps.body.ins), steps.n_consts
+    consts, carry, xs = steps.split(range(n))
+    linear_carry, known_carry = split_by_mask(carry, steps.split(mask)[1])
     next_values, values = [body.outs[k - n_consts] for k in known_carry], [body.ins[k] for k in known_carry]
     known_body = remove_dead_eqns(with_outs(body, [*next_values, *values]))
-    needed = read_operands(known_body)
-    known_consts, known_xs = [k for k in consts if needed[k]], [k for k in xs if needed[k]]
+    reads = read_operands(known_body)
+    known_consts, known_xs = [k for k in consts if reads[k]], [k for k in xs if reads[k]]
     known_operands = (*known_consts, *known_carry, *known_xs)
     known = Steps(rebind_operands(known_body, known_operands), len(known_consts), len(known_carry))
     results = (*[body.outs[k - n_consts] for k in linear_carry], *body.outs[steps.n_carry :])
-    linear_operands = (*consts, *linear_carry, *xs)
-    linear = Steps(rebind_operands(body, (*linear_operands, *known_carry), outs=results), n_consts, len(linear_carry))
-    return SplitKnownCarries(known, known_operands, linear, linear_operands)
+    operands = (*consts, *linear_carry, *xs)
+    linear = Steps(rebind_operands(body, (*operands, *known_carry), outs=results), n_consts, len(linear_carry))
+    return SplitKnownCarries(known, known_operands, linear, (*operands, *range(n, n + len(known_carry))))
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class TransposedSteps:
-    """The steps of a transposed scan. Constants: the known ones. Carry: sums of the cotangents of linear constants,
-    then cotangents of the carry. Slices: cotangents of stacked results, then the known slices. Results: this carry, and
-    the cotangents of linear slices. The masks mark the values of each group that are not zero."""
+    """The steps of a transposed scan.
+
+    Constants: the known constants.
+    Carry:     the sums of the cotangents of linear constants, then the cotangents of the carry.
+    Slices:    the cotangents of stacked results, then the known slices.
+    Results:   this carry, then the cotangents of linear slices.
+
+    Cotangents that are zero in every step are left out. The masks mark the linear constants, carries and linear slices
+    of the scan that have a cotangent.
+    """
 
     steps: Steps
-    consts: Mask
-    carry: Mask
-    xs: Mask
+    consts_nonzero: Mask
+    carry_nonzero: Mask
+    xs_nonzero: Mask
 
 
 def transpose_steps(
-    steps: Steps, recur: Callable[[Jaxpr, Mask], Jaxpr], mask: Mask, first_carry: Mask, ys: Mask
+    steps: Steps, recur: Callable[[Jaxpr, Mask], Jaxpr], mask: Mask, final_carry_nonzero: Mask, ys_nonzero: Mask
 ) -> TransposedSteps:
-    """Transpose steps that are linear in the operands marked in `mask`, which include all carries. `first_carry` and
-    `ys` mark the results of the loop whose cotangent is not zero."""
+    """Transpose steps that are linear in the operands marked in `mask`, which include all carries. The other masks mark
+    the results of the loop whose cotangent is not zero: final carries and stacked results."""
     body, n_carry = steps.body, steps.n_carry
-    of_consts = steps.split(mask)[0]
-    at = sum(of_consts)
+    linear_consts, _, _ = steps.split(mask)
+    n_linear, n_known = linear_consts.count(True), linear_consts.count(False)
 
     def transposed(carry: Mask) -> tuple[Jaxpr, Mask]:
-        back = recur(with_outs(body, select_by_mask(body.outs, (*carry, *ys))), mask)
-        return back, tuple([not is_zero(a) for a in back.outs[at:]])
+        back = recur(with_outs(body, select_by_mask(body.outs, (*carry, *ys_nonzero))), mask)
+        return back, tuple([not is_zero(a) for a in back.outs[n_linear:]])
 
-    back, of_carry_and_xs, carry = carry_fixpoint(first_carry, transposed)
-    consts, xs = tuple([not is_zero(a) for a in back.outs[:at]]), of_carry_and_xs[n_carry:]
+    # of the body: (cotangents of the carry and the rows, known operands) -> cotangents of linear consts, carry, xs
+    back, carry_and_xs_nonzero, carry = carry_fixpoint(final_carry_nonzero, transposed)
+    consts, xs = tuple([not is_zero(a) for a in back.outs[:n_linear]]), carry_and_xs_nonzero[n_carry:]
+    n_cts, n_rows = sum(carry), sum(ys_nonzero)
+    ct_types, row_types = back.in_avals[:n_cts], back.in_avals[n_cts : n_cts + n_rows]
+    known_types = back.in_avals[n_cts + n_rows :]
     b = Builder()
-    n_cts, n_known = sum(carry) + sum(ys), of_consts.count(False)
-    groups = back.in_avals[: sum(carry)], back.in_avals[sum(carry) : n_cts], back.in_avals[n_cts:]
-    known = b.inputs(groups[2][:n_known])
-    sums = b.inputs(select_by_mask(back.out_avals[:at], consts))
-    cts = b.inputs(groups[0])
-    rows = b.inputs(groups[1])
-    slices = b.inputs(groups[2][n_known:])
+    known = b.inputs(known_types[:n_known])
+    sums = b.inputs(select_by_mask(back.out_avals[:n_linear], consts))
+    cts = b.inputs(ct_types)
+    rows = b.inputs(row_types)
+    slices = b.inputs(known_types[n_known:])
     bars = b.inline(back, [*cts, *rows, *known, *slices])
-    added = [b.one(ADD, s, d) for s, d in zip(sums, select_by_mask(bars[:at], consts), strict=True)]
-    step = b.build(
-        (*added, *select_by_mask(bars[at : at + n_carry], carry), *select_by_mask(bars[at + n_carry :], xs)), back.name
-    )
+    added = [b.one(ADD, s, d) for s, d in zip(sums, select_by_mask(bars[:n_linear], consts), strict=True)]
+    new_carry_and_rows = select_by_mask(bars[n_linear:], (*carry, *xs))
+    step = b.build((*added, *new_carry_and_rows), back.name)
     return TransposedSteps(Steps(step, n_known, len(sums) + len(cts)), consts, carry, xs)

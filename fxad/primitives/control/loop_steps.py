@@ -60,6 +60,11 @@ class Steps:
         a, b = self.n_consts, self.n_consts + self.n_carry
         return tuple(values[:a]), tuple(values[a:b]), tuple(values[b:])
 
+    def split_marked(self, values: Sequence[T], mask: Mask) -> tuple[tuple[T, ...], tuple[T, ...], tuple[T, ...]]:
+        """As `split`, of the values that the mask marks."""
+        consts, carry, xs = zip(self.split(values), self.split(mask), strict=True)
+        return select_by_mask(*consts), select_by_mask(*carry), select_by_mask(*xs)
+
 
 def carry_fixpoint(carry: Mask, step: Callable[[Mask], tuple[T, Mask]]) -> tuple[T, Mask, Mask]:
     """Mark carries until no mark is added.
