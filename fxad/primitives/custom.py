@@ -126,16 +126,20 @@ class NamedCall(Applied):
         return self.body.out_avals
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        # a rule may read operands that the body does not read
-        everything = ((True,) * len(dims),) * len(self.body.outs)
-        rows = everything if ctx.axis in dict(self.free_axes) else self.reads or everything
-        mapped = [d is not None for d in ctx.recur(self.body, dims)[1]]
-        by_rule = [any([m and d is not None for d, m in zip(dims, row, strict=True)]) for row in rows]
-        wants = tuple([0 if a or b else None for a, b in zip(mapped, by_rule, strict=True)])
+        # a result is mapped if the body or a rule reads a mapped operand for it
+        mapped = tuple([d is not None for d in dims])
+        over_axis = ctx.axis in dict(self.free_axes)  # then each example may read the operands of all
+        mapped_by_body = [d is not None for d in ctx.recur(self.body, dims)[1]]
+        mapped_by_rules = (
+            [any(select_by_mask(mapped, read)) for read in self.reads]
+            if self.reads and not over_axis
+            else [any(mapped)] * len(self.body.outs)
+        )
+        wants = tuple([0 if b or r else None for b, r in zip(mapped_by_body, mapped_by_rules, strict=True)])
         body, out_dims = ctx.recur(self.body, dims, wants)
         changes = (*self.changes, BatchChange(ctx.size, dims, out_dims, ctx.axis))
-        left = _unbound(self.axes, changes)
-        return ctx(NamedCall(body, self.function, changes, self.reads, left), *args), out_dims
+        axes = _unbound(self.axes, changes)
+        return ctx(NamedCall(body, self.function, changes, self.reads, axes), *args), out_dims
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return Call(self.body).jvp(ctx, primals, tangents)
@@ -269,8 +273,7 @@ def _with_reads_and_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
     axes: list[NamedAxes] = [()] * len(module)
 
     def with_reads_and_axes(call: NamedCall) -> NamedCall:
-        k, left = call.function, _unbound(axes[call.function], call.changes)
-        return replace(call, reads=reads[k], axes=left)
+        return replace(call, reads=reads[call.function], axes=_unbound(axes[call.function], call.changes))
 
     while True:
         result = tuple([_map_named_calls(f, with_reads_and_axes) for f in module])
@@ -280,10 +283,12 @@ def _with_reads_and_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
         reads, axes = now
 
 
-def _reads_of(function: Function, left: Callable[[Function, Mask], Mask]) -> tuple[Mask, ...]:
-    """For each result, the operands that are left when no other result is used; empty for many results."""
+def _reads_of(function: Function, needed: Callable[[Function, Mask], Mask]) -> tuple[Mask, ...]:
+    """For each result of a function, the operands that are `needed` for this result alone; empty for many results."""
     n = len(function.body.outs)
-    return tuple([left(function, tuple([k == j for k in range(n)])) for j in range(n)]) if n <= _MAX_RESULTS else ()
+    if n > _MAX_RESULTS:
+        return ()
+    return tuple([needed(function, tuple([k == j for k in range(n)])) for j in range(n)])
 
 
 def _unbound(axes: NamedAxes, changes: Sequence[BatchChange]) -> NamedAxes:
@@ -365,11 +370,11 @@ class CallWithRules(Applied, Linear):
     def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn:
         if isinstance(self.rules.inverse, InverseRule) and all(used):
             return eqn  # an inverse reads all results, and gives the operands
-        function, left = self.function.pruned(used)
+        function, needed = self.function.pruned(used)
         if function == self.function:
             return eqn
         prim = in_module(function, self.module, self.tolerance)
-        return Eqn(prim, select_by_mask(eqn.ins, left), select_by_mask(eqn.outs, used), eqn.source)
+        return Eqn(prim, select_by_mask(eqn.ins, needed), select_by_mask(eqn.outs, used), eqn.source)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         for function in (self.function, *self.module):
@@ -381,21 +386,22 @@ class CallWithRules(Applied, Linear):
         n, back = self.captured, self.rules.inverse
         # a device runs the function, and not the rule
         rule = self._batch_rule(ctx) if dims[:n] == (None,) * n and not ctx.devices else None
-        first = [rule is not None and k >= n for k in range(len(args))]
-        if isinstance(back, InverseRule):  # operands that are computed from results with the mapped axis have it too
-            first = [f or (d is None and not k) for f, d, k in zip(first, dims, back.kept, strict=True)]
-        rows = zip(args, dims, first, strict=True)
-        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) if f else a for a, d, f in rows])
-        dims = tuple([0 if f else d for d, f in zip(dims, first, strict=True)])
+        # operands that must be stacked along axis 0: those of a batch rule, and those that an inverse gives
+        stacked = [rule is not None and k >= n for k in range(len(args))]
+        if isinstance(back, InverseRule):
+            stacked = [s or (d is None and not kept) for s, d, kept in zip(stacked, dims, back.kept, strict=True)]
+        operands = zip(args, dims, stacked, strict=True)
+        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) if s else a for a, d, s in operands])
+        dims = tuple([0 if s else d for d, s in zip(dims, stacked, strict=True)])
         body = None if rule is None else self.complete(rule, ctx.batched)
         function, out_dims = self.function.batched(ctx, dims, body)
         return ctx(in_module(function, self.module, self.tolerance), *args), out_dims
 
     def _batch_rule(self, ctx: BatchCtx) -> Jaxpr | None:
         """The rule for the size of the mapped axis: the one that is for it alone, or the one that is for any size."""
-        rules = {r.size: r.body for r in self.rules.batch if not r.any_size}
-        of_any_size = [ctx.rule_of_size(r.body, r.size) for r in self.rules.batch if r.any_size]
-        return rules.get(ctx.size, of_any_size[0] if of_any_size else None)
+        by_size = {r.size: r.body for r in self.rules.batch if not r.any_size}
+        for_any_size = [ctx.rule_of_size(r.body, r.size) for r in self.rules.batch if r.any_size]
+        return by_size.get(ctx.size, for_any_size[0] if for_any_size else None)
 
     def complete(self, rule: Jaxpr, batch: Batch) -> Jaxpr:
         """A program of a rule, for use outside of this equation: named calls in it are calls of the functions."""
@@ -405,11 +411,11 @@ class CallWithRules(Applied, Linear):
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         nonzero = [isinstance(t, Lin) for t in tangents]
-        of_captured = any(nonzero[: self.captured])
+        moves_captured = any(nonzero[: self.captured])
         if not self.rules.has_derivative:
-            batches = self.rules.batch and not of_captured
+            batches = self.rules.batch and not moves_captured
             return (self._jvp_over_stacks if batches else Call(self.body).jvp)(ctx, primals, tangents)
-        if self.tolerance is not None and of_captured:
+        if self.tolerance is not None and moves_captured:
             # `invertible` found no derivative there: the derivative of the function says why, and where
             return Call(self.body).jvp(ctx, primals, tangents)
         self._check_captured(tangents)
