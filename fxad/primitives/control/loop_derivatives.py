@@ -80,7 +80,7 @@ main @transpose_linear_loop(%arg0: f32[3], %arg1: f32[3], %arg2: f32[4,3]) -> (f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import final
+from typing import TypeVar, final
 
 from fxad.core.builder import Builder, rebind_operands, substitute
 from fxad.core.dataclasses import dataclass
@@ -102,6 +102,8 @@ from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import Iota, emit_broadcast
 
+T = TypeVar("T")
+
 # ------------------------------------------------------------------------------------------------------ forward mode
 
 
@@ -115,6 +117,13 @@ class FusedSteps:
     steps: Steps
     in_nonzero: Mask
     out_nonzero: Mask
+
+    def split_results(self, outs: Sequence[T], n_carry: int) -> tuple[tuple[T, ...], tuple[T, ...]]:
+        """Split the results of a loop over these steps into the results of the loop without tangents, which begin with
+        `n_carry` carries, and the tangents of the marked ones."""
+        n_fused = self.steps.n_carry
+        ys_end = n_fused + len(self.out_nonzero) - n_carry
+        return (*outs[:n_carry], *outs[n_fused:ys_end]), (*outs[n_carry:n_fused], *outs[ys_end:])
 
 
 def fuse_tangents(steps: Steps, recur: Callable[[Jaxpr, Mask], tuple[Jaxpr, Mask]], nonzero: Mask) -> FusedSteps:

@@ -280,11 +280,8 @@ class Scan(HigherOrder, Linear):
         dots = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents]
         groups = zip(self.steps.split(primals), self.steps.split_marked(dots, both.in_nonzero), strict=True)
         outs = ctx(self.with_steps(both.steps), *count, *[a for values, ts in groups for a in (*values, *ts)])
-        # the results are final carries, their tangents, stacked results, their tangents
-        n, n_carries, n_ys = self.n_carry, both.steps.n_carry, len(self.body.outs) - self.n_carry
-        results = (*outs[:n], *outs[n_carries : n_carries + n_ys])
-        result_dots = [Lin(v) for v in (*outs[n:n_carries], *outs[n_carries + n_ys :])]
-        return results, insert_zeros(result_dots, both.out_nonzero, [v.aval for v in results])
+        results, result_dots = both.split_results(outs, self.n_carry)
+        return results, insert_zeros([Lin(v) for v in result_dots], both.out_nonzero, [v.aval for v in results])
 
     def _linearize(
         self,
@@ -296,16 +293,16 @@ class Scan(HigherOrder, Linear):
     ) -> tuple[Atoms, Tangents]:
         is_loop = self.upto or type(self.length) is Size or self.length > self.unroll
         outside = LoopContext(ctx, primals, self.length, self.reverse, is_loop, self.upto)
-        both = linearize_steps(outside, self.steps, ctx.recur, nonzero)
+        halves = linearize_steps(outside, self.steps, ctx.recur, nonzero)
         consts, carry, xs = self.steps.split(primals)
-        outs = ctx(self.with_steps(both.primal), *count, *consts, *both.hoisted, *carry, *xs)
+        outs = ctx(self.with_steps(halves.primal), *count, *consts, *halves.hoisted, *carry, *xs)
         results = outs[: len(self.body.outs)]
-        arrays = (*xs, *both.counter_values, *outs[self.n_carry :])
-        const_dots, carry_dots, xs_dots = self.steps.split_marked(tangents, both.in_nonzero)
-        linear = self.with_steps(both.linear)
-        operands = (*const_dots, *both.invariant, *carry_dots, *xs_dots, *[arrays[k] for k in both.residual_slices])
+        arrays = (*xs, *halves.counter_values, *outs[self.n_carry :])
+        const_dots, carry_dots, xs_dots = self.steps.split_marked(tangents, halves.in_nonzero)
+        linear = self.with_steps(halves.linear)
+        operands = (*const_dots, *halves.invariant, *carry_dots, *xs_dots, *[arrays[k] for k in halves.residual_slices])
         dots = ctx.lin(linear, *count, *operands) if linear.body.outs else ()
-        return results, insert_zeros(dots, both.out_nonzero, [v.aval for v in results])
+        return results, insert_zeros(dots, halves.out_nonzero, [v.aval for v in results])
 
     def linear_in(self, mask: Mask) -> bool:
         count, operands = self.split_count(mask)
@@ -315,30 +312,30 @@ class Scan(HigherOrder, Linear):
         bound, args = self.split_count(args)
         count = [a for a in bound if not isinstance(a, Hole)]
         # values are numbered: operand p is p, and the stacks of known carries follow
-        known = {p: a for p, a in enumerate(args) if not isinstance(a, Hole)}
+        values = {p: a for p, a in enumerate(args) if not isinstance(a, Hole)}
         linear = tuple([isinstance(a, Hole) for a in args])
         steps, takes = self.steps, tuple(range(len(args)))
         linear_carry = steps.split(linear)[1]
         if not all(linear_carry):
             split = split_known_carries(steps, linear)
-            outs = ctx(self.with_steps(split.known), *count, *[known[p] for p in split.known_operands])
-            known.update(enumerate(outs[split.known.n_carry :], len(args)))
+            outs = ctx(self.with_steps(split.known), *count, *[values[p] for p in split.known_operands])
+            values.update(enumerate(outs[split.known.n_carry :], len(args)))
             steps, takes = split.linear, split.linear_operands
             cts = (*select_by_mask(cts[: self.n_carry], linear_carry), *cts[self.n_carry :])
         carry_cts, ys_cts = cts[: steps.n_carry], cts[steps.n_carry :]
         carry_nonzero, ys_nonzero = [tuple([not isinstance(ct, Zero) for ct in group]) for group in (carry_cts, ys_cts)]
-        back = transpose_steps(steps, ctx.recur, tuple([p not in known for p in takes]), carry_nonzero, ys_nonzero)
+        back = transpose_steps(steps, ctx.recur, tuple([p not in values for p in takes]), carry_nonzero, ys_nonzero)
         consts, carry, xs = steps.split(takes)
-        linear_consts, linear_xs = [[p for p in group if p not in known] for group in (consts, xs)]
+        linear_consts, linear_xs = [[p for p in group if p not in values] for group in (consts, xs)]
         summed = select_by_mask(linear_consts, back.consts_nonzero)
         outs = ctx(
             self.with_steps(back.steps, backward=True),
             *count,
-            *[known[p] for p in consts if p in known],
+            *[values[p] for p in consts if p in values],
             *[Lit.zero(args[p].aval) for p in summed],
             *[ct.instantiate() if isinstance(ct, Zero) else ct for ct in select_by_mask(carry_cts, back.carry_nonzero)],
             *[ct for ct in ys_cts if not isinstance(ct, Zero)],
-            *[known[p] for p in xs if p in known],
+            *[values[p] for p in xs if p in values],
         )
         with_bars = (*summed, *select_by_mask(carry, back.carry_nonzero), *select_by_mask(linear_xs, back.xs_nonzero))
         bars = dict(zip(with_bars, outs, strict=True))

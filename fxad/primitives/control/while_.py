@@ -335,28 +335,26 @@ class While(HigherOrder):
         cond_consts, body_consts, carry = self.split_operands(primals)
         dots = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents[self.n_cond :]]
         const_dots, carry_dots, _ = self.steps.split_marked(dots, both.in_nonzero)
-        n, n_dots = len(carry), both.steps.n_carry - len(carry)
-        loop = While(
-            self._predicate_over(both.steps), both.steps.body, self.n_cond, both.steps.n_consts, self.max_steps
-        )
+        predicate, n_consts = self._predicate_over(both.steps), both.steps.n_consts
+        loop = While(predicate, both.steps.body, self.n_cond, n_consts, self.max_steps)
         outs = ctx(loop, *cond_consts, *body_consts, *const_dots, *carry, *carry_dots)
-        rows = n + n_dots + len(self.rows)
-        results = (*outs[:n], *outs[n + n_dots : rows])
-        dots_out = [Lin(v) for v in (*outs[n : n + n_dots], *outs[rows:])]
-        return results, insert_zeros(dots_out, both.out_nonzero, [v.aval for v in results])
+        results, result_dots = both.split_results(outs, len(carry))
+        return results, insert_zeros([Lin(v) for v in result_dots], both.out_nonzero, [v.aval for v in results])
 
     def _linearize_by_rerunning(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> Tangents:
         """Return the tangents of a loop without a bound: the residuals are its operands, and the linear program runs
         the loop of forward mode. The number of steps is not known, so the values of the steps are not stored."""
         b = Builder()
-        alone = without_checks(without_effects(b.build(b(self, *b.inputs([a.aval for a in primals])), self.body.name)))
+        program = b.build(b(self, *b.inputs([a.aval for a in primals])), self.body.name)
+        program = without_checks(without_effects(program))
         dots = tangents[self.n_cond :]  # of the constants of the body, and the carry
         nonzero = tuple([isinstance(t, Lin) for t in dots])
-        forward, out_nonzero = ctx.recur_fused(alone, (*[False] * self.n_cond, *nonzero))
+        forward, out_nonzero = ctx.recur_fused(program, (*[False] * self.n_cond, *nonzero))
         n, lins = len(primals), [t for t in dots if isinstance(t, Lin)]
         order = (*range(n, len(forward.ins)), *range(n))
-        again = rebind_operands(forward, order, outs=forward.outs[len(alone.outs) :])
-        return insert_zeros(ctx.lin(LinearCall(again, None, len(lins)), *lins, *primals), out_nonzero, alone.out_avals)
+        rerun = rebind_operands(forward, order, outs=forward.outs[len(program.outs) :])
+        result_dots = ctx.lin(LinearCall(rerun, None, len(lins)), *lins, *primals)
+        return insert_zeros(result_dots, out_nonzero, program.out_avals)
 
     def _predicate_over(self, steps: Steps) -> Jaxpr:
         """Return the predicate over this carry followed by further values."""
@@ -369,28 +367,28 @@ class While(HigherOrder):
         assert self.max_steps is not None, "the values of the steps are stacked"
         cond_consts, body_consts, carry = self.split_operands(primals)
         outside = LoopContext(ctx, (*body_consts, *carry), self.max_steps, False, self.max_steps > 0)
-        both = linearize_steps(outside, self.steps, ctx.recur, nonzero)
+        halves = linearize_steps(outside, self.steps, ctx.recur, nonzero)
         with_count = (*range(self.n_cond), _COUNT, *range(self.n_cond, len(self.cond.ins)))
         loop = While(
             rebind_operands(self.cond, with_count, types={_COUNT: INT32_SCALAR}),
-            counting_steps(both.primal),
+            counting_steps(halves.primal),
             self.n_cond,
-            both.primal.n_consts,
+            halves.primal.n_consts,
             self.max_steps,
         )
-        count, *outs = ctx(loop, *cond_consts, *body_consts, *both.hoisted, Lit.of(0, INT32_SCALAR), *carry)
-        results, arrays = tuple(outs[: len(self.body.outs)]), (*both.counter_values, *outs[len(carry) :])
-        const_dots, carry_dots, _ = self.steps.split_marked(tangents[self.n_cond :], both.in_nonzero)
-        linear = both.linear
+        count, *outs = ctx(loop, *cond_consts, *body_consts, *halves.hoisted, Lit.of(0, INT32_SCALAR), *carry)
+        results, arrays = tuple(outs[: len(self.body.outs)]), (*halves.counter_values, *outs[len(carry) :])
+        const_dots, carry_dots, _ = self.steps.split_marked(tangents[self.n_cond :], halves.in_nonzero)
+        linear = halves.linear
         dots = ctx.lin(
             Scan(linear.body, self.max_steps, False, 1, linear.n_consts, linear.n_carry, True),
             count,
             *const_dots,
-            *both.invariant,
+            *halves.invariant,
             *carry_dots,
-            *[arrays[k] for k in both.residual_slices],
+            *[arrays[k] for k in halves.residual_slices],
         )
-        return results, insert_zeros(dots, both.out_nonzero, [v.aval for v in results])
+        return results, insert_zeros(dots, halves.out_nonzero, [v.aval for v in results])
 
 
 def _dims(mapped: Sequence[bool]) -> Dims:
