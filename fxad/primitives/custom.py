@@ -413,8 +413,9 @@ class CallWithRules(Applied, Linear):
         nonzero = [isinstance(t, Lin) for t in tangents]
         moves_captured = any(nonzero[: self.captured])
         if not self.rules.has_derivative:
-            batches = self.rules.batch and not moves_captured
-            return (self._jvp_over_stacks if batches else Call(self.body).jvp)(ctx, primals, tangents)
+            if self.rules.batch and not moves_captured:
+                return self._jvp_over_stacks(ctx, primals, tangents)
+            return Call(self.body).jvp(ctx, primals, tangents)
         if self.tolerance is not None and moves_captured:
             # `invertible` found no derivative there: the derivative of the function says why, and where
             return Call(self.body).jvp(ctx, primals, tangents)
