@@ -4,6 +4,31 @@ A rule may call its own function, or functions whose rules call it in turn. Thes
 functions, in which a call refers to a function by its number. So a module is a value, and rules of any recursion are
 finite. Outside of the module there are no named calls: when a rule leaves its equation (`CallWithRules.complete`), a
 named call in it becomes a `call_with_rules` of the function, with the module. Decision: docs/adr/0048.
+
+In the example, the rule of `sin` calls `cos`, and the rule of `cos` calls `sin`. Both also call their own function.
+
+>>> import fxad as fx, fxad.numpy as fnp
+>>> from fxad.transforms.vmap import over_stack
+>>> @fx.custom_jvp
+... def sin(x):
+...     return fnp.sin(x)
+>>> @fx.custom_jvp
+... def cos(x):
+...     return fnp.cos(x)
+>>> @sin.defjvp
+... def sin_jvp(primals, tangents):
+...     return sin(*primals), tangents[0] * cos(*primals)
+>>> @cos.defjvp
+... def cos_jvp(primals, tangents):
+...     return cos(*primals), -tangents[0] * sin(*primals)
+>>> (eqn,) = fx.trace(sin, fx.Spec((), "float32")).jaxpr.eqns
+>>> [function.body.name for function in eqn.prim.module]
+['sin', 'cos']
+>>> [called_functions(function.rules.jvp[0].forward) for function in eqn.prim.module]
+[(0, 1), (1, 0)]
+>>> outside = eqn.prim.complete(eqn.prim.rules.jvp[0].forward, over_stack)
+>>> [(e.prim.name, [function.body.name for function in e.prim.module]) for e in outside.eqns]
+[('call_with_rules', ['sin', 'cos']), ('call_with_rules', ['cos', 'sin'])]
 """
 
 from __future__ import annotations
@@ -188,19 +213,20 @@ def replace_named_calls(jaxpr: Jaxpr, by: Callable[[NamedCall], Jaxpr | Primitiv
 
 
 def module_call(functions: Mapping[int, Function], entry: int, batch: Batch) -> CallWithRules:
-    """The call of a function of a module, whose named calls have the keys of `functions` for numbers."""
-    return _call_of(_with_reads_and_axes(_renumbered(functions, _reachable([entry], functions))), 0, batch)
+    """The call of function number `entry`. Named calls refer to `functions` by their keys."""
+    module = _renumbered(functions, _reachable([entry], functions))
+    return _call_of(_with_reads_and_axes(module), 0, batch)
 
 
 def _call_of(module: tuple[Function, ...], k: int, batch: Batch) -> CallWithRules:
-    """The call of a function of a module, outside of the module."""
+    """The call of function k of a module, for use outside of the module."""
     function = module[k]
     body = _complete(function.body, module, batch)
     return in_module(Function(body, function.captured, function.rules), module)
 
 
 def in_module(function: Function, module: tuple[Function, ...], tolerance: Lit | None = None) -> CallWithRules:
-    """The call of a function whose rules refer to a module. Functions that they do not lead to are dropped."""
+    """The call of a function whose rules refer to a module, of which only the functions remain that they lead to."""
     if not module:
         return CallWithRules(function, (), tolerance)
     functions = dict(enumerate(module))
@@ -264,8 +290,8 @@ def _with_numbers_by(function: Function, order: Sequence[int]) -> Function:
 def _with_reads_and_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
     """The functions, with `reads` and `axes` in each named call.
 
-    Both depend on those of other functions. So this is a least fixed point, which starts from the operands that the
-    bodies read.
+    Both depend on those of other functions: a rule reads an operand if it passes it to a function that reads it. So
+    this is a least fixed point, which starts from the operands that the bodies read, and from no axes.
     """
     if not any(map(_functions_called_by, module)):
         return module
@@ -320,8 +346,8 @@ class CallWithRules(Applied, Linear):
           Captured operands have no derivative by rules: a tangent of one is refused. With batch rules alone, the
           derivative has batch rules, which are the derivatives of those, and the equation is linear if all these
           programs are. Batched, all operands that an inverse gives are batched. `module` are the functions that named
-          calls in the rules refer to. A `tolerance` says that `invertible` made the call: it is the error of the
-          reconstruction that its rule takes.
+          calls in the rules refer to. A call that `invertible` made has a `tolerance`: the error of reconstructed
+          operands that its rule accepts.
     """
 
     name: ClassVar[str] = "call_with_rules"
@@ -450,7 +476,7 @@ class CallWithRules(Applied, Linear):
         if self.linear_in(nonzero):
             operands = [t if isinstance(t, Lin) else x for x, t in zip(primals, tangents, strict=True)]
             return ctx(self, *primals), ctx.lin(self, *operands)
-        n, m, lins = self.captured, len(self.body.outs), [t for t in tangents if isinstance(t, Lin)]
+        n, n_out, lins = self.captured, len(self.body.outs), [t for t in tangents if isinstance(t, Lin)]
         programs = [self.body, *[self._differentiable(rule.body, ctx.batched) for rule in self.rules.batch]]
         if ctx.split:
             halves = [ctx.recur(without_checks(without_effects(j)), nonzero) for j in programs]
@@ -461,7 +487,7 @@ class CallWithRules(Applied, Linear):
         else:
             fused, out_nonzero = fuse_alike(ctx, programs, nonzero)
             both = ctx(self._over_stacks(fused), *primals, *[t.var for t in lins])
-            outs, dots = both[:m], tuple([Lin(v) for v in both[m:]])
+            outs, dots = both[:n_out], tuple([Lin(v) for v in both[n_out:]])
         return outs, insert_zeros(dots, out_nonzero, self.body.out_avals)
 
     def _differentiable(self, rule: Jaxpr, batch: Batch) -> Jaxpr:
@@ -495,8 +521,8 @@ class CallWithRules(Applied, Linear):
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         pairs = [adjoint_of(ctx, j, cts, args) for j in self._linear_programs]
         adjoints, operands = [j for j, _ in pairs], pairs[0][1]  # cotangents, captured operands, other operands
-        n, k = self.captured, sum([not isinstance(ct, Zero) for ct in cts])
-        order = (*range(k, k + n), *range(k), *range(k + n, len(operands)))
+        n, n_cts = self.captured, sum([not isinstance(ct, Zero) for ct in cts])
+        order = (*range(n_cts, n_cts + n), *range(n_cts), *range(n_cts + n, len(operands)))  # captured ones first
         adjoint = self._over_stacks([reorder_operands(j, order) for j in adjoints])
         return cotangents_of_operands(adjoints, ctx(adjoint, *[operands[p] for p in order]), args)
 

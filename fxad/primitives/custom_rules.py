@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple, TypeVar, final
 
 from fxad.core.builder import rebind_operands
 from fxad.core.dce import dce, read_operands, remove_dead_eqns
-from fxad.core.masks import select_by_mask
+from fxad.core.masks import select_by_mask, split_by_mask
 from fxad.errors import ParameterError
 from fxad.ir import (
     Atoms,
@@ -151,8 +151,8 @@ class Derivative(Record):
     `pull`, the pullback (JAX: `bwd` of `custom_vjp`): cotangents of the inexact results, then residuals -> cotangents
     of the moving operands; None: the transpose of `push`.
 
-    So `forward` and `push` are like `primal` and `linear` of a
-    `LinearizedBody`; `push` and `pull` become `body` and `adjoint` of a `LinearCall`.
+    So `forward` and `push` are like `primal` and `linear` of a `LinearizedBody`; `push` and `pull` become `body` and
+    `adjoint` of a `LinearCall`.
     """
 
     name: ClassVar[str] = "derivative"
@@ -180,11 +180,11 @@ class Derivative(Record):
     ) -> tuple[Atoms, Tangents] | None:
         """Results and tangents, computed for the tangents that do not vanish. None if all tangents of results vanish.
 
-        `complete` replaces the named calls in a program of the rule.
+        `outs` are the types of the results. `complete` replaces the named calls in a program of the rule.
         """
         nonzero, lins = [isinstance(t, Lin) for t in tangents], [t for t in tangents if isinstance(t, Lin)]
-        marks = iter(with_zero_operands(self.push, select_by_mask(nonzero, self.moving))[1])
-        out_nonzero = [a.inexact and next(marks) for a in outs]
+        push_nonzero = iter(with_zero_operands(self.push, select_by_mask(nonzero, self.moving))[1])
+        out_nonzero = [a.inexact and next(push_nonzero) for a in outs]
         if not any(out_nonzero):
             return None
         n = len(nonzero) + len(outs)
@@ -237,8 +237,8 @@ class Rules(Record):
     """The rules of a function, by transformation.
 
     Forward mode takes `jvp`, or else `vjp`; linearize and reverse mode take `vjp`, or else `jvp`. Derivatives of one
-    kind are for different operands: the one for the fewest operands is taken that covers all operands with a tangent.
-    `derivative_of` is a program with the derivatives that the function is to have; then it has no others.
+    kind are for different sets of operands: the one for the smallest set is taken that contains all operands with a
+    tangent. `derivative_of` is a program whose derivatives are those of the function; then it has no others.
     """
 
     name: ClassVar[str] = "rules"
@@ -309,22 +309,24 @@ class Function(Record):
     @property
     def programs(self) -> list[RuleProgram]:
         """The body and the programs of the rules, in the order of the fields."""
-        rules, back, n = self.rules, self.rules.inverse, len(self.body.ins) + len(self.body.outs)
+        rules, n = self.rules, len(self.body.ins) + len(self.body.outs)
         operands, results = tuple(range(len(self.body.ins))), tuple(range(len(self.body.ins), n))
         parts = [RuleProgram("body", self.body, operands, results, stores=True)]
+        first_residual = n
         for derivative in rules.derivatives:
-            parts += derivative.programs(self.inexact, n)
-            n += len(derivative.forward.outs)
+            parts += derivative.programs(self.inexact, first_residual)
+            first_residual += len(derivative.forward.outs) - len(results)
         for rule in rules.batch:
             parts.append(RuleProgram(f"vmap rule of size {rule.size}", rule.body, operands, results, size=rule.size))
-        if isinstance(back, InverseRule):
-            free = select_by_mask(operands, [not k for k in back.kept])
-            takes = (*results, *select_by_mask(operands, back.kept))
-            parts.append(RuleProgram("inverse", back.inverse, takes, free))
-            if back.ivjp is not None:
+        inverse = rules.inverse
+        if isinstance(inverse, InverseRule):
+            kept, others = split_by_mask(operands, inverse.kept)
+            takes = (*results, *kept)
+            parts.append(RuleProgram("inverse", inverse.inverse, takes, others))
+            if inverse.ivjp is not None:
                 takes = (*takes, *select_by_mask(results, self.inexact))
-                gives = (*free, *select_by_mask(operands, self.moving))
-                parts.append(RuleProgram("ivjp", back.ivjp, takes, gives, returns_cotangents=True))
+                gives = (*others, *select_by_mask(operands, self.moving))
+                parts.append(RuleProgram("ivjp", inverse.ivjp, takes, gives, returns_cotangents=True))
         if rules.derivative_of is not None:
             parts.append(RuleProgram("program of derivatives", rules.derivative_of, operands, results, stores=True))
         return parts
