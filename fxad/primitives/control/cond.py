@@ -155,18 +155,20 @@ class Cond(HigherOrder, Linear):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (_, *operands), (index_dim, *operand_dims) = args, dims
         if index_dim is None:
-            branches, out_dims = batch_alike(ctx, self.branches, tuple(operand_dims))
-            return ctx(self.with_bodies(branches), *args), out_dims
+            branches, branch_out_dims = batch_alike(ctx, self.branches, tuple(operand_dims))
+            return ctx(self.with_bodies(branches), *args), branch_out_dims
         check_uniform(ctx, self)
         same = self._same_results(operands)
-        if same:
-            rest = [k for k in range(len(self.branches[0].outs)) if k not in same]
-            prim = self.with_bodies(tuple([with_outs(body, [body.outs[k] for k in rest]) for body in self.branches]))
-            outs, out_dims = prim._batch_varying(ctx, args, dims) if rest or self.effects else ((), ())
-            values = dict(zip(rest, zip(outs, out_dims, strict=True), strict=True))
-            values.update({k: (a, None if j is None else operand_dims[j]) for k, (a, j) in same.items()})
-            return tuple([values[k][0] for k in range(len(values))]), tuple([values[k][1] for k in range(len(values))])
-        return self._batch_varying(ctx, args, dims)
+        if not same:
+            return self._batch_varying(ctx, args, dims)
+        others = [k for k in range(len(self.branches[0].outs)) if k not in same]
+        prim = self.with_bodies(tuple([with_outs(body, [body.outs[k] for k in others]) for body in self.branches]))
+        other_outs, other_dims = prim._batch_varying(ctx, args, dims) if others or self.effects else ((), ())
+        outs: dict[int, Atom] = {k: a for k, (a, _) in same.items()}
+        out_dims: dict[int, int | None] = {k: None if j is None else operand_dims[j] for k, (_, j) in same.items()}
+        outs.update(zip(others, other_outs, strict=True))
+        out_dims.update(zip(others, other_dims, strict=True))
+        return tuple([outs[k] for k in range(len(outs))]), tuple([out_dims[k] for k in range(len(outs))])
 
     def _same_results(self, operands: Sequence[Atom]) -> dict[int, tuple[Atom, int | None]]:
         """Return the results that all branches take from one operand, or that are one literal: by the number of the

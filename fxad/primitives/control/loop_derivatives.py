@@ -87,7 +87,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dependent_values, live_eqns, read_operands, remove_dead_eqns
 from fxad.core.masks import select_by_mask, split_by_mask
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Atoms, Emit, Jaxpr, LinearizedBody, Lit, Mask, Var
+from fxad.ir import Atom, Atoms, Emit, Jaxpr, LinearizedBody, Lit, Mask, Tangent, Tangents, Var
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, with_outs
 from fxad.primitives.control.loop_steps import (
     LoopInvariants,
@@ -155,9 +155,8 @@ class LinearizedSteps:
 
     - as constants: the tangents of the constants, then `invariant`, the residuals that are loop invariants;
     - as carry: the tangents of the carry;
-    - as slices: the tangents of the slices, then `arrays[k] for k in residual_slices`. Here `arrays` is
-      `(*xs, *counter_values, *ys)`: the arrays that `primal` runs over, the values of counters, and the arrays that
-      `primal` stacks.
+    - as slices: the tangents of the slices, then the residuals that vary. `residual_slices` are the numbers of their
+      arrays among the arrays that `primal` runs over, `counter_values`, and the arrays that `primal` stacks.
 
     `in_nonzero` and `out_nonzero` mark the values with a tangent, as in `FusedSteps`.
     """
@@ -170,6 +169,15 @@ class LinearizedSteps:
     residual_slices: tuple[int, ...]
     in_nonzero: Mask
     out_nonzero: Mask
+
+    def linear_operands(
+        self, tangents: tuple[Tangents, Tangents, Tangents], xs: Sequence[Atom], ys: Sequence[Atom]
+    ) -> list[Tangent | Atom]:
+        """Return the operands of the linear loop. `tangents` are those of the constants, the carry and the slices; `xs`
+        are the arrays that the primal loop runs over, `ys` those that it stacks."""
+        consts, carry, slices = tangents
+        arrays = (*xs, *self.counter_values, *ys)
+        return [*consts, *self.invariant, *carry, *slices, *[arrays[k] for k in self.residual_slices]]
 
 
 @final
@@ -221,14 +229,14 @@ def linearize_steps(
     if outside.is_loop and not is_opaque(stacking.body):
         linear = Steps(without_opaque(linear.body), linear.n_consts, linear.n_carry)
     return LinearizedSteps(
-        stacking,
-        hoisted_operands,
-        linear,
-        tuple(sources.invariant.values()),
-        tuple([_counter_values(outside, primal, v, increments[v]) for v in sources.counters]),
-        tuple(sources.slices.values()),
-        in_nonzero,
-        out_nonzero,
+        primal=stacking,
+        hoisted=hoisted_operands,
+        linear=linear,
+        invariant=tuple(sources.invariant.values()),
+        counter_values=tuple([_counter_values(outside, primal, v, increments[v]) for v in sources.counters]),
+        residual_slices=tuple(sources.slices.values()),
+        in_nonzero=in_nonzero,
+        out_nonzero=out_nonzero,
     )
 
 
@@ -307,11 +315,11 @@ def classify_residuals(
     for k, a in enumerate((*slices, *read_counters, *ys, *stacked)):
         array_of.setdefault(a, k)
     return ResidualSources(
-        {r: a for r, a in constant.items() if isinstance(a, Lit)},
-        {r: a for r, a in constant.items() if not isinstance(a, Lit)},
-        {r: array_of[r] for r in residuals if r not in constant},
-        read_counters,
-        stacked,
+        literals={r: a for r, a in constant.items() if isinstance(a, Lit)},
+        invariant={r: a for r, a in constant.items() if not isinstance(a, Lit)},
+        slices={r: array_of[r] for r in residuals if r not in constant},
+        counters=read_counters,
+        stacked=stacked,
     )
 
 
@@ -331,10 +339,8 @@ def _linear_steps(
 
 
 def _hoist(outside: LoopContext, steps: Steps, invariants: LoopInvariants, wanted: Sequence[Atom]) -> dict[Atom, Atom]:
-    """Compute the loop-invariant values among `wanted` outside the loop, with the values that they need.
-
-    Returns a map from variables of the body to the values computed outside.
-    """
+    """Compute the loop invariants among `wanted` outside the loop. Return a map from variables of the body to values
+    outside: these, the values that they need, and slices of literals."""
     hoisted: dict[Atom, Atom] = {
         v: a for v, a in zip(steps.body.ins, outside.operands, strict=True) if v in invariants.values
     }
@@ -362,17 +368,17 @@ def _without_hoisted(steps: Steps, hoisted: dict[Atom, Atom], outs: Atoms) -> tu
     """Return the steps with other results and without the equations whose results are in `hoisted`, and the values of
     the further constants: the hoisted values that the remaining equations read."""
     body = steps.body
-    rest = [e for e in body.eqns if hoisted.keys().isdisjoint(e.outs)]
-    if len(rest) == len(body.eqns):
+    remaining = [e for e in body.eqns if hoisted.keys().isdisjoint(e.outs)]
+    if len(remaining) == len(body.eqns):
         return Steps(with_outs(body, outs), steps.n_consts, steps.n_carry), ()
-    read = {*outs, *[a for e in rest for a in e.ins]}
+    read = {*outs, *[a for e in remaining for a in e.ins]}
     further = [v for e in body.eqns if not hoisted.keys().isdisjoint(e.outs) for v in e.outs if v in read]
     consts, carry, xs = steps.split(body.ins)
     b = Builder()
     env: dict[Atom, Atom] = {v: b.input(v.aval) for v in (*consts, *further, *carry, *xs)}
-    b.extend(rest, env)
-    rest_body = b.build(substitute(outs, env), body.name)
-    return Steps(rest_body, steps.n_consts + len(further), steps.n_carry), tuple([hoisted[v] for v in further])
+    b.extend(remaining, env)
+    smaller = Steps(b.build(substitute(outs, env), body.name), steps.n_consts + len(further), steps.n_carry)
+    return smaller, tuple([hoisted[v] for v in further])
 
 
 # ------------------------------------------------------------------------------------------------------ transposition

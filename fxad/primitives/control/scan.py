@@ -297,10 +297,9 @@ class Scan(HigherOrder, Linear):
         consts, carry, xs = self.steps.split(primals)
         outs = ctx(self.with_steps(halves.primal), *count, *consts, *halves.hoisted, *carry, *xs)
         results = outs[: len(self.body.outs)]
-        arrays = (*xs, *halves.counter_values, *outs[self.n_carry :])
-        const_dots, carry_dots, xs_dots = self.steps.split_marked(tangents, halves.in_nonzero)
+        tangent_groups = self.steps.split_marked(tangents, halves.in_nonzero)
+        operands = halves.linear_operands(tangent_groups, xs, outs[self.n_carry :])
         linear = self.with_steps(halves.linear)
-        operands = (*const_dots, *halves.invariant, *carry_dots, *xs_dots, *[arrays[k] for k in halves.residual_slices])
         dots = ctx.lin(linear, *count, *operands) if linear.body.outs else ()
         return results, insert_zeros(dots, halves.out_nonzero, [v.aval for v in results])
 

@@ -377,17 +377,12 @@ class While(HigherOrder):
             self.max_steps,
         )
         count, *outs = ctx(loop, *cond_consts, *body_consts, *halves.hoisted, Lit.of(0, INT32_SCALAR), *carry)
-        results, arrays = tuple(outs[: len(self.body.outs)]), (*halves.counter_values, *outs[len(carry) :])
-        const_dots, carry_dots, _ = self.steps.split_marked(tangents[self.n_cond :], halves.in_nonzero)
+        results = tuple(outs[: len(self.body.outs)])
+        tangent_groups = self.steps.split_marked(tangents[self.n_cond :], halves.in_nonzero)
+        operands = halves.linear_operands(tangent_groups, (), outs[len(carry) :])
         linear = halves.linear
-        dots = ctx.lin(
-            Scan(linear.body, self.max_steps, False, 1, linear.n_consts, linear.n_carry, True),
-            count,
-            *const_dots,
-            *halves.invariant,
-            *carry_dots,
-            *[arrays[k] for k in halves.residual_slices],
-        )
+        scan = Scan(linear.body, self.max_steps, False, 1, linear.n_consts, linear.n_carry, True)
+        dots = ctx.lin(scan, count, *operands)
         return results, insert_zeros(dots, halves.out_nonzero, [v.aval for v in results])
 
 
