@@ -22,12 +22,14 @@ In the example, the rule of `sin` calls `cos`, and the rule of `cos` calls `sin`
 ... def cos_jvp(primals, tangents):
 ...     return cos(*primals), -tangents[0] * sin(*primals)
 >>> (eqn,) = fx.trace(sin, fx.Spec((), "float32")).jaxpr.eqns
->>> [function.body.name for function in eqn.prim.module]
+>>> def name(function):
+...     return function.body.eqns[0].prim.name
+>>> [name(function) for function in eqn.prim.module]
 ['sin', 'cos']
 >>> [called_functions(function.rules.jvp[0].forward) for function in eqn.prim.module]
 [(0, 1), (1, 0)]
 >>> outside = eqn.prim.complete(eqn.prim.rules.jvp[0].forward, over_stack)
->>> [(e.prim.name, [function.body.name for function in e.prim.module]) for e in outside.eqns]
+>>> [(e.prim.name, [name(function) for function in e.prim.module]) for e in outside.eqns]
 [('call_with_rules', ['sin', 'cos']), ('call_with_rules', ['cos', 'sin'])]
 """
 

@@ -95,11 +95,11 @@ def restricted(
     >>> import fxad as fx, fxad.numpy as fnp
     >>> @fx.custom_jvp
     ... def f(x, y):
-    ...     return x * y, fnp.sin(x)
+    ...     return x * y * 0.875, fnp.sin(x)
     >>> @f.defjvp
     ... def f_jvp(primals, tangents):
     ...     (x, y), (x_dot, y_dot) = primals, tangents
-    ...     return (x * y, fnp.sin(x)), (x_dot * y + y_dot * x, x_dot * fnp.cos(x))
+    ...     return (x * y * 0.875, fnp.sin(x)), ((x_dot * y + y_dot * x) * 0.875, x_dot * fnp.cos(x))
     >>> x = fx.Spec((), "float32")
     >>> function = fx.trace(f, x, x).jaxpr.eqns[0].prim.function
     >>> _, *programs = function.programs  # without the body
@@ -111,14 +111,16 @@ def restricted(
     >>> print(forward.takes, forward.gives, forward.jaxpr)
     (0, 1) (2, 4) main @f_jvp(%arg0: f32[], %arg1: f32[]) -> (f32[], f32[]) {
       %0: f32[] = mul %arg0, %arg1
-      return %0, %arg1
+      %1: f32[] = mul %0, 0.875:f32[]
+      return %1, %arg1
     }
     <BLANKLINE>
     >>> print(push.takes, push.gives, push.jaxpr)
     (0, 4) (2,) main @linear_f_jvp(%arg0: f32[], %arg1: f32[]) -> (f32[]) {
       %0: f32[] = mul %arg0, %arg1
       %1: f32[] = add %0, 0.0:f32[]
-      return %1
+      %2: f32[] = mul %1, 0.875:f32[]
+      return %2
     }
     <BLANKLINE>
     """

@@ -17,30 +17,12 @@ the tangent of c. Then a `linear_solve` solves `2 x x_dot = -(-c_dot)`; its oper
 ...     def divide(matvec, y):
 ...         return y / matvec(1.0)
 ...     return fx.lax.custom_root(equation, 1.0, newton, divide)
->>> print(linearize(fx.trace(root, fx.Spec((), "float32")).jaxpr, (True,)).linear)
-fn @linear_equation(%arg0: f32[]) -> (f32[]) {
-  %0: f32[] = neg %arg0
-  return %0
-}
-<BLANKLINE>
-fn @linear_equation#1(%arg0: f32[], %arg1: f32[]) -> (f32[]) {
-  %0: f32[] = mul %arg0, %arg1
-  return %0
-}
-<BLANKLINE>
-fn @divide(%arg0: f32[], %arg1: f32[]) -> (f32[]) {
-  %0: f32[] = call[body=@linear_equation#1] 1.0:f32[], %arg1
-  %1: f32[] = div %arg0, %0
-  return %1
-}
-<BLANKLINE>
-main @linear_root(%arg0: f32[], %arg1: f32[]) -> (f32[]) {
-  %0: f32[] = call[body=@linear_equation] %arg0
-  %1: f32[] = neg %0
-  %2: f32[] = linear_solve[matvec=@linear_equation#1, solve=@divide, adjoint=(@linear_equation#1, @divide)] %1, %arg1
-  return %2
-}
-<BLANKLINE>
+>>> linear = linearize(fx.trace(root, fx.Spec((), "float32")).jaxpr, (True,)).linear
+>>> for eqn in linear.eqns:
+...     print(eqn.outs, eqn.prim.name, eqn.ins)
+(%0:f32[],) call (%arg0:f32[],)
+(%1:f32[],) neg (%0:f32[],)
+(%2:f32[],) linear_solve (%1:f32[], %arg1:f32[])
 """
 
 from __future__ import annotations
