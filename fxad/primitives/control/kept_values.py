@@ -93,7 +93,7 @@ def split_at_kept(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
     stored: dict[Atom, Atom] = {}  # for each further operand of `resuming`, the value of `storing` that it takes
 
     def store(values: Sequence[Var]) -> tuple[Var, ...]:
-        """The operands of `resuming` that take these values of `storing`."""
+        """Return further operands of the second program, which take these values of the first one."""
         operands = resuming.inputs([v.aval for v in values])
         stored.update(zip(operands, values, strict=True))
         return operands
