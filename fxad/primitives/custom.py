@@ -4,6 +4,33 @@ A rule may call its own function, or functions whose rules call it in turn. Thes
 functions, in which a call refers to a function by its number. So a module is a value, and rules of any recursion are
 finite. Outside of the module there are no named calls: when a rule leaves its equation (`CallWithRules.complete`), a
 named call in it becomes a `call_with_rules` of the function, with the module. Decision: docs/adr/0048.
+
+In the example, the rule of `sin` calls `cos`, and the rule of `cos` calls `sin`. Both also call their own function.
+
+>>> import fxad as fx, fxad.numpy as fnp
+>>> from fxad.transforms.vmap import over_stack
+>>> @fx.custom_jvp
+... def sin(x):
+...     return fnp.sin(x)
+>>> @fx.custom_jvp
+... def cos(x):
+...     return fnp.cos(x)
+>>> @sin.defjvp
+... def sin_jvp(primals, tangents):
+...     return sin(*primals), tangents[0] * cos(*primals)
+>>> @cos.defjvp
+... def cos_jvp(primals, tangents):
+...     return cos(*primals), -tangents[0] * sin(*primals)
+>>> (eqn,) = fx.trace(sin, fx.Spec((), "float32")).jaxpr.eqns
+>>> def name(function):
+...     return function.body.eqns[0].prim.name
+>>> [name(function) for function in eqn.prim.module]
+['sin', 'cos']
+>>> [called_functions(function.rules.jvp[0].forward) for function in eqn.prim.module]
+[(0, 1), (1, 0)]
+>>> outside = eqn.prim.complete(eqn.prim.rules.jvp[0].forward, over_stack)
+>>> [(e.prim.name, [name(function) for function in e.prim.module]) for e in outside.eqns]
+[('call_with_rules', ['sin', 'cos']), ('call_with_rules', ['cos', 'sin'])]
 """
 
 from __future__ import annotations
@@ -126,16 +153,20 @@ class NamedCall(Applied):
         return self.body.out_avals
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        # a rule may read operands that the body does not read
-        everything = ((True,) * len(dims),) * len(self.body.outs)
-        rows = everything if ctx.axis in dict(self.free_axes) else self.reads or everything
-        mapped = [d is not None for d in ctx.recur(self.body, dims)[1]]
-        by_rule = [any([m and d is not None for d, m in zip(dims, row, strict=True)]) for row in rows]
-        wants = tuple([0 if a or b else None for a, b in zip(mapped, by_rule, strict=True)])
+        # a result is mapped if the body or a rule reads a mapped operand for it
+        mapped = tuple([d is not None for d in dims])
+        over_axis = ctx.axis in dict(self.free_axes)  # then each example may read the operands of all
+        mapped_by_body = [d is not None for d in ctx.recur(self.body, dims)[1]]
+        mapped_by_rules = (
+            [any(select_by_mask(mapped, read)) for read in self.reads]
+            if self.reads and not over_axis
+            else [any(mapped)] * len(self.body.outs)
+        )
+        wants = tuple([0 if b or r else None for b, r in zip(mapped_by_body, mapped_by_rules, strict=True)])
         body, out_dims = ctx.recur(self.body, dims, wants)
         changes = (*self.changes, BatchChange(ctx.size, dims, out_dims, ctx.axis))
-        left = _unbound(self.axes, changes)
-        return ctx(NamedCall(body, self.function, changes, self.reads, left), *args), out_dims
+        axes = _unbound(self.axes, changes)
+        return ctx(NamedCall(body, self.function, changes, self.reads, axes), *args), out_dims
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return Call(self.body).jvp(ctx, primals, tangents)
@@ -184,19 +215,20 @@ def replace_named_calls(jaxpr: Jaxpr, by: Callable[[NamedCall], Jaxpr | Primitiv
 
 
 def module_call(functions: Mapping[int, Function], entry: int, batch: Batch) -> CallWithRules:
-    """The call of a function of a module, whose named calls have the keys of `functions` for numbers."""
-    return _call_of(_with_reads_and_axes(_renumbered(functions, _reachable([entry], functions))), 0, batch)
+    """The call of function number `entry`. Named calls refer to `functions` by their keys."""
+    module = _renumbered(functions, _reachable([entry], functions))
+    return _call_of(_with_reads_and_axes(module), 0, batch)
 
 
 def _call_of(module: tuple[Function, ...], k: int, batch: Batch) -> CallWithRules:
-    """The call of a function of a module, outside of the module."""
+    """The call of function k of a module, for use outside of the module."""
     function = module[k]
     body = _complete(function.body, module, batch)
     return in_module(Function(body, function.captured, function.rules), module)
 
 
 def in_module(function: Function, module: tuple[Function, ...], tolerance: Lit | None = None) -> CallWithRules:
-    """The call of a function whose rules refer to a module. Functions that they do not lead to are dropped."""
+    """The call of a function whose rules refer to a module, of which only the functions remain that they lead to."""
     if not module:
         return CallWithRules(function, (), tolerance)
     functions = dict(enumerate(module))
@@ -260,8 +292,8 @@ def _with_numbers_by(function: Function, order: Sequence[int]) -> Function:
 def _with_reads_and_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
     """The functions, with `reads` and `axes` in each named call.
 
-    Both depend on those of other functions. So this is a least fixed point, which starts from the operands that the
-    bodies read.
+    Both depend on those of other functions: a rule reads an operand if it passes it to a function that reads it. So
+    this is a least fixed point, which starts from the operands that the bodies read, and from no axes.
     """
     if not any(map(_functions_called_by, module)):
         return module
@@ -269,8 +301,7 @@ def _with_reads_and_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
     axes: list[NamedAxes] = [()] * len(module)
 
     def with_reads_and_axes(call: NamedCall) -> NamedCall:
-        k, left = call.function, _unbound(axes[call.function], call.changes)
-        return replace(call, reads=reads[k], axes=left)
+        return replace(call, reads=reads[call.function], axes=_unbound(axes[call.function], call.changes))
 
     while True:
         result = tuple([_map_named_calls(f, with_reads_and_axes) for f in module])
@@ -280,10 +311,12 @@ def _with_reads_and_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
         reads, axes = now
 
 
-def _reads_of(function: Function, left: Callable[[Function, Mask], Mask]) -> tuple[Mask, ...]:
-    """For each result, the operands that are left when no other result is used; empty for many results."""
+def _reads_of(function: Function, needed: Callable[[Function, Mask], Mask]) -> tuple[Mask, ...]:
+    """For each result of a function, the operands that are `needed` for this result alone; empty for many results."""
     n = len(function.body.outs)
-    return tuple([left(function, tuple([k == j for k in range(n)])) for j in range(n)]) if n <= _MAX_RESULTS else ()
+    if n > _MAX_RESULTS:
+        return ()
+    return tuple([needed(function, tuple([k == j for k in range(n)])) for j in range(n)])
 
 
 def _unbound(axes: NamedAxes, changes: Sequence[BatchChange]) -> NamedAxes:
@@ -315,8 +348,8 @@ class CallWithRules(Applied, Linear):
           Captured operands have no derivative by rules: a tangent of one is refused. With batch rules alone, the
           derivative has batch rules, which are the derivatives of those, and the equation is linear if all these
           programs are. Batched, all operands that an inverse gives are batched. `module` are the functions that named
-          calls in the rules refer to. A `tolerance` says that `invertible` made the call: it is the error of the
-          reconstruction that its rule takes.
+          calls in the rules refer to. A call that `invertible` made has a `tolerance`: the error of reconstructed
+          operands that its rule accepts.
     """
 
     name: ClassVar[str] = "call_with_rules"
@@ -365,11 +398,11 @@ class CallWithRules(Applied, Linear):
     def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn:
         if isinstance(self.rules.inverse, InverseRule) and all(used):
             return eqn  # an inverse reads all results, and gives the operands
-        function, left = self.function.pruned(used)
+        function, needed = self.function.pruned(used)
         if function == self.function:
             return eqn
         prim = in_module(function, self.module, self.tolerance)
-        return Eqn(prim, select_by_mask(eqn.ins, left), select_by_mask(eqn.outs, used), eqn.source)
+        return Eqn(prim, select_by_mask(eqn.ins, needed), select_by_mask(eqn.outs, used), eqn.source)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         for function in (self.function, *self.module):
@@ -381,21 +414,22 @@ class CallWithRules(Applied, Linear):
         n, back = self.captured, self.rules.inverse
         # a device runs the function, and not the rule
         rule = self._batch_rule(ctx) if dims[:n] == (None,) * n and not ctx.devices else None
-        first = [rule is not None and k >= n for k in range(len(args))]
-        if isinstance(back, InverseRule):  # operands that are computed from results with the mapped axis have it too
-            first = [f or (d is None and not k) for f, d, k in zip(first, dims, back.kept, strict=True)]
-        rows = zip(args, dims, first, strict=True)
-        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) if f else a for a, d, f in rows])
-        dims = tuple([0 if f else d for d, f in zip(dims, first, strict=True)])
+        # operands that must be stacked along axis 0: those of a batch rule, and those that an inverse gives
+        stacked = [rule is not None and k >= n for k in range(len(args))]
+        if isinstance(back, InverseRule):
+            stacked = [s or (d is None and not kept) for s, d, kept in zip(stacked, dims, back.kept, strict=True)]
+        operands = zip(args, dims, stacked, strict=True)
+        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) if s else a for a, d, s in operands])
+        dims = tuple([0 if s else d for d, s in zip(dims, stacked, strict=True)])
         body = None if rule is None else self.complete(rule, ctx.batched)
         function, out_dims = self.function.batched(ctx, dims, body)
         return ctx(in_module(function, self.module, self.tolerance), *args), out_dims
 
     def _batch_rule(self, ctx: BatchCtx) -> Jaxpr | None:
         """The rule for the size of the mapped axis: the one that is for it alone, or the one that is for any size."""
-        rules = {r.size: r.body for r in self.rules.batch if not r.any_size}
-        of_any_size = [ctx.rule_of_size(r.body, r.size) for r in self.rules.batch if r.any_size]
-        return rules.get(ctx.size, of_any_size[0] if of_any_size else None)
+        by_size = {r.size: r.body for r in self.rules.batch if not r.any_size}
+        for_any_size = [ctx.rule_of_size(r.body, r.size) for r in self.rules.batch if r.any_size]
+        return by_size.get(ctx.size, for_any_size[0] if for_any_size else None)
 
     def complete(self, rule: Jaxpr, batch: Batch) -> Jaxpr:
         """A program of a rule, for use outside of this equation: named calls in it are calls of the functions."""
@@ -405,11 +439,12 @@ class CallWithRules(Applied, Linear):
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         nonzero = [isinstance(t, Lin) for t in tangents]
-        of_captured = any(nonzero[: self.captured])
+        moves_captured = any(nonzero[: self.captured])
         if not self.rules.has_derivative:
-            batches = self.rules.batch and not of_captured
-            return (self._jvp_over_stacks if batches else Call(self.body).jvp)(ctx, primals, tangents)
-        if self.tolerance is not None and of_captured:
+            if self.rules.batch and not moves_captured:
+                return self._jvp_over_stacks(ctx, primals, tangents)
+            return Call(self.body).jvp(ctx, primals, tangents)
+        if self.tolerance is not None and moves_captured:
             # `invertible` found no derivative there: the derivative of the function says why, and where
             return Call(self.body).jvp(ctx, primals, tangents)
         self._check_captured(tangents)
@@ -443,7 +478,7 @@ class CallWithRules(Applied, Linear):
         if self.linear_in(nonzero):
             operands = [t if isinstance(t, Lin) else x for x, t in zip(primals, tangents, strict=True)]
             return ctx(self, *primals), ctx.lin(self, *operands)
-        n, m, lins = self.captured, len(self.body.outs), [t for t in tangents if isinstance(t, Lin)]
+        n, n_out, lins = self.captured, len(self.body.outs), [t for t in tangents if isinstance(t, Lin)]
         programs = [self.body, *[self._differentiable(rule.body, ctx.batched) for rule in self.rules.batch]]
         if ctx.split:
             halves = [ctx.recur(without_checks(without_effects(j)), nonzero) for j in programs]
@@ -454,7 +489,7 @@ class CallWithRules(Applied, Linear):
         else:
             fused, out_nonzero = fuse_alike(ctx, programs, nonzero)
             both = ctx(self._over_stacks(fused), *primals, *[t.var for t in lins])
-            outs, dots = both[:m], tuple([Lin(v) for v in both[m:]])
+            outs, dots = both[:n_out], tuple([Lin(v) for v in both[n_out:]])
         return outs, insert_zeros(dots, out_nonzero, self.body.out_avals)
 
     def _differentiable(self, rule: Jaxpr, batch: Batch) -> Jaxpr:
@@ -488,8 +523,8 @@ class CallWithRules(Applied, Linear):
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         pairs = [adjoint_of(ctx, j, cts, args) for j in self._linear_programs]
         adjoints, operands = [j for j, _ in pairs], pairs[0][1]  # cotangents, captured operands, other operands
-        n, k = self.captured, sum([not isinstance(ct, Zero) for ct in cts])
-        order = (*range(k, k + n), *range(k), *range(k + n, len(operands)))
+        n, n_cts = self.captured, sum([not isinstance(ct, Zero) for ct in cts])
+        order = (*range(n_cts, n_cts + n), *range(n_cts), *range(n_cts + n, len(operands)))  # captured ones first
         adjoint = self._over_stacks([reorder_operands(j, order) for j in adjoints])
         return cotangents_of_operands(adjoints, ctx(adjoint, *[operands[p] for p in order]), args)
 

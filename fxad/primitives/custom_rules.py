@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple, TypeVar, final
 
 from fxad.core.builder import rebind_operands
 from fxad.core.dce import dce, read_operands, remove_dead_eqns
-from fxad.core.masks import select_by_mask
+from fxad.core.masks import select_by_mask, split_by_mask
 from fxad.errors import ParameterError
 from fxad.ir import (
     Atoms,
@@ -47,9 +47,9 @@ class RuleProgram(NamedTuple):
     """A program of a function with rules, and the values of the call that it takes and returns, in order.
 
     Values are numbered: first the operands of the call, then its results, then the residuals of its derivatives. A
-    program that is `linear` takes tangents (or cotangents) in its first `linear` operands, and returns tangents. One
-    with a `size` takes and returns stacks, except of captured operands. `stores`: reverse mode may store values of it.
-    `returns_cotangents`: it returns cotangents of operands.
+    tangent, or a cotangent, has the number of its value. A program that is `linear` takes tangents (or cotangents) in
+    its first `linear` operands, and returns tangents. One with a `size` takes and returns stacks, except of captured
+    operands. `stores`: reverse mode may store values of it. `returns_cotangents`: it returns cotangents of operands.
     """
 
     role: str
@@ -61,43 +61,82 @@ class RuleProgram(NamedTuple):
     returns_cotangents: bool = False
     size: int | None = None
 
+    def returning(self, wanted: Sequence[bool]) -> RuleProgram:
+        """The program with only the marked results."""
+        outs = select_by_mask(self.jaxpr.outs, wanted)
+        return self._replace(jaxpr=with_outs(self.jaxpr, outs), gives=select_by_mask(self.gives, wanted))
+
+    def taking(self, wanted: Sequence[bool]) -> RuleProgram:
+        """The program with only the marked operands, which include all that it reads and all in which it is linear."""
+        jaxpr = rebind_operands(self.jaxpr, select_by_mask(range(len(self.takes)), wanted))
+        return self._replace(jaxpr=jaxpr, takes=select_by_mask(self.takes, wanted))
+
+    def for_tangents(self, nonzero: Mask) -> RuleProgram:
+        """The program for the tangents of the marked values. The others are zero, and are no operands."""
+        if not self.linear:
+            return self
+        marks = tuple([nonzero[k] for k in self.takes[: self.linear]])
+        takes = (*select_by_mask(self.takes[: self.linear], marks), *self.takes[self.linear :])
+        return self._replace(jaxpr=with_zero_operands(self.jaxpr, marks)[0], takes=takes, linear=sum(marks))
+
 
 def restricted(
-    programs: Sequence[RuleProgram], values: Mask, tangents: Mask, clean: Callable[[Jaxpr], Jaxpr]
+    programs: Sequence[RuleProgram], wanted: Mask, nonzero: Mask, clean: Callable[[Jaxpr], Jaxpr]
 ) -> tuple[list[RuleProgram], set[int]]:
-    """The programs for the operands and results marked in `values`, and the tangents marked in `tangents`: they return
-    no others, and other tangents are zero.
+    """The programs for some operands and results, and for some tangents.
 
-    Residuals stay if a program reads them. The program that returns them comes before those that take them. `clean`
-    removes dead equations. Also returns the values that the programs read.
+    `wanted` marks these operands and results, `nonzero` those that have a tangent (or cotangent). The programs take and
+    return no others. They return the residuals that one of them reads: a program that returns residuals comes before
+    those that take them. `clean` removes dead equations. Also returns the numbers of the values that the programs read.
 
-    The function (x, y) -> (x * y, sin(x)) has the values 0 (x), 1 (y), 2 and 3 (results), and residuals from 4 on. With
-    result 2 and the tangents of 0 and 2 alone, the push (x_dot, y_dot, y, x, cos(x)) -> (x_dot * y + y_dot * x,
-    x_dot * cos(x)) becomes (x_dot, y) -> x_dot * y + 0. So `forward` returns only result 2 and the residual y.
+    In the example, without result 3 and the tangents of values 1 and 3, `push` reads one residual of three, number 4,
+    and `forward` does not compute the others.
+
+    >>> import fxad as fx, fxad.numpy as fnp
+    >>> @fx.custom_jvp
+    ... def f(x, y):
+    ...     return x * y * 0.875, fnp.sin(x)
+    >>> @f.defjvp
+    ... def f_jvp(primals, tangents):
+    ...     (x, y), (x_dot, y_dot) = primals, tangents
+    ...     return (x * y * 0.875, fnp.sin(x)), ((x_dot * y + y_dot * x) * 0.875, x_dot * fnp.cos(x))
+    >>> x = fx.Spec((), "float32")
+    >>> function = fx.trace(f, x, x).jaxpr.eqns[0].prim.function
+    >>> _, *programs = function.programs  # without the body
+    >>> for p in programs:
+    ...     print(p.role, p.takes, p.gives)
+    forward (0, 1) (2, 3, 4, 5, 6)
+    push (0, 1, 4, 5, 6) (2, 3)
+    >>> forward, push = restricted(programs, (True, True, True, False), (True, False, True, False), remove_dead_eqns)[0]
+    >>> print(forward.takes, forward.gives, forward.jaxpr)
+    (0, 1) (2, 4) main @f_jvp(%arg0: f32[], %arg1: f32[]) -> (f32[], f32[]) {
+      %0: f32[] = mul %arg0, %arg1
+      %1: f32[] = mul %0, 0.875:f32[]
+      return %1, %arg1
+    }
+    <BLANKLINE>
+    >>> print(push.takes, push.gives, push.jaxpr)
+    (0, 4) (2,) main @linear_f_jvp(%arg0: f32[], %arg1: f32[]) -> (f32[]) {
+      %0: f32[] = mul %arg0, %arg1
+      %1: f32[] = add %0, 0.0:f32[]
+      %2: f32[] = mul %1, 0.875:f32[]
+      return %2
+    }
+    <BLANKLINE>
     """
     read: set[int] = set()
 
     def stays(program: RuleProgram, k: int) -> bool:
-        return k in read if k >= len(values) else (tangents if program.linear else values)[k]
+        is_residual = k >= len(wanted)
+        return k in read if is_residual else (nonzero if program.linear else wanted)[k]
 
-    pruned: list[tuple[Jaxpr, tuple[int, ...]]] = []
-    for program in reversed(programs):
-        n = program.linear
-        nonzero = tuple([tangents[k] for k in program.takes[:n]])
-        takes = (*select_by_mask(program.takes[:n], nonzero), *program.takes[n:]) if n else program.takes
-        outs = [a for a, k in zip(program.jaxpr.outs, program.gives, strict=True) if stays(program, k)]
-        jaxpr = with_outs(program.jaxpr, outs)
-        jaxpr = clean(with_zero_operands(jaxpr, nonzero)[0] if n else jaxpr)
-        read.update(select_by_mask(takes, read_operands(jaxpr)))
-        pruned.append((jaxpr, takes))
-    result: list[RuleProgram] = []
-    for program, (jaxpr, takes) in zip(programs, reversed(pruned), strict=True):
-        wants = [stays(program, k) for k in takes]
-        jaxpr = rebind_operands(jaxpr, select_by_mask(range(len(takes)), wants))
-        linear = program.linear + len(takes) - len(program.takes)
-        gives = tuple([k for k in program.gives if stays(program, k)])
-        result.append(program._replace(jaxpr=jaxpr, takes=select_by_mask(takes, wants), gives=gives, linear=linear))
-    return result, read
+    smaller: list[RuleProgram] = []
+    for program in reversed(programs):  # those that take residuals first
+        part = program.returning([stays(program, k) for k in program.gives]).for_tangents(nonzero)
+        part = part._replace(jaxpr=clean(part.jaxpr))
+        read.update(select_by_mask(part.takes, read_operands(part.jaxpr)))
+        smaller.append(part)
+    return [part.taking([stays(part, k) for k in part.takes]) for part in reversed(smaller)], read
 
 
 # ---------------------------------------------------------------------------------------------------------- the records
@@ -114,8 +153,8 @@ class Derivative(Record):
     `pull`, the pullback (JAX: `bwd` of `custom_vjp`): cotangents of the inexact results, then residuals -> cotangents
     of the moving operands; None: the transpose of `push`.
 
-    So `forward` and `push` are like `primal` and `linear` of a
-    `LinearizedBody`; `push` and `pull` become `body` and `adjoint` of a `LinearCall`.
+    So `forward` and `push` are like `primal` and `linear` of a `LinearizedBody`; `push` and `pull` become `body` and
+    `adjoint` of a `LinearCall`.
     """
 
     name: ClassVar[str] = "derivative"
@@ -143,11 +182,11 @@ class Derivative(Record):
     ) -> tuple[Atoms, Tangents] | None:
         """Results and tangents, computed for the tangents that do not vanish. None if all tangents of results vanish.
 
-        `complete` replaces the named calls in a program of the rule.
+        `outs` are the types of the results. `complete` replaces the named calls in a program of the rule.
         """
         nonzero, lins = [isinstance(t, Lin) for t in tangents], [t for t in tangents if isinstance(t, Lin)]
-        marks = iter(with_zero_operands(self.push, select_by_mask(nonzero, self.moving))[1])
-        out_nonzero = [a.inexact and next(marks) for a in outs]
+        push_nonzero = iter(with_zero_operands(self.push, select_by_mask(nonzero, self.moving))[1])
+        out_nonzero = [a.inexact and next(push_nonzero) for a in outs]
         if not any(out_nonzero):
             return None
         n = len(nonzero) + len(outs)
@@ -200,8 +239,8 @@ class Rules(Record):
     """The rules of a function, by transformation.
 
     Forward mode takes `jvp`, or else `vjp`; linearize and reverse mode take `vjp`, or else `jvp`. Derivatives of one
-    kind are for different operands: the one for the fewest operands is taken that covers all operands with a tangent.
-    `derivative_of` is a program with the derivatives that the function is to have; then it has no others.
+    kind are for different sets of operands: the one for the smallest set is taken that contains all operands with a
+    tangent. `derivative_of` is a program whose derivatives are those of the function; then it has no others.
     """
 
     name: ClassVar[str] = "rules"
@@ -236,16 +275,16 @@ class Rules(Record):
 
         return min(rules, key=rank)
 
-    def without_operands(self, left: Mask, all_results: bool) -> Rules:
-        """The rules with marks for the operands in `left` alone, without an inverse. A refusal to invert stays if
+    def for_operands(self, needed: Mask, all_results: bool) -> Rules:
+        """The rules with marks for the marked operands alone, without an inverse. A refusal to invert stays if
         `all_results` are used."""
         jvp, vjp = [
-            tuple([replace(rule, moving=select_by_mask(rule.moving, left)) for rule in kind])
+            tuple([replace(rule, moving=select_by_mask(rule.moving, needed)) for rule in kind])
             for kind in (self.jvp, self.vjp)
         ]
         refusal = None
         if isinstance(self.inverse, Refusal) and all_results:
-            refusal = replace(self.inverse, moving=select_by_mask(self.inverse.moving, left))
+            refusal = replace(self.inverse, moving=select_by_mask(self.inverse.moving, needed))
         return Rules(jvp, vjp, self.batch, refusal, self.derivative_of)
 
 
@@ -272,22 +311,24 @@ class Function(Record):
     @property
     def programs(self) -> list[RuleProgram]:
         """The body and the programs of the rules, in the order of the fields."""
-        rules, back, n = self.rules, self.rules.inverse, len(self.body.ins) + len(self.body.outs)
+        rules, n = self.rules, len(self.body.ins) + len(self.body.outs)
         operands, results = tuple(range(len(self.body.ins))), tuple(range(len(self.body.ins), n))
         parts = [RuleProgram("body", self.body, operands, results, stores=True)]
+        first_residual = n
         for derivative in rules.derivatives:
-            parts += derivative.programs(self.inexact, n)
-            n += len(derivative.forward.outs)
+            parts += derivative.programs(self.inexact, first_residual)
+            first_residual += len(derivative.forward.outs) - len(results)
         for rule in rules.batch:
             parts.append(RuleProgram(f"vmap rule of size {rule.size}", rule.body, operands, results, size=rule.size))
-        if isinstance(back, InverseRule):
-            free = select_by_mask(operands, [not k for k in back.kept])
-            takes = (*results, *select_by_mask(operands, back.kept))
-            parts.append(RuleProgram("inverse", back.inverse, takes, free))
-            if back.ivjp is not None:
+        inverse = rules.inverse
+        if isinstance(inverse, InverseRule):
+            kept, others = split_by_mask(operands, inverse.kept)
+            takes = (*results, *kept)
+            parts.append(RuleProgram("inverse", inverse.inverse, takes, others))
+            if inverse.ivjp is not None:
                 takes = (*takes, *select_by_mask(results, self.inexact))
-                gives = (*free, *select_by_mask(operands, self.moving))
-                parts.append(RuleProgram("ivjp", back.ivjp, takes, gives, returns_cotangents=True))
+                gives = (*others, *select_by_mask(operands, self.moving))
+                parts.append(RuleProgram("ivjp", inverse.ivjp, takes, gives, returns_cotangents=True))
         if rules.derivative_of is not None:
             parts.append(RuleProgram("program of derivatives", rules.derivative_of, operands, results, stores=True))
         return parts
@@ -307,7 +348,7 @@ class Function(Record):
                     f"{name}: a rule has {len(rule.moving)} marks for {n_in} operands",
                     remedy="mark the operands whose tangents do not vanish",
                 )
-            if any([of and not m for of, m in zip(rule.moving, self.moving, strict=True)]):
+            if any([in_rule and not m for in_rule, m in zip(rule.moving, self.moving, strict=True)]):
                 raise ParameterError(
                     f"{name}: a rule is about tangents of operands that have none",
                     remedy="mark inexact operands behind the captured ones",
@@ -331,52 +372,64 @@ class Function(Record):
     def needed(self, used: Mask) -> tuple[list[RuleProgram], Mask]:
         """The programs that the results marked in `used` need, without an inverse, and the operands that they read."""
         programs = [part for part in self.programs if part.role not in ("inverse", "ivjp")]
-        left = (True,) * len(self.body.ins)
+        operands = (True,) * len(self.body.ins)
         while True:  # the cotangent of an operand that is dropped may be the last to read another operand
-            marks = (*left, *used)
+            marks = (*operands, *used)
             programs, read = restricted(programs, marks, marks, dce)
-            remaining = tuple([k in read for k in range(len(left))])
-            if remaining == left:
-                return programs, left
-            left = remaining
+            fewer = tuple([k in read for k in range(len(operands))])
+            if fewer == operands:
+                return programs, operands
+            operands = fewer
 
     def pruned(self, used: Mask) -> tuple[Function, Mask]:
-        """The function with the results marked, and the operands that are left: the body or a rule reads them.
+        """The function with the marked results, and the operands that it then has: its body or a rule reads them.
 
         There is no inverse: it would read all results, and return all operands.
         """
-        programs, left = self.needed(used)
-        rules = self.rules.without_operands(left, all(used))
+        programs, needed = self.needed(used)
+        rules = self.rules.for_operands(needed, all(used))
         function = with_programs(replace(self, rules=rules), [part.jaxpr for part in programs])
-        return replace(function, captured=sum(left[: self.captured])), left
+        return replace(function, captured=sum(needed[: self.captured])), needed
 
     def batched(self, ctx: BatchCtx, dims: Dims, rule: Jaxpr | None = None) -> tuple[Function, Dims]:
         """The function of a stack, and the batch axes of its results. `rule`: the batch rule that becomes its body."""
-        function = replace(
-            self, rules=replace(self.rules, batch=tuple([_with_fresh_size(ctx, r) for r in self.rules.batch]))
-        )
-        (body, *others), n = function.programs, self.captured
-        at: dict[int, int | None] = dict(enumerate(dims))  # the batch axis of each value
+        batch = tuple([_with_fresh_size(ctx, r) for r in self.rules.batch])
+        function = replace(self, rules=replace(self.rules, batch=batch))
+        body, *others = function.programs
+        axis_of = function._batch_axes(ctx, dims, by_rule=rule is not None)
 
         def axes(part: RuleProgram, values: Sequence[int]) -> Dims:
-            pairs = [(k, at[k]) for k in values]
-            return tuple([d if part.size is None or k < n or d is None else d + 1 for k, d in pairs])
+            """The batch axes of values in a program. The stacks of another batch rule have its axis in front of it."""
+            in_stack = [part.size is not None and k >= self.captured for k in values]
+            pairs = zip([axis_of[k] for k in values], in_stack, strict=True)
+            return tuple([d + 1 if d is not None and is_stack else d for d, is_stack in pairs])
 
-        # each value has one batch axis: if the programs that compute it disagree, it is 0
-        axes_of_results: dict[int, list[int | None]] = {k: [] if rule is None else [0] for k in body.gives}
-        for part in others if rule is not None else (body, *others):
-            if part.size is None and all([k >= len(dims) for k in part.gives]):
-                for k, d in zip(part.gives, ctx.recur(part.jaxpr, axes(part, part.takes))[1], strict=True):
-                    axes_of_results.setdefault(k, []).append(d)
-                    at[k] = d
-        at.update({k: ds[0] if all([d == ds[0] for d in ds]) else 0 for k, ds in axes_of_results.items()})
+        out_dims = axes(body, body.gives)
+        batched_body = ctx.recur(body.jaxpr, dims, out_dims)[0] if rule is None else rule
+        batched_rules = [_batch_program(ctx, part, axes(part, part.takes), axes(part, part.gives)) for part in others]
+        return with_programs(function, [batched_body, *batched_rules]), out_dims
+
+    def _batch_axes(self, ctx: BatchCtx, dims: Dims, *, by_rule: bool) -> dict[int, int | None]:
+        """The batch axis of each value of a batched call. A tangent or cotangent has the axis of its value.
+
+        Several programs may compute a value. If they return it at different axes, its axis is 0. `by_rule`: a batch
+        rule computes the results, at axis 0.
+        """
+        body, *others = self.programs
+        axis_of: dict[int, int | None] = dict(enumerate(dims))
+        axes_of: dict[int, list[int | None]] = {k: [0] if by_rule else [] for k in body.gives}
+        for part in others if by_rule else (body, *others):
+            gives_operands = any([k < len(dims) for k in part.gives])  # a pullback or an inverse
+            if part.size is None and not gives_operands:
+                out_dims = ctx.recur(part.jaxpr, tuple([axis_of[k] for k in part.takes]))[1]
+                for k, d in zip(part.gives, out_dims, strict=True):
+                    axes_of.setdefault(k, []).append(d)
+                    axis_of[k] = d
+        axis_of.update({k: ds[0] if all([d == ds[0] for d in ds]) else 0 for k, ds in axes_of.items()})
         if self.rules.ivjp is not None:
             # a cotangent that all examples share would be counted once for each example
-            at.update({k: 0 for k in body.gives if at[k] is None})
-        out_dims = axes(body, body.gives)
-        first = ctx.recur(body.jaxpr, dims, out_dims)[0] if rule is None else rule
-        batched_parts = [_batch_program(ctx, part, axes(part, part.takes), axes(part, part.gives)) for part in others]
-        return with_programs(function, [first, *batched_parts]), out_dims
+            axis_of.update({k: 0 for k in body.gives if axis_of[k] is None})
+        return axis_of
 
 
 def _with_fresh_size(ctx: BatchCtx, rule: BatchRule) -> BatchRule:

@@ -3,6 +3,26 @@
 The implicit function theorem gives their derivatives, independent of the program that computes them. The tangent of a
 solution is the solution of a linear system whose matrix is the derivative of the equation. So these primitives have two
 bodies: the equation, and its solver. Their rules emit the same primitives, so they hold at any order.
+
+In the example, x(c) is the root of `x * x - c`. The linear program first applies the derivative of the equation in c to
+the tangent of c. Then a `linear_solve` solves `2 x x_dot = -(-c_dot)`; its operand %arg1 is 2 x.
+
+>>> import fxad as fx
+>>> from fxad.transforms import linearize
+>>> def root(c):
+...     def equation(x):
+...         return x * x - c
+...     def newton(f, x):
+...         return fx.lax.fori_loop(0, 5, lambda _, x: x - f(x) / (2.0 * x), x)
+...     def divide(matvec, y):
+...         return y / matvec(1.0)
+...     return fx.lax.custom_root(equation, 1.0, newton, divide)
+>>> linear = linearize(fx.trace(root, fx.Spec((), "float32")).jaxpr, (True,)).linear
+>>> for eqn in linear.eqns:
+...     print(eqn.outs, eqn.prim.name, eqn.ins)
+(%0:f32[],) call (%arg0:f32[],)
+(%1:f32[],) neg (%0:f32[],)
+(%2:f32[],) linear_solve (%1:f32[], %arg1:f32[])
 """
 
 from __future__ import annotations
@@ -119,9 +139,10 @@ class LinearSolve(Applied, Linear):
         outs = ctx(self, *primals)
         rhs = tangents[:n]
         if any([isinstance(t, Lin) for t in tangents[n:]]):
-            fixed = tuple([Zero(v.aval) for v in outs[:n]])
-            _, product_dots = Call(self.matvec).jvp(ctx, (*outs[:n], *primals[n:]), (*fixed, *tangents[n:]))
-            rhs = tuple([ctx.add(a, _negative(ctx, b)) for a, b in zip(rhs, product_dots, strict=True)])
+            # the right-hand side is b_dot - A_dot x
+            no_x_dots = tuple([Zero(v.aval) for v in outs[:n]])
+            _, product_dots = Call(self.matvec).jvp(ctx, (*outs[:n], *primals[n:]), (*no_x_dots, *tangents[n:]))
+            rhs = tuple([ctx.add(b, _negative(ctx, p)) for b, p in zip(rhs, product_dots, strict=True)])
         dots = ctx.lin(self.without_aux, *rhs, *primals[n:])
         return outs, (*dots, *[Zero(v.aval) for v in outs[n:]])
 
@@ -224,18 +245,18 @@ class Root(Applied):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         c, n = self.captured, self.size
         outs = ctx(self, *primals)
-        point = (*primals[:c], *outs[:n])
+        solution = (*primals[:c], *outs[:n])
         zeros = tuple([Zero(v.aval) for v in outs])
-        equation_dots: tuple[Tangent, ...] = ()
+        equation_dots: tuple[Tangent, ...] = ()  # f_c c_dot
         if any([isinstance(t, Lin) for t in tangents[:c]]):
-            _, equation_dots = Call(self.equation).jvp(ctx, point, (*tangents[:c], *zeros[:n]))
+            _, equation_dots = Call(self.equation).jvp(ctx, solution, (*tangents[:c], *zeros[:n]))
         if not any([isinstance(t, Lin) for t in equation_dots]):
             return outs, zeros
         system, needed = drop_unused_residuals(self.system, (len(equation_dots),) * len(self.system))
         n_at = len(self.at.outs)
         at = with_outs(self.at, select_by_mask(self.at.outs, needed[:n_at]))
-        _, kept = call_primal(ctx, at, 0, point)
-        residuals = (*kept, *select_by_mask(primals[:c], needed[n_at:]))
+        _, at_solution = call_primal(ctx, at, 0, solution)
+        residuals = (*at_solution, *select_by_mask(primals[:c], needed[n_at:]))
         dots = ctx.lin(_linear_solve(system), *[_negative(ctx, t) for t in equation_dots], *residuals)
         nonzero = [k < n and v.aval.inexact for k, v in enumerate(outs)]
         return outs, insert_zeros(dots, nonzero, [v.aval for v in outs])

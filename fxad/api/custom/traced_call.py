@@ -54,7 +54,7 @@ from fxad.transforms.ad.jvp import add_dependent_values
 from fxad.transforms.vmap import over_stack
 
 DEPTH: Final = 3
-_RETRACED: Final = 8  # times that a rule is traced to find the values that it closes over
+_MAX_RETRACED: Final = 8  # times that rules are traced again to find the values that they close over
 
 
 @final
@@ -200,25 +200,25 @@ class _Scope:
     def _trace(self, call: TracedCall) -> None:
         """Trace a function that is met for the first time."""
         call.number = call.lowlink = number = next(self.numbers)
-        dependencies, first = TraceDependencies(), len(self.stack)
+        dependencies, place = TraceDependencies(), len(self.stack)
         self.stack.append(call)
         try:
             with recording_dependencies(dependencies):
                 body = call.body = call.trace_body()
                 alike = [
-                    f for f in self.stack[:first] if f.traces_rules and _code(f.rules.fun) is _code(call.rules.fun)
+                    f for f in self.stack[:place] if f.traces_rules and _code(f.rules.fun) is _code(call.rules.fun)
                 ]
                 too_deep = len(alike) >= DEPTH and len(alike) >= derivative_order()
                 if too_deep:
                     self._refer(alike[0].number)
                 call.function = _without_rules(call, body) if too_deep else self._with_rules(call, body)
         except BaseException:
-            del self.stack[first:]
+            del self.stack[place:]
             raise
         record_in_outer(dependencies)
         call.on_transforms, call.end = dependencies.on_transforms, replay_position()
         if call.lowlink == number:  # the root of its component, whose functions lie above it on the stack
-            members = [f for f in self.stack[first:] if f.prim is None]
+            members = [f for f in self.stack[place:] if f.prim is None]
             module = {f.number: f.function for f in members if f.function is not None}
             call.prim = module_call(module, number, over_stack)
             self.stack = [f for f in self.stack if f is call or f not in members]
@@ -226,25 +226,26 @@ class _Scope:
     def _with_rules(self, call: TracedCall, body: TracedFunction) -> Function:
         """The function with its rules.
 
-        A named call takes the values that the function and all its rules close over. They are known when the rules are
-        traced. Then the rules are traced again.
+        A named call takes the values that the function and all its rules close over. The rules are traced under an
+        assumption of what these are: first, those of the body. If the traced rules close over others, they are traced
+        again, with these as the assumption.
         """
-        met = {*self.stack}  # also in the body
+        before_rules = {*self.stack}
         block, rewind = tracing_repeatedly()
 
         def trace() -> tuple[list[TracedRule], tuple[Jaxpr, ...], tuple[object, ...]]:
             rewind()
-            self.stack = [f for f in self.stack if f in met or f.prim is not None]
+            self.stack = [f for f in self.stack if f in before_rules or f.prim is not None]
             call.referred = False
             rules = list(call.rules.traced(call.signature, call.perturbed_sets))
             return rules, *common_operands(_same_constants([body, *[b for rule in rules for b in rule.bodies]]))
 
-        assumed, times = body.captured, 0
+        assumed, retraced = body.captured, 0
         with block:
             rules, jaxprs, captured = trace()
             while call.referred and [id(v) for v in captured] != [id(v) for v in assumed]:
-                times += 1
-                call.referable = len(captured) > len(assumed) and times <= _RETRACED
+                retraced += 1
+                call.referable = len(captured) > len(assumed) and retraced <= _MAX_RETRACED
                 call.body, assumed = replace(body, jaxpr=jaxprs[0], captured=captured), captured
                 rules, jaxprs, captured = trace()
         call.body, call.referable = replace(body, jaxpr=jaxprs[0], captured=captured), True
@@ -260,11 +261,13 @@ def _function(rules: Sequence[TracedRule], jaxprs: Sequence[Jaxpr], n: int) -> F
     body, *rest = jaxprs
     programs = iter(rest)
     parts = [rule.finish(body, [next(programs) for _ in rule.bodies]) for rule in rules]
-    back = next((part for part in parts if part.inverse), Rules())
+    inverting = next((part for part in parts if part.inverse), Rules())
     jvp = tuple([rule for part in parts for rule in part.jvp])
-    vjp = tuple([rule for part in parts if part is not back for rule in part.vjp])
+    vjp = tuple([rule for part in parts if part is not inverting for rule in part.vjp])
+    if not jvp and not vjp:
+        vjp = inverting.vjp  # the derivative by an ivjp is taken if there is no other
     batch = tuple([rule for part in parts for rule in part.batch])
-    return Function(body, n, Rules(jvp, vjp or (() if jvp else back.vjp), batch, back.inverse))
+    return Function(body, n, Rules(jvp, vjp, batch, inverting.inverse))
 
 
 def _without_rules(call: TracedCall, body: TracedFunction) -> Function:
@@ -297,12 +300,12 @@ def _alike(a: object, b: object) -> bool:
 
 def _same_constants(bodies: Sequence[TracedFunction]) -> list[TracedFunction]:
     """The bodies with one object for equal constants: a rule that is traced again makes new arrays."""
-    first: dict[object, object] = {}
+    by_content: dict[object, object] = {}
 
-    def one(value: object) -> object:
+    def shared(value: object) -> object:
         if isinstance(value, Tracer) or not isinstance(value, np.ndarray | Array):
             return value
         array = np.asarray(value)
-        return first.setdefault((array.shape, array.dtype, array.tobytes()), value)
+        return by_content.setdefault((array.shape, array.dtype, array.tobytes()), value)
 
-    return [replace(body, captured=tuple([one(v) for v in body.captured])) for body in bodies]
+    return [replace(body, captured=tuple([shared(v) for v in body.captured])) for body in bodies]

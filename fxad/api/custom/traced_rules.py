@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, ClassVar, Concatenate, Final, ParamSpec, TypeAlias, final
+from typing import Any, ClassVar, Concatenate, Final, NamedTuple, ParamSpec, TypeAlias, final
 
 import numpy as np
 
@@ -111,6 +111,15 @@ class Signature:
         return (*[False] * (len(body.ins) - len(perturbed)), *perturbed)
 
 
+class ExpectedResults(NamedTuple):
+    """Adjacent results of a rule: their paths in the function and their types. In the messages of errors, `verb` stands
+    between the type of a result and its path: "returns f32[2] as tangent of result[0]"."""
+
+    verb: str
+    paths: Sequence[str]
+    avals: Sequence[Aval]
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedRule:
@@ -154,8 +163,8 @@ class GivenRules:
     @property
     def names(self) -> tuple[str, ...]:
         """Of "jvp", "vjp", "vmap", and "inverse" or "ivjp"."""
-        back = "ivjp" if self.inverse and self.inverse.fused else "inverse"
-        rules = (("jvp", self.jvp), ("vjp", self.vjp), ("vmap", self.vmap), (back, self.inverse))
+        inverse = "ivjp" if self.inverse and self.inverse.fused else "inverse"
+        rules = (("jvp", self.jvp), ("vjp", self.vjp), ("vmap", self.vmap), (inverse, self.inverse))
         return tuple([name for name, rule in rules if rule])
 
     def check(self, sig: Signature) -> None:
@@ -252,17 +261,17 @@ def traced_rule(
     fn: Callable[..., object],
     flat: Callable[..., object],
     avals: Sequence[Aval],
-    *results: tuple[str, Sequence[str], Sequence[Aval]],
+    *expected: ExpectedResults,
 ) -> TracedFunction:
-    """`traced`, with checked results: groups of (verb for messages, paths, types). Further results are residuals.
+    """`traced`, with checks of the expected results. Further results are residuals.
 
     Raises: ShapeError, DTypeError.
     """
     body = traced(what, fn, flat, avals)
-    wants = [a for _, _, group in results for a in group]
-    body = body.typed([*wants, *[None] * (len(body.numbers) - len(wants))])
+    expected_avals = [a for group in expected for a in group.avals]
+    body = body.typed([*expected_avals, *[None] * (len(body.numbers) - len(expected_avals))])
     types = iter(body.jaxpr.out_avals)
-    for verb, paths, group in results:
+    for verb, paths, group in expected:
         check_types(what, verb, paths, group, list(islice(types, len(group))))
     return body
 
@@ -282,8 +291,8 @@ class RuleError(Exception):
 
     def __init__(self, what: str, error: Exception) -> None:
         super().__init__(error)
-        said = error.message if isinstance(error, FxadError) else str(error)
-        self.message = f"{what} raised {type(error).__name__}" + (f": {said}" if said else "")
+        cause = error.message if isinstance(error, FxadError) else str(error)
+        self.message = f"{what} raised {type(error).__name__}" + (f": {cause}" if cause else "")
         self.remedy = (error.remedy if isinstance(error, FxadError) else "") or "give a rule that covers this case"
 
 
@@ -316,9 +325,10 @@ def tangent_rule(sig: Signature, rule: UserRule, perturbed: Mask) -> TracedRule:
             dot = _added_tangents(sig, dot)
         return results + directions(what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, dot, "the results")
 
-    inexact_paths = [p for p, a in zip(sig.out_paths, sig.out_avals, strict=True) if a.inexact]
-    results = ("for", sig.out_paths, sig.out_avals), ("as tangent of", inexact_paths, inexact(sig.out_avals))
-    body = traced_rule(what, rule, flat, (*sig.in_avals, *select_by_mask(sig.in_avals, perturbed)), *results)
+    has_tangent = [a.inexact for a in sig.out_avals]
+    results = ExpectedResults("for", sig.out_paths, sig.out_avals)
+    dots = ExpectedResults("as tangent of", select_by_mask(sig.out_paths, has_tangent), inexact(sig.out_avals))
+    body = traced_rule(what, rule, flat, (*sig.in_avals, *select_by_mask(sig.in_avals, perturbed)), results, dots)
 
     def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
         forward, push = split_tangents(programs[0], len(sig.out_avals), sum(perturbed), what)
@@ -374,57 +384,62 @@ def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], perturbed: M
             types.
     """
     fwd, bwd = rule
-    what, back = f"defvjp of {sig.name}: {function_name(fwd)}", f"defvjp of {sig.name}: {function_name(bwd)}"
+    fwd_name, bwd_name = [f"defvjp of {sig.name}: {function_name(fn)}" for fn in (fwd, bwd)]
     res_tree: Structure | None = None
-    constants: list[object] = []
+    constants: list[object] = []  # of each leaf of the residuals: its value, or `_ARRAY`
 
     def flat_forward(*leaves: object) -> object:
         nonlocal res_tree
         args = [CustomVJPPrimal(x, m) for x, m in zip(leaves, perturbed, strict=True)] if wrapped else leaves
-        returned = call_rule(what, fwd, *sig.arguments(args))
-        out, residuals = pair(what, "(results, residuals)", returned)
-        stored, res_tree = tree.flatten(residuals)
-        constants.extend(_residual_constants(what, stored, res_tree))
-        return _results(what, sig, out) + [x for x, h in zip(stored, constants, strict=True) if h is _ARRAY]
+        returned = call_rule(fwd_name, fwd, *sig.arguments(args))
+        out, residuals = pair(fwd_name, "(results, residuals)", returned)
+        leaves_of_residuals, res_tree = tree.flatten(residuals)
+        constants.extend(_residual_constants(fwd_name, leaves_of_residuals, res_tree))
+        arrays = [x for x, c in zip(leaves_of_residuals, constants, strict=True) if c is _ARRAY]
+        return _results(fwd_name, sig, out) + arrays
 
-    first = traced_rule(what, fwd, flat_forward, sig.in_avals, ("for", sig.out_paths, sig.out_avals))
-    residuals = first.jaxpr.out_avals[len(sig.out_avals) :]
-    n_res = len(residuals)
+    results = ExpectedResults("for", sig.out_paths, sig.out_avals)
+    forward_body = traced_rule(fwd_name, fwd, flat_forward, sig.in_avals, results)
+    res_avals = forward_body.jaxpr.out_avals[len(sig.out_avals) :]
+    n_res = len(res_avals)
 
     def flat_backward(*leaves: object) -> object:
         assert res_tree is not None
         arrays = iter(leaves[:n_res])
-        residuals = tree.unflatten(res_tree, [next(arrays) if h is _ARRAY else h for h in constants])
+        residuals = tree.unflatten(res_tree, [next(arrays) if c is _ARRAY else c for c in constants])
         cts = with_none(sig.out_tree, sig.out_avals, leaves[n_res:])
-        bars = call_rule(back, bwd, *sig.nondiff_values, residuals, cts)
+        bars = call_rule(bwd_name, bwd, *sig.nondiff_values, residuals, cts)
         wanted = [m for a, m in zip(sig.in_avals, perturbed, strict=True) if a.inexact]
-        return list(select_by_mask(cotangents(back, sig, bars), wanted))
+        return list(select_by_mask(cotangents(bwd_name, sig, bars), wanted))
 
-    wants = "as cotangent of", select_by_mask(sig.in_paths, perturbed), select_by_mask(sig.in_avals, perturbed)
-    second = traced_rule(back, bwd, flat_backward, (*residuals, *inexact(sig.out_avals)), wants)
+    paths, avals = select_by_mask(sig.in_paths, perturbed), select_by_mask(sig.in_avals, perturbed)
+    backward_ins = (*res_avals, *inexact(sig.out_avals))
+    backward_body = traced_rule(
+        bwd_name, bwd, flat_backward, backward_ins, ExpectedResults("as cotangent of", paths, avals)
+    )
 
     def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
         forward, backward = programs
         n = len(whole.ins) - len(sig.in_avals)
         # values that `bwd` closes over are residuals too
         forward = with_outs(forward, (*forward.outs, *forward.ins[:n]))
-        order = (*range(n + n_res, len(backward.ins)), *range(n, n + n_res), *range(n))
-        maps = cotangent_maps(reorder_operands(backward, order), len(inexact(sig.out_avals)), back)
+        order = (*range(n + n_res, len(backward.ins)), *range(n, n + n_res), *range(n))  # cotangents, then residuals
+        maps = cotangent_maps(reorder_operands(backward, order), len(inexact(sig.out_avals)), bwd_name)
         return Rules(vjp=(Derivative(sig.marks(whole, perturbed), forward, *maps),))
 
-    return TracedRule((first, second), finish)
+    return TracedRule((forward_body, backward_body), finish)
 
 
 _ARRAY: Final = object()  # in place of a residual that is an array, and so an operand of the backward program
 
 
-def _residual_constants(what: str, stored: Sequence[object], res_tree: Structure) -> list[object]:
+def _residual_constants(what: str, leaves: Sequence[object], res_tree: Structure) -> list[object]:
     """The residuals that `bwd` gets unchanged (numbers, strings, sizes, functions), and `_ARRAY` for arrays.
 
     Raises: ArgumentError for a residual that is neither an array nor hashable.
     """
     out: list[object] = []
-    for x, path in zip(stored, tree.paths(res_tree, "residual"), strict=True):
+    for x, path in zip(leaves, tree.paths(res_tree, "residual"), strict=True):
         if not is_scalar(x) and isinstance(x, Array | np.ndarray | np.generic | SupportsDLPack):
             out.append(_ARRAY)
             continue
@@ -465,14 +480,20 @@ _bound_sizes: Final[Scoped[int]] = Scoped("fxad_bound_sizes", 0)
 
 def stacked_rules(sig: Signature, rule: UserRule, sizes: Sequence[int] | None) -> list[TracedRule]:
     """Trace the rule for stacks of `sizes`. None: the sizes of the enclosing maps, and any size if it needs no number."""
-    traced: list[TracedRule] = []
+    if sizes is not None:
+        return [stacked_rule(sig, rule, size) for size in dict.fromkeys(sizes)]
+    of_any_size = _rule_of_any_size(sig, rule)
+    of_sizes = [stacked_rule(sig, rule, size) for size in dict.fromkeys(stacked_axis_sizes())]
+    return [of_any_size, *of_sizes] if of_any_size else of_sizes
+
+
+def _rule_of_any_size(sig: Signature, rule: UserRule) -> TracedRule | None:
+    """Trace the rule with a symbolic size: any size, or else any size but 0. None if it needs the number."""
     depth = _bound_sizes.get()
-    for at_least in (0, 1) if sizes is None else ():
+    for least in (0, 1):
         with suppress(Exception), _bound_sizes(depth + 1):
-            traced.append(stacked_rule(sig, rule, bound_size(depth, at_least), any_size=True))
-            break
-    sizes = stacked_axis_sizes() if sizes is None else sizes
-    return [*traced, *[stacked_rule(sig, rule, size) for size in dict.fromkeys(sizes)]]
+            return stacked_rule(sig, rule, bound_size(depth, least), any_size=True)
+    return None
 
 
 def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = False) -> TracedRule:
@@ -486,8 +507,8 @@ def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = 
     def flat(*leaves: object) -> object:
         mapped = [k not in sig.nondiff and part for k, part in enumerate(sig.arguments([True] * len(leaves)))]
         returned = rule(size, mapped, *sig.arguments(leaves))
-        out, where = pair(what, "(results, out_batched)", returned)
-        marks = tree.broadcast_prefix(where, sig.out_tree, f"{what}: out_batched", lambda x: isinstance(x, bool))
+        out, out_batched = pair(what, "(results, out_batched)", returned)
+        marks = tree.broadcast_prefix(out_batched, sig.out_tree, f"{what}: out_batched", lambda x: isinstance(x, bool))
         results = _results(what, sig, out)
         for k, (x, is_stack) in enumerate(zip(results, marks, strict=True)):
             if not is_stack:
@@ -500,8 +521,8 @@ def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = 
                 results[k] = broadcast_to(x, (size, *want.shape))
         return results
 
-    takes, gives = [[a.stacked(size) for a in avals] for avals in (sig.in_avals, sig.out_avals)]
-    body = traced_rule(what, rule, flat, takes, ("as stack of", sig.out_paths, gives))
+    in_avals, out_avals = [[a.stacked(size) for a in avals] for avals in (sig.in_avals, sig.out_avals)]
+    body = traced_rule(what, rule, flat, in_avals, ExpectedResults("as stack of", sig.out_paths, out_avals))
     return TracedRule((body,), lambda _, programs: Rules(batch=(BatchRule(size, programs[0], any_size),)))
 
 
@@ -534,67 +555,69 @@ def inverse_rule(sig: Signature, inverse: GivenInverse) -> TracedRule:
                 f"{inverse.role} of {sig.name}: keep has {k}, and its rules are about arguments {', '.join(map(str, sig.positions))}",
                 remedy="number positional arguments from 0; those in nondiff_argnums are given to the rule anyway",
             )
-    by_argument = list(zip(sig.positions, tree.unflatten(sig.in_tree, range(len(sig.in_avals))), strict=True))
-    kept_leaves, kept_tree = tree.flatten(tuple([part for k, part in by_argument if k in inverse.keep]))
-    others = [part for k, part in by_argument if k not in inverse.keep]
-    shape = tree.structure(others[0] if len(others) == 1 else tuple(others))
-    marks = tuple(map({*kept_leaves}.__contains__, range(len(sig.in_avals))))
-    free = tuple([not m for m in marks])
-    m = n + sum(marks)
+    leaves_of = dict(zip(sig.positions, tree.unflatten(sig.in_tree, range(len(sig.in_avals))), strict=True))
+    kept_leaves, kept_tree = tree.flatten(tuple([leaves for k, leaves in leaves_of.items() if k in inverse.keep]))
+    others = [leaves for k, leaves in leaves_of.items() if k not in inverse.keep]
+    others_tree = tree.structure(others[0] if len(others) == 1 else tuple(others))
+    is_kept = tuple([k in kept_leaves for k in range(len(sig.in_avals))])
+    is_other = tuple([not kept for kept in is_kept])
+    n_known = n + sum(is_kept)  # results and kept leaves
 
     def flat(*leaves: object) -> object:
-        results, kept = tree.unflatten(sig.out_tree, leaves[:n]), tree.unflatten(kept_tree, leaves[n:m])
-        cts = [with_none(sig.out_tree, sig.out_avals, leaves[m:])] if inverse.fused else []
+        results, kept = tree.unflatten(sig.out_tree, leaves[:n]), tree.unflatten(kept_tree, leaves[n:n_known])
+        cts = [with_none(sig.out_tree, sig.out_avals, leaves[n_known:])] if inverse.fused else []
         value = call_rule(what, inverse.rule, *sig.nondiff_values, results, *cts, *kept)
         value, bars = pair(what, "(arguments, cotangents)", value) if inverse.fused else (value, None)
-        given, actual = tree.flatten(value)
-        if actual != shape:
+        reconstructed, actual = tree.flatten(value)
+        if actual != others_tree:
             raise TreeError(
-                f"{what} returns {tree.shape_text(actual)}, {sig.name} takes {tree.shape_text(shape)}",
+                f"{what} returns {tree.shape_text(actual)}, {sig.name} takes {tree.shape_text(others_tree)}",
                 remedy="return the argument that is not kept, or a tuple of them in order",
             )
-        return given + (cotangents(what, sig, bars) if inverse.fused else [])
+        return reconstructed + (cotangents(what, sig, bars) if inverse.fused else [])
 
-    takes = (*sig.out_avals, *select_by_mask(sig.in_avals, marks), *(inexact(sig.out_avals) if inverse.fused else ()))
-    gives = "for", select_by_mask(sig.in_paths, free), select_by_mask(sig.in_avals, free)
-    inexact_paths = [p for p, a in zip(sig.in_paths, sig.in_avals, strict=True) if a.inexact]
-    bars = [("as cotangent of", inexact_paths, inexact(sig.in_avals))] if inverse.fused else []
-    body = traced_rule(what, inverse.rule, flat, takes, gives, *bars)
+    cts = inexact(sig.out_avals) if inverse.fused else ()
+    takes = (*sig.out_avals, *select_by_mask(sig.in_avals, is_kept), *cts)
+    returns = [ExpectedResults("for", select_by_mask(sig.in_paths, is_other), select_by_mask(sig.in_avals, is_other))]
+    if inverse.fused:
+        has_cotangent = [a.inexact for a in sig.in_avals]
+        paths = select_by_mask(sig.in_paths, has_cotangent)
+        returns.append(ExpectedResults("as cotangent of", paths, inexact(sig.in_avals)))
+    body = traced_rule(what, inverse.rule, flat, takes, *returns)
 
     def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
-        n_captured = len(whole.ins) - len(marks)
+        n_captured = len(whole.ins) - len(is_kept)
         order = (*range(n_captured, n_captured + n), *range(n_captured), *range(n_captured + n, len(programs[0].ins)))
         ordered = reorder_operands(programs[0], order)  # results, captured, kept, cotangents
-        kept = (True,) * n_captured + marks
+        kept = (True,) * n_captured + is_kept
+        if not inverse.fused:
+            return Rules(inverse=InverseRule(kept, ordered))
         perturbed = sig.marks(whole, [a.inexact for a in sig.in_avals])
-        return (
-            _fused(what, whole, ordered, kept, perturbed)
-            if inverse.fused
-            else Rules(inverse=InverseRule(kept, ordered))
-        )
+        return _rules_of_ivjp(what, whole, ordered, kept, perturbed)
 
     return TracedRule((body,), finish)
 
 
-def _fused(what: str, body: Jaxpr, rule: Jaxpr, kept: tuple[bool, ...], perturbed: tuple[bool, ...]) -> Rules:
+def _rules_of_ivjp(what: str, body: Jaxpr, ivjp: Jaxpr, kept: Mask, perturbed: Mask) -> Rules:
     """The inverse and the derivative that an ivjp gives: (results, kept operands, cotangents) -> (other operands,
     cotangents of the perturbed ones)."""
-    n_out, n_free = len(body.outs), len(kept) - sum(kept)
+    n_out, n_others = len(body.outs), len(kept) - sum(kept)
     n_known = n_out + sum(kept)
-    read = prune(rule, tuple([k < n_free for k in range(len(rule.outs))]))[1]
+    read = prune(ivjp, tuple([k < n_others for k in range(len(ivjp.outs))]))[1]
     if any(read[n_known:]):
         raise NotInvertibleError(
             f"{what}: what it reconstructs depends on the cotangents",
             remedy="return (arguments, cotangents of all arguments), in this order",
         )
     b = Builder()
-    first_operands = b.inputs(rule.in_avals[:n_known])
-    zeros = [Zero(a).instantiate() for a in rule.in_avals[n_known:]]
-    inverse = dce(b.build(b.inline(rule, [*first_operands, *zeros])[:n_free], f"inverse_{body.name}"))
+    known = b.inputs(ivjp.in_avals[:n_known])
+    zeros = [Zero(a).instantiate() for a in ivjp.in_avals[n_known:]]
+    inverse = dce(b.build(b.inline(ivjp, [*known, *zeros])[:n_others], f"inverse_{body.name}"))
+    # the residuals of the derivative are the results and the kept operands
     forward = with_outs(body, (*body.outs, *body.outs, *select_by_mask(body.ins, kept)))
-    backward = reorder_operands(rule, (*range(n_known, len(rule.ins)), *range(n_known)))
-    maps = cotangent_maps(with_outs(backward, backward.outs[n_free:]), len(rule.ins) - n_known, what)
-    return Rules(vjp=(Derivative(perturbed, forward, *maps),), inverse=InverseRule(kept, inverse, rule))
+    backward = reorder_operands(ivjp, (*range(n_known, len(ivjp.ins)), *range(n_known)))
+    maps = cotangent_maps(with_outs(backward, backward.outs[n_others:]), len(ivjp.ins) - n_known, what)
+    return Rules(vjp=(Derivative(perturbed, forward, *maps),), inverse=InverseRule(kept, inverse, ivjp))
 
 
 # -------------------------------------------------------------------------------------------------------------- checks
@@ -688,13 +711,13 @@ def nondiff_positions(
             f"{what} of {name}: nondiff_argnames is {argnames!r:.60}, not a name or a sequence of them",
             remedy="name parameters of the function",
         )
-    for given in by_name:
-        if given not in names:
+    for argname in by_name:
+        if argname not in names:
             raise ArgumentError(
-                f"{what} of {name}: nondiff_argnames has {given!r}, its parameters are {', '.join(names) or 'not known'}",
+                f"{what} of {name}: nondiff_argnames has {argname!r}, its parameters are {', '.join(names) or 'not known'}",
                 remedy="name parameters of the function",
             )
-    return tuple(sorted({*argnums, *[names.index(given) for given in by_name]}))
+    return tuple(sorted({*argnums, *[names.index(argname) for argname in by_name]}))
 
 
 def _type_of(x: object, what: str) -> Aval:

@@ -283,12 +283,10 @@ def _widening_equation(body: Jaxpr, place: int, out: Atom) -> Eqn | None:
         if not earlier:
             break
         value = earlier[0]
-    promotes = producer is not None and producer.prim.name == "convert_element_type" and reader is not None
-    return (
-        reader
-        if promotes and reader is not None and producer is not None and reader.source == producer.source
-        else producer
-    )
+    if producer is None or reader is None or producer.prim.name != "convert_element_type":
+        return producer
+    # a conversion on the line of its reader is a part of it: the reader promotes its operands
+    return reader if reader.source == producer.source else producer
 
 
 def _carry_error(what: str, role: str, path: str, want: Aval, have: Aval) -> FxadError:

@@ -1,6 +1,6 @@
 """Rewrites of the bodies of branches and loops: other operands, other results, tangents that are not zero.
 
-Tangents that are zero: a body returns only the others, and a mask says which these are.
+A body returns only the tangents that are not zero. A mask over its results marks them.
 
 >>> from fxad.ir import Aval
 >>> from fxad import dtypes
@@ -58,13 +58,13 @@ def fuse_alike(ctx: JvpCtx, bodies: Sequence[Jaxpr], nonzero: Mask) -> tuple[lis
     """Return bodies that compute their results and then tangents, and a mask of the results with a tangent in one of
     the bodies. The others return zeros for it. `nonzero` marks the operands with a tangent."""
     fused = [ctx.recur_fused(body, nonzero) for body in bodies]
-    out_nonzero = mask_or(*[of_body for _, of_body in fused])
+    any_nonzero = mask_or(*[out_nonzero for _, out_nonzero in fused])
     alike = []
-    for (both, of_body), body in zip(fused, bodies, strict=True):
+    for (both, out_nonzero), body in zip(fused, bodies, strict=True):
         n = len(body.outs)
-        dots = instantiate_outs(both.outs[n:], of_body, body.out_avals, out_nonzero)
+        dots = instantiate_outs(both.outs[n:], out_nonzero, body.out_avals, any_nonzero)
         alike.append(with_outs(both, (*both.outs[:n], *dots)))
-    return alike, out_nonzero
+    return alike, any_nonzero
 
 
 def instantiate_linear_outs(split: LinearizedBody, wants: Sequence[bool]) -> Jaxpr:
@@ -75,7 +75,7 @@ def instantiate_linear_outs(split: LinearizedBody, wants: Sequence[bool]) -> Jax
 
 def shared_slots(groups: Sequence[Sequence[Aval]]) -> list[Aval]:
     """Return the types of slots that hold the values of one group at a time: for each type, the largest number of
-    values of that type in a group."""
+    values of that type in a group. The groups (f32, f32, i32) and (f32, u8) share the slots f32, f32, i32, u8."""
     counts: dict[Aval, int] = {}
     for group in groups:
         for aval in dict.fromkeys(group):
@@ -126,12 +126,12 @@ def batch_alike(ctx: BatchCtx, bodies: Sequence[Jaxpr], dims: Dims) -> tuple[tup
     first = batched[0][1]
     if all([d == first for _, d in batched]):
         return tuple([b for b, _ in batched]), first
-    every = zip(*[d for _, d in batched], strict=True)
-    out_dims = tuple([ds[0] if all([d == ds[0] for d in ds]) else 0 for ds in every])
+    by_result = zip(*[d for _, d in batched], strict=True)
+    out_dims = tuple([ds[0] if all([d == ds[0] for d in ds]) else 0 for ds in by_result])
     return tuple([ctx.recur(body, dims, out_dims)[0] for body in bodies]), out_dims
 
 
 def results_without_steps(layout: Layout, ins: Sequence[Atom], outs: Sequence[Aval]) -> list[Atom]:
-    """The results, of types `outs`, of a loop that takes no step: the initial carries, and stacks of zeros."""
+    """Return the results, of types `outs`, of a loop that takes no step: the initial carries, and stacks of zeros."""
     initial = {q: p for p, q in layout.carries.items()}
     return [ins[initial[q]] if q in initial else Lit.zero(a) for q, a in enumerate(outs)]

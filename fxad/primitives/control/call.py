@@ -124,11 +124,11 @@ class Call(Applied, Linear):
 def adjoint_of(ctx: TransposeCtx, body: Jaxpr, cts: Cotangents, args: Operands) -> tuple[Jaxpr, list[Atom]]:
     """Return the adjoint of a body in its `Hole` operands, and the operands of the adjoint."""
     mask = tuple([isinstance(a, Hole) for a in args])
-    known = [a for a in args if not isinstance(a, Hole)]
+    residuals = [a for a in args if not isinstance(a, Hole)]
     nonzero_cts = [ct for ct in cts if not isinstance(ct, Zero)]
     # the adjoint takes no cotangents that are zero
     outs = tuple([a for a, ct in zip(body.outs, cts, strict=True) if not isinstance(ct, Zero)])
-    return ctx.recur(Jaxpr(body.ins, body.eqns, outs, body.name), mask), [*nonzero_cts, *known]
+    return ctx.recur(Jaxpr(body.ins, body.eqns, outs, body.name), mask), [*nonzero_cts, *residuals]
 
 
 def cotangents_of_operands(
@@ -149,9 +149,9 @@ def call_primal(ctx: JvpCtx, body: Jaxpr, n_out: int, primals: Atoms) -> tuple[A
     """
     results, residuals = body.outs[:n_out], body.outs[n_out:]
     of_caller = {*body.ins, *results}
-    extra = [a for a in dict.fromkeys(residuals) if isinstance(a, Var) and a not in of_caller]
-    outs = ctx(Call(Jaxpr(body.ins, body.eqns, (*results, *extra), body.name)), *primals)
-    env: dict[Atom, Atom] = dict(zip((*results, *extra), outs, strict=True))
+    further = [a for a in dict.fromkeys(residuals) if isinstance(a, Var) and a not in of_caller]
+    outs = ctx(Call(Jaxpr(body.ins, body.eqns, (*results, *further), body.name)), *primals)
+    env: dict[Atom, Atom] = dict(zip((*results, *further), outs, strict=True))
     env.update(zip(body.ins, primals, strict=True))
     return outs[:n_out], list(substitute(residuals, env))
 
@@ -187,7 +187,8 @@ def layout_with_rules(
     `Layout`.
     """
     n_in, n_out = len(bodies[applied].ins), len(bodies[applied].outs)
-    of_rules, extra = Group(Value(), n_out - n_extra, fixed=True), Group(Value(), n_extra)
+    operands = Group(Constant(), n_in, fixed=True)
+    results, extra = Group(Value(), n_out - n_extra, fixed=True), Group(Value(), n_extra)
     layouts = [
         Body(
             jaxpr,
@@ -199,7 +200,7 @@ def layout_with_rules(
         )
         for k, jaxpr in enumerate(bodies)
     ]
-    return Layout((Group(Constant(), n_in, fixed=True),), (of_rules, extra), tuple(layouts), label=label)
+    return Layout((operands,), (results, extra), tuple(layouts), label=label)
 
 
 def check_operands(name: str, body: Jaxpr, avals: tuple[Aval, ...]) -> None:

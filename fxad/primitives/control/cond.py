@@ -155,18 +155,20 @@ class Cond(HigherOrder, Linear):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (_, *operands), (index_dim, *operand_dims) = args, dims
         if index_dim is None:
-            branches, out_dims = batch_alike(ctx, self.branches, tuple(operand_dims))
-            return ctx(self.with_bodies(branches), *args), out_dims
+            branches, branch_out_dims = batch_alike(ctx, self.branches, tuple(operand_dims))
+            return ctx(self.with_bodies(branches), *args), branch_out_dims
         check_uniform(ctx, self)
         same = self._same_results(operands)
-        if same:
-            rest = [k for k in range(len(self.branches[0].outs)) if k not in same]
-            prim = self.with_bodies(tuple([with_outs(body, [body.outs[k] for k in rest]) for body in self.branches]))
-            outs, out_dims = prim._batch_varying(ctx, args, dims) if rest or self.effects else ((), ())
-            values = dict(zip(rest, zip(outs, out_dims, strict=True), strict=True))
-            values.update({k: (a, None if j is None else operand_dims[j]) for k, (a, j) in same.items()})
-            return tuple([values[k][0] for k in range(len(values))]), tuple([values[k][1] for k in range(len(values))])
-        return self._batch_varying(ctx, args, dims)
+        if not same:
+            return self._batch_varying(ctx, args, dims)
+        others = [k for k in range(len(self.branches[0].outs)) if k not in same]
+        prim = self.with_bodies(tuple([with_outs(body, [body.outs[k] for k in others]) for body in self.branches]))
+        other_outs, other_dims = prim._batch_varying(ctx, args, dims) if others or self.effects else ((), ())
+        outs: dict[int, Atom] = {k: a for k, (a, _) in same.items()}
+        out_dims: dict[int, int | None] = {k: None if j is None else operand_dims[j] for k, (_, j) in same.items()}
+        outs.update(zip(others, other_outs, strict=True))
+        out_dims.update(zip(others, other_dims, strict=True))
+        return tuple([outs[k] for k in range(len(outs))]), tuple([out_dims[k] for k in range(len(outs))])
 
     def _same_results(self, operands: Sequence[Atom]) -> dict[int, tuple[Atom, int | None]]:
         """Return the results that all branches take from one operand, or that are one literal: by the number of the
@@ -178,7 +180,7 @@ class Cond(HigherOrder, Linear):
         numbers = [{v: j for j, v in enumerate(body.ins)} for body in self.branches]
         for k, outs in enumerate(zip(*[body.outs for body in self.branches], strict=True)):
             first, j = outs[0], numbers[0].get(outs[0])
-            if j is not None and all([of_branch.get(out) == j for of_branch, out in zip(numbers, outs, strict=True)]):
+            if j is not None and all([places.get(out) == j for places, out in zip(numbers, outs, strict=True)]):
                 same[k] = operands[j], j
             elif isinstance(first, Lit) and all([out is first for out in outs]):
                 same[k] = first, None
@@ -289,10 +291,10 @@ class Cond(HigherOrder, Linear):
         assert not isinstance(index, Hole), "cond is not linear in its index"
         holes = [a.aval for a in operands if isinstance(a, Hole)]
         pairs = [adjoint_of(ctx, branch, cts, tuple(operands)) for branch in self.branches]
-        adjoints, known = [adjoint for adjoint, _ in pairs], pairs[0][1]
+        adjoints, adjoint_operands = [adjoint for adjoint, _ in pairs], pairs[0][1]
         nonzero = [not is_zero_in_all(adjoints, k) for k in range(len(holes))]
         prim = self.with_bodies(tuple([with_outs(j, select_by_mask(j.outs, nonzero)) for j in adjoints]))
-        bars = insert_zeros(ctx(prim, index, *known) if any(nonzero) else (), nonzero, holes)
+        bars = insert_zeros(ctx(prim, index, *adjoint_operands) if any(nonzero) else (), nonzero, holes)
         remaining = iter(bars)
         return (None, *[next(remaining) if isinstance(a, Hole) else None for a in operands])
 
@@ -331,10 +333,10 @@ class _SharedResiduals:
 
     def __init__(self, splits: Sequence[LinearizedBody], n_out: int) -> None:
         self.n_out = n_out
-        of_branches = [_residuals_of(split, n_out) for split in splits]
-        self.operands = sorted({k for branch in of_branches for k in branch.operands.values()})
-        self.results = sorted({k for branch in of_branches for k in branch.results.values()})
-        self.slots = shared_slots([[v.aval for v in branch.own] for branch in of_branches])
+        by_branch = [_residuals_of(split, n_out) for split in splits]
+        self.operands = sorted({k for residuals in by_branch for k in residuals.operands.values()})
+        self.results = sorted({k for residuals in by_branch for k in residuals.results.values()})
+        self.slots = shared_slots([[v.aval for v in residuals.own] for residuals in by_branch])
 
     def primal(self, split: LinearizedBody) -> Jaxpr:
         """Return the program operands -> results, then slots."""
@@ -344,14 +346,14 @@ class _SharedResiduals:
     def linear(self, split: LinearizedBody, out_nonzero: Mask) -> Jaxpr:
         """Return the program (tangents, then the operands, results and slots that hold residuals) -> tangents of the
         results marked in `out_nonzero`."""
-        body, of_branch = split.primal, _residuals_of(split, self.n_out)
+        body, residuals = split.primal, _residuals_of(split, self.n_out)
         linear = instantiate_linear_outs(split, out_nonzero)
         b = Builder()
         dots = b.inputs(linear.in_avals[: split.n_tangents])
         operands = {k: b.input(body.ins[k].aval) for k in self.operands}
         results = {k: b.input(body.outs[k].aval) for k in self.results}
-        slots = dict(zip(assign_slots(of_branch.own, self.slots), b.inputs(self.slots), strict=True))
-        values: dict[Atom, Var] = {v: operands[k] for v, k in of_branch.operands.items()}
-        values.update({v: results[k] for v, k in of_branch.results.items()})
-        values.update({v: slots[v] for v in of_branch.own})
+        slots = dict(zip(assign_slots(residuals.own, self.slots), b.inputs(self.slots), strict=True))
+        values: dict[Atom, Var] = {v: operands[k] for v, k in residuals.operands.items()}
+        values.update({v: results[k] for v, k in residuals.results.items()})
+        values.update({v: slots[v] for v in residuals.own})
         return b.build(b.inline(linear, (*dots, *[values[a] for a in body.outs[self.n_out :]])), linear.name)

@@ -16,7 +16,7 @@ from fxad.primitives.shape import emit_broadcast
 
 _ACTIVE: Final = -1  # the number of the added operand `active`, in lists of operand numbers
 
-# ------------------------------------------------------------------------------------------------------- without them
+# ----------------------------------------------------------------------------------------- without effects or checks
 
 
 @by_value

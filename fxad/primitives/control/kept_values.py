@@ -44,7 +44,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad.core.builder import Builder, rebind_operands, substitute
-from fxad.core.layout import PREDICATE, Carry, Constant, Layout, Once, OneOf, Role, Slice, Unknown
+from fxad.core.layout import PREDICATE, Carry, Constant, Group, Layout, Once, OneOf, Role, Slice, Unknown
 from fxad.core.memo import by_value
 from fxad.ir import INT32_SCALAR, Atom, Aval, HigherOrder, Jaxpr, Lit, Primitive, Var
 from fxad.primitives.control.bodies import assign_slots, shared_slots, with_slot_operands, with_slot_results
@@ -87,44 +87,46 @@ def split_at_kept(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
     storing_env: dict[Atom, Atom] = {}
     resuming_env: dict[Atom, Atom] = {}
     unmarked = unmarked_values(jaxpr.eqns)
-    marks = {  # the mark of each kept value that is not an operand
+    first_marks = {  # of the kept values that are not operands
         v: mark for v, mark in kept_values(jaxpr.eqns, level).items() if isinstance(v, Var) and v not in jaxpr.ins
     }
-    # In the order of the further operands of `resuming`: (True, a mark in `jaxpr`), whose equation comes after that of
-    # its value, or (False, a variable of `storing`).
-    kept: list[tuple[bool, Var]] = []
+    stored: dict[Atom, Atom] = {}  # for each further operand of `resuming`, the value of `storing` that it takes
+
+    def store(values: Sequence[Var]) -> tuple[Var, ...]:
+        """Return further operands of the second program, which take these values of the first one."""
+        operands = resuming.inputs([v.aval for v in values])
+        stored.update(zip(operands, values, strict=True))
+        return operands
+
     for eqn in jaxpr.eqns:
         halves = split_bodies_at_kept(eqn.prim, level) if isinstance(eqn.prim, HigherOrder) else None
         storing_ins, resuming_ins = substitute(eqn.ins, storing_env), substitute(eqn.ins, resuming_env)
         if halves is None and eqn.prim.effects:
             outs = storing.copy(eqn, storing_ins)
-            kept.extend([(False, v) for v in outs])
             storing_env.update(zip(eqn.outs, outs, strict=True))
-            resuming_env.update(zip(eqn.outs, resuming.inputs([v.aval for v in outs]), strict=True))
+            resuming_env.update(zip(eqn.outs, store(outs), strict=True))
             continue
-        recomputed: Sequence[Atom]
         if halves is None:
             outs, recomputed = storing.copy(eqn, storing_ins), resuming.copy(eqn, resuming_ins)
         else:
             storing.source = resuming.source = eqn.source
             results = storing(halves[0], *storing_ins)
-            outs, of_bodies = results[: len(eqn.outs)], results[len(eqn.outs) :]
-            kept.extend([(False, v) for v in of_bodies])
-            recomputed = resuming(halves[1], *resuming_ins, *resuming.inputs([v.aval for v in of_bodies]))
+            outs, kept_of_bodies = results[: len(eqn.outs)], results[len(eqn.outs) :]
+            recomputed = resuming(halves[1], *resuming_ins, *store(kept_of_bodies))
         storing_env.update(zip(eqn.outs, outs, strict=True))
         for v, again in zip(eqn.outs, recomputed, strict=True):
-            if unmarked.get(v) in marks:
-                resuming_env[v] = resuming_env[unmarked[v]]  # the kept value, without a second mark
-            elif v in marks:
-                kept.append((True, marks[v]))
-                resuming_env[v] = resuming.input(v.aval)
+            value = unmarked.get(v)
+            if value in first_marks:  # v is a mark: the kept value, without a second mark
+                operand = resuming_env[v] = resuming_env[value]
+                if v == first_marks[value]:
+                    stored.setdefault(operand, storing_env[v])  # a result of an effect is stored without its mark
             else:
-                resuming_env[v] = again
-    if not kept and not jaxpr.effects:
+                resuming_env[v] = resuming.input(v.aval) if v in first_marks else again
+    if not stored and not jaxpr.effects:
         return jaxpr, jaxpr
-    values = [storing_env[v] if is_mark else v for is_mark, v in kept]
+    kept = [stored[v] for v in resuming.ins[len(jaxpr.ins) :]]
     return (
-        storing.build([*substitute(jaxpr.outs, storing_env), *values], jaxpr.name),
+        storing.build([*substitute(jaxpr.outs, storing_env), *kept], jaxpr.name),
         resuming.build(substitute(jaxpr.outs, resuming_env), jaxpr.name),
     )
 
@@ -157,17 +159,15 @@ def _split_branches(
     prim: HigherOrder, layout: Layout, halves: Sequence[tuple[Jaxpr, Jaxpr]]
 ) -> tuple[Primitive, Primitive] | None:
     body = layout.bodies[0]
+    if not _can_grow(layout.operands, body.operands, Constant()) or not _can_grow(layout.results, body.results):
+        return None
     n_in, n_out = len(body.jaxpr.ins), len(body.jaxpr.outs)
     slots = shared_slots([storing.out_avals[n_out:] for storing, _ in halves])
     storing = [with_slot_results(s, n_out, assign_slots(s.outs[n_out:], slots), slots) for s, _ in halves]
     resuming = [with_slot_operands(r, n_in, slots) for _, r in halves]
-    operands, results = _group_sizes(layout, len(slots))
-    if not _ends_with(layout, 0, Constant(), None):
-        return None
-    return (
-        prim.rebuild(tuple(storing), _group_sizes(layout)[0], results),
-        prim.rebuild(tuple(resuming), operands, _group_sizes(layout)[1]),
-    )
+    operands, results = _group_sizes(layout)
+    more_operands, more_results = _group_sizes(layout, len(slots))
+    return prim.rebuild(tuple(storing), operands, more_results), prim.rebuild(tuple(resuming), more_operands, results)
 
 
 def _split_single_body(
@@ -175,33 +175,30 @@ def _split_single_body(
 ) -> tuple[Primitive, Primitive] | None:
     """Split an equation with a single body that stores a value."""
     body = layout.bodies[at]
-    n_kept = len(storing.outs) - len(body.jaxpr.outs)
     once = type(body.runs) is Once
-    if not _ends_with(layout, at, None, None if once else _STACKS):
+    if not _can_grow(layout.results, body.results, None if once else _STACKS):
         return None
     bodies = [b.jaxpr for b in layout.bodies]
-    plain, more = _group_sizes(layout), _group_sizes(layout, n_kept)
-    first = prim.rebuild((*bodies[:at], storing, *bodies[at + 1 :]), plain[0], more[1])
-    if _ends_with(layout, at, Constant() if once else _STACKS, None):
-        return first, prim.rebuild((*bodies[:at], resuming, *bodies[at + 1 :]), more[0], plain[1])
+    operands, results = _group_sizes(layout)
+    more_operands, more_results = _group_sizes(layout, len(storing.outs) - len(body.jaxpr.outs))
+    first = prim.rebuild((*bodies[:at], storing, *bodies[at + 1 :]), operands, more_results)
+    if _can_grow(layout.operands, body.operands, Constant() if once else _STACKS):
+        return first, prim.rebuild((*bodies[:at], resuming, *bodies[at + 1 :]), more_operands, results)
     second = _resumed_by_count(prim, layout, at, resuming)
     return None if second is None else (first, second)
 
 
-def _ends_with(layout: Layout, at: int, operands: Role | None, results: Role | None) -> bool:
-    """Return True if the last groups of operands and results are also the last of the body, can grow, and have the
-    given roles."""
-    body, ins, outs = layout.bodies[at], layout.operands[-1], layout.results[-1]
-    if outs.fixed or body.results[-1:] != (len(layout.results) - 1,) or (results is not None and outs.role != results):
-        return False
-    takes_last = not ins.fixed and body.operands[-1:] == (len(layout.operands) - 1,)
-    return operands is None or (ins.role == operands and takes_last)
+def _can_grow(groups: Sequence[Group], of_body: Sequence[int], role: Role | None = None) -> bool:
+    """Return True if a body can take, or return, further values of a role (None: of any) in the last of the groups.
+    `of_body` are the indices of the groups that it takes or returns."""
+    last = groups[-1]
+    return not last.fixed and (role is None or last.role == role) and of_body[-1:] == (len(groups) - 1,)
 
 
-def _group_sizes(layout: Layout, further: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the sizes of the groups of operands and results, with `further` added to the last group of each."""
+def _group_sizes(layout: Layout, n_more: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the sizes of the groups of operands and results, with `n_more` values added to the last group of each."""
     operands, results = [g.size for g in layout.operands], [g.size for g in layout.results]
-    return (*operands[:-1], operands[-1] + further), (*results[:-1], results[-1] + further)
+    return (*operands[:-1], operands[-1] + n_more), (*results[:-1], results[-1] + n_more)
 
 
 # ------------------------------------------------------------------------------- loops that run over no slices
@@ -222,7 +219,7 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
         return None  # also for a loop that never runs: its stacks have no rows to read
     carry_results = next(g for g, group in enumerate(layout.results) if type(group.role) is Carry)
     rows = resuming.in_avals[len(body.jaxpr.ins) :]
-    # further operands have negative numbers
+    # operands of the loop are numbered as those of the equation; the stacks and the step have negative numbers
     stacks, step = [-1 - k for k in range(len(rows))], -1 - len(rows)
     types = {k: a.with_shape((runs.most, *a.shape)) for k, a in zip(stacks, rows, strict=True)} | {step: INT32_SCALAR}
     types.update(_whole_operand_types(layout))
@@ -233,6 +230,7 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
         rebind_operands(b.jaxpr, b.operands_in(groups), has=layout.operand_indices(k), types=types)
         for k, b in enumerate(layout.bodies)
     ]
+    # the body that reads the stacks and counts
     b = Builder()
     ins: dict[int, Atom] = {p: b.input(types[p]) for g in body.operands for p in groups[g]}
     kept = [read_row(b, ins[k], ins[step]) for k in stacks]
@@ -243,6 +241,7 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
     bodies[at] = b.build(outs, body.jaxpr.name)
     sizes = [group.size + (g == carry_results) for g, group in enumerate(layout.results)]
     loop = prim.rebuild(tuple(bodies), tuple(map(len, groups)), tuple(sizes))
+    # the call, which starts at step 0
     b = Builder()
     n_ins = sum([g.size for g in layout.operands])
     loop_ins: dict[int, Atom] = {p: b.input(types[p]) for p in (*range(n_ins), *stacks)}

@@ -79,15 +79,15 @@ main @transpose_linear_loop(%arg0: f32[3], %arg1: f32[3], %arg2: f32[4,3]) -> (f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar, final
 
 from fxad.core.builder import Builder, rebind_operands, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dependent_values, live_eqns, read_operands, remove_dead_eqns
 from fxad.core.masks import select_by_mask, split_by_mask
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Atoms, Emit, Jaxpr, LinearizedBody, Lit, Mask, Var
+from fxad.ir import Atom, Atoms, Emit, Jaxpr, LinearizedBody, Lit, Mask, Tangent, Tangents, Var
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, with_outs
 from fxad.primitives.control.loop_steps import (
     LoopInvariants,
@@ -102,6 +102,8 @@ from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import Iota, emit_broadcast
 
+T = TypeVar("T")
+
 # ------------------------------------------------------------------------------------------------------ forward mode
 
 
@@ -109,27 +111,36 @@ from fxad.primitives.shape import Iota, emit_broadcast
 @dataclass(frozen=True, slots=True)
 class FusedSteps:
     """Steps that compute tangents together with results. Each group of operands, the carry and the stacked results are
-    followed by their tangents. `ins` and `outs` mark the values with a tangent; both hold the fixpoint for the
-    carry."""
+    followed by their tangents. `in_nonzero` and `out_nonzero` mark the operands and the results that have a tangent;
+    both hold the fixpoint for the carry."""
 
     steps: Steps
-    ins: Mask
-    outs: Mask
+    in_nonzero: Mask
+    out_nonzero: Mask
+
+    def split_results(self, outs: Sequence[T], n_carry: int) -> tuple[tuple[T, ...], tuple[T, ...]]:
+        """Split the results of a loop over these steps into the results of the loop without tangents, which begin with
+        `n_carry` carries, and the tangents of the marked ones."""
+        n_fused = self.steps.n_carry
+        ys_end = n_fused + len(self.out_nonzero) - n_carry
+        return (*outs[:n_carry], *outs[n_fused:ys_end]), (*outs[n_carry:n_fused], *outs[ys_end:])
 
 
 def fuse_tangents(steps: Steps, recur: Callable[[Jaxpr, Mask], tuple[Jaxpr, Mask]], nonzero: Mask) -> FusedSteps:
     """Return the forward mode of the steps, for tangents of the marked operands."""
     consts, first_carry, xs = steps.split(nonzero)
-    body, out_nonzero, carry = carry_fixpoint(first_carry, lambda marks: recur(steps.body, (*consts, *marks, *xs)))
-    ins, outs = (*consts, *carry, *xs), (*carry, *out_nonzero[steps.n_carry :])
-    n, n_out, at = len(ins), len(outs), sum(carry)
-    tangent_of = dict(zip([k for k, m in enumerate(ins) if m], range(n, len(body.ins)), strict=True))
-    order = [k for group in steps.split(range(n)) for k in (*group, *[tangent_of[j] for j in group if ins[j]])]
+    body, body_out_nonzero, carry = carry_fixpoint(first_carry, lambda marks: recur(steps.body, (*consts, *marks, *xs)))
+    in_nonzero, out_nonzero = (*consts, *carry, *xs), (*carry, *body_out_nonzero[steps.n_carry :])
+    # the body takes all operands, then all tangents: operand k is k, and the tangents are numbered from n on
+    n, n_out, n_carry_dots = len(in_nonzero), len(out_nonzero), sum(carry)
+    tangent_of = dict(zip([k for k, m in enumerate(in_nonzero) if m], range(n, len(body.ins)), strict=True))
+    order = [k for group in steps.split(range(n)) for k in (*group, *[tangent_of[j] for j in group if in_nonzero[j]])]
     primal = body.outs[:n_out]
-    dots = instantiate_outs(body.outs[n_out:], out_nonzero, steps.body.out_avals, outs)
-    results = (*primal[: steps.n_carry], *dots[:at], *primal[steps.n_carry :], *dots[at:])
-    fused = Steps(rebind_operands(body, order, outs=results), steps.n_consts + sum(consts), steps.n_carry + at)
-    return FusedSteps(fused, ins, outs)
+    dots = instantiate_outs(body.outs[n_out:], body_out_nonzero, steps.body.out_avals, out_nonzero)
+    results = (*primal[: steps.n_carry], *dots[:n_carry_dots], *primal[steps.n_carry :], *dots[n_carry_dots:])
+    body = rebind_operands(body, order, outs=results)
+    fused = Steps(body, steps.n_consts + sum(consts), steps.n_carry + n_carry_dots)
+    return FusedSteps(fused, in_nonzero, out_nonzero)
 
 
 # ---------------------------------------------------------------------------------------------------- linearization
@@ -144,11 +155,10 @@ class LinearizedSteps:
 
     - as constants: the tangents of the constants, then `invariant`, the residuals that are loop invariants;
     - as carry: the tangents of the carry;
-    - as slices: the tangents of the slices, then `arrays[k] for k in residual_slices`. Here `arrays` is
-      `(*xs, *counter_values, *ys)`: the arrays that `primal` runs over, the values of counters, and the arrays that
-      `primal` stacks.
+    - as slices: the tangents of the slices, then the residuals that vary. `residual_slices` are the numbers of their
+      arrays among the arrays that `primal` runs over, `counter_values`, and the arrays that `primal` stacks.
 
-    `ins` and `outs` mark the values with a tangent, as in `FusedSteps`.
+    `in_nonzero` and `out_nonzero` mark the values with a tangent, as in `FusedSteps`.
     """
 
     primal: Steps
@@ -157,8 +167,17 @@ class LinearizedSteps:
     invariant: tuple[Atom, ...]
     counter_values: tuple[Atom, ...]
     residual_slices: tuple[int, ...]
-    ins: Mask
-    outs: Mask
+    in_nonzero: Mask
+    out_nonzero: Mask
+
+    def linear_operands(
+        self, tangents: tuple[Tangents, Tangents, Tangents], xs: Sequence[Atom], ys: Sequence[Atom]
+    ) -> list[Tangent | Atom]:
+        """Return the operands of the linear loop. `tangents` are those of the constants, the carry and the slices; `xs`
+        are the arrays that the primal loop runs over, `ys` those that it stacks."""
+        consts, carry, slices = tangents
+        arrays = (*xs, *self.counter_values, *ys)
+        return [*consts, *self.invariant, *carry, *slices, *[arrays[k] for k in self.residual_slices]]
 
 
 @final
@@ -181,13 +200,8 @@ def linearize_steps(
 ) -> LinearizedSteps:
     """Linearize steps with respect to the marked operands.
 
-    Let a step take a constant w, the carries i and c, and a slice x. It returns the carries i + 2 and
-    `sin(w) * y * sin(c) * i`, and the result y = exp(c * x) to stack. The linear half reads its residuals here:
-
-        sin(w)           a constant, computed once outside of the loop
-        i                a slice of an array computed outside of the loop, iota * 2 + the initial i
-        x, y             a slice of the operand of the loop, of its result
-        sin(c), cos(c)   a slice of a further result, which the primal half stacks
+    The body is linearized. Then `classify_residuals` says where the linear half reads each residual, and the steps of
+    both loops are built accordingly.
     """
     consts, first_carry, xs = steps.split(nonzero)
 
@@ -195,54 +209,138 @@ def linearize_steps(
         split = recur(steps.body, (*consts, *marks, *xs))
         return split, split.out_nonzero
 
-    split, out_nonzero, carry = carry_fixpoint(first_carry, linearized)
-    ins, outs = (*consts, *carry, *xs), (*carry, *out_nonzero[steps.n_carry :])
-    n_out, n_dots = len(outs), sum(ins)
-    results = split.primal.outs[:n_out]
-    primal_steps = Steps(with_outs(split.primal, results), steps.n_consts, steps.n_carry)
-    slices, ys = primal_steps.split(primal_steps.body.ins)[2], results[steps.n_carry :]
-    invariants = loop_invariants(primal_steps)
+    split, body_out_nonzero, carry = carry_fixpoint(first_carry, linearized)
+    in_nonzero, out_nonzero = (*consts, *carry, *xs), (*carry, *body_out_nonzero[steps.n_carry :])
+    n_out = len(out_nonzero)
+    primal = Steps(with_outs(split.primal, split.primal.outs[:n_out]), steps.n_consts, steps.n_carry)
+    invariants = loop_invariants(primal)
     # with `upto` and `reverse` the first step is not known, so the start of a counter is not known
-    increments = {} if outside.upto and outside.reverse else counters(primal_steps)
+    increments = {} if outside.upto and outside.reverse else counters(primal)
+    _, _, slices = primal.split(primal.body.ins)
+    ys = primal.body.outs[primal.n_carry :]
     free = {a for a in (*invariants.values, *increments, *slices, *ys) if isinstance(a, Var)}
     split = drop_cheap_residuals(split, n_out, free)
     residuals = split.primal.outs[n_out:]
 
-    hoisted = _hoist(outside, primal_steps, invariants, residuals)
-    counters_read = [v for v in increments if v in residuals]
-    not_stacked = {*hoisted, *slices, *counters_read, *ys}
-    stacked = [r for r in residuals if r not in not_stacked]
-    array_numbers: dict[Atom, int] = {}
-    for k, a in enumerate((*slices, *counters_read, *ys, *stacked)):
-        array_numbers.setdefault(a, k)
-    literals: dict[int | Atom, Lit] = {r: a for r, a in hoisted.items() if isinstance(a, Lit)}
-    invariant = [r for r in residuals if r in hoisted and r not in literals]
-    varying = [r for r in residuals if r not in hoisted]
-    primal, hoisted_operands = _without_hoisted(primal_steps, hoisted, (*results, *stacked))
-    of_consts, of_carry, of_xs = Steps(primal_steps.body, sum(consts), sum(carry)).split(range(n_dots))
-    # the operands of the linear half: a number for a tangent, the value itself for a residual
-    takes: list[int | Atom] = [*range(n_dots), *residuals]
-    wants = [*of_consts, *invariant, *of_carry, *of_xs, *varying]
-    linear = rebind_operands(instantiate_linear_outs(split, outs), wants, has=takes, literals=literals)
-    if outside.is_loop and not is_opaque(primal.body):
-        linear = without_opaque(linear)
+    hoisted = _hoist(outside, primal, invariants, residuals)
+    sources = classify_residuals(primal, residuals, hoisted, increments)
+    stacking, hoisted_operands = _without_hoisted(primal, hoisted, (*primal.body.outs, *sources.stacked))
+    linear = _linear_steps(primal, in_nonzero, instantiate_linear_outs(split, out_nonzero), residuals, sources)
+    if outside.is_loop and not is_opaque(stacking.body):
+        linear = Steps(without_opaque(linear.body), linear.n_consts, linear.n_carry)
     return LinearizedSteps(
-        primal,
-        hoisted_operands,
-        Steps(linear, sum(consts) + len(invariant), sum(carry)),
-        tuple([hoisted[r] for r in invariant]),
-        tuple([_counter_values(outside, primal_steps, v, increments[v]) for v in counters_read]),
-        tuple([array_numbers[r] for r in varying]),
-        ins,
-        outs,
+        primal=stacking,
+        hoisted=hoisted_operands,
+        linear=linear,
+        invariant=tuple(sources.invariant.values()),
+        counter_values=tuple([_counter_values(outside, primal, v, increments[v]) for v in sources.counters]),
+        residual_slices=tuple(sources.slices.values()),
+        in_nonzero=in_nonzero,
+        out_nonzero=out_nonzero,
     )
 
 
-def _hoist(outside: LoopContext, steps: Steps, invariants: LoopInvariants, wanted: Sequence[Atom]) -> dict[Atom, Atom]:
-    """Compute the loop-invariant values among `wanted` outside the loop, with the values that they need.
+@final
+@dataclass(frozen=True, slots=True)
+class ResidualSources:
+    """Where the linear half of a loop reads each residual of the body: as a literal, a constant or a slice.
 
-    Returns a map from variables of the body to the values computed outside.
+    literals:  the residuals that are a literal in every step.
+    invariant: the other residuals that are the same in every step, with their values outside of the loop.
+    slices:    all other residuals, with the number of the array that holds their values. The arrays are, in this order:
+               those that the primal half runs over, those of `counters`, those that the primal half stacks as results,
+               and those of `stacked`.
+    counters:  the residuals whose array is computed outside of the loop, from an `iota`.
+    stacked:   the residuals that the primal half stacks, as further results. Only these need memory of their own.
     """
+
+    literals: dict[Atom, Lit]
+    invariant: dict[Atom, Atom]
+    slices: dict[Atom, int]
+    counters: tuple[Var, ...]
+    stacked: tuple[Atom, ...]
+
+
+def classify_residuals(
+    primal: Steps, residuals: Sequence[Atom], outside: Mapping[Atom, Atom], increments: Mapping[Var, Lit]
+) -> ResidualSources:
+    """Return the sources of the residuals of a body. `outside` maps values of the body to their values outside of the
+    loop, if they are computed there. `increments` are the counters of the body.
+
+    In the example, a step takes the constant w, the carries i and c, and the slice x. The last five results of its
+    primal half are residuals: x, y, sin(w), c and i.
+
+    >>> import fxad as fx, fxad.numpy as fnp
+    >>> from fxad.transforms import linearize
+    >>> def step(w, i, c, x):
+    ...     y = fnp.exp(c * x)
+    ...     return i + 2, fnp.sin(w) * y + i.astype("float32") * c * c, y
+    >>> f32 = fx.Spec((), "float32")
+    >>> body = fx.trace(step, f32, fx.Spec((), "int32"), f32, f32).jaxpr
+    >>> split = linearize(body, (False, False, True, False))
+    >>> primal = Steps(with_outs(split.primal, split.primal.outs[:3]), n_consts=1, n_carry=2)
+    >>> free = {*primal.body.ins[3:], *counters(primal)}
+    >>> split = drop_cheap_residuals(split, 3, free)  # i in place of its conversion to f32
+    >>> print(split.primal)  # doctest: +NORMALIZE_WHITESPACE
+    main @step(%arg0: f32[], %arg1: i32[], %arg2: f32[], %arg3: f32[])
+            -> (i32[], f32[], f32[], f32[], f32[], f32[], f32[], i32[]) {
+      %0: f32[] = mul %arg2, %arg3
+      %1: f32[] = exp %0
+      %2: i32[] = add %arg1, 2:i32[]
+      %3: f32[] = sin %arg0
+      %4: f32[] = mul %3, %1
+      %5: f32[] = convert_element_type[dtype=f32] %arg1
+      %6: f32[] = mul %5, %arg2
+      %7: f32[] = mul %6, %arg2
+      %8: f32[] = add %4, %7
+      return %2, %8, %1, %arg3, %1, %3, %arg2, %arg1
+    }
+    <BLANKLINE>
+    >>> outside = {v: v for v in loop_invariants(primal).values}  # w and sin(w)
+    >>> sources = classify_residuals(primal, split.primal.outs[3:], outside, counters(primal))
+    >>> list(sources.invariant)
+    [%3:f32[]]
+    >>> sources.counters, sources.stacked  # i is an `iota`, and c needs memory
+    ((%arg1:i32[],), (%arg2:f32[],))
+    >>> sources.slices  # of the arrays: those of x, of i, of the result y, and of c
+    {%arg3:f32[]: 0, %1:f32[]: 2, %arg2:f32[]: 3, %arg1:i32[]: 1}
+    """
+    _, _, slices = primal.split(primal.body.ins)
+    ys = primal.body.outs[primal.n_carry :]
+    constant = {r: outside[r] for r in residuals if r in outside}
+    read_counters = tuple([v for v in increments if v in residuals])
+    in_arrays = {*slices, *read_counters, *ys}
+    stacked = tuple([r for r in residuals if r not in constant and r not in in_arrays])
+    array_of: dict[Atom, int] = {}
+    for k, a in enumerate((*slices, *read_counters, *ys, *stacked)):
+        array_of.setdefault(a, k)
+    return ResidualSources(
+        literals={r: a for r, a in constant.items() if isinstance(a, Lit)},
+        invariant={r: a for r, a in constant.items() if not isinstance(a, Lit)},
+        slices={r: array_of[r] for r in residuals if r not in constant},
+        counters=read_counters,
+        stacked=stacked,
+    )
+
+
+def _linear_steps(
+    steps: Steps, in_nonzero: Mask, linear: Jaxpr, residuals: Sequence[Atom], sources: ResidualSources
+) -> Steps:
+    """Return the linear half (tangents, residuals) -> tangents as steps: its constants are the tangents of constants,
+    then invariant residuals; its carry is the tangents of the carry; its slices are the tangents of slices, then the
+    residuals that vary."""
+    # the key of the tangent of operand k is k; the key of a residual is the residual
+    consts, carry, xs = steps.split_marked(range(len(in_nonzero)), in_nonzero)
+    takes: list[int | Atom] = [*consts, *carry, *xs, *residuals]
+    wants: list[int | Atom] = [*consts, *sources.invariant, *carry, *xs, *sources.slices]
+    literals: dict[int | Atom, Lit] = dict(sources.literals.items())
+    body = rebind_operands(linear, wants, has=takes, literals=literals)
+    return Steps(body, len(consts) + len(sources.invariant), len(carry))
+
+
+def _hoist(outside: LoopContext, steps: Steps, invariants: LoopInvariants, wanted: Sequence[Atom]) -> dict[Atom, Atom]:
+    """Compute the loop invariants among `wanted` outside the loop. Return a map from variables of the body to values
+    outside: these, the values that they need, and slices of literals."""
     hoisted: dict[Atom, Atom] = {
         v: a for v, a in zip(steps.body.ins, outside.operands, strict=True) if v in invariants.values
     }
@@ -270,17 +368,17 @@ def _without_hoisted(steps: Steps, hoisted: dict[Atom, Atom], outs: Atoms) -> tu
     """Return the steps with other results and without the equations whose results are in `hoisted`, and the values of
     the further constants: the hoisted values that the remaining equations read."""
     body = steps.body
-    rest = [e for e in body.eqns if hoisted.keys().isdisjoint(e.outs)]
-    if len(rest) == len(body.eqns):
+    remaining = [e for e in body.eqns if hoisted.keys().isdisjoint(e.outs)]
+    if len(remaining) == len(body.eqns):
         return Steps(with_outs(body, outs), steps.n_consts, steps.n_carry), ()
-    read = {*outs, *[a for e in rest for a in e.ins]}
+    read = {*outs, *[a for e in remaining for a in e.ins]}
     further = [v for e in body.eqns if not hoisted.keys().isdisjoint(e.outs) for v in e.outs if v in read]
     consts, carry, xs = steps.split(body.ins)
     b = Builder()
     env: dict[Atom, Atom] = {v: b.input(v.aval) for v in (*consts, *further, *carry, *xs)}
-    b.extend(rest, env)
-    rest_body = b.build(substitute(outs, env), body.name)
-    return Steps(rest_body, steps.n_consts + len(further), steps.n_carry), tuple([hoisted[v] for v in further])
+    b.extend(remaining, env)
+    smaller = Steps(b.build(substitute(outs, env), body.name), steps.n_consts + len(further), steps.n_carry)
+    return smaller, tuple([hoisted[v] for v in further])
 
 
 # ------------------------------------------------------------------------------------------------------ transposition
@@ -295,10 +393,10 @@ def is_linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Mask) -> bool
     """
     dependent = dependent_values(body.eqns, select_by_mask(body.ins, mask))
     has_cotangent = [a in dependent or a.aval.inexact for a in body.outs]
-    carry = mask[n_consts : n_consts + n_carry]
-    _, of_known_carries = split_by_mask(has_cotangent[:n_carry], carry)
-    linear_outs = select_by_mask(body.outs, (*carry, *has_cotangent[n_carry:]))
-    return not any(of_known_carries) and is_linear(with_outs(body, linear_outs), mask)
+    linear_carry = mask[n_consts : n_consts + n_carry]
+    _, known_has_cotangent = split_by_mask(has_cotangent[:n_carry], linear_carry)
+    linear_outs = select_by_mask(body.outs, (*linear_carry, *has_cotangent[n_carry:]))
+    return not any(known_has_cotangent) and is_linear(with_outs(body, linear_outs), mask)
 
 
 @final
@@ -306,8 +404,9 @@ def is_linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Mask) -> bool
 class SplitKnownCarries:
     """The steps of a scan, split by the carries that depend on nothing linear (the known ones).
 
-    `known` computes only these carries, from the operands numbered `known_operands`, and stacks their values before
-    each step. `linear` takes the operands numbered `linear_operands`, then those stacks as further slices.
+    `known` computes only these carries, and stacks their values before each step. `linear` computes the other carries
+    and all results, and takes these stacks as its last slices. Operands are numbered as those of the scan; the stacks
+    have the next numbers.
     """
 
     known: Steps
@@ -319,63 +418,73 @@ class SplitKnownCarries:
 def split_known_carries(steps: Steps, mask: Mask) -> SplitKnownCarries:
     """Compute the carries that are not marked in a scan of their own. All carries of the remaining steps are linear.
 
-    The step (w, i, c) -> (i + 1, w[i] * c), linear in c, becomes `known`: i -> (i + 1, i), which stacks i, and
-    `linear`: (w, c, i) -> w[i] * c, which runs over the stack.
+    The step (w, i, c) -> (i + 1, w[i] * c), linear in c, becomes
+
+    - `known`: i -> (i + 1, i), which stacks i. `known_operands` are (1,).
+    - `linear`: (w, c, i) -> w[i] * c, which runs over the stack. `linear_operands` are (0, 2, 3); 3 is the stack.
     """
-    body, n_consts = steps.body, steps.n_consts
-    consts, carry, xs = steps.split(range(len(body.ins)))
-    known_carry, linear_carry = [k for k in carry if not mask[k]], [k for k in carry if mask[k]]
+    body, n, n_consts = steps.body, len(steps.body.ins), steps.n_consts
+    consts, carry, xs = steps.split(range(n))
+    linear_carry, known_carry = split_by_mask(carry, steps.split(mask)[1])
     next_values, values = [body.outs[k - n_consts] for k in known_carry], [body.ins[k] for k in known_carry]
     known_body = remove_dead_eqns(with_outs(body, [*next_values, *values]))
-    needed = read_operands(known_body)
-    known_consts, known_xs = [k for k in consts if needed[k]], [k for k in xs if needed[k]]
+    reads = read_operands(known_body)
+    known_consts, known_xs = [k for k in consts if reads[k]], [k for k in xs if reads[k]]
     known_operands = (*known_consts, *known_carry, *known_xs)
     known = Steps(rebind_operands(known_body, known_operands), len(known_consts), len(known_carry))
     results = (*[body.outs[k - n_consts] for k in linear_carry], *body.outs[steps.n_carry :])
-    linear_operands = (*consts, *linear_carry, *xs)
-    linear = Steps(rebind_operands(body, (*linear_operands, *known_carry), outs=results), n_consts, len(linear_carry))
-    return SplitKnownCarries(known, known_operands, linear, linear_operands)
+    operands = (*consts, *linear_carry, *xs)
+    linear = Steps(rebind_operands(body, (*operands, *known_carry), outs=results), n_consts, len(linear_carry))
+    return SplitKnownCarries(known, known_operands, linear, (*operands, *range(n, n + len(known_carry))))
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class TransposedSteps:
-    """The steps of a transposed scan. Constants: the known ones. Carry: sums of the cotangents of linear constants,
-    then cotangents of the carry. Slices: cotangents of stacked results, then the known slices. Results: this carry, and
-    the cotangents of linear slices. The masks mark the values of each group that are not zero."""
+    """The steps of a transposed scan.
+
+    Constants: the known constants.
+    Carry:     the sums of the cotangents of linear constants, then the cotangents of the carry.
+    Slices:    the cotangents of stacked results, then the known slices.
+    Results:   this carry, then the cotangents of linear slices.
+
+    Cotangents that are zero in every step are left out. The masks mark the linear constants, carries and linear slices
+    of the scan that have a cotangent.
+    """
 
     steps: Steps
-    consts: Mask
-    carry: Mask
-    xs: Mask
+    consts_nonzero: Mask
+    carry_nonzero: Mask
+    xs_nonzero: Mask
 
 
 def transpose_steps(
-    steps: Steps, recur: Callable[[Jaxpr, Mask], Jaxpr], mask: Mask, first_carry: Mask, ys: Mask
+    steps: Steps, recur: Callable[[Jaxpr, Mask], Jaxpr], mask: Mask, final_carry_nonzero: Mask, ys_nonzero: Mask
 ) -> TransposedSteps:
-    """Transpose steps that are linear in the operands marked in `mask`, which include all carries. `first_carry` and
-    `ys` mark the results of the loop whose cotangent is not zero."""
+    """Transpose steps that are linear in the operands marked in `mask`, which include all carries. The other masks mark
+    the results of the loop whose cotangent is not zero: final carries and stacked results."""
     body, n_carry = steps.body, steps.n_carry
-    of_consts = steps.split(mask)[0]
-    at = sum(of_consts)
+    linear_consts, _, _ = steps.split(mask)
+    n_linear, n_known = linear_consts.count(True), linear_consts.count(False)
 
     def transposed(carry: Mask) -> tuple[Jaxpr, Mask]:
-        back = recur(with_outs(body, select_by_mask(body.outs, (*carry, *ys))), mask)
-        return back, tuple([not is_zero(a) for a in back.outs[at:]])
+        back = recur(with_outs(body, select_by_mask(body.outs, (*carry, *ys_nonzero))), mask)
+        return back, tuple([not is_zero(a) for a in back.outs[n_linear:]])
 
-    back, of_carry_and_xs, carry = carry_fixpoint(first_carry, transposed)
-    consts, xs = tuple([not is_zero(a) for a in back.outs[:at]]), of_carry_and_xs[n_carry:]
+    # of the body: (cotangents of the carry and the rows, known operands) -> cotangents of linear consts, carry, xs
+    back, carry_and_xs_nonzero, carry = carry_fixpoint(final_carry_nonzero, transposed)
+    consts, xs = tuple([not is_zero(a) for a in back.outs[:n_linear]]), carry_and_xs_nonzero[n_carry:]
+    n_cts, n_rows = sum(carry), sum(ys_nonzero)
+    ct_types, row_types = back.in_avals[:n_cts], back.in_avals[n_cts : n_cts + n_rows]
+    known_types = back.in_avals[n_cts + n_rows :]
     b = Builder()
-    n_cts, n_known = sum(carry) + sum(ys), of_consts.count(False)
-    groups = back.in_avals[: sum(carry)], back.in_avals[sum(carry) : n_cts], back.in_avals[n_cts:]
-    known = b.inputs(groups[2][:n_known])
-    sums = b.inputs(select_by_mask(back.out_avals[:at], consts))
-    cts = b.inputs(groups[0])
-    rows = b.inputs(groups[1])
-    slices = b.inputs(groups[2][n_known:])
+    known = b.inputs(known_types[:n_known])
+    sums = b.inputs(select_by_mask(back.out_avals[:n_linear], consts))
+    cts = b.inputs(ct_types)
+    rows = b.inputs(row_types)
+    slices = b.inputs(known_types[n_known:])
     bars = b.inline(back, [*cts, *rows, *known, *slices])
-    added = [b.one(ADD, s, d) for s, d in zip(sums, select_by_mask(bars[:at], consts), strict=True)]
-    step = b.build(
-        (*added, *select_by_mask(bars[at : at + n_carry], carry), *select_by_mask(bars[at + n_carry :], xs)), back.name
-    )
+    added = [b.one(ADD, s, d) for s, d in zip(sums, select_by_mask(bars[:n_linear], consts), strict=True)]
+    new_carry_and_rows = select_by_mask(bars[n_linear:], (*carry, *xs))
+    step = b.build((*added, *new_carry_and_rows), back.name)
     return TransposedSteps(Steps(step, n_known, len(sums) + len(cts)), consts, carry, xs)

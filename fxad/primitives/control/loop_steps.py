@@ -60,6 +60,11 @@ class Steps:
         a, b = self.n_consts, self.n_consts + self.n_carry
         return tuple(values[:a]), tuple(values[a:b]), tuple(values[b:])
 
+    def split_marked(self, values: Sequence[T], mask: Mask) -> tuple[tuple[T, ...], tuple[T, ...], tuple[T, ...]]:
+        """As `split`, of the values that the mask marks."""
+        consts, carry, xs = zip(self.split(values), self.split(mask), strict=True)
+        return select_by_mask(*consts), select_by_mask(*carry), select_by_mask(*xs)
+
 
 def carry_fixpoint(carry: Mask, step: Callable[[Mask], tuple[T, Mask]]) -> tuple[T, Mask, Mask]:
     """Mark carries until no mark is added.
@@ -91,16 +96,16 @@ def stop_at_count(steps: Steps, guard: Jaxpr | None) -> Steps:
     fixed = b.inputs(consts)
     count = b.input(INT32_SCALAR)
     state, slices = b.inputs(carry), b.inputs(xs)
-    taken = b.one(LT, b.input(INT32_SCALAR), count)
+    is_within = b.one(LT, b.input(INT32_SCALAR), count)
     operands = (*fixed, *state, *slices)
-    outs = b.inline(body, operands) if guard is None else b.inline(guard, (taken, *operands))
-    others: list[Atom] = [*state, *[Lit.zero(a.aval) for a in outs[n:]]]
+    outs = b.inline(body, operands) if guard is None else b.inline(guard, (is_within, *operands))
+    beyond: list[Atom] = [*state, *[Lit.zero(a.aval) for a in outs[n:]]]
     # no select for an unchanged carry or a zero result: the literal zero is linear in every operand, a select is not
-    kept = [
-        a if a == o else emit_where(b, emit_broadcast(b, taken, a.aval.shape, ()), a, o)
-        for a, o in zip(outs, others, strict=True)
+    selected = [
+        a if a == other else emit_where(b, emit_broadcast(b, is_within, a.aval.shape, ()), a, other)
+        for a, other in zip(outs, beyond, strict=True)
     ]
-    return Steps(b.build(kept, body.name), steps.n_consts + 1, n)
+    return Steps(b.build(selected, body.name), steps.n_consts + 1, n)
 
 
 # ------------------------------------------------------------------------------------------------------------ residuals
@@ -130,13 +135,13 @@ class LoopInvariants:
 def loop_invariants(steps: Steps) -> LoopInvariants:
     """Return the values of a body that depend only on constants."""
     consts, carry, _ = steps.split(steps.body.ins)
-    same: set[Atom] = {*consts, *select_by_mask(carry, unchanged_carries(steps))}
+    values: set[Atom] = {*consts, *select_by_mask(carry, unchanged_carries(steps))}
     eqns = []
     for eqn in steps.body.eqns:
-        if not _must_stay_in_loop(eqn) and all([isinstance(a, Lit) or a in same for a in eqn.ins]):
-            same.update(eqn.outs)
+        if not _must_stay_in_loop(eqn) and all([isinstance(a, Lit) or a in values for a in eqn.ins]):
+            values.update(eqn.outs)
             eqns.append(eqn)
-    return LoopInvariants(frozenset(same), tuple(eqns))
+    return LoopInvariants(frozenset(values), tuple(eqns))
 
 
 def _must_stay_in_loop(eqn: Eqn) -> bool:
@@ -149,14 +154,14 @@ def counters(steps: Steps) -> dict[Var, Lit]:
     """Return the carries that grow by the same integer in every step, with that integer. Their values are known before
     the loop."""
     _, carry, _ = steps.split(steps.body.ins)
-    sums = {e.outs[0]: e.ins for e in steps.body.eqns if e.prim is ADD}
-    out = {}
+    summands = {e.outs[0]: e.ins for e in steps.body.eqns if e.prim is ADD}
+    increments = {}
     for v, a in zip(carry, steps.body.outs, strict=False):
-        ins = sums.get(a, ()) if isinstance(a, Var) else ()
-        by = [x for x in ins if isinstance(x, Lit)]
-        if by and v in ins and not v.aval.shape and v.aval.dtype in _COUNTING:
-            out[v] = by[0]
-    return out
+        ins = summands.get(a, ()) if isinstance(a, Var) else ()
+        literals = [x for x in ins if isinstance(x, Lit)]
+        if literals and v in ins and not v.aval.shape and v.aval.dtype in _COUNTING:
+            increments[v] = literals[0]
+    return increments
 
 
 def _is_cheap(prim: Primitive) -> bool:
@@ -172,7 +177,7 @@ def drop_cheap_residuals(split: LinearizedBody, n_out: int, free: AbstractSet[At
     residuals = primal.outs[n_out:]
     producers: dict[Atom, Eqn] = {e.outs[0]: e for e in primal.eqns if len(e.outs) == 1 and _is_cheap(e.prim)}
     available = {*free, *residuals}
-    again = False
+    replaced = False
     for r in sorted([r for r in residuals if r not in free], key=_binding_order, reverse=True):
         available.discard(r)
         sources = _recompute_sources(r, producers, available, _DEPTH)
@@ -180,8 +185,8 @@ def drop_cheap_residuals(split: LinearizedBody, n_out: int, free: AbstractSet[At
             available.add(r)
         else:
             available.update(sources)
-            again = True
-    return _recompute_others(split, n_out, available) if again else split
+            replaced = True
+    return _recompute_others(split, n_out, available) if replaced else split
 
 
 def _binding_order(a: Atom) -> int:

@@ -114,7 +114,7 @@ from fxad.ir import (
     all_prims,
     primitive,
 )
-from fxad.primitives.control.bodies import insert_zeros
+from fxad.primitives.control.bodies import insert_zeros, with_outs
 from fxad.primitives.control.call import adjoint_of, check_operands, cotangents_of_operands, layout_of_call
 from fxad.primitives.control.kept_values import split_at_kept
 from fxad.primitives.custom import CallWithRules
@@ -186,10 +186,11 @@ class Remat(HigherOrder, Linear):
         tangents: dict[Atom, Tangent] = dict(zip(split.linear.ins, lins, strict=False))
         computed = tuple(dict.fromkeys([a for a in split.linear.outs if a not in tangents]))
         recomputation, needed = recompute(split, computed, n_out)
-        n_known = len(lins) + len(primals)
-        results = ctx(self._with_kept_results(split, needed[n_known:]), *primals)
+        lins_and_primals = (*lins, *primals)
+        n = len(lins_and_primals)
+        results = ctx(self._with_kept_results(split, needed[n:]), *primals)
         outs, kept = results[:n_out], results[n_out:]
-        operands: list[Atom | Lin] = [*select_by_mask((*lins, *primals), needed[:n_known]), *kept]
+        operands: list[Atom | Lin] = [*select_by_mask(lins_and_primals, needed[:n]), *kept]
         # Different values, such as x and x + 1, may have the same tangent. Its cotangents are summed inside.
         body, distinct = deduplicate_operands(recomputation, operands)
 
@@ -198,8 +199,7 @@ class Remat(HigherOrder, Linear):
             shorter = resume(split, computed, n_out, needed, stored)
             if len(shorter.eqns) >= len(recomputation.eqns):
                 return None
-            stored_results = select_by_mask(outs, stored)
-            return Remat(deduplicate_operands(shorter, [*operands, *stored_results])[0], True)
+            return Remat(deduplicate_operands(shorter, [*operands, *select_by_mask(outs, stored)])[0], True)
 
         if computed:
             dots = ctx.lin_remat(Remat(body, True), tuple([operands[k] for k in distinct]), outs, resumed)
@@ -215,10 +215,10 @@ class Remat(HigherOrder, Linear):
         """
         if not any(needed) and not uses_custom_derivative(self.body):
             return self
-        saving, _ = split_at_kept(split.primal)
+        storing, _ = split_at_kept(split.primal)  # operands -> results, residuals, kept values
         n = len(self.body.outs)
-        kept = select_by_mask(saving.outs[n + split.n_res :], needed)
-        return Remat(dce(Jaxpr(saving.ins, saving.eqns, (*saving.outs[:n], *kept), self.body.name)), self.opaque)
+        kept = select_by_mask(storing.outs[n + split.n_res :], needed)
+        return Remat(dce(Jaxpr(storing.ins, storing.eqns, (*storing.outs[:n], *kept), self.body.name)), self.opaque)
 
     def linear_in(self, mask: Mask) -> bool:
         return is_linear(self.body, mask)
@@ -303,11 +303,10 @@ def _recomputing_linear(split: LinearizedBody, tangents: Atoms, n_out: int, stor
     """Return (tangents, operands and kept values, stored results) -> `tangents`, results of the linear half."""
     n_dots = split.n_tangents
     # do not simplify the linear half: if a carry became a constant, its cotangents would be summed in another order
-    linear = remove_dead_eqns(Jaxpr(split.linear.ins, split.linear.eqns, tangents, split.linear.name))
+    linear = remove_dead_eqns(with_outs(split.linear, tangents))
     read = read_operands(linear)[n_dots:]
-    resuming = _with_given_results(split_at_kept(split.primal)[1], n_out, stored)
-    wanted = select_by_mask(resuming.outs[n_out:], read)
-    resuming = dce(Jaxpr(resuming.ins, resuming.eqns, wanted, resuming.name))
+    resuming = _with_stored_results(split_at_kept(split.primal)[1], n_out, stored)
+    resuming = dce(with_outs(resuming, select_by_mask(resuming.outs[n_out:], read)))
     b = Builder()
     dots = b.inputs([v.aval for v in linear.ins[:n_dots]])
     recomputed = iter(b.inline(resuming, b.inputs(resuming.in_avals)))
@@ -315,7 +314,7 @@ def _recomputing_linear(split: LinearizedBody, tangents: Atoms, n_out: int, stor
     return b.build(b.inline(linear, [*dots, *residuals]), f"again_{split.primal.name}")
 
 
-def _with_given_results(jaxpr: Jaxpr, n_out: int, stored: Mask) -> Jaxpr:
+def _with_stored_results(jaxpr: Jaxpr, n_out: int, stored: Mask) -> Jaxpr:
     """Return the program that takes the marked ones of its first `n_out` results as further operands."""
     if not any(stored):
         return jaxpr

@@ -234,26 +234,24 @@ class Scan(HigherOrder, Linear):
             return self._batch_counted(ctx, args, dims)
         count, args = self.split_count(args)
         consts, carry, xs = self.steps.split(args)
-        of_consts, of_carry, of_xs = self.steps.split(self.split_count(dims)[1])
+        const_dims, init_dims, xs_dims = self.steps.split(self.split_count(dims)[1])
         # slices are along axis 0, so no array can have the mapped axis there
-        xs = tuple([move_axis(ctx, x, 0, 1) if d == 0 else x for x, d in zip(xs, of_xs, strict=True)])
-        of_rows = tuple([d if d is None else max(d - 1, 0) for d in of_xs])
-        of_state, body_out_dims = _carry_dims(ctx, self.steps, of_consts, of_carry, of_rows)
-        body, out_dims = ctx.recur(
-            self.body, (*of_consts, *of_state, *of_rows), (*of_state, *body_out_dims[self.n_carry :])
-        )
+        xs = tuple([move_axis(ctx, x, 0, 1) if d == 0 else x for x, d in zip(xs, xs_dims, strict=True)])
+        slice_dims = tuple([d if d is None else max(d - 1, 0) for d in xs_dims])
+        carry_dims, row_dims = _carry_and_row_dims(ctx, self.steps, const_dims, init_dims, slice_dims)
+        body, _ = ctx.recur(self.body, (*const_dims, *carry_dims, *slice_dims), (*carry_dims, *row_dims))
         carry = tuple(
             [
                 a if to is None else broadcast_to_axis(ctx, a, d, ctx.size, to)
-                for a, d, to in zip(carry, of_carry, of_state, strict=True)
+                for a, d, to in zip(carry, init_dims, carry_dims, strict=True)
             ]
         )
         outs = ctx(self.with_bodies((body,)), *count, *consts, *carry, *xs)
-        return outs, (*of_state, *[None if d is None else d + 1 for d in out_dims[self.n_carry :]])
+        return outs, (*carry_dims, *[None if d is None else d + 1 for d in row_dims])
 
     def _batch_counted(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        """Batch a scan whose count differs between examples. The loop runs to the largest count, and each step is
-        guarded by a branch."""
+        """Batch a scan whose count differs between examples. The loop runs to the largest count; steps beyond the count
+        of an example do not change its carry."""
         check_uniform(ctx, self)
         (counts, *operands), (count_dim, *operand_dims) = args, dims
         guard = guard_checks(self.body) if has_check(self.body) else None
@@ -261,13 +259,13 @@ class Scan(HigherOrder, Linear):
             return scan_over_examples(ctx, self, args, dims)
         steps = stop_at_count(self.steps, guard)
         consts, carry, xs = self.steps.split(operands)
-        of_consts, of_carry, of_xs = self.steps.split(operand_dims)
+        const_dims, carry_dims, xs_dims = self.steps.split(operand_dims)
         index = ctx.one(Iota((self.length,), dtypes.int32, 0))
         most = ctx.one(ReduceMax((0,)), counts)
         return self.with_steps(steps).batch(
             ctx,
             (most, *consts, counts, *carry, *xs, index),
-            (None, *of_consts, count_dim, *of_carry, *of_xs, None),
+            (None, *const_dims, count_dim, *carry_dims, *xs_dims, None),
         )
 
     # ---------------------------------------------------------------------------------------------- differentiation
@@ -280,14 +278,10 @@ class Scan(HigherOrder, Linear):
             return self._linearize(ctx, count, primals, tangents, nonzero)
         both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
         dots = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents]
-        groups = zip(self.steps.split(primals), self.steps.split(dots), self.steps.split(both.ins), strict=True)
-        operands = [a for values, ts, marks in groups for a in (*values, *select_by_mask(ts, marks))]
-        outs = ctx(self.with_steps(both.steps), *count, *operands)
-        n, at = self.n_carry, both.steps.n_carry
-        n_ys = len(self.body.outs) - n
-        results = (*outs[:n], *outs[at : at + n_ys])
-        dots_out = [Lin(v) for v in (*outs[n:at], *outs[at + n_ys :])]
-        return results, insert_zeros(dots_out, both.outs, [v.aval for v in results])
+        groups = zip(self.steps.split(primals), self.steps.split_marked(dots, both.in_nonzero), strict=True)
+        outs = ctx(self.with_steps(both.steps), *count, *[a for values, ts in groups for a in (*values, *ts)])
+        results, result_dots = both.split_results(outs, self.n_carry)
+        return results, insert_zeros([Lin(v) for v in result_dots], both.out_nonzero, [v.aval for v in results])
 
     def _linearize(
         self,
@@ -299,19 +293,15 @@ class Scan(HigherOrder, Linear):
     ) -> tuple[Atoms, Tangents]:
         is_loop = self.upto or type(self.length) is Size or self.length > self.unroll
         outside = LoopContext(ctx, primals, self.length, self.reverse, is_loop, self.upto)
-        both = linearize_steps(outside, self.steps, ctx.recur, nonzero)
+        halves = linearize_steps(outside, self.steps, ctx.recur, nonzero)
         consts, carry, xs = self.steps.split(primals)
-        outs = ctx(self.with_steps(both.primal), *count, *consts, *both.hoisted, *carry, *xs)
+        outs = ctx(self.with_steps(halves.primal), *count, *consts, *halves.hoisted, *carry, *xs)
         results = outs[: len(self.body.outs)]
-        arrays = (*xs, *both.counter_values, *outs[self.n_carry :])
-        of_consts, of_carry, of_xs = [
-            select_by_mask(ts, marks)
-            for ts, marks in zip(self.steps.split(tangents), self.steps.split(both.ins), strict=True)
-        ]
-        linear = self.with_steps(both.linear)
-        operands = (*of_consts, *both.invariant, *of_carry, *of_xs, *[arrays[k] for k in both.residual_slices])
+        tangent_groups = self.steps.split_marked(tangents, halves.in_nonzero)
+        operands = halves.linear_operands(tangent_groups, xs, outs[self.n_carry :])
+        linear = self.with_steps(halves.linear)
         dots = ctx.lin(linear, *count, *operands) if linear.body.outs else ()
-        return results, insert_zeros(dots, both.outs, [v.aval for v in results])
+        return results, insert_zeros(dots, halves.out_nonzero, [v.aval for v in results])
 
     def linear_in(self, mask: Mask) -> bool:
         count, operands = self.split_count(mask)
@@ -320,33 +310,35 @@ class Scan(HigherOrder, Linear):
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         bound, args = self.split_count(args)
         count = [a for a in bound if not isinstance(a, Hole)]
-        mask = tuple([isinstance(a, Hole) for a in args])
-        steps, places = self.steps, list(range(len(args)))
-        operands: dict[int, Atom] = {k: a for k, a in enumerate(args) if not isinstance(a, Hole)}
-        if not all(steps.split(mask)[1]):
-            split = split_known_carries(steps, mask)
-            known_operands = [operands[k] for k in split.known_operands]
-            stacks = ctx(self.with_steps(split.known), *count, *known_operands)[split.known.n_carry :]
-            operands.update(enumerate(stacks, len(args)))
-            places = [*split.linear_operands, *range(len(args), len(args) + len(stacks))]
-            cts = (*select_by_mask(cts[: self.n_carry], steps.split(mask)[1]), *cts[self.n_carry :])
-            steps = split.linear
-        n = steps.n_carry
-        has_ct = tuple([not isinstance(ct, Zero) for ct in cts])
-        back = transpose_steps(steps, ctx.recur, tuple([k not in operands for k in places]), has_ct[:n], has_ct[n:])
-        consts, _, xs = steps.split(places)
+        # values are numbered: operand p is p, and the stacks of known carries follow
+        values = {p: a for p, a in enumerate(args) if not isinstance(a, Hole)}
+        linear = tuple([isinstance(a, Hole) for a in args])
+        steps, takes = self.steps, tuple(range(len(args)))
+        linear_carry = steps.split(linear)[1]
+        if not all(linear_carry):
+            split = split_known_carries(steps, linear)
+            outs = ctx(self.with_steps(split.known), *count, *[values[p] for p in split.known_operands])
+            values.update(enumerate(outs[split.known.n_carry :], len(args)))
+            steps, takes = split.linear, split.linear_operands
+            cts = (*select_by_mask(cts[: self.n_carry], linear_carry), *cts[self.n_carry :])
+        carry_cts, ys_cts = cts[: steps.n_carry], cts[steps.n_carry :]
+        carry_nonzero, ys_nonzero = [tuple([not isinstance(ct, Zero) for ct in group]) for group in (carry_cts, ys_cts)]
+        back = transpose_steps(steps, ctx.recur, tuple([p not in values for p in takes]), carry_nonzero, ys_nonzero)
+        consts, carry, xs = steps.split(takes)
+        linear_consts, linear_xs = [[p for p in group if p not in values] for group in (consts, xs)]
+        summed = select_by_mask(linear_consts, back.consts_nonzero)
         outs = ctx(
             self.with_steps(back.steps, backward=True),
             *count,
-            *[operands[k] for k in consts if k in operands],
-            *[Lit.zero(args[k].aval) for k in select_by_mask([k for k in consts if k not in operands], back.consts)],
-            *[ct.instantiate() if isinstance(ct, Zero) else ct for ct in select_by_mask(cts[:n], back.carry)],
-            *[ct for ct in cts[n:] if not isinstance(ct, Zero)],
-            *[operands[k] for k in xs if k in operands],
+            *[values[p] for p in consts if p in values],
+            *[Lit.zero(args[p].aval) for p in summed],
+            *[ct.instantiate() if isinstance(ct, Zero) else ct for ct in select_by_mask(carry_cts, back.carry_nonzero)],
+            *[ct for ct in ys_cts if not isinstance(ct, Zero)],
+            *[values[p] for p in xs if p in values],
         )
-        nonzero_places = select_by_mask([k for k in places if k not in operands], (*back.consts, *back.carry, *back.xs))
-        bars = dict(zip(nonzero_places, outs, strict=True))
-        cts_in = [bars.get(k, Zero(a.aval)) if isinstance(a, Hole) else None for k, a in enumerate(args)]
+        with_bars = (*summed, *select_by_mask(carry, back.carry_nonzero), *select_by_mask(linear_xs, back.xs_nonzero))
+        bars = dict(zip(with_bars, outs, strict=True))
+        cts_in = [bars.get(p, Zero(a.aval)) if isinstance(a, Hole) else None for p, a in enumerate(args)]
         return (*[None for _ in count], *cts_in)
 
 
@@ -363,20 +355,20 @@ def scan_over_examples(ctx: BatchCtx, prim: Primitive, args: Atoms, dims: Dims) 
     return outs, (0,) * len(outs)
 
 
-def _carry_dims(ctx: BatchCtx, steps: Steps, consts: Dims, carry: Dims, rows: Dims) -> tuple[Dims, Dims]:
-    """Return the mapped axis of each carry in all steps, and the mapped axis of each result of the body.
+def _carry_and_row_dims(ctx: BatchCtx, steps: Steps, consts: Dims, carry: Dims, slices: Dims) -> tuple[Dims, Dims]:
+    """Return the mapped axis of each carry in all steps, and the mapped axis of each stacked result of the body.
 
     The carry uses the axis at which the body returns it, so no step moves an axis, unless this iteration does not
     converge.
     """
-    _, out_dims = ctx.recur(steps.body, (*consts, *carry, *rows))
+    _, out_dims = ctx.recur(steps.body, (*consts, *carry, *slices))
     for _ in carry + (None,):
         wider = tuple([d if f is None else f for d, f in zip(carry, out_dims, strict=False)])
         if wider == carry:
             break
         carry = wider
-        _, out_dims = ctx.recur(steps.body, (*consts, *carry, *rows))
-    return carry, out_dims
+        _, out_dims = ctx.recur(steps.body, (*consts, *carry, *slices))
+    return carry, out_dims[steps.n_carry :]
 
 
 # ---------------------------------------------------------------------------------------------------------- lowering

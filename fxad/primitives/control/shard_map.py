@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import lcm, prod
-from typing import ClassVar, TypeAlias, final
+from typing import ClassVar, TypeAlias, TypeVar, final
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from fxad.core.builder import Builder, rebind_operands
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, Constant, Group, InParallel, Layout, Part, Slice, Value
 from fxad.core.lockstep import run_mapped
+from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, AxisNameError
 from fxad.ir import (
@@ -38,6 +39,7 @@ from fxad.ir import (
     Mask,
     NDArray,
     Operands,
+    Tangent,
     Tangents,
     TransposeCtx,
     Zero,
@@ -68,6 +70,8 @@ from fxad.primitives.meshes import (
 )
 from fxad.primitives.operand_checks import MATCH_BODIES, type_mismatch
 from fxad.primitives.shape import emit_broadcast, emit_reshape, move_axis
+
+R = TypeVar("R")
 
 # The results of one index, from its parts of the operands.
 PartRun: TypeAlias = Callable[[tuple[int, ...], Sequence[NDArray]], Sequence[NDArray]]
@@ -110,8 +114,8 @@ class ShardMap(HigherOrder, Linear, OnMesh):
     @property
     def in_specs(self) -> tuple[MapSpec, ...]:
         """How each operand is divided."""
-        known = (*[()] * self.n_consts, *self.ins)
-        return (*known, *[STACK] * (len(self.body.ins) - len(known)))
+        whole_and_divided = (*[()] * self.n_consts, *self.ins)
+        return (*whole_and_divided, *[STACK] * (len(self.body.ins) - len(whole_and_divided)))
 
     @property
     def out_specs(self) -> tuple[MapSpec, ...]:
@@ -123,7 +127,8 @@ class ShardMap(HigherOrder, Linear, OnMesh):
 
     @property
     def layout(self) -> Layout:
-        stacks, more = len(self.body.ins) - self.n_consts - len(self.ins), len(self.body.outs) - len(self.outs)
+        n_stacks_in = len(self.body.ins) - self.n_consts - len(self.ins)
+        n_stacks_out = len(self.body.outs) - len(self.outs)
         operands = (Group(Constant(), self.n_consts), *[Group(self._parts(s), 1) for s in self.ins])
         results = [Group(self._parts(s) if s else Value(), 1) for s in self.outs]
         body = Body(
@@ -133,7 +138,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
             InParallel(self.count),
             stores=True,
         )
-        return Layout((*operands, Group(Slice(), stacks)), (*results, Group(Slice(), more)), (body,))
+        return Layout((*operands, Group(Slice(), n_stacks_in)), (*results, Group(Slice(), n_stacks_out)), (body,))
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> ShardMap:
         return ShardMap(bodies[0], self.mesh, self.n_consts, self.ins, self.outs, self.devices)
@@ -245,95 +250,88 @@ class ShardMap(HigherOrder, Linear, OnMesh):
 
     # ---------------------------------------------------------------------------------------------- differentiation
 
-    def _map_of(
+    def _apply(
         self,
+        emit: Callable[..., Sequence[R]],
         body: Jaxpr,
-        takes: Sequence[int],
-        specs: dict[int, MapSpec],
-        outs: Sequence[MapSpec],
-    ) -> tuple[ShardMap, list[int], list[int]]:
-        """Return the map of another body over the same mesh; the numbers of its operands; and for each result of the
-        body, the index of that result of the map.
+        operands: Sequence[tuple[object, MapSpec]],
+        out_specs: Sequence[MapSpec],
+    ) -> list[R]:
+        """Apply another body over the same mesh. Return its results, in its order.
 
-        `takes` are the numbers of the operands of `body`, `specs` the spec of each number, and `outs` the specs of the
-        results of `body`. A map takes whole operands first, then divided ones, then stacks, and returns stacks last. So
-        a body of operands [5, 7, 6], of specs STACK, (), (("x",),), and of results of specs [STACK, ()] gives a map of
-        operands [7, 6, 5], and the indices [1, 0].
+        `operands` are those of the body, with their specs; `out_specs` are the specs of its results. A map takes whole
+        operands first, then divided ones, then stacks, and returns stacks last. So operands [(a, STACK), (b, ()),
+        (c, (("x",),))] are taken in the order b, c, a.
         """
-        whole = [p for p in takes if specs[p] == ()]
-        divided = [p for p in takes if specs[p] not in ((), STACK)]
-        stacks = [p for p in takes if specs[p] is STACK]
-        operands = [*whole, *divided, *stacks]
-        order = [k for k, s in enumerate(outs) if s is not STACK] + [k for k, s in enumerate(outs) if s is STACK]
-        rearranged = rebind_operands(body, operands, has=takes, outs=[body.outs[k] for k in order])
-        in_specs = tuple([s for p in divided if (s := specs[p]) is not STACK])
-        out_specs = tuple([s for s in outs if s is not STACK])
-        prim = ShardMap(rearranged, self.mesh, len(whole), in_specs, out_specs, self.devices)
-        return prim, operands, [order.index(k) for k in range(len(order))]
+
+        def rank(spec: MapSpec) -> int:
+            return 2 if spec is STACK else int(spec != ())
+
+        takes = sorted(range(len(operands)), key=lambda k: rank(operands[k][1]))  # stable
+        returns = sorted(range(len(out_specs)), key=lambda k: out_specs[k] is STACK)
+        specs = [operands[k][1] for k in takes]
+        divided = tuple([s for s in specs if s is not STACK and s != ()])
+        prim = ShardMap(
+            rebind_operands(body, takes, outs=[body.outs[k] for k in returns]),
+            self.mesh,
+            specs.count(()),
+            divided,
+            tuple([s for s in out_specs if s is not STACK]),
+            self.devices,
+        )
+        results = emit(prim, *[operands[k][0] for k in takes])
+        return [results[returns.index(k)] for k in range(len(out_specs))]
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        # values are numbered: operand p is p, its tangent n + p, and stored residual k is 2 n + k
-        n, n_out = len(primals), len(self.body.outs)
+        n_out = len(self.body.outs)
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
-        specs: dict[int, MapSpec] = dict(enumerate(self.in_specs))
-        specs.update({n + p: specs[p] for p in range(n) if nonzero[p]})
-        dots = {n + p: t for p, t in enumerate(tangents) if isinstance(t, Lin)}
-        out_dots: Tangents
+        primals_and_specs = list(zip(primals, self.in_specs, strict=True))
+        lins_and_specs = [(t, s) for t, s in zip(tangents, self.in_specs, strict=True) if isinstance(t, Lin)]
+        out_dots: Sequence[Tangent] = ()
         if ctx.split:
             split = ctx.recur(self.body, nonzero)
             out_nonzero = split.out_nonzero
-            known: dict[Atom, int] = {v: p for p, v in enumerate(split.primal.ins)}
             residuals = split.primal.outs[n_out:]
-            stored = [a for a in dict.fromkeys(residuals) if a not in known and not isinstance(a, Lit)]
+            # a residual that is an operand of the body is read from there; any other is stored for each index
+            sources: dict[Atom, tuple[Atom, MapSpec]] = dict(zip(split.primal.ins, primals_and_specs, strict=True))
+            stored = [a for a in dict.fromkeys(residuals) if a not in sources and not isinstance(a, Lit)]
             primal = with_outs(split.primal, (*split.primal.outs[:n_out], *stored))
             outs_and_stored = ctx(self.with_bodies((primal,)), *primals)
             outs: Atoms = outs_and_stored[:n_out]
-            known.update({a: 2 * n + k for k, a in enumerate(stored)})
-            specs.update(dict.fromkeys(range(2 * n, 2 * n + len(stored)), STACK))
-            values: dict[int, Lin | Zero | Atom] = {**dict(enumerate(primals)), **dots}
-            values.update(enumerate(outs_and_stored[n_out:], 2 * n))
-            linear = _with_distinct_residuals(split.linear, len(dots), residuals, known)
-            takes = [*dots, *dict.fromkeys([known[a] for a in residuals if a in known])]
-            out_specs = [s for s, r in zip(self.out_specs, out_nonzero, strict=True) if r]
-            prim, operands, places = self._map_of(linear, takes, specs, out_specs)
-            results = ctx.lin(prim, *[values[p] for p in operands]) if any(out_nonzero) else ()
-            out_dots = tuple([results[k] for k in places]) if results else ()
+            sources.update({a: (v, STACK) for a, v in zip(stored, outs_and_stored[n_out:], strict=True)})
+            distinct = [a for a in dict.fromkeys(residuals) if a in sources]
+            linear = _with_distinct_residuals(split.linear, len(lins_and_specs), residuals, distinct)
+            if any(out_nonzero):
+                operands = [*lins_and_specs, *[sources[a] for a in distinct]]
+                out_dots = self._apply(ctx.lin, linear, operands, select_by_mask(self.out_specs, out_nonzero))
         else:
             fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
-            out_specs = [*self.out_specs, *[s for s, r in zip(self.out_specs, out_nonzero, strict=True) if r]]
-            prim, operands, places = self._map_of(fused, (*range(n), *dots), specs, out_specs)
-            atoms: dict[int, Atom] = {**dict(enumerate(primals)), **{p: t.var for p, t in dots.items()}}
-            results_of_map = ctx(prim, *[atoms[p] for p in operands])
-            both = [results_of_map[k] for k in places]
-            outs, out_dots = tuple(both[:n_out]), tuple([Lin(v) for v in both[n_out:]])
+            both_operands = [*primals_and_specs, *[(t.var, s) for t, s in lins_and_specs]]
+            both_specs = (*self.out_specs, *select_by_mask(self.out_specs, out_nonzero))
+            both = self._apply(ctx, fused, both_operands, both_specs)
+            outs, out_dots = tuple(both[:n_out]), [Lin(v) for v in both[n_out:]]
         return outs, insert_zeros(out_dots, out_nonzero, [v.aval for v in outs])
 
     def linear_in(self, mask: Mask) -> bool:
         return is_linear(self.body, mask)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        # values are numbered: operand p is p, and the cotangent of result q is n + q
-        n = len(args)
-        mask = tuple([isinstance(a, Hole) for a in args])
+        is_hole = tuple([isinstance(a, Hole) for a in args])
         nonzero = [not isinstance(ct, Zero) for ct in cts]
-        adjoint = ctx.recur(with_outs(self.body, [a for a, m in zip(self.body.outs, nonzero, strict=True) if m]), mask)
-        values: dict[int, Atom] = {p: a for p, a in enumerate(args) if not isinstance(a, Hole)}
-        specs: dict[int, MapSpec] = {p: self.in_specs[p] for p in values}
-        given = {n + q: ct for q, ct in enumerate(cts) if not isinstance(ct, Zero)}
-        specs.update({p: self.out_specs[p - n] for p in given})
-        holes = [p for p, m in enumerate(mask) if m]
+        adjoint = ctx.recur(with_outs(self.body, select_by_mask(self.body.outs, nonzero)), is_hole)
+        cts_and_specs = [(ct, s) for ct, s in zip(cts, self.out_specs, strict=True) if not isinstance(ct, Zero)]
+        residuals_and_specs = [(a, s) for a, s in zip(args, self.in_specs, strict=True) if not isinstance(a, Hole)]
+        hole_specs = select_by_mask(self.in_specs, is_hole)
         b = Builder()
         shares = [
-            self._share_of_cotangent(b, b.input(a), specs[p]) for a, p in zip(adjoint.in_avals, given, strict=False)
+            self._share_of_cotangent(b, b.input(a), spec)
+            for a, (_, spec) in zip(adjoint.in_avals, cts_and_specs, strict=False)
         ]
-        bars_of_parts = b.inline(adjoint, [*shares, *b.inputs(adjoint.in_avals[len(given) :])])
-        sums = [self._sum_over_indices(b, a, self.in_specs[p]) for a, p in zip(bars_of_parts, holes, strict=True)]
+        bars_of_parts = b.inline(adjoint, [*shares, *b.inputs(adjoint.in_avals[len(shares) :])])
+        sums = [self._sum_over_indices(b, a, spec) for a, spec in zip(bars_of_parts, hole_specs, strict=True)]
         back = b.build(sums, adjoint.name)
-        prim, operands, places = self._map_of(back, (*given, *values), specs, [self.in_specs[p] for p in holes])
-        atoms = {**values, **given}
-        outs = ctx(prim, *[atoms[p] for p in operands])
-        bars: dict[int, Atom] = {p: outs[k] for p, k in zip(holes, places, strict=True)}
-        return tuple([bars.get(p) for p in range(n)])
+        bars = iter(self._apply(ctx, back, [*cts_and_specs, *residuals_and_specs], hole_specs))
+        return tuple([next(bars) if hole else None for hole in is_hole])
 
     def _share_of_cotangent(self, b: Builder, ct: Atom, spec: MapSpec) -> Atom:
         """Return the share of an index in the cotangent of a result: the shares of the indices that have the same part
@@ -359,13 +357,12 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         return tuple([a for a, _ in rest]), tuple([n for _, n in rest])
 
 
-def _with_distinct_residuals(linear: Jaxpr, n_dots: int, residuals: Sequence[Atom], known: dict[Atom, int]) -> Jaxpr:
+def _with_distinct_residuals(linear: Jaxpr, n_dots: int, residuals: Sequence[Atom], distinct: Sequence[Atom]) -> Jaxpr:
     """Return the linear half of a body, which takes each distinct residual once, and no literal."""
     b = Builder()
     dots = b.inputs(linear.in_avals[:n_dots])
-    first = [a for a in dict.fromkeys(residuals) if a in known]
-    taken: dict[Atom, Atom] = dict(zip(first, b.inputs([a.aval for a in first]), strict=True))
-    return b.build(b.inline(linear, [*dots, *[taken.get(a, a) for a in residuals]]), linear.name)
+    operands: dict[Atom, Atom] = dict(zip(distinct, b.inputs([a.aval for a in distinct]), strict=True))
+    return b.build(b.inline(linear, [*dots, *[operands.get(a, a) for a in residuals]]), linear.name)
 
 
 @by_value
@@ -425,13 +422,13 @@ def _body_on_whole_operands(
 @by_value
 def mesh_of_maps(jaxpr: Jaxpr) -> MeshAxes:
     """Return the axes of the maps over devices in a program and its bodies."""
-    found: dict[tuple[str, int], None] = {}
+    axes: dict[tuple[str, int], None] = {}
     for prim in jaxpr.prims:
         if isinstance(prim, ShardMap):
-            found.update(dict.fromkeys(prim.mesh))
+            axes.update(dict.fromkeys(prim.mesh))
         if isinstance(prim, HigherOrder):
-            found.update(dict.fromkeys([axis for body in prim.bodies for axis in mesh_of_maps(body)]))
-    return tuple(found)
+            axes.update(dict.fromkeys([axis for body in prim.bodies for axis in mesh_of_maps(body)]))
+    return tuple(axes)
 
 
 @by_value
@@ -449,28 +446,28 @@ def devices_needed(jaxpr: Jaxpr, around: MeshAxes = ()) -> int:
     map, only maps need more."""
     if not runs_on_devices(jaxpr):
         return 1
-    found = 1
+    n_devices = 1
     for prim in jaxpr.prims:
         if isinstance(prim, ShardMap):
             inside = mesh_within(around, prim.mesh)
             own = prod([size for _, size in inside[len(around) :]])
-            found = lcm(found, own * devices_needed(prim.body, inside))
+            n_devices = lcm(n_devices, own * devices_needed(prim.body, inside))
         elif isinstance(prim, OnMesh):
-            found = found if around else lcm(found, prim.count)
+            n_devices = n_devices if around else lcm(n_devices, prim.count)
         elif isinstance(prim, HigherOrder):
-            found = lcm(found, *[devices_needed(body, around) for body in prim.bodies])
-    return found
+            n_devices = lcm(n_devices, *[devices_needed(body, around) for body in prim.bodies])
+    return n_devices
 
 
 @by_value
 def device_ids(jaxpr: Jaxpr, in_map: bool = False) -> tuple[Ids, ...]:
     """Return the distinct ids of devices that meshes of a program give, in order. A program that can run has one at
     most. In a map, only those of maps count."""
-    found: dict[Ids, None] = {}
+    distinct: dict[Ids, None] = {}
     for prim in jaxpr.prims:
         is_map = isinstance(prim, ShardMap)
         if isinstance(prim, OnMesh) and prim.devices and (is_map or not in_map):
-            found[prim.devices] = None
+            distinct[prim.devices] = None
         if isinstance(prim, HigherOrder):
-            found.update(dict.fromkeys([ids for body in prim.bodies for ids in device_ids(body, in_map or is_map)]))
-    return tuple(found)
+            distinct.update(dict.fromkeys([ids for body in prim.bodies for ids in device_ids(body, in_map or is_map)]))
+    return tuple(distinct)

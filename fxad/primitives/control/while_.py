@@ -11,7 +11,6 @@ from fxad import dtypes
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.interpreter import run
 from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, Layout, Slice, Unknown
-from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import (
@@ -163,12 +162,12 @@ class While(HigherOrder):
             )
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        of_cond, of_body, carry = self.split_operands(args)
+        cond_consts, body_consts, carry = self.split_operands(args)
         stacks = [np.zeros((self.max_steps or 0, *a.shape), a.dtype) for a in self.rows]
         n, step = len(carry), 0
         # as compiled, the predicate runs after the last step too: it may have checks
-        while self.max_steps != 0 and np.all(run(self.cond, (*of_cond, *carry))[0]) and step != self.max_steps:
-            outs = run(self.body, (*of_body, *carry))
+        while self.max_steps != 0 and np.all(run(self.cond, (*cond_consts, *carry))[0]) and step != self.max_steps:
+            outs = run(self.body, (*body_consts, *carry))
             carry = outs[:n]
             for stack, row in zip(stacks, outs[n:], strict=True):
                 stack[step] = row
@@ -176,9 +175,9 @@ class While(HigherOrder):
         return *carry, *stacks
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        of_cond, of_body, carry = self.split_operands(args)
+        cond_consts, body_consts, carry = self.split_operands(args)
         if self.max_steps is None:
-            regions = (Region(self.cond, of_cond), Region(self.body, of_body))
+            regions = (Region(self.cond, cond_consts), Region(self.body, body_consts))
             return hlo.op("stablehlo.while", carry, outs, regions=regions)
         if self.max_steps == 0:
             return *carry, *[zeros_constant(hlo, a) for a in outs[len(carry) :]]
@@ -189,7 +188,7 @@ class While(HigherOrder):
         )
         cond = bounded_predicate(self.cond, self.n_cond, self.max_steps, self.rows)
         body = body_storing_rows(self.body, self.n_body, len(carry), self.max_steps)
-        regions = (Region(cond, of_cond), Region(body, of_body))
+        regions = (Region(cond, cond_consts), Region(body, body_consts))
         return hlo.op("stablehlo.while", state, (INT32_SCALAR, *outs), regions=regions)[1:]
 
     @property
@@ -227,8 +226,8 @@ class While(HigherOrder):
             self.max_steps,
         )
         first_carry = self.n_cond + self.n_body
-        of_cond = [*range(self.n_cond), *[first_carry + k for k in fixed]]
-        return loop, [*of_cond, *range(self.n_cond, first_carry), *[first_carry + k for k in (*fixed, *changing)]]
+        cond_operands = [*range(self.n_cond), *[first_carry + k for k in fixed]]
+        return loop, [*cond_operands, *range(self.n_cond, first_carry), *[first_carry + k for k in (*fixed, *changing)]]
 
     # ---------------------------------------------------------------------------------------------------- batching
 
@@ -236,28 +235,29 @@ class While(HigherOrder):
         args = tuple(
             [a if d is None else broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)]
         )
-        of_cond, of_body, mapped_inits = self.split_operands([d is not None for d in dims])
-        carry, rows, predicate_varies = self._mapped_results(ctx, of_cond, of_body, mapped_inits)
-        body, _ = ctx.recur(self.body, _dims((*of_body, *carry)), _dims((*carry, *rows)))
-        cond, _ = ctx.recur(self.cond, _dims((*of_cond, *carry)), _dims((predicate_varies,)))
+        cond_mapped, body_mapped, inits_mapped = self.split_operands([d is not None for d in dims])
+        carry_mapped, rows_mapped, predicate_varies = self._mapped_results(ctx, cond_mapped, body_mapped, inits_mapped)
+        body, _ = ctx.recur(self.body, _dims((*body_mapped, *carry_mapped)), _dims((*carry_mapped, *rows_mapped)))
+        cond, _ = ctx.recur(self.cond, _dims((*cond_mapped, *carry_mapped)), _dims((predicate_varies,)))
         n = self.n_cond + self.n_body
         inits = [
-            broadcast_to_axis(ctx, a, None, ctx.size, 0) if mapped and not mapped_init else a
-            for a, mapped, mapped_init in zip(args[n:], carry, mapped_inits, strict=True)
+            broadcast_to_axis(ctx, a, None, ctx.size, 0) if mapped and not init_mapped else a
+            for a, mapped, init_mapped in zip(args[n:], carry_mapped, inits_mapped, strict=True)
         ]
-        out_dims = (*_dims(carry), *[1 if r else None for r in rows])
+        out_dims = (*_dims(carry_mapped), *[1 if r else None for r in rows_mapped])
         if not predicate_varies:
             loop = While(cond, body, self.n_cond, self.n_body, self.max_steps)
             return ctx(loop, *args[:n], *inits), out_dims
+        # from here on, examples stop at different steps
         check_uniform(ctx, self)
         guard = guard_checks(self.body) if has_check(self.body) else None
         if self.effects or (guard is None and has_check(self.body)):  # an example that has stopped must have no effects
             return scan_over_examples(ctx, self, args, tuple([None if d is None else 0 for d in dims]))
         if guard is not None:
-            body, _ = ctx.recur(guard, (0, *_dims((*of_body, *carry))), _dims((*carry, *rows)))
+            body, _ = ctx.recur(guard, (0, *_dims((*body_mapped, *carry_mapped))), _dims((*carry_mapped, *rows_mapped)))
         loops = [prim for prim in all_prims(self.body) if isinstance(prim, HigherOrder)]
         may_not_end = any([prim.layout.has_predicate for prim in loops])
-        mapped = (*of_body, *carry)
+        mapped = (*body_mapped, *carry_mapped)
         step = batched_step(
             body, cond, self.n_body, self.n_cond, mapped, ctx.size, may_not_end=may_not_end, guarded=guard is not None
         )
@@ -267,14 +267,16 @@ class While(HigherOrder):
             (live,) = ctx(Call(cond), *args[: self.n_cond], *inits)
         return ctx(loop, *args[:n], live, *inits)[1:], out_dims
 
-    def _mapped_results(self, ctx: BatchCtx, of_cond: Mask, of_body: Mask, carry: Mask) -> tuple[Mask, Mask, bool]:
+    def _mapped_results(
+        self, ctx: BatchCtx, cond_mapped: Mask, body_mapped: Mask, carry: Mask
+    ) -> tuple[Mask, Mask, bool]:
         """Return masks of the carries and rows that differ between examples, and whether the predicate differs. The
         arguments mark the mapped operands."""
         unchanged = (*unchanged_carries(self.steps), *[False] * len(self.rows))
 
         def step(marks: Mask) -> tuple[bool, Mask]:
-            out_dims = ctx.recur(self.body, _dims((*of_body, *marks)))[1]
-            predicate_varies = ctx.recur(self.cond, _dims((*of_cond, *marks)))[1][0] is not None
+            out_dims = ctx.recur(self.body, _dims((*body_mapped, *marks)))[1]
+            predicate_varies = ctx.recur(self.cond, _dims((*cond_mapped, *marks)))[1][0] is not None
             # if examples stop at different steps, every result that changes differs between them
             pairs = zip(out_dims, unchanged, strict=True)
             return predicate_varies, tuple([d is not None or (predicate_varies and not same) for d, same in pairs])
@@ -330,40 +332,29 @@ class While(HigherOrder):
 
     def _jvp_fused(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Mask) -> tuple[Atoms, Tangents]:
         both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
-        of_cond, of_body, carry = self.split_operands(primals)
-        _, const_dots, carry_dots = self.split_operands(
-            [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents]
-        )
-        n, n_dots = len(carry), both.steps.n_carry - len(carry)
-        loop = While(
-            self._predicate_over(both.steps), both.steps.body, self.n_cond, both.steps.n_consts, self.max_steps
-        )
-        of_consts, of_carry, _ = self.steps.split(both.ins)
-        outs = ctx(
-            loop,
-            *of_cond,
-            *of_body,
-            *select_by_mask(const_dots, of_consts),
-            *carry,
-            *select_by_mask(carry_dots, of_carry),
-        )
-        rows = n + n_dots + len(self.rows)
-        results = (*outs[:n], *outs[n + n_dots : rows])
-        dots_out = [Lin(v) for v in (*outs[n : n + n_dots], *outs[rows:])]
-        return results, insert_zeros(dots_out, both.outs, [v.aval for v in results])
+        cond_consts, body_consts, carry = self.split_operands(primals)
+        dots = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents[self.n_cond :]]
+        const_dots, carry_dots, _ = self.steps.split_marked(dots, both.in_nonzero)
+        predicate, n_consts = self._predicate_over(both.steps), both.steps.n_consts
+        loop = While(predicate, both.steps.body, self.n_cond, n_consts, self.max_steps)
+        outs = ctx(loop, *cond_consts, *body_consts, *const_dots, *carry, *carry_dots)
+        results, result_dots = both.split_results(outs, len(carry))
+        return results, insert_zeros([Lin(v) for v in result_dots], both.out_nonzero, [v.aval for v in results])
 
     def _linearize_by_rerunning(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> Tangents:
         """Return the tangents of a loop without a bound: the residuals are its operands, and the linear program runs
         the loop of forward mode. The number of steps is not known, so the values of the steps are not stored."""
         b = Builder()
-        alone = without_checks(without_effects(b.build(b(self, *b.inputs([a.aval for a in primals])), self.body.name)))
-        of_cond, of_body, carry = self.split_operands([isinstance(t, Lin) for t in tangents])
-        forward, out_nonzero = ctx.recur_fused(alone, (*[False] * len(of_cond), *of_body, *carry))
-        n, dots = len(primals), self.split_operands(tangents)
-        lins = [t for t in (*dots[1], *dots[2]) if isinstance(t, Lin)]
+        program = b.build(b(self, *b.inputs([a.aval for a in primals])), self.body.name)
+        program = without_checks(without_effects(program))
+        dots = tangents[self.n_cond :]  # of the constants of the body, and the carry
+        nonzero = tuple([isinstance(t, Lin) for t in dots])
+        forward, out_nonzero = ctx.recur_fused(program, (*[False] * self.n_cond, *nonzero))
+        n, lins = len(primals), [t for t in dots if isinstance(t, Lin)]
         order = (*range(n, len(forward.ins)), *range(n))
-        again = rebind_operands(forward, order, outs=forward.outs[len(alone.outs) :])
-        return insert_zeros(ctx.lin(LinearCall(again, None, len(lins)), *lins, *primals), out_nonzero, alone.out_avals)
+        rerun = rebind_operands(forward, order, outs=forward.outs[len(program.outs) :])
+        result_dots = ctx.lin(LinearCall(rerun, None, len(lins)), *lins, *primals)
+        return insert_zeros(result_dots, out_nonzero, program.out_avals)
 
     def _predicate_over(self, steps: Steps) -> Jaxpr:
         """Return the predicate over this carry followed by further values."""
@@ -374,31 +365,25 @@ class While(HigherOrder):
         self, ctx: LinearizeCtx, primals: Atoms, tangents: Tangents, nonzero: Mask
     ) -> tuple[Atoms, Tangents]:
         assert self.max_steps is not None, "the values of the steps are stacked"
-        of_cond, of_body, carry = self.split_operands(primals)
-        _, const_dots, carry_dots = self.split_operands(tangents)
-        outside = LoopContext(ctx, (*of_body, *carry), self.max_steps, False, self.max_steps > 0)
-        both = linearize_steps(outside, self.steps, ctx.recur, nonzero)
+        cond_consts, body_consts, carry = self.split_operands(primals)
+        outside = LoopContext(ctx, (*body_consts, *carry), self.max_steps, False, self.max_steps > 0)
+        halves = linearize_steps(outside, self.steps, ctx.recur, nonzero)
         with_count = (*range(self.n_cond), _COUNT, *range(self.n_cond, len(self.cond.ins)))
         loop = While(
             rebind_operands(self.cond, with_count, types={_COUNT: INT32_SCALAR}),
-            counting_steps(both.primal),
+            counting_steps(halves.primal),
             self.n_cond,
-            both.primal.n_consts,
+            halves.primal.n_consts,
             self.max_steps,
         )
-        count, *outs = ctx(loop, *of_cond, *of_body, *both.hoisted, Lit.of(0, INT32_SCALAR), *carry)
-        results, arrays = tuple(outs[: len(self.body.outs)]), (*both.counter_values, *outs[len(carry) :])
-        of_consts, of_carry, _ = self.steps.split(both.ins)
-        linear = both.linear
-        dots = ctx.lin(
-            Scan(linear.body, self.max_steps, False, 1, linear.n_consts, linear.n_carry, True),
-            count,
-            *select_by_mask(const_dots, of_consts),
-            *both.invariant,
-            *select_by_mask(carry_dots, of_carry),
-            *[arrays[k] for k in both.residual_slices],
-        )
-        return results, insert_zeros(dots, both.outs, [v.aval for v in results])
+        count, *outs = ctx(loop, *cond_consts, *body_consts, *halves.hoisted, Lit.of(0, INT32_SCALAR), *carry)
+        results = tuple(outs[: len(self.body.outs)])
+        tangent_groups = self.steps.split_marked(tangents[self.n_cond :], halves.in_nonzero)
+        operands = halves.linear_operands(tangent_groups, (), outs[len(carry) :])
+        linear = halves.linear
+        scan = Scan(linear.body, self.max_steps, False, 1, linear.n_consts, linear.n_carry, True)
+        dots = ctx.lin(scan, count, *operands)
+        return results, insert_zeros(dots, halves.out_nonzero, [v.aval for v in results])
 
 
 def _dims(mapped: Sequence[bool]) -> Dims:
@@ -461,14 +446,14 @@ def batched_step(
     avals = body.in_avals[guarded:]
     n_carry = len(avals) - n_body
     b = Builder()
-    of_cond, of_body = b.inputs(cond.in_avals[:n_cond]), b.inputs(avals[:n_body])
+    cond_consts, body_consts = b.inputs(cond.in_avals[:n_cond]), b.inputs(avals[:n_body])
     live = b.input(Aval((size,), dtypes.bool_))
     carry = b.inputs(avals[n_body:])
     # the number of the first live example; of no examples, none is live
     live_example = b.one(ArgMax(0, dtypes.int32), live) if may_not_end and size > 0 else None
     operands = [
         _operand_of_live(b, x, live_example, live) if is_mapped else x
-        for x, is_mapped in zip((*of_body, *carry), mapped, strict=True)
+        for x, is_mapped in zip((*body_consts, *carry), mapped, strict=True)
     ]
     stepped = b.inline(body, (*[live] * guarded, *operands))
     # a carry that no step changes needs no select
@@ -478,7 +463,7 @@ def batched_step(
         for new, old, same, is_mapped in zip(stepped[:n_carry], carry, unchanged, mapped[n_body:], strict=True)
     ]
     rows = [_select_live(b, live, row, Lit.zero(row.aval)) for row in stepped[n_carry:]]
-    (more,) = b.inline(cond, (*of_cond, *state))
+    (more,) = b.inline(cond, (*cond_consts, *state))
     return b.build((b.one(AND, live, more), *state, *rows), body.name)
 
 

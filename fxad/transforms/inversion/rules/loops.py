@@ -10,32 +10,35 @@ Example: a `scan` of 3 steps over the slices w, with the carries (i, a, b) and t
 i and w are known, a and b are not, and all results are known. The step is inverted from its final carries, its row and
 its slice. `BackwardLoop` says:
 
-    known_xs = (True,)                    the slices w are known
-    known_rows = (True,)                  the rows of the result are known
-    invariant = (False, False, False)     no carry is the same in all steps
-    independent = (True, False, False)    i changes, and does not depend on reconstructed values
-    stacked = False                       i + 1 has an inverse, so i runs backwards, from its last value
-    known_final = (True, True, True)      a step starts from the final values of i, a and b
-    solved = (True, True, True, False)    it determines the initial values of i, a and b; w was known
+    known_xs = (True,)                          the slices w are known
+    known_rows = (True,)                        the rows of the result are known
+    carries = (FORWARD_LAST, RESULT, RESULT)    a step starts from the final values of i, a and b. Those of a and b are
+                                                results of the loop. That of i is computed by a loop forward, because i
+                                                does not depend on reconstructed values.
+    solved = (True, True, True, False)          a step determines the initial values of i, a and b; w was known
 
 The inverse computes the last i by a loop over i alone (`run_carries_forward`), and then runs, from the last step,
 
     inverse_step(i', a', b', w, row) = (i' - 1, b' - sin(a') * w, a')
 
+If `i + 1` had no inverse, i would be FORWARD_STACK: the loop over i alone would stack the values of i before each step,
+and the steps of the inverse would run over them.
+
 A carry whose initial value a step does not determine is not known in the step before. So `backward_loop` inverts the
-step again with fewer known final carries, until a step determines the initial values of all carries it starts from.
+step again with this carry UNKNOWN, until a step determines the initial values of all carries it starts from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import final
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dependent_values, remove_unused
-from fxad.core.masks import mask_or, select_by_mask, split_by_mask
+from fxad.core.masks import select_by_mask, split_by_mask
 from fxad.ir import Atom, Atoms, Aval, Eqn, Hole, Jaxpr, Mask, Var, Zero
 from fxad.primitives.control.loop_steps import Steps, unchanged_carries
 from fxad.primitives.control.scan import Scan
@@ -46,101 +49,111 @@ from fxad.transforms.inversion.rules.contract import (
     BodyCtx,
     PartialInverse,
     Refused,
-    at_positions,
     known_atoms,
     known_mask,
 )
 
 
 @final
+class CarrySource(Enum):
+    """From where a step of the backward loop knows a carry."""
+
+    INVARIANT = "no step changes it: its initial value is a constant of the backward loop"
+    FORWARD_STACK = "a loop forward stacks its initial values, and the backward loop runs over them"
+    FORWARD_LAST = "a loop forward computes its last value, and the backward loop carries it from there"
+    RESULT = "its last value is a result of the loop, and the backward loop carries it from there"
+    UNKNOWN = "a step does not know it"
+
+
+@final
 @dataclass(frozen=True, slots=True)
 class BackwardLoop:
-    """How a loop runs backwards: the values that each step knows, and the operands of the body that it determines. All
-    but `prim` and `stacked` are masks.
+    """How a loop runs backwards: the values that each step knows, and the operands of the body that it determines.
 
-    A step knows the constants, slices and rows of stacked results marked in `known_consts`, `known_xs` and
-    `known_rows`. Of its final carries it knows those in `known_final`. Of its initial carries it knows those that never
-    change (`invariant`). `independent` marks the carries that change independently of reconstructed values. If they are
-    `stacked`, their initial values are known; otherwise they are in `known_final`. `solved` marks the operands of the
-    body that a step determines.
+    `known_consts`, `known_xs` and `known_rows` mark the known constants, slices and rows of stacked results. `carries`
+    has the source of each carry. `solved` marks the operands that a step determines; it is empty until the step is
+    inverted.
     """
 
     prim: Scan
     known_consts: Mask
+    carries: tuple[CarrySource, ...]
     known_xs: Mask
     known_rows: Mask
-    known_final: Mask
-    invariant: Mask
-    independent: Mask
-    stacked: bool
-    solved: Mask
+    solved: Mask = ()
 
     @property
     def known_ins(self) -> Mask:
         """Marks the operands of the body that a step knows from the start."""
-        carries = [s or (m and self.stacked) for s, m in zip(self.invariant, self.independent, strict=True)]
-        return (*self.known_consts, *carries, *self.known_xs)
+        return (
+            *self.known_consts,
+            *self.carries_from(CarrySource.INVARIANT, CarrySource.FORWARD_STACK),
+            *self.known_xs,
+        )
 
     @property
     def known_outs(self) -> Mask:
-        """Marks the results of the body that a step knows from the start."""
-        return (*self.known_final, *self.known_rows)
+        """Marks the results of the body that a step knows from the start: final carries and rows."""
+        return (*self.carries_from(CarrySource.FORWARD_LAST, CarrySource.RESULT), *self.known_rows)
 
     @property
     def solved_carries(self) -> Mask:
         """Marks the carries of the backward loop: those whose initial values a step determines."""
         return self.prim.steps.split(self.solved)[1]
 
+    def carries_from(self, *sources: CarrySource) -> Mask:
+        """Marks the carries of these sources."""
+        return tuple([s in sources for s in self.carries])
+
+    def with_sources(self, at: Sequence[bool], source: CarrySource) -> BackwardLoop:
+        """Returns the loop with another source for the marked carries."""
+        return replace(self, carries=tuple([source if m else s for s, m in zip(self.carries, at, strict=True)]))
+
     # ---------------------------------------------------------------------------------------- operands of the loop
 
     def constants(self, args: Args) -> list[Atom]:
         """Returns the constants of the backward loop."""
-        consts, first, _ = self.prim.steps.split(self.prim.split_count(args)[1])
-        return [*known_atoms(consts), *known_atoms(select_by_mask(first, self.invariant))]
+        consts, initial, _ = self.prim.steps.split(self.prim.split_count(args)[1])
+        return [*known_atoms(consts), *known_atoms(select_by_mask(initial, self.carries_from(CarrySource.INVARIANT)))]
 
     def state(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
         """Returns the initial carries of the backward loop, which are final carries of the loop; zeros for carries that
         a step does not read."""
-        last_values: list[Atom] = []
-        if any(self.independent) and not self.stacked:
-            last_values = run_carries_forward(ctx, self.prim, args, self.independent, stacked=False)
-        remaining = iter(last_values)
-        carries: list[Atom] = []
-        marks = zip(self.known_final, self.independent, self.solved_carries, strict=True)
-        for a, (is_known, independent, solved) in zip(outs, marks, strict=False):
-            value = next(remaining) if independent and not self.stacked else a
-            if solved:
-                carries.append(value if is_known and not isinstance(value, Hole) else Zero(a.aval).instantiate())
-        return carries
+        run_forward = self.carries_from(CarrySource.FORWARD_LAST)
+        last_values = iter(run_carries_forward(ctx, self.prim, args, run_forward, stacked=False))
+        state: list[Atom] = []
+        for a, source, is_solved in zip(outs, self.carries, self.solved_carries, strict=False):
+            if source is CarrySource.FORWARD_LAST:
+                state.append(next(last_values))
+            elif source is CarrySource.RESULT and not isinstance(a, Hole):
+                state.append(a)
+            elif is_solved:
+                state.append(Zero(a.aval).instantiate())
+        return state
 
     def slices(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
         """Returns the arrays over which the backward loop runs."""
         xs = self.prim.steps.split(self.prim.split_count(args)[1])[2]
-        stacks: list[Atom] = []
-        if any(self.independent) and self.stacked:
-            stacks = run_carries_forward(ctx, self.prim, args, self.independent, stacked=True)
+        run_forward = self.carries_from(CarrySource.FORWARD_STACK)
+        stacks = run_carries_forward(ctx, self.prim, args, run_forward, stacked=True)
         return [*known_atoms(xs), *stacks, *known_atoms(outs[self.prim.n_carry :])]
 
     def inputs(self, b: Builder, more_carry: Sequence[Aval]) -> StepInputs:
         """Adds the operands of a backward step to a builder, in the order of a loop's body, with more carries."""
         body, steps = self.prim.body, self.prim.steps
-        of_consts, of_carry, of_xs = steps.split(body.in_avals)
-        consts = b.inputs(select_by_mask(of_consts, self.known_consts))
-        invariant = b.inputs(select_by_mask(of_carry, self.invariant))
-        state = b.inputs(select_by_mask(of_carry, self.solved_carries))
+        const_types, carry_types, slice_types = steps.split(body.in_avals)
+        consts = b.inputs(select_by_mask(const_types, self.known_consts))
+        invariants = b.inputs(select_by_mask(carry_types, self.carries_from(CarrySource.INVARIANT)))
+        final_values = iter(b.inputs(select_by_mask(carry_types, self.solved_carries)))
         extra = b.inputs(more_carry)
-        xs = b.inputs(select_by_mask(of_xs, self.known_xs))
-        stacks = b.inputs(select_by_mask(of_carry, self.independent)) if self.stacked else ()
+        xs = b.inputs(select_by_mask(slice_types, self.known_xs))
+        stacked = b.inputs(select_by_mask(carry_types, self.carries_from(CarrySource.FORWARD_STACK)))
         rows = b.inputs(select_by_mask(body.out_avals[self.prim.n_carry :], self.known_rows))
-        final_carries = at_positions(state, self.solved_carries)
-        final = [v for v, is_known in zip(final_carries, self.known_final, strict=True) if is_known and v]
-        of_invariant, of_independent = at_positions(invariant, self.invariant), iter(stacks)
-        initial = [
-            v or next(of_independent)
-            for v, independent in zip(of_invariant, self.independent, strict=True)
-            if v or (independent and self.stacked)
-        ]
-        return StepInputs((*final, *rows, *consts, *initial, *xs), extra, len(consts) + len(invariant))
+        of_source = {CarrySource.INVARIANT: iter(invariants), CarrySource.FORWARD_STACK: iter(stacked)}
+        initial = [next(of_source[source]) for source in self.carries if source in of_source]
+        by_carry = [next(final_values) if is_solved else None for is_solved in self.solved_carries]
+        final = [v for v, known in zip(by_carry, self.known_outs, strict=False) if known and v]
+        return StepInputs((*final, *rows, *consts, *initial, *xs), extra, len(consts) + len(invariants))
 
     # ----------------------------------------------------------------------------------------------------- the loop
 
@@ -177,42 +190,47 @@ class StepInputs:
 def backward_loop(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[BackwardLoop, Jaxpr] | Refused:
     """Returns how a loop runs backwards, and the program of a step."""
     count, operands = prim.split_count(args)
-    consts, first, xs = prim.steps.split(operands)
+    consts, initial, xs = prim.steps.split(operands)
     if not all(known_mask(count)) or (count and not all(known_mask(xs))):
         return Refused("how many of its steps were taken is not known from its results")
-    forward = forward_carries(prim, operands)
-    invariant = tuple([f and u for f, u in zip(forward, unchanged_carries(prim.steps), strict=True)])
-    independent = tuple([f and not i for f, i in zip(forward, invariant, strict=True)])
-    known_final = tuple([k and not f for k, f in zip(known_mask(outs), forward, strict=False)])
-    known_rows = known_mask(outs[prim.n_carry :])
-    masks = known_mask(consts), known_mask(xs), known_rows, known_final, invariant, independent
-    loop = BackwardLoop(prim, *masks, stacked=False, solved=())
+    sources = _carry_sources(prim, operands, outs)
+    known = BackwardLoop(prim, known_mask(consts), sources, known_mask(xs), known_mask(outs[prim.n_carry :]))
     first_refusal: Refused | None = None
     while True:
-        loop, body = _invert_step(ctx, loop, known_final)
+        loop, body = _invert_step(ctx, known)
         first_refusal = first_refusal or body.refused  # later ones result from the removed carries
         _, solved, slices = prim.steps.split(body.solved)
-        fewer = tuple([k and s for k, s in zip(known_final, solved, strict=True)])
-        if fewer == known_final:
+        lost = [s is CarrySource.RESULT and not is_solved for s, is_solved in zip(known.carries, solved, strict=True)]
+        if not any(lost):
             break
-        known_final = fewer
+        known = known.with_sources(lost, CarrySource.UNKNOWN)
     # counters have a known start: solving only them determines no unknown operand
-    if not any([s and not k for s, k in zip((*solved, *slices), known_mask((*first, *xs)), strict=True)]):
+    if not any([s and not k for s, k in zip((*solved, *slices), known_mask((*initial, *xs)), strict=True)]):
         return first_refusal or Refused(RESULTS_UNKNOWN)
     return _without_constants(loop, body)
 
 
-def _invert_step(ctx: BodyCtx, loop: BackwardLoop, known_final: Mask) -> tuple[BackwardLoop, PartialInverse]:
-    """Inverts one step from these final carries. Independent carries are run backwards if possible, and stacked
-    otherwise."""
-    body = loop.prim.body
-    if any(loop.independent):
-        running = replace(loop, known_final=mask_or(known_final, loop.independent), stacked=False)
-        inverted = ctx.recur(body, running.known_ins, running.known_outs)
-        if all(select_by_mask(loop.prim.steps.split(inverted.solved)[1], loop.independent)):
-            return running, inverted
-    loop = replace(loop, known_final=known_final, stacked=any(loop.independent))
-    return loop, ctx.recur(body, loop.known_ins, loop.known_outs)
+def _carry_sources(prim: Scan, operands: Args, outs: Args) -> tuple[CarrySource, ...]:
+    """Returns the source of each carry, if a step can be inverted from all of them."""
+
+    def source(is_forward: bool, is_unchanged: bool, is_known: bool) -> CarrySource:
+        if is_forward:
+            return CarrySource.INVARIANT if is_unchanged else CarrySource.FORWARD_LAST
+        return CarrySource.RESULT if is_known else CarrySource.UNKNOWN
+
+    forward, unchanged = forward_carries(prim, operands), unchanged_carries(prim.steps)
+    return tuple(map(source, forward, unchanged, known_mask(outs[: prim.n_carry])))
+
+
+def _invert_step(ctx: BodyCtx, loop: BackwardLoop) -> tuple[BackwardLoop, PartialInverse]:
+    """Inverts one step. Returns the loop with the sources that it uses: if the step does not determine a carry
+    that is computed forward, these carries are stacked."""
+    body = ctx.recur(loop.prim.body, loop.known_ins, loop.known_outs)
+    run_forward = loop.carries_from(CarrySource.FORWARD_LAST)
+    if all(select_by_mask(loop.prim.steps.split(body.solved)[1], run_forward)):
+        return loop, body
+    loop = loop.with_sources(run_forward, CarrySource.FORWARD_STACK)
+    return loop, ctx.recur(loop.prim.body, loop.known_ins, loop.known_outs)
 
 
 def _without_constants(loop: BackwardLoop, body: PartialInverse) -> tuple[BackwardLoop, Jaxpr]:
@@ -241,6 +259,8 @@ def forward_carries(prim: Scan, operands: Args) -> Mask:
 def run_carries_forward(ctx: BodyCtx, prim: Scan, args: Args, marks: Mask, *, stacked: bool) -> list[Atom]:
     """Runs a loop over the marked carries alone. Returns their last values, or, if `stacked`, their initial values in
     each step."""
+    if not any(marks):
+        return []
     steps, n = prim.steps, prim.n_carry
     body = steps.body
     initial = select_by_mask(steps.split(body.ins)[1], marks) if stacked else ()
