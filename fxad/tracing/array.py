@@ -428,7 +428,8 @@ def same_bits(x: object, y: object) -> bool:
     a, b = np.asarray(x), np.asarray(y)
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
-    a, b = [np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (a, b)]
+    bits = np.dtype(f"u{a.itemsize}" if a.itemsize in (1, 2, 4, 8) else np.uint8)
+    a, b = [np.ascontiguousarray(v).reshape(-1).view(bits) for v in (a, b)]
     return np.array_equal(a, b)
 
 
