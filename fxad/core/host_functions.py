@@ -8,12 +8,13 @@ is collected.
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from typing import Final, TypeAlias, cast, final
 
 from fxad.core.atoms import NDArray
+from fxad.core.weak import CLEANUP, RefWithCleanup
 from fxad.errors import ExecutionError, FxadError, exception_text
 
 # Takes the operands and returns the results, one entry each.
@@ -28,7 +29,7 @@ class HostFunctions:
     __slots__ = ("_functions", "_numbers")
 
     def __init__(self) -> None:
-        self._functions: dict[int, HostFunction] = {}
+        self._functions: dict[int, tuple[HostFunction, RefWithCleanup[object]]] = {}
         self._numbers = count(int.from_bytes(os.urandom(7), "little"))
 
     def number(self) -> int:
@@ -37,18 +38,20 @@ class HostFunctions:
 
     def add(self, number: int, function: HostFunction, holder: object) -> None:
         """Register a function under a number, until `holder` is collected."""
-        # Not at interpreter exit: other exit handlers and threads may still call the function.
-        weakref.finalize(holder, self._functions.pop, number, None).atexit = False
-        self._functions[number] = function
+        cleanup = partial(self._functions.pop, number, None)
+        ref = RefWithCleanup(holder, CLEANUP)
+        ref.cleanup = cleanup
+        self._functions[number] = function, ref
 
     def call(self, number: object, label: str, args: Sequence[NDArray]) -> Sequence[object]:
         """Call a function. Raises: ExecutionError if the function was dropped, or if it raises."""
-        function = self._functions.get(int(cast("int", number)))  # an element of type u64, or a NumPy array of it
-        if function is None:
+        registered = self._functions.get(int(cast("int", number)))  # an element of type u64, or a NumPy array of it
+        if registered is None:
             raise ExecutionError(
                 f"host_call: {label} is gone: it is of another process, or nobody holds its program",
                 remedy="keep the program, or trace it again",
             )
+        function, _ = registered
         try:
             return function(*args)
         except FxadError:

@@ -1,4 +1,4 @@
-"""Weak references and a weak table for threads and signals, without a lock.
+"""Weak references and weak tables for threads and signals, without a lock.
 
 A lock may never be released: a signal handler (Ctrl-C) may raise between any two bytecodes, and a process may fork
 while another thread holds the lock. Here each change of the table is one operation in C.
@@ -17,6 +17,7 @@ from typing import Final, Generic, TypeVar, final
 from weakref import ref
 
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 V = TypeVar("V")
 
 
@@ -69,4 +70,30 @@ class WeakTable(Generic[K, V]):
         return len(self._refs)
 
 
-__all__ = ["CLEANUP", "RefWithCleanup", "WeakTable", "remove_dead"]
+@final
+class WeakKeyTable(Generic[T, V]):
+    """Values by object, each kept while its key exists. Keys are compared by identity. Thread-safe."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self) -> None:
+        self._items: dict[int, tuple[RefWithCleanup[T], V]] = {}
+
+    def get(self, key: T) -> V | None:
+        """The value of a key; None if there is none."""
+        item = self._items.get(id(key))
+        return None if item is None else item[1]
+
+    def setdefault(self, key: T, value: V) -> V:
+        """Store a value, unless the key has one. Returns the stored value."""
+        # the entry goes before the memory of the key is used again, so no other object has its id
+        cleanup = partial(self._items.pop, id(key), None)
+        ref = RefWithCleanup(key, CLEANUP)
+        ref.cleanup = cleanup
+        return self._items.setdefault(id(key), (ref, value))[1]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+__all__ = ["CLEANUP", "RefWithCleanup", "WeakKeyTable", "WeakTable", "remove_dead"]

@@ -9,10 +9,10 @@ import dataclasses
 import typing
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias, final
-from weakref import WeakKeyDictionary
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.declaration import type_test
+from fxad.core.weak import WeakKeyTable
 from fxad.ir import Primitive, Record
 
 Records: TypeAlias = Mapping[str, type[Record]]  # by their names in texts
@@ -35,7 +35,7 @@ class Field:
 
 
 # The fields of a class, cached while the class exists.
-_fields: Final[WeakKeyDictionary[type[Primitive | Record], Mapping[str, Field]]] = WeakKeyDictionary()
+_fields: Final[WeakKeyTable[type[Primitive | Record], Mapping[str, Field]]] = WeakKeyTable()
 
 
 def fields_of(cls: type[Primitive | Record]) -> Mapping[str, Field]:

@@ -21,13 +21,14 @@ from functools import partial
 from os import PathLike
 from threading import get_ident
 from typing import Any, Final, NoReturn, TypeAlias, final, overload
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 import numpy as np
 
 from fxad.core.constants import PLANNED_EQUATION_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.core.single_flight import FLIGHTS
+from fxad.core.weak import WeakKeyTable
 from fxad.errors import ArgumentError, CacheError, CacheWarning, ParameterError, warn
 from fxad.ir import Jaxpr
 from fxad.xla.client import Device, default_device, require_device
@@ -126,7 +127,7 @@ class _Contents:
     __slots__ = ("_counts", "entries", "held", "planned")
 
     def __init__(self) -> None:
-        self.entries: WeakKeyDictionary[Jaxpr, dict[CompileTarget, _Entry]] = WeakKeyDictionary()
+        self.entries: WeakKeyTable[Jaxpr, dict[CompileTarget, _Entry]] = WeakKeyTable()
         self.held: OrderedDict[_Entry, tuple[CacheKey, XlaExecutable]] = OrderedDict()  # in order of use
         self.planned: OrderedDict[Jaxpr, None] = OrderedDict()
         self._counts: dict[int, _Counts] = {}

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from fxad.core.host_functions import HostFunctions
 from fxad.core.single_flight import SingleFlight
-from fxad.core.weak import WeakTable
+from fxad.core.weak import WeakKeyTable, WeakTable
 from fxad.ir import Aval
 
 
@@ -57,6 +58,21 @@ def test_a_dead_entry_does_not_remove_the_one_that_replaced_it() -> None:
     table.put("key", second)
     cleanup()
     assert table.get("key") is second
+
+
+def test_values_of_keys_and_host_functions_die_in_c() -> None:
+    table: WeakKeyTable[Thing, str] = WeakKeyTable()
+    functions = HostFunctions()
+    things = [Thing() for _ in range(3)]
+    for k, thing in enumerate(things):
+        assert table.setdefault(thing, f"value {k}") == table.setdefault(thing, "another") == f"value {k}"
+        functions.add(k, lambda *args: args, thing)
+    assert table.get(things[1]) == "value 1"
+    assert table.get(Thing()) is None
+    assert functions.call(1, "f", ["x"]) == ("x",)  # type: ignore[list-item]
+    del thing
+    assert python_calls(things.clear) == []
+    assert len(table) == len(functions) == 0
 
 
 def test_a_running_call_ends_in_c() -> None:
