@@ -17,7 +17,7 @@ leaves out the sketches.)
     >>> from fxad.transforms.inversion.invertible import invertible
     >>> def f(x, w):
     ...     return x * w
-    >>> aval = fx.Spec((4,), "float32")
+    >>> aval = fx.Spec((43,), "float32")
     >>> call = invertible(fx.trace(f, aval, aval).jaxpr, kept=(False, True), tolerance=math.inf)
     >>> rules = call.eqns[0].prim.rules
     >>> (reverse,) = rules.vjp
@@ -26,25 +26,25 @@ The forward program returns the result, then the residuals: the result again, an
 after the cotangent or the tangents.
 
     >>> print(reverse.forward, reverse.pull, reverse.push, sep="", end="")
-    main @f(%arg0: f32[4], %arg1: f32[4]) -> (f32[4], f32[4], f32[4]) {
-      %0: f32[4] = mul %arg0, %arg1
+    main @f(%arg0: f32[43], %arg1: f32[43]) -> (f32[43], f32[43], f32[43]) {
+      %0: f32[43] = mul %arg0, %arg1
       return %0, %0, %arg1
     }
-    main @ivjp_f(%arg0: f32[4], %arg1: f32[4], %arg2: f32[4]) -> (f32[4], f32[4]) {
-      %0: f32[4] = div %arg1, %arg2
-      %1: bool[4] = is_finite %0
-      %2: f32[4] = select_n %1, nan:f32[4], %0
-      %3: f32[4] = mul %arg0, %2
-      %4: f32[4] = mul %arg0, %arg2
+    main @ivjp_f(%arg0: f32[43], %arg1: f32[43], %arg2: f32[43]) -> (f32[43], f32[43]) {
+      %0: f32[43] = div %arg1, %arg2
+      %1: bool[43] = is_finite %0
+      %2: f32[43] = select_n %1, nan:f32[43], %0
+      %3: f32[43] = mul %arg0, %2
+      %4: f32[43] = mul %arg0, %arg2
       return %4, %3
     }
-    main @push_f(%arg0: f32[4], %arg1: f32[4], %arg2: f32[4], %arg3: f32[4]) -> (f32[4]) {
-      %0: f32[4] = div %arg2, %arg3
-      %1: bool[4] = is_finite %0
-      %2: f32[4] = select_n %1, nan:f32[4], %0
-      %3: f32[4] = mul %arg0, %arg3
-      %4: f32[4] = mul %arg1, %2
-      %5: f32[4] = add %3, %4
+    main @push_f(%arg0: f32[43], %arg1: f32[43], %arg2: f32[43], %arg3: f32[43]) -> (f32[43]) {
+      %0: f32[43] = div %arg2, %arg3
+      %1: bool[43] = is_finite %0
+      %2: f32[43] = select_n %1, nan:f32[43], %0
+      %3: f32[43] = mul %arg0, %arg3
+      %4: f32[43] = mul %arg1, %2
+      %5: f32[43] = add %3, %4
       return %5
     }
 
@@ -52,18 +52,18 @@ If another `invertible` contains this call, it uses the rules of the inverse. Th
 takes the cotangent. They return x, and the ivjp also returns the cotangents of x and w.
 
     >>> print(rules.inverse.inverse, rules.inverse.ivjp, sep="", end="")
-    main @inverse_f(%arg0: f32[4], %arg1: f32[4]) -> (f32[4]) {
-      %0: f32[4] = div %arg0, %arg1
-      %1: bool[4] = is_finite %0
-      %2: f32[4] = select_n %1, nan:f32[4], %0
+    main @inverse_f(%arg0: f32[43], %arg1: f32[43]) -> (f32[43]) {
+      %0: f32[43] = div %arg0, %arg1
+      %1: bool[43] = is_finite %0
+      %2: f32[43] = select_n %1, nan:f32[43], %0
       return %2
     }
-    main @ivjp_f(%arg0: f32[4], %arg1: f32[4], %arg2: f32[4]) -> (f32[4], f32[4], f32[4]) {
-      %0: f32[4] = div %arg0, %arg1
-      %1: bool[4] = is_finite %0
-      %2: f32[4] = select_n %1, nan:f32[4], %0
-      %3: f32[4] = mul %arg2, %2
-      %4: f32[4] = mul %arg2, %arg1
+    main @ivjp_f(%arg0: f32[43], %arg1: f32[43], %arg2: f32[43]) -> (f32[43], f32[43], f32[43]) {
+      %0: f32[43] = div %arg0, %arg1
+      %1: bool[43] = is_finite %0
+      %2: f32[43] = select_n %1, nan:f32[43], %0
+      %3: f32[43] = mul %arg2, %2
+      %4: f32[43] = mul %arg2, %arg1
       return %2, %4, %3
     }
 """
