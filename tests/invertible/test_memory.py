@@ -104,7 +104,8 @@ def computed_bytes(layer: Layer) -> int:
 
 def check_memory(layer: Layer, depth: int) -> None:
     few, many = [temp_bytes(slope(fx.invertible(unrolled(layer, d), keep="w"))) for d in (4, depth)]
-    assert many <= few + computed_bytes(layer), f"{few} bytes with 4 layers, {many} with {depth}"
+    tables = 128 * depth  # of pointers, two a layer, of 64 bytes: XLA keeps one for each tuple that a call returns
+    assert many <= few + computed_bytes(layer) + tables, f"{few} bytes with 4 layers, {many} with {depth}"
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda f: f.__name__)
