@@ -142,13 +142,13 @@ class Lowered(_Staged, Generic[P, R_co]):
         self, options: CompileOptions, donate: Donate, *, target: Target | None, only_device: runtime.Device | None
     ) -> Executable[P, R_co]:
         """Compile now for `target`, or for the default device. If `only_device` is given, all calls run there."""
-        named = donated_operands(self.program, donate) if donates_any(donate) else self.donate
-        if named and options.donate:
+        donated = donated_operands(self.program, donate) if donates_any(donate) else self.donate
+        if donated and options.donate:
             raise ParameterError(
                 f"compile of {self.program.name}: donate is given twice, by name and as operands of the options",
                 remedy="leave it out of CompileOptions",
             )
-        operands = named or options.donate
+        operands = donated or options.donate
         check_operands(self.program, operands)
         load = partial(load_plan, self.program.jaxpr, self.choice, self.passes, replace(options, donate=operands))
         loaded = load(target or runtime.default_device())
