@@ -288,8 +288,8 @@ class Trace:
         self.builder = Builder()
         # id -> (captured object, its operand); the reference to the object keeps the id unique
         self.captured: dict[int, tuple[object, Var]] = {}
-        # a cache of `fxad.api.custom.traced_call`: n, and which of the operands and the results of the first n
-        # equations have a tangent if all operands have one
+        # a cache of `fxad.api.custom.traced_call`: a number n, and the atoms that have a tangent if all operands have
+        # one, among the operands and the results of the first n equations
         self.dependent: tuple[int, set[Atom]] = 0, set()
 
     @property
@@ -513,8 +513,8 @@ def _encloses(outer: Trace, trace: Trace | None) -> bool:
 
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
-# Operations in which a Python scalar has no axes; in others it is a literal of the shape of the array that it meets. A
-# function of the library is applied by `paste`-like operations, which have it among their static arguments.
+# Operations in which a Python scalar has no axes; in others it is a literal of the shape of the array that it meets.
+# `operations.precision.precise` has the operation that it applies among its static arguments.
 _NOT_ELEMENTWISE: Final[frozenset[object]] = frozenset(
     {
         contractions.dot,

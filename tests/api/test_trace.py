@@ -139,7 +139,7 @@ def test_functions_of_one_equation_share_the_copy_of_an_array(monkeypatch: pytes
     table, small = offer(np.ones(3, np.float32)), np.ones(3, np.float32)
     operands: list[object] = []
 
-    def bind(prim: Primitive, *args: object) -> Any:
+    def bind(prim: Primitive, *args: Any) -> Any:
         operands[:] = [x for x in args if x is not A and np.ndim(x) == 1]
         return tracer.bind(prim, *args)
 
