@@ -114,8 +114,8 @@ class Lowered(_Staged, Generic[P, R_co]):
         prefixes of bools. A donated array is deleted by the call. `device` is the device to run on: uncommitted
         arguments are moved there, and the results are committed to it. Without it, the program is compiled for the
         default device, and the results are free to move. In both cases, a call with data committed to another device
-        compiles for that device. `in_shardings` and `out_shardings` are tree prefixes of `NamedSharding`s or None: the program runs
-        on their devices, which divide arguments and results.
+        compiles for that device. `in_shardings` and `out_shardings` are tree prefixes of `NamedSharding`s or None: the
+        program runs on their devices, which divide arguments and results.
 
         Raises: CompileError with XLA's message and the program's name, or with the unit and the user's line;
                 ParameterError if `donate` names an unknown argument; DonationWarning for memory that no result can
@@ -141,8 +141,8 @@ class Lowered(_Staged, Generic[P, R_co]):
     def _compiled(
         self, options: CompileOptions, donate: Donate, *, target: Target | None, device: runtime.Device | None
     ) -> Executable[P, R_co]:
-        """Compile now for `target`, or for the default device. Calls of data that is free to move run on `device`; None:
-        on the default device, and their results are free to move."""
+        """Compile now for `target`, or for the default device. Calls of data that is free to move run on `device`. If
+        it is None, they run on the default device, and their results are free to move."""
         donated = donated_operands(self.program, donate) if donates_any(donate) else self.donate
         if donated and options.donate:
             raise ParameterError(
