@@ -407,10 +407,9 @@ class _Function(_Operations):
                     b = env[y] if type(y) is Var else constant(y)
                     (env[out],) = prim.lower(self, (a, b), (x.aval, y.aval), (out.aval,))
                 else:
-                    args = [env[x] if type(x) is Var else constant(x) for x in ins]
-                    env.update(
-                        zip(outs, prim.lower(self, args, [x.aval for x in ins], [v.aval for v in outs]), strict=True)
-                    )
+                    operands = [env[x] if type(x) is Var else constant(x) for x in ins]
+                    results = prim.lower(self, operands, [x.aval for x in ins], [v.aval for v in outs])
+                    env.update(zip(outs, results, strict=True))
         except Exception as e:
             if eqn is not None:
                 equation = f"{eqn.prim.name} of {', '.join([str(a.aval) for a in eqn.ins])}"

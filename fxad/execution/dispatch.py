@@ -100,7 +100,7 @@ class Dispatcher:
         sharding: OperandSharding | None = None,
     ) -> None:
         """`loaded` is compiled for the default device, for `device`, or for operands that are divided as in `sharding`.
-        If `device` is given, all calls run there, and their results are committed to it."""
+        If `device` is given, calls of data that is free to move run there, and their results are committed to it."""
         self.program = program
         self.loaded, self.load, self.donate = loaded, load, donate
         self.donated_leaves = tuple([k - len(program.bound) for k in donate])  # the same, as indices of argument leaves

@@ -113,9 +113,9 @@ class Lowered(_Staged, Generic[P, R_co]):
         `donate` names arguments whose memory the results reuse, by position, by name, or both; or maps them to tree
         prefixes of bools. A donated array is deleted by the call. `device` is the device to run on: uncommitted
         arguments are moved there, and the results are committed to it. Without it, the program is compiled for the
-        default device, and the results are free to move. A call with data committed to another device compiles for
-        that device. `in_shardings` and `out_shardings` are tree prefixes of `NamedSharding`s or None: the program runs
-        on their devices, which divide arguments and results.
+        default device, and the results are free to move. In both cases, a call with data committed to another device
+        compiles for that device. `in_shardings` and `out_shardings` are tree prefixes of `NamedSharding`s or None: the
+        program runs on their devices, which divide arguments and results.
 
         Raises: CompileError with XLA's message and the program's name, or with the unit and the user's line;
                 ParameterError if `donate` names an unknown argument; DonationWarning for memory that no result can
@@ -131,29 +131,30 @@ class Lowered(_Staged, Generic[P, R_co]):
                     remedy="leave out one of them: both say where the program runs",
                 )
         divided = with_program_shardings(f"compile of {self.program.name}", self.program, in_shardings, out_shardings)
-        return replace(self, program=divided)._compiled(options, donate, target=device, only_device=device)
+        return replace(self, program=divided)._compiled(options, donate, target=device, device=device)
 
     def compile_for_operands(self, target: Target | None) -> Executable[P, R_co]:
         """Compile now for the devices `target` that hold the operands of a call; None: for the default device. Calls of
         data that is free to move run on the default device in any case."""
-        return self._compiled(DEFAULT_OPTIONS, (), target=target, only_device=None)
+        return self._compiled(DEFAULT_OPTIONS, (), target=target, device=None)
 
     def _compiled(
-        self, options: CompileOptions, donate: Donate, *, target: Target | None, only_device: runtime.Device | None
+        self, options: CompileOptions, donate: Donate, *, target: Target | None, device: runtime.Device | None
     ) -> Executable[P, R_co]:
-        """Compile now for `target`, or for the default device. If `only_device` is given, all calls run there."""
-        named = donated_operands(self.program, donate) if donates_any(donate) else self.donate
-        if named and options.donate:
+        """Compile now for `target`, or for the default device. Calls of data that is free to move run on `device`. If
+        it is None, they run on the default device, and their results are free to move."""
+        donated = donated_operands(self.program, donate) if donates_any(donate) else self.donate
+        if donated and options.donate:
             raise ParameterError(
                 f"compile of {self.program.name}: donate is given twice, by name and as operands of the options",
                 remedy="leave it out of CompileOptions",
             )
-        operands = named or options.donate
+        operands = donated or options.donate
         check_operands(self.program, operands)
         load = partial(load_plan, self.program.jaxpr, self.choice, self.passes, replace(options, donate=operands))
         loaded = load(target or runtime.default_device())
         sharding = target if isinstance(target, OperandSharding) else None
-        return Executable(self.program, Dispatcher(self.program, loaded, load, operands, only_device, sharding))
+        return Executable(self.program, Dispatcher(self.program, loaded, load, operands, device, sharding))
 
     # ------------------------------------------------------------------------------------------------- JAX's names
 

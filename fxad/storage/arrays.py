@@ -226,12 +226,18 @@ def _read_leaves(file: _File, names: Sequence[str], like: Sequence[object]) -> l
             expected = tuple(expected)
         if expected != shape:
             raise ShapeError(f"{file.what}: {name} has shape {shape}, like has {expected}", remedy=_GIVE_LIKE)
-        if hasattr(leaf, "dtype") and dtypes.as_dtype(leaf.dtype) != dtype:
-            raise DTypeError(
-                f"{file.what}: {name} has dtype {dtype.name}, like has {dtypes.as_dtype(leaf.dtype).name}",
-                remedy=_GIVE_LIKE,
-            )
+        if hasattr(leaf, "dtype") and (problem := _dtype_problem(leaf.dtype, dtype)):
+            raise DTypeError(f"{file.what}: {name} has dtype {dtype.name}, like has {problem}", remedy=_GIVE_LIKE)
     return [file.read(name) for name in names]
+
+
+def _dtype_problem(of_like: object, dtype: dtypes.DType) -> str:
+    """The dtype of a leaf of `like` as text if it is not the one in the file; else empty."""
+    try:
+        wanted = dtypes.as_dtype(of_like)
+    except DTypeError:  # one that fxad does not have, such as the other byte order
+        return f"{of_like!s:.60}"
+    return "" if wanted == dtype else wanted.name
 
 
 def _on_host(leaf: object, path: str) -> NDArray:
@@ -246,6 +252,11 @@ def _on_host(leaf: object, path: str) -> NDArray:
     try:
         return np.asarray(asarray(leaf))
     except FxadError as e:
+        problem = e.message.removeprefix("asarray: argument 0: ")
+        if isinstance(e, DTypeError):
+            raise DTypeError(f"tree.save: {path}: {problem}", remedy=e.remedy) from e
+        if isinstance(leaf, np.ndarray):  # a masked one
+            raise ArgumentError(f"tree.save: {path}: {problem}", remedy=e.remedy) from e
         raise ArgumentError(
             f"tree.save: {path} is {described(leaf)}, not an array: {leaf!r:.60}",
             remedy="save a tree of arrays and numbers",

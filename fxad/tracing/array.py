@@ -394,7 +394,8 @@ def aval_of(value: object, what: str = "value") -> Aval:
         try:
             return Aval(value.shape, value.dtype)
         except DTypeError as e:
-            raise DTypeError(f"{what}: {value.dtype!r} is not a dtype of fxad", remedy=e.remedy) from None
+            remedy = e.remedy if value.dtype.isnative else 'give x.astype(x.dtype.newbyteorder("="))'
+            raise DTypeError(f"{what}: {value.dtype!r} is not a dtype of fxad", remedy=remedy) from None
     if isinstance(value, bool | int | float | complex):
         return Aval((), promotion.scalar_dtype(value, None, what))
     if isinstance(value, runtime.SupportsDLPack) and not isinstance(value, type):
@@ -411,15 +412,14 @@ def aval_of(value: object, what: str = "value") -> Aval:
     raise ArgumentError(f"{what}: {described(value)} is not an array: {value!r:.60}", remedy=remedy)
 
 
-def unchanging_array(value: object) -> object:
-    """An array that nobody can write to: the value itself, if it is one, else a copy."""
+def unchanging_array(value: object, aval: Aval) -> object:
+    """An array of type `aval` to whose elements nobody can write: the value itself, if it is one, else a copy."""
     if isinstance(value, np.ndarray):
         if not value.size or runtime.is_immutable(value):
             return value
         return np.frombuffer(value.tobytes(), value.dtype).reshape(value.shape)
     if isinstance(value, Array | runtime.Buffer) or not isinstance(value, runtime.SupportsDLPack):
         return value
-    aval = aval_of(value)
     return wrap_buffer(aval, runtime.to_buffer(value, aval))
 
 

@@ -226,6 +226,7 @@ class Replay:
 
 
 _replay: Final[Scoped[Replay | None]] = Scoped("fxad_replay", None)
+_copies: Final[Scoped[Copies | None]] = Scoped("fxad_copies", None)
 
 
 def replay_position() -> int:
@@ -241,10 +242,19 @@ def skip_in_replay(start: int, end: int) -> None:
         replay.at = end
 
 
-def copies_in_replay() -> Copies:
-    """The copies of arrays for a new trace: those of the repeated trace, else none."""
-    replay = _replay.get()
+def copies_in_scope() -> Copies:
+    """The copies of arrays for a new trace that is in no other one: those of the block of `sharing_copies` or of the
+    repeated trace, else none."""
+    copies, replay = _copies.get(), _replay.get()
+    if copies is not None:
+        return copies
     return {} if replay is None else replay.copies
+
+
+def sharing_copies() -> AbstractContextManager[None]:
+    """A block that traces the functions of one equation: an array that several of them close over is copied once, so it
+    is one operand of the equation."""
+    return _copies(copies_in_scope())
 
 
 def tracing_repeatedly() -> tuple[AbstractContextManager[None], Callable[[], None]]:

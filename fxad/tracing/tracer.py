@@ -74,7 +74,7 @@ from fxad.tracing.array import (
     same_bits,
     unchanging_array,
 )
-from fxad.tracing.context import Copies, copies_in_replay
+from fxad.tracing.context import Copies, copies_in_scope
 from fxad.tracing.placement import PathOf, check_device, operand_label
 
 # Frames in NumPy and optree are not the user's either.
@@ -278,16 +278,18 @@ class Trace:
 
     __slots__ = ("builder", "captured", "copies", "dependent", "frames", "name", "outer")
 
-    def __init__(self, name: str, outer: Trace | None, base: FrameType) -> None:
+    def __init__(self, name: str, base: FrameType, outer: Trace | None) -> None:
+        # `base` is not the last argument: a call whose last argument is its caller's frame is one of a signal handler
         self.name = name
         self.outer = outer
-        self.copies: Copies = copies_in_replay() if outer is None else outer.copies  # of arrays that are written to
+        # of arrays that others can write to; a trace and those inside of it share them
+        self.copies: Copies = copies_in_scope() if outer is None else outer.copies
         self.frames = CalledFrames(base)  # only code that the tracing function called adds equations
         self.builder = Builder()
         # id -> (captured object, its operand); the reference to the object keeps the id unique
         self.captured: dict[int, tuple[object, Var]] = {}
-        # a cache of `fxad.api.custom.traced_call`: n, and which of the operands and the results of the first n
-        # equations have a tangent if all operands have one
+        # a cache of `fxad.api.custom.traced_call`: a number n, and the atoms that have a tangent if all operands have
+        # one, among the operands and the results of the first n equations
         self.dependent: tuple[int, set[Atom]] = 0, set()
 
     @property
@@ -444,19 +446,21 @@ class Trace:
             except DTypeError as e:
                 raise promotion.argument(e, f"{op}: {role} {k}") from None
         aval = aval_of(value, f"{op}: {role} {k}")
-        return self._capture(self._unchanging(value), aval)
+        return self._capture(self._unchanging(value, aval), aval)
 
-    def _unchanging(self, value: object) -> object:
-        """An array with the elements that `value` has now: the user may write to it before the trace ends. One copy
-        stands for all uses between two writes."""
-        previous = self.copies.get(id(value))
-        if previous is not None and isinstance(value, np.ndarray) and same_bits(previous[1], value):
-            return previous[1]
-        copy = unchanging_array(value)
+    def _unchanging(self, value: object, aval: Aval) -> object:
+        """An array with the elements that `value`, of type `aval`, has now: the user may write to it before the trace
+        ends. One copy stands for all uses between two writes."""
+        _, previous = self.copies.get(id(value), (value, None))
+        is_numpy = isinstance(value, np.ndarray)
+        # the elements of a NumPy array are compared where they are, those of other arrays only after they are copied
+        if previous is not None and is_numpy and same_bits(previous, value):
+            return previous
+        copy = unchanging_array(value, aval)
         if copy is value:
             return value
-        if previous is not None and same_bits(previous[1], copy):
-            return previous[1]
+        if previous is not None and not is_numpy and same_bits(previous, copy):
+            return previous
         self.copies[id(value)] = value, copy
         return copy
 
@@ -487,13 +491,14 @@ class Trace:
     # ------------------------------------------------------------------------------------------------ the end
 
     def finish(self, outs: Sequence[Atom], n_args: int) -> tuple[Jaxpr, tuple[object, ...]]:
-        """The program, with its captured operands first, and the captured values. Without those of operations that
-        failed, which no equation reads."""
+        """The program, with its captured operands first, and the captured values. A captured value that nothing reads,
+        because the operation that captured it failed, is left out of both."""
         jaxpr = self.builder.build(outs, self.name)
         if not self.captured:
             return jaxpr, ()
         read = {x for eqn in jaxpr.eqns for x in eqn.ins}.union(jaxpr.outs)
         b = Builder()
+        # `inline` takes an atom for each operand: for one that nothing reads, any will do
         captured = [b.input(v.aval) if v in read else Zero(v.aval).instantiate() for v in jaxpr.ins[n_args:]]
         args = b.inputs([v.aval for v in jaxpr.ins[:n_args]])
         captured_first = b.build(b.inline(jaxpr, [*args, *captured]), self.name)
@@ -508,7 +513,8 @@ def _encloses(outer: Trace, trace: Trace | None) -> bool:
 
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
-# operations in which a Python scalar has no axes; in others it is a literal of the shape of the array that it meets
+# Operations in which a Python scalar has no axes; in others it is a literal of the shape of the array that it meets.
+# `operations.precision.precise` has the operation that it applies among its static arguments.
 _NOT_ELEMENTWISE: Final[frozenset[object]] = frozenset(
     {
         contractions.dot,
@@ -558,7 +564,7 @@ def trace_flat(
     Raises: what `fn` raises; ArgumentError when it returns something that is not an array; DepthError when so many
             functions are traced inside of each other that Python has no frame left.
     """
-    trace = Trace(name, active_trace(), sys._getframe())
+    trace = Trace(name, sys._getframe(), active_trace())
     before = _binder.set(trace)
     try:
         args: list[Array] = [Tracer(trace, trace.builder.input(a)) for a in avals]

@@ -19,8 +19,11 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, tree
-from fxad.errors import LeakedTracerError, ShapeError, TracerError
-from fxad.ir import Jaxpr
+from fxad.errors import DTypeError, LeakedTracerError, ShapeError, TracerError
+from fxad.ir import Jaxpr, Primitive
+from fxad.lax.control import branching, looping
+from fxad.tracing import tracer
+from fxad.tracing.context import tracing_repeatedly
 from fxad.tracing.program import parameter_names
 from tests.api.refusals import X, clean, refused
 
@@ -129,6 +132,45 @@ def test_uses_of_an_array_between_two_writes_are_one_operand() -> None:
         return y + table
 
     assert len(fx.trace(f, X).bound) == 2
+
+
+@pytest.mark.parametrize("offer", [lambda array: array, Lent], ids=["numpy", "dlpack"])
+def test_functions_of_one_equation_share_the_copy_of_an_array(monkeypatch: pytest.MonkeyPatch, offer: Any) -> None:
+    table, small = offer(np.ones(3, np.float32)), np.ones(3, np.float32)
+    operands: list[object] = []
+
+    def bind(prim: Primitive, *args: Any) -> Any:
+        operands[:] = [x for x in args if x is not A and np.ndim(x) == 1]
+        return tracer.bind(prim, *args)
+
+    monkeypatch.setattr(branching, "bind", bind)
+    monkeypatch.setattr(looping, "bind", bind)
+    branches = [lambda x: x + table, lambda x: x - small + table, lambda x: x * table]
+    assert lax.switch(1, branches, A).tolist() == A.tolist()
+    assert len(operands) == 2
+    lax.while_loop(lambda x: fnp.sum(x * table) < 100, lambda x: x + table, A)
+    assert len(operands) == 2
+    assert operands[0] is operands[1]
+
+
+def test_a_repeated_trace_takes_the_same_copy_of_an_array() -> None:
+    table = np.ones(3, np.float32)
+    block, rewind = tracing_repeatedly()
+    programs = []
+    with block:
+        for value in (1, 1, 2):
+            table[:] = value
+            rewind()
+            programs.append(fx.trace(lambda x: x + table, X))
+    assert programs[0] == programs[1] != programs[2]
+
+
+def test_an_array_in_the_other_byte_order_is_refused_with_what_converts_it() -> None:
+    swapped = np.arange(3, dtype=">f4")
+    with pytest.raises(DTypeError) as e:
+        fx.trace(lambda x: x + swapped, X)
+    assert e.value.remedy == 'give x.astype(x.dtype.newbyteorder("="))'
+    assert fx.trace(lambda x: x + swapped.astype(swapped.dtype.newbyteorder("=")), X)(A).tolist() == [0, 2, 4]
 
 
 def test_an_array_of_a_failed_operation_is_no_operand() -> None:

@@ -261,6 +261,8 @@ def test_leaves_that_do_not_fit_are_named(tmp_path: Path) -> None:
     assert (type(e), e.message) == (DTypeError, f"{what}: w has dtype float32, like has float64")
     e = failure(lambda: load(path, {"w": SimpleNamespace(shape=6, dtype="float32")}))
     assert (type(e), e.message) == (ShapeError, f"{what}: w has shape (2, 3), like has 6")
+    e = failure(lambda: load(path, {"w": np.ones((2, 3), ">f4")}))
+    assert (type(e), e.message) == (DTypeError, f"{what}: w has dtype float32, like has >f4")
     e = failure(lambda: load(path, {"w": 0, "v": [1, 2, 3, 4]}))
     assert (type(e), e.message) == (FileFormatError, f"{what} has no v.0, v.1, v.2 and 1 more; it has b, w")
     e = failure(lambda: save(path, {"w": [fnp.ones(2), "text"]}))
@@ -269,6 +271,14 @@ def test_leaves_that_do_not_fit_are_named(tmp_path: Path) -> None:
         "tree.save: tree['w'][1] is a str, not an array: 'text'",
         "save a tree of arrays and numbers",
     )
+    for leaf, kind, problem in (
+        (np.ones(2, ">f4"), DTypeError, "dtype('>f4') is not a dtype of fxad"),
+        (np.array([None]), DTypeError, "dtype('O') is not a dtype of fxad"),
+        (2**40, DTypeError, "1099511627776 does not fit in int32"),
+        (np.ma.array([1.0]), ArgumentError, "a masked array is not taken: its mask would be lost"),
+    ):
+        e = failure(lambda leaf=leaf: save(path, {"w": leaf}))
+        assert (type(e), e.message) == (kind, f"tree.save: tree['w']: {problem}")
     e = failure(lambda: fx.trace(lambda x: save(path, [x]), fnp.ones(2)))
     assert type(e) is ArgumentError
     assert e.message.startswith("tree.save: tree[0] is ")

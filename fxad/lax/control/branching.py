@@ -15,6 +15,7 @@ from fxad.lax.control.traced_functions import TracedFunction, common_operands, t
 from fxad.operations import elementwise, promotion
 from fxad.primitives.control.cond import LOOP, SELECT, Cond
 from fxad.tracing.array import Array, asarray, aval_of, binder, is_scalar
+from fxad.tracing.context import sharing_copies
 from fxad.tracing.tracer import bind
 
 NOT_GIVEN: Final = object()
@@ -132,7 +133,8 @@ def _bind_cond(
         raise ParameterError(f"{what}: batched is {batched!r}", remedy=f"use {SELECT!r} or {LOOP!r}")
     leaves, in_tree = tree.flatten(operands)
     avals = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, tree.paths(in_tree, "operands"), strict=True)]
-    bodies = [traced_body(f"{what}: {r}", f, in_tree, avals) for r, f in zip(roles, functions, strict=True)]
+    with sharing_copies():
+        bodies = [traced_body(f"{what}: {r}", f, in_tree, avals) for r, f in zip(roles, functions, strict=True)]
     named = [f"{r} {b.name}" for r, b in zip(roles, bodies, strict=True)]
     jaxprs, captured = common_operands(_unify_results(what, bodies, named))
     outs = bind(Cond(jaxprs, batched), index, *captured, *leaves)

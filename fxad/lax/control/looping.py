@@ -12,6 +12,7 @@ from fxad.errors import DTypeError, ParameterError, ShapeError, TreeError
 from fxad.ir import Aval
 from fxad.lax.control.traced_functions import TracedFunction, traced_body, traced_loop
 from fxad.primitives.control.while_ import While
+from fxad.tracing.context import sharing_copies
 from fxad.tracing.tracer import bind
 
 T = TypeVar("T")
@@ -37,9 +38,9 @@ def while_loop(
     Raises: TreeError, ShapeError, DTypeError naming the leaf of the carry that changes, and both types.
     """
     steps = _limit(max_steps)
-    loop = traced_loop("while_loop", body_fun, init_val, tree.structure(()), ())
-    carry = loop.carry_avals
-    cond = traced_body("while_loop: cond_fun", cond_fun, tree.structure((init_val,)), carry)
+    with sharing_copies():
+        loop = traced_loop("while_loop", body_fun, init_val, tree.structure(()), ())
+        cond = traced_body("while_loop: cond_fun", cond_fun, tree.structure((init_val,)), loop.carry_avals)
     _check_predicate(cond)
     prim = While(cond.jaxpr, loop.body.jaxpr, len(cond.captured), len(loop.body.captured), steps)
     outs = bind(prim, *cond.captured, *loop.body.captured, *loop.init)
