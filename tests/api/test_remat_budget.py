@@ -162,6 +162,16 @@ def test_an_edit_that_does_not_fit_is_refused() -> None:
         ("plan: an int is not a tuple of segments", "take those of a plan", lambda: plan.with_inner(0, 5)),
         ("plan: a str is not a segment: 'a'", "take those of a plan", lambda: plan.with_inner(0, ("a",))),
         (
+            "plan: a segment is from 6 to before 3",
+            "a segment has two ints, and stops where it starts or later",
+            lambda: plan.with_inner(0, (replace(first, stop=6), replace(first, start=6), *segments[1:])),
+        ),
+        (
+            "plan: a segment is from 0.0 to before 3",
+            "a segment has two ints, and stops where it starts or later",
+            lambda: plan.with_inner(0, (replace(first, start=0.0), *segments[1:])),
+        ),
+        (
             f"plan: the segments of the program are the equations 0 to 2, the program has 0 to {n - 1}",
             follow,
             lambda: fx.remat(program, plan=replace(plan, segments=(first,))),

@@ -158,7 +158,10 @@ def _cases_beyond(chosen: NDArray, kind: str) -> list[int]:
 
 
 def static(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> NDArray | None:
-    """Returns the value of an array that depends only on indices and constants; None for others."""
+    """Returns the value of an array that depends only on indices and constants; None for others, and for arrays of
+    symbolic shape."""
+    if a.aval.symbolic:
+        return None
     if isinstance(a, Lit):
         return a.array
     eqn = ctx.producer(a)
