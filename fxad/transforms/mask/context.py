@@ -125,7 +125,7 @@ class MaskCtx(PaddedBuilder):
 
     def excluded(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
         """`x`, of `shape`, whose padding along `axes` is zero, with -inf there. A row of -0.0 and -inf is added to it:
-        XLA fuses this sum with the product before and the exponential after."""
+        XLA fuses this sum with the product before and the exponential after. The sum of -0.0 and -0.0 is -0.0."""
         for a in self.ragged(shape):
             if a in axes:
                 n, row_type = x.aval.shape[a], x.aval.with_shape((x.aval.shape[a],))
@@ -154,7 +154,7 @@ class MaskCtx(PaddedBuilder):
         return x if self.facts(x).finite_along(self.pending(x)) else self.clear_pending(x)
 
     def with_pending(self, prim: Primitive, *args: Atom) -> Var:
-        """Add an equation with one result, which is pending where the operands are."""
+        """Adds an equation with one result, which is pending where the operands are."""
         out = self.one(prim, *args)
         self.add_pending(out, NO_AXES.union(*[moved_axes(prim, a.aval, self.pending(a)) for a in args]))
         return out

@@ -53,7 +53,7 @@ class PaddedBuilder(Builder):
         self._inside: dict[tuple[Shape, tuple[tuple[int, int], ...]], Atom] = {}
 
     def operands(self, avals: Avals) -> tuple[Var, ...]:
-        """Add the operands of these symbolic types, padded, and then the sizes. Returns the former."""
+        """Adds the operands of these symbolic types, padded, and then the sizes. Returns the former."""
         args = self.inputs([self.type(a) for a in avals])
         self.sizes.update(zip(self.bounds, self.inputs([INT32_SCALAR] * len(self.bounds)), strict=True))
         return args

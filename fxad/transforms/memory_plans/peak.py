@@ -177,7 +177,14 @@ def _sliced_bytes(eqn: Eqn) -> int:
 
 def _spans(flat: Jaxpr, ins: Mask, outs: Mask) -> tuple[_Spans, _Spans]:
     """Returns the first and the last equation during which each value is in memory. Other values are not in memory:
-    they are memory of the caller, views, or fused into their readers."""
+    they are memory of the caller, views, or fused into their readers.
+
+    The equations are visited backwards, so that the readers of a value come before the equation that computes it:
+
+    - A view takes no memory. Neither does the result of an equation that is fused into its readers: they are few
+      (`MOST_READERS`), and none of them is a kernel. The operands of both live until the last reader of the result.
+    - If a view is a result of the program, its operand has the memory of that result.
+    """
     results: set[Atom] = {a for a in flat.outs if not isinstance(a, Lit)}
     operands = {*flat.ins}
     temporaries = {*select_by_mask(flat.outs, outs)} - operands
@@ -186,7 +193,6 @@ def _spans(flat: Jaxpr, ins: Mask, outs: Mask) -> tuple[_Spans, _Spans]:
     last: dict[Atom, int] = {}  # the last equation that reads a value, or a value that is fused with it
     readers = Counter[Atom]()
     read_by_kernels: set[Atom] = set()
-    # Backwards, so that the readers of a value come before the equation that computes it.
     for k in reversed(range(len(flat.eqns))):
         eqn = flat.eqns[k]
         fusion = Fusion.KERNEL if isinstance(eqn.prim, HigherOrder) else compile_cost(type(eqn.prim))[0]
