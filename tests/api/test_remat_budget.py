@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +66,14 @@ def test_a_budget_holds_in_the_executable_and_less_never_needs_more(f: Any) -> N
         before = held
         assert np.allclose(fx.grad(lean)(X), gradient, rtol=1e-5)
         assert (fx.interpret(lean, X) == fx.interpret(program, X)).all()
+
+
+def test_the_error_of_a_budget_names_the_largest_values() -> None:
+    """Regression: it gave the type of the first result of the loop, which is a counter."""
+    program = fx.trace(lambda x: lax.fori_loop(0, 5, lambda _, c: fnp.sin(c), x).sum(), np.ones(64, np.float32))
+    with pytest.raises(ParameterError) as caught:
+        fx.plan_memory(program, budget=0)
+    assert re.search(r"or make these values smaller: scan f32\[\d+,64\]", caught.value.remedy)
 
 
 def test_no_plan_fits() -> None:

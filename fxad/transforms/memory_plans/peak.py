@@ -24,7 +24,7 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Lit, Mask, Var
+from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lit, Mask, Var
 from fxad.primitives.control.call import callee
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
@@ -37,9 +37,9 @@ MOST_READERS: Final[Mapping[Fusion, int]] = MappingProxyType({Fusion.CHEAP: 4, F
 @final
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A value that is in memory at the peak: its bytes, and the equation that computes it."""
+    """A value that is in memory at the peak: its type, and the equation that computes it."""
 
-    bytes: int
+    aval: Aval
     eqn: Eqn
 
 
@@ -102,12 +102,12 @@ def _peak_of(body: _Body) -> Peak:
     within = _counted_within(eqns[at], inner)
     producer = {v: e for e in eqns for v in e.outs}
     values = [
-        Live(v.aval.nbytes, producer[v])
+        Live(v.aval, producer[v])
         for v, k in begin.items()
         if v in producer and k <= at <= end[v] and v not in within
     ]
     values += _peak_of(inner).values if inner is not None else ()
-    return Peak(live[at], tuple(sorted(values, key=lambda value: -value.bytes)))
+    return Peak(live[at], tuple(sorted(values, key=lambda value: -value.aval.nbytes)))
 
 
 def _flat(jaxpr: Jaxpr) -> Jaxpr:
