@@ -102,9 +102,7 @@ def _peak_of(body: _Body) -> Peak:
     within = _counted_within(eqns[at], inner)
     producer = {v: e for e in eqns for v in e.outs}
     values = [
-        Live(v.aval, producer[v])
-        for v, k in begin.items()
-        if v in producer and k <= at <= end[v] and v not in within
+        Live(v.aval, producer[v]) for v, k in begin.items() if v in producer and k <= at <= end[v] and v not in within
     ]
     values += _peak_of(inner).values if inner is not None else ()
     return Peak(live[at], tuple(sorted(values, key=lambda value: -value.aval.nbytes)))
