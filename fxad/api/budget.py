@@ -124,5 +124,5 @@ def _largest(plan: MemoryPlan) -> str:
     values = []
     for live in peak(vjp_fused(apply_plan(plan), plan.wrt)).values[:3]:
         line = source_location(live.eqn.source)
-        values.append(f"{live.eqn.prim.name} {live.eqn.outs[0].aval}{f' ({line})' if line else ''}")
+        values.append(f"{live.eqn.prim.name} {live.aval}{f' ({line})' if line else ''}")
     return ", ".join(values) or "none is known"

@@ -39,7 +39,7 @@ from fxad.tracing.program import (
     unify_assumptions,
 )
 from fxad.transforms.mask.mask import mask as mask_jaxpr
-from fxad.transforms.mask.padded_builder import INT32_MAX, Padding
+from fxad.transforms.mask.padded_builder import INT32_MAX, SizeBounds
 from fxad.transforms.specialize import size_names
 
 R = TypeVar("R")
@@ -216,7 +216,7 @@ def _masked_function(
     return masked
 
 
-def _bounds(program: Program[..., object], padded: Sequence[Aval]) -> Padding:
+def _bounds(program: Program[..., object], padded: Sequence[Aval]) -> SizeBounds:
     """The largest values of the sizes, which the padded arguments have. Raises: ShapeError, DTypeError."""
     what = f"mask of {program.name}"
     for aval, want, path in zip(padded, program.in_avals, program.paths, strict=True):
@@ -259,7 +259,7 @@ def _grows(size: int) -> bool:
     )
 
 
-def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) -> Padding:
+def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) -> SizeBounds:
     least = _least_sizes(program)
     if not isinstance(padding, Mapping):
         raise ArgumentError(
@@ -289,7 +289,7 @@ def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) 
     return tuple(sorted(padding.items()))
 
 
-def _masked_program(program: Program[..., object], padding: Padding) -> Program[..., object]:
+def _masked_program(program: Program[..., object], padding: SizeBounds) -> Program[..., object]:
     """The program on padded arrays, with the sizes as a further keyword argument. A program that is masked already has
     some sizes there, and gets more."""
     jaxpr = mask_jaxpr(program.jaxpr, padding)
@@ -336,7 +336,7 @@ def _least_sizes(program: Program[..., object]) -> dict[str, int]:
 
 
 def _size_operands(
-    what: str, program: Program[..., object], padding: Padding, user_names: Mapping[str, str], sizes: object
+    what: str, program: Program[..., object], padding: SizeBounds, user_names: Mapping[str, str], sizes: object
 ) -> list[Array]:
     """The operands for the sizes. Raises: ArgumentError, ShapeError, DTypeError."""
     if sizes is None:

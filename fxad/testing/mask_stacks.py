@@ -55,7 +55,7 @@ from fxad.transforms import (
     vmap,
 )
 from fxad.transforms.mask.mask import mask
-from fxad.transforms.mask.padded_builder import Padding
+from fxad.transforms.mask.padded_builder import SizeBounds
 from fxad.transforms.memory.policies import dots, everything
 from fxad.transforms.vmap import vmap_named
 
@@ -277,7 +277,7 @@ def check_mask_stack(stack: Sequence[str], case: RaggedCase, *, compiled: bool =
     return True
 
 
-def _sizes_first(program: Jaxpr, padding: Padding) -> Jaxpr:
+def _sizes_first(program: Jaxpr, padding: SizeBounds) -> Jaxpr:
     """The masked program with its sizes as the first operands."""
     masked = mask(program, padding)
     n = len(masked.ins) - len(padding)

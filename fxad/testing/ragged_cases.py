@@ -29,7 +29,7 @@ from fxad.testing.programs import growth_steps, programs
 from fxad.testing.steps import GrowthStep
 from fxad.testing.values import SEEDS, Domain, ShownByRepr, sample
 from fxad.transforms import vmap
-from fxad.transforms.mask.padded_builder import Padding
+from fxad.transforms.mask.padded_builder import SizeBounds
 from fxad.transforms.specialize import size_names
 
 PADDING: Final[Mapping[Name, int]] = MappingProxyType({Name("n"): 4, Name("m", 1): 3})
@@ -44,7 +44,7 @@ class RaggedCase(ShownByRepr):
     """
 
     program: Jaxpr
-    padding: Padding
+    padding: SizeBounds
     sizes: Mapping[str, int]
     seed: int = 0
     smooth: bool = False
@@ -65,7 +65,7 @@ class RaggedCase(ShownByRepr):
         return [sample(Aval(self.shape(a), a.dtype), domain, self.seed, k) for k, (a, domain) in enumerate(given)]
 
     @property
-    def own(self) -> Padding:
+    def own(self) -> SizeBounds:
         """The padding of the sizes that the program has."""
         known = {n.name for n in size_names(self.program)}
         return tuple([(n, most) for n, most in self.padding if n in known])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +66,14 @@ def test_a_budget_holds_in_the_executable_and_less_never_needs_more(f: Any) -> N
         before = held
         assert np.allclose(fx.grad(lean)(X), gradient, rtol=1e-5)
         assert (fx.interpret(lean, X) == fx.interpret(program, X)).all()
+
+
+def test_the_error_of_a_budget_names_the_largest_values() -> None:
+    """Regression: it gave the type of the first result of the loop, which is a counter."""
+    program = fx.trace(lambda x: lax.fori_loop(0, 5, lambda _, c: fnp.sin(c), x).sum(), np.ones(64, np.float32))
+    with pytest.raises(ParameterError) as caught:
+        fx.plan_memory(program, budget=0)
+    assert re.search(r"or make these values smaller: scan f32\[\d+,64\]", caught.value.remedy)
 
 
 def test_no_plan_fits() -> None:
@@ -161,6 +170,16 @@ def test_an_edit_that_does_not_fit_is_refused() -> None:
         ),
         ("plan: an int is not a tuple of segments", "take those of a plan", lambda: plan.with_inner(0, 5)),
         ("plan: a str is not a segment: 'a'", "take those of a plan", lambda: plan.with_inner(0, ("a",))),
+        (
+            "plan: a segment is from 6 to before 3",
+            "a segment has two ints, and stops where it starts or later",
+            lambda: plan.with_inner(0, (replace(first, stop=6), replace(first, start=6), *segments[1:])),
+        ),
+        (
+            "plan: a segment is from 0.0 to before 3",
+            "a segment has two ints, and stops where it starts or later",
+            lambda: plan.with_inner(0, (replace(first, start=0.0), *segments[1:])),
+        ),
         (
             f"plan: the segments of the program are the equations 0 to 2, the program has 0 to {n - 1}",
             follow,

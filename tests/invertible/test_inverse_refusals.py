@@ -163,7 +163,13 @@ def test_refusals(prim: Primitive, avals: tuple[Aval, ...], unknown: tuple[bool,
 
 @pytest.mark.parametrize(
     ("power", "reason"),
-    [(0.0, "the power 0 is 1, whatever the base"), (2.0, "x and -x have the same power 2")],
+    [
+        (0.0, "the power 0 is 1, whatever the base"),
+        (2.0, "x and -x have the same power 2"),
+        (np.inf, "different bases have the same power inf"),
+        (-np.inf, "different bases have the same power -inf"),
+        (np.nan, "different bases have the same power nan"),
+    ],
 )
 def test_powers_that_are_literals(power: float, reason: str) -> None:
     b = Backwards()

@@ -191,3 +191,10 @@ def test_singular_matrices_of_a_batch_give_nan() -> None:
     near(back[[0, 2]], a[[0, 2], :, :2], rtol=1e-9, atol=1e-12)
     hilbert = 1 / (1 + np.add.outer(np.arange(12.0), np.arange(12.0)))  # condition 1e16
     assert np.isnan(np.asarray(fx.inverse(lambda x, h: x @ h)(np.ones(12), hilbert))).all()
+
+
+def test_a_matrix_of_symbolic_shape_with_a_triangle() -> None:
+    """The mask of `tril` has no value, so the matrix is factored as any other."""
+    program = fx.trace(lambda x, a: fnp.tril(a) @ x, fx.Spec("n", "float64"), fx.Spec("n, n", "float64"))
+    x, a = np.arange(1.0, 5.0), np.random.default_rng(3).normal(size=(4, 4)) + 3 * np.eye(4)
+    near(np.asarray(fx.inverse(program)(program(x, a), a)), x, rtol=1e-9)

@@ -169,3 +169,20 @@ def test_a_branch_that_is_not_selected_is_not_reconstructed(chosen: bool, slope:
         both = Inversion.of(fx.vmap(h), x, w, np.array([p, True]), keep=("w", "p"))
         lean = vmap(invertible(one.program, one.kept), 2, (0, 0, 0), (0,))[0]
         check_same_derivatives(both.case, lean, 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int32])
+def test_a_mask_and_its_complement_that_are_converted_to_another_dtype_are_not_a_choice(dtype: Any) -> None:
+    """For m = 0.5 both factors are True, or both are 0. So they are no complements."""
+
+    def f(x: Any, m: Any) -> Any:
+        return m.astype(dtype).astype(x.dtype) * x + (1 - m).astype(dtype).astype(x.dtype) * (x * 2.0)
+
+    def g(x: Any, m: Any) -> Any:
+        m = m.astype(dtype).astype(x.dtype)
+        return m * x + (1 - m) * (x * 2.0)
+
+    x, m = np.arange(1.0, 5.0), np.full(4, 0.5)
+    with pytest.raises(NotInvertibleError, match="add is not inverted: both operands are unknown"):
+        fx.inverse(f)(fx.trace(f, x, m)(x, m), m)
+    near(np.asarray(fx.inverse(g)(fx.trace(g, x, m)(x, m), m)), x)

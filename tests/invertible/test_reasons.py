@@ -56,6 +56,11 @@ def sines(x: Any) -> Any:
             "qr is not inverted: not all of its results are known",
             "%11:f64[3,3], %12:f64[3,3] = qr %10:f64[3,3]",
         ),
+        (
+            lambda x: fnp.where(fnp.arange(3) > 0, fnp.cumulative_prod(x), 0.0),
+            "cumprod is not inverted: its results are known only where a mask chose them, and it mixes elements",
+            "%2:f64[3] = cumprod %arg0:f64[3]",
+        ),
     ],
 )
 def test_the_reason_is_the_same_for_a_function_and_its_gradient(f: Any, reason: str, equation: str) -> None:
@@ -134,3 +139,11 @@ def test_the_equation_in_a_loop_that_is_not_inverted_is_named(loop: Any) -> None
     )
     assert " = max %arg" in e.value.equation
     assert e.value.inside[0].startswith("scan of ")
+
+
+def test_an_overwritten_element() -> None:
+    """Regression: the reason was that exp mixes elements, which a mask chose."""
+    with pytest.raises(NotInvertibleError) as e:
+        fx.inverse(lambda x: fnp.exp(x).at[1].set(0.0))(X)
+    assert e.value.message.endswith(": exp is not inverted: only some elements of its results are known")
+    assert e.value.remedy.startswith("return the other elements too, as they are or changed by what stays; or hold ")

@@ -105,3 +105,12 @@ def test_a_bounded_loop_counts_all_the_runs_that_it_may_make() -> None:
     assert {r.collective: (r.runs, r.bytes, r.known) for r in found} == {
         "pmax": (7, 28, False), "psum": (7, 7 * 128, False),
     }  # fmt: skip
+
+
+def test_the_bytes_of_a_program_of_symbolic_shape_are_sizes() -> None:
+    total = fx.shard_map(lambda v: lax.psum(v, "i"), {"i": 2}, in_specs=P(), out_specs=P())
+    assert str(fx.comm(fx.trace(total, fx.Spec("n, 4", "float32")))).splitlines() == [
+        "collective  axes  runs  bytes per device",
+        "psum        i=2      1              16*n",
+        "in all                              16*n",
+    ]

@@ -33,6 +33,7 @@ from typing import Final, TypeAlias, final
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
+from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Eqn, Lit, Primitive, Var, Zero
 from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Derivative, Function, Rules
@@ -42,6 +43,7 @@ from fxad.primitives.elementwise.logic import EQ, Not
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Squeeze
 from fxad.transforms.inversion.plans import Graph
+from fxad.transforms.inversion.rules.conversion import holds
 
 # The origin of a mask: the value it is computed from, and the operations. A mask and its complement have the same key.
 MaskOrigin: TypeAlias = tuple[Atom, tuple[Primitive, ...]]
@@ -158,6 +160,8 @@ class _Rewriting:
         flipped = False
         while (eqn := self.graph.producer.get(a)) is not None:
             if isinstance(eqn.prim, MOVES):
+                if not _keeps_masks(a.aval.dtype, eqn.ins[0].aval.dtype):
+                    break
                 moves.append(eqn.prim)
                 a = eqn.ins[0]
             elif isinstance(eqn.prim, Sub) and _is_ones(eqn.ins[0]):
@@ -249,6 +253,12 @@ def identity_without_derivative(aval: Aval) -> CallWithRules:
     same = b.build(b.inputs([aval]), "coupling_by_a_mask")
     nothing = Builder().build([Zero(aval).instantiate()], "no_derivative")
     return CallWithRules(Function(same, 1, Rules(jvp=(Derivative((False,), same, nothing),))))
+
+
+def _keeps_masks(to: DType, of: DType) -> bool:
+    """Returns True if a conversion gives 0 and 1 for these numbers only. A conversion of 0.5 to bool gives True, and so
+    does that of its complement: the origin of such masks is the result of the conversion."""
+    return to in dtypes.INEXACT or holds(to, of)
 
 
 def _is_ones(a: Atom) -> bool:

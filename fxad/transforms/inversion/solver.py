@@ -109,6 +109,9 @@ PARTLY_DETERMINED: Final = Refused(
     "its results determine some elements of the operand, and the others are not found elsewhere",
     "return the other elements too, as they are or changed by what stays",
 )
+SOME_ELEMENTS_UNKNOWN: Final = Refused(
+    "only some elements of its results are known", "return the other elements too, as they are or changed by what stays"
+)
 MIXES_ELEMENTS: Final = Refused("its results are known only where a mask chose them, and it mixes elements")
 SOME_RESULTS_UNKNOWN: Final = Refused("not all of its results are known")
 
@@ -401,8 +404,10 @@ class _Search:
         operand = invert_at_places(b, eqn, part, self._is_unknown, self.graph.producer.get)
         if operand is not None:
             return operand
+        if isinstance(part, MaskPart):
+            return SOME_ELEMENTS_UNKNOWN
         rule = self.rules.of(eqn.prim)
-        if rule is None or not isinstance(part, ChosenPart) or not isinstance(eqn.prim, Unary | Binary):
+        if rule is None or not isinstance(eqn.prim, Unary | Binary):
             return MIXES_ELEMENTS
         if len(self._unknown_operands(eqn)) != 1:
             return None

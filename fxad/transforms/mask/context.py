@@ -15,7 +15,7 @@ from fxad.ir import Atom, Atoms, Aval, Eqn, Jaxpr, Lit, Primitive, Shape, Var
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.shape import emit_broadcast
-from fxad.transforms.mask.padded_builder import PaddedBuilder, Padding
+from fxad.transforms.mask.padded_builder import PaddedBuilder, SizeBounds
 from fxad.transforms.mask.padding_facts import (
     NO_AXES,
     NO_FACTS,
@@ -58,11 +58,11 @@ class MaskCtx(PaddedBuilder):
 
     def __init__(
         self,
-        padding: Padding,
-        mask_body: Callable[[Jaxpr, Padding], Jaxpr],
-        mask_call: Callable[[Jaxpr, Padding, PaddingStates], tuple[Jaxpr, PaddingStates]],
+        bounds: SizeBounds,
+        mask_body: Callable[[Jaxpr, SizeBounds], Jaxpr],
+        mask_call: Callable[[Jaxpr, SizeBounds, PaddingStates], tuple[Jaxpr, PaddingStates]],
     ) -> None:
-        super().__init__(padding)
+        super().__init__(bounds)
         self._mask_body, self._mask_call = mask_body, mask_call
         self._facts: dict[Atom, PaddingFacts] = {}
         self._pending: dict[Atom, PaddedAxes] = {}
@@ -125,7 +125,7 @@ class MaskCtx(PaddedBuilder):
 
     def excluded(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
         """`x`, of `shape`, whose padding along `axes` is zero, with -inf there. A row of -0.0 and -inf is added to it:
-        XLA fuses this sum with the product before and the exponential after."""
+        XLA fuses this sum with the product before and the exponential after. The sum of -0.0 and -0.0 is -0.0."""
         for a in self.ragged(shape):
             if a in axes:
                 n, row_type = x.aval.shape[a], x.aval.with_shape((x.aval.shape[a],))
@@ -154,7 +154,7 @@ class MaskCtx(PaddedBuilder):
         return x if self.facts(x).finite_along(self.pending(x)) else self.clear_pending(x)
 
     def with_pending(self, prim: Primitive, *args: Atom) -> Var:
-        """Add an equation with one result, which is pending where the operands are."""
+        """Adds an equation with one result, which is pending where the operands are."""
         out = self.one(prim, *args)
         self.add_pending(out, NO_AXES.union(*[moved_axes(prim, a.aval, self.pending(a)) for a in args]))
         return out
@@ -202,11 +202,11 @@ class MaskCtx(PaddedBuilder):
 
     def recur(self, body: Jaxpr) -> Jaxpr:
         """A body over padded arrays. It takes its operands, then the sizes: `size_operands`."""
-        return self._mask_body(body, self.padding)
+        return self._mask_body(body, self.size_bounds)
 
     def recur_once(self, body: Jaxpr, args: Atoms) -> tuple[Jaxpr, PaddingStates]:
         """A body that runs once, over these operands and then the sizes; the facts and pending axes of its results."""
-        return self._mask_call(body, self.padding, self.states(args))
+        return self._mask_call(body, self.size_bounds, self.states(args))
 
     def states(self, values: Sequence[Atom]) -> PaddingStates:
         """The facts and pending axes of values."""

@@ -12,22 +12,21 @@ from fxad.primitives.custom import CallWithRules, NamedCall, called_functions
 from fxad.transforms.locate import describe, locate
 from fxad.transforms.mask.context import MaskCtx, PaddingStates
 from fxad.transforms.mask.contract import MaskTable, not_masked
-from fxad.transforms.mask.padded_builder import Padding
+from fxad.transforms.mask.padded_builder import SizeBounds
 from fxad.transforms.mask.padding_facts import PaddingFacts
 from fxad.transforms.mask.rules import MASK_RULES
 
 
 @by_value
-def mask(jaxpr: Jaxpr, padding: Padding, rules: MaskTable = MASK_RULES) -> Jaxpr:
-    """The program on padded arrays, then the sizes in `padding`, as i32[], in order. Sizes that have no padding stay
-    symbolic.
+def mask(jaxpr: Jaxpr, bounds: SizeBounds, rules: MaskTable = MASK_RULES) -> Jaxpr:
+    """The program on padded arrays, then the sizes in `bounds`, as i32[], in order. Other sizes stay symbolic.
 
     Law:    the valid elements of the results are those of the program at these sizes, whatever the padding holds; the
             padding of results is zero, and so are the cotangents of the padding of operands.
     Cost:   one pass; about one select for each equation that combines elements along an axis of masked size.
     Raises: SizeError for an equation that has no padded form, with its line.
     """
-    b, args = _context(jaxpr, padding, rules)
+    b, args = _context(jaxpr, bounds, rules)
     cleared = [b.cleared(x, v.aval.shape) for x, v in zip(args, jaxpr.ins, strict=True)]
     for x in cleared:
         b.learn(x, PaddingFacts(finite=True))
@@ -37,31 +36,31 @@ def mask(jaxpr: Jaxpr, padding: Padding, rules: MaskTable = MASK_RULES) -> Jaxpr
 
 
 @by_value
-def masked_body(jaxpr: Jaxpr, padding: Padding, rules: MaskTable) -> Jaxpr:
+def masked_body(jaxpr: Jaxpr, bounds: SizeBounds, rules: MaskTable) -> Jaxpr:
     """`mask` for a body: the padding of its operands and results holds anything. No result is pending."""
-    b, args = _context(jaxpr, padding, rules)
+    b, args = _context(jaxpr, bounds, rules)
     outs = _walk(b, jaxpr, args, rules)
     return b.build([b.clear_pending(x) for x in outs], jaxpr.name)
 
 
 @by_value
 def masked_call(
-    jaxpr: Jaxpr, padding: Padding, rules: MaskTable, operands: PaddingStates
+    jaxpr: Jaxpr, bounds: SizeBounds, rules: MaskTable, operands: PaddingStates
 ) -> tuple[Jaxpr, PaddingStates]:
     """`mask` for a body that runs once, whose operands have these facts and pending axes. Returns the body, and the
     facts and pending axes of its results."""
-    b, args = _context(jaxpr, padding, rules)
+    b, args = _context(jaxpr, bounds, rules)
     b.add_states(args, operands)
     outs = _walk(b, jaxpr, args, rules)
     return b.build(outs, jaxpr.name), b.states(outs)
 
 
-def _context(jaxpr: Jaxpr, padding: Padding, rules: MaskTable) -> tuple[MaskCtx, tuple[Var, ...]]:
+def _context(jaxpr: Jaxpr, bounds: SizeBounds, rules: MaskTable) -> tuple[MaskCtx, tuple[Var, ...]]:
     """A context with the padded operands of a program, then the sizes, as its inputs; and these operands."""
     b = MaskCtx(
-        padding,
-        lambda body, sizes: masked_body(body, sizes, rules),
-        lambda body, sizes, operands: masked_call(body, sizes, rules, operands),
+        bounds,
+        lambda body, bounds: masked_body(body, bounds, rules),
+        lambda body, bounds, operands: masked_call(body, bounds, rules, operands),
     )
     return b, b.operands(jaxpr.in_avals)
 

@@ -16,7 +16,8 @@ from fxad.primitives.elementwise.logic import AND, CLZ, LT
 from fxad.primitives.shape import Iota, emit_broadcast
 from fxad.transforms.mask.padding_facts import PaddedAxes
 
-Padding: TypeAlias = tuple[tuple[str, int], ...]  # names of sizes and their largest values, in order
+# The names of the sizes that are masked and their largest values, in order.
+SizeBounds: TypeAlias = tuple[tuple[str, int], ...]
 
 INT64_SCALAR: Final = Aval((), dtypes.int64)
 INT32_MAX: Final = 2**31 - 1
@@ -28,7 +29,7 @@ def int_literal(value: int) -> Lit:
 
 
 class PaddedBuilder(Builder):
-    """Builds a program whose sizes are operands. `padding` gives the largest value of each size that is masked. Other
+    """Builds a program whose sizes are operands. `bounds` gives the largest value of each size that is masked. Other
     sizes stay symbolic.
 
     For x of the symbolic shape (n, m), padded to (4, 5), with the true sizes 2 and 3:
@@ -39,12 +40,11 @@ class PaddedBuilder(Builder):
         inside(shape)   True at the valid elements: the block [:2, :3] of bool[4,5]
     """
 
-    __slots__ = ("_counts", "_inside", "_masked", "_rows_below", "bounds", "padding", "sizes")
+    __slots__ = ("_counts", "_inside", "_masked", "_rows_below", "bounds", "sizes")
 
-    def __init__(self, padding: Padding) -> None:
+    def __init__(self, bounds: SizeBounds) -> None:
         super().__init__()
-        self.padding = padding
-        self.bounds = dict(padding)
+        self.bounds = dict(bounds)
         self.sizes: dict[str, Atom] = {}
         self._masked: dict[Size, bool] = {}  # the answers of `masked`
         # values that were added before, by the arguments of the methods that add them
@@ -53,14 +53,19 @@ class PaddedBuilder(Builder):
         self._inside: dict[tuple[Shape, tuple[tuple[int, int], ...]], Atom] = {}
 
     def operands(self, avals: Avals) -> tuple[Var, ...]:
-        """Add the operands of these symbolic types, padded, and then the sizes. Returns the former."""
+        """Adds the operands of these symbolic types, padded, and then the sizes. Returns the former."""
         args = self.inputs([self.type(a) for a in avals])
         self.sizes.update(zip(self.bounds, self.inputs([INT32_SCALAR] * len(self.bounds)), strict=True))
         return args
 
     @property
+    def size_bounds(self) -> SizeBounds:
+        """The bounds, as a value."""
+        return tuple(self.bounds.items())
+
+    @property
     def size_operands(self) -> Atoms:
-        """The operands that are sizes, in the order of `padding`: i32[]."""
+        """The operands that are sizes, in the order of `bounds`: i32[]."""
         return tuple(self.sizes.values())
 
     # ------------------------------------------------------------------------------------------------------- shapes
@@ -195,4 +200,4 @@ class PaddedBuilder(Builder):
         return reduce(lambda a, b: self.one(AND, a, b), conditions)
 
 
-__all__ = ["INT32_MAX", "PaddedBuilder", "Padding", "int_literal"]
+__all__ = ["INT32_MAX", "PaddedBuilder", "SizeBounds", "int_literal"]

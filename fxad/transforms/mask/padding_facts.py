@@ -34,7 +34,8 @@ NO_AXES: Final[PaddedAxes] = frozenset()
 @final
 @dataclass(frozen=True, slots=True)
 class PaddingFacts:
-    """The facts about one value. A default says nothing.
+    """The facts about one value. A default says nothing. In a fact about an axis, the row of an element consists of the
+    elements that differ from it only in the index along this axis.
 
     finite:                the whole value is finite, padding included, if the operands of the program are.
     finite_axes:           the padding along these axes is finite.

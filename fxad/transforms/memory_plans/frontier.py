@@ -35,6 +35,7 @@ LAYER_PARTS: Final = (2, 4)  # parts of a layer
 MAX_LEVELS: Final = 6  # levels of recomputation within recomputation
 BODY_PARTS: Final = (1, 2, 4, 8)  # parts of a body
 SMALLEST_BODY: Final = 4  # equations of a body that is divided
+ELEMENTWISE_RATIO: Final = 1.01  # the cost ratio of an elementwise operation is 1, but for rounding
 
 
 def frontier(jaxpr: Jaxpr, wrt: Mask, reconstruct: bool = False) -> tuple[MemoryPlan, ...]:
@@ -198,12 +199,12 @@ def _divisions_of_loop(scan: Scan) -> list[Loop]:
     step_bytes = max(sum([a.aval.nbytes for a in computed]), 1)
     # segments of m steps store n / m carries and the values of m steps, which is least for this m
     m = _divisor(n, max(1, isqrt(max(1, n * carry_bytes // step_bytes))))
-    products = [costly(ratio)] if ratio else []
-    out = [Loop(scan, (), keep) for keep in (*products, nothing)]
+    policies: list[Policy] = [*([costly(ratio)] if ratio else []), nothing]
+    out = [Loop(scan, (), keep) for keep in policies]
     out += [Loop(scan, (m,), None)] if 1 < m < n else []
-    depths = [balanced(n, depth) for depth in (2, 3, 4, 6, max(n, 2).bit_length())]
-    depths.insert(1, tuple([max(2, m // 2) for m in depths[0]]))  # shorter segments, which copy fewer slices
-    return [*out, *dict.fromkeys([Loop(scan, sizes, nothing) for sizes in depths if sizes])]
+    nestings = [balanced(n, depth) for depth in (2, 3, 4, 6, max(n, 2).bit_length())]
+    nestings.insert(1, tuple([max(2, size // 2) for size in nestings[0]]))  # shorter segments, which copy fewer slices
+    return [*out, *dict.fromkeys([Loop(scan, sizes, nothing) for sizes in nestings if sizes])]
 
 
 def _divisor(n: int, wanted: int) -> int:
@@ -214,7 +215,7 @@ def _divisor(n: int, wanted: int) -> int:
 
 def _least_ratio(eqns: Sequence[Eqn]) -> float:
     """Returns the least cost ratio of equations that cost more than an elementwise operation; 0 if there is none."""
-    return min([r for r in map(cost_ratio, eqns) if r > 1.01], default=0.0)
+    return min([r for r in map(cost_ratio, eqns) if r > ELEMENTWISE_RATIO], default=0.0)
 
 
 # ---------------------------------------------------------------------------------------------------- recomputed layers

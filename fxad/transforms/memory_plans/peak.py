@@ -24,7 +24,7 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Lit, Mask, Var
+from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lit, Mask, Var
 from fxad.primitives.control.call import callee
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
@@ -37,9 +37,9 @@ MOST_READERS: Final[Mapping[Fusion, int]] = MappingProxyType({Fusion.CHEAP: 4, F
 @final
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A value that is in memory at the peak: its bytes, and the equation that computes it."""
+    """A value that is in memory at the peak: its type, and the equation that computes it."""
 
-    bytes: int
+    aval: Aval
     eqn: Eqn
 
 
@@ -102,12 +102,10 @@ def _peak_of(body: _Body) -> Peak:
     within = _counted_within(eqns[at], inner)
     producer = {v: e for e in eqns for v in e.outs}
     values = [
-        Live(v.aval.nbytes, producer[v])
-        for v, k in begin.items()
-        if v in producer and k <= at <= end[v] and v not in within
+        Live(v.aval, producer[v]) for v, k in begin.items() if v in producer and k <= at <= end[v] and v not in within
     ]
     values += _peak_of(inner).values if inner is not None else ()
-    return Peak(live[at], tuple(sorted(values, key=lambda value: -value.bytes)))
+    return Peak(live[at], tuple(sorted(values, key=lambda value: -value.aval.nbytes)))
 
 
 def _flat(jaxpr: Jaxpr) -> Jaxpr:
@@ -177,7 +175,14 @@ def _sliced_bytes(eqn: Eqn) -> int:
 
 def _spans(flat: Jaxpr, ins: Mask, outs: Mask) -> tuple[_Spans, _Spans]:
     """Returns the first and the last equation during which each value is in memory. Other values are not in memory:
-    they are memory of the caller, views, or fused into their readers."""
+    they are memory of the caller, views, or fused into their readers.
+
+    The equations are visited backwards, so that the readers of a value come before the equation that computes it:
+
+    - A view takes no memory. Neither does the result of an equation that is fused into its readers: they are few
+      (`MOST_READERS`), and none of them is a kernel. The operands of both live until the last reader of the result.
+    - If a view is a result of the program, its operand has the memory of that result.
+    """
     results: set[Atom] = {a for a in flat.outs if not isinstance(a, Lit)}
     operands = {*flat.ins}
     temporaries = {*select_by_mask(flat.outs, outs)} - operands
@@ -186,7 +191,6 @@ def _spans(flat: Jaxpr, ins: Mask, outs: Mask) -> tuple[_Spans, _Spans]:
     last: dict[Atom, int] = {}  # the last equation that reads a value, or a value that is fused with it
     readers = Counter[Atom]()
     read_by_kernels: set[Atom] = set()
-    # Backwards, so that the readers of a value come before the equation that computes it.
     for k in reversed(range(len(flat.eqns))):
         eqn = flat.eqns[k]
         fusion = Fusion.KERNEL if isinstance(eqn.prim, HigherOrder) else compile_cost(type(eqn.prim))[0]

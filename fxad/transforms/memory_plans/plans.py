@@ -219,6 +219,11 @@ def _check_segments(segments: Sequence[Segment], start: int, stop: int, what: st
             raise ArgumentError(
                 f"plan: {described(segment)} is not a segment: {segment!r:.60}", remedy=_SEGMENTS_OF_A_PLAN
             )
+        if None in (as_row_number(segment.start), as_row_number(segment.stop)) or segment.start > segment.stop:
+            raise ArgumentError(
+                f"plan: a segment is from {segment.start!r:.60} to before {segment.stop!r:.60}",
+                remedy="a segment has two ints, and stops where it starts or later",
+            )
         if segment.keep is not None:
             check_policy("plan", segment.keep)
     if segments and [start, *[s.stop for s in segments]] != [*[s.start for s in segments], stop]:

@@ -204,8 +204,8 @@ class _Search:
 
     def _push(self, queue: list[_Candidate], run: Run) -> None:
         """Adds a run to the queue, if its division saves anything."""
-        many = self._repetitions_per_body(run)
-        saving = _saving(run.count // many, many * self.cost(run.start, run.period))
+        per_body = self._repetitions_per_body(run)
+        saving = _saving(run.count // per_body, per_body * self.cost(run.start, run.period))
         if saving > 0:
             heapq.heappush(queue, (-saving, run.start, run.stop, run.period))
 
@@ -213,12 +213,12 @@ class _Search:
         """Yields the starts of the groups in a run, and the length of a group; then the same of the single repetitions
         that are left over."""
         count, period = run.count, run.period
-        start, many = run.start + self._phase(run), self._repetitions_per_body(run)
-        whole = count - count % many
-        if whole >= 2 * many:
-            yield [start + k * period for k in range(0, whole, many)], many * period
-        if count > whole >= 2 * many:
-            yield [start + k * period for k in range(whole, count)], period
+        start, per_body = run.start + self._phase(run), self._repetitions_per_body(run)
+        in_groups = count - count % per_body
+        if in_groups >= 2 * per_body:
+            yield [start + k * period for k in range(0, in_groups, per_body)], per_body * period
+        if count > in_groups >= 2 * per_body:
+            yield [start + k * period for k in range(in_groups, count)], period
 
     def _repetitions_per_body(self, run: Run) -> int:
         """Returns the number of repetitions of a run to group in one body: 1, except in two cases.

@@ -11,7 +11,7 @@ from fxad.core.layout import OneOf, Times, Unknown, UpTo
 from fxad.core.memo import by_value
 from fxad.core.sizes import maximum
 from fxad.core.tables import Table
-from fxad.ir import HigherOrder, Jaxpr
+from fxad.ir import Aval, HigherOrder, Jaxpr
 from fxad.primitives.collectives import Collective
 from fxad.primitives.control.shard_map import ShardMap, with_whole_operands
 
@@ -106,11 +106,16 @@ def _totals(jaxpr: Jaxpr, in_map: bool) -> tuple[tuple[_Key, _Total], ...]:
     for eqn in jaxpr.eqns:
         prim = eqn.prim
         if isinstance(prim, Collective):
-            _add(totals, (prim.name, prim.names, prim.sizes), _Total(1, eqn.ins[0].aval.nbytes))
+            _add(totals, (prim.name, prim.names, prim.sizes), _Total(1, _bytes(eqn.ins[0].aval)))
         elif isinstance(prim, HigherOrder):
             for key, total in _in_bodies(prim, in_map).items():
                 _add(totals, key, total)
     return tuple(totals.items())
+
+
+def _bytes(x: Aval) -> int:
+    """Returns the bytes of an array; for a symbolic shape an expression, unlike `nbytes`, which is an estimate."""
+    return x.size * x.dtype.itemsize
 
 
 def _add(totals: _Totals, key: _Key, total: _Total) -> None:

@@ -178,6 +178,8 @@ def _base(y: Formula, exponent: Atom) -> Atom | Refused:
     if not isinstance(exponent, Lit):
         return Refused("the exponent is known only when the program runs, and x and -x have the same even powers")
     power = float(exponent.array.ravel()[0]) if exponent.array.size else 1.0
+    if not math.isfinite(power):
+        return Refused(f"different bases have the same power {power}")
     if power != int(power):
         return finite(nan_outside(0.0, math.inf, y, y.apply(POW, 1.0 / power))).atom
     if why := _no_root(y.atom, int(power)):

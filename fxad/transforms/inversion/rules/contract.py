@@ -267,8 +267,12 @@ VOLUME: Final = VolumePreserving()
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class InverseRow:
-    """A row of the table, made by `row` or `body_row`. Without `log_det` the primitive has an inverse but no
-    log-determinant. An equation with bodies (`partial`) adds its own log-determinant."""
+    """A row of the table, made by `row` or `body_row`.
+
+    `partial`: the rule is called as soon as one result is known, and adds its log-determinant itself
+    (`BodyCtx.measure`). Otherwise it is called when all results are known, and `log_det` gives the log-determinant, or
+    is None if that is not known.
+    """
 
     kind: type[Primitive]
     solve: SolveBodyRule[Primitive]

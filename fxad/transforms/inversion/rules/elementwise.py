@@ -1,7 +1,8 @@
 """Inverses of functions of one number, and log |dy/dx| of each.
 
 A result without a unique preimage gives nan, never a plausible number: where a function saturates or overflows (tanh x
-= 1, exp x = 0), and outside of its range (sqrt x = -1). So `f(inverse(f)(y))` is y or nan.
+= 1, exp x = 0), and outside of its range (sqrt x = -1). So `f(inverse(f)(y))` is y or nan. It is inf if the inverse
+overflows: no float32 has the logarithm 100, and the inverse of `log` is inf there.
 
 Slopes are computed from x or from y, depending on which loses no digits. For example, log |d tanh x| is 2 (log 2 - |x|
 - log1p(exp(-2 |x|))), not log(1 - y^2), which is -inf from x = 9 on in float32.

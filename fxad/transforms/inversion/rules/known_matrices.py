@@ -81,8 +81,8 @@ def _structure_of_result(ctx: InverseCtx, a: Var, eqn: Eqn, depth: int) -> Matri
     if isinstance(prim, SelectN):
         return MatrixStructure(_triangles_of_choice(ctx, eqn, depth))
     if isinstance(prim, Transpose):
-        lead = a.aval.ndim - 2
-        swapped = prim.perm == (*range(lead), lead + 1, lead)
+        n = a.aval.ndim
+        swapped = prim.perm == (*range(n - 2), n - 1, n - 2)
         return structure_of(ctx, eqn.ins[0], depth).transposed if swapped else NO_STRUCTURE
     if isinstance(prim, Conj):
         return MatrixStructure(structure_of(ctx, eqn.ins[0], depth).kinds)
@@ -125,8 +125,8 @@ def _is_triangle(ctx: InverseCtx, a: Atom, kind: str, depth: int) -> bool:
     """Returns True if all elements on the other side of the diagonal are zero."""
     if kind in structure_of(ctx, a, depth).kinds:
         return True
-    place = static(ctx, a)
-    return place is not None and not _beyond_diagonal(place, kind).any()
+    value = static(ctx, a)
+    return value is not None and not _beyond_diagonal(value, kind).any()
 
 
 def _beyond_diagonal(x: NDArray, kind: str) -> NDArray:
@@ -136,8 +136,8 @@ def _beyond_diagonal(x: NDArray, kind: str) -> NDArray:
 def _triangles_of_choice(ctx: InverseCtx, eqn: Eqn, depth: int) -> frozenset[str]:
     """Returns the kinds of triangle that a choice by a mask makes: all cases that it can choose on the other side of
     the diagonal are zero there."""
-    which, *cases = eqn.ins
-    mask = static(ctx, which)
+    selector, *cases = eqn.ins
+    mask = static(ctx, selector)
     if mask is None:
         return frozenset([k for k in (LOWER, UPPER) if all([_is_triangle(ctx, c, k, depth) for c in cases])])
     chosen = np.clip(mask.astype(np.int64), 0, len(cases) - 1)
@@ -158,7 +158,10 @@ def _cases_beyond(chosen: NDArray, kind: str) -> list[int]:
 
 
 def static(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> NDArray | None:
-    """Returns the value of an array that depends only on indices and constants; None for others."""
+    """Returns the value of an array that depends only on indices and constants; None for others, and for arrays of
+    symbolic shape."""
+    if a.aval.symbolic:
+        return None
     if isinstance(a, Lit):
         return a.array
     eqn = ctx.producer(a)

@@ -1,4 +1,7 @@
-"""Parts at constant positions: how the solver determines other values from them.
+"""Parts at constant positions: which other values the solver determines from them.
+
+These functions are no rows of the table. The solver calls them for a part of a value (`invert_at_places`, `reads_part`,
+`windows_of`); they have the knowledge of primitives that this needs.
 
 `x.at[..., 1::2].set(u)` is a choice between x and u padded to its shape. The mask is True in a box and False elsewhere.
 So the elements of the result in this box are those of u, and the others are those of x.
@@ -37,7 +40,7 @@ def invert_at_places(
         holes = [k for k, a in enumerate(eqn.ins[1:]) if unknown(a)]
         mask = constant_mask(eqn.ins[0], producer)
         if len(holes) == 1 and mask is not None:
-            return _chosen_twice(part, eqn, holes[0], np.logical_and(part.mask, where_case(mask, holes[0])))
+            return _part_of_case(part, eqn, holes[0], np.logical_and(part.mask, where_case(mask, holes[0])))
     return None
 
 
@@ -67,8 +70,9 @@ def windows_of(eqn: Eqn | None) -> list[tuple[Atom, tuple[range, ...]]]:
     return []
 
 
-def _chosen_twice(part: ChosenPart | MaskPart, eqn: Eqn, case: int, mask: NDArray) -> MaskPart:
-    """Returns the elements of a part of a choice that the choice took from one of its cases."""
+def _part_of_case(part: ChosenPart | MaskPart, eqn: Eqn, case: int, mask: NDArray) -> MaskPart:
+    """Returns a part of one case of a choice, given a part of its result: those elements of this part that come from
+    the case. `mask` marks them."""
     selector, *cases = eqn.ins
 
     def write(emit: Emit, base: Atom) -> Atom:

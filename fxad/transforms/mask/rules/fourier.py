@@ -82,35 +82,37 @@ _EXACT: Final = isqrt(2**31 - 1)  # the square of an index up to here is an i32
 
 def _bluestein(ctx: MaskCtx, x: Atom, count: Atom, inverse: bool) -> Atom:
     """2 j k = j^2 + k^2 - (k - j)^2, so the transform is a convolution with exp(+-i pi m^2 / n), between products with
-    its conjugate."""
-    padded = x.aval.shape[-1]
+    its conjugate. `count` is n."""
+    padded, last = x.aval.shape[-1], x.aval.ndim - 1
     real = Aval((padded,), dtypes.real_part(x.aval.dtype))
     count = ctx.one(MAX, count, int_literal(1))
+    # the chirp: exp(-+i pi m^2 / n) for each index m. It has the period 2 n in m^2, and small angles lose no digits
     index = ctx.iota((padded,), 0)
     if not at_least(_EXACT - padded, 0):
         index = ctx.one(ConvertElementType(dtypes.int64), index)
-    whole = emit_convert(ctx, count, index.aval.dtype)
-    turn = emit_broadcast(ctx, ctx.one(MUL, whole, Lit.of(2, whole.aval)), (padded,), ())
-    part = ctx.one(ConvertElementType(real.dtype), ctx.one(REM, ctx.one(MUL, index, index), turn))
-    size = emit_broadcast(ctx, ctx.one(ConvertElementType(real.dtype), count), (padded,), ())
-    angle = ctx.one(MUL, ctx.one(DIV, part, size), Lit.of(pi if inverse else -pi, real))
+    exact_count = emit_convert(ctx, count, index.aval.dtype)
+    period = emit_broadcast(ctx, ctx.one(MUL, exact_count, Lit.of(2, exact_count.aval)), (padded,), ())
+    square = ctx.one(ConvertElementType(real.dtype), ctx.one(REM, ctx.one(MUL, index, index), period))
+    n = emit_broadcast(ctx, ctx.one(ConvertElementType(real.dtype), count), (padded,), ())
+    angle = ctx.one(MUL, ctx.one(DIV, square, n), Lit.of(pi if inverse else -pi, real))
     chirp = ctx.one(COMPLEX, ctx.one(COS, angle), ctx.one(SIN, angle))
-    wide = emit_broadcast(ctx, chirp, x.aval.shape, (x.aval.ndim - 1,))
-    # a power of two where it is known; a size that is masked later is not
+    chirps = emit_broadcast(ctx, chirp, x.aval.shape, (last,))
+    # the kernel: the conjugate chirp in a circle, of the indices 0 to padded - 1, zeros, and -(padded - 1) to -1. The
+    # length is a power of two where it is known; a size that is masked later is not
     length = 2 * padded if type(padded) is Size else 1 << (2 * padded - 1).bit_length()
-    turned = ctx.one(CONJ, chirp)
-    zeros = Lit.of(0, turned.aval.with_shape((length - 2 * padded + 1,)))
-    behind = ctx.one(Rev((0,)), ctx.one(Slice((1,), (padded,), (1,)), turned))
-    kernel = ctx.one(Fft("FFT", (length,)), ctx.one(Concatenate(0), turned, zeros, behind))
-    spread = padded_to(ctx, ctx.one(MUL, x, wide), x.aval.ndim - 1, length)
-    both = ctx.one(Fft("FFT", (length,)), spread)
-    both = ctx.one(MUL, both, emit_broadcast(ctx, kernel, both.aval.shape, (x.aval.ndim - 1,)))
-    convolved = emit_slice(ctx, ctx.one(Fft("IFFT", (length,)), both), x.aval.ndim - 1, 0, padded)
-    out = ctx.one(MUL, convolved, wide)
+    conjugate = ctx.one(CONJ, chirp)
+    zeros = Lit.of(0, conjugate.aval.with_shape((length - 2 * padded + 1,)))
+    of_negative = ctx.one(Rev((0,)), ctx.one(Slice((1,), (padded,), (1,)), conjugate))
+    kernel = ctx.one(Fft("FFT", (length,)), ctx.one(Concatenate(0), conjugate, zeros, of_negative))
+    # the convolution, by transforms of fixed length
+    spectrum = ctx.one(Fft("FFT", (length,)), padded_to(ctx, ctx.one(MUL, x, chirps), last, length))
+    product = ctx.one(MUL, spectrum, emit_broadcast(ctx, kernel, spectrum.aval.shape, (last,)))
+    convolved = emit_slice(ctx, ctx.one(Fft("IFFT", (length,)), product), last, 0, padded)
+    out = ctx.one(MUL, convolved, chirps)
     if not inverse:
         return out
-    divisor = ctx.one(COMPLEX, size, Lit.of(0, real))
-    return ctx.one(DIV, out, emit_broadcast(ctx, divisor, out.aval.shape, (x.aval.ndim - 1,)))
+    divisor = ctx.one(COMPLEX, n, Lit.of(0, real))
+    return ctx.one(DIV, out, emit_broadcast(ctx, divisor, out.aval.shape, (last,)))
 
 
 FOURIER: Final[tuple[MaskRow, ...]] = (

@@ -242,11 +242,15 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
 
 
 def _scatter(ctx: MaskCtx, prim: ScatterFamily, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Places out of the true range, and the padding of indices and of windows, are left out."""
+    """Places out of the true range, and the padding of indices and of windows, are left out.
+
+    The windows have the padded size. Along an axis where they have a masked size and are not the whole axis, their
+    padding lies on valid elements of the operand. So there they are split into single places (`_each_place`).
+    """
     x, indices, updates = args
     full, windows = ins[0].shape, prim.windows
     sizes = prim.sizes(full, ins[2].shape)
-    partial = [a for a in windows.axes(len(full)) if ctx.masked(sizes[a]) and sizes[a] is not full[a]]
+    split_axes = [a for a in windows.axes(len(full)) if ctx.masked(sizes[a]) and sizes[a] is not full[a]]
     columns = _columns(ctx, _wide(ctx, indices)) if windows.index_map else []
     ends = [full[a] - sizes[a] for a in windows.index_map]
     keep: Atom | None = None
@@ -258,10 +262,10 @@ def _scatter(ctx: MaskCtx, prim: ScatterFamily, args: Atoms, ins: Avals, outs: A
     if ragged is not None:
         valid = ctx.one(ExpandDims((ragged.aval.ndim,)), ragged)
         keep = valid if keep is None else ctx.one(AND, keep, valid)
-    if keep is None and not partial and not columns:
+    if keep is None and not split_axes and not columns:
         return ctx(prim, *args)
-    lead = not columns and not partial
-    if lead:  # without indices nothing could be left out: one place of an axis of size 1
+    adds_axis = not columns and not split_axes
+    if adds_axis:  # without indices nothing could be left out: one place of an axis of size 1
         x = ctx.one(ExpandDims((0,)), x)
         columns = [int_literal(0).with_shape((*indices.aval.shape[:-1], 1))]
         windows = DimensionNumbers(
@@ -271,12 +275,12 @@ def _scatter(ctx: MaskCtx, prim: ScatterFamily, args: Atoms, ins: Avals, outs: A
             windows.index_batched,
             (0,),
         )
-    for a in partial:
+    for a in split_axes:
         updates, windows, columns, keep = _each_place(ctx, updates, windows, columns, keep, a, x.aval.ndim, sizes[a])
     if keep is not None:
         columns = _left_out(ctx, columns, keep)
     out: Atom = ctx.one(prim.with_windows(windows, "drop"), x, _joined(ctx, columns), updates)
-    return (ctx.one(Squeeze((0,)), out) if lead else out,)
+    return (ctx.one(Squeeze((0,)), out) if adds_axis else out,)
 
 
 def _each_place(

@@ -55,47 +55,47 @@ def _with_size(aval: Aval, axis: int, size: int) -> Aval:
     return aval.with_shape((*aval.shape[:axis], size, *aval.shape[axis + 1 :]))
 
 
-class _Axis(NamedTuple):
-    """The windows along one axis: the entries of a `SlidingWindow`."""
+class _AxisWindows(NamedTuple):
+    """The windows along one axis: the entries of a `SlidingWindow`, which has those of all axes."""
 
-    window: int = 1
+    size: int = 1
     stride: int = 1
     pads: tuple[int, int] = (0, 0)
     base: int = 1
     dilation: int = 1
 
 
-def _axes(sliding: SlidingWindow) -> list[_Axis]:
-    return [_Axis(*of_axis) for of_axis in zip(*sliding.values, strict=True)]
+def _along_axes(sliding: SlidingWindow) -> list[_AxisWindows]:
+    return [_AxisWindows(*of_axis) for of_axis in zip(*sliding.values, strict=True)]
 
 
-def _sliding(axes: Sequence[_Axis]) -> SlidingWindow:
+def _sliding(along: Sequence[_AxisWindows]) -> SlidingWindow:
     return SlidingWindow(
-        tuple([axis.window for axis in axes]),
-        tuple([axis.stride for axis in axes]),
-        tuple([axis.pads for axis in axes]),
-        tuple([axis.base for axis in axes]),
-        tuple([axis.dilation for axis in axes]),
+        tuple([w.size for w in along]),
+        tuple([w.stride for w in along]),
+        tuple([w.pads for w in along]),
+        tuple([w.base for w in along]),
+        tuple([w.dilation for w in along]),
     )
 
 
-def _by_sizes(ctx: MaskCtx, axis: _Axis) -> bool:
+def _by_sizes(ctx: MaskCtx, w: _AxisWindows) -> bool:
     """Returns True if the elements of windows, relative to those of the first one, depend on a size."""
-    return any([ctx.masked(n) for n in (axis.window, axis.stride, axis.base, axis.dilation)])
+    return any([ctx.masked(n) for n in (w.size, w.stride, w.base, w.dilation)])
 
 
-def _fitting(ctx: MaskCtx, n: int, m: int, axis: _Axis) -> _Axis:
+def _fitting(ctx: MaskCtx, n: int, m: int, w: _AxisWindows) -> _AxisWindows:
     """The windows with the padding for which those over the padded size of `n` elements have the padded size of `m`
     places.
 
     Example: n elements padded to 8, windows of 3, stride 1, no padding: m = n - 2 is padded to 6, and reaches 8
     elements. The padding is (0, 0). If there is one element before the array, and m = n is padded to 8, it is (1, 1).
     """
-    if not (ctx.ragged((n, axis.window, m)) or ctx.masked(axis.pads[1])):
-        return axis
-    low, window = axis.pads[0], dilated_size(ctx.padded_size(axis.window), axis.dilation)
-    reach = (ctx.padded_size(m) - 1) * axis.stride + window
-    return axis._replace(pads=(low, reach - low - dilated_size(ctx.padded_size(n), axis.base)))
+    if not (ctx.ragged((n, w.size, m)) or ctx.masked(w.pads[1])):
+        return w
+    low, window = w.pads[0], dilated_size(ctx.padded_size(w.size), w.dilation)
+    reach = (ctx.padded_size(m) - 1) * w.stride + window
+    return w._replace(pads=(low, reach - low - dilated_size(ctx.padded_size(n), w.base)))
 
 
 def _padded_axis(
@@ -129,7 +129,7 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
     if 0 in ctx.padded(out.shape):
         return (Lit.zero(ctx.type(out)),)
     lhs, rhs = ctx.zero_filled(lhs, left.shape), ctx.zero_filled(rhs, right.shape)
-    axes: list[_Axis] = []
+    along: list[_AxisWindows] = []
     dense = out  # the result before places are selected
     for k, pads in enumerate(prim.padding):
         a, b, c = prim.lhs_spec[2 + k], prim.rhs_spec[2 + k], prim.out_spec[2 + k]
@@ -140,17 +140,17 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
         if ctx.masked(pads[0]) or ctx.masked(base):
             lhs, left = _padded_axis(ctx, lhs, left, Lit.zero(left.with_shape(())), a, pads, base)
             pads, base = (0, 0), 1
-        n, w = left.shape[a], right.shape[b]
+        n, size = left.shape[a], right.shape[b]
         if ctx.masked(stride):
             stride = 1
-            dense = _with_size(dense, c, window_count(n, w, stride, pads, base, dilation))
-        axes.append(_fitting(ctx, n, dense.shape[c], _Axis(w, stride, pads, base, dilation)))
+            dense = _with_size(dense, c, window_count(n, size, stride, pads, base, dilation))
+        along.append(_fitting(ctx, n, dense.shape[c], _AxisWindows(size, stride, pads, base, dilation)))
     conv = replace(
         prim,
-        strides=tuple([axis.stride for axis in axes]),
-        padding=tuple([axis.pads for axis in axes]),
-        lhs_dilation=tuple([axis.base for axis in axes]),
-        rhs_dilation=tuple([axis.dilation for axis in axes]),
+        strides=tuple([w.stride for w in along]),
+        padding=tuple([w.pads for w in along]),
+        lhs_dilation=tuple([w.base for w in along]),
+        rhs_dilation=tuple([w.dilation for w in along]),
         feature_groups=ctx.padded_size(prim.feature_groups),
         batch_groups=ctx.padded_size(prim.batch_groups),
     )
@@ -160,7 +160,7 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
     y: Atom = ctx.one(conv, lhs, groups_apart(ctx, rhs, right, prim.rhs_spec[0], groups))
     y = groups_together(ctx, y, dense, prim.out_spec[1], groups)
     for k, stride in enumerate(prim.strides):
-        if axes[k].stride != stride:
+        if along[k].stride != stride:
             c = prim.out_spec[2 + k]
             sparse = _with_size(dense, c, out.shape[c])
             y, dense = _strided(ctx, y, dense, c, stride, sparse), sparse
@@ -182,41 +182,41 @@ def _windows(
 ) -> Sequence[Atom]:
     """The windows over several arrays of one shape; `fills` are what lies beside them."""
     values = [ctx.filled(v, x.shape, fill) for v, fill in zip(args, fills, strict=True)]
-    axes = _axes(sliding)
-    for a, axis in enumerate(axes):
+    along = _along_axes(sliding)
+    for a, w in enumerate(along):
         n, m = x.shape[a], places[a]
-        if _by_sizes(ctx, axis):
-            index, inside = _elements(ctx, n, m, axis)
+        if _by_sizes(ctx, w):
+            index, inside = _elements(ctx, n, m, w)
             values = [_gathered(ctx, v, fill, a, index, inside) for v, fill in zip(values, fills, strict=True)]
             values = [*reduce((a + 1,), values)]
             x = _with_size(x, a, m)
-            axes[a] = _Axis()
-        elif ctx.masked(axis.pads[0]):
-            padded = [_padded_axis(ctx, v, x, f, a, axis.pads, axis.base) for v, f in zip(values, fills, strict=True)]
+            along[a] = _AxisWindows()
+        elif ctx.masked(w.pads[0]):
+            padded = [_padded_axis(ctx, v, x, f, a, w.pads, w.base) for v, f in zip(values, fills, strict=True)]
             values, x = [v for v, _ in padded], padded[0][1]
-            axes[a] = _fitting(ctx, x.shape[a], m, axis._replace(pads=(0, 0), base=1))
+            along[a] = _fitting(ctx, x.shape[a], m, w._replace(pads=(0, 0), base=1))
         else:
-            axes[a] = _fitting(ctx, n, m, axis)
-    return slide(_sliding(axes), values)
+            along[a] = _fitting(ctx, n, m, w)
+    return slide(_sliding(along), values)
 
 
-def _elements(ctx: MaskCtx, n: int, m: int, axis: _Axis) -> tuple[Atom, Atom]:
+def _elements(ctx: MaskCtx, n: int, m: int, w: _AxisWindows) -> tuple[Atom, Atom]:
     """For each place and each element of its window, the index of the element, and True if there is one.
 
     Example: n = 3 elements, windows of 2, stride 1, one element before the array, m = 3 places. The indices are
     [[-1, 0], [0, 1], [1, 2]], and the first one is False. With a base dilation of 2, only every second position holds
     an element: the positions are divided by 2, and those with a remainder are False.
     """
-    shape = ctx.padded_size(m), ctx.padded_size(axis.window)
+    shape = ctx.padded_size(m), ctx.padded_size(w.size)
     offset = ctx.iota(shape, 1)
-    start = ctx.one(MUL, ctx.iota(shape, 0), ctx.counts(axis.stride, shape))
-    at = ctx.one(ADD, start, ctx.one(MUL, offset, ctx.counts(axis.dilation, shape)))
-    at = ctx.one(SUB, at, ctx.counts(axis.pads[0], shape))
-    index = ctx.one(DIV, at, ctx.counts(axis.base, shape))
+    start = ctx.one(MUL, ctx.iota(shape, 0), ctx.counts(w.stride, shape))
+    at = ctx.one(ADD, start, ctx.one(MUL, offset, ctx.counts(w.dilation, shape)))
+    at = ctx.one(SUB, at, ctx.counts(w.pads[0], shape))
+    index = ctx.one(DIV, at, ctx.counts(w.base, shape))
     zero = int_literal(0).with_shape(shape)
     inside = ctx.one(AND, ctx.one(GE, at, zero), ctx.one(LT, index, ctx.counts(n, shape)))
-    inside = ctx.one(AND, inside, ctx.one(LT, offset, ctx.counts(axis.window, shape)))
-    return index, ctx.one(AND, inside, ctx.one(EQ, ctx.one(REM, at, ctx.counts(axis.base, shape)), zero))
+    inside = ctx.one(AND, inside, ctx.one(LT, offset, ctx.counts(w.size, shape)))
+    return index, ctx.one(AND, inside, ctx.one(EQ, ctx.one(REM, at, ctx.counts(w.base, shape)), zero))
 
 
 def _gathered(ctx: MaskCtx, x: Atom, fill: Atom, axis: int, index: Atom, inside: Atom) -> Atom:
@@ -242,7 +242,7 @@ def _reduce_window(ctx: MaskCtx, prim: WindowReduction, args: Atoms, ins: Avals,
     if 0 in ctx.padded(y.shape):
         return (Lit.zero(ctx.type(y)),)
     if isinstance(prim, ReduceWindowMax | ReduceWindowMin) and x.inexact:
-        if any([_by_sizes(ctx, axis) for axis in _axes(prim.sliding)]):
+        if any([_by_sizes(ctx, w) for w in _along_axes(prim.sliding)]):
             return (ctx.cleared(_extremes(ctx, prim, args[0], x, y.shape), y.shape),)
         if any([ctx.masked(low) for low, _ in prim.padding]):
             return (ctx.cleared(_axis_by_axis(ctx, prim, args[0], x, y.shape), y.shape),)
@@ -292,8 +292,9 @@ def _axis_by_axis(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, plac
 
 def _along(prim: WindowReduction, axis: int, pads: tuple[int, int]) -> WindowReduction:
     """The reduction of the windows along one axis alone."""
-    axes = [windows._replace(pads=pads) if a == axis else _Axis() for a, windows in enumerate(_axes(prim.sliding))]
-    return prim.with_sliding(_sliding(axes))
+    along = _along_axes(prim.sliding)
+    alone = [w._replace(pads=pads) if a == axis else _AxisWindows() for a, w in enumerate(along)]
+    return prim.with_sliding(_sliding(alone))
 
 
 def _extremes(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: Shape) -> Atom:
@@ -346,13 +347,13 @@ def _selection(ctx: MaskCtx, prim: Selection, args: Atoms, ins: Avals, outs: Ava
     if 0 in ctx.padded(places) or 0 in ctx.padded(out.shape):
         return (Lit.zero(ctx.type(out)),)
     values = ctx.zero_filled(values, of_values.shape)
-    axes = _axes(prim.sliding)
-    if any([_by_sizes(ctx, axis) or ctx.masked(axis.pads[0]) for axis in axes]):
+    along = _along_axes(prim.sliding)
+    if any([_by_sizes(ctx, w) or ctx.masked(w.pads[0]) for w in along]):
         at = _selected_elements(ctx, prim, x, of_x, places)
         return (ctx.cleared(_at_elements(ctx, gathers, values, x.aval, at), out.shape),)
-    fitting = [_fitting(ctx, of_x.shape[a], places[a], axis) for a, axis in enumerate(axes)]
+    fitting = [_fitting(ctx, of_x.shape[a], places[a], w) for a, w in enumerate(along)]
     x = ctx.filled(x, of_x.shape, extreme_value(of_x.dtype, -prim.sign))
-    padded = replace(prim, padding=tuple([axis.pads for axis in fitting]))
+    padded = replace(prim, padding=tuple([w.pads for w in fitting]))
     return (ctx.cleared(ctx.one(padded, values, x), out.shape),)
 
 
@@ -364,11 +365,11 @@ def _selected_elements(ctx: MaskCtx, prim: Selection, x: Atom, of_x: Aval, place
     total, worst = int_literal(prod(x.aval.shape)), extreme_value(of_x.dtype, -prim.sign)
     number = emit_reshape(ctx, ctx.iota((prod(x.aval.shape),), 0), x.aval.shape)
     extreme = ReduceMax if prim.sign > 0 else ReduceMin
-    for a, axis in enumerate(_axes(prim.sliding)):
+    for a, w in enumerate(_along_axes(prim.sliding)):
         n, m = of_x.shape[a], places[a]
-        if (m, axis.window, axis.stride, axis.pads[0], axis.base) == (n, 1, 1, 0, 1):
+        if (m, w.size, w.stride, w.pads[0], w.base) == (n, 1, 1, 0, 1):
             continue
-        index, inside = _elements(ctx, n, m, axis)
+        index, inside = _elements(ctx, n, m, w)
         numbers = _gathered(ctx, number, total, a, index, inside)
         elements = _gathered(ctx, x, worst, a, index, inside)
         x = ctx.one(extreme((a + 1,)), elements)
