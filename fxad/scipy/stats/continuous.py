@@ -39,7 +39,8 @@ norm: Final = Continuous(
 )
 
 
-def _beta_sf(y: Array, a: Array, b: Array) -> Array:
+def beta_sf(y: Array, a: Array, b: Array) -> Array:
+    """The probability of values above y, with all digits of a small y."""
     below = special.betainc(a, b, y)
     return fnp.where(below < 0.9, 1 - below, special.betainc(b, a, 1 - y))  # 1 - y loses the digits of a small y
 
@@ -50,7 +51,7 @@ beta: Final = Continuous(
     density=lambda y, a, b: beta_log_pdf(a, b, y),
     functions={
         "cdf": lambda y, a, b: special.betainc(a, b, y),
-        "sf": _beta_sf,
+        "sf": beta_sf,
     },
     support=(0.0, 1.0),
     inside=0.5,
@@ -331,13 +332,20 @@ uniform: Final = Continuous(
 vonmises: Final = Continuous(
     "vonmises",
     ("kappa",),
-    # i0e(kappa) = exp(-kappa) i0(kappa) does not overflow
-    density=lambda y, kappa: kappa * (fnp.cos(y) - 1) - fnp.log(2 * math.pi * lax.bessel_i0e(kappa)),
+    # i0e(kappa) = exp(-kappa) i0(kappa) does not overflow; cos(y) - 1 would lose the digits of a small y
+    density=lambda y, kappa: -2 * kappa * fnp.sin(y / 2) ** 2 - fnp.log(2 * math.pi * lax.bessel_i0e(kappa)),
 )
+
+
+def _wrapcauchy(y: Array, c: Array) -> Array:
+    # 1 + c^2 - 2 c cos(y), without cancellation where c is near 1
+    denominator = (1 - c) ** 2 + 4 * c * fnp.sin(y / 2) ** 2
+    return fnp.log((1 - c) * (1 + c) / (2 * math.pi * denominator))
+
 
 wrapcauchy: Final = Continuous(
     "wrapcauchy",
     ("c",),
-    density=lambda y, c: fnp.log((1 - c * c) / (2 * math.pi * (1 + c * c - 2 * c * fnp.cos(y)))),
+    density=_wrapcauchy,
     support=(0.0, 2 * math.pi),
 )

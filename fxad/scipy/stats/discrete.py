@@ -11,6 +11,7 @@ from typing import Final
 import fxad.numpy as fnp
 from fxad import lax
 from fxad.scipy import special
+from fxad.scipy.stats.continuous import beta_sf
 from fxad.scipy.stats.densities import beta_log_pdf, gamma_log_pdf
 from fxad.scipy.stats.distribution import Discrete
 from fxad.tracing.array import Array
@@ -45,7 +46,7 @@ binom: Final = Discrete(
     "binom",
     ("n", "p"),
     mass=_binom,
-    functions={"cdf": lambda k, n, p: special.betainc(n - k, k + 1, 1 - p)},
+    functions={"cdf": lambda k, n, p: beta_sf(p, k + 1, n - k)},
     support=lambda n, *_: (0.0, n),
 )
 
@@ -56,13 +57,25 @@ betabinom: Final = Discrete(
     support=lambda n, *_: (0.0, n),
 )
 
+
+def _geom_cdf(k: Array, p: Array) -> Array:
+    return -fnp.expm1(k * fnp.log1p(-p))
+
+
+def _geom_ppf(q: Array, p: Array) -> Array:
+    k = fnp.ceil(fnp.where(p == 1, 0, fnp.log1p(-q) / fnp.log1p(-p)))
+    # the quotient is rounded, so the least k with cdf(k) >= q may be its neighbour
+    k = fnp.where((k > 1) & (_geom_cdf(k - 1, p) >= q), k - 1, k)
+    return fnp.where(fnp.where(k < 1, q > 0, _geom_cdf(k, p) < q), k + 1, k)
+
+
 geom: Final = Discrete(
     "geom",
     ("p",),
     mass=lambda k, p: lax.xlog1py(k - 1, -p) + fnp.log(p),
     functions={
-        "cdf": lambda k, p: -fnp.expm1(k * fnp.log1p(-p)),
-        "ppf": lambda q, p: fnp.ceil(fnp.log1p(-q) / fnp.log1p(-p)),
+        "cdf": _geom_cdf,
+        "ppf": _geom_ppf,
     },
     support=(1.0, math.inf),
 )
