@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from fxad import dtypes, numpy as fnp
 from fxad.api.directional import jvp
@@ -346,7 +347,7 @@ def pascal(n: int, kind: str | None = None) -> Array:
 _BEYOND_FLOAT32: Final = 1e100  # of numbers up to this one, sums and products are finite in float64
 
 
-def _binomials(size: int) -> NDArray:
+def _binomials(size: int) -> npt.NDArray[np.float64]:
     """Return the lower triangular matrix of binomial coefficients. Those beyond float32 are at least 3.5e38."""
     values = np.zeros((size, size))
     values[:, :1] = 1
