@@ -86,7 +86,7 @@ def _expn(n: Array, x: Array) -> Array:
         factor = fnp.where(place == 0, log, -1 / fnp.where(place == 0, 1, place).astype(x.dtype))
         return power * -near / (k + 1), total + power * factor
 
-    # of a large order the logarithm has a power that is 0 in any dtype
+    # the logarithm belongs to the term k = order - 1; from order 30 on, this power is 0 in any dtype
     close = lax.fori_loop(0, 30, series, (fnp.ones_like(near), fnp.zeros_like(near)))[1]
     far = fnp.maximum(x, 1)
 

@@ -98,7 +98,7 @@ def _continued(at: Array, size: int, mode: str) -> Array:
     if mode == "mirror":
         last = max(size - 1, 1)
         return fnp.minimum(fnp.abs((at + last) % (2 * last) - last), size - 1)
-    if mode == "reflect":  # half an element around each: 2k + 1 is mirrored about -1 and 2n - 1
+    if mode == "reflect":  # about the outer edges, -1/2 and n - 1/2
         folded = at % (2 * size)
         return fnp.minimum(folded, 2 * size - 1 - folded)
     return fnp.clip(at, 0, size - 1)

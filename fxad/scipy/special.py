@@ -155,7 +155,7 @@ def gamma(x: ArrayLike) -> Array:
 
 
 def beta(a: ArrayLike, b: ArrayLike) -> Array:
-    """gamma(a) gamma(b) / gamma(a + b), continued to poles of gamma; inf where it has none of the limits."""
+    """gamma(a) gamma(b) / gamma(a + b); where a or b is a pole of gamma its limit, or inf if there is none."""
     p, q, sign = _beta_off_poles(*broadcast_floats("beta", a, b))
     signs = sign * gammasgn(p) * gammasgn(q) * gammasgn(p + q)
     return fnp.where(_is_pole(p + q), 0, signs) * fnp.exp(lax.betaln(p, q))
@@ -188,22 +188,25 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
 
 
 def poch(z: ArrayLike, m: ArrayLike) -> Array:
-    """gamma(z + m) / gamma(z), with its limit where both are infinite; without cancellation on one side of 0."""
+    """gamma(z + m) / gamma(z), with its limit where both are infinite; without cancellation where z and z + m have one
+    sign."""
     a, b = broadcast_floats("poch", z, m)
-    end, up = a + b, b > 0
+    end, rising = a + b, b > 0
     # gamma(z + m) / gamma(z) = (-1)^m gamma(1 - z) / gamma(1 - z - m) for an integer m
     reflected = (b == fnp.floor(b)) & (a <= 0) & (end <= 0) & (b != 0)
     same_side = ((a > 0) & (end > 0) & (b != 0)) | reflected
-    low = fnp.where(reflected, fnp.where(up, 1 - end, 1 - a), fnp.where(up, a, end))
+    # with positive arguments: gamma(low + step) / gamma(low) = gamma(step) / beta(low, step), or the reciprocal of it
+    low = fnp.where(reflected, fnp.where(rising, 1 - end, 1 - a), fnp.where(rising, a, end))
     low, step = fnp.where(same_side, low, 1), fnp.where(same_side, fnp.abs(b), 1)
     log = lax.lgamma(step) - lax.betaln(low, step)
-    ratio = fnp.exp(fnp.where(up, log, -log))
-    ratio = fnp.where(reflected & (fnp.remainder(b, 2) == 1), -ratio, ratio)
-    p, q = fnp.where(same_side, 1, a), fnp.where(same_side, 1, end)
-    other = gammasgn(q) * gammasgn(p) * fnp.exp(lax.lgamma(q) - lax.lgamma(p))
-    other = fnp.where(_is_pole(p), 0 * q, fnp.where(_is_pole(q), fnp.inf, other))
-    other = fnp.where((b == 0) & (_is_pole(a) | (a == fnp.inf)), 1, other)
-    return fnp.where(same_side, ratio, other)
+    by_beta = fnp.exp(fnp.where(rising, log, -log))
+    by_beta = fnp.where(reflected & (fnp.remainder(b, 2) == 1), -by_beta, by_beta)
+    # across 0: the signs, and the difference of the logarithms
+    bottom, top = fnp.where(same_side, 1, a), fnp.where(same_side, 1, end)
+    by_lgamma = gammasgn(top) * gammasgn(bottom) * fnp.exp(lax.lgamma(top) - lax.lgamma(bottom))
+    by_lgamma = fnp.where(_is_pole(bottom), 0 * top, fnp.where(_is_pole(top), fnp.inf, by_lgamma))
+    by_lgamma = fnp.where((b == 0) & (_is_pole(a) | (a == fnp.inf)), 1, by_lgamma)
+    return fnp.where(same_side, by_beta, by_lgamma)
 
 
 def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
