@@ -13,7 +13,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.sizes import dimension
-from fxad.errors import ArgumentError, ParameterError, ShapeError, remedy_of
+from fxad.errors import ArgumentError, ParameterError, ShapeError, TracerError, remedy_of
 from fxad.ir import Atoms, Aval, NDArray, Shape
 from fxad.operations import (
     contractions,
@@ -260,7 +260,15 @@ class Methods(Operators):
         if not isinstance(repeats, Sequence | np.ndarray | Typed):
             return self._apply(shapes.repeat, (), (to_int("repeat", "repeats", repeats), axis))
         x, k = (self.ravel(), 0) if axis is None else (self, normalize_axis_index("repeat", axis, self.aval.ndim))
-        n, counts = x.aval.shape[k], np.asarray(repeats)
+        n = x.aval.shape[k]
+        try:
+            counts = np.asarray(repeats)
+        except TracerError as e:
+            raise TracerError(
+                "repeat: the size of the result depends on the counts, which a traced function does not have",
+                remedy="use fxad.numpy.repeat(x, repeats, axis, total_repeat_length=...)",
+                where=e.where,
+            ) from None
         if counts.dtype.kind not in "iu" or counts.shape not in {(), (1,), (n,)} or (counts < 0).any():
             raise ParameterError(
                 f"repeat: counts {repeats!r:.60} must be integers that are not negative, one or {n} of them",
@@ -272,9 +280,7 @@ class Methods(Operators):
         """The elements at `indices` along an axis; of the flattened array for None."""
         if axis is None:
             return self.ravel()[indices]
-        if axis < 0:
-            return self[(Ellipsis, indices, *[slice(None)] * (-1 - axis))]
-        return self[(*[slice(None)] * axis, indices)]
+        return self[(*[slice(None)] * normalize_axis_index("take", axis, self.aval.ndim), indices)]
 
     # ------------------------------------------------------------------------------------------------- elementwise
 

@@ -132,6 +132,12 @@ def test_a_mean_is_two_equations() -> None:
         ),
         (lambda x: fnp.fft.fft(x, axis=1.5), ArgumentError, "fft: axis (1.5,) is not made of integers"),  # type: ignore[arg-type]
         (lambda x: fx.lax.reduce_sum(x, "a"), ArgumentError, "reduce_sum: axes 'a' is not made of integers"),  # type: ignore[arg-type]
+        (lambda x: x.take(0, axis=3), AxisError, "take: axis 3 is out of range for an array with 3 axes"),
+        (
+            lambda x: fx.jit(lambda counts: x.repeat(counts, 0))(np.array([1, 2])),
+            TracerError,
+            "repeat: the size of the result depends on the counts, which a traced function does not have",
+        ),
         (lambda _: fnp.eye(3.0), ArgumentError, "eye: N must be an integer, got a float: 3.0"),  # type: ignore[arg-type]
         (
             lambda x: x.repeat([1, -1], 0),
