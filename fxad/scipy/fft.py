@@ -82,14 +82,15 @@ def _along_axes(
 def _transform(name: str, x: ArrayLike, kind: int, n: int | None, axis: int, norm: str | None, inverse: bool) -> Array:
     (array,) = reals(name, x)
     k = normalize_axis_index(name, axis, array.ndim)
-    if to_int(name, "type", kind) not in (2, 3):
+    number = to_int(name, "type", kind)
+    if number not in (2, 3):
         raise ParameterError(f"{name}: type {kind!r:.40}", remedy="types 2 and 3 are there")
     if not is_word(norm, _NORMS):
         raise ParameterError(f"{name}: norm {norm!r:.40}", remedy='use "backward", "ortho" or "forward"')
     size = array.shape[k] if n is None else to_int(name, "n", n)
     if size < 1:
         raise ParameterError(f"{name}: n is {size}", remedy="give a size of 1 or more")
-    return jit_composite(_cosine, array, size, k, norm or "backward", (kind == 2) != inverse, inverse)
+    return jit_composite(_cosine, array, size, k, norm or "backward", (number == 2) != inverse, inverse)
 
 
 def _cosine(x: Array, n: int, axis: int, norm: str, second: bool, inverse: bool) -> Array:

@@ -570,6 +570,14 @@ def test_matrices_of_whole_numbers() -> None:
     close(q @ r, a, 1e-12)
 
 
+@pytest.mark.parametrize("kind", [np.int64(2), np.int64(3), fnp.asarray(3)])
+def test_the_type_of_a_cosine_transform_is_any_integer(kind: Any) -> None:
+    """Regression: an integer of NumPy was taken for type 2, and in an inverse for type 3."""
+    x = np.arange(4.0)
+    close(fft.dct(x, kind), them.fft.dct(x, int(kind)))
+    close(fft.idct(x, kind), them.fft.idct(x, int(kind)))
+
+
 @pytest.mark.filterwarnings("error")
 def test_matrices_beyond_the_range_of_float32() -> None:
     """Regression: 0 * inf made nan of numbers that are in range; a cast warned."""
