@@ -206,6 +206,15 @@ def test_small_parameters_and_small_distances_keep_their_digits() -> None:
     np.testing.assert_allclose(found, math.log((1 + float(c)) / (2 * math.pi * (1 - float(c)))), rtol=1e-6)
 
 
+def test_a_probability_of_truncnorm_is_at_most_1() -> None:
+    """Regression: two roundings of one logarithm differed, and `cdf` was 1 + 2e-15."""
+    x = np.array([-1e10, -50.0, -5.0, -1.0, 6.0, 50.0, 1e10])
+    for method in (stats.truncnorm.cdf, stats.truncnorm.sf):
+        assert (method(x, 5.0, 6.0) <= 1).all()
+    assert (stats.truncnorm.logcdf(x, 5.0, 6.0) <= 0).all()
+    assert np.isnan(np.asarray(stats.truncnorm.cdf(np.nan, 5.0, 6.0)))
+
+
 def test_statistics_of_all_elements_keep_every_axis() -> None:
     """Regression: with `keepdims` and axis None the result had one axis."""
     x = np.array([[1, 2, 2], [2, 3, 4]])

@@ -307,15 +307,21 @@ def _log_probability_between(a: Array, b: Array) -> Array:
     return fnp.where(empty, -math.inf, top + fnp.log1p(-fnp.exp(below)))
 
 
+def _truncnorm_log_probability(low: Array, high: Array, a: Array, b: Array) -> Array:
+    """The logarithm of the probability between low and high of a normal variable between a and b; 0 at most."""
+    log = _log_probability_between(low, high) - _log_probability_between(a, b)
+    return fnp.where(log > 0, 0, log)
+
+
 truncnorm: Final = Continuous(
     "truncnorm",
     ("a", "b"),
     log_density=lambda y, a, b: _norm_logpdf(y) - _log_probability_between(a, b),
     functions={
-        "logcdf": lambda y, a, b: _log_probability_between(a, y) - _log_probability_between(a, b),
-        "logsf": lambda y, a, b: _log_probability_between(y, b) - _log_probability_between(a, b),
-        "cdf": lambda y, a, b: fnp.exp(_log_probability_between(a, y) - _log_probability_between(a, b)),
-        "sf": lambda y, a, b: fnp.exp(_log_probability_between(y, b) - _log_probability_between(a, b)),
+        "logcdf": lambda y, a, b: _truncnorm_log_probability(a, y, a, b),
+        "logsf": lambda y, a, b: _truncnorm_log_probability(y, b, a, b),
+        "cdf": lambda y, a, b: fnp.exp(_truncnorm_log_probability(a, y, a, b)),
+        "sf": lambda y, a, b: fnp.exp(_truncnorm_log_probability(y, b, a, b)),
     },
     support=lambda a, b: (a, b),
     inside=lambda a, _: a,
