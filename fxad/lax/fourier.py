@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum, unique
 
 from fxad.errors import ParameterError
-from fxad.operations.methods import sizes_argument
+from fxad.operations.methods import static_ints
 from fxad.primitives.fft import KINDS, Fft
 from fxad.tracing.array import Array, ArrayLike, binder
 
@@ -29,4 +29,4 @@ def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Ar
     kind = str(fft_type).upper()
     if kind not in KINDS:
         raise ParameterError(f"fft: {kind!r} is not one of {' '.join(KINDS)}")
-    return binder().bind(Fft(kind, sizes_argument((fft_lengths,))), (x,))[0]
+    return binder().bind(Fft(kind, static_ints("fft", "fft_lengths", (fft_lengths,))), (x,))[0]

@@ -8,7 +8,7 @@ themselves only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import TypeAlias, TypeVar
 
@@ -123,10 +123,6 @@ def pmin(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> 
     return _each(Pmin(names, sizes, _to_groups("pmin", axis_index_groups)), x) if names else x
 
 
-def _leafwise(x: T, fn: Callable[[ArrayLike], Array]) -> T:
-    return tree.map(fn, x)
-
-
 def all_gather(
     x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None, axis: int = 0, tiled: bool = False
 ) -> T:
@@ -141,7 +137,7 @@ def all_gather(
         (y,) = (leaf,) if tiled else binder().bind(ExpandDims((at,)), (leaf,))
         return binder().bind(AllGather(names, sizes, at, groups), (y,))[0]
 
-    return _leafwise(x, one)
+    return tree.map(one, x)
 
 
 def psum_scatter(
@@ -168,7 +164,7 @@ def psum_scatter(
         (y,) = binder().bind(prim, (leaf,))
         return y if tiled else binder().bind(Squeeze((at,)), (y,))[0]
 
-    return _leafwise(x, one)
+    return tree.map(one, x)
 
 
 def all_to_all(
@@ -202,7 +198,7 @@ def all_to_all(
         order.insert(concat, split)
         return y if split == concat else binder().bind(Transpose(tuple(order)), (y,))[0]
 
-    return _leafwise(x, one)
+    return tree.map(one, x)
 
 
 def _check_one_element_per_index(op: str, what: str, at: int, shape: tuple[int, ...], count: int) -> None:

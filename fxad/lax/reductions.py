@@ -14,7 +14,7 @@ from fxad.ir import Aval, Jaxpr, Lit
 from fxad.lax.control.traced_functions import traced_body
 from fxad.operations import promotion, windows
 from fxad.operations.arguments import to_ints
-from fxad.operations.methods import sizes_argument
+from fxad.operations.methods import static_ints
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor
 from fxad.primitives.reduce_prod import ReduceProd
@@ -25,43 +25,43 @@ from fxad.tracing.tracer import Tracer
 T = TypeVar("T")
 
 
-def _reduction_axes(axes: Sequence[int]) -> tuple[int, ...]:
-    return tuple(sorted(sizes_argument((axes,))))
+def _reduction_axes(op: str, axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(sorted(static_ints(op, "axes", (axes,))))
 
 
 def reduce_sum(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """The sum over axes, which are removed; the dtype is kept."""
-    return binder().bind(ReduceSum(_reduction_axes(axes)), (operand,))[0]
+    return binder().bind(ReduceSum(_reduction_axes("reduce_sum", axes)), (operand,))[0]
 
 
 def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """The product over axes, which are removed; the dtype is kept."""
-    return binder().bind(ReduceProd(_reduction_axes(axes)), (operand,))[0]
+    return binder().bind(ReduceProd(_reduction_axes("reduce_prod", axes)), (operand,))[0]
 
 
 def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """The greatest element over axes, which are removed."""
-    return binder().bind(ReduceMax(_reduction_axes(axes)), (operand,))[0]
+    return binder().bind(ReduceMax(_reduction_axes("reduce_max", axes)), (operand,))[0]
 
 
 def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """The least element over axes, which are removed."""
-    return binder().bind(ReduceMin(_reduction_axes(axes)), (operand,))[0]
+    return binder().bind(ReduceMin(_reduction_axes("reduce_min", axes)), (operand,))[0]
 
 
 def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """The bitwise and of all elements over axes, which are removed."""
-    return binder().bind(ReduceAnd(_reduction_axes(axes)), (operand,))[0]
+    return binder().bind(ReduceAnd(_reduction_axes("reduce_and", axes)), (operand,))[0]
 
 
 def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """The bitwise or of all elements over axes, which are removed."""
-    return binder().bind(ReduceOr(_reduction_axes(axes)), (operand,))[0]
+    return binder().bind(ReduceOr(_reduction_axes("reduce_or", axes)), (operand,))[0]
 
 
 def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """The bitwise exclusive or of all elements over axes, which are removed."""
-    return binder().bind(ReduceXor(_reduction_axes(axes)), (operand,))[0]
+    return binder().bind(ReduceXor(_reduction_axes("reduce_xor", axes)), (operand,))[0]
 
 
 def argmax(operand: ArrayLike, axis: int, index_dtype: object) -> Array:

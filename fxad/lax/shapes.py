@@ -15,15 +15,11 @@ from fxad.ir import Aval, Jaxpr, as_shape
 from fxad.operations import indexing, promotion, shapes
 from fxad.operations.arguments import flag, to_int, to_ints, to_tuple
 from fxad.operations.axes import normalize_axis_index
-from fxad.operations.methods import sizes_argument as static_ints
+from fxad.operations.methods import static_ints
 from fxad.primitives.axes import replace_entry
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice, tight_slice
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
-
-
-def _to_static_ints(values: Sequence[int]) -> tuple[int, ...]:
-    return static_ints((values,))
 
 
 def _normalized_dimensions(op: str, values: Sequence[int], ndim: int) -> tuple[int, ...]:
@@ -41,7 +37,7 @@ def broadcast_shapes(*given: Sequence[int]) -> tuple[int, ...]:
 
 def broadcast_in_dim(operand: ArrayLike, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Array:
     """Repeat elements: operand axis k becomes axis `broadcast_dimensions[k]` of the result."""
-    to, dims = as_shape(shape), _to_static_ints(broadcast_dimensions)
+    to, dims = as_shape(shape), static_ints("broadcast_in_dim", "broadcast_dimensions", (broadcast_dimensions,))
     if isinstance(operand, Array) and to == operand.shape and dims == (*range(len(to)),):
         return operand
     return binder().bind(BroadcastInDim(to, dims), (operand,))[0]
@@ -62,7 +58,7 @@ def reshape(operand: ArrayLike, new_sizes: Sequence[int]) -> Array:
 
 def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
     """Axis k of the result is axis `permutation[k]` of the operand."""
-    return binder().bind(Transpose(_to_static_ints(permutation)), (operand,))[0]
+    return binder().bind(Transpose(static_ints("transpose", "permutation", (permutation,))), (operand,))[0]
 
 
 def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
@@ -79,7 +75,7 @@ def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
 
 def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
     """Reverse the order of elements along axes."""
-    return binder().bind(Rev(tuple(sorted(_to_static_ints(dimensions)))), (operand,))[0]
+    return binder().bind(Rev(tuple(sorted(static_ints("rev", "dimensions", (dimensions,))))), (operand,))[0]
 
 
 def concatenate(operands: Sequence[ArrayLike], dimension: int) -> Array:
@@ -103,10 +99,10 @@ def slice(
     operand: ArrayLike, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
 ) -> Array:
     """Return a static slice."""
-    starts = _to_static_ints(start_indices)
-    steps = (1,) * len(starts) if strides is None else _to_static_ints(strides)
-    prim = Slice(starts, _to_static_ints(limit_indices), steps)
-    return _apply_slice(operand, *_tight_slice(prim, aval_of(operand, "slice: operand")))
+    starts = static_ints("slice", "start_indices", (start_indices,))
+    steps = (1,) * len(starts) if strides is None else static_ints("slice", "strides", (strides,))
+    limits = static_ints("slice", "limit_indices", (limit_indices,))
+    return _apply_slice(operand, *_tight_slice(Slice(starts, limits, steps), aval_of(operand, "slice: operand")))
 
 
 def _tight_slice(prim: Slice, x: Aval) -> tuple[Slice, bool]:
@@ -136,9 +132,9 @@ def slice_in_dim(
         d if i is None else _slice_bound(to_int("slice_in_dim", name, i), shape[k]) for name, i, d in named_limits
     ]
     starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
-    starts[k], limits[k], strides[k] = start, maximum(start, limit), stride
-    window = [_to_static_ints(entries) for entries in (starts, limits, strides)]
-    tight = _tight_slice(Slice(*window), x)
+    starts[k], limits[k] = start, maximum(start, limit)
+    strides[k] = to_int("slice_in_dim", "stride", stride)
+    tight = _tight_slice(Slice(tuple(starts), tuple(limits), tuple(strides)), x)
     if plain:
         _slices_in_dim.put(key, tight)
     return _apply_slice(operand, *tight)

@@ -48,8 +48,8 @@ def dot_product_attention(
     is_causal = flag("dot_product_attention", "is_causal", is_causal)
     name = "dot_product_attention"
     q, k, v = [as_inexact_array(name, x, at) for at, x in enumerate((query, key, value))]
-    alone = q.ndim == 3
-    if alone:
+    unbatched = q.ndim == 3
+    if unbatched:
         q, k, v = q[None], k[None], v[None]
     _check_operands(q, k, v)
     b, t, n, h = q.shape
@@ -66,7 +66,7 @@ def dot_product_attention(
         raise ParameterError(f"{name}: local_window_size {window} must be one size, or those to the left and right")
     scale = 1 / math.sqrt(h) if scale is None else number(name, "scale", scale)
     out = jit_composite(_attention, q, k, v, *score, *lengths, scale, is_causal, window)
-    return out[0] if alone else out
+    return out[0] if unbatched else out
 
 
 def _check_operands(q: Array, k: Array, v: Array) -> None:
@@ -139,11 +139,11 @@ def _attention_mask(
 ) -> Array | None:
     """Return a mask of the allowed pairs that broadcasts to [B,N,T,S]; None if all are allowed."""
     parts = [] if mask is None else [mask]
-    here, there = [lax.broadcasted_iota(np.int32, (1, 1, t, s), axis) for axis in (2, 3)]
+    query_place, key_place = [lax.broadcasted_iota(np.int32, (1, 1, t, s), axis) for axis in (2, 3)]
     if is_causal:
-        parts.append(here >= there)
+        parts.append(query_place >= key_place)
     if window is not None:
-        parts += [here <= there + window[0], here >= there - window[1]]
+        parts += [query_place <= key_place + window[0], query_place >= key_place - window[1]]
     if q_lengths is not None:
         parts.append(_before_end(q_lengths, t).reshape(-1, 1, t, 1))
     if k_lengths is not None:

@@ -121,9 +121,8 @@ def variance_scaling(
                 remedy="it is meant for kernels; use zeros or normal for biases, or give in_axis and out_axis",
             )
         fan_in, fan_out = _fans("variance_scaling", sizes, in_axis, out_axis, batch_axis)
-        fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}.get(
-            mode, math.sqrt(fan_in * fan_out)
-        )
+        mean, geometric_mean = (fan_in + fan_out) / 2, math.sqrt(fan_in * fan_out)
+        fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": mean, "fan_geo_avg": geometric_mean}[mode]
         return _draw_with_variance(key, sizes, dtype, scale / max(fan, 1e-300), distribution)
 
     return _initializer(draw, dtype)

@@ -35,10 +35,10 @@ def _softmax_where(x: Array, where: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _mask_out(x: Array, where: Array, axes: tuple[int, ...]) -> Array:
-    """Return x with `_least` outside `where`; zeros if all are outside, so that neither values nor derivatives are
-    nan."""
+    """Return x with `_log_of_zero` outside `where`; zeros if all are outside, so that neither values nor derivatives
+    are nan."""
     some = fnp.any(where, axis=axes, keepdims=True)
-    return fnp.where(some, fnp.where(where, x, _least(x)), 0)
+    return fnp.where(some, fnp.where(where, x, _log_of_zero(x)), 0)
 
 
 def log_softmax(x: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None) -> Array:
@@ -57,7 +57,7 @@ def _log_softmax(x: Array, axes: tuple[int, ...]) -> Array:
 
 def _log_softmax_where(x: Array, where: Array, axes: tuple[int, ...]) -> Array:
     where = fnp.broadcast_to(where, x.shape)
-    return fnp.where(where, _log_softmax(_mask_out(x, where, axes), axes), _least(x))
+    return fnp.where(where, _log_softmax(_mask_out(x, where, axes), axes), _log_of_zero(x))
 
 
 def _stop_gradient_max(x: Array, axes: tuple[int, ...]) -> Array:
@@ -125,10 +125,10 @@ def logmeanexp(x: ArrayLike, axis: Axes = None, where: ArrayLike | None = None, 
 
 
 def _where_argument(x: Array, where: Array) -> Array:
-    return fnp.where(where, x, _least(x))
+    return fnp.where(where, x, _log_of_zero(x))
 
 
-def _least(x: Array) -> float:
+def _log_of_zero(x: Array) -> float:
     """Return the logarithm of 0 in the dtype of x: -inf, or the least number of an 8-bit dtype without infinities."""
     return float(extreme_value(x.dtype, -1).value) if x.dtype in dtypes.FLOATING else -fnp.inf
 
@@ -136,7 +136,8 @@ def _least(x: Array) -> float:
 def _logsumexp(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     top = _stop_gradient_max(x, axes)
     total = _wide(fnp.exp(x - _finite_shift(top))).sum(axes, keepdims=True)
-    # the greatest element adds 1, so less than that is nothing at all: then log 1 + -inf, and nothing flows back
+    # the greatest element adds exp(0) = 1, so a total below 1 is that of no elements, or of -inf alone. The result is
+    # then log(1) + top = -inf, and its derivative that of the constant 1
     out = fnp.log(fnp.where(total < 1, 1, total)) + fnp.where(top == fnp.inf, 0, top)
     return (out if keepdims else out.squeeze(axes)).astype(x.dtype)
 
@@ -157,7 +158,7 @@ def _sign_of_positive(out: Array) -> Array:
 
 def _weighted_sum_exp(x: Array, b: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
     """Return the sum of b * exp(x - top), and top."""
-    x = fnp.where(b == 0, _least(x), x)  # 0 times infinity has no part either
+    x = fnp.where(b == 0, _log_of_zero(x), x)  # 0 times infinity has no part either
     top = _finite_shift(_stop_gradient_max(x, axes))
     return (_wide(b) * _wide(fnp.exp(x - top))).sum(axes, keepdims=True), top
 

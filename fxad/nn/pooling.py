@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -86,10 +87,7 @@ def avg_pool(
     wide = x.astype(dtypes.accumulated(x.dtype))
     total = _pool("avg_pool", wide, 0.0, lax.add, window_shape, strides, padding)
     if count_include_pad:
-        count = 1
-        for w in window_shape:
-            count *= w
-        return (total / count).astype(x.dtype)
+        return (total / math.prod(window_shape)).astype(x.dtype)
     n = len(window_shape)
     ones = fnp.ones((*x.shape[x.ndim - n - 1 : -1], 1), dtype=wide.dtype)
     return (total / _pool("avg_pool", ones, 0.0, lax.add, window_shape, strides, padding)).astype(x.dtype)

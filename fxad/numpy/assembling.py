@@ -156,8 +156,8 @@ def trim_zeros(filt: ArrayLike, trim: str = "fb") -> Array:
     array = as_array("trim_zeros", filt)
     if array.ndim != 1 or not set(trim.lower()) <= {"f", "b"}:
         raise ParameterError(f"trim_zeros: takes a vector, and 'f', 'b' or 'fb', got {array.aval} and {trim!r}")
-    there = concrete_value("trim_zeros", filt, "slice the array where you know it to be zero").nonzero()[0]
-    first, last = (int(there[0]), int(there[-1]) + 1) if there.size else (array.size, 0)
+    nonzero_places = concrete_value("trim_zeros", filt, "slice the array where you know it to be zero").nonzero()[0]
+    first, last = (int(nonzero_places[0]), int(nonzero_places[-1]) + 1) if nonzero_places.size else (array.size, 0)
     return array[first if "f" in trim.lower() else 0 : last if "b" in trim.lower() else array.size]
 
 
@@ -184,10 +184,10 @@ def kron(a: ArrayLike, b: ArrayLike) -> Array:
 
 def _kron(a: Array, b: Array) -> Array:
     n = max(a.ndim, b.ndim)
-    sizes, inner = [(1,) * (n - x.ndim) + x.shape for x in (a, b)]
-    a = a.reshape([m for size in sizes for m in (size, 1)])
-    b = b.reshape([m for size in inner for m in (1, size)])
-    return (a * b).reshape([p * q for p, q in zip(sizes, inner, strict=True)])
+    a_shape, b_shape = [(1,) * (n - x.ndim) + x.shape for x in (a, b)]
+    a = a.reshape([m for size in a_shape for m in (size, 1)])
+    b = b.reshape([m for size in b_shape for m in (1, size)])
+    return (a * b).reshape([p * q for p, q in zip(a_shape, b_shape, strict=True)])
 
 
 def cross(

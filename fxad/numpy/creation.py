@@ -217,8 +217,9 @@ def eye(
     """Return a matrix with ones on diagonal k and zeros elsewhere; square if `M` is not given."""
     k = to_int("eye", "k", k)
     want = dtypes.as_dtype(float if dtype is None else dtype)
-    columns = N if M is None else M
-    return to_device("eye", binder().apply(shapes.eye, (), (N, columns, k, want))[0], device)
+    rows = to_int("eye", "N", N)
+    columns = rows if M is None else to_int("eye", "M", M)
+    return to_device("eye", binder().apply(shapes.eye, (), (rows, columns, k, want))[0], device)
 
 
 def identity(n: int, dtype: object = None) -> Array:

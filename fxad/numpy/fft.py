@@ -18,7 +18,7 @@ from fxad.numpy.shapes import roll
 from fxad.operations import fft as transforms
 from fxad.operations.arguments import number, to_int, to_ints
 from fxad.operations.axes import normalize_axis_tuple
-from fxad.operations.methods import sizes_argument
+from fxad.operations.methods import static_ints
 from fxad.runtime import Device
 from fxad.tracing.array import Array, ArrayLike
 
@@ -26,8 +26,8 @@ Sizes = Sequence[int] | None
 
 
 def _transform_axis(name: str, kind: str, x: ArrayLike, n: int | None, axis: int, norm: str | None) -> Array:
-    size = None if n is None else sizes_argument((n,))
-    return apply_op(name, transforms.fft_transform, (x,), name, kind, size, sizes_argument((axis,)), norm)
+    size = None if n is None else static_ints(name, "n", (n,))
+    return apply_op(name, transforms.fft_transform, (x,), name, kind, size, static_ints(name, "axis", (axis,)), norm)
 
 
 def _transform_axes(name: str, kind: str, x: ArrayLike, s: Sizes, axes: Sizes, norm: str | None) -> Array:
@@ -133,7 +133,11 @@ def rfftfreq(n: int, d: float = 1.0, *, dtype: object = None, device: Device | N
 
 def _roll_axes(name: str, x: ArrayLike, axes: int | Sequence[int] | None, back: bool) -> Array:
     array = as_array(name, x)
-    at = tuple(range(array.ndim)) if axes is None else normalize_axis_tuple(name, sizes_argument((axes,)), array.ndim)
+    at = (
+        tuple(range(array.ndim))
+        if axes is None
+        else normalize_axis_tuple(name, static_ints(name, "axes", (axes,)), array.ndim)
+    )
     by = [-(array.shape[a] // 2) if back else array.shape[a] // 2 for a in at]
     return roll(array, by, at) if at else array
 

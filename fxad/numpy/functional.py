@@ -140,7 +140,7 @@ def _vmap_leading(
     for k in reversed(range(len(shape))):
         if shape[k] == 1:
             continue
-        # where a result or an argument of size 1 goes along, it has no axis
+        # an argument that broadcasts along this axis has no such axis here: its axes of size 1 are dropped below
         has = [len(lead) - len(shape) + k >= 0 and lead[len(lead) - len(shape) + k] != 1 for lead in leads]
         dims = (*[None] * len(captured), *[0 if h else None for h in has])
         program, _ = vmap(program, shape[k], dims, (0,) * len(program.outs))

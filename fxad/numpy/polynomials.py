@@ -177,10 +177,11 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
     if not strip_zeros:
         return jit_composite(_companion_roots, array)
     values = concrete_value("roots", p, "use roots(p, strip_zeros=False) where the first coefficient is not 0")
-    there = values.reshape(-1).nonzero()[0]
-    first, last = (int(there[0]), int(there[-1])) if there.size else (0, -1)
+    nonzero = values.reshape(-1).nonzero()[0]
+    first, last = (int(nonzero[0]), int(nonzero[-1])) if nonzero.size else (0, -1)
     nonzero_roots = jit_composite(_companion_roots, array[first : last + 1])
-    return concat([nonzero_roots, full((values.size - 1 - last if there.size else 0,), 0, nonzero_roots.dtype)])
+    trailing_zeros = values.size - 1 - last if nonzero.size else 0
+    return concat([nonzero_roots, full((trailing_zeros,), 0, nonzero_roots.dtype)])
 
 
 def _companion_roots(p: Array) -> Array:

@@ -99,8 +99,8 @@ def intersect1d(
         outs = place_like_operands("intersect1d", (ar1, ar2), (common, as_int32(at[0]), as_int32(at[1])))
         return outs if return_indices else outs[0]
     a, b = _flatten_pair("intersect1d", ar1, ar2)
-    common, there, first = _padded_set(a, None, b, "inside", size, fill_value)
-    return (common, first, jit_composite(_first_index, b, common, there)) if return_indices else common
+    common, exists, first = _padded_set(a, None, b, "inside", size, fill_value)
+    return (common, first, jit_composite(_first_index, b, common, exists)) if return_indices else common
 
 
 def _flatten_pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
@@ -131,8 +131,8 @@ def _padded_set(
     size = to_int("size", "size", size)
     if not x.size:
         return full((size,), 0 if fill is None else fill, x.dtype), full((size,), False), full((size,), 0)
-    distinct, there, first = jit_composite_all(_select_distinct, x, one, other, which, size, fill)
-    return distinct, there, first
+    distinct, exists, first = jit_composite_all(_select_distinct, x, one, other, which, size, fill)
+    return distinct, exists, first
 
 
 def _select_distinct(
@@ -153,20 +153,20 @@ def _select_distinct(
     elif other is not None:
         keep = keep & isin(ordered, other, invert=which == "outside")
     (at,) = nonzero(keep, size=size, fill_value=x.size)
-    there, at = at < x.size, minimum(at, x.size - 1)
+    exists, at = at < x.size, minimum(at, x.size - 1)
     if fill is None:
         none = full((), 0, x.dtype)
-        fill = where(there[0], ordered[at[0]], none) if size else none
-    return where(there, ordered[at], fill), there, where(there, order[at], x.size)
+        fill = where(exists[0], ordered[at[0]], none) if size else none
+    return where(exists, ordered[at], fill), exists, where(exists, order[at], x.size)
 
 
-def _first_index(x: Array, wanted: Array, there: Array) -> Array:
+def _first_index(x: Array, wanted: Array, exists: Array) -> Array:
     """Return the first index in x of each of the wanted elements."""
     if not x.size:
         return full(wanted.shape, 0)
     order = argsort(x)
     at = minimum(searchsorted(x[order], wanted), x.size - 1)
-    return where(there, order[at], x.size)
+    return where(exists, order[at], x.size)
 
 
 __all__ = ["intersect1d", "setdiff1d", "setxor1d", "union1d"]

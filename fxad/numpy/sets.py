@@ -151,7 +151,7 @@ class _Distinct(NamedTuple):
     """The first `size` distinct rows of n sorted ones. A row that is missing has count 0."""
 
     at: Array  # the place of the first of equal rows in the sorted order; that of the last row for a missing one
-    there: Array  # False for a missing row
+    exists: Array  # False for a missing row
     number: Array  # of each sorted row, its number among the distinct ones
     counts: Array
 
@@ -175,9 +175,9 @@ def _pad_results(
         return full((size,), 0 if fill_value is None else fill_value, x.dtype), none, none[:0].reshape(x.shape), none
     order = argsort(flat)
     ordered = flat[order]
-    at, there, number, counts = _distinct_rows(_differ_from_previous(ordered, equal_nan), n, size)
-    values = where(there, ordered[at], ordered[0] if fill_value is None else fill_value)
-    return values, where(there, order[at], 0), number[argsort(order)].reshape(x.shape), counts
+    at, exists, number, counts = _distinct_rows(_differ_from_previous(ordered, equal_nan), n, size)
+    values = where(exists, ordered[at], ordered[0] if fill_value is None else fill_value)
+    return values, where(exists, order[at], 0), number[argsort(order)].reshape(x.shape), counts
 
 
 def _pad_slices(
@@ -191,10 +191,10 @@ def _pad_slices(
     rows = slices.reshape(n, -1)
     order = lexsort(flip(rows.T, 0))
     ordered = rows[order]
-    at, there, number, counts = _distinct_rows(_differ_from_previous(ordered, equal_nan).any(1), n, size)
-    values = where(there[:, None], ordered[at], ordered[0] if fill_value is None else fill_value)
+    at, exists, number, counts = _distinct_rows(_differ_from_previous(ordered, equal_nan).any(1), n, size)
+    values = where(exists[:, None], ordered[at], ordered[0] if fill_value is None else fill_value)
     distinct = moveaxis(values.reshape(size, *slices.shape[1:]), 0, axis)
-    return distinct, where(there, order[at], 0), number[argsort(order)], counts
+    return distinct, where(exists, order[at], 0), number[argsort(order)], counts
 
 
 # Beside how many elements it pays to sort them.

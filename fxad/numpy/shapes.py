@@ -18,7 +18,7 @@ from fxad.operations import arithmetic, contractions, elementwise, indexing, sha
 from fxad.operations.arguments import by_numpy, column_major, flag, no_out, one_or_more, to_int
 from fxad.operations.at import default_fill
 from fxad.operations.axes import Axes, hashable_axis, normalize_axis_index
-from fxad.operations.methods import sizes_argument
+from fxad.operations.methods import static_ints
 from fxad.primitives.elementwise.logic import GE, LT
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
@@ -32,7 +32,7 @@ def reshape(a: ArrayLike, shape: int | Sequence[int], order: str = "C", *, copy:
     Rule:   arrays are immutable, so `copy` has no visible effect.
     """
     copy = None if copy is None else flag("reshape", "copy", copy)
-    sizes = sizes_argument((shape,))
+    sizes = static_ints("reshape", "shape", (shape,))
     if not column_major("reshape", order):
         return apply_op("reshape", shapes.reshape, (a,), sizes)
     return permute_dims(reshape(permute_dims(a), sizes[::-1]))
@@ -45,7 +45,9 @@ def ravel(a: ArrayLike, order: str = "C") -> Array:
 
 def permute_dims(a: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     """Permute the axes; reverse them for None."""
-    return apply_op("permute_dims", shapes.transpose, (a,), None if axes is None else sizes_argument((axes,)))
+    return apply_op(
+        "permute_dims", shapes.transpose, (a,), None if axes is None else static_ints("permute_dims", "axes", (axes,))
+    )
 
 
 def matrix_transpose(x: ArrayLike, /) -> Array:
@@ -209,7 +211,7 @@ def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int], axis: 
 
 def tile(A: ArrayLike, reps: int | Sequence[int]) -> Array:
     """Repeat the whole array `reps` times along each axis."""
-    return apply_op("tile", shapes.tile, (A,), sizes_argument((reps,)))
+    return apply_op("tile", shapes.tile, (A,), static_ints("tile", "reps", (reps,)))
 
 
 # -------------------------------------------------------------------------------------------------------- diagonals

@@ -472,7 +472,7 @@ def _weighted_quantiles(
     y, w = take_along_axis(y, order), take_along_axis(w, order)
     reached = cumsum(w, -1)
     total = reached[..., -1:]
-    # the first element that counts and up to which a part q lies
+    # the first element up to which the weights sum to the part q of their total, and to more than 0
     here = (reached[..., None, :] >= (parts * total)[..., None]) & (reached[..., None, :] > 0)
     index = here.argmax(-1)
     out = take_along_axis(y, index)

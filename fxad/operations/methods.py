@@ -13,7 +13,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.sizes import dimension
-from fxad.errors import ArgumentError, ShapeError, remedy_of
+from fxad.errors import ArgumentError, ParameterError, ShapeError, TracerError, remedy_of
 from fxad.ir import Atoms, Aval, NDArray, Shape
 from fxad.operations import (
     contractions,
@@ -218,7 +218,7 @@ class Methods(Operators):
     def reshape(self, *shape: int | Sequence[int], order: str = "C") -> Self:
         """The same elements in another shape, in row-major order, or column-major for "F"; one size may be -1, which is
         inferred."""
-        sizes = sizes_argument(shape)
+        sizes = static_ints("reshape", "shape", shape)
         if column_major("reshape", order):
             return self.T.reshape(sizes[::-1]).T
         return self._apply(shapes.reshape, (), (sizes,))
@@ -238,7 +238,7 @@ class Methods(Operators):
 
     def transpose(self, *axes: int | Sequence[int]) -> Self:
         """The axes in another order; reversed when none is given."""
-        return self._apply(shapes.transpose, (), (sizes_argument(axes) if axes else None,))
+        return self._apply(shapes.transpose, (), (static_ints("transpose", "axes", axes) if axes else None,))
 
     def swapaxes(self, axis1: int, axis2: int) -> Self:
         """Two axes exchanged."""
@@ -254,17 +254,33 @@ class Methods(Operators):
         """The last two axes exchanged."""
         return self._apply(shapes.matrix_transpose, (), ())
 
-    def repeat(self, repeats: int, axis: int | None = None) -> Self:
-        """Each element `repeats` times in a row along an axis; flattened first for None."""
-        return self._apply(shapes.repeat, (), (repeats, axis))
+    def repeat(self, repeats: int | Sequence[int] | NDArray, axis: int | None = None) -> Self:
+        """Each element `repeats` times in a row along an axis, or by a known count for each element; flattened first
+        for None."""
+        if not isinstance(repeats, Sequence | np.ndarray | Typed):
+            return self._apply(shapes.repeat, (), (to_int("repeat", "repeats", repeats), axis))
+        x, k = (self.ravel(), 0) if axis is None else (self, normalize_axis_index("repeat", axis, self.aval.ndim))
+        n = x.aval.shape[k]
+        try:
+            counts = np.asarray(repeats)
+        except TracerError as e:
+            raise TracerError(
+                "repeat: the size of the result depends on the counts, which a traced function does not have",
+                remedy="use fxad.numpy.repeat(x, repeats, axis, total_repeat_length=...)",
+                where=e.where,
+            ) from None
+        if counts.dtype.kind not in "iu" or counts.shape not in {(), (1,), (n,)} or (counts < 0).any():
+            raise ParameterError(
+                f"repeat: counts {repeats!r:.60} must be integers that are not negative, one or {n} of them",
+                remedy="give an int, or a count for each element",
+            )
+        return x[(*[slice(None)] * k, np.repeat(np.arange(n), counts))]
 
     def take(self, indices: Self | NDArray | Sequence[int] | int, axis: int | None = None) -> Self:
         """The elements at `indices` along an axis; of the flattened array for None."""
         if axis is None:
             return self.ravel()[indices]
-        if axis < 0:
-            return self[(Ellipsis, indices, *[slice(None)] * (-1 - axis))]
-        return self[(*[slice(None)] * axis, indices)]
+        return self[(*[slice(None)] * normalize_axis_index("take", axis, self.aval.ndim), indices)]
 
     # ------------------------------------------------------------------------------------------------- elementwise
 
@@ -391,12 +407,13 @@ class Methods(Operators):
         return self._apply(contractions.dot, (other,), ())
 
 
-def sizes_argument(shape: tuple[int | Sequence[int], ...]) -> Shape:
-    """Return sizes or axes given one by one or as one sequence; -1 is allowed. Raises: ArgumentError."""
-    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence | np.ndarray | Typed) else shape
-    if isinstance(sizes, np.ndarray | Typed) and not sizes.ndim:
-        sizes = shape
+def static_ints(op: str, what: str, values: tuple[int | Sequence[int], ...]) -> Shape:
+    """Return sizes or axes given one by one or as one sequence; -1 is allowed. Raises: ArgumentError, which names the
+    argument `what` of `op`."""
+    ints = values[0] if len(values) == 1 and isinstance(values[0], Sequence | np.ndarray | Typed) else values
+    if isinstance(ints, np.ndarray | Typed) and not ints.ndim:
+        ints = values
     try:
-        return tuple([dimension(n) for n in sizes])
+        return tuple([dimension(n) for n in ints])
     except (AttributeError, TypeError) as e:
-        raise ArgumentError(f"shape: {sizes!r} is not made of integers", remedy=remedy_of(e)) from None
+        raise ArgumentError(f"{op}: {what} {ints!r} is not made of integers", remedy=remedy_of(e)) from None

@@ -196,9 +196,9 @@ def counted_line_search(
 
     def trial(carry: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
         low, high, t, _, count = carry
-        there, slope_there = value_and_slope(t)
-        enough = there <= value + decrease * t * slope  # False for nan: the step is shortened
-        steep = slope_there < curvature * slope
+        value_at_t, slope_at_t = value_and_slope(t)
+        enough = value_at_t <= value + decrease * t * slope  # False for nan: the step is shortened
+        steep = slope_at_t < curvature * slope
         low = fnp.where(enough, t, low)
         high = fnp.where(enough, high, t)
         done = enough & ~steep

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 import fxad.numpy as fnp
 from fxad.core import tree
+from fxad.operations.arguments import flag
 from fxad.optim.transformations import (
     Rate,
     Setting,
@@ -93,7 +94,7 @@ def momentum(learning_rate: Rate, decay: Setting = 0.9, nesterov: bool = False) 
     """
     check_rate("momentum", learning_rate)
     check_decay("momentum", decay=decay)
-    return Momentum(learning_rate, decay, nesterov)
+    return Momentum(learning_rate, decay, flag("momentum", "nesterov", nesterov))
 
 
 @tree.dataclass
@@ -163,7 +164,7 @@ def adam(
     root, so that a derivative through the update is finite where a gradient is 0.
     """
     _check_adam("adam", learning_rate, b1, b2, eps, eps_root)
-    return Adam(learning_rate, b1, b2, eps, eps_root, nesterov, None, None)
+    return Adam(learning_rate, b1, b2, eps, eps_root, flag("adam", "nesterov", nesterov), None, None)
 
 
 def adamw(
@@ -185,7 +186,7 @@ def adamw(
     """
     _check_adam("adamw", learning_rate, b1, b2, eps, eps_root)
     check_not_negative("adamw", weight_decay=weight_decay)
-    return Adam(learning_rate, b1, b2, eps, eps_root, nesterov, weight_decay, mask)
+    return Adam(learning_rate, b1, b2, eps, eps_root, flag("adamw", "nesterov", nesterov), weight_decay, mask)
 
 
 @tree.dataclass

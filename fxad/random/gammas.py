@@ -185,7 +185,7 @@ def chisquare(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None, dty
     Source: 2 exp(`loggamma` of df / 2); bit for bit `jax.random.chisquare`.
     Raises: DTypeError, ShapeError for df; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    return draw("random.chisquare", _chisquare, key, shape, dtype, a=df)
+    return draw("random.chisquare", _chisquare, key, shape, dtype, df=df)
 
 
 def _chisquare(key: Array, df: Array, shape: Shape, dtype: DType) -> Array:
@@ -219,7 +219,7 @@ def t(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None, dtype: obje
     Source: z sqrt(df / 2 / g) for normal z and `gamma` g of df / 2; bit for bit `jax.random.t`.
     Raises: DTypeError, ShapeError for df; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    return draw("random.t", _t, key, shape, dtype, a=df)
+    return draw("random.t", _t, key, shape, dtype, df=df)
 
 
 student_t = t
@@ -239,7 +239,7 @@ def generalized_normal(key: ArrayLike, p: ArrayLike, shape: ShapeLike = (), dtyp
     Source: a random sign times `gamma` of 1 / p to the power 1 / p; bit for bit `jax.random.generalized_normal`.
     Raises: DTypeError, ShapeError for p; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    return draw("random.generalized_normal", _generalized_normal, key, shape, dtype, a=p)
+    return draw("random.generalized_normal", _generalized_normal, key, shape, dtype, p=p)
 
 
 def _generalized_normal(key: Array, p: Array, shape: Shape, dtype: DType) -> Array:

@@ -15,7 +15,7 @@ def floats(name: str, *args: ArrayLike) -> list[Array]:
     return [a.astype(dtype) for a in promote_arguments(name, *args, dtype=dtype)]
 
 
-def floating(name: str, *args: ArrayLike) -> list[Array]:
+def broadcast_floats(name: str, *args: ArrayLike) -> list[Array]:
     """Arguments in their common dtype, at least float32, and in their common shape."""
     return list(fnp.broadcast_arrays(*floats(name, *args)))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fxad import lax, numpy as fnp
 from fxad.api.custom.decorators import custom_jvp
-from fxad.scipy.arguments import floating, reals
+from fxad.scipy.arguments import broadcast_floats, reals
 from fxad.tracing.array import Array, ArrayLike
 
 _FAR: Final = 40.0  # from here on, the asymptotic series of expi has all digits of float64
@@ -16,19 +16,19 @@ _FAR: Final = 40.0  # from here on, the asymptotic series of expi has all digits
 
 def expi(x: ArrayLike) -> Array:
     """The principal value of the integral of exp(t) / t from -inf to x; -inf at 0."""
-    (a,) = floating("expi", *reals("expi", x))
+    (a,) = broadcast_floats("expi", *reals("expi", x))
     return _expi(a)
 
 
 def exp1(x: ArrayLike) -> Array:
     """The integral of exp(-t) / t from x to inf; nan below 0, as it is complex there."""
-    (a,) = floating("exp1", *reals("exp1", x))
+    (a,) = broadcast_floats("exp1", *reals("exp1", x))
     return _expn(fnp.ones(a.shape, np.int32), a)
 
 
 def expn(n: ArrayLike, x: ArrayLike) -> Array:
     """The integral of exp(-x t) / t**n from 1 to inf, for whole 0 <= n <= 2**31 and x >= 0; nan elsewhere."""
-    (a,) = floating("expn", *reals("expn", x))
+    (a,) = broadcast_floats("expn", *reals("expn", x))
     order = fnp.asarray(n)
     fits = fnp.abs(order.astype(np.float32)) <= 2**31  # nan does not: its result is nan, as for -1
     whole = fnp.where(fits, order, -1).astype(np.int32)
@@ -54,7 +54,7 @@ def _expi(x: Array) -> Array:
         return term, total + term
 
     tail = lax.fori_loop(1, 40, asymptotic, (fnp.ones_like(far), fnp.ones_like(far)))[1]
-    positive = fnp.where(size > _FAR, fnp.exp(far) / far * tail, fnp.euler_gamma + fnp.log(near) + total)
+    positive = fnp.where(size > _FAR, _exp_over(far) * tail, fnp.euler_gamma + fnp.log(near) + total)
     negative = -_expn(fnp.ones(x.shape, np.int32), fnp.where(x < 0, size, 1))
     value = fnp.where(x < 0, negative, fnp.where(size == fnp.inf, fnp.inf, positive))
     return fnp.where(fnp.isnan(x), x, fnp.where(x == 0, -fnp.inf, value)).astype(x.dtype)
@@ -63,7 +63,13 @@ def _expi(x: Array) -> Array:
 @_expi.defjvp
 def _expi_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (x,), (dot,) = primals, tangents
-    return _expi(x), fnp.exp(x) / x * dot
+    return _expi(x), _exp_over(x) * dot
+
+
+def _exp_over(x: Array) -> Array:
+    """exp(x) / x, also where exp(x) alone overflows."""
+    root = fnp.exp(x / 2)
+    return root / x * root
 
 
 @custom_jvp
@@ -80,7 +86,7 @@ def _expn(n: Array, x: Array) -> Array:
         factor = fnp.where(place == 0, log, -1 / fnp.where(place == 0, 1, place).astype(x.dtype))
         return power * -near / (k + 1), total + power * factor
 
-    # of a large order the logarithm has a power that is 0 in any dtype
+    # the logarithm belongs to the term k = order - 1; from order 30 on, this power is 0 in any dtype
     close = lax.fori_loop(0, 30, series, (fnp.ones_like(near), fnp.zeros_like(near)))[1]
     far = fnp.maximum(x, 1)
 

@@ -82,14 +82,15 @@ def _along_axes(
 def _transform(name: str, x: ArrayLike, kind: int, n: int | None, axis: int, norm: str | None, inverse: bool) -> Array:
     (array,) = reals(name, x)
     k = normalize_axis_index(name, axis, array.ndim)
-    if to_int(name, "type", kind) not in (2, 3):
+    number = to_int(name, "type", kind)
+    if number not in (2, 3):
         raise ParameterError(f"{name}: type {kind!r:.40}", remedy="types 2 and 3 are there")
     if not is_word(norm, _NORMS):
         raise ParameterError(f"{name}: norm {norm!r:.40}", remedy='use "backward", "ortho" or "forward"')
     size = array.shape[k] if n is None else to_int(name, "n", n)
     if size < 1:
         raise ParameterError(f"{name}: n is {size}", remedy="give a size of 1 or more")
-    return jit_composite(_cosine, array, size, k, norm or "backward", (kind == 2) is not inverse, inverse)
+    return jit_composite(_cosine, array, size, k, norm or "backward", (number == 2) != inverse, inverse)
 
 
 def _cosine(x: Array, n: int, axis: int, norm: str, second: bool, inverse: bool) -> Array:
@@ -111,13 +112,14 @@ def _cosine(x: Array, n: int, axis: int, norm: str, second: bool, inverse: bool)
 
 
 def _second(x: Array, n: int) -> Array:
-    """2 sum_j x_j cos(pi k (2j + 1) / 2n): even places, then odd ones backwards, have it as their Fourier transform."""
+    """2 sum_j x_j cos(pi k (2j + 1) / 2n): from the Fourier transform of the elements at even places, followed by those
+    at odd places in reverse."""
     folded = fnp.concatenate([x[..., ::2], fnp.flip(x[..., 1::2], -1)], axis=-1)
     return 2 * (fnp.fft.fft(folded) * _quarter_turns(x, n)).real
 
 
 def _third(x: Array, n: int) -> Array:
-    """x_0 + 2 sum_(j>0) x_j cos(pi (2k + 1) j / 2n): the steps of `_second` backwards."""
+    """x_0 + 2 sum_(j>0) x_j cos(pi (2k + 1) j / 2n): the inverse of the steps of `_second`, in reverse."""
     reverse = fnp.concatenate([fnp.zeros_like(x[..., :1]), fnp.flip(x[..., 1:], -1)], axis=-1)
     spectrum = (x - 1j * reverse) * fnp.conj(_quarter_turns(x, n))
     folded = n * fnp.fft.ifft(spectrum).real

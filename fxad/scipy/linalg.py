@@ -7,14 +7,17 @@ change no result: nothing is overwritten, and a matrix with nan gives nan.
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from fxad import dtypes, numpy as fnp
 from fxad.api.directional import jvp
 from fxad.core.absent import absent
 from fxad.errors import ParameterError, ShapeError
+from fxad.ir import NDArray
 from fxad.numpy import linalg
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import promote_arguments
@@ -23,7 +26,7 @@ from fxad.operations.arguments import check_flags, flag, is_word, to_int
 from fxad.scipy.arguments import floats
 from fxad.tracing.array import Array, ArrayLike
 
-_TRANS: Final = {"N": 0, "T": 1, "C": 2}.items()
+_TRANS: Final = MappingProxyType({"N": 0, "T": 1, "C": 2})
 
 
 def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
@@ -180,7 +183,7 @@ def solve_triangular(
     """Return the x with op(a) @ x = b for triangular a; op: 0 or "N" nothing, 1 or "T" transpose, 2 or "C" conjugate
     transpose."""
     check_flags("solve_triangular", overwrite_b=overwrite_b, check_finite=check_finite)
-    number = dict(_TRANS).get(trans, trans) if isinstance(trans, str) else trans
+    number = _TRANS.get(trans, trans) if isinstance(trans, str) else trans
     if isinstance(number, str):
         raise ParameterError(f"solve_triangular: trans is {trans!r}", remedy='use "N", "T" or "C", or 0, 1 or 2')
     return linalg.solve_triangular(a, b, number, lower, unit_diagonal)
@@ -332,13 +335,31 @@ def pascal(n: int, kind: str | None = None) -> Array:
     size = _size_on_host("pascal", n, 4096)
     if not is_word(kind, (None, "symmetric", "lower", "upper")):
         raise ParameterError(f"pascal: kind {kind!r:.40}", remedy='use "symmetric", "lower" or "upper"')
+    if kind in ("lower", "upper"):
+        lower = _binomials(size)
+        return _to_float32(lower if kind == "lower" else lower.T)
+    values = np.ones((size, size))
+    for k in range(1, size):
+        values[k] = np.minimum(np.cumsum(values[k - 1]), _BEYOND_FLOAT32)
+    return _to_float32(values)
+
+
+_BEYOND_FLOAT32: Final = 1e100  # of numbers up to this one, sums and products are finite in float64
+
+
+def _binomials(size: int) -> npt.NDArray[np.float64]:
+    """Return the lower triangular matrix of binomial coefficients. Those beyond float32 are at least 3.5e38."""
     values = np.zeros((size, size))
     values[:, :1] = 1
+    for k in range(1, size):
+        values[k, 1:] = np.minimum(values[k - 1, 1:] + values[k - 1, :-1], _BEYOND_FLOAT32)
+    return values
+
+
+def _to_float32(values: NDArray) -> Array:
+    """Return numbers as float32; those beyond its range are infinite."""
     with np.errstate(over="ignore"):
-        for k in range(1, size):
-            values[k, 1:] = values[k - 1, 1:] + values[k - 1, :-1]
-        lower = fnp.asarray(values.astype(np.float32))
-    return lower if kind == "lower" else lower.T if kind == "upper" else lower @ lower.T
+        return fnp.asarray(values.astype(np.float32))
 
 
 def invpascal(n: int, kind: str | None = None) -> Array:
@@ -346,9 +367,10 @@ def invpascal(n: int, kind: str | None = None) -> Array:
     size = _size_on_host("invpascal", n, 4096)
     if not is_word(kind, (None, "symmetric", "lower", "upper")):
         raise ParameterError(f"invpascal: kind {kind!r:.40}", remedy='use "symmetric", "lower" or "upper"')
-    k = fnp.arange(size)
-    lower = pascal(size, "lower") * fnp.where((k[:, None] + k[None, :]) % 2 == 0, 1.0, -1.0)
-    return lower if kind == "lower" else lower.T if kind == "upper" else lower.T @ lower
+    k = np.arange(size)
+    signs = np.where((k[:, None] + k[None, :]) % 2 == 0, 1.0, -1.0)
+    lower = _binomials(size)
+    return _to_float32(signs * (lower if kind == "lower" else lower.T if kind == "upper" else lower.T @ lower))
 
 
 def invhilbert(n: int) -> Array:
@@ -360,7 +382,7 @@ def invhilbert(n: int) -> Array:
         return -whole if (i + j) % 2 else whole
 
     values = [[float(element(i, j)) for j in range(size)] for i in range(size)]
-    return fnp.asarray(np.array(values, np.float32).reshape(size, size))
+    return _to_float32(np.array(values).reshape(size, size))
 
 
 def qr_multiply(
@@ -395,9 +417,11 @@ def polar(a: ArrayLike, side: str = "right") -> tuple[Array, Array]:
     if not is_word(side, ("right", "left")):
         raise ParameterError(f"polar: side {side!r:.40}", remedy='use "right" or "left"')
     u, s, vh = linalg.svd(a, full_matrices=False)
-    inner = fnp.conj(fnp.matrix_transpose(vh)) * s[..., None, :] @ vh if side == "right" else None
-    outer = u * s[..., None, :] @ fnp.conj(fnp.matrix_transpose(u)) if inner is None else inner
-    return u @ vh, outer
+    if side == "right":
+        positive = fnp.conj(fnp.matrix_transpose(vh)) * s[..., None, :] @ vh
+    else:
+        positive = u * s[..., None, :] @ fnp.conj(fnp.matrix_transpose(u))
+    return u @ vh, positive
 
 
 @overload

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Final
 
 from fxad import dtypes, numpy as fnp
@@ -17,7 +18,7 @@ from fxad.operations.promotion import to_inexact_dtype
 from fxad.tracing.array import Array, ArrayLike
 
 _MODES: Final = ("constant", "nearest", "mirror", "wrap", "reflect")
-_SYNONYMS: Final = {"grid-constant": "constant", "grid-wrap": "wrap", "grid-mirror": "reflect"}.items()
+_SYNONYMS: Final = MappingProxyType({"grid-constant": "constant", "grid-wrap": "wrap", "grid-mirror": "reflect"})
 
 
 def map_coordinates(
@@ -37,7 +38,7 @@ def map_coordinates(
     Raises: ParameterError for another order or mode; ShapeError.
     """
     array = as_array("map_coordinates", input)
-    mode = dict(_SYNONYMS).get(mode, mode) if isinstance(mode, str) else mode
+    mode = _SYNONYMS.get(mode, mode) if isinstance(mode, str) else mode
     if not is_word(mode, _MODES):
         raise ParameterError(f"map_coordinates: mode {mode!r:.40}", remedy=f"use one of {', '.join(_MODES)}")
     order = to_int("map_coordinates", "order", order)
@@ -64,8 +65,7 @@ def _interpolated(array: Array, cval: Array, order: int, mode: str, *places: Arr
     for corner in itertools.product(*[_neighbours(x, order) for x in places]):
         inside: Array | None = None
         index = []
-        for k, (_, size) in enumerate(zip(corner, array.shape, strict=True)):
-            at = corner[k][0]
+        for (at, _), size in zip(corner, array.shape, strict=True):
             if mode == "constant":
                 fits = (at >= 0) & (at < size)
                 inside = fits if inside is None else inside & fits
@@ -98,7 +98,7 @@ def _continued(at: Array, size: int, mode: str) -> Array:
     if mode == "mirror":
         last = max(size - 1, 1)
         return fnp.minimum(fnp.abs((at + last) % (2 * last) - last), size - 1)
-    if mode == "reflect":  # half an element around each: 2k + 1 is mirrored about -1 and 2n - 1
+    if mode == "reflect":  # about the outer edges, -1/2 and n - 1/2
         folded = at % (2 * size)
         return fnp.minimum(folded, 2 * size - 1 - folded)
     return fnp.clip(at, 0, size - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from fxad import dtypes, lax, numpy as fnp
@@ -16,10 +17,12 @@ from fxad.optim.lbfgs import Lbfgs, LbfgsState, counted_line_search, lbfgs
 from fxad.tracing.array import Array, ArrayLike
 
 _LBFGS: Final = ("L-BFGS-B", "L-BFGS", "l-bfgs-experimental-do-not-rely-on-this")
-_OPTIONS: Final = {
-    "BFGS": ("gtol", "norm", "maxiter", "line_search_maxiter"),
-    "L-BFGS-B": ("gtol", "norm", "ftol", "maxiter", "maxcor", "maxls"),
-}.items()
+_OPTIONS: Final = MappingProxyType(
+    {
+        "BFGS": ("gtol", "norm", "maxiter", "line_search_maxiter"),
+        "L-BFGS-B": ("gtol", "norm", "ftol", "maxiter", "maxcor", "maxls"),
+    }
+)
 
 
 @tree.dataclass
@@ -74,7 +77,7 @@ def minimize(
             f"minimize: x0 is {x.aval}, not a vector of real numbers",
             remedy="make a vector of a tree with fxad.tree.ravel",
         )
-    defaults = dict(_OPTIONS)[name]
+    defaults = _OPTIONS[name]
     if options is not None and not isinstance(options, Mapping):
         raise ArgumentError(f"minimize: options is {described(options)}, not a mapping", remedy="use a dict")
     chosen = dict(options or {})

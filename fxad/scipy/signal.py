@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Final, Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ from fxad.scipy.arguments import floats
 from fxad.tracing.array import Array, ArrayLike
 
 _OVERLAPS: Final = ("full", "same", "valid")
-_BOUNDARIES: Final = {"fill": "constant", "wrap": "wrap", "symm": "symmetric"}.items()
+_BOUNDARIES: Final = MappingProxyType({"fill": "constant", "wrap": "wrap", "symm": "symmetric"})
 
 # ------------------------------------------------------------------------------------------------------- convolutions
 
@@ -168,7 +169,7 @@ def _planar(
     precision: PrecisionLike,
     correlated: bool,
 ) -> Array:
-    continued = dict(_BOUNDARIES).get(boundary) if is_word(boundary, dict(_BOUNDARIES)) else None
+    continued = _BOUNDARIES[boundary] if is_word(boundary, _BOUNDARIES) else None
     if continued is None:
         raise ParameterError(f"{name}: boundary {boundary!r:.40}", remedy='use "fill", "wrap" or "symm"')
     x, y = promote_arguments(name, in1, in2)
@@ -239,11 +240,11 @@ def _detrended(x: Array, axis: int, kind: str, bounds: tuple[int, ...]) -> Array
 
 # ------------------------------------------------------------------------------------------------------------ spectra
 
-_WINDOWS: Final = {
+_WINDOWS: Final = MappingProxyType({
     "boxcar": (1.0,), "hann": (0.5, 0.5), "hamming": (0.54, 0.46), "blackman": (0.42, 0.5, 0.08),
     "blackmanharris": (0.35875, 0.48829, 0.14128, 0.01168), "nuttall": (0.3635819, 0.4891775, 0.1365995, 0.0106411),
     "flattop": (0.21557895, 0.41663158, 0.277263158, 0.083578947, 0.006947368),
-}.items()  # fmt: skip
+})  # fmt: skip
 
 Detrend = Literal[False, "constant", "linear"]
 
@@ -539,10 +540,10 @@ def _window_values(name: str, window: str | ArrayLike, size: int) -> Array:
                 f"{name}: window is {values.aval} for segments of {size}", remedy="give them the same length"
             )
         return values
-    cosines = dict(_WINDOWS).get(text(name, "window", window))
+    cosines = _WINDOWS.get(text(name, "window", window))
     if cosines is None:
         raise ParameterError(
-            f"{name}: window {window!r:.40}", remedy=f"give its values, or one of {', '.join(dict(_WINDOWS))}"
+            f"{name}: window {window!r:.40}", remedy=f"give its values, or one of {', '.join(_WINDOWS)}"
         )
     turns = 2 * np.pi * np.arange(size) / size  # periodic
     values64 = sum([(-1) ** k * a * np.cos(k * turns) for k, a in enumerate(cosines)])

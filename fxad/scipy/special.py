@@ -14,125 +14,125 @@ from fxad.errors import ParameterError
 from fxad.nn.normalisations import log_softmax as _log_softmax, logsumexp, softmax as _softmax
 from fxad.operations.arguments import flag, to_int
 from fxad.operations.axes import Axes
-from fxad.scipy.arguments import floating, reals
+from fxad.scipy.arguments import broadcast_floats, reals
 from fxad.scipy.exponential_integrals import exp1, expi, expn
 from fxad.tracing.array import Array, ArrayLike
 
 
 def digamma(x: ArrayLike) -> Array:
     """The derivative of gammaln: the logarithmic derivative of the gamma function."""
-    return lax.digamma(*floating("digamma", x))
+    return lax.digamma(*broadcast_floats("digamma", x))
 
 
 def erf(x: ArrayLike) -> Array:
     """The error function."""
-    return lax.erf(*floating("erf", x))
+    return lax.erf(*broadcast_floats("erf", x))
 
 
 def erfc(x: ArrayLike) -> Array:
     """1 - erf(x), with all digits where it is small."""
-    return lax.erfc(*floating("erfc", x))
+    return lax.erfc(*broadcast_floats("erfc", x))
 
 
 def erfinv(x: ArrayLike) -> Array:
     """The inverse of erf."""
-    return lax.erf_inv(*floating("erfinv", x))
+    return lax.erf_inv(*broadcast_floats("erfinv", x))
 
 
 def gammaln(x: ArrayLike) -> Array:
     """The logarithm of |gamma(x)|."""
-    return lax.lgamma(*floating("gammaln", x))
+    return lax.lgamma(*broadcast_floats("gammaln", x))
 
 
 def i0(x: ArrayLike) -> Array:
     """The modified Bessel function of the first kind of order 0."""
-    return lax.i0(*floating("i0", x))
+    return lax.i0(*broadcast_floats("i0", x))
 
 
 def i0e(x: ArrayLike) -> Array:
     """exp(-|x|) i0(x)."""
-    return lax.bessel_i0e(*floating("i0e", x))
+    return lax.bessel_i0e(*broadcast_floats("i0e", x))
 
 
 def i1(x: ArrayLike) -> Array:
     """The modified Bessel function of the first kind of order 1."""
-    return lax.i1(*floating("i1", x))
+    return lax.i1(*broadcast_floats("i1", x))
 
 
 def i1e(x: ArrayLike) -> Array:
     """exp(-|x|) i1(x)."""
-    return lax.bessel_i1e(*floating("i1e", x))
+    return lax.bessel_i1e(*broadcast_floats("i1e", x))
 
 
 def ndtr(x: ArrayLike) -> Array:
     """The distribution function of the standard normal distribution."""
-    return lax.ndtr(*floating("ndtr", x))
+    return lax.ndtr(*broadcast_floats("ndtr", x))
 
 
 def log_ndtr(x: ArrayLike) -> Array:
     """log(ndtr(x)), also where ndtr(x) is 0."""
-    return lax.log_ndtr(*floating("log_ndtr", x))
+    return lax.log_ndtr(*broadcast_floats("log_ndtr", x))
 
 
 def ndtri(p: ArrayLike) -> Array:
     """The quantile function of the standard normal distribution."""
-    return lax.ndtri(*floating("ndtri", p))
+    return lax.ndtri(*broadcast_floats("ndtri", p))
 
 
 def expit(x: ArrayLike) -> Array:
     """1 / (1 + exp(-x))."""
-    return lax.expit(*floating("expit", x))
+    return lax.expit(*broadcast_floats("expit", x))
 
 
 def logit(x: ArrayLike) -> Array:
     """log(x / (1 - x))."""
-    return lax.logit(*floating("logit", x))
+    return lax.logit(*broadcast_floats("logit", x))
 
 
 def entr(x: ArrayLike) -> Array:
     """-x log(x); 0 at 0, -inf below."""
-    return lax.entr(*floating("entr", x))
+    return lax.entr(*broadcast_floats("entr", x))
 
 
 def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
     """The regularized lower incomplete gamma function."""
-    return lax.igamma(*floating("gammainc", a, x))
+    return lax.igamma(*broadcast_floats("gammainc", a, x))
 
 
 def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
     """The regularized upper incomplete gamma function."""
-    return lax.igammac(*floating("gammaincc", a, x))
+    return lax.igammac(*broadcast_floats("gammaincc", a, x))
 
 
 def betaln(a: ArrayLike, b: ArrayLike) -> Array:
     """The logarithm of |beta(a, b)|."""
-    p, q, _ = _beta_off_poles(*floating("betaln", a, b))
+    p, q, _ = _beta_off_poles(*broadcast_floats("betaln", a, b))
     return lax.betaln(p, q)
 
 
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
     """x log(y); 0 where x is 0."""
-    return lax.xlogy(*floating("xlogy", x, y))
+    return lax.xlogy(*broadcast_floats("xlogy", x, y))
 
 
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
     """x log1p(y); 0 where x is 0."""
-    return lax.xlog1py(*floating("xlog1py", x, y))
+    return lax.xlog1py(*broadcast_floats("xlog1py", x, y))
 
 
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     """The regularized incomplete beta function."""
-    return lax.betainc(*floating("betainc", a, b, x))
+    return lax.betainc(*broadcast_floats("betainc", a, b, x))
 
 
 def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
     """Hurwitz's zeta function; Riemann's without q."""
-    return lax.zeta(*floating("zeta", x, 1.0 if q is None else q))
+    return lax.zeta(*broadcast_floats("zeta", x, 1.0 if q is None else q))
 
 
 def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
     """The derivative of order n of digamma."""
-    return lax.polygamma(*floating("polygamma", n, x))
+    return lax.polygamma(*broadcast_floats("polygamma", n, x))
 
 
 def psi(x: ArrayLike) -> Array:
@@ -142,7 +142,7 @@ def psi(x: ArrayLike) -> Array:
 
 def gammasgn(x: ArrayLike) -> Array:
     """The sign of gamma(x): 1 or -1; nan at negative integers and nan."""
-    (v,) = floating("gammasgn", x)
+    (v,) = broadcast_floats("gammasgn", x)
     whole = fnp.floor(v)
     sign = fnp.where((v > 0) | (fnp.remainder(whole, 2) == 0), 1.0, -1.0)
     sign = fnp.where(((v < 0) & (v == whole)) | fnp.isnan(v), fnp.nan, sign)
@@ -155,8 +155,8 @@ def gamma(x: ArrayLike) -> Array:
 
 
 def beta(a: ArrayLike, b: ArrayLike) -> Array:
-    """gamma(a) gamma(b) / gamma(a + b), continued to poles of gamma; inf where it has none of the limits."""
-    p, q, sign = _beta_off_poles(*floating("beta", a, b))
+    """gamma(a) gamma(b) / gamma(a + b); where a or b is a pole of gamma its limit, or inf if there is none."""
+    p, q, sign = _beta_off_poles(*broadcast_floats("beta", a, b))
     signs = sign * gammasgn(p) * gammasgn(q) * gammasgn(p + q)
     return fnp.where(_is_pole(p + q), 0, signs) * fnp.exp(lax.betaln(p, q))
 
@@ -183,32 +183,35 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
     """n! = gamma(n + 1); 0 below 0. Raises: ParameterError for `exact`, which takes Python's ints."""
     if flag("factorial", "exact", exact):
         raise ParameterError("factorial: exact=True has no result of a floating dtype", remedy="use math.factorial")
-    (v,) = floating("factorial", n)
+    (v,) = broadcast_floats("factorial", n)
     return fnp.where(v < 0, 0.0, fnp.exp(lax.lgamma(v + 1)))
 
 
 def poch(z: ArrayLike, m: ArrayLike) -> Array:
-    """gamma(z + m) / gamma(z), with its limit where both are infinite; without cancellation on one side of 0."""
-    a, b = floating("poch", z, m)
-    end, up = a + b, b > 0
+    """gamma(z + m) / gamma(z), with its limit where both are infinite; without cancellation where z and z + m have one
+    sign."""
+    a, b = broadcast_floats("poch", z, m)
+    end, rising = a + b, b > 0
     # gamma(z + m) / gamma(z) = (-1)^m gamma(1 - z) / gamma(1 - z - m) for an integer m
     reflected = (b == fnp.floor(b)) & (a <= 0) & (end <= 0) & (b != 0)
     same_side = ((a > 0) & (end > 0) & (b != 0)) | reflected
-    low = fnp.where(reflected, fnp.where(up, 1 - end, 1 - a), fnp.where(up, a, end))
+    # with positive arguments: gamma(low + step) / gamma(low) = gamma(step) / beta(low, step), or the reciprocal of it
+    low = fnp.where(reflected, fnp.where(rising, 1 - end, 1 - a), fnp.where(rising, a, end))
     low, step = fnp.where(same_side, low, 1), fnp.where(same_side, fnp.abs(b), 1)
     log = lax.lgamma(step) - lax.betaln(low, step)
-    ratio = fnp.exp(fnp.where(up, log, -log))
-    ratio = fnp.where(reflected & (fnp.remainder(b, 2) == 1), -ratio, ratio)
-    p, q = fnp.where(same_side, 1, a), fnp.where(same_side, 1, end)
-    other = gammasgn(q) * gammasgn(p) * fnp.exp(lax.lgamma(q) - lax.lgamma(p))
-    other = fnp.where(_is_pole(p), 0 * q, fnp.where(_is_pole(q), fnp.inf, other))
-    other = fnp.where((b == 0) & (_is_pole(a) | (a == fnp.inf)), 1, other)
-    return fnp.where(same_side, ratio, other)
+    by_beta = fnp.exp(fnp.where(rising, log, -log))
+    by_beta = fnp.where(reflected & (fnp.remainder(b, 2) == 1), -by_beta, by_beta)
+    # across 0: the signs, and the difference of the logarithms
+    bottom, top = fnp.where(same_side, 1, a), fnp.where(same_side, 1, end)
+    by_lgamma = gammasgn(top) * gammasgn(bottom) * fnp.exp(lax.lgamma(top) - lax.lgamma(bottom))
+    by_lgamma = fnp.where(_is_pole(bottom), 0 * top, fnp.where(_is_pole(top), fnp.inf, by_lgamma))
+    by_lgamma = fnp.where((b == 0) & (_is_pole(a) | (a == fnp.inf)), 1, by_lgamma)
+    return fnp.where(same_side, by_beta, by_lgamma)
 
 
 def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
     """p log(p / q) - p + q; q where p is 0, inf where one is negative or q alone is 0."""
-    a, b = floating("kl_div", p, q)
+    a, b = broadcast_floats("kl_div", p, q)
     entropy = rel_entr(a, b)
     outside = (entropy == fnp.inf) & ((a <= 0) | (b <= 0))
     return fnp.where(outside, fnp.inf, entropy - a + b)
@@ -216,7 +219,7 @@ def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
 
 def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     """p log(p / q); 0 where p is 0, inf where one is negative or q alone is 0."""
-    a, b = floating("rel_entr", p, q)
+    a, b = broadcast_floats("rel_entr", p, q)
     both, null = (a > 0) & (b > 0), (a == 0) & (b >= 0)
     left, right = fnp.where(both, a, 1.0), fnp.where(both, b, 1.0)
     value = left * (fnp.log(left) - fnp.log(right))
@@ -226,7 +229,7 @@ def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
 
 def multigammaln(a: ArrayLike, d: int) -> Array:
     """The logarithm of the multivariate gamma function of dimension d."""
-    (x,) = floating("multigammaln", a)
+    (x,) = broadcast_floats("multigammaln", a)
     return lax.multigammaln(x, d)
 
 
@@ -244,19 +247,19 @@ def log_softmax(x: ArrayLike, /, *, axis: Axes = None) -> Array:
 
 def loggamma(x: ArrayLike) -> Array:
     """The logarithm of gamma(x) for x above 0; nan below, where it is complex."""
-    (a,) = floating("loggamma", *reals("loggamma", x))
+    (a,) = broadcast_floats("loggamma", *reals("loggamma", x))
     return fnp.where(a > 0, lax.lgamma(fnp.where(a > 0, a, 1)), fnp.where(a == 0, fnp.inf, fnp.nan))
 
 
 def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
     """(x**lmbda - 1) / lmbda, and its limit log(x) where lmbda is 0."""
-    a, power = floating("boxcox", x, lmbda)
+    a, power = broadcast_floats("boxcox", x, lmbda)
     return _power_of_log(fnp.log(a), power)
 
 
 def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
     """`boxcox(1 + x, lmbda)`, with all digits for small x."""
-    a, power = floating("boxcox1p", x, lmbda)
+    a, power = broadcast_floats("boxcox1p", x, lmbda)
     return _power_of_log(fnp.log1p(a), power)
 
 
@@ -276,15 +279,15 @@ def comb(N: ArrayLike, k: ArrayLike, *, exact: bool = False, repetition: bool = 
     """
     if flag("comb", "exact", exact):
         raise ParameterError("comb: exact=True has no result of a floating dtype", remedy="use math.comb")
-    n, m = floating("comb", N, k)
+    n, m = broadcast_floats("comb", N, k)
     if flag("comb", "repetition", repetition):
         n = fnp.where((n == 0) & (m == 0), 0, n + m - 1)  # of no elements there is the empty multiset
-    there = (m >= 0) & (n >= m) & (n >= 0)
-    n, m = fnp.where(there, n, 1), fnp.where(there, m, 0)
+    inside = (m >= 0) & (n >= m) & (n >= 0)
+    n, m = fnp.where(inside, n, 1), fnp.where(inside, m, 0)
     value = fnp.exp(-lax.betaln(n - m + 1, m + 1)) / (n + 1)
     whole = (n == fnp.floor(n)) & (m == fnp.floor(m)) & (value < 0.5 / fnp.finfo(value.dtype).eps)
     value = fnp.where(whole, lax.stop_gradient(fnp.round(value) - value) + value, value)
-    return fnp.where(there, value, 0)
+    return fnp.where(inside, value, 0)
 
 
 def bernoulli(n: int) -> Array:

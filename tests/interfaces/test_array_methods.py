@@ -29,6 +29,7 @@ METHODS: list[Callable[[Any], Any]] = [
     lambda x: x.compress([False, True], 1), lambda x: x.compress([True, False, True]),
     lambda x: x.view("int32"), lambda x: x.view("int8"), lambda x: x.view("int8").view("float32"), lambda x: x.view(),
     lambda x: (x > 3).choose([x, 9]), lambda x: x.astype("int32").choose((x, -x), mode="wrap"),
+    lambda x: x.repeat([1, 2], 0), lambda x: x.repeat(np.array([0, 3, 1, 2])), lambda x: x.repeat((2,), 1),
     lambda x: x.clip(min=2, max=3), lambda x: x.clip(max=2), lambda x: np.float32(1) * x.clip(3),
 ]  # fmt: skip
 

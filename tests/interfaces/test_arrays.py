@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError, TracerError
 from fxad.tracing.array import Array
@@ -122,7 +123,27 @@ def test_a_mean_is_two_equations() -> None:
             ShapeError,
             "reshape: f32[2,3,4] has 24 elements, which do not fill shape (5, -1)",
         ),
-        (lambda x: x.reshape("a"), ArgumentError, "shape: 'a' is not made of integers"),
+        (lambda x: x.reshape("a"), ArgumentError, "reshape: shape 'a' is not made of integers"),
+        (lambda x: x.transpose(0, 1.5, 2), ArgumentError, "transpose: axes (0, 1.5, 2) is not made of integers"),
+        (
+            lambda x: fx.lax.transpose(x, [0, 1.5, 2]),  # type: ignore[list-item]
+            ArgumentError,
+            "transpose: permutation [0, 1.5, 2] is not made of integers",
+        ),
+        (lambda x: fnp.fft.fft(x, axis=1.5), ArgumentError, "fft: axis (1.5,) is not made of integers"),  # type: ignore[arg-type]
+        (lambda x: fx.lax.reduce_sum(x, "a"), ArgumentError, "reduce_sum: axes 'a' is not made of integers"),  # type: ignore[arg-type]
+        (lambda x: x.take(0, axis=3), AxisError, "take: axis 3 is out of range for an array with 3 axes"),
+        (
+            lambda x: fx.jit(lambda counts: x.repeat(counts, 0))(np.array([1, 2])),
+            TracerError,
+            "repeat: the size of the result depends on the counts, which a traced function does not have",
+        ),
+        (lambda _: fnp.eye(3.0), ArgumentError, "eye: N must be an integer, got a float: 3.0"),  # type: ignore[arg-type]
+        (
+            lambda x: x.repeat([1, -1], 0),
+            ParameterError,
+            "repeat: counts [1, -1] must be integers that are not negative, one or 2 of them",
+        ),
         (
             lambda x: fnp.broadcast_to(x, (3, 4, 2)),
             ShapeError,

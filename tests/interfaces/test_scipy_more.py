@@ -570,6 +570,44 @@ def test_matrices_of_whole_numbers() -> None:
     close(q @ r, a, 1e-12)
 
 
+@pytest.mark.parametrize("kind", [np.int64(2), np.int64(3), fnp.asarray(3)])
+def test_the_type_of_a_cosine_transform_is_any_integer(kind: Any) -> None:
+    """Regression: an integer of NumPy was taken for type 2, and in an inverse for type 3."""
+    x = np.arange(4.0)
+    close(fft.dct(x, kind), them.fft.dct(x, int(kind)))
+    close(fft.idct(x, kind), them.fft.idct(x, int(kind)))
+
+
+@pytest.mark.filterwarnings("error")
+def test_matrices_beyond_the_range_of_float32() -> None:
+    """Regression: 0 * inf made nan of numbers that are in range; a cast warned."""
+    symmetric: Any = np.asarray(linalg.pascal(150))
+    exact: Any = scipy.linalg.pascal(150, exact=True).astype(np.float64)
+    inside = exact < 1e38
+    np.testing.assert_allclose(symmetric[inside], exact[inside], rtol=1e-6)
+    assert np.isinf(symmetric[exact > 1e39]).all()
+    inverse = np.asarray(linalg.invpascal(150))
+    assert not np.isnan(inverse).any()
+    assert (np.sign(inverse[:, 0]) == (-1.0) ** np.arange(150)).all()
+    assert np.isinf(np.asarray(linalg.invhilbert(40))).any()
+
+
+def test_expi_where_the_exponential_alone_overflows() -> None:
+    x, scale = np.array([88.0, 89.0, 92.0], np.float32), np.float64(1e-36)
+    wide = x.astype(np.float64)
+    value: Any = np.asarray(special.expi(x))
+    slope: Any = np.asarray(fx.grad(lambda v: special.expi(v).sum())(x))
+    close(value * scale, scipy.special.expi(wide) * scale, 1e-6)
+    close(slope * scale, np.exp(wide) / wide * scale, 1e-6)
+
+
+@pytest.mark.parametrize("method", ["linear", "nearest"])
+def test_a_place_that_is_nan_has_the_value_nan(method: str) -> None:
+    for fill in (-1.0, None):
+        grid = interpolate.RegularGridInterpolator((np.arange(3.0),), np.arange(3.0), method, fill_value=fill)
+        np.testing.assert_array_equal(grid(np.array([np.nan, 1.0])), [np.nan, 1.0])
+
+
 @pytest.mark.parametrize(
     ("call", "message", "remedy"),
     [

@@ -180,6 +180,54 @@ def test_t_with_many_degrees_of_freedom(dtype: Any) -> None:
         )
 
 
+@pytest.mark.parametrize("p", [0.05, 0.1, 0.3, 1.0])
+def test_the_quantile_of_geom_is_the_least_number_with_the_probability(p: float) -> None:
+    """Regression: the quotient of logarithms is rounded, and its ceiling was a number too great for a third of k."""
+    k = np.arange(1, 30 if p < 1 else 2, dtype=np.float32)
+    np.testing.assert_array_equal(stats.geom.ppf(stats.geom.cdf(k, np.float32(p)), np.float32(p)), k)
+    q = np.array([0.0, 0.5, -1.0], np.float32)
+    np.testing.assert_array_equal(stats.geom.ppf(q, 0.5), [0.0, 1.0, np.nan])
+
+
+def test_small_parameters_and_small_distances_keep_their_digits() -> None:
+    """Regression: 1 - p, cos(y) - 1 and 1 + c^2 - 2 c cos(y) lost them in float32."""
+    small = np.float32(1e-8)
+    found: Any = np.asarray(stats.binom.cdf(0, 1e6, small))
+    np.testing.assert_allclose(found, scipy.stats.binom.cdf(0, 1e6, 1e-8), rtol=1e-6)
+    slope = fx.grad(lambda p: stats.binom.cdf(3.0, 20.0, p))(np.float64(0.3))
+    step = 1e-6
+    around = [scipy.stats.binom.cdf(3, 20, 0.3 + h) for h in (step, -step)]
+    np.testing.assert_allclose(slope, (around[0] - around[1]) / (2 * step), rtol=1e-6)
+    y, kappa = np.float32(1e-4), np.float32(1e8)
+    found = np.asarray(stats.vonmises.logpdf(y, kappa))
+    np.testing.assert_allclose(found, scipy.stats.vonmises.logpdf(1e-4, 1e8), rtol=1e-5)
+    c = np.float32(0.9999)
+    found = np.asarray(stats.wrapcauchy.logpdf(np.float32(0.0), c))
+    np.testing.assert_allclose(found, math.log((1 + float(c)) / (2 * math.pi * (1 - float(c)))), rtol=1e-6)
+
+
+def test_a_probability_of_truncnorm_is_at_most_1() -> None:
+    """Regression: two roundings of one logarithm differed, and `cdf` was 1 + 2e-15."""
+    x = np.array([-1e10, -50.0, -5.0, -1.0, 6.0, 50.0, 1e10])
+    for method in (stats.truncnorm.cdf, stats.truncnorm.sf):
+        assert (method(x, 5.0, 6.0) <= 1).all()
+    assert (stats.truncnorm.logcdf(x, 5.0, 6.0) <= 0).all()
+    assert np.isnan(np.asarray(stats.truncnorm.cdf(np.nan, 5.0, 6.0)))
+
+
+def test_statistics_of_all_elements_keep_every_axis() -> None:
+    """Regression: with `keepdims` and axis None the result had one axis."""
+    x = np.array([[1, 2, 2], [2, 3, 4]])
+    ours, theirs = stats.mode(x, None, keepdims=True), scipy.stats.mode(x, axis=None, keepdims=True)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(a, b, strict=False)
+        assert a.shape == b.shape == (1, 1)
+    assert stats.sem(x, None, keepdims=True).shape == (1, 1)
+    assert stats.mode(x, 1, keepdims=True).mode.shape == (2, 1)
+    with pytest.raises(ArgumentError, match="mode: keepdims must be True or False"):
+        stats.mode(x, keepdims="no")  # type: ignore[arg-type]
+
+
 def test_dtypes_names_and_shapes() -> None:
     assert stats.norm.logpdf(1).dtype == fnp.float32
     assert stats.norm.logpdf(np.float64(1)).dtype == fnp.float64

@@ -341,6 +341,11 @@ ERRORS: dict[str, tuple[Any, str, str]] = {
         "warmup_cosine_decay_schedule: warmup_steps is 10, decay_steps is 10",
         "give 0 < warmup_steps < decay_steps: the decay ends at step decay_steps, warmup included",
     ),
+    "nesterov": (
+        lambda: optim.adam(0.1, nesterov="no"),  # type: ignore[arg-type]
+        "adam: nesterov must be True or False, got a str: 'no'",
+        "it is static: a Python value, which cannot come from a traced array",
+    ),
     "rate of decay": (
         lambda: optim.exponential_decay(1.0, 10, 0.0),
         "exponential_decay: decay_rate is 0.0",

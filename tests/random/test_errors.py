@@ -64,6 +64,21 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
         "random.gamma: a of shape (3,) does not broadcast to the shape () of the result",
     ),
     (
+        lambda: random.chisquare(KEY, np.ones(3, np.float32), ()),
+        ValueError,
+        "random.chisquare: df of shape (3,) does not broadcast to the shape () of the result",
+    ),
+    (
+        lambda: random.t(KEY, np.ones(3, np.float32), ()),
+        ValueError,
+        "random.t: df of shape (3,) does not broadcast to the shape () of the result",
+    ),
+    (
+        lambda: random.generalized_normal(KEY, np.ones(3, np.float32)),
+        ValueError,
+        "random.generalized_normal: p of shape (3,) does not broadcast to the shape () of the result",
+    ),
+    (
         lambda: random.beta(KEY, np.ones(3, np.float32), np.ones(2, np.float32)),
         ValueError,
         "random.beta: shapes (3,) and (2,) do not broadcast: axis -1 has sizes 3 and 2",

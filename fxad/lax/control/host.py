@@ -10,6 +10,7 @@ import string
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
+from types import MappingProxyType
 from typing import Any, Final, TypeVar, final, overload
 
 import numpy as np
@@ -30,7 +31,8 @@ from fxad.tracing.tracer import active_trace
 K = TypeVar("K")
 R = TypeVar("R")
 
-_METHODS: Final = {"sequential": False, "broadcast_all": True}.get
+# For each `vmap_method`, True if the function takes whole stacks.
+_TAKES_STACKS: Final = MappingProxyType({"sequential": False, "broadcast_all": True})
 
 
 # A `Spec` stands for an Array, also in the usual containers. Any other tree, such as one of examples, has the type of
@@ -63,7 +65,7 @@ def pure_callback(
     Raises: ExecutionError for exceptions of `f`, and for results of other types; ParameterError for an unknown
             `vmap_method`.
     """
-    whole = _METHODS(vmap_method) if isinstance(vmap_method, str) else None
+    whole = _TAKES_STACKS.get(vmap_method) if isinstance(vmap_method, str) else None
     if whole is None:
         raise ParameterError(
             f"pure_callback: vmap_method must be 'sequential' or 'broadcast_all', got {vmap_method!r}",

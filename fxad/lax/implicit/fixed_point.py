@@ -43,7 +43,7 @@ def fixed_point_iteration(
     body = trace_function(what, "f", f, x_type, "x0")
     space = vector_space_of(what, x_type.direction)
     real = dtypes.real_part(space.dtype) if space.dtype.kind == "c" else space.dtype
-    rel, least = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
+    relative, absolute = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
     step = TracedMap.of("", f, body, x_type)
 
     def moving(x: object) -> Array:
@@ -52,7 +52,7 @@ def fixed_point_iteration(
 
     def residual_and_target(x: object, fx: object) -> tuple[Array, Array]:
         after = moving(fx)
-        return norm(after - moving(x)), maximum(rel * norm(after), least)
+        return norm(after - moving(x)), maximum(relative * norm(after), absolute)
 
     def going(state: _State) -> Array:
         k, _, _, residual, target = state

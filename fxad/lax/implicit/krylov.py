@@ -141,7 +141,7 @@ def solve_by_gmres(g: Callable[[Any], object], y: object) -> Any:
 
 def _tangent_setup(what: str, g: Callable[[Any], object], y: object) -> _Setup:
     tol = attainable_tolerance(type_and_leaves(what, "b", y)[0].avals)
-    return replace(_setup(what, g, y, None, tol, 0.0, None), least=tol ** (1 / 3))
+    return replace(_setup(what, g, y, None, tol, 0.0, None), nan_above=tol ** (1 / 3))
 
 
 def _cg(setup: _Setup, maxiter: int | None) -> tuple[Any, Convergence]:
@@ -172,7 +172,7 @@ class _Setup:
     tol: Array
     atol: Array
     precondition: TracedMap | None
-    least: float | None = None  # the solution is nan if the residual, relative to b, exceeds this
+    nan_above: float | None = None  # the solution is nan if the residual, relative to b, exceeds this
 
     def solved(self, method: Method, limits: Limits, hermitian: bool) -> tuple[Any, Convergence]:
         """Solve the system by a method."""
@@ -193,8 +193,8 @@ class _Setup:
                 self.atol,
                 limits,
             )
-            if self.least is not None:
-                x = select_value(report.residual_norm <= self.least * norm(right), x, float("nan"))
+            if self.nan_above is not None:
+                x = select_value(report.residual_norm <= self.nan_above * norm(right), x, float("nan"))
             return space.tree(x), report
 
         symmetric = hermitian and not any([a.dtype.kind == "c" for a in self.x_type.avals])
@@ -240,9 +240,9 @@ def _setup(
     if M is not None:
         inverse = _matvec_function(what, "M", M, x_type)
         precondition = TracedMap.of("M", inverse, trace_linear_map(what, "M", inverse, x_type, "b"), x_type)
-    rel, least = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
+    relative, absolute = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
     matvec, whole = _matvec_function(what, "A", A, x_type), tree.unflatten(x_type.structure, leaves)
-    return _Setup(what, matvec, whole, x0, x_type, space, rel, least, precondition)
+    return _Setup(what, matvec, whole, x0, x_type, space, relative, absolute, precondition)
 
 
 def _matvec_function(op: str, what: str, given: Operator, x_type: TreeType) -> Callable[[Any], object]:

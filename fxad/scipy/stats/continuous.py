@@ -20,14 +20,14 @@ _LOG_2PI: Final = math.log(2 * math.pi)
 _POSITIVE: Final = (0.0, math.inf)
 
 
-def _norm(y: Array) -> Array:
+def _norm_logpdf(y: Array) -> Array:
     return -0.5 * (y * y + _LOG_2PI)
 
 
 norm: Final = Continuous(
     "norm",
     (),
-    density=_norm,
+    log_density=_norm_logpdf,
     functions={
         "cdf": lax.ndtr,
         "sf": lambda y: lax.ndtr(-y),
@@ -39,7 +39,8 @@ norm: Final = Continuous(
 )
 
 
-def _beta_sf(y: Array, a: Array, b: Array) -> Array:
+def beta_sf(y: Array, a: Array, b: Array) -> Array:
+    """The probability of values above y, with all digits of a small y."""
     below = special.betainc(a, b, y)
     return fnp.where(below < 0.9, 1 - below, special.betainc(b, a, 1 - y))  # 1 - y loses the digits of a small y
 
@@ -47,10 +48,10 @@ def _beta_sf(y: Array, a: Array, b: Array) -> Array:
 beta: Final = Continuous(
     "beta",
     ("a", "b"),
-    density=lambda y, a, b: beta_log_pdf(a, b, y),
+    log_density=lambda y, a, b: beta_log_pdf(a, b, y),
     functions={
         "cdf": lambda y, a, b: special.betainc(a, b, y),
-        "sf": _beta_sf,
+        "sf": beta_sf,
     },
     support=(0.0, 1.0),
     inside=0.5,
@@ -75,7 +76,7 @@ def _log1p_square(y: Array) -> Array:
 cauchy: Final = Continuous(
     "cauchy",
     (),
-    density=lambda y: -math.log(math.pi) - _log1p_square(y),
+    log_density=lambda y: -math.log(math.pi) - _log1p_square(y),
     functions={
         # atan2 keeps the digits of small probabilities
         "cdf": lambda y: fnp.atan2(fnp.ones_like(y), -y) / math.pi,
@@ -89,7 +90,7 @@ cauchy: Final = Continuous(
 gamma: Final = Continuous(
     "gamma",
     ("a",),
-    density=lambda y, a: gamma_log_pdf(a, y),
+    log_density=lambda y, a: gamma_log_pdf(a, y),
     functions={
         "cdf": lambda y, a: special.gammainc(a, y),
         "sf": lambda y, a: special.gammaincc(a, y),
@@ -101,7 +102,7 @@ gamma: Final = Continuous(
 chi2: Final = Continuous(
     "chi2",
     ("df",),
-    density=lambda y, df: gamma_log_pdf(df / 2, y / 2) - math.log(2),
+    log_density=lambda y, df: gamma_log_pdf(df / 2, y / 2) - math.log(2),
     functions={
         "cdf": lambda y, df: special.gammainc(df / 2, y / 2),
         "sf": lambda y, df: special.gammaincc(df / 2, y / 2),
@@ -113,7 +114,7 @@ chi2: Final = Continuous(
 expon: Final = Continuous(
     "expon",
     (),
-    density=lambda y: -y,
+    log_density=lambda y: -y,
     functions={
         "cdf": lambda y: -fnp.expm1(-y),
         "sf": lambda y: fnp.exp(-y),
@@ -127,7 +128,7 @@ expon: Final = Continuous(
 
 
 def _power_of_abs(y: Array, power: Array) -> Array:
-    """|y| ** power. At 0 it has all derivatives that are continuous there, and 0 at a kink."""
+    """|y| ** power. At 0 its derivatives are those that are continuous there; at a kink (power <= 1) they are 0."""
     zero = y == 0
     kink = zero & (power <= 1)
     size = fnp.where(kink, 1, y * fnp.where(zero, 1, fnp.sign(y)))
@@ -142,7 +143,7 @@ def _gennorm_cdf(y: Array, beta: Array) -> Array:
 gennorm: Final = Continuous(
     "gennorm",
     ("beta",),
-    density=lambda y, beta: fnp.log(beta / 2) - lax.lgamma(1 / beta) - _power_of_abs(y, beta),
+    log_density=lambda y, beta: fnp.log(beta / 2) - lax.lgamma(1 / beta) - _power_of_abs(y, beta),
     functions={"cdf": _gennorm_cdf, "sf": lambda y, beta: _gennorm_cdf(-y, beta)},
 )
 
@@ -157,7 +158,7 @@ def _gumbel_log_tail(y: Array) -> Array:
 gumbel_r: Final = Continuous(
     "gumbel_r",
     (),
-    density=lambda y: -(y + fnp.exp(-y)),
+    log_density=lambda y: -(y + fnp.exp(-y)),
     functions={
         "cdf": lambda y: fnp.exp(-fnp.exp(-y)),
         "sf": lambda y: -fnp.expm1(-fnp.exp(-y)),
@@ -171,7 +172,7 @@ gumbel_r: Final = Continuous(
 gumbel_l: Final = Continuous(
     "gumbel_l",
     (),
-    density=lambda y: y - fnp.exp(y),
+    log_density=lambda y: y - fnp.exp(y),
     functions={
         "cdf": lambda y: -fnp.expm1(-fnp.exp(y)),
         "sf": lambda y: fnp.exp(-fnp.exp(y)),
@@ -201,7 +202,7 @@ def _laplace_ppf(q: Array) -> Array:
 laplace: Final = Continuous(
     "laplace",
     (),
-    density=lambda y: -fnp.abs(y) - math.log(2),
+    log_density=lambda y: -fnp.abs(y) - math.log(2),
     functions={
         "cdf": _laplace_cdf,
         "sf": lambda y: _laplace_cdf(-y),
@@ -213,7 +214,7 @@ laplace: Final = Continuous(
 )
 
 
-def _logistic(y: Array) -> Array:
+def _logistic_logpdf(y: Array) -> Array:
     at_end = y == -math.inf
     y = fnp.where(at_end, 0, y)
     return fnp.where(at_end, -math.inf, -y - 2 * softplus(-y))
@@ -222,7 +223,7 @@ def _logistic(y: Array) -> Array:
 logistic: Final = Continuous(
     "logistic",
     (),
-    density=_logistic,
+    log_density=_logistic_logpdf,
     functions={
         "cdf": lax.expit,
         "sf": lambda y: lax.expit(-y),
@@ -236,7 +237,7 @@ logistic: Final = Continuous(
 pareto: Final = Continuous(
     "pareto",
     ("b",),
-    density=lambda y, b: fnp.log(b) - (b + 1) * fnp.log(y),
+    log_density=lambda y, b: fnp.log(b) - (b + 1) * fnp.log(y),
     functions={
         "cdf": lambda y, b: -fnp.expm1(-b * fnp.log(y)),
         "sf": lambda y, b: y**-b,
@@ -249,7 +250,7 @@ pareto: Final = Continuous(
 )
 
 
-def _t(y: Array, df: Array) -> Array:
+def _t_logpdf(y: Array, df: Array) -> Array:
     return -lax.betaln(df / 2, 0.5) - 0.5 * fnp.log(df) - (df + 1) / 2 * _log1p_square(y / fnp.sqrt(df))
 
 
@@ -290,12 +291,12 @@ def _t_cdf_by_beta(y: Array, df: Array) -> Array:
 t: Final = Continuous(
     "t",
     ("df",),
-    density=_t,
+    log_density=_t_logpdf,
     functions={"cdf": _t_cdf, "sf": lambda y, df: _t_cdf(-y, df)},
 )
 
 
-def _log_mass(a: Array, b: Array) -> Array:
+def _log_probability_between(a: Array, b: Array) -> Array:
     """The logarithm of the probability that a standard normal variable is between a and b."""
     # in the tail where both are, so that the difference keeps its digits
     upper = a > 0
@@ -306,15 +307,21 @@ def _log_mass(a: Array, b: Array) -> Array:
     return fnp.where(empty, -math.inf, top + fnp.log1p(-fnp.exp(below)))
 
 
+def _truncnorm_log_probability(low: Array, high: Array, a: Array, b: Array) -> Array:
+    """The logarithm of the probability between low and high of a normal variable between a and b; 0 at most."""
+    log = _log_probability_between(low, high) - _log_probability_between(a, b)
+    return fnp.where(log > 0, 0, log)
+
+
 truncnorm: Final = Continuous(
     "truncnorm",
     ("a", "b"),
-    density=lambda y, a, b: _norm(y) - _log_mass(a, b),
+    log_density=lambda y, a, b: _norm_logpdf(y) - _log_probability_between(a, b),
     functions={
-        "logcdf": lambda y, a, b: _log_mass(a, y) - _log_mass(a, b),
-        "logsf": lambda y, a, b: _log_mass(y, b) - _log_mass(a, b),
-        "cdf": lambda y, a, b: fnp.exp(_log_mass(a, y) - _log_mass(a, b)),
-        "sf": lambda y, a, b: fnp.exp(_log_mass(y, b) - _log_mass(a, b)),
+        "logcdf": lambda y, a, b: _truncnorm_log_probability(a, y, a, b),
+        "logsf": lambda y, a, b: _truncnorm_log_probability(y, b, a, b),
+        "cdf": lambda y, a, b: fnp.exp(_truncnorm_log_probability(a, y, a, b)),
+        "sf": lambda y, a, b: fnp.exp(_truncnorm_log_probability(y, b, a, b)),
     },
     support=lambda a, b: (a, b),
     inside=lambda a, _: a,
@@ -323,7 +330,7 @@ truncnorm: Final = Continuous(
 uniform: Final = Continuous(
     "uniform",
     (),
-    density=fnp.zeros_like,
+    log_density=fnp.zeros_like,
     functions={"cdf": lambda y: y, "sf": lambda y: 1 - y, "ppf": lambda q: q, "isf": lambda q: 1 - q},
     support=(0.0, 1.0),
 )
@@ -331,13 +338,20 @@ uniform: Final = Continuous(
 vonmises: Final = Continuous(
     "vonmises",
     ("kappa",),
-    # i0e(kappa) = exp(-kappa) i0(kappa) does not overflow
-    density=lambda y, kappa: kappa * (fnp.cos(y) - 1) - fnp.log(2 * math.pi * lax.bessel_i0e(kappa)),
+    # i0e(kappa) = exp(-kappa) i0(kappa) does not overflow; cos(y) - 1 would lose the digits of a small y
+    log_density=lambda y, kappa: -2 * kappa * fnp.sin(y / 2) ** 2 - fnp.log(2 * math.pi * lax.bessel_i0e(kappa)),
 )
+
+
+def _wrapcauchy_logpdf(y: Array, c: Array) -> Array:
+    # 1 + c^2 - 2 c cos(y), without cancellation where c is near 1
+    denominator = (1 - c) ** 2 + 4 * c * fnp.sin(y / 2) ** 2
+    return fnp.log((1 - c) * (1 + c) / (2 * math.pi * denominator))
+
 
 wrapcauchy: Final = Continuous(
     "wrapcauchy",
     ("c",),
-    density=lambda y, c: fnp.log((1 - c * c) / (2 * math.pi * (1 + c * c - 2 * c * fnp.cos(y)))),
+    log_density=_wrapcauchy_logpdf,
     support=(0.0, 2 * math.pi),
 )

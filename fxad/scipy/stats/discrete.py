@@ -11,29 +11,30 @@ from typing import Final
 import fxad.numpy as fnp
 from fxad import lax
 from fxad.scipy import special
+from fxad.scipy.stats.continuous import beta_sf
 from fxad.scipy.stats.densities import beta_log_pdf, gamma_log_pdf
 from fxad.scipy.stats.distribution import Discrete
 from fxad.tracing.array import Array
 
 
-def _binom(k: Array, n: Array, p: Array) -> Array:
+def _binom_logpmf(k: Array, n: Array, p: Array) -> Array:
     return beta_log_pdf(k + 1, n - k + 1, p) - fnp.log(n + 1)
 
 
-def _betabinom(k: Array, n: Array, a: Array, b: Array) -> Array:
+def _betabinom_logpmf(k: Array, n: Array, a: Array, b: Array) -> Array:
     # C(n, k) B(k + a, n - k + b) / B(a, b), each as a density at p: the result does not depend on p
     p = lax.stop_gradient((k + a) / (n + a + b))
-    return _binom(k, n, p) + beta_log_pdf(a, b, p) - beta_log_pdf(k + a, n - k + b, p)
+    return _binom_logpmf(k, n, p) + beta_log_pdf(a, b, p) - beta_log_pdf(k + a, n - k + b, p)
 
 
-def _nbinom(k: Array, n: Array, p: Array) -> Array:
+def _nbinom_logpmf(k: Array, n: Array, p: Array) -> Array:
     return beta_log_pdf(n + 1, k + 1, p) + fnp.log(n / ((n + k) * (n + k + 1)))
 
 
 bernoulli: Final = Discrete(
     "bernoulli",
     ("p",),
-    mass=lambda k, p: lax.xlogy(k, p) + lax.xlog1py(1 - k, -p),
+    log_mass=lambda k, p: lax.xlogy(k, p) + lax.xlog1py(1 - k, -p),
     functions={
         "cdf": lambda k, p: fnp.where(k < 1, 1 - p, 1.0),
         "ppf": lambda q, p: fnp.where(q <= 0, -1.0, fnp.where(q <= 1 - p, 0.0, 1.0)),
@@ -44,25 +45,37 @@ bernoulli: Final = Discrete(
 binom: Final = Discrete(
     "binom",
     ("n", "p"),
-    mass=_binom,
-    functions={"cdf": lambda k, n, p: special.betainc(n - k, k + 1, 1 - p)},
+    log_mass=_binom_logpmf,
+    functions={"cdf": lambda k, n, p: beta_sf(p, k + 1, n - k)},
     support=lambda n, *_: (0.0, n),
 )
 
 betabinom: Final = Discrete(
     "betabinom",
     ("n", "a", "b"),
-    mass=_betabinom,
+    log_mass=_betabinom_logpmf,
     support=lambda n, *_: (0.0, n),
 )
+
+
+def _geom_cdf(k: Array, p: Array) -> Array:
+    return -fnp.expm1(k * fnp.log1p(-p))
+
+
+def _geom_ppf(q: Array, p: Array) -> Array:
+    k = fnp.ceil(fnp.where(p == 1, 0, fnp.log1p(-q) / fnp.log1p(-p)))
+    # the quotient is rounded, so the least k with cdf(k) >= q may be its neighbour
+    k = fnp.where((k > 1) & (_geom_cdf(k - 1, p) >= q), k - 1, k)
+    return fnp.where(fnp.where(k < 1, q > 0, _geom_cdf(k, p) < q), k + 1, k)
+
 
 geom: Final = Discrete(
     "geom",
     ("p",),
-    mass=lambda k, p: lax.xlog1py(k - 1, -p) + fnp.log(p),
+    log_mass=lambda k, p: lax.xlog1py(k - 1, -p) + fnp.log(p),
     functions={
-        "cdf": lambda k, p: -fnp.expm1(k * fnp.log1p(-p)),
-        "ppf": lambda q, p: fnp.ceil(fnp.log1p(-q) / fnp.log1p(-p)),
+        "cdf": _geom_cdf,
+        "ppf": _geom_ppf,
     },
     support=(1.0, math.inf),
 )
@@ -70,13 +83,13 @@ geom: Final = Discrete(
 nbinom: Final = Discrete(
     "nbinom",
     ("n", "p"),
-    mass=_nbinom,
+    log_mass=_nbinom_logpmf,
     functions={"cdf": lambda k, n, p: special.betainc(n, k + 1, p)},
 )
 
 poisson: Final = Discrete(
     "poisson",
     ("mu",),
-    mass=lambda k, mu: gamma_log_pdf(k + 1, mu),
+    log_mass=lambda k, mu: gamma_log_pdf(k + 1, mu),
     functions={"cdf": lambda k, mu: special.gammaincc(k + 1, mu)},
 )

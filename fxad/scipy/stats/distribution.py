@@ -114,14 +114,14 @@ def _with_slope(value: Function, slope: Function, x: Array, *parameters: Array) 
 class Continuous(Distribution):
     """A distribution with a density. All functions take the standardized variable y = (x - loc) / scale, then shapes.
 
-    `logpdf`:  the logarithm of the density inside of the support.
-    `support`: the ends of the support, from the shapes.
-    `inside`:  a point of the support at which `logpdf` is finite; it replaces points outside, so that derivatives are
-               finite there.
-    `functions`: those of cdf sf logcdf logsf ppf isf that have a formula.
+    `log_density`: the logarithm of the density inside of the support.
+    `functions`:   those of cdf sf logcdf logsf ppf isf that have a formula.
+    `support`:     the ends of the support, from the shapes.
+    `inside`:      a point of the support at which `log_density` is finite; it replaces points outside, so that
+                   derivatives are finite there.
     """
 
-    density: Function
+    log_density: Function
     functions: Mapping[str, Function] = field(default_factory=dict)
     support: Support = (-float("inf"), float("inf"))
     inside: float | Function = 0.0
@@ -149,7 +149,7 @@ class Continuous(Distribution):
         low, high = self._ends(*shapes)
         inside = (y >= low) & (y <= high)
         point = self.inside(*shapes) if callable(self.inside) else self.inside
-        value = self.density(fnp.where(inside, y, point), *shapes)
+        value = self.log_density(fnp.where(inside, y, point), *shapes)
         # nan stays nan
         return fnp.where(inside, value, fnp.where(fnp.isnan(y), fnp.nan, -fnp.inf))
 
@@ -242,12 +242,12 @@ class Continuous(Distribution):
 class Discrete(Distribution):
     """A distribution of whole numbers. Functions take k - loc, then shapes.
 
-    `mass`:    the logarithm of the probability of a whole number in the support.
-    `support`: the first and the last whole number, from the shapes.
+    `log_mass`:  the logarithm of the probability of a whole number in the support.
     `functions`: those of cdf and ppf that have a formula.
+    `support`:   the first and the last whole number, from the shapes.
     """
 
-    mass: Function
+    log_mass: Function
     functions: Mapping[str, Function] = field(default_factory=dict)
     support: Support = (0.0, float("inf"))
     defaults: ClassVar[Mapping[str, ArrayLike]] = MappingProxyType({"loc": 0.0})
@@ -265,7 +265,7 @@ class Discrete(Distribution):
             value = self._formula(method, fnp.where(inside, whole, low), *shapes)
             return fnp.where(inside, value, fnp.where(fnp.isnan(k), fnp.nan, fnp.where(whole < low, 0.0, 1.0)))
         inside = (k >= low) & (k <= high) & (k == fnp.floor(k))
-        value = self.mass(fnp.where(inside, k, low), *shapes)
+        value = self.log_mass(fnp.where(inside, k, low), *shapes)
         result = fnp.where(inside, value, fnp.where(fnp.isnan(k), fnp.nan, -fnp.inf))
         return fnp.exp(result) if method == "pmf" else result
 

@@ -26,8 +26,15 @@ class ModeResult(NamedTuple):
 def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1, *, keepdims: bool = False) -> Array:
     """The standard error of the mean along an axis; None: of all elements."""
     (x,) = floats("sem", a)
-    x, axis = (x.reshape(-1), 0) if axis is None else (x, normalize_axis_index("sem", axis, x.ndim))
-    return jit_composite(_sem, x, axis, to_int("sem", "ddof", ddof), flag("sem", "keepdims", keepdims))
+    keepdims = flag("sem", "keepdims", keepdims)
+    values, k = _values_and_axis("sem", x, axis)
+    out = jit_composite(_sem, values, k, to_int("sem", "ddof", ddof), keepdims)
+    return out.reshape((1,) * x.ndim) if keepdims and axis is None else out
+
+
+def _values_and_axis(name: str, x: Array, axis: int | None) -> tuple[Array, int]:
+    """Return x and the axis, counted from the front; for None a vector of all elements, and 0."""
+    return (x.reshape(-1), 0) if axis is None else (x, normalize_axis_index(name, axis, x.ndim))
 
 
 def _sem(x: Array, axis: int, ddof: int, keepdims: bool) -> Array:
@@ -37,15 +44,17 @@ def _sem(x: Array, axis: int, ddof: int, keepdims: bool) -> Array:
 def mode(a: ArrayLike, axis: int | None = 0, *, keepdims: bool = False) -> ModeResult:
     """The most frequent value along an axis, the least of several; None: of all elements."""
     x = as_array("mode", a)
-    x, axis = (x.reshape(-1), 0) if axis is None else (x, normalize_axis_index("mode", axis, x.ndim))
-    if not x.shape[axis]:
+    keepdims = flag("mode", "keepdims", keepdims)
+    values, k = _values_and_axis("mode", x, axis)
+    if not values.shape[k]:
         raise ParameterError(
             "mode: an axis without elements has no most frequent value", remedy="give at least one element"
         )
-    value, count = jit_composite_all(_mode, x, axis)
-    if keepdims:
-        return ModeResult(fnp.expand_dims(value, axis), fnp.expand_dims(count, axis))
-    return ModeResult(value, count)
+    value, count = jit_composite_all(_mode, values, k)
+    if not keepdims:
+        return ModeResult(value, count)
+    shape = (1,) * x.ndim if axis is None else (*x.shape[:k], 1, *x.shape[k + 1 :])
+    return ModeResult(value.reshape(shape), count.reshape(shape))
 
 
 def _mode(x: Array, axis: int) -> tuple[Array, Array]:
@@ -80,8 +89,8 @@ def rankdata(a: ArrayLike, method: str = "average", *, axis: int | None = None) 
     x = as_array("rankdata", a)
     if text("rankdata", "method", method) not in _METHODS:
         raise ParameterError(f"rankdata: method {method!r} is unknown", remedy=f"the methods are {' '.join(_METHODS)}")
-    x, axis = (x.reshape(-1), 0) if axis is None else (x, normalize_axis_index("rankdata", axis, x.ndim))
-    return jit_composite(_rankdata, x, method, axis)
+    values, k = _values_and_axis("rankdata", x, axis)
+    return jit_composite(_rankdata, values, method, k)
 
 
 def _rankdata(x: Array, method: str, axis: int) -> Array:
