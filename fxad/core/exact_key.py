@@ -12,9 +12,7 @@ from typing import Final
 
 import numpy as np
 
-_COMPARED_BY_BITS: Final = frozenset(
-    {float, complex, np.float16, np.float32, np.float64, np.complex64, np.complex128}
-)
+_COMPARED_BY_BITS: Final = frozenset({float, complex, np.float16, np.float32, np.float64, np.complex64, np.complex128})
 # Values of these types may be equal and yet differ, or contain such values: 0.0 and -0.0, (1,) and (True,).
 NEEDS_EXACT_KEY: Final = _COMPARED_BY_BITS | {tuple}
 # Values of one of these types are equal exactly if they have equal bits, or are one object.
