@@ -453,7 +453,7 @@ class Batching(Emit, Protocol):
     """The interface to `vmap` for rules that batch a body."""
 
     def batched(self, body: Jaxpr, size: int, in_dims: Dims, out_dims: Dims, axis: str | None = None) -> Jaxpr:
-        """`vmap` of a body, for batching and jvp rules."""
+        """`vmap` of a body over an axis that is not the mapped axis of the context, with all batch axes given."""
 
 
 class BatchCtx(Batching, Protocol):

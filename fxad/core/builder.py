@@ -244,8 +244,8 @@ def rebind_operands(
 
     Operands have keys: `has` are those of the operands of `jaxpr` (by default their numbers), `wants` those of the new
     operands. `types` are the types of those that `jaxpr` does not take. Operands in `literals` become literals, which
-    get the shape of the operand. An operand of `jaxpr` that is in neither must be unread. `outs` are other results,
-    which are atoms of `jaxpr`.
+    get the shape of the operand. An operand of `jaxpr` that is neither in `wants` nor in `literals` must be unread.
+    `outs` are other results, which are atoms of `jaxpr`.
 
     Of the program f of (x, y, z), `rebind_operands(f, "zux", has="xyz", types={"u": aval}, literals={"y": two})` is the
     program (z, u, x) -> f(x, 2, z), and `rebind_operands(f, (2, 0, 1))` is (z, x, y) -> f(x, y, z).

@@ -84,7 +84,7 @@ def dce(jaxpr: Jaxpr) -> Jaxpr:
     Law:  same value; idempotent; never more equations; effects stay, in order.
     Cost: one pass back, one forward; the program itself when nothing is dead.
     """
-    return remove_dead_eqns(jaxpr, _without_unused)
+    return remove_dead_eqns(jaxpr, _shrink)
 
 
 @by_value
@@ -97,8 +97,8 @@ def prune(jaxpr: Jaxpr, used: Mask) -> tuple[Jaxpr, Mask]:
     return drop_unread_operands(dce(Jaxpr(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)))
 
 
-def _without_unused(eqn: Eqn, used: Mask) -> Eqn:
-    """An equation with bodies, without its unused results and the operands that then are not read."""
+def _shrink(eqn: Eqn, used: Mask) -> Eqn:
+    """The result of `remove_unused`, applied until nothing changes."""
     if not isinstance(eqn.prim, HigherOrder):
         return eqn
     live = set(select_by_mask(eqn.outs, used))
@@ -133,6 +133,8 @@ def remove_unused(eqn: Eqn, used: Mask) -> Eqn:
     if by_rule is not None:
         return by_rule
     layout = prim.layout
+    if not layout.running:  # all bodies belong to rules
+        return eqn
     keep = [u or g for u, g in zip(used, [g.fixed for g in layout.results for _ in range(g.size)], strict=True)]
     invariant = _invariant_carries(layout, keep)
     pruned, read = _prune_bodies(layout, keep, invariant)

@@ -12,10 +12,9 @@ from typing import Final
 
 import numpy as np
 
+_COMPARED_BY_BITS: Final = frozenset({float, complex, np.float16, np.float32, np.float64, np.complex64, np.complex128})
 # Values of these types may be equal and yet differ, or contain such values: 0.0 and -0.0, (1,) and (True,).
-COMPARED_BY_REPR: Final = frozenset(
-    {float, complex, tuple, np.float16, np.float32, np.float64, np.complex64, np.complex128}
-)
+NEEDS_EXACT_KEY: Final = _COMPARED_BY_BITS | {tuple}
 # Values of one of these types are equal exactly if they have equal bits, or are one object.
 COMPARED_BY_EQUALITY: Final = frozenset({int, str, bool, bytes, type(None), type, FunctionType, BuiltinFunctionType})
 
@@ -34,7 +33,7 @@ def exact_key(static: Hashable) -> Hashable:
         if COMPARED_BY_EQUALITY.issuperset(kinds := tuple(map(type, static))):  # the usual case, in one frame
             return kind, kinds, tuple(static)
         return kind, tuple([exact_key(s) for s in static])
-    return kind, repr(static) if kind in COMPARED_BY_REPR else _exact_value(static)
+    return kind, np.array(static).tobytes() if kind in _COMPARED_BY_BITS else _exact_value(static)
 
 
 def _exact_value(static: Hashable) -> Hashable:
@@ -54,7 +53,8 @@ def _exact_value(static: Hashable) -> Hashable:
     elif isinstance(static, float | complex):  # of a subclass, which may compare more
         return (float if isinstance(static, float) else complex).__repr__(static), static
     elif isinstance(static, np.generic):
-        return static.dtype, repr(static) if isinstance(static, np.inexact) else static.tobytes()
+        padded = isinstance(static, np.longdouble | np.clongdouble)  # its bytes beside the bits may differ
+        return static.dtype, repr(static) if padded else static.tobytes()
     return static
 
 

@@ -92,10 +92,10 @@ FORMATS: Final = MappingProxyType(
 )
 
 _DIGITS: Final = 9  # enough to tell any two float32 apart
-_DECIMAL: Final = re.compile(r"-?(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|inf)")
+_DECIMAL: Final = re.compile(r"-?(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|inf)", re.ASCII)
 _WHOLE: Final = 1e16  # where repr begins to write exponents
 _LONGEST: Final = 1000  # an exact float64 has at most 767 digits; float() is slow on longer text
-_INTEGER: Final = re.compile(r"-?\d{1,20}")  # enough for int64 and uint64; int() raises beyond 4300 digits
+_INTEGER: Final = re.compile(r"-?\d{1,20}", re.ASCII)  # enough for int64 and uint64; int() raises beyond 4300 digits
 
 
 def show(bits: bytes, dtype: DType) -> str:

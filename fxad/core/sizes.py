@@ -34,13 +34,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias, final
+from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias, TypeVar, final
 
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.weak import WeakTable
 from fxad.errors import ArgumentError, ShapeError, SizeError, described
+
+T = TypeVar("T")
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _BOUND: Final = re.compile(r"_axis[0-9]{1,3}")
@@ -209,7 +211,7 @@ else:
             return self + other * -1 if _is_size(other) else _refuse_operand(self, "-", other)
 
         def __rsub__(self, other):
-            return self * -1 + other if _is_size(other) else _refuse_operand(self, "-", other)
+            return self * -1 + other if _is_size(other) else _refuse_operand(other, "-", self)
 
         def __mul__(self, other):
             if not _is_size(other):
@@ -236,13 +238,13 @@ else:
             return _floor_divide(self, other) if _is_size(other) else _refuse_operand(self, "//", other)
 
         def __rfloordiv__(self, other):
-            return _floor_divide(other, self) if _is_size(other) else _refuse_operand(self, "//", other)
+            return _floor_divide(other, self) if _is_size(other) else _refuse_operand(other, "//", self)
 
         def __mod__(self, other):
             return self - self // other * other if _is_size(other) else _refuse_operand(self, "%", other)
 
         def __rmod__(self, other):
-            return other - other // self * self if _is_size(other) else _refuse_operand(self, "%", other)
+            return other - other // self * self if _is_size(other) else _refuse_operand(other, "%", self)
 
         def __divmod__(self, other):
             return self // other, self % other
@@ -378,7 +380,7 @@ def named_size(name: str, at_least: int = 0) -> int:
     if not _NAME.fullmatch(name) or name in _RESERVED:
         raise ArgumentError(
             f"size: {name!r} is not a name of a size",
-            remedy="begin with a letter; bits, div, max, min and dtypes are taken",
+            remedy=f"give an identifier that begins with a letter, and not {', '.join(sorted(_RESERVED))}",
         )
     return size_of(Name(name, at_least))
 
@@ -464,14 +466,19 @@ def _bit_length(a: int, _: int = 0) -> int:
     return max(a, 0).bit_length() if type(a) is int else size_of(SizeFunction("bits", a, 0))
 
 
-def _refuse_operand(a: int, sign: str, b: object) -> object:
-    if type(b) in (float, complex, bool) or (sign in ("/", "**") and isinstance(b, int | Size)):
+def _refuse_operand(a: object, sign: str, b: object) -> object:
+    """Refuse an operation of a size and another operand, on either side. Returns NotImplemented for an operand whose
+    class may know the operation. Raises: SizeError."""
+    reflected = type(b) is Size
+    other = a if reflected else b
+    if type(other) in (float, complex, bool) or (sign in ("/", "**") and isinstance(b, int | Size)):
         raise SizeError(
             f"size: {a} {sign} {b} is not a size",
             remedy="convert the size to an array first, with fxad.numpy.asarray, and compute with that",
         )
-    if isinstance(b, int) or (hasattr(b, "__index__") and not hasattr(b, "shape")):
-        raise SizeError(f"size: {a} {sign} {described(b)} is not a size", remedy="use ints and sizes")
+    if isinstance(other, int) or (hasattr(other, "__index__") and not hasattr(other, "shape")):
+        operation = f"{described(a)} {sign} {b}" if reflected else f"{a} {sign} {described(b)}"
+        raise SizeError(f"size: {operation} is not a size", remedy="use ints and sizes")
     return NotImplemented
 
 
@@ -604,7 +611,8 @@ def may_fit(m: int, n: int) -> bool:
 
 
 def _compare(a: int, sign: str, b: object, margin: int) -> bool:
-    """Returns True if a - b >= margin. Raises: SizeError if the assumptions do not decide it."""
+    """Returns True if a - b >= margin, which is 0 for `>=` and `<`, and 1 for `>` and `<=`. `sign` is the user's
+    operator, for messages. Raises: SizeError if the assumptions do not decide it."""
     if not _is_size(b):
         if isinstance(b, float):  # an infinity, as in a comparison with a bound
             if b == float("inf"):
@@ -613,11 +621,9 @@ def _compare(a: int, sign: str, b: object, margin: int) -> bool:
                 return True
         raise SizeError(f"size: {a} {sign} {b!r} cannot be decided", remedy="compare sizes with ints and sizes")
     difference: int = a - b  # type: ignore[operator]  # `b` is an int or a size
-    if type(b) is int and b >= _LARGEST_SIZE:
-        return False
     if at_least(difference, margin):
         return True
-    if at_least(-difference, 1 - margin):
+    if at_least(-difference, 1 - margin) or (type(b) is int and b >= _LARGEST_SIZE):
         return False
     names = {n.name: n for n in names_of(difference)}
     raise SizeError(
@@ -862,6 +868,10 @@ _TOKENS: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|[0-9]+|>=|//|\*\*|[-+*^
 _MOST_FACTORS: Final = 200  # of all terms of a size in a text
 
 
+def _is_number(token: str) -> bool:
+    return token.isascii() and token.isdigit()  # `isdigit` admits other digits, such as a superscript two
+
+
 @final
 class Reader:
     """Reads the language of shapes: `(n, 2*m+1, _)`.
@@ -880,7 +890,7 @@ class Reader:
 
     def fail(self, problem: str) -> NoReturn:
         raise ArgumentError(
-            f"shape: {self.text!r}: {problem}",
+            f"shape: {self.text!r:.200}: {problem}",
             remedy="write sizes as polynomials, separated by commas: '(n, 2*m+1, 3)', 'n>=1', '_' for a fixed size",
         )
 
@@ -896,6 +906,23 @@ class Reader:
 
     def shape(self) -> tuple[int | None, ...]:
         """A whole text: `(n, _)`, `n, 3`, `n`, ``. None stands for `_`."""
+        return self._whole(self._sizes)
+
+    def single_size(self) -> int:
+        """A whole text that is one size."""
+        return self._whole(self.sum)
+
+    def _whole(self, read: Callable[[], T]) -> T:
+        """The result of `read`, which must take the whole text."""
+        try:
+            out = read()
+        except RecursionError:
+            self.fail("a size is nested too deeply")
+        if self.tokens[self.at]:
+            self.fail(f"{self.tokens[self.at]!r} is not part of a size")
+        return out
+
+    def _sizes(self) -> tuple[int | None, ...]:
         if not self.tokens[0]:
             return ()
         closing = self.accept("(") if self.tokens[0] == "(" and self._outer() else False
@@ -907,13 +934,7 @@ class Reader:
                 break
         if closing:
             self.take(")")
-        self._end()
         return tuple(out)
-
-    def _end(self) -> None:
-        """Check that the text ends here."""
-        if self.tokens[self.at]:
-            self.fail(f"{self.tokens[self.at]!r} is not part of a size")
 
     def _outer(self) -> bool:
         """Returns True if the first parenthesis closes at the end of the text."""
@@ -923,12 +944,6 @@ class Reader:
             if depth == 0:
                 return self.tokens[k + 1 :] == [""]
         return False
-
-    def single_size(self) -> int:
-        """A whole text that is one size."""
-        out = self.sum()
-        self._end()
-        return out
 
     def sum(self) -> int:
         out = -self.product() if self.accept("-") else self.product()
@@ -971,7 +986,7 @@ class Reader:
         out = self.atom()
         if self.accept("^") or self.accept("**"):
             token = self.tokens[self.at]
-            if not token.isdigit() or int(token) > 64:
+            if not _is_number(token) or int(token) > 64:
                 self.fail("a power is a small number")
             self.at += 1
             base, out = out, 1
@@ -985,7 +1000,7 @@ class Reader:
             out = self.sum()
             self.take(")")
             return out
-        if token.isdigit():
+        if _is_number(token):
             if len(token) > 19:
                 self.fail("a size is too large")
             self.at += 1
@@ -1019,7 +1034,7 @@ class Reader:
         sign = self.tokens[self.at]
         if sign in (">", ">="):
             number = self.tokens[self.at + 1]
-            if not number.isdigit() or len(number) > 18:
+            if not _is_number(number) or len(number) > 18:
                 self.fail(f"{token} {sign} is followed by a number")
             self.at += 2
             low = max(low, int(number) + (sign == ">"))

@@ -131,7 +131,7 @@ def _fitting(what: str, shape: Structure, other: object, number: int) -> list[ob
     xs = flatten_up_to(shape, other)
     if xs is None:
         raise TreeError(
-            f"tree.{what}: tree {number} differs from the first: {difference(shape, structure(other))}",
+            f"tree.{what}: tree {number} differs from the first: {_misfit(shape, structure(other))}",
             remedy="give trees of one structure",
         )
     return xs
@@ -159,9 +159,8 @@ def all(tree: object, *, is_leaf: IsLeaf = None) -> bool:
 
 
 def transpose(outer_treedef: Structure, inner_treedef: Structure | None, pytree_to_transpose: object) -> Any:
-    """A tree of structure `outer` with trees of structure `inner` at its leaves, turned inside out.
-
-    Without `inner_treedef`, it is the structure of the first of the inner trees. Raises: TreeError.
+    """A tree of structure `outer_treedef`, which has trees of structure `inner_treedef` at its leaves, turned inside
+    out. By default, `inner_treedef` is the structure of the first inner tree. Raises: TreeError.
     """
     _check_structure("transpose: outer_treedef", outer_treedef)
     if inner_treedef is not None:
@@ -229,7 +228,19 @@ def _children(tree: object) -> tuple[list[object], Structure]:
 
 def difference(a: Structure, b: Structure) -> str:
     """The first difference of two structures, for messages."""
-    pa, pb = paths(a, "tree"), paths(b, "tree")
+    return _first_difference(a, b, paths(a, "tree"), paths(b, "tree"))
+
+
+def _misfit(a: Structure, b: Structure) -> str:
+    """The first difference of two structures, where `b` may have a subtree in place of a leaf of `a`."""
+    leaves_of_a = set(a.accessors())
+    # the path of a leaf of `b`, or of the subtree around it that stands at a leaf of `a`
+    cut = [next((p[:k] for k in range(len(p)) if p[:k] in leaves_of_a), p) for p in b.accessors()]
+    return _first_difference(a, b, paths(a, "tree"), [p.codify("tree") for p in dict.fromkeys(cut)])
+
+
+def _first_difference(a: Structure, b: Structure, pa: Sequence[str], pb: Sequence[str]) -> str:
+    """The first difference of two structures with the paths `pa` and `pb`."""
     for x, y in zip(pa, pb, strict=False):
         if x != y:
             return f"{x} stands against {y}"

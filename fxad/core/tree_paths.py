@@ -286,10 +286,17 @@ def register_dataclass(
     """Register a dataclass as a container: `data_fields` are children, `meta_fields` are part of the structure.
 
     Without names, a field is part of the structure if its metadata say `static=True`. Fields in `drop_fields` are not
-    kept. Raises: ArgumentError for names that are not the fields that `__init__` takes.
+    kept. Raises: ArgumentError for names that are not the fields that `__init__` takes, and for `data_fields` without
+    `meta_fields` or the reverse.
     """
     if nodetype is None:
         return lambda cls: register_dataclass(cls, data_fields, meta_fields, drop_fields)
+    if (data_fields is None) != (meta_fields is None):
+        given, left_out = ("data_fields", "meta_fields") if meta_fields is None else ("meta_fields", "data_fields")
+        raise ArgumentError(
+            f"register_dataclass: {given} is given without {left_out}",
+            remedy="give both, an empty list if there are none, or neither",
+        )
     if data_fields is None or meta_fields is None:
         if not is_dataclass(nodetype):
             raise ArgumentError(

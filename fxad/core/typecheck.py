@@ -29,7 +29,20 @@ from fxad.core.layout import (
 )
 from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, TypecheckError, described
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Record, Var, once_from_bodies, params, source_text
+from fxad.ir import (
+    BOOL_SCALAR,
+    Atom,
+    Aval,
+    Eqn,
+    HigherOrder,
+    Jaxpr,
+    Lit,
+    Record,
+    Var,
+    once_from_bodies,
+    params,
+    source_text,
+)
 
 
 def typecheck(jaxpr: Jaxpr) -> None:
@@ -114,7 +127,7 @@ def layout_problem(prim: HigherOrder, ins: Sequence[Aval], outs: Sequence[Aval])
     for what, groups, avals in (("operands", layout.operands, ins), ("results", layout.results, outs)):
         if (total := sum([g.size for g in groups])) != len(avals):
             return f"the groups have {total} {what}, the equation has {len(avals)}"
-    return next(filter(None, (_problem_of_groups(layout, ins, outs), *_problems_of_bodies(layout, ins, outs))), None)
+    return _problem_of_groups(layout, ins, outs) or next(_problems_of_bodies(layout, ins, outs), None)
 
 
 def _problem_of_groups(layout: Layout, ins: Sequence[Aval], outs: Sequence[Aval]) -> str | None:
@@ -135,7 +148,7 @@ def _problem_of_groups(layout: Layout, ins: Sequence[Aval], outs: Sequence[Aval]
     return None
 
 
-def _problems_of_bodies(layout: Layout, ins: Sequence[Aval], outs: Sequence[Aval]) -> Iterator[str | None]:
+def _problems_of_bodies(layout: Layout, ins: Sequence[Aval], outs: Sequence[Aval]) -> Iterator[str]:
     for k, body in enumerate(layout.bodies):
         n_operands, n_results = len(layout.operands), len(layout.results)
         if max(body.operands, default=-1) >= n_operands or max(body.results, default=-1) >= n_results:
@@ -154,9 +167,9 @@ def _problems_of_bodies(layout: Layout, ins: Sequence[Aval], outs: Sequence[Aval
             if not _fits(layout.operand_roles[p], body.runs, ins[p], aval):
                 yield f"operand {p} is {ins[p]}, {layout.operand_roles[p]}; body {k} takes {aval}"
         for q, aval in zip(gives, body.jaxpr.out_avals, strict=True):
-            if q is None:
-                yield None if str(aval) == "bool[]" else f"body {k} returns {aval} as the predicate: it must be bool[]"
-            elif not _fits(layout.result_roles[q], body.runs, outs[q], aval):
+            if q is None and aval is not BOOL_SCALAR:
+                yield f"body {k} returns {aval} as the predicate: it must be bool[]"
+            if q is not None and not _fits(layout.result_roles[q], body.runs, outs[q], aval):
                 yield f"result {q} is {outs[q]}, {layout.result_roles[q]}; body {k} returns {aval}"
         if type(body.runs) is OneOf and sorted(q for q in gives if q is not None) != list(range(len(outs))):
             yield f"body {k} is a branch, and must return each of the {len(outs)} results once"

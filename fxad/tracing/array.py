@@ -18,7 +18,7 @@ import numpy as np
 
 from fxad import dtypes, runtime
 from fxad.core.builder import Builder
-from fxad.core.exact_key import COMPARED_BY_REPR, exact_key
+from fxad.core.exact_key import NEEDS_EXACT_KEY, exact_key
 from fxad.core.lru import LRUCache
 from fxad.core.sizes import Size
 from fxad.core.tables import headed, preformatted
@@ -511,7 +511,7 @@ class Eager:
         key: Hashable = op, avals, static
         if static:
             kinds = tuple(map(type, static))
-            key = op, avals, static if COMPARED_BY_REPR.isdisjoint(kinds) else exact_key(static), kinds
+            key = op, avals, static if NEEDS_EXACT_KEY.isdisjoint(kinds) else exact_key(static), kinds
         try:
             cached = self._programs.peek(key) or self._programs.get(key)
             loaded = None if cached is None else cached()

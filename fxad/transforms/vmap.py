@@ -1,4 +1,9 @@
-"""Batching: a program over one example becomes a program over a stack of examples, without a loop."""
+"""Batching: a program over one example becomes a program over a stack of examples, without a loop.
+
+vmap         the transformation
+vmap_named   the same for an axis with a name, or with devices
+over_stack   its program alone, where all batch axes are given; for rules
+"""
 
 from __future__ import annotations
 

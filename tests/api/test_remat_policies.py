@@ -4,6 +4,7 @@ program."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,21 @@ def test_objects_that_are_no_policies_are_refused() -> None:
         with pytest.raises(fx.errors.ArgumentError) as caught:
             make()
         assert message in caught.value.message
+
+
+@dataclass(frozen=True)
+class WithoutAnswer(policies.Policy):
+    def keeps(self, eqn: Eqn) -> Any:
+        return None
+
+
+@pytest.mark.parametrize(
+    "policy", [~WithoutAnswer(), WithoutAnswer() | policies.everything, policies.everything & WithoutAnswer()], ids=str
+)
+def test_a_policy_in_another_one_must_answer(policy: policies.Policy) -> None:
+    with pytest.raises(fx.errors.ArgumentError) as caught:
+        fx.remat(fx.trace(fnp.sin, X), policy=policy)
+    assert caught.value.message == "remat: the policy WithoutAnswer() answers a NoneType, not a bool: None"
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -117,6 +117,7 @@ class Measure(float):
 
 
 BFLOAT16 = dtypes.bfloat16.type
+NAN = float("nan")
 
 
 @pytest.mark.parametrize(
@@ -132,6 +133,11 @@ BFLOAT16 = dtypes.bfloat16.type
         (Config(frozenset({1})), Config(frozenset({True}))),
         (BFLOAT16(0.0), BFLOAT16(-0.0)),
         (np.longdouble(0.0), np.longdouble(-0.0)),
+        (NAN, -NAN),
+        (np.float32(NAN), np.float32(-NAN)),
+        (complex(1, NAN), complex(1, -NAN)),
+        (BFLOAT16(NAN), BFLOAT16(-NAN)),
+        (Config(NAN), Config(-NAN)),
         (np.datetime64("2020", "Y"), np.datetime64("2020-01-01", "D")),
         (Measure(0.0, "m"), Measure(-0.0, "m")),
         (Measure(1.0, "m"), Measure(1.0, "s")),

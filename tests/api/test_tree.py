@@ -251,6 +251,21 @@ def test_map_names_the_first_difference() -> None:
         tree.map(lambda a, b: a, {"a": 1, "b": 2}, {"a": 1, "c": 2})
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ({"a": 1}, {"a": {"b": 1}, "c": 2}, "tree['c'] is only in one of them (1 and 2 leaves)"),
+        ({"a": 1, "b": 2}, {"a": {"c": 3}, "d": 4}, "tree['b'] stands against tree['d']"),
+        ([1, [2, 3]], [{"q": 1}, [2]], "tree[1][1] is only in one of them (3 and 2 leaves)"),
+        ([1, (2,)], [(1, 2), [2]], "[*, (*,)] and [(*, *), [*]]"),
+    ],
+)
+def test_a_subtree_at_a_leaf_is_no_difference(first: Any, second: Any, message: str) -> None:
+    with pytest.raises(TreeError) as caught:
+        tree.map(lambda a, b: a, first, second)
+    assert caught.value.message == f"tree.map: tree 1 differs from the first: {message}"
+
+
 def test_a_record_is_not_checked_while_a_transformation_runs() -> None:
     """The record checks the type of its field. While it is differentiated the field holds tracers and fxad arrays."""
     made = fx.grad(loss)(Record(w=W, b=B))

@@ -288,6 +288,25 @@ def test_refusals() -> None:
     assert e.value.remedy == "name each field that __init__ takes once, in data_fields, meta_fields or drop_fields"
 
 
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"data_fields": ["x"]}, "register_dataclass: data_fields is given without meta_fields"),
+        ({"meta_fields": []}, "register_dataclass: meta_fields is given without data_fields"),
+    ],
+)
+def test_fields_are_named_completely(names: Any, message: str) -> None:
+    @dataclasses.dataclass
+    class Other:
+        x: int
+        y: int
+
+    with pytest.raises(ArgumentError) as e:
+        tu.register_dataclass(Other, **names)
+    assert e.value.message == message
+    assert tree.leaves(Other(1, 2)) == [Other(1, 2)]
+
+
 def test_partial_is_called_and_differentiated() -> None:
     p = tu.Partial(lambda a, b, c: (a + b * c).sum(), fnp.ones(2), c=2.0)
     assert float(p(3.0)) == 14

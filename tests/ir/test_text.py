@@ -122,6 +122,11 @@ class TestLiterals:
             bits = n.to_bytes(dtype.itemsize, "little")
             assert scalars.read(scalars.show(bits, dtype), dtype) == bits
 
+    @pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.float32], ids=str)
+    def test_digits_of_other_scripts_are_refused(self, dtype: DType) -> None:
+        assert scalars.read("3", dtype) is not None
+        assert scalars.read("\N{ARABIC-INDIC DIGIT THREE}", dtype) is None
+
     @given(literals())
     def test_round_trip(self, lit: Lit) -> None:
         j = of_literal(lit)

@@ -27,6 +27,7 @@ from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.text import parse
 from fxad.transforms.ad.linear_rule import split_tangents
 from fxad.transforms.mask.mask import mask
+from fxad.transforms.memory.segments import in_segments
 
 X: Final = np.float32(0.3)
 Program = fx.Program[..., Any]
@@ -267,6 +268,25 @@ def test_a_transformation_of_2_40_calls_looks_at_40_functions(name: str) -> None
     out = SHARED[name](doubling(40))
     typecheck(out.jaxpr)
     assert sum([len(body.eqns) for body in distinct_jaxprs(out.jaxpr)]) < 600
+
+
+def _rematted(inner: Program) -> Callable[[Any], Any]:
+    return lambda x: fnp.cos(remat(inner)(x))
+
+
+def _rematted_twice(inner: Program) -> Callable[[Any], Any]:
+    return lambda x: fnp.cos(remat(inner)(remat(inner)(x)))
+
+
+@pytest.mark.parametrize(("around", "depth"), [(_rematted, 700), (_rematted_twice, 40)])
+def test_segments_of_nested_recomputations(around: Callable[[Program], Callable[[Any], Any]], depth: int) -> None:
+    """Regression: the bytes of a body were computed anew wherever it is used, and by recursion on one stack."""
+    p: Program = fx.trace(fnp.sin, X)
+    for _ in range(depth):
+        p = fx.trace(around(p), X)
+    found = in_segments(p.jaxpr, (True,))
+    typecheck(found)
+    assert len(distinct_jaxprs(found)) < 5 * depth
 
 
 def test_reverse_mode_of_2_40_calls_that_store_nothing() -> None:

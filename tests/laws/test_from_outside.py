@@ -53,6 +53,58 @@ class Shifted(ex.Unary, ex.HasInverse, ex.HasMask):
 
 @final
 @ex.primitive
+class WithSlope(ex.HigherOrder):
+    """The sine, with a program of its derivative. No body runs."""
+
+    name: ClassVar[str] = "with_slope"
+    slope: ex.Jaxpr
+
+    @property
+    def bodies(self) -> tuple[ex.Jaxpr, ...]:
+        return (self.slope,)
+
+    @property
+    def layout(self) -> ex.Layout:
+        operands, results = ex.Group(ex.Constant(), 1, fixed=True), ex.Group(ex.Value(), 1, fixed=True)
+        return ex.Layout((operands,), (results,), (ex.Body(self.slope, (0,), (0,), ex.Never()),))
+
+    def with_bodies(self, bodies: tuple[ex.Jaxpr, ...]) -> WithSlope:
+        return WithSlope(*bodies)
+
+    def abstract_eval(self, *avals: ex.Aval) -> tuple[ex.Aval, ...]:
+        return avals
+
+    def impl(self, *args: ex.NDArray) -> tuple[ex.NDArray, ...]:
+        return (np.sin(args[0]),)
+
+    def lower(self, hlo: ex.Hlo, args: ex.HloValues, ins: ex.Avals, outs: ex.Avals) -> ex.HloValues:
+        return hlo.op("stablehlo.sine", args, outs)
+
+    def batch(self, ctx: ex.BatchCtx, args: ex.Atoms, dims: ex.Dims) -> tuple[ex.Atoms, ex.Dims]:
+        slope, _ = ctx.recur(self.slope, dims, dims)
+        return ctx(WithSlope(slope), *args), dims
+
+    def jvp(self, ctx: ex.JvpCtx, primals: ex.Atoms, tangents: ex.Tangents) -> tuple[ex.Atoms, ex.Tangents]:
+        (slope,) = ctx(ex.Call(self.slope), *primals)
+        return ctx(self, *primals), ctx.lin(ew.MUL, *tangents, slope)
+
+
+def test_a_primitive_whose_bodies_never_run() -> None:
+    """Regression: dead code elimination took its first running body."""
+    slope = fx.trace(fnp.cos, fx.Spec((), "float32")).jaxpr
+
+    def f(x: fx.Array) -> fx.Array:
+        return ex.bind(WithSlope(slope), x)[0] * 2
+
+    x = fnp.linspace(0, 1, 3, dtype="float32")
+    value, derivative = 2 * np.sin(np.asarray(x)), 2 * np.cos(np.asarray(x))
+    for program, expected in ((f, value), (fx.grad(f), derivative), (fx.grad(fx.remat(f)), derivative)):
+        np.testing.assert_allclose(np.asarray(fx.jit(fx.vmap(program))(x)), expected, rtol=1e-6)
+        np.testing.assert_allclose(np.asarray(fx.dce(fx.trace(fx.vmap(program), x))(x)), expected, rtol=1e-6)
+
+
+@final
+@ex.primitive
 class Unmeasured(ex.Unary, ex.HasInverse):
     """-x, with an inverse and without a log-determinant."""
 

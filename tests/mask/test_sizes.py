@@ -180,6 +180,18 @@ def test_numpy_calculates_with_sizes() -> None:
             "size: 2 ** n is not a size",
         ),
         (
+            lambda: 1.5 - N,
+            "size: 1.5 - n is not a size",
+        ),
+        (
+            lambda: 1.5 // N,
+            "size: 1.5 // n is not a size",
+        ),
+        (
+            lambda: 1.5 % N,
+            "size: 1.5 % n is not a size",
+        ),
+        (
             lambda: np.sqrt(N),
             "numpy.sqrt: the size n has no value while the program is of symbolic shape",
         ),
@@ -227,12 +239,38 @@ def test_syntax(text: str, shape: tuple[int | None, ...]) -> None:
         ("n//0", "division by 0"),
         ("n >= m", "n >= is followed by a number"),
         ("9" * 20, "a size is too large"),
+        ("²", "expected a size, got '²'"),
+        ("n^²", "a power is a small number"),
+        ("n >= ²", "n >= is followed by a number"),
     ],
 )
 def test_malformed(text: str, problem: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         sizes.Reader(text, {}).shape()
     assert caught.value.message == f"shape: {text!r}: {problem}"
+
+
+@pytest.mark.parametrize("text", ["(" * 3000 + "n" + ")" * 3000, "-" * 3000 + "n"])
+def test_nested_too_deeply(text: str) -> None:
+    with pytest.raises(ArgumentError, match=r"^shape: .{200}: a size is nested too deeply"):
+        read_size(text)
+
+
+def test_the_assumptions_decide_about_large_sizes_first() -> None:
+    assert N + 2**40 >= 2**40
+    assert N + 2**31 > 2**31 - 1
+    assert not N + 2**31 < 2**31
+    assert N <= 2**31  # no dimension is larger
+
+
+@pytest.mark.parametrize("name", ["none", "complex", "2n"])
+def test_names_that_no_size_may_have(name: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        named_size(name)
+    assert caught.value.message == f"size: {name!r} is not a name of a size"
+    assert caught.value.remedy == (
+        "give an identifier that begins with a letter, and not bits, complex, div, false, max, min, none, true"
+    )
 
 
 def test_sizes_that_shapes_determine() -> None:

@@ -107,10 +107,8 @@ def cotangent_maps(rule: Jaxpr, n: int, what: str, of: str = "the cotangents") -
             raise
         _check_linear_results(pure, mask, problem)
         push = transpose_by_unit_vectors(pure, n)
-    else:
-        if pure is live_rule:
-            return push, pull
-    return push, as_linear_call(live_rule, push, n)
+        return push, as_linear_call(live_rule, push, n)
+    return push, pull if pure is live_rule else as_linear_call(live_rule, push, n)
 
 
 def _check_linear_results(rule: Jaxpr, mask: Mask, problem: str) -> None:

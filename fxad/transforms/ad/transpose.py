@@ -103,22 +103,17 @@ def backward(
             )
     start = len(ctx.eqns)
     for eqn in reversed(tape):
-        if type(eqn.prim) is BroadcastInDim and len(ctx.eqns) > start and _take_negation(ctx, eqn, ct_env):
-            (a,) = eqn.ins
-            total = ct_env.pop(a, None)
-            backward_eqn(ctx, eqn, linear_values, env, ct_env)
-            ct = ctx.one(NEG, ct_env.pop(a))
-            ct_env[a] = ct if total is None else ctx.one(ADD, total, ct)
-        else:
-            backward_eqn(ctx, eqn, linear_values, env, ct_env)
+        negated = type(eqn.prim) is BroadcastInDim and len(ctx.eqns) > start and _take_negation(ctx, eqn, ct_env)
+        adjoint = _backward_negated_eqn if negated else backward_eqn
+        adjoint(ctx, eqn, linear_values, env, ct_env)
     return [ct_env.get(v) or Zero(v.aval) for v in linear_ins]
 
 
 def _take_negation(ctx: TransposeBuilder, eqn: Eqn, ct_env: dict[Atom, Atom]) -> bool:
     """Remove the last equation if it negates the cotangent of the broadcast `eqn` and nothing else reads it. Returns
-    True if it is removed; the caller then negates the cotangent of the operand, which has fewer elements. XLA
-    computes the sum of a product of matrices as one product, but not if there is a negation between them: the gradient
-    of a Gaussian mixture takes 1.6 times as long with the negation first (docs/adr/0082)."""
+    True if it is removed; `_backward_negated_eqn` then negates the cotangent of the operand, which has fewer elements.
+    XLA computes the sum of a product of matrices as one product, but not if there is a negation between them: the
+    gradient of a Gaussian mixture takes 1.6 times as long with the negation first (docs/adr/0082)."""
     last, ct = ctx.eqns[-1], ct_env.get(eqn.outs[0])
     if last.prim is not NEG or last.outs[0] is not ct or list(ct_env.values()).count(ct) > 1:
         return False
@@ -126,6 +121,17 @@ def _take_negation(ctx: TransposeBuilder, eqn: Eqn, ct_env: dict[Atom, Atom]) ->
     ctx.n -= 1
     ct_env[eqn.outs[0]] = last.ins[0]
     return True
+
+
+def _backward_negated_eqn(
+    ctx: TransposeBuilder, eqn: Eqn, linear_values: set[Atom], env: FixedValues, ct_env: dict[Atom, Atom]
+) -> None:
+    """`backward_eqn` of a broadcast whose cotangent lost its negation: negates the cotangent of the operand."""
+    (a,) = eqn.ins
+    total = ct_env.pop(a, None)
+    backward_eqn(ctx, eqn, linear_values, env, ct_env)
+    ct = ctx.one(NEG, ct_env.pop(a))
+    ct_env[a] = ct if total is None else ctx.one(ADD, total, ct)
 
 
 class FixedValues(Protocol):

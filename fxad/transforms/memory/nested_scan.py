@@ -19,7 +19,8 @@ from fxad.transforms.memory.remat import remat
 
 
 def nested_scan(scan: Scan, sizes: tuple[int, ...], keep: Policy | None) -> Jaxpr:
-    """Returns a scan as a program over its operands, in nested segments of `sizes` steps, outermost first.
+    """Returns a scan, which must not be `upto`, as a program over its operands, in nested segments of `sizes` steps,
+    outermost first.
 
     Each segment is a `remat` of a scan. If `keep` is a policy, each step is a `remat` with this policy too. Otherwise
     the innermost segment stores the values of its steps.

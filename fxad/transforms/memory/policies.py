@@ -191,7 +191,7 @@ class Either(Policy):
     right: Policy
 
     def keeps(self, eqn: Eqn) -> bool:
-        return self.left.keeps(eqn) or self.right.keeps(eqn)
+        return decided(self.left, eqn) or decided(self.right, eqn)
 
     def __str__(self) -> str:
         return f"{self.left} | {self.right}"
@@ -206,7 +206,7 @@ class Both(Policy):
     right: Policy
 
     def keeps(self, eqn: Eqn) -> bool:
-        return self.left.keeps(eqn) and self.right.keeps(eqn)
+        return decided(self.left, eqn) and decided(self.right, eqn)
 
     def __str__(self) -> str:
         return f"{_grouped(self.left)} & {_grouped(self.right)}"
@@ -220,7 +220,7 @@ class Not(Policy):
     inner: Policy
 
     def keeps(self, eqn: Eqn) -> bool:
-        return not self.inner.keeps(eqn)
+        return not decided(self.inner, eqn)
 
     def __str__(self) -> str:
         return f"~({self.inner})" if isinstance(self.inner, Either | Both) else f"~{self.inner}"

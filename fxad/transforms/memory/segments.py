@@ -146,8 +146,13 @@ def live_bytes(jaxpr: Jaxpr, freed_after_use: Mask) -> list[int]:
 def _computed(eqn: Eqn, results: frozenset[Atom] = frozenset()) -> int:
     """Returns the bytes that an equation computes, including those of its largest body, except the `results` of the
     program."""
-    inner = [sum([_computed(e) for e in body.eqns]) for body in _bodies(eqn)]
-    return sum([v.aval.nbytes for v in eqn.outs if v not in results]) + max(inner, default=0)
+    return sum([v.aval.nbytes for v in eqn.outs if v not in results]) + max(map(_computed_in, _bodies(eqn)), default=0)
+
+
+@by_value
+def _computed_in(body: Jaxpr) -> int:
+    """Returns the bytes that the equations of a body compute."""
+    return sum(map(_computed, body.eqns))
 
 
 def _bodies(eqn: Eqn) -> tuple[Jaxpr, ...]:
