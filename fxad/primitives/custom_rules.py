@@ -252,7 +252,7 @@ class Rules(Record):
 
     @property
     def has_derivative(self) -> bool:
-        """Returns True if rules give the derivative, even if all of them raised an error."""
+        """Return True if rules give the derivative, even if all of them raised an error."""
         return bool(self.jvp or self.vjp or self.derivative_of)
 
     @property

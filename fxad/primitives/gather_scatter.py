@@ -354,8 +354,8 @@ class ScatterFamily(Primitive):
         return hlo.op("stablehlo.scatter", args, outs, attrs, (region,))
 
     def _in_float32(self, x: Aval, indices: Aval, updates: Aval) -> bool:
-        """Return True if updates of floats below 32 bits may meet, and are combined in float32: XLA rounds each partial
-        result, and takes as long."""
+        """Return True if updates of floats below 32 bits may meet, and are to be combined in float32. XLA would round
+        each partial result, and it would not be faster."""
         may_meet = not self.unique_indices and prod(indices.shape[:-1]) > 1
         rounds = self.monoid in (SUM, PRODUCT) and dtypes.accumulated(x.dtype) != x.dtype
         return may_meet and rounds and x.size <= ELEMENTS_PER_UPDATE * updates.size

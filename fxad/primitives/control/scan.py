@@ -131,9 +131,7 @@ class Scan(HigherOrder, Linear):
             raise ArgumentError(
                 f"scan: {self.body.name} takes {len(self.body.ins)} operands, got {len(operands)}", remedy=MATCH_BODIES
             )
-        consts, carry, xs = self.steps.split(operands)
-        for group, have in (("constant", consts), ("carry", carry), ("xs", xs)):
-            self._check_group(group, have)
+        self._check_operands(operands)
         outs = self.body.out_avals
         return outs[: self.n_carry] + _stacked_types(outs[self.n_carry :], self.length)
 
@@ -163,16 +161,19 @@ class Scan(HigherOrder, Linear):
                     f"scan: {self.body.name} takes {want} for carry {k} and gives {have}", remedy=TRACE_AGAIN
                 )
 
-    def _check_group(self, group: str, avals: tuple[Aval, ...]) -> None:
-        """Check the operands of one group. Raises: DTypeError, ShapeError."""
-        wants = dict(zip(("constant", "carry", "xs"), self.steps.split(self.body.in_avals), strict=True))[group]
-        for k, (have, want) in enumerate(zip(avals, wants, strict=True)):
-            if group != "xs":
+    def _check_operands(self, avals: tuple[Aval, ...]) -> None:
+        """Check the types of the operands of the body. Raises: DTypeError, ShapeError."""
+        groups = zip(("constant", "carry"), self.steps.split(avals), self.steps.split(self.body.in_avals), strict=False)
+        for group, group_avals, wants in groups:
+            for k, (have, want) in enumerate(zip(group_avals, wants, strict=True)):
                 if have is not want:
                     message = f"scan: {group} {k} of {self.body.name} is {have}, its body takes {want}"
                     raise type_mismatch(message, have, want)
-            elif have is not want.with_shape((self.length, *want.shape)):
-                message = f"scan: {group} {k} of {self.body.name} is {have}, its body takes {self.length} slices {want}"
+        _, _, xs = self.steps.split(avals)
+        _, _, slices = self.steps.split(self.body.in_avals)
+        for k, (have, want) in enumerate(zip(xs, slices, strict=True)):
+            if have is not want.stacked(self.length):
+                message = f"scan: xs {k} of {self.body.name} is {have}, its body takes {self.length} slices {want}"
                 raise type_mismatch(message, have, want)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
@@ -362,7 +363,7 @@ def _carry_and_row_dims(ctx: BatchCtx, steps: Steps, consts: Dims, carry: Dims, 
     converge.
     """
     _, out_dims = ctx.recur(steps.body, (*consts, *carry, *slices))
-    for _ in carry + (None,):
+    for _ in range(len(carry) + 1):  # each round but the last marks a carry, or moves an axis
         wider = tuple([d if f is None else f for d, f in zip(carry, out_dims, strict=False)])
         if wider == carry:
             break
