@@ -127,8 +127,9 @@ def restricted(
     read: set[int] = set()
 
     def stays(program: RuleProgram, k: int) -> bool:
-        is_residual = k >= len(wanted)
-        return k in read if is_residual else (nonzero if program.linear else wanted)[k]
+        if k >= len(wanted):  # a residual
+            return k in read
+        return nonzero[k] if program.linear else wanted[k]
 
     smaller: list[RuleProgram] = []
     for program in reversed(programs):  # those that take residuals first

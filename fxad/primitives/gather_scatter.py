@@ -162,8 +162,10 @@ class Gather(LinearInFirst):
         return b.build((out,), "gather")
 
     def _with(self, w: DimensionNumbers, sizes: Shape, mode: str, *, stacked: bool = False) -> Gather:
-        """Return the gather with other dimension numbers; `stacked`: its indices are no longer sorted as a whole."""
-        unique = self.unique_indices and (not stacked or len(w.batched) > len(self.operand_batching_dims))
+        """Return the gather with other dimension numbers. `stacked`: it takes a stack of index arrays. As a whole these
+        are not sorted, and unique only if the operand is a stack too, so that they read different operands."""
+        paired = len(w.batched) > len(self.operand_batching_dims)
+        unique = self.unique_indices and (paired or not stacked)
         return Gather(*w.numbers, sizes, mode, self.indices_sorted and not stacked, unique)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:

@@ -309,8 +309,8 @@ class Scan(HigherOrder, Linear):
         return not any(count) and is_linear_body(self.body, self.n_consts, self.n_carry, operands)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        bound, args = self.split_count(args)
-        count = [a for a in bound if not isinstance(a, Hole)]
+        first, args = self.split_count(args)
+        count = [a for a in first if not isinstance(a, Hole)]  # it is never linear: see `linear_in`
         # values are numbered: operand p is p, and the stacks of known carries follow
         values = {p: a for p, a in enumerate(args) if not isinstance(a, Hole)}
         linear = tuple([isinstance(a, Hole) for a in args])
