@@ -270,7 +270,10 @@ class Pow(Binary):
             less = ctx.one(SUB, y, literal_like(1.0, y))
             both = ctx.one(AND, ctx.one(EQ, x, literal_like(0.0, x)), ctx.one(EQ, y, literal_like(0.0, y)))
             x = emit_where(ctx, both, literal_like(1.0, x), x)
-        return scale_tangent(ctx, t, ctx.one(MUL, ctx.one(POW, x, less), y))
+        # in float32 at least: in float16, x^(y-1) is infinite where y times it is not
+        wide = dtypes.accumulated(t.aval.dtype)
+        x, less, factor = [emit_convert(ctx, v, wide) for v in (x, less, y)]
+        return scale_tangent(ctx, t, emit_convert(ctx, ctx.one(MUL, ctx.one(POW, x, less), factor), t.aval.dtype))
 
     def _along_exponent(self, ctx: JvpCtx, x: Atom, z: Atom, t: Tangent) -> Tangent:
         if isinstance(t, Zero):
