@@ -321,12 +321,14 @@ def _sum_of_equal(emit: Emit, x: Atom, n: int) -> Atom:
 
 
 def has_number(aval: Aval, n: int) -> bool:
-    """Returns True if a dtype has the number n exactly: float16 has no 100,000, and float8 has few integers. A symbolic
+    """Return True if a dtype has the number n exactly: float16 has no 100,000, and float8 has few integers. A symbolic
     size counts as exact."""
+    if type(n) is Size:
+        return True
     if not aval.inexact:
         return n < 128
     with np.errstate(over="ignore"):
-        return type(n) is Size or complex(np.asarray(float(n)).astype(aval.dtype)) == n
+        return complex(np.asarray(float(n)).astype(aval.dtype)) == n
 
 
 # ---------------------------------------------------------------------------------------------------------- lowering
@@ -881,7 +883,7 @@ def _exchanged_axes(jaxpr: Jaxpr) -> frozenset[str]:
 
 @by_value
 def has_ppermute(jaxpr: Jaxpr) -> bool:
-    """Returns True if a program or a body has a `ppermute`. In one, XLA makes all devices wait."""
+    """Return True if a program or a body has a `ppermute`. In one, XLA makes all devices wait."""
     return any([type(prim) is Ppermute for prim in all_prims(jaxpr)])
 
 

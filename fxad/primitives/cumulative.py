@@ -1,9 +1,9 @@
 """Cumulative sums, products, extrema and log-sum-exp along an axis, and linear recurrences.
 
-But for extrema, they are closed under differentiation and transposition. A cumulative sum is its own adjoint in the
-reverse direction.
-The tangent of an extremum is gathered from where the extremum is. That of every other one is a linear recurrence
-y[i] = a[i] y[i - 1] + b[i], whose derivative and adjoint are linear recurrences.
+The tangent of a cumulative extremum is gathered from the places of the extrema. The tangents of all others are
+cumulative too. That of a cumulative sum is the sum of the tangents, and its adjoint is the sum from the other end. The
+tangents of the others are linear recurrences y[i] = a[i] y[i - 1] + b[i], whose derivatives and adjoints are linear
+recurrences.
 """
 
 from __future__ import annotations

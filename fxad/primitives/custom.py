@@ -297,7 +297,7 @@ def _with_reads_and_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
     """
     if not any(map(_functions_called_by, module)):
         return module
-    reads = [_reads_of(f, lambda f, used: prune(f.body, used)[1]) for f in module]
+    reads = [_reads_of(f, lambda function, used: prune(function.body, used)[1]) for f in module]
     axes: list[NamedAxes] = [()] * len(module)
 
     def with_reads_and_axes(call: NamedCall) -> NamedCall:
@@ -305,7 +305,8 @@ def _with_reads_and_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
 
     while True:
         result = tuple([_map_named_calls(f, with_reads_and_axes) for f in module])
-        now = [_reads_of(f, lambda f, used: f.needed(used)[1]) for f in result], [_axes_of(f) for f in result]
+        reads_now = [_reads_of(f, lambda function, used: function.needed(used)[1]) for f in result]
+        now = reads_now, [_axes_of(f) for f in result]
         if now == (reads, axes):
             return result
         reads, axes = now
@@ -546,24 +547,24 @@ def rules_of(prim: Primitive) -> Rules:
 
 
 def reversible(prim: Primitive) -> bool:
-    """Returns True if reverse mode stores results of an equation and reconstructs its operands from them."""
+    """Return True if reverse mode stores results of an equation and reconstructs its operands from them."""
     return rules_of(prim).ivjp is not None
 
 
 @by_value
 def has_reversible(jaxpr: Jaxpr) -> bool:
-    """Returns True if the program, or one of its bodies, contains reversible equations."""
+    """Return True if the program, or one of its bodies, contains reversible equations."""
     return any([reversible(p) or (isinstance(p, HigherOrder) and has_reversible_in_bodies(p)) for p in jaxpr.prims])
 
 
 def has_reversible_in_bodies(prim: HigherOrder) -> bool:
-    """Returns True if bodies of an equation contain reversible equations. Bodies of functions with custom rules are not
+    """Return True if bodies of an equation contain reversible equations. Bodies of functions with custom rules are not
     searched: their programs have the operands of the function."""
     return not isinstance(prim, CallWithRules) and any(map(has_reversible, prim.bodies))
 
 
 def made_by_invertible(prim: Primitive) -> TypeGuard[CallWithRules]:
-    """Returns True for a call of `invertible`, whose rules are those of its body."""
+    """Return True for a call of `invertible`, whose rules are those of its body."""
     return isinstance(prim, CallWithRules) and prim.tolerance is not None
 
 

@@ -127,8 +127,9 @@ def restricted(
     read: set[int] = set()
 
     def stays(program: RuleProgram, k: int) -> bool:
-        is_residual = k >= len(wanted)
-        return k in read if is_residual else (nonzero if program.linear else wanted)[k]
+        if k >= len(wanted):  # a residual
+            return k in read
+        return nonzero[k] if program.linear else wanted[k]
 
     smaller: list[RuleProgram] = []
     for program in reversed(programs):  # those that take residuals first
@@ -252,7 +253,7 @@ class Rules(Record):
 
     @property
     def has_derivative(self) -> bool:
-        """Returns True if rules give the derivative, even if all of them raised an error."""
+        """Return True if rules give the derivative, even if all of them raised an error."""
         return bool(self.jvp or self.vjp or self.derivative_of)
 
     @property

@@ -162,8 +162,10 @@ class Gather(LinearInFirst):
         return b.build((out,), "gather")
 
     def _with(self, w: DimensionNumbers, sizes: Shape, mode: str, *, stacked: bool = False) -> Gather:
-        """Return the gather with other dimension numbers; `stacked`: its indices are no longer sorted as a whole."""
-        unique = self.unique_indices and (not stacked or len(w.batched) > len(self.operand_batching_dims))
+        """Return the gather with other dimension numbers. `stacked`: it takes a stack of index arrays. As a whole these
+        are not sorted, and unique only if the operand is a stack too, so that they read different operands."""
+        paired = len(w.batched) > len(self.operand_batching_dims)
+        unique = self.unique_indices and (paired or not stacked)
         return Gather(*w.numbers, sizes, mode, self.indices_sorted and not stacked, unique)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
@@ -354,8 +356,8 @@ class ScatterFamily(Primitive):
         return hlo.op("stablehlo.scatter", args, outs, attrs, (region,))
 
     def _in_float32(self, x: Aval, indices: Aval, updates: Aval) -> bool:
-        """Return True if updates of floats below 32 bits may meet, and are combined in float32: XLA rounds each partial
-        result, and takes as long."""
+        """Return True if updates of floats below 32 bits may meet, and are to be combined in float32. XLA would round
+        each partial result, and it would not be faster."""
         may_meet = not self.unique_indices and prod(indices.shape[:-1]) > 1
         rounds = self.monoid in (SUM, PRODUCT) and dtypes.accumulated(x.dtype) != x.dtype
         return may_meet and rounds and x.size <= ELEMENTS_PER_UPDATE * updates.size

@@ -223,10 +223,10 @@ class Root(Applied):
         check_body_type(self.name, "equation", self.equation, ins, inexact)
         check_body_type(self.name, "solve", self.solve, ins, (*guess, *self.solve.out_avals[len(guess) :]))
         check_body_type(self.name, "at", self.at, ins, self.at.out_avals)
-        system = (*inexact, *self.at.out_avals, *captured)
+        system_ins = (*inexact, *self.at.out_avals, *captured)
         roles = ("matvec", "tangent_solve", "transpose of matvec", "transpose of tangent_solve")
         for role, body in zip(roles, self.system, strict=False):
-            check_body_type(self.name, role, body, system, inexact)
+            check_body_type(self.name, role, body, system_ins, inexact)
         check_operands(self.name, self.solve, avals)
         return self.solve.out_avals
 

@@ -195,9 +195,7 @@ def batch_adjoint(ctx: BatchCtx, adjoint: Jaxpr, ct_dims: Dims, other_dims: Dims
             if dim is not None:  # the adjoint reads a batched operand for an unbatched result
                 first = slice_along_axis(of_unbatched.aval.shape, 0, 0, min(1, of_unbatched.aval.shape[0]))
                 of_unbatched = _sum_stack(b, b.one(first, of_unbatched), 0)
-            outs[k] = (
-                of_unbatched if is_zero(total) else total if is_zero(of_unbatched) else b.one(ADD, total, of_unbatched)
-            )
+            outs[k] = _sum_of_two(b, total, of_unbatched)
     return remove_dead_eqns(b.build(outs, jaxpr.name))
 
 
@@ -233,6 +231,13 @@ def _batch_some_cotangents(
     out_dims = tuple([None if d is None else 0 for d in ctx.recur(alone, dims)[1]])
     batched, _ = ctx.recur(alone, dims, out_dims)
     return list(zip(b.inline(batched, (*select_by_mask(ins[:n], nonzero), *ins[n:])), out_dims, strict=True))
+
+
+def _sum_of_two(b: Builder, x: Atom, y: Atom) -> Atom:
+    """Return x + y; no equation if one of them is the literal zero."""
+    if is_zero(x):
+        return y
+    return x if is_zero(y) else b.one(ADD, x, y)
 
 
 def _sum_stack(b: Builder, a: Atom, dim: int | None) -> Atom:

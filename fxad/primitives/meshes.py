@@ -138,7 +138,9 @@ def check_mesh(op: str, mesh: MeshAxes) -> None:
     """Check the axes of a mesh. Raises: AxisNameError, ShapeError."""
     names = [name for name, _ in mesh]
     check_axis_names(op, names)
-    if len(set(names)) != len(names) or "" in names:
+    if "" in names:
+        raise AxisNameError(f"{op}: mesh {mesh} has an axis without a name", remedy="give each axis a name")
+    if len(set(names)) != len(names):
         raise AxisNameError(f"{op}: mesh {mesh} names an axis twice", remedy="name each axis once")
     if any([n < 1 for _, n in mesh]):
         raise ShapeError(f"{op}: mesh {mesh} has an axis without devices", remedy="give sizes from 1 on")

@@ -24,7 +24,7 @@ class ReduceProd(Reduction):
 
     Type: x of any dtype but bool; the dtype is kept (integers wrap).
     Rule: the tangent is computed by a binary tree of products, so there is no division and zeros need no special case;
-          over a number of elements that is no number, by the products of the elements before and behind each.
+          over a symbolic number of elements, by the products of the elements before and behind each.
     Cost: the tangent takes about 3 multiplications per element.
     Source: stablehlo.reduce with stablehlo.multiply; floats below 32 bits are multiplied in float32 and rounded once.
     """

@@ -188,7 +188,8 @@ class SelectAndScatterAdd(Selection):
     Type: source with one element per window into the operand, of the same dtype, integer or float; the result has the
           type of the operand.
     Rule: linear in the source; transpose is select_and_gather_add.
-    Source: stablehlo.select_and_scatter; for small and for dilated windows a sum over the places in a window.
+    Source: stablehlo.select_and_scatter; for small and for dilated windows a sum over the places in a window. Floats
+            below 32 bits are summed in float32 and rounded once.
     """
 
     name: ClassVar[str] = "select_and_scatter_add"
@@ -214,9 +215,15 @@ class SelectAndScatterAdd(Selection):
         (source, x), (out,) = ins, outs
         if not x.size or not source.size:
             return (zeros_constant(hlo, out),)
+        disjoint = all(map(ge, self.strides, map(dilated_size, self.window, self.window_dilation)))
+        wide = dtypes.accumulated(x.dtype)
+        if wide != x.dtype and not disjoint:  # values may meet in an element: add them in float32
+            wide_ins = [a.with_dtype(wide) for a in ins]
+            wide_args = [hlo.op("stablehlo.convert", (a,), (t,))[0] for a, t in zip(args, wide_ins, strict=True)]
+            done = self.lower(hlo, wide_args, wide_ins, (out.with_dtype(wide),))
+            return hlo.op("stablehlo.convert", done, outs)
         dilated = max((*self.base_dilation, *self.window_dilation), default=1) > 1
         if prod(self.window) <= UNROLLED_WINDOW:
-            disjoint = all(map(ge, self.strides, map(dilated_size, self.window, self.window_dilation)))
             # if windows overlap, XLA would select again for each window of an element
             call = hlo.call if disjoint else hlo.opaque_call
             selected = call(_select_by_comparison(self.sliding, self.sign, x, source.shape, gather=False), args[1:])

@@ -63,6 +63,17 @@ def test_mask_of_a_map_is_the_map_of_mask(name: str) -> None:
         np.testing.assert_allclose(valid, np.asarray(want), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int8", "float32"])
+def test_sum_of_equal_values_over_a_symbolic_axis(dtype: str) -> None:
+    """Regression: of integers this was a SizeError, as it is not decided whether the size is less than 128."""
+
+    def f(x: Any, c: Any) -> Any:
+        return fx.vmap(lambda v: v + lax.psum(c, "i").astype("float32"), axis_name="i")(x)
+
+    out = fx.mask(f, ("n>=1", ""), "n")(np.ones(5, "float32"), np.asarray(2, dtype), sizes={"n": 3})
+    np.testing.assert_array_equal(out[:3], [7.0, 7.0, 7.0])
+
+
 def _at(text: str, values: dict[str, int]) -> int:
     return substitute_sizes(read_size(text), values)
 

@@ -199,6 +199,23 @@ def test_slopes_of_atan2_in_float16(at: float) -> None:
     np.testing.assert_allclose(xla(tangent, *args[:3])[1].astype(np.float64), [0.5 / at], rtol=0.01)
 
 
+def test_slope_of_rsqrt_in_float16() -> None:
+    """Regression: it was infinite, because twice the slope is."""
+    x = np.array([5e-4], np.float16)
+    tangent, _ = jvp(program(ew.RSQRT, Aval((1,), "f16")), (True,))
+    for found in (run(tangent, [x, np.ones_like(x)])[1], xla(tangent, x, np.ones_like(x))[1]):
+        np.testing.assert_allclose(found.astype(np.float64), -0.5 * x.astype(np.float64) ** -1.5, rtol=0.002)
+
+
+def test_slope_of_a_small_power_in_float16() -> None:
+    """Regression: it was infinite, because the power one less is."""
+    x, y = np.array([7.2e-7], np.float16), np.array([-0.014], np.float16)
+    tangent, _ = jvp(program(ew.POW, *[Aval((1,), "f16")] * 2), (True, False))
+    base, exponent = x.astype(np.float64), y.astype(np.float64)
+    for found in (run(tangent, [x, y, np.ones_like(x)])[1], xla(tangent, x, y, np.ones_like(x))[1]):
+        np.testing.assert_allclose(found.astype(np.float64), exponent * base ** (exponent - 1), rtol=0.02)
+
+
 def test_slope_of_acosh_of_huge_numbers() -> None:
     np.testing.assert_allclose(slopes(ew.ACOSH, [1e200]), [1e-200], rtol=1e-14)
 

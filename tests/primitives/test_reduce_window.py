@@ -122,6 +122,18 @@ def test_narrow_floats_are_combined_in_float32() -> None:
     assert xla(p, row)[0] == np.asarray([1.0078125**300], dtypes.bfloat16)
 
 
+@pytest.mark.parametrize("sliding", [slide((60,)), slide((80,)), slide((41,), dilation=(2,))])
+def test_narrow_values_are_scattered_in_float32(sliding: SlidingWindow) -> None:
+    """Regression: the cotangents of windows with the same greatest element were added in the narrow dtype."""
+    x = np.where(np.arange(161) == 80, 1, 0).astype(dtypes.float16)
+    source = np.full(sliding.result_shape("", Aval(x.shape, x.dtype)), 77.3125, dtypes.float16)
+    prim = SelectAndScatterAdd("ge", *sliding.values)
+    p = program(prim, Aval(source.shape, source.dtype), Aval(x.shape, x.dtype))
+    (out,) = xla(p, source, x)
+    np.testing.assert_array_equal(out, prim.impl(source, x)[0])
+    assert out.dtype == dtypes.float16
+
+
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.int8, dtypes.uint32, dtypes.bool_])
 def test_dtypes(dtype: dtypes.DType) -> None:
     x = (3 * floats(4, 5)).astype(dtype)

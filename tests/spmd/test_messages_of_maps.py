@@ -130,6 +130,8 @@ ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
      "trace it with axis_env={'i': 3}, or map over 2 examples"),
     (lambda: bound((("i", 2), ("i", 1)), (("i",),)), AxisNameError,
      "shard_map: mesh (('i', 2), ('i', 1)) names an axis twice", "name each axis once"),
+    (lambda: bound((("", 2),), (("",),)), AxisNameError,
+     "shard_map: mesh (('', 2),) has an axis without a name", "give each axis a name"),
     (lambda: bound((("i", 0),), (("i",),)), ShapeError,
      "shard_map: mesh (('i', 0),) has an axis without devices", "give sizes from 1 on"),
     (lambda: bound((("i", 2),), (("k",),)), AxisNameError,

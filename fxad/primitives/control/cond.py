@@ -62,10 +62,10 @@ from fxad.primitives.linearity import affine_operands, is_linear
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
 from fxad.primitives.shape import broadcast_to_axis, emit_broadcast
 
+# what `vmap` makes of the equation if the index varies: see `Cond`
 SELECT: Final = "select"
 LOOP: Final = "loop"
 APART: Final = "apart"
-
 
 _PLACEHOLDER: Final = 0.5  # a number at which most functions are finite
 
@@ -263,12 +263,12 @@ class Cond(HigherOrder, Linear):
         lins = [t for t in tangents if isinstance(t, Lin)]
         avals = self.branches[0].out_avals
         if ctx.split:
-            return self._split(ctx, primals, lins, [ctx.recur(branch, nonzero) for branch in self.branches])
+            return self._linearize(ctx, primals, lins, [ctx.recur(branch, nonzero) for branch in self.branches])
         branches, out_nonzero = fuse_alike(ctx, self.branches, nonzero)
         both, n = ctx(self.with_bodies(tuple(branches)), *primals, *[t.var for t in lins]), len(avals)
         return both[:n], insert_zeros([Lin(v) for v in both[n:]], out_nonzero, avals)
 
-    def _split(
+    def _linearize(
         self, ctx: JvpCtx, primals: Atoms, lins: Sequence[Lin], splits: Sequence[LinearizedBody]
     ) -> tuple[Atoms, Tangents]:
         avals = self.branches[0].out_avals

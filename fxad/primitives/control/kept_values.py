@@ -101,27 +101,30 @@ def split_at_kept(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
     for eqn in jaxpr.eqns:
         halves = split_bodies_at_kept(eqn.prim, level) if isinstance(eqn.prim, HigherOrder) else None
         storing_ins, resuming_ins = substitute(eqn.ins, storing_env), substitute(eqn.ins, resuming_env)
-        if halves is None and eqn.prim.effects:
+        if halves is None and eqn.prim.effects:  # it happens in the first program; the second takes its results
             outs = storing.copy(eqn, storing_ins)
             storing_env.update(zip(eqn.outs, outs, strict=True))
             resuming_env.update(zip(eqn.outs, store(outs), strict=True))
             continue
         if halves is None:
             outs, recomputed = storing.copy(eqn, storing_ins), resuming.copy(eqn, resuming_ins)
-        else:
+        else:  # its bodies keep values: the first half returns them, the second takes them
             storing.source = resuming.source = eqn.source
             results = storing(halves[0], *storing_ins)
             outs, kept_of_bodies = results[: len(eqn.outs)], results[len(eqn.outs) :]
             recomputed = resuming(halves[1], *resuming_ins, *store(kept_of_bodies))
         storing_env.update(zip(eqn.outs, outs, strict=True))
         for v, again in zip(eqn.outs, recomputed, strict=True):
-            value = unmarked.get(v)
-            if value in first_marks:  # v is a mark: the kept value, without a second mark
-                operand = resuming_env[v] = resuming_env[value]
-                if v == first_marks[value]:
+            marked_value = unmarked.get(v)  # if this equation is a mark
+            if marked_value in first_marks:
+                # the second program has no marks: v is the operand that its value became below, or at an effect
+                operand = resuming_env[v] = resuming_env[marked_value]
+                if v == first_marks[marked_value]:
                     stored.setdefault(operand, storing_env[v])  # a result of an effect is stored without its mark
+            elif v in first_marks:  # v is kept: the second program takes it. What to store is known at its first mark
+                resuming_env[v] = resuming.input(v.aval)
             else:
-                resuming_env[v] = resuming.input(v.aval) if v in first_marks else again
+                resuming_env[v] = again
     if not stored and not jaxpr.effects:
         return jaxpr, jaxpr
     kept = [stored[v] for v in resuming.ins[len(jaxpr.ins) :]]

@@ -183,9 +183,9 @@ class LinearizedSteps:
 @final
 @dataclass(frozen=True, slots=True)
 class LoopContext:
-    """The context of a loop: a way to emit equations outside it, its operands, length and direction. `is_loop`: both
-    halves become loops, so the compiled code keeps them separate. `upto`: the number of steps is known only at run
-    time."""
+    """The context of a loop: a way to emit equations outside it, its operands, length and direction. `is_loop`: it is
+    compiled as a loop, not unrolled. Then both halves are loops, and XLA does not merge computations of two loops.
+    `upto`: the number of steps is known only at run time."""
 
     emit: Emit
     operands: tuple[Atom, ...]

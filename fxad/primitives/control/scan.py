@@ -131,9 +131,7 @@ class Scan(HigherOrder, Linear):
             raise ArgumentError(
                 f"scan: {self.body.name} takes {len(self.body.ins)} operands, got {len(operands)}", remedy=MATCH_BODIES
             )
-        consts, carry, xs = self.steps.split(operands)
-        for group, have in (("constant", consts), ("carry", carry), ("xs", xs)):
-            self._check_group(group, have)
+        self._check_operands(operands)
         outs = self.body.out_avals
         return outs[: self.n_carry] + _stacked_types(outs[self.n_carry :], self.length)
 
@@ -163,16 +161,19 @@ class Scan(HigherOrder, Linear):
                     f"scan: {self.body.name} takes {want} for carry {k} and gives {have}", remedy=TRACE_AGAIN
                 )
 
-    def _check_group(self, group: str, avals: tuple[Aval, ...]) -> None:
-        """Check the operands of one group. Raises: DTypeError, ShapeError."""
-        wants = dict(zip(("constant", "carry", "xs"), self.steps.split(self.body.in_avals), strict=True))[group]
-        for k, (have, want) in enumerate(zip(avals, wants, strict=True)):
-            if group != "xs":
+    def _check_operands(self, avals: tuple[Aval, ...]) -> None:
+        """Check the types of the operands of the body. Raises: DTypeError, ShapeError."""
+        groups = zip(("constant", "carry"), self.steps.split(avals), self.steps.split(self.body.in_avals), strict=False)
+        for group, group_avals, wants in groups:
+            for k, (have, want) in enumerate(zip(group_avals, wants, strict=True)):
                 if have is not want:
                     message = f"scan: {group} {k} of {self.body.name} is {have}, its body takes {want}"
                     raise type_mismatch(message, have, want)
-            elif have is not want.with_shape((self.length, *want.shape)):
-                message = f"scan: {group} {k} of {self.body.name} is {have}, its body takes {self.length} slices {want}"
+        _, _, xs = self.steps.split(avals)
+        _, _, slices = self.steps.split(self.body.in_avals)
+        for k, (have, want) in enumerate(zip(xs, slices, strict=True)):
+            if have is not want.stacked(self.length):
+                message = f"scan: xs {k} of {self.body.name} is {have}, its body takes {self.length} slices {want}"
                 raise type_mismatch(message, have, want)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
@@ -308,8 +309,8 @@ class Scan(HigherOrder, Linear):
         return not any(count) and is_linear_body(self.body, self.n_consts, self.n_carry, operands)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        bound, args = self.split_count(args)
-        count = [a for a in bound if not isinstance(a, Hole)]
+        first, args = self.split_count(args)
+        count = [a for a in first if not isinstance(a, Hole)]  # it is never linear: see `linear_in`
         # values are numbered: operand p is p, and the stacks of known carries follow
         values = {p: a for p, a in enumerate(args) if not isinstance(a, Hole)}
         linear = tuple([isinstance(a, Hole) for a in args])
@@ -362,7 +363,7 @@ def _carry_and_row_dims(ctx: BatchCtx, steps: Steps, consts: Dims, carry: Dims, 
     converge.
     """
     _, out_dims = ctx.recur(steps.body, (*consts, *carry, *slices))
-    for _ in carry + (None,):
+    for _ in range(len(carry) + 1):  # each round but the last marks a carry, or moves an axis
         wider = tuple([d if f is None else f for d, f in zip(carry, out_dims, strict=False)])
         if wider == carry:
             break

@@ -122,15 +122,15 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         """How each result is divided."""
         return (*self.outs, *[STACK] * (len(self.body.outs) - len(self.outs)))
 
-    def _parts(self, spec: DimensionAxes) -> Part:
+    def _part_by(self, spec: DimensionAxes) -> Part:
         return Part(self.mesh, spec)
 
     @property
     def layout(self) -> Layout:
         n_stacks_in = len(self.body.ins) - self.n_consts - len(self.ins)
         n_stacks_out = len(self.body.outs) - len(self.outs)
-        operands = (Group(Constant(), self.n_consts), *[Group(self._parts(s), 1) for s in self.ins])
-        results = [Group(self._parts(s) if s else Value(), 1) for s in self.outs]
+        operands = (Group(Constant(), self.n_consts), *[Group(self._part_by(s), 1) for s in self.ins])
+        results = [Group(self._part_by(s) if s else Value(), 1) for s in self.outs]
         body = Body(
             self.body,
             tuple(range(len(operands) + 1)),

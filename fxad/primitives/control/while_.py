@@ -257,9 +257,9 @@ class While(HigherOrder):
             body, _ = ctx.recur(guard, (0, *_dims((*body_mapped, *carry_mapped))), _dims((*carry_mapped, *rows_mapped)))
         loops = [prim for prim in all_prims(self.body) if isinstance(prim, HigherOrder)]
         may_not_end = any([prim.layout.has_predicate for prim in loops])
-        mapped = (*body_mapped, *carry_mapped)
+        marks = (*body_mapped, *carry_mapped)
         step = batched_step(
-            body, cond, self.n_body, self.n_cond, mapped, ctx.size, may_not_end=may_not_end, guarded=guard is not None
+            body, cond, self.n_body, self.n_cond, marks, ctx.size, may_not_end=may_not_end, guarded=guard is not None
         )
         loop = While(any_is_live(step, n), step, 0, n, self.max_steps)
         live: Atom = Lit.of(False, BOOL_SCALAR).with_shape((ctx.size,))
@@ -290,14 +290,14 @@ class While(HigherOrder):
         unchanged = unchanged_carries(self.steps)
         if any(unchanged):
             return self._jvp_of_changing_carries(ctx, primals, tangents, unchanged)
-        _, *groups = self.split_operands([isinstance(t, Lin) for t in tangents])
+        _, consts, carry = self.split_operands([isinstance(t, Lin) for t in tangents])
         outs = self.abstract_eval(*[a.aval for a in primals])
-        out_nonzero = self._nonzero_results(ctx, *groups)
+        out_nonzero = self._nonzero_results(ctx, consts, carry)
         if not any(out_nonzero):
             return ctx(self, *primals), insert_zeros((), out_nonzero, outs)
         if ctx.split and self.max_steps is None:
             return ctx(self, *primals), self._linearize_by_rerunning(ctx, primals, tangents)
-        nonzero = (*groups[0], *groups[1])
+        nonzero = (*consts, *carry)
         if ctx.split:
             return self._linearize(ctx, primals, tangents, nonzero)
         return self._jvp_fused(ctx, primals, tangents, nonzero)

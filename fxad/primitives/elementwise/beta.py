@@ -171,8 +171,8 @@ def _of_large(a: Formula, b: Formula, x: Formula, large: Formula) -> Formula:
 
 
 def _swap_for_convergence(f: Formulas) -> Formulas:
-    """Return a mask where the fraction holds; whether the operands were swapped so that it converges; its a, b, x and 1
-    - x."""
+    """Return the mask of the elements that the fraction computes, the mask of those whose operands are swapped so that
+    it converges, and the operands of the fraction: a, b, x and 1 - x."""
     a, b, x = f
     inside = _in_domain(a, b, x) & ~_both_large(a, b, x)
     a, b, x = inside.where(a, a.like(1)), inside.where(b, a.like(1)), inside.where(x, x.like(0.5))

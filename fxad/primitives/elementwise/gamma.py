@@ -397,7 +397,7 @@ class Igammac(Incomplete):
             value = small.where(_upper_small(clear_a, clear_x), value)
             return (_elsewhere(a, x, inside, value, upper=True),)
 
-        mask = t.with_dtype("bool")
+        mask = t.with_dtype(dtypes.bool_)
         end_program = formula_program("igammac_end", (t, t, t, t, mask, mask), end)
         return hlo.call(end_program, (a, x, total, ratio, by_fraction, small))[0]
 

@@ -15,7 +15,7 @@ from fxad.primitives.elementwise import annex_g
 from fxad.primitives.elementwise.annex_g import ComplexUnary
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB, scale_tangent
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL
-from fxad.primitives.elementwise.convert import emit_in_float32
+from fxad.primitives.elementwise.convert import emit_convert, emit_in_float32
 from fxad.primitives.elementwise.exponential import LOG
 from fxad.primitives.elementwise.family import SIGNED_OR_INEXACT, Binary, Unary, from_ufunc, literal_like
 from fxad.primitives.elementwise.logic import AND, EQ
@@ -270,7 +270,10 @@ class Pow(Binary):
             less = ctx.one(SUB, y, literal_like(1.0, y))
             both = ctx.one(AND, ctx.one(EQ, x, literal_like(0.0, x)), ctx.one(EQ, y, literal_like(0.0, y)))
             x = emit_where(ctx, both, literal_like(1.0, x), x)
-        return scale_tangent(ctx, t, ctx.one(MUL, ctx.one(POW, x, less), y))
+        # in float32 at least: in float16, x^(y-1) is infinite where y times it is not
+        wide = dtypes.accumulated(t.aval.dtype)
+        x, less, factor = [emit_convert(ctx, v, wide) for v in (x, less, y)]
+        return scale_tangent(ctx, t, emit_convert(ctx, ctx.one(MUL, ctx.one(POW, x, less), factor), t.aval.dtype))
 
     def _along_exponent(self, ctx: JvpCtx, x: Atom, z: Atom, t: Tangent) -> Tangent:
         if isinstance(t, Zero):
@@ -317,7 +320,11 @@ class Rsqrt(Unary):
         return divide(np.ones_like(x), np.sqrt(x))
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scale_tangent(ctx, t, ctx.one(MUL, ctx.one(DIV, y, x), literal_like(-0.5, y)))
+        dtype = x.aval.dtype
+        # in float32 at least: in float16, y / x is infinite where half of it is not
+        x, y = [emit_convert(ctx, v, dtypes.accumulated(dtype)) for v in (x, y)]
+        slope = ctx.one(MUL, ctx.one(DIV, y, x), literal_like(-0.5, y))
+        return scale_tangent(ctx, t, emit_convert(ctx, slope, dtype))
 
 
 @final

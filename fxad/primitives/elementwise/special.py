@@ -158,20 +158,20 @@ class Polygamma(Binary):
     hlo_name: ClassVar[str] = "chlo.polygamma"
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
 
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return _apply_float64(_polygamma, x, y)
+    def compute(self, n: NDArray, x: NDArray) -> object:
+        return _apply_float64(_polygamma, n, x)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return lower_in_float32(
             hlo, args, ins[0], lambda wide, t: _lower_polygamma(*[HloReal(hlo, value, t) for value in wide]).value
         )
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        if not isinstance(tx, Zero):
+    def tangent(self, ctx: JvpCtx, n: Atom, x: Atom, y: Atom, n_dot: Tangent, x_dot: Tangent) -> Tangent:
+        if not isinstance(n_dot, Zero):
             raise NotDifferentiableError(
                 "polygamma: the order n has no derivative", remedy="apply stop_gradient to the first operand"
             )
-        return scale_tangent(ctx, ty, ctx.one(POLYGAMMA, ctx.one(ADD, x, literal_like(1.0, x)), y))
+        return scale_tangent(ctx, x_dot, ctx.one(POLYGAMMA, ctx.one(ADD, n, literal_like(1.0, n)), x))
 
 
 def _lower_polygamma(n: HloReal, x: HloReal) -> HloReal:
