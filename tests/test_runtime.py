@@ -797,7 +797,7 @@ def test_an_interrupted_start_on_several_devices_leaves_no_pin() -> None:
     """Regression: the traceback kept the pin alive, and a donation in another thread waited for the end of it."""
 
     class Interrupted(dict[object, object]):
-        def pop(self, *_: object) -> object:  # type: ignore[override]
+        def pop(self, *_: object) -> object:
             raise KeyboardInterrupt
 
     class Operand:
@@ -813,7 +813,7 @@ def test_an_interrupted_start_on_several_devices_leaves_no_pin() -> None:
     call = runtime.DonatingCall()
     taken = runtime.taken_by(call, None)
     in_another_thread(lambda: runtime.take_for_donation(operands[1], taken))
-    assert kept.tb
+    assert kept.tb is not None
 
 
 def test_a_buffer_that_another_thread_donates_is_not_lent() -> None:
