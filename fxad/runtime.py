@@ -45,10 +45,11 @@ from fxad.xla.client import (
 from fxad.xla.custom_calls import custom_call_targets as custom_call_targets, implements as implements
 from fxad.xla.donated_buffers import (
     OPERAND_DELETED as OPERAND_DELETED,
+    DonatingCall as DonatingCall,
     DonationRecord as DonationRecord,
     donated_placeholder as donated_placeholder,
     take_for_donation as take_for_donation,
-    undo_donation as undo_donation,
+    taken_by as taken_by,
 )
 from fxad.xla.executable import (
     XlaExecutable as XlaExecutable,

@@ -34,7 +34,7 @@ from fxad.xla import buffers, failures, interruptible
 from fxad.xla.compat import FLAGS
 from fxad.xla.cuda import cuda_library
 from fxad.xla.dlpack import _pointer, _Tensor, copy_out
-from fxad.xla.donated_buffers import take_for_deletion
+from fxad.xla.donated_buffers import start_pinned, take_for_deletion
 from fxad.xla.host_calls import HostErrors
 from fxad.xla.interruptible import waits
 from fxad.xla.options import with_effort
@@ -762,18 +762,72 @@ def test_a_deletion_after_an_interrupted_one() -> None:
     take_for_deletion(buffer)
 
 
+def in_another_thread(work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_a_deletion_in_the_thread_of_a_donating_call() -> None:
+    """Regression: a signal handler or a finaliser that runs in such a call waited for it, and so for itself."""
+
+    def deleted_inside() -> None:
+        call, buffer = runtime.DonatingCall(), put(np.ones(4, np.float32))
+        assert runtime.take_for_donation(buffer, runtime.taken_by(call, runtime.DonationRecord("f", None)))
+        take_for_deletion(buffer)
+
+    in_another_thread(deleted_inside)
+
+
+def test_a_buffer_is_free_when_the_call_that_took_it_is_gone() -> None:
+    """Regression: if a signal interrupted the release of the operands of a call that failed, their deletion waited for
+    ever, and they could not be donated again."""
+    record, call = runtime.DonationRecord("f", None), runtime.DonatingCall()
+    deleted, donated = put(np.ones(4, np.float32)), put(np.ones(4, np.float32))
+    for buffer in (deleted, donated):
+        assert runtime.take_for_donation(buffer, runtime.taken_by(runtime.DonatingCall(), record))
+        assert runtime.to_numpy(buffer).tolist() == [1, 1, 1, 1]
+    in_another_thread(lambda: take_for_deletion(deleted))
+    assert runtime.take_for_donation(donated, runtime.taken_by(call, record))
+    assert not runtime.take_for_donation(donated, runtime.taken_by(runtime.DonatingCall(), record))
+
+
+def test_an_interrupted_start_on_several_devices_leaves_no_pin() -> None:
+    """Regression: the traceback kept the pin alive, and a donation in another thread waited for the end of it."""
+
+    class Interrupted(dict[object, object]):
+        def pop(self, *_: object) -> object:
+            raise KeyboardInterrupt
+
+    class Operand:
+        def __init__(self, pins: dict[object, object]) -> None:
+            self.fxad_pins = pins
+
+        def is_deleted(self) -> bool:
+            return False
+
+    operands: Any = [Operand(Interrupted()), Operand({})]
+    with pytest.raises(KeyboardInterrupt) as kept:
+        start_pinned(len, operands)
+    call = runtime.DonatingCall()
+    taken = runtime.taken_by(call, None)
+    in_another_thread(lambda: runtime.take_for_donation(operands[1], taken))
+    assert kept.tb is not None
+
+
 def test_a_buffer_that_another_thread_donates_is_not_lent() -> None:
     """Regression: the process crashed if the memory was lent to jax and donated at the same time."""
     buffer = put(np.ones(4, np.float32))
-    call = runtime.DonationRecord("f", None), 0
-    thread = threading.Thread(target=runtime.take_for_donation, args=(buffer, call))
-    thread.start()
-    thread.join()
+    call = runtime.DonatingCall()
+    taken = runtime.taken_by(call, runtime.DonationRecord("f", None))
+    taken.thread = 0
+    assert runtime.take_for_donation(buffer, taken)
     for read in (runtime.lend, runtime.to_numpy):
         with pytest.raises(ExecutionError) as e:
             read(buffer)
         assert e.value.message == f"{read.__name__}: the array was donated to f; its memory is used again"
-    runtime.undo_donation(buffer, call)
+    del call
     np.testing.assert_array_equal(copy_out(runtime.lend(buffer)), np.ones(4))
 
 

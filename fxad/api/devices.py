@@ -52,7 +52,7 @@ def visualize_array_sharding(x: Array) -> None:
 
 
 def default_backend() -> str:
-    """Return the platform of the default device: "cpu", "gpu"."""
+    """Return the platform of the default device: "cpu", "cuda"."""
     return str(default_device().platform)
 
 

@@ -7,6 +7,9 @@ reference to it is on the interpreter's stack, which drops it, in C, when the ca
     _Call(running, key, fn)()      makes the object, and runs `fn` with a weak reference to it (`_Running`)
     running[key] = reference       `fn` enters the reference; while it is alive, other threads wait for `ended`
     return, or an exception        the object dies, and the cleanup of the reference removes the entry and wakes one
+
+No thread calls the reference, which would return the object: it would then outlive its run for a moment, and its thread
+would take its next call for one inside of it. `remove_dead` removes the entry of a dead object without that.
 """
 
 from __future__ import annotations
@@ -106,9 +109,9 @@ class SingleFlight:
     def _attempt(self, key: Hashable, find: Callable[[], T | None], make: Callable[[], T], own: _Running) -> T | None:
         """Do the work of a key; returns None if another thread is doing it."""
         while (running := self._running.setdefault(key, own)) is not own:
-            if running() is not None:
-                return make() if running.thread == own.thread else None
             remove_dead(self._running, key)
+            if self._running.get(key) is running:
+                return make() if running.thread == own.thread else None
         result = find()  # another thread may have just finished it
         return make() if result is None else result
 
@@ -134,7 +137,9 @@ class SingleFlight:
                 return
 
     def _alive(self) -> list[_Running]:
-        return [r for r in self._running.copy().values() if r() is not None]
+        for key in self._running.copy():
+            remove_dead(self._running, key)
+        return list(self._running.copy().values())
 
 
 def _wait_for_end(running: _Running) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from threading import get_ident
 from typing import TypeAlias, final
 
 from fxad import runtime
@@ -155,18 +154,19 @@ class DonatingStart:
         record, source = self._record, user_source(2)
         if record.source != source:  # a training loop calls from one line, so the object is reused
             record = self._record = runtime.DonationRecord(self._name, source)
-        call = record, get_ident()
+        call = runtime.DonatingCall()
+        taken = runtime.taken_by(call, record)
         try:
             for k in self._operands:
                 # a deleted buffer is not taken: the start refuses it, and the error says what has deleted it
-                if not buffers[k].is_deleted() and not runtime.take_for_donation(buffers[k], call):
+                if not buffers[k].is_deleted() and not runtime.take_for_donation(buffers[k], taken):
                     raise runtime.XlaRuntimeError(runtime.OPERAND_DELETED)  # a call in another thread has taken it
             results = self._start(buffers)
             for k in self._operands:
                 runtime.delete(buffers[k])  # XLA does not delete buffers that no result reuses or that NumPy views
-        except BaseException:  # in a linked run, earlier steps may have consumed their operands already
-            for k in self._operands:
-                runtime.undo_donation(buffers[k], call)
+        except BaseException:
+            # Releases the operands. In a linked run, earlier steps may have consumed theirs already
+            del call
             raise
         return results
 

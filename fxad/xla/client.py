@@ -145,14 +145,14 @@ class _Clients:
 
     def wait_for_live_arrays(self) -> None:
         """Wait for every live array. A failed computation is reported when its value is used. Signals interrupt it."""
-        for devices in [] if self._forked else list(self._devices.values()):
+        for devices in [] if self._forked else self._devices.copy().values():
             for array in devices[0].client.live_arrays():
                 with suppress(_jax.JaxRuntimeError):
                     array.block_until_ready()
 
     def is_computing(self) -> bool:
         """Returns True if some live array is not computed yet."""
-        devices_of_clients = [] if self._forked else list(self._devices.values())
+        devices_of_clients = [] if self._forked else self._devices.copy().values()
         arrays = [a for devices in devices_of_clients for a in devices[0].client.live_arrays()]
         with suppress(_jax.JaxRuntimeError):  # one was deleted meanwhile
             return not all([a.is_ready() for a in arrays if not a.is_deleted()])
@@ -310,7 +310,7 @@ def is_computing() -> bool:
 
 def keep_clients() -> None:
     """Keep the clients until the process ends: the destructor of a client waits for its computations."""
-    for devices in _clients._devices.values():
+    for devices in _clients._devices.copy().values():
         never_destroy(devices[0].client)
 
 

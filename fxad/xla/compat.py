@@ -80,6 +80,8 @@ _jax_hider: Final = _JaxHider()
 
 # Held while jaxlib makes the list of the parts of an array, at the first use. Two threads would both add to one list.
 _making_parts: Final = RLock()
+if hasattr(os, "register_at_fork"):  # a thread that holds it does not exist in a forked child
+    os.register_at_fork(after_in_child=_making_parts._at_fork_reinit)  # type: ignore[attr-defined]  # of the lock in C
 
 
 @final

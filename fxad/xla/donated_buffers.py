@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from threading import get_ident
 from time import sleep
-from typing import Final, TypeAlias, TypeVar, cast, final
+from typing import Final, TypeVar, cast, final
 from weakref import ref
 
 import numpy as np
 
+from fxad.core.weak import remove_dead
 from fxad.ir import Source, source_location
 from fxad.lowering.jaxlib import _jax
 from fxad.xla.compat import put_part
@@ -46,32 +47,71 @@ class DonationRecord:
         return f"donated to {self.program} at {at}" if at else f"donated to {self.program}"
 
 
-# A new tuple for each call; the second is its thread. Without a record: the user deletes the buffer.
-DonatingCall: TypeAlias = tuple[DonationRecord | None, int]
+@final
+class DonatingCall:
+    """A running call that donates operands. Only its frame refers to it, and drops it at once when the call fails. So
+    its operands are released in one step, which no further signal interrupts."""
+
+    __slots__ = ("__weakref__",)
 
 
-def take_for_donation(buffer: Buffer, call: DonatingCall) -> bool:
-    """Take a buffer for donation. Returns True if no other call has taken it. The buffer keeps a record of the call.
+@final
+class Taken(ref[DonatingCall]):
+    """The entry of a buffer that a call has taken: a weak reference to the call, its thread, and its record. Without a
+    record, the user deletes the buffer.
+
+    Dead, the call has ended. It has released the buffer, if that is not deleted.
+    """
+
+    __slots__ = ("record", "thread")
+
+    record: DonationRecord | None
+    thread: int
+
+
+def taken_by(call: DonatingCall, record: DonationRecord | None) -> Taken:
+    """The entry of the buffers that a call of this thread takes."""
+    taken = Taken(call)
+    taken.record, taken.thread = record, get_ident()
+    return taken
+
+
+def take_for_donation(buffer: Buffer, taken: Taken) -> bool:
+    """Take a buffer for donation. Returns True if no other call has taken it. The buffer keeps the entry.
 
     If several threads do this concurrently, one gets True: a dictionary's `setdefault` is atomic. The call waits until
     other threads have released their pins of the buffer.
     """
-    if buffer.__dict__.setdefault(_DONATED, call) is not call:
-        return False
+    while (found := buffer.__dict__.setdefault(_DONATED, taken)) is not taken:
+        if not _is_released(buffer, found):
+            return False
+        remove_dead(buffer.__dict__, _DONATED)
     _wait_for_pins(buffer)
     return True
 
 
+def _is_released(buffer: Buffer, taken: Taken) -> bool:
+    """Returns True if a call has taken a buffer, has failed, and did not consume it."""
+    return taken() is None and not buffer.is_deleted()  # in this order: a call consumes before it ends
+
+
+_DELETION: Final = DonatingCall()  # never ends: an array whose deletion was interrupted counts as deleted
+
+
 def take_for_deletion(buffer: Buffer) -> None:
     """Take a buffer that the user deletes, as for donation: a program that another thread starts with it is refused. If
-    a call has taken it for donation, wait until that call has consumed or released it."""
-    deletion: DonatingCall = None, get_ident()
+    a call in another thread has taken it for donation, wait until that call has consumed or released it."""
+    deletion = taken_by(_DELETION, None)
     while not buffer.is_deleted():
-        taken: DonatingCall = buffer.__dict__.setdefault(_DONATED, deletion)
-        if taken[0] is None:  # by this deletion, or by an earlier one that was interrupted
+        found: Taken = buffer.__dict__.setdefault(_DONATED, deletion)
+        # a call of this thread waits for this: a signal handler or a finaliser runs in it
+        if found.record is None or (found.thread == deletion.thread and found() is not None):
             _wait_for_pins(buffer)
             return
-        sleep(0)
+        if _is_released(buffer, found):
+            remove_dead(buffer.__dict__, _DONATED)
+        else:
+            sleep(0)
 
 
 def _wait_for_pins(buffer: Buffer) -> None:
@@ -102,13 +142,18 @@ def pinned(buffer: Buffer, read: Callable[[Buffer], T]) -> T:
     pins: dict[ref[_Pin], int] = buffer.__dict__.setdefault(_PINS, {})
     pins[key] = get_ident()
     try:
-        # read after pinning, since `take_for_donation` records the call first
-        call: DonatingCall | None = buffer.__dict__.get(_DONATED)
-        if call is not None and call[1] != get_ident():  # the donating call itself may copy it to another device
+        # read after pinning, since `take_for_donation` makes its entry first
+        if _is_taken_by_another_thread(buffer):
             raise XlaRuntimeError(OPERAND_DELETED)
         return read(buffer)
     finally:
         del pins[key]
+
+
+def _is_taken_by_another_thread(buffer: Buffer) -> bool:
+    taken: Taken | None = buffer.__dict__.get(_DONATED)
+    # the donating call itself may copy it to another device
+    return taken is not None and taken.thread != get_ident() and not _is_released(buffer, taken)
 
 
 def start_pinned(start: Callable[[Sequence[Buffer]], T], buffers: Sequence[Buffer]) -> T:
@@ -120,18 +165,18 @@ def start_pinned(start: Callable[[Sequence[Buffer]], T], buffers: Sequence[Buffe
     pin, thread = _Pin(), get_ident()
     key = ref(pin)
     pins_of_each: list[dict[ref[_Pin], int]] = [b.__dict__.setdefault(_PINS, {}) for b in buffers]
-    for pins in pins_of_each:
-        pins[key] = thread
     try:
+        for pins in pins_of_each:
+            pins[key] = thread
         for b in buffers:  # read after pinning, as in `pinned`
-            call: DonatingCall | None = b.__dict__.get(_DONATED)
-            if b.is_deleted() or (call is not None and call[1] != thread):
+            if b.is_deleted() or _is_taken_by_another_thread(b):
                 raise XlaRuntimeError(OPERAND_DELETED)
             for part in b.__dict__.get(_PARTS, ()):
                 if part.is_deleted():
                     raise XlaRuntimeError(OPERAND_DELETED)
         return start(buffers)
     finally:
+        del pin  # first, and at once: a signal may interrupt the loop, and its traceback keeps this frame
         for pins in pins_of_each:
             pins.pop(key, None)  # an operand may be there twice
 
@@ -141,20 +186,14 @@ def note_parts(buffer: Buffer, parts: Sequence[Buffer]) -> None:
     buffer.__dict__[_PARTS] = parts
 
 
-def undo_donation(buffer: Buffer, call: DonatingCall) -> None:
-    """Undo `take_for_donation`, if this call has taken the buffer and its memory still exists."""
-    if buffer.__dict__.get(_DONATED) is call and not buffer.is_deleted():
-        del buffer.__dict__[_DONATED]
-
-
 def donated_placeholder(buffer: Buffer) -> Buffer:
     """A placeholder without memory for a donated buffer, made once for each line, device and commitment.
 
     jaxlib refuses a call with the placeholder. XLA would refuse a call with the buffer too, but also write to stderr.
     """
-    call: DonatingCall = buffer.__dict__[_DONATED]
+    taken: Taken = buffer.__dict__[_DONATED]
     key = buffer._sharding, buffer._committed
-    record = call[0]
+    record = taken.record
     assert record is not None, "a donated buffer"
     placeholders = record.placeholders
     deleted = placeholders.get(key)
@@ -164,12 +203,12 @@ def donated_placeholder(buffer: Buffer) -> Buffer:
             sharding = OneDeviceSharding(cast(OneDeviceSharding, sharding)._device)  # the first device of several
         deleted = put_part(np.zeros((), np.bool_), sharding, buffer._committed)
         deleted.delete()
-        deleted.__dict__[_DONATED] = call
+        deleted.__dict__[_DONATED] = taken
         placeholders[key] = deleted
     return deleted
 
 
 def donation_record(buffer: Buffer) -> DonationRecord | None:
     """The program that a buffer was donated to; None if it was not donated."""
-    call: DonatingCall | None = buffer.__dict__.get(_DONATED)
-    return None if call is None else call[0]
+    taken: Taken | None = buffer.__dict__.get(_DONATED)
+    return None if taken is None or _is_released(buffer, taken) else taken.record

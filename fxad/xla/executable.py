@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter, is_not
 from typing import Final, final
 from weakref import ref
@@ -11,6 +12,7 @@ from weakref import ref
 from fxad import xla
 from fxad.core.constants import CHARACTER_BYTES, EXECUTABLE_BYTES
 from fxad.core.dataclasses import dataclass
+from fxad.core.weak import CLEANUP, RefWithCleanup, remove_dead
 from fxad.errors import CompileError
 from fxad.ir import Aval, Jaxpr, source_location
 from fxad.lower import LoweredModule, ModuleSharding, lower_jaxpr
@@ -53,6 +55,15 @@ def launch(
 
 
 @final
+class _DividedOperand(RefWithCleanup[Buffer]):
+    """An operand that was divided, and its parts, which are kept while it lives."""
+
+    __slots__ = ("parts",)
+
+    parts: Buffer
+
+
+@final
 class OperandResharding:
     """Divides the operands of a call among the devices of a program.
 
@@ -60,12 +71,12 @@ class OperandResharding:
           parts are kept while it lives, for the next call with the same array.
     """
 
-    __slots__ = ("_fits", "_ins", "_on_several", "_name", "_parts")
+    __slots__ = ("_fits", "_ins", "_on_several", "_last", "_name")
 
     def __init__(self, name: str, sharding: ProgramSharding) -> None:
         self._name, self._on_several, self._ins = name, len(sharding.devices) > 1, sharding.ins
         self._fits: Sequence[object] = sharding.ins  # shardings that are equal to those of the program
-        self._parts: dict[int, tuple[ref[Buffer], Buffer]] = {}  # of the operands of the last call that were divided
+        self._last: dict[int, _DividedOperand] = {}  # the operands of the last call that were divided
 
     def __call__(self, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
         if self._on_several:
@@ -83,18 +94,15 @@ class OperandResharding:
         """Operand `k`, divided; as in the last call if it is the same array."""
         if buffer.is_deleted():
             return buffer  # XLA refuses the call, and the error names the argument
-        parts = self._parts
-        last = parts.get(k)
-        if last is not None and last[0]() is buffer and not last[1].is_deleted():
-            return last[1]
-        divided = resharded(buffer, sharding)
-
-        def drop(dead: ref[Buffer]) -> None:
-            if (present := parts.get(k)) is not None and present[0] is dead:
-                del parts[k]
-
-        parts[k] = ref(buffer, drop), divided
-        return divided
+        last = self._last.get(k)
+        if last is not None and last() is buffer and not last.parts.is_deleted():
+            return last.parts
+        parts = resharded(buffer, sharding)
+        cleanup = partial(remove_dead, self._last, k)
+        operand = _DividedOperand(buffer, CLEANUP)
+        operand.cleanup, operand.parts = cleanup, parts
+        self._last[k] = operand
+        return parts
 
 
 @final

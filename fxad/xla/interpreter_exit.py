@@ -95,18 +95,18 @@ class _Work:
     def after_fork(self) -> None:
         """Forget all work: the threads of the parent do not exist in a forked child."""
         self._devices: set[Device] = set()  # that were compiled for
-        # Of these only `run` and `threads` are used, which list the threads in a call. No thread waits for another
+        # Both list the threads in a call, with `run` and `threads`: here no thread waits for the work of another
         self._calling = SingleFlight()  # executions that call the host
         self._on_host = SingleFlight()  # functions of the host, which may run in other threads
         self._blocked: set[int] = set()
 
-    def begin(self, what: str, device: Device) -> None:
+    def begin_compilation(self, what: str, device: Device) -> None:
         """Called before a compilation in a call of `FLIGHTS`. Raises: ExecutionError in a forked child."""
         check_not_forked(what)
         self._devices.add(device)
         self.block_at_exit()
 
-    def executing(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def execute_with_host_calls(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Execute a program that calls the host."""
         self.block_at_exit()
         try:
@@ -114,7 +114,7 @@ class _Work:
         finally:
             self.block_at_exit()
 
-    def on_host(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call_host_function(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a function of the host, from XLA."""
         return self._on_host.run(fn, *args, **kwargs)
 
@@ -252,6 +252,6 @@ class _StateAtExit(ProcessState):
 atexit.register(_work.end)
 register_after_fork(_work)
 
-begin_compilation: Final = _work.begin
-execute_with_host_calls: Final = _work.executing
-call_host_function: Final = _work.on_host
+begin_compilation: Final = _work.begin_compilation
+execute_with_host_calls: Final = _work.execute_with_host_calls
+call_host_function: Final = _work.call_host_function

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ExecutionError, LeakedTracerError
+from fxad.execution.donation import DonatingStart
 from fxad.tracing.tracer import active_trace
 from tests.processes import run_python
 
@@ -254,6 +256,32 @@ def test_a_donation_that_fails_keeps_the_arrays() -> None:
     assert add(x, y)[0].tolist() == [0, 2, 4]
 
 
+def test_a_second_interruption_releases_donated_arrays() -> None:
+    """Regression: an interruption of the release of the arrays of a call that fails left them taken."""
+    x, y, gone = (fx.asarray(X) for _ in range(3))
+    add = fx.jit(lambda x, y: (x + y, x - y), donate=("x", "y"))
+    add(gone, gone.copy())
+    failed: list[object] = []
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code is DonatingStart.__call__.__code__:
+            if event == "exception":
+                failed.append(frame)
+        elif failed and event == "call":
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            add(x, gone)
+    finally:
+        sys.settrace(before)
+    assert failed
+    assert add(x, y)[0].tolist() == [0, 2, 4]
+
+
 # ------------------------------------------------------------------------------------------------- the end of a process
 
 
@@ -452,6 +480,29 @@ np.asarray(x * 2.5)
         *[f"devices: {why} | start processes with 'spawn' or 'forkserver' of multiprocessing, or fork before computing"]
         * 5,
     ]
+
+
+def test_a_forked_child_reads_an_array_on_several_devices() -> None:
+    """Regression: it waited for a lock that a thread of the parent held."""
+    text = """
+from fxad.xla import compat
+x = fx.device_put(X, fx.NamedSharding(fx.make_mesh((1,), ("i",)), fx.P("i")))
+held = threading.Event()
+def hold():
+    with compat._making_parts:
+        held.set()
+        time.sleep(3600)
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+pid = os.fork()
+if pid == 0:
+    signal.alarm(20)
+    print(float(np.asarray(x)[0, 0]), flush=True)
+    os._exit(0)
+print(os.waitpid(pid, 0)[1], flush=True)
+os._exit(0)
+"""
+    assert in_a_process(text) == "1.0\n0\n"
 
 
 @pytest.mark.parametrize("held", [False, True])

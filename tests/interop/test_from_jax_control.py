@@ -446,6 +446,76 @@ def test_primitives_of_other_packages_are_their_implementation_with_jaxs_derivat
     assert failing(fx.errors.TranslationError, from_jax, itself.bind, V).startswith(message)
 
 
+def test_a_solver_with_more_results_runs_once() -> None:
+    """Regression: it ran once for the solution, and once for the other results."""
+
+    def solve(_: Any, b: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda _, x: x, b), jnp.int32(3)
+
+    def f(b: Any) -> Any:
+        return lax.custom_linear_solve(lambda x: x, b, solve, solve, has_aux=True)
+
+    (eqn,) = from_jax(f, V).jaxpr.eqns
+    loops = [e for body in fx.extend.distinct_jaxprs(eqn.prim.solve) for e in body.eqns if e.prim.name == "scan"]
+    assert len(loops) == 1
+
+
+class Scale:
+    """A parameter whose text is not its value."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return "Scale"
+
+
+SCALED = jax.extend.core.Primitive("scaled")
+SCALED.def_abstract_eval(lambda x, **_: x)
+SCALED.def_impl(lambda x, by, sign: x * by.value / sign)
+
+
+def test_parameters_of_one_text_are_not_one() -> None:
+    """Regression: all equations were the first one."""
+
+    def f(x: Any) -> Any:
+        parameters = ((Scale(3.0), 1), (Scale(5.0), 0.0), (Scale(5.0), -0.0))
+        return tuple([SCALED.bind(x, by=by, sign=sign) for by, sign in parameters])
+
+    for y, factor in zip(from_jax(f, V)(V), (3, np.inf, -np.inf), strict=True):
+        close(y, V * factor, "value")
+
+
+def _in_jit(w: Any) -> Any:
+    constant = np.full(V.shape, w, np.float32)
+    return lambda x: jax.jit(lambda y: y * constant)(x)
+
+
+def _on_host(w: Any) -> Any:
+    return lambda x: jax.pure_callback(lambda y: np.asarray(y) * w, jax.ShapeDtypeStruct(V.shape, V.dtype), x)
+
+
+def _of_a_class(w: Any) -> Any:
+    return lambda x: SCALED.bind(x, by=Scale(w), sign=1)
+
+
+@pytest.mark.parametrize("make", [_in_jit, _on_host, _of_a_class])
+def test_functions_of_one_text_and_one_rule_are_not_one(make: Any) -> None:
+    """Regression: each function was the first one."""
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        return primals[0] * 2, tangents[0] * 2
+
+    def f(x: Any) -> Any:
+        functions = [jax.custom_jvp(make(w)) for w in (np.float32(3), np.float32(5))]
+        for function in functions:
+            function.defjvp(rule)
+        return tuple([function(x) for function in functions])
+
+    for y, factor in zip(from_jax(f, V)(V), (3, 5), strict=True):
+        close(y, V * factor, "value")
+
+
 hijax = pytest.importorskip("jax.experimental.hijax")
 HiType: Any = hijax.HiType
 HiPrim: Any = getattr(hijax, "HiPrim", None) or hijax.VJPHiPrimitive  # calls before 0.11

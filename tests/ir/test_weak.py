@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 
+import fxad as fx
 from fxad.core.host_functions import HostFunctions
-from fxad.core.single_flight import SingleFlight
+from fxad.core.single_flight import SingleFlight, _Running
 from fxad.core.weak import WeakKeyTable, WeakTable
 from fxad.ir import Aval
 
@@ -75,12 +79,55 @@ def test_values_of_keys_and_host_functions_die_in_c() -> None:
     assert len(table) == len(functions) == 0
 
 
+def test_the_parts_of_an_operand_die_with_it_in_c() -> None:
+    """Regression: a callback in Python dropped them, and lost Ctrl-C."""
+    where = fx.NamedSharding(fx.make_mesh((1,), ("i",)), fx.P("i"))
+    twice = fx.jit(lambda x: x * 2, in_shardings=where)
+    operands = [fx.asarray(np.ones(4, np.float32))]
+    assert twice(operands[0]).tolist() == twice(operands[0]).tolist() == [2, 2, 2, 2]
+    assert weakref.getweakrefcount(operands[0]._buffer) == 1
+    twice(fx.asarray(np.ones(4, np.float32)).block_until_ready())
+    assert weakref.getweakrefcount(operands[0]._buffer) == 0
+    twice(operands[0])
+    assert python_calls(operands.clear) == []
+
+
 def test_a_running_call_ends_in_c() -> None:
     flights = SingleFlight()
 
     names = python_calls(lambda: flights.run(Thing))
     assert names == ["<lambda>", "run", "__new__", "_call_with_marker", "_enter"]
     assert flights._running == {}
+
+
+def test_a_waiting_thread_does_not_prolong_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: a thread that looked if a call runs kept it alive for a moment. If the call ended then, its thread
+    took its next call for one inside of it, and two threads did the work of one key."""
+
+    def called(_: object) -> None:
+        raise AssertionError("it would return the call")
+
+    monkeypatch.setattr(_Running, "__call__", called)
+    flights, begun, end = SingleFlight(), threading.Event(), threading.Event()
+    results: dict[str, str] = {}
+
+    def make() -> str:
+        begun.set()
+        assert end.wait(60)
+        return results.setdefault("key", "value")
+
+    def find() -> str | None:
+        return results.get("key")
+
+    first = threading.Thread(target=flights.do, args=("key", find, make))
+    first.start()
+    assert begun.wait(60)
+    assert flights.threads() == {first.ident}
+    flights.wait_for_one(flights.threads())
+    threading.Timer(0.2, end.set).start()
+    assert flights.do("key", find, lambda: "made twice") == "value"
+    first.join()
+    assert flights.threads() == set()
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this platform has no timers")

@@ -109,12 +109,8 @@ def _cond(eqn: Equation, index: Value, *args: Value) -> object:
 def _platform_index(eqn: Equation) -> np.generic:
     """The index of the platform on which fxad runs by default."""
     platform = runtime.default_device().platform
-    aliases = {"gpu": ("gpu", "cuda", "rocm")}.get(platform, (platform,))
-    branches = [
-        k
-        for k, platforms in enumerate(eqn.params["platforms"])
-        if platforms is None or any(n in platforms for n in aliases)
-    ]
+    of_branches = enumerate(eqn.params["platforms"])  # None: any platform
+    branches = [k for k, platforms in of_branches if platforms is None or platform in platforms]
     if not branches:
         raise eqn.refuse(f"it has no branch for {platform}", "give platform_dependent a default")
     return np.int32(branches[0])
@@ -185,10 +181,13 @@ def _linear_solve(eqn: Equation, *args: Value) -> object:
     n = len(b)
     has_aux = len(eqn.outs) > n
 
+    def parted(results: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+        return results[:n], results[n:]
+
     def applied(fn: Callable[..., tuple[Value, ...]]) -> Callable[..., object]:
         if not has_aux:
             return lambda _, rhs: fn(rhs)
-        return lambda _, rhs: (fn(rhs)[:n], fn(rhs)[n:])
+        return lambda _, rhs: parted(fn(rhs))
 
     result = lax.custom_linear_solve(
         matvec,

@@ -6,7 +6,7 @@ the table of a translation has one for each rule, types and program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar, final
@@ -69,19 +69,48 @@ def _function_of_rule(
     eqn: Equation, rule: object, make: Callable[[], CustomFunction[..., tuple[Value, ...]]]
 ) -> CustomFunction[..., tuple[Value, ...]]:
     """The function of a rule. Equal equations share one."""
-    types = tuple([str(a) for a in eqn.ins])
+    types, called = tuple([str(a) for a in eqn.ins]), eqn.params["call_jaxpr"]
     key = (
         eqn.name,
         _users_function(rule),
         types,
         eqn.params["num_consts"],
-        str(eqn.params["call_jaxpr"]),
+        str(called),
+        tuple(_not_in_text(called)),
         eqn.translation.manual,
     )
     function = eqn.translation.functions.get(key)
     if function is None:
         function = eqn.translation.functions[key] = make()
     return function
+
+
+def _not_in_text(value: Any) -> Iterator[object]:
+    """What the text of a jaxpr of JAX does not say, or of a parameter of an equation: the values of constants, the
+    functions of the host that it calls, and the values of parameters of users' classes."""
+    if isinstance(value, tuple | list):
+        for part in value:
+            yield from _not_in_text(part)
+    elif hasattr(value, "eqns"):
+        for eqn in value.eqns:
+            yield from _not_in_text(list(eqn.params.values()))
+        if hasattr(value, "consts"):
+            yield from map(_constant_key, value.consts)
+    elif hasattr(value, "callback_func"):
+        yield value.callback_func
+    elif not type(value).__module__.startswith(_TEXT_SAYS_ALL):
+        yield value
+
+
+# The modules whose classes are written with their values, or are traced anew each time
+_TEXT_SAYS_ALL: Final = ("jax", "numpy", "builtins")
+
+
+def _constant_key(x: Any) -> object:
+    if isinstance(x, jax.core.Tracer) or is_key(x):
+        return id(x)
+    array = np.asarray(x)
+    return array.shape, array.dtype, array.tobytes()
 
 
 def _in_context_of(eqn: Equation) -> Callable[[Callable[P, T]], Callable[P, T]]:

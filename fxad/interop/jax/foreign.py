@@ -10,6 +10,7 @@ from typing import Any, Final
 import jax
 
 from fxad.api.custom.decorators import CustomFunction, custom_jvp
+from fxad.core.exact_key import exact_key
 from fxad.interop.jax.equations import (
     Equation,
     JaxEqn,
@@ -30,7 +31,9 @@ def foreign(eqn: Equation, *args: Value) -> object:
 
     Raises: TranslationError if its implementation cannot be traced.
     """
-    key = ("foreign", eqn.primitive, eqn.params.get(_DEFINITION, str(eqn.params)), tuple(map(str, eqn.ins)))
+    # not the text of the parameters: that of a long array is shortened
+    params = eqn.params.get(_DEFINITION) or tuple([(name, exact_key(p)) for name, p in eqn.params.items()])
+    key = ("foreign", eqn.primitive, params, tuple(map(str, eqn.ins)))
     function = eqn.translation.functions.get(key)
     if function is None:
         function = eqn.translation.functions[key] = _function_of_primitive(eqn)
