@@ -86,8 +86,8 @@ def _function_of_rule(
 
 
 def _not_in_text(value: Any) -> Iterator[object]:
-    """What the text of a jaxpr of JAX does not say, or of a parameter of an equation: the values of constants, the
-    functions of the host that it calls, and the values of parameters of users' classes."""
+    """Yields the parts of a jaxpr of JAX, or of a parameter of an equation, that its text leaves out: the values of
+    constants, the functions of the host that it calls, and the values of parameters of users' classes."""
     if isinstance(value, tuple | list):
         for part in value:
             yield from _not_in_text(part)

@@ -94,7 +94,7 @@ REMEDY: Final = "name the argument in keep, close over the value, or give the fu
 @final
 @dataclass(frozen=True, slots=True)
 class BackwardRequest:
-    """What is known of a program that is run backwards, and which derivatives it computes.
+    """A request to run a program backwards: the values that are known, and the derivatives to compute.
 
     `known_outs`, `known_ins`: masks of the results and operands from which it starts. `moving`: the mask of the
     operands that have tangents and cotangents. `labels`: the names of the operands in messages. `tolerance`: see
