@@ -167,6 +167,7 @@ class _Walker:
         """Return the results of an equation with bodies by interpreting them, or None if it has no body to
         interpret."""
         prim = eqn.prim
+        # a map runs its body for each device, on a part of the operands
         if isinstance(prim, ShardMap):
             return self._run_map(prim, eqn, ins, inside)
         if not isinstance(prim, HigherOrder) or not prim.layout.states_results:

@@ -60,9 +60,11 @@ def _flagged(jaxpr: Jaxpr, mesh: MeshAxes) -> Jaxpr:
             failed = b.one(OR, failed, wrong)
             return None
         threaded: Threaded | None = None
+        # as in `with_loops_ended`: the predicate of a `while` also reads the flag
         if isinstance(prim, While):
             failed = _any_failed(b, failed, _flag_axes(prim, mesh))
             threaded = _flagged_loop(prim, mesh)
+        # each device of a map has a flag of its own
         elif isinstance(prim, ShardMap) and _uses_flag(prim.body):
             threaded = _flagged_map(prim, mesh)
         elif isinstance(prim, HigherOrder) and any(map(_uses_flag, prim.bodies)):

@@ -43,6 +43,7 @@ def with_host_calls_on_devices(jaxpr: Jaxpr, devices: int, mesh: MeshAxes = ()) 
             body = _call_on_first(prim, tuple([a.aval for a in ins]), eqn.source, *with_replica_axis(mesh, devices)[-1])
             return b(Call(body) if mesh else _on_all_devices(body, devices), *ins)
         if isinstance(prim, HigherOrder) and prim_calls_host(prim):
+            # only a `shard_map` changes the devices on which its body runs
             inside = mesh_within(mesh, prim.mesh) if isinstance(prim, ShardMap) else mesh
             return b(
                 prim.with_bodies(tuple([with_host_calls_on_devices(p, devices, inside) for p in prim.bodies])), *ins

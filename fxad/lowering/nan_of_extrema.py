@@ -48,6 +48,7 @@ def with_nan_kept(jaxpr: Jaxpr, in_map: bool = False) -> Jaxpr:
         if _is_exchange(prim, ins, in_map):
             return (_as_integers(b, prim, ins),)
         if isinstance(prim, HigherOrder) and any(map(_has_extremum, prim.bodies)):
+            # in the body of a `shard_map`, only collectives exchange values between devices
             inside = in_map or isinstance(prim, ShardMap)
             return b(prim.with_bodies(tuple([with_nan_kept(body, inside) for body in prim.bodies])), *ins)
         return None

@@ -25,6 +25,7 @@ def of_operands_and_results(jaxpr: Jaxpr) -> tuple[tuple[Division | None, ...], 
         prim = eqn.prim
         of_ins: tuple[Division | None, ...] = ()
         of_outs: tuple[Division | None, ...] = ()
+        # only a `shard_map` and a constraint say how values are divided
         if isinstance(prim, ShardMap):
             stacked: DimensionAxes = (prim.names,)
             of_ins = tuple([(prim.mesh, stacked if s is STACK else s) for s in prim.in_specs])

@@ -58,6 +58,7 @@ def with_threaded(
     once = layout.once
     if layout.has_rules and once is not None:  # rules are not needed any more
         return Threaded(Call(thread(layout.bodies[once].jaxpr)), 0, 0)
+    # only a `while` has a body that returns a predicate and nothing else
     if isinstance(prim, While) and changes(prim.cond) and prim.max_steps is None:
         return Threaded(Call(thread(with_predicate_in_body(prim))), 0, 0)
     if any([isinstance(layout.bodies[k].runs, InParallel) for k in changing]):

@@ -62,6 +62,7 @@ def one_map(jaxpr: Jaxpr) -> OneMap | NotOneMap:
 
     Law: the map of the body has the results of the program.
     """
+    # only a `shard_map` says how its operands are divided
     maps = [prim for prim in all_prims(jaxpr) if isinstance(prim, ShardMap)]
     if not maps:
         return NotOneMap.DIVIDED_BY_XLA

@@ -124,6 +124,7 @@ def _add(totals: _Totals, key: _Key, total: _Total) -> None:
 
 def _in_bodies(prim: HigherOrder, in_map: bool) -> _Totals:
     """The collectives of one run of an equation with bodies."""
+    # a layout does not say what a map gathers to give its body whole operands
     if isinstance(prim, ShardMap):
         return dict(_totals(with_whole_operands(prim) if in_map else prim.body, True))
     layout = prim.layout
