@@ -160,26 +160,28 @@ class LinearRecurrence(LinearInOne):
     def _lower_wide(self, hlo: Hlo, args: HloValues, x: Aval) -> HloValue:
         operation = CumulativeOperation(self.name, compose_affine, (1.0, 0.0), self.reverse)
         b = Builder()
-        a, *rest = b.inputs((x, x))
-        maps = hlo.call(b.build((without_first_factor(b, a, self.axis, self.reverse), *rest), "affine_maps"), args)
-        b = Builder()
-        at_once = b.build(_cumulate_at_once(b, operation, b.inputs((x, x)), self.axis)[1:], self.name)
+        at_once = b.build(_cumulate_at_once(b, operation, self._maps(b, b.inputs((x, x))), self.axis)[1:], self.name)
         blocks = _block_count(x.shape, self.axis)
         if blocks == 1:
-            return hlo.call(at_once, maps)[0]
+            return hlo.call(at_once, args)[0]
         b = Builder()
-        totals, rows = _scan_blocks(b, operation, b.inputs((x, x)), self.axis, blocks)
-        parts = (*totals, *rows)
-        finite, *values = hlo.call(b.build((_all_finite(b, totals[0]), *parts), f"{self.name}_blocks"), maps)
+        totals, rows = _scan_blocks(b, operation, self._maps(b, b.inputs((x, x))), self.axis, blocks)
+        parts = b.build((_all_finite(b, totals[0]), *totals, *rows), f"{self.name}_blocks")
+        finite, *values = hlo.call(parts, args)
         b = Builder()
-        a_total, b_total, *in_block = b.inputs([v.aval for v in parts])
+        a_total, b_total, *in_block = b.inputs(parts.out_avals[1:])
         # of a composition of totals only b is used: so no product of their factors overflows
         totals = _cumulate_at_once(b, operation, (a_total, b_total), 1)
         combined = _combine_blocks(b, operation, totals, tuple(in_block))
         in_blocks = b.build(_join_rows(b, combined[1:], x.shape, self.axis), self.name)
         # a composition of maps with an infinite factor may be nan where applying one after the other is not: 0 * inf
-        branches = Region(in_blocks, tuple(values)), Region(at_once, tuple(maps))
+        branches = Region(in_blocks, tuple(values)), Region(at_once, tuple(args))
         return hlo.op("stablehlo.if", (finite,), (x,), regions=branches)[0]
+
+    def _maps(self, emit: Emit, args: Parts) -> Parts:
+        """Return the maps y -> a y + b. The first one is constant."""
+        a, b = args
+        return without_first_factor(emit, a, self.axis, self.reverse), b
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         args, at = align_to_first(ctx, args, dims)
