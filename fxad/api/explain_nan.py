@@ -7,13 +7,7 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 
-from fxad.api.lift import (
-    IsStatic,
-    bind_static_arguments,
-    check_function,
-    trace_again_if_static,
-    with_static_others,
-)
+from fxad.api.lift import check_function, trace_with_static
 from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run_by_layout
 from fxad.core.layout import PREDICATE
@@ -21,7 +15,7 @@ from fxad.core.lockstep import gather_from_runs
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation
 from fxad.primitives.collectives import Collective
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.tracing.program import Program, function_name, numpy_operands, trace_for_call
+from fxad.tracing.program import Program, function_name, numpy_operands
 from fxad.tracing.static_args import static_arguments
 from fxad.transforms.locate import body_label, describe, lines_of, locate
 
@@ -88,10 +82,10 @@ def explain_nan(f: Callable[..., object], /, *args: object, **kwargs: object) ->
     """Return the equation that makes the first nan when a program runs on these arguments; None if there is none.
 
     A function is traced for the arguments: those that it declares static, strings, bools and functions are passed to it
-    unchanged, and so are numbers if it needs their values. The program is interpreted in NumPy, equation by equation, including calls,
-    the steps of loops, the branch that is taken, and all indices of a map over devices. A nan in an argument is not
-    reported. A nan literal is reported at its first reader. The nan need not reach a result: a nan that `where` excludes
-    from the value can return in the gradient.
+    unchanged, and so are numbers if it needs their values. The program is interpreted in NumPy, equation by equation,
+    including calls, the steps of loops, the branch that is taken, and all indices of a map over devices. A nan in an
+    argument is not reported. A nan literal is reported at its first reader. The nan need not reach a result: a nan that
+    `where` excludes from the value can return in the gradient.
 
     >>> import fxad as fx
     >>> import fxad.numpy as fnp
@@ -102,26 +96,16 @@ def explain_nan(f: Callable[..., object], /, *args: object, **kwargs: object) ->
     Raises: what a call of the program raises for arguments that do not fit; ArgumentError for what is not a function.
     """
     check_function("explain_nan", f)
-    program, args, kwargs = (f, args, kwargs) if isinstance(f, Program) else _traced(f, args, kwargs)
+    if isinstance(f, Program):
+        program = f
+    else:
+        statics = static_arguments(f"explain_nan of {function_name(f)}", f)
+        program, args, kwargs = trace_with_static("explain_nan", f, statics, args, kwargs, ())
     jaxpr, operands = numpy_operands(program, args, kwargs)
     walker = _Walker()
     with np.errstate(all="ignore"):
         walker.run(jaxpr, operands, ((), ()))
     return NanExplanation(walker.nan, walker.inf) if walker.nan else None
-
-
-def _traced(
-    f: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
-) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
-    """The program of a function for these arguments, and the arguments, with None for static ones."""
-    statics = static_arguments(f"explain_nan of {function_name(f)}", f)
-    g, args, kwargs = bind_static_arguments("explain_nan", f, statics, args, kwargs)
-
-    def trace_with(is_static: IsStatic) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
-        call = with_static_others(g, args, kwargs, (), is_static)
-        return trace_for_call(*call), call[1], call[2]
-
-    return trace_again_if_static(trace_with, (args, kwargs))
 
 
 # The bodies around an equation, from the outside in: their labels, and the equations that have them.

@@ -54,14 +54,7 @@ def lift(
 
     @wraps(f, updated=())
     def transformed(*args: object, **kwargs: object) -> object:
-        g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
-
-        def trace_with(is_static: IsStatic) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
-            call = (g, args, kwargs) if argnums is None else with_static_others(g, args, kwargs, argnums, is_static)
-            program = trace_for_transform(*call, orders) if orders else trace_for_call(*call)
-            return program, call[1], call[2]
-
-        program, args, kwargs = trace_again_if_static(trace_with, () if argnums is None else (args, kwargs))
+        program, args, kwargs = trace_with_static(what, f, statics, args, kwargs, argnums, orders)
         return transform(program)(*args, **kwargs)
 
     transformed.__name__ = f"{what}_{function_name(f)}"
@@ -71,6 +64,30 @@ def lift(
         lambda numbers, names: lift(what, f, transform, orders, argnums, tuple(numbers), tuple(names)),
     )
     return transformed
+
+
+def trace_with_static(
+    what: str,
+    f: Callable[..., object],
+    statics: StaticArguments | None,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    argnums: Argnums | None,
+    orders: int = 0,
+) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
+    """The program of a function for a call, and the arguments, with None for static ones.
+
+    Static are those that `statics` declares, and, unless `argnums` is None, leaves of the arguments that it does not
+    choose: strings, bools and functions, and numbers if `f` needs the value of one. `orders` is that of `lift`.
+    """
+    g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
+
+    def trace_with(is_static: IsStatic) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
+        call = (g, args, kwargs) if argnums is None else with_static_others(g, args, kwargs, argnums, is_static)
+        program = trace_for_transform(*call, orders) if orders else trace_for_call(*call)
+        return program, call[1], call[2]
+
+    return trace_again_if_static(trace_with, () if argnums is None else (args, kwargs))
 
 
 def importable_name(f: object) -> str | None:

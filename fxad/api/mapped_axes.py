@@ -144,8 +144,8 @@ def mapped_arguments(
     axis_size: int | None,
     is_static: IsStatic,
 ) -> MappedArguments:
-    """The arguments of a call, checked. `op` is the name of the map. `is_static` says which of the leaves that are not mapped
-    are static. Raises: as `vmap`."""
+    """The arguments of a call, checked. `op` is the name of the map. `is_static` says which of the leaves that are not
+    mapped are static. Raises: as `vmap`."""
     what, names = f"{op} of {function_name(f)}", parameter_names(f)
     g, args, kwargs = bind_static_arguments(op, f, statics, args, kwargs)
     leaves, in_tree = tree.flatten((args, kwargs))

@@ -71,17 +71,17 @@ class RegularGridInterpolator:
                 remedy="give an array [..., k], or a tuple of k arrays",
             )
         result = self._interpolated(places, nearest)
-        outside, missing = [fnp.zeros(places[0].shape, dtypes.bool_) for _ in range(2)]
-        for x, axis in zip(places, self.grid, strict=True):
-            outside = outside | (x < axis[0]) | (x > axis[-1])
-            missing = missing | fnp.isnan(x)
-        lead = places[0].shape + (1,) * (result.ndim - places[0].ndim)
+        shape = places[0].shape + (1,) * (result.ndim - places[0].ndim)
         if nearest:  # by the method linear, nan gives nan anyway
-            result = fnp.where(missing.reshape(lead), fnp.nan, result)
+            missing = fnp.isnan(fnp.stack(places)).any(0)
+            result = fnp.where(missing.reshape(shape), fnp.nan, result)
         if self.fill_value is None:
             return result
+        outside = fnp.zeros(places[0].shape, dtypes.bool_)
+        for x, axis in zip(places, self.grid, strict=True):
+            outside = outside | (x < axis[0]) | (x > axis[-1])
         fill = as_array("RegularGridInterpolator", self.fill_value).astype(result.dtype)
-        return fnp.where(outside.reshape(lead), fill, result)
+        return fnp.where(outside.reshape(shape), fill, result)
 
     def _interpolated(self, places: list[Array], nearest: bool) -> Array:
         lows, shares = [], []

@@ -193,8 +193,8 @@ def poch(z: ArrayLike, m: ArrayLike) -> Array:
     a, b = broadcast_floats("poch", z, m)
     end, rising = a + b, b > 0
     # gamma(z + m) / gamma(z) = (-1)^m gamma(1 - z) / gamma(1 - z - m) for an integer m
-    reflected = (b == fnp.floor(b)) & (a <= 0) & (end <= 0) & (b != 0)
-    same_side = ((a > 0) & (end > 0) & (b != 0)) | reflected
+    reflected = (b == fnp.floor(b)) & (a <= 0) & (end <= 0)
+    same_side = (b != 0) & (reflected | ((a > 0) & (end > 0)))
     # with positive arguments: gamma(low + step) / gamma(low) = gamma(step) / beta(low, step), or the reciprocal of it
     low = fnp.where(reflected, fnp.where(rising, 1 - end, 1 - a), fnp.where(rising, a, end))
     low, step = fnp.where(same_side, low, 1), fnp.where(same_side, fnp.abs(b), 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import inspect
-import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.runtime import process_state
+from tests.python_calls import python_calls
 
 ONE = fx.asarray(np.arange(4, dtype=np.float32))
 OTHER = fx.asarray(np.ones(3, np.float32))
@@ -28,20 +28,9 @@ def without_committed_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def frames(call: Callable[[], object]) -> list[str]:
-    """Returns the Python functions that a call enters, without the lambda around it."""
+    """Returns the Python functions that a second call enters, without the lambda around it."""
     call()
-    seen: list[str] = []
-
-    def note(frame: Any, event: str, _: object) -> None:
-        if event == "call":
-            seen.append(frame.f_code.co_name)
-
-    sys.setprofile(note)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    return seen[1:]
+    return python_calls(call)[1:]
 
 
 def compiled(f: Callable[..., Any], *args: Any) -> Callable[..., Any]:

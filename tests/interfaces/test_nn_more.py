@@ -50,10 +50,10 @@ def test_activations_at_the_ends_of_the_range(name: str, dtype: str) -> None:
     fn = getattr(nn, name)
     most = float(fnp.finfo(dtype).max)
     if name == "gelu" and dtype != "float16":
-        most **= 0.3  # where the cube is no number, the slope is nan, as in JAX: to clamp it takes a tenth longer
+        most **= 0.3  # where the cube overflows, the slope is nan, as in JAX: a clamp takes a tenth longer
     x = fnp.asarray(np.array([most, 300.0, 40.0, 0.0, -0.0, -40.0, -300.0, -most]), dtype)
     value, slope = fx.jit(fx.vmap(fx.value_and_grad(fn)))(x)
-    if name != "selu":  # 1.05 times the largest number is no number
+    if name != "selu":  # 1.05 times the largest number overflows
         assert fnp.isfinite(value).all()
     assert fnp.isfinite(slope).all()
     assert fnp.isnan(fn(fnp.asarray(np.nan, dtype)))

@@ -461,7 +461,9 @@ def test_a_solver_with_more_results_runs_once() -> None:
 
 
 class Scale:
-    """A parameter whose text is not its value."""
+    """A parameter whose text is not its value, of a package whose name begins as that of JAX."""
+
+    __module__ = "jaxopt.scale"
 
     def __init__(self, value: float) -> None:
         self.value = value

@@ -7,8 +7,6 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -19,22 +17,7 @@ from fxad.core.host_functions import HostFunctions
 from fxad.core.single_flight import SingleFlight, _Running
 from fxad.core.weak import WeakKeyTable, WeakTable
 from fxad.ir import Aval
-
-
-def python_calls(work: Callable[[], object]) -> list[str]:
-    """Returns the names of the Python functions that are called."""
-    names: list[str] = []
-
-    def profile(frame: FrameType, event: str, arg: object) -> None:
-        if event == "call":
-            names.append(frame.f_code.co_name)
-
-    sys.setprofile(profile)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return names
+from tests.python_calls import python_calls
 
 
 class Thing:

@@ -98,12 +98,12 @@ def _not_in_text(value: Any) -> Iterator[object]:
             yield from map(_constant_key, value.consts)
     elif hasattr(value, "callback_func"):
         yield value.callback_func
-    elif not type(value).__module__.startswith(_TEXT_SAYS_ALL):
+    elif type(value).__module__.partition(".")[0] not in _TEXT_SAYS_ALL:
         yield value
 
 
-# The modules whose classes are written with their values, or are traced anew each time
-_TEXT_SAYS_ALL: Final = ("jax", "numpy", "builtins")
+# The packages whose classes are written with their values, or are traced anew each time
+_TEXT_SAYS_ALL: Final = ("jax", "jaxlib", "numpy", "builtins")
 
 
 def _constant_key(x: Any) -> object:

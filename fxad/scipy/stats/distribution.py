@@ -10,6 +10,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import ClassVar, TypeAlias, final
 
@@ -109,6 +110,17 @@ def _with_slope(value: Function, slope: Function, x: Array, *parameters: Array) 
     return with_slope(x, *parameters)
 
 
+def _exp(log: Function, x: Array, *parameters: Array) -> Array:
+    """`exp(log(x, *parameters))`. Where it is 0, so is its derivative in x, also where that of the logarithm is
+    infinite."""
+
+    def slope(out: Array, x: Array, *parameters: Array) -> Array:
+        _, log_slope = jvp(lambda x: log(x, *parameters), (x,), (fnp.ones_like(x),))
+        return fnp.where(out == 0, 0, out * log_slope)
+
+    return _with_slope(lambda *args: fnp.exp(log(*args)), slope, x, *parameters)
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Continuous(Distribution):
@@ -133,7 +145,7 @@ class Continuous(Distribution):
             valid = (x >= 0) & (x <= 1)
             return fnp.where(valid, self._formula(method, fnp.where(valid, x, 0.5), *shapes) * scale + loc, fnp.nan)
         if method == "pdf":
-            return self._pdf(x, *parameters)
+            return _exp(partial(self.compute, "logpdf"), x, *parameters)
         y = (x - loc) / scale
         if method == "logpdf":
             return self._logpdf(y, *shapes) - fnp.log(scale)
@@ -163,15 +175,6 @@ class Continuous(Distribution):
             remedy=f"{self.name} has {' '.join(['pdf', 'logpdf', *self.functions])}",
         )
 
-    def _pdf(self, x: Array, *parameters: Array) -> Array:
-        """The density. Where it is 0, so is its derivative in x, also where that of its logarithm is infinite."""
-
-        def slope(out: Array, x: Array, *parameters: Array) -> Array:
-            _, log_slope = jvp(lambda x: self.compute("logpdf", x, *parameters), (x,), (fnp.ones_like(x),))
-            return fnp.where(out == 0, 0, out * log_slope)
-
-        return _with_slope(lambda *args: fnp.exp(self.compute("logpdf", *args)), slope, x, *parameters)
-
     def _probability(self, method: str, y: Array, *shapes: Array) -> Array:
         """A probability whose derivative in y is the density, also at points where that of its formula is nan."""
 
@@ -180,7 +183,7 @@ class Continuous(Distribution):
                 log_density = self._logpdf(y, *shapes)
                 density = fnp.where(log_density == -fnp.inf, 0, fnp.exp(log_density - out))
             else:
-                density = self._pdf(y, *shapes, fnp.zeros_like(y), fnp.ones_like(y))
+                density = _exp(self._logpdf, y, *shapes)
             return -density if method.endswith("sf") else density
 
         return _with_slope(lambda *args: self._probability_value(method, *args), slope, y, *shapes)
