@@ -474,17 +474,18 @@ class Scale:
 
 SCALED = jax.extend.core.Primitive("scaled")
 SCALED.def_abstract_eval(lambda x, **_: x)
-SCALED.def_impl(lambda x, by, sign: x * by.value / sign)
+SCALED.def_impl(lambda x, by, sign: x * (by["scale"].value if isinstance(by, dict) else by.value) / sign)
 
 
 def test_parameters_of_one_text_are_not_one() -> None:
     """Regression: all equations were the first one."""
 
     def f(x: Any) -> Any:
-        parameters = ((Scale(3.0), 1), (Scale(5.0), 0.0), (Scale(5.0), -0.0))
+        in_dict = [({"scale": Scale(value)}, 1) for value in (2.0, 4.0)]  # JAX takes it, though it is not hashable
+        parameters: list[Any] = [(Scale(3.0), 1), (Scale(5.0), 0.0), (Scale(5.0), -0.0), *in_dict]
         return tuple([SCALED.bind(x, by=by, sign=sign) for by, sign in parameters])
 
-    for y, factor in zip(from_jax(f, V)(V), (3, np.inf, -np.inf), strict=True):
+    for y, factor in zip(from_jax(f, V)(V), (3, np.inf, -np.inf, 2, 4), strict=True):
         close(y, V * factor, "value")
 
 

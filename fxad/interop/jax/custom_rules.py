@@ -6,7 +6,7 @@ the table of a translation has one for each rule, types and program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar, final
@@ -18,7 +18,7 @@ from fxad import lax
 from fxad.api.custom.decorators import CustomFunction, custom_jvp, custom_vjp
 from fxad.api.symbolic_zeros import SymbolicZero
 from fxad.core.dataclasses import dataclass
-from fxad.interop.jax.equations import Equation, JaxType, Rows, Value, array, arrays, is_key, plain_aval
+from fxad.interop.jax.equations import Equation, JaxType, Rows, Value, array, arrays, exact_text, is_key, plain_aval
 from fxad.tracing.context import named_axes_around
 
 P = ParamSpec("P")
@@ -75,42 +75,13 @@ def _function_of_rule(
         _users_function(rule),
         types,
         eqn.params["num_consts"],
-        str(called),
-        tuple(_not_in_text(called)),
+        exact_text(called),
         eqn.translation.manual,
     )
     function = eqn.translation.functions.get(key)
     if function is None:
         function = eqn.translation.functions[key] = make()
     return function
-
-
-def _not_in_text(value: Any) -> Iterator[object]:
-    """Yields the parts of a jaxpr of JAX, or of a parameter of an equation, that its text leaves out: the values of
-    constants, the functions of the host that it calls, and the values of parameters of users' classes."""
-    if isinstance(value, tuple | list):
-        for part in value:
-            yield from _not_in_text(part)
-    elif hasattr(value, "eqns"):
-        for eqn in value.eqns:
-            yield from _not_in_text(list(eqn.params.values()))
-        if hasattr(value, "consts"):
-            yield from map(_constant_key, value.consts)
-    elif hasattr(value, "callback_func"):
-        yield value.callback_func
-    elif type(value).__module__.partition(".")[0] not in _TEXT_SAYS_ALL:
-        yield value
-
-
-# The packages whose classes are written with their values, or are traced anew each time
-_TEXT_SAYS_ALL: Final = ("jax", "jaxlib", "numpy", "builtins")
-
-
-def _constant_key(x: Any) -> object:
-    if isinstance(x, jax.core.Tracer) or is_key(x):
-        return id(x)
-    array = np.asarray(x)
-    return array.shape, array.dtype, array.tobytes()
 
 
 def _in_context_of(eqn: Equation) -> Callable[[Callable[P, T]], Callable[P, T]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, Final, Protocol, TypeAlias, final
 
 import jax
 import numpy as np
@@ -210,6 +210,41 @@ def array(x: Value) -> Array:
 def arrays(xs: Iterable[Value]) -> tuple[Array, ...]:
     """Values as arrays; None stays, which has no value."""
     return tuple(map(array, xs))
+
+
+# ---------------------------------------------------------------------------------------------------- keys of tables
+
+
+def exact_text(value: Any) -> tuple[object, ...]:
+    """A key of a jaxpr of JAX, or of the parameters of an equation: its text, and what the text leaves out."""
+    return str(value), *_not_in_text(value)
+
+
+def _not_in_text(value: Any) -> Iterator[object]:
+    """Yields the values of constants, the functions of the host that a jaxpr calls, and the values of parameters of
+    users' classes."""
+    if isinstance(value, tuple | list | Mapping):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _not_in_text(part)
+    elif hasattr(value, "eqns"):
+        for eqn in value.eqns:
+            yield from _not_in_text(eqn.params)
+        yield from map(_constant_key, getattr(value, "consts", ()))
+    elif hasattr(value, "callback_func"):
+        yield value.callback_func
+    elif type(value).__module__.partition(".")[0] not in _TEXT_SAYS_ALL:
+        yield value
+
+
+# The packages whose classes are written with their values, or are traced anew each time
+_TEXT_SAYS_ALL: Final = ("jax", "jaxlib", "numpy", "builtins")
+
+
+def _constant_key(x: Any) -> object:
+    if isinstance(x, jax.core.Tracer) or is_key(x):
+        return id(x)
+    array = np.asarray(x)
+    return array.shape, array.dtype, array.tobytes()
 
 
 # ------------------------------------------------------------------------------------------------------ common rows

@@ -10,7 +10,6 @@ from typing import Any, Final
 import jax
 
 from fxad.api.custom.decorators import CustomFunction, custom_jvp
-from fxad.core.exact_key import exact_key
 from fxad.interop.jax.equations import (
     Equation,
     JaxEqn,
@@ -19,6 +18,7 @@ from fxad.interop.jax.equations import (
     Value,
     array,
     arrays,
+    exact_text,
     has_value,
     plain_aval,
     with_params,
@@ -31,8 +31,7 @@ def foreign(eqn: Equation, *args: Value) -> object:
 
     Raises: TranslationError if its implementation cannot be traced.
     """
-    # not the text of the parameters: that of a long array is shortened
-    params = eqn.params.get(_DEFINITION) or tuple([(name, exact_key(p)) for name, p in eqn.params.items()])
+    params = eqn.params.get(_DEFINITION) or exact_text(eqn.params)
     key = ("foreign", eqn.primitive, params, tuple(map(str, eqn.ins)))
     function = eqn.translation.functions.get(key)
     if function is None:
