@@ -25,7 +25,6 @@ from benchmarks.models.networks import mlp, residual, transformer
 from fxad import lax, nn, random
 from fxad.core import constants
 from fxad.runtime import compile_jaxpr
-from fxad.xla.compat import FLAGS
 from fxad.xla.disk_tier import serialized
 
 TURNS: Final = 5
@@ -55,22 +54,6 @@ def compile_ms(f: Callable[..., Any], *specs: Any) -> float:
         lowered.compile()
         best = min(best, time.process_time() - start)
     return 1e3 * best
-
-
-def lost_ns(g: Callable[[Any], Any]) -> float:
-    """Returns the additional nanoseconds for an element of a kernel that writes in place, without fusion emitters."""
-    x = fx.asarray(np.linspace(0.1, 1.0, 1 << 15, dtype=np.float32))
-    lowered = fx.lower(fx.trace(lambda x: lax.fori_loop(0, 20, lambda _, v: g(v), x), x))
-    less, full = (
-        lowered.compile(o) for o in (fx.CompileOptions(flags=FLAGS["less"]), fx.CompileOptions(effort="full"))
-    )
-    best = [np.inf, np.inf]
-    for _ in range(40):
-        for k, run in enumerate((less, full)):
-            start = time.perf_counter()
-            run(x).block_until_ready()
-            best[k] = min(best[k], time.perf_counter() - start)
-    return 1e9 * (best[0] - best[1]) / (20 * (1 << 15))
 
 
 def slope(f: Callable[[int], float], few: int, many: int) -> float:
@@ -178,12 +161,7 @@ def rows() -> list[tuple[str, float, float]]:
         "LIBRARY_MS": library,
         "OPERATION_MS": slope(chain(lambda x: x * 1.5 + 2.0), 10, 60) / 2,
         "FUNCTION_MS": slope(chain(fnp.tanh), 4, 24),
-        "IN_PLACE_NS": lost_ns(lambda x: x + 0.001),
-        "IN_PLACE_DIVISION_NS": lost_ns(lambda x: 1 / (x + 0.5)),
-        "IN_PLACE_FUNCTION_NS": lost_ns(fnp.tanh),
-        "IN_PLACE_CUMULATIVE_NS": lost_ns(lambda x: lax.cumsum(x) * 1e-3 + 0.1),
     }
-    measured["IN_PLACE_OPERATION_NS"] = lost_ns(lambda x: (x * 1.01 + 0.01) * 0.99 - 0.01) / 3
     measured["EXECUTABLE_BYTES"], measured["CHARACTER_BYTES"] = executable_bytes()
     measured["PLANNED_EQUATION_BYTES"] = planned_equation_bytes()
     out = [(name, value, float(getattr(constants, name))) for name, value in measured.items()]

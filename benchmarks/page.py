@@ -67,8 +67,7 @@ NOTES: Final = {
     "with biases and gelu, and the mean over the valid rows of a ragged batch. XLA makes the same program of both, "
     "instruction by instruction, so the ratio is 1 but for the order of the turns.",
     "mask beside jax's masks by hand: layers": "jax's layer norm computes the variance as the mean of squares minus "
-    "the square of the mean. With the same formula, and full effort, fxad takes 1.01 to 1.04 of jax's time; less "
-    "effort takes 1.13 of it (decision 76).",
+    "the square of the mean. With the same formula, fxad takes 1.01 to 1.04 of jax's time.",
     "mask: first": "Both columns are fxad's: a program for each padded size, and one for each length.",
     "mask: a call": "Both columns are fxad's: a call is padded in host memory, and so is its result cut.",
     "outline": "Both columns are fxad's: an equation of the gradient of 9,000 layers, and of 90; outlining, and the "
@@ -83,9 +82,6 @@ NOTES: Final = {
     "eager: x @ y": "XLA computes it in a thread of its own: under a load of 8, runs gave 0.44 to 2.5, most of them "
     "0.88 to 1.04.",
     "trace: x[3]": "A static index is read once for each shape and remembered.",
-    "run: value_and_grad of transformer block": "Compiled with less effort, in half of the time (207 and 423 ms): "
-    "kernels that write in the place of an operand take longer (decision 76). In one process, taken in turns: 19.3 ms, "
-    "17.8 with full effort, 18.0 in jax.",
     "run: value_and_grad of ADBench GMM, 1000 x 2, 5": "Runs gave 0.97 and 1.07.",
     "run: value_and_grad of ADBench GMM, 2500": "XLA makes the same kernels of both. A second run gave 1.005.",
     "run: value_and_grad of residual": "Runs gave 0.86, 1.05 and 1.13.",

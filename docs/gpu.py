@@ -30,7 +30,7 @@ RAN = {
     "fxad/xla/executable.py": {"XlaExecutable._wrapped", "XlaExecutable.memory"},
     "fxad/xla/host_calls.py": {"compile_with_callbacks"},
     "fxad/xla/interpreter_exit.py": {"_Work._wait"},
-    "fxad/xla/options.py": {"xla_options", "with_effort"},
+    "fxad/xla/options.py": {"xla_options"},
     "fxad/xla/processes.py": {"Processes.connect"},
     "fxad/xla/sharded.py": {"MeshSharding.__init__"},
     "fxad/storage/exported.py": {"_platforms", "_missing_on", "export"},

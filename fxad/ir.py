@@ -588,8 +588,6 @@ class Primitive(metaclass=Abstract):
     __slots__ = ()
 
     name: ClassVar[str]
-    # XLA computes it less exactly, or overflows earlier, if it compiles with less than full effort
-    needs_full_effort: ClassVar[bool] = False
     __dataclass_fields__: ClassVar[dict[str, Field[object]]]  # every leaf is a dataclass
 
     @property

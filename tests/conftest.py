@@ -1,4 +1,4 @@
-"""Profiles of the property tests: `ci` for every run, `deep` for `make deep`; and the effort of compilations in
+"""Profiles of the property tests: `ci` for every run, `deep` for `make deep`; and the compile options of
 tests."""
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ import fxad.random.jit_sampler
 import fxad.tracing.array
 from fxad import runtime
 from fxad.ir import Jaxpr
+from fxad.lower import LoweredModule
 from fxad.testing import compare
 from fxad.testing.unit_laws import arbitrary_units
-from fxad.units.compile_time import less_effort_pays
 from fxad.units.plan import Choice
 from fxad.xla import executable
 from fxad.xla.client import Device
-from fxad.xla.compat import FLAGS
-from fxad.xla.options import CompileOptions, with_effort
+from fxad.xla.options import CompileOptions
 from tests.laws.budget import quick
 
 COMMON = settings(
@@ -81,30 +80,27 @@ if (how := os.environ.get("FXAD_UNITS", "none")) != "none":
     compare.units.set({"auto": _auto, "random": _any_units}[how])
 
 
-# Tests compile with LLVM's level 0 where users get level 1 (the effort "less"), which takes half of the time. XLA's
-# passes are the same, and so are the memory and the kernels. A program that gets full effort only because its runs
-# would be slower has level 0 too. Tests marked `smoke` or `as_users_compile`, and `make deep`, compile as users do.
-_QUICK: Final = tuple({**dict(FLAGS["less"]), "xla_backend_optimization_level": 0}.items())
-
-
 @final
-class _Efforts:
-    """Maps an effort to its options; with `quick`, level 1 becomes level 0."""
+class _Quickly:
+    """XLA's options for a program. With `quick`, programs for CPUs are compiled with LLVM's level 0, in half of the time.
+
+    XLA's passes are the same, and so are the memory and the kernels. Options that a test sets are kept. Tests marked
+    `smoke` or `as_users_compile`, and `make deep`, compile as users do.
+    """
 
     def __init__(self) -> None:
         self.quick = False
-        self._of_users = with_effort
+        self._of_users = executable.xla_options
 
-    def __call__(self, source: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:
-        chosen_by_test = options.effort == "full" or options.optimization_level is not None or options.flags
-        if self.quick and not chosen_by_test and device.platform == "cpu" and less_effort_pays(source):
-            return replace(options, flags=_QUICK)
-        return self._of_users(source, options, device)
+    def __call__(self, options: CompileOptions, devices: tuple[Device, ...], lowered: LoweredModule) -> Any:
+        chosen_by_test = options.optimization_level is not None or options.flags
+        if self.quick and not chosen_by_test and devices[0].platform == "cpu":
+            options = replace(options, optimization_level=0)
+        return self._of_users(options, devices, lowered)
 
 
-_EFFORTS: Final = _Efforts()
-if FLAGS["less"]:  # jaxlib has no such option from 0.11 on
-    pytest.MonkeyPatch().setattr(executable, "with_effort", _EFFORTS)
+_QUICKLY: Final = _Quickly()
+pytest.MonkeyPatch().setattr(executable, "xla_options", _QUICKLY)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -119,8 +115,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"states what CPUs print or store, and the default device is a {platform}")
     markers = ("smoke", "as_users_compile")
     apart = not quick() or any(map(item.get_closest_marker, markers))
-    if apart is _EFFORTS.quick:
-        _EFFORTS.quick = not apart
+    if apart is _QUICKLY.quick:
+        _QUICKLY.quick = not apart
         forget()  # the cache has the same programs compiled with the other options
 
 

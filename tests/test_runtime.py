@@ -29,15 +29,12 @@ from fxad.lower import lower_jaxpr
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import ADD, MUL, SIN, SUB, TANH
-from fxad.units.compile_time import wants_full_effort
 from fxad.xla import buffers, failures, interruptible
-from fxad.xla.compat import FLAGS
 from fxad.xla.cuda import cuda_library
 from fxad.xla.dlpack import _pointer, _Tensor, copy_out
 from fxad.xla.donated_buffers import start_pinned, take_for_deletion
 from fxad.xla.host_calls import HostErrors
 from fxad.xla.interruptible import waits
-from fxad.xla.options import with_effort
 from tests.api.refusals import check_refused
 from tests.processes import run_python
 
@@ -339,23 +336,6 @@ def test_a_bool_flag_and_an_int_flag_are_different_keys() -> None:
     assert "('xla_cpu_enable_fast_math', 1)" in str(why)
 
 
-def test_less_effort_for_a_program_of_few_equal_kernels() -> None:
-    """Less effort halves the compile time (decision 76). Options that the user sets are kept."""
-    few, many = add_mul(), fx.trace(deep, fx.Spec((8, 8)), fx.Spec((8, 8))).jaxpr
-    assert not wants_full_effort(few)
-    assert wants_full_effort(many)
-    auto = runtime.CompileOptions()
-    assert with_effort(few, auto, CPU) == runtime.CompileOptions(flags=FLAGS["less"])
-    assert with_effort(many, auto, CPU) == auto
-    mapped = fx.trace(fx.pmap(deep), fx.Spec((1, 8, 8)), fx.Spec((1, 8, 8))).jaxpr
-    assert with_effort(mapped, auto, CPU) == runtime.CompileOptions(flags=FLAGS["level 1"])
-    for chosen in ({"effort": "full"}, {"optimization_level": 1}, {"flags": (("xla_cpu_enable_fast_math", True),)}):
-        options = runtime.CompileOptions(**chosen)
-        assert with_effort(few, options, CPU) == options
-    cache = runtime.Cache()
-    assert cache(few, CPU) is not cache(few, CPU, runtime.CompileOptions(effort="full"))
-
-
 @pytest.mark.parametrize(
     "total",
     [
@@ -366,7 +346,7 @@ def test_less_effort_for_a_program_of_few_equal_kernels() -> None:
     ids=["prod", "reduce", "reduce_window"],
 )
 def test_a_product_keeps_its_constant_factors(total: Callable[[fx.Array], fx.Array]) -> None:
-    """With less effort XLA moves constant factors behind the product, where it has already overflowed."""
+    """A constant factor stays in front of the product: behind it, the product has already overflowed."""
     x = np.full((2, 3), 1e9, np.float32)
     found = fx.jit(lambda x: fnp.sum(total(x * np.float32(1e-9))))(x)
     assert abs(float(found) - 1) < 1e-6
@@ -385,7 +365,7 @@ def test_a_product_keeps_its_constant_factors(total: Callable[[fx.Array], fx.Arr
     ids=["max of columns", "max", "pmax", "not less than the max", "equal to the max"],
 )
 def test_the_gradient_of_a_maximum_compares_equal_values(largest: Callable[[Any], Any]) -> None:
-    """Regression: with less effort XLA rounded x * y + z in two ways, in the maximum and in the comparison with it."""
+    """Regression: XLA rounded x * y + z in two ways, in the maximum and in the comparison with it."""
     slope = fx.jit(fx.grad(lambda x: largest(x * x[0] + x[1])))
     rng = np.random.default_rng(0)
     for _ in range(20):
@@ -439,7 +419,6 @@ def test_lists_in_options_are_tuples() -> None:
             "CompileOptions: flags is (('a', [1]),), not a sequence of pairs of a name and a value",
             'as in flags=(("xla_cpu_enable_fast_math", True),); a value is a str, a bool, an int or a float',
         ),
-        ({"effort": "most"}, "CompileOptions: effort is 'most'", 'the efforts are "auto" and "full"'),
     ],
     ids=str,
 )

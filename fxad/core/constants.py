@@ -38,21 +38,6 @@ EXPANDED_MS: Final[Mapping[str, float]] = MappingProxyType(
 MAX_FUSED: Final = 512  # operations of a kernel, each counted as often as it is computed
 REDUCED_WITH: Final = 4  # operations that are fused into a reduction of their result
 
-# XLA's fusion emitters compile equal kernels once. Without them, at optimisation level 1, each kernel takes 0.4 of the
-# time: that is faster for a program with fewer than 2.5 kernels for each distinct one.
-REPEATED_KERNELS: Final = 2.0
-
-# A kernel that writes its result in the place of an operand has a scalar loop without fusion emitters. The nanoseconds
-# that an element takes longer then. See docs/adr/0076.
-IN_PLACE_NS: Final = 0.2  # to read and write it
-IN_PLACE_OPERATION_NS: Final = 0.1  # an arithmetic operation, or a function that is never computed in vectors
-IN_PLACE_DIVISION_NS: Final = 1.3  # a division or a square root
-IN_PLACE_FUNCTION_NS: Final = 4.0  # another function
-IN_PLACE_CUMULATIVE_NS: Final = 5.0  # a cumulative operation, as a whole
-VECTOR_ELEMENTS: Final = 32  # a kernel of fewer elements takes as long either way
-# The part of the estimated run time that may be lost so. The estimate is 2 to 3 times the run time of fused kernels.
-LOST_IN_PLACE: Final = 0.04
-
 # ----------------------------------------------------------------------- compile costs of outlining, in equations
 
 PROGRAM_EQUATIONS: Final = 10  # of a compilation

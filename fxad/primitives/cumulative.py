@@ -333,7 +333,6 @@ class CumProd(MonoidScan):
     name: ClassVar[str] = "cumprod"
     takes: ClassVar[frozenset[DType]] = SUMMED
     monoid: ClassVar[Monoid] = PRODUCT
-    needs_full_effort: ClassVar[bool] = True  # as `ReduceProd`
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents

@@ -59,7 +59,6 @@ class Fold(HigherOrder):
 
     __slots__ = ()
 
-    needs_full_effort: ClassVar[bool] = True  # as `ReduceProd`: a body may multiply
     body: Jaxpr
 
     @property

@@ -142,8 +142,7 @@ def extremum_jvp(ctx: JvpCtx, prim: Primitive, axes: Axes, x: Atom, t: Tangent) 
     """Return the result and tangent of a maximum or minimum: the mean of the tangents of the elements equal to it.
 
     XLA may compute the elements twice, to find the maximum and to compare them with it, and round them in two ways.
-    Then none is equal to it, or fewer are, as in jax. Programs that compare elements with their maximum are compiled
-    with full effort, which makes this rare (`fxad.units.compile_time`).
+    Then none is equal to it, or fewer are, as in jax.
     """
     y, total, broadcast = ctx.one(prim, x), ReduceSum(axes), broadcast_along(x.aval, axes)
     equal = ctx.one(EQ, x, ctx.one(broadcast, y))

@@ -33,8 +33,6 @@ class ReduceProd(Reduction):
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
     monoid: ClassVar[Monoid] = PRODUCT
     rounds: ClassVar[bool] = True
-    # with less effort, XLA takes out constant factors: prod(c * x) overflows where prod(x) does
-    needs_full_effort: ClassVar[bool] = True
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         y = ctx.one(self, *primals)

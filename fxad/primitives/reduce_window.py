@@ -166,7 +166,6 @@ class ReduceWindowProd(WindowReduction):
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
     monoid: ClassVar[Monoid] = PRODUCT
     rounds: ClassVar[bool] = True
-    needs_full_effort: ClassVar[bool] = True  # as `ReduceProd`
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents

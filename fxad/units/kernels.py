@@ -36,17 +36,15 @@ Source: XLA's `InstructionFusion` (`ComputeGloballyUnfusible`, `EffectivelyAtMos
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias, final
 
 from fxad.core.constants import MAX_FUSED, REDUCED_WITH
 from fxad.core.dataclasses import dataclass
-from fxad.core.layout import Carry, Layout, OneOf, Slice
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
-from fxad.transforms.costs import CompileCost, Fusion, compile_cost, number_of_runs
+from fxad.transforms.costs import CompileCost, Fusion, compile_cost
 
 # Values and expressions are numbered in the order of their definition.
 Value: TypeAlias = int
@@ -68,13 +66,11 @@ class Kernel:
 @final
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """A body that is being walked: its remaining equations, the values of its variables, and how often it runs."""
+    """A body that is being walked: its remaining equations and the values of its variables."""
 
     rest: Iterator[Eqn]
     values: dict[Atom, Value]
     results: Atoms
-    runs: float
-    stacked: tuple[bool, ...] = ()  # True for results of which each run writes a slice
     outs: tuple[Var, ...] = ()
     caller: dict[Atom, Value] | None = None  # the environment in which `outs` are bound; None: results are in memory
 
@@ -87,21 +83,17 @@ class Inlined:
     Cost: linear in `at_most`, for any depth of calls.
     """
 
-    __slots__ = ("_bodies", "avals", "carries", "literals", "operands", "ops", "results", "runs", "seen", "stacked")
+    __slots__ = ("_bodies", "avals", "literals", "ops", "results", "seen")
 
     def __init__(self, jaxpr: Jaxpr, at_most: int) -> None:
         self.avals: list[Aval] = []
         self.literals: dict[Atom, Value] = {}
         self.ops: list[Op] = []
-        self.runs: list[float] = []  # how often each operation runs; branches share one run
         self.results: set[Value] = set()  # of the program and of bodies
-        self.stacked: set[Value] = set()  # results of bodies that are written into a slice of a result of the loop
-        self.carries: set[Value] = set()  # operands of bodies that are carries
         self.seen = 0
         # memoised by type: there are thousands of equations
         self._bodies: dict[type[Primitive], bool] = {}
-        stack = [self._body(jaxpr, 1)]
-        self.operands = range(len(self.avals))
+        stack = [self._body(jaxpr)]
         while stack and self.seen < at_most:
             top = stack[-1]
             for eqn in top.rest:
@@ -114,25 +106,13 @@ class Inlined:
             else:
                 self._bind_results(stack.pop())
 
-    def _body(self, jaxpr: Jaxpr, runs: float, stacked: tuple[bool, ...] = ()) -> _Body:
-        return _Body(iter(jaxpr.eqns), {v: self._value(v.aval) for v in jaxpr.ins}, jaxpr.outs, runs, stacked)
-
-    def _body_of(self, layout: Layout, k: int, runs: float) -> _Body:
-        """Body `k` of an equation that runs `runs` times."""
-        inner, operand_roles, result_roles = layout.bodies[k], layout.operand_roles, layout.result_roles
-        stacked = tuple([at is not None and type(result_roles[at]) is Slice for at in layout.result_indices(k)])
-        if type(inner.runs) is OneOf:
-            runs /= len([other for other in layout.bodies if type(other.runs) is OneOf])
-        body = self._body(inner.jaxpr, runs * number_of_runs(inner.runs), stacked)
-        is_carry = [type(operand_roles[at]) is Carry for at in layout.operand_indices(k)]
-        self.carries.update([body.values[v] for v, carry in zip(inner.jaxpr.ins, is_carry, strict=True) if carry])
-        return body
+    def _body(self, jaxpr: Jaxpr) -> _Body:
+        return _Body(iter(jaxpr.eqns), {v: self._value(v.aval) for v in jaxpr.ins}, jaxpr.outs)
 
     def _bind_results(self, body: _Body) -> None:
         results = self._read(body.results, body.values)
         if body.caller is None:
             self.results.update(results)
-            self.stacked.update([v for v, is_slice in zip(results, body.stacked, strict=False) if is_slice])
         else:
             body.caller.update(zip(body.outs, results, strict=True))
 
@@ -149,14 +129,13 @@ class Inlined:
             operands = [ins[p] for p in layout.operand_indices(layout.once)]
             outs = tuple([eqn.outs[q] for q in layout.result_indices(layout.once) if q is not None])
             env: dict[Atom, Value] = dict(zip(inner.ins, operands, strict=True))
-            return [_Body(iter(inner.eqns), env, inner.outs, top.runs, (), outs, values)]
+            return [_Body(iter(inner.eqns), env, inner.outs, outs, values)]
         first = len(self.avals)
         for v in eqn.outs:
             values[v] = len(self.avals)
             self.avals.append(v.aval)
         self.ops.append((prim, ins, range(first, len(self.avals))))
-        self.runs.append(top.runs)
-        return [self._body_of(layout, k, top.runs) for k in range(len(layout.bodies))] if layout is not None else []
+        return [self._body(inner.jaxpr) for inner in layout.bodies] if layout is not None else []
 
     def _value(self, aval: Aval) -> Value:
         self.avals.append(aval)
@@ -217,8 +196,7 @@ class _Reads:
 
 @final
 class Kernels:
-    """The kernels of a program. `distinct` has one for each number of an expression, and `uses` how often it occurs.
-    `written` are the elementwise values that kernels write, `recomputed` those of them that readers compute again.
+    """The kernels of a program. `distinct` has one for each number of an expression.
 
     Cost: linear in the operands of its equations.
     """
@@ -233,16 +211,10 @@ class Kernels:
         "_reads",
         "_size",
         "distinct",
-        "recomputed",
-        "uses",
-        "written",
     )
 
     def __init__(self, program: Inlined) -> None:
         self.distinct: dict[_Expression, Kernel] = {}
-        self.uses: Counter[_Expression] = Counter()
-        self.written: set[Value] = set()
-        self.recomputed: set[Value] = set()
         costs = {kind: compile_cost(kind) for kind in {type(prim) for prim, _, _ in program.ops}}
         self._program = program
         self._reads = _Reads(program, costs)
@@ -286,14 +258,11 @@ class Kernels:
             self._size[out] = size
             only_in_memory = size > MAX_FUSED or (expensive and reads.count[out] > 1)
             if size and (only_in_memory or self._is_needed_in_memory(out)):
-                self._add_kernel(expression, Kernel(fusion, milliseconds))
-                self.written.add(out)
+                self.distinct[expression] = Kernel(fusion, milliseconds)
                 only_in_memory = only_in_memory or (out in reads.in_layout and self._joins_large_values(ins, out))
             if only_in_memory:
                 self._size[out] = 0
                 continue
-            if out in self.written:
-                self.recomputed.add(out)
             self._expression_of[out] = expression
             self._milliseconds[out] = milliseconds
             self._expensive[out] = expensive
@@ -311,11 +280,7 @@ class Kernels:
         avals = self._program.avals
         numbers = [self._expression_of[a] if a in inside else self._intern(avals[a]) for a in ins]
         milliseconds += sum([self._milliseconds[a] for a in inside])
-        self._add_kernel(self._intern((prim, *numbers)), Kernel(fusion, milliseconds))
-
-    def _add_kernel(self, expression: _Expression, kernel: Kernel) -> None:
-        self.distinct[expression] = kernel
-        self.uses[expression] += 1
+        self.distinct[self._intern((prim, *numbers))] = Kernel(fusion, milliseconds)
 
     def _is_needed_in_memory(self, a: Value) -> bool:
         """Returns True if some reader needs the value in memory."""

@@ -18,7 +18,6 @@ from fxad.ir import Atoms, Aval, Jaxpr, Lit, Source, source_text
 from fxad.lower import aliases
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.transforms.costs import weight_of_nested
-from fxad.units.compile_time import effort
 from fxad.units.cost_rule import check_steps
 from fxad.units.maps import NotOneMap, one_map
 from fxad.units.min_cut_recompute import recompute
@@ -44,11 +43,6 @@ class Unit:
     def equations(self) -> int:
         """The cost of compilation: the number of equations that XLA gets."""
         return weight_of_nested(self.body).equations
-
-    @property
-    def effort(self) -> str:
-        """XLA's effort to compile it for a CPU, unless the options say another. Without meaning from jaxlib 0.11 on."""
-        return effort(self.body, self.donate)
 
 
 @final
@@ -136,7 +130,7 @@ class Plan:
     def _tables(self, places: bool) -> tuple[Table, Table]:
         """The units, and the steps."""
         units = [
-            (str(k), u.body.name, str(u.uses), str(u.equations), str(len(u.donate)), u.effort)
+            (str(k), u.body.name, str(u.uses), str(u.equations), str(len(u.donate)))
             for k, u in enumerate(self.units)
         ]
         steps = []
@@ -146,7 +140,7 @@ class Plan:
             steps.append((str(k), what, str(len(s.frees)), f"{s.live_bytes:,}", at))
         right = (0, 2, 3)  # numbers
         return (
-            Table(("unit", "", "uses", "equations", "donated", "CPU effort"), tuple(units), right),
+            Table(("unit", "", "uses", "equations", "donated"), tuple(units), right),
             Table(("step", "unit", "frees", "live bytes", "at" if places else ""), tuple(steps), right),
         )
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import RLock, Thread, get_ident
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Final, TypeAlias, final
 
 import numpy as np
 
 from fxad.ir import Aval, NDArray, Shape
-from fxad.lowering.jaxlib import _jax, jaxlib_version, xla_client
+from fxad.lowering.jaxlib import _jax, xla_client
 from fxad.xla.jaxlib_types import ArrayType, Buffer, OneDeviceSharding, ResultHandler
 
 Flags: TypeAlias = tuple[tuple[str, bool | int], ...]
@@ -160,19 +160,6 @@ def put_part(part: NDArray, sharding: OneDeviceSharding, committed: bool = True)
     aval = ArrayType(Aval(part.shape, part.dtype))
     # the last argument keeps 64-bit dtypes, whatever jax has set for the process
     return _jax.batched_device_put(aval, sharding, [part], [sharding._device], committed, False, copy, True)
-
-
-# Flags for the efforts of `fxad.units.compile_time`. From 0.11 on, XLA has fusion emitters only, and all have no flags.
-_LEVEL: Final[Flags] = (("xla_backend_optimization_level", 1),)
-_KERNEL_BY_KERNEL: Final[Flags] = (
-    ("xla_cpu_use_fusion_emitters", False),
-    *_LEVEL,
-    ("xla_cpu_parallel_codegen_split_count", min(32, os.cpu_count() or 1)),
-)
-_OLD: Final = tuple(map(int, jaxlib_version.split(".")[:2])) < (0, 11)
-FLAGS: Final[Mapping[str, Flags]] = MappingProxyType(
-    {"less": _KERNEL_BY_KERNEL if _OLD else (), "level 1": _LEVEL if _OLD else (), "full": ()}
-)
 
 
 def reason(error: Exception) -> str:

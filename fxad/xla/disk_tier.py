@@ -87,12 +87,10 @@ class CompilerConfiguration:
 
 
 def lowering_sources() -> list[str]:
-    """The source files of fxad that determine how a program is lowered and compiled: `units/compile_time`
-    and `transforms/costs` choose XLA's effort."""
+    """The source files of fxad that determine how a program is lowered and compiled."""
     root = os.path.dirname(os.path.dirname(__file__))
     paths = [os.path.join(root, name) for name in os.listdir(root)]
-    paths.append(os.path.join(root, "transforms", "costs.py"))
-    for folder in ("core", "primitives", "lowering", "units", "xla"):  # pathlib takes 3 ms more
+    for folder in ("core", "primitives", "lowering", "xla"):  # pathlib takes 3 ms more
         for directory, _, names in os.walk(os.path.join(root, folder)):
             paths += [os.path.join(directory, name) for name in names]
     return sorted([path for path in paths if path.endswith(".py")])

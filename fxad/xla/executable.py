@@ -29,7 +29,7 @@ from fxad.xla.host_calls import HostErrors, SynchronousStart
 from fxad.xla.interpreter_exit import process_state
 from fxad.xla.interruptible import interruptible, may_not_end, started_in_thread, waits
 from fxad.xla.jaxlib_types import Buffer, CostStats, MemoryStats, ResultHandler, Results, Start, XlaRuntimeError
-from fxad.xla.options import CompileOptions, with_effort, xla_options
+from fxad.xla.options import CompileOptions, xla_options
 from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_of_module, program_sharding
 
 
@@ -336,7 +336,7 @@ def compile_uncached(jaxpr: Jaxpr, options: CompileOptions, device: Device) -> C
     """Compile, without a cache. Raises: CompileError."""
     check_nesting(jaxpr)
     lowered = lower_jaxpr(jaxpr, device.platform)
-    executable = compile_module(lowered, with_effort(jaxpr, options, device), device, jaxpr)
+    executable = compile_module(lowered, options, device, jaxpr)
     targets = tuple(sorted(custom_calls.custom_call_targets(lowered.body)))
     return Compilation(executable, targets, len(lowered.body) + len(lowered.locations), lowered.sharding)
 

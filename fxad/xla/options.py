@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Final, Literal, TypeAlias, final, get_args
+from typing import Final, final
 
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ParameterError, described
-from fxad.ir import Jaxpr
 from fxad.lower import LoweredModule, ModuleSharding
 from fxad.lowering.jaxlib import _jax, xla_client
-from fxad.units.compile_time import effort
 from fxad.xla.client import Device
-from fxad.xla.compat import FLAGS
 from fxad.xla.cuda import compiler_flags
-
-EffortOption: TypeAlias = Literal["auto", "full"]
 
 
 @final
@@ -27,20 +21,14 @@ class CompileOptions:
 
     `donate` are indices of operands whose memory results of their type reuse; the call deletes the caller's buffers.
     `flags` are XLA's flags, as in XLA_FLAGS but for this program only: `(("xla_cpu_enable_fast_math", True),)`.
-    `effort` is that of XLA. With "auto", `fxad.units.compile_time.effort` chooses it for a program for a CPU. A program
-    without many equal kernels, and without anything that takes longer or is less exact then, is compiled without fusion
-    emitters and at optimisation level 1. Its compilation takes half of the time (decision 76). From jaxlib 0.11 on
-    there is no such choice. "full" leaves XLA's defaults.
 
-    Rule:   lists become tuples. Flags of 1, 1.0 and True differ, as for XLA. `effort` has no effect if
-            `optimization_level` or `flags` are given. Results may differ in the last bits between efforts.
+    Rule:   lists become tuples. Flags of 1, 1.0 and True differ, as for XLA.
     Raises: ParameterError for a value of another type.
     """
 
     donate: tuple[int, ...] = ()
     optimization_level: int | None = None
     flags: tuple[tuple[str, str | bool | int | float], ...] = ()
-    effort: EffortOption = "auto"
 
     def __post_init__(self) -> None:
         donate, level = self.donate, self.optimization_level
@@ -64,16 +52,12 @@ class CompileOptions:
                 f"CompileOptions: flags has {no_text[0]!r:.60}, which is no text of Unicode",
                 remedy="a surrogate alone is no character",
             )
-        if not isinstance(self.effort, str) or self.effort not in get_args(EffortOption):
-            raise ParameterError(
-                f"CompileOptions: effort is {self.effort!r:.60}", remedy='the efforts are "auto" and "full"'
-            )
         object.__setattr__(self, "donate", tuple(donate))
         object.__setattr__(self, "flags", tuple([(name, value) for name, value in self.flags]))
 
     def _key(self) -> tuple[object, ...]:
         # by the repr: 1 == True, 0.0 == -0.0, and nan != nan
-        return self.donate, self.optimization_level, repr(self.flags), self.effort
+        return self.donate, self.optimization_level, repr(self.flags)
 
     def __eq__(self, other: object) -> bool:
         return self._key() == other._key() if isinstance(other, CompileOptions) else NotImplemented
@@ -112,13 +96,6 @@ def check_options(what: str, options: object) -> None:
             f"{what}: {described(options)} is not a CompileOptions: {options!r:.60}",
             remedy="leave it out, or give fx.CompileOptions(...)",
         )
-
-
-def with_effort(jaxpr: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:
-    """The options with the flags for an effort, if they leave it to fxad."""
-    chosen = options.effort == "full" or options.optimization_level is not None or options.flags
-    flags = () if chosen or device.platform != "cpu" else FLAGS[effort(jaxpr, options.donate)]
-    return replace(options, flags=flags) if flags else options
 
 
 def options_of_one_device(device: Device) -> _jax.CompileOptions:

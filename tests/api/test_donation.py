@@ -127,7 +127,7 @@ def test_a_training_loop_holds_one_copy_of_the_state() -> None:
 
 
 def test_values_are_those_without_donation() -> None:
-    """Up to rounding: XLA may take more effort for a program that donates (decision 76)."""
+    """Up to rounding: XLA compiles a program that donates to other kernels."""
     plain, donating = fx.jit(step), fx.jit(step, donate="state")
     a, b, g = state(), state(), ones()
     for _ in range(3):

@@ -135,7 +135,6 @@ WORDS: Final[dict[str, Any]] = {
     "jit": lambda v: fx.jit(fnp.sin, units=v),
     "trace": lambda v: fx.trace(fnp.sin, X, axis_env=v),
     "pure_callback": lambda v: fx.pure_callback(np.sin, fx.Spec((3,), "float32"), X[0], vmap_method=v),
-    "CompileOptions": lambda v: fx.CompileOptions(effort=v),
     "set_cpu_devices": lambda v: fx.set_cpu_devices(v),
     "parse": lambda v: fx.text.parse(v),
     "tree": lambda v: fx.tree.map(fnp.sin, {"a": X}, is_leaf=v),

@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 
 import fxad as fx
-from fxad.xla.compat import FLAGS
 from tests.laws.budget import quick
 
 jax = pytest.importorskip("jax")
 
 # Tests compare the results of JAX, and not its speed. These options make XLA compile in half of the time.
 QUICK: Final = {
-    **dict(FLAGS["less"]),  # the options that this XLA has
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
 }

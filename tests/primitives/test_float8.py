@@ -9,7 +9,6 @@ import fxad as fx
 from fxad import dtypes, lax
 from fxad.dtypes import DType
 from fxad.ir import NDArray
-from fxad.units.compile_time import wants_full_effort
 from tests.primitives.test_elementwise_edges import identical
 
 pytestmark = pytest.mark.as_users_compile
@@ -38,8 +37,3 @@ def test_arithmetic(dtype: DType) -> None:
     with np.errstate(all="ignore"):
         for have, want in zip(fx.jit(program)(x, y), fx.interpret(program, x, y), strict=True):
             identical(np.asarray(have), np.asarray(want))
-
-
-def test_a_program_that_only_reads_them_is_compiled_with_less_effort() -> None:
-    program = fx.trace(lambda x: lax.tanh(lax.convert_element_type(x, "float32")), every(dtypes.float8_e4m3fn))
-    assert not wants_full_effort(program.jaxpr)

@@ -17,11 +17,6 @@ from fxad.core.builder import Builder
 from fxad.core.constants import (
     EQUATION_MS,
     EXPANDED_MS,
-    IN_PLACE_CUMULATIVE_NS,
-    IN_PLACE_DIVISION_NS,
-    IN_PLACE_FUNCTION_NS,
-    IN_PLACE_NS,
-    IN_PLACE_OPERATION_NS,
     KERNEL_MS,
     LIBRARY_MS,
     MAX_FUSED,
@@ -33,16 +28,13 @@ from fxad.passes import plan_of
 from fxad.primitives import elementwise as ew
 from fxad.primitives.control.call import Call
 from fxad.primitives.manifest import ALL
-from fxad.testing.programs import programs
 from fxad.transforms.costs import _OWN_KERNEL, Fusion, compile_cost
 from fxad.units.compile_time import (
     FIRST_READ,
     MAX_READ,
     milliseconds,
     takes_at_least,
-    wants_full_effort,
 )
-from fxad.units.in_place import microseconds_lost
 from fxad.units.kernels import Inlined, Kernel, Kernels
 from tests.laws.words import program
 
@@ -91,12 +83,6 @@ def test_tables_by_name_name_classes_of_primitives() -> None:
     assert (costs["ScatterAdd"], costs["Tanh"][0]) == ((Fusion.KERNEL, 0.0), Fusion.EXPENSIVE)
 
 
-def test_classes_that_need_full_effort() -> None:
-    """Products may overflow earlier, and a body of a fold may be a product; of the functions, two lose digits."""
-    products = {"ReduceProd", "ReduceWindowProd", "CumProd", "Reduce", "ReduceWindow"}
-    assert {kind.__name__ for kind in ALL if kind.needs_full_effort} == {"Tan", "Cbrt"} | products
-
-
 def test_equal_kernels_count_once() -> None:
     one, many = layers([64], 2), layers([64], 40)
     assert milliseconds(many) - milliseconds(one) == pytest.approx(EQUATION_MS * (len(many.eqns) - len(one.eqns)))
@@ -108,99 +94,6 @@ def test_kernels_of_different_shapes_or_dtypes_are_distinct() -> None:
     assert len(kernels(lambda x, y: (fnp.sin(x), fnp.sin(y)), SQUARE, SQUARE)) == 1
     assert len(kernels(lambda x, y: (fnp.sin(x), fnp.sin(y)), SQUARE, fx.Spec((64, 64), "float16"))) == 2
     assert len(kernels(lambda x: (x[1], x[2], x[1] * 2, x[2] * 2, x[2] * 3), SQUARE)) == 5
-
-
-def test_many_equal_kernels_need_full_effort() -> None:
-    """XLA compiles a program of few equal kernels with less effort."""
-
-    def functions(widths: Sequence[int]) -> Jaxpr:
-        """Functions of operands, of which no kernel writes in place."""
-        return fx.trace(lambda *xs: [fnp.tanh(x) + 1 for x in xs], *[fx.Spec((64, w)) for w in widths]).jaxpr
-
-    assert wants_full_effort(functions([64] * 30))
-    assert not wants_full_effort(functions([64 + 8 * k for k in range(30)]))
-    assert not wants_full_effort(fx.trace(fnp.sin, SQUARE).jaxpr)
-    assert not wants_full_effort(Builder().build((), "nothing"))
-    assert wants_full_effort(fx.trace(fnp.tan, SQUARE).jaxpr)
-    assert wants_full_effort(fx.trace(lambda x: lax.map(fnp.cbrt, x), SQUARE).jaxpr)
-    assert wants_full_effort(fx.trace(fx.grad(lambda x: fnp.sum(fnp.sin(x).max(1))), SQUARE).jaxpr)
-    assert wants_full_effort(fx.trace(fx.grad(lambda x: lax.cummax(fnp.sin(x)).sum()), SQUARE).jaxpr)
-    assert not wants_full_effort(fx.trace(lambda x: fnp.sin(x).max(1), SQUARE).jaxpr)
-    assert wants_full_effort(chain(fnp.sin, MAX_READ + 1))  # not known, as not all of it is read
-
-
-def test_a_loop_that_a_predicate_ends_needs_full_effort() -> None:
-    """For a loop with a known number of iterations, the time lost is compared with the time of a run."""
-
-    def halved(x: Any) -> Any:
-        return lax.while_loop(lambda v: v.sum() > 1, lambda v: v / 2, x)
-
-    assert wants_full_effort(fx.trace(halved, SQUARE).jaxpr)
-    assert wants_full_effort(fx.trace(lambda x: lax.cond(x.sum() > 0, halved, fnp.sin, x), SQUARE).jaxpr)
-    few = fx.Spec((8,))
-    assert not wants_full_effort(fx.trace(lambda x: lax.fori_loop(0, 9, lambda _, v: fnp.sin(v), x), few).jaxpr)
-
-
-def lost(f: Callable[..., Any], *specs: Any, donate: Sequence[int] = ()) -> float:
-    """Nanoseconds, for each of the 4,096 elements of a square, that a run loses without fusion emitters."""
-    program = Inlined(fx.simplify(fx.trace(f, *specs)).jaxpr, MAX_READ)
-    return 1e3 * microseconds_lost(program, Kernels(program), donate) / 4096
-
-
-def test_a_kernel_that_writes_in_place_has_a_scalar_loop_with_less_effort() -> None:
-    """XLA tells LLVM that a result does not overlap the operands, but for an operand in whose memory it is written."""
-    plain, function = IN_PLACE_NS + IN_PLACE_OPERATION_NS, IN_PLACE_NS + IN_PLACE_FUNCTION_NS
-    assert lost(lambda x: x * 2, SQUARE) == 0
-    assert lost(lambda x: x * 2, SQUARE, donate=(0,)) == pytest.approx(plain)
-    assert lost(lambda x: x.astype("bool"), SQUARE, donate=(0,)) == 0  # of another size
-    assert lost(lambda x: x.T * 2, SQUARE, donate=(0,)) == 0  # of another order
-    assert lost(lambda x, w: fnp.tanh(x @ w), SQUARE, SQUARE) == pytest.approx(function)
-    assert lost(lambda x, w: fnp.tanh((x @ w)[0]), SQUARE, SQUARE) == 0
-    assert lost(lambda x, w: (fnp.tanh(y := x @ w), y), SQUARE, SQUARE) == 0  # which is a result
-    assert lost(lambda x, w: (fnp.tanh(y := x @ w), y @ w), SQUARE, SQUARE) == 0  # which is read later
-    assert lost(lambda x, w: fnp.tanh(x @ w) @ w, SQUARE, SQUARE) == pytest.approx(function)
-    assert lost(lambda x, w: fnp.sin(x @ w), SQUARE, SQUARE) == pytest.approx(plain)  # sin is never in vectors
-    assert lost(lambda x, w: 1 / (x @ w), SQUARE, SQUARE) == pytest.approx(IN_PLACE_NS + IN_PLACE_DIVISION_NS)
-
-
-def test_kernels_of_loops_write_in_place() -> None:
-    rows, row = fx.Spec((64, 64)), fx.Spec((64,))
-    function = IN_PLACE_NS + IN_PLACE_FUNCTION_NS
-    assert lost(lambda x: lax.map(fnp.tanh, x), rows) == pytest.approx(function)  # into a slice of the result
-    assert lost(lambda c: lax.fori_loop(0, 64, lambda _, v: fnp.tanh(v), c), row) == pytest.approx(function)  # a carry
-    assert lost(lambda x: lax.map(fnp.tanh, x), fx.Spec((128, 8))) == 0  # shorter than a vector
-    assert lost(lambda x: fnp.cumsum(x, 0), rows) == pytest.approx(IN_PLACE_CUMULATIVE_NS)
-    assert lost(lambda x: fnp.cumsum(x, 0), fx.Spec((8, 2))) == 0
-    branches = [lambda v, k=k: fnp.tanh(v @ v + k) for k in range(4)]
-    chosen = lost(lambda i, x: lax.switch(i, branches, x), fx.Spec((), "int32"), SQUARE)
-    assert chosen == pytest.approx(function + IN_PLACE_OPERATION_NS)  # one of them runs
-    assert lost(lambda x, w, i: fnp.tanh((x @ w)[i]), SQUARE, SQUARE, fx.Spec((64,), "int32")) == 0  # in other places
-    update = lost(lambda x, y: lax.dynamic_update_slice(x, fnp.tanh(y), (0, 0)), SQUARE, SQUARE)
-    assert update == pytest.approx(function)
-
-
-def test_programs_that_lose_run_time_are_compiled_with_full_effort() -> None:
-    """With less effort, an update of Adam took 5 times as long, a scan 6 times, and a gradient with tanh 1.7 times."""
-
-    def adam(p: Any, m: Any, v: Any, g: Any) -> Any:
-        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
-        return p - 1e-3 * m / (fnp.sqrt(v) + 1e-8), m, v
-
-    update = fx.trace(adam, *[SQUARE] * 4).jaxpr
-    assert not wants_full_effort(update)
-    assert wants_full_effort(update, donate=(0, 1, 2))
-    scan = fx.trace(lambda c, xs: lax.scan(lambda c, x: (fnp.tanh(c + x),) * 2, c, xs), fx.Spec((64,)), SQUARE).jaxpr
-    assert wants_full_effort(scan)
-    assert wants_full_effort(fx.trace(fx.grad(lambda x, w: fnp.sum(fnp.tanh(x @ w) ** 2)), SQUARE, SQUARE).jaxpr)
-    large = fx.Spec((512, 4096)), fx.Spec((4096, 4096))
-    assert not wants_full_effort(fx.trace(lambda x, w: fnp.tanh(x @ w), *large).jaxpr)
-
-
-@given(programs())
-def test_a_donation_never_lowers_the_time_lost(jaxpr: Jaxpr) -> None:
-    inlined = Inlined(jaxpr, MAX_READ)
-    kernels = Kernels(inlined)
-    assert 0 <= microseconds_lost(inlined, kernels) <= microseconds_lost(inlined, kernels, range(len(jaxpr.ins)))
 
 
 def residual(ws: Any, x: Any) -> Any:

@@ -13,7 +13,7 @@ from fxad import lax, nn
 from fxad.passes import plan_of
 from fxad.testing.unit_laws import check_linkage
 
-pytestmark = pytest.mark.as_users_compile  # units choose efforts, and their rounding is compared
+pytestmark = pytest.mark.as_users_compile
 
 
 def steps(loss: Callable[..., Any], *specs: Any, **options: Any) -> int:

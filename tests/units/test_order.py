@@ -11,7 +11,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import runtime
 
-pytestmark = pytest.mark.as_users_compile  # units choose efforts, and their rounding is compared
+pytestmark = pytest.mark.as_users_compile
 
 D = 512
 LAYERS = (8, 16, 24)

@@ -30,7 +30,7 @@ from fxad.units.cost_rule import left_to_compile, selected_bodies, uses
 from fxad.units.pieces import partition
 from tests.laws.budget import share
 
-pytestmark = pytest.mark.as_users_compile  # units choose efforts, and their rounding is compared
+pytestmark = pytest.mark.as_users_compile
 
 Tree = Any
 F4 = Aval((4,), "float32")
@@ -312,8 +312,8 @@ def test_the_table(nothing_remembered: None) -> None:
         fx.lower(program, units=every).units.table(places=False)
         == """\
 f: 1 units, 3 steps; 2 equations to compile, 6 to run
-unit          uses  equations  donated  CPU effort
-   0  squash     3          2  0        less
+unit          uses  equations  donated
+   0  squash     3          2        0
 step  unit      frees  live bytes
    0  0 squash      0     524,288
    1  0 squash      1     786,432

@@ -339,7 +339,6 @@ class Cbrt(Unary):
 
     name: ClassVar[str] = "cbrt"
     hlo_name: ClassVar[str] = "stablehlo.cbrt"
-    needs_full_effort: ClassVar[bool] = True  # 2.6 units in the last place in float32, else 0.8
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
     compute = from_ufunc(np.cbrt)
 

@@ -64,7 +64,6 @@ class Tan(ComplexUnary):
 
     name: ClassVar[str] = "tan"
     hlo_name: ClassVar[str] = "stablehlo.tan"
-    needs_full_effort: ClassVar[bool] = True  # 1.6 units in the last place in float32, else 0.8
     compute = from_ufunc(np.tan)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
