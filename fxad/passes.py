@@ -19,7 +19,7 @@ from dataclasses import field
 from math import inf
 from typing import Final, TypeAlias, final
 
-from fxad import transforms, units
+from fxad import transforms
 from fxad.core.constants import GROUP_MICROSECONDS, SAVED_MS, WASTE
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
@@ -34,7 +34,6 @@ from fxad.transforms.outlining.merge_bodies import merge_bodies
 from fxad.transforms.outlining.outline import outline
 from fxad.transforms.outlining.outline_before_ad import outline_before_ad
 from fxad.units.cost_rule import called_body, large_enough, left_to_compile, saves_compile_time, units_by_cost, uses
-from fxad.units.maps import NotOneMap, one_map
 from fxad.units.pieces import recomputes
 from fxad.units.plan import Choice, Plan, linked_plan, single_unit
 
@@ -170,23 +169,16 @@ def plan_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: 
 
 @by_value
 def _plan_by_choice(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...]) -> Plan | None:
-    """The plan with the units that the user chose; None if it has one step only. The plan of a map over devices is that
-    of its body, mapped."""
-    if not runs_on_devices(jaxpr):
-        return linked_plan(jaxpr, chosen, donate, jaxpr.name)
-    over_devices = one_map(jaxpr)
-    if isinstance(over_devices, NotOneMap):
-        return None
-    plan = linked_plan(over_devices.body, chosen, donate, jaxpr.name)
-    return units.plans_over_devices.plan_over_devices(plan, over_devices) if plan else None
+    """The plan with the units that the user chose; None if it has one step only, or runs on several devices."""
+    return None if runs_on_devices(jaxpr) else linked_plan(jaxpr, chosen, donate, jaxpr.name)
 
 
 @by_value
 def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> Plan | None:
     """The plan with the units that the cost model chooses; None if there is one step only, or if units do not pay.
 
-    `passes` run after the program was found large enough, and the units are chosen in their result. A map over devices
-    is one unit: its steps would take 1.15 to 1.35 times as long (docs/adr/0075).
+    `passes` run after the program was found large enough, and the units are chosen in their result. A program on
+    several devices is one unit (docs/adr/0077).
     """
     if runs_on_devices(jaxpr):
         return None

@@ -82,7 +82,7 @@ if (how := os.environ.get("FXAD_UNITS", "none")) != "none":
 
 @final
 class _Quickly:
-    """XLA's options for a program. With `quick`, programs for CPUs are compiled with LLVM's level 0, in half of the time.
+    """XLA's options for a program. With `quick`, LLVM compiles programs for CPUs at level 0, in half of the time.
 
     XLA's passes are the same, and so are the memory and the kernels. Options that a test sets are kept. Tests marked
     `smoke` or `as_users_compile`, and `make deep`, compile as users do.

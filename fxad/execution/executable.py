@@ -24,7 +24,6 @@ from fxad.sharding import Sharding, SingleDeviceSharding, named_sharding_of
 from fxad.tracing.placement import OperandSharding, Target, check_device
 from fxad.tracing.program import Program, Spec
 from fxad.units.cost_rule import Predicate, selected_bodies
-from fxad.units.maps import program_with_calls
 from fxad.units.plan import Choice, Plan
 
 P = ParamSpec("P")
@@ -235,7 +234,7 @@ def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None =
 def units_choice(jaxpr: Jaxpr, units: Units) -> Choice:
     """The choice of units as a value. Raises: ParameterError for an unknown word."""
     check_choice("lower", units)
-    return selected_bodies(program_with_calls(jaxpr), units) if callable(units) else units
+    return selected_bodies(jaxpr, units) if callable(units) else units
 
 
 def check_choice(what: str, units: object) -> None:

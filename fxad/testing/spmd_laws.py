@@ -12,20 +12,17 @@ from fxad.core.lockstep import run_mapped
 from fxad.core.typecheck import typecheck
 from fxad.errors import AxisNameError
 from fxad.ir import Jaxpr, NDArray
-from fxad.passes import plan_of
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.primitives.meshes import STACK, DimensionAxes, MapSpec, MeshAxes
+from fxad.primitives.meshes import STACK, DimensionAxes, MeshAxes
 from fxad.primitives.shape import emit_reshape
 from fxad.testing.compare import Values, differ, fail, largest_magnitude, random_cotangents, tolerance, xla
 from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.draw_collectives import AXES
-from fxad.testing.programs import Case, operands
-from fxad.testing.unit_laws import arbitrary_units, check_linkage, split_into_calls
+from fxad.testing.programs import Case
 from fxad.testing.values import examples, stack
 from fxad.transforms import vjp_fused
 from fxad.transforms.spmd.split import split_axis
 from fxad.transforms.vmap import vmap_named
-from fxad.units.plans_over_devices import map_of
 
 
 def mesh_of(program: Jaxpr) -> MeshAxes:
@@ -119,7 +116,10 @@ def on_nested_devices(program: Jaxpr, mesh: MeshAxes, *, of_whole_mesh: bool) ->
     args = [emit_reshape(b, b.input(a.stacked(1)), a.shape) for a in program.in_avals]
     rows = [emit_reshape(b, y, (1, *y.aval.shape)) for y in b.inline(program, args)]
     first: DimensionAxes = ((outer[0],),)
-    return map_of(b.build(rows, program.name), mesh, (), (first,) * len(args), (first,) * len(rows))
+    mapped = ShardMap(b.build(rows, program.name), mesh, 0, (first,) * len(args), (first,) * len(rows))
+    b = Builder()
+    whole = [b.input(mapped.whole(first, a)) for a in mapped.body.in_avals]
+    return b.build(b(mapped, *whole), program.name)
 
 
 def flat(values: Values, mesh: MeshAxes) -> list[NDArray]:
@@ -163,44 +163,6 @@ def check_devices(case: Case, mesh: MeshAxes | None = None, *, compiled: bool = 
         if problem := differ(have, stacks(bars), slack=_tolerance_of_results(program, bars)):
             fail(f"gradients on devices differ from those of vmap: {problem}", program, (), divided_back)
     return True
-
-
-def divided(program: Jaxpr, mesh: MeshAxes, seed: int) -> Jaxpr:
-    """A program that devices run, with operands and results that are divided at random: whole, along some axis by some
-    axes of the mesh, or stacks. Results vary over all axes."""
-    rng = np.random.default_rng(seed)
-    names = tuple([name for name, _ in mesh])
-
-    def spec(ndim: int, among: tuple[str, ...]) -> DimensionAxes:
-        return (*[()] * int(rng.integers(ndim)), among) if ndim else ()
-
-    ins: list[MapSpec] = []
-    for a in program.in_avals:
-        some = tuple([n for n in names if rng.random() < 0.7])
-        ins.append(STACK if rng.random() < 0.3 else spec(a.ndim, some) if some else ())
-    outs = [spec(a.ndim, names) if a.ndim and rng.random() < 0.5 else STACK for a in program.out_avals]
-    return map_of(program, mesh, (), tuple(ins), tuple(outs))
-
-
-def check_units_on_devices(case: Case, mesh: MeshAxes) -> int:
-    """A map over devices as units, arbitrary calls of its body, equals the map as a whole; gradients too. Returns the
-    number of steps; 0 for a program that `shard_map` refuses."""
-    if not reached_by_all(case.program, mesh):
-        return 0
-    program, steps = divided(split_into_calls(case.program, case.seed), mesh, case.seed), 0
-    mask = differentiable_mask(Case(program, operands(program, case.seed), case.seed, case.smooth))
-    programs = [program, vjp_fused(program, mask)] if case.smooth and any(mask) else [program]
-    for whole in programs:
-        plan = plan_of(whole, arbitrary_units(whole, case.seed))
-        check_linkage(plan, whole)
-        for unit in plan.units:
-            typecheck(unit.body)
-        args = operands(whole, case.seed)
-        want = xla(whole, args)
-        if problem := differ(xla(whole, args, plan), want, slack=_tolerance_of_results(whole, want)):
-            fail(f"units on devices differ from the whole: {problem}\n{plan}", whole, args)
-        steps += len(plan.steps)
-    return steps
 
 
 def check_split_axis(case: Case, *, compiled: bool = False) -> bool:

@@ -18,7 +18,6 @@ from fxad.testing.compare import differ, fail, program_tolerance
 from fxad.testing.programs import Case
 from fxad.transforms.costs import CHEAP_TO_RECOMPUTE
 from fxad.units.cost_rule import selected_bodies
-from fxad.units.maps import program_with_calls
 from fxad.units.min_cut_recompute import plain, recompute
 from fxad.units.pieces import Pieces, partition
 from fxad.units.plan import Choice, Plan
@@ -56,8 +55,7 @@ def _stretch_body(stretch: tuple[Eqn, ...], *, literals: bool) -> tuple[Jaxpr, l
 
 def arbitrary_units(program: Jaxpr, seed: int) -> Choice:
     """Return a random choice of units among the calls of a program. It depends only on the value of their bodies."""
-    within = program_with_calls(program)
-    return selected_bodies(within, lambda body: bool(int(body.digest[:8], 16) >> seed % 31 & 1) or seed % 3 == 0)
+    return selected_bodies(program, lambda body: bool(int(body.digest[:8], 16) >> seed % 31 & 1) or seed % 3 == 0)
 
 
 def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:

@@ -1,10 +1,10 @@
 """From a Python function to a jaxpr: tracers, and the trace that records their operations.
 
-One kind of tracer, one builder per trace, held in a context variable: threads and asyncio tasks do not see each
-other's, nor do finalisers and signal handlers that Python runs meanwhile (docs/adr/0045). Transformations are no
-interpreters on a stack: they run on finished programs. `fxad.tracing.context` keeps the enclosing mapped axes and the
-order of differentiation, for rules that are traced for these only. A function traced inside another may use the outer
-function's tracers: they become operands of the inner program (closure conversion), as do arrays that are closed over.
+One kind of tracer, one builder per trace, held in a context variable: threads and asyncio tasks do not see each other's
+(docs/adr/0045). Transformations are no interpreters on a stack: they run on finished programs. `fxad.tracing.context`
+keeps the enclosing mapped axes and the order of differentiation, for rules that are traced for these only. A function
+traced inside another may use the outer function's tracers: they become operands of the inner program (closure
+conversion), as do arrays that are closed over.
 
     def f(x, zs):
         return lax.scan(lambda c, z: (c + x * z, None), x, zs)[0]
@@ -264,13 +264,13 @@ class Tracer(Array):
 
 
 @final
-class Asynchronous(Enum):
-    """The source location of asynchronous code, which the traced function has not called."""
+class Outside(Enum):
+    """The source location of code that the traced function has not called."""
 
-    ASYNCHRONOUS = 0
+    OUTSIDE = 0
 
 
-ASYNCHRONOUS: Final = Asynchronous.ASYNCHRONOUS
+OUTSIDE: Final = Outside.OUTSIDE
 
 
 class Trace:
@@ -279,7 +279,6 @@ class Trace:
     __slots__ = ("builder", "captured", "copies", "dependent", "frames", "name", "outer")
 
     def __init__(self, name: str, base: FrameType, outer: Trace | None) -> None:
-        # `base` is not the last argument: a call whose last argument is its caller's frame is one of a signal handler
         self.name = name
         self.outer = outer
         # of arrays that others can write to; a trace and those inside of it share them
@@ -297,17 +296,17 @@ class Trace:
         """Returns True until the trace ends."""
         return self.frames.base is not None
 
-    def source(self) -> Source | Asynchronous:
-        """The user's line that is running; ASYNCHRONOUS for code that the traced function has not called."""
+    def source(self) -> Source | Outside:
+        """The user's line that is running; OUTSIDE for code that the traced function has not called."""
         frame, base = sys._getframe(2), self.frames.base
         while _is_internal[(code := frame.f_code).co_filename]:
             if frame is base:  # the traced function belongs to fxad
                 return _source(frame)
             caller = frame.f_back
             if caller is None:
-                return ASYNCHRONOUS
+                return OUTSIDE
             frame = caller
-        return (code, frame.f_lasti) if frame is self.frames.last or frame in self.frames else ASYNCHRONOUS
+        return (code, frame.f_lasti) if frame is self.frames.last or frame in self.frames else OUTSIDE
 
     def staging(self) -> bool:
         return active_trace() is not None
@@ -315,7 +314,7 @@ class Trace:
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
         # the hot path of tracing: written out for one and two operands, without a call of the builder
         source = self.source()
-        if source is ASYNCHRONOUS:
+        if source is OUTSIDE:
             return self._other_binder(prim.name).bind(prim, args)
         n_args = len(args)
         atoms: tuple[Atom, ...]
@@ -346,7 +345,7 @@ class Trace:
 
     def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
         source = self.source()
-        if source is ASYNCHRONOUS:
+        if source is OUTSIDE:
             return self._other_binder(operation_name(op, static)).apply(op, args, static)
         like: Aval | None = None  # the type of the first array
         scalars = False
@@ -404,7 +403,7 @@ class Trace:
 
     def paste(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
         source = self.source()
-        if source is ASYNCHRONOUS:
+        if source is OUTSIDE:
             return self._other_binder(op).paste(op, jaxpr, args)
         atoms: list[Atom] = []
         for a in args:
@@ -415,8 +414,8 @@ class Trace:
         return (Tracer(self, outs[0]),) if len(outs) == 1 else tuple([Tracer(self, v) for v in outs])
 
     def _other_binder(self, op: str) -> Binder:
-        """The binder for code that the traced function has not called: a finaliser, a signal handler, or code in a copy
-        of the context of this trace, in another thread or after the trace.
+        """The binder for code that the traced function has not called: code in a copy of the context of this trace, in
+        another thread or after the trace.
 
         Raises: LeakedTracerError in another thread while the trace is alive: two threads would add equations in an
                 undefined order.
@@ -530,7 +529,7 @@ _NOT_ELEMENTWISE: Final[frozenset[object]] = frozenset(
 def active_trace() -> Trace | None:
     """The trace to which the calling code adds equations, if there is one."""
     trace = current_binder()
-    while isinstance(trace, Trace) and trace.source() is ASYNCHRONOUS:
+    while isinstance(trace, Trace) and trace.source() is OUTSIDE:
         if not trace.alive and trace is current_binder():
             _binder.set(trace.outer)  # a copied context, or an interruption, has left it there
         trace = trace.outer

@@ -1,13 +1,2 @@
 """Compilation units: the choice of the parts that are compiled separately, and the plan that links them. Nothing is
-compiled or run here. `plans_over_devices` is imported at its first use."""
-
-from typing import TYPE_CHECKING
-
-from fxad.core.lazy_exports import lazy_exports
-
-if TYPE_CHECKING:
-    from fxad.units import plans_over_devices
-else:
-    __getattr__, __dir__ = lazy_exports(__name__, {}, modules="plans_over_devices")
-
-__all__ = ["plans_over_devices"]
+compiled or run here."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from operator import add
-from typing import Final, Literal, TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.tables import Table, headed
@@ -19,14 +19,11 @@ from fxad.lower import aliases
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.transforms.costs import weight_of_nested
 from fxad.units.cost_rule import check_steps
-from fxad.units.maps import NotOneMap, one_map
 from fxad.units.min_cut_recompute import recompute
 from fxad.units.pieces import Piece, Pieces, partition
 
 # "auto": the cost rule selects; "none": the program is one unit; a tuple: calls of these bodies are units.
 Choice: TypeAlias = Literal["auto", "none"] | tuple[Jaxpr, ...]
-
-_BY_CHOICE: Final = "a map over devices runs faster as one, so units=predicate chooses the calls to compile apart"
 
 
 @final
@@ -123,15 +120,13 @@ class Plan:
         head = f"{self.name}: {sizes}; {self.equations} equations to compile, {runs} to run"
         body = self.units[0].body
         if len(self.units) == 1 and runs_on_devices(body):
-            over_devices = one_map(body)
-            head += f"\none unit: {over_devices.value if isinstance(over_devices, NotOneMap) else _BY_CHOICE}"
+            head += "\none unit: a program on several devices is compiled whole"
         return head
 
     def _tables(self, places: bool) -> tuple[Table, Table]:
         """The units, and the steps."""
         units = [
-            (str(k), u.body.name, str(u.uses), str(u.equations), str(len(u.donate)))
-            for k, u in enumerate(self.units)
+            (str(k), u.body.name, str(u.uses), str(u.equations), str(len(u.donate))) for k, u in enumerate(self.units)
         ]
         steps = []
         for k, s in enumerate(self.steps):

@@ -183,7 +183,7 @@ class XlaExecutable:
 
     __slots__ = (
         "__weakref__", "committing_handlers", "device", "devices", "handlers", "in_avals", "producer", "out_avals",
-        "raw", "sharding", "start", "start_without_resharding",
+        "raw", "sharding", "start",
     )  # fmt: skip
 
     def __init__(
@@ -201,10 +201,10 @@ class XlaExecutable:
         self.devices: tuple[Device, ...] = (device,) if sharding is None else sharding.devices
         self.sharding = sharding
         self.producer = Producer(jaxpr.name, _first_line(jaxpr), ref(self))
-        self.start_without_resharding = self.start = self._wrapped(raw.execute_sharded, jaxpr, host_errors)
+        self.start = self._wrapped(raw.execute_sharded, jaxpr, host_errors)
         if sharding is not None:
             process_state.any_committed = True  # its results are
-            self.start = ReshardingStart(self.start_without_resharding, jaxpr.name, sharding)
+            self.start = ReshardingStart(self.start, jaxpr.name, sharding)
             self.handlers = self.committing_handlers = [
                 result_handler(a, s, True, self.producer) for a, s in zip(self.out_avals, sharding.outs, strict=True)
             ]

@@ -18,25 +18,17 @@ from fxad import xla
 from fxad.errors import CompileError
 from fxad.ir import Aval, source_text
 from fxad.lower import aliases
-from fxad.primitives.control.shard_map import device_ids, devices_needed, runs_on_devices
-from fxad.primitives.meshes import local_shape
 from fxad.units.plan import Plan, Step
-from fxad.xla.buffers import constant_buffer, delete, resharded
+from fxad.xla.buffers import constant_buffer, delete
 from fxad.xla.cache import active_cache
 from fxad.xla.client import Device
 from fxad.xla.compat import result_handler
 from fxad.xla.donated_buffers import OPERAND_DELETED
-from fxad.xla.executable import (
-    OperandResharding,
-    XlaExecutable,
-    launch,
-)
+from fxad.xla.executable import XlaExecutable, launch
 from fxad.xla.failures import Producer, StepRefused
 from fxad.xla.garbage import collect_garbage, collection_due
-from fxad.xla.interpreter_exit import process_state
 from fxad.xla.jaxlib_types import Buffer, CostStats, MemoryStats, ResultHandler, Start, XlaRuntimeError
 from fxad.xla.options import DEFAULT_OPTIONS, CompileOptions
-from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_for
 
 T = TypeVar("T")
 
@@ -52,9 +44,9 @@ class _LinkedResults:
 
     __slots__ = ("_committed", "buffers")
 
-    def __init__(self, buffers: list[Buffer], committed: list[ResultHandler] | None) -> None:
+    def __init__(self, buffers: list[Buffer], committed: list[ResultHandler]) -> None:
         self.buffers = buffers
-        self._committed = committed  # None: they are committed
+        self._committed = committed
 
     def consume_with_handlers(self, handlers: Sequence[ResultHandler]) -> list[Buffer]:
         """The results. They are committed to their device if `handlers` is the list of committing handlers."""
@@ -65,15 +57,14 @@ class _LinkedResults:
 
 @final
 class LinkedExecutable:
-    """A plan with compiled units, on one device or on those of a map. It has the interface of an `XlaExecutable`.
-    Thread-safe.
+    """A plan with compiled units, on one device. It has the interface of an `XlaExecutable`. Thread-safe.
 
-    Cost: 5 us a step, in addition to the computation; on several devices 40 us a step for each.
+    Cost: 5 us a step, in addition to the computation.
     """
 
     __slots__ = (
-        "__weakref__", "_constants", "_groups", "_outs", "_reshard", "committing_handlers", "device", "devices",
-        "executables", "handlers", "in_avals", "producer", "out_avals", "plan", "sharding",
+        "__weakref__", "_constants", "_groups", "_outs", "committing_handlers", "device", "devices", "executables",
+        "handlers", "in_avals", "producer", "out_avals", "plan", "sharding",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, executables: tuple[XlaExecutable, ...], device: Device) -> None:
@@ -85,14 +76,9 @@ class LinkedExecutable:
         # each step has its own handlers; the identity of these lists tells if results are committed
         self.handlers: list[ResultHandler] = []
         self.committing_handlers: list[ResultHandler] = []
-        self.sharding = _sharding_of(plan, executables)
-        self.devices: tuple[Device, ...] = (device,) if self.sharding is None else self.sharding.devices
+        self.sharding: None = None
+        self.devices: tuple[Device, ...] = (device,)
         self._constants = [constant_buffer(np.array(c.array), c.aval, device) for c in plan.constants]
-        self._reshard: OperandResharding | None = None
-        if self.sharding is not None:
-            process_state.any_committed = True  # its results are
-            self._reshard = OperandResharding(plan.name, self.sharding)
-            self._constants = [resharded(c, self.sharding.replicated) for c in self._constants]
         self._outs = _pick(plan.outs)
         lines = {s.unit: line for s in reversed(plan.steps) if (line := _source_line(s))}  # the first step of each unit
         whole = ref(self)
@@ -101,16 +87,13 @@ class LinkedExecutable:
         # results of units have the same description: a unit may fail long after the call, or exhaust memory of the run
         handlers: list[list[ResultHandler]] = []
         for k, p in enumerate(executables):
-            shardings = [device.sharding] * len(p.out_avals) if p.sharding is None else p.sharding.outs
             producer = Producer(plan.name, lines.get(k, ""), whole)
-            committed = p.sharding is not None
-            pairs = zip(p.out_avals, shardings, strict=True)
-            handlers.append([result_handler(a, sharding, committed, producer) for a, sharding in pairs])
+            handlers.append([result_handler(a, device.sharding, False, producer) for a in p.out_avals])
         # steps are grouped so that most need no check for donation: a group ends at a step that donates operands
         self._groups: list[tuple[list[_Call], tuple[int, ...]]] = []
         calls: list[_Call] = []
         for s in plan.steps:
-            calls.append((executables[s.unit].start_without_resharding, handlers[s.unit], _pick(s.ins), s.frees))
+            calls.append((executables[s.unit].start, handlers[s.unit], _pick(s.ins), s.frees))
             if donated := plan.donated_at(s):
                 self._groups.append((calls, donated))
                 calls = []
@@ -121,8 +104,6 @@ class LinkedExecutable:
         value is dropped after its last read; pending XLA executions keep their operands alive."""
         if self.plan.donate:  # before the first step: steps before a failing one would consume their operands
             self._check_operands(buffers)
-        if self._reshard is not None:
-            buffers = self._reshard(buffers)
         slots: _Env = [*buffers, *self._constants]
         extend = slots.extend
         try:
@@ -137,7 +118,7 @@ class LinkedExecutable:
                     delete(buffers[k])
         except XlaRuntimeError as e:
             raise self._refused(e, self._running(len(buffers), len(slots)), len(buffers)) from e
-        return _LinkedResults(list(self._outs(slots)), self.committing_handlers if self.sharding is None else None)
+        return _LinkedResults(list(self._outs(slots)), self.committing_handlers)
 
     def memory(self) -> MemoryStats:
         """Bytes of operands, results, aliases, temporaries and code of a whole run, as planned by XLA.
@@ -147,8 +128,6 @@ class LinkedExecutable:
         """
         plan, stats = self.plan, [p.memory() for p in self.executables]
         ins, outs = self.in_avals, self.out_avals
-        if self.sharding is not None:
-            ins, outs = _part_types(ins, self.sharding.ins), _part_types(outs, self.sharding.outs)
         argument, output = [sum([a.nbytes for a in side]) for side in (ins, outs)]
         alias = sum([ins[k].nbytes for k in aliases(ins, outs, plan.donate)])
         peak = max([s.live_bytes + stats[s.unit].temp_bytes - stats[s.unit].alias_bytes for s in plan.steps])
@@ -202,28 +181,6 @@ class LinkedExecutable:
 AnyExecutable: TypeAlias = XlaExecutable | LinkedExecutable
 
 
-def _sharding_of(plan: Plan, executables: Sequence[XlaExecutable]) -> ProgramSharding | None:
-    """The sharding of a plan as a whole, from those of its units; None on one device."""
-    first = executables[plan.steps[0].unit].sharding
-    if first is None:
-        return None
-    of_values: dict[int, MeshSharding] = {}
-    n = len(plan.in_avals) + len(plan.constants)
-    for step in plan.steps:
-        sharding = executables[step.unit].sharding
-        assert sharding is not None
-        of_values.update(zip(step.ins, sharding.ins, strict=True))
-        of_values.update(enumerate(sharding.outs, n))
-        n += len(sharding.outs)
-    ins = [of_values.get(k, first.replicated) for k in range(len(plan.in_avals))]
-    return ProgramSharding(first.devices, first.mesh, ins, [of_values[k] for k in plan.outs])
-
-
-def _part_types(avals: Sequence[Aval], on: Sequence[MeshSharding]) -> tuple[Aval, ...]:
-    """The types of the parts of operands or results that a device has."""
-    return tuple([a.with_shape(local_shape(w.mesh, w.spec, a.shape)) for a, w in zip(avals, on, strict=True)])
-
-
 def _pick(slots: tuple[int, ...]) -> _Pick:
     """A C function that selects these slots from the list of all."""
     # the type of `itemgetter` does not say that it gives a list for a slice, and a tuple for several indices
@@ -253,8 +210,6 @@ def link(plan: Plan, device: Device, options: CompileOptions = DEFAULT_OPTIONS) 
     """
     if len(plan.steps) == 1:
         return active_cache()(plan.units[0].body, device, replace(options, donate=plan.units[0].donate))
-    if runs_on_devices(first := plan.units[0].body):  # an error names the program, not a unit
-        devices_for(devices_needed(first), device.platform, plan.name, *device_ids(first))
     compiled, n = _compiled(plan, device, options), len(plan.units)
     executables = dict(progress(compiled, n, f"compiling {plan.name}"))
     return LinkedExecutable(plan, tuple([executables[k] for k in range(n)]), device)

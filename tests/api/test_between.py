@@ -1,130 +1,41 @@
-"""Finalisers, callbacks and signal handlers that run in the middle of a trace add nothing to it."""
+"""Finalisers that run in the middle of a trace, and the kinds of calls in a traced function."""
 
 from __future__ import annotations
 
 import gc
-import signal
-import threading
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.tracing.array import current_binder
-from fxad.tracing.tracer import active_trace
+from fxad.tracing.tracer import Tracer
 from tests.processes import run_python
 
 X = np.arange(3, dtype=np.float32)
 TABLE = fx.asarray(X)
-ran: list[list[float]] = []
 
 
-def compute(*_: object) -> None:
-    """Runs operations of all kinds on values."""
-    assert active_trace() is None
-    y = (TABLE + 1.0) * fnp.ones(3) + fx.jit(lambda x: x * 2.0)(TABLE)
-    ran.append((y + fx.grad(lambda x: (x * x).sum())(TABLE) + fx.vmap(lambda v: v * 0.0)(TABLE)).tolist())
+def test_code_of_a_finaliser_in_a_trace_is_part_of_the_trace() -> None:
+    """Its equations are dead, and its values are tracers. The result, and the next trace, are those without it."""
+    found: list[object] = []
 
+    class Computing:
+        def __del__(self) -> None:
+            found.append(fnp.ones(3) + 1.0)
 
-class Finalised:
-    """An object that computes when it is freed: at once, or by the garbage collector if it is in a cycle."""
-
-    def __init__(self, cycle: bool) -> None:
-        self.me = self if cycle else None
-
-    def __del__(self) -> None:
-        compute()
-
-
-class Held:
-    def __init__(self, cycle: bool) -> None:
-        self.me = self if cycle else None
-
-
-def deleted(cycle: bool) -> None:
-    gone = Finalised(cycle)
-    del gone
-
-
-def replaced(cycle: bool) -> None:
-    gone: object = Finalised(cycle)
-    gone = None  # noqa: F841
-
-
-def returned(cycle: bool) -> None:
-    gone = Finalised(cycle)  # noqa: F841
-
-
-def with_callback(cycle: bool) -> None:
-    gone = Held(cycle)
-    refs.append(weakref.ref(gone, compute))
-    del gone
-
-
-def with_finalize(cycle: bool) -> None:
-    gone = Held(cycle)
-    weakref.finalize(gone, compute)
-    del gone
-
-
-def generator(cycle: bool) -> None:
-    def run(held: list[object]) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            compute()
-
-    held: list[object] = []
-    gone = run(held)
-    next(gone)
-    if cycle:
-        held.append(gone)
-    del gone, held
-
-
-refs: list[object] = []
-WAYS: list[Callable[[bool], None]] = [deleted, replaced, returned, with_callback, with_finalize, generator]
-
-
-@pytest.mark.parametrize("cycle", [False, True])
-@pytest.mark.parametrize("way", WAYS, ids=lambda w: w.__name__)
-def test_finalisers_add_nothing(way: Callable[[bool], None], cycle: bool) -> None:
     def f(x: Any) -> Any:
         y = x * 2.0
-        way(cycle)
-        gc.collect()
+        Computing()
         return fnp.sin(y)
 
-    ran.clear()
-    assert fx.trace(f, X).jaxpr is fx.trace(lambda x: fnp.sin(x * 2.0), X).jaxpr
-    assert ran == [[1.0, 6.0, 11.0]]
-
-
-def test_a_collection_at_any_allocation_adds_nothing() -> None:
-    def f(x: Any) -> Any:
-        for _ in range(50):
-            Finalised(True)
-            x = fnp.sin(x) * x
-        return x
-
-    def plain(x: Any) -> Any:
-        for _ in range(50):
-            x = fnp.sin(x) * x
-        return x
-
-    before = gc.get_threshold()
-    try:
-        gc.set_threshold(40)
-        ran.clear()
-        found = fx.trace(f, X).jaxpr
-    finally:
-        gc.set_threshold(*before)
-    assert found is fx.trace(plain, X).jaxpr
-    assert len(ran) > 0
+    program = fx.trace(f, X)
+    assert fx.dce(program).jaxpr is fx.trace(lambda x: fnp.sin(x * 2.0), X).jaxpr
+    (value,) = found
+    assert isinstance(value, Tracer)
+    np.testing.assert_array_equal(np.asarray(fx.jit(f)(X)), np.asarray(fnp.sin(X * 2.0)))
 
 
 def test_a_finaliser_that_traces() -> None:
@@ -191,44 +102,6 @@ print([b - a for a, b in zip(before, map(sys.getrefcount, codes))])
 def test_a_finaliser_that_computes_while_xla_is_called() -> None:
     """No code object loses a reference. On Python 3.11 a garbage collection may start inside jaxlib."""
     assert run_python(WHILE_XLA_RUNS, PYTHONFAULTHANDLER="1") == f"{[0] * 8}\n"
-
-
-class Handler:
-    def of_instance(self, signum: int, frame: object) -> None:
-        handled(signum, frame)
-
-
-def handled(*_: object) -> None:
-    compute()
-    signal.setitimer(signal.ITIMER_REAL, 0.001)
-
-
-def by_name(signum: int, frame: object = None) -> None:
-    handled()
-
-
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of timers")
-@pytest.mark.parametrize("handler", [handled, by_name, Handler().of_instance, lambda *a: handled()])
-def test_signal_handlers_add_nothing(handler: Callable[..., None]) -> None:
-    assert threading.current_thread() is threading.main_thread()
-    compute()
-    ran.clear()
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.001)
-
-        def f(x: Any) -> Any:
-            for _ in range(1000):
-                x = fnp.sin(x) * x
-            return x
-
-        program = fx.trace(f, X)
-    finally:
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # a run of the handler starts the timer again
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert len(program.jaxpr.eqns) == 2000
-    assert len(ran) > 0
 
 
 def test_every_kind_of_call_is_a_call() -> None:

@@ -525,8 +525,7 @@ def test_a_host_function_that_fails(place: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("outer", [lambda v: v, lambda v: lax.psum(v, "i")], ids=["alone", "with a collective"])
-@pytest.mark.parametrize("units", ["auto", "all"])
-def test_a_host_function_of_devices_that_starts_a_program_on_devices(outer: Function, units: str) -> None:
+def test_a_host_function_of_devices_that_starts_a_program_on_devices(outer: Function) -> None:
     """XLA would queue it after the program that waits for the host function, a deadlock. A program on one device
     runs."""
 
@@ -534,8 +533,7 @@ def test_a_host_function_of_devices_that_starts_a_program_on_devices(outer: Func
     def twice(v: Any) -> Any:
         return v * 2
 
-    chosen: Any = units if units == "auto" else lambda body: True
-    on_devices: Any = fx.jit(fx.pmap(twice), units=chosen)
+    on_devices: Any = fx.jit(fx.pmap(twice))
     whole = NamedSharding(make_mesh((8,), ("i",)), P())
 
     def on_host(v: Any) -> Any:
@@ -585,11 +583,9 @@ def test_donation(kind: str) -> None:
         np.asarray(x)
 
 
-@pytest.mark.parametrize("units", ["auto", "all"])
-def test_a_donated_array_that_is_passed_again_is_named(units: str) -> None:
+def test_a_donated_array_that_is_passed_again_is_named() -> None:
     """Also an array on one device, which would have to be divided."""
-    chosen: Any = units if units == "auto" else lambda body: True
-    twice: Any = fx.jit(fx.pmap(lambda v: fnp.sin(fnp.sin(v))), donate=0, units=chosen)
+    twice: Any = fx.jit(fx.pmap(lambda v: fnp.sin(fnp.sin(v))), donate=0)
     x = fx.asarray(X)
     twice(x)
     with pytest.raises(ExecutionError) as e:
@@ -599,29 +595,13 @@ def test_a_donated_array_that_is_passed_again_is_named(units: str) -> None:
 
 @every_kind
 def test_units_and_passes(kind: str) -> None:
-    """A map over devices runs as units of its body, or as one unit. Passes run in both cases."""
+    """A program on devices is one unit for every choice. Passes run in both cases."""
     program = fx.trace(fx.grad(lambda x: fnp.sum(KINDS[kind](with_steps)(x) ** 2)), X)
     want = np.asarray(fx.grad(lambda x: fnp.sum(on_one_device(with_steps)(x) ** 2))(X))
     for units in ("auto", lambda body: True):
         for passes in (None, fx.passes.BEFORE_COMPILATION):
             run = fx.lower(program, units=units, passes=passes).compile()
             np.testing.assert_allclose(np.asarray(run(X)), want, rtol=1e-4, atol=1e-5)
-
-
-@every_kind
-def test_a_plan_says_why_it_has_one_unit(kind: str) -> None:
-    program = fx.trace(KINDS[kind](with_steps), X)
-    reason = {
-        "constraints": "one unit: XLA decides how its arrays are divided among devices",
-        "shardings": "one unit: XLA decides how its arrays are divided among devices",
-        "vmap": "",
-    }.get(
-        kind, "one unit: a map over devices runs faster as one, so units=predicate chooses the calls to compile apart"
-    )
-    for units in ("auto", lambda body: False):
-        plan = fx.lower(program, units=units).units
-        assert [line for line in str(plan).splitlines() if line.startswith("one unit")] == [reason] * bool(reason)
-        assert len(plan.units) == 1
 
 
 @every_kind

@@ -50,7 +50,7 @@ from fxad.testing import (
 )
 from fxad.testing.collective_steps import collective_steps
 from fxad.testing.draw_collectives import MESHES
-from fxad.testing.spmd_laws import check_devices, check_units_on_devices
+from fxad.testing.spmd_laws import check_devices
 from fxad.xla.sharded import mesh_and_spec
 from tests.laws.budget import share
 
@@ -94,18 +94,6 @@ def test_devices_equal_vmap(over: Any, smooth: bool) -> None:
     law()
 
 
-@pytest.mark.law
-@on_meshes
-@pytest.mark.parametrize("smooth", [False, True], ids=["values", "gradients"])
-def test_units_equal_the_whole(over: Any, smooth: bool) -> None:
-    @share(25)
-    @given(cases(differentiable=smooth, steps=collective_steps(over), size=6, depth=1))
-    def law(case: Case) -> None:
-        check_units_on_devices(case, over)
-
-    law()
-
-
 @fx.jit
 def layer(x: Any, w: Any) -> Any:
     return fnp.tanh(x @ w) + x
@@ -115,6 +103,10 @@ def mean_error(ws: Any, x: Any, y: Any) -> Any:
     for w in ws:
         x = layer(x, w)
     return fnp.mean((x - y) ** 2)
+
+
+def mean_error_of_stack(ws: Any, x: Any, y: Any) -> Any:
+    return lax.pmean(fnp.mean((lax.scan(lambda x, w: (layer(x, w), None), x, ws)[0] - y) ** 2), "i")
 
 
 def training_step(ws: Any, x: Any, y: Any) -> Any:
@@ -167,154 +159,25 @@ def layers_of(kind: str, n: int, width: int = 4) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.parametrize("kind", STEPS)
-@pytest.mark.parametrize("n", [1, 4, 8])
-def test_equal_layers_are_compiled_once(kind: str, n: int) -> None:
-    """The units are one layer forward, one layer backward, a first layer without a cotangent of its operand, and both
-    ends. Donated parameters are reused. Results and shardings are those of one unit."""
-    program = fx.trace(STEPS[kind](make_mesh((n,), ("i",))), *layers_of(kind, n))
-    lowered = fx.lower(program, units=lambda body: not body.name.startswith("value_and_grad"))
-    assert sorted([u.uses for u in lowered.units.units]) == [1, 1, 1, LAYERS - 1, LAYERS]
-    donates = kind != "pmap of whole parameters"  # its results are stacks, which cannot reuse the parameters
-    with fx.cache.private() as mine:
-        run = lowered.compile(donate=(0,) if donates else ())
-        assert mine.stats().compilations == 5
-        want = fx.lower(program, units="none").compile()(*layers_of(kind, n))
-        for _ in range(2):
-            ws, x, y = layers_of(kind, n)
-            ws = [fx.asarray(w) for w in ws]
-            have = run(ws, x, y)
-            for a, b in zip(fx.tree.leaves(have), fx.tree.leaves(want), strict=True):
-                np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
-                assert a.sharding == b.sharding
-            assert [w.is_deleted() for w in ws] == [donates] * LAYERS
-    memory = run.memory()
-    part = 2 * 4 * 4  # bytes that a layer stores on each device
-    gradients = LAYERS * 4 * 4 * 4
-    assert memory.argument_bytes == gradients + 2 * part
-    assert memory.temp_bytes <= (LAYERS + 4) * part + 2 * gradients + 1024
-
-
-@pytest.mark.parametrize("spec", [P("i", "j"), P(None, "i"), P("j"), P(None, ("j", "i")), P()])
-def test_values_between_units_keep_the_sharding(mesh: Mesh, spec: PartitionSpec) -> None:
-    """Values between units have the sharding of the operand, so equal layers are one unit."""
-
-    @fx.jit
-    def turn(x: Any) -> Any:
-        return fnp.tanh(x) + 0.1 * lax.psum(x, ("i", "j"))
-
-    def turns(x: Any) -> Any:
-        for _ in range(3):
-            x = turn(x)
-        return x
-
-    x: Any = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
-    program = fx.trace(fx.shard_map(turns, mesh, spec, spec), x)
-    lowered = fx.lower(program, units=lambda body: True)
-    assert (len(lowered.units.units), len(lowered.units.steps)) == (1, 3)
-    want = fx.lower(program, units="none").compile()(x)
-    np.testing.assert_allclose(np.asarray(lowered.compile()(x)), np.asarray(want), rtol=1e-6, atol=1e-6)
-
-
-def test_a_constant_first_cotangent_makes_no_further_unit() -> None:
-    def last(ws: Any, x: Any) -> Any:
-        for w in ws:
-            x = layer(x, w)
-        return lax.pmean(fnp.mean(x), "i")
-
-    f = fx.value_and_grad(fx.shard_map(last, {"i": 8}, (P(), P("i")), P()))
-    lowered = fx.lower(fx.trace(f, [fx.Spec((4, 4))] * 6, fx.Spec((16, 4))), units=lambda body: "layer" in body.name)
-    assert [u.uses for u in lowered.units.units if not u.remainder] == [6, 5, 1]
-
-
-def test_too_few_devices_for_units_names_the_program() -> None:
-    x, ws = fx.Spec((64, 4)), [fx.Spec((4, 4))] * 3
-    step = fx.shard_map(training_step, {"i": 16}, (P(), P("i"), P("i")), P())
-    lowered = fx.lower(fx.trace(step, ws, x, x), units=lambda body: "layer" in body.name)
-    assert len(lowered.units.units) > 1
-    with pytest.raises(ParameterError) as e:
-        lowered.compile()
-    assert e.value.message == "compile of shard_map_training_step: it runs on 16 devices, there are 8 of platform cpu"
-
-
-def test_auto_leaves_a_map_whole() -> None:
-    """Its steps are slower as units, so units are an option. On one device the layers are units."""
-    x, ws = fx.Spec((256 * 8, 256)), [fx.Spec((256, 256))] * 48
-    step = fx.shard_map(training_step, {"i": 8}, (P(), P("i"), P("i")), P())
-    lowered = fx.lower(fx.trace(step, ws, x, x))
-    assert len(lowered.units.units) == 1
-    assert str(lowered.units).splitlines()[1] == (
-        "one unit: a map over devices runs faster as one, so units=predicate chooses the calls to compile apart"
-    )
-    one = fx.Spec((256, 256))
-    assert len(fx.lower(fx.trace(fx.value_and_grad(mean_error), ws, one, one)).units.units) > 1
-
-
-def constrained(x: Any) -> Any:
-    return lax.with_sharding_constraint(x, NamedSharding(make_mesh((8,), ("i",)), P("i")))
-
-
-def in_a_map(x: Any) -> Any:
-    return fx.pmap(fx.pmap(fnp.sin, "j"), "i")(x.reshape(2, 4, 4))
-
-
-def recomputed(x: Any) -> Any:
-    mapped = fx.remat(fx.shard_map(lambda v: fnp.sin(fnp.sin(v)), {"i": 8}, P("i"), P("i")))
-    return fx.grad(lambda x: fnp.sum(fx.shard_map(fnp.sum, {"i": 8}, P(), P())(mapped(x))))(x)
-
-
-def over_two_meshes(x: Any) -> Any:
-    return fx.pmap(fnp.cos, "i")(fx.shard_map(fnp.sin, {"j": 8}, P("j"), P("j"))(x))
-
-
-def divided_outside(x: Any) -> Any:
-    return fx.shard_map(fnp.sin, {"i": 8}, P("i"), P("i"))(fx.pmap(fnp.cos, "i")(x) + 1)
-
-
-def printed(x: Any) -> Any:
-    """The host gets a divided array, and a replicated one."""
-    y = fx.pmap(fnp.sin, "i")(x)
-    fx.debug_print("{}", y)
-    return y
-
-
-def checked_whole(x: Any, w: Any) -> Any:
-    return fx.pmap(fnp.sin, "i")(x), fx.error_if(w, fnp.any(w > 9), "too large")
-
-
-def called_in_a_loop(x: Any, w: Any) -> Any:
-    def step(c: Any, _: Any) -> Any:
-        return fx.pure_callback(lambda v: v, fx.Spec(W.shape, W.dtype), c), None
-
-    return fx.pmap(fnp.sin, "i")(x), lax.scan(step, w, None, length=2)[0]
-
-
-def mapped_in_a_loop(x: Any) -> Any:
-    return lax.scan(lambda c, _: (fx.pmap(fnp.sin, "i")(c), None), fx.pmap(fnp.cos, "i")(x), None, length=2)[0]
-
-
-CALLS_HOST = "it calls the host outside of its maps"
-BY_XLA = "XLA decides how its arrays are divided among devices"
-
-
-@pytest.mark.parametrize(
-    ("f", "reason"),
-    [
-        (constrained, BY_XLA),
-        (divided_outside, BY_XLA),
-        (mapped_in_a_loop, BY_XLA),
-        (printed, CALLS_HOST),
-        (partial(checked_whole, w=W), CALLS_HOST),
-        (partial(called_in_a_loop, w=W), CALLS_HOST),
-        (in_a_map, "it has a map over devices in the body of a map"),
-        (recomputed, "it recomputes a map over devices"),
-        (over_two_meshes, "its maps over devices have different meshes, or divide one value in different ways"),
-    ],
-)
-def test_a_program_that_is_not_one_map_is_one_unit(f: Any, reason: str) -> None:
-    program = fx.trace(f, X)
-    plan = fx.lower(program, units=lambda body: True).units
+@pytest.mark.parametrize("units", ["auto", "all"])
+def test_a_program_on_devices_is_one_unit(kind: str, units: str) -> None:
+    """On one device the layers are units."""
+    chosen: Any = units if units == "auto" else lambda body: True
+    program = fx.trace(STEPS[kind](make_mesh((8,), ("i",))), *layers_of(kind, 8))
+    plan = fx.lower(program, units=chosen).units
     assert len(plan.units) == 1
-    assert str(plan).splitlines()[1] == f"one unit: {reason}"
+    assert str(plan).splitlines()[1] == "one unit: a program on several devices is compiled whole"
+
+
+def test_equal_layers_on_devices_are_one_layer_of_a_loop() -> None:
+    x, w = fx.Spec((64, 4)), fx.Spec((4, 4))
+
+    def operations(layers: int) -> int:
+        step = fx.shard_map(mean_error_of_stack, {"i": 8}, (P(), P("i"), P("i")), P())
+        text = fx.lower(fx.trace(fx.value_and_grad(step), fx.Spec((layers, *w.shape)), x, x)).text()
+        return text.count("stablehlo.")
+
+    assert operations(48) == operations(12)
 
 
 # ------------------------------------------------------------------------------------------------------------ shard_map
@@ -588,7 +451,6 @@ USES: dict[str, Callable[[Any], Any]] = {
     "compiled": fx.jit(lambda x: x * 3),
     "compiled, donating": fx.jit(lambda x: x * 3, donate=0),
     "a map": fx.jit(fx.pmap(lambda v: lax.psum(v, "d"), "d")),
-    "units": fx.jit(fx.pmap(fx.jit(lambda v: v * 3), "d"), units=lambda body: True),
     "one operation": lambda x: x * 3,
     "read": lambda x: x,
     "shards": lambda x: x.addressable_shards[5].data,

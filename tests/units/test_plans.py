@@ -313,7 +313,7 @@ def test_the_table(nothing_remembered: None) -> None:
         == """\
 f: 1 units, 3 steps; 2 equations to compile, 6 to run
 unit          uses  equations  donated
-   0  squash     3          2        0
+   0  squash     3          2  0
 step  unit      frees  live bytes
    0  0 squash      0     524,288
    1  0 squash      1     786,432
