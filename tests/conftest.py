@@ -25,7 +25,7 @@ from fxad.testing.unit_laws import arbitrary_units
 from fxad.units.plan import Choice
 from fxad.xla import executable
 from fxad.xla.client import Device
-from fxad.xla.options import CompileOptions
+from fxad.xla.options import CompileOptions, xla_options
 from tests.laws.budget import quick
 
 COMMON = settings(
@@ -90,7 +90,7 @@ class _Quickly:
 
     def __init__(self) -> None:
         self.quick = False
-        self._of_users = executable.xla_options
+        self._of_users = xla_options
 
     def __call__(self, options: CompileOptions, devices: tuple[Device, ...], lowered: LoweredModule) -> Any:
         chosen_by_test = options.optimization_level is not None or options.flags

@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
-from threading import RLock, Thread, get_ident
-from types import ModuleType
-from typing import Final, TypeAlias, final
+from threading import RLock
+from typing import Final
 
 import numpy as np
 
-from fxad.ir import Aval, NDArray, Shape
+from fxad.ir import Aval, NDArray
 from fxad.lowering.jaxlib import _jax, xla_client
+from fxad.xla import lookups_of_jax
 from fxad.xla.jaxlib_types import ArrayType, Buffer, OneDeviceSharding, ResultHandler
-
-Flags: TypeAlias = tuple[tuple[str, bool | int], ...]
 
 # Up to 0.10 the handler of a result checks it with methods that jax adds to the arrays of jaxlib; later ones do not.
 _make_handler: Final = (
@@ -47,98 +43,34 @@ def tiled(parts: Sequence[int], copies: int, mesh: Sequence[int], order: Sequenc
     return xla_client.HloSharding.iota_tile(dims, list(mesh), list(order), more)
 
 
-@final
-class _JaxHider:
-    """A finder of modules that finds no module of jax while a thread is in `hidden`, if jax is not imported.
-
-    jaxlib looks for classes of shardings in jax each time it takes an array apart or copies one to the host. It would
-    import jax where that is installed, which takes a second. It does without them where jax is not installed.
-    """
-
-    def __init__(self) -> None:
-        self._threads = set[int]()
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Find nothing: Python then asks the other finders. Raises: ModuleNotFoundError for jax in `hidden`."""
-        if self._threads and get_ident() in self._threads and name == "jax":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    @contextmanager
-    def hidden(self) -> Iterator[None]:
-        """A block in which this thread does not import jax. If jax is imported already, jaxlib uses it."""
-        if self not in sys.meta_path:
-            sys.meta_path.insert(0, self)
-        thread = get_ident()
-        try:
-            self._threads.add(thread)
-            yield
-        finally:
-            self._threads.discard(thread)
-
-
-_jax_hider: Final = _JaxHider()
-
 # Held while jaxlib makes the list of the parts of an array, at the first use. Two threads would both add to one list.
 _making_parts: Final = RLock()
 if hasattr(os, "register_at_fork"):  # a thread that holds it does not exist in a forked child
     os.register_at_fork(after_in_child=_making_parts._at_fork_reinit)  # type: ignore[attr-defined]  # of the lock in C
 
 
-@final
-class _TypesOfJax:
-    """A stand-in for `jax.core.ShapedArray`, jax's class of types, that jaxlib finds while jax is not imported.
-
-    jaxlib looks for the class once in a process, when it first takes an array apart. If the import fails, arrays that
-    it makes for jax later have no type. This object makes types of jax's class once jax is imported, and None before.
-    jaxlib remembers them by shape, dtype and `weak_type`. Arrays of fxad are weakly typed for it, so that arrays of jax
-    do not get their None.
-    """
-
-    def __call__(self, shape: Shape, dtype: object, weak_type: bool = False) -> object:
-        jaxs = getattr(sys.modules.get("jax._src.core"), "ShapedArray", None)
-        return None if jaxs is None or jaxs is self else jaxs(shape, dtype, weak_type)
-
-
-def find_types_of_jax(device: _jax.Device) -> None:
-    """Let jaxlib find the stand-in, before it takes the first array of a client apart.
-
-    It happens in a thread of its own: signals interrupt the main thread, and the modules must not stay.
-    """
-    if "jax" not in sys.modules:
-        thread = Thread(target=_find_types_of_jax, args=(OneDeviceSharding(device),))
-        thread.start()
-        thread.join()
-
-
-def _find_types_of_jax(sharding: OneDeviceSharding) -> None:
-    modules = {name: ModuleType(name) for name in ("jax", "jax._src", "jax._src.core", "jax.core")}
-    for name in ("jax._src.core", "jax.core"):
-        vars(modules[name])["ShapedArray"] = _TypesOfJax()
-    array = make_array(Aval((), "bool"), sharding, [put_part(np.zeros((), bool), sharding)])
-    sys.modules.update(modules)
-    try:
-        _ = array._arrays
-    finally:
-        for name in modules:
-            del sys.modules[name]
-
-
 def parts_of_array(array: Buffer) -> list[Buffer]:
     """The parts of an array on several devices."""
-    with _making_parts, _jax_hider.hidden():
-        return array._arrays
+    with _making_parts:
+        return lookups_of_jax.arrays_of(array)
 
 
 def to_host(array: Buffer) -> NDArray:
     """The value of an array on one device, on the host."""
-    if _READ is not None:
-        return _READ(array)[0]
-    with _jax_hider.hidden():
-        return array._single_device_array_to_np_array_did_copy()[0]
+    return _READ(array)[0]
 
 
 # from 0.11 on: it does not look for jax
-_READ: Final[Callable[[Buffer], tuple[NDArray, bool]] | None] = getattr(_jax.ArrayImpl, "_to_np_array_did_copy", None)
+_READ: Final[Callable[[Buffer], tuple[NDArray, bool]]] = getattr(
+    _jax.ArrayImpl, "_to_np_array_did_copy", lookups_of_jax.read
+)
+
+
+def find_types_of_jax(device: _jax.Device) -> None:
+    """Let jaxlib find a stand-in for jax's class of types, before it takes the first array of a client apart."""
+    sharding = OneDeviceSharding(device)
+    array = make_array(Aval((), "bool"), sharding, [put_part(np.zeros((), bool), sharding)])
+    lookups_of_jax.find_types_of_jax(array)
 
 
 def make_array(aval: Aval, sharding: _jax.Sharding, parts: Sequence[Buffer]) -> Buffer:
