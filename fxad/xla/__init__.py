@@ -5,7 +5,8 @@ In reading order: a file imports only files above it.
 | file | what it is for |
 |---|---|
 | `jaxlib_types.py` | the objects of jaxlib that fxad passes around; the wrappers around a call, in order |
-| `compat.py`, `lookups_of_jax.py` | calls of jaxlib that depend on its version; its look-ups of classes of jax |
+| `lookups_of_jax.py` | what jaxlib looks up in jax, while jax is not imported |
+| `compat.py` | calls of jaxlib that depend on its version |
 | `cuda.py` | the plugin for GPUs |
 | `client.py` | clients and devices; what to do in a forked child |
 | `garbage.py` | the garbage that jaxlib keeps |

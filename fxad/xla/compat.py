@@ -1,4 +1,4 @@
-"""Calls of jaxlib that depend on its version (0.10.2 to 0.12), or on whether jax is imported.
+"""Calls of jaxlib that depend on its version (0.10.2 to 0.12).
 
 All other parts of jaxlib that fxad uses are the same in these versions; tests/test_runtime.py runs on each.
 """
