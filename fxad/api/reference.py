@@ -1,4 +1,4 @@
-"""`interpret` and `diff`: the reference interpreter, and the first difference of two programs."""
+"""`interpret` and `diff`: the reference interpreter, and two programs side by side."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from fxad.api.lift import check_program
 from fxad.core import tree
-from fxad.core.diff import Difference, diff as first_difference
+from fxad.core.diff import Diff, Difference, side_by_side
 from fxad.core.interpreter import Observe, run
 from fxad.errors import ArgumentError
 from fxad.ir import Jaxpr
@@ -30,18 +30,21 @@ def interpret(program: Program[..., object], /, *args: object, observe: Observe 
     return program.out_tree.unflatten(run(jaxpr, operands, observe))
 
 
-def diff(a: Program[..., object] | Jaxpr, b: Program[..., object] | Jaxpr) -> Difference | None:
-    """Return the first difference of two programs, by path; None if they are equal.
+def diff(a: Program[..., object] | Jaxpr, b: Program[..., object] | Jaxpr) -> Diff | None:
+    """Return the difference of two programs; None if they are equal.
 
-    Programs are compared by their jaxprs, then by the trees of arguments and results. Values of bound constants are not
-    compared (docs/adr/0003).
+    It prints as the path of the first difference and the equations of both programs side by side, with + and -, the
+    user's lines and the bodies that differ. Programs are compared by their jaxprs, then by the trees of arguments and
+    results. Values of bound constants are not compared (docs/adr/0003).
+
+    Raises: ArgumentError for what is neither a Program nor a Jaxpr.
     """
-    difference = first_difference(_jaxpr(a), _jaxpr(b))
+    difference = side_by_side(_jaxpr(a), _jaxpr(b))
     if difference is not None or not (isinstance(a, Program) and isinstance(b, Program)):
         return difference
     for what, left, right in (("arguments", a.in_tree, b.in_tree), ("results", a.out_tree, b.out_tree)):
         if left != right:
-            return Difference((what,), tree.shape_text(left), tree.shape_text(right))
+            return Diff(Difference((what,), tree.shape_text(left), tree.shape_text(right)), ())
     return None
 
 

@@ -1,11 +1,13 @@
-"""The first difference of two programs."""
+"""The first difference of two programs, and the programs side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from html import escape
 from typing import TypeAlias, final
 
 from fxad.core import printing
+from fxad.core.alignment import DiffLine, aligned, programs_in
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Eqn, Jaxpr, Param, Record, params
 
@@ -24,6 +26,36 @@ class Difference:
 
     def __str__(self) -> str:
         return f"{' / '.join(self.path)}: {self.left} vs {self.right}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """The difference of two programs.
+
+    It prints as the path of the first difference, and the equations of both side by side, with the lines of the user:
+    "-" before those of the first program, "+" before those of the second, " " before those of both.
+
+    `first` is the first difference, in the order of the text. `lines` are empty if only the trees of arguments or
+    results differ.
+    """
+
+    first: Difference
+    lines: tuple[DiffLine, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([str(self.first), *map(str, self.lines)])
+
+    def _repr_html_(self) -> str:
+        colors = {"-": "#c0392b", "+": "#1e8449", " ": "inherit"}
+        rows = [f'<span style="color:{colors[line.mark]}">{escape(str(line))}</span>' for line in self.lines]
+        return f"<pre>{escape(str(self.first))}\n" + "\n".join(rows) + "</pre>"
+
+
+def side_by_side(a: Jaxpr, b: Jaxpr) -> Diff | None:
+    """The difference of two programs; None exactly when `a is b`."""
+    first = diff(a, b)
+    return None if first is None else Diff(first, aligned(a, b))
 
 
 # A path, and its two sides: programs, which are compared next, or texts.
@@ -76,23 +108,15 @@ def _in_parameter(path: tuple[str, ...], a: Param, b: Param) -> Iterator[_Step]:
     elif isinstance(a, Record) and type(a) is type(b):
         for (name, left), (_, right) in zip(params(a), params(b), strict=True):
             yield from _in_parameter((*path, name), left, right)
-    elif isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b) and _programs(a):
+    elif isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b) and programs_in(a):
         for k, (left, right) in enumerate(zip(a, b, strict=True)):
             yield from _in_parameter((*path, str(k)), left, right)
     else:
         yield path, _shown(a), _shown(b)
 
 
-def _programs(value: Param) -> list[Jaxpr]:
-    if isinstance(value, tuple):
-        return [body for item in value for body in _programs(item)]
-    if isinstance(value, Record):
-        return [body for _, item in params(value) for body in _programs(item)]
-    return [value] if isinstance(value, Jaxpr) else []
-
-
 def _shown(value: Param) -> str:
-    return printing.parameter(value, printing.labels(_programs(value)))
+    return printing.parameter(value, printing.labels(programs_in(value)))
 
 
 def _each(what: str, a: Sequence[str], b: Sequence[str]) -> Iterator[_Step]:

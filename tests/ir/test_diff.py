@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from fxad.core.diff import Difference, diff
+from fxad.core.alignment import aligned
+from fxad.core.diff import Difference, diff, side_by_side
 from fxad.ir import Jaxpr
 from fxad.text import parse
 from tests.ir.strategies import VOCABULARY, programs
@@ -85,3 +86,92 @@ def test_bodies_in_tuples() -> None:
 def test_none_exactly_when_equal(a: Jaxpr, b: Jaxpr) -> None:
     assert (diff(a, b) is None) == (a is b)
     assert diff(a, a) is None
+
+
+# -------------------------------------------------------------------------------------------------------- side by side
+
+
+def test_equations_side_by_side() -> None:
+    """A changed equation is shown, and those that read its result are not; bodies stand below their equation."""
+    edits = [
+        ("sin", "cos"),
+        ("add %arg0, %arg1", "sub %arg0, %arg1"),
+        ("%2: f32[2]", "%9: f32[2,3] = exp %1\n  %2: f32[2]"),
+    ]
+    found = side_by_side(parse(BASE), parse(edited(edits)))
+    assert (
+        str(found)
+        == """\
+equation 0 / operation: add vs sub
+- %0: f32[2,3] = add %arg0, %arg1
++ %0: f32[2,3] = sub %arg0, %arg1
+- %1: f32[2,3] = call[body=@middle] %0
++ %1: f32[2,3] = call[body=@middle] %0
+    in @middle:
+-     %0: f32[2,3] = call[body=@inner] %arg0
++     %0: f32[2,3] = call[body=@inner] %arg0
+        in @inner:
+-         %0: f32[2,3] = sin %arg0
++         %0: f32[2,3] = cos %arg0
+          %1: f32[2,3] = mul %0, 2.0:f32[2,3]
++ %2: f32[2,3] = exp %1
+  %3: f32[2] = reduce_sum[axes=(1,)] %1"""
+    )
+
+
+def chain(n: int, other: int | None = None) -> Jaxpr:
+    lines = [f"  %{k}: f32[3] = {'cos' if k == other else 'sin'} %{k - 1}" for k in range(1, n)]
+    return parse("\n".join(["main @f(%0: f32[3]) -> (f32[3]) {", *lines, f"  return %{n - 1}", "}"]))
+
+
+def test_equal_equations_far_from_a_change_are_counted() -> None:
+    found = side_by_side(chain(500), chain(500, other=100))
+    assert found is not None
+    assert [str(line) for line in found.lines] == [
+        "  ... 97 equal equations",
+        "  %97: f32[3] = sin %96",
+        "  %98: f32[3] = sin %97",
+        "- %99: f32[3] = sin %98",
+        "+ %99: f32[3] = cos %98",
+        "  %100: f32[3] = sin %99",
+        "  %101: f32[3] = sin %100",
+        "  ... 397 equal equations",
+    ]
+
+
+def test_readers_of_a_changed_equation_are_unchanged() -> None:
+    a = parse("main @f(%x: f32[3]) -> (f32[3]) {\n  %0: f32[3] = sin %x\n  %1: f32[3] = exp %0\n  return %1\n}")
+    b = parse("main @f(%x: f32[3]) -> (f32[3]) {\n  %0: f32[3] = log %x\n  %1: f32[3] = exp %0\n  return %1\n}")
+    lines = [str(line) for line in aligned(a, b)]
+    assert lines == ["- %0: f32[3] = sin %arg0", "+ %0: f32[3] = log %arg0", "  %1: f32[3] = exp %0"]
+
+
+def test_a_result_does_not_stand_for_another_with_its_number() -> None:
+    lines = ["%0: f32[3] = sin %x", "%1: f32[3] = cos %x", "%2: f32[3] = exp %1", "return %2"]
+    two = "\n  ".join(["main @f(%x: f32[3]) -> (f32[3]) {", *lines]) + "\n}"
+    a, b = parse(two), parse(two.replace("sin %x", "sin %x\n  %8: f32[4] = iota[shape=(4,), dtype=f32, axis=0] "))
+    assert [str(line) for line in aligned(a, b)] == [
+        "  %0: f32[3] = sin %arg0",
+        "+ %1: f32[4] = iota[shape=(4,), dtype=f32, axis=0]",
+        "  %2: f32[3] = cos %arg0",
+        "  %3: f32[3] = exp %2",
+    ]
+
+
+def test_the_page_of_a_diff_is_escaped() -> None:
+    found = side_by_side(parse(BASE.replace("@inner", '@"<lambda>"')), parse(BASE.replace("sin", "cos")))
+    assert found is not None
+    assert "<lambda>" not in found._repr_html_()
+    assert "&lt;lambda&gt;" in found._repr_html_()
+
+
+@given(programs(), programs())
+def test_each_equation_of_both_programs_is_in_a_line(a: Jaxpr, b: Jaxpr) -> None:
+    lines = [line for line in aligned(a, b) if not line.depth]
+    counted = sum([int(line.text.split()[1]) for line in lines if line.text.startswith("... ")])
+    unchanged = counted + len([line for line in lines if line.mark == " " and not line.text.startswith("... ")])
+    only = {mark: [line for line in lines if line.mark == mark and "=" in line.text] for mark in "-+"}
+    if a is b:
+        assert lines == []
+    else:
+        assert (unchanged + len(only["-"]), unchanged + len(only["+"])) == (len(a.eqns), len(b.eqns))
