@@ -90,11 +90,13 @@ from fxad.transforms.inversion.rules.contract import (
     ChosenPart,
     HasInverse,
     InverseCtx,
+    LogDetRule,
     MaskPart,
     PartialValue,
     Refused,
     ScatteredPart,
     SharePart,
+    SolveRule,
 )
 from fxad.transforms.mask.context import MaskCtx
 from fxad.transforms.mask.contract import HasMask, not_masked
@@ -196,6 +198,7 @@ __all__ = [
     "LinearizeCtx",
     "LinearizedBody",
     "Lit",
+    "LogDetRule",
     "MaskCtx",
     "MaskPart",
     "NDArray",
@@ -213,6 +216,7 @@ __all__ = [
     "Scan",
     "ScatteredPart",
     "SharePart",
+    "SolveRule",
     "Slice",
     "SourceLocation",
     "Tangent",

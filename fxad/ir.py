@@ -52,6 +52,7 @@ from fxad.core.source_info import (
     source_location as source_location,
     source_text as source_text,
 )
+from fxad.core.tables import headed, preformatted
 from fxad.core.weak import WeakTable
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError
@@ -237,6 +238,9 @@ class Jaxpr:
     def __repr__(self) -> str:
         signature = f"({', '.join(map(str, self.in_avals))}) -> ({', '.join(map(str, self.out_avals))})"
         return f"<Jaxpr {self.name}{signature}, {len(self.eqns)} equations>"
+
+    def _repr_html_(self) -> str:
+        return headed(repr(self)[1:-1], preformatted(str(self)))
 
 
 def once(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:

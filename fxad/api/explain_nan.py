@@ -12,6 +12,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run_by_layout
 from fxad.core.layout import PREDICATE
 from fxad.core.lockstep import gather_from_runs
+from fxad.core.tables import preformatted
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation
 from fxad.primitives.collectives import Collective
 from fxad.primitives.control.shard_map import ShardMap
@@ -76,6 +77,9 @@ class NanExplanation:
     def __str__(self) -> str:
         before = f"\nbefore it, {self.inf}" if self.inf else ""
         return f"explain_nan: {self.nan}{before}"
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
 
 
 def explain_nan(f: Callable[..., object], /, *args: object, **kwargs: object) -> NanExplanation | None:

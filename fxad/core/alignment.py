@@ -1,7 +1,7 @@
 """Two programs side by side: their equations aligned, with a mark for each that only one of them has.
 
 Equations are aligned in four rounds, each inside the gaps that the one before leaves: equations that compute the same
-expression of the operands; equal operations with results of equal types; operations of one name; equal types of results.
+expression of the operands; equal operations with results of equal types; operations of one name; equal types of result.
 An aligned pair is unchanged if the operations are equal and the operands correspond. So a changed equation is shown,
 and those that read its result are not.
 """

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Se
 from fxad import lowering, runtime, storage
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.tables import headed
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, SizeError
 from fxad.execution.dispatch import Dispatcher, fast_path
@@ -199,6 +200,9 @@ class Lowered(_Staged, Generic[P, R_co]):
     def __str__(self) -> str:
         return self.text()
 
+    def _repr_html_(self) -> str:
+        return headed(f"Lowered {self.program.name}", self.stages._repr_html_(), self.units._repr_html_())
+
 
 def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None = None) -> Lowered[P, R]:
     """The program with the choices for its compilation: a pure function of the program. StableHLO, with one function
@@ -206,11 +210,9 @@ def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None =
 
     `units` selects the calls that are compiled separately, each distinct body once. "auto": the cost rule of
     `fxad.units.cost_rule` selects repeated calls and repeated sequences of equations. A predicate of a body (a `Jaxpr`)
-    selects among the existing calls. "none": the program is compiled as a whole. A predicate also selects calls in the
-    body of a map over devices, if the program is one map; "auto" compiles such a program as a whole, which runs faster.
-    A program of whole arrays on devices is always compiled as a whole, because XLA divides it: `lowered.units` says so.
-    Units save compile time and memory. A step in units can take longer, because XLA does not fuse across their borders:
-    1.16 of the time for 6 residual layers of a product and a `tanh`.
+    selects among the existing calls. "none": the program is compiled as a whole. A program on several devices is always
+    compiled as a whole: `lowered.units` says so. Units save compile time and memory. A step in units can take longer,
+    because XLA does not fuse across their borders: 1.16 of the time for 6 residual layers of a product and a `tanh`.
 
     `passes` run first. The default is `fxad.passes.BEFORE_COMPILATION`, if the cost rule says that units pay. A given
     tuple replaces the default and is always run; `()` runs no pass.
@@ -296,6 +298,9 @@ class Executable(_Staged, Generic[P, R_co]):
         self.program = program
         self._dispatcher = dispatcher
         object.__setattr__(self, "__call__", fast_path(dispatcher, dispatcher.call))
+
+    def _repr_html_(self) -> str:
+        return headed(repr(self)[1:-1], self.memory()._repr_html_(), self.program._repr_html_())
 
     @property
     def in_avals(self) -> tuple[Aval, ...]:

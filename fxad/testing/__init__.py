@@ -1,6 +1,6 @@
 """The laws of fxad, also for your own primitives and transformations: strategies that draw programs, and checkers.
 
-Needs the `test` extra: `pip install 'fxad[test]'`.
+Needs the `testing` extra: `pip install 'fxad[testing]'`.
 
 A checker is a function that raises an AssertionError with the law, the program and its operands. A strategy is one of
 hypothesis. Together they are a property test:
@@ -30,8 +30,8 @@ A primitive of your own: give an application of it, or a strategy that draws par
     >>> strategy = applications(specs, smooth=True)  # for @given
     >>> programs_with_it = cases(primitives=[specs])  # likewise, for the laws of transformations
 
-A transformation of your own that keeps the meaning of programs: `check_rewrite(transform, case)`; any other:
-`check_transform(transform, program)`.
+A transformation of your own that keeps the meaning of programs: `check_rewrite(transform, case)`,
+`check_rewrite_under_vmap` and `check_rewrite_keeps_gradients`; any other: `check_transform(transform, program)`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from __future__ import annotations
 try:
     from hypothesis import HealthCheck as _HealthCheck, settings as _settings
 except ImportError as e:  # pragma: no cover
-    raise ImportError("fxad.testing draws programs with hypothesis: pip install 'fxad[test]'") from e
+    raise ImportError("fxad.testing draws programs with hypothesis: pip install 'fxad[testing]'") from e
 
 from fxad.testing.applications import Application, Spec, Specs, applications
 from fxad.testing.batching_laws import check_vmap, check_vmap_commutes, check_vmap_identity, check_vmap_nested
@@ -83,9 +83,10 @@ from fxad.testing.primitive_laws import (
     check_transpose,
     check_types,
 )
-from fxad.testing.programs import Case, cases, programs
+from fxad.testing.programs import Case, case, cases, programs
 from fxad.testing.ragged_cases import RaggedCase, ragged_cases
 from fxad.testing.repeated import repeated, repeated_cases
+from fxad.testing.rewrite_laws import check_rewrite_keeps_gradients, check_rewrite_under_vmap
 from fxad.testing.solutions import Solution, solutions
 from fxad.testing.stacks import STEPS, Step, check_stack, stacks
 from fxad.testing.transform_laws import (
@@ -127,6 +128,7 @@ __all__ = [
     "arrays",
     "avals",
     "calls",
+    "case",
     "cases",
     "check_adjoint",
     "check_batch",
@@ -160,6 +162,8 @@ __all__ = [
     "check_outline_before_ad",
     "check_reroll",
     "check_rewrite",
+    "check_rewrite_keeps_gradients",
+    "check_rewrite_under_vmap",
     "check_rule",
     "check_second_order",
     "check_simplify",

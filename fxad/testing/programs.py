@@ -6,16 +6,17 @@ a small tolerance.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import final
 
+import numpy as np
 from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.core.sizes import Name
-from fxad.errors import SizeError
+from fxad.errors import ArgumentError, SizeError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Var
 from fxad.primitives import elementwise as ew
 from fxad.primitives.shape import (
@@ -23,9 +24,12 @@ from fxad.primitives.shape import (
 )
 from fxad.testing.applications import Specs
 from fxad.testing.applied_steps import step_of
+from fxad.testing.compare import differ
 from fxad.testing.growth import INPUT, Growth
+from fxad.testing.patterns import pattern_step
 from fxad.testing.steps import GROWTH_STEPS, GrowthStep
 from fxad.testing.values import SEEDS, Domain, ShownByRepr, operands_text, sample
+from fxad.text import OwnPrimitives, parse
 
 
 @final
@@ -34,6 +38,9 @@ class Case(ShownByRepr):
     """A program and operands for it. `seed` decides further choices of a law (directions, axes).
 
     smooth: finite differences give the derivatives of the program; all floats are float64 and complex128.
+
+    Its `repr` is Python code that makes an equal case: `case(text, seed=..., smooth=...)`, after
+    `from fxad.testing import case`.
     """
 
     program: Jaxpr
@@ -42,13 +49,48 @@ class Case(ShownByRepr):
     smooth: bool = False
 
     def __repr__(self) -> str:
-        return f"{self.program}at\n{operands_text(self.program.in_avals, self.args)}"
+        options = f"seed={self.seed}" + ", smooth=True" * self.smooth
+        drawn = operands(self.program, self.seed, zeros=not self.smooth)
+        if differ(drawn, self.args, exact=True):
+            options += f", bits={tuple([np.asarray(x, order='C').tobytes().hex() for x in self.args])!r}"
+        text = str(self.program).replace("\\", "\\\\")
+        shown = operands_text(self.program.in_avals, self.args).replace("\n", "\n#")
+        return f'case("""\\\n{text}""", {options}' + f"\n#{shown}\n" * bool(self.args) + ")"
 
 
-def growth_steps(steps: Sequence[GrowthStep] | None, primitives: Sequence[Specs]) -> Sequence[GrowthStep]:
-    """The growth steps, and those of primitives from outside fxad, which are half as many."""
+def case(
+    text: str,
+    *,
+    seed: int = 0,
+    smooth: bool = False,
+    bits: Sequence[str] | None = None,
+    primitives: OwnPrimitives = (),
+) -> Case:
+    """Return the case with the program of a text. Its operands are those that `cases` draws for the seed, unless `bits`
+    has their bytes in hexadecimal. `primitives` are classes of primitives from outside fxad that the text names.
+
+    Raises: ParseError for a text that is no program; ArgumentError for another number of bytes than an operand has.
+    """
+    program = parse(text, primitives)
+    if bits is None:
+        return Case(program, operands(program, seed, zeros=not smooth), seed, smooth)
+    values = [bytes.fromhex(x) for x in bits]
+    if [len(x) for x in values] != [a.nbytes for a in program.in_avals]:
+        raise ArgumentError(
+            f"case: the operands have {[len(x) for x in values]} bytes, the program takes"
+            f" {[a.nbytes for a in program.in_avals]}",
+            remedy="paste the whole text of the case",
+        )
+    args = [np.frombuffer(x, a.dtype).reshape(a.shape) for x, a in zip(values, program.in_avals, strict=True)]
+    return Case(program, tuple(args), seed, smooth)
+
+
+def growth_steps(
+    steps: Sequence[GrowthStep] | None, primitives: Sequence[Specs], patterns: Sequence[Callable[..., object]] = ()
+) -> Sequence[GrowthStep]:
+    """The growth steps, and those of primitives and patterns from outside fxad, which are half as many."""
     chosen = GROWTH_STEPS if steps is None else tuple(steps)
-    own = [step_of(specs) for specs in primitives]
+    own = [*[step_of(specs) for specs in primitives], *[pattern_step(f) for f in patterns]]
     return (*chosen, *own * max(1, len(chosen) // (2 * max(1, len(own)))))
 
 
@@ -63,6 +105,7 @@ def programs(
     unbounded: bool = False,
     steps: Sequence[GrowthStep] | None = None,
     primitives: Sequence[Specs] = (),
+    patterns: Sequence[Callable[..., object]] = (),
     sizes: Mapping[Name, int] = MappingProxyType({}),
 ) -> Jaxpr:
     """Draw well-typed programs of up to about `size` equations with bodies nested to `depth`.
@@ -71,10 +114,11 @@ def programs(
     scalar: the first result is a real floating scalar, so the program has a gradient. unbounded: loops over floats may
     have no bound, so the program has forward mode only. steps: the growth steps, `fxad.testing.steps.GROWTH_STEPS`
     by default (`fxad.testing.STEPS` are transformations).
-    primitives: primitives of your own, drawn as for `applications`; a third of the equations are of these. sizes: named
-    sizes with their largest values; dimensions are sizes, too.
+    primitives: primitives of your own, drawn as for `applications`. patterns: functions of arrays of one type, whose
+    equations are drawn together, so that what a pass rewrites is not rare. A third of the steps are of these two.
+    sizes: named sizes with their largest values; dimensions are sizes, too.
     """
-    steps = growth_steps(steps, primitives)
+    steps = growth_steps(steps, primitives, patterns)
     inner = programs(
         differentiable=differentiable, depth=depth - 1, size=4, unbounded=unbounded, steps=steps, sizes=sizes
     )
@@ -120,9 +164,10 @@ def cases(
     unbounded: bool = False,
     steps: Sequence[GrowthStep] | None = None,
     primitives: Sequence[Specs] = (),
+    patterns: Sequence[Callable[..., object]] = (),
 ) -> Case:
     """Draw programs of `programs`, with operands within the bounds they were grown for."""
-    steps = growth_steps(steps, primitives)
+    steps = growth_steps(steps, primitives, patterns)
     program = draw(
         programs(differentiable=differentiable, depth=depth, size=size, scalar=scalar, unbounded=unbounded, steps=steps)
     )

@@ -5,7 +5,8 @@ the program and what it became.
     def test_vmap(case):
         check_vmap(case)
 
-A transformation of your own that keeps the meaning of programs is checked by `check_transform` and `check_rewrite`.
+A transformation of your own that keeps the meaning of programs is checked by `check_transform` and `check_rewrite`, and
+by those of `fxad.testing.rewrite_laws`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,7 @@ from fxad.core.typecheck import typecheck
 from fxad.ir import Atom, Jaxpr, Lit, Record, distinct_jaxprs, params
 from fxad.primitives.control.call import Call, callee
 from fxad.runtime import active_cache
-from fxad.testing.compare import (
-    differ,
-    fail,
-    program_tolerance,
-    xla,
-)
+from fxad.testing.compare import Values, differ, fail, program_tolerance, xla
 from fxad.testing.programs import Case
 from fxad.text import parse, to_text
 from fxad.transforms import cse, dce, inline, outline, outline_before_ad, reroll, simplify
@@ -59,15 +55,27 @@ def check_transform(transform: Transform, jaxpr: Jaxpr) -> Jaxpr:
     return out
 
 
-def check_rewrite(transform: Transform, case: Case, *, shrinks: bool = True) -> None:
-    """Laws of a rewrite (dce, cse, simplify, inline): equal results bit for bit; idempotent; never more equations."""
+def check_rewrite(
+    transform: Transform, case: Case, *, rtol: float = 0.0, shrinks: bool = True, idempotent: bool = True
+) -> None:
+    """Laws of a rewrite (dce, cse, simplify, inline): equal results; idempotent; never more equations.
+
+    `rtol` is for a rewrite that rounds in another way: the largest difference of a result, relative to its largest
+    magnitude, or to 1 if that is more. With 0.0 results are compared bit for bit. `shrinks` and `idempotent` are False
+    for a rewrite that may add equations, or that finds more to rewrite in its result.
+    """
     out = check_transform(transform, case.program)
-    if problem := differ(run(out, case.args), run(case.program, case.args), exact=True):
+    if problem := differ_by(run(out, case.args), run(case.program, case.args), rtol):
         fail(f"the results changed: {problem}", case.program, case.args, out)
-    if transform(out) is not out:
+    if idempotent and transform(out) is not out:
         fail(f"not idempotent: applied twice gives {transform(out)}", case.program, (), out)
     if shrinks and total_eqns(out) > total_eqns(case.program):
         fail(f"{total_eqns(out)} equations, there were {total_eqns(case.program)}", case.program, (), out)
+
+
+def differ_by(have: Values, want: Values, rtol: float) -> str:
+    """`differ`, bit for bit if `rtol` is 0."""
+    return differ(have, want, exact=not rtol, slack=rtol)
 
 
 def total_eqns(jaxpr: Jaxpr) -> int:

@@ -20,6 +20,7 @@ from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.transforms.costs import weight_of_nested
 from fxad.units.cost_rule import check_steps
 from fxad.units.min_cut_recompute import recompute
+from fxad.units.picture import picture
 from fxad.units.pieces import Piece, Pieces, partition
 
 # "auto": the cost rule selects; "none": the program is one unit; a tuple: calls of these bodies are units.
@@ -110,8 +111,14 @@ class Plan:
     def __str__(self) -> str:
         return self.table()
 
+    def svg(self) -> str:
+        """A picture as SVG: a bar for each step, as high as the bytes that are live while it runs."""
+        units = [(u.body.name, u.equations, u.uses) for u in self.units]
+        return picture(units, [(s.unit, s.live_bytes) for s in self.steps])
+
     def _repr_html_(self) -> str:
-        return headed(self._head, *[table.html() for table in self._tables(True)])
+        drawn = [self.svg()] if len(self.steps) > 1 else []
+        return headed(self._head, *drawn, *[table.html() for table in self._tables(True)])
 
     @property
     def _head(self) -> str:

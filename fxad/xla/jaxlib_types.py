@@ -4,11 +4,13 @@ compiled program."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Final, Protocol, TypeAlias, final
 
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
+from fxad.core.tables import Table
 from fxad.ir import Aval, Shape
 from fxad.lowering.jaxlib import _jax, xla_client
 
@@ -115,6 +117,10 @@ class MemoryStats:
     temp_bytes: int
     peak_bytes: int
     generated_code_bytes: int
+
+    def _repr_html_(self) -> str:
+        rows = [(f.name.removesuffix("_bytes").replace("_", " "), f"{getattr(self, f.name):,}") for f in fields(self)]
+        return Table(("memory", "bytes"), tuple(rows), right=(1,)).html()
 
 
 class CountsMemory(Protocol):

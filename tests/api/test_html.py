@@ -125,6 +125,27 @@ def test_a_table_has_the_cells_of_its_text(value: Any) -> None:
             assert word.strip(",;:") in cells
 
 
+def test_programs_on_the_way_to_an_executable() -> None:
+    lowered = fx.lower(fx.grad(fx.trace(layers, SQUARE, SQUARE)), units=lambda body: True)
+    executable = lowered.compile()
+    assert "main @grad_layers" in shown(lowered.program.jaxpr)[-1]
+    for stage in lowered.stages._repr_html_(), lowered.units._repr_html_():
+        assert stage in lowered._repr_html_()
+    memory = executable.memory()
+    cells = shown(memory)
+    for name in ("argument", "output", "alias", "temp", "peak"):
+        assert cells[cells.index(name) + 1] == f"{getattr(memory, f'{name}_bytes'):,}"
+    assert memory._repr_html_() in executable._repr_html_()
+    shown(lowered)
+    shown(executable)
+
+
+def test_an_explanation_of_a_nan() -> None:
+    explanation = fx.explain_nan(lambda x: fnp.log(x) * 2, -SQUARE)
+    assert explanation is not None
+    assert shown(explanation) == [str(explanation)]
+
+
 def test_a_table() -> None:
     table = Table(("", "bytes"), (("a<b", "1"), ("c", "20")), right=(1,))
     assert table.text() == "     bytes\na<b      1\nc       20"

@@ -158,7 +158,7 @@ def test_testing_asks_for_its_extra_and_the_package_does_not() -> None:
         "import sys; sys.modules['hypothesis'] = None; import fxad\n"
         "try:\n    import fxad.testing\nexcept ImportError as e:\n    print(e)"
     )
-    assert run_python(code) == "fxad.testing draws programs with hypothesis: pip install 'fxad[test]'\n"
+    assert run_python(code) == "fxad.testing draws programs with hypothesis: pip install 'fxad[testing]'\n"
 
 
 @final
