@@ -34,9 +34,7 @@ def residuals(program: Program[..., object], argnums: Argnums | None = None) -> 
     if argnums is None:
         avals, n = program.jaxpr.in_avals, len(program.bound)
         fixed = operands_without_derivative(program.jaxpr, tuple([k < n for k in range(len(avals))]))
-        return transforms.residuals(
-            program.jaxpr, tuple([a.inexact and not f for a, f in zip(avals, fixed, strict=True)])
-        )
+        return _named(program, tuple([a.inexact and not f for a, f in zip(avals, fixed, strict=True)]))
     chosen, avals = ChosenArguments.by_number("residuals", program, argnums), program.in_avals
     for argument in chosen.arguments:
         if argument.leaves and not any([avals[k].inexact for k in argument.leaves]):
@@ -45,7 +43,13 @@ def residuals(program: Program[..., object], argnums: Argnums | None = None) -> 
                 f"residuals: argument {program.paths[k]} of {program.name} has type {avals[k]}, which has no tangent",
                 remedy="choose other argnums, or convert the argument to a floating dtype",
             )
-    return transforms.residuals(program.jaxpr, operand_mask(program, chosen.inexact_leaves))
+    return _named(program, operand_mask(program, chosen.inexact_leaves))
+
+
+def _named(program: Program[..., object], wrt: Mask) -> Residuals:
+    """Return the residuals, with the paths of the arguments."""
+    table = transforms.residuals(program.jaxpr, wrt)
+    return table.named([program.operand_path(k) for k in range(len(program.jaxpr.ins))])
 
 
 @final

@@ -33,8 +33,8 @@ def test_the_table() -> None:
     program = fx.trace(loss, X, W)
     table = fx.residuals(program)
     assert rows(table) == [
-        ("argument 0", "dot_general", "argument"),
-        ("argument 1", "dot_general", "argument"),
+        ("argument x", "dot_general", "argument"),
+        ("argument w", "dot_general", "argument"),
         ("sub", "mul", "no policy"),
         ("exp", "mul", "no policy"),
         ("sin", "dot_general", "no policy"),
@@ -54,7 +54,7 @@ def test_the_table() -> None:
 def test_with_respect_to_some_arguments() -> None:
     program = fx.trace(loss, X, W)
     first = fx.residuals(program, argnums=0)
-    assert rows(first)[0] == ("argument 1", "dot_general", "argument")
+    assert rows(first)[0] == ("argument w", "dot_general", "argument")
     assert len(first) == 4, "w, and what tanh, exp and sin need"
     assert fx.residuals(program, argnums=(0, 1)) == fx.residuals(program)
 
@@ -231,8 +231,8 @@ def test_residuals_of_a_rule_that_closes_over_a_value() -> None:
     program = fx.trace(lambda x: fnp.sum(fnp.exp(ruled(x) @ w)), X)
     table = fx.residuals(program)
     assert [(r.made_by, r.read_by) for r in table] == [
-        ("argument 0", "mul"),
-        ("argument 1", "dot_general"),
+        ("closed-over array 0", "mul"),
+        ("closed-over array 1", "dot_general"),
         ("mul", "dot_general"),
         ("cos", "mul"),
         ("exp", "mul"),

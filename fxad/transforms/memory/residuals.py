@@ -36,7 +36,8 @@ class Residual:
     that of an equal function: equal bodies are one program. `decided_by` is the reason why it is stored: it is an
     argument, a policy selected it, or neither. `values` are the values of the program (its calls inlined) that must be
     kept for it: the value itself, or, for a value that only the derivative computes (cos x), the values it is computed
-    from. A plan changes `stored`.
+    from. `operand` is the number of the operand of the program that it is, None for a computed value. A plan changes
+    `stored`.
     """
 
     aval: Aval
@@ -45,8 +46,13 @@ class Residual:
     read_by: str
     decided_by: str
     values: tuple[Var, ...]
-    is_argument: bool = False
+    operand: int | None = None
     stored: bool = True
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether it is an operand of the program, which the caller stores."""
+        return self.operand is not None
 
     @property
     def where(self) -> SourceLocation | None:
@@ -66,11 +72,13 @@ class Residuals(Sequence[Residual]):
 
     `without(k, ...)` and `keep(k, ...)` return a copy in which rows are computed again, or stored. Such a copy is a
     plan for `remat(program, plan=...)`. `wrt` marks the operands with respect to which the program is differentiated.
+    `names` are the names of the operands, if there are any.
     """
 
     jaxpr: Jaxpr
     wrt: Mask
     rows: tuple[Residual, ...]
+    names: tuple[str, ...] = ()
 
     @overload
     def __getitem__(self, k: int) -> Residual: ...
@@ -119,6 +127,11 @@ class Residuals(Sequence[Residual]):
                 )
             out[k] = replace(out[k], stored=stored)
         return replace(self, rows=tuple(out))
+
+    def named(self, names: Sequence[str]) -> Residuals:
+        """Return a copy that shows arguments by these names, one for each operand."""
+        rows = [r if r.operand is None else replace(r, made_by=names[r.operand]) for r in self.rows]
+        return replace(self, rows=tuple(rows), names=tuple(names))
 
     def __repr__(self) -> str:
         return f"<Residuals of {self.jaxpr.name}: {_rows(self.rows)}, {self._total}>"
@@ -221,9 +234,8 @@ class _Origins:
     def row(self, value: Var, reader: str) -> Residual:
         """Returns the row of a value of the primal program."""
         if value not in self.producer:
-            return Residual(
-                value.aval, f"argument {self._ins.index(value)}", (), reader, "argument", (), is_argument=True
-            )
+            k = self._ins.index(value)
+            return Residual(value.aval, f"argument {k}", (), reader, "argument", (), operand=k)
         eqns, policy = _producers(self.producer[value], value)
         values = self._values(value)
         lines = lines_of((*self._calls_around(eqns[0], self._position[value], values), *eqns))
@@ -321,7 +333,8 @@ def planned(jaxpr: Jaxpr, plan: Residuals) -> Jaxpr:
             f"remat: the plan is for another program: {plan.jaxpr!r}, this is {jaxpr!r}",
             remedy="make it with residuals(program) of this very program",
         )
-    table, rows = residuals(jaxpr, plan.wrt).rows, tuple(plan.rows)
+    own_table = residuals(jaxpr, plan.wrt)
+    table, rows = (own_table.named(plan.names) if plan.names else own_table).rows, tuple(plan.rows)
     remedy = "edit a table by without(...) and keep(...), which leave every row in its place"
     if len(rows) != len(table):
         raise ArgumentError(
