@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias, final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, final
 
 import numpy as np
 
@@ -31,7 +31,8 @@ class Origin:
     `inside` lists the calls, steps and branches that contain it, from the outside in. `lines` are the lines of the
     equations with those bodies, the outermost first, and then its own, which may be that of an equal function: equal
     bodies are one program. `operands` are the values of its operands; `at` is the index of the first such element of
-    the result.
+    the result. `nearest` are the arguments from which the fewest equations lead to it: in a network that a Python loop
+    wrote, they tell the layer.
     """
 
     what: str
@@ -42,6 +43,7 @@ class Origin:
     result: NDArray
     at: tuple[int, ...]
     count: int
+    nearest: tuple[str, ...] = ()
 
     @property
     def where(self) -> SourceLocation | None:
@@ -59,6 +61,8 @@ class Origin:
         if len(self.lines) > 1:
             lines[-1] += ", or in an equal function"
         lines += [f"  inside        {', '.join(self.inside)}"] if self.inside else []
+        more = ", ..." if len(self.nearest) > _SHOWN else ""
+        lines += [f"  nearest       {', '.join(self.nearest[:_SHOWN])}{more}"] if self.nearest else []
         for k, x in enumerate(self.operands[:_SHOWN]):
             same = x.shape == self.result.shape
             value = f"{x[self.at]} at {list(self.at)}" if same and self.at else _short(x)
@@ -106,14 +110,47 @@ def explain_nan(f: Callable[..., object], /, *args: object, **kwargs: object) ->
         statics = static_arguments(f"explain_nan of {function_name(f)}", f)
         program, args, kwargs = trace_with_static("explain_nan", f, statics, args, kwargs, ())
     jaxpr, operands = numpy_operands(program, args, kwargs)
-    walker = _Walker()
+    walker = _Walker(lambda k: program.operand_path(k).removeprefix("argument "))
     with np.errstate(all="ignore"):
-        walker.run(jaxpr, operands, ((), ()))
+        walker.run(jaxpr, operands, _Inside())
     return NanExplanation(walker.nan, walker.inf) if walker.nan else None
 
 
-# The bodies around an equation, from the outside in: their labels, and the equations that have them.
-_Inside: TypeAlias = tuple[tuple[str, ...], tuple[Eqn, ...]]
+@final
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """The bodies around an equation, from the outside in: their labels, the equations that have them, the programs of
+    these equations, and, for each body, the operands of the equation that are its operands, if that is known."""
+
+    labels: tuple[str, ...] = ()
+    eqns: tuple[Eqn, ...] = ()
+    programs: tuple[Jaxpr, ...] = ()
+    operands: tuple[tuple[int, ...] | None, ...] = ()
+
+    def enter(self, label: str, eqn: Eqn, program: Jaxpr, operands: tuple[int, ...] | None) -> _Inside:
+        return _Inside((*self.labels, label), (*self.eqns, eqn), (*self.programs, program), (*self.operands, operands))
+
+    def nearest(self, program: Jaxpr, eqn: Eqn) -> tuple[int, ...]:
+        """The operands of the outermost program from which the fewest equations lead to an equation of `program`,
+        inside of each body; empty if the operands of a body are parts of those of its equation."""
+        found = _nearest(program, eqn.ins)
+        for outer, of, operands in zip(self.programs[::-1], self.eqns[::-1], self.operands[::-1], strict=True):
+            if operands is None:
+                return ()
+            found = _nearest(outer, [of.ins[operands[k]] for k in found])
+        return found
+
+
+def _nearest(program: Jaxpr, atoms: Iterable[Atom]) -> tuple[int, ...]:
+    """The operands of a program from which the fewest equations lead to some values."""
+    operands = {v: k for k, v in enumerate(program.ins)}
+    producer = {v: e for e in program.eqns for v in e.outs}
+    level = dict.fromkeys([a for a in atoms if not isinstance(a, Lit)])
+    seen = set(level)
+    while level and operands.keys().isdisjoint(level):
+        level = dict.fromkeys([a for v in level for a in producer[v].ins if not isinstance(a, Lit) and a not in seen])
+        seen.update(level)
+    return tuple(sorted([operands[a] for a in level if a in operands]))
 
 
 @final
@@ -124,9 +161,10 @@ class _Walker:
     for it in a collective.
     """
 
-    __slots__ = ("_to_the_end", "equations", "inf", "nan")
+    __slots__ = ("_path", "_to_the_end", "equations", "inf", "nan")
 
-    def __init__(self, to_the_end: bool = False) -> None:
+    def __init__(self, path: Callable[[int], str], to_the_end: bool = False) -> None:
+        self._path = path
         self.nan: Origin | None = None
         self.inf: Origin | None = None
         self.equations = 0  # up to the first nan
@@ -140,24 +178,24 @@ class _Walker:
         env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, args, strict=True))
         for eqn in jaxpr.eqns:
             ins = [a.array if isinstance(a, Lit) else env[a] for a in eqn.ins]
-            outs = self._run_bodies(eqn, ins, inside)
+            outs = self._run_bodies(jaxpr, eqn, ins, inside)
             if self._done():
                 return []
             if outs is None:
                 outs = _run_equation(eqn, ins)
-                self._look_for_origins(eqn, ins, outs, inside)
+                self._look_for_origins(jaxpr, eqn, ins, outs, inside)
                 if self._done():
                     return []
             env.update(zip(eqn.outs, outs, strict=True))
         return [a.array if isinstance(a, Lit) else env[a] for a in jaxpr.outs]
 
-    def _run_bodies(self, eqn: Eqn, ins: list[NDArray], inside: _Inside) -> list[NDArray] | None:
+    def _run_bodies(self, jaxpr: Jaxpr, eqn: Eqn, ins: list[NDArray], inside: _Inside) -> list[NDArray] | None:
         """Return the results of an equation with bodies by interpreting them, or None if it has no body to
         interpret."""
         prim = eqn.prim
         # a map runs its body for each device, on a part of the operands
         if isinstance(prim, ShardMap):
-            return self._run_map(prim, eqn, ins, inside)
+            return self._run_map(prim, jaxpr, eqn, ins, inside)
         if not isinstance(prim, HigherOrder) or not prim.layout.states_results:
             return None
         layout = prim.layout
@@ -168,20 +206,21 @@ class _Walker:
                 label = body_label(eqn, body.jaxpr)
             else:
                 label = f"{'predicate' if body.results == (PREDICATE,) else 'step'} {step} of {prim.name}"
-            outs = self.run(body.jaxpr, args, _enter_body(inside, label, eqn))
+            whole = layout.operand_indices(at) if step is None else None
+            outs = self.run(body.jaxpr, args, inside.enter(label, eqn, jaxpr, whole))
             return None if self._done() else outs
 
         return run_by_layout(layout, ins, [v.aval for v in eqn.outs], run_body)
 
-    def _run_map(self, prim: ShardMap, eqn: Eqn, ins: list[NDArray], inside: _Inside) -> list[NDArray]:
+    def _run_map(self, prim: ShardMap, jaxpr: Jaxpr, eqn: Eqn, ins: list[NDArray], inside: _Inside) -> list[NDArray]:
         """Return the results of a map over devices, all indices at the same time. The first nan is the one that takes
         an index the fewest equations."""
         walkers: dict[tuple[int, ...], _Walker] = {}
 
         def part(index: tuple[int, ...], parts: Sequence[NDArray]) -> list[NDArray]:
-            walkers[index] = _Walker(to_the_end=True)
+            walkers[index] = _Walker(self._path, to_the_end=True)
             at = ", ".join([f"{name} = {k}" for name, k in zip(prim.names, index, strict=True)])
-            return walkers[index].run(prim.body, parts, _enter_body(inside, f"index {at} of {prim.name}", eqn))
+            return walkers[index].run(prim.body, parts, inside.enter(f"index {at} of {prim.name}", eqn, jaxpr, None))
 
         outs = list(prim.run_parts(ins, part))
         if self.nan is None:
@@ -195,7 +234,9 @@ class _Walker:
         if self.nan is None:
             self.equations += equations
 
-    def _look_for_origins(self, eqn: Eqn, operands: list[NDArray], outs: list[NDArray], inside: _Inside) -> None:
+    def _look_for_origins(
+        self, jaxpr: Jaxpr, eqn: Eqn, operands: list[NDArray], outs: list[NDArray], inside: _Inside
+    ) -> None:
         ins, atoms = operands, eqn.ins
         if isinstance(eqn.prim, Collective):  # its operands are those of all indices
             ins = gather_from_runs(eqn.prim.names, eqn.prim.sizes, operands[0])
@@ -218,22 +259,19 @@ class _Walker:
                     origin = Origin(
                         what,
                         describe(eqn),
-                        lines_of((*inside[1], eqn)),
-                        inside[0],
+                        lines_of((*inside.eqns, eqn)),
+                        inside.labels,
                         tuple(ins),
                         out,
                         at,
                         int(marks.sum()),
+                        tuple(map(self._path, inside.nearest(jaxpr, eqn))),
                     )
                     if what == "inf":
                         self.inf = origin
                     else:
                         self.nan = origin
                     break
-
-
-def _enter_body(inside: _Inside, label: str, eqn: Eqn) -> _Inside:
-    return (*inside[0], label), (*inside[1], eqn)
 
 
 def _run_equation(eqn: Eqn, ins: list[NDArray]) -> list[NDArray]:

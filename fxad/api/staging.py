@@ -18,6 +18,7 @@ from fxad.lax.control.host import debug_callback
 from fxad.tracing.array import aval_of, evaluating, running_each_operation
 from fxad.tracing.program import Program, count_text, function_name, trace, trace_for_call
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
+from fxad.tracing.tracer import active_trace
 from fxad.transforms.memory.policies import Policy
 
 P = ParamSpec("P")
@@ -141,10 +142,24 @@ def named_call(fun: Callable[P, R], *, name: str | None = None) -> Callable[P, R
 
 @contextmanager
 def named_scope(name: str) -> Iterator[None]:
-    """A name for the operations inside, in JAX's profiles. Programs of fxad keep the user's line and function for each
-    equation, so the name adds nothing to them. Also a decorator. Raises: ArgumentError for what is not a str."""
+    """A scope, for a block or a decorated function, that names the operations inside: "layer 3". Scopes nest.
+
+    The name stands behind the user's line in errors, tables and explanations, and in the names of operations in XLA's
+    profiles. It is not part of the value of a program. Outside of a trace it has no effect.
+
+    Raises: ArgumentError for what is not a str.
+    """
     _check_name("named_scope", name)
-    yield
+    trace = active_trace()
+    if trace is None:
+        yield
+        return
+    outer = trace.scope
+    trace.scope = f"{outer}/{name}" if outer else name
+    try:
+        yield
+    finally:
+        trace.scope = outer
 
 
 def _check_name(what: str, name: object) -> None:

@@ -13,11 +13,12 @@ from fxad.errors import ArgumentError, described
 @final
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """A line of the user's program."""
+    """A line of the user's program. `scope` are the names of `named_scope` around it: "encoder/layer 3"."""
 
     file: str
     line: int
     function: str
+    scope: str = ""
 
     @property
     def short(self) -> str:
@@ -25,11 +26,12 @@ class SourceLocation:
         return f"{os.path.basename(self.file)}:{self.line}"
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line} in {self.function}"
+        return f"{self.file}:{self.line} in {self.function}{f', {self.scope}' if self.scope else ''}"
 
 
-# Tracing records a code object and an instruction offset, which is cheap. `source_location` resolves them to a line.
-Source: TypeAlias = tuple[CodeType, int] | SourceLocation | None
+# Tracing records a code object and an instruction offset, which is cheap, and the scope if there is one.
+# `source_location` resolves them to a line.
+Source: TypeAlias = tuple[CodeType, int] | tuple[CodeType, int, str] | SourceLocation | None
 
 
 def source_location(source: Source) -> SourceLocation | None:
@@ -43,13 +45,13 @@ def source_location(source: Source) -> SourceLocation | None:
         raise ArgumentError(
             f"source_location: takes the source of an equation, got {described(source)}", remedy="eqn.source"
         )
-    code, offset = source
+    code, offset, *scope = source
     line = code.co_firstlineno
     for start, end, at in code.co_lines():
         if start <= offset < end:
             line = at or line
             break
-    return SourceLocation(code.co_filename, line, code.co_qualname)
+    return SourceLocation(code.co_filename, line, code.co_qualname, "".join(map(str, scope)))
 
 
 def source_text(source: Source) -> str:

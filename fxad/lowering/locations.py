@@ -21,22 +21,22 @@ class Locations:
 
     def __init__(self) -> None:
         # Keyed by the id of the code object, whose own hash walks its constants; `_rows` keeps it alive.
-        self._alias: dict[tuple[str, str, object, int], str] = {}
+        self._alias: dict[tuple[str, str, object, int, str], str] = {}
         # For each alias in the order of its number: the operation name, and the source, which is resolved later.
         self._rows: dict[str, tuple[str, Source]] = {}
 
     def alias(self, function: str, prim: str, source: Source) -> str:
         """The text after an operation that refers to its location: ` loc(#L3)`."""
         if source is None:
-            key: tuple[str, str, object, int] = (function, prim, None, 0)
-        elif type(source) is tuple:
-            key = (function, prim, id(source[0]), source[1])
+            key: tuple[str, str, object, int, str] = (function, prim, None, 0, "")
+        elif isinstance(source, SourceLocation):
+            key = (function, prim, source, 0, source.scope)
         else:
-            key = (function, prim, source, 0)
+            key = (function, prim, id(source[0]), source[1], source[2] if len(source) == 3 else "")
         text = self._alias.get(key)
         if text is None:
             text = self._alias[key] = f" loc(#L{len(self._rows)})"
-            self._rows[text] = f"{function}/{prim}" if prim else function, source
+            self._rows[text] = "/".join([part for part in (function, key[4], prim) if part]), source
         return text
 
     def source(self, alias: str) -> Source:
@@ -59,8 +59,8 @@ def _resolve(sources: list[Source]) -> list[SourceLocation | None]:
     out: list[SourceLocation | None] = [s if isinstance(s, SourceLocation) else None for s in sources]
     by_code: dict[int, tuple[CodeType, list[tuple[int, int]]]] = {}
     for k, source in enumerate(sources):
-        if type(source) is tuple:
-            code, offset = source
+        if source is not None and not isinstance(source, SourceLocation):
+            code, offset = source[:2]
             by_code.setdefault(id(code), (code, []))[1].append((offset, k))
     for code, wanted in by_code.values():
         lines = iter(sorted(wanted))

@@ -276,11 +276,12 @@ OUTSIDE: Final = Outside.OUTSIDE
 class Trace:
     """A trace in progress: a `Binder` that adds equations to one builder."""
 
-    __slots__ = ("builder", "captured", "copies", "dependent", "frames", "name", "outer")
+    __slots__ = ("builder", "captured", "copies", "dependent", "frames", "name", "outer", "scope")
 
     def __init__(self, name: str, base: FrameType, outer: Trace | None) -> None:
         self.name = name
         self.outer = outer
+        self.scope = "" if outer is None else outer.scope  # the names of `named_scope` around the running code
         # of arrays that others can write to; a trace and those inside of it share them
         self.copies: Copies = copies_in_scope() if outer is None else outer.copies
         self.frames = CalledFrames(base)  # only code that the tracing function called adds equations
@@ -306,7 +307,9 @@ class Trace:
             if caller is None:
                 return OUTSIDE
             frame = caller
-        return (code, frame.f_lasti) if frame is self.frames.last or frame in self.frames else OUTSIDE
+        if frame is not self.frames.last and frame not in self.frames:
+            return OUTSIDE
+        return (code, frame.f_lasti, self.scope) if self.scope else (code, frame.f_lasti)
 
     def staging(self) -> bool:
         return active_trace() is not None

@@ -32,6 +32,7 @@ def test_it_names_equation_line_values_and_element() -> None:
         r"explain_nan: nan was made in 1 of 3 elements, and no operand has one\n"
         r"  equation      %1:f32\[3\] = sqrt %0:f32\[3\]\n"
         rf"  traced at     {re.escape(__file__)}:\d+ in .*loss\n"
+        r"  nearest       x\n"
         r"  operand 0     -4.0 at \[2\]",
         str(found),
     )
@@ -210,3 +211,29 @@ def total(x: Any, n: Any) -> Any:
 def test_static_arguments_and_values_that_the_function_needs(call: Any) -> None:
     found = call()
     assert found.nan.equation.split()[2] == "log"
+
+
+def network(params: Any, x: Any) -> Any:
+    for k, p in enumerate(params["layers"]):
+        with fx.named_scope(f"layer {k}"):
+            x = fnp.sqrt(x @ p["w"] + p["b"])
+    return x.sum()
+
+
+PARAMS: Any = {"layers": [{"w": np.eye(3, dtype=np.float32), "b": np.zeros(3, np.float32)} for _ in range(4)]}
+PARAMS["layers"][2]["b"][1] = -9.0
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, fx.jit, fx.remat, lambda f: fx.jit(fx.jit(f))])
+def test_the_layer_of_an_unrolled_network(wrap: Any) -> None:
+    """All layers are on one line: the nearest arguments and the scope tell which it is."""
+    found: Any = fx.explain_nan(wrap(network), PARAMS, np.ones((2, 3), np.float32))
+    assert {path.partition("['")[2] for path in found.nan.nearest} == {"layers'][2]['w']", "layers'][2]['b']"}
+    assert found.nan.where.scope == "layer 2"
+    assert str(found).splitlines()[2].endswith(", layer 2") or ", layer 2," in str(found)
+
+
+def test_no_argument_is_nearest_in_a_step_of_a_loop() -> None:
+    """An operand of a step may be a slice of an argument or the result of the step before."""
+    found = explain(lambda x: lax.scan(lambda c, _: (fnp.log(c), None), x - 0.5, length=3)[0].sum(), X)
+    assert found.nan.nearest == ()

@@ -15,6 +15,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.custom_batching import sequential_vmap
 from fxad.errors import ArgumentError, DTypeError, LeakedTracerError, ParameterError, ShapeError, TracerError
+from fxad.ir import source_location
 from fxad.stages import Compiled, Lowered, Traced
 from tests.api.refusals import check_refused
 
@@ -271,6 +272,44 @@ def test_names() -> None:
         loose.named_call(named, name=3)
     assert e.value.message == "named_call: the name is an int, not a str: 3"
     assert e.value.remedy == "give a str"
+
+
+def scopes(program: Any) -> list[str]:
+    return [getattr(source_location(e.source), "scope", "") for e in program.jaxpr.eqns]
+
+
+def test_scopes_are_in_sources_and_not_in_the_program() -> None:
+    @fx.named_scope("inner")
+    def double(x: Any) -> Any:
+        return x * 2
+
+    def f(x: Any) -> Any:
+        with fx.named_scope("outer"):
+            x = double(fnp.sin(x))
+            try:
+                with fx.named_scope("failing"):
+                    raise ValueError
+            except ValueError:
+                x = fnp.cos(x)
+        return fnp.tan(x)
+
+    program = fx.trace(f, X)
+    assert scopes(program) == ["outer", "outer/inner", "outer", ""]
+    assert "outer/inner/mul" in fx.lower(program, units="none").module.text()
+    (call,) = fx.trace(lambda x: fx.named_scope("all")(fx.jit(lambda y: fnp.sin(y) + 5))(x), X).jaxpr.eqns
+    body = call.prim.body  # type: ignore[attr-defined]
+    assert [getattr(source_location(e.source), "scope", "") for e in body.eqns] == ["all", "all"]
+    assert fx.trace(lambda x: fnp.tan(fnp.cos(fnp.sin(x) * 2)), X).jaxpr is program.jaxpr
+
+
+def test_an_error_names_the_scope() -> None:
+    def f(x: Any) -> Any:
+        with fx.named_scope("block"):
+            return x @ fnp.ones(7)
+
+    with pytest.raises(ShapeError) as e:
+        fx.trace(f, X)
+    assert str(e.value.where).endswith("<locals>.f, block")
 
 
 def test_eval_shape_of_a_program_checks_its_arguments() -> None:

@@ -166,10 +166,12 @@ def _cells(k: int, r: Residual) -> tuple[str, ...]:
 
 
 def _line(r: Residual) -> str:
-    """Returns the lines of a row: `model.py:5 > 4`, the outermost first, with the file where it changes."""
+    """Returns the lines of a row: `model.py:5 > 4`, the outermost first, with the file where it changes, and the scope
+    of the last one."""
     files = ["", *[line.file for line in r.lines]]
     places = zip(r.lines, files, strict=False)
-    return " > ".join([f"{at.line}" if at.file == file else at.short for at, file in places])
+    text = " > ".join([f"{at.line}" if at.file == file else at.short for at, file in places])
+    return f"{text}, {r.lines[-1].scope}" if r.lines and r.lines[-1].scope else text
 
 
 @by_value
