@@ -295,7 +295,7 @@ def test_scopes_are_in_sources_and_not_in_the_program() -> None:
 
     program = fx.trace(f, X)
     assert scopes(program) == ["outer", "outer/inner", "outer", ""]
-    assert "outer/inner/mul" in fx.lower(program, units="none").module.text()
+    assert "outer/inner/mul" in fx.lower(program, units="none").module.locations
     (call,) = fx.trace(lambda x: fx.named_scope("all")(fx.jit(lambda y: fnp.sin(y) + 5))(x), X).jaxpr.eqns
     body = call.prim.body  # type: ignore[attr-defined]
     assert [getattr(source_location(e.source), "scope", "") for e in body.eqns] == ["all", "all"]
