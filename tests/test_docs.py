@@ -8,6 +8,7 @@ import importlib
 import keyword
 import re
 import runpy
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,6 +95,23 @@ def test_links_resolve(page: Path) -> None:
 
 def named(cell: str) -> set[str]:
     return set(re.findall(r"`(\w+)`", cell))
+
+
+FILE = re.compile(r"`([\w./-]+/[\w.-]+\.(?:py|pyi|md|toml|json|svg))`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    """A path is that from the top level, or the end of one below `fxad/`."""
+    paths = {m[1] for m in FILE.finditer(page.read_text(encoding="utf-8"))}
+    sources = [p.relative_to(ROOT).as_posix() for p in (ROOT / "fxad").rglob("*.py")]
+    assert not [p for p in paths if not (ROOT / p).exists() and not any(s.endswith(f"/{p}") for s in sources)]
+
+
+def test_files_that_the_configuration_names_exist() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["ruff"]["lint"]["per-file-ignores"]
+    assert not [p for p in patterns if next(ROOT.glob(p), None) is None]
 
 
 def test_each_name_of_numpy_exists_or_is_left_out_with_a_reason() -> None:
