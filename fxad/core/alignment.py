@@ -176,7 +176,7 @@ def _pairs(
     a: Sequence[Hashable], b: Sequence[Hashable], of_a: tuple[int, int], of_b: tuple[int, int]
 ) -> list[tuple[int, int]]:
     """The positions of a long common subsequence of two parts of lists: what they begin and end with, and between
-    that, unless it is too long, the blocks of `difflib`."""
+    that, unless it is too long, the blocks of difflib."""
     (i, m), (j, n) = of_a, of_b
     pairs: list[tuple[int, int]] = []
     while i < m and j < n and a[i] == b[j]:
