@@ -8,7 +8,27 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from fxad import transforms
 from fxad.api.chosen_arguments import ChosenArguments, operand_mask, ranks
+from fxad.api.decorator_form import NoFunction, decorator_form
 from fxad.api.directional import result_and_aux, vjp
+from fxad.api.gradient_decorators import (
+    Derivative,
+    Derived,
+    Gradient0,
+    Gradient01,
+    Gradient1,
+    Gradient2,
+    GradientAux,
+    Hessian0,
+    Jacobian0,
+    Jacobian01,
+    Jacobian1,
+    Jacobian2,
+    ValueAndGradient0,
+    ValueAndGradient01,
+    ValueAndGradient1,
+    ValueAndGradient2,
+    ValueAndGradientAux,
+)
 from fxad.api.lift import check_no_reduce_axes, lift, select_outs
 from fxad.core import tree
 from fxad.core.tree import Structure
@@ -21,9 +41,11 @@ from fxad.tracing.program import Program, ProgramProtocol, trace_for_call
 from fxad.tracing.static_args import Argnames, Argnums
 
 P = ParamSpec("P")
-A = TypeVar("A")
-B = TypeVar("B")
-C = TypeVar("C")
+# For pyright, a parameter of a lambda has the type of its type variable, and with this bound it is of any type.
+A = TypeVar("A", bound=Any)
+B = TypeVar("B", bound=Any)
+C = TypeVar("C", bound=Any)
+R = TypeVar("R")
 X = TypeVar("X")
 
 
@@ -183,8 +205,11 @@ def _holomorphic(
 
 
 # `argnums` of a literal int, or a pair of them, is resolved by overloads; anything else gives Any. The overload of
-# `Program[P, Array]` is for a program whose parameters mypy does not know: `Program[..., Array]`.
+# `Program[P, Array]` is for a program whose parameters mypy does not know: `Program[..., Array]`. The classes are the
+# types of decorators, in `gradient_decorators`.
 # fmt: off
+@overload
+def grad(f: NoFunction, *args: Any, **options: Any) -> Callable[..., Any]: ...
 @overload
 def grad(f: ProgramProtocol[Concatenate[A, P], Array], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Program[Concatenate[A, P], A]: ...
 @overload
@@ -212,16 +237,29 @@ def grad(f: Callable[Concatenate[A, P], tuple[Array, X]], argnums: Literal[0] = 
 @overload
 def grad(f: Callable[P, Any], argnums: Argnums, has_aux: bool = False) -> Callable[P, Any]: ...
 @overload
-def grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums, static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums, holomorphic: bool = ..., allow_int: bool = ..., reduce_axes: Sequence[str] = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 @overload
 def grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, holomorphic: bool, allow_int: bool = ..., reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 @overload
-def grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, allow_int: bool, reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, allow_int: bool, holomorphic: bool = ..., reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 @overload
-def grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, reduce_axes: Sequence[str], static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, reduce_axes: Sequence[str], holomorphic: bool = ..., allow_int: bool = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 @overload
-def grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, static_argnames: Argnames) -> Callable[P, Any]: ...
+def grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, static_argnames: Argnames, holomorphic: bool = ..., allow_int: bool = ..., reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ...) -> Callable[P, Any]: ...
+@overload
+def grad(*, argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Gradient0: ...
+@overload
+def grad(*, argnums: Literal[1], has_aux: Literal[False] = False) -> Gradient1: ...  # type: ignore[overload-overlap]  # a literal is an int
+@overload
+def grad(*, argnums: Literal[2], has_aux: Literal[False] = False) -> Gradient2: ...  # type: ignore[overload-overlap]  # a literal is an int
+@overload
+def grad(*, argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = False) -> Gradient01: ...  # type: ignore[overload-overlap]  # a literal is an int
+@overload
+def grad(*, argnums: Literal[0] = 0, has_aux: Literal[True]) -> GradientAux: ...  # type: ignore[overload-overlap]  # a literal is an int
+@overload
+def grad(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ..., reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Derivative: ...
 # fmt: on
+@decorator_form
 def grad(
     f: Callable[..., object],
     argnums: Argnums = 0,
@@ -261,6 +299,8 @@ def grad(
 
 # fmt: off
 @overload
+def value_and_grad(f: NoFunction, *args: Any, **options: Any) -> Callable[..., Any]: ...
+@overload
 def value_and_grad(f: ProgramProtocol[Concatenate[A, P], Array], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Program[Concatenate[A, P], tuple[Array, A]]: ...
 @overload
 def value_and_grad(f: ProgramProtocol[Concatenate[A, B, P], Array], argnums: Literal[1], has_aux: Literal[False] = False) -> Program[Concatenate[A, B, P], tuple[Array, B]]: ...
@@ -287,16 +327,29 @@ def value_and_grad(f: Callable[Concatenate[A, P], tuple[Array, X]], argnums: Lit
 @overload
 def value_and_grad(f: Callable[P, Any], argnums: Argnums, has_aux: bool = False) -> Callable[P, Any]: ...
 @overload
-def value_and_grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums, static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def value_and_grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums, holomorphic: bool = ..., allow_int: bool = ..., reduce_axes: Sequence[str] = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 @overload
 def value_and_grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, holomorphic: bool, allow_int: bool = ..., reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 @overload
-def value_and_grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, allow_int: bool, reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def value_and_grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, allow_int: bool, holomorphic: bool = ..., reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 @overload
-def value_and_grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, reduce_axes: Sequence[str], static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def value_and_grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, reduce_axes: Sequence[str], holomorphic: bool = ..., allow_int: bool = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 @overload
-def value_and_grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, static_argnames: Argnames) -> Callable[P, Any]: ...
+def value_and_grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, static_argnames: Argnames, holomorphic: bool = ..., allow_int: bool = ..., reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ...) -> Callable[P, Any]: ...
+@overload
+def value_and_grad(*, argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> ValueAndGradient0: ...
+@overload
+def value_and_grad(*, argnums: Literal[1], has_aux: Literal[False] = False) -> ValueAndGradient1: ...  # type: ignore[overload-overlap]  # a literal is an int
+@overload
+def value_and_grad(*, argnums: Literal[2], has_aux: Literal[False] = False) -> ValueAndGradient2: ...  # type: ignore[overload-overlap]  # a literal is an int
+@overload
+def value_and_grad(*, argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = False) -> ValueAndGradient01: ...  # type: ignore[overload-overlap]  # a literal is an int
+@overload
+def value_and_grad(*, argnums: Literal[0] = 0, has_aux: Literal[True]) -> ValueAndGradientAux: ...  # type: ignore[overload-overlap]  # a literal is an int
+@overload
+def value_and_grad(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ..., reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Derivative: ...
 # fmt: on
+@decorator_form
 def value_and_grad(
     f: Callable[..., object],
     argnums: Argnums = 0,
@@ -357,10 +410,49 @@ def _jacobian(
 
 # fmt: off
 @overload
+def jacfwd(f: NoFunction, *args: Any, **options: Any) -> Callable[..., Any]: ...
+@overload
+def jacfwd(f: ProgramProtocol[Concatenate[Array, P], R], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Program[Concatenate[Array, P], R]: ...
+@overload
+def jacfwd(f: ProgramProtocol[Concatenate[A, P], Array], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Program[Concatenate[A, P], A]: ...
+@overload
+def jacfwd(f: ProgramProtocol[Concatenate[A, B, P], Array], argnums: Literal[1], has_aux: Literal[False] = False) -> Program[Concatenate[A, B, P], B]: ...
+@overload
+def jacfwd(f: ProgramProtocol[Concatenate[A, B, C, P], Array], argnums: Literal[2], has_aux: Literal[False] = False) -> Program[Concatenate[A, B, C, P], C]: ...
+@overload
+def jacfwd(f: ProgramProtocol[Concatenate[A, B, P], Array], argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = False) -> Program[Concatenate[A, B, P], tuple[A, B]]: ...
+@overload
+def jacfwd(f: ProgramProtocol[Concatenate[A, P], tuple[Array, X]], argnums: Literal[0] = 0, *, has_aux: Literal[True]) -> Program[Concatenate[A, P], tuple[A, X]]: ...
+@overload
 def jacfwd(f: Program[P, object], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
-def jacfwd(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def jacfwd(f: Callable[Concatenate[Array, P], R], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Derived[Concatenate[Array, P], R]: ...
+@overload
+def jacfwd(f: Callable[Concatenate[A, P], Array], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Derived[Concatenate[A, P], A]: ...
+@overload
+def jacfwd(f: Callable[Concatenate[A, B, P], Array], argnums: Literal[1], has_aux: Literal[False] = False) -> Derived[Concatenate[A, B, P], B]: ...
+@overload
+def jacfwd(f: Callable[Concatenate[A, B, C, P], Array], argnums: Literal[2], has_aux: Literal[False] = False) -> Derived[Concatenate[A, B, C, P], C]: ...
+@overload
+def jacfwd(f: Callable[Concatenate[A, B, P], Array], argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = False) -> Derived[Concatenate[A, B, P], tuple[A, B]]: ...
+@overload
+def jacfwd(f: Callable[Concatenate[A, P], tuple[Array, X]], argnums: Literal[0] = 0, *, has_aux: Literal[True]) -> Derived[Concatenate[A, P], tuple[A, X]]: ...
+@overload
+def jacfwd(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Derived[P, Any]: ...
+@overload
+def jacfwd(*, argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Jacobian0: ...
+@overload
+def jacfwd(*, argnums: Literal[1], has_aux: Literal[False] = False) -> Jacobian1: ...  # type: ignore[overload-overlap]  # a literal is an int
+@overload
+def jacfwd(*, argnums: Literal[2], has_aux: Literal[False] = False) -> Jacobian2: ...  # type: ignore[overload-overlap]  # a literal is an int
+@overload
+def jacfwd(*, argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = False) -> Jacobian01: ...  # type: ignore[overload-overlap]  # a literal is an int
+@overload
+def jacfwd(*, argnums: Literal[0] = 0, has_aux: Literal[True]) -> GradientAux: ...  # type: ignore[overload-overlap]  # a literal is an int
+@overload
+def jacfwd(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Derivative: ...
 # fmt: on
+@decorator_form
 def jacfwd(
     f: Callable[..., object],
     argnums: Argnums = 0,
@@ -387,10 +479,49 @@ def jacfwd(
 
 # fmt: off
 @overload
+def jacrev(f: NoFunction, *args: Any, **options: Any) -> Callable[..., Any]: ...
+@overload
+def jacrev(f: ProgramProtocol[Concatenate[Array, P], R], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Program[Concatenate[Array, P], R]: ...
+@overload
+def jacrev(f: ProgramProtocol[Concatenate[A, P], Array], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Program[Concatenate[A, P], A]: ...
+@overload
+def jacrev(f: ProgramProtocol[Concatenate[A, B, P], Array], argnums: Literal[1], has_aux: Literal[False] = False) -> Program[Concatenate[A, B, P], B]: ...
+@overload
+def jacrev(f: ProgramProtocol[Concatenate[A, B, C, P], Array], argnums: Literal[2], has_aux: Literal[False] = False) -> Program[Concatenate[A, B, C, P], C]: ...
+@overload
+def jacrev(f: ProgramProtocol[Concatenate[A, B, P], Array], argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = False) -> Program[Concatenate[A, B, P], tuple[A, B]]: ...
+@overload
+def jacrev(f: ProgramProtocol[Concatenate[A, P], tuple[Array, X]], argnums: Literal[0] = 0, *, has_aux: Literal[True]) -> Program[Concatenate[A, P], tuple[A, X]]: ...
+@overload
 def jacrev(f: Program[P, object], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
-def jacrev(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ..., *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def jacrev(f: Callable[Concatenate[Array, P], R], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Derived[Concatenate[Array, P], R]: ...
+@overload
+def jacrev(f: Callable[Concatenate[A, P], Array], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Derived[Concatenate[A, P], A]: ...
+@overload
+def jacrev(f: Callable[Concatenate[A, B, P], Array], argnums: Literal[1], has_aux: Literal[False] = False) -> Derived[Concatenate[A, B, P], B]: ...
+@overload
+def jacrev(f: Callable[Concatenate[A, B, C, P], Array], argnums: Literal[2], has_aux: Literal[False] = False) -> Derived[Concatenate[A, B, C, P], C]: ...
+@overload
+def jacrev(f: Callable[Concatenate[A, B, P], Array], argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = False) -> Derived[Concatenate[A, B, P], tuple[A, B]]: ...
+@overload
+def jacrev(f: Callable[Concatenate[A, P], tuple[Array, X]], argnums: Literal[0] = 0, *, has_aux: Literal[True]) -> Derived[Concatenate[A, P], tuple[A, X]]: ...
+@overload
+def jacrev(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ..., *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Derived[P, Any]: ...
+@overload
+def jacrev(*, argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Jacobian0: ...
+@overload
+def jacrev(*, argnums: Literal[1], has_aux: Literal[False] = False) -> Jacobian1: ...  # type: ignore[overload-overlap]  # a literal is an int
+@overload
+def jacrev(*, argnums: Literal[2], has_aux: Literal[False] = False) -> Jacobian2: ...  # type: ignore[overload-overlap]  # a literal is an int
+@overload
+def jacrev(*, argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = False) -> Jacobian01: ...  # type: ignore[overload-overlap]  # a literal is an int
+@overload
+def jacrev(*, argnums: Literal[0] = 0, has_aux: Literal[True]) -> GradientAux: ...  # type: ignore[overload-overlap]  # a literal is an int
+@overload
+def jacrev(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Derivative: ...
 # fmt: on
+@decorator_form
 def jacrev(
     f: Callable[..., object],
     argnums: Argnums = 0,
@@ -419,10 +550,29 @@ jacobian = jacrev  # JAX's other name
 
 # fmt: off
 @overload
+def hessian(f: NoFunction, *args: Any, **options: Any) -> Callable[..., Any]: ...
+@overload
+def hessian(f: ProgramProtocol[Concatenate[Array, P], R], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Program[Concatenate[Array, P], R]: ...
+@overload
+def hessian(f: ProgramProtocol[Concatenate[A, Array, P], R], argnums: Literal[1], has_aux: Literal[False] = False) -> Program[Concatenate[A, Array, P], R]: ...
+@overload
+def hessian(f: ProgramProtocol[Concatenate[Array, P], tuple[R, X]], argnums: Literal[0] = 0, *, has_aux: Literal[True]) -> Program[Concatenate[Array, P], tuple[R, X]]: ...
+@overload
 def hessian(f: Program[P, object], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
-def hessian(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def hessian(f: Callable[Concatenate[Array, P], R], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Derived[Concatenate[Array, P], R]: ...
+@overload
+def hessian(f: Callable[Concatenate[A, Array, P], R], argnums: Literal[1], has_aux: Literal[False] = False) -> Derived[Concatenate[A, Array, P], R]: ...
+@overload
+def hessian(f: Callable[Concatenate[Array, P], tuple[R, X]], argnums: Literal[0] = 0, *, has_aux: Literal[True]) -> Derived[Concatenate[Array, P], tuple[R, X]]: ...
+@overload
+def hessian(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Derived[P, Any]: ...
+@overload
+def hessian(*, argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Hessian0: ...
+@overload
+def hessian(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Derivative: ...
 # fmt: on
+@decorator_form
 def hessian(
     f: Callable[..., object],
     argnums: Argnums = 0,

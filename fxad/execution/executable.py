@@ -13,7 +13,7 @@ from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, SizeError
-from fxad.execution.dispatch import Dispatcher, fast_path
+from fxad.execution.dispatch import FAST_CALL, Dispatcher, fast_path
 from fxad.execution.donation import Donate, check_operands, donated_operands, donates_any
 from fxad.execution.shardings import Shardings, with_program_shardings
 from fxad.ir import Aval, Jaxpr
@@ -285,8 +285,9 @@ class Executable(_Staged, Generic[P, R_co]):
     Raises: TreeError, ShapeError, DTypeError, ArgumentError naming the argument's path; ExecutionError.
     """
 
-    # `__call__` is a slot that holds the closure of this program, so a call is one Python frame
-    __slots__ = ("__call__", "__weakref__", "_dispatcher", "program")
+    # `__call__` is a slot that holds the closure of this program. If it were a string here, pyright would take the slot,
+    # and not the signature below, as the type of a call.
+    __slots__ = (FAST_CALL, "__weakref__", "_dispatcher", "program")
     __signature__ = Signature([Parameter("args", Parameter.VAR_POSITIONAL), Parameter("kwargs", Parameter.VAR_KEYWORD)])
 
     if TYPE_CHECKING:
@@ -296,7 +297,7 @@ class Executable(_Staged, Generic[P, R_co]):
     def __init__(self, program: Program[P, R_co], dispatcher: Dispatcher) -> None:
         self.program = program
         self._dispatcher = dispatcher
-        object.__setattr__(self, "__call__", fast_path(dispatcher, dispatcher.call))
+        object.__setattr__(self, FAST_CALL, fast_path(dispatcher, dispatcher.call))
 
     @property
     def in_avals(self) -> tuple[Aval, ...]:

@@ -14,12 +14,13 @@ from types import MappingProxyType, ModuleType
 from typing import Any, Final, Self, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from fxad import dtypes
 from fxad.core import tree
 from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, SizeError
-from fxad.ir import Aval, NDArray
+from fxad.ir import Aval
 
 # Versions of the Python array API standard that `fxad.numpy` conforms to.
 API_VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
@@ -36,8 +37,10 @@ class Conversions:
     def aval(self) -> Aval:
         """Shape and dtype together."""
 
+    # `NDArray[Any]` is what NumPy's functions take for an array of any dtype. By its types they take it as operators of
+    # `ndarray` too, although `ndarray + Array` is an Array: `fxad.mypy_plugin` says so to mypy.
     @abstractmethod
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """The value in NumPy."""
 
     @abstractmethod
@@ -83,7 +86,7 @@ class Conversions:
 
     # ------------------------------------------------------------------------------------------------------ numbers
 
-    def numpy(self) -> NDArray:
+    def numpy(self) -> npt.NDArray[Any]:
         """The value as a NumPy array (read-only view where the device shares memory)."""
         return self.__array__()
 

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Protocol, Self, TypeGuard, cast
 from weakref import ref
 
 import numpy as np
+import numpy.typing as npt
 
 from fxad import dtypes, runtime
 from fxad.core.builder import Builder
@@ -171,8 +172,7 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     # ---------------------------------------------------------------------------------------------------- values
 
-    # with `dtype[Any]`, type checkers would take `ndarray + Array` for an ndarray
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> npt.NDArray[Any]:
         value = runtime.to_numpy(self._buffer)
         if copy is False and not _is_view(value):
             raise ParameterError(f"numpy: {self._aval} has no view in NumPy, only a copy", remedy="leave `copy` out")

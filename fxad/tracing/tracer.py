@@ -24,6 +24,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final, Literal, NoReturn, final
 
 import numpy as np
+import numpy.typing as npt
 import optree
 
 from fxad import dtypes
@@ -45,7 +46,6 @@ from fxad.ir import (
     Aval,
     Jaxpr,
     Lit,
-    NDArray,
     Primitive,
     Source,
     Var,
@@ -195,7 +195,7 @@ class Tracer(Array):
             f"numpy.{name}", f"use fxad.numpy.{name}, or return the array and convert it outside"
         )
 
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> npt.NDArray[Any]:
         self._refuse("numpy", "use fxad.numpy in place of numpy, or return the array and convert it outside")
 
     def __bool__(self) -> bool:  # noqa: PLE0304  it raises
