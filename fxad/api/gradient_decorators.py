@@ -192,10 +192,9 @@ class Hessian0(Protocol):
 
 
 class Derivative(Protocol):
-    """A derivative in other arguments, whose type Python cannot say."""
+    """A derivative in other arguments, whose type Python cannot say. The others are derivatives too."""
 
-    @overload
-    def __call__(self, f: Program[P, object], /) -> Program[P, Any]: ...
-    @overload
-    def __call__(self, f: Callable[P, Any], /) -> Derived[P, Any]: ...
+    def __call__(self, f: Any, /) -> Any: ...
+
+
 # fmt: on
