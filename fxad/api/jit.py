@@ -417,7 +417,7 @@ class Jitted(_JittedFunction[P, R]):
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
     @overload
     def __get__(
-        self: Jitted[Concatenate[Any, Q], T], instance: object, owner: type | None = None
+        self: Callable[Concatenate[Any, Q], T], instance: object, owner: type | None = None
     ) -> JittedMethod[Q, T]: ...
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
@@ -509,7 +509,7 @@ class StaticJitted(_JittedFunction[P, R]):
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
     @overload
     def __get__(
-        self: StaticJitted[Concatenate[Any, Q], T], instance: object, owner: type | None = None
+        self: Callable[Concatenate[Any, Q], T], instance: object, owner: type | None = None
     ) -> JittedMethod[Q, T]: ...
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
