@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from threading import get_ident
 from types import FrameType, TracebackType
-from typing import Any, Final, Literal, NoReturn, final
+from typing import Any, Final, Literal, NoReturn, SupportsIndex, final
 
 import numpy as np
 import numpy.typing as npt
@@ -216,7 +216,7 @@ class Tracer(Array):
     def __index__(self) -> int:  # noqa: PLE0305  it raises
         self._refuse("index", NEEDS_STATIC)
 
-    def item(self) -> bool | int | float | complex:
+    def item(self, /, *args: SupportsIndex | tuple[SupportsIndex, ...]) -> bool | int | float | complex:
         self._refuse("item", "return the array and call item() on the result")
 
     def tolist(self) -> Any:
