@@ -9,7 +9,7 @@ The public modules are `fx.lax`, `fx.numpy`, `fx.random` and `fx.nn`. Modules th
 their first use.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fxad import dtypes as dtypes, errors as errors, passes as passes
 from fxad.api.gradients import (
@@ -36,6 +36,8 @@ from fxad.runtime import (
 from fxad.tracing.array import Array as Array, ArrayLike as ArrayLike, asarray as asarray
 from fxad.tracing.program import Program as Program, ShapeDtypeStruct as ShapeDtypeStruct, Spec as Spec, trace as trace
 
+__version__: Final = "0.1.0"
+
 if TYPE_CHECKING:
     from fxad import (
         ad_checkpoint as ad_checkpoint,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
         extend as extend,
         flatten_util as flatten_util,
         image as image,
+        interop as interop,
         lax as lax,
         nn as nn,
         numpy as numpy,
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
         sharding as sharding,
         stages as stages,
         test_util as test_util,
+        testing as testing,
         text as text,
         tree as tree,
         tree_util as tree_util,
@@ -199,6 +203,6 @@ else:
             "fxad.xla.profiler": "profile",
         },
         "ad_checkpoint custom_batching custom_derivatives debug distributed dtypes errors experimental "
-        "extend flatten_util image lax nn numpy ops optim passes random scipy sharding stages text test_util "
-        "tree tree_util typing",
+        "extend flatten_util image interop lax nn numpy ops optim passes random scipy sharding stages test_util testing "
+        "text tree tree_util typing",
     )

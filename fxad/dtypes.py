@@ -102,6 +102,11 @@ class ScalarType:
         return self.dtype.name
 
     @property
+    def __name__(self) -> str:
+        """The name, as of a class: NumPy's `float32` is one."""
+        return self.dtype.name
+
+    @property
     def itemsize(self) -> int:
         """Bytes of an element."""
         return self.dtype.itemsize

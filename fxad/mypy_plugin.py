@@ -1,11 +1,16 @@
-"""A plugin of mypy: calls of programs and of jitted functions take NumPy arrays where an `Array` is declared.
+"""A plugin of mypy, for what Python's types cannot say.
 
-A function of arrays is annotated with `fx.Array`, because its body uses the methods of arrays. A call of its program
-takes more: NumPy arrays and scalars, and Python numbers. Python's types have no way to say so. In a project's
-configuration:
+In a project's configuration:
 
     [tool.mypy]
     plugins = ["fxad.mypy_plugin"]
+
+- Calls of programs and of jitted functions take NumPy arrays and scalars, and Python numbers, where an `Array` is
+  declared. A function of arrays is annotated with `fx.Array`, because its body uses the methods of arrays.
+- An operator between an array of NumPy and an `Array` gives an `Array`. By NumPy's types it is an array of NumPy, for
+  which every array of another library is an operand.
+- `functools.partial` of a function with overloads, such as `partial(fx.jit, static_argnames="n")`, has the overloads
+  that take its arguments. mypy takes the first overload.
 
 mypy imports this module, and fxad does not.
 """
@@ -15,8 +20,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from mypy.plugin import MethodSigContext, Plugin
-from mypy.types import AnyType, FunctionLike, Instance, TupleType, Type, TypeOfAny, UnionType, get_proper_type
+from mypy.nodes import ARG_NAMED_OPT, ARG_POS, ARG_STAR, ARG_STAR2
+from mypy.plugin import FunctionSigContext, MethodContext, MethodSigContext, Plugin
+from mypy.subtypes import is_subtype
+from mypy.types import (
+    AnyType,
+    CallableType,
+    FunctionLike,
+    Instance,
+    Overloaded,
+    TupleType,
+    Type,
+    TypeOfAny,
+    UnionType,
+    get_proper_type,
+    has_type_vars,
+)
 
 _CALLED: Final = frozenset(
     {
@@ -28,6 +47,11 @@ _CALLED: Final = frozenset(
     }
 )
 _ARRAY: Final = "fxad.tracing.array.Array"
+_OPERATORS: Final = frozenset({
+    "__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__", "__and__", "__or__", "__xor__", "__lshift__",
+    "__rshift__", "__add__", "__sub__", "__mul__", "__truediv__", "__floordiv__", "__mod__", "__divmod__", "__pow__",
+    "__matmul__",
+})  # fmt: skip
 _SCALARS: Final = ("numpy.generic", "builtins.complex")  # int, float and bool are complex, to mypy
 
 
@@ -69,12 +93,103 @@ def _is_array(declared: Type) -> bool:
     return isinstance(proper, Instance) and proper.type.fullname == _ARRAY
 
 
+# ------------------------------------------------------------------------------------------------------- operators
+
+
+def _result_of_operator(context: MethodContext) -> Type:
+    """The type of an operator of NumPy: an `Array` if the other operand is one."""
+    array = next((a for types in context.arg_types for t in types for a in _arrays_in(t)), None)
+    if array is None:
+        return context.default_return_type
+    result = get_proper_type(context.default_return_type)
+    return result.copy_modified(items=[array] * len(result.items)) if isinstance(result, TupleType) else array
+
+
+def _arrays_in(declared: Type) -> list[Instance]:
+    proper = get_proper_type(declared)
+    if isinstance(proper, UnionType):
+        return [array for item in proper.items for array in _arrays_in(item)]
+    return [proper] if isinstance(proper, Instance) and proper.type.fullname == _ARRAY else []
+
+
+# --------------------------------------------------------------------------------------------------------- partial
+
+
+def _signature_of_partial(context: FunctionSigContext) -> FunctionLike:
+    """The signature of `partial(f, ...)` for an `f` of fxad with overloads: it gives the overloads that are left."""
+    declared = context.default_signature
+    if len(context.args) != 3 or len(context.args[0]) != 1:  # function, *args, **kwargs
+        return declared
+    function = get_proper_type(context.api.get_expression_type(context.args[0][0]))
+    if not isinstance(function, Overloaded) or not _is_of_fxad(function):
+        return declared
+    by_position = [context.api.get_expression_type(a) for a in context.args[1]]
+    call = context.context
+    names = [n for n in getattr(call, "arg_names", ()) if n is not None]
+    by_name = dict(zip(names, [context.api.get_expression_type(a) for a in context.args[2]], strict=False))
+    if len(by_name) != len(context.args[2]):  # **options
+        return declared
+    left = [f for f in [_after_arguments(item, by_position, by_name) for item in function.items] if f is not None]
+    if not left:
+        return declared
+    any_type = AnyType(TypeOfAny.special_form)
+    return declared.copy_modified(
+        arg_types=[any_type] * len(declared.arg_types),
+        ret_type=left[0] if len(left) == 1 else Overloaded(left),
+        variables=[],
+        fallback=function.fallback,
+    )
+
+
+def _is_of_fxad(function: Overloaded) -> bool:
+    definition = function.items[0].definition
+    return definition is not None and definition.fullname.startswith("fxad.")
+
+
+def _after_arguments(overload: CallableType, by_position: list[Type], by_name: dict[str, Type]) -> CallableType | None:
+    """The signature of an overload after these arguments; None if it does not take them."""
+    overload = overload.with_unpacked_kwargs().with_normalized_var_args()
+    n = len(by_position)
+    if any(kind.is_named() or kind.is_star() for kind in overload.arg_kinds[:n]) or n > len(overload.arg_types):
+        return None
+    if not all(_fits(t, formal) for t, formal in zip(by_position, overload.arg_types, strict=False)):
+        return None
+    kinds, names = list(overload.arg_kinds), list(overload.arg_names)
+    for name, given in by_name.items():
+        if name not in names[n:]:
+            return None
+        k = names.index(name)
+        if kinds[k] in (ARG_STAR, ARG_STAR2) or not _fits(given, overload.arg_types[k]):
+            return None
+        kinds[k] = ARG_NAMED_OPT  # it may be given again
+    first_named = next((k for k in range(n, len(kinds)) if kinds[k] == ARG_NAMED_OPT), len(kinds))
+    kinds = [
+        ARG_NAMED_OPT if k > first_named and kind.is_positional() and kind != ARG_POS else kind
+        for k, kind in enumerate(kinds)
+    ]
+    return overload.copy_modified(arg_types=overload.arg_types[n:], arg_kinds=kinds[n:], arg_names=names[n:])
+
+
+def _fits(given: Type, formal: Type) -> bool:
+    """Returns True if a parameter takes an argument. A type with type variables takes every argument."""
+    return has_type_vars(formal) or is_subtype(given, formal)
+
+
 class FxadPlugin(Plugin):
-    """Gives mypy the hook that changes the signatures of these methods."""
+    """Gives mypy the hooks."""
 
     def get_method_signature_hook(self, fullname: str) -> Callable[[MethodSigContext], FunctionLike] | None:
         """The hook of calls of programs and of jitted functions."""
         return _signature if fullname in _CALLED else None
+
+    def get_method_hook(self, fullname: str) -> Callable[[MethodContext], Type] | None:
+        """The hook of the operators of NumPy."""
+        module, _, name = fullname.partition(".")
+        return _result_of_operator if module == "numpy" and name.rpartition(".")[2] in _OPERATORS else None
+
+    def get_function_signature_hook(self, fullname: str) -> Callable[[FunctionSigContext], FunctionLike] | None:
+        """The hook of `functools.partial`."""
+        return _signature_of_partial if fullname == "functools.partial" else None
 
 
 def plugin(_version: str) -> type[Plugin]:

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 from math import ceil, inf
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from fxad.api.decorator_form import decorator_form
 from fxad.api.jit import jit
 from fxad.api.lift import check_function
 from fxad.api.mask import check_result_shapes, mask
@@ -58,9 +59,18 @@ def _padded_size(n: int, least: int, growth: float) -> int:
     return ceil(size)
 
 
+@overload
 def bucketed(
     f: Callable[..., T], in_shapes: Shapes, out_shapes: Shapes = None, *, least: int = 8, growth: float = 2.0
-) -> Callable[..., T]:
+) -> Callable[..., T]: ...
+@overload
+def bucketed(
+    *, in_shapes: Shapes, out_shapes: Shapes = None, least: int = 8, growth: float = 2.0
+) -> Callable[[Callable[..., T]], Callable[..., T]]: ...
+@decorator_form
+def bucketed(
+    f: Callable[..., Any], in_shapes: Shapes, out_shapes: Shapes = None, *, least: int = 8, growth: float = 2.0
+) -> Any:
     """The function, compiled for padded arguments: calls with any lengths take one trace and O(log n) compilations.
 
     A call pads its arguments to sizes `least * growth**k` in host memory, runs `jit(mask(f))`, and cuts the results.
@@ -75,10 +85,10 @@ def bucketed(
     check_function("bucketed", f)
     least, growth = _steps("bucketed", least, growth)
     name, parameters = function_name(f), parameter_names(f)
-    programs: dict[object, tuple[Program[..., T], Callable[..., object]]] = {}
+    programs: dict[object, tuple[Program[..., Any], Callable[..., object]]] = {}
 
     @wraps(f, updated=())
-    def call(*args: object, **kwargs: object) -> T:
+    def call(*args: object, **kwargs: object) -> object:
         if active_trace() is not None:
             return f(*args, **kwargs)
         leaves, in_tree = tree.flatten((args, kwargs))
@@ -105,7 +115,7 @@ def bucketed(
             else y
             for y, want in zip(outs, program.out_avals, strict=True)
         ]
-        result: T = tree.unflatten(out_tree, cut)
+        result: object = tree.unflatten(out_tree, cut)
         return result
 
     return call

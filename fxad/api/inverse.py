@@ -10,8 +10,8 @@ import numpy as np
 
 from fxad.api.chosen_arguments import ChosenArguments, operand_mask
 from fxad.api.custom.decorators import CustomFunction, decorate
+from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import bind_static_arguments, check_function, lift, select_outs
-from fxad.api.rewrite import Rewrite
 from fxad.core import tree
 from fxad.errors import ArgumentError
 from fxad.operations.arguments import argument_keys, flag, plain_ints
@@ -32,6 +32,11 @@ R = TypeVar("R")
 def inverse(f: Program[..., object], argnums: ArgumentNames = 0, *, log_det: bool = False) -> Program[..., Any]: ...
 @overload
 def inverse(f: Callable[..., object], argnums: ArgumentNames = 0, *, log_det: bool = False) -> Callable[..., Any]: ...
+@overload
+def inverse(
+    *, argnums: ArgumentNames = 0, log_det: bool = False
+) -> Callable[[Callable[..., object]], Callable[..., Any]]: ...
+@decorator_form
 def inverse(f: Callable[..., object], argnums: ArgumentNames = 0, *, log_det: bool = False) -> Callable[..., Any]:
     """The function from results to the chosen arguments: `inverse(f)(f(x, w), w)` is x.
 
@@ -152,6 +157,8 @@ def operand_labels(program: Program[..., object]) -> tuple[str, ...]:
 
 
 @overload
+def invertible(f: NoFunction, **options: Any) -> Callable[..., Any]: ...
+@overload
 def invertible(f: Program[P, R], *, keep: ArgumentNames = (), tolerance: float | None = None) -> Program[P, R]: ...
 @overload
 def invertible(
@@ -170,8 +177,9 @@ def invertible(
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Rewrite: ...
+@decorator_form
 def invertible(
-    f: Callable[..., object] | None = None,
+    f: Callable[..., object],
     *,
     keep: ArgumentNames = (),
     tolerance: float | None = None,
@@ -205,10 +213,6 @@ def invertible(
         raise ArgumentError(
             f"invertible: tolerance must be a positive number, got {tolerance!r:.60}",
             remedy="give the relative error that gradients may be made from; infinity, and none is looked for",
-        )
-    if f is None:
-        return lambda g: invertible(
-            g, keep=keep, tolerance=tolerance, static_argnums=static_argnums, static_argnames=static_argnames
         )
 
     def transform(program: Program[..., object]) -> Program[..., object]:
@@ -246,9 +250,20 @@ def reconstruction_error(
     return float(np.max([np.max(e, initial=0) / (m or 1.0) for e, m in zip(errors, largest, strict=True)], initial=0))
 
 
+@overload
+def custom_inverse(fun: NoFunction, *args: Any, **options: Any) -> CustomFunction[..., Any]: ...
+@overload
 def custom_inverse(
     fun: Callable[P, R], inverse: Callable[..., object] | None = None, *, keep: ArgumentNames = ()
-) -> CustomFunction[P, R]:
+) -> CustomFunction[P, R]: ...
+@overload
+def custom_inverse(
+    *, inverse: Callable[..., object] | None = None, keep: ArgumentNames = ()
+) -> Callable[[Callable[P, R]], CustomFunction[P, R]]: ...
+@decorator_form
+def custom_inverse(
+    fun: Callable[..., Any], inverse: Callable[..., object] | None = None, *, keep: ArgumentNames = ()
+) -> Any:
     """A function with a custom inverse: `inverse` and `invertible` use `inverse(results, *kept)`; see `definverse`.
 
     Law:    inverse(fun(x, w), w) = x, within rounding; `fxad.testing.check_inverse` tests this.
@@ -260,9 +275,18 @@ def custom_inverse(
     return function
 
 
+@overload
+def custom_ivjp(fun: NoFunction, *args: Any, **options: Any) -> CustomFunction[..., Any]: ...
+@overload
 def custom_ivjp(
     fun: Callable[P, R], ivjp: Callable[..., object] | None = None, *, keep: ArgumentNames = ()
-) -> CustomFunction[P, R]:
+) -> CustomFunction[P, R]: ...
+@overload
+def custom_ivjp(
+    *, ivjp: Callable[..., object] | None = None, keep: ArgumentNames = ()
+) -> Callable[[Callable[P, R]], CustomFunction[P, R]]: ...
+@decorator_form
+def custom_ivjp(fun: Callable[..., Any], ivjp: Callable[..., object] | None = None, *, keep: ArgumentNames = ()) -> Any:
     """A function whose arguments and cotangents are computed together by `ivjp(results, cotangents, *kept)`; see
     `defivjp`.
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
+    Concatenate,
     Final,
     Generic,
     ParamSpec,
@@ -24,6 +25,7 @@ from typing import (
     overload,
 )
 
+from fxad.api.decorator_form import NoFunction, decorator_form
 from fxad.api.lift import check_function, check_no_statics, importable_name
 from fxad.api.symbolic_shapes import Shapes, symbolic_types
 from fxad.core import tree
@@ -31,7 +33,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.lru import LRUCache
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError
-from fxad.execution.dispatch import Dispatcher, avals_of_arrays, fast_path
+from fxad.execution.dispatch import FAST_CALL, Dispatcher, avals_of_arrays, fast_path
 from fxad.execution.donation import Donate, Donation, donates_any, parse_donation
 from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower, specs
 from fxad.execution.shardings import Shardings, check_shardings, with_program_shardings
@@ -71,7 +73,10 @@ from fxad.tracing.static_args import (
 from fxad.tracing.tracer import Tracer, active_trace
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 
 
 @final
@@ -294,6 +299,46 @@ def _changes(program: Program[..., object], other: Program[..., object]) -> list
     return [f"{path} is {now}, it was {before}" for path, now, before in leaves if now != before]
 
 
+class JittedMethod(Protocol[P, R_co]):
+    """A method that is compiled when it is called. Of a class that is no pytree, it is a `Jitted`."""
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    def trace(self, /, *args: P.args, **kwargs: P.kwargs) -> Program[..., R_co]:
+        """Return the program for these arguments. That of a method of a pytree takes the instance first."""
+
+    def lower(self, /, *args: P.args, **kwargs: P.kwargs) -> Lowered[..., R_co]:
+        """Return the lowered program for these arguments (values or `Spec`s)."""
+
+    def eval_shape(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Return the types of the results for these arguments."""
+
+    def clear_cache(self) -> None:
+        """Drop the programs and executables of the function."""
+
+
+@final
+class _MethodOfTree(functools.partial[Any]):
+    """A method of a pytree: the function with the instance as its first argument. `functools.partial` calls it without
+    a frame of Python."""
+
+    func: Any  # Jitted, or StaticJitted
+
+    def trace(self, /, *args: object, **kwargs: object) -> Program[..., Any]:
+        program: Program[..., Any] = self.func.trace(*self.args, *args, **kwargs)
+        return program
+
+    def lower(self, /, *args: object, **kwargs: object) -> Lowered[..., Any]:
+        lowered: Lowered[..., Any] = self.func.lower(*self.args, *args, **kwargs)
+        return lowered
+
+    def eval_shape(self, /, *args: object, **kwargs: object) -> Any:
+        return self.func.eval_shape(*self.args, *args, **kwargs)
+
+    def clear_cache(self) -> None:
+        self.func.clear_cache()
+
+
 class _JittedFunction(Generic[P, R]):
     """The parts of a jitted function that do not depend on static arguments. Copies are the function itself."""
 
@@ -330,7 +375,7 @@ class Jitted(_JittedFunction[P, R]):
     """
 
     # `__call__` is a slot, as in `Executable`: it holds the fast call of the last program
-    __slots__ = ("__call__", "__dict__", "__weakref__", "_by_types", "fn")
+    __slots__ = (FAST_CALL, "__dict__", "__weakref__", "_by_types", "fn")
 
     if TYPE_CHECKING:
 
@@ -345,7 +390,7 @@ class Jitted(_JittedFunction[P, R]):
 
     def _set_call(self, call: Callable[..., object]) -> None:
         """Let this function handle the calls."""
-        object.__setattr__(self, "__call__", call)
+        object.__setattr__(self, FAST_CALL, call)
 
     def trace(self, /, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[P, R]:
         """Return the program for these arguments, traced once per types (unless it closes over tracers)."""
@@ -368,11 +413,17 @@ class Jitted(_JittedFunction[P, R]):
     def _executables(self) -> dict[tuple[Structure, tuple[Aval, ...], Mesh | None], Executable[P, R]]:
         return self._by_types.executables
 
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(
+        self: Callable[Concatenate[Any, Q], T], instance: object, owner: type | None = None
+    ) -> JittedMethod[Q, T]: ...
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
             return self
         if tree.structure(instance) != _LEAF:  # the instance is a pytree: an ordinary argument
-            return functools.partial(self, instance)  # type: ignore[arg-type]  # the first parameter is bound
+            return _MethodOfTree(self, instance)
         # closed over, as by any bound method; it may have changed, so each call traces, but compiles only new programs
         options = self._by_types.options
         options = replace(options, donation=options.donation and options.donation.of_method())
@@ -454,19 +505,24 @@ class StaticJitted(_JittedFunction[P, R]):
         jitted, others, named = self._split(args, kwargs)
         return jitted.lower(*others, **named)
 
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(
+        self: Callable[Concatenate[Any, Q], T], instance: object, owner: type | None = None
+    ) -> JittedMethod[Q, T]: ...
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
             return self
-        partial: Any = functools.partial  # no type expresses the removal of the first parameter
         if 0 in self._statics.numbers or tree.structure(instance) != _LEAF:
-            return partial(self, instance)
+            return _MethodOfTree(self, instance)
         numbers = [k - 1 for k in sorted(self._statics.numbers)]
         options = replace(self._options, donation=self._options.donation and self._options.donation.of_method())
-        return StaticJitted(partial(self.fn, instance), numbers, sorted(self._statics.names), options)
+        bound: Callable[..., object] = functools.partial(self.fn, instance)  # type: ignore[arg-type]  # as in Jitted
+        return StaticJitted(bound, numbers, sorted(self._statics.names), options)
 
 
 _LEAF: Final = tree.structure(0)
-_NO_FUNCTION: Final = object()  # jit is called without a function
 _log: Final = logging.getLogger("fxad")
 
 
@@ -493,6 +549,8 @@ class _StaticDecorator(Protocol):
     def __call__(self, f: Callable[P, R], /) -> StaticJitted[P, R]: ...
 
 
+@overload
+def jit(f: NoFunction, **options: Any) -> Jitted[..., Any]: ...
 @overload
 def jit(  # type: ignore[overload-overlap]  # a Program is callable, and has an overload of its own
     f: Program[P, R],
@@ -523,13 +581,9 @@ def jit(
     **jax_options: Unpack[JaxOptions],
 ) -> StaticJitted[P, R]: ...
 @overload
-def jit(*, donate: Donate, units: Units = ..., passes: Passes | None = ...) -> _Decorator: ...
-@overload
-def jit(*, units: Units, passes: Passes | None = ...) -> _Decorator: ...
-@overload
-def jit(*, passes: Passes | None) -> _Decorator: ...
-@overload
-def jit(**jax_options: Unpack[JaxOptions]) -> _Decorator: ...
+def jit(
+    *, donate: Donate = ..., units: Units = ..., passes: Passes | None = ..., **jax_options: Unpack[JaxOptions]
+) -> _Decorator: ...
 @overload
 def jit(
     *,
@@ -540,8 +594,9 @@ def jit(
     passes: Passes | None = ...,
     **jax_options: Unpack[JaxOptions],
 ) -> _StaticDecorator: ...
+@decorator_form
 def jit(
-    f: Any = _NO_FUNCTION,
+    f: Any,
     *,
     static_argnums: Argnums | None = (),
     static_argnames: Argnames | None = (),
@@ -593,18 +648,6 @@ def jit(
     static_argnums = () if static_argnums is None else static_argnums  # JAX's defaults
     static_argnames = () if static_argnames is None else static_argnames
     donate = _with_jax_names(donate, donate_argnums, donate_argnames)
-    if f is _NO_FUNCTION:  # a decorator
-        arguments: dict[str, object] = {
-            "static_argnums": static_argnums,
-            "static_argnames": static_argnames,
-            "donate": donate,
-            "units": units,
-            "passes": passes,
-            "in_shardings": in_shardings,
-            "out_shardings": out_shardings,
-            "symbolic": symbolic,
-        }
-        return functools.partial(jit, **arguments)
     check_choice("jit", units)
     check_passes("jit", passes)
     check_shardings("jit: in_shardings", in_shardings)

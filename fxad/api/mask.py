@@ -9,6 +9,7 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
+from fxad.api.decorator_form import NoFunction, decorator_form
 from fxad.api.lift import check_function
 from fxad.api.symbolic_shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, trace_symbolic
 from fxad.core import tree
@@ -46,6 +47,8 @@ R = TypeVar("R")
 
 
 @overload
+def mask(f: NoFunction, *args: Any, **options: Any) -> Callable[..., Any]: ...
+@overload
 def mask(
     f: Program[..., R],
     in_shapes: None = None,
@@ -63,6 +66,15 @@ def mask(
     padding: Mapping[str, int] | None = None,
     check: bool = False,
 ) -> Callable[..., R]: ...
+@overload
+def mask(
+    *,
+    in_shapes: Shapes = None,
+    out_shapes: Shapes = None,
+    padding: Mapping[str, int] | None = None,
+    check: bool = False,
+) -> Callable[[Callable[..., R]], Callable[..., R]]: ...
+@decorator_form
 def mask(
     f: Callable[..., object],
     in_shapes: Shapes = None,

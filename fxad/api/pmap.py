@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Final, ParamSpec, TypeVar, overload
+from typing import Any, Final, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.device_put import device_put
 from fxad.api.jit import jit
 from fxad.api.lift import IsStatic, check_function, check_no_statics, trace_again_if_static
@@ -43,6 +44,8 @@ R = TypeVar("R")
 
 
 @overload
+def pmap(f: NoFunction, *args: Any, **options: Any) -> Callable[..., Any]: ...
+@overload
 def pmap(
     f: Program[P, R],
     axis_name: str | None = None,
@@ -68,6 +71,22 @@ def pmap(
     backend: str | None = None,
     global_arg_shapes: None = None,
 ) -> Callable[P, R]: ...
+@overload
+def pmap(
+    *,
+    axis_name: str | None = None,
+    in_axes: Axes = 0,
+    out_axes: Axes = 0,
+    axis_size: int | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+    devices: Sequence[Device] | None = None,
+    static_broadcasted_argnums: Argnums = (),
+    donate_argnums: int | Sequence[int] = (),
+    backend: str | None = None,
+    global_arg_shapes: None = None,
+) -> Rewrite: ...
+@decorator_form
 def pmap(
     f: Callable[..., object],
     axis_name: str | None = None,

@@ -4,10 +4,11 @@ meaning."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 from fxad import transforms
 from fxad.api.budget import Within, parse_bytes, plan_memory
+from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import check_no_statics, check_program, lift
 from fxad.errors import ArgumentError, described
 from fxad.ir import Jaxpr
@@ -24,15 +25,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Rewrite(Protocol):
-    """A transformation of programs and of functions that keeps their types."""
-
-    @overload
-    def __call__(self, f: Program[P, R], /) -> Program[P, R]: ...
-    @overload
-    def __call__(self, f: Callable[P, R], /) -> Callable[P, R]: ...
-
-
+@overload
+def remat(f: NoFunction, **options: Any) -> Callable[..., Any]: ...
 @overload
 def remat(
     f: Program[P, R],
@@ -66,8 +60,9 @@ def remat(
     static_argnames: Argnames = (),
     prevent_cse: bool = True,
 ) -> Rewrite: ...
+@decorator_form
 def remat(
-    f: Any = None,
+    f: Any,
     *,
     policy: Policy | None = None,
     plan: Residuals | MemoryPlan | None = None,
@@ -121,16 +116,6 @@ def remat(
     if limit is not None and policy != nothing:
         raise ArgumentError(
             f"remat: both a budget and the policy {policy} are given", remedy="give one; a budget chooses the policies"
-        )
-    if f is None:
-        return lambda g: remat(
-            g,
-            policy=policy,
-            budget=limit,
-            within=within,
-            reconstruct=reconstruct,
-            static_argnums=static_argnums,
-            static_argnames=static_argnames,
         )
 
     def transform(p: Program[..., object]) -> Program[..., object]:
@@ -228,9 +213,14 @@ def inline(f: Callable[..., object]) -> object:
 
 
 @overload
+def outline(f: NoFunction, **options: Any) -> Callable[..., Any]: ...
+@overload
 def outline(f: Program[P, R], *, min_cost: float = 0.0, waste: float = 0.02) -> Program[P, R]: ...
 @overload
 def outline(f: Callable[P, R], *, min_cost: float = 0.0, waste: float = 0.02) -> Callable[P, R]: ...
+@overload
+def outline(*, min_cost: float = 0.0, waste: float = 0.02) -> Rewrite: ...
+@decorator_form
 def outline(f: Callable[..., object], *, min_cost: float = 0.0, waste: float = 0.02) -> object:
     """The same function with repeated stretches of equations, such as the layers of a Python loop, as calls.
 
@@ -271,9 +261,14 @@ def reroll(f: Callable[..., object]) -> object:
 
 
 @overload
+def apply_passes(f: NoFunction, **options: Any) -> Callable[..., Any]: ...
+@overload
 def apply_passes(f: Program[P, R], passes: Passes) -> Program[P, R]: ...
 @overload
 def apply_passes(f: Callable[P, R], passes: Passes) -> Callable[P, R]: ...
+@overload
+def apply_passes(*, passes: Passes) -> Rewrite: ...
+@decorator_form
 def apply_passes(f: Callable[..., object], passes: Passes) -> object:
     """The same function after all passes of a tuple, in order: those of the default pipeline, or others.
 

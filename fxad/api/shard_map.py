@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial, wraps
+from functools import wraps
 from math import prod
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, final, overload
 
+from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import check_function
 from fxad.core import tree
 from fxad.core.builder import Builder, rebind_operands
@@ -41,6 +42,8 @@ FOR_OUT_AXES: Final[Wording] = ("but its out_axes is None", "give the place of t
 
 
 @overload
+def shard_map(f: NoFunction, *args: Any, **options: Any) -> Callable[..., Any]: ...
+@overload
 def shard_map(
     f: Program[P, R],
     mesh: Mesh | Mapping[str, int] | None = None,
@@ -62,16 +65,16 @@ def shard_map(
 ) -> Callable[P, R]: ...
 @overload
 def shard_map(
-    f: None = None,
-    mesh: Mesh | Mapping[str, int] | None = None,
     *,
+    mesh: Mesh | Mapping[str, int] | None = None,
     in_specs: Specs,
     out_specs: Specs,
     axis_names: Collection[str] = ...,
     check_vma: bool = ...,
-) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+) -> Rewrite: ...
+@decorator_form
 def shard_map(
-    f: Any = None,
+    f: Any,
     mesh: Mesh | Mapping[str, int] | None = None,
     in_specs: Specs = _MISSING,
     out_specs: Specs = _MISSING,
@@ -99,10 +102,6 @@ def shard_map(
         missing = "in_specs" if in_specs is _MISSING else "out_specs"
         raise ArgumentError(
             f"shard_map: {missing} is missing", remedy="give a PartitionSpec for each argument and result: P() is whole"
-        )
-    if f is None:
-        return partial(
-            shard_map, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names=axis_names, check_vma=check_vma
         )
     name = function_name(f)
     what = f"shard_map of {name}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Final, ParamSpec, TypeVar, overload
+from typing import Any, Final, ParamSpec, TypeVar, overload
 
+from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.mapped_axes import Axes, mapped_axes_of_results
 from fxad.api.pmap import checked_devices, map_each_index, spec_along
 from fxad.api.shard_map import FOR_OUT_AXES, ManualAxes, map_over_devices, varying_result_error
@@ -23,6 +24,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+@overload
+def soft_pmap(f: NoFunction, *args: Any, **options: Any) -> Callable[..., Any]: ...
 @overload
 def soft_pmap(
     f: Program[P, R],
@@ -45,6 +48,18 @@ def soft_pmap(
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Callable[P, R]: ...
+@overload
+def soft_pmap(
+    *,
+    axis_name: str | None = None,
+    in_axes: Axes = 0,
+    out_axes: Axes = 0,
+    axis_size: int | None = None,
+    devices: int | Sequence[Device] | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+) -> Rewrite: ...
+@decorator_form
 def soft_pmap(
     f: Callable[..., object],
     axis_name: str | None = None,

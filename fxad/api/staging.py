@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
+from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.directional import transpose
 from fxad.api.lift import check_function, check_no_reduce_axes
 from fxad.api.rewrite import remat
@@ -15,12 +16,13 @@ from fxad.errors import ArgumentError, ParameterError, described
 from fxad.execution.executable import specs
 from fxad.ir import Aval
 from fxad.lax.control.host import debug_callback
-from fxad.tracing.array import aval_of, evaluating, running_each_operation
-from fxad.tracing.program import Program, count_text, function_name, trace, trace_for_call
+from fxad.tracing.array import Array, aval_of, evaluating, running_each_operation
+from fxad.tracing.program import Program, Spec, count_text, function_name, trace, trace_for_call
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.tracing.tracer import active_trace
 from fxad.transforms.memory.policies import Policy
 
+K = TypeVar("K")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -28,6 +30,21 @@ R = TypeVar("R")
 # -------------------------------------------------------------------------------------------------- types of results
 
 
+# A `Spec` stands for an Array, also in the usual containers. Any other tree has the type of the results.
+# fmt: off
+@overload
+def eval_shape(fun: Callable[..., Array], /, *args: object, **kwargs: object) -> Spec: ...
+@overload
+def eval_shape(fun: Callable[..., tuple[Array, Array]], /, *args: object, **kwargs: object) -> tuple[Spec, Spec]: ...
+@overload
+def eval_shape(fun: Callable[..., tuple[Array, ...]], /, *args: object, **kwargs: object) -> tuple[Spec, ...]: ...
+@overload
+def eval_shape(fun: Callable[..., list[Array]], /, *args: object, **kwargs: object) -> list[Spec]: ...
+@overload
+def eval_shape(fun: Callable[..., dict[K, Array]], /, *args: object, **kwargs: object) -> dict[K, Spec]: ...
+@overload
+def eval_shape(fun: Callable[..., R], /, *args: object, **kwargs: object) -> R: ...
+# fmt: on
 def eval_shape(fun: Callable[..., object], /, *args: object, **kwargs: object) -> Any:
     """Return the types of the results of a function, as a tree of `Spec`s, without computing them.
 
@@ -42,13 +59,24 @@ def eval_shape(fun: Callable[..., object], /, *args: object, **kwargs: object) -
 
 
 @overload
+def make_jaxpr(fun: NoFunction, *args: Any, **options: Any) -> Callable[..., Any]: ...
+@overload
 def make_jaxpr(
     fun: Callable[P, R], static_argnums: Argnums = (), axis_env: None = None, return_shape: Literal[False] = False
 ) -> Callable[P, Program[..., R]]: ...
 @overload
 def make_jaxpr(
-    fun: Callable[P, R], static_argnums: Argnums = (), axis_env: None = None, *, return_shape: bool
-) -> Callable[P, Any]: ...
+    fun: Callable[P, R], static_argnums: Argnums = (), axis_env: None = None, *, return_shape: Literal[True]
+) -> Callable[P, tuple[Program[..., R], Any]]: ...
+@overload
+def make_jaxpr(
+    *, static_argnums: Argnums = (), axis_env: None = None
+) -> Callable[[Callable[P, R]], Callable[P, Program[..., R]]]: ...
+@overload
+def make_jaxpr(
+    *, static_argnums: Argnums = (), axis_env: None = None, return_shape: Literal[True]
+) -> Callable[[Callable[P, R]], Callable[P, tuple[Program[..., R], Any]]]: ...
+@decorator_form
 def make_jaxpr(
     fun: Callable[..., object],
     static_argnums: Argnums = (),
@@ -108,6 +136,9 @@ def disable_jit(disable: bool = True) -> Iterator[None]:
         yield
 
 
+@overload
+def checkpoint(fun: NoFunction, **options: Any) -> Callable[..., Any]: ...
+@overload
 def checkpoint(
     fun: Callable[P, R],
     *,
@@ -115,7 +146,24 @@ def checkpoint(
     policy: Policy | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-) -> Callable[P, R]:
+) -> Callable[P, R]: ...
+@overload
+def checkpoint(
+    *,
+    prevent_cse: bool = True,
+    policy: Policy | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+) -> Rewrite: ...
+@decorator_form
+def checkpoint(
+    fun: Callable[..., Any],
+    *,
+    prevent_cse: bool = True,
+    policy: Policy | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+) -> Any:
     """`remat` by JAX's name. A recompute is real for both values of `prevent_cse`."""
     return remat(
         fun,
@@ -126,14 +174,21 @@ def checkpoint(
     )
 
 
-def named_call(fun: Callable[P, R], *, name: str | None = None) -> Callable[P, R]:
+@overload
+def named_call(fun: NoFunction, **options: Any) -> Callable[..., Any]: ...
+@overload
+def named_call(fun: Callable[P, R], *, name: str | None = None) -> Callable[P, R]: ...
+@overload
+def named_call(*, name: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+@decorator_form
+def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Any:
     """The function under a name. Where it is traced as a program of its own, the program has the name."""
     check_function("named_call", fun)
     if name is not None:
         _check_name("named_call", name)
 
     @wraps(fun, updated=())
-    def named(*args: P.args, **kwargs: P.kwargs) -> R:
+    def named(*args: object, **kwargs: object) -> object:
         return fun(*args, **kwargs)
 
     named.__name__ = name or function_name(fun)

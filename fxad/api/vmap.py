@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import ParamSpec, TypeAlias, TypeVar, overload
+from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
+from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import IsStatic, check_function, check_no_statics, trace_again_if_static
 from fxad.api.mapped_axes import (
     Axes,
@@ -29,6 +30,8 @@ SpmdNames: TypeAlias = "str | tuple[str, ...] | None"
 
 
 @overload
+def vmap(f: NoFunction, *args: Any, **options: Any) -> Callable[..., Any]: ...
+@overload
 def vmap(
     f: Program[P, R],
     in_axes: Axes = 0,
@@ -50,6 +53,18 @@ def vmap(
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Callable[P, R]: ...
+@overload
+def vmap(
+    *,
+    in_axes: Axes = 0,
+    out_axes: Axes = 0,
+    axis_name: str | None = None,
+    axis_size: int | None = None,
+    spmd_axis_name: SpmdNames = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+) -> Rewrite: ...
+@decorator_form
 def vmap(
     f: Callable[..., object],
     in_axes: Axes = 0,
@@ -61,7 +76,7 @@ def vmap(
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> object:
-    """Map over a new axis of the arguments.
+    """Map over a new axis of the arguments. Without `f` it is a decorator: `@vmap(in_axes=(0, None))`.
 
     `in_axes` is a tree prefix of the tuple of positional arguments: an int is the mapped axis of a leaf (negative:
     counted from the end), None means that the leaf is not mapped. Keyword arguments are mapped over axis 0. `out_axes`

@@ -57,6 +57,9 @@ from fxad.units.forwarding import forwarded_host_functions, forwarded_operands
 
 _Call: TypeAlias = Callable[..., object]  # of a program, as the user calls it
 
+# The name of the slot of an object that holds `fast_path`, so that its call is one Python frame.
+FAST_CALL: Final = "__call__"
+
 _LEAF: Final = tree.structure(0)
 _first: Final = itemgetter(0)
 _buffer_of: Final = attrgetter("_buffer")

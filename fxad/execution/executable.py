@@ -14,7 +14,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.tables import headed
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, SizeError
-from fxad.execution.dispatch import Dispatcher, fast_path
+from fxad.execution.dispatch import FAST_CALL, Dispatcher, fast_path
 from fxad.execution.donation import Donate, check_operands, donated_operands, donates_any
 from fxad.execution.shardings import Shardings, with_program_shardings
 from fxad.ir import Aval, Jaxpr
@@ -286,8 +286,9 @@ class Executable(_Staged, Generic[P, R_co]):
     Raises: TreeError, ShapeError, DTypeError, ArgumentError naming the argument's path; ExecutionError.
     """
 
-    # `__call__` is a slot that holds the closure of this program, so a call is one Python frame
-    __slots__ = ("__call__", "__weakref__", "_dispatcher", "program")
+    # `__call__` is a slot that holds the closure of this program. Its name is no string here, because pyright would take
+    # the slot, and not the signature below, as the type of a call.
+    __slots__ = (FAST_CALL, "__weakref__", "_dispatcher", "program")
     __signature__ = Signature([Parameter("args", Parameter.VAR_POSITIONAL), Parameter("kwargs", Parameter.VAR_KEYWORD)])
 
     if TYPE_CHECKING:
@@ -297,7 +298,7 @@ class Executable(_Staged, Generic[P, R_co]):
     def __init__(self, program: Program[P, R_co], dispatcher: Dispatcher) -> None:
         self.program = program
         self._dispatcher = dispatcher
-        object.__setattr__(self, "__call__", fast_path(dispatcher, dispatcher.call))
+        object.__setattr__(self, FAST_CALL, fast_path(dispatcher, dispatcher.call))
 
     def _repr_html_(self) -> str:
         return headed(repr(self)[1:-1], self.memory()._repr_html_(), self.program._repr_html_())

@@ -11,15 +11,16 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from types import MappingProxyType, ModuleType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self, SupportsIndex, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from fxad import dtypes
 from fxad.core import tree
 from fxad.core.sizes import Size
-from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, SizeError
-from fxad.ir import Aval, NDArray
+from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError, SizeError
+from fxad.ir import Aval
 
 # Versions of the Python array API standard that `fxad.numpy` conforms to.
 API_VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
@@ -36,8 +37,10 @@ class Conversions:
     def aval(self) -> Aval:
         """Shape and dtype together."""
 
+    # `NDArray[Any]` is what NumPy's functions take for an array of any dtype. By its types they take it as operators of
+    # `ndarray` too, although `ndarray + Array` is an Array: `fxad.mypy_plugin` says so to mypy.
     @abstractmethod
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """The value in NumPy."""
 
     @abstractmethod
@@ -83,15 +86,33 @@ class Conversions:
 
     # ------------------------------------------------------------------------------------------------------ numbers
 
-    def numpy(self) -> NDArray:
+    def numpy(self) -> npt.NDArray[Any]:
         """The value as a NumPy array (read-only view where the device shares memory)."""
         return self.__array__()
 
-    def item(self) -> bool | int | float | complex:
-        """The value of an array with one element, as a Python scalar."""
-        if self.aval.size != 1:
-            raise ShapeError(f"item: the array has {self.aval.size} elements, not one: {self.aval}", remedy=_PICK)
-        return cast("bool | int | float | complex", self.__array__().item())
+    def item(self, /, *args: SupportsIndex | tuple[SupportsIndex, ...]) -> bool | int | float | complex:
+        """The value of one element, as a Python scalar.
+
+        `item()` is that of an array with one element, `item(k)` is element k in row-major order, and `item(i, j)` or
+        `item((i, j))` has one index for each axis.
+
+        Raises: ShapeError for an array with another number of elements; ArgumentError for indices that are not ints, or
+                not one for each axis; AxisError for an element that the array does not have.
+        """
+        value = self.__array__()
+        if not args and value.size != 1:
+            raise ShapeError(f"item: the array has {value.size} elements, not one: {self.aval}", remedy=_PICK)
+        try:
+            return cast("bool | int | float | complex", value.item(*args))
+        except IndexError:
+            raise AxisError(
+                f"item: {_shown(args)} is outside of {self.aval}", remedy=f"it has {value.size} elements"
+            ) from None
+        except (TypeError, ValueError):
+            raise ArgumentError(
+                f"item: {_shown(args)} is no index of an element of {self.aval}",
+                remedy="give one int, which counts the elements, or an int for each axis",
+            ) from None
 
     def tolist(self) -> Any:
         """The value as nested lists of Python scalars."""
@@ -179,6 +200,10 @@ class Conversions:
 
         args, kwargs = tree.map(plain, (args, kwargs))
         return func(*args, **kwargs)
+
+
+def _shown(args: tuple[object, ...]) -> str:
+    return ", ".join([f"{x!r:.60}" for x in args])
 
 
 _PICK: Final = "pick an element by its index, or reduce the array"

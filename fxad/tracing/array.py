@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Protocol, Self, TypeGuard, cast
 from weakref import ref
 
 import numpy as np
+import numpy.typing as npt
 
 from fxad import dtypes, runtime
 from fxad.core.builder import Builder
@@ -171,8 +172,7 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     # ---------------------------------------------------------------------------------------------------- values
 
-    # with `dtype[Any]`, type checkers would take `ndarray + Array` for an ndarray
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> npt.NDArray[Any]:
         value = runtime.to_numpy(self._buffer)
         if copy is False and not _is_view(value):
             raise ParameterError(f"numpy: {self._aval} has no view in NumPy, only a copy", remedy="leave `copy` out")
@@ -256,6 +256,8 @@ class Array(Typed, Conversions, Methods, Updatable):
         if type(x) is not type(y) and not (isinstance(y, _OPERANDS) and isinstance(x, _OPERANDS)):
             other = y if x is self else x
             if not isinstance(other, runtime.SupportsDLPack):
+                if isinstance(other, Sequence) and not isinstance(other, str | bytes):
+                    raise _sequence_error(op, static, other)
                 return cast("Self", NotImplemented)
         if type(x) is Array is type(y) and current_binder() is None:
             return cast("Self", EAGER.apply_to_arrays(op, (x, y), static)[0])
@@ -290,6 +292,15 @@ class _Lent:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._array.__dlpack_device__()
+
+
+def _sequence_error(op: Operation, static: tuple[Hashable, ...], other: object) -> ArgumentError:
+    """The error for an operator with a list. Python would compare it as a whole, or repeat it."""
+    names = [p.name for p in static if isinstance(p, Primitive)]
+    return ArgumentError(
+        f"{names[0] if names else op.__name__}: {described(other)} is not an array: {other!r:.60}",
+        remedy="make it one: fnp.asarray(...)",
+    )
 
 
 _SCALARS: Final = frozenset({bool, int, float, complex})

@@ -21,9 +21,10 @@ from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from threading import get_ident
 from types import FrameType, TracebackType
-from typing import Any, Final, Literal, NoReturn, final
+from typing import Any, Final, Literal, NoReturn, SupportsIndex, final
 
 import numpy as np
+import numpy.typing as npt
 import optree
 
 from fxad import dtypes
@@ -45,7 +46,6 @@ from fxad.ir import (
     Aval,
     Jaxpr,
     Lit,
-    NDArray,
     Primitive,
     Source,
     Var,
@@ -195,7 +195,7 @@ class Tracer(Array):
             f"numpy.{name}", f"use fxad.numpy.{name}, or return the array and convert it outside"
         )
 
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> npt.NDArray[Any]:
         self._refuse("numpy", "use fxad.numpy in place of numpy, or return the array and convert it outside")
 
     def __bool__(self) -> bool:  # noqa: PLE0304  it raises
@@ -216,7 +216,7 @@ class Tracer(Array):
     def __index__(self) -> int:  # noqa: PLE0305  it raises
         self._refuse("index", NEEDS_STATIC)
 
-    def item(self) -> bool | int | float | complex:
+    def item(self, /, *args: SupportsIndex | tuple[SupportsIndex, ...]) -> bool | int | float | complex:
         self._refuse("item", "return the array and call item() on the result")
 
     def tolist(self) -> Any:

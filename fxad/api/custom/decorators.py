@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from types import MappingProxyType, MethodType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, SupportsIndex, TypeVar, final, overload
 
@@ -21,6 +21,7 @@ from fxad.api.custom.traced_rules import (
     kept_positions,
     nondiff_positions,
 )
+from fxad.api.decorator_form import NoFunction, decorator_form
 from fxad.api.lift import check_function, importable_name
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.operations.arguments import plain_ints
@@ -297,15 +298,18 @@ def decorate(
 
 
 @overload
+def custom_jvp(fun: NoFunction, *args: Any, **options: Any) -> CustomFunction[..., Any]: ...
+@overload
 def custom_jvp(
     fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> CustomFunction[P, R]: ...
 @overload
 def custom_jvp(
-    fun: None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
+    *, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> Callable[[Callable[P, R]], CustomFunction[P, R]]: ...
+@decorator_form
 def custom_jvp(
-    fun: Callable[..., object] | None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
+    fun: Callable[..., object], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> object:
     """A function whose derivative `defjvp` defines, for forward mode and, transposed, for reverse mode.
 
@@ -324,28 +328,29 @@ def custom_jvp(
     Raises: where it is called: TreeError, ShapeError, DTypeError naming rule, path and both types; NotLinearError
             naming the equation; where it is differentiated: NotDifferentiableError for captured values.
     """
-    decorator = partial(decorate, "custom_jvp", nondiff_argnums=nondiff_argnums, nondiff_argnames=nondiff_argnames)
-    return decorator if fun is None else decorator(fun)
+    return decorate("custom_jvp", fun, nondiff_argnums, nondiff_argnames)
 
 
+@overload
+def custom_vjp(fun: NoFunction, *args: Any, **options: Any) -> CustomFunction[..., Any]: ...
 @overload
 def custom_vjp(
     fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> CustomFunction[P, R]: ...
 @overload
 def custom_vjp(
-    fun: None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
+    *, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> Callable[[Callable[P, R]], CustomFunction[P, R]]: ...
+@decorator_form
 def custom_vjp(
-    fun: Callable[..., object] | None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
+    fun: Callable[..., object], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> object:
     """A function whose derivative `defvjp` defines, for reverse mode and, transposed, for forward mode.
 
     Law:    with correct rules, every transformation has the results that it has without them, within rounding.
     Raises: as `custom_jvp`.
     """
-    decorator = partial(decorate, "custom_vjp", nondiff_argnums=nondiff_argnums, nondiff_argnames=nondiff_argnames)
-    return decorator if fun is None else decorator(fun)
+    return decorate("custom_vjp", fun, nondiff_argnums, nondiff_argnames)
 
 
 def custom_vmap(fun: Callable[P, R]) -> CustomFunction[P, R]:

@@ -189,7 +189,8 @@ def _linear_solve(eqn: Equation, *args: Value) -> object:
             return lambda _, rhs: fn(rhs)
         return lambda _, rhs: parted(fn(rhs))
 
-    result = lax.custom_linear_solve(
+    linear_solve: Callable[..., Any] = lax.custom_linear_solve
+    result = linear_solve(
         matvec,
         arrays(b),
         applied(solve),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, overload
 
 from fxad.core import tree
 from fxad.core.sizes import Size
@@ -11,13 +11,14 @@ from fxad.dtypes import bool_
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
 from fxad.ir import Aval, Lit
 from fxad.lax.control.branching import cond
+from fxad.lax.control.host_values import HostLeaf, HostTree
 from fxad.lax.control.scanning import scan
 from fxad.lax.creation import splat
 from fxad.lax.shapes import concatenate, expand_dims, reshape, rev, slice_in_dim, squeeze, transpose
 from fxad.operations.arguments import flag
 from fxad.operations.axes import normalize_axis_index
 from fxad.primitives.axes import replace_entry
-from fxad.tracing.array import Array, aval_of, is_scalar
+from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.tracing.program import function_name
 
 T = TypeVar("T")
@@ -25,7 +26,16 @@ _FLAG: Final = Aval((), bool_)
 _Combine: TypeAlias = Callable[[list[Array], list[Array]], list[Array]]
 
 
-def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = False, axis: int = 0) -> T:
+# A number or an array of NumPy is an Array inside of `fn`, also in a container.
+# fmt: off
+@overload
+def associative_scan(fn: Callable[[Array, Array], ArrayLike], elems: HostLeaf, reverse: bool = False, axis: int = 0) -> Array: ...
+@overload
+def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, axis: int = 0) -> T: ...
+@overload
+def associative_scan(fn: Callable[[T, T], T], elems: HostTree, reverse: bool = False, axis: int = 0) -> T: ...
+# fmt: on
+def associative_scan(fn: Callable[[Any, Any], object], elems: object, reverse: bool = False, axis: int = 0) -> Any:
     """Return the prefix results of combining the slices of `elems` along `axis`: `e0, e0*e1, e0*e1*e2, ...`, where
     `a*b` is `fn(a, b)`. With `reverse` they start at the end: the last result is `en`, the one before `en*e(n-1)`.
 
@@ -76,10 +86,10 @@ def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = Fal
 
     symbolic = bool(leaves) and type(avals[0].shape[axes[0]]) is Size
     if not leaves or (not symbolic and avals[0].shape[axes[0]] < 2):
-        return cast("T", elems)
+        return elems
     inputs = [rev(x, (k,)) if reverse else x for x, k in zip(leaves, axes, strict=True)]
     partial = (_in_sequence if symbolic else _partial)(combine, inputs, axes)
-    return cast("T", structure.unflatten([rev(x, (k,)) if reverse else x for x, k in zip(partial, axes, strict=True)]))
+    return structure.unflatten([rev(x, (k,)) if reverse else x for x, k in zip(partial, axes, strict=True)])
 
 
 def _check_combined(what: str, have: object, want: Array) -> None:

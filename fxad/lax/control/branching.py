@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar, cast
+from typing import Final, ParamSpec, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from fxad import dtypes
 from fxad.core import tree
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import INT32_SCALAR, Aval, Lit
+from fxad.lax.control.host_values import HostLeaf, HostValue
 from fxad.lax.control.traced_functions import TracedFunction, common_operands, traced_body
 from fxad.operations import elementwise, promotion
 from fxad.primitives.control.cond import LOOP, SELECT, Cond
@@ -19,9 +20,29 @@ from fxad.tracing.context import sharing_copies
 from fxad.tracing.tracer import bind
 
 NOT_GIVEN: Final = object()
+P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
+# A number or an array of NumPy is an Array inside the functions, also in a container. No overload but one takes a lambda
+# with operands that are Arrays: of several, mypy would take none.
+# fmt: off
+@overload
+def cond(pred: object, true_fun: Callable[[Array], R], false_fun: Callable[[Array], R], operands: HostLeaf, /, *, batched: str = ...) -> R: ...
+@overload
+def cond(pred: object, true_fun: Callable[[Unpack[Ts]], R], false_fun: Callable[[Unpack[Ts]], R], *operands: *Ts, batched: str = ...) -> R: ...
+@overload
+def cond(pred: object, true_fun: Callable[[T], R], false_fun: Callable[[T], R], *, operand: T, batched: str = ...) -> R: ...
+@overload
+def cond(pred: object, true_fun: Callable[P, R], false_fun: Callable[Q, R], first: HostValue, /, *operands: object, batched: str = ...) -> R: ...
+@overload
+def cond(pred: object, true_fun: Callable[P, R], false_fun: Callable[Q, R], first: object, second: HostValue, /, *operands: object, batched: str = ...) -> R: ...
+@overload
+def cond(pred: object, true_fun: Callable[P, R], false_fun: Callable[Q, R], *, operand: HostValue, batched: str = ...) -> R: ...
+# fmt: on
 def cond(
     pred: object,
     true_fun: Callable[..., R],
@@ -75,6 +96,16 @@ def _with_operand(what: str, operand: object, operands: tuple[object, ...]) -> t
     return (operand,)
 
 
+# fmt: off
+@overload
+def switch(index: object, branches: Sequence[Callable[[Array], R]], operands: HostLeaf, /, *, batched: str = ...) -> R: ...
+@overload
+def switch(index: object, branches: Sequence[Callable[[Unpack[Ts]], R]], *operands: *Ts, batched: str = ...) -> R: ...
+@overload
+def switch(index: object, branches: Sequence[Callable[[T], R]], *, operand: T, batched: str = ...) -> R: ...
+@overload
+def switch(index: object, branches: Sequence[Callable[..., R]], *operands: object, operand: object = ..., batched: str = ...) -> R: ...
+# fmt: on
 def switch(
     index: object,
     branches: Sequence[Callable[..., R]],

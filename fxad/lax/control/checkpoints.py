@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 from fxad.core import tree
 from fxad.errors import ArgumentError, ParameterError, described
+from fxad.lax.control.host_values import HostLeaf, HostTree
 from fxad.lax.control.scanning import slice_types
 from fxad.lax.control.traced_functions import traced_loop
 from fxad.operations.arguments import to_count, to_int
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.marks import Name
-from fxad.tracing.array import aval_of, binder
+from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 from fxad.transforms.memory.nested_scan import balanced, carries_stored, nested_scan
 from fxad.transforms.memory.policies import nothing
 
 C = TypeVar("C")
+X = TypeVar("X")
 T = TypeVar("T")
 Y = TypeVar("Y")
 
@@ -37,9 +39,33 @@ def checkpoint_name(x: T, name: str) -> T:
     return cast(T, structure.unflatten([binder().bind(Name(name), (a,))[0] for a in leaves]))
 
 
+# as for `scan`
+# fmt: off
+@overload
+def checkpointed_scan(f: Callable[[Array, None], tuple[ArrayLike, Y]], init: HostLeaf, xs: None = None, length: int | None = None, *, budget: int) -> tuple[Array, Y]: ...
+@overload
+def checkpointed_scan(f: Callable[[C, None], tuple[C, Y]], init: C, xs: None = None, length: int | None = None, *, budget: int) -> tuple[C, Y]: ...
+@overload
+def checkpointed_scan(f: Callable[[Array, Array], tuple[ArrayLike, Y]], init: HostLeaf, xs: HostLeaf, length: int | None = None, *, budget: int) -> tuple[Array, Y]: ...
+@overload
+def checkpointed_scan(f: Callable[[Array, X], tuple[ArrayLike, Y]], init: HostLeaf, xs: X, length: int | None = None, *, budget: int) -> tuple[Array, Y]: ...
+@overload
+def checkpointed_scan(f: Callable[[C, Array], tuple[C, Y]], init: C, xs: HostLeaf, length: int | None = None, *, budget: int) -> tuple[C, Y]: ...
+@overload
+def checkpointed_scan(f: Callable[[C, X], tuple[C, Y]], init: C, xs: X, length: int | None = None, *, budget: int) -> tuple[C, Y]: ...
+@overload
+def checkpointed_scan(f: Callable[[C, X], tuple[C, Y]], init: HostTree, xs: object = None, length: int | None = None, *, budget: int) -> tuple[C, Y]: ...
+@overload
+def checkpointed_scan(f: Callable[[C, X], tuple[C, Y]], init: C, xs: HostTree, length: int | None = None, *, budget: int) -> tuple[C, Y]: ...
+# fmt: on
 def checkpointed_scan(
-    f: Callable[[C, Any], tuple[C, Y]], init: object, xs: object = None, length: int | None = None, *, budget: int
-) -> tuple[C, Y]:
+    f: Callable[[Any, Any], tuple[object, object]],
+    init: object,
+    xs: object = None,
+    length: int | None = None,
+    *,
+    budget: int,
+) -> tuple[Any, Any]:
     """`scan`, whose reverse mode stores at most `budget` carries at a time, and the intermediates of one step.
 
     The steps are divided into nested segments, each a `remat` of a `scan` of smaller ones. Depth d needs a budget of

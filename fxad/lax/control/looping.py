@@ -4,23 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import index
-from typing import SupportsIndex, TypeVar, cast
+from typing import Any, SupportsIndex, TypeVar, cast, overload
 
 from fxad import dtypes
 from fxad.core import tree
 from fxad.errors import DTypeError, ParameterError, ShapeError, TreeError
 from fxad.ir import Aval
+from fxad.lax.control.host_values import HostLeaf, HostTree
 from fxad.lax.control.traced_functions import TracedFunction, traced_body, traced_loop
 from fxad.primitives.control.while_ import While
+from fxad.tracing.array import Array, ArrayLike
 from fxad.tracing.context import sharing_copies
 from fxad.tracing.tracer import bind
 
 T = TypeVar("T")
 
 
+# A number or an array of NumPy is an Array inside the functions, also in a container.
+# fmt: off
+@overload
+def while_loop(cond_fun: Callable[[Array], object], body_fun: Callable[[Array], ArrayLike], init_val: HostLeaf, *, max_steps: int | None = None) -> Array: ...
+@overload
+def while_loop(cond_fun: Callable[[T], object], body_fun: Callable[[T], T], init_val: T, *, max_steps: int | None = None) -> T: ...
+@overload
+def while_loop(cond_fun: Callable[[T], object], body_fun: Callable[[T], T], init_val: HostTree, *, max_steps: int | None = None) -> T: ...
+# fmt: on
 def while_loop(
-    cond_fun: Callable[[T], object], body_fun: Callable[[T], T], init_val: T, *, max_steps: int | None = None
-) -> T:
+    cond_fun: Callable[[Any], object],
+    body_fun: Callable[[Any], object],
+    init_val: object,
+    *,
+    max_steps: int | None = None,
+) -> Any:
     """Apply `body_fun` to a carry, starting with `init_val`, while `cond_fun` of the carry is true.
 
     The carry is any pytree of arrays; it keeps its structure, shapes and dtypes. A bare Python number in `init_val`
@@ -44,7 +59,7 @@ def while_loop(
     _check_predicate(cond)
     prim = While(cond.jaxpr, loop.body.jaxpr, len(cond.captured), len(loop.body.captured), steps)
     outs = bind(prim, *cond.captured, *loop.body.captured, *loop.init)
-    return cast("T", loop.carry_tree.unflatten(outs))
+    return loop.carry_tree.unflatten(outs)
 
 
 def _limit(max_steps: int | None) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, TypeAlias, TypeVar, cast, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from fxad.core.tree import Structure
 from fxad.dtypes import int32, int64, is_integer
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Aval, Jaxpr, Lit
+from fxad.lax.control.host_values import HostLeaf, HostTree
 from fxad.lax.control.traced_functions import Loop, traced_body, traced_loop
 from fxad.lax.creation import splat
 from fxad.lax.shapes import concatenate, reshape, slice_in_dim
@@ -34,28 +35,34 @@ X = TypeVar("X")
 Y = TypeVar("Y")
 
 
-# Types whose values may become an Array in the carry.
-_HostValue: TypeAlias = "complex | np.ndarray[Any, Any] | np.generic | tuple[object, ...] | list[Any] | dict[Any, Any]"
-
-
-# A slice has the type of `xs`. The last overload is for an `init` with numbers or NumPy arrays, which become Arrays.
+# A slice has the type of `xs`. A number or an array of NumPy is an Array inside of `f`, also in a container.
 # fmt: off
+@overload
+def scan(f: Callable[[Array, None], tuple[ArrayLike, Y]], init: HostLeaf, xs: None = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[Array, Y]: ...
 @overload
 def scan(f: Callable[[C, None], tuple[C, Y]], init: C, xs: None = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[C, Y]: ...
 @overload
+def scan(f: Callable[[Array, Array], tuple[ArrayLike, Y]], init: HostLeaf, xs: HostLeaf, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[Array, Y]: ...
+@overload
+def scan(f: Callable[[Array, X], tuple[ArrayLike, Y]], init: HostLeaf, xs: X, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[Array, Y]: ...
+@overload
+def scan(f: Callable[[C, Array], tuple[C, Y]], init: C, xs: HostLeaf, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[C, Y]: ...
+@overload
 def scan(f: Callable[[C, X], tuple[C, Y]], init: C, xs: X, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[C, Y]: ...
 @overload
-def scan(f: Callable[[C, Any], tuple[C, Y]], init: _HostValue, xs: object = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[C, Y]: ...
+def scan(f: Callable[[C, X], tuple[C, Y]], init: HostTree, xs: object = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[C, Y]: ...
+@overload
+def scan(f: Callable[[C, X], tuple[C, Y]], init: C, xs: HostTree, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[C, Y]: ...
 # fmt: on
 def scan(
-    f: Callable[[C, Any], tuple[C, Y]],
+    f: Callable[[Any, Any], tuple[object, object]],
     init: object,
     xs: object = None,
     length: int | None = None,
     reverse: bool = False,
     unroll: int | bool = 1,
     _split_transpose: bool = False,
-) -> tuple[C, Y]:
+) -> tuple[Any, Any]:
     """Apply `f(carry, x) -> (carry, y)` to each slice of `xs` along axis 0; return the last carry and all `y` stacked.
 
     `init`, `xs` and the results of `f` are any pytrees of arrays. The carry keeps its structure, shapes and dtypes. A
@@ -84,7 +91,13 @@ def scan(
     return loop.results(bind(prim, *captured, *loop.init, *leaves))
 
 
-def map_(f: Callable[[Any], Y], xs: object, batch_size: int | None = None) -> Y:
+@overload
+def map_(f: Callable[[Array], Y], xs: HostLeaf, batch_size: int | None = None) -> Y: ...
+@overload
+def map_(f: Callable[[X], Y], xs: X, batch_size: int | None = None) -> Y: ...
+@overload
+def map_(f: Callable[[X], Y], xs: HostTree, batch_size: int | None = None) -> Y: ...
+def map_(f: Callable[[Any], object], xs: object, batch_size: int | None = None) -> Any:
     """Apply `f` to each slice of `xs` along axis 0 in a loop; return the results stacked.
 
     With `batch_size`, each step maps over that many slices, as under vmap: a compromise between the speed of vmap and
@@ -98,7 +111,7 @@ def map_(f: Callable[[Any], Y], xs: object, batch_size: int | None = None) -> Y:
     n_consts = len(body.captured)
     if batch_size is None:
         outs = bind(Scan(body.jaxpr, n, False, 1, n_consts, 0), *body.captured, *leaves)
-        return cast("Y", body.out_tree.unflatten(outs))
+        return body.out_tree.unflatten(outs)
     size = to_count("map", "batch_size", batch_size, 1)
     dims, to = (None,) * n_consts + (0,) * len(leaves), (0,) * len(body.jaxpr.outs)
     parts: list[Sequence[Array]] = []
@@ -117,7 +130,7 @@ def map_(f: Callable[[Any], Y], xs: object, batch_size: int | None = None) -> Y:
     if left:
         run(n - left, 1, left)
     whole = parts[0] if len(parts) == 1 else [concatenate(pair, 0) for pair in zip(*parts, strict=True)]
-    return cast("Y", body.out_tree.unflatten(whole))
+    return body.out_tree.unflatten(whole)
 
 
 def _slice_rows(x: ArrayLike, start: int, stop: int, lead: tuple[int, int]) -> Array:
@@ -162,14 +175,22 @@ def _unrolled(what: str, unroll: int | bool, length: int) -> int:
 # --------------------------------------------------------------------------------------------------------- fori_loop
 
 
+# fmt: off
+@overload
+def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Array, Array], ArrayLike], init_val: HostLeaf, *, unroll: int | bool | None = None) -> Array: ...
+@overload
+def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Array, C], C], init_val: C, *, unroll: int | bool | None = None) -> C: ...
+@overload
+def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Array, C], C], init_val: HostTree, *, unroll: int | bool | None = None) -> C: ...
+# fmt: on
 def fori_loop(
     lower: ArrayLike,
     upper: ArrayLike,
-    body_fun: Callable[[Any, C], C],
+    body_fun: Callable[[Any, Any], object],
     init_val: object,
     *,
     unroll: int | bool | None = None,
-) -> C:
+) -> Any:
     """`val = body_fun(i, val)` for i from `lower` to `upper`, exclusive; return the last `val`.
 
     `init_val` is any pytree of arrays, which keeps its structure, shapes and dtypes. A bare Python number in it takes
@@ -188,7 +209,7 @@ def fori_loop(
     index = _index_type(bounds)
 
     @wraps(body_fun)
-    def step(val: C, i: object) -> C:
+    def step(val: object, i: object) -> object:
         return body_fun(i, val)
 
     step.__name__ = function_name(body_fun)
@@ -205,7 +226,7 @@ def fori_loop(
     else:
         first_last = [splat(Lit.of(v, index)) if k in static else v for k, v in bounds.items()]
         outs = _dynamic_fori(loop, first_last[0], first_last[1], index)
-    return cast("C", loop.carry_tree.unflatten(outs))
+    return loop.carry_tree.unflatten(outs)
 
 
 def _index_type(bounds: dict[str, ArrayLike]) -> Aval:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar, overload
 
 from fxad import dtypes
 from fxad.core import tree
 from fxad.lax.binary import max as maximum
 from fxad.lax.control import while_loop
+from fxad.lax.control.host_values import HostLeaf, HostTree
 from fxad.lax.creation import full
 from fxad.lax.elementwise import is_finite
 from fxad.lax.implicit.convergence import Breakdown, Convergence
@@ -18,10 +19,20 @@ from fxad.lax.implicit.vectors import norm, select_value, vector_space_of
 from fxad.operations.arguments import to_count
 from fxad.tracing.array import Array, ArrayLike
 
+T = TypeVar("T")
 # The number of steps, the last two points, the residual and its target.
 _State: TypeAlias = tuple[Array, object, object, Array, Array]
 
 
+# A number or an array of NumPy is an Array inside of `f`, also in a container.
+# fmt: off
+@overload
+def fixed_point_iteration(f: Callable[[Array], object], x0: HostLeaf, *, tol: ArrayLike = 1e-5, atol: ArrayLike = 0.0, maxiter: int = 10_000) -> tuple[Array, Convergence]: ...
+@overload
+def fixed_point_iteration(f: Callable[[T], T], x0: T, *, tol: ArrayLike = 1e-5, atol: ArrayLike = 0.0, maxiter: int = 10_000) -> tuple[T, Convergence]: ...
+@overload
+def fixed_point_iteration(f: Callable[[T], T], x0: HostTree, *, tol: ArrayLike = 1e-5, atol: ArrayLike = 0.0, maxiter: int = 10_000) -> tuple[T, Convergence]: ...
+# fmt: on
 def fixed_point_iteration(
     f: Callable[[Any], object],
     x0: object,

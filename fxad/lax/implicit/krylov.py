@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, TypeAlias, TypeVar, final, overload
 
 from fxad import dtypes
 from fxad.core import tree
@@ -13,6 +13,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
 from fxad.ir import Aval, Lit
 from fxad.lax.binary import sub
+from fxad.lax.control.host_values import HostLeaf
 from fxad.lax.creation import convert, splat
 from fxad.lax.implicit.convergence import Convergence
 from fxad.lax.implicit.maps import (
@@ -33,9 +34,16 @@ from fxad.operations.arguments import to_count
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of, is_scalar
 from fxad.tracing.program import function_name
 
+T = TypeVar("T")
 Operator: TypeAlias = "Callable[[Any], object] | ArrayLike"
 
 
+# fmt: off
+@overload
+def cg(A: Operator, b: HostLeaf, x0: object = None, *, tol: ArrayLike = 1e-5, atol: ArrayLike = 0.0, maxiter: int | None = None, M: Operator | None = None) -> tuple[Array, Convergence]: ...
+@overload
+def cg(A: Operator, b: T, x0: object = None, *, tol: ArrayLike = 1e-5, atol: ArrayLike = 0.0, maxiter: int | None = None, M: Operator | None = None) -> tuple[T, Convergence]: ...
+# fmt: on
 def cg(
     A: Operator,
     b: object,
@@ -70,6 +78,12 @@ def cg(
     return _cg(_setup("cg", A, b, x0, tol, atol, M), maxiter)
 
 
+# fmt: off
+@overload
+def bicgstab(A: Operator, b: HostLeaf, x0: object = None, *, tol: ArrayLike = 1e-5, atol: ArrayLike = 0.0, maxiter: int | None = None, M: Operator | None = None) -> tuple[Array, Convergence]: ...
+@overload
+def bicgstab(A: Operator, b: T, x0: object = None, *, tol: ArrayLike = 1e-5, atol: ArrayLike = 0.0, maxiter: int | None = None, M: Operator | None = None) -> tuple[T, Convergence]: ...
+# fmt: on
 def bicgstab(
     A: Operator,
     b: object,
@@ -94,6 +108,12 @@ def bicgstab(
     return setup.solved(_bicgstab, limits, hermitian=False)
 
 
+# fmt: off
+@overload
+def gmres(A: Operator, b: HostLeaf, x0: object = None, *, tol: ArrayLike = 1e-5, atol: ArrayLike = 0.0, restart: int = 20, maxiter: int | None = None, M: Operator | None = None) -> tuple[Array, Convergence]: ...
+@overload
+def gmres(A: Operator, b: T, x0: object = None, *, tol: ArrayLike = 1e-5, atol: ArrayLike = 0.0, restart: int = 20, maxiter: int | None = None, M: Operator | None = None) -> tuple[T, Convergence]: ...
+# fmt: on
 def gmres(
     A: Operator,
     b: object,

@@ -6,14 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeVar, overload
 
 from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.masks import select_by_mask
 from fxad.errors import DTypeError, ShapeError, TreeError
 from fxad.ir import Atom, Lit
+from fxad.lax.control.host_values import HostLeaf, HostTree
 from fxad.lax.control.traced_functions import traced_body
+from fxad.lax.implicit.convergence import Convergence
 from fxad.lax.implicit.fixed_point import solve_by_iteration
 from fxad.lax.implicit.krylov import solve_by_cg, solve_by_gmres
 from fxad.lax.implicit.maps import trace_function, type_and_leaves
@@ -23,10 +25,29 @@ from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.elementwise.arithmetic import MUL, SUB
 from fxad.primitives.elementwise.logic import NE
 from fxad.primitives.elementwise.select import emit_where
+from fxad.tracing.array import Array
 from fxad.tracing.program import function_name
 from fxad.transforms import grad
 
+T = TypeVar("T")
+X = TypeVar("X")
 
+
+# A guess that is a number or an array of NumPy is an Array inside the functions, also in a container.
+# fmt: off
+@overload
+def custom_root(f: Callable[[Array], object], initial_guess: HostLeaf, solve: Callable[..., Array], tangent_solve: Callable[..., object], has_aux: Literal[False] = False) -> Array: ...
+@overload
+def custom_root(f: Callable[[T], object], initial_guess: T, solve: Callable[..., T], tangent_solve: Callable[..., object], has_aux: Literal[False] = False) -> T: ...
+@overload
+def custom_root(f: Callable[[T], object], initial_guess: HostTree, solve: Callable[..., T], tangent_solve: Callable[..., object], has_aux: Literal[False] = False) -> T: ...
+@overload
+def custom_root(f: Callable[[Array], object], initial_guess: HostLeaf, solve: Callable[..., tuple[Array, X]], tangent_solve: Callable[..., object], *, has_aux: Literal[True]) -> tuple[Array, X]: ...
+@overload
+def custom_root(f: Callable[[T], object], initial_guess: T, solve: Callable[..., tuple[T, X]], tangent_solve: Callable[..., object], *, has_aux: Literal[True]) -> tuple[T, X]: ...
+@overload
+def custom_root(f: Callable[[T], object], initial_guess: HostTree, solve: Callable[..., tuple[T, X]], tangent_solve: Callable[..., object], *, has_aux: Literal[True]) -> tuple[T, X]: ...
+# fmt: on
 def custom_root(
     f: Callable[[Any], object],
     initial_guess: object,
@@ -62,6 +83,27 @@ def custom_root(
     return problem.bind_root(solve, lambda x: solve(f, x), tangent_solve, has_aux)
 
 
+# as for `custom_root`
+# fmt: off
+@overload
+def custom_fixed_point(f: Callable[[Array], object], initial_guess: HostLeaf, solve: Callable[..., Array] | None = None, tangent_solve: Callable[..., object] | None = None, has_aux: Literal[False] = False) -> Array: ...
+@overload
+def custom_fixed_point(f: Callable[[T], object], initial_guess: T, solve: Callable[..., T] | None = None, tangent_solve: Callable[..., object] | None = None, has_aux: Literal[False] = False) -> T: ...
+@overload
+def custom_fixed_point(f: Callable[[T], object], initial_guess: HostTree, solve: Callable[..., T] | None = None, tangent_solve: Callable[..., object] | None = None, has_aux: Literal[False] = False) -> T: ...
+@overload
+def custom_fixed_point(f: Callable[[Array], object], initial_guess: HostLeaf, solve: Callable[..., tuple[Array, X]], tangent_solve: Callable[..., object] | None = None, *, has_aux: Literal[True]) -> tuple[Array, X]: ...
+@overload
+def custom_fixed_point(f: Callable[[T], object], initial_guess: T, solve: Callable[..., tuple[T, X]], tangent_solve: Callable[..., object] | None = None, *, has_aux: Literal[True]) -> tuple[T, X]: ...
+@overload
+def custom_fixed_point(f: Callable[[T], object], initial_guess: HostTree, solve: Callable[..., tuple[T, X]], tangent_solve: Callable[..., object] | None = None, *, has_aux: Literal[True]) -> tuple[T, X]: ...
+@overload
+def custom_fixed_point(f: Callable[[Array], object], initial_guess: HostLeaf, solve: None = None, tangent_solve: Callable[..., object] | None = None, *, has_aux: Literal[True]) -> tuple[Array, Convergence]: ...
+@overload
+def custom_fixed_point(f: Callable[[T], object], initial_guess: T, solve: None = None, tangent_solve: Callable[..., object] | None = None, *, has_aux: Literal[True]) -> tuple[T, Convergence]: ...
+@overload
+def custom_fixed_point(f: Callable[[T], object], initial_guess: HostTree, solve: None = None, tangent_solve: Callable[..., object] | None = None, *, has_aux: Literal[True]) -> tuple[T, Convergence]: ...
+# fmt: on
 def custom_fixed_point(
     f: Callable[[Any], object],
     initial_guess: object,
@@ -103,6 +145,21 @@ def _nan_at_nan(b: Builder, x: Atom, y: Atom) -> Atom:
     return b.one(MUL, y, factor)
 
 
+# as for `custom_root`
+# fmt: off
+@overload
+def custom_minimize(f: Callable[[Array], object], initial_guess: HostLeaf, solve: Callable[..., Array], tangent_solve: Callable[..., object] | None = None, has_aux: Literal[False] = False) -> Array: ...
+@overload
+def custom_minimize(f: Callable[[T], object], initial_guess: T, solve: Callable[..., T], tangent_solve: Callable[..., object] | None = None, has_aux: Literal[False] = False) -> T: ...
+@overload
+def custom_minimize(f: Callable[[T], object], initial_guess: HostTree, solve: Callable[..., T], tangent_solve: Callable[..., object] | None = None, has_aux: Literal[False] = False) -> T: ...
+@overload
+def custom_minimize(f: Callable[[Array], object], initial_guess: HostLeaf, solve: Callable[..., tuple[Array, X]], tangent_solve: Callable[..., object] | None = None, *, has_aux: Literal[True]) -> tuple[Array, X]: ...
+@overload
+def custom_minimize(f: Callable[[T], object], initial_guess: T, solve: Callable[..., tuple[T, X]], tangent_solve: Callable[..., object] | None = None, *, has_aux: Literal[True]) -> tuple[T, X]: ...
+@overload
+def custom_minimize(f: Callable[[T], object], initial_guess: HostTree, solve: Callable[..., tuple[T, X]], tangent_solve: Callable[..., object] | None = None, *, has_aux: Literal[True]) -> tuple[T, X]: ...
+# fmt: on
 def custom_minimize(
     f: Callable[[Any], object],
     initial_guess: object,

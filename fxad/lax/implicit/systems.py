@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, TypeVar, overload
 
+from fxad.lax.control.host_values import HostLeaf, HostTree
 from fxad.lax.control.traced_functions import TracedFunction, common_operands
 from fxad.lax.implicit.maps import (
     TracedMap,
@@ -18,9 +19,28 @@ from fxad.lax.implicit.maps import (
 from fxad.operations.arguments import flag
 from fxad.primitives.control.bodies import rotate_operands
 from fxad.primitives.implicit import LinearSolve
+from fxad.tracing.array import Array
 from fxad.tracing.tracer import bind
 
+T = TypeVar("T")
+X = TypeVar("X")
 
+
+# A right-hand side that is a number or an array of NumPy is an Array inside the functions, also in a container.
+# fmt: off
+@overload
+def custom_linear_solve(matvec: Callable[[Array], object], b: HostLeaf, solve: Callable[..., Array], transpose_solve: Callable[..., object] | None = None, symmetric: bool = False, has_aux: Literal[False] = False) -> Array: ...
+@overload
+def custom_linear_solve(matvec: Callable[[T], T], b: T, solve: Callable[..., T], transpose_solve: Callable[..., object] | None = None, symmetric: bool = False, has_aux: Literal[False] = False) -> T: ...
+@overload
+def custom_linear_solve(matvec: Callable[[T], T], b: HostTree, solve: Callable[..., T], transpose_solve: Callable[..., object] | None = None, symmetric: bool = False, has_aux: Literal[False] = False) -> T: ...
+@overload
+def custom_linear_solve(matvec: Callable[[Array], object], b: HostLeaf, solve: Callable[..., tuple[Array, X]], transpose_solve: Callable[..., object] | None = None, *, symmetric: bool = False, has_aux: Literal[True]) -> tuple[Array, X]: ...
+@overload
+def custom_linear_solve(matvec: Callable[[T], T], b: T, solve: Callable[..., tuple[T, X]], transpose_solve: Callable[..., object] | None = None, *, symmetric: bool = False, has_aux: Literal[True]) -> tuple[T, X]: ...
+@overload
+def custom_linear_solve(matvec: Callable[[T], T], b: HostTree, solve: Callable[..., tuple[T, X]], transpose_solve: Callable[..., object] | None = None, *, symmetric: bool = False, has_aux: Literal[True]) -> tuple[T, X]: ...
+# fmt: on
 def custom_linear_solve(
     matvec: Callable[[Any], object],
     b: object,

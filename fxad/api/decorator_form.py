@@ -1,0 +1,47 @@
+"""`decorator_form`: a transformation called without a function, with options alone, is a decorator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, final, overload
+
+from fxad.tracing.program import Program
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@final
+class NoFunction:
+    """The function in the first overload of a transformation: no value has this type, so no call takes the overload.
+
+    mypy gives `functools.partial(transformation, ...)` the result of the first overload. Without `fxad.mypy_plugin`, it
+    is then a function of any arguments, and not one of none.
+    """
+
+
+class Rewrite(Protocol):
+    """A decorator of programs and of functions that keeps their types."""
+
+    @overload
+    def __call__(self, f: Program[P, R], /) -> Program[P, R]: ...
+    @overload
+    def __call__(self, f: Callable[P, R], /) -> Callable[P, R]: ...
+
+
+def decorator_form(transformation: Callable[..., object]) -> Callable[..., Any]:
+    """The transformation, which without its first argument is a decorator: `vmap(in_axes=1)(f)` is
+    `vmap(f, in_axes=1)`.
+
+    Type:   that of the overloads.
+    """
+    function = cast("Any", transformation).__code__.co_varnames[0]
+
+    @wraps(transformation)
+    def with_decorator_form(*args: Any, **options: Any) -> object:
+        if args or function in options:
+            return transformation(*args, **options)
+        return partial(with_decorator_form, **options)
+
+    return with_decorator_form
