@@ -20,7 +20,7 @@ from math import inf
 from typing import Final, TypeAlias, final
 
 from fxad import transforms
-from fxad.core.constants import GROUP_MICROSECONDS, SAVED_MS, WASTE
+from fxad.core.constants import GROUP_MICROSECONDS, SAVED_MS, STRETCH_EQUATIONS, WASTE
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.core.tables import Table
@@ -36,6 +36,7 @@ from fxad.transforms.outlining.outline_before_ad import outline_before_ad
 from fxad.units.cost_rule import called_body, large_enough, left_to_compile, saves_compile_time, units_by_cost, uses
 from fxad.units.pieces import recomputes
 from fxad.units.plan import Choice, Plan, linked_plan, single_unit
+from fxad.units.stretches import cut_stretches
 
 
 @final
@@ -160,7 +161,7 @@ def plan_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: 
     if isinstance(choice, tuple):
         plan = _plan_by_choice(jaxpr, choice, donate)
     elif choice == "auto":
-        plan = _plan_by_cost(jaxpr, donate, BEFORE_COMPILATION if passes is None else ())
+        plan = _plan_by_cost(jaxpr, donate, BEFORE_COMPILATION if passes is None else ()) or _plan_by_size(jaxpr, donate)
     else:
         plan = None
     # A plan of a single unit refers to the program, so it is not memoised: it would keep the program alive.
@@ -188,9 +189,20 @@ def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> Plan
     if not large_enough(whole, least_saving):
         return None
     after_passes = run_passes(jaxpr, passes)
-    plan = linked_plan(after_passes, units_by_cost(after_passes), donate, jaxpr.name)
+    cut, chosen = cut_stretches(after_passes, units_by_cost(after_passes))
+    plan = linked_plan(cut, chosen, donate, jaxpr.name)
     # The estimate is of the units of the plan: they recompute cheap values, so they store less and have fewer kernels.
     return plan if plan and saves_compile_time([u.body for u in plan.units], whole, least_saving) else None
+
+
+@by_value
+def _plan_by_size(jaxpr: Jaxpr, donate: tuple[int, ...]) -> Plan | None:
+    """The plan of a program that has a long stretch of fusible equations, whose pieces are units; None for another
+    program, and for one that recomputes, in whose pieces XLA would merge what is computed again."""
+    if runs_on_devices(jaxpr) or weight_of_nested(jaxpr).equations <= STRETCH_EQUATIONS or recomputes(jaxpr):
+        return None
+    cut, chosen = cut_stretches(drop_derivative_rules(jaxpr), ())
+    return linked_plan(cut, chosen, donate, jaxpr.name) if chosen else None
 
 
 # ------------------------------------------------------------------------------------------------------------ stages

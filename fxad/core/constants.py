@@ -61,6 +61,10 @@ SAVED_EQUATIONS: Final = 24
 SAVED_MS: Final = 500.0
 CERTAIN_MS: Final = 2000.0  # a saving that is certain, whatever part of the equations is compiled
 COMPILED_PART: Final = 0.6  # of the equations of a program, at most, in its units
+# A longer stretch of fusible equations is cut into units of at most so many: each costs a call, and XLA's time for a
+# stretch grows with the square of its length. See docs/adr/0088.
+STRETCH_EQUATIONS: Final = 2000
+PIECE_EQUATIONS: Final = 500
 MAX_FORMULA: Final = 24  # equations by which a unit recomputes a value
 MAX_READERS: Final = 2  # units that recompute a value
 MAX_CONSTANT_BYTES: Final = 1 << 12  # of a literal that a plan stores; a unit computes a larger one

@@ -105,7 +105,7 @@ class DefUse:
 
     `producer_of` gives the piece that computes a value, and the index of the result; `readers` the pieces that read a
     value, and the index of the operand; `uses` the pieces with a body. `always_live` are the values that are in memory
-    to the end anyway. An operand is idle if it affects nothing that is read (`_is_idle`): it may have any value.
+    to the end anyway. An operand is idle if it affects nothing that is read (`_idle_operands`): it may have any value.
     """
 
     __slots__ = ("_idle", "_values_of", "always_live", "never_freed", "pieces", "producer_of", "readers", "uses")
@@ -123,24 +123,20 @@ class DefUse:
             self.producer_of.update({a: (k, n) for n, a in enumerate(p.outs) if isinstance(a, Var)})
             for n, a in enumerate(p.ins):
                 self.readers.setdefault(a, []).append((k, n))
-        self._idle = {
-            (k, n)
-            for k, p in enumerate(self.pieces)
-            for n, a in enumerate(p.ins)
-            if isinstance(a, Lit) and self._is_idle(p, n)
-        }
+        self._idle = {(k, n) for k, p in enumerate(self.pieces) for n in self._idle_operands(p)}
 
-    def _is_idle(self, p: Piece, n: int) -> bool:
-        """Returns True if operand `n` of a piece affects no value that is read, no equation with effects, and none that
-        can fail or loop forever on some values."""
-        depends: set[Atom] = {p.body.ins[n]}
-        for eqn in p.body.eqns:
-            if not depends.isdisjoint(eqn.ins):
-                if eqn.prim.effects or may_fail(eqn.prim):
-                    return False
-                depends.update(eqn.outs)
-        outs = [b for a, b in zip(p.body.outs, p.outs, strict=True) if a in depends]
-        return not any([b in self.always_live or b in self.readers for b in outs])
+    def _idle_operands(self, p: Piece) -> list[int]:
+        """The literal operands of a piece that affect no value that is read, no equation with effects, and none that can
+        fail or loop forever on some values."""
+        literals = [n for n, a in enumerate(p.ins) if isinstance(a, Lit)]
+        if not literals:
+            return []
+        pairs = zip(p.body.outs, p.outs, strict=True)
+        needed = {a for a, b in pairs if b in self.always_live or b in self.readers}
+        for eqn in reversed(p.body.eqns):
+            if not needed.isdisjoint(eqn.outs) or eqn.prim.effects or may_fail(eqn.prim):
+                needed.update(eqn.ins)
+        return [n for n in literals if p.body.ins[n] not in needed]
 
     def producer(self, k: int, n: int) -> Port:
         """The body of the piece that computes operand `n` of piece `k`, and the index of the result."""

@@ -143,8 +143,10 @@ def recomputes(jaxpr: Jaxpr) -> bool:
 class _Partition:
     """Walks the equations in their new order, and emits a piece for each unit and for the equations it waits for.
 
-    An equation of the remainder is `pending` from the walk until a piece contains it. `readers` are the equations that
-    read a value and are in no piece yet; `available` are the values that the next piece can read; `out` are the pieces.
+    An equation of the remainder is `pending` from the walk until a piece contains it; those that cannot wait are
+    `required` too. `readers` are the equations that read a value and are in no piece yet; `available` are the values
+    that the next piece can read; `out` are the pieces. `freed` are the bytes that running all pending equations now
+    would free: the sum of `freed_by`, which has a part for each value that they read or compute.
     """
 
     __slots__ = (
@@ -152,13 +154,17 @@ class _Partition:
         "cannot_wait",
         "chosen",
         "constants",
+        "freed",
+        "freed_by",
         "live",
         "never_freed",
         "out",
         "pending",
+        "pending_readers",
         "pinned",
         "program",
         "readers",
+        "required",
         "results",
     )
 
@@ -179,6 +185,10 @@ class _Partition:
         self.constants = self._constants()
         self.available: set[Atom] = {*program.ins, *self.constants}
         self.pending: dict[int, Eqn] = {}
+        self.required: dict[int, None] = {}
+        self.pending_readers: defaultdict[Atom, int] = defaultdict(int)  # the number of pending equations that read it
+        self.freed = 0
+        self.freed_by: dict[Atom, int] = {}
 
     def _is_unit(self, eqn: Eqn) -> bool:
         return called_body(eqn) in self.chosen
@@ -244,7 +254,7 @@ class _Partition:
         for k in self._order():
             eqn = self.program.eqns[k]
             if not self._is_unit(eqn):
-                self.pending[k] = eqn
+                self._wait(k, eqn)
                 continue
             self._emit_before(eqn)
             self._emit(Piece(_body_of_unit(eqn), eqn.ins, eqn.outs, False, eqn.source), (k,))
@@ -254,21 +264,38 @@ class _Partition:
         """Emit pending equations before a unit: all if that frees enough bytes; otherwise those that cannot wait, if
         the unit needs one or one has effects; otherwise none."""
         literals = [a for a in dict.fromkeys(unit.ins) if isinstance(a, Lit) and a not in self.available]
-        if self._bytes_freed() >= WAITING_BYTES:
+        if self.freed >= WAITING_BYTES:
             self._emit_remainder(list(self.pending), literals)
         elif literals or any([a not in self.available for a in unit.ins]) or self._has_pending_effects():
-            self._emit_remainder([k for k in self.pending if k in self.cannot_wait], literals)
+            self._emit_remainder(list(self.required), literals)
 
     def _has_pending_effects(self) -> bool:
-        return any([e.prim.effects for e in self.pending.values()])
+        return any([self.pending[k].prim.effects for k in self.required])  # an equation with effects cannot wait
 
-    def _bytes_freed(self) -> int:
-        """Bytes that running all pending equations now would free."""
-        pending, eqns = self.pending.keys(), self.pending.values()
-        ins = {a for e in eqns for a in e.ins if a in self.available and a not in self.never_freed}
-        dead = [a for a in ins if not isinstance(a, Lit) and a not in self.results and self.readers[a] <= pending]
-        outs = [v for e in eqns for v in e.outs if v in self.results or not self.readers[v] <= pending]
-        return sum([a.aval.nbytes for a in dead]) - sum([v.aval.nbytes for v in outs])
+    def _wait(self, k: int, eqn: Eqn) -> None:
+        """Make an equation pending."""
+        self.pending[k] = eqn
+        if k in self.cannot_wait:
+            self.required[k] = None
+        for a in set(eqn.ins):
+            self.pending_readers[a] += 1
+        self._count_freed((*eqn.ins, *eqn.outs))
+
+    def _count_freed(self, changed: Iterable[Atom]) -> None:
+        """Bring `freed` up to date for values whose readers or place changed."""
+        for a in dict.fromkeys(changed):
+            bytes_freed = 0 if isinstance(a, Lit) else self._bytes_freed(a)
+            self.freed += bytes_freed - self.freed_by.get(a, 0)
+            self.freed_by[a] = bytes_freed
+
+    def _bytes_freed(self, a: Atom) -> int:
+        """Bytes of a value that running all pending equations would free: those of a value that only they read, and
+        with a minus sign those of one that they compute and others read."""
+        pending = self.pending_readers[a]
+        is_read_later = a in self.results or len(self.readers[a]) > pending
+        if a not in self.available:
+            return -a.aval.nbytes if is_read_later else 0
+        return a.aval.nbytes if pending and not is_read_later and a not in self.never_freed else 0
 
     def _emit_remainder(
         self, which: Sequence[int], literals: Iterable[Atom] = (), copies: Mapping[Var, Atom] = _NO_COPIES
@@ -276,6 +303,10 @@ class _Partition:
         """Emit a piece of the pending equations `which`, literals, and copies of values."""
         emitted = set(which)
         eqns = [self.pending.pop(k) for k in which]
+        for k, e in zip(which, eqns, strict=True):
+            self.required.pop(k, None)
+            for a in set(e.ins):
+                self.pending_readers[a] -= 1
         inside = {v for e in eqns for v in e.outs}
         read = [a for e in eqns for a in e.ins] + list(copies.values())
         ins = tuple([a for a in dict.fromkeys(read) if isinstance(a, Var) and a not in inside])
@@ -290,6 +321,8 @@ class _Partition:
         for k in which:
             for a in self.program.eqns[k].ins:
                 self.readers[a].discard(k)
+        eqns = [self.program.eqns[k] for k in which]
+        self._count_freed([a for e in eqns for a in (*e.ins, *e.outs)])
 
     def _finish(self) -> Pieces:
         """Emit the last piece: pending equations, and copies for results that are operands, literals or repeated."""

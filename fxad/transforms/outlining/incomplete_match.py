@@ -15,8 +15,9 @@ the call, and that of d after it: `late` is (13,).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
+from itertools import accumulate
 from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
@@ -25,7 +26,16 @@ from fxad.primitives.control.effects import may_fail
 from fxad.transforms.outlining.shared_body import Flow, SharedBody
 from fxad.transforms.start_indices import DYNAMIC_FORMS, PrimitiveAndOperands
 
+# the budget of comparisons in a search: for each equation, and in any program
+COMPARISONS_PER_EQUATION: Final = 16
+MIN_COMPARISONS: Final = 20_000
+MAX_LEVELS: Final = 8  # a search may compare each pair of equations so often
 MAX_ROUNDS: Final = 8  # the search stops if equations still mismatch after so many rounds
+
+
+def comparisons_for(equations: int) -> int:
+    """Returns the budget of comparisons for a program of so many equations."""
+    return MIN_COMPARISONS + COMPARISONS_PER_EQUATION * equations
 
 
 @final
@@ -63,14 +73,27 @@ class Pattern:
     def match(self, start: int, stop: int) -> IncompleteMatch | None:
         """Returns the match of the body from `start` to `stop`. Returns None if no equation matches, if the match or
         the equations in between have effects, or if a missing equation may fail or may not terminate."""
-        numbers = self.flow.numbers[start:stop].tolist()
-        blocks = SequenceMatcher(None, self.numbers, numbers, autojunk=False).get_matching_blocks()
-        places = {b.a + k: start + b.b + k for b in blocks for k in range(b.size)}
-        match = _Match(self.flow, self.shared, places)
+        match = _Match(self.flow, self.shared, dict(self._equal_numbers(start, stop)))
         for _ in range(MAX_ROUNDS):
             if not match.places or not match.drop_mismatches():
                 return match.checked() if match.places else None
         return None
+
+    def _equal_numbers(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yields pairs of an equation of the body and an equation from `start` to `stop` with equal numbers, both in
+        increasing order: the longest equal sequences first, then those before and after them."""
+        numbers = self.flow.numbers[start:stop].tolist()
+        matcher, counts = SequenceMatcher(None, self.numbers, numbers, autojunk=False), Counter(numbers)
+        pairs = [0, *accumulate([counts[n] for n in self.numbers])]
+        left = MAX_LEVELS * self.comparisons(start, stop)
+        stack = [(0, len(self.numbers), 0, len(numbers))]
+        while stack and left > 0:
+            first, last, at_least, at_most = stack.pop()
+            left -= pairs[last] - pairs[first]
+            a, b, size = matcher.find_longest_match(first, last, at_least, at_most)
+            if size:
+                yield from zip(range(a, a + size), range(start + b, start + b + size), strict=True)
+                stack += [(first, a, at_least, b), (a + size, last, b + size, at_most)]
 
 
 @final

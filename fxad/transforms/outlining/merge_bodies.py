@@ -19,7 +19,7 @@ from fxad.primitives.control.call import Call, callee
 from fxad.transforms.cleanup.inline import inline, inlined_length
 from fxad.transforms.costs import equations_to_compile, time_of
 from fxad.transforms.map_bodies import map_bodies
-from fxad.transforms.outlining.incomplete_match import Pattern
+from fxad.transforms.outlining.incomplete_match import Pattern, comparisons_for
 from fxad.transforms.outlining.shared_body import Flow, SharedBody, sharing_key
 
 MAX_LARGER: Final = 256  # larger bodies that are considered for each body
@@ -90,14 +90,15 @@ class _Part:
 
 def _part(part: Jaxpr, body: Jaxpr, whole: Jaxpr) -> _Part | None:
     """Returns `part` as a part of `whole`, which is `body` inlined; None if an equation or a result of `part` is not
-    in `whole`."""
+    in `whole`, or if there are too many pairs of equal equations to compare."""
     # `Pattern` searches in one program, so this one has the equations of both
     b, n = Builder(), len(whole.eqns)
     b.inline(whole, b.inputs(whole.in_avals))
     part_ins = b.inputs(part.in_avals)
     both = b.build(b.inline(part, part_ins))
     shared = SharedBody(whole, (0,), n, (both.ins[: len(whole.ins)],), (None,) * n)
-    match = Pattern(Flow(both), shared).match(n, len(both.eqns))
+    pattern, stop = Pattern(Flow(both), shared), len(both.eqns)
+    match = pattern.match(n, stop) if pattern.comparisons(n, stop) <= comparisons_for(stop) else None
     if match is None or len(match.places) < len(part.eqns):
         return None
     operand_of_part: dict[Atom, Atom] = dict(zip(part_ins, part.ins, strict=True))

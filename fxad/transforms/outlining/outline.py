@@ -18,14 +18,11 @@ from fxad.ir import Atom, Atoms, Jaxpr, Var
 from fxad.primitives.control.call import Call
 from fxad.transforms.costs import equations_to_compile, microseconds
 from fxad.transforms.map_bodies import map_bodies
-from fxad.transforms.outlining.incomplete_match import IncompleteMatch, Pattern, ends
+from fxad.transforms.outlining.incomplete_match import IncompleteMatch, Pattern, comparisons_for, ends
 from fxad.transforms.outlining.merge_bodies import merge_bodies
 from fxad.transforms.outlining.repeats import FreePlaces, Run, Windows, non_overlapping, runs
 from fxad.transforms.outlining.shared_body import Flow, SharedBody, group_by_dataflow, shared_body
 
-# the budget of comparisons in the search for incomplete uses: for each equation, and in any program
-COMPARISONS_PER_EQUATION: Final = 16
-MIN_COMPARISONS: Final = 20_000
 MAX_PERIODS: Final = 8  # the number of periods that are examined to choose the cuts of a run
 
 
@@ -229,7 +226,9 @@ class _Search:
         count, cost, time = run.count, self.cost(run.start, run.period), self.time(run.start, run.period)
         least = max(1, int(np.ceil(self.min_cost / time))) if time else count
         if least > 1:
-            return min(range(least, 2 * least), key=lambda m: (m + (count % m), m))
+            # of a group of more than half of the repetitions there is one only: it shares nothing
+            sizes = range(least, min(2 * least, count // 2 + 1))
+            return min(sizes, key=lambda m: (m + (count % m), m), default=count)
         if cost > CALL_EQUATIONS or count < 4:
             return 1
         # the best size is near the square root of `count`
@@ -276,7 +275,7 @@ class _Search:
         body and the largest part; it ends after a number of comparisons that grows with the length of the program."""
         out: list[list[IncompleteMatch]] = [[] for _ in bodies]
         waste_left = self.waste * float(self.times[-1])
-        comparisons_left = MIN_COMPARISONS + COMPARISONS_PER_EQUATION * len(self.flow.eqns)
+        comparisons_left = comparisons_for(len(self.flow.eqns))
         parts = [(self.cost(a, b - a), a, b) for a, b in self.free.parts(0, len(self.flow.eqns))]
         parts.sort(reverse=True)
         for k in sorted(range(len(bodies)), key=lambda k: -bodies[k].length):

@@ -1,0 +1,139 @@
+"""Planning beside XLA: the time of passes, cost rules and plans of each program that tests compile.
+
+    python -m benchmarks.planning tests/units tests/test_examples.py tests/interop    the programs of these tests
+    python -m benchmarks.planning models                                              the gradients of benchmarks.models
+
+Planning is `BEFORE_DIFFERENTIATION`, `plan_of`, and the choice of XLA's effort; compilation is XLA's part alone. The
+times are processor time. The table has the programs whose planning takes more than `PART` of their compilation, longest
+planning first, and the totals. A pass that runs before differentiation counts for the program that is compiled next.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from unittest import mock
+
+import pytest
+
+from benchmarks.bench_units import ours_of
+from benchmarks.models.adbench import bundle, mixture
+from benchmarks.models.dynamics import bodies
+from benchmarks.models.library import Model
+from benchmarks.models.networks import residual, rnn, transformer, transformer_block
+from fxad.api import lift
+from fxad.core.tables import Table
+from fxad.execution import executable
+from fxad.ir import Jaxpr, distinct_jaxprs
+from fxad.xla import executable as xla_executable
+
+PART: Final = 0.1  # of the compilation that planning may take
+LEAST_MS: Final = 5.0  # of planning; shorter ones are noise
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A program that was compiled: its distinct equations, and the milliseconds of planning and of XLA."""
+
+    name: str
+    equations: int
+    planning: float
+    xla: float
+    where: str
+
+
+class Meter:
+    """Measures each program that is compiled in a `with` block of `running`."""
+
+    def __init__(self) -> None:
+        self.programs: list[Planned] = []
+        self.where = ""
+        self._planning = self._xla = 0.0
+        self._inside = False
+
+    @contextmanager
+    def running(self) -> Iterator[Meter]:
+        """Measures while the block runs."""
+        with ExitStack() as stack:
+            for module, name in (
+                (lift, "run_passes"),
+                (executable, "plan_of"),
+                (xla_executable, "with_effort"),
+            ):
+                stack.enter_context(mock.patch.object(module, name, self._timed(getattr(module, name), "_planning")))
+            compile_module = self._timed(xla_executable.compile_module, "_xla")
+            stack.enter_context(mock.patch.object(xla_executable, "compile_module", compile_module))
+            load_plan = executable.load_plan
+
+            def measured(jaxpr: Jaxpr, *rest: Any) -> Any:
+                self._xla = 0.0
+                out = load_plan(jaxpr, *rest)
+                if self._xla:
+                    size = sum([len(body.eqns) for body in distinct_jaxprs(jaxpr)])
+                    self.programs.append(Planned(jaxpr.name, size, self._planning, self._xla, self.where))
+                    self._planning = 0.0
+                return out
+
+            for module in (executable, sys.modules["fxad.api.jit"]):
+                if hasattr(module, "load_plan"):
+                    stack.enter_context(mock.patch.object(module, "load_plan", measured))
+            yield self
+
+    def _timed(self, f: Callable[..., Any], total: str) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            if self._inside:
+                return f(*args, **kwargs)
+            clock = time.process_time if total == "_xla" else time.thread_time  # XLA has threads of its own
+            self._inside, start = True, clock()
+            try:
+                return f(*args, **kwargs)
+            finally:
+                self._inside = False
+                setattr(self, total, getattr(self, total) + 1e3 * (clock() - start))
+
+        return timed
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """The test that runs, as a plug-in of pytest."""
+        self.where = item.nodeid
+
+
+def offenders(programs: Sequence[Planned]) -> list[Planned]:
+    """Returns the programs that plan for too long, the longest planning first."""
+    long = [p for p in programs if p.planning > max(LEAST_MS, PART * p.xla)]
+    return sorted(long, key=lambda p: -p.planning)
+
+
+def run_models(*models: Callable[[], Model]) -> None:
+    """Compiles the gradients of models."""
+    for make in models:
+        f, given = ours_of(make())
+        f.lower(*given).compile()
+
+
+def main(what: Sequence[str]) -> None:
+    """Measures the programs of models and tests, and prints the table."""
+    meter = Meter()
+    tests = [w for w in what if w != "models"]
+    run_models(rnn)  # imports what planning needs
+    with meter.running():
+        if "models" in what:
+            meter.where = "models"
+            run_models(mixture, bundle, bodies, residual, transformer, transformer_block)
+        if tests:
+            pytest.main(["-q", "--no-header", "--no-summary", *tests], plugins=[meter])
+    rows = [
+        (p.name, f"{p.equations:,}", f"{p.planning:.0f}", f"{p.xla:.0f}", f"{p.planning / p.xla:.2f}", p.where)
+        for p in offenders(meter.programs)
+    ]
+    print(Table(("program", "equations", "planning ms", "XLA ms", "ratio", "in"), tuple(rows), right=(1, 2, 3, 4)).text())
+    planning, xla = sum([p.planning for p in meter.programs]), sum([p.xla for p in meter.programs])
+    print(f"{len(meter.programs)} programs, {len(rows)} too long; planning {planning:,.0f} ms, XLA {xla:,.0f} ms")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or ["models"])

@@ -1,0 +1,126 @@
+"""Cuts long stretches of fusible equations into bodies of bounded size, which become units.
+
+XLA fuses an elementwise equation into each kernel that reads its result, and the kernel computes it again. A long
+stretch of such equations, such as the Hessian of a Python loop, is then compiled as kernels that each compute most of
+it: the time and the memory of the compilation grow with the square of its length, and at some lengths far faster
+(a gradient of 1,500 irregular steps does not compile in a minute). Values between units are in memory, so no kernel
+reaches beyond its unit. Units of bounded size compile in a time that is linear in the length.
+
+For example, with at most 3 equations in a body:
+
+>>> import fxad as fx, fxad.numpy as fnp
+>>> program = fx.trace(lambda x: fnp.sin(fnp.cos(fnp.tanh(fnp.exp(x * 2.0)))), fx.Spec((4,))).jaxpr
+>>> cut, bodies = cut_stretches(program, (), stretch=4, piece=3)
+>>> for body in bodies:
+...     print(*[eqn.prim.name for eqn in body.eqns])
+mul exp tanh
+cos sin
+
+Decision: docs/adr/0088.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final
+
+from fxad.core.builder import Builder, subprogram, substitute
+from fxad.core.constants import PIECE_EQUATIONS, STRETCH_EQUATIONS, VALUE_BYTES
+from fxad.ir import Atom, Jaxpr, Var, distinct_jaxprs
+from fxad.primitives.control.call import Call
+from fxad.transforms.costs import Fusion, compile_cost, weight_of_nested
+from fxad.units.cost_rule import called_body
+from fxad.units.pieces import inline_calls
+
+
+_FUSIBLE: Final = (Fusion.CHEAP, Fusion.EXPENSIVE)
+
+
+def cut_stretches(
+    jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], stretch: int = STRETCH_EQUATIONS, piece: int = PIECE_EQUATIONS
+) -> tuple[Jaxpr, tuple[Jaxpr, ...]]:
+    """Returns the program with its equations between the calls of `chosen` as calls of new bodies, and `chosen` with
+    these bodies; both unchanged if at most `stretch` fusible equations are connected.
+
+    Calls of other bodies are inlined. A body has at most `piece` fusible equations. The cuts are where the fewest bytes
+    are live.
+
+    Law:  same value; the same equations in the same order.
+    Cost: linear in the equations, with calls inlined.
+    """
+    if weight_of_nested(jaxpr).equations <= stretch:
+        return jaxpr, chosen
+    flat, _ = inline_calls(jaxpr, {body for body in distinct_jaxprs(jaxpr) if body not in chosen})
+    kinds = {kind: compile_cost(kind)[0] for kind in {type(eqn.prim) for eqn in flat.eqns}}
+    fusions = [kinds[type(eqn.prim)] for eqn in flat.eqns]
+    if _longest_stretch(flat, fusions) <= stretch:
+        return jaxpr, chosen
+    b, env, bodies = Builder.like(flat), dict[Atom, Atom](), dict[Jaxpr, None]()
+    live_bytes, last_use = _liveness(flat)
+    is_unit = [called_body(eqn) in chosen for eqn in flat.eqns]
+    start = 0
+    while start < len(flat.eqns):
+        if is_unit[start]:
+            b.extend(flat.eqns[start : start + 1], env)
+            start += 1
+            continue
+        stop = start
+        count, ends = 0, []
+        while stop < len(flat.eqns) and not is_unit[stop] and count < piece:
+            count += fusions[stop] in _FUSIBLE
+            stop += 1
+            if 2 * count >= piece:
+                ends.append(stop)
+        if ends and stop < len(flat.eqns) and not is_unit[stop]:
+            stop = min(reversed(ends), key=lambda end: live_bytes[end])
+        eqns = flat.eqns[start:stop]
+        inside = {v for e in eqns for v in e.outs}
+        ins = tuple(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in inside]))
+        outs = tuple([v for e in eqns for v in e.outs if last_use.get(v, -1) >= stop])
+        body = subprogram(eqns, ins, outs, "stretch")
+        bodies[body] = None
+        b.source = eqns[0].source
+        env.update(zip(outs, b(Call(body), *substitute(ins, env)), strict=True))
+        start = stop
+    return b.build(substitute(flat.outs, env), jaxpr.name), (*chosen, *bodies)
+
+
+def _longest_stretch(jaxpr: Jaxpr, fusions: Sequence[Fusion]) -> int:
+    """The number of equations in the largest set of fusible equations that are connected by their values."""
+    parent = list(range(len(jaxpr.eqns)))
+
+    def root(k: int) -> int:
+        while parent[k] != k:
+            parent[k] = parent[parent[k]]
+            k = parent[k]
+        return k
+
+    size = [int(fusion in _FUSIBLE) for fusion in fusions]
+    producer: dict[Atom, int] = {}
+    for k, eqn in enumerate(jaxpr.eqns):
+        if fusions[k] not in (*_FUSIBLE, Fusion.VIEW):
+            continue
+        for a in eqn.ins:
+            if a in producer and (at := root(producer[a])) != (here := root(k)):
+                parent[at] = here
+                size[here] += size[at]
+        producer.update(dict.fromkeys(eqn.outs, k))
+    return max(size, default=0)
+
+
+def _liveness(jaxpr: Jaxpr) -> tuple[list[float], dict[Atom, int]]:
+    """The bytes of the computed values that are live before each equation, with `VALUE_BYTES` more for each value; and
+    the last equation that reads each value, or the number of equations for results."""
+    n = len(jaxpr.eqns)
+    last_use: dict[Atom, int] = {}
+    for k, eqn in enumerate(jaxpr.eqns):
+        last_use.update(dict.fromkeys(eqn.ins, k))
+    last_use.update(dict.fromkeys(jaxpr.outs, n))
+    change = [0.0] * (n + 2)
+    for k, eqn in enumerate(jaxpr.eqns):
+        for v in eqn.outs:
+            if v in last_use:
+                change[k + 1] += VALUE_BYTES + v.aval.nbytes
+                change[last_use[v] + 1] -= VALUE_BYTES + v.aval.nbytes
+    return list(accumulate(change)), last_use

@@ -1,0 +1,106 @@
+"""The work of planning grows with the number of equations, whatever repeats in a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad.ir import Jaxpr
+from fxad.passes import BEFORE_DIFFERENTIATION, plan_of, run_passes
+from fxad.units.min_cut import min_vertex_cut
+from tests.python_calls import python_lines
+
+Loss = Callable[[Any], Any]
+
+
+def scalars_beside_a_product(n: int) -> tuple[Loss, Any]:
+    """Newton's method for a scalar: a step takes a millionth of the time of a unit."""
+
+    def loss(x: Any) -> Any:
+        y = fnp.sum(fnp.tanh(x @ x))
+        for _ in range(n):
+            y = y - (y * y - 2.0) / (2.0 * y + 1e-3)
+        return y
+
+    return loss, fx.Spec((600, 600))
+
+
+def recurrent(n: int) -> tuple[Loss, Any]:
+    def loss(x: Any) -> Any:
+        y = x
+        for k in range(n):
+            y = fnp.tanh(y @ x + float(k))
+        return fnp.sum(y)
+
+    return loss, fx.Spec((128, 128))
+
+
+def many_rows(n: int) -> tuple[Loss, Any]:
+    """Each unit reads two rows; their sums wait until all units have run."""
+
+    def loss(x: Any) -> Any:
+        return sum([fnp.sum(fnp.sin(x[k]) * x[(7 * k) % n]) for k in range(n)])
+
+    return loss, fx.Spec((n, 20_000))
+
+
+def calls_between_others(n: int) -> tuple[Loss, Any]:
+    """Units whose results wait to be recomputed far from where they are computed."""
+    layer = fx.jit(lambda x, w: (y := fnp.tanh(x @ w), 1.0 - y * y))
+
+    def loss(x: Any) -> Any:
+        y, kept = x, []
+        for _ in range(n):
+            y, d = layer(y, x)
+            kept.append(d)
+        for d in reversed(kept):
+            y = fnp.sin(y) * d
+        return fnp.sum(y)
+
+    return loss, fx.Spec((200, 200))
+
+
+def irregular(n: int) -> tuple[Loss, Any]:
+    choices = np.random.default_rng(0).integers(0, 4, n).tolist()
+    steps = (fnp.sin, fnp.cos, lambda x: x * x, lambda x: x @ x)
+
+    def loss(x: Any) -> Any:
+        for k in choices:
+            x = steps[k](x)
+        return fnp.sum(x)
+
+    return loss, fx.Spec((150, 150))
+
+
+def planned(jaxpr: Jaxpr) -> None:
+    run_passes(jaxpr, BEFORE_DIFFERENTIATION)
+    plan_of(jaxpr, "auto")
+
+
+FAMILIES = (scalars_beside_a_product, recurrent, many_rows, calls_between_others, irregular)
+
+
+@pytest.mark.parametrize("differentiated", [False, True], ids=["value", "gradient"])
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
+def test_twice_as_many_equations_are_planned_in_twice_as_many_steps(
+    family: Callable[[int], tuple[Loss, Any]], differentiated: bool
+) -> None:
+    lines = []
+    for n in (240, 480):
+        loss, spec = family(n)
+        jaxpr = fx.trace(fx.grad(loss) if differentiated else loss, spec).jaxpr
+        lines.append(python_lines(lambda jaxpr=jaxpr: planned(jaxpr)))  # type: ignore[misc]
+    assert lines[1] < 2.6 * lines[0] + 10_000
+
+
+def test_a_minimum_cut_of_separate_paths_takes_as_many_steps_as_there_are_paths() -> None:
+    def cut(n: int) -> None:
+        edges = [(k, n + k) for k in range(n)]
+        assert len(min_vertex_cut([1] * n + [2] * n, edges, range(n), range(n, 2 * n))) == n
+
+    assert python_lines(lambda: cut(400)) < 2.2 * python_lines(lambda: cut(200))
