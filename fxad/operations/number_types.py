@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, final
 
+import numpy as np
+
 from fxad import dtypes
 from fxad.core.sizes import Size
 from fxad.dtypes import DType
@@ -85,7 +87,7 @@ def number_type(value: object) -> NumberType | None:
     found = _BY_TYPE.get(kind)
     if found is not None or kind is Size:
         return found
-    if not isinstance(value, bool | int | float | complex):
+    if not isinstance(value, bool | int | float | complex) or isinstance(value, np.generic):
         return None
     if isinstance(value, int) and not isinstance(value, bool):
         return INT if -(1 << 31) <= value < 1 << 31 else LONG
