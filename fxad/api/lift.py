@@ -33,6 +33,7 @@ from fxad.tracing.tracer import TracedNumber, active_trace
 
 R = TypeVar("R")
 
+
 def lift(
     what: str,
     f: Callable[..., object],

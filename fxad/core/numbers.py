@@ -99,6 +99,8 @@ class ComplexArgument(_Pickled, complex):
 
 
 NUMBER_ARGUMENTS: Final = frozenset({IntArgument, FloatArgument, ComplexArgument})
+# The types of Python numbers. A number of another subclass is one too; these are told by one comparison.
+NUMBER_TYPES: Final = NUMBER_ARGUMENTS | {bool, int, float, complex}
 
 
 def number_argument(x: object) -> object:

@@ -39,8 +39,8 @@ from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias, TypeVar, fin
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
-from fxad.core.weak import WeakTable
 from fxad.core.numbers import NUMBER_ARGUMENTS
+from fxad.core.weak import WeakTable
 from fxad.errors import ArgumentError, ShapeError, SizeError, described
 
 T = TypeVar("T")

@@ -601,7 +601,11 @@ class Eager:
             if type(value) in _SCALARS:  # mypy does not narrow by it, and `isinstance` takes longer
                 return self.scalar(cast("promotion.Scalar", value), like)
             if is_scalar(value):
-                return self.scalar(plain_number(value), like) if type(value) in NUMBER_ARGUMENTS else _scalar_array(value, like)
+                return (
+                    self.scalar(plain_number(value), like)
+                    if type(value) in NUMBER_ARGUMENTS
+                    else _scalar_array(value, like)
+                )
         except DTypeError as e:
             raise promotion.argument(e, _argument_text(op, k)) from None
         what = _argument_text(op, k)

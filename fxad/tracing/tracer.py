@@ -324,6 +324,14 @@ class TracedNumber(Tracer):
             self.meet_64_bits()
         return self.in_dtype(dtype)
 
+    def as_type(self, dtype: dtypes.DType) -> Tracer:
+        """The number converted to a dtype as by `astype`: exactly rounded; a complex one by itself if `dtype` is real."""
+        if dtypes.is_complex(self.dtype) and not dtypes.is_complex(dtype):
+            return self.beside()
+        if dtype in _64_BITS:
+            self.meet_64_bits()
+        return self.in_dtype(dtype)
+
     def meet_64_bits(self) -> None:
         """Record that the number meets a floating array of 64 bits."""
         for number in self.arguments:
@@ -334,10 +342,6 @@ class TracedNumber(Tracer):
 
     def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Any:
         kind = self.number_type.kind
-        if op is elementwise.astype and dtypes.is_complex(self.dtype) <= dtypes.is_complex(static[0]):  # type: ignore[arg-type]
-            if static[0] in _64_BITS:
-                self.meet_64_bits()
-            return self.in_dtype(cast("dtypes.DType", static[0]))
         if op is arithmetic.integer_power:
             kind = 2 if kind < 2 and cast("int", static[0]) < 0 else kind
         elif op not in (arithmetic.negative, arithmetic.absolute, arithmetic.invert):
@@ -544,8 +548,7 @@ class Trace:
         """The atoms of arguments, with literals for the Python scalars, and operands for those that are arguments of the
         traced function. `like` is the type of the first array."""
         if like is None:
-            kinds = [a.number_type.kind if type(a) is TracedNumber else promotion.scalar_kind(a) for a in args]  # type: ignore[arg-type]
-            like = Aval((), promotion.ALONE[max(kinds)])
+            like = Aval((), promotion.ALONE[max(map(number_kind, args))])
         elif like.shape and not _NOT_ELEMENTWISE.isdisjoint((op, *static)):
             like = like.with_shape(())
         operands = list(atoms)
@@ -553,7 +556,8 @@ class Trace:
             if atoms[k] is not None:
                 continue
             if type(x) is TracedNumber:
-                operands[k] = self.lift(operation_name(op, static), k, x.beside(like.dtype))
+                array = x.as_type(cast("dtypes.DType", static[0])) if op is elementwise.astype else x.beside(like.dtype)
+                operands[k] = self.lift(operation_name(op, static), k, array)
                 continue
             scalar = cast("promotion.Scalar", x)  # all others are atoms
             try:
@@ -705,7 +709,7 @@ class Trace:
         for v, (_, rest) in rests.items():
             whole[v] = b.one(ADD, promotion.convert(b, whole[v], rest.aval.dtype), rest)
 
-        def convert_number(b: Builder, eqn: Eqn, ins: Atoms) -> Atoms | None:
+        def convert_number(b: Builder, eqn: Eqn, _: Atoms) -> Atoms | None:
             """A conversion of a number, from the dtype that its operand has now."""
             v = eqn.ins[0] if type(eqn.prim) is ConvertElementType else None
             if v not in whole:
@@ -735,6 +739,35 @@ class Trace:
             if x in met:
                 met[x].add(x.aval.dtype)
         return met
+
+
+def is_number(x: object) -> bool:
+    """Returns True for a Python number, also for a traced one."""
+    return type(x) is TracedNumber or is_scalar(x)
+
+
+def number_kind(x: object) -> int:
+    """The kind of a number, as `promotion.dtype_kind`."""
+    return x.number_type.kind if type(x) is TracedNumber else promotion.scalar_kind(cast("promotion.Scalar", x))
+
+
+def dtype_of_number(x: object, like: dtypes.DType | None, what: str = "scalar") -> dtypes.DType:
+    """`promotion.scalar_dtype`, also of a traced number."""
+    if type(x) is TracedNumber:
+        return x.number_type.dtype_beside(like)
+    return promotion.scalar_dtype(cast("promotion.Scalar", x), like, what)
+
+
+def number_array(x: object, dtype: dtypes.DType) -> Array | NDArray:
+    """A number as an array without axes, of a dtype that holds its kind. In a trace, it is an operand if the number is
+    an argument of the traced function."""
+    if type(x) is TracedNumber:
+        return x.as_type(dtype)
+    trace = active_trace() if type(x) in NUMBER_ARGUMENTS else None
+    value = cast("promotion.Scalar", x)
+    return (
+        promotion.scalar_element(value, dtype) if trace is None else Tracer(trace, trace.number_operand(value, dtype))
+    )
 
 
 def _number_in(trace: Trace | None, value: Any, dtype: dtypes.DType) -> object:
@@ -862,6 +895,10 @@ __all__ = [
     "Tracer",
     "active_trace",
     "bind",
+    "dtype_of_number",
+    "is_number",
+    "number_array",
+    "number_kind",
     "line_of_traceback",
     "trace_flat",
     "user_source",
