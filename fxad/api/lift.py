@@ -7,20 +7,15 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TypeVar
 
-import numpy as np
-
-from fxad import dtypes
 from fxad.core import tree
-from fxad.core.numbers import number_argument
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.operations.arguments import argument_keys
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
-from fxad.runtime import SupportsDLPack
 from fxad.tracing import context
-from fxad.tracing.array import Array, is_scalar
-from fxad.tracing.program import Program, Spec, function_name, trace_for_call
+from fxad.tracing.known_arguments import has_tangent, is_known, is_known_or_of_numpy, with_known_leaves
+from fxad.tracing.program import Program, function_name, trace_for_call
 from fxad.tracing.static_args import (
     Argnames,
     Argnums,
@@ -29,7 +24,6 @@ from fxad.tracing.static_args import (
     attach_declaration,
     static_arguments,
 )
-from fxad.tracing.tracer import TracedNumber, active_trace
 
 R = TypeVar("R")
 
@@ -103,53 +97,6 @@ def bind_static_arguments(
 # ------------------------------------------------------------------------------------------------- known arguments
 
 
-def is_known(x: object) -> bool:
-    """Returns True for a leaf that a function gets as it is, if it is neither differentiated nor mapped: a Python number
-    and everything that is not an array."""
-    if isinstance(x, Array):
-        return type(x) is TracedNumber
-    if is_scalar(x):
-        return True
-    if isinstance(x, np.ndarray | np.generic | Spec):
-        return False
-    is_array = isinstance(x, SupportsDLPack) and not isinstance(x, type)
-    return not is_array and not type(x).__module__.startswith("jax.")  # `aval_of` names a tracer of JAX
-
-
-def is_known_or_of_numpy(x: object) -> bool:
-    """`is_known`, or True for integers and bools of NumPy, which may be a condition, a shape or an index."""
-    return x.dtype.kind in "iub" if isinstance(x, np.ndarray | np.generic) else is_known(x)
-
-
-def with_known_leaves(
-    f: Callable[..., object], leaves: Sequence[object], structure: Structure, known: Sequence[bool]
-) -> FunctionCall:
-    """A function with the values of the leaves that `known` marks, and its arguments, with None in place of these.
-
-    A number or a scalar of NumPy is passed so that a trace takes it as an operand where it meets an array: one program
-    serves all numbers with which the function only computes.
-    """
-    if not any(known):
-        args, kwargs = tree.unflatten(structure, leaves)
-        return f, args, kwargs
-    values = [number_argument(x) for x in leaves]
-    operands = {id(x): (x, None) for x, fixed in zip(leaves, known, strict=True) if fixed and isinstance(x, np.generic)}
-
-    @wraps(f, updated=())
-    def with_values(*args: object, **kwargs: object) -> object:
-        trace = active_trace()
-        if trace is not None:
-            trace.known.update(operands)
-        others = tree.flatten_up_to(structure, (args, kwargs)) or ()
-        args, kwargs = tree.unflatten(
-            structure, [x if fixed else y for fixed, x, y in zip(known, values, others, strict=True)]
-        )
-        return f(*args, **kwargs)
-
-    args, kwargs = tree.unflatten(structure, [None if fixed else x for fixed, x in zip(known, leaves, strict=True)])
-    return with_values, args, kwargs
-
-
 def bind_known_arguments(
     f: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], argnums: Argnums | None
 ) -> FunctionCall:
@@ -178,13 +125,6 @@ def bind_arguments_without_tangent(
     n = len(leaves) - len(tree.leaves(kwargs))
     known = [is_known_or_of_numpy(x) and (k >= n or not has_tangent(x)) for k, x in enumerate(leaves)]
     return with_known_leaves(f, leaves, structure, known)
-
-
-def has_tangent(x: object) -> bool:
-    """Returns True for a floating or complex number or array."""
-    if isinstance(x, Array | np.ndarray | np.generic):
-        return x.dtype in dtypes.INEXACT
-    return isinstance(x, float | complex)
 
 
 def check_no_statics(what: str, program: Program[..., object], argnums: Argnums, argnames: Argnames) -> None:

@@ -8,7 +8,7 @@ from typing import Final, SupportsIndex, TypeAlias, final
 
 import numpy as np
 
-from fxad.api.lift import bind_static_arguments, is_known_or_of_numpy, with_known_leaves
+from fxad.api.lift import bind_static_arguments
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Size, at_least
@@ -16,6 +16,7 @@ from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval
 from fxad.tracing.context import MappedAxis, mapped_over
+from fxad.tracing.known_arguments import is_known_or_of_numpy, with_known_leaves
 from fxad.tracing.program import (
     Program,
     argument_path,

@@ -98,6 +98,9 @@ class ComplexArgument(_Pickled, complex):
     __slots__ = ()
 
 
+for _cls in (IntArgument, FloatArgument, ComplexArgument):
+    _cls.__name__ = _cls.__qualname__ = _cls.__mro__[2].__name__  # in messages, and for whoever asks
+
 NUMBER_ARGUMENTS: Final = frozenset({IntArgument, FloatArgument, ComplexArgument})
 # The types of Python numbers. A number of another subclass is one too; these are told by one comparison.
 NUMBER_TYPES: Final = NUMBER_ARGUMENTS | {bool, int, float, complex}

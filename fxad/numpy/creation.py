@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes, lax
-from fxad.core.numbers import NUMBER_ARGUMENTS, FloatArgument, IntArgument
+from fxad.core.numbers import NUMBER_ARGUMENTS, IntArgument, number_argument
 from fxad.core.sizes import Size, maximum
 from fxad.errors import NEEDS_STATIC, ArgumentError, DTypeError, ParameterError, TracerError, described
 from fxad.lax.placement import place_like_operands
@@ -185,14 +185,11 @@ def linspace(
     if num < 0:
         raise ParameterError(f"linspace: {num} values")
     want = optional_dtype(dtype)
-    start, stop = [float(v) if type(v) is int or type(v) is IntArgument else v for v in (start, stop)]
+    start, stop = [_as_float(v) for v in (start, stop)]
     a, b = as_array("linspace", start), as_array("linspace", stop, 1)
     if want is not None:  # before anything is rounded: a Python number alone would be float32
         inner = promotion.promote_dtypes("linspace", want, dtypes.float32)
-        a, b = [
-            asarray(v, inner) if type(v) in (float, FloatArgument, TracedNumber) else x
-            for v, x in ((start, a), (stop, b))
-        ]
+        a, b = [asarray(v, inner) if is_number(v) else x for v, x in ((start, a), (stop, b))]
     else:
         inner = promotion.promote_dtypes("linspace", a.dtype, b.dtype)
         inner = inner if inner in dtypes.INEXACT else dtypes.float32
@@ -209,6 +206,13 @@ def linspace(
         x = apply_op("linspace", elementwise.round_unary, (x,), FLOOR)
     values = to_device("linspace", x if want is None else x.astype(want), device)
     return (values, step) if retstep else values
+
+
+def _as_float(x: ArrayLike) -> ArrayLike:
+    """Return an int as a float, also a traced one. Other values are returned as they are."""
+    if type(x) is TracedNumber:
+        return x * 1.0 if x.number_type.kind == 1 else x
+    return cast("ArrayLike", number_argument(float(x))) if type(x) is int or type(x) is IntArgument else x
 
 
 def eye(

@@ -59,10 +59,11 @@ class NumberType:
                 if all([dtypes.RANGES[e][0] <= least and most <= dtypes.RANGES[e][1] for e in integers]):
                     return d
         if self.kind == 2:
-            met = [d if d in dtypes.FLOATING else _PARTS.get(d, d) for d in met]
+            met = [_PARTS.get(d, d) for d in met]
         if self.kind > 1 and len(set(met)) == 1:
             (dtype,) = set(met)
-            return dtype
+            if dtype_kind(dtype) == self.kind:
+                return dtype
         return self.base.dtype if met or self.kind == 1 else self.dtype
 
     def __repr__(self) -> str:
