@@ -27,19 +27,23 @@ class NumberType:
     number type. `aval` is the type of the number as an array by itself.
     """
 
-    __slots__ = ("aval", "base", "kind", "name")
+    __slots__ = ("aval", "base", "fixed", "kind", "name")
     symbolic: Final = False
     shape: Final = ()
     ndim: Final = 0
 
-    def __init__(self, name: str, kind: int, base: DType) -> None:
-        self.name, self.kind = name, kind
+    def __init__(self, name: str, kind: int, base: DType, *, fixed: bool = False) -> None:
+        self.name, self.kind, self.fixed = name, kind, fixed
         self.base, self.aval = Aval((), base), Aval((), ALONE[kind])
 
     @property
     def dtype(self) -> DType:
         """The dtype of the number as an array by itself."""
         return self.aval.dtype
+
+    def with_operand(self, dtype: DType) -> NumberType:
+        """The type of the number in another program, whose operand has the dtype that was decided in the first one."""
+        return NumberType(self.name, self.kind, dtype, fixed=True)
 
     def dtype_beside(self, dtype: DType | None) -> DType:
         """The dtype that the number takes beside an array of `dtype` (None: by itself)."""
@@ -52,6 +56,8 @@ class NumberType:
         several dtypes, it converts the base itself. The values of an integer must fit in each integer dtype that it
         meets. So the narrowest of these holds them all, and whoever calls the program checks the value against it.
         """
+        if self.fixed:
+            return self.base.dtype
         if self.kind == 1:
             integers = {d for d in met if d in dtypes.INTEGER}
             for d in integers:

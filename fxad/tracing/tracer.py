@@ -317,6 +317,10 @@ class TracedNumber(Tracer):
             array = self._converted[dtype] = Tracer(self._trace, var)
         return array
 
+    def in_base(self) -> Tracer:
+        """The number as an array with all of its bits."""
+        return self.in_dtype(self._var.aval.dtype)
+
     def beside(self, dtype: dtypes.DType | None = None) -> Tracer:
         """The number in the dtype that it takes beside an array of `dtype` (None: by itself)."""
         dtype = self.number_type.dtype_beside(dtype)

@@ -25,7 +25,7 @@ from fxad.lax.creation import splat
 from fxad.operations import promotion
 from fxad.tracing.array import aval_of, is_scalar
 from fxad.tracing.program import function_name, trace_leaves
-from fxad.tracing.tracer import TracedNumber, dtype_of_number, is_number, number_array
+from fxad.tracing.tracer import ArgumentType, TracedNumber, dtype_of_number, is_number, number_array
 from fxad.transforms.locate import describe
 
 
@@ -57,7 +57,9 @@ class TracedFunction:
         return replace(self, jaxpr=Jaxpr(self.jaxpr.ins, self.jaxpr.eqns, tuple(outs), self.name))
 
 
-def traced_body(what: str, fn: Callable[..., object], in_tree: Structure, avals: Sequence[Aval]) -> TracedFunction:
+def traced_body(
+    what: str, fn: Callable[..., object], in_tree: Structure, avals: Sequence[ArgumentType]
+) -> TracedFunction:
     """Trace `fn`, whose positional arguments have the structure `in_tree` (of a tuple) and leaves of types `avals`.
 
     `what` is the function's role in the call, for messages: `cond: true_fun`. Raises: ArgumentError for a value that is
