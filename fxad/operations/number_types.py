@@ -45,6 +45,10 @@ class NumberType:
         """The type of the number in another program, whose operand has the dtype that was decided in the first one."""
         return NumberType(self.name, self.kind, dtype, fixed=True)
 
+    def takes(self, other: NumberType) -> bool:
+        """Returns True for the type of numbers that a program takes, whose number is of this type."""
+        return self.kind == other.kind and (not other.fixed or self.base is other.base)
+
     def dtype_beside(self, dtype: DType | None) -> DType:
         """The dtype that the number takes beside an array of `dtype` (None: by itself)."""
         return dtype if dtype is not None and self.kind <= dtype_kind(dtype) else ALONE[self.kind]

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.numbers import plain_number
 from fxad.core.sizes import Size
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
@@ -79,10 +80,10 @@ def dtype_of_scalars(values: Sequence[object]) -> DType | None:
 
 
 def scalar_element(value: Scalar, dtype: DType) -> NDArray:
-    """Return a Python scalar as an array without axes, rounded once: an int beyond 2**53 is no double."""
-    if isinstance(value, int) and dtype not in dtypes.INTEGER and not -(1 << 53) <= value <= 1 << 53:
-        return np.asarray(Lit.of(int(value), Aval((), dtype)).value)
-    return np.asarray(value, dtype)
+    """Return a Python scalar as an array without axes: the element of `scalar_literal`, rounded once."""
+    if dtype in dtypes.INTEGER or (not isinstance(value, complex) and -2048 <= value <= 2048):
+        return np.asarray(value, dtype)  # the common case; it warns of infinities, and takes an int for a double
+    return np.asarray(Lit.of(plain_number(value), Aval((), dtype)).value)
 
 
 def python_type(value: object) -> type[Scalar]:

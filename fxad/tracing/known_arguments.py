@@ -50,11 +50,15 @@ def has_tangent(x: object) -> bool:
 
 
 def with_known_values(
-    f: Callable[..., Any], leaves: Sequence[object], structure: Structure, known: Sequence[bool]
+    f: Callable[..., Any],
+    leaves: Sequence[object],
+    structure: Structure,
+    known: Sequence[bool],
+    as_literals: bool = False,
 ) -> Callable[..., Any]:
     """A function with the values of the leaves that `known` marks, of arguments (positional, keyword) of this structure.
-    It takes None in place of them."""
-    values = [number_argument(x) if fixed else None for x, fixed in zip(leaves, known, strict=True)]
+    It takes None in place of them. `as_literals`: its program contains the numbers."""
+    values = [x if as_literals or not fixed else number_argument(x) for x, fixed in zip(leaves, known, strict=True)]
     operands = {id(x): (x, None) for x in values if isinstance(x, np.generic)}
 
     @wraps(f, updated=())

@@ -397,10 +397,11 @@ class DifferentiatedNumber(NamedTuple):
 
     Its tangent is of float32 or complex64 unless it meets an array of 64 bits. If Python computes with it, the program
     needs all of its bits. Then its operand is the number rounded to 32 bits, and the rest is an operand without tangent.
+    Without a value there is no rest.
     """
 
     number_type: NumberType
-    value: object
+    value: object = None
 
     def rest(self) -> object:
         """The number without the number rounded to 32 bits, in 64 bits; 0 where that is not finite."""
@@ -706,8 +707,9 @@ class Trace:
             v, kind = number._var, number.number_type
             types[v] = Aval((), kind.operand_dtype(met[v]))
             if v in self.differentiated and types[v].dtype in _64_BITS and not number.meets_64_bits:
-                types[v] = kind.aval
-                rests[v] = self.differentiated[v].rest(), b.input(kind.base)
+                types[v], value = kind.aval, self.differentiated[v].value
+                if value is not None:
+                    rests[v] = self.differentiated[v].rest(), b.input(kind.base)
         args: list[Atom] = [b.input(types.get(v, v.aval)) for v in jaxpr.ins[:n_args]]
         whole = {v: a for v, a in zip(jaxpr.ins, args, strict=False) if v in types}
         for v, (_, rest) in rests.items():

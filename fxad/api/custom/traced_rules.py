@@ -22,7 +22,6 @@ from fxad.core.dce import dce, prune
 from fxad.core.exact_key import exact_key
 from fxad.core.frames import Scoped
 from fxad.core.masks import select_by_mask
-from fxad.core.numbers import number_argument
 from fxad.core.sizes import bound_size
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, NotInvertibleError, ShapeError, TreeError, described
@@ -48,7 +47,7 @@ from fxad.tracing.program import (
     positional_name,
 )
 from fxad.tracing.static_args import Argnames, ArgumentNames
-from fxad.tracing.tracer import TracedNumber, is_number, number_kind
+from fxad.tracing.tracer import ArgumentType, TracedNumber, is_number, number_kind
 from fxad.transforms.ad.linear_rule import cotangent_maps, split_tangents
 
 Q = ParamSpec("Q")
@@ -74,9 +73,20 @@ class KnownNumbers:
         known = tuple([is_number(x) and number_kind(x) < 2 for x in leaves])
         if not any(known):
             return None
-        values = tuple([number_argument(x) if fixed else None for x, fixed in zip(leaves, known, strict=True)])
+        values = tuple([x if fixed else None for x, fixed in zip(leaves, known, strict=True)])
         rest = tree.unflatten(structure, [None if fixed else x for x, fixed in zip(leaves, known, strict=True)])
         return KnownNumbers(structure, known, values, rest)
+
+    def check_no_cotangent(self, what: str, name: str, bar: object) -> None:
+        """Raises: DTypeError for a cotangent of one of the numbers."""
+        leaves = zip(tree.flatten_up_to(self.structure, bar) or (), self.known, self.values, strict=False)
+        for k, (x, fixed, value) in enumerate(leaves):
+            if fixed and x is not None and not isinstance(x, SymbolicZero):
+                path = tree.paths(self.structure, name)[k]
+                raise DTypeError(
+                    f"{what} returns a cotangent of {path}, which is {aval_of(value)} and has none",
+                    remedy="return None for it",
+                )
 
     def same(self, other: KnownNumbers) -> bool:
         """Returns True for equal numbers at the same places. Traced numbers are equal if they are one object."""
@@ -85,12 +95,12 @@ class KnownNumbers:
             x is y or (is_scalar(x) and is_scalar(y) and exact_key(x) == exact_key(y)) for x, y in pairs
         ])  # fmt: skip
 
-    def fill(self, rest: object, values: Sequence[object] | None = None) -> object:
+    def fill(self, rest: object) -> object:
         """The argument, given its other leaves in a tree with None in place of the numbers."""
         others = tree.flatten_up_to(self.structure, rest) or ()
         return tree.unflatten(
             self.structure,
-            [v if k else x for k, v, x in zip(self.known, self.values if values is None else values, others, strict=True)],
+            [v if fixed else x for fixed, v, x in zip(self.known, self.values, others, strict=True)],
         )
 
 
@@ -120,10 +130,10 @@ class Signature:
 
     @staticmethod
     def of(
-        fun: object, nondiff_argnums: Sequence[int], args: Sequence[object], inverted: bool = False
+        fun: object, nondiff_argnums: Sequence[int], args: Sequence[object], all_arrays: bool = False
     ) -> tuple[Signature, list[object]]:
-        """The signature of a call, and the leaves of the arguments that rules are about. `inverted`: a rule gives the
-        arguments, also ints and bools, which are arrays then. Raises: ArgumentError."""
+        """The signature of a call, and the leaves of the arguments that rules are about. `all_arrays`: ints and bools
+        are arrays too, for a rule that returns them or takes stacks of them. Raises: ArgumentError."""
         name, names, n = function_name(fun), parameter_names(fun), len(args)
         if nondiff_argnums and nondiff_argnums[-1] >= n:
             raise ArgumentError(
@@ -132,7 +142,7 @@ class Signature:
             )
         names = tuple([positional_name(names, k) for k in range(n)])
         positions = [k for k in range(n) if k not in nondiff_argnums]
-        numbers = {} if inverted else {k: known for k in positions if (known := KnownNumbers.of(args[k]))}
+        numbers = {} if all_arrays else {k: known for k in positions if (known := KnownNumbers.of(args[k]))}
         leaves, in_tree = tree.flatten(tuple([numbers[k].rest if k in numbers else args[k] for k in positions]))
         accessors = tree.call_structure(in_tree).accessors()
         paths = tuple([argument_path(a, [names[k] for k in positions]) for a in accessors])
@@ -150,15 +160,14 @@ class Signature:
         ])  # fmt: skip
         return replace(self, in_types=types, in_avals=in_avals, out_tree=out_tree, out_avals=body.out_avals)
 
-    @property
-    def mapped(self) -> list[object]:
-        """For a batching rule, which leaves of all arguments are mapped: all but the ints and bools."""
-        marks: list[object] = [False] * len(self.names)
-        all_mapped = tree.unflatten(self.in_tree, [True] * len(self.in_avals))
-        for k, x in zip(self.positions, all_mapped, strict=True):
-            numbers = self.numbers.get(k)
-            marks[k] = numbers.fill(x, [False] * len(numbers.known)) if numbers else x
-        return marks
+    def takes(self, call: Signature) -> bool:
+        """Returns True if this function, which was traced, takes the arguments of a call."""
+        types = zip(self.in_types, self.in_avals, call.in_types, strict=True)
+        return all([
+            t is given
+            or (given is aval if isinstance(given, Aval) else isinstance(t, NumberType) and t.takes(given))
+            for t, aval, given in types
+        ])  # fmt: skip
 
     @property
     def nondiff_values(self) -> tuple[object, ...]:
@@ -331,7 +340,7 @@ def with_none(
     )
 
 
-def traced(what: str, fn: Callable[..., object], flat: Callable[..., object], avals: Sequence[Aval | NumberType]) -> TracedFunction:
+def traced(what: str, fn: Callable[..., object], flat: Callable[..., object], avals: Sequence[ArgumentType]) -> TracedFunction:
     """Trace `flat`, a function of leaves, under the name of `fn`."""
     flat.__name__ = function_name(fn)
     return traced_body(what, flat, tree.structure((0,) * len(avals)), avals)
@@ -341,7 +350,7 @@ def traced_rule(
     what: str,
     fn: Callable[..., object],
     flat: Callable[..., object],
-    avals: Sequence[Aval | NumberType],
+    avals: Sequence[ArgumentType],
     *expected: ExpectedResults,
 ) -> TracedFunction:
     """`traced`, with checks of the expected results. Further results are residuals.
@@ -542,6 +551,10 @@ def _residual_constants(what: str, leaves: Sequence[object], res_tree: Structure
 def cotangents(what: str, sig: Signature, bars: object) -> list[object]:
     """The leaves of a tuple with a cotangent for each argument. Raises: TreeError, DTypeError."""
     parts = sig.in_tree.children()
+    if isinstance(bars, tuple | list):
+        for k, bar in zip(sig.positions, bars, strict=False):
+            if k in sig.numbers:
+                sig.numbers[k].check_no_cotangent(what, sig.names[k], bar)
     if not isinstance(bars, tuple | list) or len(bars) != len(parts):
         raise TreeError(
             f"{what} returns {tree.shape_text(tree.structure(bars))}, {sig.name} has "
@@ -590,7 +603,7 @@ def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = 
     what = f"def_vmap of {sig.name}: {function_name(rule)}"
 
     def flat(*leaves: object) -> object:
-        mapped = sig.mapped
+        mapped = [k not in sig.nondiff and part for k, part in enumerate(sig.arguments([True] * len(leaves)))]
         returned = rule(size, mapped, *sig.arguments(leaves))
         out, out_batched = pair(what, "(results, out_batched)", returned)
         marks = tree.broadcast_prefix(out_batched, sig.out_tree, f"{what}: out_batched", lambda x: isinstance(x, bool))

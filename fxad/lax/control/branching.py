@@ -17,7 +17,7 @@ from fxad.primitives.control.cond import LOOP, SELECT, Cond
 from fxad.tracing.array import Array, asarray, aval_of, binder, is_scalar
 from fxad.tracing.context import sharing_copies
 from fxad.tracing.known_arguments import with_known_values
-from fxad.tracing.tracer import bind, is_number
+from fxad.tracing.tracer import active_trace, bind, is_number
 
 NOT_GIVEN: Final = object()
 R = TypeVar("R")
@@ -136,7 +136,8 @@ def _bind_cond(
     numbers = [is_number(x) for x in leaves]
     if any(numbers):  # a branch gets a number as if it were called
         call = tree.call_structure(in_tree)
-        functions = [with_known_values(f, leaves, call, numbers) if callable(f) else f for f in functions]
+        in_trace = active_trace() is not None
+        functions = [with_known_values(f, leaves, call, numbers, in_trace) if callable(f) else f for f in functions]
         operands = tree.unflatten(in_tree, [None if n else x for n, x in zip(numbers, leaves, strict=True)])
         leaves, in_tree = tree.flatten(operands)
     avals = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, tree.paths(in_tree, "operands"), strict=True)]
