@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, 
 from fxad import transforms
 from fxad.api.chosen_arguments import ChosenArguments, operand_mask, ranks
 from fxad.api.lift import (
+    bind_arguments_without_tangent,
     bind_static_arguments,
     check_function,
     check_no_statics,
@@ -123,6 +124,7 @@ def _jvp_of_function(f: Callable[..., object], statics: StaticArguments | None, 
     def transformed(primals: Primals, tangents: Primals, /, **kwargs: object) -> object:
         primals, tangents = _as_tuple("primals", primals), _as_tuple("tangents", tangents)
         g, primals, kwargs = bind_static_arguments("jvp", f, statics, primals, kwargs)
+        g, primals, kwargs = bind_arguments_without_tangent(g, primals, kwargs)
         program = trace_for_transform(g, primals, kwargs)
         if has_aux:
             result_and_aux("jvp", program)
@@ -244,6 +246,7 @@ def linearize(
     check_function("linearize", f)
     statics = static_arguments(f"linearize of {function_name(f)}", f, static_argnums, static_argnames)
     g, primals, kwargs = bind_static_arguments("linearize", f, statics, primals, kwargs, argnums)
+    g, primals, kwargs = bind_arguments_without_tangent(g, primals, kwargs, argnums)
     program = trace_for_transform(g, primals, kwargs)
     if has_aux:
         result_and_aux("linearize", program)
@@ -402,6 +405,7 @@ def vjp(
     check_function("vjp", f)
     statics = static_arguments(f"vjp of {function_name(f)}", f, static_argnums, static_argnames)
     g, primals, kwargs = bind_static_arguments("vjp", f, statics, primals, kwargs)
+    g, primals, kwargs = bind_arguments_without_tangent(g, primals, kwargs)
     program = trace_for_transform(g, primals, kwargs)
     return _vjp_call(program, primals, kwargs, has_aux)
 

@@ -7,7 +7,7 @@ from typing import Final, final
 
 import numpy as np
 
-from fxad.api.lift import check_function, trace_with_static
+from fxad.api.lift import bind_known_arguments, bind_static_arguments, check_function
 from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run_by_layout
 from fxad.core.layout import PREDICATE
@@ -16,7 +16,7 @@ from fxad.core.tables import preformatted
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation
 from fxad.primitives.collectives import Collective
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.tracing.program import Program, function_name, numpy_operands
+from fxad.tracing.program import Program, function_name, numpy_operands, trace_for_call
 from fxad.tracing.static_args import static_arguments
 from fxad.transforms.locate import body_label, describe, lines_of, locate
 
@@ -108,7 +108,9 @@ def explain_nan(f: Callable[..., object], /, *args: object, **kwargs: object) ->
         program = f
     else:
         statics = static_arguments(f"explain_nan of {function_name(f)}", f)
-        program, args, kwargs = trace_with_static("explain_nan", f, statics, args, kwargs, ())
+        g, args, kwargs = bind_static_arguments("explain_nan", f, statics, args, kwargs)
+        g, args, kwargs = bind_known_arguments(g, args, kwargs, ())
+        program = trace_for_call(g, args, kwargs)
     jaxpr, operands = numpy_operands(program, args, kwargs)
     walker = _Walker(lambda k: program.operand_path(k).removeprefix("argument "))
     with np.errstate(all="ignore"):

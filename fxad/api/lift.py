@@ -5,18 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TypeAlias, TypeVar
-
-import numpy as np
+from typing import TypeVar
 
 from fxad.core import tree
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, ParameterError, TracerError, described
+from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.operations.arguments import argument_keys
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
 from fxad.tracing import context
-from fxad.tracing.array import Array
+from fxad.tracing.known_arguments import has_tangent, is_known, is_known_or_of_numpy, with_known_leaves
 from fxad.tracing.program import Program, function_name, trace_for_call
 from fxad.tracing.static_args import (
     Argnames,
@@ -28,9 +26,6 @@ from fxad.tracing.static_args import (
 )
 
 R = TypeVar("R")
-
-# Says which leaves of the arguments are static: a function gets these as they are, and is traced for each value.
-IsStatic: TypeAlias = Callable[[object], bool]
 
 
 def lift(
@@ -54,7 +49,9 @@ def lift(
 
     @wraps(f, updated=())
     def transformed(*args: object, **kwargs: object) -> object:
-        program, args, kwargs = trace_with_static(what, f, statics, args, kwargs, argnums, orders)
+        g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
+        g, args, kwargs = bind_known_arguments(g, args, kwargs, argnums)
+        program = trace_for_transform(g, args, kwargs, orders) if orders else trace_for_call(g, args, kwargs)
         return transform(program)(*args, **kwargs)
 
     transformed.__name__ = f"{what}_{function_name(f)}"
@@ -64,30 +61,6 @@ def lift(
         lambda numbers, names: lift(what, f, transform, orders, argnums, tuple(numbers), tuple(names)),
     )
     return transformed
-
-
-def trace_with_static(
-    what: str,
-    f: Callable[..., object],
-    statics: StaticArguments | None,
-    args: tuple[object, ...],
-    kwargs: dict[str, object],
-    argnums: Argnums | None,
-    orders: int = 0,
-) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
-    """The program of a function for a call, and the arguments, with None for static ones.
-
-    Static are those that `statics` declares, and, unless `argnums` is None, leaves of the arguments that it does not
-    choose: strings, bools and functions, and numbers if `f` needs the value of one. `orders` is that of `lift`.
-    """
-    g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
-
-    def trace_with(is_static: IsStatic) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
-        call = (g, args, kwargs) if argnums is None else with_static_others(g, args, kwargs, argnums, is_static)
-        program = trace_for_transform(*call, orders) if orders else trace_for_call(*call)
-        return program, call[1], call[2]
-
-    return trace_again_if_static(trace_with, () if argnums is None else (args, kwargs))
 
 
 def importable_name(f: object) -> str | None:
@@ -121,94 +94,37 @@ def bind_static_arguments(
     return statics.with_placeholders(args, kwargs)
 
 
-def is_always_static(x: object) -> bool:
-    """Returns True for a leaf that is never traced: a bool of Python, a string, a function."""
-    return type(x) is bool or isinstance(x, str) or (callable(x) and not isinstance(x, Array | np.ndarray | np.generic))
+# ------------------------------------------------------------------------------------------------- known arguments
 
 
-def may_be_static(x: object) -> bool:
-    """Returns True for a leaf that is always static, and for a value that may be a shape, an axis or an index: a
-    number, or an array of NumPy with integers or bools."""
-    if isinstance(x, np.ndarray):
-        return x.dtype.kind in "iub"
-    return is_always_static(x) or isinstance(x, int | float | complex | np.generic)
-
-
-def trace_again_if_static(trace_with: Callable[[IsStatic], R], args: object) -> R:
-    """Trace with numbers as operands. If the function needs the value of one, trace again with all numbers static.
-
-    First `trace_with(is_always_static)`: a number is an operand, so that one program serves all numbers. A function that
-    needs the value of one, as a shape, an axis or a condition, fails. Then `trace_with(may_be_static)`: all numbers are
-    static. A TypeError or an AttributeError may have this reason too, so the function is run again after it. Every other
-    failure is the user's own, and the function is not run again.
-
-    Raises: if both fail, the first error, or the second if it is of the same class or the first is that a tracer has no
-            value.
-    """
-    if not any(map(may_be_static, tree.leaves(args))):
-        return trace_with(is_always_static)
-    traced_candidate = False
-
-    def is_static(x: object) -> bool:
-        nonlocal traced_candidate
-        static = is_always_static(x)
-        traced_candidate = traced_candidate or (not static and may_be_static(x))
-        return static
-
-    try:
-        return trace_with(is_static)
-    except Exception as e:
-        needs_value = _needs_value(e)
-        if not traced_candidate or not (needs_value or isinstance(e, TypeError | AttributeError)):
-            raise
-        first = e
-    try:
-        try:
-            return trace_with(may_be_static)
-        except Exception as second:
-            if needs_value or type(first) is type(second):
-                raise
-        raise first
-    finally:
-        del first  # its traceback refers to this frame
-
-
-def _needs_value(e: BaseException | None) -> bool:
-    """Returns True if an error is that a tracer has no value, or follows from one."""
-    return e is not None and (isinstance(e, TracerError) or _needs_value(e.__cause__ or e.__context__))
-
-
-def with_static_leaves(
-    f: Callable[..., object], leaves: Sequence[object], structure: Structure, static: Sequence[bool]
+def bind_known_arguments(
+    f: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], argnums: Argnums | None
 ) -> FunctionCall:
-    """A function with the static leaves that `static` marks, and its arguments, with None in place of these."""
-
-    @wraps(f, updated=())
-    def with_values(*args: object, **kwargs: object) -> object:
-        others = tree.flatten_up_to(structure, (args, kwargs)) or ()
-        args, kwargs = tree.unflatten(
-            structure, [x if fixed else y for fixed, x, y in zip(static, leaves, others, strict=True)]
-        )
-        return f(*args, **kwargs)
-
-    args, kwargs = tree.unflatten(structure, [None if fixed else x for fixed, x in zip(static, leaves, strict=True)])
-    return with_values, args, kwargs
-
-
-def with_static_others(
-    f: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], argnums: Argnums, is_static: IsStatic
-) -> FunctionCall:
-    """`with_static_leaves` for the arguments by which a function is not differentiated."""
-    n = len(args)
-    differentiated = {k + n if k < 0 else k for k in argument_keys(argnums, int) or ()}
+    """`with_known_leaves` for the arguments by which a function is not differentiated. None: it is not differentiated at
+    all, and arrays and scalars of NumPy are arguments of its program."""
+    n, is_passed = len(args), is_known if argnums is None else is_known_or_of_numpy
+    differentiated = set() if argnums is None else {k + n if k < 0 else k for k in argument_keys(argnums, int) or ()}
     others = [None if k in differentiated else a for k, a in enumerate(args)]
-    if not any([is_static(x) for x in tree.leaves((others, kwargs))]):
+    if not any([is_passed(x) for x in tree.leaves((others, kwargs))]):
         return f, args, kwargs
     leaves, structure = tree.flatten((args, kwargs))
     argument_of_leaf = [k for k, a in enumerate(args) for _ in tree.leaves(a)]
     argument_of_leaf += [n] * (len(leaves) - len(argument_of_leaf))  # of keyword arguments
-    static = [k not in differentiated and is_static(x) for k, x in zip(argument_of_leaf, leaves, strict=True)]
-    return with_static_leaves(f, leaves, structure, static)
+    known = [k not in differentiated and is_passed(x) for k, x in zip(argument_of_leaf, leaves, strict=True)]
+    return with_known_leaves(f, leaves, structure, known)
+
+
+def bind_arguments_without_tangent(
+    f: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], argnums: Argnums | None = None
+) -> FunctionCall:
+    """`with_known_leaves` for keyword arguments, for positional arguments that are not in `argnums` (None: all are), and
+    for leaves without a tangent: integers, bools and everything that is not an array."""
+    if argnums is not None:
+        f, args, kwargs = bind_known_arguments(f, args, kwargs, argnums)
+    leaves, structure = tree.flatten((args, kwargs))
+    n = len(leaves) - len(tree.leaves(kwargs))
+    known = [is_known_or_of_numpy(x) and (k >= n or not has_tangent(x)) for k, x in enumerate(leaves)]
+    return with_known_leaves(f, leaves, structure, known)
 
 
 def check_no_statics(what: str, program: Program[..., object], argnums: Argnums, argnames: Argnames) -> None:
@@ -226,7 +142,7 @@ def trace_for_transform(
     """Return the program of a function that is differentiated `orders` times, after the passes before
     differentiation."""
     with context.differentiated(orders):
-        program = trace_for_call(f, args, kwargs)
+        program = trace_for_call(f, args, kwargs, differentiated=True)
     return program.replace(run_passes(program.jaxpr, BEFORE_DIFFERENTIATION))
 
 

@@ -8,7 +8,7 @@ from typing import Final, SupportsIndex, TypeAlias, final
 
 import numpy as np
 
-from fxad.api.lift import IsStatic, bind_static_arguments, may_be_static, with_static_leaves
+from fxad.api.lift import bind_static_arguments
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Size, at_least
@@ -16,6 +16,7 @@ from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval
 from fxad.tracing.context import MappedAxis, mapped_over
+from fxad.tracing.known_arguments import is_known_or_of_numpy, with_known_leaves
 from fxad.tracing.program import (
     Program,
     argument_path,
@@ -142,18 +143,16 @@ def mapped_arguments(
     kwargs: dict[str, object],
     in_axes: Axes,
     axis_size: int | None,
-    is_static: IsStatic,
 ) -> MappedArguments:
-    """The arguments of a call, checked. `op` is the name of the map. `is_static` says which of the leaves that are not
-    mapped are static. Raises: as `vmap`."""
+    """The arguments of a call, checked. `op` is the name of the map. Raises: as `vmap`."""
     what, names = f"{op} of {function_name(f)}", parameter_names(f)
     g, args, kwargs = bind_static_arguments(op, f, statics, args, kwargs)
     leaves, in_tree = tree.flatten((args, kwargs))
-    if any(map(may_be_static, leaves)):
+    if any(map(is_known_or_of_numpy, leaves)):
         axes = _flatten_axes(in_axes, in_tree, f"{what}: in_axes")
-        static = [d is None and is_static(x) for d, x in zip(axes, leaves, strict=True)]
-        if any(static):
-            g, args, kwargs = with_static_leaves(g, leaves, in_tree, static)
+        known = [d is None and is_known_or_of_numpy(x) for d, x in zip(axes, leaves, strict=True)]
+        if any(known):
+            g, args, kwargs = with_known_leaves(g, leaves, in_tree, known)
             leaves, in_tree = tree.flatten((args, kwargs))
     avals = types_of(what, f, leaves, in_tree)
     paths = [argument_path(a, names) for a in in_tree.accessors()]

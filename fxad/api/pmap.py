@@ -11,10 +11,9 @@ import numpy as np
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.device_put import device_put
 from fxad.api.jit import jit
-from fxad.api.lift import IsStatic, check_function, check_no_statics, trace_again_if_static
+from fxad.api.lift import check_function, check_no_statics
 from fxad.api.mapped_axes import (
     Axes,
-    MappedArguments,
     mapped_arguments,
     mapped_axes_of_program,
     mapped_axes_of_results,
@@ -182,11 +181,8 @@ def map_each_index(
 
     @wraps(f, updated=())
     def mapped(*args: object, **kwargs: object) -> object:
-        def trace_with(is_static: IsStatic) -> tuple[MappedArguments, Program[..., object]]:
-            m = mapped_arguments(op, f, statics, args, kwargs, in_axes, axis_size, is_static)
-            return m, m.trace(new_axis(what, _name_of_axis(axis_name), m.size, stacked=False))
-
-        m, program = trace_again_if_static(trace_with, (args, kwargs))
+        m = mapped_arguments(op, f, statics, args, kwargs, in_axes, axis_size)
+        program = m.trace(new_axis(what, _name_of_axis(axis_name), m.size, stacked=False))
         run_on_devices = on_devices(what, program, _name_of_axis(axis_name, program.jaxpr), m.size, m.dims)
         return run_on_devices(*m.args, **m.kwargs)
 

@@ -27,6 +27,7 @@ from fxad.tracing.context import (
     mapped_over,
     new_axis,
 )
+from fxad.tracing.known_arguments import is_known, with_known_leaves
 from fxad.tracing.program import Program, argument_path, function_name, parameter_names, trace_tree, types_of
 from fxad.transforms.vmap import vmap_named
 
@@ -118,8 +119,14 @@ def shard_map(
     def mapped(*args: object, **kwargs: object) -> object:
         manual = ManualAxes.of(what, mesh, axis_names, check_vma)
         leaves, in_tree = tree.flatten((args, kwargs))
-        avals = types_of(what, f, leaves, in_tree)
         specs = _argument_specs(in_specs, in_tree, f"{what}: in_specs")
+        known = [not any(s.names) and is_known(x) for s, x in zip(specs, leaves, strict=True)]
+        g: Callable[..., object] = f
+        if any(known):
+            g, args, kwargs = with_known_leaves(f, leaves, in_tree, known)
+            leaves, in_tree = tree.flatten((args, kwargs))
+            specs = [s for s, fixed in zip(specs, known, strict=True) if not fixed]
+        avals = types_of(what, f, leaves, in_tree)
         paths = [argument_path(a, names) for a in in_tree.accessors()]
         parts = [
             part_type(what, manual.named, s, a, f"argument {p}") for s, a, p in zip(specs, avals, paths, strict=True)
@@ -127,7 +134,7 @@ def shard_map(
         unnamed = prod([size for axis, size in manual.mesh if axis not in dict(manual.named)])
         others = [MappedAxis(unnamed, stacked=False)] if unnamed > 1 else []  # devices that maps inside do not have
         with mapped_over(*[new_axis(what, n, size, stacked=False) for n, size in manual.named], *others):
-            program = trace_tree(f, in_tree, parts, name, names)
+            program = trace_tree(g, in_tree, parts, name, names)
         return _shard_mapped(what, program, manual, specs, out_specs)(*args, **kwargs)
 
     mapped.__name__ = f"shard_map_{name}"

@@ -7,10 +7,9 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
-from fxad.api.lift import IsStatic, check_function, check_no_statics, trace_again_if_static
+from fxad.api.lift import check_function, check_no_statics
 from fxad.api.mapped_axes import (
     Axes,
-    MappedArguments,
     mapped_arguments,
     mapped_axes_of_program,
     mapped_axes_of_results,
@@ -90,8 +89,8 @@ def vmap(
     without them has no value to divide, and is refused.
 
     Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
-    declares static. They have entries in `in_axes`, None or an int, which mean nothing. Strings, bools and functions that
-    are not mapped are passed unchanged too, and so are numbers that are not mapped if `f` needs their values.
+    declares static. They have entries in `in_axes`, None or an int, which mean nothing. Python numbers, and values that
+    are no arrays, are passed unchanged too if they are not mapped.
 
     Law:    equals the stack of results for each index; identity, composition; commutes with jvp and grad.
     Cost:   no loop: each equation once, over the stack.
@@ -111,13 +110,9 @@ def vmap(
 
     @wraps(f, updated=())
     def mapped(*args: object, **kwargs: object) -> object:
-        def trace_with(is_static: IsStatic) -> tuple[MappedArguments, MappedAxis, Program[..., object]]:
-            m = mapped_arguments("vmap", f, statics, args, kwargs, in_axes, axis_size, is_static)
-            axis = new_axis(f"vmap of {name}", axis_name, m.size)
-            return m, axis, m.trace(axis)
-
-        m, axis, program = trace_again_if_static(trace_with, (args, kwargs))
-        return _vmap(program, m.dims, out_axes, axis, spmd)(*m.args, **m.kwargs)
+        m = mapped_arguments("vmap", f, statics, args, kwargs, in_axes, axis_size)
+        axis = new_axis(f"vmap of {name}", axis_name, m.size)
+        return _vmap(m.trace(axis), m.dims, out_axes, axis, spmd)(*m.args, **m.kwargs)
 
     mapped.__name__ = f"vmap_{name}"
 

@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias, TypeVar, fin
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
+from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.core.weak import WeakTable
 from fxad.errors import ArgumentError, ShapeError, SizeError, described
 
@@ -471,6 +472,8 @@ def _refuse_operand(a: object, sign: str, b: object) -> object:
     class may know the operation. Raises: SizeError."""
     reflected = type(b) is Size
     other = a if reflected else b
+    if type(other) in NUMBER_ARGUMENTS:  # it asks again, with the plain number
+        return NotImplemented
     if type(other) in (float, complex, bool) or (sign in ("/", "**") and isinstance(b, int | Size)):
         raise SizeError(
             f"size: {a} {sign} {b} is not a size",

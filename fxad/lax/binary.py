@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from fxad.core.numbers import NUMBER_TYPES
 from fxad.ir import Primitive
 from fxad.operations import elementwise
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, REM, SUB
@@ -27,8 +28,9 @@ from fxad.primitives.elementwise.select import NEXTAFTER, SELECT_N
 from fxad.primitives.elementwise.special import POLYGAMMA
 from fxad.primitives.elementwise.trigonometric import ATAN2
 from fxad.tracing.array import Array, ArrayLike, binder
+from fxad.tracing.tracer import TracedNumber
 
-SCALAR_TYPES: Final = frozenset({bool, int, float, complex})
+SCALAR_TYPES: Final = NUMBER_TYPES | {TracedNumber}
 
 
 def apply_with_scalar(prim: Primitive, x: ArrayLike, y: ArrayLike) -> Array:

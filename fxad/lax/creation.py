@@ -8,12 +8,13 @@ from typing import cast
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.ir import Aval, Lit, as_shape
 from fxad.lax.placement import place_like_operands
 from fxad.operations import elementwise, promotion, shapes
 from fxad.primitives.shape import Iota
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of, binder, is_scalar
-from fxad.tracing.tracer import Tracer, active_trace
+from fxad.tracing.tracer import Tracer, active_trace, number_array
 
 
 def splat(lit: Lit) -> Array:
@@ -31,6 +32,11 @@ def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: object = None
     sizes = as_shape((shape,) if isinstance(shape, int) else shape)
     if isinstance(fill_value, Array):
         filled = fill_value if dtype is None else convert(fill_value, dtypes.as_dtype(dtype))
+        return binder().apply(shapes.broadcast_to, (filled,), (sizes,))[0]
+    if type(fill_value) in NUMBER_ARGUMENTS and active_trace() is not None:
+        want = None if dtype is None else dtypes.as_dtype(dtype)
+        own_dtype = promotion.scalar_dtype(fill_value, want, "full: fill_value")  # type: ignore[arg-type]  # a number
+        filled = convert(cast("Array", number_array(fill_value, own_dtype)), want or own_dtype)
         return binder().apply(shapes.broadcast_to, (filled,), (sizes,))[0]
     if dtype is not None and is_scalar(fill_value):  # an int may fit `dtype` but not int32
         aval = Aval(sizes, dtypes.as_dtype(dtype))

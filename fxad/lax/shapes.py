@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 import numpy as np
 
@@ -171,7 +171,7 @@ def _split_starts(op: str, start_indices: object) -> tuple[tuple[object, ...], t
     else:
         raise ArgumentError(f"{op}: start_indices must be a sequence, got {type(start_indices).__qualname__}")
     fixed = tuple([None if isinstance(i, Array) else _position(op, k, i) for k, i in enumerate(indices)])
-    return tuple([i for i in indices if isinstance(i, Array)]), fixed
+    return tuple([i.settled() for i in indices if isinstance(i, Array)]), fixed
 
 
 def _position(op: str, k: int, i: object) -> int:
@@ -203,6 +203,7 @@ def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size:
 def _cached_window_along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis: int, drop: bool) -> Array:
     """Return a window along one axis, without the axis if `drop`. Loops read many windows, so the program is cached by
     the type of an array of a start, or by the value of an int."""
+    start = cast("Array", start.settled()) if isinstance(start, Array) else start
     place = start.aval if isinstance(start, Array) else start
     if not (isinstance(operand, Array) and type(place) in _HASHABLE_STARTS and type(size) is int and type(axis) is int):
         return _window_along(op, operand, start, size, axis, drop)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Final
+from typing import Final, cast
 from weakref import ref
 
 import numpy as np
 
 from fxad.core.lru import LRUCache
+from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.ir import Atom, Primitive
 from fxad.lax import full
 from fxad.lax.placement import committed_to
@@ -86,11 +87,11 @@ def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
     """Return an argument as an Array: a tracer inside a traced function, otherwise an array on the device. Raises:
     ArgumentError."""
     if isinstance(x, Array):
-        if type(x) is Tracer and x._trace is not _binder.get():
+        if type(x) is not Array and cast("Tracer", x)._trace is not _binder.get():
             x.check_usable(f"{name}: argument {k}")
-        return x
+        return x.settled()
     aval_of(x, f"{name}: argument {k}")
-    if isinstance(x, bool | int | float | complex):
+    if isinstance(x, bool | int | float | complex) and type(x) not in NUMBER_ARGUMENTS:
         return full((), x)
     trace = active_trace()
     return put(x) if trace is None else Tracer(trace, trace.lift(name, k, x))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
+from fxad.core.numbers import IntArgument
 from fxad.lax import full
 from fxad.numpy.apply import apply_op, as_array
 from fxad.operations import arithmetic, elementwise
@@ -59,8 +60,8 @@ def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
 
 def pow(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 to the power x2; by repeated multiplication if x2 is a Python int."""
-    if type(x2) is int and not isinstance(x1, bool | int | float | complex):
-        return apply_op("pow", arithmetic.integer_power, (x1,), x2)
+    if (type(x2) is int or type(x2) is IntArgument) and not isinstance(x1, bool | int | float | complex):
+        return apply_op("pow", arithmetic.integer_power, (x1,), int(x2))
     return apply_op("pow", arithmetic.power, (x1, x2))
 
 

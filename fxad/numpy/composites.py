@@ -14,14 +14,23 @@ from typing import Final, cast
 import numpy as np
 
 from fxad.core.lru import LRUCache
+from fxad.core.numbers import plain_number
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, described
-from fxad.ir import Aval, Jaxpr, new_eqn
+from fxad.ir import Jaxpr, new_eqn
 from fxad.lax import full
 from fxad.numpy.apply import as_array
 from fxad.operations import promotion
-from fxad.tracing.array import Array, ArrayLike, aval_of, binder, is_scalar
-from fxad.tracing.tracer import trace_flat
+from fxad.tracing.array import Array, ArrayLike, aval_of, binder
+from fxad.tracing.tracer import (
+    ArgumentType,
+    TracedNumber,
+    dtype_of_number,
+    is_number,
+    number_array,
+    number_kind,
+    trace_flat,
+)
 
 Composite = Callable[..., Array]
 _ARRAYS: Final = (Array, np.ndarray, np.generic)
@@ -42,9 +51,11 @@ def jit_composite_all(fn: Callable[..., tuple[Array, ...]], *args: object) -> tu
 def _call_composite(fn: Callable[..., object], args: tuple[object, ...]) -> tuple[Array, ...]:
     places = tuple([isinstance(a, _ARRAYS) for a in args])
     operands = tuple([a for a, is_array in zip(args, places, strict=True) if is_array])
-    avals = tuple([aval_of(a) for a in operands])
+    avals = tuple([a.number_type if type(a) is TracedNumber else aval_of(a) for a in operands])
     # 0.0 == -0.0 and 1 == True, but they are not the same program: hence the text
-    static = tuple([None if is_array else (a, repr(a)) for a, is_array in zip(args, places, strict=True)])
+    static = tuple([
+        None if is_array else (plain_number(a), repr(a)) for a, is_array in zip(args, places, strict=True)
+    ])  # fmt: skip
     key = fn, avals, static
     try:
         program = _programs.get(key)
@@ -54,6 +65,11 @@ def _call_composite(fn: Callable[..., object], args: tuple[object, ...]) -> tupl
         _check_arrays(fn, args)
         program = _trace_composite(fn, avals, static)
         _programs.put(key, program)
+    if TracedNumber in map(type, operands):
+        operands = tuple([
+            number_array(a, aval.dtype) if type(a) is TracedNumber else a
+            for a, aval in zip(operands, program.in_avals, strict=True)
+        ])  # fmt: skip
     if len(program.eqns) > _SHORT:
         return binder().call(program, operands)
     return binder().paste(fn.__name__.lstrip("_"), program, operands)
@@ -94,7 +110,7 @@ def _hashes(value: object) -> bool:
 
 
 def _trace_composite(
-    fn: Callable[..., object], avals: tuple[Aval, ...], static: tuple[tuple[object, str] | None, ...]
+    fn: Callable[..., object], avals: tuple[ArgumentType, ...], static: tuple[tuple[object, str] | None, ...]
 ) -> Jaxpr:
     def applied(arrays: list[Array]) -> list[Array]:
         remaining = iter(arrays)
@@ -111,15 +127,16 @@ def _trace_composite(
 def promote_arguments(name: str, *args: object, first: int = 0, dtype: DType | None = None) -> tuple[Array, ...]:
     """Return arguments as arrays. A Python number takes the dtype of the arrays among the arguments, or `dtype`.
     `first` is the position of the first argument, for messages."""
-    kept = [a if is_scalar(a) else as_array(name, cast("ArrayLike", a), first + k) for k, a in enumerate(args)]
+    kept = [a if is_number(a) else as_array(name, cast("ArrayLike", a), first + k) for k, a in enumerate(args)]
     for a in kept:
-        if isinstance(a, Array):
+        if not is_number(a):
+            a = cast("Array", a)
             dtype = a.dtype if dtype is None else promotion.promote_dtypes(name, dtype, a.dtype)
     if dtype is None:
-        dtype = promotion.dtype_of_scalars(args)
+        dtype = promotion.ALONE[max(map(number_kind, args))]
     return tuple([
-        a
-        if isinstance(a, Array)
-        else full((), cast("ArrayLike", a), promotion.scalar_dtype(a, dtype, f"{name}: argument {k}"))
+        full((), cast("ArrayLike", a), dtype_of_number(a, dtype, f"{name}: argument {k}"))
+        if is_number(a)
+        else cast("Array", a)
         for k, a in enumerate(kept, first)
     ])  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes, lax
+from fxad.core.numbers import NUMBER_ARGUMENTS, IntArgument, number_argument
 from fxad.core.sizes import Size, maximum
 from fxad.errors import NEEDS_STATIC, ArgumentError, DTypeError, ParameterError, TracerError, described
 from fxad.lax.placement import place_like_operands
@@ -19,7 +20,8 @@ from fxad.operations.arguments import flag, text, to_int
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.elementwise.select import FLOOR
 from fxad.runtime import Device, SupportsDLPack
-from fxad.tracing.array import Array, ArrayLike, aval_of, binder, is_scalar
+from fxad.tracing.array import Array, ArrayLike, aval_of, binder
+from fxad.tracing.tracer import TracedNumber, dtype_of_number, is_number, number_kind
 
 Number: TypeAlias = "int | float | np.generic"
 Nested: TypeAlias = "ArrayLike | Sequence[Nested]"
@@ -183,11 +185,11 @@ def linspace(
     if num < 0:
         raise ParameterError(f"linspace: {num} values")
     want = optional_dtype(dtype)
-    start, stop = [float(v) if type(v) is int else v for v in (start, stop)]
+    start, stop = [_as_float(v) for v in (start, stop)]
     a, b = as_array("linspace", start), as_array("linspace", stop, 1)
     if want is not None:  # before anything is rounded: a Python number alone would be float32
         inner = promotion.promote_dtypes("linspace", want, dtypes.float32)
-        a, b = [asarray(v, inner) if type(v) is float else x for v, x in ((start, a), (stop, b))]
+        a, b = [asarray(v, inner) if is_number(v) else x for v, x in ((start, a), (stop, b))]
     else:
         inner = promotion.promote_dtypes("linspace", a.dtype, b.dtype)
         inner = inner if inner in dtypes.INEXACT else dtypes.float32
@@ -204,6 +206,13 @@ def linspace(
         x = apply_op("linspace", elementwise.round_unary, (x,), FLOOR)
     values = to_device("linspace", x if want is None else x.astype(want), device)
     return (values, step) if retstep else values
+
+
+def _as_float(x: ArrayLike) -> ArrayLike:
+    """Return an int as a float, also a traced one. Other values are returned as they are."""
+    if type(x) is TracedNumber:
+        return x * 1.0 if x.number_type.kind == 1 else x
+    return cast("ArrayLike", number_argument(float(x))) if type(x) is int or type(x) is IntArgument else x
 
 
 def eye(
@@ -296,6 +305,8 @@ def asarray(
         promotion.scalar_dtype(a, want, "asarray: argument 0")
         out = lax.full((), a, want)
     else:
+        if type(a) is TracedNumber and want is not None:  # it is rounded once
+            a = a.astype(want)
         out = as_array("asarray", cast("ArrayLike", a))
         out = out if want is None or want is out.dtype else out.astype(want)
     return to_device("asarray", out.copy() if copy and out is a else out, device)
@@ -349,7 +360,7 @@ def from_dlpack(x: object, /, *, device: Device | None = None, copy: bool | None
 def _stack_nested(x: Sequence[object], want: dtypes.DType | None) -> Array:
     leaves = list(_nested_items(x))
     dtype = want or _dtype_of(leaves)
-    if any([isinstance(leaf, Array) or type(leaf) is Size for leaf in leaves]):
+    if any([isinstance(leaf, Array) or type(leaf) is Size or type(leaf) in NUMBER_ARGUMENTS for leaf in leaves]):
         return _stack_scalars(x, dtype)
     try:
         value = np.asarray(cast("npt.ArrayLike", x), dtype=dtype if leaves else None)
@@ -372,15 +383,15 @@ def _dtype_of(found: list[object]) -> dtypes.DType:
     """Return the common dtype of scalars and arrays. Scalars take the dtype of the arrays if their kind fits."""
     strong: dtypes.DType | None = None
     for leaf in found:
-        if not is_scalar(leaf):
+        if not is_number(leaf):
             d = aval_of(leaf, "asarray: an element").dtype
             strong = d if strong is None else promotion.promote_dtypes("asarray", strong, d)
-    weak = [leaf for leaf in found if is_scalar(leaf)]
-    alone = promotion.dtype_of_scalars(weak)
+    weak = [leaf for leaf in found if is_number(leaf)]
+    alone = promotion.ALONE[max(map(number_kind, weak))] if weak else None
     if alone is not None and (strong is None or promotion.dtype_kind(alone) > promotion.dtype_kind(strong)):
         strong = alone
     for leaf in weak:
-        promotion.scalar_dtype(leaf, strong, "asarray: an element")  # an int that does not fit is an error
+        dtype_of_number(leaf, strong, "asarray: an element")  # an int that does not fit is an error
     return strong or dtypes.float32
 
 

@@ -19,7 +19,8 @@ from fxad.numpy.unary import abs, exp2, isinf, isnan, log1p, trunc
 from fxad.operations import promotion
 from fxad.operations.arguments import no_out, text, to_int
 from fxad.operations.axes import normalize_axis_index
-from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
+from fxad.tracing.array import Array, ArrayLike, aval_of
+from fxad.tracing.tracer import is_number
 
 # ----------------------------------------------------------------------------------------------------- of integers
 
@@ -227,7 +228,7 @@ def _ignore_nan(x: Array, y: Array, greater: bool) -> Array:
 
 def float_power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Return x1 to the power x2 in floating numbers: integers and bools are first converted to float32."""
-    operands = [v if is_scalar(v) else as_array("float_power", v, k) for k, v in enumerate((x1, x2))]
+    operands = [v if is_number(v) else as_array("float_power", v, k) for k, v in enumerate((x1, x2))]
     dtype = promotion.to_inexact_dtype(result_type(*operands))
     a, b = promote_arguments("float_power", x1, x2, dtype=dtype)
     return power(a.astype(dtype), b.astype(dtype))

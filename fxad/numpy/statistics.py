@@ -33,6 +33,7 @@ from fxad.operations.arguments import by_numpy, flag, no_out, text, to_int
 from fxad.operations.axes import Axes, hashable_axis, normalize_axes
 from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike
+from fxad.tracing.tracer import TracedNumber
 
 Probabilities: TypeAlias = "ArrayLike | Sequence[float]"
 
@@ -369,6 +370,8 @@ def _quantile(
 
 def _probabilities(name: str, q: Probabilities, whole: int) -> Array | float | tuple[float, ...]:
     """Return q: static for a Python number, so that the indices are static; else an array."""
+    if type(q) is TracedNumber:  # in float64, as a number whose value is known
+        q = q.astype(dtypes.float64) if q.number_type.kind in (1, 2) else q
     probabilities = q if isinstance(q, Array) else by_numpy(name, np.asarray, q)
     if isinstance(probabilities, Array) or isinstance(q, np.ndarray | np.generic):
         if probabilities.dtype not in dtypes.FLOATING and probabilities.dtype not in dtypes.INTEGER:

@@ -10,13 +10,15 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
+from fxad.core.numbers import NUMBER_TYPES
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError
 from fxad.operations import promotion
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import ArrayLike, aval_of
+from fxad.tracing.tracer import TracedNumber, dtype_of_number
 
-_SCALARS: Final = (bool, int, float, complex)
+_NUMBERS: Final = NUMBER_TYPES | {TracedNumber}
 
 
 @final
@@ -77,15 +79,15 @@ def _dtype_of(value: object) -> DType:
 
 def result_type(*arrays_and_dtypes: object) -> DType:
     """Return the common dtype of arrays, dtypes and Python scalars, by the promotion of the operators."""
-    strong = [_dtype_of(v) for v in arrays_and_dtypes if type(v) not in _SCALARS]
-    scalars = [v for v in arrays_and_dtypes if type(v) in _SCALARS]
+    strong = [_dtype_of(v) for v in arrays_and_dtypes if type(v) not in _NUMBERS]
+    scalars = [v for v in arrays_and_dtypes if type(v) in _NUMBERS]
     if not arrays_and_dtypes:
         raise ArgumentError("result_type: takes at least one array or dtype")
     out = strong[0] if strong else None
     for d in strong[1:]:
         out = promotion.promote_dtypes("result_type", out or d, d)
     for v in scalars:
-        own = promotion.scalar_dtype(v, out, "result_type: a scalar")  # type: ignore[arg-type]  # `is_scalar` selected it
+        own = dtype_of_number(v, out, "result_type: a scalar")
         out = own if out is None else promotion.promote_dtypes("result_type", out, own)
     return out or dtypes.float32
 

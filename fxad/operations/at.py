@@ -10,13 +10,14 @@ from typing import Final, Generic, Self, TypeVar, cast, final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.errors import ArgumentError, DTypeError, FxadError, described
 from fxad.ir import Aval, Lit
 from fxad.operations import updates
 from fxad.operations.aval_attributes import Typed
 from fxad.operations.index_plan import plan, promise_unique_indices
 from fxad.operations.operators import ArrayLike, Operation
-from fxad.operations.promotion import dtype_kind, scalar_dtype
+from fxad.operations.promotion import dtype_kind, scalar_dtype, scalar_element
 from fxad.primitives.gather_scatter import Gather
 
 
@@ -232,8 +233,9 @@ def _is_mask(index: object) -> bool:
 def as_0d_scalar(value: ArrayLike, x: Aval) -> ArrayLike:
     """Return a Python scalar in the dtype that it takes with x, but 0-d: a trace broadcasts it to the shape of x."""
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
-        return cast("np.generic", np.asarray(value, scalar_dtype(value, x.dtype, "at: the value"))[()])
-    return value
+        element = scalar_element(value, scalar_dtype(value, x.dtype, "at: the value"))
+        return element if type(value) in NUMBER_ARGUMENTS else cast("np.generic", element[()])  # an operand, a literal
+    return cast("ArrayLike", value.beside(x.dtype)) if isinstance(value, Typed) else value
 
 
 def default_fill(dtype: dtypes.DType) -> bool | int | float:

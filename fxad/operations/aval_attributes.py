@@ -18,6 +18,14 @@ class Typed:
     def aval(self) -> Aval:
         """Shape and dtype together."""
 
+    def settled(self) -> Typed:
+        """The array itself. A traced Python number becomes an array of its own dtype."""
+        return self
+
+    def beside(self, dtype: dtypes.DType | None) -> Typed:
+        """The array itself. A traced Python number becomes an array of the dtype that it takes beside `dtype`."""
+        return self
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes of the axes."""

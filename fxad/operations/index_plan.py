@@ -24,10 +24,12 @@ import numpy.typing as npt
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.core.lru import LRUCache
+from fxad.core.numbers import IntArgument
 from fxad.core.sizes import Size, dimension, maximum, minimum
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, AxisError, DTypeError, TracerError
 from fxad.ir import Aval, NDArray, Primitive, Shape
+from fxad.operations.aval_attributes import Typed
 from fxad.operations.promotion import common_shape
 from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import Index, IndexVectors, index_dtype
@@ -160,7 +162,7 @@ def promise_unique_indices(p: IndexPlan, operands: tuple[object, ...]) -> IndexP
 
 def _to_entries(entry: object) -> tuple[_Entry, ...]:
     """Return one entry of an index in normal form; a mask becomes an array for each of its axes."""
-    if entry is None or entry is Ellipsis or type(entry) in _BASIC_INDEX_TYPES:
+    if entry is None or entry is Ellipsis or type(entry) in _BASIC_INDEX_TYPES or type(entry) is IntArgument:
         return (cast("_Entry", entry),)
     if isinstance(entry, bool | np.bool_):
         return (_ScalarMask(int(entry)),)
@@ -168,6 +170,7 @@ def _to_entries(entry: object) -> tuple[_Entry, ...]:
         entry = _array_entry(entry)
     aval = getattr(entry, "aval", None)
     if isinstance(aval, Aval):  # an fxad array, seen by its aval only in this layer
+        entry = cast("Typed", entry).settled()
         return (
             _mask_entries(entry) if aval.dtype is dtypes.bool_ else (_check_index_array(aval.shape, aval.dtype, entry),)
         )
@@ -269,6 +272,8 @@ class _PlanBuilder:
         """Take the next entry of the index."""
         if type(e) is int or type(e) is Size:
             self._add_int(e)
+        elif type(e) is IntArgument:
+            self._add_known_int(int(e))
         elif type(e) is slice:
             self._add_slice(e)
         elif type(e) is _IndexArray:
@@ -300,6 +305,15 @@ class _PlanBuilder:
         self.int_axes.append(self.axis)
         self.result.append(None)
         self._add_window(i, i + 1, 1, 1)
+
+    def _add_known_int(self, i: int) -> None:
+        """Take an int that is an argument of a traced function: it is checked, and then an operand."""
+        n = self.shape[self.axis]
+        if type(n) is Size or not -n <= i < n:
+            self._add_int(i)
+        else:
+            dtype = index_dtype((n,))
+            self._add_array(_IndexArray((), dtype, np.asarray(i % n, dtype), nonnegative=True))
 
     def _add_slice(self, s: slice) -> None:
         n = self.shape[self.axis]

@@ -15,6 +15,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
+from fxad.core.numbers import NUMBER_TYPES
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Atoms, Emit, Lit, Primitive
@@ -92,7 +93,7 @@ def plan_masked_reduction(
     correction: float = 0,
 ) -> tuple[tuple[object, ...], MaskedReduction]:
     """Return the operands of `masked_reduction` after an x of this dtype, and its last static argument."""
-    if type(initial) in (bool, int, float, complex):  # in the dtype of the result, not in that of x
+    if type(initial) in NUMBER_TYPES:  # in the dtype of the result, not in that of x
         value = cast("Scalar", initial)
         initial = np.asarray(value, scalar_dtype(value, _result_dtype(name, x, dtype), f"{name}: initial"))[()]
     has_mask = where is not None and where is not True

@@ -8,6 +8,7 @@ from typing import Self, TypeAlias
 
 import numpy as np
 
+from fxad.core.numbers import IntArgument
 from fxad.ir import Atom, NDArray
 from fxad.operations import arithmetic, contractions
 from fxad.primitives.elementwise.arithmetic import SUB
@@ -82,8 +83,8 @@ class Operators:
         return other // self, other % self
 
     def __pow__(self, other: ArrayLike) -> Self:
-        if type(other) is int:
-            return self._apply(arithmetic.integer_power, (), (other,))
+        if type(other) is int or type(other) is IntArgument:
+            return self._apply(arithmetic.integer_power, (), (int(other),))
         return self._binary(arithmetic.power, self, other)
 
     def __rpow__(self, other: ArrayLike) -> Self:

@@ -16,16 +16,17 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.numbers import plain_number
 from fxad.core.sizes import Size
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
-from fxad.ir import Atom, Aval, Emit, Lit, Shape
+from fxad.ir import Atom, Aval, Emit, Lit, NDArray, Shape
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.shape import BroadcastInDim
 
 # bool < integer < floating < complex
 _KIND: Final = MappingProxyType({bool: 0, int: 1, float: 2, complex: 3})
-_ALONE: Final = (dtypes.bool_, dtypes.int32, dtypes.float32, dtypes.complex64)
+ALONE: Final = (dtypes.bool_, dtypes.int32, dtypes.float32, dtypes.complex64)
 
 Scalar = bool | int | float | complex
 
@@ -39,11 +40,16 @@ def dtype_kind(dtype: DType) -> int:
     return 3 if dtype in dtypes.COMPLEX else 0
 
 
+def scalar_kind(value: Scalar) -> int:
+    """The kind of a Python scalar: that of `dtype_kind`. Raises: DTypeError."""
+    return _KIND[type(value)] if type(value) in _KIND else _KIND[python_type(value)]
+
+
 def scalar_dtype(value: Scalar, dtype: DType | None = None, what: str = "scalar") -> DType:
     """Return the dtype of a Python scalar: that of the array operand, or its own. Raises: DTypeError (an int), which
     names the argument (`what`)."""
-    own = _KIND[type(value)] if type(value) in _KIND else _KIND[python_type(value)]
-    result = dtype if dtype is not None and own <= dtype_kind(dtype) else _ALONE[own]
+    own = scalar_kind(value)
+    result = dtype if dtype is not None and own <= dtype_kind(dtype) else ALONE[own]
     if type(value) is Size:
         return result  # its value is not known here: it wraps where it does not fit
     if own == 1 and result in dtypes.INTEGER:
@@ -70,7 +76,14 @@ def argument(e: DTypeError, what: str) -> DTypeError:
 def dtype_of_scalars(values: Sequence[object]) -> DType | None:
     """Return the dtype of Python scalars without an array: that of the highest kind among them. None if there are
     none."""
-    return _ALONE[max([_KIND[python_type(v)] for v in values])] if values else None
+    return ALONE[max([_KIND[python_type(v)] for v in values])] if values else None
+
+
+def scalar_element(value: Scalar, dtype: DType) -> NDArray:
+    """Return a Python scalar as an array without axes: the element of `scalar_literal`, rounded once."""
+    if dtype in dtypes.INTEGER or (not isinstance(value, complex) and -2048 <= value <= 2048):
+        return np.asarray(value, dtype)  # the common case; it warns of infinities, and takes an int for a double
+    return np.asarray(Lit.of(plain_number(value), Aval((), dtype)).value)
 
 
 def python_type(value: object) -> type[Scalar]:

@@ -8,9 +8,10 @@ from typing import Final, TypeAlias
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError
-from fxad.ir import Aval, Lit, Shape, as_shape
+from fxad.ir import Aval, Shape, as_shape
 from fxad.operations import promotion
-from fxad.tracing.array import ArrayLike, aval_of, is_scalar
+from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
+from fxad.tracing.tracer import dtype_of_number, is_number, number_array
 
 # A shape argument; one int is a vector of that size.
 ShapeLike: TypeAlias = int | Sequence[int]
@@ -103,7 +104,7 @@ def _choose_dtype(
         if result not in takes:
             raise DTypeError(f"{name}: dtype must be {kinds}, got {result.name}")
     else:
-        own = [aval_of(p, f"{name}: {which}").dtype for which, p in parameters.items() if not is_scalar(p)]
+        own = [aval_of(p, f"{name}: {which}").dtype for which, p in parameters.items() if not is_number(p)]
         own = [d for d in own if d in takes]
         for k, d in enumerate(own):
             result = d if k == 0 else promotion.promote_dtypes(name, result, d)
@@ -119,10 +120,11 @@ def _choose_dtype(
 
 def parameter_operand(value: ArrayLike, dtype: DType) -> ArrayLike:
     """Return a parameter as an operand: a Python scalar in the dtype of the result, an array unchanged."""
-    if not is_scalar(value):
+    if not is_number(value):
         return value
-    promotion.scalar_dtype(value, dtype)
-    return Lit.of(value, Aval((), dtype)).value
+    dtype_of_number(value, dtype)
+    operand = number_array(value, dtype)
+    return operand if isinstance(operand, Array) else operand[()]
 
 
 def argument_error(op: str, what: str, value: object, allowed: str) -> FxadError:

@@ -20,6 +20,7 @@ from fxad.random.arguments import check_key, result_shape
 from fxad.random.cipher import threefry, threefry_counters
 from fxad.random.jit_sampler import jit_sampler
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
+from fxad.tracing.tracer import number_array
 
 THREEFRY: Final = "threefry2x32"
 
@@ -128,7 +129,7 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
         if not data < 1 << 32:
             remedy = "fold in the halves of the number one after the other"
             raise ParameterError(f"random.fold_in: data {data} has more than 32 bits", remedy=remedy)
-        data = np.uint32(data)
+        data = number_array(data, dtypes.uint32)  # type: ignore[assignment]  # an array
     aval = aval_of(data, "random.fold_in: data")
     if aval.dtype not in dtypes.INTEGER:
         raise DTypeError(f"random.fold_in: data is an integer, got {aval}", remedy="convert it with astype")

@@ -7,6 +7,7 @@ from typing import cast
 import numpy as np
 
 from fxad import dtypes, lax, numpy as fnp
+from fxad.core.numbers import NUMBER_TYPES
 from fxad.core.sizes import Size
 from fxad.dtypes import DType
 from fxad.errors import DTypeError
@@ -57,7 +58,7 @@ def uniform(
     name = "random.uniform"
     checked, sizes = check_key(name, key), result_shape(name, shape)
     chosen = float_dtype(name, dtype, minval=minval, maxval=maxval)
-    if type(minval) in (int, float) and type(maxval) in (int, float) and (minval, maxval) == (0, 1):
+    if type(minval) in NUMBER_TYPES and type(maxval) in NUMBER_TYPES and (minval, maxval) == (0, 1):
         return jit_sampler(uniform_01, (checked,), sizes, chosen)
     for which, bound in (("minval", minval), ("maxval", maxval)):
         check_fits(name, sizes, which, aval_of(bound, f"{name}: {which}").shape)

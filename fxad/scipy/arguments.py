@@ -6,12 +6,13 @@ from fxad import dtypes, numpy as fnp
 from fxad.errors import DTypeError
 from fxad.numpy.composites import promote_arguments
 from fxad.operations.promotion import to_inexact_dtype
-from fxad.tracing.array import Array, ArrayLike, is_scalar
+from fxad.tracing.array import Array, ArrayLike
+from fxad.tracing.tracer import is_number
 
 
 def floats(name: str, *args: ArrayLike) -> list[Array]:
     """Arguments in their common dtype, at least float32."""
-    dtype = to_inexact_dtype(fnp.result_type(*[a if is_scalar(a) else fnp.asarray(a) for a in args]))
+    dtype = to_inexact_dtype(fnp.result_type(*[a if is_number(a) else fnp.asarray(a) for a in args]))
     return [a.astype(dtype) for a in promote_arguments(name, *args, dtype=dtype)]
 
 

@@ -21,6 +21,7 @@ from fxad import dtypes, runtime
 from fxad.core.builder import Builder
 from fxad.core.exact_key import NEEDS_EXACT_KEY, exact_key
 from fxad.core.lru import LRUCache
+from fxad.core.numbers import NUMBER_ARGUMENTS, plain_number
 from fxad.core.sizes import Size
 from fxad.core.tables import headed, preformatted
 from fxad.errors import (
@@ -341,7 +342,7 @@ def asarray(value: object, dtype: object = None) -> Array:
     """
     if isinstance(value, Array):
         value.check_usable("asarray: argument 0")
-        return value if dtype is None else value.astype(dtype)
+        return cast("Array", value.settled()) if dtype is None else value.astype(dtype)
     if type(value) is Size:
         size = apply_operation(_size_literal, (value,), ())
         return size if dtype is None else size.astype(dtype)
@@ -611,7 +612,11 @@ class Eager:
             if type(value) in _SCALARS:  # mypy does not narrow by it, and `isinstance` takes longer
                 return self.scalar(cast("promotion.Scalar", value), like)
             if is_scalar(value):
-                return _scalar_array(value, like)
+                return (
+                    self.scalar(plain_number(value), like)
+                    if type(value) in NUMBER_ARGUMENTS
+                    else _scalar_array(value, like)
+                )
         except DTypeError as e:
             raise promotion.argument(e, _argument_text(op, k)) from None
         what = _argument_text(op, k)
@@ -634,7 +639,7 @@ def apply_operation(op: Operation, args: tuple[object, ...], static: tuple[Hasha
 
 def _scalar_array(value: promotion.Scalar, like: dtypes.DType | None) -> Array:
     aval = Aval((), promotion.scalar_dtype(value, like))
-    return device_array(np.asarray(value, aval.dtype), aval)
+    return device_array(promotion.scalar_element(value, aval.dtype), aval)
 
 
 def is_scalar(value: object) -> TypeGuard[promotion.Scalar]:

@@ -41,15 +41,23 @@ from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, Sh
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.operations import promotion
 from fxad.operations.arguments import plain_ints
+from fxad.operations.number_types import NumberType, number_type
 from fxad.tracing.array import Array, aval_of, binder
 from fxad.tracing.context import MappedAxis, mapped_over, new_axis
 from fxad.tracing.static_args import Argnames, static_arguments
-from fxad.tracing.tracer import line_of_traceback, trace_flat
+from fxad.tracing.tracer import (
+    ArgumentType,
+    DifferentiatedNumber,
+    TracedNumber,
+    line_of_traceback,
+    trace_flat,
+)
 from fxad.transforms.specialize import specialize
 
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T", bound=ArgumentType)
 
 
 @final
@@ -308,6 +316,13 @@ def spec_of(value: object, what: str) -> Aval:
     return value.aval if isinstance(value, Spec) else aval_of(value, what)
 
 
+def argument_type(value: object, what: str) -> Aval | NumberType:
+    """The type of an argument: a Python number has no dtype of its own. Raises: ArgumentError."""
+    if isinstance(value, Array):
+        return value.number_type if type(value) is TracedNumber else value.aval
+    return number_type(value) or spec_of(value, what)
+
+
 AxisEnv: TypeAlias = Mapping[str, int]  # names and sizes of axes
 _NO_AXES: Final[AxisEnv] = MappingProxyType({})
 
@@ -348,8 +363,10 @@ def trace_for_call(
     kwargs: dict[str, object],
     static_argnames: Argnames = (),
     axis_env: AxisEnv = _NO_AXES,
+    *,
+    differentiated: bool = False,
 ) -> Program[..., R]:
-    """`trace`, with the arguments of the call in a tuple and a dict."""
+    """`trace`, with the arguments of the call in a tuple and a dict. `differentiated`: by the numbers among them."""
     if not callable(f):
         raise ArgumentError(f"trace: {described(f)} is not a function: {f!r:.60}", remedy="trace(f, *examples)")
     name = function_name(f)
@@ -359,7 +376,12 @@ def trace_for_call(
         f = statics.bound(fixed)
     names = parameter_names(f)
     leaves, in_tree = tree.flatten((args, kwargs))
-    avals = types_of(f"trace of {name}", f, leaves, in_tree)
+    avals: Sequence[ArgumentType] = types_of(f"trace of {name}", f, leaves, in_tree)
+    if differentiated:
+        avals = [
+            DifferentiatedNumber(a, x) if type(a) is NumberType and a.kind > 1 else a
+            for x, a in zip(leaves, avals, strict=True)
+        ]
     if isinstance(axis_env, Mapping) and not axis_env:
         return trace_tree(f, in_tree, avals, name, names)
     with mapped_over(*_axes_of(f"trace of {name}", axis_env)):
@@ -381,28 +403,30 @@ def _axes_of(what: str, axis_env: object) -> list[MappedAxis]:
     return [new_axis(what, name, size) for name, size in axes.items()]
 
 
-def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:
+def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval | NumberType, ...]:
     """Types of the leaves of a call, examples or `Spec`s. Raises: ArgumentError, DTypeError naming the path."""
     try:
-        return unify_assumptions([spec_of(x, "") for x in leaves])
+        return unify_assumptions([argument_type(x, "") for x in leaves])
     except FxadError:  # the paths are for the message only
         names = parameter_names(f)
         for x, a in zip(leaves, in_tree.accessors(), strict=True):
-            spec_of(x, f"{what}: argument {argument_path(a, names)}")
+            argument_type(x, f"{what}: argument {argument_path(a, names)}")
         raise
 
 
-def unify_assumptions(avals: Sequence[Aval]) -> tuple[Aval, ...]:
+def unify_assumptions(avals: Sequence[T]) -> tuple[T, ...]:
     """Types in which a size that is named several times has the strongest of its assumptions everywhere."""
     names = [name for a in avals if a.symbolic for n in a.shape for name in sizes.names_of(n)]
     if len({n.name for n in names}) == len(set(names)):
         return tuple(avals)
     strongest = {n.name: sizes.size_of(n) for n in sorted(names, key=lambda n: n.at_least)}
-    return tuple([Aval([sizes.substitute_sizes(n, strongest) for n in a.shape], a.dtype) for a in avals])
+    return tuple([
+        Aval([sizes.substitute_sizes(n, strongest) for n in a.shape], a.dtype) if a.symbolic else a for a in avals
+    ])  # fmt: skip
 
 
 def trace_tree(
-    f: Callable[..., R], in_tree: Structure, avals: Sequence[Aval], name: str, names: tuple[str, ...]
+    f: Callable[..., R], in_tree: Structure, avals: Sequence[ArgumentType], name: str, names: tuple[str, ...]
 ) -> Program[Any, R]:
     """Trace a function of arguments with the tree `in_tree` and leaves of the types `avals`."""
     jaxpr, bound, out_tree, _ = trace_leaves(f, in_tree, avals, name)
@@ -410,7 +434,7 @@ def trace_tree(
 
 
 def trace_leaves(
-    f: Callable[..., object], in_tree: Structure, avals: Sequence[Aval], name: str, role: str = "trace of"
+    f: Callable[..., object], in_tree: Structure, avals: Sequence[ArgumentType], name: str, role: str = "trace of"
 ) -> tuple[Jaxpr, tuple[object, ...], Structure, Sequence[object]]:
     """Trace `f`. Returns the parts of a `Program`: the jaxpr, the values of its leading operands, and the tree of the
     results; and the leaves that `f` returned, which tell a Python number from an array. `role` describes `f` in
@@ -493,7 +517,7 @@ def numpy_operands(
 def fit_leaves(program: Program[..., object], leaves: Sequence[object]) -> list[Any]:
     """Argument leaves, checked against the program's types; Python scalars converted to them."""
     return [
-        x if isinstance(x, Array) and x.aval is a else fit_leaf(program, k, x, a)
+        x if isinstance(x, Array) and x.aval is a and type(x) is not TracedNumber else fit_leaf(program, k, x, a)
         for k, (x, a) in enumerate(zip(leaves, program.in_avals, strict=True))
     ]
 
@@ -503,13 +527,17 @@ def fit_leaf(program: Program[..., object], k: int, value: object, aval: Aval) -
 
     Cost: paths are computed for messages only: it takes time linear in the number of leaves.
     """
+    if type(value) is TracedNumber and aval.shape == () and value.number_type.dtype_beside(aval.dtype) is aval.dtype:
+        if any([a.dtype.itemsize >= 8 and (a.shape or a in program.out_avals) for a in program.jaxpr.in_avals]):
+            value.meet_64_bits()
+        return value.in_dtype(aval.dtype)
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic) and aval.shape == ():
         try:
             own = promotion.scalar_dtype(value, aval.dtype)
         except DTypeError as e:
             raise promotion.argument(e, _argument_label(program, k)) from None
         if own is aval.dtype:
-            return np.asarray(value, aval.dtype)
+            return promotion.scalar_element(value, aval.dtype)
         raise DTypeError(
             f"{_argument_label(program, k)} is the Python {type(value).__name__} {value!r}, it was traced as {aval}",
             remedy="trace again with a scalar of this kind, or use jit, which does so by itself",

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import Enum
 from threading import get_ident
 from types import FrameType, TracebackType
-from typing import Any, Final, Literal, NoReturn, SupportsIndex, final
+from typing import Any, Final, Literal, NamedTuple, NoReturn, SupportsIndex, TypeAlias, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ import optree
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.frames import CalledFrames
+from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.core.tables import headed
 from fxad.errors import (
     NEEDS_STATIC,
@@ -43,7 +44,9 @@ from fxad.errors import (
 )
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Eqn,
     Jaxpr,
     Lit,
     Primitive,
@@ -55,9 +58,14 @@ from fxad.ir import (
     source_location,
     source_text,
 )
-from fxad.operations import contractions, indexing, promotion, sorting
+from fxad.operations import arithmetic, contractions, elementwise, indexing, promotion, sorting
+from fxad.operations.number_types import BOOL, RESULTS, NumberType, number_type
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import whole_remat
+from fxad.primitives.elementwise.arithmetic import ADD, SUB
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.logic import AND, OR, XOR
+from fxad.primitives.elementwise.select import emit_where
 from fxad.runtime import Device, default_device
 from fxad.sharding import Shard, Sharding
 from fxad.tracing.array import (
@@ -144,7 +152,7 @@ class Tracer(Array):
         return self
 
     def __repr__(self) -> str:
-        return f"Tracer<{self._var.aval}>"
+        return f"Tracer<{self.aval}>"
 
     __str__ = __repr__
 
@@ -264,6 +272,153 @@ class Tracer(Array):
 
 
 @final
+class TracedNumber(Tracer):
+    """A Python number whose value is not known: an argument of a traced function, or computed from one.
+
+    It takes the dtype of an array that it meets, as a number does. With a number it computes as Python does, in 64 bits
+    (integers wrap). Everywhere else it is an array without axes, of int32, float32, ...
+
+    Its variable has the base type of the number. `in_dtype` converts it. `Trace.finish` decides the dtype of an operand.
+    `arguments` are the arguments of traced functions from which it is computed; `meets_64_bits` is True for one that has
+    met a floating array of 64 bits.
+    """
+
+    __slots__ = ("_converted", "arguments", "meets_64_bits", "number_type")
+
+    def __init__(
+        self, trace: Trace, var: Atom, number_type: NumberType, arguments: Iterable[TracedNumber] | None = None
+    ) -> None:
+        Tracer.__init__(self, trace, var)
+        self.number_type = number_type
+        self.arguments = (self,) if arguments is None else tuple(arguments)
+        self.meets_64_bits = False
+        self._converted: dict[dtypes.DType, Tracer] = {}
+
+    @property
+    def aval(self) -> Aval:
+        return self.number_type.aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def dtype(self) -> dtypes.DType:
+        return self.number_type.dtype
+
+    def in_dtype(self, dtype: dtypes.DType) -> Tracer:
+        """The number as an array of a dtype, in the trace of the number."""
+        array = self._converted.get(dtype)
+        if array is None:
+            var, b = self._var, self._trace.builder
+            if var.aval.dtype is not dtype:
+                b.source = user_source(2)
+                var = b.one(ConvertElementType(dtype), var)
+            array = self._converted[dtype] = Tracer(self._trace, var)
+        return array
+
+    def in_base(self) -> Tracer:
+        """The number as an array with all of its bits."""
+        return self.in_dtype(self._var.aval.dtype)
+
+    def beside(self, dtype: dtypes.DType | None = None) -> Tracer:
+        """The number in the dtype that it takes beside an array of `dtype` (None: by itself)."""
+        dtype = self.number_type.dtype_beside(dtype)
+        if dtype in _64_BITS:
+            self.meet_64_bits()
+        return self.in_dtype(dtype)
+
+    def as_type(self, dtype: dtypes.DType) -> Tracer:
+        """The number converted to a dtype as by `astype`: exactly rounded; a complex one by itself if `dtype` is real."""
+        if dtypes.is_complex(self.dtype) and not dtypes.is_complex(dtype):
+            return self.beside()
+        if dtype in _64_BITS:
+            self.meet_64_bits()
+        return self.in_dtype(dtype)
+
+    def meet_64_bits(self) -> None:
+        """Record that the number meets a floating array of 64 bits."""
+        for number in self.arguments:
+            number.meets_64_bits = True
+
+    def settled(self) -> Tracer:
+        return self.beside()
+
+    def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Any:
+        kind = self.number_type.kind
+        if op is arithmetic.integer_power:
+            kind = 2 if kind < 2 and cast("int", static[0]) < 0 else kind
+        elif op not in (arithmetic.negative, arithmetic.absolute, arithmetic.invert):
+            return super()._apply(op, args, static)
+        return self._number_of(op, (self,), static, RESULTS[max(kind, 1)])
+
+    def _binary(self, op: Operation, x: Any, y: Any, *static: Hashable) -> Any:
+        numbers = [v.number_type if type(v) is TracedNumber else number_type(v) for v in (x, y)]
+        kinds = [n.kind for n in numbers if n is not None]
+        if len(kinds) < 2 or op is contractions.matmul:
+            return super()._binary(op, x, y, *static)
+        computed = max(kinds)
+        logical = op is arithmetic.bitwise_operator and static[0] in (AND, OR, XOR)
+        compared = op is arithmetic.binary and static[0] is not SUB
+        if op is arithmetic.true_divide:
+            computed = max(computed, 2)
+        elif not (logical or compared):  # a bool is an int
+            computed = max(computed, 1)
+        return self._number_of(op, (x, y), static, RESULTS[computed], BOOL if compared else None)
+
+    def _number_of(
+        self,
+        op: Operation,
+        args: tuple[object, ...],
+        static: tuple[Hashable, ...],
+        computed: NumberType,
+        result: NumberType | None = None,
+    ) -> TracedNumber:
+        """The number that an operation gives for numbers. It is computed in the base dtype of `computed`."""
+        trace = active_trace()
+        if trace is None:
+            self.check_usable(f"{operation_name(op, static)}: argument {0 if args[0] is self else 1}")
+        operands = [
+            x.in_dtype(computed.base.dtype) if type(x) is TracedNumber else _number_in(trace, x, computed.base.dtype)
+            for x in args
+        ]
+        (out,) = binder().apply(op, tuple(operands), static)
+        assert isinstance(out, Tracer)
+        arguments = [n for x in args if type(x) is TracedNumber for n in x.arguments]
+        return TracedNumber(out._trace, out._var, computed if result is None else result, arguments)
+
+
+_64_BITS: Final[frozenset[object]] = frozenset({dtypes.float64, dtypes.complex128})
+
+
+@final
+class DifferentiatedNumber(NamedTuple):
+    """The type of an argument by which a function is differentiated and that is a Python number, with the number.
+
+    Its tangent is of float32 or complex64 unless it meets an array of 64 bits. If Python computes with it, the program
+    needs all of its bits. Then its operand is the number rounded to 32 bits, and the rest is an operand without tangent.
+    Without a value there is no rest.
+    """
+
+    number_type: NumberType
+    value: object = None
+
+    def rest(self) -> object:
+        """The number without the number rounded to 32 bits, in 64 bits; 0 where that is not finite."""
+        wide, narrow = self.number_type.base.dtype, self.number_type.dtype
+        if type(self.value) is not TracedNumber:
+            with np.errstate(all="ignore"):
+                x = np.asarray(self.value, wide)
+                rest = x - x.astype(narrow).astype(wide)
+            return rest if np.isfinite(rest) else np.zeros_like(rest)
+        x, b = self.value.in_dtype(wide), self.value._trace.builder
+        rounded = b.one(ConvertElementType(wide), b.one(ConvertElementType(narrow), x._var))
+        difference = b.one(SUB, x._var, rounded)
+        finite = elementwise.isfinite(b, difference)[0]
+        return Tracer(self.value._trace, emit_where(b, finite, difference, Lit.zero(difference.aval)))
+
+
+@final
 class Outside(Enum):
     """The source location of code that the traced function has not called."""
 
@@ -273,10 +428,19 @@ class Outside(Enum):
 OUTSIDE: Final = Outside.OUTSIDE
 
 
+# The type of an argument of a traced function.
+ArgumentType: TypeAlias = Aval | NumberType | DifferentiatedNumber
+# By id and dtype, or by id: an argument that is a number, and the array without axes that is the operand.
+Known: TypeAlias = dict[object, tuple[object, object]]
+
+
 class Trace:
     """A trace in progress: a `Binder` that adds equations to one builder."""
 
-    __slots__ = ("builder", "captured", "copies", "dependent", "frames", "name", "outer", "scope")
+    __slots__ = (
+        "builder", "captured", "copies", "dependent", "differentiated", "frames", "known", "name", "numbers", "outer",
+        "scope",
+    )  # fmt: skip
 
     def __init__(self, name: str, base: FrameType, outer: Trace | None) -> None:
         self.name = name
@@ -284,6 +448,11 @@ class Trace:
         self.scope = "" if outer is None else outer.scope  # the names of `named_scope` around the running code
         # of arrays that others can write to; a trace and those inside of it share them
         self.copies: Copies = copies_in_scope() if outer is None else outer.copies
+        # the numbers that are operands, by id and dtype, with their elements; and the NumPy scalars that are operands, by
+        # id: known arguments. A trace shares them with those around it, so that a number is one operand of each.
+        self.known: Known = {} if outer is None else outer.known
+        self.numbers: list[TracedNumber] = []  # the arguments that are numbers, of unknown value
+        self.differentiated: dict[Atom, DifferentiatedNumber] = {}  # those by which the function is differentiated
         self.frames = CalledFrames(base)  # only code that the tracing function called adds equations
         self.builder = Builder()
         # id -> (captured object, its operand); the reference to the object keeps the id unique
@@ -356,7 +525,7 @@ class Trace:
         for k, a in enumerate(args):
             if type(a) is Tracer and a._trace is self:
                 atom: Atom | None = a._var
-            elif type(a) in _SCALARS or is_scalar(a):
+            elif type(a) in _SCALARS or type(a) is TracedNumber or is_scalar(a):
                 atom, scalars = None, True
             else:
                 atom = self.lift(operation_name(op, static), k, a)
@@ -384,20 +553,36 @@ class Trace:
         atoms: Sequence[Atom | None],
         like: Aval | None,
     ) -> list[Atom | None]:
-        """The atoms of arguments, with literals for the Python scalars. `like` is the type of the first array."""
+        """The atoms of arguments, with literals for the Python scalars, and operands for those that are arguments of the
+        traced function. `like` is the type of the first array."""
         if like is None:
-            alone = promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
-            like = None if alone is None else Aval((), alone)
+            like = Aval((), promotion.ALONE[max(map(number_kind, args))])
         elif like.shape and not _NOT_ELEMENTWISE.isdisjoint((op, *static)):
             like = like.with_shape(())
         operands = list(atoms)
         for k, x in enumerate(args):
-            if atoms[k] is None and is_scalar(x):
-                try:
-                    operands[k] = promotion.scalar_literal(x, like)
-                except DTypeError as e:
-                    raise promotion.argument(e, f"{operation_name(op, static)}: argument {k}") from None
+            if atoms[k] is not None:
+                continue
+            if type(x) is TracedNumber:
+                array = x.as_type(cast("dtypes.DType", static[0])) if op is elementwise.astype else x.beside(like.dtype)
+                operands[k] = self.lift(operation_name(op, static), k, array)
+                continue
+            scalar = cast("promotion.Scalar", x)  # all others are atoms
+            try:
+                if type(x) in NUMBER_ARGUMENTS:
+                    operands[k] = self.number_operand(scalar, promotion.scalar_dtype(scalar, like.dtype))
+                else:
+                    operands[k] = promotion.scalar_literal(scalar, like)
+            except DTypeError as e:
+                raise promotion.argument(e, f"{operation_name(op, static)}: argument {k}") from None
         return operands
+
+    def number_operand(self, value: promotion.Scalar, dtype: dtypes.DType) -> Var:
+        """The operand of a number that is an argument of the traced function, in a dtype."""
+        key = id(value), dtype
+        if key not in self.known:
+            self.known[key] = value, promotion.scalar_element(value, dtype)
+        return self._capture(self.known[key][1], Aval((), dtype))
 
     def call(self, jaxpr: Jaxpr, args: Sequence[object], path: PathOf = operand_label) -> tuple[Array, ...]:
         # a `remat` is a call already; a second call around it would sum its cotangent contributions separately
@@ -433,6 +618,8 @@ class Trace:
     def lift(self, op: str, k: int, value: object, role: str = "argument") -> Atom:
         """The atom of a value in this trace: a scalar becomes a literal, an array or outer tracer is captured."""
         if isinstance(value, Tracer):
+            if type(value) is TracedNumber:
+                value = value.beside()
             if value._trace is self:
                 return value._var
             self._check_outer(f"{op}: {role} {k}", value)
@@ -441,9 +628,11 @@ class Trace:
             return self._capture(value, value.aval)
         if isinstance(value, np.generic):
             aval = aval_of(value, f"{op}: {role} {k}")
-            return Lit.of(value, aval)
+            return self._capture(value, aval) if id(value) in self.known else Lit.of(value, aval)
         if is_scalar(value):
             try:
+                if type(value) in NUMBER_ARGUMENTS:
+                    return self.number_operand(value, promotion.scalar_dtype(value))
                 return promotion.scalar_literal(value)
             except DTypeError as e:
                 raise promotion.argument(e, f"{op}: {role} {k}") from None
@@ -479,6 +668,17 @@ class Trace:
     def _located(self, e: FxadError, op: str, atoms: Sequence[Atom], source: Source) -> FxadError:
         return e.located(equation=f"{op} {' '.join(map(repr, atoms))}", where=source_text(source))
 
+    def argument(self, aval: ArgumentType) -> Array:
+        """A new argument of the traced function."""
+        if isinstance(aval, Aval):
+            return Tracer(self, self.builder.input(aval))
+        kind = aval.number_type if isinstance(aval, DifferentiatedNumber) else aval
+        number = TracedNumber(self, self.builder.input(kind.base), kind)
+        self.numbers.append(number)
+        if isinstance(aval, DifferentiatedNumber):
+            self.differentiated[number._var] = aval
+        return number
+
     def variable_of(self, value: object) -> Var | None:
         """The variable of a tracer of this trace; None for a literal and for every other value."""
         atom = value._var if isinstance(value, Tracer) and value._trace is self else None
@@ -494,17 +694,97 @@ class Trace:
 
     def finish(self, outs: Sequence[Atom], n_args: int) -> tuple[Jaxpr, tuple[object, ...]]:
         """The program, with its captured operands first, and the captured values. A captured value that nothing reads,
-        because the operation that captured it failed, is left out of both."""
+        because the operation that captured it failed, is left out of both. Operands that are numbers have the dtypes in
+        which they are used."""
         jaxpr = self.builder.build(outs, self.name)
-        if not self.captured:
+        if not self.captured and not self.numbers:
             return jaxpr, ()
         read = {x for eqn in jaxpr.eqns for x in eqn.ins}.union(jaxpr.outs)
         b = Builder()
         # `inline` takes an atom for each operand: for one that nothing reads, any will do
         captured = [b.input(v.aval) if v in read else Zero(v.aval).instantiate() for v in jaxpr.ins[n_args:]]
-        args = b.inputs([v.aval for v in jaxpr.ins[:n_args]])
-        captured_first = b.build(b.inline(jaxpr, [*args, *captured]), self.name)
-        return captured_first, tuple([value for value, var in self.captured.values() if var in read])
+        met = self._dtypes_of_numbers(jaxpr)
+        types: dict[Atom, Aval] = {}
+        rests: dict[Atom, tuple[object, Var]] = {}  # of the numbers that are two operands
+        for number in self.numbers:
+            v, kind = number._var, number.number_type
+            types[v] = Aval((), kind.operand_dtype(met[v]))
+            if v in self.differentiated and types[v].dtype in _64_BITS and not number.meets_64_bits:
+                types[v], value = kind.aval, self.differentiated[v].value
+                if value is not None:
+                    rests[v] = self.differentiated[v].rest(), b.input(kind.base)
+        args: list[Atom] = [b.input(types.get(v, v.aval)) for v in jaxpr.ins[:n_args]]
+        whole = {v: a for v, a in zip(jaxpr.ins, args, strict=False) if v in types}
+        for v, (_, rest) in rests.items():
+            whole[v] = b.one(ADD, promotion.convert(b, whole[v], rest.aval.dtype), rest)
+
+        def convert_number(b: Builder, eqn: Eqn, _: Atoms) -> Atoms | None:
+            """A conversion of a number, from the dtype that its operand has now."""
+            v = eqn.ins[0] if type(eqn.prim) is ConvertElementType else None
+            if v not in whole:
+                return None
+            exact = v in rests and eqn.prim.dtype is types[v].dtype  # as the rounded number itself
+            return (args[~cast("Var", v).index] if exact else promotion.convert(b, whole[v], eqn.prim.dtype),)
+
+        in_base = [
+            promotion.convert(b, whole[v], v.aval.dtype) if v in met and v.aval.dtype in met[v] else x
+            for v, x in zip(jaxpr.ins, args, strict=False)
+        ]
+        outs = b.inline(jaxpr, [*in_base, *captured], convert_number if met else None)
+        captured_first = b.build(outs, self.name)
+        values = [value for value, var in self.captured.values() if var in read]
+        return captured_first, (*values, *[rest for rest, _ in rests.values()])
+
+    def _dtypes_of_numbers(self, jaxpr: Jaxpr) -> dict[Atom, set[dtypes.DType]]:
+        """The dtypes in which the program uses each operand that is a number."""
+        met: dict[Atom, set[dtypes.DType]] = {n._var: set() for n in self.numbers}
+        if not met:
+            return met
+        for eqn in jaxpr.eqns:
+            for x in eqn.ins:
+                if x in met:
+                    met[x].add(eqn.prim.dtype if type(eqn.prim) is ConvertElementType else x.aval.dtype)
+        for x in jaxpr.outs:
+            if x in met:
+                met[x].add(x.aval.dtype)
+        return met
+
+
+def is_number(x: object) -> bool:
+    """Returns True for a Python number, also for a traced one."""
+    return type(x) is TracedNumber or is_scalar(x)
+
+
+def number_kind(x: object) -> int:
+    """The kind of a number, as `promotion.dtype_kind`."""
+    return x.number_type.kind if type(x) is TracedNumber else promotion.scalar_kind(cast("promotion.Scalar", x))
+
+
+def dtype_of_number(x: object, like: dtypes.DType | None, what: str = "scalar") -> dtypes.DType:
+    """`promotion.scalar_dtype`, also of a traced number."""
+    if type(x) is TracedNumber:
+        return x.number_type.dtype_beside(like)
+    return promotion.scalar_dtype(cast("promotion.Scalar", x), like, what)
+
+
+def number_array(x: object, dtype: dtypes.DType) -> Array | NDArray:
+    """A number as an array without axes, of a dtype that holds its kind. In a trace, it is an operand if the number is
+    an argument of the traced function."""
+    if type(x) is TracedNumber:
+        return x.as_type(dtype)
+    trace = active_trace() if type(x) in NUMBER_ARGUMENTS else None
+    value = cast("promotion.Scalar", x)
+    return (
+        promotion.scalar_element(value, dtype) if trace is None else Tracer(trace, trace.number_operand(value, dtype))
+    )
+
+
+def _number_in(trace: Trace | None, value: Any, dtype: dtypes.DType) -> object:
+    """A Python number as an operand of an operation, in a dtype. Raises: DTypeError for an int that does not fit."""
+    promotion.scalar_dtype(value, dtype)
+    if trace is not None and type(value) in NUMBER_ARGUMENTS:
+        return Tracer(trace, trace.number_operand(value, dtype))
+    return promotion.scalar_element(value, dtype)[()]
 
 
 def _encloses(outer: Trace, trace: Trace | None) -> bool:
@@ -556,9 +836,10 @@ def line_of_traceback(traceback: TracebackType | None) -> str:
 
 
 def trace_flat(
-    fn: Callable[[list[Array]], Sequence[object]], avals: Sequence[Aval], name: str
+    fn: Callable[[list[Array]], Sequence[object]], avals: Sequence[ArgumentType], name: str
 ) -> tuple[Jaxpr, tuple[object, ...]]:
     """Trace a function of flat arguments. Returns the program, with captured operands first, and their values.
+    An argument of a `NumberType` is a number; the program decides the dtype of its operand.
     The values are copies of the arrays that others can write to, made when `fn` uses them.
 
     Law:    the same function on the same types gives the same object.
@@ -569,7 +850,7 @@ def trace_flat(
     trace = Trace(name, sys._getframe(), active_trace())
     before = _binder.set(trace)
     try:
-        args: list[Array] = [Tracer(trace, trace.builder.input(a)) for a in avals]
+        args = [trace.argument(a) for a in avals]
         results = fn(args)
         outs = [trace.lift(name, k, r, "result") for k, r in enumerate(results)]
         return trace.finish(outs, len(avals))
@@ -616,10 +897,17 @@ def bind(prim: Primitive, *args: object) -> tuple[Array, ...]:
 
 
 __all__ = [
+    "ArgumentType",
+    "DifferentiatedNumber",
     "Trace",
+    "TracedNumber",
     "Tracer",
     "active_trace",
     "bind",
+    "dtype_of_number",
+    "is_number",
+    "number_array",
+    "number_kind",
     "line_of_traceback",
     "trace_flat",
     "user_source",

@@ -245,9 +245,9 @@ def test_unneeded_operands_of_a_named_call_are_zeros() -> None:
     f.defjvp(rule)
 
     def total(x: Any) -> Any:
-        return fnp.sum(f(x, 2, Y)[0])
+        return fnp.sum(f(x, np.int32(2), Y)[0])
 
-    slim = transforms.dce(fx.trace(lambda x: f(x, 2, Y)[0], X).jaxpr)
+    slim = transforms.dce(fx.trace(lambda x: f(x, np.int32(2), Y)[0], X).jaxpr)
     (call,) = calls(slim)
     (whole,) = [e for e in call.module[0].rules.derivatives[0].forward.eqns if isinstance(e.prim, NamedCall)]
     (eqn,) = [e for e in call.rules.derivatives[0].forward.eqns if isinstance(e.prim, NamedCall)]

@@ -439,7 +439,7 @@ def test_rules_are_traced_where_the_function_is_called_and_once_under_jit() -> N
         return fnp.sin(*primals), fnp.cos(*primals) * dots[0]
 
     def three(g: Any) -> Any:
-        return fx.trace(lambda x: g(g(g(x))), 0.5)
+        return fx.trace(lambda x: g(g(g(x))), fx.Spec(()))
 
     each, once = three(f), three(fx.jit(f))
     assert traced == ["jvp"] * 4

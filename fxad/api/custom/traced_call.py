@@ -34,6 +34,7 @@ from fxad.core.frames import Scoped
 from fxad.core.tree import Structure
 from fxad.ir import Jaxpr
 from fxad.lax.control.traced_functions import TracedFunction, common_operands
+from fxad.operations.number_types import NumberType
 from fxad.primitives.custom import CallWithRules, NamedCall, module_call
 from fxad.primitives.custom_rules import Function, Refusal, Rules
 from fxad.tracing.array import Array
@@ -49,7 +50,7 @@ from fxad.tracing.context import (
     skip_in_replay,
     tracing_repeatedly,
 )
-from fxad.tracing.tracer import Tracer, active_trace, bind
+from fxad.tracing.tracer import DifferentiatedNumber, Tracer, active_trace, bind, is_number, number_array
 from fxad.transforms.ad.jvp import add_dependent_values
 from fxad.transforms.vmap import over_stack
 
@@ -70,7 +71,8 @@ class TracedCall:
 
     def __init__(self, rules: GivenRules, args: tuple[object, ...]) -> None:
         self.rules = rules
-        self.signature, self.leaves = Signature.of(rules.fun, rules.nondiff_argnums, args)
+        all_arrays = bool(rules.inverse or rules.vmap)
+        self.signature, self.leaves = Signature.of(rules.fun, rules.nondiff_argnums, args, all_arrays)
         self.number = self.lowlink = 0
         self.body: TracedFunction | None = None  # over the operands that a named call of it takes
         self.referable = True  # False: a call of it is traced again, as its operands change with each trace
@@ -90,12 +92,18 @@ class TracedCall:
         function = scope.traced(self)
         assert function.body is not None
         prim = function.prim or scope.named_call(function, function.body)
-        return tree.unflatten(function.signature.out_tree, bind(prim, *function.body.captured, *self.leaves))
+        leaves = [
+            number_array(x, a.dtype) if is_number(x) else x
+            for x, a in zip(self.leaves, function.signature.in_avals, strict=True)
+        ]
+        return tree.unflatten(function.signature.out_tree, bind(prim, *function.body.captured, *leaves))
 
     def same(self, other: TracedCall) -> bool:
-        """Returns True if another call is of the same function, with the same types and the same values of `nondiff_argnums`."""
+        """Returns True if a later call is of the same function, with the same types and the same values of `nondiff_argnums`."""
         a, b = self.signature, other.signature
-        if self.rules is not other.rules or a.in_avals != b.in_avals or a.in_tree != b.in_tree:
+        if self.rules is not other.rules or a.in_tree != b.in_tree or not a.takes(b):
+            return False
+        if a.numbers.keys() != b.numbers.keys() or not all([a.numbers[k].same(b.numbers[k]) for k in a.numbers]):
             return False
         return a.nondiff.keys() == b.nondiff.keys() and all(map(_alike, a.nondiff_values, b.nondiff_values))
 
@@ -128,9 +136,11 @@ class TracedCall:
             values, out_tree = tree.flatten(self.rules.fun(*self.signature.arguments(leaves)))
             return values
 
-        body = traced(self.signature.name, self.rules.fun, flat, self.signature.in_avals)
+        # the function serves calls with other numbers, so no number is a constant of it
+        types = [DifferentiatedNumber(t) if isinstance(t, NumberType) and t.kind > 1 else t for t in self.signature.in_types]
+        body = traced(self.signature.name, self.rules.fun, flat, types)
         assert out_tree is not None
-        self.signature = replace(self.signature, out_tree=out_tree, out_avals=body.jaxpr.out_avals)
+        self.signature = self.signature.traced_as(body.jaxpr, out_tree)
         return body
 
     def perturbed_sets(self) -> list[tuple[bool, ...]]:

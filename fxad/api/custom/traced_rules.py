@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from typing import Any, ClassVar, Concatenate, Final, NamedTuple, ParamSpec, TypeAlias, final
 
@@ -18,6 +19,7 @@ from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, prune
+from fxad.core.exact_key import exact_key
 from fxad.core.frames import Scoped
 from fxad.core.masks import select_by_mask
 from fxad.core.sizes import bound_size
@@ -29,6 +31,7 @@ from fxad.lax.creation import splat
 from fxad.numpy.binary import add
 from fxad.numpy.shapes import broadcast_to
 from fxad.operations.arguments import argument_keys, plain_ints
+from fxad.operations.number_types import NumberType
 from fxad.primitives.control.bodies import reorder_operands, with_outs
 from fxad.primitives.custom_rules import BatchRule, Derivative, InverseRule, Refusal, Rules
 from fxad.runtime import SupportsDLPack
@@ -36,6 +39,7 @@ from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.tracing.context import stacked_axis_sizes
 from fxad.tracing.program import (
     argument_path,
+    argument_type,
     check_signature,
     count_text,
     function_name,
@@ -43,6 +47,7 @@ from fxad.tracing.program import (
     positional_name,
 )
 from fxad.tracing.static_args import Argnames, ArgumentNames
+from fxad.tracing.tracer import ArgumentType, TracedNumber, is_number, number_kind
 from fxad.transforms.ad.linear_rule import cotangent_maps, split_tangents
 
 Q = ParamSpec("Q")
@@ -52,10 +57,62 @@ _NO_RESULTS: Final = tree.structure(())
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class KnownNumbers:
+    """The ints and bools among the leaves of an argument, which have no tangents. `structure` is that of the argument,
+    `rest` the argument with None in place of them. `values` has them, and None for the other leaves."""
+
+    structure: Structure
+    known: tuple[bool, ...]
+    values: tuple[object, ...]
+    rest: object
+
+    @staticmethod
+    def of(argument: object) -> KnownNumbers | None:
+        """Those of an argument; None if there are none."""
+        leaves, structure = tree.flatten(argument)
+        known = tuple([is_number(x) and number_kind(x) < 2 for x in leaves])
+        if not any(known):
+            return None
+        values = tuple([x if fixed else None for x, fixed in zip(leaves, known, strict=True)])
+        rest = tree.unflatten(structure, [None if fixed else x for x, fixed in zip(leaves, known, strict=True)])
+        return KnownNumbers(structure, known, values, rest)
+
+    def check_no_cotangent(self, what: str, name: str, bar: object) -> None:
+        """Raises: DTypeError for a cotangent of one of the numbers."""
+        leaves = zip(tree.flatten_up_to(self.structure, bar) or (), self.known, self.values, strict=False)
+        for k, (x, fixed, value) in enumerate(leaves):
+            if fixed and x is not None and not isinstance(x, SymbolicZero):
+                path = tree.paths(self.structure, name)[k]
+                raise DTypeError(
+                    f"{what} returns a cotangent of {path}, which is {aval_of(value)} and has none",
+                    remedy="return None for it",
+                )
+
+    def same(self, other: KnownNumbers) -> bool:
+        """Returns True for equal numbers at the same places. Traced numbers are equal if they are one object."""
+        pairs = zip(self.values, other.values, strict=False)
+        return self.structure == other.structure and all([
+            x is y or (is_scalar(x) and is_scalar(y) and exact_key(x) == exact_key(y)) for x, y in pairs
+        ])  # fmt: skip
+
+    def fill(self, rest: object) -> object:
+        """The argument, given its other leaves in a tree with None in place of the numbers."""
+        others = tree.flatten_up_to(self.structure, rest) or ()
+        return tree.unflatten(
+            self.structure,
+            [v if fixed else x for fixed, v, x in zip(self.known, self.values, others, strict=True)],
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class Signature:
     """The arguments of a call, and its results after the function is traced: trees and types, and the paths of the
     leaves for messages.
 
+    `in_types` are the types of the arguments. When the function is traced, `in_avals` are those of the operands, which a
+    number has too. `numbers` are the ints and bools of an argument, by position: the function and its rules get them as
+    they are, and `in_tree` has None in place of them.
     `names` are those of all arguments. `nondiff` are the values of those in `nondiff_argnums`, by position. Rules are
     about the others: `in_tree` is the tree of their tuple.
     """
@@ -64,14 +121,19 @@ class Signature:
     names: tuple[str, ...]
     nondiff: Mapping[int, object]
     in_tree: Structure
+    in_types: tuple[Aval | NumberType, ...]
     in_avals: tuple[Aval, ...]
     in_paths: tuple[str, ...]
+    numbers: Mapping[int, KnownNumbers]
     out_tree: Structure = _NO_RESULTS
     out_avals: tuple[Aval, ...] = ()
 
     @staticmethod
-    def of(fun: object, nondiff_argnums: Sequence[int], args: Sequence[object]) -> tuple[Signature, list[object]]:
-        """The signature of a call, and the leaves of the arguments that rules are about. Raises: ArgumentError."""
+    def of(
+        fun: object, nondiff_argnums: Sequence[int], args: Sequence[object], all_arrays: bool = False
+    ) -> tuple[Signature, list[object]]:
+        """The signature of a call, and the leaves of the arguments that rules are about. `all_arrays`: ints and bools
+        are arrays too, for a rule that returns them or takes stacks of them. Raises: ArgumentError."""
         name, names, n = function_name(fun), parameter_names(fun), len(args)
         if nondiff_argnums and nondiff_argnums[-1] >= n:
             raise ArgumentError(
@@ -80,11 +142,32 @@ class Signature:
             )
         names = tuple([positional_name(names, k) for k in range(n)])
         positions = [k for k in range(n) if k not in nondiff_argnums]
-        leaves, in_tree = tree.flatten(tuple([args[k] for k in positions]))
+        numbers = {} if all_arrays else {k: known for k in positions if (known := KnownNumbers.of(args[k]))}
+        leaves, in_tree = tree.flatten(tuple([numbers[k].rest if k in numbers else args[k] for k in positions]))
         accessors = tree.call_structure(in_tree).accessors()
         paths = tuple([argument_path(a, [names[k] for k in positions]) for a in accessors])
-        avals = tuple([_type_of(x, f"{name}: {p}") for x, p in zip(leaves, paths, strict=True)])
-        return Signature(name, names, {k: args[k] for k in nondiff_argnums}, in_tree, avals, paths), leaves
+        types = tuple([_type_of(x, f"{name}: {p}") for x, p in zip(leaves, paths, strict=True)])
+        avals = tuple([t.aval if isinstance(t, NumberType) else t for t in types])
+        nondiff = {k: args[k] for k in nondiff_argnums}
+        return Signature(name, names, nondiff, in_tree, types, avals, paths, numbers), leaves
+
+    def traced_as(self, body: Jaxpr, out_tree: Structure) -> Signature:
+        """The signature after the function was traced. `body` has captured operands first."""
+        in_avals = body.in_avals[len(body.ins) - len(self.in_avals) :]
+        types = tuple([
+            t.with_operand(a.dtype) if isinstance(t, NumberType) else t
+            for t, a in zip(self.in_types, in_avals, strict=True)
+        ])  # fmt: skip
+        return replace(self, in_types=types, in_avals=in_avals, out_tree=out_tree, out_avals=body.out_avals)
+
+    def takes(self, call: Signature) -> bool:
+        """Returns True if this function, which was traced, takes the arguments of a call."""
+        types = zip(self.in_types, self.in_avals, call.in_types, strict=True)
+        return all([
+            t is given
+            or (given is aval if isinstance(given, Aval) else isinstance(t, NumberType) and t.takes(given))
+            for t, aval, given in types
+        ])  # fmt: skip
 
     @property
     def nondiff_values(self) -> tuple[object, ...]:
@@ -98,8 +181,15 @@ class Signature:
 
     def arguments(self, leaves: Sequence[object]) -> list[object]:
         """All arguments, from the leaves of those that rules are about."""
-        rest = iter(tree.unflatten(self.in_tree, leaves))
+        rest = iter(self.primals(leaves))
         return [self.nondiff[k] if k in self.nondiff else next(rest) for k in range(len(self.names))]
+
+    def primals(self, leaves: Sequence[object]) -> tuple[object, ...]:
+        """The arguments that rules are about, from their leaves."""
+        values: tuple[object, ...] = tree.unflatten(self.in_tree, leaves)
+        return tuple([
+            self.numbers[k].fill(x) if k in self.numbers else x for k, x in zip(self.positions, values, strict=True)
+        ])  # fmt: skip
 
     @property
     def out_paths(self) -> tuple[str, ...]:
@@ -250,7 +340,7 @@ def with_none(
     )
 
 
-def traced(what: str, fn: Callable[..., object], flat: Callable[..., object], avals: Sequence[Aval]) -> TracedFunction:
+def traced(what: str, fn: Callable[..., object], flat: Callable[..., object], avals: Sequence[ArgumentType]) -> TracedFunction:
     """Trace `flat`, a function of leaves, under the name of `fn`."""
     flat.__name__ = function_name(fn)
     return traced_body(what, flat, tree.structure((0,) * len(avals)), avals)
@@ -260,7 +350,7 @@ def traced_rule(
     what: str,
     fn: Callable[..., object],
     flat: Callable[..., object],
-    avals: Sequence[Aval],
+    avals: Sequence[ArgumentType],
     *expected: ExpectedResults,
 ) -> TracedFunction:
     """`traced`, with checks of the expected results. Further results are residuals.
@@ -318,7 +408,7 @@ def tangent_rule(sig: Signature, rule: UserRule, perturbed: Mask) -> TracedRule:
 
     def flat(*leaves: object) -> object:
         primals, dots = leaves[:n], with_none(sig.in_tree, sig.in_avals, leaves[n:], perturbed)
-        returned = call_rule(what, rule, *sig.nondiff_values, tree.unflatten(sig.in_tree, primals), dots)
+        returned = call_rule(what, rule, *sig.nondiff_values, sig.primals(primals), dots)
         out, dot = pair(what, "(results, tangents)", returned)
         results = _results(what, sig, out)
         if isinstance(rule, ArgumentRules):
@@ -328,7 +418,7 @@ def tangent_rule(sig: Signature, rule: UserRule, perturbed: Mask) -> TracedRule:
     has_tangent = [a.inexact for a in sig.out_avals]
     results = ExpectedResults("for", sig.out_paths, sig.out_avals)
     dots = ExpectedResults("as tangent of", select_by_mask(sig.out_paths, has_tangent), inexact(sig.out_avals))
-    body = traced_rule(what, rule, flat, (*sig.in_avals, *select_by_mask(sig.in_avals, perturbed)), results, dots)
+    body = traced_rule(what, rule, flat, (*sig.in_types, *select_by_mask(sig.in_avals, perturbed)), results, dots)
 
     def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
         forward, push = split_tangents(programs[0], len(sig.out_avals), sum(perturbed), what)
@@ -386,6 +476,7 @@ def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], perturbed: M
     fwd, bwd = rule
     fwd_name, bwd_name = [f"defvjp of {sig.name}: {function_name(fn)}" for fn in (fwd, bwd)]
     res_tree: Structure | None = None
+    numbers: list[NumberType | None] = []  # of each array of the residuals: the type, if it is a number
     constants: list[object] = []  # of each leaf of the residuals: its value, or `_ARRAY`
 
     def flat_forward(*leaves: object) -> object:
@@ -396,10 +487,12 @@ def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], perturbed: M
         leaves_of_residuals, res_tree = tree.flatten(residuals)
         constants.extend(_residual_constants(fwd_name, leaves_of_residuals, res_tree))
         arrays = [x for x, c in zip(leaves_of_residuals, constants, strict=True) if c is _ARRAY]
+        numbers.extend([x.number_type if type(x) is TracedNumber else None for x in arrays])
+        arrays = [x.in_base() if type(x) is TracedNumber else x for x in arrays]
         return _results(fwd_name, sig, out) + arrays
 
     results = ExpectedResults("for", sig.out_paths, sig.out_avals)
-    forward_body = traced_rule(fwd_name, fwd, flat_forward, sig.in_avals, results)
+    forward_body = traced_rule(fwd_name, fwd, flat_forward, sig.in_types, results)
     res_avals = forward_body.jaxpr.out_avals[len(sig.out_avals) :]
     n_res = len(res_avals)
 
@@ -413,7 +506,8 @@ def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], perturbed: M
         return list(select_by_mask(cotangents(bwd_name, sig, bars), wanted))
 
     paths, avals = select_by_mask(sig.in_paths, perturbed), select_by_mask(sig.in_avals, perturbed)
-    backward_ins = (*res_avals, *inexact(sig.out_avals))
+    res_types = [a if n is None else n.with_operand(a.dtype) for a, n in zip(res_avals, numbers, strict=True)]
+    backward_ins = (*res_types, *inexact(sig.out_avals))
     backward_body = traced_rule(
         bwd_name, bwd, flat_backward, backward_ins, ExpectedResults("as cotangent of", paths, avals)
     )
@@ -457,6 +551,10 @@ def _residual_constants(what: str, leaves: Sequence[object], res_tree: Structure
 def cotangents(what: str, sig: Signature, bars: object) -> list[object]:
     """The leaves of a tuple with a cotangent for each argument. Raises: TreeError, DTypeError."""
     parts = sig.in_tree.children()
+    if isinstance(bars, tuple | list):
+        for k, bar in zip(sig.positions, bars, strict=False):
+            if k in sig.numbers:
+                sig.numbers[k].check_no_cotangent(what, sig.names[k], bar)
     if not isinstance(bars, tuple | list) or len(bars) != len(parts):
         raise TreeError(
             f"{what} returns {tree.shape_text(tree.structure(bars))}, {sig.name} has "
@@ -720,8 +818,8 @@ def nondiff_positions(
     return tuple(sorted({*argnums, *[names.index(argname) for argname in by_name]}))
 
 
-def _type_of(x: object, what: str) -> Aval:
+def _type_of(x: object, what: str) -> Aval | NumberType:
     try:
-        return aval_of(x, what)
+        return argument_type(x, what)
     except ArgumentError as e:
         raise ArgumentError(e.message, remedy=f"{e.remedy}; what is none goes into nondiff_argnums") from None

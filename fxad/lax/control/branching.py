@@ -17,7 +17,8 @@ from fxad.operations import elementwise, promotion
 from fxad.primitives.control.cond import LOOP, SELECT, Cond
 from fxad.tracing.array import Array, asarray, aval_of, binder, is_scalar
 from fxad.tracing.context import sharing_copies
-from fxad.tracing.tracer import bind
+from fxad.tracing.known_arguments import with_known_values
+from fxad.tracing.tracer import active_trace, bind, is_number
 
 NOT_GIVEN: Final = object()
 P = ParamSpec("P")
@@ -163,6 +164,13 @@ def _bind_cond(
     if not isinstance(batched, str) or batched not in (SELECT, LOOP):
         raise ParameterError(f"{what}: batched is {batched!r}", remedy=f"use {SELECT!r} or {LOOP!r}")
     leaves, in_tree = tree.flatten(operands)
+    numbers = [is_number(x) for x in leaves]
+    if any(numbers):  # a branch gets a number as if it were called
+        call = tree.call_structure(in_tree)
+        in_trace = active_trace() is not None
+        functions = [with_known_values(f, leaves, call, numbers, in_trace) if callable(f) else f for f in functions]
+        operands = tree.unflatten(in_tree, [None if n else x for n, x in zip(numbers, leaves, strict=True)])
+        leaves, in_tree = tree.flatten(operands)
     avals = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, tree.paths(in_tree, "operands"), strict=True)]
     with sharing_copies():
         bodies = [traced_body(f"{what}: {r}", f, in_tree, avals) for r, f in zip(roles, functions, strict=True)]

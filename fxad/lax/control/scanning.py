@@ -205,7 +205,11 @@ def fori_loop(
     bounds = {"lower": lower, "upper": upper}
     static = {k: v for k, v in bounds.items() if not isinstance(v, Array | np.ndarray)}
     for name, v in static.items():
-        to_count("fori_loop", name, v, -(1 << 63))
+        bound = to_count("fori_loop", name, v, -(1 << 63))
+        if type(bound) is int and bound >= 1 << 63:
+            raise ParameterError(
+                f"fori_loop: {name} is an int of {bound.bit_length()} bits", remedy="the index of a loop has 64 bits"
+            )
     index = _index_type(bounds)
 
     @wraps(body_fun)
@@ -231,7 +235,7 @@ def fori_loop(
 
 def _index_type(bounds: dict[str, ArrayLike]) -> Aval:
     """Return the type of the index of a loop between bounds. Raises: ShapeError, DTypeError."""
-    arrays = {k: aval_of(v) for k, v in bounds.items() if isinstance(v, Array | np.ndarray)}
+    arrays = {k: aval_of(v, f"fori_loop: {k}") for k, v in bounds.items() if isinstance(v, Array | np.ndarray)}
     for name, a in arrays.items():
         if a.shape:
             raise ShapeError(

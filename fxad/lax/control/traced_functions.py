@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final, cast, final
+from typing import Any, Final, final
 
 from fxad import dtypes
 from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
+from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.core.source_info import source_text
 from fxad.core.tree import Structure
 from fxad.dtypes import DType
@@ -24,6 +25,7 @@ from fxad.lax.creation import splat
 from fxad.operations import promotion
 from fxad.tracing.array import aval_of, is_scalar
 from fxad.tracing.program import function_name, trace_leaves
+from fxad.tracing.tracer import ArgumentType, TracedNumber, dtype_of_number, is_number, number_array
 from fxad.transforms.locate import describe
 
 
@@ -55,7 +57,9 @@ class TracedFunction:
         return replace(self, jaxpr=Jaxpr(self.jaxpr.ins, self.jaxpr.eqns, tuple(outs), self.name))
 
 
-def traced_body(what: str, fn: Callable[..., object], in_tree: Structure, avals: Sequence[Aval]) -> TracedFunction:
+def traced_body(
+    what: str, fn: Callable[..., object], in_tree: Structure, avals: Sequence[ArgumentType]
+) -> TracedFunction:
     """Trace `fn`, whose positional arguments have the structure `in_tree` (of a tuple) and leaves of types `avals`.
 
     `what` is the function's role in the call, for messages: `cond: true_fun`. Raises: ArgumentError for a value that is
@@ -219,7 +223,7 @@ def _carry_types_from_trials(
     def moved(places: Iterable[int], have: Sequence[Aval], outs: Sequence[Aval]) -> list[int]:
         return [k for k in places if outs[k] is not have[k] and _can_hold(leaves[k], outs[k])]
 
-    numbers = [k for k, x in enumerate(leaves) if is_scalar(x)]
+    numbers = [k for k, x in enumerate(leaves) if is_number(x)]
     outs = outs_of(first)
     changed = more = moved(numbers, first, outs)
     avals = list(first)
@@ -256,11 +260,12 @@ def _carry_and_results(what: str, role: str, body: TracedFunction, pair: bool) -
 
 def _can_hold(number: object, aval: Aval) -> bool:
     """Return True if a Python number may be a value of a type."""
-    scalar = cast("promotion.Scalar", number)
-    return aval.shape == () and promotion.scalar_dtype(scalar, aval.dtype) is aval.dtype
+    return aval.shape == () and dtype_of_number(number, aval.dtype) is aval.dtype
 
 
 def _as_carry(leaf: object, aval: Aval) -> object:
+    if type(leaf) in NUMBER_ARGUMENTS or type(leaf) is TracedNumber:
+        return number_array(leaf, aval.dtype)
     return splat(Lit.of(leaf, aval)) if is_scalar(leaf) else leaf
 
 

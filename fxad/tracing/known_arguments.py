@@ -1,0 +1,83 @@
+"""Known arguments: those that a transformation only passes on, which a function gets as they are.
+
+A function is differentiated by some arguments, mapped over some, and compiled for some: these are traced. Of the others,
+arrays are traced too, so that a program does not contain them. Python numbers and everything that is not an array are
+known: the function can ask for their values, and its program is made for them. A number that the function only computes
+with is an operand (`fxad.core.numbers`), so one program serves all numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.core import tree
+from fxad.core.numbers import number_argument
+from fxad.core.tree import Structure
+from fxad.runtime import SupportsDLPack
+from fxad.tracing.array import Array, is_scalar
+from fxad.tracing.program import Spec
+from fxad.tracing.static_args import FunctionCall
+from fxad.tracing.tracer import TracedNumber, active_trace
+
+
+def is_known(x: object) -> bool:
+    """Returns True for a leaf that a transformation passes on as it is: a Python number, and what is not an array."""
+    if isinstance(x, Array):
+        return type(x) is TracedNumber
+    if is_scalar(x):
+        return True
+    if isinstance(x, np.ndarray | np.generic | Spec):
+        return False
+    is_array = isinstance(x, SupportsDLPack) and not isinstance(x, type)
+    return not is_array and not type(x).__module__.startswith("jax.")  # `aval_of` names a tracer of JAX
+
+
+def is_known_or_of_numpy(x: object) -> bool:
+    """`is_known`, or True for integers and bools of NumPy, which may be a condition, a shape or an index."""
+    return x.dtype.kind in "iub" if isinstance(x, np.ndarray | np.generic) else is_known(x)
+
+
+def has_tangent(x: object) -> bool:
+    """Returns True for a floating or complex number or array."""
+    if isinstance(x, Array | np.ndarray | np.generic):
+        return x.dtype in dtypes.INEXACT
+    return isinstance(x, float | complex)
+
+
+def with_known_values(
+    f: Callable[..., Any],
+    leaves: Sequence[object],
+    structure: Structure,
+    known: Sequence[bool],
+    as_literals: bool = False,
+) -> Callable[..., Any]:
+    """A function with the values of the leaves that `known` marks, of arguments (positional, keyword) of this structure.
+    It takes None in place of them. `as_literals`: its program contains the numbers."""
+    values = [x if as_literals or not fixed else number_argument(x) for x, fixed in zip(leaves, known, strict=True)]
+    operands = {id(x): (x, None) for x in values if isinstance(x, np.generic)}
+
+    @wraps(f, updated=())
+    def with_values(*args: object, **kwargs: object) -> object:
+        trace = active_trace()
+        if trace is not None:  # the scalars of NumPy are operands
+            trace.known.update(operands)
+        others = tree.flatten_up_to(structure, (args, kwargs)) or ()
+        args, kwargs = tree.unflatten(
+            structure, [x if fixed else y for fixed, x, y in zip(known, values, others, strict=True)]
+        )
+        return f(*args, **kwargs)
+
+    return with_values
+
+
+def with_known_leaves(
+    f: Callable[..., object], leaves: Sequence[object], structure: Structure, known: Sequence[bool]
+) -> FunctionCall:
+    """`with_known_values`, and the arguments, with None in place of the known leaves."""
+    args, kwargs = tree.unflatten(structure, [None if fixed else x for fixed, x in zip(known, leaves, strict=True)])
+    return with_known_values(f, leaves, structure, known) if any(known) else f, args, kwargs

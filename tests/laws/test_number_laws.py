@@ -1,0 +1,246 @@
+"""A Python number means the same under every transformation: `T(f)(x, number)` is `f(x, number)`, bit for bit.
+
+A drawn function takes an array of any dtype and some numbers: a float, an int, a bool and perhaps a complex number, in
+a tree, by position or by keyword. It computes with numbers alone, in Python, and lets them meet arrays. Where all numbers
+are known, it also asks for their values, and uses an int as a size, an index and the bound of a loop.
+
+Programs are run by `interpret`, so no compiler contracts products and sums.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import dtypes, lax, tree
+from fxad.errors import DTypeError
+
+LOOSE: Final[Any] = fx  # the types of drawn stacks are not known to mypy
+DTYPES: Final = ("float64", "float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "complex64", "bool")
+BINARY: Final = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod, "reversed -": lambda x, y: y - x, "reversed /": lambda x, y: y / x, "max": fnp.maximum,
+    "where": lambda x, y: fnp.where(x == y, x, y), ">": operator.gt, "at": lambda x, y: x.at[0].set(y),
+    "full": lambda x, y: x + fnp.full_like(x, y), "asarray": lambda x, y: x * fnp.asarray(y),
+}  # fmt: skip
+BETWEEN_NUMBERS: Final = ("+", "-", "*", "/", "//", "%", ">")
+
+
+@tree.dataclass
+class Numbers:
+    """The numbers, as a tree."""
+
+    rate: Any
+    count: Any
+    on: Any
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A function. `terms`: an operator between the array and a number, which is computed from two numbers by another
+    operator; None is the number itself."""
+
+    terms: tuple[tuple[str, str, str | None, str], ...]
+    known: bool  # it asks for values
+
+    def __call__(self, x: Any, numbers: Numbers) -> list[Any]:
+        names = {"rate": numbers.rate, "count": numbers.count, "on": numbers.on, "3": 3, "0.7": 0.7}
+        results = []
+        for op, a, inner, b in self.terms:
+            number = names[a] if inner is None else BINARY[inner](names[a], names[b])
+            results.append(BINARY[op](x, number))
+        if self.known:
+            results += asked(x, numbers)
+        return results
+
+
+def asked(x: Any, numbers: Numbers) -> list[Any]:
+    """Results that depend on the values of numbers."""
+    n = numbers.count
+    assert isinstance(n, int)
+    assert isinstance(numbers.rate, float)
+    if n < 1 or not 0 < numbers.rate < 100:
+        raise ValueError("a check of the user's own")
+    weights = {f"w{k}": k for k in range(5)}
+    y = x
+    for _ in range(n):
+        y = y + x
+    looped = lax.fori_loop(0, n, lambda _, c: c + x, x)
+    window = fnp.broadcast_to(x[n], (n, 2))
+    return [y, looped, window, x[:n], x * weights[f"w{n}"], x.reshape(-1, n) if x.size % n == 0 else x, x**n]
+
+
+# ------------------------------------------------------------------------------------------------- transformations
+
+# Each takes a function of (x, numbers) and gives one with the same results, with one more axis where it maps.
+
+
+def differentiated(transform: Callable[..., Any]) -> Callable[..., Any]:
+    """By another argument, on which the results do not depend."""
+    return lambda f: (
+        lambda x, numbers: transform(lambda z, x, numbers: (z * z, f(x, numbers)), has_aux=True)(2.0, x, numbers)[1]
+    )
+
+
+def by_keyword(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The numbers are keyword arguments of a derivative."""
+    aux = fx.grad(lambda z, *, x, numbers: (z * z, f(x, numbers)), has_aux=True)
+    return lambda x, numbers: aux(2.0, x=x, numbers=numbers)[1]
+
+
+def mapped(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Over no argument, so the results have no new axis."""
+    return LOOSE.vmap(f, None, None, axis_size=2)
+
+
+def by_rule(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with a rule for its derivative."""
+    ruled: Any = fx.custom_jvp(f)
+    ruled.defjvp(lambda primals, tangents: (f(*primals), fx.jvp(f, primals, tangents)[1]))
+    return lambda x, numbers: ruled(x, numbers)
+
+
+def in_branch(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A branch of `cond`."""
+    return lambda x, numbers: lax.cond(x.ravel()[0] == x.ravel()[0], f, f, x, numbers)
+
+
+def on_a_device(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A map over one device."""
+    whole = fx.sharding.PartitionSpec()
+    return LOOSE.shard_map(f, mesh={"i": 1}, in_specs=whole, out_specs=whole)
+
+
+KNOWN: Final[dict[str, Callable[..., Any]]] = {
+    "grad": lambda f: lambda x, n: differentiated(fx.grad)(f)(x, n),
+    "value_and_grad": lambda f: lambda x, n: fx.value_and_grad(lambda z, x, n: (z, f(x, n)), has_aux=True)(1.0, x, n)[0][1],
+    "jacfwd": differentiated(fx.jacfwd),
+    "jacrev": differentiated(fx.jacrev),
+    "hessian": differentiated(fx.hessian),
+    "by keyword": by_keyword,
+    "vmap": mapped,
+    "remat": LOOSE.remat,
+    "cse": LOOSE.cse,
+    "shard_map": on_a_device,
+    "cond": in_branch,
+}  # fmt: skip
+# The float is an argument by which these differentiate, or a traced one.
+TRACED: Final[dict[str, Callable[..., Any]]] = {
+    "jvp": lambda f: lambda x, n: fx.jvp(f, (x, n), (tangent(x), tangent(n)))[0],
+    "vjp": lambda f: lambda x, n: fx.vjp(f, x, n)[0],
+    "linearize": lambda f: lambda x, n: fx.linearize(f, x, n)[0],
+    "jit": LOOSE.jit,
+    "program": lambda f: lambda x, n: LOOSE.trace(f, x, n)(x, n),
+    "custom_jvp": by_rule,
+}
+
+
+def tangent(x: Any) -> Any:
+    """Ones where a leaf has a tangent."""
+
+    def one(v: Any) -> Any:
+        if isinstance(v, bool | int):
+            return None
+        return 1.0 if isinstance(v, float) else fnp.ones_like(v) if v.dtype in dtypes.INEXACT else None
+
+    return tree.map(one, x)
+
+
+@st.composite
+def formulas(draw: st.DrawFn, known: bool) -> Formula:
+    names = st.sampled_from(("rate", "count", "on", "3", "0.7"))
+    terms = []
+    for _ in range(draw(st.integers(1, 4))):
+        inner = draw(st.one_of(st.none(), st.sampled_from(BETWEEN_NUMBERS)))
+        terms.append((draw(st.sampled_from(sorted(BINARY))), draw(names), inner, draw(names)))
+    return Formula(tuple(terms), known)
+
+
+def elements(dtype: str) -> Any:
+    return fnp.asarray(np.array([1, 2, 3, 1, 2, 6], dtypes.as_dtype(dtype)))
+
+
+def bits(results: object) -> list[tuple[str, tuple[int, ...], bytes]]:
+    """Dtype, shape and bytes of each result. A result that is a number is an array by itself."""
+    arrays = [np.asarray(fnp.asarray(x)) for x in tree.leaves(results)]
+    return [(x.dtype.name, x.shape, x.tobytes()) for x in arrays]
+
+
+def interpreted(f: Callable[..., Any], x: Any, numbers: Numbers) -> Any:
+    """The results of a function, equation by equation: no compiler contracts products and sums."""
+    return bits(fx.interpret(fx.trace(lambda x: f(x, numbers), x), x))
+
+
+def check(stack: list[str], f: Formula, x: Any, numbers: Numbers) -> None:
+    g: Any = f
+    for name in stack:
+        g = (KNOWN | TRACED)[name](g)
+    try:
+        want = interpreted(f, x, numbers)
+    except (DTypeError, ZeroDivisionError) as e:
+        if isinstance(e, DTypeError) or not set(stack) & set(TRACED):  # a traced number divides by 0 as an array does
+            with pytest.raises(type(e)):
+                interpreted(g, x, numbers)
+        return
+    assert interpreted(g, x, numbers) == want
+
+
+RATES: Final = st.one_of(st.floats(0.01, 90.0), st.sampled_from((0.1, 0.3, 1 / 3, 2.0**-10 + 2.0**-25, 1.0)))
+
+
+@given(
+    st.lists(st.sampled_from(sorted(KNOWN)), min_size=1, max_size=3, unique=True),
+    formulas(known=True),
+    st.sampled_from(DTYPES),
+    RATES,
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_a_known_number_is_itself(stack: list[str], f: Formula, dtype: str, rate: float, count: int, on: bool) -> None:
+    check(stack, f, elements(dtype), Numbers(rate, count, on))
+
+
+@given(
+    st.lists(st.sampled_from(sorted(KNOWN | TRACED)), min_size=1, max_size=3, unique=True),
+    formulas(known=False),
+    st.sampled_from(DTYPES),
+    RATES,
+    st.integers(-2, 100),
+    st.booleans(),
+)
+def test_a_traced_number_meets_arrays_as_it_does_outside(
+    stack: list[str], f: Formula, dtype: str, rate: float, count: int, on: bool
+) -> None:
+    check(stack, f, elements(dtype), Numbers(rate, count, on))
+
+
+# ------------------------------------------------------------------------------------------------------------- eager
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("number", [0.1, 1.0 + 2.0**-11 + 2.0**-40, 3, -1, 2**24 + 1, 2**53 + 1, True, 0.1 + 0.3j])
+def test_one_operation_is_that_of_an_array_and_a_number(dtype: str, number: Any) -> None:
+    """The result of the operation itself, of compiled programs and of NumPy, in which the number has the dtype."""
+    x = elements(dtype)
+    try:
+        want = x * number
+    except DTypeError:
+        for transform in (fx.jit, mapped, differentiated(fx.grad)):
+            with pytest.raises(DTypeError, match="does not fit"):
+                transform(lambda x, n: x * n)(x, number)
+        return
+    for transform in (fx.jit, mapped, differentiated(fx.grad), LOOSE.remat):
+        assert bits(transform(lambda x, n: x * n)(x, number)) == bits(want)
+    if isinstance(number, complex):  # NumPy multiplies complex numbers in another order
+        return
+    rounded = np.asarray(number).astype(want.dtype)
+    with np.errstate(all="ignore"):
+        assert bits(np.asarray(x).astype(want.dtype) * rounded) == bits(want)
