@@ -22,7 +22,15 @@ from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.ir import NDArray
 from fxad.operations.arguments import flag, function, number, to_int
 from fxad.tracing.array import asarray, aval_of
-from fxad.tracing.program import Program, function_name, parameter_names, size_constraints, trace_tree, types_of
+from fxad.tracing.program import (
+    Program,
+    flatten_call,
+    function_name,
+    parameter_names,
+    size_constraints,
+    trace_tree,
+    types_of,
+)
 from fxad.tracing.tracer import active_trace
 
 T = TypeVar("T")
@@ -81,14 +89,15 @@ def bucketed(
     def call(*args: object, **kwargs: object) -> T:
         if active_trace() is not None:
             return f(*args, **kwargs)
-        leaves, in_tree = tree.flatten((args, kwargs))
+        leaves, exact = flatten_call(f"bucketed {name}", f, args, kwargs)
+        in_tree = exact.structure
         avals = types_of(f"bucketed {name}", f, leaves, in_tree)
         types, _ = symbolic_types("bucketed", f, in_shapes, avals, in_tree)
-        compiled = programs.get((in_tree, types))
+        compiled = programs.get((exact, types))
         if compiled is None:
             program = trace_tree(f, in_tree, types, name, parameters)
             check_result_shapes("bucketed", program, out_shapes)
-            compiled = programs[in_tree, types] = program, jit(mask(_of_leaves(program)))
+            compiled = programs[exact, types] = program, jit(mask(_of_leaves(program)))
         program, run = compiled
         sizes = solve_sizes(f"bucketed {name}", size_constraints(avals, types, program.paths))
         padded_sizes = {n: _padded_size(m, least, growth) for n, m in sizes.items()}

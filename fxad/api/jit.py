@@ -28,8 +28,9 @@ from fxad.api.lift import check_function, check_no_statics, importable_name
 from fxad.api.symbolic_shapes import Shapes, symbolic_types
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.exact_key import exact_key
 from fxad.core.lru import LRUCache
-from fxad.core.tree import Structure
+from fxad.core.tree import ExactStructure
 from fxad.errors import ArgumentError, ParameterError
 from fxad.execution.dispatch import Dispatcher, avals_of_arrays, fast_path
 from fxad.execution.donation import Donate, Donation, donates_any, parse_donation
@@ -53,6 +54,7 @@ from fxad.tracing.context import (
 )
 from fxad.tracing.program import (
     Program,
+    flatten_call,
     function_name,
     parameter_names,
     specialize_to_types,
@@ -131,72 +133,77 @@ class _ByTypes(Generic[P, R]):
     def __init__(self, owner: Jitted[P, R], fn: Callable[P, R], options: _JitOptions) -> None:
         self._owner = weakref.ref(owner)  # weak: an unreferenced function is freed at once, with its closure
         self.fn, self.options = fn, options
-        self.programs: dict[tuple[Structure, tuple[Aval, ...], EnclosingTransforms | None], Program[P, R]] = {}
-        self.executables: dict[tuple[Structure, tuple[Aval, ...], Mesh | None], Executable[P, R]] = {}
+        self.programs: dict[tuple[ExactStructure, tuple[Aval, ...], EnclosingTransforms | None], Program[P, R]] = {}
+        self.executables: dict[tuple[ExactStructure, tuple[Aval, ...], Mesh | None], Executable[P, R]] = {}
         self.on_mesh = False  # a program was traced with the mesh of `with mesh:`: each call looks for its own
         # positional arrays only, keyed by their types
         self._by_array_types: dict[tuple[Aval, ...] | None, Dispatcher] = {}
         self._misses = 0
 
-    def types(self, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:
+    def flatten(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[list[Any], ExactStructure]:
+        """Return the leaves of the arguments of a call, and their exact structure. Raises: ArgumentError."""
+        return flatten_call(f"jit of {function_name(self.fn)}", self.fn, args, kwargs)
+
+    def types(self, leaves: Sequence[object], call: ExactStructure) -> tuple[Aval, ...]:
         """Return the types of the leaves of a call. Raises: ArgumentError, DTypeError naming the path."""
-        return types_of(f"jit of {function_name(self.fn)}", self.fn, leaves, in_tree)
+        return types_of(f"jit of {function_name(self.fn)}", self.fn, leaves, call.structure)
 
-    def program(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
+    def program(self, call: ExactStructure, avals: tuple[Aval, ...]) -> Program[P, R]:
         """Return the program for arguments of these types, traced once (unless it closes over tracers)."""
-        return self._cached(in_tree, avals, self._new_program)
+        return self._cached(call, avals, self._new_program)
 
-    def _new_program(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
+    def _new_program(self, call: ExactStructure, avals: tuple[Aval, ...]) -> Program[P, R]:
         """Trace the program for these types, or specialize the one for every size."""
         symbolic_avals = avals
         if self.options.symbolic is not None:
-            symbolic_avals, _ = symbolic_types("jit", self.fn, self.options.symbolic, avals, in_tree, "symbolic")
+            symbolic = self.options.symbolic
+            symbolic_avals, _ = symbolic_types("jit", self.fn, symbolic, avals, call.structure, "symbolic")
         if symbolic_avals == avals:
-            program = self._trace(in_tree, avals)
+            program = self._trace(call, avals)
         else:
-            program = self._cached(in_tree, symbolic_avals, self._trace)
+            program = self._cached(call, symbolic_avals, self._trace)
             program = program.replace(specialize_to_types(program, avals))
         options = self.options
         return with_program_shardings(f"jit of {program.name}", program, options.in_shardings, options.out_shardings)
 
-    def _trace(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
+    def _trace(self, call: ExactStructure, avals: tuple[Aval, ...]) -> Program[P, R]:
         name, names = function_name(self.fn), parameter_names(self.fn)
-        return trace_tree(self.fn, in_tree, avals, name, names)
+        return trace_tree(self.fn, call.structure, avals, name, names)
 
     def _cached(
         self,
-        in_tree: Structure,
+        call: ExactStructure,
         avals: tuple[Aval, ...],
-        make: Callable[[Structure, tuple[Aval, ...]], Program[P, R]],
+        make: Callable[[ExactStructure, tuple[Aval, ...]], Program[P, R]],
     ) -> Program[P, R]:
         """Return the cached program for these types, or a new one, which is cached unless it closes over tracers.
 
         A key ends with the transformations around the call if the program depends on them, and with None if it does
         not. If it depends on them, so does a trace around the call.
         """
-        program = self.programs.get((in_tree, avals, None))
+        program = self.programs.get((call, avals, None))
         if program is None:
-            program = self.programs.get((in_tree, avals, enclosing_transforms()))
+            program = self.programs.get((call, avals, enclosing_transforms()))
             if program is not None:
                 (depend_on_mesh if self.on_mesh else depend_on_transforms)()
         if program is None:
             dependencies = TraceDependencies()
             try:
                 with recording_dependencies(dependencies):
-                    program = make(in_tree, avals)
+                    program = make(call, avals)
             finally:
                 record_in_outer(dependencies)
             self.on_mesh = self.on_mesh or dependencies.on_mesh
             if not dependencies.on_outer_trace and not any(isinstance(b, Tracer) for b in program.bound):
                 # such as a program with a batching rule, which is traced for the mapped sizes around it
-                key = (in_tree, avals, enclosing_transforms() if dependencies.on_transforms else None)
+                key = (call, avals, enclosing_transforms() if dependencies.on_transforms else None)
                 program = self.programs.setdefault(key, program)
         return program
 
     def trace(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Program[P, R]:
         """Return the program for these arguments."""
-        leaves, in_tree = tree.flatten((args, kwargs))
-        return self.program(in_tree, self.types(leaves, in_tree))
+        leaves, call = self.flatten(args, kwargs)
+        return self.program(call, self.types(leaves, call))
 
     def clear(self) -> None:
         """Drop the programs and executables."""
@@ -214,18 +221,18 @@ class _ByTypes(Generic[P, R]):
         if binder is OPERATION_BY_OPERATION:  # inside `disable_jit`
             return self.fn(*args, **kwargs)
         if binder is not None and active_trace() is not None:
-            leaves, in_tree = tree.flatten((args, kwargs))
-            return self.program(in_tree, self.types(leaves, in_tree)).call_flat(leaves)
+            leaves, call = self.flatten(args, kwargs)
+            return self.program(call, self.types(leaves, call)).call_flat(leaves)
         dispatcher = self._by_array_types.get(avals_of_arrays(args)) if not kwargs else None
         if dispatcher is not None:
             self._count_miss(dispatcher)
             return dispatcher.call_arrays(args)
-        leaves, in_tree = tree.flatten((args, kwargs))
+        leaves, call = self.flatten(args, kwargs)
         array_types = avals_of_arrays(leaves)
-        types = self.types(leaves, in_tree) if array_types is None else array_types
-        executable = self.executables.get((in_tree, types, get_mesh() if self.on_mesh else None))
+        types = self.types(leaves, call) if array_types is None else array_types
+        executable = self.executables.get((call, types, get_mesh() if self.on_mesh else None))
         if executable is None:
-            executable = self._compile(in_tree, types, leaves)
+            executable = self._compile(call, types, leaves)
             self._redirect_to(executable._dispatcher)
         elif array_types is not None:
             self._count_miss(executable._dispatcher)
@@ -241,8 +248,8 @@ class _ByTypes(Generic[P, R]):
         if self._misses & (self._misses - 1) == 0:
             self._redirect_to(dispatcher)
 
-    def _compile(self, in_tree: Structure, types: tuple[Aval, ...], leaves: Sequence[object]) -> Executable[P, R]:
-        program = self.program(in_tree, types)
+    def _compile(self, call: ExactStructure, types: tuple[Aval, ...], leaves: Sequence[object]) -> Executable[P, R]:
+        program = self.program(call, types)
         if _log.isEnabledFor(logging.INFO):
             _log.info(
                 "jit of %s: %s",
@@ -252,7 +259,7 @@ class _ByTypes(Generic[P, R]):
         buffers = [x._buffer if type(x) is Array else None for x in (*program.bound, *leaves)]
         target = placement.target_of_committed(program.name, buffers, program.operand_path)
         mesh = get_mesh() if self.on_mesh else None
-        executable = self.executables[in_tree, types, mesh] = self.options.lower(program).compile_for_operands(target)
+        executable = self.executables[call, types, mesh] = self.options.lower(program).compile_for_operands(target)
         return executable
 
     def _redirect_to(self, dispatcher: Dispatcher) -> None:
@@ -262,7 +269,7 @@ class _ByTypes(Generic[P, R]):
             self._by_array_types.clear()
             owner._set_call(self.call)
         elif owner is not None:
-            owner._set_call(fast_path(dispatcher, self.call))
+            owner._set_call(fast_path(dispatcher, self.call, ordered=True))
 
 
 def _recompilation_reason(program: Program[..., object], compiled: Sequence[Program[..., object]]) -> str:
@@ -278,6 +285,8 @@ def _recompilation_reason(program: Program[..., object], compiled: Sequence[Prog
         return error.message.partition(": ")[2]
     changes = min([_changes(program, other) for other in reversed(same_tree)], key=len)
     if not changes:
+        if all([exact_key(program.in_tree) != exact_key(other.in_tree) for other in same_tree]):
+            return "the keys of a dict have another order"
         return "the argument types are not new: it closes over other values, or other maps are around it"
     return f"{', '.join(changes[:_SHOWN])}{_more(len(changes))}"
 
@@ -365,7 +374,7 @@ class Jitted(_JittedFunction[P, R]):
         self._by_types.clear()
 
     @property
-    def _executables(self) -> dict[tuple[Structure, tuple[Aval, ...], Mesh | None], Executable[P, R]]:
+    def _executables(self) -> dict[tuple[ExactStructure, tuple[Aval, ...], Mesh | None], Executable[P, R]]:
         return self._by_types.executables
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:

@@ -10,16 +10,18 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter, itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, dataclass_transform
+from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar, dataclass_transform, final
 
 import optree
 import pyrsistent
 from pyrsistent import PMap, PRecord, PVector
 from pyrsistent._pvector import PythonPVector
 
-from fxad.core.exact_key import COMPARED_BY_EQUALITY, exact_key
+from fxad.core.exact_key import COMPARED_BY_EQUALITY, exact_key, exact_keys_of_mapping, unhashable_part
 from fxad.errors import ArgumentError, ParameterError, TreeError, described
 
 Structure: TypeAlias = optree.PyTreeSpec
@@ -61,10 +63,137 @@ def flatten(tree: object, is_leaf: IsLeaf = None) -> tuple[list[Any], Structure]
     """Leaves in order, and the structure that `unflatten` takes. A container that `is_leaf` selects is a leaf."""
     if is_leaf is not None:
         _check_is_leaf(is_leaf)
-    leaves, structure = optree.tree_flatten(tree, is_leaf, namespace=_NAMESPACE)  # type: ignore[arg-type]  # any object
+    try:
+        leaves, structure = optree.tree_flatten(tree, is_leaf, namespace=_NAMESPACE)  # type: ignore[arg-type]  # any object
+    except StaticDataError as e:
+        raise e.found_in(tree) from None
     if _register_records(leaves):
         return flatten(tree, is_leaf)
     return leaves, structure
+
+
+class ExactStructure(NamedTuple):
+    """A structure, and what its equality and its hash leave out: the order and the types of the keys of dicts, and
+    static data. Functions of trees whose exact structures are equal see no difference between them.
+
+    `tree.flatten_exactly` makes one. A cache of what a user's function does is keyed by it.
+    """
+
+    structure: Structure
+    notes: tuple[Hashable, ...]  # of the containers that have some, in the order in which `flatten` meets them
+
+
+@final
+class _Notes(threading.local):
+    """The notes of the running `flatten_exactly` of this thread."""
+
+    notes: list[Hashable] | None = None
+
+
+_running: Final = _Notes()
+
+
+def flatten_exactly(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[list[Any], ExactStructure]:
+    """The leaves of the arguments of a call, and the exact structure of `(args, kwargs)`.
+
+    Cost: a third more than `flatten`.
+    """
+    whole: Any = args, kwargs
+    if not kwargs and optree.all_leaves(args, namespace=_NAMESPACE):  # the usual call has nothing to note
+        leaves, structure = flatten(whole)
+        if structure.num_nodes == len(leaves) + 3:
+            return leaves, ExactStructure(structure, ())
+    notes: list[Hashable] = []
+
+    def note(x: object) -> bool:
+        if type(x) in _MAPPINGS:
+            notes.append(exact_keys_of_mapping(x))  # type: ignore[arg-type]  # mypy does not narrow by `type(x) in`
+        return False
+
+    outer, _running.notes = _running.notes, notes
+    try:
+        leaves, structure = optree.tree_flatten(whole, note, namespace=_NAMESPACE)
+    except StaticDataError as e:
+        raise e.found_in(whole) from None
+    finally:
+        _running.notes = outer
+    if _register_records(leaves):
+        return flatten_exactly(args, kwargs)
+    return leaves, ExactStructure(structure, tuple(notes))
+
+
+_MAPPINGS: Final = frozenset({dict, OrderedDict, defaultdict})
+
+
+def same_containers(structure: Structure, *, ordered: bool) -> Callable[[Any], bool] | None:
+    """A predicate of the trees that `flatten_up_to` accepts for a structure of arguments `(args, kwargs)`: True for
+    those of an equal structure, and if `ordered`, of an equal exact structure. None if all are.
+
+    `flatten_up_to` takes dicts, OrderedDicts and defaultdicts for each other, in any order, and deques of other lengths.
+    """
+    args, kwargs = structure.children()
+    if kwargs.num_children:
+        return _container_check(structure, ordered)
+    check = _container_check(args, ordered)  # Python makes a new dict for keyword arguments
+    return None if check is None else lambda call: check(call[0])
+
+
+def _container_check(structure: Structure, ordered: bool) -> Callable[[Any], bool] | None:
+    """The part of `same_containers` for a subtree."""
+    own: Callable[[Any], bool] | None = None
+    if structure.type in _MAPPINGS:
+        own = _mapping_check(_one_level(structure), ordered)
+    elif structure.type is deque:
+        length = _one_level(structure).maxlen
+        own = lambda x: bool(x.maxlen == length)  # noqa: E731
+    of_children = [_container_check(child, ordered) for child in structure.children()]
+    if not builtins.any(of_children):
+        return own
+    one_level = structure.one_level()
+    assert one_level is not None, "a structure with children"
+    getters = [_getter(accessor[0]) for accessor in one_level.accessors()]
+    below = [(get, check) for get, check in zip(getters, of_children, strict=True) if check is not None]
+    if builtins.any([get is None for get, _ in below]):
+        exact = exact_key(structure)
+        return lambda x: exact_key(optree.tree_structure(x, namespace=_NAMESPACE)) == exact
+    checks = [(get, check) for get, check in below if get is not None]
+
+    def check_all(x: object) -> bool:
+        if own is not None and not own(x):
+            return False
+        for get, check in checks:
+            if not check(get(x)):
+                return False
+        return True
+
+    return check_all
+
+
+def _mapping_check(mapping: Any, ordered: bool) -> Callable[[Any], bool]:
+    kind: type[Any] = type(mapping)
+    if kind is defaultdict:
+        factory, keys = mapping.default_factory, exact_keys_of_mapping(mapping)
+        return lambda x: (
+            type(x) is kind and x.default_factory == factory and (not ordered or exact_keys_of_mapping(x) == keys)
+        )
+    if not ordered and kind is dict:
+        return lambda x: type(x) is kind
+    keys = exact_keys_of_mapping(mapping)
+    return lambda x: type(x) is kind and exact_keys_of_mapping(x) == keys
+
+
+def _getter(entry: optree.PyTreeEntry) -> Callable[[Any], Any] | None:
+    """A function that returns the child of a container at an entry of a path; None if the class does not say how."""
+    if isinstance(entry, optree.SequenceEntry | optree.MappingEntry):
+        return itemgetter(entry.entry)
+    return attrgetter(entry.entry) if isinstance(entry, optree.GetAttrEntry) else None
+
+
+def _one_level(structure: Structure) -> Any:
+    """The outermost container of a structure, with numbers for children. Only for Python's own containers."""
+    outer = structure.one_level()
+    assert outer is not None
+    return outer.unflatten(range(structure.num_children))
 
 
 def flatten_up_to(structure: Structure, tree: object) -> list[Any] | None:
@@ -266,6 +395,11 @@ def outermost_node(structure: Structure) -> Node:
     return Node(data.value if isinstance(data, _StaticData) else data, node.entries)
 
 
+def insertion_order(structure: Structure) -> list[int]:
+    """The children of a structure of a dict, in the order in which its keys were inserted."""
+    return list(_one_level(structure).values())
+
+
 def unflattener(cls: type) -> Callable[[Any, Sequence[object]], Any] | None:
     """The function that makes an instance of a registered class from its data and children; None for other classes."""
     if issubclass(cls, PRecord) and not _registered(cls):
@@ -274,7 +408,7 @@ def unflattener(cls: type) -> Callable[[Any, Sequence[object]], Any] | None:
     if registration is None or cls.__module__ in ("builtins", "collections"):
         return None
     make = registration.unflatten_func
-    return lambda data, children: make(_static_data(data), children)
+    return lambda data, children: make(_unpickled(data), children)
 
 
 def is_container(cls: type) -> bool:
@@ -320,24 +454,100 @@ def static(*, metadata: Mapping[Any, Any] | None = None, **kwargs: Any) -> Any:
     return dataclasses.field(metadata={**(metadata or {}), "static": True}, **kwargs)
 
 
-class _StaticData(tuple[Any, ...]):
-    """The data of a container that are not its children, behind a key by which structures compare them exactly."""
+@final
+class StaticDataError(ArgumentError):
+    """Static data of a class that is not hashable."""
 
-    __slots__ = ()
-    value = property(itemgetter(1))
+    accessor: Accessor | None = None
+    problem = ""
+
+    @classmethod
+    def of(cls, kind: type, names: Sequence[str], values: object) -> Self:
+        """The error for the static data `values` of a class; `names` are those of its static fields, if it has some."""
+        what, value = f"static data of {kind.__qualname__}", values
+        if names and isinstance(values, tuple):
+            bad = [(n, v) for n, v in zip(names, values, strict=True) if unhashable_part(v) is not None]
+            what, value = (f"static field {bad[0][0]} of {kind.__qualname__}", bad[0][1]) if bad else (what, values)
+        part = unhashable_part(value)
+        has = "is" if part is None or part is value else f"is {described(value)}, which has"
+        shown = value if part is None else part
+        error = cls(f"tree: {what} {has} {described(shown)}, which is not hashable: {shown!r:.60}", remedy=_STATIC_REMEDY)
+        error.problem = error.message.removeprefix("tree: ")
+        return error
+
+    def found_in(self, tree: object) -> Self:
+        """The error with the path of the instance in a tree."""
+        if self.accessor is None:
+            instances = optree.tree_leaves(tree, _has_unhashable_data, namespace=_NAMESPACE)  # type: ignore[arg-type]
+            accessors = optree.tree_accessors(tree, _has_unhashable_data, namespace=_NAMESPACE)  # type: ignore[arg-type]
+            for x, accessor in zip(instances, accessors, strict=True):
+                if _has_unhashable_data(x):
+                    self.accessor = accessor
+                    return self.at(f"tree: {accessor.codify('tree')}")
+        return self
+
+    def at(self, where: str) -> Self:
+        """The error whose message names the operation and the path."""
+        self.message = f"{where}: {self.problem}"
+        self.args = (self.message,)
+        return self
+
+
+_STATIC_REMEDY: Final = (
+    "static data is part of the structure, by which programs are found: give a tuple in place of a list, a frozen"
+    " dataclass in place of a mutable one; a field for arrays is not static"
+)
+
+
+def _has_unhashable_data(x: object) -> bool:
+    registration = _registered(type(x))
+    if registration is None or type(x).__module__ in ("builtins", "collections"):
+        return False
+    try:
+        registration.flatten_func(x)
+    except StaticDataError:
+        return True
+    return False
+
+
+@final
+class _StaticData:
+    """The data of a container that are not its children, with a key by which structures compare them exactly."""
+
+    __slots__ = ("key", "value")
+
+    def __init__(self, key: Hashable, value: Any) -> None:
+        self.key, self.value = key, value
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _StaticData and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _static_data, (self.value,)  # the key has types, such as that of functions, which pickle does not find
+        return _unpickled, (self.value,)  # the key has types, such as that of functions, which pickle does not find
 
     def __repr__(self) -> str:
         return repr(self.value)
 
 
-def _static_data(value: Any) -> _StaticData:
-    return _StaticData((exact_key(value), value))
+def _unpickled(value: Any) -> _StaticData:
+    return _StaticData(exact_key(value), value)
 
 
-_NO_STATIC_DATA: Final = _static_data(())
+def _static_data(kind: type, names: Sequence[str], key: Hashable, value: Any) -> _StaticData:
+    """The static data of an instance, noted for `flatten_exactly`. Raises: StaticDataError if it is not hashable."""
+    try:
+        hash(key)
+    except Exception:  # noqa: BLE001  # the user's code
+        raise StaticDataError.of(kind, names, value) from None
+    if _running.notes is not None:
+        _running.notes.append(key)
+    return _StaticData(key, value)
+
+
+_NO_STATIC_DATA: Final = _StaticData(exact_key(()), ())
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
@@ -363,7 +573,7 @@ def dataclass(cls: type[T]) -> type[T]:
         values = get_fixed(x)  # then as `exact_key`, without its frames: every call flattens its arguments
         kinds = tuple(builtins.map(type, values))
         key = (tuple, kinds, values) if COMPARED_BY_EQUALITY.issuperset(kinds) else exact_key(values)
-        return get_children(x), _StaticData((key, values)), children
+        return get_children(x), _static_data(frozen, fixed, key, values), children
 
     def unflat(data: _StaticData, parts: Iterable[object]) -> T:
         # the leaves may be anything while a transform runs, so __post_init__ must not see them
@@ -393,15 +603,48 @@ def register(
     """Register a class: its instances, but not those of subclasses, are containers.
 
     `flatten_node(x)` gives children, hashable structure data and one key per child; `unflatten_node(data, children)`
-    returns the instance. Structures compare the data exactly: 1, 1.0 and True differ. Raises: ParameterError when the
-    class is a container already.
+    returns the instance. Structures compare the data exactly: 1, 1.0 and True differ.
+
+    Raises: ParameterError when the class is a container already; ArgumentError for what is no class or function. When an
+            instance is flattened: ArgumentError if the functions do not return this, or if the data are not hashable.
     """
+    register_fields(cls, (), flatten_node, unflatten_node, entry)
+
+
+def register_fields(
+    cls: type[Any],
+    fixed: Sequence[str],
+    flatten_node: Callable[[Any], tuple[Sequence[object], Any, Sequence[object]]],
+    unflatten_node: Callable[[Any, Iterable[object]], Any],
+    entry: type[optree.PyTreeEntry],
+) -> None:
+    """`register` for a class whose structure data are the tuple of the fields `fixed`, if there are some."""
+    if not isinstance(cls, type) or not callable(flatten_node) or not callable(unflatten_node):
+        raise ArgumentError(
+            f"tree.register: takes a class and two functions, got {described(cls)}, {described(flatten_node)} and"
+            f" {described(unflatten_node)}",
+            remedy="register(cls, flatten_node, unflatten_node); fxad.tree.dataclass makes a class and registers it",
+        )
 
     def flat(x: object) -> tuple[Sequence[object], _StaticData, Sequence[object]]:
-        children, data, keys = flatten_node(x)
-        return children, _static_data(data), keys
+        parts: Any = flatten_node(x)
+        if type(parts) is not tuple or len(parts) != 3:
+            raise _not_three_parts(cls, parts)
+        children, data, keys = parts
+        return children, _static_data(cls, fixed, exact_key(data), data), keys
 
     _register(cls, flat, lambda data, children: unflatten_node(data.value, children), entry)
+
+
+def _not_three_parts(cls: type, parts: object) -> ArgumentError:
+    """The error for what `flatten_node` returned."""
+    number = f"of {len(parts)} values" if isinstance(parts, tuple) else ""
+    return ArgumentError(
+        f"tree.register: flatten_node of {cls.__qualname__} returns {described(parts)} {number}".rstrip()
+        + ", not (children, data, keys)",
+        remedy="give one key for each child, by which paths name it; fxad.tree.register_pytree_node takes JAX's pair"
+        " (children, data)",
+    )
 
 
 def _register(

@@ -324,7 +324,7 @@ def register_dataclass(
     def unflat(static: tuple[object, ...], children: Iterable[object]) -> object:
         return nodetype(**dict(zip((*meta, *data), (*static, *children), strict=True)))
 
-    tree.register(nodetype, flat, unflat, optree.GetAttrEntry)
+    tree.register_fields(nodetype, meta, flat, unflat, optree.GetAttrEntry)
     return nodetype
 
 

@@ -2,9 +2,10 @@
 
 Python's own containers have a keyword each; a user's class is named by module and qualified name. The static data of a
 class (static fields, keys) must consist of None, bools, numbers, strings, bytes, dtypes and tuples of these. A leaf is
-`"*"`. So the structure of `{"w": x, "layers": [y, (z, None)]}` is
+`"*"`. Dicts list their keys in the order of the leaves, and beside them the order of their insertion. So the structure
+of `{"w": x, "layers": [y, (z, None)]}` is
 
-    {"dict": [["layers", {"list": ["*", {"tuple": ["*", null]}]}], ["w", "*"]]}
+    {"dict": [["layers", {"list": ["*", {"tuple": ["*", null]}]}], ["w", "*"]], "order": [1, 0]}
 
 The description cannot choose code to run: a class is looked up in imported modules, must be registered with `fxad.tree`
 or be a namedtuple, and is rebuilt by its registered function.
@@ -60,12 +61,12 @@ def structure_to_json(structure: Structure, what: str = "save") -> Json:
     data, entries = node.data, node.keys
     for word, cls in _MAPPINGS.items():
         if kind is cls:
-            return {word: [[_value_to_json(k, "a key", what), c] for k, c in zip(entries, children, strict=True)]}
+            return _mapping_to_json(word, entries, children, tree.insertion_order(structure), what)
     if kind is deque:
         return {"deque": children, "maxlen": data}
     if kind is defaultdict:
-        return {"defaultdict": [[_value_to_json(k, "a key", what), c] for k, c in zip(entries, children, strict=True)],
-                "factory": _factory(data[0], what)}  # fmt: skip
+        items = _mapping_to_json("defaultdict", entries, children, tree.insertion_order(structure), what)
+        return {**items, "factory": _factory(data[0], what)}
     name = _class_name(kind, what)
     if _is_namedtuple(kind):
         return {"namedtuple": name, "fields": list(kind._fields), "children": children}
@@ -75,6 +76,14 @@ def structure_to_json(structure: Structure, what: str = "save") -> Json:
         "entries": [_value_to_json(e, "a key", what) for e in entries],
         "children": children,
     }
+
+
+def _mapping_to_json(
+    word: str, entries: Sequence[object], children: Sequence[Json], order: Sequence[int], what: str
+) -> dict[str, Json]:
+    """The items of a mapping in the order of the leaves; "order" has their order in the mapping, if it is another."""
+    items: Json = [[_value_to_json(k, "a key", what), c] for k, c in zip(entries, children, strict=True)]
+    return {word: items} if list(order) == sorted(order) else {word: items, "order": list(order)}
 
 
 def _factory(factory: object, what: str) -> str | None:
@@ -236,7 +245,7 @@ def _tree_from_json(d: Json, reader: _Reader) -> object:
             return make([_tree_from_json(c, reader) for c in _checked_list(d[word], reader)])
     for word, mapping in _MAPPINGS.items():
         if word in d:
-            return mapping(_items_from_json(d[word], reader))
+            return mapping(_items_from_json(d, word, reader))
     if "deque" in d:
         items, most = [_tree_from_json(c, reader) for c in _checked_list(d["deque"], reader)], d.get("maxlen")
         if most is None:
@@ -249,7 +258,7 @@ def _tree_from_json(d: Json, reader: _Reader) -> object:
         factory: Callable[[], object] | None = _FACTORIES.get(name) if isinstance(name, str) else None
         if factory is None and name is not None:
             raise reader.fail(f"{name!r:.60} makes no values of a defaultdict")
-        return defaultdict(factory, _items_from_json(d["defaultdict"], reader))
+        return defaultdict(factory, _items_from_json(d, "defaultdict", reader))
     return _instance_from_json(d, reader)
 
 
@@ -282,12 +291,20 @@ def _instance_from_json(d: dict[str, Json], reader: _Reader) -> object:
     return instance
 
 
-def _items_from_json(d: Json, reader: _Reader) -> list[tuple[object, object]]:
+def _items_from_json(described: dict[str, Json], word: str, reader: _Reader) -> list[tuple[object, object]]:
+    """The items of a mapping, in its order."""
+    d = described[word]
     pairs = [_pair(pair, d, reader) for pair in _checked_list(d, reader)]
     items = [(_key_from_json(k, reader), _tree_from_json(c, reader)) for k, c in pairs]
     if len(dict(items)) != len(items):
         raise reader.fail(f"{d!r:.60} has a key twice")
-    return items
+    if "order" not in described:
+        return items
+    order = _checked_list(described["order"], reader)
+    numbers = [k for k in order if type(k) is int]
+    if len(numbers) != len(order) or sorted(numbers) != list(range(len(items))):
+        raise reader.fail(f"{order!r:.60} is no order of {len(items)} keys")
+    return [items[k] for k in numbers]
 
 
 def _pair(pair: Json, d: Json, reader: _Reader) -> tuple[Json, Json]:

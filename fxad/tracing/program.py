@@ -35,8 +35,9 @@ from fxad import dtypes
 from fxad.core import sizes, tree
 from fxad.core.absent import absent_attribute
 from fxad.core.dataclasses import dataclass
+from fxad.core.exact_key import exact_key
 from fxad.core.tables import Table, headed, preformatted
-from fxad.core.tree import Accessor, Structure
+from fxad.core.tree import Accessor, ExactStructure, StaticDataError, Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.operations import promotion
@@ -145,7 +146,10 @@ class Program(Generic[P, R_co]):
         return self.jaxpr, self.in_tree, self.out_tree, tuple([id(b) for b in self.bound])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Program) and self._key() == other._key()
+        if not isinstance(other, Program) or self._key() != other._key():
+            return False
+        # equal structures may have other orders of the keys of dicts
+        return exact_key((self.in_tree, self.out_tree)) == exact_key((other.in_tree, other.out_tree))
 
     def __hash__(self) -> int:
         return hash(self._key())
@@ -358,7 +362,7 @@ def trace_for_call(
         _, fixed, args, kwargs = statics.split(args, kwargs)
         f = statics.bound(fixed)
     names = parameter_names(f)
-    leaves, in_tree = tree.flatten((args, kwargs))
+    leaves, (in_tree, _) = flatten_call(f"trace of {name}", f, args, kwargs)
     avals = types_of(f"trace of {name}", f, leaves, in_tree)
     if isinstance(axis_env, Mapping) and not axis_env:
         return trace_tree(f, in_tree, avals, name, names)
@@ -379,6 +383,19 @@ def _axes_of(what: str, axis_env: object) -> list[MappedAxis]:
                 f"{what}: axis_env[{name!r}] is {size!r:.60}, not a size", remedy="give each axis an int from 1 on"
             )
     return [new_axis(what, name, size) for name, size in axes.items()]
+
+
+def flatten_call(
+    what: str, f: object, args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[list[Any], ExactStructure]:
+    """The leaves of the arguments of a call, and their exact structure. Raises: ArgumentError naming the path of static
+    data that are not hashable."""
+    try:
+        return tree.flatten_exactly(args, kwargs)
+    except StaticDataError as e:
+        if e.accessor is not None:
+            e.at(f"{what}: argument {argument_path(e.accessor, parameter_names(f))}")
+        raise
 
 
 def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:

@@ -29,6 +29,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from fxad.api.custom.traced_rules import GivenRules, Signature, TracedRule, traced
+from fxad.core.exact_key import exact_key
 from fxad.core import tree
 from fxad.core.frames import Scoped
 from fxad.core.tree import Structure
@@ -95,7 +96,7 @@ class TracedCall:
     def same(self, other: TracedCall) -> bool:
         """Returns True if another call is of the same function, with the same types and the same values of `nondiff_argnums`."""
         a, b = self.signature, other.signature
-        if self.rules is not other.rules or a.in_avals != b.in_avals or a.in_tree != b.in_tree:
+        if self.rules is not other.rules or a.in_avals != b.in_avals or exact_key(a.in_tree) != exact_key(b.in_tree):
             return False
         return a.nondiff.keys() == b.nondiff.keys() and all(map(_alike, a.nondiff_values, b.nondiff_values))
 
