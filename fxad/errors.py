@@ -21,10 +21,22 @@ import warnings
 from types import FrameType
 from typing import Final, Self
 
-PACKAGE: Final = os.path.dirname(__file__) + os.sep  # where fxad's own code stands
-# Frames that are not the user's: fxad's, and those between a `with` statement and a generator of fxad's, or below a
-# thread of fxad's.
-_INTERNAL_FILES: Final = (PACKAGE, contextlib.__file__, threading.__file__)
+import optree
+
+def _folder_in_code() -> str:
+    """The folder of this file in tracebacks. It is another one than that of `__file__` if the file was compiled elsewhere."""
+    return os.path.dirname(_folder_in_code.__code__.co_filename) + os.sep
+
+
+PACKAGE: Final = _folder_in_code()  # where fxad's own code stands, in tracebacks
+# Frames that are not the user's: fxad's, those between a `with` statement and a generator of fxad's, or below a
+# thread of fxad's, and optree's, which calls the functions of registered classes.
+_INTERNAL_FILES: Final = (
+    PACKAGE,
+    contextlib.contextmanager.__code__.co_filename,
+    threading.Thread.run.__code__.co_filename,
+    os.path.dirname(optree.tree_flatten.__code__.co_filename) + os.sep,
+)
 
 
 def _caller() -> tuple[str, str]:

@@ -10,14 +10,14 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from fxad.core import tree
-from fxad.core.tree import Structure
+from fxad.core.tree import StaticDataError, Structure
 from fxad.errors import ArgumentError, ParameterError, TracerError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.operations.arguments import argument_keys
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
 from fxad.tracing import context
 from fxad.tracing.array import Array
-from fxad.tracing.program import Program, function_name, trace_for_call
+from fxad.tracing.program import Program, flatten_call, function_name, trace_for_call
 from fxad.tracing.static_args import (
     Argnames,
     Argnums,
@@ -112,13 +112,14 @@ def bind_static_arguments(
 ) -> FunctionCall:
     """A function with the static values of a call, and the arguments, with None for those.
 
-    Raises: ArgumentError for a static value that is not hashable, and for argnums that choose one.
+    Raises: ArgumentError for a static value that is not hashable, also in a tree, and for argnums that choose one.
     """
-    if statics is None:
-        return f, args, kwargs
-    if argnums is not None:
-        statics.check_not_static(what, argnums, len(args))
-    return statics.with_placeholders(args, kwargs)
+    if statics is not None:
+        if argnums is not None:
+            statics.check_not_static(what, argnums, len(args))
+        f, args, kwargs = statics.with_placeholders(args, kwargs)
+    flatten_call(f"{what} of {function_name(f)}", f, args, kwargs)
+    return f, args, kwargs
 
 
 def is_always_static(x: object) -> bool:
@@ -145,7 +146,11 @@ def trace_again_if_static(trace_with: Callable[[IsStatic], R], args: object) -> 
     Raises: if both fail, the first error, or the second if it is of the same class or the first is that a tracer has no
             value.
     """
-    if not any(map(may_be_static, tree.leaves(args))):
+    try:
+        candidates = any(map(may_be_static, tree.leaves(args)))
+    except StaticDataError:  # the trace names the argument
+        candidates = False
+    if not candidates:
         return trace_with(is_always_static)
     traced_candidate = False
 

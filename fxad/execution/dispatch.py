@@ -330,9 +330,8 @@ def fast_path(dispatcher: Dispatcher, general: _Call, *, ordered: bool = False) 
     `general` handles calls with other arguments, and the dispatcher those with committed arrays. Types are compared by
     identity: equal avals are one object. The functions below inline `runtime.launch`: a Python frame takes 0.1 us.
 
-    Flattening up to a structure is 7 times as fast as computing the structure (100 leaves in a dict: 3 us), and accepts
-    more than the structure, so `tree.same_containers` checks the rest (0.2 us a dict). `ordered`: the keys of dicts must
-    have the order of the program's too.
+    Checking the structure, then flattening up to it, is 5 times as fast as computing the structure (100 leaves in 26 dicts).
+    `ordered`: the keys of dicts must have the order of the program's too.
     """
     usual = dispatcher.by_default
     if usual is None or dispatcher.host_functions:
@@ -354,15 +353,18 @@ def _call_of_any_arrays(dispatcher: Dispatcher, general: _Call, ordered: bool) -
     """Any argument and result trees, for a program that is not loaded for the default device, or that returns numbers
     of host functions."""
     in_tree, avals, call_arrays = dispatcher.program.in_tree, dispatcher.avals, dispatcher.call_arrays
-    same_containers = tree.same_containers(in_tree, ordered=ordered)
+    has_structure = tree.has_structure(in_tree, ordered=ordered)
 
     def call(*args: object, **kwargs: object) -> object:
-        if current_binder() is None:
-            leaves = tree.flatten_up_to(in_tree, (args, kwargs))
-            if leaves is not None and avals_of_arrays(leaves) == avals:
-                if same_containers is None or same_containers((args, kwargs)):
-                    return call_arrays(leaves)
-        return general(*args, **kwargs)
+        leaves = None
+        try:
+            if current_binder() is None and has_structure((args, kwargs)):
+                leaves = tree.flatten_up_to(in_tree, (args, kwargs))
+        except Exception:  # noqa: BLE001, S110  # the user's classes: `general` raises it again
+            pass
+        if leaves is None or avals_of_arrays(leaves) != avals:
+            return general(*args, **kwargs)
+        return call_arrays(leaves)
 
     return call
 
@@ -432,7 +434,7 @@ def _call_of_any_trees(dispatcher: Dispatcher, usual: Launcher, general: _Call, 
     avals, out_avals, bound = dispatcher.avals, dispatcher.out_avals, dispatcher.bound
     (start, handlers, _), call_arrays = usual, dispatcher.call_arrays
     flatten_up_to, takes_arrays = dispatcher.program.in_tree.flatten_up_to, dispatcher.takes_arrays
-    same_containers = tree.same_containers(dispatcher.program.in_tree, ordered=ordered)
+    has_structure = tree.has_structure(dispatcher.program.in_tree, ordered=ordered)
     build_results, donated_leaves = dispatcher.build_results, dispatcher.donated_leaves
     producer, path = dispatcher.producer, dispatcher.path
     n, n_operands = len(avals), len(bound) + len(avals)
@@ -441,16 +443,15 @@ def _call_of_any_trees(dispatcher: Dispatcher, usual: Launcher, general: _Call, 
         buffers, fits = [*bound], False
         leaves: Sequence[Any] = args
         try:
-            if not (takes_arrays and len(args) == n and not kwargs):
-                leaves = flatten_up_to((args, kwargs))  # type: ignore[arg-type]  # a pair is a tree, to optree
-            for k, x in enumerate(leaves):
-                if x._aval is not avals[k]:
-                    break
-                buffers.append(x._buffer)
-            fits = len(buffers) == n_operands and current_binder() is None
-            if fits and same_containers is not None:
-                fits = same_containers((args, kwargs))
-        except (AttributeError, TypeError, ValueError):
+            if len(args) == n and not kwargs if takes_arrays else has_structure((args, kwargs)):
+                if not takes_arrays:
+                    leaves = flatten_up_to((args, kwargs))  # type: ignore[arg-type]  # a pair is a tree, to optree
+                for k, x in enumerate(leaves):
+                    if x._aval is not avals[k]:
+                        break
+                    buffers.append(x._buffer)
+                fits = len(buffers) == n_operands and current_binder() is None
+        except Exception:  # noqa: BLE001, S110  # a leaf that is no array, and the user's classes: `general` raises it again
             pass
         if not fits:
             return general(*args, **kwargs)
