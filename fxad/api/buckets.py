@@ -3,7 +3,7 @@ lengths."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import wraps
 from math import ceil, inf
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from fxad.api.lift import check_function
 from fxad.api.mask import check_result_shapes, mask
 from fxad.api.symbolic_shapes import Shapes, symbolic_types
 from fxad.core import tree
+from fxad.core.lru import LRUCache
 from fxad.core.sizes import solve_sizes, substitute_sizes, upper_bound
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
@@ -83,7 +84,7 @@ def bucketed(
     check_function("bucketed", f)
     least, growth = _steps("bucketed", least, growth)
     name, parameters = function_name(f), parameter_names(f)
-    programs: dict[object, tuple[Program[..., T], Callable[..., object]]] = {}
+    programs: LRUCache[Hashable, tuple[Program[..., T], Callable[..., object]]] = LRUCache(512)
 
     @wraps(f, updated=())
     def call(*args: object, **kwargs: object) -> T:
@@ -97,7 +98,8 @@ def bucketed(
         if compiled is None:
             program = trace_tree(f, in_tree, types, name, parameters)
             check_result_shapes("bucketed", program, out_shapes)
-            compiled = programs[exact, types] = program, jit(mask(_of_leaves(program)))
+            compiled = program, jit(mask(_of_leaves(program)))
+            programs.put((exact, types), compiled)
         program, run = compiled
         sizes = solve_sizes(f"bucketed {name}", size_constraints(avals, types, program.paths))
         padded_sizes = {n: _padded_size(m, least, growth) for n, m in sizes.items()}

@@ -202,6 +202,11 @@ class LinkedExecutable:
 AnyExecutable: TypeAlias = XlaExecutable | LinkedExecutable
 
 
+def parts_of(executable: AnyExecutable) -> tuple[XlaExecutable, ...]:
+    """The executables of XLA of a program."""
+    return executable.executables if isinstance(executable, LinkedExecutable) else (executable,)
+
+
 def _sharding_of(plan: Plan, executables: Sequence[XlaExecutable]) -> ProgramSharding | None:
     """The sharding of a plan as a whole, from those of its units; None on one device."""
     first = executables[plan.steps[0].unit].sharding

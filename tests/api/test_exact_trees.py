@@ -23,6 +23,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, tree, tree_util
 from fxad.core.exact_key import exact_key
+from fxad.core.tree import flatten_exactly
 
 
 class Letter(enum.Enum):
@@ -323,7 +324,7 @@ def test_the_path_of_static_data_in_other_transformations() -> None:
 
 def test_values_of_static_data_have_different_hashes() -> None:
     def key(kind: object) -> int:
-        return hash(tree.flatten_exactly((Layer(1.0, kind),), {})[1])
+        return hash(flatten_exactly((Layer(1.0, kind),), {})[1])
 
     assert len({key(k) for k in range(3000)}) > 2900
 
@@ -367,7 +368,7 @@ assert seen == ["a", "b"], seen
 
 
 def test_a_dataclass_of_generated_code_has_its_own_equality() -> None:
-    exec(OWN_EQUALITY, {"__name__": "generated"})
+    exec(OWN_EQUALITY, {"__name__": __name__})
     subprocess.run([sys.executable, "-c", OWN_EQUALITY], check=True)
 
 
