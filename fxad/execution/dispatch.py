@@ -85,7 +85,7 @@ class Dispatcher:
     """
 
     __slots__ = (
-        "__weakref__", "_launchers", "_last_committed_call", "avals", "bound", "build_results", "by_default",
+        "__weakref__", "_has_structure", "_launchers", "_last_committed_call", "avals", "bound", "build_results", "by_default",
         "donate", "donated_leaves", "forwarded", "host_functions", "load", "loaded", "out_avals", "path", "producer",
         "program", "takes_arrays",
     )  # fmt: skip
@@ -112,6 +112,7 @@ class Dispatcher:
         self.bound = [x._buffer for x in arrays]
         self.takes_arrays = program.in_tree == tree.structure((tuple([0] * len(self.avals)), {}))
         self.build_results = _result_builder(program.out_tree)
+        self._has_structure: dict[bool, Callable[[object], bool]] = {}
         may_forward = not donate and device is None
         self.forwarded = forwarded_operands(program.jaxpr, len(program.bound)) if may_forward else None
         self.host_functions = forwarded_host_functions(program.jaxpr)
@@ -136,6 +137,13 @@ class Dispatcher:
             raise tree_error(self.program, in_tree, len(args), kwargs)
         return self.call_leaves(leaves, avals_of_arrays(leaves))
 
+
+    def has_structure(self, ordered: bool) -> Callable[[object], bool]:
+        """A predicate of arguments `(args, kwargs)`: True if they have the structure of the program."""
+        check = self._has_structure.get(ordered)
+        if check is None:
+            check = self._has_structure[ordered] = tree.has_structure(self.program.in_tree, ordered=ordered)
+        return check
 
     def call_leaves(self, leaves: Sequence[Any], avals: tuple[Aval, ...] | None) -> object:
         """Call with the argument leaves. `avals` are their types if all are Arrays (`avals_of_arrays`), else None."""
@@ -353,7 +361,7 @@ def _call_of_any_arrays(dispatcher: Dispatcher, general: _Call, ordered: bool) -
     """Any argument and result trees, for a program that is not loaded for the default device, or that returns numbers
     of host functions."""
     in_tree, avals, call_arrays = dispatcher.program.in_tree, dispatcher.avals, dispatcher.call_arrays
-    has_structure = tree.has_structure(in_tree, ordered=ordered)
+    has_structure = dispatcher.has_structure(ordered)
 
     def call(*args: object, **kwargs: object) -> object:
         leaves = None
@@ -434,7 +442,7 @@ def _call_of_any_trees(dispatcher: Dispatcher, usual: Launcher, general: _Call, 
     avals, out_avals, bound = dispatcher.avals, dispatcher.out_avals, dispatcher.bound
     (start, handlers, _), call_arrays = usual, dispatcher.call_arrays
     flatten_up_to, takes_arrays = dispatcher.program.in_tree.flatten_up_to, dispatcher.takes_arrays
-    has_structure = tree.has_structure(dispatcher.program.in_tree, ordered=ordered)
+    has_structure = dispatcher.has_structure(ordered)
     build_results, donated_leaves = dispatcher.build_results, dispatcher.donated_leaves
     producer, path = dispatcher.producer, dispatcher.path
     n, n_operands = len(avals), len(bound) + len(avals)
