@@ -176,7 +176,8 @@ class DonatingStart:
         first: dict[int, int] = {}  # the first operand with each array
         for k, b in enumerate(buffers):
             j = first.setdefault(id(b), k)
-            if j != k and (j in donated or k in donated):
+            # arrays that were donated share a placeholder: the start refuses it, and the error says what has deleted them
+            if j != k and (j in donated or k in donated) and not b.is_deleted():
                 twice = "donated twice" if j in donated and k in donated else "donated and given a second time"
                 raise ArgumentError(
                     f"{self._name}: one array is {twice}: {self._path(j)} and {self._path(k)}",
