@@ -345,8 +345,7 @@ def _jacobian(
     make = transforms.jacfwd if mode == "jacfwd" else transforms.jacrev
     jaxpr = make(program.jaxpr, wrt.mask, n_out, holomorphic)
     order = [n_all + i * n_wrt + k for i in range(n_out) for k in wrt.order]
-    block = wrt.tree.unflatten(range(n_wrt))
-    jacobian_tree = tree.structure(out.unflatten([block] * n_out))
+    jacobian_tree = tree.with_subtrees(out, [wrt.tree] * n_out)
     jaxpr = select_outs(jaxpr, [*order, *range(n_out, n_all)])
     return program.replace(
         transforms.dce(jaxpr),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -255,7 +255,11 @@ def check_program(what: str, program: object, further: str = "") -> None:
 
 def tangent_tree(structure: Structure, avals: Sequence[Aval]) -> Structure:
     """Return the structure of tangents, with None for a leaf without a tangent (integers, bools)."""
-    return tree.structure(structure.unflatten([0 if a.inexact else None for a in avals]))
+    return tree.with_subtrees(structure, [_LEAF if a.inexact else _NONE for a in avals])
+
+
+_LEAF: Final = tree.structure(0)
+_NONE: Final = tree.structure(None)
 
 
 def select_outs(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:

@@ -85,9 +85,10 @@ class ExactStructure(NamedTuple):
 
 @final
 class _Notes(threading.local):
-    """The notes of the running `flatten_exactly` of this thread."""
+    """The notes of the running `flatten_exactly` of this thread, and the instance of `structure_of_instance`."""
 
     notes: list[Hashable] | None = None
+    flat: tuple[object, tuple[Any, _StaticData, Any]] | None = None
 
 
 _running: Final = _Notes()
@@ -345,7 +346,7 @@ def broadcast_prefix(prefix: object, structure: Structure, what: str, is_leaf: C
     if is_leaf(prefix):
         return [prefix] * structure.num_leaves
     try:
-        return _entries_of_leaves(prefix, structure.unflatten(range(structure.num_leaves)), is_leaf)
+        return _entries_of_leaves(prefix, structure, is_leaf)
     except (ValueError, TypeError):
         raise TreeError(
             f"{what}: {prefix!r} is not a tree prefix of {shape_text(structure)}",
@@ -353,15 +354,15 @@ def broadcast_prefix(prefix: object, structure: Structure, what: str, is_leaf: C
         ) from None
 
 
-def _entries_of_leaves(prefix: object, whole: object, is_leaf: Callable[[object], bool]) -> list[object]:
-    """For each leaf of a tree, the entry of the prefix. Raises: ValueError, TypeError if it is no prefix."""
+def _entries_of_leaves(prefix: object, whole: Structure, is_leaf: Callable[[object], bool]) -> list[object]:
+    """For each leaf of a structure, the entry of the prefix. Raises: ValueError, TypeError if it is no prefix."""
     if is_leaf(prefix):
-        return [prefix] * len(leaves(whole))
+        return [prefix] * whole.num_leaves
     entries, outer = _children(prefix)
-    parts, inner = _children(whole)
+    inner, parts = whole.one_level(), whole.children()
     # a list may stand for a tuple: users write in_axes either way
-    same = outer == inner or ({type(prefix), type(whole)} == {list, tuple} and len(entries) == len(parts))
-    if not same or (outer.num_leaves == 1 and outer.num_nodes == 1):
+    same = outer == inner or ({type(prefix), whole.type} == {list, tuple} and len(entries) == len(parts))
+    if not same or inner is None or (outer.num_leaves == 1 and outer.num_nodes == 1):
         raise ValueError("no prefix")
     return [x for e, p in zip(entries, parts, strict=True) for x in _entries_of_leaves(e, p, is_leaf)]
 
@@ -396,6 +397,12 @@ def _first_difference(a: Structure, b: Structure, pa: Sequence[str], pb: Sequenc
     return f"{shape_text(a)} and {shape_text(b)}"
 
 
+def with_subtrees(structure: Structure, subtrees: Iterable[Structure]) -> Structure:
+    """The structure with these structures in place of its leaves. Calls no functions of users' classes."""
+    remaining = iter(subtrees)
+    return optree.treespec_transform(structure, None, lambda _: next(remaining))
+
+
 class Node(NamedTuple):
     """A container of a structure: its data other than children, and one key for each child."""
 
@@ -405,12 +412,47 @@ class Node(NamedTuple):
 
 
 def outermost_node(structure: Structure) -> Node:
-    """The outermost container of a structure that is not a leaf."""
+    """The outermost container of a structure that is not a leaf. Calls no functions of users' classes, unless there are
+    no children."""
     outer = structure.one_level()
     assert outer is not None
-    node = optree.tree_flatten_one_level(outer.unflatten(range(structure.num_children)), namespace=_NAMESPACE)
+    whole: Any = outer.unflatten([_NO_VALUE] * structure.num_children)
+    if type(whole) is _DataOnly:
+        return Node(whole.static.value, structure.entries(), whole.static)
+    node = optree.tree_flatten_one_level(whole, namespace=_NAMESPACE)
     data = node.metadata
     return Node(data.value if isinstance(data, _StaticData) else data, node.entries, data)
+
+
+def structure_of_instance(
+    cls: type, data: object, keys: Sequence[object], children: Sequence[Structure]
+) -> Structure | None:
+    """The structure of an instance of a registered class with these data and children. Calls no functions of the class.
+    None if Python cannot make an instance without its constructor.
+    """
+    try:
+        instance: Any = object.__new__(cls)
+    except TypeError:  # such as a subclass of functools.partial
+        return None
+    outer, _running.flat = _running.flat, (instance, ([_NO_VALUE] * len(children), _unpickled(data), keys))
+    try:
+        one_level = optree.tree_structure(instance, lambda x: x is not instance, namespace=_NAMESPACE)
+    finally:
+        _running.flat = outer
+    return with_subtrees(one_level, children)
+
+
+_NO_VALUE: Final = object()  # stands for the children of an instance that is not made
+
+
+@final
+class _DataOnly:
+    """The static data of an instance that is not made."""
+
+    __slots__ = ("static",)
+
+    def __init__(self, static: _StaticData) -> None:
+        self.static = static
 
 
 def insertion_order(structure: Structure) -> list[int]:
@@ -438,6 +480,14 @@ def _registered(cls: type) -> Any:
     return optree.register_pytree_node.get(cls, namespace=_NAMESPACE)
 
 
+def _repr(value: object) -> str:
+    """The text of a value; of its type, if the value cannot give one."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001  # the user's code
+        return f"<{type(value).__qualname__}>"
+
+
 def shape_text(structure: Structure) -> str:
     """A structure in short form, as in `(*, {'w': *}, Layer(w=*, b=*))`."""
     kind, parts = structure.type, [shape_text(c) for c in structure.children()]
@@ -453,10 +503,10 @@ def shape_text(structure: Structure) -> str:
     if kind is dict:
         return f"{{{', '.join([f'{k!r}: {p}' for k, p in zip(keys, parts, strict=True)])}}}"
     named = [f"{k}={p}" if isinstance(k, str) else p for k, p in zip(keys, parts, strict=True)]
-    if dataclasses.is_dataclass(kind):  # its static fields are part of the structure
-        node = structure.unflatten(range(structure.num_leaves))
-        fixed = [n.name for n in dataclasses.fields(kind) if n.metadata.get("static")]
-        named += [f"{n}={getattr(node, n)!r}" for n in fixed]
+    data = outermost_node(structure).data if dataclasses.is_dataclass(kind) else ()
+    fixed = [n.name for n in dataclasses.fields(kind) if n.metadata.get("static")] if data else []
+    if isinstance(data, tuple) and len(fixed) == len(data):  # its static fields are part of the structure
+        named += [f"{n}={_repr(v)}" for n, v in zip(fixed, data, strict=True)]
     return f"{kind.__name__}({', '.join(named)})"
 
 
@@ -593,7 +643,7 @@ def dataclass(cls: type[T]) -> type[T]:
         key = (tuple, kinds, values) if COMPARED_BY_EQUALITY.issuperset(kinds) else exact_key(values)
         return get_children(x), _static_data(frozen, fixed, key, values), children
 
-    def unflat(data: _StaticData, parts: Iterable[object]) -> T:
+    def unflat(data: _StaticData, parts: Sequence[object]) -> T:
         # the leaves may be anything while a transform runs, so __post_init__ must not see them
         x = object.__new__(frozen)
         for n, v in zip((*fixed, *children), (*data.value, *parts), strict=True):
@@ -645,13 +695,20 @@ def register_fields(
         )
 
     def flat(x: object) -> tuple[Sequence[object], _StaticData, Sequence[object]]:
+        if _running.flat is not None and _running.flat[0] is x:
+            return _running.flat[1]
         parts: Any = flatten_node(x)
         if type(parts) is not tuple or len(parts) != 3:
             raise _not_three_parts(cls, parts)
         children, data, keys = parts
         return children, _static_data(cls, fixed, exact_key(data), data), keys
 
-    _register(cls, flat, lambda data, children: unflatten_node(data.value, children), entry)
+    def unflat(data: _StaticData, children: Sequence[object]) -> Any:
+        if children and children[0] is _NO_VALUE:
+            return _DataOnly(data)
+        return unflatten_node(data.value, children)
+
+    _register(cls, flat, unflat, entry)
 
 
 def _not_three_parts(cls: type, parts: object) -> ArgumentError:
@@ -668,7 +725,7 @@ def _not_three_parts(cls: type, parts: object) -> ArgumentError:
 def _register(
     cls: type[Any],
     flatten_node: Callable[[Any], tuple[Sequence[object], _StaticData, Sequence[object]]],
-    unflatten_node: Callable[[Any, Iterable[object]], Any],
+    unflatten_node: Callable[[_StaticData, Sequence[object]], Any],
     entry: type[optree.PyTreeEntry],
 ) -> None:
     try:
