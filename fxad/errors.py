@@ -23,6 +23,7 @@ from typing import Final, Self
 
 import optree
 
+
 def _folder_in_code() -> str:
     """The folder of this file in tracebacks. It is another one than that of `__file__` if the file was compiled elsewhere."""
     return os.path.dirname(_folder_in_code.__code__.co_filename) + os.sep
@@ -135,6 +136,14 @@ def described(value: object) -> str:
     """The type of a value with its article: `an int`, `a Tracer`."""
     name = type(value).__qualname__
     return f"{'an' if name.startswith(_VOWELS) else 'a'} {name}"
+
+
+def shown(value: object, width: int = 60) -> str:
+    """The beginning of the text of a value, for messages; its type if the value cannot give its text."""
+    try:
+        return f"{value!r}"[:width]
+    except Exception:  # noqa: BLE001  # the user's code
+        return f"<{type(value).__qualname__}>"
 
 
 def warn(message: str, category: type[Warning]) -> None:

@@ -34,7 +34,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.exact_key import exact_key
 from fxad.core.lru import LRUCache
 from fxad.core.tree import ExactStructure
-from fxad.errors import ArgumentError, ParameterError
+from fxad.errors import ArgumentError, ParameterError, shown
 from fxad.execution.dispatch import avals_of_arrays, fast_path
 from fxad.execution.donation import Donate, Donation, donates_any, parse_donation
 from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower, specs
@@ -729,7 +729,7 @@ def _check_jax_options(**options: object) -> None:
     """Raises: ParameterError for an option of JAX that jit does not have."""
     for name, value in options.items():
         if value is not None:
-            raise ParameterError(f"jit: {name} is {value!r:.60}, which jit does not take", remedy=_INSTEAD[name])
+            raise ParameterError(f"jit: {name} is {shown(value)}, which jit does not take", remedy=_INSTEAD[name])
 
 
 def _with_jax_names(donate: Donate, argnums: object, argnames: object) -> Donate:
@@ -741,7 +741,7 @@ def _with_jax_names(donate: Donate, argnums: object, argnames: object) -> Donate
             named += [arguments] if keys is None else keys
     if named and donates_any(donate):
         raise ArgumentError(
-            f"jit: donate is {donate!r:.60}, and donate_argnums or donate_argnames is given too",
+            f"jit: donate is {shown(donate)}, and donate_argnums or donate_argnames is given too",
             remedy="name all donated arguments in donate",
         )
     return named or donate

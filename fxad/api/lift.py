@@ -11,7 +11,7 @@ import numpy as np
 
 from fxad.core import tree
 from fxad.core.tree import StaticDataError, Structure
-from fxad.errors import ArgumentError, ParameterError, TracerError, described
+from fxad.errors import ArgumentError, ParameterError, TracerError, described, shown
 from fxad.ir import Aval, Jaxpr
 from fxad.operations.arguments import argument_keys
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
@@ -239,7 +239,7 @@ def check_function(what: str, f: object) -> None:
     """Raises: ArgumentError for what is not callable."""
     if not callable(f):
         raise ArgumentError(
-            f"{what}: {described(f)} is neither a Program nor a function: {f!r:.60}",
+            f"{what}: {described(f)} is neither a Program nor a function: {shown(f)}",
             remedy="pass the function itself, or trace(f, *examples)",
         )
 
@@ -248,7 +248,7 @@ def check_program(what: str, program: object, further: str = "") -> None:
     """Raises: ArgumentError for a value that is not a Program. `further` are other arguments, for the remedy."""
     if not isinstance(program, Program):
         raise ArgumentError(
-            f"{what}: takes a Program, got {program!r:.60}",
+            f"{what}: takes a Program, got {shown(program)}",
             remedy=f"trace the function first: {what}(trace(f, *examples){further})",
         )
 
@@ -272,5 +272,5 @@ def check_no_reduce_axes(what: str, reduce_axes: Sequence[str]) -> None:
     """Raises: ParameterError for axes over which JAX once summed cotangents."""
     if not isinstance(reduce_axes, tuple | list) or reduce_axes:
         raise ParameterError(
-            f"{what}: reduce_axes is {reduce_axes!r:.60}", remedy="sum over the named axis in the function: lax.psum"
+            f"{what}: reduce_axes is {shown(reduce_axes)}", remedy="sum over the named axis in the function: lax.psum"
         )

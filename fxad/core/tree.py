@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
+import dis
 import functools
 import threading
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from inspect import CO_GENERATOR
 from operator import attrgetter
+from types import CodeType
 from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar, dataclass_transform, final
 
 import optree
@@ -22,7 +25,7 @@ from pyrsistent import PMap, PRecord, PVector
 from pyrsistent._pvector import PythonPVector
 
 from fxad.core.exact_key import COMPARED_BY_EQUALITY, exact_key, exact_keys_of_mapping, unhashable_part
-from fxad.errors import ArgumentError, ParameterError, TreeError, described
+from fxad.errors import ArgumentError, ParameterError, TreeError, described, shown
 
 Structure: TypeAlias = optree.PyTreeSpec
 Accessor: TypeAlias = optree.PyTreeAccessor
@@ -39,7 +42,7 @@ IsLeaf: TypeAlias = Callable[[Any], bool] | None
 def _check_is_leaf(is_leaf: object) -> None:
     if not callable(is_leaf):
         raise ArgumentError(
-            f"tree: is_leaf is {described(is_leaf)}, not a function: {is_leaf!r:.60}",
+            f"tree: is_leaf is {described(is_leaf)}, not a function: {shown(is_leaf)}",
             remedy="give a predicate of a node",
         )
 
@@ -47,14 +50,14 @@ def _check_is_leaf(is_leaf: object) -> None:
 def _check_function(what: str, f: object) -> None:
     if not callable(f):
         raise ArgumentError(
-            f"tree.{what} is {described(f)}, not a function: {f!r:.60}", remedy="give something that can be called"
+            f"tree.{what} is {described(f)}, not a function: {shown(f)}", remedy="give something that can be called"
         )
 
 
 def _check_structure(what: str, structure: object) -> None:
     if not isinstance(structure, Structure):
         raise ArgumentError(
-            f"tree.{what} is {described(structure)}, not a structure: {structure!r:.60}",
+            f"tree.{what} is {described(structure)}, not a structure: {shown(structure)}",
             remedy="give what tree.structure returns",
         )
 
@@ -231,7 +234,7 @@ def unflatten(treedef: Structure, leaves: Iterable[object]) -> Any:
         _check_structure("unflatten: treedef", treedef)
         if not isinstance(leaves, Iterable):
             raise ArgumentError(
-                f"tree.unflatten: leaves is {described(leaves)}, not a sequence: {leaves!r:.60}", remedy="give a list"
+                f"tree.unflatten: leaves is {described(leaves)}, not a sequence: {shown(leaves)}", remedy="give a list"
             ) from None
         raise
     except ValueError as e:
@@ -428,13 +431,23 @@ def structure_of_instance(
     cls: type, data: object, keys: Sequence[object], children: Sequence[Structure]
 ) -> Structure | None:
     """The structure of an instance of a registered class with these data and children. Calls no functions of the class.
-    None if Python cannot make an instance without its constructor.
+    None if Python cannot make an instance without its constructor. Raises: ValueError for other keys than those of a
+    class made by `dataclass`.
     """
+    registration = _registered(cls)
+    names = getattr(registration.unflatten_func, "children", None)
+    if names is not None:  # made by `dataclass`: the constructor is not called
+        if names != tuple(keys):
+            raise ValueError(f"its children were {tuple(keys)}, they are {names}")
+        instance: Any = registration.unflatten_func(_unpickled(data), [_NO_VALUE] * len(children))
+        one_level = optree.tree_structure(instance, lambda x: x is not instance, namespace=_NAMESPACE)
+        return with_subtrees(one_level, children)
     try:
-        instance: Any = object.__new__(cls)
+        instance = object.__new__(cls)
     except TypeError:  # such as a subclass of functools.partial
         return None
-    outer, _running.flat = _running.flat, (instance, ([_NO_VALUE] * len(children), _unpickled(data), keys))
+    static = _static_data(cls, (), exact_key(data), data)
+    outer, _running.flat = _running.flat, (instance, ([_NO_VALUE] * len(children), static, keys))
     try:
         one_level = optree.tree_structure(instance, lambda x: x is not instance, namespace=_NAMESPACE)
     finally:
@@ -517,7 +530,7 @@ def static(*, metadata: Mapping[Any, Any] | None = None, **kwargs: Any) -> Any:
     """
     if not isinstance(metadata, Mapping | None):
         raise ArgumentError(
-            f"tree.static: metadata is {described(metadata)}, not a mapping: {metadata!r:.60}", remedy="give a dict"
+            f"tree.static: metadata is {described(metadata)}, not a mapping: {shown(metadata)}", remedy="give a dict"
         )
     return dataclasses.field(metadata={**(metadata or {}), "static": True}, **kwargs)
 
@@ -538,8 +551,8 @@ class StaticDataError(ArgumentError):
             what, value = (f"static field {bad[0][0]} of {kind.__qualname__}", bad[0][1]) if bad else (what, values)
         part = unhashable_part(value)
         has = "is" if part is None or part is value else f"is {described(value)}, which has"
-        shown = value if part is None else part
-        error = cls(f"tree: {what} {has} {described(shown)}, which is not hashable: {shown!r:.60}", remedy=_STATIC_REMEDY)
+        culprit = value if part is None else part
+        error = cls(f"tree: {what} {has} {described(culprit)}, which is not hashable: {shown(culprit)}", remedy=_STATIC_REMEDY)
         error.problem = error.message.removeprefix("tree: ")
         return error
 
@@ -650,6 +663,7 @@ def dataclass(cls: type[T]) -> type[T]:
             object.__setattr__(x, n, v)
         return x
 
+    unflat.__dict__["children"] = children  # for `structure_of_instance`
     _register(frozen, flat, unflat, optree.GetAttrEntry)
     return frozen
 
@@ -694,6 +708,10 @@ def register_fields(
             remedy="register(cls, flatten_node, unflatten_node); fxad.tree.dataclass makes a class and registers it",
         )
 
+    sizes = _returned_tuples(flatten_node)
+    if sizes and 3 not in sizes:
+        raise _not_three_parts(cls, (None,) * min(sizes))
+
     def flat(x: object) -> tuple[Sequence[object], _StaticData, Sequence[object]]:
         if _running.flat is not None and _running.flat[0] is x:
             return _running.flat[1]
@@ -709,6 +727,25 @@ def register_fields(
         return unflatten_node(data.value, children)
 
     _register(cls, flat, unflat, entry)
+
+
+def _returned_tuples(f: object) -> set[int]:
+    """The lengths of the tuples that a function returns, as its code displays them: `return a, b`. Empty if there is
+    another return."""
+    code, sizes, before = getattr(f, "__code__", None), set[int](), None
+    if not isinstance(code, CodeType) or code.co_flags & CO_GENERATOR:
+        return sizes
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("RETURN_VALUE", "RETURN_CONST"):
+            made = instruction if instruction.opname == "RETURN_CONST" else before
+            if made is not None and made.opname == "BUILD_TUPLE":
+                sizes.add(made.arg or 0)
+            elif made is not None and made.opname in ("LOAD_CONST", "RETURN_CONST") and isinstance(made.argval, tuple):
+                sizes.add(len(made.argval))
+            else:
+                return set()
+        before = instruction
+    return sizes
 
 
 def _not_three_parts(cls: type, parts: object) -> ArgumentError:

@@ -12,7 +12,7 @@ from fxad import lowering, runtime, storage
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, ParameterError, SizeError
+from fxad.errors import ArgumentError, ParameterError, SizeError, shown
 from fxad.execution.dispatch import Dispatcher, fast_path
 from fxad.execution.donation import Donate, check_operands, donated_operands, donates_any
 from fxad.execution.shardings import Shardings, with_program_shardings
@@ -179,7 +179,7 @@ class Lowered(_Staged, Generic[P, R_co]):
     def _check_dialect(self, what: str, dialect: str | None) -> None:
         if dialect not in (None, "stablehlo", "hlo"):
             raise ParameterError(
-                f"{what} of {self.program.name}: dialect {dialect!r:.40}",
+                f"{what} of {self.program.name}: dialect {shown(dialect, 40)}",
                 remedy='use "stablehlo" or "hlo"; compile().as_text() is the HLO that XLA has optimised',
             )
 

@@ -8,7 +8,7 @@ from io import FileIO
 from typing import cast
 
 from fxad.core.atomic_file import FOLLOWING, open_file
-from fxad.errors import ArgumentError, FileFormatError
+from fxad.errors import ArgumentError, FileFormatError, shown
 
 
 def absolute_path(operation: str, path: object) -> str:
@@ -19,7 +19,7 @@ def absolute_path(operation: str, path: object) -> str:
     except (TypeError, UnicodeEncodeError):  # a `__fspath__` that returns no name; a surrogate alone is no character
         name = ""
     if not name or "\0" in name:
-        raise ArgumentError(f"{operation}: {path!r:.60} is not the path of a file", remedy="name a file")
+        raise ArgumentError(f"{operation}: {shown(path)} is not the path of a file", remedy="name a file")
     return os.path.abspath(name)
 
 

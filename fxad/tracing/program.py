@@ -38,7 +38,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.exact_key import exact_key
 from fxad.core.tables import Table, headed, preformatted
 from fxad.core.tree import Accessor, ExactStructure, StaticDataError, Structure
-from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
+from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described, shown
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.operations import promotion
 from fxad.operations.arguments import plain_ints
@@ -67,7 +67,7 @@ class Spec:
     def __init__(self, shape: Iterable[int] | str, dtype: object = "float32", *, sharding: None = None) -> None:
         if sharding is not None:
             raise ParameterError(
-                f"Spec: sharding is {sharding!r:.60}; a type has none",
+                f"Spec: sharding is {shown(sharding)}; a type has none",
                 remedy="put the argument where it belongs: device_put(x, sharding)",
             )
         aval = Aval(symbolic_shape(shape) if isinstance(shape, str) else shape, dtype)
@@ -355,7 +355,7 @@ def trace_for_call(
 ) -> Program[..., R]:
     """`trace`, with the arguments of the call in a tuple and a dict."""
     if not callable(f):
-        raise ArgumentError(f"trace: {described(f)} is not a function: {f!r:.60}", remedy="trace(f, *examples)")
+        raise ArgumentError(f"trace: {described(f)} is not a function: {shown(f)}", remedy="trace(f, *examples)")
     name = function_name(f)
     statics = static_arguments(f"trace of {name}", f, (), static_argnames)
     if statics is not None:
@@ -374,13 +374,13 @@ def _axes_of(what: str, axis_env: object) -> list[MappedAxis]:
     """The axes of an `axis_env`. Raises: ArgumentError, AxisNameError."""
     if not isinstance(axis_env, Mapping):
         raise ArgumentError(
-            f"{what}: axis_env is {described(axis_env)}: {axis_env!r:.60}", remedy='give a dict, as in {"i": 8}'
+            f"{what}: axis_env is {described(axis_env)}: {shown(axis_env)}", remedy='give a dict, as in {"i": 8}'
         )
     axes = {name: plain_ints(size) for name, size in axis_env.items()}
     for name, size in axes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ArgumentError(
-                f"{what}: axis_env[{name!r}] is {size!r:.60}, not a size", remedy="give each axis an int from 1 on"
+                f"{what}: axis_env[{name!r}] is {shown(size)}, not a size", remedy="give each axis an int from 1 on"
             )
     return [new_axis(what, name, size) for name, size in axes.items()]
 
@@ -476,7 +476,7 @@ def _check_result_leaves(what: str, leaves: Sequence[object], out_tree: Structur
         if not isinstance(leaf, _RESULTS):
             path = out_tree.accessors()[k].codify("result")
             raise ArgumentError(
-                f"{what}: {path} is {described(leaf)}, not an array: {leaf!r:.60}",
+                f"{what}: {path} is {described(leaf)}, not an array: {shown(leaf)}",
                 remedy="return arrays, Python numbers, or pytrees of them; register a class with fxad.tree.dataclass",
             )
 

@@ -67,8 +67,8 @@ class SpecialDirectory(Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """Counters of a cache since it was made or cleared; `entries`, `bytes` and `calls` are its present contents. `calls`
-    are the programs and executables that jitted functions have for the types of their arguments.
+    """Counters of a cache since it was made or cleared; `entries`, `bytes` and `calls` are its present contents.
+    `calls` are the programs and executables that jitted functions have for the types of their arguments.
 
     A hit found an executable in memory; a miss found it on disk (`disk_hits`) or compiled it (`compilations`).
     """
@@ -118,8 +118,8 @@ class _Entry:
         return None if self._reference is None else self._reference()
 
     def release(self) -> bool:
-        """Drop the calls of jitted functions that hold the executable, unless they were used. Returns True if all are."""
-        return all([call.release(ReleaseReason.EXECUTABLES) for call in self.calls.keys()])
+        """Drop the calls of jitted functions that hold the executable, unless they were used. True if all are dropped."""
+        return all([call.release(ReleaseReason.EXECUTABLES) for call in self.calls.living_keys()])
 
     def fill(self, cached: CachedExecutable) -> None:
         """Set the executable, which the entry does not keep alive, and its costs."""
