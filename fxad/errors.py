@@ -139,11 +139,17 @@ def described(value: object) -> str:
 
 
 def shown(value: object, width: int = 60) -> str:
-    """The beginning of the text of a value, for messages; its type if the value cannot give its text."""
+    """The beginning of the text of a value, for messages. An object that cannot give its text is named by its type."""
     try:
         return f"{value!r}"[:width]
     except Exception:  # noqa: BLE001  # the user's code
-        return f"<{type(value).__qualname__}>"
+        if type(value) is dict:
+            text = f"{{{', '.join([f'{shown(k)}: {shown(v)}' for k, v in value.items()])}}}"
+        elif type(value) is list or type(value) is tuple:
+            text = f"{type(value).__name__}({', '.join(map(shown, value))})"
+        else:
+            text = f"<{type(value).__qualname__}>"
+        return text[:width]
 
 
 def warn(message: str, category: type[Warning]) -> None:

@@ -493,14 +493,6 @@ def _registered(cls: type) -> Any:
     return optree.register_pytree_node.get(cls, namespace=_NAMESPACE)
 
 
-def _repr(value: object) -> str:
-    """The text of a value; of its type, if the value cannot give one."""
-    try:
-        return repr(value)
-    except Exception:  # noqa: BLE001  # the user's code
-        return f"<{type(value).__qualname__}>"
-
-
 def shape_text(structure: Structure) -> str:
     """A structure in short form, as in `(*, {'w': *}, Layer(w=*, b=*))`."""
     kind, parts = structure.type, [shape_text(c) for c in structure.children()]
@@ -519,7 +511,7 @@ def shape_text(structure: Structure) -> str:
     data = outermost_node(structure).data if dataclasses.is_dataclass(kind) else ()
     fixed = [n.name for n in dataclasses.fields(kind) if n.metadata.get("static")] if data else []
     if isinstance(data, tuple) and len(fixed) == len(data):  # its static fields are part of the structure
-        named += [f"{n}={_repr(v)}" for n, v in zip(fixed, data, strict=True)]
+        named += [f"{n}={shown(v)}" for n, v in zip(fixed, data, strict=True)]
     return f"{kind.__name__}({', '.join(named)})"
 
 
