@@ -164,6 +164,10 @@ class DonationWarning(UserWarning):
     """No result can reuse donated memory."""
 
 
+class StorageWarning(UserWarning):
+    """A file may not be readable by another program."""
+
+
 class CacheWarning(UserWarning):
     """The disk cache failed to read or write an entry; programs were compiled instead."""
 

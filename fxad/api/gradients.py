@@ -14,7 +14,6 @@ from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.dtypes import COMPLEX, FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
-from fxad.execution.executable import specs
 from fxad.operations.arguments import flag
 from fxad.tracing.array import Array, asarray
 from fxad.tracing.program import Program, ProgramProtocol, trace_for_call
@@ -178,7 +177,7 @@ def _holomorphic(
             return (gradient, aux[0]) if has_aux else gradient
         return ((out, aux[0]) if has_aux else out), gradient
 
-    args, kwargs = specs(program.in_tree, program.in_avals)
+    args, kwargs = program.args_info
     return trace_for_call(derivative, args, kwargs)
 
 

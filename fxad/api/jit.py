@@ -37,7 +37,7 @@ from fxad.core.tree import ExactStructure
 from fxad.errors import ArgumentError, ParameterError, shown
 from fxad.execution.dispatch import avals_of_arrays, fast_path
 from fxad.execution.donation import Donate, Donation, donates_any, parse_donation
-from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower, specs
+from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower
 from fxad.execution.shardings import Shardings, check_shardings, with_program_shardings
 from fxad.ir import Aval
 from fxad.operations.arguments import argument_keys
@@ -110,16 +110,6 @@ class TracedProgram(Program[P, R]):
     def fun_name(self) -> str:
         """The name of the function."""
         return self.name
-
-    @property
-    def args_info(self) -> Any:
-        """The types of the arguments: a tree ((positional), {keyword})."""
-        return specs(self.in_tree, self.in_avals)
-
-    @property
-    def out_info(self) -> Any:
-        """The types of the results."""
-        return specs(self.out_tree, self.out_avals)
 
     def lower(self) -> Lowered[P, R]:
         """Lower the program with the options of `jit`."""

@@ -44,12 +44,12 @@ class _Staged:
     @property
     def args_info(self) -> Any:
         """The types of the arguments: a tree ((positional), {keyword}) of `Spec`s."""
-        return specs(self.program.in_tree, self.program.in_avals)
+        return self.program.args_info
 
     @property
     def out_info(self) -> Any:
         """The types of the results: a tree of `Spec`s."""
-        return specs(self.program.out_tree, self.program.out_avals)
+        return self.program.out_info
 
     @property
     def in_tree(self) -> Structure:

@@ -38,7 +38,7 @@ from fxad.errors import (
 from fxad.ir import NDArray
 from fxad.storage.paths import absolute_path, open_regular, path_to_write
 from fxad.storage.tree_structure import Json, key_paths, structure_from_json, structure_to_json
-from fxad.tracing.array import Array, asarray
+from fxad.tracing.array import Array, asarray, aval_of
 from fxad.tracing.program import count_text
 from fxad.tracing.tracer import Tracer
 
@@ -271,7 +271,11 @@ def _on_host(leaf: object, path: str) -> NDArray:
         except ExecutionError as e:  # it was deleted, or is on devices of other processes
             problem = e.message.removeprefix("to_numpy: ")
             raise ExecutionError(f"tree.save: {path}: {problem}", remedy=e.remedy) from e
+    if type(leaf) is np.ndarray and leaf.dtype in dtypes.ALL:
+        return leaf
     try:
+        if type(leaf) in (bool, int, float, complex):
+            return np.asarray(leaf, aval_of(leaf, "asarray: argument 0").dtype)
         return np.asarray(asarray(leaf))
     except FxadError as e:
         problem = e.message.removeprefix("asarray: argument 0: ")

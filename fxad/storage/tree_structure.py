@@ -26,7 +26,7 @@ from fxad import dtypes
 from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.core.tree_paths import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey, key_value
-from fxad.errors import ArgumentError, FileFormatError, shown
+from fxad.errors import ArgumentError, FileFormatError, StorageWarning, shown, warn
 
 Json: TypeAlias = "None | bool | int | str | list[Json] | dict[str, Json]"
 
@@ -104,6 +104,12 @@ def _class_name(cls: type, what: str) -> str:
         raise ArgumentError(
             f"{what}: the class {name} cannot be found again under its name",
             remedy="define it at the top of a module: a file holds the name of a class, not its code",
+        )
+    if cls.__module__ == "__main__":
+        warn(
+            f"{what}: the class {name} is found only where a class of this name is in the script that runs; define it in"
+            " a module that the scripts import",
+            StorageWarning,
         )
     return name
 
@@ -212,7 +218,7 @@ class _Reader:
             raise self.fail(f"{shown(name)} is not the name of a class")
         module, _, qualname = name.partition(":")
         loaded = sys.modules.get(module)
-        if loaded is None and self.imports:
+        if loaded is None and (self.imports or module.startswith("fxad.")):  # an import of fxad runs no code of the file
             try:
                 loaded = import_module(module)
             except Exception as e:  # noqa: BLE001  # the module's code

@@ -197,6 +197,16 @@ class Program(Generic[P, R_co]):
         """Paths of the argument leaves, as in `params['w']`."""
         return tuple([argument_path(a, self.names) for a in self.in_tree.accessors()])
 
+    @property
+    def args_info(self) -> Any:
+        """The types of the arguments: a tree ((positional), {keyword}) of `Spec`s."""
+        return tree.unflatten(self.in_tree, [Spec(a.shape, a.dtype) for a in self.in_avals])
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the results: a tree of `Spec`s."""
+        return tree.unflatten(self.out_tree, [Spec(a.shape, a.dtype) for a in self.out_avals])
+
     def operand_path(self, operand: int) -> str:
         """The name of an operand of the jaxpr in messages."""
         k = operand - len(self.bound)
