@@ -21,10 +21,23 @@ import warnings
 from types import FrameType
 from typing import Final, Self
 
-PACKAGE: Final = os.path.dirname(__file__) + os.sep  # where fxad's own code stands
-# Frames that are not the user's: fxad's, and those between a `with` statement and a generator of fxad's, or below a
-# thread of fxad's.
-_INTERNAL_FILES: Final = (PACKAGE, contextlib.__file__, threading.__file__)
+import optree
+
+
+def _folder_in_code() -> str:
+    """The folder of this file in tracebacks. It is another one than that of `__file__` if the file was compiled elsewhere."""
+    return os.path.dirname(_folder_in_code.__code__.co_filename) + os.sep
+
+
+PACKAGE: Final = _folder_in_code()  # where fxad's own code stands, in tracebacks
+# Frames that are not the user's: fxad's, those between a `with` statement and a generator of fxad's, or below a
+# thread of fxad's, and optree's, which calls the functions of registered classes.
+_INTERNAL_FILES: Final = (
+    PACKAGE,
+    contextlib.contextmanager.__code__.co_filename,
+    threading.Thread.run.__code__.co_filename,
+    os.path.dirname(optree.tree_flatten.__code__.co_filename) + os.sep,
+)
 
 
 def _caller() -> tuple[str, str]:
@@ -125,6 +138,20 @@ def described(value: object) -> str:
     return f"{'an' if name.startswith(_VOWELS) else 'a'} {name}"
 
 
+def shown(value: object, width: int = 60) -> str:
+    """The beginning of the text of a value, for messages. An object that cannot give its text is named by its type."""
+    try:
+        return f"{value!r}"[:width]
+    except Exception:  # noqa: BLE001  # the user's code
+        if type(value) is dict:
+            text = f"{{{', '.join([f'{shown(k)}: {shown(v)}' for k, v in value.items()])}}}"
+        elif type(value) is list or type(value) is tuple:
+            text = f"{type(value).__name__}({', '.join(map(shown, value))})"
+        else:
+            text = f"<{type(value).__qualname__}>"
+        return text[:width]
+
+
 def warn(message: str, category: type[Warning]) -> None:
     """A warning that points at the user's line, not at fxad's."""
     frame, level = sys._getframe(1), 2
@@ -135,6 +162,10 @@ def warn(message: str, category: type[Warning]) -> None:
 
 class DonationWarning(UserWarning):
     """No result can reuse donated memory."""
+
+
+class StorageWarning(UserWarning):
+    """A file may not be readable by another program."""
 
 
 class CacheWarning(UserWarning):

@@ -25,6 +25,7 @@ from fxad.xla.buffers import (
 from fxad.xla.cache import (
     Cache as Cache,
     CacheStats as CacheStats,
+    ReleaseReason as ReleaseReason,
     active_cache as active_cache,
     cache as cache,
     compile_jaxpr as compile_jaxpr,
@@ -77,6 +78,7 @@ from fxad.xla.linked import (
     AnyExecutable as AnyExecutable,
     LinkedExecutable as LinkedExecutable,
     link as link,
+    parts_of as parts_of,
 )
 from fxad.xla.options import (
     DEFAULT_OPTIONS as DEFAULT_OPTIONS,

@@ -3,7 +3,7 @@ lengths."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import wraps
 from math import ceil, inf
 from typing import Any, TypeVar, overload
@@ -17,13 +17,22 @@ from fxad.api.lift import check_function
 from fxad.api.mask import check_result_shapes, mask
 from fxad.api.symbolic_shapes import Shapes, symbolic_types
 from fxad.core import tree
+from fxad.core.lru import LRUCache
 from fxad.core.sizes import solve_sizes, substitute_sizes, upper_bound
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.ir import NDArray
 from fxad.operations.arguments import flag, function, number, to_int
 from fxad.tracing.array import asarray, aval_of
-from fxad.tracing.program import Program, function_name, parameter_names, size_constraints, trace_tree, types_of
+from fxad.tracing.program import (
+    Program,
+    flatten_call,
+    function_name,
+    parameter_names,
+    size_constraints,
+    trace_tree,
+    types_of,
+)
 from fxad.tracing.tracer import active_trace
 
 T = TypeVar("T")
@@ -85,20 +94,22 @@ def bucketed(
     check_function("bucketed", f)
     least, growth = _steps("bucketed", least, growth)
     name, parameters = function_name(f), parameter_names(f)
-    programs: dict[object, tuple[Program[..., Any], Callable[..., object]]] = {}
+    programs: LRUCache[Hashable, tuple[Program[..., Any], Callable[..., object]]] = LRUCache(512)
 
     @wraps(f, updated=())
     def call(*args: object, **kwargs: object) -> object:
         if active_trace() is not None:
             return f(*args, **kwargs)
-        leaves, in_tree = tree.flatten((args, kwargs))
+        leaves, exact = flatten_call(f"bucketed {name}", f, args, kwargs)
+        in_tree = exact.structure
         avals = types_of(f"bucketed {name}", f, leaves, in_tree)
         types, _ = symbolic_types("bucketed", f, in_shapes, avals, in_tree)
-        compiled = programs.get((in_tree, types))
+        compiled = programs.get((exact, types))
         if compiled is None:
             program = trace_tree(f, in_tree, types, name, parameters)
             check_result_shapes("bucketed", program, out_shapes)
-            compiled = programs[in_tree, types] = program, jit(mask(_of_leaves(program)))
+            compiled = program, jit(mask(_of_leaves(program)))
+            programs.put((exact, types), compiled)
         program, run = compiled
         sizes = solve_sizes(f"bucketed {name}", size_constraints(avals, types, program.paths))
         padded_sizes = {n: _padded_size(m, least, growth) for n, m in sizes.items()}

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fxad import dtypes, numpy as fnp
 from fxad.core import tree
 from fxad.dtypes import DType
-from fxad.errors import ArgumentError, DTypeError, PlacementError, ShapeError, described
+from fxad.errors import ArgumentError, DTypeError, PlacementError, ShapeError, described, shown
 from fxad.ir import Aval, NDArray
 from fxad.lax.placement import committed_to
 from fxad.operations.arguments import function, to_ints, to_tuple
@@ -170,7 +170,7 @@ def make_array_from_single_device_arrays(
     for k, part in enumerate(arrays):
         if not isinstance(part, Array) or isinstance(part, Tracer):
             raise ArgumentError(
-                f"{what}: arrays[{k}] is {described(part)}: {part!r:.60}",
+                f"{what}: arrays[{k}] is {described(part)}: {shown(part)}",
                 remedy="put each part on its device: device_put",
             )
         if dtype is not None and part.dtype != dtype:
@@ -181,7 +181,7 @@ def make_array_from_single_device_arrays(
 def _check_sharding(what: str, sharding: object) -> None:
     if not isinstance(sharding, NamedSharding | SingleDeviceSharding):
         raise ArgumentError(
-            f"{what}: sharding is {described(sharding)}: {sharding!r:.60}", remedy="give NamedSharding(mesh, spec)"
+            f"{what}: sharding is {described(sharding)}: {shown(sharding)}", remedy="give NamedSharding(mesh, spec)"
         )
 
 

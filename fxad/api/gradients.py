@@ -34,7 +34,6 @@ from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.dtypes import COMPLEX, FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
-from fxad.execution.executable import specs
 from fxad.operations.arguments import flag
 from fxad.tracing.array import Array, asarray
 from fxad.tracing.program import Program, ProgramProtocol, trace_for_call
@@ -200,7 +199,7 @@ def _holomorphic(
             return (gradient, aux[0]) if has_aux else gradient
         return ((out, aux[0]) if has_aux else out), gradient
 
-    args, kwargs = specs(program.in_tree, program.in_avals)
+    args, kwargs = program.args_info
     return trace_for_call(derivative, args, kwargs)
 
 
@@ -398,8 +397,7 @@ def _jacobian(
     make = transforms.jacfwd if mode == "jacfwd" else transforms.jacrev
     jaxpr = make(program.jaxpr, wrt.mask, n_out, holomorphic)
     order = [n_all + i * n_wrt + k for i in range(n_out) for k in wrt.order]
-    block = wrt.tree.unflatten(range(n_wrt))
-    jacobian_tree = tree.structure(out.unflatten([block] * n_out))
+    jacobian_tree = tree.with_subtrees(out, [wrt.tree] * n_out)
     jaxpr = select_outs(jaxpr, [*order, *range(n_out, n_all)])
     return program.replace(
         transforms.dce(jaxpr),

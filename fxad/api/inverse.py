@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -129,14 +129,21 @@ def _inverse(program: Program[..., object], argnums: ArgumentNames, log_det: boo
     wanted = chosen.leaf_mask
     n_bound, n_out, n_args = len(program.bound), len(program.out_avals), len(wanted)
     jaxpr = inverse_of(program.jaxpr, operand_mask(program, chosen.leaves), log_det, operand_labels(program))
-    args, kwargs = tree.unflatten(program.in_tree, range(n_args))
-    results = tree.unflatten(program.out_tree, range(n_args, n_args + n_out))
-    other_args, other_kwargs = chosen.others_of_call(args, kwargs)
-    in_leaves, in_tree = tree.flatten(((results, *other_args), other_kwargs))
-    reconstructed = chosen.of_call(args, kwargs)
-    out = reconstructed[0] if chosen.alone else tuple(reconstructed)
     leaf_of_log_det = n_args + n_out
-    out_leaves, out_tree = tree.flatten((out, leaf_of_log_det) if log_det else out)
+
+    def arranged(values: Sequence[object], result: object, log_det_value: object) -> tuple[object, object]:
+        """The arguments and the results of the inverse, with a value for each argument of the program."""
+        n = len(program.positional_arguments)
+        args, kwargs = tuple(values[:n]), {a.name: x for a, x in zip(program.arguments[n:], values[n:], strict=True)}
+        other_args, other_kwargs = chosen.others_of_call(args, kwargs)
+        reconstructed = chosen.of_call(args, kwargs)
+        out = reconstructed[0] if chosen.alone else tuple(reconstructed)
+        return ((result, *other_args), other_kwargs), (out, log_det_value) if log_det else out
+
+    numbers = [list(a.leaves) for a in program.arguments], list(range(n_args, leaf_of_log_det)), leaf_of_log_det
+    in_leaves, out_leaves = map(tree.leaves, arranged(*numbers))
+    trees = [a.tree for a in program.arguments], program.out_tree, tree.structure(0)
+    in_tree, out_tree = [tree.with_subtrees(outer, inner) for inner, outer in map(tree.flatten, arranged(*trees))]
     # the jaxpr: results, bound constants, other arguments -> wanted arguments in their order, log|det J|
     other_leaves = [k for k, w in enumerate(wanted) if not w]
     operand_of_leaf = {n_args + k: k for k in range(n_out)}

@@ -25,27 +25,30 @@ from typing import (
     overload,
 )
 
+import numpy as np
+
 from fxad.api.decorator_form import NoFunction, decorator_form
 from fxad.api.lift import check_function, check_no_statics, importable_name
 from fxad.api.symbolic_shapes import Shapes, symbolic_types
 from fxad.core import tree
+from fxad.core.constants import CALL_BYTES
 from fxad.core.dataclasses import dataclass
+from fxad.core.exact_key import exact_key
 from fxad.core.lru import LRUCache
-from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, ParameterError
-from fxad.execution.dispatch import FAST_CALL, Dispatcher, avals_of_arrays, fast_path
+from fxad.core.tree import ExactStructure
+from fxad.errors import ArgumentError, ParameterError, shown
+from fxad.execution.dispatch import FAST_CALL, avals_of_arrays, fast_path
 from fxad.execution.donation import Donate, Donation, donates_any, parse_donation
-from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower, specs
+from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower
 from fxad.execution.shardings import Shardings, check_shardings, with_program_shardings
 from fxad.ir import Aval
 from fxad.operations.arguments import argument_keys
 from fxad.passes import Passes, check_passes
-from fxad.runtime import default_device
-from fxad.sharding import Mesh, get_mesh
+from fxad.runtime import ReleaseReason, active_cache, default_device, parts_of
+from fxad.sharding import get_mesh
 from fxad.tracing import placement
 from fxad.tracing.array import OPERATION_BY_OPERATION, Array, current_binder
 from fxad.tracing.context import (
-    EnclosingTransforms,
     TraceDependencies,
     depend_on_mesh,
     depend_on_transforms,
@@ -55,6 +58,7 @@ from fxad.tracing.context import (
 )
 from fxad.tracing.program import (
     Program,
+    flatten_call,
     function_name,
     parameter_names,
     specialize_to_types,
@@ -112,96 +116,153 @@ class TracedProgram(Program[P, R]):
         """The name of the function."""
         return self.name
 
-    @property
-    def args_info(self) -> Any:
-        """The types of the arguments: a tree ((positional), {keyword})."""
-        return specs(self.in_tree, self.in_avals)
-
-    @property
-    def out_info(self) -> Any:
-        """The types of the results."""
-        return specs(self.out_tree, self.out_avals)
-
     def lower(self) -> Lowered[P, R]:
         """Lower the program with the options of `jit`."""
         return self.options.lower(self)
 
 
+_USED: Final = int(ReleaseReason.EXECUTABLES | ReleaseReason.CALLS)
+
+
+@final
+class _Held(Generic[P, R]):
+    """A program or an executable of a jitted function for arguments of some types, as the cache holds it."""
+
+    __slots__ = ("__weakref__", "_by_types", "array_types", "executable", "key", "program", "used")
+
+    def __init__(
+        self, by_types: _ByTypes[P, R], key: Hashable, program: Program[P, R], executable: Executable[P, R] | None
+    ) -> None:
+        self._by_types = weakref.ref(by_types)
+        self.key, self.program, self.executable = key, program, executable
+        self.array_types: tuple[Aval, ...] | None = None  # the key among those of calls with positional arrays only
+        self.used = 0  # the reasons for which the cache has not asked to release it since the last use
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of Python objects, and of copies of closed-over arrays."""
+        return CALL_BYTES + sum([b.nbytes for b in self.program.bound if isinstance(b, np.ndarray)])
+
+    def release(self, reason: ReleaseReason) -> bool:
+        """Drop it, if it was not used since the last request for this reason. Returns True if it is dropped."""
+        by_types = self._by_types()
+        if by_types is None:
+            return True
+        if self.used & reason:
+            self.used &= ~reason
+            return False
+        return by_types.release(self, reason)
+
+
 @final
 class _ByTypes(Generic[P, R]):
-    """The programs and executables of a jitted function, by argument types."""
+    """The programs and executables of a jitted function, by argument types. The active cache bounds them."""
 
-    __slots__ = ("_misses", "_owner", "_by_array_types", "executables", "fn", "options", "on_mesh", "programs")
+    __slots__ = (
+        "__weakref__", "_by_array_types", "_fast", "_misses", "_owner", "executables", "fn", "on_mesh", "options",
+        "programs",
+    )  # fmt: skip
 
     def __init__(self, owner: Jitted[P, R], fn: Callable[P, R], options: _JitOptions) -> None:
         self._owner = weakref.ref(owner)  # weak: an unreferenced function is freed at once, with its closure
         self.fn, self.options = fn, options
-        self.programs: dict[tuple[Structure, tuple[Aval, ...], EnclosingTransforms | None], Program[P, R]] = {}
-        self.executables: dict[tuple[Structure, tuple[Aval, ...], Mesh | None], Executable[P, R]] = {}
+        self.programs: dict[Hashable, _Held[P, R]] = {}
+        self.executables: dict[Hashable, _Held[P, R]] = {}
         self.on_mesh = False  # a program was traced with the mesh of `with mesh:`: each call looks for its own
         # positional arrays only, keyed by their types
-        self._by_array_types: dict[tuple[Aval, ...] | None, Dispatcher] = {}
+        self._by_array_types: dict[tuple[Aval, ...] | None, _Held[P, R]] = {}
+        self._fast: _Held[P, R] | None = None  # the program of the fast path
         self._misses = 0
 
-    def types(self, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:
+    def release(self, held: _Held[P, R], reason: ReleaseReason) -> bool:
+        """Drop a program or an executable. That of the fast path, whose calls are not counted, is only removed from it.
+        Returns True if it is dropped."""
+        if self._fast is held:
+            self._use_no_fast_path()
+            held.used = _USED & ~reason
+            return False
+        table = self.programs if held.executable is None else self.executables
+        table.pop(held.key, None)
+        self._by_array_types.pop(held.array_types, None)
+        return True
+
+    def _hold(self, key: Hashable, program: Program[P, R], executable: Executable[P, R] | None = None) -> _Held[P, R]:
+        """Store a program or an executable, and let the active cache hold it."""
+        table = self.programs if executable is None else self.executables
+        new = _Held(self, key, program, executable)
+        held = table.setdefault(key, new)
+        if held is not new:  # another thread has made it
+            return held
+        parts = () if executable is None else parts_of(executable._dispatcher.loaded)
+        active_cache().hold_call(held, held.bytes, parts)
+        return held
+
+    def flatten(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[list[Any], ExactStructure]:
+        """Return the leaves of the arguments of a call, and their exact structure. Raises: ArgumentError."""
+        return flatten_call(f"jit of {function_name(self.fn)}", self.fn, args, kwargs)
+
+    def types(self, leaves: Sequence[object], call: ExactStructure) -> tuple[Aval, ...]:
         """Return the types of the leaves of a call. Raises: ArgumentError, DTypeError naming the path."""
-        return types_of(f"jit of {function_name(self.fn)}", self.fn, leaves, in_tree)
+        return types_of(f"jit of {function_name(self.fn)}", self.fn, leaves, call.structure)
 
-    def program(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
+    def program(self, call: ExactStructure, avals: tuple[Aval, ...]) -> Program[P, R]:
         """Return the program for arguments of these types, traced once (unless it closes over tracers)."""
-        return self._cached(in_tree, avals, self._new_program)
+        return self._cached(call, avals, self._new_program)
 
-    def _new_program(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
+    def _new_program(self, call: ExactStructure, avals: tuple[Aval, ...]) -> Program[P, R]:
         """Trace the program for these types, or specialize the one for every size."""
         symbolic_avals = avals
         if self.options.symbolic is not None:
-            symbolic_avals, _ = symbolic_types("jit", self.fn, self.options.symbolic, avals, in_tree, "symbolic")
+            symbolic = self.options.symbolic
+            symbolic_avals, _ = symbolic_types("jit", self.fn, symbolic, avals, call.structure, "symbolic")
         if symbolic_avals == avals:
-            program = self._trace(in_tree, avals)
+            program = self._trace(call, avals)
         else:
-            program = self._cached(in_tree, symbolic_avals, self._trace)
+            program = self._cached(call, symbolic_avals, self._trace)
             program = program.replace(specialize_to_types(program, avals))
         options = self.options
         return with_program_shardings(f"jit of {program.name}", program, options.in_shardings, options.out_shardings)
 
-    def _trace(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
+    def _trace(self, call: ExactStructure, avals: tuple[Aval, ...]) -> Program[P, R]:
         name, names = function_name(self.fn), parameter_names(self.fn)
-        return trace_tree(self.fn, in_tree, avals, name, names)
+        return trace_tree(self.fn, call.structure, avals, name, names)
 
     def _cached(
         self,
-        in_tree: Structure,
+        call: ExactStructure,
         avals: tuple[Aval, ...],
-        make: Callable[[Structure, tuple[Aval, ...]], Program[P, R]],
+        make: Callable[[ExactStructure, tuple[Aval, ...]], Program[P, R]],
     ) -> Program[P, R]:
         """Return the cached program for these types, or a new one, which is cached unless it closes over tracers.
 
         A key ends with the transformations around the call if the program depends on them, and with None if it does
         not. If it depends on them, so does a trace around the call.
         """
-        program = self.programs.get((in_tree, avals, None))
-        if program is None:
-            program = self.programs.get((in_tree, avals, enclosing_transforms()))
-            if program is not None:
+        held = self.programs.get((call, avals, None))
+        if held is None:
+            held = self.programs.get((call, avals, enclosing_transforms()))
+            if held is not None:
                 (depend_on_mesh if self.on_mesh else depend_on_transforms)()
-        if program is None:
-            dependencies = TraceDependencies()
-            try:
-                with recording_dependencies(dependencies):
-                    program = make(in_tree, avals)
-            finally:
-                record_in_outer(dependencies)
-            self.on_mesh = self.on_mesh or dependencies.on_mesh
-            if not dependencies.on_outer_trace and not any(isinstance(b, Tracer) for b in program.bound):
-                # such as a program with a batching rule, which is traced for the mapped sizes around it
-                key = (in_tree, avals, enclosing_transforms() if dependencies.on_transforms else None)
-                program = self.programs.setdefault(key, program)
+        if held is not None:
+            held.used = _USED
+            return held.program
+        dependencies = TraceDependencies()
+        try:
+            with recording_dependencies(dependencies):
+                program = make(call, avals)
+        finally:
+            record_in_outer(dependencies)
+        self.on_mesh = self.on_mesh or dependencies.on_mesh
+        if not dependencies.on_outer_trace and not any(isinstance(b, Tracer) for b in program.bound):
+            # such as a program with a batching rule, which is traced for the mapped sizes around it
+            key = call, avals, enclosing_transforms() if dependencies.on_transforms else None
+            program = self._hold(key, program).program
         return program
 
     def trace(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Program[P, R]:
         """Return the program for these arguments."""
-        leaves, in_tree = tree.flatten((args, kwargs))
-        return self.program(in_tree, self.types(leaves, in_tree))
+        leaves, call = self.flatten(args, kwargs)
+        return self.program(call, self.types(leaves, call))
 
     def clear(self) -> None:
         """Drop the programs and executables."""
@@ -209,6 +270,10 @@ class _ByTypes(Generic[P, R]):
         self.executables.clear()
         self._by_array_types.clear()
         self.on_mesh = False
+        self._use_no_fast_path()
+
+    def _use_no_fast_path(self) -> None:
+        self._fast = None
         owner = self._owner()
         if owner is not None:
             owner._set_call(self.call)
@@ -219,55 +284,62 @@ class _ByTypes(Generic[P, R]):
         if binder is OPERATION_BY_OPERATION:  # inside `disable_jit`
             return self.fn(*args, **kwargs)
         if binder is not None and active_trace() is not None:
-            leaves, in_tree = tree.flatten((args, kwargs))
-            return self.program(in_tree, self.types(leaves, in_tree)).call_flat(leaves)
-        dispatcher = self._by_array_types.get(avals_of_arrays(args)) if not kwargs else None
-        if dispatcher is not None:
-            self._count_miss(dispatcher)
-            return dispatcher.call_arrays(args)
-        leaves, in_tree = tree.flatten((args, kwargs))
+            leaves, call = self.flatten(args, kwargs)
+            return self.program(call, self.types(leaves, call)).call_flat(leaves)
+        held = self._by_array_types.get(avals_of_arrays(args)) if not kwargs else None
+        if held is not None and held.executable is not None:
+            self._count_miss(held)
+            return held.executable._dispatcher.call_arrays(args)
+        leaves, call = self.flatten(args, kwargs)
         array_types = avals_of_arrays(leaves)
-        types = self.types(leaves, in_tree) if array_types is None else array_types
-        executable = self.executables.get((in_tree, types, get_mesh() if self.on_mesh else None))
-        if executable is None:
-            executable = self._compile(in_tree, types, leaves)
-            self._redirect_to(executable._dispatcher)
+        types = self.types(leaves, call) if array_types is None else array_types
+        held = self.executables.get((call, types, get_mesh() if self.on_mesh else None))
+        if held is None:
+            held = self._compile(call, types, leaves)
+            self._redirect_to(held)
         elif array_types is not None:
-            self._count_miss(executable._dispatcher)
-        dispatcher = executable._dispatcher
+            self._count_miss(held)
+        else:
+            held.used = _USED
+        assert held.executable is not None, "an executable"
+        dispatcher = held.executable._dispatcher
         if dispatcher.takes_arrays and array_types is not None and not self.on_mesh:
-            self._by_array_types[array_types] = dispatcher
+            held.array_types = array_types
+            self._by_array_types[array_types] = held
         return dispatcher.call_leaves(leaves, array_types)
 
-    def _count_miss(self, dispatcher: Dispatcher) -> None:
+    def _count_miss(self, held: _Held[P, R]) -> None:
         """Count a call that the fast path did not handle, and redirect the fast path to its program if the count is a power
         of two. So alternating types do not redirect it at each call."""
+        held.used = _USED
         self._misses += 1
-        if self._misses & (self._misses - 1) == 0:
-            self._redirect_to(dispatcher)
+        if self._fast is None or self._misses & (self._misses - 1) == 0:
+            self._redirect_to(held)
 
-    def _compile(self, in_tree: Structure, types: tuple[Aval, ...], leaves: Sequence[object]) -> Executable[P, R]:
-        program = self.program(in_tree, types)
+    def _compile(self, call: ExactStructure, types: tuple[Aval, ...], leaves: Sequence[object]) -> _Held[P, R]:
+        program = self.program(call, types)
         if _log.isEnabledFor(logging.INFO):
             _log.info(
                 "jit of %s: %s",
                 program.name,
-                _recompilation_reason(program, [e.program for e in self.executables.values()]),
+                _recompilation_reason(program, [held.program for held in self.executables.values()]),
             )
         buffers = [x._buffer if type(x) is Array else None for x in (*program.bound, *leaves)]
         target = placement.target_of_committed(program.name, buffers, program.operand_path)
         mesh = get_mesh() if self.on_mesh else None
-        executable = self.executables[in_tree, types, mesh] = self.options.lower(program).compile_for_operands(target)
-        return executable
+        return self._hold((call, types, mesh), program, self.options.lower(program).compile_for_operands(target))
 
-    def _redirect_to(self, dispatcher: Dispatcher) -> None:
+    def _redirect_to(self, held: _Held[P, R]) -> None:
         """Redirect the fast path of the function to one of its programs."""
         owner = self._owner()
-        if owner is not None and self.on_mesh:
+        if self.on_mesh:
             self._by_array_types.clear()
-            owner._set_call(self.call)
-        elif owner is not None:
-            owner._set_call(fast_path(dispatcher, self.call))
+            self._use_no_fast_path()
+        elif owner is not None and held.executable is not None:
+            if self._fast is not None:
+                self._fast.used = _USED  # its calls were not counted
+            self._fast = held
+            owner._set_call(fast_path(held.executable._dispatcher, self.call, ordered=True))
 
 
 def _recompilation_reason(program: Program[..., object], compiled: Sequence[Program[..., object]]) -> str:
@@ -283,6 +355,8 @@ def _recompilation_reason(program: Program[..., object], compiled: Sequence[Prog
         return error.message.partition(": ")[2]
     changes = min([_changes(program, other) for other in reversed(same_tree)], key=len)
     if not changes:
+        if all([exact_key(program.in_tree) != exact_key(other.in_tree) for other in same_tree]):
+            return "the keys of a dict have another order"
         return "the argument types are not new: it closes over other values, or other maps are around it"
     return f"{', '.join(changes[:_SHOWN])}{_more(len(changes))}"
 
@@ -410,8 +484,9 @@ class Jitted(_JittedFunction[P, R]):
         self._by_types.clear()
 
     @property
-    def _executables(self) -> dict[tuple[Structure, tuple[Aval, ...], Mesh | None], Executable[P, R]]:
-        return self._by_types.executables
+    def _executables(self) -> dict[Hashable, Executable[P, R]]:
+        held = self._by_types.executables.items()
+        return {key: h.executable for key, h in held if h.executable is not None}
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
@@ -687,7 +762,7 @@ def _check_jax_options(**options: object) -> None:
     """Raises: ParameterError for an option of JAX that jit does not have."""
     for name, value in options.items():
         if value is not None:
-            raise ParameterError(f"jit: {name} is {value!r:.60}, which jit does not take", remedy=_INSTEAD[name])
+            raise ParameterError(f"jit: {name} is {shown(value)}, which jit does not take", remedy=_INSTEAD[name])
 
 
 def _with_jax_names(donate: Donate, argnums: object, argnames: object) -> Donate:
@@ -699,7 +774,7 @@ def _with_jax_names(donate: Donate, argnums: object, argnames: object) -> Donate
             named += [arguments] if keys is None else keys
     if named and donates_any(donate):
         raise ArgumentError(
-            f"jit: donate is {donate!r:.60}, and donate_argnums or donate_argnames is given too",
+            f"jit: donate is {shown(donate)}, and donate_argnums or donate_argnames is given too",
             remedy="name all donated arguments in donate",
         )
     return named or donate

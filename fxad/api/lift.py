@@ -5,17 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from fxad.core import tree
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, ParameterError, described
+from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.ir import Aval, Jaxpr
 from fxad.operations.arguments import argument_keys
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
 from fxad.tracing import context
 from fxad.tracing.known_arguments import has_tangent, is_known, is_known_or_of_numpy, with_known_leaves
-from fxad.tracing.program import Program, function_name, trace_for_call
+from fxad.tracing.program import Program, flatten_call, function_name, trace_for_call
 from fxad.tracing.static_args import (
     Argnames,
     Argnums,
@@ -85,13 +85,14 @@ def bind_static_arguments(
 ) -> FunctionCall:
     """A function with the static values of a call, and the arguments, with None for those.
 
-    Raises: ArgumentError for a static value that is not hashable, and for argnums that choose one.
+    Raises: ArgumentError for a static value that is not hashable, also in a tree, and for argnums that choose one.
     """
-    if statics is None:
-        return f, args, kwargs
-    if argnums is not None:
-        statics.check_not_static(what, argnums, len(args))
-    return statics.with_placeholders(args, kwargs)
+    if statics is not None:
+        if argnums is not None:
+            statics.check_not_static(what, argnums, len(args))
+        f, args, kwargs = statics.with_placeholders(args, kwargs)
+    flatten_call(f"{what} of {function_name(f)}", f, args, kwargs)
+    return f, args, kwargs
 
 
 # ------------------------------------------------------------------------------------------------- known arguments
@@ -150,7 +151,7 @@ def check_function(what: str, f: object) -> None:
     """Raises: ArgumentError for what is not callable."""
     if not callable(f):
         raise ArgumentError(
-            f"{what}: {described(f)} is neither a Program nor a function: {f!r:.60}",
+            f"{what}: {described(f)} is neither a Program nor a function: {shown(f)}",
             remedy="pass the function itself, or trace(f, *examples)",
         )
 
@@ -159,14 +160,18 @@ def check_program(what: str, program: object, further: str = "") -> None:
     """Raises: ArgumentError for a value that is not a Program. `further` are other arguments, for the remedy."""
     if not isinstance(program, Program):
         raise ArgumentError(
-            f"{what}: takes a Program, got {program!r:.60}",
+            f"{what}: takes a Program, got {shown(program)}",
             remedy=f"trace the function first: {what}(trace(f, *examples){further})",
         )
 
 
 def tangent_tree(structure: Structure, avals: Sequence[Aval]) -> Structure:
     """Return the structure of tangents, with None for a leaf without a tangent (integers, bools)."""
-    return tree.structure(structure.unflatten([0 if a.inexact else None for a in avals]))
+    return tree.with_subtrees(structure, [_LEAF if a.inexact else _NONE for a in avals])
+
+
+_LEAF: Final = tree.structure(0)
+_NONE: Final = tree.structure(None)
 
 
 def select_outs(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
@@ -179,5 +184,5 @@ def check_no_reduce_axes(what: str, reduce_axes: Sequence[str]) -> None:
     """Raises: ParameterError for axes over which JAX once summed cotangents."""
     if not isinstance(reduce_axes, tuple | list) or reduce_axes:
         raise ParameterError(
-            f"{what}: reduce_axes is {reduce_axes!r:.60}", remedy="sum over the named axis in the function: lax.psum"
+            f"{what}: reduce_axes is {shown(reduce_axes)}", remedy="sum over the named axis in the function: lax.psum"
         )

@@ -13,7 +13,7 @@ from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Size, at_least
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, AxisError, AxisNameError, ParameterError, ShapeError, described
+from fxad.errors import ArgumentError, AxisError, AxisNameError, ParameterError, ShapeError, described, shown
 from fxad.ir import Aval
 from fxad.tracing.context import MappedAxis, mapped_over
 from fxad.tracing.known_arguments import is_known_or_of_numpy, with_known_leaves
@@ -56,7 +56,7 @@ def _check_axes(what: str, axes: Axes) -> None:
         if not _is_axis(entry):
             is_whole = entry is axes
             raise ArgumentError(
-                f"{what}{'' if is_whole else ' has an entry that'} is {described(entry)}: {entry!r:.60}",
+                f"{what}{'' if is_whole else ' has an entry that'} is {described(entry)}: {shown(entry)}",
                 remedy="an entry is an int, or None for what is not mapped: give one for all, or a tree of them",
             )
 

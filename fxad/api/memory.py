@@ -118,8 +118,9 @@ def partial_eval(program: Program[..., object], known: Sequence[bool]) -> Partia
     unknown_args = ChosenArguments(program, [a for a, k in zip(arguments, known, strict=True) if not k])
     halves = transforms.partial_eval(program.jaxpr, (True,) * len(program.bound) + known_args.leaf_mask)
     residuals = tree.structure((0,) * len(halves.residuals))
-    known_results = tree.structure(program.out_tree.unflatten([0 if k else None for k in halves.out_known]))
-    unknown_results = tree.structure(program.out_tree.unflatten([None if k else 0 for k in halves.out_known]))
+    leaf, none = tree.structure(0), tree.structure(None)
+    known_results = tree.with_subtrees(program.out_tree, [leaf if k else none for k in halves.out_known])
+    unknown_results = tree.with_subtrees(program.out_tree, [none if k else leaf for k in halves.out_known])
     return Partial(
         Program(
             halves.known,

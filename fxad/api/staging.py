@@ -13,7 +13,6 @@ from fxad.api.directional import transpose
 from fxad.api.lift import check_function, check_no_reduce_axes
 from fxad.api.rewrite import remat
 from fxad.errors import ArgumentError, ParameterError, described
-from fxad.execution.executable import specs
 from fxad.ir import Aval
 from fxad.lax.control.host import debug_callback
 from fxad.tracing.array import Array, aval_of, evaluating, running_each_operation
@@ -55,7 +54,7 @@ def eval_shape(fun: Callable[..., object], /, *args: object, **kwargs: object) -
     """
     check_function("eval_shape", fun)
     program = fun if isinstance(fun, Program) and not (args or kwargs) else trace_for_call(fun, args, kwargs)
-    return specs(program.out_tree, program.out_avals)
+    return program.out_info
 
 
 @overload
@@ -99,7 +98,7 @@ def make_jaxpr(
     def traced(*args: object, **kwargs: object) -> object:
         g, args, kwargs = (fun, args, kwargs) if statics is None else statics.with_placeholders(args, kwargs)
         program = trace_for_call(g, args, kwargs)
-        return (program, specs(program.out_tree, program.out_avals)) if return_shape else program
+        return (program, program.out_info) if return_shape else program
 
     return traced
 

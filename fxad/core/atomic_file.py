@@ -5,14 +5,17 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import platform
+import re
 import stat
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from io import FileIO
 from typing import Final
 
-# The suffix of temporary files. A writer that is killed leaves one.
+# The suffix of temporary files. A writer that is killed leaves one, which `remove_abandoned` removes.
 UNFINISHED: Final = ".unfinished"
 _MAX_NAME_BYTES: Final = 200  # of the name of a file that a temporary one begins with
 
@@ -47,15 +50,52 @@ def replace_file(path: str, write: Callable[[str], None]) -> None:
 
     Raises: OSError, and what `write` raises; the temporary file is removed.
     """
-    beside = f"{_shortened(path)}.{os.getpid()}.{os.urandom(4).hex()}{UNFINISHED}"
+    beside = f"{_shortened(path)}.{os.getpid()}.{_machine()}{os.urandom(4).hex()}{UNFINISHED}"
     try:
         write(beside)
         os.replace(beside, path)
-    except BaseException:
+    except BaseException as e:
         with suppress(OSError):
             os.unlink(beside)
+        if isinstance(e, OSError) and e.filename == beside:
+            e.filename, e.filename2 = path, None
         raise
     _sync_directory(os.path.dirname(path))
+
+
+def _machine() -> str:
+    """Eight digits for this machine, or container: the numbers of processes are unique on it."""
+    text = platform.node()
+    with suppress(OSError):
+        text += str(os.stat("/proc/self/ns/pid").st_ino)
+    return checksum([text.encode(errors="surrogateescape")]).hex()[:8]
+
+
+def remove_abandoned(folder: str) -> None:
+    """Remove the temporary files in a folder whose writers were killed: their process has ended, or they are old."""
+    with suppress(OSError), os.scandir(folder) as items:
+        for item in items:
+            match = _TEMPORARY.fullmatch(item.name)
+            if match is not None and _is_abandoned(item, int(match[1]), match[2]):
+                with suppress(OSError):
+                    os.unlink(item.path)
+
+
+_TEMPORARY: Final = re.compile(rf".+\.([0-9]+)\.([0-9a-f]{{8}})[0-9a-f]{{8}}{re.escape(UNFINISHED)}")
+STALE: Final = 3600.0  # seconds after which a temporary file counts as abandoned
+
+
+def _is_abandoned(item: os.DirEntry[str], process: int, machine: str) -> bool:
+    try:
+        if time.time() - item.stat(follow_symlinks=False).st_mtime > STALE:
+            return True
+        if os.name == "posix" and machine == _machine():
+            os.kill(process, 0)  # sends nothing
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # it is the process of another user, or the file is gone
+        pass
+    return False
 
 
 def _shortened(path: str) -> str:

@@ -256,7 +256,7 @@ def _generate_init(cls: type, fields: Mapping[str, _Declared]) -> FunctionType:
 
 
 # The file of the generated functions. It is in fxad, so that an error there names the line of the user's call.
-_FILE: Final = f"{__file__}/__init__"
+_FILE: Final = f"{frozen_dataclass.__code__.co_filename}/__init__"
 
 
 class _Absent:

@@ -1,16 +1,19 @@
-"""Keys of static values, which tell apart values that Python takes for equal: 1, 1.0 and True; 0.0 and -0.0.
+"""Keys of static values, which tell apart values that Python takes for equal: 1, 1.0 and True; 0.0 and -0.0; dicts in
+which the keys have another order.
 
 A program may depend on their difference, so two of them must not have one program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections import OrderedDict, defaultdict
+from collections.abc import Hashable, Mapping
 from dataclasses import fields
 from types import BuiltinFunctionType, FunctionType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import optree
 
 _COMPARED_BY_BITS: Final = frozenset({float, complex, np.float16, np.float32, np.float64, np.complex64, np.complex128})
 # Values of these types may be equal and yet differ, or contain such values: 0.0 and -0.0, (1,) and (True,).
@@ -23,8 +26,9 @@ def exact_key(static: Hashable) -> Hashable:
     """A key for a static value. Keys of numbers are equal exactly if the numbers have equal bits and equal types.
 
     Keys of tuples, frozensets and dataclasses (with the equality of `dataclasses`, in the fields that it compares) are
-    equal exactly if the types are equal and the keys of the elements are. Other values are compared by their types and
-    their own equality: two of them that are equal have one key, whatever they contain.
+    equal exactly if the types are equal and the keys of the elements are. Those of structures of trees are if the dicts
+    in them have equal keys in one order. Other values are compared by their types and their own equality: two of them
+    that are equal have one key, whatever they contain. The key of a value that is not hashable is not hashable.
     """
     kind = type(static)
     if kind in COMPARED_BY_EQUALITY:
@@ -55,10 +59,50 @@ def _exact_value(static: Hashable) -> Hashable:
     elif isinstance(static, np.generic):
         padded = isinstance(static, np.longdouble | np.clongdouble)  # its bytes beside the bits may differ
         return static.dtype, repr(static) if padded else static.tobytes()
+    elif isinstance(static, range | slice):  # equal ranges may have other ends
+        return exact_key((static.start, static.stop, static.step))
+    elif hasattr(kind, "as_tuple") and hasattr(kind, "quantize"):  # a Decimal: 1.0 and 1.00 are equal, and no nan is
+        return static.as_tuple()
+    elif isinstance(static, optree.PyTreeSpec):
+        return static, tuple(_keys_of_mappings(static))
     return static
+
+
+def exact_keys_of_mapping(mapping: Mapping[Any, Any]) -> Hashable:
+    """A key for the keys of a mapping: their values, types and order."""
+    keys = tuple(mapping)
+    kinds = tuple(map(type, keys))
+    return (kinds, keys) if COMPARED_BY_EQUALITY.issuperset(kinds) else exact_key(keys)
+
+
+def _keys_of_mappings(structure: optree.PyTreeSpec) -> list[Hashable]:
+    """The keys of the dicts in a structure, in their order, which the equality of structures leaves out."""
+    below = [keys for child in structure.children() for keys in _keys_of_mappings(child)]
+    kind: Any = structure.type
+    if kind not in (dict, OrderedDict, defaultdict):
+        return below
+    outer = structure.one_level()
+    assert outer is not None, "a dict is no leaf"
+    mapping: Any = outer.unflatten(range(structure.num_children))
+    return [exact_keys_of_mapping(mapping), *below]
+
+
+def unhashable_part(value: object) -> object:
+    """The innermost part of a tuple, a frozenset or a dataclass that is not hashable; None if the key of the value is."""
+    try:
+        hash(exact_key(value))
+    except Exception:  # noqa: BLE001  # the user's code
+        parts: list[object] = []
+        if isinstance(value, tuple | frozenset):
+            parts = list(value)
+        elif hasattr(type(value), "__dataclass_fields__") and _has_generated_equality(type(value)):
+            parts = [getattr(value, f.name, None) for f in fields(value) if f.compare]  # type: ignore[arg-type]
+        return next((part for p in parts if (part := unhashable_part(p)) is not None), value)
+    return None
 
 
 def _has_generated_equality(cls: type) -> bool:
     """Returns True if the equality of a dataclass is the one that `dataclasses` generates."""
     code = getattr(cls.__eq__, "__code__", None)
-    return code is not None and code.co_filename == "<string>"
+    # the file of a method in `exec` or `python -c` has the same name, "<string>"
+    return code is not None and code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__.")

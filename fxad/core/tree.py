@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
+import dis
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter, itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, dataclass_transform
+import threading
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from inspect import CO_GENERATOR
+from operator import attrgetter
+from types import CodeType
+from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar, dataclass_transform, final
 
 import optree
 import pyrsistent
 from pyrsistent import PMap, PRecord, PVector
 from pyrsistent._pvector import PythonPVector
 
-from fxad.core.exact_key import COMPARED_BY_EQUALITY, exact_key
-from fxad.errors import ArgumentError, ParameterError, TreeError, described
+from fxad.core.exact_key import COMPARED_BY_EQUALITY, exact_key, exact_keys_of_mapping, unhashable_part
+from fxad.errors import ArgumentError, ParameterError, TreeError, described, shown
 
 Structure: TypeAlias = optree.PyTreeSpec
 Accessor: TypeAlias = optree.PyTreeAccessor
@@ -37,7 +42,7 @@ IsLeaf: TypeAlias = Callable[[Any], bool] | None
 def _check_is_leaf(is_leaf: object) -> None:
     if not callable(is_leaf):
         raise ArgumentError(
-            f"tree: is_leaf is {described(is_leaf)}, not a function: {is_leaf!r:.60}",
+            f"tree: is_leaf is {described(is_leaf)}, not a function: {shown(is_leaf)}",
             remedy="give a predicate of a node",
         )
 
@@ -45,14 +50,14 @@ def _check_is_leaf(is_leaf: object) -> None:
 def _check_function(what: str, f: object) -> None:
     if not callable(f):
         raise ArgumentError(
-            f"tree.{what} is {described(f)}, not a function: {f!r:.60}", remedy="give something that can be called"
+            f"tree.{what} is {described(f)}, not a function: {shown(f)}", remedy="give something that can be called"
         )
 
 
 def _check_structure(what: str, structure: object) -> None:
     if not isinstance(structure, Structure):
         raise ArgumentError(
-            f"tree.{what} is {described(structure)}, not a structure: {structure!r:.60}",
+            f"tree.{what} is {described(structure)}, not a structure: {shown(structure)}",
             remedy="give what tree.structure returns",
         )
 
@@ -61,10 +66,155 @@ def flatten(tree: object, is_leaf: IsLeaf = None) -> tuple[list[Any], Structure]
     """Leaves in order, and the structure that `unflatten` takes. A container that `is_leaf` selects is a leaf."""
     if is_leaf is not None:
         _check_is_leaf(is_leaf)
-    leaves, structure = optree.tree_flatten(tree, is_leaf, namespace=_NAMESPACE)  # type: ignore[arg-type]  # any object
+    try:
+        leaves, structure = optree.tree_flatten(tree, is_leaf, namespace=_NAMESPACE)  # type: ignore[arg-type]  # any object
+    except StaticDataError as e:
+        raise e.found_in(tree) from None
     if _register_records(leaves):
         return flatten(tree, is_leaf)
     return leaves, structure
+
+
+class ExactStructure(NamedTuple):
+    """A structure, and what its equality and its hash leave out: the order and the types of the keys of dicts, and
+    static data. Functions of trees whose exact structures are equal see no difference between them.
+
+    `tree.flatten_exactly` makes one. A cache of what a user's function does is keyed by it.
+    """
+
+    structure: Structure
+    notes: tuple[Hashable, ...]  # of the containers that have some, in the order in which `flatten` meets them
+
+
+@final
+class _Notes(threading.local):
+    """The notes of the running `flatten_exactly` of this thread, and the instance of `structure_of_instance`."""
+
+    notes: list[Hashable] | None = None
+    flat: tuple[object, tuple[Any, _StaticData, Any]] | None = None
+
+
+_running: Final = _Notes()
+
+
+def flatten_exactly(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[list[Any], ExactStructure]:
+    """The leaves of the arguments of a call, and the exact structure of `(args, kwargs)`.
+
+    Cost: a third more than `flatten`.
+    """
+    whole: Any = args, kwargs
+    if not kwargs and optree.all_leaves(args, namespace=_NAMESPACE):  # the usual call has nothing to note
+        leaves, structure = flatten(whole)
+        if structure.num_nodes == len(leaves) + 3:
+            return leaves, ExactStructure(structure, ())
+    notes: list[Hashable] = []
+
+    def note(x: object) -> bool:
+        if type(x) in _MAPPINGS:
+            notes.append(exact_keys_of_mapping(x))  # type: ignore[arg-type]  # mypy does not narrow by `type(x) in`
+        return False
+
+    outer, _running.notes = _running.notes, notes
+    try:
+        leaves, structure = optree.tree_flatten(whole, note, namespace=_NAMESPACE)
+    except StaticDataError as e:
+        raise e.found_in(whole) from None
+    finally:
+        _running.notes = outer
+    if _register_records(leaves):
+        return flatten_exactly(args, kwargs)
+    return leaves, ExactStructure(structure, tuple(notes))
+
+
+_MAPPINGS: Final = frozenset({dict, OrderedDict, defaultdict})
+
+
+def has_structure(structure: Structure, *, ordered: bool) -> Callable[[Any], bool]:
+    """A predicate of trees: True if a tree has this structure, and if `ordered`, the same exact structure, up to subtrees
+    at the leaves. `flatten_up_to` then returns the leaves.
+
+    `flatten_up_to` itself takes dicts, OrderedDicts and defaultdicts for each other, in any order, and deques of other
+    lengths; and the message of its error has the text of the tree, arrays included. The predicate is compiled from
+    generated text, so that a call runs in one frame.
+    """
+    check = _StructureCheck(ordered)
+    check.visit(structure, "x")
+    exec(compile(f"def check(x):\n return {' and '.join(check.conditions) or 'True'}", __file__, "exec"), check.scope)
+    predicate: Callable[[Any], bool] = check.scope["check"]
+    return predicate
+
+
+@final
+class _StructureCheck:
+    """The conditions of `has_structure` as text, and the objects that the text names."""
+
+    __slots__ = ("conditions", "ordered", "scope")
+
+    def __init__(self, ordered: bool) -> None:
+        self.ordered = ordered
+        self.conditions: list[str] = []
+        self.scope: dict[str, Any] = {"keys_of": exact_keys_of_mapping}
+
+    def visit(self, structure: Structure, x: str) -> None:
+        """Add the conditions for the value of an expression."""
+        kind: Any = structure.type
+        if kind is None:
+            return
+        if kind is type(None):
+            self.conditions.append(f"{x} is None")
+            return
+        v = f"v{len(self.conditions)}"
+        self.conditions.append(f"type({v} := {x}) is {self._name(kind)}")
+        registration = _registered(kind)
+        n = structure.num_children
+        if kind in _MAPPINGS:
+            self._add_keys(_one_level(structure), v)
+            children = [f"{v}[{self._name(key)}]" for key in structure.entries()]
+        elif registration is not None and registration.namespace == _NAMESPACE:
+            children = self._add_instance(structure, registration.flatten_func, v)
+        else:
+            self.conditions.append(f"len({v}) == {n}")
+            children = [f"{v}[{k}]" for k in range(n)]
+            if kind is deque:
+                self.conditions.append(f"{v}.maxlen == {_one_level(structure).maxlen}")
+        for child, item in zip(structure.children(), children, strict=True):
+            self.visit(child, item)
+
+    def _add_keys(self, mapping: Any, v: str) -> None:
+        """Add the conditions for the keys of a mapping."""
+        keys, ordered = list(mapping), self.ordered or type(mapping) is OrderedDict
+        if type(mapping) is defaultdict:
+            self.conditions.append(f"{v}.default_factory == {self._name(mapping.default_factory)}")
+        if not ordered:
+            self.conditions.append(f"{v}.keys() == {self._name(mapping.keys())}")
+        elif {type(k) for k in keys} <= {str}:  # the usual case
+            kinds = [type(k) for k in keys]
+            self.conditions.append(f"[*{v}] == {self._name(keys)} and [*map(type, {v})] == {self._name(kinds)}")
+        else:
+            self.conditions.append(f"keys_of({v}) == {self._name(exact_keys_of_mapping(mapping))}")
+
+    def _add_instance(self, structure: Structure, flatten_node: Callable[[Any], object], v: str) -> list[str]:
+        """Add the conditions for an instance of a registered class. Returns the expressions of its children."""
+        static, n = outermost_node(structure).static, structure.num_children
+        if static is _NO_STATIC_DATA and structure.num_nodes == n + 1 and structure.num_leaves == n:
+            return ["None"] * n  # the class is all
+        parts, data = f"{v}_parts", self._name(static)
+        self.conditions.append(f"(({parts} := {self._name(flatten_node)}({v}))[1] is {data} or {parts}[1] == {data})")
+        self.conditions.append(f"len({v}_children := [*{parts}[0]]) == {n}")
+        return [f"{v}_children[{k}]" for k in range(n)]
+
+    def _name(self, value: object) -> str:
+        """The name of an object in the text."""
+        name = f"c{len(self.scope)}"
+        self.scope[name] = value
+        return name
+
+
+def _one_level(structure: Structure) -> Any:
+    """The outermost container of a structure, with numbers for children. Only for Python's own containers."""
+    outer = structure.one_level()
+    assert outer is not None
+    return outer.unflatten(range(structure.num_children))
 
 
 def flatten_up_to(structure: Structure, tree: object) -> list[Any] | None:
@@ -84,7 +234,7 @@ def unflatten(treedef: Structure, leaves: Iterable[object]) -> Any:
         _check_structure("unflatten: treedef", treedef)
         if not isinstance(leaves, Iterable):
             raise ArgumentError(
-                f"tree.unflatten: leaves is {described(leaves)}, not a sequence: {leaves!r:.60}", remedy="give a list"
+                f"tree.unflatten: leaves is {described(leaves)}, not a sequence: {shown(leaves)}", remedy="give a list"
             ) from None
         raise
     except ValueError as e:
@@ -199,7 +349,7 @@ def broadcast_prefix(prefix: object, structure: Structure, what: str, is_leaf: C
     if is_leaf(prefix):
         return [prefix] * structure.num_leaves
     try:
-        return _entries_of_leaves(prefix, structure.unflatten(range(structure.num_leaves)), is_leaf)
+        return _entries_of_leaves(prefix, structure, is_leaf)
     except (ValueError, TypeError):
         raise TreeError(
             f"{what}: {prefix!r} is not a tree prefix of {shape_text(structure)}",
@@ -207,15 +357,15 @@ def broadcast_prefix(prefix: object, structure: Structure, what: str, is_leaf: C
         ) from None
 
 
-def _entries_of_leaves(prefix: object, whole: object, is_leaf: Callable[[object], bool]) -> list[object]:
-    """For each leaf of a tree, the entry of the prefix. Raises: ValueError, TypeError if it is no prefix."""
+def _entries_of_leaves(prefix: object, whole: Structure, is_leaf: Callable[[object], bool]) -> list[object]:
+    """For each leaf of a structure, the entry of the prefix. Raises: ValueError, TypeError if it is no prefix."""
     if is_leaf(prefix):
-        return [prefix] * len(leaves(whole))
+        return [prefix] * whole.num_leaves
     entries, outer = _children(prefix)
-    parts, inner = _children(whole)
+    inner, parts = whole.one_level(), whole.children()
     # a list may stand for a tuple: users write in_axes either way
-    same = outer == inner or ({type(prefix), type(whole)} == {list, tuple} and len(entries) == len(parts))
-    if not same or (outer.num_leaves == 1 and outer.num_nodes == 1):
+    same = outer == inner or ({type(prefix), whole.type} == {list, tuple} and len(entries) == len(parts))
+    if not same or inner is None or (outer.num_leaves == 1 and outer.num_nodes == 1):
         raise ValueError("no prefix")
     return [x for e, p in zip(entries, parts, strict=True) for x in _entries_of_leaves(e, p, is_leaf)]
 
@@ -250,20 +400,77 @@ def _first_difference(a: Structure, b: Structure, pa: Sequence[str], pb: Sequenc
     return f"{shape_text(a)} and {shape_text(b)}"
 
 
+def with_subtrees(structure: Structure, subtrees: Iterable[Structure]) -> Structure:
+    """The structure with these structures in place of its leaves. Calls no functions of users' classes."""
+    remaining = iter(subtrees)
+    return optree.treespec_transform(structure, None, lambda _: next(remaining))
+
+
 class Node(NamedTuple):
     """A container of a structure: its data other than children, and one key for each child."""
 
     data: Any
     keys: Sequence[object]
+    static: object = None  # the data, by which structures are compared
 
 
 def outermost_node(structure: Structure) -> Node:
-    """The outermost container of a structure that is not a leaf."""
+    """The outermost container of a structure that is not a leaf. Calls no functions of users' classes, unless there are
+    no children."""
     outer = structure.one_level()
     assert outer is not None
-    node = optree.tree_flatten_one_level(outer.unflatten(range(structure.num_children)), namespace=_NAMESPACE)
+    whole: Any = outer.unflatten([_NO_VALUE] * structure.num_children)
+    if type(whole) is _DataOnly:
+        return Node(whole.static.value, structure.entries(), whole.static)
+    node = optree.tree_flatten_one_level(whole, namespace=_NAMESPACE)
     data = node.metadata
-    return Node(data.value if isinstance(data, _StaticData) else data, node.entries)
+    return Node(data.value if isinstance(data, _StaticData) else data, node.entries, data)
+
+
+def structure_of_instance(
+    cls: type, data: object, keys: Sequence[object], children: Sequence[Structure]
+) -> Structure | None:
+    """The structure of an instance of a registered class with these data and children. Calls no functions of the class.
+    None if Python cannot make an instance without its constructor. Raises: ValueError for other keys than those of a
+    class made by `dataclass`.
+    """
+    registration = _registered(cls)
+    names = getattr(registration.unflatten_func, "children", None)
+    if names is not None:  # made by `dataclass`: the constructor is not called
+        if names != tuple(keys):
+            raise ValueError(f"its children were {tuple(keys)}, they are {names}")
+        instance: Any = registration.unflatten_func(_unpickled(data), [_NO_VALUE] * len(children))
+        one_level = optree.tree_structure(instance, lambda x: x is not instance, namespace=_NAMESPACE)
+        return with_subtrees(one_level, children)
+    try:
+        instance = object.__new__(cls)
+    except TypeError:  # such as a subclass of functools.partial
+        return None
+    static = _static_data(cls, (), exact_key(data), data)
+    outer, _running.flat = _running.flat, (instance, ([_NO_VALUE] * len(children), static, keys))
+    try:
+        one_level = optree.tree_structure(instance, lambda x: x is not instance, namespace=_NAMESPACE)
+    finally:
+        _running.flat = outer
+    return with_subtrees(one_level, children)
+
+
+_NO_VALUE: Final = object()  # stands for the children of an instance that is not made
+
+
+@final
+class _DataOnly:
+    """The static data of an instance that is not made."""
+
+    __slots__ = ("static",)
+
+    def __init__(self, static: _StaticData) -> None:
+        self.static = static
+
+
+def insertion_order(structure: Structure) -> list[int]:
+    """The children of a structure of a dict, in the order in which its keys were inserted."""
+    return list(_one_level(structure).values())
 
 
 def unflattener(cls: type) -> Callable[[Any, Sequence[object]], Any] | None:
@@ -274,7 +481,7 @@ def unflattener(cls: type) -> Callable[[Any, Sequence[object]], Any] | None:
     if registration is None or cls.__module__ in ("builtins", "collections"):
         return None
     make = registration.unflatten_func
-    return lambda data, children: make(_static_data(data), children)
+    return lambda data, children: make(_unpickled(data), children)
 
 
 def is_container(cls: type) -> bool:
@@ -301,10 +508,10 @@ def shape_text(structure: Structure) -> str:
     if kind is dict:
         return f"{{{', '.join([f'{k!r}: {p}' for k, p in zip(keys, parts, strict=True)])}}}"
     named = [f"{k}={p}" if isinstance(k, str) else p for k, p in zip(keys, parts, strict=True)]
-    if dataclasses.is_dataclass(kind):  # its static fields are part of the structure
-        node = structure.unflatten(range(structure.num_leaves))
-        fixed = [n.name for n in dataclasses.fields(kind) if n.metadata.get("static")]
-        named += [f"{n}={getattr(node, n)!r}" for n in fixed]
+    data = outermost_node(structure).data if dataclasses.is_dataclass(kind) else ()
+    fixed = [n.name for n in dataclasses.fields(kind) if n.metadata.get("static")] if data else []
+    if isinstance(data, tuple) and len(fixed) == len(data):  # its static fields are part of the structure
+        named += [f"{n}={shown(v)}" for n, v in zip(fixed, data, strict=True)]
     return f"{kind.__name__}({', '.join(named)})"
 
 
@@ -315,29 +522,105 @@ def static(*, metadata: Mapping[Any, Any] | None = None, **kwargs: Any) -> Any:
     """
     if not isinstance(metadata, Mapping | None):
         raise ArgumentError(
-            f"tree.static: metadata is {described(metadata)}, not a mapping: {metadata!r:.60}", remedy="give a dict"
+            f"tree.static: metadata is {described(metadata)}, not a mapping: {shown(metadata)}", remedy="give a dict"
         )
     return dataclasses.field(metadata={**(metadata or {}), "static": True}, **kwargs)
 
 
-class _StaticData(tuple[Any, ...]):
-    """The data of a container that are not its children, behind a key by which structures compare them exactly."""
+@final
+class StaticDataError(ArgumentError):
+    """Static data of a class that is not hashable."""
 
-    __slots__ = ()
-    value = property(itemgetter(1))
+    accessor: Accessor | None = None
+    problem = ""
+
+    @classmethod
+    def of(cls, kind: type, names: Sequence[str], values: object) -> Self:
+        """The error for the static data `values` of a class; `names` are those of its static fields, if it has some."""
+        what, value = f"static data of {kind.__qualname__}", values
+        if names and isinstance(values, tuple):
+            bad = [(n, v) for n, v in zip(names, values, strict=True) if unhashable_part(v) is not None]
+            what, value = (f"static field {bad[0][0]} of {kind.__qualname__}", bad[0][1]) if bad else (what, values)
+        part = unhashable_part(value)
+        has = "is" if part is None or part is value else f"is {described(value)}, which has"
+        culprit = value if part is None else part
+        error = cls(f"tree: {what} {has} {described(culprit)}, which is not hashable: {shown(culprit)}", remedy=_STATIC_REMEDY)
+        error.problem = error.message.removeprefix("tree: ")
+        return error
+
+    def found_in(self, tree: object) -> Self:
+        """The error with the path of the instance in a tree."""
+        if self.accessor is None:
+            instances = optree.tree_leaves(tree, _has_unhashable_data, namespace=_NAMESPACE)  # type: ignore[arg-type]
+            accessors = optree.tree_accessors(tree, _has_unhashable_data, namespace=_NAMESPACE)  # type: ignore[arg-type]
+            for x, accessor in zip(instances, accessors, strict=True):
+                if _has_unhashable_data(x):
+                    self.accessor = accessor
+                    return self.at(f"tree: {accessor.codify('tree')}")
+        return self
+
+    def at(self, where: str) -> Self:
+        """The error whose message names the operation and the path."""
+        self.message = f"{where}: {self.problem}"
+        self.args = (self.message,)
+        return self
+
+
+_STATIC_REMEDY: Final = (
+    "static data is part of the structure, by which programs are found: give a tuple in place of a list, a frozen"
+    " dataclass in place of a mutable one; a field for arrays is not static"
+)
+
+
+def _has_unhashable_data(x: object) -> bool:
+    registration = _registered(type(x))
+    if registration is None or type(x).__module__ in ("builtins", "collections"):
+        return False
+    try:
+        registration.flatten_func(x)
+    except StaticDataError:
+        return True
+    return False
+
+
+@final
+class _StaticData:
+    """The data of a container that are not its children, with a key by which structures compare them exactly."""
+
+    __slots__ = ("key", "value")
+
+    def __init__(self, key: Hashable, value: Any) -> None:
+        self.key, self.value = key, value
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _StaticData and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _static_data, (self.value,)  # the key has types, such as that of functions, which pickle does not find
+        return _unpickled, (self.value,)  # the key has types, such as that of functions, which pickle does not find
 
     def __repr__(self) -> str:
         return repr(self.value)
 
 
-def _static_data(value: Any) -> _StaticData:
-    return _StaticData((exact_key(value), value))
+def _unpickled(value: Any) -> _StaticData:
+    return _StaticData(exact_key(value), value)
 
 
-_NO_STATIC_DATA: Final = _static_data(())
+def _static_data(kind: type, names: Sequence[str], key: Hashable, value: Any) -> _StaticData:
+    """The static data of an instance, noted for `flatten_exactly`. Raises: StaticDataError if it is not hashable."""
+    try:
+        hash(key)
+    except Exception:  # noqa: BLE001  # the user's code
+        raise StaticDataError.of(kind, names, value) from None
+    if _running.notes is not None:
+        _running.notes.append(key)
+    return _StaticData(key, value)
+
+
+_NO_STATIC_DATA: Final = _StaticData(exact_key(()), ())
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
@@ -363,15 +646,16 @@ def dataclass(cls: type[T]) -> type[T]:
         values = get_fixed(x)  # then as `exact_key`, without its frames: every call flattens its arguments
         kinds = tuple(builtins.map(type, values))
         key = (tuple, kinds, values) if COMPARED_BY_EQUALITY.issuperset(kinds) else exact_key(values)
-        return get_children(x), _StaticData((key, values)), children
+        return get_children(x), _static_data(frozen, fixed, key, values), children
 
-    def unflat(data: _StaticData, parts: Iterable[object]) -> T:
+    def unflat(data: _StaticData, parts: Sequence[object]) -> T:
         # the leaves may be anything while a transform runs, so __post_init__ must not see them
         x = object.__new__(frozen)
         for n, v in zip((*fixed, *children), (*data.value, *parts), strict=True):
             object.__setattr__(x, n, v)
         return x
 
+    unflat.__dict__["children"] = children  # for `structure_of_instance`
     _register(frozen, flat, unflat, optree.GetAttrEntry)
     return frozen
 
@@ -393,21 +677,84 @@ def register(
     """Register a class: its instances, but not those of subclasses, are containers.
 
     `flatten_node(x)` gives children, hashable structure data and one key per child; `unflatten_node(data, children)`
-    returns the instance. Structures compare the data exactly: 1, 1.0 and True differ. Raises: ParameterError when the
-    class is a container already.
+    returns the instance. Structures compare the data exactly: 1, 1.0 and True differ.
+
+    Raises: ParameterError when the class is a container already; ArgumentError for what is no class or function. When an
+            instance is flattened: ArgumentError if the functions do not return this, or if the data are not hashable.
     """
+    register_fields(cls, (), flatten_node, unflatten_node, entry)
+
+
+def register_fields(
+    cls: type[Any],
+    fixed: Sequence[str],
+    flatten_node: Callable[[Any], tuple[Sequence[object], Any, Sequence[object]]],
+    unflatten_node: Callable[[Any, Iterable[object]], Any],
+    entry: type[optree.PyTreeEntry],
+) -> None:
+    """`register` for a class whose structure data are the tuple of the fields `fixed`, if there are some."""
+    if not isinstance(cls, type) or not callable(flatten_node) or not callable(unflatten_node):
+        raise ArgumentError(
+            f"tree.register: takes a class and two functions, got {described(cls)}, {described(flatten_node)} and"
+            f" {described(unflatten_node)}",
+            remedy="register(cls, flatten_node, unflatten_node); fxad.tree.dataclass makes a class and registers it",
+        )
+
+    sizes = _returned_tuples(flatten_node)
+    if sizes and 3 not in sizes:
+        raise _not_three_parts(cls, (None,) * min(sizes))
 
     def flat(x: object) -> tuple[Sequence[object], _StaticData, Sequence[object]]:
-        children, data, keys = flatten_node(x)
-        return children, _static_data(data), keys
+        if _running.flat is not None and _running.flat[0] is x:
+            return _running.flat[1]
+        parts: Any = flatten_node(x)
+        if type(parts) is not tuple or len(parts) != 3:
+            raise _not_three_parts(cls, parts)
+        children, data, keys = parts
+        return children, _static_data(cls, fixed, exact_key(data), data), keys
 
-    _register(cls, flat, lambda data, children: unflatten_node(data.value, children), entry)
+    def unflat(data: _StaticData, children: Sequence[object]) -> Any:
+        if children and children[0] is _NO_VALUE:
+            return _DataOnly(data)
+        return unflatten_node(data.value, children)
+
+    _register(cls, flat, unflat, entry)
+
+
+def _returned_tuples(f: object) -> set[int]:
+    """The lengths of the tuples that a function returns, as its code displays them: `return a, b`. Empty if there is
+    another return."""
+    code, sizes, before = getattr(f, "__code__", None), set[int](), None
+    if not isinstance(code, CodeType) or code.co_flags & CO_GENERATOR:
+        return sizes
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("RETURN_VALUE", "RETURN_CONST"):
+            made = instruction if instruction.opname == "RETURN_CONST" else before
+            if made is not None and made.opname == "BUILD_TUPLE":
+                sizes.add(made.arg or 0)
+            elif made is not None and made.opname in ("LOAD_CONST", "RETURN_CONST") and isinstance(made.argval, tuple):
+                sizes.add(len(made.argval))
+            else:
+                return set()
+        before = instruction
+    return sizes
+
+
+def _not_three_parts(cls: type, parts: object) -> ArgumentError:
+    """The error for what `flatten_node` returned."""
+    number = f"of {len(parts)} values" if isinstance(parts, tuple) else ""
+    return ArgumentError(
+        f"tree.register: flatten_node of {cls.__qualname__} returns {described(parts)} {number}".rstrip()
+        + ", not (children, data, keys)",
+        remedy="give one key for each child, by which paths name it; fxad.tree.register_pytree_node takes JAX's pair"
+        " (children, data)",
+    )
 
 
 def _register(
     cls: type[Any],
     flatten_node: Callable[[Any], tuple[Sequence[object], _StaticData, Sequence[object]]],
-    unflatten_node: Callable[[Any, Iterable[object]], Any],
+    unflatten_node: Callable[[_StaticData, Sequence[object]], Any],
     entry: type[optree.PyTreeEntry],
 ) -> None:
     try:

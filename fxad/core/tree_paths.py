@@ -12,7 +12,7 @@ import optree
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, described
+from fxad.errors import ArgumentError, described, shown
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -132,7 +132,7 @@ def flatten_with_path(
     """The leaves with their paths, in order, and the structure. With `is_leaf_takes_path`, `is_leaf(path, value)`."""
     if not isinstance(is_leaf_takes_path, bool):
         raise ArgumentError(
-            f"tree: is_leaf_takes_path is {described(is_leaf_takes_path)}: {is_leaf_takes_path!r:.60}",
+            f"tree: is_leaf_takes_path is {described(is_leaf_takes_path)}: {shown(is_leaf_takes_path)}",
             remedy="give True or False",
         )
     if is_leaf_takes_path and is_leaf is not None:
@@ -157,7 +157,7 @@ def map_with_path(
 ) -> T:
     """Apply `f(path, leaf, ...)` to the leaves of trees of one structure."""
     if not callable(f):
-        raise ArgumentError(f"tree.map_with_path: f is {described(f)}: {f!r:.60}", remedy="give a function")
+        raise ArgumentError(f"tree.map_with_path: f is {described(f)}: {shown(f)}", remedy="give a function")
     pairs, structure = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     paths: Any = structure.unflatten([_Path(path) for path, _ in pairs])
     values = structure.unflatten([value for _, value in pairs])
@@ -300,7 +300,7 @@ def register_dataclass(
     if data_fields is None or meta_fields is None:
         if not is_dataclass(nodetype):
             raise ArgumentError(
-                f"register_dataclass: {described(nodetype)} is not a dataclass: {nodetype!r:.60}",
+                f"register_dataclass: {described(nodetype)} is not a dataclass: {shown(nodetype)}",
                 remedy="decorate it with dataclasses.dataclass first, or name data_fields and meta_fields",
             )
         own = [f for f in fields(nodetype) if f.init and f.name not in drop_fields]
@@ -324,7 +324,7 @@ def register_dataclass(
     def unflat(static: tuple[object, ...], children: Iterable[object]) -> object:
         return nodetype(**dict(zip((*meta, *data), (*static, *children), strict=True)))
 
-    tree.register(nodetype, flat, unflat, optree.GetAttrEntry)
+    tree.register_fields(nodetype, meta, flat, unflat, optree.GetAttrEntry)
     return nodetype
 
 

@@ -92,6 +92,10 @@ class WeakKeyTable(Generic[T, V]):
         ref.cleanup = cleanup
         return self._items.setdefault(id(key), (ref, value))[1]
 
+    def living_keys(self) -> list[T]:
+        """The keys that exist."""
+        return [key for ref, _ in self._items.copy().values() if (key := ref()) is not None]
+
     def __len__(self) -> int:
         return len(self._items)
 

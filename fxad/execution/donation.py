@@ -14,7 +14,7 @@ from typing import TypeAlias, final
 from fxad import runtime
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ArgumentError, DonationWarning, ParameterError, warn
+from fxad.errors import ArgumentError, DonationWarning, ParameterError, shown, warn
 from fxad.ir import Aval
 from fxad.lower import aliases
 from fxad.operations.arguments import argument_keys, plain_ints
@@ -82,7 +82,7 @@ def parse_donation(
         key = _argument_key(what, argument, positional, parameters)
         if key in entries:
             raise ParameterError(
-                f"{what}: donate names the argument {key!r} twice: {donate!r:.60}", remedy="name each argument once"
+                f"{what}: donate names the argument {key!r} twice: {shown(donate)}", remedy="name each argument once"
             )
         entries[key] = prefix
     return Donation(what, tuple(entries.items()))
@@ -93,7 +93,7 @@ def _entries(what: str, donate: Donate) -> list[tuple[int | str, object]]:
     keys = argument_keys([*donate] if isinstance(donate, Mapping) else donate)
     if keys is None:
         raise ParameterError(
-            f"{what}: donate is {plain_ints(donate)!r:.60}, not a position or a name of an argument",
+            f"{what}: donate is {shown(plain_ints(donate))}, not a position or a name of an argument",
             remedy="give a position, a name, a sequence of them, or {name: tree prefix of bools}",
         )
     prefixes = donate.values() if isinstance(donate, Mapping) else [True] * len(keys)
@@ -176,7 +176,8 @@ class DonatingStart:
         first: dict[int, int] = {}  # the first operand with each array
         for k, b in enumerate(buffers):
             j = first.setdefault(id(b), k)
-            if j != k and (j in donated or k in donated):
+            # arrays that were donated share a placeholder: the start refuses it, and the error says what has deleted them
+            if j != k and (j in donated or k in donated) and not b.is_deleted():
                 twice = "donated twice" if j in donated and k in donated else "donated and given a second time"
                 raise ArgumentError(
                     f"{self._name}: one array is {twice}: {self._path(j)} and {self._path(k)}",

@@ -13,7 +13,7 @@ from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.tables import headed
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, ParameterError, SizeError
+from fxad.errors import ArgumentError, ParameterError, SizeError, shown
 from fxad.execution.dispatch import FAST_CALL, Dispatcher, fast_path
 from fxad.execution.donation import Donate, check_operands, donated_operands, donates_any
 from fxad.execution.shardings import Shardings, with_program_shardings
@@ -44,12 +44,12 @@ class _Staged:
     @property
     def args_info(self) -> Any:
         """The types of the arguments: a tree ((positional), {keyword}) of `Spec`s."""
-        return specs(self.program.in_tree, self.program.in_avals)
+        return self.program.args_info
 
     @property
     def out_info(self) -> Any:
         """The types of the results: a tree of `Spec`s."""
-        return specs(self.program.out_tree, self.program.out_avals)
+        return self.program.out_info
 
     @property
     def in_tree(self) -> Structure:
@@ -179,7 +179,7 @@ class Lowered(_Staged, Generic[P, R_co]):
     def _check_dialect(self, what: str, dialect: str | None) -> None:
         if dialect not in (None, "stablehlo", "hlo"):
             raise ParameterError(
-                f"{what} of {self.program.name}: dialect {dialect!r:.40}",
+                f"{what} of {self.program.name}: dialect {shown(dialect, 40)}",
                 remedy='use "stablehlo" or "hlo"; compile().as_text() is the HLO that XLA has optimised',
             )
 

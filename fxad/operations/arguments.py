@@ -13,7 +13,7 @@ from typing import Final, ParamSpec, SupportsFloat, SupportsIndex, TypeVar, cast
 import numpy as np
 
 from fxad.core.sizes import Size, dimension
-from fxad.errors import ArgumentError, FxadError, ParameterError, described, exception_text
+from fxad.errors import ArgumentError, FxadError, ParameterError, described, exception_text, shown
 from fxad.ir import Shape
 from fxad.operations.aval_attributes import Typed
 
@@ -26,7 +26,7 @@ STATIC: Final = "it is static: a Python value, which cannot come from a traced a
 
 
 def _wrong(op: str, what: str, want: str, value: object) -> ArgumentError:
-    return ArgumentError(f"{op}: {what} must be {want}, got {described(value)}: {value!r:.60}", remedy=STATIC)
+    return ArgumentError(f"{op}: {what} must be {want}, got {described(value)}: {shown(value)}", remedy=STATIC)
 
 
 def to_int(op: str, what: str, value: SupportsIndex) -> int:
@@ -54,7 +54,7 @@ def to_count(op: str, what: str, value: object, least: int) -> int:
         n = dimension(None if isinstance(value, bool) else value)
     except (AttributeError, TypeError):
         raise ArgumentError(
-            f"{op}: {what} is {described(value)}, not an int: {value!r:.60}",
+            f"{op}: {what} is {described(value)}, not an int: {shown(value)}",
             remedy=f"{what} is static: a Python int",
         ) from None
     if n < least:
@@ -70,7 +70,7 @@ def to_tuple(op: str, what: str, values: Iterable[T]) -> tuple[T, ...]:
     if sequence and not (isinstance(values, Typed | np.ndarray) and not values.ndim):
         return tuple(values)
     raise ArgumentError(
-        f"{op}: {what} must be a sequence, got {described(values)}: {values!r:.60}", remedy="give a tuple or a list"
+        f"{op}: {what} must be a sequence, got {described(values)}: {shown(values)}", remedy="give a tuple or a list"
     )
 
 
@@ -149,7 +149,7 @@ def text(op: str, what: str, value: str) -> str:
     """Return a name, such as a mode. Raises: ArgumentError for a value that is not a str."""
     if isinstance(value, str):
         return value
-    raise ArgumentError(f"{op}: {what} must be a str, got {described(value)}: {value!r:.60}", remedy=STATIC)
+    raise ArgumentError(f"{op}: {what} must be a str, got {described(value)}: {shown(value)}", remedy=STATIC)
 
 
 def is_word(value: object, words: Container[str | None]) -> bool:
@@ -163,7 +163,7 @@ def function(op: str, what: str, value: F) -> F:
     if callable(value):
         return value
     raise ArgumentError(
-        f"{op}: {what} must be a function, got {described(value)}: {value!r:.60}",
+        f"{op}: {what} must be a function, got {described(value)}: {shown(value)}",
         remedy="give something that can be called",
     )
 
@@ -219,5 +219,5 @@ def not_in_place(op: str, inplace: bool) -> None:
 def column_major(op: str, order: str) -> bool:
     """Returns True for the order "F". Raises: ParameterError for an order that depends on the memory."""
     if not (isinstance(order, str) and order in ("C", "F")):
-        raise ParameterError(f"{op}: order {order!r:.40}; arrays have no layout", remedy='use "C" or "F"')
+        raise ParameterError(f"{op}: order {shown(order, 40)}; arrays have no layout", remedy='use "C" or "F"')
     return order == "F"

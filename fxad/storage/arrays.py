@@ -25,11 +25,20 @@ from fxad.core import tree
 from fxad.core.atomic_file import replace_file
 from fxad.core.tree import Accessor, Structure
 from fxad.core.tree_paths import NamedKey, key_value
-from fxad.errors import ArgumentError, DTypeError, ExecutionError, FileFormatError, FxadError, ShapeError, described
+from fxad.errors import (
+    ArgumentError,
+    DTypeError,
+    ExecutionError,
+    FileFormatError,
+    FxadError,
+    ShapeError,
+    described,
+    shown,
+)
 from fxad.ir import NDArray
 from fxad.storage.paths import absolute_path, open_regular, path_to_write
 from fxad.storage.tree_structure import Json, key_paths, structure_from_json, structure_to_json
-from fxad.tracing.array import Array, asarray
+from fxad.tracing.array import Array, asarray, aval_of
 from fxad.tracing.program import count_text
 from fxad.tracing.tracer import Tracer
 
@@ -50,6 +59,7 @@ _FLOAT8: Final[Mapping[str, dtypes.DType]] = MappingProxyType(
 _OS_ERROR: Final = re.compile(r"\(os error ([0-9]+)\)")  # in messages of the library
 _REMEDY: Final = "name a file of the safetensors format, as fxad.tree.save writes it"
 _GIVE_LIKE: Final = "give `like=` a tree of the structure that was saved, or a part of it"
+_AS_IT_WAS: Final = "define the class as it was when the tree was saved, or load arrays by `like=`"
 _CHOOSE: Final = "load the file without `like=`, and choose among its arrays"
 
 
@@ -71,7 +81,7 @@ def save(path: str | os.PathLike[str], values: object) -> None:
     for name in names:
         if not _is_unicode(name):
             raise ArgumentError(
-                f"tree.save: the name {name!r:.60} of a leaf is no text of Unicode",
+                f"tree.save: the name {shown(name)} of a leaf is no text of Unicode",
                 remedy="rename the keys on its path: a surrogate alone is no character",
             )
     stored: dict[str, NDArray] = {}
@@ -209,7 +219,19 @@ def _tree(what: str, file: _File, like: object, trusted: bool) -> Any:
         return {name: file.read(name) for name in sorted(file.names)}
     structure, names = structure_from_json(file.head["tree"], what, trusted), file.head["names"]
     file.check_names(structure.num_leaves)
-    return tree.unflatten(structure, _read_leaves(file, names, [None] * len(names)))
+    arrays = _read_leaves(file, names, [None] * len(names))
+    try:
+        loaded = tree.unflatten(structure, arrays)
+        same = tree.structure(loaded) == structure
+    except Exception as e:  # the user's classes
+        raise FileFormatError(
+            f"{what}: a class does not take what was saved: {type(e).__name__}: {e}", remedy=_AS_IT_WAS
+        ) from e
+    if not same:
+        raise FileFormatError(
+            f"{what}: a class has changed: {tree.difference(structure, tree.structure(loaded))}", remedy=_AS_IT_WAS
+        )
+    return loaded
 
 
 def _read_leaves(file: _File, names: Sequence[str], like: Sequence[object]) -> list[Array]:
@@ -249,7 +271,11 @@ def _on_host(leaf: object, path: str) -> NDArray:
         except ExecutionError as e:  # it was deleted, or is on devices of other processes
             problem = e.message.removeprefix("to_numpy: ")
             raise ExecutionError(f"tree.save: {path}: {problem}", remedy=e.remedy) from e
+    if type(leaf) is np.ndarray and leaf.dtype in dtypes.ALL:
+        return leaf
     try:
+        if type(leaf) in (bool, int, float, complex):
+            return np.asarray(leaf, aval_of(leaf, "asarray: argument 0").dtype)
         return np.asarray(asarray(leaf))
     except FxadError as e:
         problem = e.message.removeprefix("asarray: argument 0: ")
@@ -258,7 +284,7 @@ def _on_host(leaf: object, path: str) -> NDArray:
         if isinstance(leaf, np.ndarray):  # a masked one
             raise ArgumentError(f"tree.save: {path}: {problem}", remedy=e.remedy) from e
         raise ArgumentError(
-            f"tree.save: {path} is {described(leaf)}, not an array: {leaf!r:.60}",
+            f"tree.save: {path} is {described(leaf)}, not an array: {shown(leaf)}",
             remedy="save a tree of arrays and numbers",
         ) from e
 
@@ -375,7 +401,7 @@ def _head(what: str, text: str) -> dict[str, Any]:
         fits, version, names, as_bytes, described = False, _VERSION, [], {}, None
     if type(version) is not int or not 1 <= version <= _VERSION:
         raise FileFormatError(
-            f"{what} was written by a version of fxad that writes version {version!r:.20}, this one reads {_VERSION}",
+            f"{what} was written by a version of fxad that writes version {shown(version, 20)}, this one reads {_VERSION}",
             remedy="install a later fxad",
         )
     if not fits or not isinstance(names, list):

@@ -14,7 +14,7 @@ import numpy as np
 
 from fxad.core import tree
 from fxad.core.atomic_file import write_whole
-from fxad.errors import ArgumentError, FileFormatError, described
+from fxad.errors import ArgumentError, FileFormatError, described, shown
 from fxad.storage.decoding import decode
 from fxad.storage.encoding import encode
 from fxad.storage.file_format import has_header, pack, unpack
@@ -55,7 +55,7 @@ def save(program: Program[P, R] | Compiled[P, R], path: str | os.PathLike[str]) 
         )
     if not isinstance(traced, Program):
         raise ArgumentError(
-            f"save: {described(program)} is not a program: {program!r:.60}",
+            f"save: {described(program)} is not a program: {shown(program)}",
             remedy="trace the function first: save(trace(f, *examples), path); for arrays, fxad.tree.save(path, tree)",
         )
     absolute = path_to_write("save", path)

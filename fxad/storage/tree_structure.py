@@ -2,9 +2,10 @@
 
 Python's own containers have a keyword each; a user's class is named by module and qualified name. The static data of a
 class (static fields, keys) must consist of None, bools, numbers, strings, bytes, dtypes and tuples of these. A leaf is
-`"*"`. So the structure of `{"w": x, "layers": [y, (z, None)]}` is
+`"*"`. Dicts list their keys in the order of the leaves, and beside them the order of their insertion. So the structure
+of `{"w": x, "layers": [y, (z, None)]}` is
 
-    {"dict": [["layers", {"list": ["*", {"tuple": ["*", null]}]}], ["w", "*"]]}
+    {"dict": [["layers", {"list": ["*", {"tuple": ["*", null]}]}], ["w", "*"]], "order": [1, 0]}
 
 The description cannot choose code to run: a class is looked up in imported modules, must be registered with `fxad.tree`
 or be a namedtuple, and is rebuilt by its registered function.
@@ -25,7 +26,7 @@ from fxad import dtypes
 from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.core.tree_paths import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey, key_value
-from fxad.errors import ArgumentError, FileFormatError
+from fxad.errors import ArgumentError, FileFormatError, StorageWarning, shown, warn
 
 Json: TypeAlias = "None | bool | int | str | list[Json] | dict[str, Json]"
 
@@ -60,12 +61,12 @@ def structure_to_json(structure: Structure, what: str = "save") -> Json:
     data, entries = node.data, node.keys
     for word, cls in _MAPPINGS.items():
         if kind is cls:
-            return {word: [[_value_to_json(k, "a key", what), c] for k, c in zip(entries, children, strict=True)]}
+            return _mapping_to_json(word, entries, children, tree.insertion_order(structure), what)
     if kind is deque:
         return {"deque": children, "maxlen": data}
     if kind is defaultdict:
-        return {"defaultdict": [[_value_to_json(k, "a key", what), c] for k, c in zip(entries, children, strict=True)],
-                "factory": _factory(data[0], what)}  # fmt: skip
+        items = _mapping_to_json("defaultdict", entries, children, tree.insertion_order(structure), what)
+        return {**items, "factory": _factory(data[0], what)}
     name = _class_name(kind, what)
     if _is_namedtuple(kind):
         return {"namedtuple": name, "fields": list(kind._fields), "children": children}
@@ -77,13 +78,21 @@ def structure_to_json(structure: Structure, what: str = "save") -> Json:
     }
 
 
+def _mapping_to_json(
+    word: str, entries: Sequence[object], children: Sequence[Json], order: Sequence[int], what: str
+) -> dict[str, Json]:
+    """The items of a mapping in the order of the leaves; "order" has their order in the mapping, if it is another."""
+    items: Json = [[_value_to_json(k, "a key", what), c] for k, c in zip(entries, children, strict=True)]
+    return {word: items} if list(order) == sorted(order) else {word: items, "order": list(order)}
+
+
 def _factory(factory: object, what: str) -> str | None:
     if factory is None:
         return None
     name = getattr(factory, "__name__", "")
     if _FACTORIES.get(name) is not factory:
         raise ArgumentError(
-            f"{what}: a defaultdict makes its values with {factory!r:.60}, which a file cannot hold",
+            f"{what}: a defaultdict makes its values with {shown(factory)}, which a file cannot hold",
             remedy=f"use one of {', '.join(_FACTORIES)}, or a dict",
         )
     return name
@@ -95,6 +104,12 @@ def _class_name(cls: type, what: str) -> str:
         raise ArgumentError(
             f"{what}: the class {name} cannot be found again under its name",
             remedy="define it at the top of a module: a file holds the name of a class, not its code",
+        )
+    if cls.__module__ == "__main__":
+        warn(
+            f"{what}: the class {name} is found only where a class of this name is in the script that runs; define it in"
+            " a module that the scripts import",
+            StorageWarning,
         )
     return name
 
@@ -118,7 +133,7 @@ def _value_to_json(value: object, part: str, what: str) -> Json:
         if isinstance(value, key):
             return {word: _value_to_json(key_value(value), part, what)}
     raise ArgumentError(
-        f"{what}: {part} has {value!r:.60}, which a file cannot hold",
+        f"{what}: {part} has {shown(value)}, which a file cannot hold",
         remedy="None, bools, numbers, strings, bytes, dtypes and tuples of these are what a file holds",
     )
 
@@ -140,7 +155,7 @@ def _paths_below(d: Json, above: tuple[object, ...], reader: _Reader) -> list[tu
     if d == _LEAF:
         return [above]
     if not isinstance(d, dict):
-        raise reader.fail(f"{d!r:.60} describes no pytree")
+        raise reader.fail(f"{shown(d)} describes no pytree")
     for word in (*_MAPPINGS, "defaultdict"):
         if word in d:
             pairs = [_pair(pair, d[word], reader) for pair in _checked_list(d[word], reader)]
@@ -152,7 +167,7 @@ def _paths_below(d: Json, above: tuple[object, ...], reader: _Reader) -> list[tu
         return _paths_of_children(range(len(children)), children, above, reader)
     entries = [key_value(_value_from_json(e, reader)) for e in _checked_list(d.get("entries"), reader)]
     if len(entries) != len(children):
-        raise reader.fail(f"{d['class']!r:.60} has {len(entries)} keys and {len(children)} children")
+        raise reader.fail(f"{shown(d['class'])} has {len(entries)} keys and {len(children)} children")
     return _paths_of_children(entries, children, above, reader)
 
 
@@ -174,7 +189,7 @@ def structure_from_json(described: Json, what: str, imports: bool) -> Structure:
     """
     reader = _Reader(what, imports)
     try:
-        structure = tree.structure(_tree_from_json(described, reader))
+        structure = _structure_of(_tree_from_json(described, reader))
         hash(structure)  # static data of a class must be hashable: programs are compared by it
     except FileFormatError:
         raise
@@ -200,10 +215,10 @@ class _Reader:
     def pytree(self, name: object) -> type[Any]:
         """The class of a name."""
         if not isinstance(name, str):
-            raise self.fail(f"{name!r:.60} is not the name of a class")
+            raise self.fail(f"{shown(name)} is not the name of a class")
         module, _, qualname = name.partition(":")
         loaded = sys.modules.get(module)
-        if loaded is None and self.imports:
+        if loaded is None and (self.imports or module.startswith("fxad.")):  # an import of fxad runs no code of the file
             try:
                 loaded = import_module(module)
             except Exception as e:  # noqa: BLE001  # the module's code
@@ -223,33 +238,43 @@ _INSTALL: Final = "install what has the module, and put it on sys.path"
 _AS_IT_WAS: Final = "define the class as it was when the program was saved, or save the program again"
 
 
+def _structure_of(described: object) -> Structure:
+    """The structure of what `_tree_from_json` returns."""
+    subtrees, outer = tree.flatten(described)
+    return tree.with_subtrees(outer, subtrees)
+
+
+_LEAF_STRUCTURE: Final = tree.structure(0)
+
+
 def _tree_from_json(d: Json, reader: _Reader) -> object:
-    """A tree of the described structure, with numbers for leaves."""
+    """A tree of the described structure, of Python's own containers. In place of leaves and of instances of users' classes
+    it has their structures: no function of the classes is called."""
     if d is None:
         return None
     if d == _LEAF:
-        return 0
+        return _LEAF_STRUCTURE
     if not isinstance(d, dict):
-        raise reader.fail(f"{d!r:.60} describes no pytree")
+        raise reader.fail(f"{shown(d)} describes no pytree")
     for word, make in _SEQUENCES.items():
         if word in d:
             return make([_tree_from_json(c, reader) for c in _checked_list(d[word], reader)])
     for word, mapping in _MAPPINGS.items():
         if word in d:
-            return mapping(_items_from_json(d[word], reader))
+            return mapping(_items_from_json(d, word, reader))
     if "deque" in d:
         items, most = [_tree_from_json(c, reader) for c in _checked_list(d["deque"], reader)], d.get("maxlen")
         if most is None:
             return deque(items)
         if not isinstance(most, int) or isinstance(most, bool) or not len(items) <= most <= sys.maxsize:
-            raise reader.fail(f"a deque of {len(items)} has maxlen {most!r:.60}")
+            raise reader.fail(f"a deque of {len(items)} has maxlen {shown(most)}")
         return deque(items, most)
     if "defaultdict" in d:
         name = d.get("factory")
         factory: Callable[[], object] | None = _FACTORIES.get(name) if isinstance(name, str) else None
         if factory is None and name is not None:
-            raise reader.fail(f"{name!r:.60} makes no values of a defaultdict")
-        return defaultdict(factory, _items_from_json(d["defaultdict"], reader))
+            raise reader.fail(f"{shown(name)} makes no values of a defaultdict")
+        return defaultdict(factory, _items_from_json(d, "defaultdict", reader))
     return _instance_from_json(d, reader)
 
 
@@ -263,37 +288,53 @@ def _instance_from_json(d: dict[str, Json], reader: _Reader) -> object:
             )
         if len(children) != len(cls._fields):
             raise reader.fail(f"{d['namedtuple']} has {len(cls._fields)} fields, here are {len(children)}")
-        return cls._make(children)
+        return tuple.__new__(cls, children)
     if "class" not in d:
-        raise reader.fail(f"{d!r:.60} describes no pytree")
+        raise reader.fail(f"{shown(d)} describes no pytree")
     cls, name = reader.pytree(d["class"]), d["class"]
     entries = tuple([_value_from_json(e, reader) for e in _checked_list(d.get("entries"), reader)])
     make = tree.unflattener(cls)
     if make is None:
         raise reader.fail(f"the class {name} is not a pytree here", "register it with fxad.tree, as when it was saved")
-    data = _value_from_json(d.get("data"), reader)
+    if len(entries) != len(children):
+        raise reader.fail(f"{name} has {len(entries)} keys and {len(children)} children")
+    data, subtrees = _value_from_json(d.get("data"), reader), [_structure_of(c) for c in children]
     try:
-        instance = make(data, children)
-        keys = tuple(tree.outermost_node(tree.structure(instance)).keys)
-    except Exception as e:  # the user's code
+        structure = tree.structure_of_instance(cls, data, entries, subtrees)
+    except ValueError as e:
+        raise reader.fail(f"the class {name} has changed: {e}", _AS_IT_WAS) from e
+    if structure is not None:
+        return structure
+    try:  # a class of Python or of pyrsistent
+        outer = tree.structure(make(data, [0] * len(children)))
+        keys = tuple(tree.outermost_node(outer).keys)
+    except Exception as e:
         raise reader.fail(f"the class {name} does not take what was saved: {type(e).__name__}: {e}", _AS_IT_WAS) from e
     if keys != entries:
         raise reader.fail(f"the class {name} has changed: its children were {entries}, they are {keys}", _AS_IT_WAS)
-    return instance
+    return tree.with_subtrees(outer, subtrees)
 
 
-def _items_from_json(d: Json, reader: _Reader) -> list[tuple[object, object]]:
+def _items_from_json(described: dict[str, Json], word: str, reader: _Reader) -> list[tuple[object, object]]:
+    """The items of a mapping, in its order."""
+    d = described[word]
     pairs = [_pair(pair, d, reader) for pair in _checked_list(d, reader)]
     items = [(_key_from_json(k, reader), _tree_from_json(c, reader)) for k, c in pairs]
     if len(dict(items)) != len(items):
-        raise reader.fail(f"{d!r:.60} has a key twice")
-    return items
+        raise reader.fail(f"{shown(d)} has a key twice")
+    if "order" not in described:
+        return items
+    order = _checked_list(described["order"], reader)
+    numbers = [k for k in order if type(k) is int]
+    if len(numbers) != len(order) or sorted(numbers) != list(range(len(items))):
+        raise reader.fail(f"{shown(order)} is no order of {len(items)} keys")
+    return [items[k] for k in numbers]
 
 
 def _pair(pair: Json, d: Json, reader: _Reader) -> tuple[Json, Json]:
     items = _checked_list(pair, reader)
     if len(items) != 2:
-        raise reader.fail(f"{d!r:.60} describes no keys and values")
+        raise reader.fail(f"{shown(d)} describes no keys and values")
     return items[0], items[1]
 
 
@@ -302,13 +343,13 @@ def _key_from_json(d: Json, reader: _Reader) -> object:
     try:
         hash(key)
     except TypeError:
-        raise reader.fail(f"{d!r:.60} is not a key") from None
+        raise reader.fail(f"{shown(d)} is not a key") from None
     return key
 
 
 def _checked_list(d: Json, reader: _Reader) -> list[Json]:
     if not isinstance(d, list):
-        raise reader.fail(f"{d!r:.60} is not a list")
+        raise reader.fail(f"{shown(d)} is not a list")
     return d
 
 
@@ -317,7 +358,7 @@ def _value_from_json(d: Json, reader: _Reader) -> object:
     if d is None or isinstance(d, bool | int | str):
         return d
     if not isinstance(d, dict):
-        raise reader.fail(f"{d!r:.60} is not a value")
+        raise reader.fail(f"{shown(d)} is not a value")
     word = next(iter(d), "")
     try:
         match word, d.get(word):
@@ -337,7 +378,7 @@ def _value_from_json(d: Json, reader: _Reader) -> object:
                 pass
     except (ValueError, OverflowError, TypeError):
         pass
-    raise reader.fail(f"{d!r:.60} is not a value")
+    raise reader.fail(f"{shown(d)} is not a value")
 
 
 # ---------------------------------------------------------------------------------------------------------- classes

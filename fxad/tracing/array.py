@@ -32,6 +32,7 @@ from fxad.errors import (
     ParameterError,
     described,
     exception_text,
+    shown,
 )
 from fxad.ir import Atom, Aval, Jaxpr, NDArray, Primitive
 from fxad.operations import index_plan, indexing, promotion
@@ -421,7 +422,7 @@ def aval_of(value: object, what: str = "value") -> Aval:
     remedy = "pass a NumPy array, an fxad Array, a Python or NumPy scalar, or an object with __dlpack__"
     if type(value).__module__.startswith("jax."):  # a tracer: arrays of JAX have DLPack
         remedy = "give the function of fxad to fxad.interop.jax.to_jax, and call the result"
-    raise ArgumentError(f"{what}: {described(value)} is not an array: {value!r:.60}", remedy=remedy)
+    raise ArgumentError(f"{what}: {described(value)} is not an array: {shown(value)}", remedy=remedy)
 
 
 def unchanging_array(value: object, aval: Aval) -> object:

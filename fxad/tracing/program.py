@@ -35,9 +35,10 @@ from fxad import dtypes
 from fxad.core import sizes, tree
 from fxad.core.absent import absent_attribute
 from fxad.core.dataclasses import dataclass
+from fxad.core.exact_key import exact_key
 from fxad.core.tables import Table, headed, preformatted
-from fxad.core.tree import Accessor, Structure
-from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
+from fxad.core.tree import Accessor, ExactStructure, StaticDataError, Structure
+from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described, shown
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.operations import promotion
 from fxad.operations.arguments import plain_ints
@@ -74,7 +75,7 @@ class Spec:
     def __init__(self, shape: Iterable[int] | str, dtype: object = "float32", *, sharding: None = None) -> None:
         if sharding is not None:
             raise ParameterError(
-                f"Spec: sharding is {sharding!r:.60}; a type has none",
+                f"Spec: sharding is {shown(sharding)}; a type has none",
                 remedy="put the argument where it belongs: device_put(x, sharding)",
             )
         aval = Aval(symbolic_shape(shape) if isinstance(shape, str) else shape, dtype)
@@ -153,7 +154,10 @@ class Program(Generic[P, R_co]):
         return self.jaxpr, self.in_tree, self.out_tree, tuple([id(b) for b in self.bound])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Program) and self._key() == other._key()
+        if not isinstance(other, Program) or self._key() != other._key():
+            return False
+        # equal structures may have other orders of the keys of dicts
+        return exact_key((self.in_tree, self.out_tree)) == exact_key((other.in_tree, other.out_tree))
 
     def __hash__(self) -> int:
         return hash(self._key())
@@ -200,6 +204,16 @@ class Program(Generic[P, R_co]):
     def paths(self) -> tuple[str, ...]:
         """Paths of the argument leaves, as in `params['w']`."""
         return tuple([argument_path(a, self.names) for a in self.in_tree.accessors()])
+
+    @property
+    def args_info(self) -> Any:
+        """The types of the arguments: a tree ((positional), {keyword}) of `Spec`s."""
+        return tree.unflatten(self.in_tree, [Spec(a.shape, a.dtype) for a in self.in_avals])
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the results: a tree of `Spec`s."""
+        return tree.unflatten(self.out_tree, [Spec(a.shape, a.dtype) for a in self.out_avals])
 
     def operand_path(self, operand: int) -> str:
         """The name of an operand of the jaxpr in messages."""
@@ -368,14 +382,14 @@ def trace_for_call(
 ) -> Program[..., R]:
     """`trace`, with the arguments of the call in a tuple and a dict. `differentiated`: by the numbers among them."""
     if not callable(f):
-        raise ArgumentError(f"trace: {described(f)} is not a function: {f!r:.60}", remedy="trace(f, *examples)")
+        raise ArgumentError(f"trace: {described(f)} is not a function: {shown(f)}", remedy="trace(f, *examples)")
     name = function_name(f)
     statics = static_arguments(f"trace of {name}", f, (), static_argnames)
     if statics is not None:
         _, fixed, args, kwargs = statics.split(args, kwargs)
         f = statics.bound(fixed)
     names = parameter_names(f)
-    leaves, in_tree = tree.flatten((args, kwargs))
+    leaves, (in_tree, _) = flatten_call(f"trace of {name}", f, args, kwargs)
     avals: Sequence[ArgumentType] = types_of(f"trace of {name}", f, leaves, in_tree)
     if differentiated:
         avals = [
@@ -392,15 +406,28 @@ def _axes_of(what: str, axis_env: object) -> list[MappedAxis]:
     """The axes of an `axis_env`. Raises: ArgumentError, AxisNameError."""
     if not isinstance(axis_env, Mapping):
         raise ArgumentError(
-            f"{what}: axis_env is {described(axis_env)}: {axis_env!r:.60}", remedy='give a dict, as in {"i": 8}'
+            f"{what}: axis_env is {described(axis_env)}: {shown(axis_env)}", remedy='give a dict, as in {"i": 8}'
         )
     axes = {name: plain_ints(size) for name, size in axis_env.items()}
     for name, size in axes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ArgumentError(
-                f"{what}: axis_env[{name!r}] is {size!r:.60}, not a size", remedy="give each axis an int from 1 on"
+                f"{what}: axis_env[{name!r}] is {shown(size)}, not a size", remedy="give each axis an int from 1 on"
             )
     return [new_axis(what, name, size) for name, size in axes.items()]
+
+
+def flatten_call(
+    what: str, f: object, args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[list[Any], ExactStructure]:
+    """The leaves of the arguments of a call, and their exact structure. Raises: ArgumentError naming the path of static
+    data that are not hashable."""
+    try:
+        return tree.flatten_exactly(args, kwargs)
+    except StaticDataError as e:
+        if e.accessor is not None:
+            e.at(f"{what}: argument {argument_path(e.accessor, parameter_names(f))}")
+        raise
 
 
 def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval | NumberType, ...]:
@@ -483,7 +510,7 @@ def _check_result_leaves(what: str, leaves: Sequence[object], out_tree: Structur
         if not isinstance(leaf, _RESULTS):
             path = out_tree.accessors()[k].codify("result")
             raise ArgumentError(
-                f"{what}: {path} is {described(leaf)}, not an array: {leaf!r:.60}",
+                f"{what}: {path} is {described(leaf)}, not an array: {shown(leaf)}",
                 remedy="return arrays, Python numbers, or pytrees of them; register a class with fxad.tree.dataclass",
             )
 

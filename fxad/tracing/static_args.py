@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias, TypeVar, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.exact_key import exact_key
-from fxad.errors import ArgumentError, ParameterError, described
+from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.operations.arguments import argument_keys, plain_ints
 
 Argnums = int | Sequence[int]
@@ -146,7 +146,7 @@ class StaticArguments:
         keys = argument_keys(argument, kind)
         if keys is None:
             raise ParameterError(
-                f"{self.what}: {role} is {plain_ints(argument)!r:.60}, not {one} or a sequence of them",
+                f"{self.what}: {role} is {shown(plain_ints(argument))}, not {one} or a sequence of them",
                 remedy="static_argnums takes ints, static_argnames takes strings",
             )
         return keys
@@ -190,7 +190,7 @@ class StaticArguments:
 
     def values_text(self, fixed: dict[int | str, object]) -> str:
         """Static values for a message: `n=3, mode='full'`."""
-        return ", ".join([f"{self._name(k)}={v!r:.40}" for k, v in fixed.items()])
+        return ", ".join([f"{self._name(k)}={shown(v, 40)}" for k, v in fixed.items()])
 
     def _name(self, k: int | str) -> str:
         return k if isinstance(k, str) else self.positional[k] if k < len(self.positional) else f"args[{k}]"
@@ -201,7 +201,7 @@ class StaticArguments:
         except TypeError:
             what = f"{self.what}: static argument {self._name(k)}"
             raise ArgumentError(
-                f"{what} is {described(value)}, which is not hashable: {value!r:.60}",
+                f"{what} is {described(value)}, which is not hashable: {shown(value)}",
                 remedy="give a tuple in place of a list; an array is no static argument: leave it traced",
             ) from None
         return exact_key(value)  # 1, 1.0 and True are three values, as are 0.0 and -0.0

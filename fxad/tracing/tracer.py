@@ -49,6 +49,7 @@ from fxad.ir import (
     Eqn,
     Jaxpr,
     Lit,
+    NDArray,
     Primitive,
     Source,
     Var,

@@ -33,7 +33,6 @@ from fxad.transforms.costs import Fusion, compile_cost, weight_of_nested
 from fxad.units.cost_rule import called_body
 from fxad.units.pieces import inline_calls
 
-
 _FUSIBLE: Final = (Fusion.CHEAP, Fusion.EXPENSIVE)
 
 

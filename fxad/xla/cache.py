@@ -13,14 +13,14 @@ import logging
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
-from enum import Enum
+from enum import Enum, IntFlag
 from functools import partial
 from os import PathLike
 from threading import get_ident
-from typing import Any, Final, NoReturn, TypeAlias, final, overload
+from typing import Any, Final, NoReturn, Protocol, TypeAlias, final, overload
 from weakref import ref
 
 import numpy as np
@@ -28,7 +28,7 @@ import numpy as np
 from fxad.core.constants import PLANNED_EQUATION_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.core.single_flight import FLIGHTS
-from fxad.core.weak import WeakKeyTable
+from fxad.core.weak import CLEANUP, RefWithCleanup, WeakKeyTable
 from fxad.errors import ArgumentError, CacheError, CacheWarning, ParameterError, warn
 from fxad.ir import Jaxpr
 from fxad.xla.client import Device, default_device, require_device
@@ -67,7 +67,8 @@ class SpecialDirectory(Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """Counters of a cache since it was made or cleared; `entries` and `bytes` are its present contents.
+    """Counters of a cache since it was made or cleared; `entries`, `bytes` and `calls` are its present contents.
+    `calls` are the programs and executables that jitted functions have for the types of their arguments.
 
     A hit found an executable in memory; a miss found it on disk (`disk_hits`) or compiled it (`compilations`).
     """
@@ -79,18 +80,34 @@ class CacheStats:
     seconds_saved: float = 0.0  # the compile time that hits avoided
     entries: int = 0
     bytes: int = 0
+    calls: int = 0
     evictions: int = 0
     disk_hits: int = 0
     disk_writes: int = 0
 
 
+class HeldCall(Protocol):
+    """What a jitted function holds for arguments of some types: a program or an executable."""
+
+    def release(self, reason: ReleaseReason) -> bool:
+        """Drop it, if it was not used since the last request for this reason. Returns True if it is dropped."""
+
+
+class ReleaseReason(IntFlag):
+    """Why a call of a jitted function is to be dropped: its executables are, or there are too many calls."""
+
+    EXECUTABLES = 1
+    CALLS = 2
+
+
 @final
 class _Entry:
-    """The entry of one executable."""
+    """The entry of one executable. `calls` are those of jitted functions that hold the executable."""
 
-    __slots__ = ("__weakref__", "_reference", "bytes", "hits", "seconds")
+    __slots__ = ("__weakref__", "_reference", "bytes", "calls", "hits", "seconds")
 
     def __init__(self) -> None:
+        self.calls: WeakKeyTable[HeldCall, None] = WeakKeyTable()
         self._reference: ref[XlaExecutable] | None = None
         self.hits = 0
         self.seconds = 0.0  # of lowering and compiling
@@ -99,6 +116,10 @@ class _Entry:
     def executable(self) -> XlaExecutable | None:
         """The executable, if it is alive."""
         return None if self._reference is None else self._reference()
+
+    def release(self) -> bool:
+        """Drop the calls of jitted functions that hold the executable, unless they were used. True if all are dropped."""
+        return all([call.release(ReleaseReason.EXECUTABLES) for call in self.calls.living_keys()])
 
     def fill(self, cached: CachedExecutable) -> None:
         """Set the executable, which the entry does not keep alive, and its costs."""
@@ -124,12 +145,15 @@ class _Contents:
     """The contents and counters of a cache. Thread-safe without a lock: each change is one operation in C. After an
     asynchronous exception between two changes, an executable is found or is compiled again."""
 
-    __slots__ = ("_counts", "entries", "held", "planned")
+    __slots__ = ("_counts", "calls", "entries", "entry_of", "held", "planned")
 
     def __init__(self) -> None:
         self.entries: WeakKeyTable[Jaxpr, dict[CompileTarget, _Entry]] = WeakKeyTable()
         self.held: OrderedDict[_Entry, tuple[CacheKey, XlaExecutable]] = OrderedDict()  # in order of use
         self.planned: OrderedDict[Jaxpr, None] = OrderedDict()
+        self.entry_of: WeakKeyTable[XlaExecutable, _Entry] = WeakKeyTable()
+        # by number, calls of jitted functions, and their bytes beside those of executables
+        self.calls: OrderedDict[int, tuple[RefWithCleanup[HeldCall], int]] = OrderedDict()
         self._counts: dict[int, _Counts] = {}
 
     def entry(self, key: CacheKey) -> _Entry:
@@ -157,23 +181,54 @@ class _Contents:
         """The bytes of the held executables."""
         return sum([entry.bytes for entry in self.held.copy()])
 
+    def hold_call(self, call: HeldCall, size: int, executables: Sequence[XlaExecutable], max_bytes: int) -> None:
+        """Hold a call of a jitted function, up to `max_bytes` for all. The call holds the executables."""
+        for executable in executables:
+            entry = self.entry_of.get(executable)
+            if entry is not None:
+                entry.calls.setdefault(call, None)
+        newest, number = RefWithCleanup(call, CLEANUP), id(call)
+        newest.cleanup = partial(self.calls.pop, number, None)
+        self.calls[number] = newest, size
+        total, tries = self.call_bytes(), 2 * len(self.calls)
+        while total > max_bytes and tries > 0:
+            tries -= 1
+            try:
+                number, item = self.calls.popitem(last=False)
+            except KeyError:
+                return
+            oldest = item[0]()
+            if oldest is call or (oldest is not None and not oldest.release(ReleaseReason.CALLS)):
+                self.calls[number] = item  # used since the last time
+            else:
+                total -= item[1]
+
+    def call_bytes(self) -> int:
+        """The bytes of the calls of jitted functions, beside those of executables."""
+        return sum([size for _, size in self.calls.copy().values()])
+
     def hold(self, key: CacheKey, entry: _Entry, executable: XlaExecutable, max_bytes: int) -> None:
         """Hold an executable as the most recently used one."""
         item = self.held.get(entry)
         if item is None or item[1] is not executable:
             self.held[entry] = key, executable
-            self.evict(max_bytes)
+            self.evict(max_bytes, entry)
         with suppress(KeyError):  # evicted
             self.held.move_to_end(entry)
 
-    def evict(self, max_bytes: int) -> None:
-        """Drop the least recently used executables until the rest fits into `max_bytes`."""
-        total = self.bytes()
-        while total > max_bytes:
+    def evict(self, max_bytes: int, newest: _Entry | None = None) -> None:
+        """Drop the least recently used executables until the rest fits into `max_bytes`. A call of a jitted function
+        uses its executables, and is dropped with them. The newest one is dropped last."""
+        total, tries = self.bytes(), 3 * len(self.held)
+        while total > max_bytes and tries > 0:
+            tries -= 1
             try:
-                entry, _ = self.held.popitem(last=False)
+                entry, item = self.held.popitem(last=False)
             except KeyError:
                 return
+            if (entry is newest and self.held) or (entry.calls and not entry.release()):
+                self.held[entry] = item  # used since the last time
+                continue
             total -= entry.bytes
             self.counts().evictions += 1
 
@@ -219,7 +274,9 @@ class Cache:
     The cache holds the most recently used executables with their programs, up to `max_bytes`; they refer to no arrays
     (docs/adr/0003). It finds other executables while a reference to them exists elsewhere. It also holds the most
     recently used programs that run as several executables, up to a quarter of `max_bytes`, so that a new trace finds
-    their plan (docs/adr/0029). `clear()` drops everything. With `dir`, executables are also stored on disk, up to
+    their plan (docs/adr/0029). Jitted functions have the executables that are held here, and each that of
+    its last call; their own data for types of arguments are held up to another quarter of `max_bytes`. `clear()` drops
+    everything. With `dir`, executables are also stored on disk, up to
     `disk_bytes`, and found by later processes.
 
     Law:    `cache(f, o, d) is cache(f, o, d)` while a reference to the result exists; concurrent calls compile once.
@@ -309,6 +366,7 @@ class Cache:
             counts.compilations += 1
             counts.seconds += cached.seconds
         contents.entries.setdefault(jaxpr, {})[key[1]] = entry  # another thread may have cleared it
+        contents.entry_of.setdefault(cached.executable, entry)
         contents.hold(key, entry, cached.executable, self._settings.max_bytes)
         return cached.executable
 
@@ -342,6 +400,10 @@ class Cache:
         same_name = [(program, target) for (program, target), _ in keys if program.name == jaxpr.name]
         difference = explain_miss(key, same_name).difference
         return f"; the nearest of that name differs at {difference}" if difference is not None else ""
+
+    def hold_call(self, call: HeldCall, size: int, executables: Sequence[XlaExecutable] = ()) -> None:
+        """Hold what a jitted function has for some types of arguments, `size` bytes beside those of the executables."""
+        self._contents.hold_call(call, size, executables, self._settings.max_bytes // 4)
 
     def hold_planned(self, jaxpr: Jaxpr) -> None:
         """Hold a program that runs as several executables, or with passes of its own, as the most recently used one.
@@ -379,7 +441,8 @@ class Cache:
     def stats(self) -> CacheStats:
         """Counters and contents."""
         c = self._contents
-        return CacheStats(**{n: c.counted(n) for n in _Counts.__slots__}, entries=len(c.held), bytes=c.bytes())
+        counted = {n: c.counted(n) for n in _Counts.__slots__}
+        return CacheStats(**counted, entries=len(c.held), bytes=c.bytes() + c.call_bytes(), calls=len(c.calls))
 
     @overload
     def explain(self) -> str: ...

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, final
 
-from fxad.core.atomic_file import READING, UNFINISHED, checksum, open_file, write_whole
+from fxad.core.atomic_file import READING, STALE, UNFINISHED, checksum, open_file, write_whole
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CacheError, CacheWarning, ParameterError, warn
 
@@ -31,7 +31,6 @@ _BEGIN: Final = len(MAGIC) + _DIGEST + _LENGTH
 # The names of entries and of their temporary files. Other files with the suffix, such as saved programs, are not ours.
 _OURS: Final = re.compile(rf"[0-9a-f]{{64}}{re.escape(SUFFIX)}(?:\.[0-9]+\.[0-9a-f]+{re.escape(UNFINISHED)})?")
 _MAX_ENTRY_BYTES: Final = 2**32  # bytes of an entry: serialized executables have less than 2**31
-_STALE: Final = 3600.0  # seconds after which a temporary file counts as abandoned
 
 
 @final
@@ -137,7 +136,7 @@ class Directory:
         total = sum([n for _, n, _ in entries])
         for used, n, path in entries:
             unfinished = path.endswith(UNFINISHED)
-            if (time.time() - used > _STALE) if unfinished else total > allowed:
+            if (time.time() - used > STALE) if unfinished else total > allowed:
                 total -= n
                 _remove(path)
 

@@ -87,13 +87,19 @@ class CompilerConfiguration:
 
 
 def lowering_sources() -> list[str]:
-    """The source files of fxad that determine how a program is lowered and compiled."""
+    """The files of fxad that determine how a program is lowered and compiled: compiled modules if the sources are
+    not there, or one archive."""
     root = os.path.dirname(os.path.dirname(__file__))
+    if not os.path.isdir(root):  # in an archive
+        while root and not os.path.isfile(root):
+            root = os.path.dirname(root).rstrip(os.sep)
+        return [root] if root else []
     paths = [os.path.join(root, name) for name in os.listdir(root)]
     for folder in ("core", "primitives", "lowering", "xla"):  # pathlib takes 3 ms more
-        for directory, _, names in os.walk(os.path.join(root, folder)):
+        for directory, folders, names in os.walk(os.path.join(root, folder)):
+            folders[:] = [name for name in folders if name != "__pycache__"]
             paths += [os.path.join(directory, name) for name in names]
-    return sorted([path for path in paths if path.endswith(".py")])
+    return sorted([path for path in paths if path.endswith((".py", ".pyc"))])
 
 
 def _digest_of_sources() -> str:
@@ -110,6 +116,18 @@ def read(path: str) -> bytes:
     """The content of a file."""
     with open(path, "rb", buffering=0) as file:
         return file.read()
+
+
+def _file_states() -> dict[str, tuple[int, int, int]]:
+    """For each source, what changes when it is replaced. Takes 1 ms."""
+    states = {}
+    for path in lowering_sources():
+        try:
+            s = os.stat(path)
+        except OSError:
+            continue
+        states[path] = s.st_mtime_ns, s.st_size, s.st_ino
+    return states
 
 
 def processor() -> str:
@@ -192,6 +210,14 @@ def sharding_of_entry(stored: Any, jaxpr: Jaxpr) -> ModuleSharding | None:
 
 _MAX_FIGURE: Final = 2**40  # of seconds, and of characters
 _configuration: Final = CompilerConfiguration()
+# The files that this process has imported. While it runs, the package may be upgraded.
+_imported: Final = _file_states()
+
+
+_CHANGED: Final = (
+    "cache: the files of fxad have changed since this process imported it; it stores nothing in the directory and reads"
+    " nothing from it. Start the process again"
+)
 
 
 @final
@@ -242,8 +268,20 @@ class DiskTier:
     def _key(self, jaxpr: Jaxpr, device: Device, options: CompileOptions) -> str | None:
         if not is_storable(jaxpr):
             return None
-        configuration = _configuration.of(device)
+        configuration = self._configuration(device)
+        if configuration is None:
+            self.directory.warn_once("sources", _CHANGED)
+            return None
         if runs_on_devices(jaxpr):
             count = len(devices(device.platform))
             configuration += f"\ndevices {count}, process {process_index()} of {process_count()}"
         return key_of(jaxpr, options, configuration)
+
+    def _configuration(self, device: Device) -> str | None:
+        """The compiler configuration; None if the files of fxad are not those that this process has imported: it must
+        not store executables under the digest of other sources. Takes 1 ms."""
+        try:
+            configuration = _configuration.of(device)
+            return configuration if _file_states() == _imported else None
+        except OSError:  # the files are being replaced
+            return None

@@ -29,6 +29,7 @@ from typing import Final, ParamSpec, TypeVar, final
 import numpy as np
 
 from fxad.core.single_flight import FLIGHTS, SingleFlight
+from fxad.errors import PACKAGE
 from fxad.ir import Aval
 from fxad.lowering.jaxlib import _jax
 from fxad.xla.client import (
@@ -52,9 +53,8 @@ _PATIENCE_SECONDS: Final = 1.0  # exit waits so long for host functions, before 
 _CALL_SECONDS: Final = 10.0  # exit waits so long for threads in XLA
 _SLEEP_SECONDS: Final = 3600.0
 # Files whose functions call XLA for the user's computations.
-_ROOT: Final = os.path.dirname(os.path.dirname(__file__))
 _CALLERS: Final = tuple(
-    [os.path.join(_ROOT, *name.split("/")) for name in ("xla/", "execution/", "tracing/array.py", "numpy/apply.py")]
+    [os.path.join(PACKAGE, *name.split("/")) for name in ("xla/", "execution/", "tracing/array.py", "numpy/apply.py")]
 )
 
 

@@ -181,6 +181,11 @@ class LinkedExecutable:
 AnyExecutable: TypeAlias = XlaExecutable | LinkedExecutable
 
 
+def parts_of(executable: AnyExecutable) -> tuple[XlaExecutable, ...]:
+    """The executables of XLA of a program."""
+    return executable.executables if isinstance(executable, LinkedExecutable) else (executable,)
+
+
 def _pick(slots: tuple[int, ...]) -> _Pick:
     """A C function that selects these slots from the list of all."""
     # the type of `itemgetter` does not say that it gives a list for a slice, and a tuple for several indices

@@ -466,3 +466,21 @@ def test_donate_argnums_and_argnames_that_name_no_argument() -> None:
     for option in ("donate_argnums", "donate_argnames"):
         with pytest.raises(ParameterError, match=r"^jit of step: donate is \[1.5\], not a position or a name"):
             jit(step, **{option: 1.5})
+
+
+@pytest.mark.parametrize("leaves", [2, 3])
+def test_a_donated_tree_that_is_given_again(leaves: int) -> None:
+    step = fx.jit(lambda s: [x + 1 for x in s], donate=0)
+    s = [fnp.ones(3) * k for k in range(leaves)]
+    step(s)
+    for _ in range(2):
+        with pytest.raises(fx.errors.ExecutionError, match=r"argument s\[0\].* was donated to <lambda> at ") as e:
+            step(s)
+        assert "donated twice" not in str(e.value)
+    alive = fnp.ones(3)
+    with pytest.raises(fx.errors.ExecutionError, match=r"argument s\[1\].* was donated to <lambda> at "):
+        step([alive, *s[1:]])
+    np.testing.assert_array_equal(alive, np.ones(3))
+    fresh = fnp.ones(3)
+    with pytest.raises(ArgumentError, match="one array is donated twice"):
+        step([fresh] * leaves)

@@ -7,6 +7,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -640,3 +642,35 @@ def test_programs_with_functions_of_the_host(home: Path, effect: str) -> None:
         time.sleep(0.01)
     assert len(seen) == wanted
     assert entries(home) == []
+
+
+_UPGRADED = """
+import os, sys, warnings
+sys.path.insert(0, {root!r})
+import fxad as fx, numpy as np
+assert fx.__file__.startswith({root!r})
+fx.cache.configure(dir={home!r})
+if {upgrade}:
+    path = os.path.join({root!r}, "fxad", "primitives", "dot.py")
+    with open(path + ".new", "w") as new, open(path) as old:
+        new.write(old.read() + "# a later version\\n")
+    os.replace(path + ".new", path)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    fx.jit(lambda x: x * 3)(np.ones(3))
+    fx.jit(lambda x: x * 4)(np.ones(3))
+print([str(w.message) for w in caught], fx.cache.stats().disk_writes, fx.cache.stats().disk_hits)
+"""
+
+
+def test_a_process_that_runs_while_the_package_is_upgraded_stores_nothing(tmp_path: Path, home: Path) -> None:
+    root = str(tmp_path / "site")
+    shutil.copytree(Path(fx.__file__).parent, Path(root) / "fxad")
+
+    def run(upgrade: bool) -> str:
+        text = _UPGRADED.format(root=root, home=str(home), upgrade=upgrade)
+        return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.strip()
+
+    assert run(upgrade=True) == f"[{disk_tier._CHANGED!r}] 0 0"
+    assert run(upgrade=False) == "[] 2 0"
+    assert run(upgrade=False) == "[] 0 2"

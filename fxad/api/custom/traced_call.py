@@ -30,6 +30,7 @@ import numpy as np
 
 from fxad.api.custom.traced_rules import GivenRules, Signature, TracedRule, traced
 from fxad.core import tree
+from fxad.core.exact_key import exact_key
 from fxad.core.frames import Scoped
 from fxad.core.tree import Structure
 from fxad.ir import Jaxpr
@@ -101,7 +102,7 @@ class TracedCall:
     def same(self, other: TracedCall) -> bool:
         """Returns True if a later call is of the same function, with the same types and the same values of `nondiff_argnums`."""
         a, b = self.signature, other.signature
-        if self.rules is not other.rules or a.in_tree != b.in_tree or not a.takes(b):
+        if self.rules is not other.rules or not a.takes(b) or exact_key(a.in_tree) != exact_key(b.in_tree):
             return False
         if a.numbers.keys() != b.numbers.keys() or not all([a.numbers[k].same(b.numbers[k]) for k in a.numbers]):
             return False

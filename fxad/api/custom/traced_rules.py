@@ -653,11 +653,11 @@ def inverse_rule(sig: Signature, inverse: GivenInverse) -> TracedRule:
                 f"{inverse.role} of {sig.name}: keep has {k}, and its rules are about arguments {', '.join(map(str, sig.positions))}",
                 remedy="number positional arguments from 0; those in nondiff_argnums are given to the rule anyway",
             )
-    leaves_of = dict(zip(sig.positions, tree.unflatten(sig.in_tree, range(len(sig.in_avals))), strict=True))
-    kept_leaves, kept_tree = tree.flatten(tuple([leaves for k, leaves in leaves_of.items() if k in inverse.keep]))
-    others = [leaves for k, leaves in leaves_of.items() if k not in inverse.keep]
-    others_tree = tree.structure(others[0] if len(others) == 1 else tuple(others))
-    is_kept = tuple([k in kept_leaves for k in range(len(sig.in_avals))])
+    tree_of = dict(zip(sig.positions, sig.in_tree.children(), strict=True))
+    kept_tree = tree.tuple_structure(*[t for k, t in tree_of.items() if k in inverse.keep])
+    others = [t for k, t in tree_of.items() if k not in inverse.keep]
+    others_tree = others[0] if len(others) == 1 else tree.tuple_structure(*others)
+    is_kept = tuple([k in inverse.keep for k, t in tree_of.items() for _ in range(t.num_leaves)])
     is_other = tuple([not kept for kept in is_kept])
     n_known = n + sum(is_kept)  # results and kept leaves
 

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar, final, overload
 import numpy as np
 
 from fxad.core import tree
+from fxad.core.exact_key import exact_key
 from fxad.core.host_functions import HOST
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Aval, NDArray
@@ -227,7 +228,7 @@ def _bind_host_call(
         return array
 
     # a rule that is traced again must call the same function object
-    number = reuse_in_replay((what, getattr(f, "__code__", f), results, in_tree, out_tree), new_number)
+    number = reuse_in_replay((what, getattr(f, "__code__", f), results, exact_key((in_tree, out_tree))), new_number)
     prim = HostCall(function_name(f), results, effect, whole=whole)
     outs: Sequence[Array]
     if active_trace() is None:

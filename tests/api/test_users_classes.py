@@ -1,0 +1,222 @@
+"""Structures of users' classes are computed without calling their functions: a constructor sees values only."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optree
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax, tree, tree_util
+
+RUNS: list[tuple[object, ...]] = []
+
+
+class Pair:
+    """A class whose constructor looks at the shapes of its arguments."""
+
+    def __init__(self, a: Any, b: Any) -> None:
+        RUNS.append((a, b))
+        if a.shape != b.shape:
+            raise TypeError("shapes differ")
+        self.a, self.b = a, b
+
+
+tree.register(Pair, lambda p: ((p.a, p.b), "pair", ("a", "b")), lambda _, xs: Pair(*xs), optree.GetAttrEntry)
+
+
+class Unnamed(Pair):
+    """The same, registered as in JAX."""
+
+
+tree_util.register_pytree_node(Unnamed, lambda p: ((p.a, p.b), None), lambda _, xs: Unnamed(*xs))
+
+
+@tree_util.register_dataclass
+@dataclasses.dataclass
+class Checked(Pair):
+    """A dataclass that checks its fields."""
+
+    a: Any
+    b: Any
+
+    def __post_init__(self) -> None:
+        Pair.__init__(self, self.a, self.b)
+
+
+X = fnp.ones(3)
+
+
+def f(p: Any) -> Any:
+    return type(p)(p.a * p.b, p.b + p.a)
+
+
+def g(p: Any) -> Any:
+    return (p.a * p.b).sum()
+
+
+def prefix(cls: type) -> Any:
+    """An instance with the axes 0 in place of arrays."""
+    axes = object.__new__(cls)
+    axes.a = axes.b = 0
+    return axes
+
+
+TRANSFORMED: dict[str, Callable[[Any, Path], object]] = {
+    "jit": lambda p, _: fx.jit(f)(p),
+    "grad": lambda p, _: fx.grad(g)(p),
+    "jvp": lambda p, _: fx.jvp(f, (p,), (p,)),
+    "vjp": lambda p, _: fx.vjp(f, p)[1](p),
+    "linearize": lambda p, _: fx.linearize(f, p)[1](p),
+    "jacfwd": lambda p, _: fx.jacfwd(lambda q: q.a[0] * q.b[0])(p),
+    "jacrev": lambda p, _: fx.jacrev(lambda q: q.a[0] * q.b[0])(p),
+    "vmap": lambda p, _: fx.vmap(f)(p),
+    "in_axes": lambda p, _: fx.vmap(f, in_axes=(prefix(type(p)),))(p),
+    "in_axes of a part": lambda p, _: fx.vmap(lambda d, y: d["p"].a + y, in_axes=({"p": 0}, None))({"p": p}, 1.0),
+    "remat": lambda p, _: fx.grad(fx.remat(g))(p),
+    "scan": lambda p, _: lax.scan(lambda c, _: (f(c), None), p, None, length=2),
+    "partial_eval": lambda p, _: fx.partial_eval(fx.trace(lambda p, q: f(q), p, p), (True, False)),
+    "inverse": lambda p, _: fx.inverse(fx.trace(lambda q: type(q)(q.a + 1, q.b * 2), p))(p),
+    "donation": lambda p, _: fx.jit(f, donate={"p": True})(type(p)(X * 2, X * 3)),
+    "exported": lambda p, _: fx.load_exported(fx.lower(fx.trace(f, p)).export())(p),
+    "program in a file": lambda p, folder: _through_a_file(fx.trace(f, p), folder)(p),
+    "file": lambda p, folder: (tree.save(folder / "t", [p]), tree.load(folder / "t")),
+    "text": lambda p, _: tree.shape_text(tree.structure({"p": p})),
+    "other structure": lambda p, _: fx.jit(lambda q: X)({"p": p}),
+}
+
+
+def _through_a_file(program: Any, folder: Path) -> Any:
+    fx.save(program, folder / "p")
+    return fx.load(folder / "p")
+
+
+@pytest.mark.parametrize("cls", [Pair, Unnamed, Checked])
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_a_constructor_sees_values_only(name: str, cls: type, tmp_path: Path) -> None:
+    p = cls(X, X)
+    RUNS.clear()
+    TRANSFORMED[name](p, tmp_path)
+    assert all(isinstance(x, fx.Array | np.ndarray) for run in RUNS for x in run), RUNS
+
+
+def test_a_class_that_changes_its_children_is_noticed_when_it_is_loaded(tmp_path: Path) -> None:
+    class Now:
+        keys = ("a",)
+
+    Now.__qualname__ = "Now"
+    globals()["Now"] = Now
+    tree.register(Now, lambda x: ([x.a], None, Now.keys), lambda _, xs: _made(Now, xs))
+    tree.save(tmp_path / "t", _made(Now, [X]))
+    np.testing.assert_array_equal(tree.load(tmp_path / "t").a, X)
+    Now.keys = ("z",)
+    loaded = tree.load(tmp_path / "t")  # it has as many children
+    np.testing.assert_array_equal(loaded.a, X)
+
+
+def _made(cls: type, children: Any) -> Any:
+    x: Any = cls()
+    (x.a,) = children
+    return x
+
+
+# --------------------------------------------------------------------------------------------------- registration
+
+
+class ByPair:
+    def __init__(self, x: object) -> None:
+        self.x = x
+
+
+def _pair(x: ByPair) -> Any:
+    if x is None:
+        return (), None
+    return (x.x,), None
+
+
+WRONG = "flatten_node of ByPair returns a tuple of 2 values, not (children, data, keys)"
+
+
+@pytest.mark.parametrize("flatten", [lambda x: ((x.x,), None), _pair, lambda x: ((), 0)])
+def test_a_pair_of_jax_is_refused_when_the_class_is_registered(flatten: Any) -> None:
+    with pytest.raises(fx.errors.ArgumentError) as e:
+        tree.register(ByPair, flatten, lambda _, xs: ByPair(*xs))
+    assert e.value.message == f"tree.register: {WRONG}"
+    assert e.value.remedy == (
+        "give one key for each child, by which paths name it; fxad.tree.register_pytree_node takes JAX's pair"
+        " (children, data)"
+    )
+    assert tree.leaves(ByPair(1))[0].x == 1  # not registered
+
+
+def test_a_pair_that_is_made_elsewhere_is_refused_when_an_instance_is_flattened() -> None:
+    class Later(ByPair):
+        pass
+
+    tree.register(Later, lambda x: tuple([(x.x,), None]), lambda _, xs: Later(*xs))
+    with pytest.raises(fx.errors.ArgumentError) as e:
+        tree.leaves(Later(1))
+    assert e.value.message == f"tree.register: {WRONG.replace('ByPair', 'test_a_pair_that_is_made_elsewhere_is_refused_when_an_instance_is_flattened.<locals>.Later')}"  # noqa: E501
+    assert "test_users_classes.py" in e.value.caller
+
+
+@pytest.mark.parametrize("arguments", [(3, len, len), (ByPair, 3, len), (ByPair, len, None)])
+def test_registration_takes_a_class_and_functions(arguments: Any) -> None:
+    with pytest.raises(fx.errors.ArgumentError, match=r"^tree.register: takes a class and two functions, got "):
+        tree.register(*arguments)
+
+
+# ------------------------------------------------------------------------------------------------------------ text
+
+
+class Mute:
+    """An object whose text fails."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+    __str__ = __repr__
+
+
+MUTE = Mute()
+REFUSED: dict[str, Callable[[], object]] = {
+    "jit": lambda: fx.jit(lambda x: x)(MUTE),
+    "jit of a dict": lambda: fx.jit(lambda x: x)({"a": MUTE}),
+    "trace": lambda: fx.trace(lambda x: x, MUTE),
+    "grad": lambda: fx.grad(lambda x: x)(MUTE),
+    "vmap": lambda: fx.vmap(lambda x: x)(MUTE),
+    "result": lambda: fx.jit(lambda x: MUTE)(X),
+    "function": lambda: fx.jit(MUTE),  # type: ignore[call-overload]
+    "executable": lambda: fx.lower(fx.trace(lambda x: x, X)).compile()(MUTE),
+    "asarray": lambda: fnp.asarray(MUTE),
+    "operand": lambda: fnp.sin(MUTE),
+    "in_axes": lambda: fx.vmap(lambda x: x, in_axes=MUTE)(X),  # type: ignore[call-overload]
+    "in_axes in a tree": lambda: fx.vmap(lambda x: x, in_axes=({"a": MUTE},))({"a": X}),
+    "static": lambda: fx.jit(lambda x, n: x, static_argnums=MUTE)(X, 1),  # type: ignore[call-overload]
+    "static data": lambda: fx.jit(lambda x: x.a)(Holder(X, [MUTE])),
+    "donate": lambda: fx.jit(lambda x: x, donate=MUTE),  # type: ignore[call-overload]
+    "tree.save": lambda: tree.save("/tmp/never", {"a": MUTE}),
+    "path": lambda: tree.save(MUTE, {}),  # type: ignore[arg-type]
+    "tree.map": lambda: tree.map(MUTE, X),  # type: ignore[arg-type]
+    "unflatten": lambda: tree.unflatten(MUTE, []),  # type: ignore[arg-type]
+    "device_put": lambda: fx.device_put(MUTE),
+}
+
+
+@tree.dataclass
+class Holder:
+    a: Any
+    kind: Any = tree.static(default=0)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_object_without_a_text_is_named_by_its_type(name: str) -> None:
+    with pytest.raises(fx.errors.FxadError) as e:
+        REFUSED[name]()
+    assert "Mute" in str(e.value)
