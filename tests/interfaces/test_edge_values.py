@@ -16,8 +16,8 @@ from scipy import special
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn
-from fxad.scipy import special as special_of_fxad
 from fxad.errors import DTypeError, ParameterError
+from fxad.scipy import special as special_of_fxad
 
 fnp_: Any = fnp
 np_: Any = np
