@@ -29,6 +29,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, final
 
 from fxad import dtypes, lowering
+from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import Times, Unknown, UpTo
 from fxad.core.memo import by_value
@@ -60,6 +61,7 @@ from fxad.lowering.mlir_text import (
     tensor_type,
 )
 from fxad.lowering.ordered_effects import DONE, with_host_calls_ordered
+from fxad.lowering.overlapping_updates import Update, overlapping_updates
 from fxad.primitives.check import CallsHost, calls_host
 from fxad.primitives.control.shard_map import devices_needed, runs_on_devices
 from fxad.primitives.meshes import (
@@ -198,8 +200,9 @@ def _rewritten_for_xla(jaxpr: Jaxpr) -> Jaxpr:
 
 @by_value
 def _lower(jaxpr: Jaxpr, platform: str) -> LoweredModule:
-    module = _Module(devices_needed(jaxpr), platform)
-    parts = [module.function(_rewritten_for_xla(jaxpr), ())]
+    rewritten = _rewritten_for_xla(jaxpr)
+    module = _Module(devices_needed(jaxpr), platform, overlapping_updates(rewritten))
+    parts = [module.function(rewritten, ())]
     for sub, mesh in module.queue:  # grows while it is walked: a call appends the function it needs
         name = f"private {module.symbols[sub, mesh]}"
         parts.append(_header(name, sub.in_avals, sub.out_avals, {}))
@@ -215,6 +218,11 @@ def _lower(jaxpr: Jaxpr, platform: str) -> LoweredModule:
         calls_host(jaxpr),
         sharding,
     )
+
+
+def _identity(aval: Aval) -> Jaxpr:
+    b = Builder()
+    return b.build([b.input(aval)], "identity")
 
 
 def _calls_loop(body: Jaxpr) -> bool:
@@ -273,10 +281,11 @@ class _Types(dict[Aval, str]):
 class _Module:
     """The shared state of the functions of one module: names of sub-programs, types, locations."""
 
-    __slots__ = ("channels", "devices", "host", "locations", "meshes", "platform", "queue", "symbols", "types")
+    __slots__ = ("apart", "channels", "devices", "host", "locations", "meshes", "platform", "queue", "symbols", "types")
 
-    def __init__(self, devices: int, platform: str) -> None:
+    def __init__(self, devices: int, platform: str, apart: frozenset[Update]) -> None:
         self.platform = platform
+        self.apart = apart  # the updates that are computed apart from what they are written to
         self.host: list[tuple[CallsHost, str]] = []
         self.channels = 0
         self.devices = devices
@@ -396,6 +405,7 @@ class _Function(_Operations):
         """The operations of a body over `args`, ended by `terminator`."""
         env: dict[Var, HloValue] = dict(zip(jaxpr.ins, args, strict=True))
         alias, name, constant = self.module.locations.alias, self.name, self.constant
+        apart = self.module.apart
         eqn: Eqn | None = None
         try:
             for eqn in jaxpr.eqns:
@@ -408,6 +418,8 @@ class _Function(_Operations):
                     (env[out],) = prim.lower(self, (a, b), (x.aval, y.aval), (out.aval,))
                 else:
                     operands = [env[x] if type(x) is Var else constant(x) for x in ins]
+                    if apart and (jaxpr, outs[0]) in apart:
+                        (operands[1],) = self.opaque_call(_identity(ins[1].aval), operands[1:2])
                     results = prim.lower(self, operands, [x.aval for x in ins], [v.aval for v in outs])
                     env.update(zip(outs, results, strict=True))
         except Exception as e:
