@@ -344,16 +344,16 @@ class Cbrt(Unary):
     compute = from_ufunc(np.cbrt)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        return lower_in_float32(hlo, args, ins[0], _lower_cbrt)
+        return lower_in_float32(hlo, args, ins[0], lambda wide, t: _lower_cbrt(hlo, wide[0], t))
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(DIV, literal_like(1 / 3, y), ctx.one(SQUARE, y)))
 
 
-def _lower_cbrt(hlo: Hlo, args: HloValues, aval: Aval) -> HloValue:
+def _lower_cbrt(hlo: Hlo, x: HloValue, aval: Aval) -> HloValue:
     """XLA reads a subnormal as 0, or gives a wrong number for it: `docs/known-faults.md`."""
     double = aval.dtype is dtypes.float64
-    bits, integer = bitcast_to_int(hlo, args[0], aval)
+    bits, integer = bitcast_to_int(hlo, x, aval)
     below_sign, zero, least = [
         hlo.constant(Lit.of(k, integer)) for k in (dtypes.RANGES[integer.dtype][1], 0, 1 << (52 if double else 23))
     ]
@@ -366,7 +366,7 @@ def _lower_cbrt(hlo: Hlo, args: HloValues, aval: Aval) -> HloValue:
         (m,) = hlo.op("stablehlo.add", (m, m), (aval,))
     (minus_m,) = hlo.op("stablehlo.negate", (m,), (aval,))
     (m,) = hlo.op("stablehlo.select", (negative, minus_m, m), (aval,))
-    (operand,) = hlo.op("stablehlo.select", (subnormal, m, args[0]), (aval,))
+    (operand,) = hlo.op("stablehlo.select", (subnormal, m, x), (aval,))
     (root,) = hlo.op("stablehlo.cbrt", (operand,), (aval,))
     scale = hlo.constant(Lit.of(2.0 ** (-358 if double else -50), aval))
     (scaled,) = hlo.op("stablehlo.multiply", (root, scale), (aval,))
