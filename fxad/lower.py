@@ -29,6 +29,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, final
 
 from fxad import dtypes, lowering
+from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import Times, Unknown, UpTo
 from fxad.core.memo import by_value
@@ -50,6 +51,7 @@ from fxad.ir import (
     source_location,
     source_text,
 )
+from fxad.lowering.known_faults import MOVED, REPAIRS, WITH_CONSTANT
 from fxad.lowering.locations import Locations
 from fxad.lowering.mlir_text import (
     axis_names_text,
@@ -60,6 +62,7 @@ from fxad.lowering.mlir_text import (
     tensor_type,
 )
 from fxad.lowering.ordered_effects import DONE, with_host_calls_ordered
+from fxad.lowering.overlapping_updates import Update, overlapping_updates
 from fxad.primitives.check import CallsHost, calls_host
 from fxad.primitives.control.shard_map import devices_needed, runs_on_devices
 from fxad.primitives.meshes import (
@@ -198,8 +201,9 @@ def _rewritten_for_xla(jaxpr: Jaxpr) -> Jaxpr:
 
 @by_value
 def _lower(jaxpr: Jaxpr, platform: str) -> LoweredModule:
-    module = _Module(devices_needed(jaxpr), platform)
-    parts = [module.function(_rewritten_for_xla(jaxpr), ())]
+    rewritten = _rewritten_for_xla(jaxpr)
+    module = _Module(devices_needed(jaxpr), platform, overlapping_updates(rewritten))
+    parts = [module.function(rewritten, ())]
     for sub, mesh in module.queue:  # grows while it is walked: a call appends the function it needs
         name = f"private {module.symbols[sub, mesh]}"
         parts.append(_header(name, sub.in_avals, sub.out_avals, {}))
@@ -215,6 +219,11 @@ def _lower(jaxpr: Jaxpr, platform: str) -> LoweredModule:
         calls_host(jaxpr),
         sharding,
     )
+
+
+def _identity(aval: Aval) -> Jaxpr:
+    b = Builder()
+    return b.build([b.input(aval)], "identity")
 
 
 def _calls_loop(body: Jaxpr) -> bool:
@@ -273,10 +282,11 @@ class _Types(dict[Aval, str]):
 class _Module:
     """The shared state of the functions of one module: names of sub-programs, types, locations."""
 
-    __slots__ = ("channels", "devices", "host", "locations", "meshes", "platform", "queue", "symbols", "types")
+    __slots__ = ("apart", "channels", "devices", "host", "locations", "meshes", "platform", "queue", "symbols", "types")
 
-    def __init__(self, devices: int, platform: str) -> None:
+    def __init__(self, devices: int, platform: str, apart: frozenset[Update]) -> None:
         self.platform = platform
+        self.apart = apart  # the updates that are computed apart from what they are written to
         self.host: list[tuple[CallsHost, str]] = []
         self.channels = 0
         self.devices = devices
@@ -317,6 +327,8 @@ class _Module:
         """The operations of a program, up to the end of its function."""
         writer = _Function(self, jaxpr.name, mesh)
         args = [(f"%arg{k}", self.types[v.aval]) for k, v in enumerate(jaxpr.ins)]
+        if (jaxpr, mesh) in self.symbols:  # XLA inlines it
+            writer.with_constant.update([(name, kind) for name, _ in args for kind in "+*"])
         writer.block(jaxpr, args, "func.return")
         writer.lines.append(f"}}{self.locations.alias(jaxpr.name, '', None)}\n")
         return "".join(writer.lines)
@@ -384,18 +396,21 @@ class _Operations:
 class _Function(_Operations):
     """Translates the equations of one function to operations: the `Hlo` of the lowering rules."""
 
-    __slots__ = ("mesh", "module", "name")
+    __slots__ = ("mesh", "module", "name", "with_constant")
 
     def __init__(self, module: _Module, name: str, mesh: MeshAxes) -> None:
         super().__init__(module.types)
         self.module = module
         self.name = name
         self.mesh = mesh  # the axes of the devices that run this function; see `fxad.ir.Hlo`
+        # values that are, or may be, a sum ("+") or a product ("*") with a constant
+        self.with_constant: set[tuple[str, str]] = set()
 
     def block(self, jaxpr: Jaxpr, args: Sequence[HloValue], terminator: str) -> None:
         """The operations of a body over `args`, ended by `terminator`."""
         env: dict[Var, HloValue] = dict(zip(jaxpr.ins, args, strict=True))
         alias, name, constant = self.module.locations.alias, self.name, self.constant
+        apart = self.module.apart
         eqn: Eqn | None = None
         try:
             for eqn in jaxpr.eqns:
@@ -408,6 +423,8 @@ class _Function(_Operations):
                     (env[out],) = prim.lower(self, (a, b), (x.aval, y.aval), (out.aval,))
                 else:
                     operands = [env[x] if type(x) is Var else constant(x) for x in ins]
+                    if apart and (jaxpr, outs[0]) in apart:
+                        (operands[1],) = self.opaque_call(_identity(ins[1].aval), operands[1:2])
                     results = prim.lower(self, operands, [x.aval for x in ins], [v.aval for v in outs])
                     env.update(zip(outs, results, strict=True))
         except Exception as e:
@@ -429,6 +446,8 @@ class _Function(_Operations):
         """Append an operation; see `fxad.ir.Hlo`. A region may also be a function that writes its block."""
         if len(operands) == 2 and len(outs) == 1 and not attrs and not regions:  # most operations
             (a, a_type), (b, b_type) = operands
+            if WITH_CONSTANT and name in WITH_CONSTANT:
+                return self._with_constant(name, operands, outs)
             n = self.n_names
             self.n_names = n + 1
             out = (f"%{n}", self.types[outs[0]])
@@ -446,7 +465,29 @@ class _Function(_Operations):
             head += text
         if attrs:
             head += f" {{{', '.join([f'{k} = {v}' for k, v in attrs.items()])}}}"
+        if WITH_CONSTANT and name in MOVED:
+            kinds = [kind for kind in "+*" if (operands[0][0], kind) in self.with_constant]
+            results = self.append(head, types, outs)
+            self.with_constant.update([(results[0][0], kind) for kind in kinds])
+            return results
+        if name in REPAIRS and self.platform == "cpu":
+            return (REPAIRS[name](self, operands[0], outs[0], lambda: self.append(head, types, outs)[0]),)
         return self.append(head, types, outs)
+
+    def _with_constant(self, name: str, operands: Sequence[_Value], outs: Sequence[Aval]) -> tuple[_Value, ...]:
+        """A sum or product. If one operand is a constant, and the other one may be such a sum or product of a constant
+        too, a barrier keeps XLA from adding or multiplying the constants."""
+        kind, constants = WITH_CONSTANT[name], {v[0] for v in self.constants.values()}
+        operands = list(operands)
+        folded = [value[0] in constants for value in operands]
+        if not any(folded) or not outs[0].inexact:
+            return self.append(f'"{name}"({operands[0][0]}, {operands[1][0]})', ", ".join([v[1] for v in operands]), outs)
+        for k, value in enumerate(operands):
+            if not folded[k] and (value[0], kind) in self.with_constant:
+                (operands[k],) = self.append(f'"stablehlo.optimization_barrier"({value[0]})', value[1], outs)
+        results = self.append(f'"{name}"({operands[0][0]}, {operands[1][0]})', ", ".join([v[1] for v in operands]), outs)
+        self.with_constant.add((results[0][0], kind))
+        return results
 
     def _region(self, region: Jaxpr | Region | str | _WriteBlock, outs: Sequence[Aval]) -> None:
         """Write a region: a body, a body with captured values, or an operation on two scalars, given by its name."""
@@ -466,7 +507,10 @@ class _Function(_Operations):
         inside = self.mesh
         if mesh:  # further axes take the place of the replica axis
             inside = with_replica_axis(mesh_within(without_replica_axis(inside), mesh), self.module.devices)
-        return self.op("func.call", operands, body.out_avals, {"callee": self.module.symbol(body, inside)})
+        results = self.op("func.call", operands, body.out_avals, {"callee": self.module.symbol(body, inside)})
+        if WITH_CONSTANT:
+            self.with_constant.update([(name, kind) for name, _ in cast("tuple[_Value, ...]", results) for kind in "+*"])
+        return results
 
     def on_devices(
         self,

@@ -20,6 +20,7 @@ from fxad.ir import (
     Dims,
     Emit,
     Hlo,
+    HloValue,
     HloValues,
     Hole,
     JvpCtx,
@@ -60,13 +61,22 @@ def _clamped_window(x: NDArray, starts: tuple[NDArray, ...], sizes: Shape) -> tu
     return tuple([slice(first, first + m) for first, m in zip(firsts, sizes, strict=True)])
 
 
-def _wide_starts(hlo: Hlo, starts: HloValues, avals: Avals) -> HloValues:
-    """Return start indices in a dtype that can hold every bound: XLA compares them with sizes in their own dtype."""
-    if not avals or avals[0].dtype.itemsize >= 4:
-        return starts
-    return [
-        hlo.op("stablehlo.convert", (s,), (a.with_dtype(dtypes.int32),))[0] for s, a in zip(starts, avals, strict=True)
-    ]
+def _clamped_starts(hlo: Hlo, starts: HloValues, avals: Avals, shape: Shape, sizes: Shape) -> HloValues:
+    """Return start indices in the range of the window.
+
+    The operations of StableHLO clamp them too. But before 0.12, XLA merges a `dynamic_slice` of a `dynamic_slice`, and
+    adds the start indices before it clamps them: `docs/known-faults.md`.
+    """
+    outs: list[HloValue] = []
+    for start, aval, n, m in zip(starts, avals, shape, sizes, strict=True):
+        wide = aval if aval.dtype.itemsize >= 4 else aval.with_dtype(dtypes.int32)  # it has to hold the bound
+        zero = hlo.constant(Lit.zero(wide))
+        if n == m:
+            outs.append(zero)
+            continue
+        value = start if wide is aval else hlo.op("stablehlo.convert", (start,), (wide,))[0]
+        outs += hlo.op("stablehlo.clamp", (zero, value, hlo.constant(Lit.of(n - m, wide))), (wide,))
+    return outs
 
 
 def _stack_starts(ctx: BatchCtx, starts: Atoms, dims: Dims) -> Atom:
@@ -110,8 +120,8 @@ class DynamicSlice(LinearInFirst):
         return (x[_clamped_window(x, tuple(starts), self.sizes)],)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        operands = (args[0], *_wide_starts(hlo, args[1:], ins[1:]))
-        return hlo.op("stablehlo.dynamic_slice", operands, outs, {"slice_sizes": i64_array(self.sizes)})
+        starts = _clamped_starts(hlo, args[1:], ins[1:], ins[0].shape, self.sizes)
+        return hlo.op("stablehlo.dynamic_slice", (args[0], *starts), outs, {"slice_sizes": i64_array(self.sizes)})
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, *starts), (dim, *start_dims) = args, dims
@@ -160,7 +170,8 @@ class DynamicUpdateSlice(Linear):
         return (out,)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        return hlo.op("stablehlo.dynamic_update_slice", (*args[:2], *_wide_starts(hlo, args[2:], ins[2:])), outs)
+        starts = _clamped_starts(hlo, args[2:], ins[2:], ins[0].shape, ins[1].shape)
+        return hlo.op("stablehlo.dynamic_update_slice", (*args[:2], *starts), outs)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, update, *starts), (dim, update_dim, *start_dims) = args, dims

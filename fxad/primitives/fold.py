@@ -200,7 +200,9 @@ class ReduceWindow(Fold, Windowed):
         return self.fold_last_axis(args[n:], [w.reshape(*w.shape[:ndim], size) for w in windows])
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        return hlo.op("stablehlo.reduce_window", args, outs, self.sliding.attributes(), (self.body,))
+        n = len(outs)
+        xs, _, windows = self.sliding.lower_single(hlo, args[:n], ins[:n], args[n:])
+        return hlo.op("stablehlo.reduce_window", (*xs, *args[n:]), outs, windows.attributes(), (self.body,))
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> Results:
         n, sliding = len(args) // 2, self.sliding.mapped(0)

@@ -4,6 +4,7 @@ select elements, and their derivative is the pair of `select_and_scatter`. `redu
 from __future__ import annotations
 
 from itertools import product
+from math import prod
 from typing import ClassVar, Final, final
 
 from fxad import dtypes
@@ -75,8 +76,12 @@ class WindowReduction(Windowed):
         (x,), (out,) = ins, outs
         if not x.size or not out.size:
             return (hlo.constant(self.monoid.identity(x.dtype).with_shape(out.shape)),)
+        hole = hlo.constant(self.monoid.identity(x.dtype))
+        args, (x,), windows = self.sliding.lower_single(hlo, args, ins, (hole,))
+        if prod(self.window) == 1:
+            return args
         start = self.monoid.identity(dtypes.accumulated(x.dtype) if self.rounds else x.dtype)
-        attributes, operation = self.sliding.attributes(), self.monoid.prim.hlo_name
+        attributes, operation = windows.attributes(), self.monoid.prim.hlo_name
         return lower_reduce(hlo, "stablehlo.reduce_window", attributes, operation, start, args, x, outs)
 
     @final

@@ -138,9 +138,10 @@ class Selection(LinearInFirst, Windowed):
             *[Lit.zero(a.with_shape(())) for a in carried],
         ]
         body = select_extreme(scalars[0], scalars[1], self.sign, *scalars[2:])
-        operands = (args[0], *indices, *args[1:], *[hlo.constant(i) for i in inits])
+        holes = [hlo.constant(i) for i in inits]
+        operands, _, windows = self.sliding.lower_single(hlo, (args[0], *indices, *args[1:]), types, holes)
         outs = [a.with_shape(positions) for a in types]
-        return list(hlo.op("stablehlo.reduce_window", operands, outs, self.sliding.attributes(), (body,)))
+        return list(hlo.op("stablehlo.reduce_window", (*operands, *holes), outs, windows.attributes(), (body,)))
 
 
 @final

@@ -16,9 +16,9 @@ import numpy as np
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Size, maximum, may_fit
 from fxad.errors import ParameterError, ShapeError
-from fxad.ir import Aval, NDArray, Primitive, Shape
+from fxad.ir import Aval, Avals, Hlo, HloValue, HloValues, NDArray, Primitive, Shape
 from fxad.primitives.axes import Axes, insert_entry
-from fxad.primitives.slicing import Pad
+from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.stablehlo import i64_array
 
 Padding: TypeAlias = tuple[tuple[int, int], ...]
@@ -156,6 +156,40 @@ class SlidingWindow:
         """Return the windows: axes of their positions, then axes inside them."""
         (padded,) = self.pad().impl(x, hole)
         return window_views(padded, self.window, self.strides, self.window_dilation)
+
+    def lower_single(
+        self, hlo: Hlo, args: HloValues, avals: Avals, holes: HloValues
+    ) -> tuple[HloValues, Avals, SlidingWindow]:
+        """Lower the windows along the axes whose window has one element: holes are padded, strides are slices.
+
+        Return the operands, their types, and the windows that are left to slide over them. XLA ends the process if it simplifies a
+        `reduce_window` whose windows have one element and whose operand has holes: `docs/known-faults.md`.
+        """
+        single = [w == 1 for w in self.window]
+        fields = list(zip(single, self.padding, self.base_dilation, self.strides, strict=True))
+        rest = SlidingWindow(
+            self.window,
+            tuple([1 if one else stride for one, _, _, stride in fields]),
+            tuple([(0, 0) if one else pads for one, pads, _, _ in fields]),
+            tuple([1 if one else base for one, _, base, _ in fields]),
+            tuple([1 if one else dilation for one, dilation in zip(single, self.window_dilation, strict=True)]),
+        )
+        padding = tuple([pads if one else (0, 0) for one, pads, _, _ in fields])
+        pad = pad_with_holes(padding, [base if one else 1 for one, _, base, _ in fields])
+        steps = tuple([stride if one else 1 for one, _, _, stride in fields])
+        outs: list[HloValue] = []
+        types: list[Aval] = []
+        for arg, aval, hole in zip(args, avals, holes, strict=True):
+            (padded,) = pad.abstract_eval(aval, aval.with_shape(()))
+            if padded is not aval or any(pad.low):
+                (arg,) = pad.lower(hlo, (arg, hole), (aval, aval.with_shape(())), (padded,))
+            strided = Slice((0,) * aval.ndim, padded.shape, steps)
+            (out,) = strided.abstract_eval(padded)
+            if out is not padded:
+                (arg,) = strided.lower(hlo, (arg,), (padded,), (out,))
+            outs.append(arg)
+            types.append(out)
+        return outs, tuple(types), rest
 
     def attributes(self) -> dict[str, str]:
         """Return the fields as attributes of `stablehlo.reduce_window`."""

@@ -112,11 +112,18 @@ def _convolved(
 ) -> Array:
     if not is_word(method, ("auto", "direct", "fft")):
         raise ParameterError(f"{name}: method {method!r:.40}", remedy='use "auto", "direct" or "fft"')
-    x, y = promote_arguments(name, in1, in2)
+    x, y = _of_one_dtype(name, in1, in2)
     _check_signals(name, x, y, mode)
     if method == "fft":
         return fftconvolve(x, fnp.conj(fnp.flip(y)) if correlated else y, mode)
     return _direct(name, x, y, mode, precision, correlated)
+
+
+def _of_one_dtype(name: str, in1: ArrayLike, in2: ArrayLike) -> list[Array]:
+    """Two signals in the dtype of the result: that of their product."""
+    x, y = promote_arguments(name, in1, in2)
+    dtype = fnp.result_type(x, y)
+    return [x.astype(dtype), y.astype(dtype)]
 
 
 def _check_signals(name: str, x: Array, y: Array, mode: str) -> None:
@@ -172,7 +179,7 @@ def _planar(
     continued = _BOUNDARIES[boundary] if is_word(boundary, _BOUNDARIES) else None
     if continued is None:
         raise ParameterError(f"{name}: boundary {boundary!r:.40}", remedy='use "fill", "wrap" or "symm"')
-    x, y = promote_arguments(name, in1, in2)
+    x, y = _of_one_dtype(name, in1, in2)
     _check_signals(name, x, y, mode)
     if x.ndim != 2:
         raise ShapeError(f"{name}: takes matrices, got {x.aval} and {y.aval}", remedy="use convolve or correlate")

@@ -171,7 +171,7 @@ def _beta_off_poles(p: Array, q: Array) -> tuple[Array, Array, Array]:
     infinite = pole & ~finite
     sign = fnp.where(finite & (fnp.remainder(y, 2) == 1), -1.0, 1.0).astype(x.dtype)
     x = fnp.where(infinite, 0, fnp.where(finite, 1 - x - y, x))
-    return x, fnp.where(infinite, fnp.abs(y) + 1, y), sign
+    return x, fnp.where(infinite & ~fnp.isnan(y), 1, y), sign
 
 
 def _is_pole(x: Array) -> Array:

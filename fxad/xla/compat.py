@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from fxad.ir import Aval, NDArray
-from fxad.lowering.jaxlib import _jax, xla_client
+from fxad.lowering.jaxlib import _jax, jaxlib_version, xla_client
 from fxad.xla import lookups_of_jax
 from fxad.xla.jaxlib_types import ArrayType, Buffer, OneDeviceSharding, ResultHandler
 
@@ -92,6 +92,14 @@ def put_part(part: NDArray, sharding: OneDeviceSharding, committed: bool = True)
     aval = ArrayType(Aval(part.shape, part.dtype))
     # the last argument keeps 64-bit dtypes, whatever jax has set for the process
     return _jax.batched_device_put(aval, sharding, [part], [sharding._device], committed, False, copy, True)
+
+
+# XLA's fusions of a product with what reads it, by the library YNNPACK, are wrong from row 16,384 on in 0.10.2, and take
+# up to five times as long as its own: `docs/known-faults.md`. Products alone still go to the library.
+_OLD: Final = tuple(map(int, jaxlib_version.split(".")[:2])) < (0, 11)
+PRODUCTS_ALONE: Final[tuple[tuple[str, str], ...]] = (
+    (("xla_cpu_experimental_ynn_fusion_type", "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"),) if _OLD else ()
+)
 
 
 def reason(error: Exception) -> str:

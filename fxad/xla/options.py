@@ -11,6 +11,7 @@ from fxad.errors import ArgumentError, ParameterError, described
 from fxad.lower import LoweredModule, ModuleSharding
 from fxad.lowering.jaxlib import _jax, xla_client
 from fxad.xla.client import Device
+from fxad.xla.compat import PRODUCTS_ALONE
 from fxad.xla.cuda import compiler_flags
 
 
@@ -129,7 +130,13 @@ def xla_options(options: CompileOptions, devices: tuple[Device, ...], lowered: L
     in_xla = options_for(devices, lowered.sharding, lowered.calls_host)
     if options.optimization_level is not None:
         in_xla.executable_build_options.optimization_level = options.optimization_level
-    flags = (*(compiler_flags() if devices[0].platform == "cuda" else ()), *options.flags)
+    given = {name for name, _ in options.flags}
+    flags: list[tuple[str, str | bool | int | float]] = []
+    if devices[0].platform == "cuda":
+        flags += compiler_flags()
+    elif '"stablehlo.dot_general"' in lowered.body:
+        flags += [flag for flag in PRODUCTS_ALONE if flag[0] not in given]
+    flags += options.flags
     if flags:
-        in_xla.env_option_overrides = list(flags)
+        in_xla.env_option_overrides = flags
     return in_xla

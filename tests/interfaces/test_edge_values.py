@@ -17,6 +17,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn
 from fxad.errors import DTypeError, ParameterError
+from fxad.scipy import special as special_of_fxad
 
 fnp_: Any = fnp
 np_: Any = np
@@ -237,11 +238,47 @@ def test_polygamma_below_zero(n: int, dtype: Any) -> None:
     """Also at large negative arguments, where a sum of all terms would not end."""
     x = np.array([-0.5, -1.25, -9.5, -10.3, -100.25, -12345.75, -1e30, -20.0, -np.inf], dtype)
     want = special.polygamma(n, x.astype(float))
-    want[-3:] = np.inf if n % 2 else np.nan  # whole numbers
+    want[-3:] = np.inf if n % 2 else -np.inf  # whole numbers: the limit from above, as in SciPy
     for y in both(lambda x: lax.polygamma(fnp.full(x.shape, n, dtype), x), x):
         np.testing.assert_allclose(y, want, rtol=1e-3 if dtype == np.float32 else 1e-9)
     if n == 1:
         np.testing.assert_allclose(np.asarray(fx.vmap(fx.grad(lax.digamma))(x)), want, rtol=1e-4)
+
+
+_EDGES: Any = [0.0, -0.0, -1.0, -2.0, -0.5, -1.5, 1.0, 2.0, np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("name", ["digamma", "gammaln", "gamma", "polygamma", "zeta", "gammainc", "gammaincc"])
+def test_the_gamma_family_at_poles_zeros_and_infinities(name: str, dtype: Any) -> None:
+    """Versions of jaxlib differ there; SciPy's values hold on all. A nan among the operands gives nan."""
+    ours, theirs = getattr(special_of_fxad, name), getattr(special_, name)
+    first = {"polygamma": [0, 1, 2, 3], "zeta": [1, 1.5, 2, 3, 0.5, 0, -1, np.nan]}
+    operands = [_EDGES] if name in ("digamma", "gammaln", "gamma") else [first.get(name, _EDGES), _EDGES]
+    grid = [v.ravel().astype(dtype) for v in np.meshgrid(*[np.array(v) for v in operands])]
+    has_nan = np.any(np.isnan(grid), axis=0)
+    want = np.where(has_nan, np.nan, theirs(*[v.astype(float) for v in grid]))
+    if name == "gammaln":
+        want[grid[0] == -np.inf] = np.inf  # as in C; SciPy has -inf, though inf at whole numbers
+    for y in both(ours, *grid):
+        np.testing.assert_allclose(y.astype(float), want, rtol={2: 3e-3, 4: 1e-5, 8: 1e-12}[y.itemsize], atol=1e-5)
+        np.testing.assert_array_equal(np.isinf(y), np.isinf(want))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_zeta_of_large_operands(dtype: Any) -> None:
+    x = np.array([np.inf, 1e30, np.inf, 1e30, 2e4, 1.5, 3, 2, np.inf], dtype)
+    q = np.array([1, 1, 0.5, 3, 1.001, 1e20, 1e6, np.inf, -0.5], dtype)
+    want = [1, 1, np.inf, 0, q[4].astype(float) ** -2e4, 2e-10, 5.000005e-13, 0, np.inf]
+    for y in both(lax.zeta, x, q)[:1]:  # SciPy has nan for some of them
+        np.testing.assert_allclose(y, want, rtol=1e-2 if dtype == np.float32 else 1e-10)
+
+
+def test_the_slopes_of_gammaln_and_digamma_at_zero() -> None:
+    x = np.array([0.0, -0.0], np.float64)
+    np.testing.assert_array_equal(np.asarray(fx.vmap(fx.grad(lax.lgamma))(x)), [-np.inf, np.inf])
+    np.testing.assert_array_equal(np.asarray(fx.vmap(fx.grad(lax.digamma))(x)), [np.inf, np.inf])
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Final, final
 
+import numpy as np
+
+from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, Zero, primitive
+from fxad.primitives.elementwise.annex_g import HloReal
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, Binary, Unary, literal_like
 from fxad.primitives.elementwise.formula import Formulas, chebyshev, formula_program
@@ -103,9 +108,10 @@ class BesselI1e(Unary):
 class Zeta(Binary):
     """Hurwitz's zeta function: the sum of (q + k)^-x over k = 0, 1, 2, ...
 
-    Type:   x > 1, q: two float operands of one type, not float8.
+    Type:   x, q: two float operands of one type, not float8. As in SciPy: inf at x = 1 and, for x > 1, at q = 0, -1,
+            -2, ...; nan for x < 1, and for other q < 0 if x is not integral.
     Rule:   d/dq = -x zeta(x + 1, q); x has no derivative.
-    Source: chlo.zeta
+    Source: chlo.zeta; for large x the greatest term; for large q DLMF 25.11.43
     """
 
     name: ClassVar[str] = "zeta"
@@ -113,7 +119,12 @@ class Zeta(Binary):
     takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
 
     def compute(self, x: NDArray, q: NDArray) -> object:
-        return scipy_special("zeta", x, q)
+        return np.where(np.isnan(x) | np.isnan(q), np.nan, scipy_special("zeta", x, q))
+
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        return lower_in_float32(
+            hlo, args, ins[0], lambda wide, t: _lower_zeta(*[HloReal(hlo, value, t) for value in wide]).value
+        )
 
     def tangent(self, ctx: JvpCtx, x: Atom, q: Atom, y: Atom, x_dot: Tangent, q_dot: Tangent) -> Tangent:
         if not isinstance(x_dot, Zero):
@@ -122,6 +133,21 @@ class Zeta(Binary):
             )
         slope = ctx.one(NEG, ctx.one(MUL, x, ctx.one(ZETA, ctx.one(ADD, x, literal_like(1, x)), q)))
         return scale_tangent(ctx, q_dot, slope)
+
+
+def _lower_zeta(x: HloReal, q: HloReal) -> HloReal:
+    double = x.aval.dtype == dtypes.float64
+    value = x.op("chlo.zeta", q)
+    # XLA's sum is nan for an infinite q, and powers in it underflow for a large one
+    tail = q.op("power", 1 - x) * (x.like(1) / (x - x.like(1)) + x.like(0.5) / q)
+    value = ((x > 1) & (q > (1e8 if double else 1e4))).where(tail, value)
+    # a large x leaves the term of the q + k that is nearest to 0: at most 1/2 from it if q is negative
+    value = ((x > 1e4) & (q > 0)).where(q.op("power", -x), value)
+    always_even = x > (2.0**53 if double else 2.0**24)
+    value = (always_even & (q < 0)).where(math.inf, value)
+    pole = (q < 0) | q.equals(0)
+    value = ((x > 1) & pole & q.equals(q.op("floor"))).where(math.inf, value)
+    return ((x < 1) | x.is_nan | q.is_nan).where(math.nan, value)
 
 
 BESSEL_I0E: Final = BesselI0e()

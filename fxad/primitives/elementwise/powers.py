@@ -21,7 +21,7 @@ from fxad.primitives.elementwise.family import SIGNED_OR_INEXACT, Binary, Unary,
 from fxad.primitives.elementwise.logic import AND, EQ
 from fxad.primitives.elementwise.references import divide
 from fxad.primitives.elementwise.select import emit_where
-from fxad.primitives.stablehlo import bitcast_to_int, lower_compare
+from fxad.primitives.stablehlo import bitcast_to_int, lower_compare, lower_in_float32
 
 
 @final
@@ -334,7 +334,7 @@ class Cbrt(Unary):
 
     Type:   a float operand.
     Rule:   d = 1/3 / cbrt(x)^2, inf at 0.
-    Source: stablehlo.cbrt
+    Source: stablehlo.cbrt; for a subnormal, whose bits are an integer m, the root of 2m or m times a power of 2
     """
 
     name: ClassVar[str] = "cbrt"
@@ -342,8 +342,34 @@ class Cbrt(Unary):
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
     compute = from_ufunc(np.cbrt)
 
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        return lower_in_float32(hlo, args, ins[0], lambda wide, t: _lower_cbrt(hlo, wide[0], t))
+
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(DIV, literal_like(1 / 3, y), ctx.one(SQUARE, y)))
+
+
+def _lower_cbrt(hlo: Hlo, x: HloValue, aval: Aval) -> HloValue:
+    """XLA reads a subnormal as 0, or gives a wrong number for it: `docs/known-faults.md`."""
+    double = aval.dtype is dtypes.float64
+    bits, integer = bitcast_to_int(hlo, x, aval)
+    below_sign, zero, least = [
+        hlo.constant(Lit.of(k, integer)) for k in (dtypes.RANGES[integer.dtype][1], 0, 1 << (52 if double else 23))
+    ]
+    (mantissa,) = hlo.op("stablehlo.and", (bits, below_sign), (integer,))
+    (subnormal,) = lower_compare(hlo, "LT", (mantissa, least), integer)
+    (negative,) = lower_compare(hlo, "LT", (bits, zero), integer)
+    # x is m / 2^1074 or m / 2^149, that is 2m / 2^150; the exponents are multiples of 3
+    (m,) = hlo.op("stablehlo.convert", (mantissa,), (aval,))
+    if not double:
+        (m,) = hlo.op("stablehlo.add", (m, m), (aval,))
+    (minus_m,) = hlo.op("stablehlo.negate", (m,), (aval,))
+    (m,) = hlo.op("stablehlo.select", (negative, minus_m, m), (aval,))
+    (operand,) = hlo.op("stablehlo.select", (subnormal, m, x), (aval,))
+    (root,) = hlo.op("stablehlo.cbrt", (operand,), (aval,))
+    scale = hlo.constant(Lit.of(2.0 ** (-358 if double else -50), aval))
+    (scaled,) = hlo.op("stablehlo.multiply", (root, scale), (aval,))
+    return hlo.op("stablehlo.select", (subnormal, scaled, root), (aval,))[0]
 
 
 SIGN: Final = Sign()

@@ -126,11 +126,11 @@ class Lgamma(Unary):
 @final
 @primitive
 class Digamma(Unary):
-    """The derivative of lgamma; nan at 0, -1, -2, ...
+    """The derivative of lgamma; -inf at 0, inf at -0.0, nan at -1, -2, ...
 
     Type:   a float operand.
     Rule:   d = polygamma(1, x).
-    Source: chlo.digamma
+    Source: chlo.digamma, which is nan at 0 on some versions of jaxlib
     """
 
     name: ClassVar[str] = "digamma"
@@ -140,6 +140,9 @@ class Digamma(Unary):
     def compute(self, x: NDArray) -> object:
         return _apply_float64(_digamma, x)
 
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        return lower_in_float32(hlo, args, ins[0], lambda wide, t: _lower_digamma(HloReal(hlo, wide[0], t)).value)
+
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(POLYGAMMA, literal_like(1.0, x), x))
 
@@ -148,6 +151,8 @@ class Digamma(Unary):
 @primitive
 class Polygamma(Binary):
     """The n-th derivative of digamma at x, for operands n and x, n = 0, 1, 2, ...
+
+    At 0, -1, -2, ... it is inf for odd n and -inf for even n > 0, as in SciPy: the limit from above.
 
     Type:   n, x: two float operands of one type; nan for other n. XLA's is good for small n.
     Rule:   d/dx = polygamma(n + 1, x); n has no derivative.
@@ -174,9 +179,18 @@ class Polygamma(Binary):
         return scale_tangent(ctx, x_dot, ctx.one(POLYGAMMA, ctx.one(ADD, n, literal_like(1.0, n)), x))
 
 
+def _lower_digamma(x: HloReal) -> HloReal:
+    return _at_zero(x, x.equals(0), x.op("chlo.digamma"))
+
+
+def _at_zero(x: HloReal, zero: HloReal, elsewhere: HloReal) -> HloReal:
+    """digamma at 0.0 and at -0.0, where `zero` holds."""
+    return zero.where(x.negative.where(math.inf, x.like(-math.inf)), elsewhere)
+
+
 def _lower_polygamma(n: HloReal, x: HloReal) -> HloReal:
     integral = (n >= 1) & n.equals(n.op("floor"))
-    # below 0: with f = x - floor(x), the values at f and, up to the sign, at 1 - f less that at 1 - x
+    # below 0: with f = x - floor(x), the values at f and, up to the sign, at 1 - f = ceil(x) - x less that at 1 - x
     floor = x.op("floor")
     reflected = integral & ((x < 0) & x.differs(floor))
     positive_x = reflected.where(1 - x, x)
@@ -185,9 +199,11 @@ def _lower_polygamma(n: HloReal, x: HloReal) -> HloReal:
     odd = n.op("remainder", n.like(2)).differs(0)
     large = positive_x > (1e8 if x.aval.dtype == dtypes.float64 else 1e4)
     value = (integral & large).where(odd.where(leading, -leading), n.op("chlo.polygamma", positive_x))
-    f = x - floor
-    difference = n.op("chlo.polygamma", 1 - f) - value
-    return reflected.where(n.op("chlo.polygamma", f) + odd.where(difference, -difference), value)
+    difference = n.op("chlo.polygamma", x.op("ceil") - x) - value
+    value = reflected.where(n.op("chlo.polygamma", x - floor) + odd.where(difference, -difference), value)
+    value = _at_zero(x, n.equals(0) & x.equals(0), value)
+    pole = integral & ((x < 0) | x.equals(0)) & x.equals(floor)
+    return pole.where(odd.where(math.inf, x.like(-math.inf)), value)
 
 
 # ----------------------------------------------------------------------------------- their meaning, in double precision
@@ -218,7 +234,9 @@ def _lgamma(x: float) -> float:
 
 
 def _digamma(x: float) -> float:
-    if x <= 0:
+    if x == 0:
+        return -math.copysign(math.inf, x)
+    if x < 0:
         if x.is_integer() or math.isinf(x):
             return math.nan
         return _digamma(1 - x) - math.pi / math.tan(math.pi * math.fmod(x, 1.0))
@@ -245,7 +263,7 @@ def _polygamma(n: float, x: float) -> float:
     if math.isnan(x) or not n > 0 or not n.is_integer():
         return math.nan
     if x <= 0 and (x.is_integer() or math.isinf(x)):
-        return math.inf if n % 2 else math.nan
+        return math.inf if n % 2 else -math.inf
     try:
         return math.copysign(math.gamma(n + 1), 1 if n % 2 else -1) * _hurwitz(int(n) + 1, x)
     except OverflowError:
