@@ -10,10 +10,11 @@ from fxad.operations.elementwise import promote_all
 from fxad.operations.promotion import broadcast, convert, to_inexact_dtype
 from fxad.primitives.elementwise import beta, gamma
 from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E
-from fxad.primitives.elementwise.exponential import LOGISTIC, LOGIT
+from fxad.primitives.elementwise.exponential import LOGIT
 from fxad.primitives.elementwise.formula import Formula, polynomial, x_log1p_y, x_log_y
 from fxad.primitives.elementwise.gamma import emit_formula
 from fxad.primitives.elementwise.logic import EQ, NE
+from fxad.primitives.elementwise.sigmoid import LOGISTIC
 from fxad.primitives.elementwise.special import ERF_INV, ERFC
 from fxad.primitives.elementwise.trigonometric import SIN
 from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum

@@ -50,14 +50,16 @@ from fxad.primitives.elementwise.exponential import (
     EXPM1 as EXPM1,
     LOG as LOG,
     LOG1P as LOG1P,
-    LOGISTIC as LOGISTIC,
+    LOG2 as LOG2,
+    LOG10 as LOG10,
     LOGIT as LOGIT,
     Exp as Exp,
     Exp2 as Exp2,
     Expm1 as Expm1,
     Log as Log,
     Log1p as Log1p,
-    Logistic as Logistic,
+    Log2 as Log2,
+    Log10 as Log10,
     Logit as Logit,
 )
 from fxad.primitives.elementwise.logic import (
@@ -97,6 +99,8 @@ from fxad.primitives.elementwise.logic import (
 from fxad.primitives.elementwise.powers import (
     ABS as ABS,
     CBRT as CBRT,
+    DIRECTION_COSINE as DIRECTION_COSINE,
+    HYPOT as HYPOT,
     POW as POW,
     RSQRT as RSQRT,
     SIGN as SIGN,
@@ -104,6 +108,8 @@ from fxad.primitives.elementwise.powers import (
     SQUARE as SQUARE,
     Abs as Abs,
     Cbrt as Cbrt,
+    DirectionCosine as DirectionCosine,
+    Hypot as Hypot,
     IntegerPow as IntegerPow,
     Pow as Pow,
     Rsqrt as Rsqrt,
@@ -127,6 +133,14 @@ from fxad.primitives.elementwise.select import (
     Nextafter as Nextafter,
     Round as Round,
     SelectN as SelectN,
+)
+from fxad.primitives.elementwise.sigmoid import (
+    LOGISTIC as LOGISTIC,
+    SECH2 as SECH2,
+    TANH as TANH,
+    Logistic as Logistic,
+    Sech2 as Sech2,
+    Tanh as Tanh,
 )
 from fxad.primitives.elementwise.special import (
     DIGAMMA as DIGAMMA,
@@ -155,7 +169,6 @@ from fxad.primitives.elementwise.trigonometric import (
     SIN as SIN,
     SINH as SINH,
     TAN as TAN,
-    TANH as TANH,
     Acos as Acos,
     Acosh as Acosh,
     Asin as Asin,
@@ -168,7 +181,6 @@ from fxad.primitives.elementwise.trigonometric import (
     Sin as Sin,
     Sinh as Sinh,
     Tan as Tan,
-    Tanh as Tanh,
 )
 
 ELEMENTWISE: Final[tuple[type[Primitive], ...]] = (
@@ -189,6 +201,8 @@ ELEMENTWISE: Final[tuple[type[Primitive], ...]] = (
     Expm1,
     Log,
     Log1p,
+    Log2,
+    Log10,
     Logistic,
     Logit,
     Eq,
@@ -219,6 +233,8 @@ ELEMENTWISE: Final[tuple[type[Primitive], ...]] = (
     Sqrt,
     Rsqrt,
     Cbrt,
+    Hypot,
+    DirectionCosine,
     SelectN,
     Clamp,
     Floor,
@@ -241,6 +257,7 @@ ELEMENTWISE: Final[tuple[type[Primitive], ...]] = (
     Sinh,
     Cosh,
     Tanh,
+    Sech2,
     Asinh,
     Acosh,
     Atanh,
