@@ -53,6 +53,8 @@ from fxad.primitives.elementwise.exponential import (
     LOG2 as LOG2,
     LOG10 as LOG10,
     LOGIT as LOGIT,
+    XLOG1PY as XLOG1PY,
+    XLOGY as XLOGY,
     Exp as Exp,
     Exp2 as Exp2,
     Expm1 as Expm1,
@@ -61,6 +63,8 @@ from fxad.primitives.elementwise.exponential import (
     Log2 as Log2,
     Log10 as Log10,
     Logit as Logit,
+    XLog1pY as XLog1pY,
+    XLogY as XLogY,
 )
 from fxad.primitives.elementwise.logic import (
     AND as AND,
@@ -205,6 +209,8 @@ ELEMENTWISE: Final[tuple[type[Primitive], ...]] = (
     Log10,
     Logistic,
     Logit,
+    XLogY,
+    XLog1pY,
     Eq,
     Ne,
     Lt,

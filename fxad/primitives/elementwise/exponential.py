@@ -9,11 +9,13 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Avals, Hlo, HloValues, JvpCtx, Lit, NDArray, Tangent, primitive
+from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise.annex_g import ComplexUnary, HloReal
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB, scale_tangent
-from fxad.primitives.elementwise.family import Unary, from_ufunc, literal_like
+from fxad.primitives.elementwise.family import Binary, Unary, from_ufunc, literal_like
+from fxad.primitives.elementwise.logic import AND, EQ
 from fxad.primitives.elementwise.references import log1p_complex
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.stablehlo import bitcast_to_int, lower_in_float32
 
 
@@ -248,6 +250,74 @@ class Logit(Unary):
         return ctx.lin_one(DIV, t, ctx.one(MUL, x, ctx.one(SUB, literal_like(1.0, x), x)))
 
 
+class _TimesLog(Binary):
+    """x times a logarithm of y, 0 where x is 0 and y is no nan."""
+
+    __slots__ = ()
+
+    takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
+
+    @final
+    def compute(self, x: NDArray, y: NDArray, /) -> object:
+        log = np.log1p if self.name == "xlog1py" else np.log
+        return np.where(np.equal(x, 0) & ~np.isnan(y), np.zeros_like(x), np.multiply(x, log(y)))
+
+    @final
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        def product(wide: HloValues, t: Aval) -> HloValue:
+            x, y = [HloReal(hlo, v, t) for v in wide]
+            # of a y that is no nan, a logarithm that is not finite has no part where x is 0
+            return (x.equals(0) & y.equals(y)).where(0, x * y.op(self.hlo_name)).value
+
+        return lower_in_float32(hlo, args, ins[0], product)
+
+
+@final
+@primitive
+class XLogY(_TimesLog):
+    """x log y, 0 where x is 0.
+
+    It is a primitive because that of the parts loses x / y where 1 / y is subnormal or infinite.
+
+    Type:   two float operands of one type.
+    Rule:   d/dx = log y; d/dy = x / y, 0 where both are 0.
+    Source: stablehlo.log
+    """
+
+    name: ClassVar[str] = "xlogy"
+    hlo_name: ClassVar[str] = "stablehlo.log"
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        along_x = tx if isinstance(tx, Zero) else scale_tangent(ctx, tx, ctx.one(LOG, y))
+        if isinstance(ty, Zero):
+            return along_x
+        both = ctx.one(AND, ctx.one(EQ, x, literal_like(0.0, x)), ctx.one(EQ, y, literal_like(0.0, y)))
+        slope = ctx.one(DIV, x, emit_where(ctx, both, literal_like(1.0, y), y))
+        return ctx.add(along_x, scale_tangent(ctx, ty, slope))
+
+
+@final
+@primitive
+class XLog1pY(_TimesLog):
+    """x log(1 + y), 0 where x is 0.
+
+    Type:   two float operands of one type.
+    Rule:   d/dx = log1p y; d/dy = x / (1 + y), 0 where x is 0 and y is -1.
+    Source: stablehlo.log_plus_one
+    """
+
+    name: ClassVar[str] = "xlog1py"
+    hlo_name: ClassVar[str] = "stablehlo.log_plus_one"
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        along_x = tx if isinstance(tx, Zero) else scale_tangent(ctx, tx, ctx.one(LOG1P, y))
+        if isinstance(ty, Zero):
+            return along_x
+        pole = ctx.one(AND, ctx.one(EQ, x, literal_like(0.0, x)), ctx.one(EQ, y, literal_like(-1.0, y)))
+        divisor = ctx.one(ADD, emit_where(ctx, pole, literal_like(0.0, y), y), literal_like(1.0, y))
+        return ctx.add(along_x, scale_tangent(ctx, ty, ctx.one(DIV, x, divisor)))
+
+
 EXP: Final = Exp()
 EXP2: Final = Exp2()
 EXPM1: Final = Expm1()
@@ -256,3 +326,5 @@ LOG1P: Final = Log1p()
 LOG2: Final = Log2()
 LOG10: Final = Log10()
 LOGIT: Final = Logit()
+XLOGY: Final = XLogY()
+XLOG1PY: Final = XLog1pY()

@@ -324,9 +324,9 @@ class Rsqrt(Unary):
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         dtype = x.aval.dtype
-        # in float32 at least: in float16, y / x is infinite where half of it is not
+        # in float32 at least: in float16, half of a small y is subnormal. y / x may be infinite where half of it is not
         x, y = [emit_convert(ctx, v, dtypes.accumulated(dtype)) for v in (x, y)]
-        slope = ctx.one(MUL, ctx.one(DIV, y, x), literal_like(-0.5, y))
+        slope = ctx.one(DIV, ctx.one(MUL, y, literal_like(-0.5, y)), x)
         return scale_tangent(ctx, t, emit_convert(ctx, slope, dtype))
 
 
