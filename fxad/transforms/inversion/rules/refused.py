@@ -47,7 +47,7 @@ from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
 from fxad.primitives.shape import Iota
-from fxad.primitives.softmax import Softmax
+from fxad.primitives.softmax import LogSoftmax, Softmax
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
 from fxad.transforms.inversion.rules.arithmetic import TRUTH_VALUE
@@ -81,6 +81,7 @@ REASONS: Final[Mapping[type[Primitive], str]] = MappingProxyType(
         **dict.fromkeys((Slogdet, Det), "many matrices have the same determinant"),
         Rem: "the quotient is lost",
         Atan2: "the length of (x, y) is lost",
+        LogSoftmax: "a constant added to all elements changes nothing",
         Softmax: "a constant added to all elements changes nothing",
         Pinv: "it is computed from two forms of the matrix",
         Geqrf: "its reflections are a means; qr gives back its operand",
