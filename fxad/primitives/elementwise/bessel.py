@@ -8,7 +8,7 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad.dtypes import DType
-from fxad.errors import NotDifferentiableError
+from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, Binary, Unary, literal_like
@@ -38,6 +38,11 @@ class BesselIOverPower(Unary):
     takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
     order: int
     scaled: bool
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if self.order < 0:
+            raise ParameterError(f"bessel_i_over_power: the order must be 0 or more, got {self.order}")
+        return Unary.abstract_eval(self, *avals)
 
     def compute(self, x: NDArray) -> object:
         size = np.abs(x.astype(np.float64))
