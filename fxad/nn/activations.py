@@ -166,7 +166,7 @@ def _gelu(x: Array) -> Array:
 def _gelu_by_tanh(x: Array) -> Array:
     # the cube of 41 overflows in float16; from 24 on, the factor is 0 or 1 without it. (1 + tanh(u)) / 2 is
     # logistic(2u), which has all digits where tanh(u) is close to -1
-    z = lax.clamp(-24.0, x, 24.0)
+    z = x if x.dtype in dtypes.COMPLEX else lax.clamp(-24.0, x, 24.0)
     return x * lax.logistic(2 * _SQRT_2_OVER_PI * (z + 0.044715 * z**3))
 
 
@@ -258,7 +258,7 @@ def _squareplus(x: Array, b: ArrayLike) -> Array:
     root = fnp.hypot(x, width)
     # below 0 the sum is a difference of nearly equal numbers: it is b over the other difference
     below = x < 0
-    return fnp.where(below, b / 2 / (root - fnp.where(below, x, 0)), (fnp.where(below, 0, x) + root) / 2).astype(dtype)
+    return fnp.where(below, b / 2 / (root - fnp.where(below, x, 0)), fnp.where(below, 0, x) / 2 + root / 2).astype(dtype)
 
 
 def log1mexp(x: ArrayLike) -> Array:

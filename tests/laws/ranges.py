@@ -556,3 +556,157 @@ def faults(have: Doubles, want: Truth, dtype: str, ulps: float) -> npt.NDArray[n
 
 def is_subnormal(x: Doubles, dtype: str) -> npt.NDArray[np.bool_]:
     return np.asarray(np.abs(x) < float(info(dtype).smallest_normal))
+
+
+def ulps_of(law: Law, order: int) -> float:
+    """What the law allows to a derivative of this order."""
+    return law.ulps[order] if isinstance(law.ulps, tuple) else law.ulps
+
+
+# ---------------------------------------------------------------------------------------------- of two numbers
+
+
+def _xx(x: Real, y: Real) -> Real:
+    return mp.hypot(x, y)
+
+
+def _ratio(x: Real, y: Real) -> Real:
+    return mp.log(x) - mp.log(y)
+
+
+# the value, d/dx, d/dy, d2/dx2, d2/dxdy, d2/dy2; `low` holds for both operands
+PARTIALS: Final = (0, 1, 1, 2, 2, 2)
+BINARY: Final[dict[str, Law]] = {
+    "hypot": Law(
+        fnp.hypot,
+        (
+            _xx,
+            lambda x, y: x / _xx(x, y),
+            lambda x, y: y / _xx(x, y),
+            lambda x, y: y * y / _xx(x, y) ** 3,
+            lambda x, y: -x * y / _xx(x, y) ** 3,
+            lambda x, y: x * x / _xx(x, y) ** 3,
+        ),
+    ),
+    "atan2": Law(
+        fnp.atan2,
+        (
+            mp.atan2,
+            lambda x, y: y / (x * x + y * y),
+            lambda x, y: -x / (x * x + y * y),
+            lambda x, y: -2 * x * y / (x * x + y * y) ** 2,
+            lambda x, y: (x * x - y * y) / (x * x + y * y) ** 2,
+            lambda x, y: 2 * x * y / (x * x + y * y) ** 2,
+        ),
+    ),
+    "divide": Law(
+        fnp.divide,
+        (
+            lambda x, y: x / y,
+            lambda x, y: 1 / y,
+            lambda x, y: -x / y**2,
+            lambda x, y: mp.mpf(0),
+            lambda x, y: -1 / y**2,
+            lambda x, y: 2 * x / y**3,
+        ),
+    ),
+    "logaddexp": Law(
+        fnp.logaddexp,
+        (
+            lambda x, y: max(x, y) + mp.log1p(_exp(-abs(x - y))),
+            lambda x, y: _logistic(x - y),
+            lambda x, y: _logistic(y - x),
+            lambda x, y: _logistic1(x - y),
+            lambda x, y: -_logistic1(x - y),
+            lambda x, y: _logistic1(x - y),
+        ),
+    ),
+    "xlogy": Law(
+        lax.xlogy,
+        (
+            lambda x, y: x * mp.log(y),
+            lambda x, y: mp.log(y),
+            lambda x, y: x / y,
+            lambda x, y: mp.mpf(0),
+            lambda x, y: 1 / y,
+            lambda x, y: -x / y**2,
+        ),
+        low=0,
+    ),
+    "xlog1py": Law(
+        lax.xlog1py,
+        (
+            lambda x, y: x * mp.log1p(y),
+            lambda x, y: mp.log1p(y),
+            lambda x, y: x / (1 + y),
+            lambda x, y: mp.mpf(0),
+            lambda x, y: 1 / (1 + y),
+            lambda x, y: -x / (1 + y) ** 2,
+        ),
+        low=0,
+    ),
+    "rel_entr": Law(
+        special.rel_entr,
+        (
+            lambda x, y: x * _ratio(x, y),
+            lambda x, y: _ratio(x, y) + 1,
+            lambda x, y: -x / y,
+            lambda x, y: 1 / x,
+            lambda x, y: -1 / y,
+            lambda x, y: x / y**2,
+        ),
+        low=0,
+    ),
+    "kl_div": Law(
+        special.kl_div,
+        (
+            lambda x, y: x * _ratio(x, y) - x + y,
+            _ratio,
+            lambda x, y: 1 - x / y,
+            lambda x, y: 1 / x,
+            lambda x, y: -1 / y,
+            lambda x, y: x / y**2,
+        ),
+        low=0,
+    ),
+}
+
+
+def pairs(law: Law, dtype: str, count: int) -> list[npt.NDArray[Any]]:
+    """Pairs of numbers of all magnitudes and both signs, equal ones and close ones."""
+    rng = np.random.default_rng(0)
+    limits, kind = info(dtype), fx.dtypes.as_dtype(dtype)
+    # above the numbers whose differences are subnormal, and below those whose sums overflow
+    low, high = np.log2(float(limits.smallest_normal)) + int(limits.nmant) + 2, np.log2(float(limits.max)) - 2
+    n = 12 * count
+    x = np.exp2(rng.uniform(low, high, n)) * rng.choice([-1, 1], n)
+    y = np.exp2(rng.uniform(low, high, n)) * rng.choice([-1, 1], n)
+    near = x * (1 + np.exp2(-rng.uniform(0, int(limits.nmant), n))) * rng.choice([-1, 1], n)
+    ordinary = [rng.uniform(-3, 3, n) for _ in range(2)]
+    both = [np.concatenate([x, x, ordinary[0]]), np.concatenate([y, near, ordinary[1]])]
+    if law.low == 0:
+        both = [np.abs(v) for v in both]
+    return [v.astype(kind) for v in both]
+
+
+def moderate(xs: Sequence[Doubles], dtype: str) -> npt.NDArray[np.bool_]:
+    """Where no product of three numbers, or quotient by three, leaves the range: a second derivative may be a sum of
+    infinite terms elsewhere."""
+    bound = float(info(dtype).max) ** 0.3
+    return np.all([(np.abs(x) < bound) & (np.abs(x) > 1 / bound) for x in xs], axis=0)
+
+
+def partials(f: Callable[[Array, Array], Array]) -> Callable[[Array, Array], tuple[Array, ...]]:
+    """The value, both partial derivatives in reverse mode, and the three second ones."""
+
+    def of(x: Array, y: Array) -> tuple[Array, ...]:
+        one, zero = fnp.ones_like(x), fnp.zeros_like(x)
+
+        def gradient(x: Array, y: Array) -> tuple[Array, ...]:
+            return fx.vjp(f, x, y)[1](one)
+
+        first, along_x = fx.jvp(gradient, (x, y), (one, zero))
+        _, along_y = fx.jvp(gradient, (x, y), (zero, one))
+        return f(x, y), *first, *along_x, along_y[1]
+
+    return of

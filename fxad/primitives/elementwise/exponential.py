@@ -156,10 +156,9 @@ class _LogInBase(Unary):
         value = e * e.like(high) + (e * e.like(rest) + m.op("log") * m.like(1 / math.log(self.base)))
         bits = HloReal(x.hlo, *bitcast_to_int(x.hlo, x.value, x.aval))
         magnitude = bits.op("and", bits.like(dtypes.RANGES[bits.aval.dtype][1]))
-        edge = magnitude.equals(0).where(-math.inf, (x < 0).where(math.nan, x))
-        # a nan is larger than infinity as an integer
-        finite = x.is_finite & (bits > 0)
-        return finite.where(value, (magnitude.differs(0) & (bits < 0)).where(math.nan, edge))
+        # read from the bits too: zeros, negative numbers, infinity and nan
+        edge = magnitude.equals(0).where(-math.inf, (bits < 0).where(math.nan, x))
+        return (x.is_finite & (bits > 0)).where(value, edge)
 
     @final
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
