@@ -142,6 +142,7 @@ EXPANDED: Final[dict[str, Callable[[Any], Any]]] = {
     "Cumulative": lax.cumsum,
     "ScatterFamily": lambda x: x.at[fnp.arange(9)].add(1.0),
     "Softmax": nn.softmax,
+    "LogSoftmax": nn.log_softmax,
 }
 
 

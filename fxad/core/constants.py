@@ -31,7 +31,7 @@ EXPANDED_MS: Final[Mapping[str, float]] = MappingProxyType(
         "Lgamma": 22.0, "Digamma": 22.0, "Erfc": 16.0, "ErfInv": 16.0, "BesselI0e": 24.0, "BesselI1e": 24.0,
         "Polygamma": 150.0, "Zeta": 300.0, "Threefry2x32": 12.0, "Incomplete": 500.0,
         "RegularizedIncompleteBeta": 1200.0, "Sort": 50.0, "TopK": 20.0, "Cumulative": 170.0, "ScatterFamily": 0.0,
-        "Softmax": 12.0,
+        "Softmax": 12.0, "LogSoftmax": 12.0,
     }
 )  # fmt: skip
 

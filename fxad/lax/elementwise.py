@@ -12,10 +12,11 @@ from fxad.ir import Atom, Emit, Lit, Primitive
 from fxad.primitives.elementwise.arithmetic import DIV, NEG
 from fxad.primitives.elementwise.complex_parts import CONJ, IMAG, REAL
 from fxad.primitives.elementwise.convert import STOP_GRADIENT, BitcastConvertType, ConvertElementType, ReducePrecision
-from fxad.primitives.elementwise.exponential import EXP, EXP2, EXPM1, LOG, LOG1P, LOGISTIC
+from fxad.primitives.elementwise.exponential import EXP, EXP2, EXPM1, LOG, LOG1P
 from fxad.primitives.elementwise.logic import CLZ, IS_FINITE, NOT, POPULATION_COUNT
 from fxad.primitives.elementwise.powers import ABS, CBRT, RSQRT, SIGN, SQRT, SQUARE, IntegerPow
 from fxad.primitives.elementwise.select import AWAY_FROM_ZERO, CEIL, FLOOR, Round
+from fxad.primitives.elementwise.sigmoid import LOGISTIC, TANH
 from fxad.primitives.elementwise.special import DIGAMMA, ERF, ERF_INV, ERFC, LGAMMA
 from fxad.primitives.elementwise.trigonometric import (
     ACOS,
@@ -29,7 +30,6 @@ from fxad.primitives.elementwise.trigonometric import (
     SIN,
     SINH,
     TAN,
-    TANH,
 )
 from fxad.tracing.array import Array, ArrayLike, binder
 

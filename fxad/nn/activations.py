@@ -6,7 +6,6 @@ At an infinity, a function that is a product, such as `silu`, may be nan, as in 
 from __future__ import annotations
 
 import math
-from types import MappingProxyType
 from typing import Final
 
 import fxad.numpy as fnp
@@ -22,7 +21,6 @@ _SQRT_2_OVER_PI: Final = math.sqrt(2 / math.pi)
 # Klambauer et al., Self-Normalizing Neural Networks, https://arxiv.org/abs/1706.02515
 _SELU_ALPHA: Final = 1.6732632423543772848170429916717
 _SELU_SCALE: Final = 1.0507009873554804934193349852946
-_SQUAREPLUS_FAR: Final = MappingProxyType({dtypes.float32: 1e18, dtypes.float64: 1e150})
 
 
 def identity(x: ArrayLike) -> Array:
@@ -166,9 +164,10 @@ def _gelu(x: Array) -> Array:
 
 
 def _gelu_by_tanh(x: Array) -> Array:
-    # the cube of 41 overflows in float16; from 24 on, the factor is 0 or 1 without it
-    z = lax.clamp(-24.0, x, 24.0) if x.dtype == dtypes.float16 else x
-    return x * 0.5 * (1.0 + fnp.tanh(_SQRT_2_OVER_PI * (z + 0.044715 * z**3)))
+    # the cube of 41 overflows in float16; from 24 on, the factor is 0 or 1 without it. (1 + tanh(u)) / 2 is
+    # logistic(2u), which has all digits where tanh(u) is close to -1
+    z = x if x.dtype in dtypes.COMPLEX else lax.clamp(-24.0, x, 24.0)
+    return x * lax.logistic(2 * _SQRT_2_OVER_PI * (z + 0.044715 * z**3))
 
 
 def glu(x: ArrayLike, axis: int = -1) -> Array:
@@ -255,10 +254,11 @@ def _squareplus(x: Array, b: ArrayLike) -> Array:
     if dtype in dtypes.COMPLEX:
         return (x + fnp.sqrt(fnp.square(x) + b)) / 2
     x = x.astype(dtypes.accumulated(dtype))
-    # where the square would overflow, b does not count
-    far = fnp.abs(x) > _SQUAREPLUS_FAR[x.dtype]
-    near = fnp.where(far, 0, x)
-    return fnp.where(far, fnp.maximum(x, 0), (near + fnp.sqrt(fnp.square(near) + b)) / 2).astype(dtype)
+    width = fnp.sqrt(b)
+    root = fnp.hypot(x, width)
+    # below 0 the sum is a difference of nearly equal numbers: it is b over the other difference
+    below = x < 0
+    return fnp.where(below, b / 2 / (root - fnp.where(below, x, 0)), fnp.where(below, 0, x) / 2 + root / 2).astype(dtype)
 
 
 def log1mexp(x: ArrayLike) -> Array:

@@ -12,7 +12,7 @@ from fxad.numpy.composites import jit_composite
 from fxad.operations.arguments import flag, to_int
 from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index
 from fxad.primitives.reduce import extreme_value
-from fxad.primitives.softmax import Softmax
+from fxad.primitives.softmax import LogSoftmax, Softmax
 from fxad.tracing.array import Array, ArrayLike, binder
 
 
@@ -46,18 +46,14 @@ def log_softmax(x: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None) -
     array = as_inexact_array("log_softmax", x)
     axes = normalize_axes("log_softmax", axis, array.ndim)
     if where is None:
-        return jit_composite(_log_softmax, array, axes)
+        return binder().bind(LogSoftmax(axes), (array,))[0]
     return jit_composite(_log_softmax_where, array, as_array("log_softmax", where, 2), axes)
-
-
-def _log_softmax(x: Array, axes: tuple[int, ...]) -> Array:
-    shifted = x - _stop_gradient_max(x, axes)
-    return shifted - fnp.log(_wide(fnp.exp(shifted)).sum(axes, keepdims=True)).astype(x.dtype)
 
 
 def _log_softmax_where(x: Array, where: Array, axes: tuple[int, ...]) -> Array:
     where = fnp.broadcast_to(where, x.shape)
-    return fnp.where(where, _log_softmax(_mask_out(x, where, axes), axes), _log_of_zero(x))
+    y = binder().bind(LogSoftmax(axes), (_mask_out(x, where, axes),))[0]
+    return fnp.where(where, y, _log_of_zero(x))
 
 
 def _stop_gradient_max(x: Array, axes: tuple[int, ...]) -> Array:

@@ -8,9 +8,10 @@ from fxad import dtypes
 from fxad.numpy.apply import apply_op, to_device
 from fxad.operations import arithmetic, elementwise
 from fxad.operations.arguments import flag, no_out, number, to_int
-from fxad.primitives.elementwise.exponential import EXP, EXP2, EXPM1, LOG, LOG1P
+from fxad.primitives.elementwise.exponential import EXP, EXP2, EXPM1, LOG, LOG1P, LOG2, LOG10
 from fxad.primitives.elementwise.powers import CBRT, SIGN, SQRT, SQUARE
 from fxad.primitives.elementwise.select import CEIL, FLOOR
+from fxad.primitives.elementwise.sigmoid import TANH
 from fxad.primitives.elementwise.trigonometric import (
     ACOS,
     ACOSH,
@@ -23,7 +24,6 @@ from fxad.primitives.elementwise.trigonometric import (
     SIN,
     SINH,
     TAN,
-    TANH,
 )
 from fxad.runtime import Device
 from fxad.tracing.array import Array, ArrayLike
@@ -128,12 +128,12 @@ def cbrt(x: ArrayLike, /) -> Array:
 
 def log2(x: ArrayLike, /) -> Array:
     """The logarithm in base 2."""
-    return apply_op("log2", elementwise.log_in_base, (x,), 2)
+    return apply_op("log2", elementwise.log_in_base, (x,), LOG2)
 
 
 def log10(x: ArrayLike, /) -> Array:
     """The logarithm in base 10."""
-    return apply_op("log10", elementwise.log_in_base, (x,), 10)
+    return apply_op("log10", elementwise.log_in_base, (x,), LOG10)
 
 
 def reciprocal(x: ArrayLike, /) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import ml_dtypes
 import numpy as np
 
@@ -21,10 +23,10 @@ from fxad.operations.promotion import (
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, NEG, SUB
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL
 from fxad.primitives.elementwise.convert import BitcastConvertType
-from fxad.primitives.elementwise.exponential import EXP, LOG, LOG1P
+from fxad.primitives.elementwise.exponential import EXP, LOG, LOG1P, Log2, Log10
 from fxad.primitives.elementwise.family import literal_like
 from fxad.primitives.elementwise.logic import AND, EQ, GT, IS_FINITE, LE, LT, NE, NOT, OR, POPULATION_COUNT
-from fxad.primitives.elementwise.powers import ABS, SQRT
+from fxad.primitives.elementwise.powers import ABS, HYPOT
 from fxad.primitives.elementwise.select import CEIL, CLAMP, FLOOR, SELECT_N, TO_NEAREST_EVEN, Round, emit_where
 from fxad.primitives.elementwise.trigonometric import ATAN2
 
@@ -221,14 +223,13 @@ def times_constant(emit: Emit, x: Atom, factor: float) -> Atoms:
     return emit(MUL, x, literal_like(factor, x))
 
 
-def log_in_base(emit: Emit, x: Atom, base: int) -> Atoms:
+def log_in_base(emit: Emit, x: Atom, prim: Log2 | Log10) -> Atoms:
     """The logarithm in base 2 or 10."""
-    y = emit.one(LOG, convert(emit, x, to_inexact_dtype(x.aval.dtype)))
-    if y.aval.dtype in dtypes.COMPLEX:  # part by part: a complex factor would turn infinities into nan
-        return emit(
-            COMPLEX, *[_divide_by_constant(emit, emit.one(part, y), float(np.log(base))) for part in (REAL, IMAG)]
-        )
-    return (_divide_by_constant(emit, y, float(np.log(base))),)
+    x = convert(emit, x, to_inexact_dtype(x.aval.dtype))
+    if x.aval.dtype not in dtypes.COMPLEX:
+        return emit(prim, x)
+    y, scale = emit.one(LOG, x), math.log(prim.base)  # part by part: a complex factor would turn infinities into nan
+    return emit(COMPLEX, *[_divide_by_constant(emit, emit.one(part, y), scale) for part in (REAL, IMAG)])
 
 
 def _divide_by_constant(emit: Emit, x: Atom, by: float) -> Atom:
@@ -258,20 +259,13 @@ def logaddexp(emit: Emit, x: Atom, y: Atom) -> Atoms:
 
 
 def hypot(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """sqrt(x**2 + y**2), scaled so that the squares do not overflow."""
+    """sqrt(x**2 + y**2), without overflow; complex operands are replaced by their absolute values."""
     x, y = promote_and_broadcast("hypot", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
-    a, b = convert(emit, x, dtype), convert(emit, y, dtype)
-    x, y = emit.one(ABS, a), emit.one(ABS, b)
-    # chosen, not max and min, and a ratio with its sign: at ties and at 0 there are derivatives of all orders
-    swapped = emit.one(LT, x, y)
-    big, small = emit_where(emit, swapped, y, x), emit_where(emit, swapped, a, b)
-    zero = emit.one(EQ, big, literal_like(0, big))
-    ratio = emit.one(DIV, small, emit_where(emit, zero, literal_like(1, big), big))
-    size = emit.one(MUL, big, emit.one(SQRT, emit.one(ADD, literal_like(1, big), emit.one(MUL, ratio, ratio))))
-    # the result is infinite if one operand is, even if the other is nan
-    infinite = emit.one(OR, emit.one(EQ, x, literal_like(np.inf, x)), emit.one(EQ, y, literal_like(np.inf, y)))
-    return (emit_where(emit, infinite, literal_like(np.inf, size), size),)
+    x, y = convert(emit, x, dtype), convert(emit, y, dtype)
+    if dtype in dtypes.COMPLEX:
+        x, y = emit.one(ABS, x), emit.one(ABS, y)
+    return emit(HYPOT, x, y)
 
 
 def copysign(emit: Emit, x: Atom, y: Atom) -> Atoms:

@@ -9,11 +9,13 @@ from fxad.ir import Atom, Atoms, Emit, Primitive
 from fxad.operations.elementwise import promote_all
 from fxad.operations.promotion import broadcast, convert, to_inexact_dtype
 from fxad.primitives.elementwise import beta, gamma
-from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E
-from fxad.primitives.elementwise.exponential import LOGISTIC, LOGIT
+from fxad.primitives.elementwise.arithmetic import REM
+from fxad.primitives.elementwise.bessel import BesselIOverPower
+from fxad.primitives.elementwise.exponential import LOGIT
 from fxad.primitives.elementwise.formula import Formula, polynomial, x_log1p_y, x_log_y
 from fxad.primitives.elementwise.gamma import emit_formula
 from fxad.primitives.elementwise.logic import EQ, NE
+from fxad.primitives.elementwise.sigmoid import LOGISTIC
 from fxad.primitives.elementwise.special import ERF_INV, ERFC
 from fxad.primitives.elementwise.trigonometric import SIN
 from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum
@@ -74,9 +76,44 @@ _UNROLLED: Final = 16  # dimensions with an equation for each term; more are an 
 def entr(emit: Emit, x: Atom) -> Atoms:
     """-x log x."""
     (f,) = _formulas("entr", emit, x)
-    inside = -(f * (f > 0).where(f, f.like(1)).log())
-    outside = (f < 0).where(-math.inf, inside)
-    return (f.apply(NE, f).where(f, outside).atom,)
+    return ((f < 0).where(-math.inf, -x_log_y(f, f)).atom,)
+
+
+def rel_entr(emit: Emit, x: Atom, y: Atom) -> Atoms:
+    """x log(x / y); 0 where x is 0, inf where one is negative or y alone is 0."""
+    x, y = _formulas("rel_entr", emit, x, y)
+    return (_where_defined(x, y, _relative_entropy(x, y)).atom,)
+
+
+def kl_div(emit: Emit, x: Atom, y: Atom) -> Atoms:
+    """x log(x / y) - x + y; y where x is 0, inf where one is negative or y alone is 0."""
+    x, y = _formulas("kl_div", emit, x, y)
+    near = _are_close(x, y)
+    a, b = near.where(x, x.like(1)), near.where(y, y.like(1))
+    # x (d - log(1 + d)) for d = (y - x) / x
+    close = a * gamma.excess((b - a) / a, (b - a) / (b + a), b / a)
+    return (near.where(close, _where_defined(x, y, _relative_entropy(x, y)) - x + y).atom,)
+
+
+def _are_close(x: Formula, y: Formula) -> Formula:
+    """True where positive finite x and y are within a factor of 2 of each other: their difference is exact."""
+    return (x > 0) & (x * 0.5 <= y) & (y * 0.5 <= x) & (x < math.inf) & (y < math.inf)
+
+
+def _relative_entropy(x: Formula, y: Formula) -> Formula:
+    """x log(x / y) for x >= 0 and y > 0. The derivative in x is -inf at x = 0."""
+    near = _are_close(x, y)
+    a, b = near.where(x, x.like(1)), near.where(y, y.like(1))
+    far_x = near.where(1, x)
+    far = x_log_y(far_x, far_x) - x_log_y(far_x, near.where(1, y))
+    return near.where(a * ((a - b) / b).log1p(), far)
+
+
+def _where_defined(x: Formula, y: Formula, value: Formula) -> Formula:
+    """`value` where x > 0 and y > 0, or x = 0 and y >= 0; else nan if one is, or infinity."""
+    positive, null = (x > 0) & (y > 0), x.apply(EQ, 0) & (y >= 0)
+    outside = (x + y).apply(NE, x + y).where(x + y, x.like(math.inf))
+    return (positive | null).where(value, outside)
 
 
 def xlogy(emit: Emit, x: Atom, y: Atom) -> Atoms:
@@ -104,24 +141,25 @@ def expit(emit: Emit, x: Atom) -> Atoms:
 def i0(emit: Emit, x: Atom) -> Atoms:
     """The modified Bessel function of order 0."""
     (f,) = _formulas("i0", emit, x)
-    return ((f.apply(BESSEL_I0E) * abs(f).exp()).atom,)
+    return (f.apply(BesselIOverPower(0, False)).atom,)
 
 
 def i1(emit: Emit, x: Atom) -> Atoms:
     """The modified Bessel function of order 1."""
     (f,) = _formulas("i1", emit, x)
-    return ((f.apply(BESSEL_I1E) * abs(f).exp()).atom,)
+    return ((f * f.apply(BesselIOverPower(1, False))).atom,)
 
 
 def sinc(emit: Emit, x: Atom) -> Atoms:
     """sin(pi x) / (pi x), by its series near 0, as are its derivatives."""
     (f,) = _formulas("sinc", emit, x)
-    y = f * math.pi
-    near = abs(y) < 0.2
-    away = near.where(1, y)
-    square = near.where(y, y.like(0)) * y
-    series = polynomial(square, [(-1) ** k / math.factorial(2 * k + 1) for k in reversed(range(7))])
-    return (near.where(series, away.apply(SIN) / away).atom,)
+    near = abs(f) < 0.5
+    y = near.where(f, f.like(0)) * math.pi
+    series = polynomial(y * y, [(-1) ** k / math.factorial(2 * k + 1) for k in reversed(range(13))])
+    # the remainder is exact, and the product of a large x with pi is not
+    away = near.where(1, f)
+    sine = (away.apply(REM, 2.0) * math.pi).apply(SIN) * (1 / math.pi)
+    return (near.where(series, sine / away).atom,)
 
 
 # ------------------------------------------------------------------------------------------------------ the normal

@@ -12,11 +12,12 @@ from fxad import lax, numpy as fnp
 from fxad.core.absent import absent
 from fxad.errors import ParameterError
 from fxad.nn.normalisations import log_softmax as _log_softmax, logsumexp, softmax as _softmax
+from fxad.operations import special as operations
 from fxad.operations.arguments import flag, to_int
 from fxad.operations.axes import Axes
 from fxad.scipy.arguments import broadcast_floats, reals
 from fxad.scipy.exponential_integrals import exp1, expi, expn
-from fxad.tracing.array import Array, ArrayLike
+from fxad.tracing.array import Array, ArrayLike, binder
 
 
 def digamma(x: ArrayLike) -> Array:
@@ -151,7 +152,13 @@ def gammasgn(x: ArrayLike) -> Array:
 
 def gamma(x: ArrayLike) -> Array:
     """The gamma function."""
-    return gammasgn(x) * fnp.exp(gammaln(x))
+    (v,) = broadcast_floats("gamma", x)
+    # gamma(1 + x) / x around 0, where gammaln is large, and its exponential loses digits
+    small = fnp.abs(v) < 0.5
+    shifted = fnp.where(small, v + 1, v)
+    value = gammasgn(shifted) * fnp.exp(gammaln(shifted))
+    # each branch takes only operands for which it is used, so no infinity reaches the derivative of the other
+    return fnp.where(small, fnp.where(small, value, 1) / fnp.where(small, v, 1), value)
 
 
 def beta(a: ArrayLike, b: ArrayLike) -> Array:
@@ -211,20 +218,12 @@ def poch(z: ArrayLike, m: ArrayLike) -> Array:
 
 def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
     """p log(p / q) - p + q; q where p is 0, inf where one is negative or q alone is 0."""
-    a, b = broadcast_floats("kl_div", p, q)
-    entropy = rel_entr(a, b)
-    outside = (entropy == fnp.inf) & ((a <= 0) | (b <= 0))
-    return fnp.where(outside, fnp.inf, entropy - a + b)
+    return binder().apply(operations.kl_div, broadcast_floats("kl_div", p, q), ())[0]
 
 
 def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     """p log(p / q); 0 where p is 0, inf where one is negative or q alone is 0."""
-    a, b = broadcast_floats("rel_entr", p, q)
-    both, null = (a > 0) & (b > 0), (a == 0) & (b >= 0)
-    left, right = fnp.where(both, a, 1.0), fnp.where(both, b, 1.0)
-    value = left * (fnp.log(left) - fnp.log(right))
-    outside = fnp.where(fnp.isnan(a + b), a + b, fnp.inf)
-    return fnp.where(both, value, fnp.where(null, 0.0, outside)).astype(a.dtype)
+    return binder().apply(operations.rel_entr, broadcast_floats("rel_entr", p, q), ())[0]
 
 
 def multigammaln(a: ArrayLike, d: int) -> Array:

@@ -13,6 +13,7 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Aval, Primitive
 from fxad.primitives import elementwise as ew
+from fxad.primitives.elementwise.bessel import BesselIOverPower
 from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
 from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.testing.applications import Spec, Specs, dtype_of
@@ -42,7 +43,13 @@ _DOMAINS: Final[Mapping[str, tuple[Domain, ...]]] = MappingProxyType(
         "lgamma": (Domain(1.2, 3.0),),
         "log": (_POSITIVE,),
         "log1p": (Domain(-0.6, 2.0),),
+        "log2": (_POSITIVE,),
+        "log10": (_POSITIVE,),
         "logit": (Domain(0.1, 0.9),),
+        "xlogy": (ORDINARY, _POSITIVE),
+        "xlog1py": (ORDINARY, Domain(-0.6, 2.0)),
+        "hypot": (_AWAY, _AWAY),
+        "direction_cosine": (_AWAY, _AWAY),
         "pow": (Domain(0.3, 2.0), ORDINARY),
         "polygamma": (Domain(1.0, 1.0), Domain(0.6, 3.0)),
         "rem": (Domain(4.9, 6.2, signs=True), Domain(2.1, 2.4, signs=True)),
@@ -162,6 +169,11 @@ def _gamma_sample(draw: st.DrawFn, smooth: bool) -> Spec:
     return GammaSample(log), [(aval, Domain(0.5, 3.0)), (aval, Domain(-3.0, 1.0) if log else Domain(0.1, 3.0))]
 
 
+def _bessel_i_over_power(draw: st.DrawFn, smooth: bool) -> Spec:
+    prim = BesselIOverPower(draw(st.integers(0, 3)), draw(st.booleans()))
+    return prim, [(Aval(draw(shapes()), dtype_of(draw, prim.takes, smooth)), _BESSEL)]
+
+
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
     {
         ew.ConvertElementType: _convert_element_type,
@@ -172,6 +184,7 @@ OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
         ew.SelectN: _select_n,
         ew.Clamp: _clamp,
         ew.Complex: _complex,
+        BesselIOverPower: _bessel_i_over_power,
         RegularizedIncompleteBeta: elementwise(RegularizedIncompleteBeta(), 3, RegularizedIncompleteBeta.takes),
         Threefry2x32: _threefry2x32,
         GammaSample: _gamma_sample,

@@ -18,7 +18,7 @@ from fxad.primitives.elementwise.family import ORDERED
 from fxad.primitives.fold import Reduce
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor
 from fxad.primitives.reduce_prod import ReduceProd
-from fxad.primitives.softmax import Softmax
+from fxad.primitives.softmax import LogSoftmax, Softmax
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
 from fxad.testing.applications import ANY, Spec, Specs, dtype_of, shape_and_axis, some_axes
@@ -49,6 +49,11 @@ def _softmax(draw: st.DrawFn, smooth: bool) -> Spec:
     shape = draw(shapes())
     dtype = dtype_of(draw, dtypes.FLOATING - dtypes.FLOAT8, smooth)
     return Softmax(some_axes(draw, len(shape))), [(Aval(shape, dtype), any_values(smooth))]
+
+
+def _log_softmax(draw: st.DrawFn, smooth: bool) -> Spec:
+    shape = draw(shapes())
+    return LogSoftmax(some_axes(draw, len(shape))), [(Aval(shape, dtype_of(draw, dtypes.FLOATING, smooth)), ORDINARY)]
 
 
 # ------------------------------------------------------------------------------------------------ reductions by a body
@@ -112,6 +117,7 @@ OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
     {
         **{kind: _reduction(kind) for kind in (ReduceMax, ReduceMin, ReduceProd, ReduceAnd, ReduceOr, ReduceXor)},
         **{kind: _argextremum(kind) for kind in (ArgMax, ArgMin)},
+        LogSoftmax: _log_softmax,
         Softmax: _softmax,
         Reduce: _reduce,
         Sort: _sort,

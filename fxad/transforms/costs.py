@@ -197,7 +197,7 @@ _LIBRARY: Final[Kinds] = (DotGeneral, ConvGeneralDilated)
 _REDUCTIONS: Final[Kinds] = (ReduceSum, ReduceMax, ReduceMin)
 # Classes of `EXPANDED_MS` that have a kernel of their own. The other ones are functions. Both tables name classes: few
 # programs use these primitives, and a name does not import their files.
-_OWN_KERNEL: Final = frozenset({"Sort", "TopK", "Cumulative", "ScatterFamily", "Softmax"})
+_OWN_KERNEL: Final = frozenset({"Sort", "TopK", "Cumulative", "ScatterFamily", "Softmax", "LogSoftmax"})
 
 
 def compile_cost(kind: type[Primitive]) -> CompileCost:

@@ -78,7 +78,7 @@ def test_gelu_and_squareplus_of_complex_numbers() -> None:
 
 
 def test_squareplus_of_large_numbers() -> None:
-    assert np.asarray(nn.squareplus(fnp.asarray([-1e20, 1e20]))).tolist() == [0, fnp.float32(1e20)]
+    np.testing.assert_allclose(np.asarray(nn.squareplus(fnp.asarray([-1e20, 1e20]))), [1e-20, 1e20], rtol=1e-6)
     assert float(nn.squareplus(fnp.asarray(300.0, "float16"))) == 300
     assert nn.squareplus(fnp.ones(2, "bfloat16")).dtype == fnp.bfloat16
     assert nn.squareplus(fnp.ones(2, "float32"), np.ones(2)).dtype == fnp.float64

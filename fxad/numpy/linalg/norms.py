@@ -6,9 +6,11 @@ import math
 
 from fxad import dtypes
 from fxad.errors import ParameterError, ShapeError
+from fxad.lax import stop_gradient
 from fxad.numpy.apply import apply_op, as_array, to_inexact
-from fxad.numpy.shapes import diagonal as _diagonal, expand_dims
-from fxad.numpy.unary import abs, sqrt, square
+from fxad.numpy.binary import clip, maximum
+from fxad.numpy.shapes import diagonal as _diagonal, expand_dims, squeeze
+from fxad.numpy.unary import abs, exp2, floor, log2, sqrt, square
 from fxad.operations import linalg
 from fxad.operations.arguments import number, to_int
 from fxad.operations.axes import Axes, normalize_axis_tuple
@@ -35,7 +37,10 @@ def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, o
     if ord == 0:
         return (size != 0).astype(size.dtype).sum(axis, keepdims=keepdims)
     wide = size.astype(dtypes.accumulated(size.dtype))
-    return ((wide**ord).sum(axis, keepdims=keepdims) ** (1 / ord)).astype(size.dtype)
+    if ord < 0:  # the smallest elements are most of the sum
+        return ((wide**ord).sum(axis, keepdims=keepdims) ** (1 / ord)).astype(size.dtype)
+    down, up = _powers_of_two(wide, axis, keepdims)
+    return (((wide * down) ** ord).sum(axis, keepdims=keepdims) ** (1 / ord) * up).astype(size.dtype)
 
 
 def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: str | float | None = "fro") -> Array:
@@ -88,9 +93,22 @@ def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
 def _root_of_squares(x: Array, axis: Axes, keepdims: bool) -> Array:
     """Return the root of the sum of squares. The squares of 16-bit floats are added in float32."""
     if x.dtype in dtypes.COMPLEX:
-        return sqrt((square(x.real) + square(x.imag)).sum(axis, keepdims=keepdims))
+        re, im = x.real, x.imag
+        down, up = _powers_of_two(maximum(abs(re), abs(im)), axis, keepdims)
+        return sqrt((square(re * down) + square(im * down)).sum(axis, keepdims=keepdims)) * up
     wide = x.astype(dtypes.accumulated(x.dtype))
-    return sqrt(square(wide).sum(axis, keepdims=keepdims)).astype(x.dtype)
+    down, up = _powers_of_two(abs(wide), axis, keepdims)
+    return (sqrt(square(wide * down).sum(axis, keepdims=keepdims)) * up).astype(x.dtype)
+
+
+def _powers_of_two(sizes: Array, axis: Axes, keepdims: bool) -> tuple[Array, Array]:
+    """Return a power of two that brings the largest size close to 1, so that no power of it over- or underflows; and
+    its inverse. They are constants of the derivative, and products with them are exact."""
+    limit = 1000 if sizes.dtype == dtypes.float64 else 120
+    largest = stop_gradient(sizes).max(axis, keepdims=True, initial=0)
+    exponent = clip(floor(log2(largest)), -limit, limit)
+    up = exp2(exponent)
+    return exp2(-exponent), up if keepdims else squeeze(up, axis)
 
 
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:

@@ -320,11 +320,40 @@ class ComplexUnary(Unary):
         return hlo.op(self.hlo_name, args, outs)
 
 
+# ---------------------------------------------------------------------------------------------------- of two numbers
+
+
+def _scaled(x: HloReal, y: HloReal) -> tuple[HloReal, HloReal, HloReal]:
+    """Return x and y times a power of 2, and its inverse. No square of a scaled operand overflows, and that of the
+    larger one is far above the subnormals, which XLA treats as 0."""
+    double = x.aval.dtype == dtypes.float64
+    low, high, up, down = (-480, 510, 600, -520) if double else (-50, 62, 90, -66)
+    big = abs(x).op("maximum", abs(y))
+    small, large = big < 2.0**low, big > 2.0**high
+    scale = small.where(2.0**up, large.where(2.0**down, x.like(1)))
+    back = small.where(2.0**-up, large.where(2.0**-down, x.like(1)))
+    return x * scale, y * scale, back
+
+
+def hypot(x: HloReal, y: HloReal) -> HloReal:
+    """sqrt(x^2 + y^2); infinite if one operand is, even if the other is nan."""
+    a, b, back = _scaled(x, y)
+    infinite = abs(x).equals(inf) | abs(y).equals(inf)
+    return infinite.where(inf, (a * a + b * b).op("sqrt") * back)
+
+
+def direction_cosine(x: HloReal, y: HloReal) -> HloReal:
+    """x / hypot(x, y); 0 at the origin."""
+    infinite = abs(x).equals(inf) | abs(y).equals(inf)
+    # an infinite operand is long beside every finite one
+    x, y = [infinite.where(v.op("sign") * abs(v).equals(inf).where(1, v.like(0)), v) for v in (x, y)]
+    a, b, _ = _scaled(x, y)
+    square = a * a + b * b
+    return a / square.equals(0).where(1, square).op("sqrt")
+
+
 def lower_abs(prim: Unary, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
     """The `lower` of abs: the result is infinite if one part is, even if the other is nan."""
-    (size,) = hlo.op(prim.hlo_name, args, outs)
     if ins[0].dtype not in dtypes.COMPLEX:
-        return (size,)
-    a, b = _parts(hlo, args[0], ins[0])
-    infinite = abs(a).equals(inf) | abs(b).equals(inf)
-    return (infinite.where(inf, HloReal(hlo, size, a.aval)).value,)
+        return hlo.op(prim.hlo_name, args, outs)
+    return (hypot(*_parts(hlo, args[0], ins[0])).value,)

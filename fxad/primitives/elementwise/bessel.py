@@ -9,39 +9,87 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, Zero, primitive
+from fxad.errors import NotDifferentiableError, ParameterError
+from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise.annex_g import HloReal
-from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scale_tangent
+from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, Binary, Unary, literal_like
-from fxad.primitives.elementwise.formula import Formulas, chebyshev, formula_program
-from fxad.primitives.elementwise.logic import EQ
-from fxad.primitives.elementwise.powers import SIGN
+from fxad.primitives.elementwise.formula import Formula, formula_program
+from fxad.primitives.elementwise.powers import SIGN, IntegerPow
 from fxad.primitives.elementwise.references import scipy_special
-from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.stablehlo import lower_in_float32
 
-# exp(-x) I0(x) for 0 <= x <= 8 in x / 4 - 1, and its product with sqrt(x) for x > 8 in 16 / x - 1: Chebyshev
-# interpolants of scipy.special.i0e, highest order first
-_NEAR: Final = (
-    8.071765478234738e-17, -4.8316906031686816e-17, -1.665512172621675e-16, 1.6399326341343113e-15,
-    -1.1599468052736485e-14, 7.669541446375662e-14, -4.855689894611715e-13, 2.9549897817560126e-12,
-    -1.726818368297245e-11, 9.675800299646654e-11, -5.189794796933711e-10, 2.6598236490826823e-09,
-    -1.3000250016830251e-08, 6.046995014685308e-08, -2.6707938531330915e-07, 1.1173875390340983e-06,
-    -4.416738358371504e-06, 1.6448448070655105e-05, -5.754195010075819e-05, 0.00018850288509573605,
-    -0.0005763755745384856, 0.001639475616941245, -0.00432430999505049, 0.010546460394594925,
-    -0.023737414805899377, 0.049305284239670656, -0.09490109704804757, 0.17162090152220874, -0.30468267234319835,
-    0.33839763720473803,
-)  # fmt: skip
-_FAR: Final = (
-    -3.865352482534945e-17, 2.955857780762017e-17, 2.2737367544323207e-17, 6.366462912410498e-17,
-    -3.1150193535722795e-16, -3.160494088660926e-16, 1.7371348803862932e-15, 3.838067641481758e-15,
-    -9.588347893441097e-15, -4.1495695768389856e-14, 1.537046045996249e-14, 3.8530743040610107e-13,
-    7.179778549470939e-13, -1.7941465557669292e-12, -1.321583567914786e-11, -3.1499148462899034e-11,
-    1.18891102829366e-11, 4.940602775604931e-10, 3.396232004888589e-09, 2.2666689937977936e-08,
-    2.0489185892074604e-07, 2.891370520846977e-06, 6.889758346913369e-05, 0.00336911647825571,
-    0.40224520550705445,
-)  # fmt: skip
+_FAR: Final = 25.0  # from here on, the asymptotic series has all digits of float64
+
+
+@final
+@primitive
+class BesselIOverPower(Unary):
+    """I_n(x) / x^n, of the modified Bessel function of the first kind of order n; with `scaled` times exp(-|x|).
+
+    It is an even function, positive and without a singularity. All of its derivatives are sums of positive terms, so
+    those of i0 and i1 have all digits at 0 too.
+
+    Type:   a float operand, not float8; n >= 0.
+    Rule:   d = x y' for y' of order n + 1; with `scaled` less sign(x) y.
+    Source: DLMF 10.25.2 and 10.29.4; for large x 10.40.1
+    """
+
+    name: ClassVar[str] = "bessel_i_over_power"
+    hlo_name: ClassVar[str] = ""  # XLA has none
+    takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
+    order: int
+    scaled: bool
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        if self.order < 0:
+            raise ParameterError(f"bessel_i_over_power: the order must be 0 or more, got {self.order}")
+        return Unary.abstract_eval(self, *avals)
+
+    def compute(self, x: NDArray) -> object:
+        size = np.abs(x.astype(np.float64))
+        small, n = np.less(size, 1), self.order
+        near, far = np.where(small, size, 0), np.where(small, 1, size)
+        series = scipy_special("hyp0f1", np.asarray(n + 1.0), near * near / 4) / (2.0**n * math.factorial(n))
+        large = scipy_special("ive" if self.scaled else "iv", np.asarray(float(n)), far)
+        # SciPy's is nan where it overflows
+        large = np.where(far > 1e4 if not self.scaled else np.isinf(far), 0.0 if self.scaled else np.inf, large / far**n)
+        return np.where(np.isnan(size), size, np.where(small, series * (np.exp(-near) if self.scaled else 1), large))
+
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        def program(wide: HloValues, t: Aval) -> HloValue:
+            name = f"bessel_i{self.order}_over_power{'_scaled' * self.scaled}"
+            return hlo.call(formula_program(name, (t,), lambda f: (self._formula(f[0]),)), wide)[0]
+
+        return lower_in_float32(hlo, args, ins[0], program)
+
+    def _formula(self, x: Formula) -> Formula:
+        n, size = self.order, abs(x)
+        far = size > _FAR
+        near_x = far.where(0, x)
+        square, series = near_x * near_x * 0.25, x.like(1)
+        for k in reversed(range(1, 52 if x.double else 38)):
+            series = series * square * (1 / (k * (n + k))) + 1
+        series = series * (1 / (2.0**n * math.factorial(n)))
+        # exp(size) alone is infinite from 1e4 on
+        a = far.where(size if self.scaled else size.least(1e4), size.like(_FAR))
+        inverse, tail = 1 / a, x.like(1)
+        for k in reversed(range(1, 32 if x.double else 14)):
+            tail = 1 - tail * inverse * ((4 * n * n - (2 * k - 1) ** 2) / (8 * k))
+        tail = tail * a.rsqrt() * (1 / math.sqrt(2 * math.pi))
+        if n:
+            tail = tail * inverse.apply(IntegerPow(n))
+        if self.scaled:
+            return far.where(tail, series * (-abs(near_x)).exp())
+        # exp(x / 2) twice, because exp(x) overflows before the function does
+        root = (a * 0.5).exp()
+        return far.where(root * tail * root, series)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        slope = ctx.one(MUL, x, ctx.one(BesselIOverPower(self.order + 1, self.scaled), x))
+        if self.scaled:
+            slope = ctx.one(SUB, slope, ctx.one(MUL, ctx.one(SIGN, x), y))
+        return scale_tangent(ctx, t, slope)
 
 
 @final
@@ -51,7 +99,7 @@ class BesselI0e(Unary):
 
     Type:   a float operand, not float8.
     Rule:   d = i1e(x) - sign(x) i0e(x).
-    Source: Clenshaw's sums of Chebyshev polynomials, on two intervals as in Cephes, i0.c.
+    Source: `BesselIOverPower`
     """
 
     name: ClassVar[str] = "bessel_i0e"
@@ -62,20 +110,11 @@ class BesselI0e(Unary):
         return scipy_special("i0e", x)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        return lower_in_float32(
-            hlo, args, ins[0], lambda wide, t: hlo.call(formula_program("bessel_i0e", (t,), _i0e), wide)[0]
-        )
+        return BesselIOverPower(0, True).lower(hlo, args, ins, outs)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         slope = ctx.one(SUB, ctx.one(BESSEL_I1E, x), ctx.one(MUL, ctx.one(SIGN, x), y))
         return scale_tangent(ctx, t, slope)
-
-
-def _i0e(f: Formulas) -> Formulas:
-    x = abs(f[0])
-    near = chebyshev(x * 0.25 - 1, _NEAR)
-    far = chebyshev(16 / x.greatest(8) - 1, _FAR) * x.greatest(8).rsqrt()
-    return ((x > 8).where(far, near),)
 
 
 @final
@@ -84,7 +123,7 @@ class BesselI1e(Unary):
     """exp(-|x|) I1(x), of the modified Bessel function of the first kind of order 1.
 
     Type:   a float operand, not float8.
-    Rule:   d = i0e(x) - (sign(x) + 1 / x) i1e(x), which is 1/2 at 0.
+    Rule:   d = (I1(x) / x + I2(x)) exp(-|x|) - sign(x) i1e(x).
     Source: chlo.bessel_i1e
     """
 
@@ -96,10 +135,9 @@ class BesselI1e(Unary):
         return scipy_special("i1e", x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        zero = ctx.one(EQ, x, literal_like(0, x))
-        divisor = emit_where(ctx, zero, literal_like(1, x), x)
-        ratio = emit_where(ctx, zero, literal_like(0.5, x), ctx.one(DIV, y, divisor))
-        slope = ctx.one(SUB, ctx.one(BESSEL_I0E, x), ctx.one(ADD, ctx.one(MUL, ctx.one(SIGN, x), y), ratio))
+        first, second = [ctx.one(BesselIOverPower(n, True), x) for n in (1, 2)]
+        rise = ctx.one(ADD, first, ctx.one(MUL, ctx.one(MUL, x, second), x))  # x * x may overflow
+        slope = ctx.one(SUB, rise, ctx.one(MUL, ctx.one(SIGN, x), y))
         return scale_tangent(ctx, t, slope)
 
 
@@ -154,4 +192,4 @@ BESSEL_I0E: Final = BesselI0e()
 BESSEL_I1E: Final = BesselI1e()
 ZETA: Final = Zeta()
 
-BESSEL: Final = (BesselI0e, BesselI1e, Zeta)
+BESSEL: Final = (BesselIOverPower, BesselI0e, BesselI1e, Zeta)

@@ -7,7 +7,6 @@ neighbours.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, final
 
@@ -15,8 +14,8 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.ir import INT32_SCALAR, Atom, Aval, Emit, Hlo, HloValue, Jaxpr, Lit, Primitive
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, NEG, SUB
-from fxad.primitives.elementwise.exponential import EXP, EXPM1, LOG, LOG1P
-from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NOT, OR
+from fxad.primitives.elementwise.exponential import EXP, EXPM1, LOG, LOG1P, XLOG1PY, XLOGY
+from fxad.primitives.elementwise.logic import AND, GE, GT, LE, LT, NOT, OR
 from fxad.primitives.elementwise.powers import ABS, RSQRT, SQRT
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.elementwise.special import DIGAMMA, LGAMMA
@@ -161,15 +160,13 @@ Step: TypeAlias = Callable[[Formulas], Formulas]
 
 
 def x_log_y(x: Formula, y: Formula) -> Formula:
-    """x log y; 0 where x is 0, also if the logarithm is infinite. The derivative in x is log y, also at x = 0."""
-    infinite = x.apply(EQ, 0) & ((y <= 0) | (y >= math.inf))
-    return x * infinite.where(1, y).log()
+    """x log y; 0 where x is 0, also if the logarithm is infinite."""
+    return x.apply(XLOGY, y)
 
 
 def x_log1p_y(x: Formula, y: Formula) -> Formula:
     """x log(1 + y); 0 where x is 0, as `x_log_y`."""
-    infinite = x.apply(EQ, 0) & ((y <= -1) | (y >= math.inf))
-    return x * infinite.where(0, y).log1p()
+    return x.apply(XLOG1PY, y)
 
 
 def polynomial(x: Formula, coefficients: Sequence[float]) -> Formula:

@@ -12,8 +12,8 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise import annex_g
-from fxad.primitives.elementwise.annex_g import ComplexUnary
-from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB, scale_tangent
+from fxad.primitives.elementwise.annex_g import ComplexUnary, HloReal
+from fxad.primitives.elementwise.arithmetic import DIV, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL
 from fxad.primitives.elementwise.convert import emit_convert, emit_in_float32
 from fxad.primitives.elementwise.exponential import LOG
@@ -95,7 +95,10 @@ class Abs(Unary):
     hlo_name: ClassVar[str] = "stablehlo.abs"
     takes: ClassVar[frozenset[DType]] = SIGNED_OR_INEXACT
     lower = annex_g.lower_abs
-    compute = from_ufunc(np.abs)
+
+    def compute(self, x: NDArray) -> object:
+        # NumPy's of complex numbers is not exact where it can be
+        return _hypot(np.real(x), np.imag(x)) if x.dtype in dtypes.COMPLEX else np.abs(x)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         (x,) = Unary.abstract_eval(self, *avals)
@@ -321,9 +324,9 @@ class Rsqrt(Unary):
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         dtype = x.aval.dtype
-        # in float32 at least: in float16, y / x is infinite where half of it is not
+        # in float32 at least: in float16, half of a small y is subnormal. y / x may be infinite where half of it is not
         x, y = [emit_convert(ctx, v, dtypes.accumulated(dtype)) for v in (x, y)]
-        slope = ctx.one(MUL, ctx.one(DIV, y, x), literal_like(-0.5, y))
+        slope = ctx.one(DIV, ctx.one(MUL, y, literal_like(-0.5, y)), x)
         return scale_tangent(ctx, t, emit_convert(ctx, slope, dtype))
 
 
@@ -372,6 +375,79 @@ def _lower_cbrt(hlo: Hlo, x: HloValue, aval: Aval) -> HloValue:
     return hlo.op("stablehlo.select", (subnormal, scaled, root), (aval,))[0]
 
 
+def _hypot(x: NDArray, y: NDArray) -> object:
+    # the function of the C library, which NumPy calls, is not exact in float32
+    return np.hypot(x.astype(np.float64), y.astype(np.float64))
+
+
+@final
+@primitive
+class Hypot(Binary):
+    """sqrt(x^2 + y^2), without overflow, and exact if the squares, their sum and the root are.
+
+    Type:   two float operands of one type; inf if one is infinite, even if the other is nan.
+    Rule:   (x x_dot + y y_dot) / hypot(x, y), 0 at the origin.
+    Source: the operands are scaled by a power of 2, so that no square over- or underflows
+    """
+
+    name: ClassVar[str] = "hypot"
+    hlo_name: ClassVar[str] = ""  # XLA has none
+    takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
+
+    def compute(self, x: NDArray, y: NDArray, /) -> object:
+        return _hypot(x, y)
+
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        return lower_in_float32(
+            hlo, args, ins[0], lambda wide, t: annex_g.hypot(*[HloReal(hlo, v, t) for v in wide]).value
+        )
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        along_x = tx if isinstance(tx, Zero) else scale_tangent(ctx, tx, ctx.one(DIRECTION_COSINE, x, y))
+        along_y = ty if isinstance(ty, Zero) else scale_tangent(ctx, ty, ctx.one(DIRECTION_COSINE, y, x))
+        return ctx.add(along_x, along_y)
+
+
+@final
+@primitive
+class DirectionCosine(Binary):
+    """x / hypot(x, y), the cosine of the angle between the point (x, y) and the first axis; 0 at the origin.
+
+    It is a primitive because the derivative of the quotient is 1 - cos(a)^2 of a rounded cosine.
+
+    Type:   two float operands of one type.
+    Rule:   s (s x_dot - c y_dot) / hypot(x, y) for the cosine c and the sine s; 0 at the origin.
+    Source: as hypot
+    """
+
+    name: ClassVar[str] = "direction_cosine"
+    hlo_name: ClassVar[str] = ""  # XLA has none
+    takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
+
+    def compute(self, x: NDArray, y: NDArray, /) -> object:
+        with np.errstate(all="ignore"):
+            big = np.maximum(np.abs(x), np.abs(y))
+            infinite = np.isinf(big)
+            x, y = [np.where(infinite, np.copysign(np.isinf(v), v).astype(v.dtype), v) for v in (x, y)]
+            _, exponent = np.frexp(np.where(infinite, np.ones_like(big), big))
+            x, y = np.ldexp(x, -exponent), np.ldexp(y, -exponent)
+            return np.where(np.equal(big, 0), np.zeros_like(x), np.divide(x, np.sqrt(x * x + y * y)))
+
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        return lower_in_float32(
+            hlo, args, ins[0], lambda wide, t: annex_g.direction_cosine(*[HloReal(hlo, v, t) for v in wide]).value
+        )
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        sine, radius = ctx.one(DIRECTION_COSINE, y, x), ctx.one(HYPOT, x, y)
+        origin = ctx.one(EQ, radius, literal_like(0.0, radius))
+        across = ctx.one(DIV, sine, emit_where(ctx, origin, literal_like(1.0, radius), radius))
+        along_x = tx if isinstance(tx, Zero) else scale_tangent(ctx, tx, ctx.one(MUL, across, sine))
+        if isinstance(ty, Zero):
+            return along_x
+        return ctx.add(along_x, scale_tangent(ctx, ty, ctx.one(MUL, across, ctx.one(NEG, z))))
+
+
 SIGN: Final = Sign()
 ABS: Final = Abs()
 SQUARE: Final = Square()
@@ -379,3 +455,5 @@ POW: Final = Pow()
 SQRT: Final = Sqrt()
 RSQRT: Final = Rsqrt()
 CBRT: Final = Cbrt()
+HYPOT: Final = Hypot()
+DIRECTION_COSINE: Final = DirectionCosine()

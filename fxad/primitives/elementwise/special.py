@@ -22,6 +22,7 @@ from fxad.primitives.elementwise.convert import emit_in_float32
 from fxad.primitives.elementwise.exponential import EXP
 from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, Binary, Unary, literal_like
 from fxad.primitives.elementwise.powers import SQUARE
+from fxad.primitives.elementwise.select import CLAMP
 from fxad.primitives.stablehlo import lower_in_float32
 
 
@@ -33,7 +34,9 @@ def _scale_by_gaussian(ctx: JvpCtx, t: Tangent, x: Atom, scale: float) -> Tangen
     """t * scale * exp(-x^2)."""
 
     def slope(x: Atom) -> Atom:
-        return ctx.one(MUL, ctx.one(EXP, ctx.one(NEG, ctx.one(SQUARE, x))), literal_like(scale, x))
+        # beyond these limits the result is 0, and so is its derivative: not 0 times an infinite 2 x
+        near = ctx.one(CLAMP, literal_like(-1e4, x), x, literal_like(1e4, x))
+        return ctx.one(MUL, ctx.one(EXP, ctx.one(NEG, ctx.one(SQUARE, near))), literal_like(scale, x))
 
     return scale_tangent(ctx, t, emit_in_float32(ctx, slope, x))
 
@@ -266,8 +269,8 @@ def _polygamma(n: float, x: float) -> float:
         return math.inf if n % 2 else -math.inf
     try:
         return math.copysign(math.gamma(n + 1), 1 if n % 2 else -1) * _hurwitz(int(n) + 1, x)
-    except OverflowError:
-        return math.nan
+    except OverflowError:  # of a power of a tiny x, or of the factorial
+        return math.copysign(math.inf, 1 if n % 2 or x < 0 else -1) if abs(x) < 1 and n < 170 else math.nan
 
 
 def _hurwitz(s: int, q: float) -> float:

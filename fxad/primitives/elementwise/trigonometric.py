@@ -13,7 +13,9 @@ from fxad.primitives.elementwise.annex_g import ComplexUnary
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.convert import emit_convert, emit_in_float32
 from fxad.primitives.elementwise.family import Binary, from_ufunc, literal_like
-from fxad.primitives.elementwise.powers import RSQRT, SQUARE
+from fxad.primitives.elementwise.logic import LT
+from fxad.primitives.elementwise.powers import ABS, DIRECTION_COSINE, HYPOT, RSQRT, SQUARE
+from fxad.primitives.elementwise.select import emit_where
 
 
 @final
@@ -71,9 +73,19 @@ class Tan(ComplexUnary):
 
 
 def _unit_circle(ctx: JvpCtx, x: Atom) -> Atom:
-    """1 - x^2 as (1 - x)(1 + x), which keeps its digits where x is close to 1."""
+    """1 - x^2. Around 0 the derivative of (1 - x)(1 + x) is a difference of nearly equal numbers, and close to 1 the
+    square has lost the digits of the result."""
     one = literal_like(1.0, x)
-    return ctx.one(MUL, ctx.one(SUB, one, x), ctx.one(ADD, x, one))
+    outer = ctx.one(MUL, ctx.one(SUB, one, x), ctx.one(ADD, x, one))
+    if x.aval.dtype in dtypes.COMPLEX:
+        return outer
+    inner = ctx.one(SUB, one, ctx.one(SQUARE, x))
+    return emit_where(ctx, ctx.one(LT, ctx.one(ABS, x), literal_like(0.5, x)), inner, outer)
+
+
+def _cosine_of_atan(ctx: JvpCtx, x: Atom) -> Atom:
+    """1 / sqrt(1 + x^2), the cosine of the angle atan(x)."""
+    return ctx.one(DIRECTION_COSINE, literal_like(1.0, x), x)
 
 
 @final
@@ -118,7 +130,7 @@ class Atan(ComplexUnary):
     """Inverse tangent, in [-pi/2, pi/2].
 
     Type:   a float or complex operand.
-    Rule:   d = 1 / (1 + x^2).
+    Rule:   d = 1 / (1 + x^2), as the square of a cosine: x^2 may overflow.
     Source: chlo.atan
     """
 
@@ -127,11 +139,10 @@ class Atan(ComplexUnary):
     compute = from_ufunc(np.arctan)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        def slope(x: Atom) -> Atom:
+        if x.aval.dtype in dtypes.COMPLEX:
             one = literal_like(1.0, x)
-            return ctx.one(DIV, one, ctx.one(ADD, ctx.one(SQUARE, x), one))
-
-        return scale_tangent(ctx, t, emit_in_float32(ctx, slope, x))
+            return ctx.lin_one(DIV, t, ctx.one(ADD, ctx.one(SQUARE, x), one))
+        return scale_tangent(ctx, t, emit_in_float32(ctx, lambda x: ctx.one(SQUARE, _cosine_of_atan(ctx, x)), x))
 
 
 @final
@@ -151,14 +162,16 @@ class Atan2(Binary):
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         dtype = x.aval.dtype
-        # in float32 at least: squares of float16 overflow from 256 on
+        # in float32 at least: in float16 the radius overflows, and its quotients are subnormal
         x, y = [emit_convert(ctx, v, dtypes.accumulated(dtype)) for v in (x, y)]
-        radius2 = ctx.one(ADD, ctx.one(SQUARE, x), ctx.one(SQUARE, y))
+        radius = ctx.one(HYPOT, x, y)
         along_x, along_y = tx, ty
         if not isinstance(tx, Zero):
-            along_x = scale_tangent(ctx, tx, emit_convert(ctx, ctx.one(DIV, y, radius2), dtype))
+            along = ctx.one(DIV, ctx.one(DIRECTION_COSINE, y, x), radius)
+            along_x = scale_tangent(ctx, tx, emit_convert(ctx, along, dtype))
         if not isinstance(ty, Zero):
-            along_y = scale_tangent(ctx, ty, emit_convert(ctx, ctx.one(NEG, ctx.one(DIV, x, radius2)), dtype))
+            along = ctx.one(NEG, ctx.one(DIV, ctx.one(DIRECTION_COSINE, x, y), radius))
+            along_y = scale_tangent(ctx, ty, emit_convert(ctx, along, dtype))
         return ctx.add(along_x, along_y)
 
 
@@ -200,29 +213,11 @@ class Cosh(ComplexUnary):
 
 @final
 @primitive
-class Tanh(ComplexUnary):
-    """Hyperbolic tangent.
-
-    Type:   a float or complex operand.
-    Rule:   d = 1 - y^2.
-    Source: stablehlo.tanh
-    """
-
-    name: ClassVar[str] = "tanh"
-    hlo_name: ClassVar[str] = "stablehlo.tanh"
-    compute = from_ufunc(np.tanh)
-
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scale_tangent(ctx, t, ctx.one(SUB, literal_like(1.0, y), ctx.one(SQUARE, y)))
-
-
-@final
-@primitive
 class Asinh(ComplexUnary):
     """Inverse hyperbolic sine.
 
     Type:   a float or complex operand.
-    Rule:   d = 1 / sqrt(x^2 + 1).
+    Rule:   d = 1 / sqrt(x^2 + 1), as a cosine: x^2 may overflow.
     Source: chlo.asinh
     """
 
@@ -231,10 +226,9 @@ class Asinh(ComplexUnary):
     compute = from_ufunc(np.arcsinh)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        def slope(x: Atom) -> Atom:
-            return ctx.one(RSQRT, ctx.one(ADD, ctx.one(SQUARE, x), literal_like(1.0, x)))
-
-        return scale_tangent(ctx, t, emit_in_float32(ctx, slope, x))
+        if x.aval.dtype in dtypes.COMPLEX:
+            return scale_tangent(ctx, t, ctx.one(RSQRT, ctx.one(ADD, ctx.one(SQUARE, x), literal_like(1.0, x))))
+        return scale_tangent(ctx, t, _cosine_of_atan(ctx, x))
 
 
 @final
@@ -285,7 +279,6 @@ ATAN: Final = Atan()
 ATAN2: Final = Atan2()
 SINH: Final = Sinh()
 COSH: Final = Cosh()
-TANH: Final = Tanh()
 ASINH: Final = Asinh()
 ACOSH: Final = Acosh()
 ATANH: Final = Atanh()

@@ -36,12 +36,12 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise.arithmetic import MUL, NEG
+from fxad.primitives.elementwise.arithmetic import MUL, NEG, SUB
 from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG, REAL
-from fxad.primitives.elementwise.convert import STOP_GRADIENT
+from fxad.primitives.elementwise.convert import STOP_GRADIENT, emit_convert
 from fxad.primitives.elementwise.exponential import LOG
-from fxad.primitives.elementwise.logic import NE
-from fxad.primitives.elementwise.powers import ABS, SIGN
+from fxad.primitives.elementwise.logic import EQ, GT, NE
+from fxad.primitives.elementwise.powers import ABS, SIGN, SQRT, SQUARE
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import LinearInOne
 from fxad.primitives.linalg.family import (
@@ -55,20 +55,26 @@ from fxad.primitives.linalg.family import (
 from fxad.primitives.linalg.hlo_matrices import has_empty
 from fxad.primitives.linalg.lu import LU, LuPivotsToPermutation
 from fxad.primitives.linalg.matrices import (
+    as_complex,
     column,
     conjugate_transpose,
     diagonal,
     dot,
+    identity,
+    lower_mask,
     minus,
+    on_diagonal,
     permuted,
     plus,
+    repeat_as_rows,
     transposed,
+    zero_unless,
 )
 from fxad.primitives.linalg.triangular import TriangularSolve, batch_right_hand_side
 from fxad.primitives.operand_checks import check_count
-from fxad.primitives.reduce import ReduceXor
+from fxad.primitives.reduce import ReduceMax, ReduceXor
 from fxad.primitives.reduce_prod import ReduceProd
-from fxad.primitives.shape import Iota, ReduceSum, align_batch_axes
+from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum, align_batch_axes
 from fxad.primitives.stablehlo import zeros_constant
 
 
@@ -241,9 +247,11 @@ class Det(_Determinant):
     """The determinant.
 
     Type:   A (..., n, n), its factors LU (..., n, n) and pivots int32 (..., n) -> (...), of the dtype of A.
-    Rule:   d_dot = d trace(A^-1 A_dot). For a singular A this is nan, although the derivative exists. The public
-            functions compute matrices of up to 3 by 3 as polynomials, whose derivatives are always right.
-    Source: Giles, An extended collection of matrix derivative results (2008), 2.2.4.
+    Rule:   d_dot = d trace(A^-1 A_dot). With a pivot 0, d is b (1 - trace(X)) for the determinant b of B = A + W, where
+            W replaces the pivot, and X = B^-1 W. So d_dot = b trace(B^-1 A_dot (X + (1 - trace(X)) I)), which is the
+            cofactor matrix times A_dot. With several pivots 0 it is 0, and the second derivative is nan. The public
+            functions compute matrices of up to 3 by 3 as polynomials.
+    Source: Giles, An extended collection of matrix derivative results (2008), 2.2.4; the matrix determinant lemma.
     """
 
     name: ClassVar[str] = "det"
@@ -263,8 +271,42 @@ class Det(_Determinant):
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         _check_constant_factor("det", tangents[1:])
-        (d,) = ctx(self, *primals)
-        return (d,), (ctx.lin_one(MUL, _log_det_tangent(ctx, primals, tangents[0]), d),)
+        (d,), one, lin = ctx(self, *primals), ctx.one, ctx.lin_one
+        b, factors, replaced, several = _replace_zero_pivots(ctx, *primals)
+        x = one(Solve(False), b, factors, primals[2], replaced)
+        trace = one(ReduceSum((d.aval.ndim,)), diagonal(ctx, one, x))
+        unit = Lit.of(1, trace.aval)
+        rest = one(BroadcastInDim(x.aval.shape, tuple(range(d.aval.ndim))), one(SUB, unit, trace))
+        weights = plus(one, x, zero_unless(one, on_diagonal(ctx, x.aval.shape), rest))
+        # 0 with several pivots 0; the derivative of the root of a square is nan at 0
+        gap = emit_where(ctx, several, one(SUB, trace, one(STOP_GRADIENT, trace)), unit)
+        scale = one(MUL, one(self, b, factors, primals[2]), one(SQRT, one(SQUARE, gap)))
+        solved = lin(Solve(False), b, factors, primals[2], tangents[0])
+        matrix_axes = (d.aval.ndim, d.aval.ndim + 1)
+        t = lin(ReduceSum(matrix_axes), lin(MUL, solved, transposed(one, weights)))
+        return (d,), (lin(MUL, t, scale),)
+
+
+def _replace_zero_pivots(emit: Emit, a: Atom, lu: Atom, pivots: Atom) -> tuple[Atom, Atom, Atom, Atom]:
+    """Return B = A + W, its LU decomposition by the same exchanges, W, and the mask of several pivots 0.
+
+    W is P^T L D, for the diagonal matrix D that is 0 but where U is 0 on the diagonal: there it is the largest number
+    of the factors, or 1. So P B = L (U + D).
+    """
+    one, shape, n = emit.one, lu.aval.shape, lu.aval.ndim
+    entries = diagonal(emit, one, lu)
+    zero = one(EQ, entries, Lit.zero(entries.aval))
+    count = one(ReduceSum((n - 2,)), emit_convert(emit, zero, dtypes.int32))
+    several = one(GT, count, Lit.of(1, count.aval))
+    size = one(ReduceMax((n - 2, n - 1)), one(ABS, lu))
+    size = emit_where(emit, one(GT, size, Lit.zero(size.aval)), size, Lit.of(1, size.aval))
+    wide = as_complex(one, one(BroadcastInDim(entries.aval.shape, tuple(range(n - 2))), size), entries.aval)
+    replaced = repeat_as_rows(one, emit_where(emit, zero, wide, Lit.zero(entries.aval)), shape)
+    lower = emit_where(emit, lower_mask(emit, shape, -1), lu, identity(emit, lu.aval))
+    order = column(one, one(LuPivotsToPermutation(shape[-1], True), pivots))
+    w = permuted(one, one(MUL, lower, replaced), order)
+    factors = plus(one, lu, zero_unless(one, on_diagonal(emit, shape), replaced))
+    return plus(one, a, w), factors, w, several
 
 
 def _log_det_tangent(ctx: JvpCtx, primals: Atoms, a_dot: Tangent) -> Tangent:

@@ -10,7 +10,7 @@ from fxad import dtypes
 from fxad.core.sizes import at_least, minimum
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Atoms, Aval, Avals, Hlo, HloValues, JvpCtx, Lit, NDArray, Tangent, Tangents, primitive
-from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, SUB
 from fxad.primitives.elementwise.complex_parts import REAL
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.linalg.family import (
@@ -144,19 +144,22 @@ def _divide_columns(ctx: JvpCtx, t: Tangent, s: Atom) -> Tangent:
 
 
 def _vectors_tangent(ctx: JvpCtx, s: Atom, u: Atom, v: Atom, inner: Tangent) -> tuple[Tangent, Tangent]:
-    """The tangents of U and V inside the spaces they span."""
+    """The tangents of U and V inside the spaces they span.
+
+    Those are U (F * (M S + S M^H)) and V (F * (S M + M^H S)) with F[i, j] = 1 / (s[j]^2 - s[i]^2). With the Hermitian
+    and the skew part of M they are sums of H / (s[j] - s[i]) and K / (s[j] + s[i]), where no square underflows.
+    """
     one, lin, like = ctx.one, ctx.lin_one, inner.aval
     right, left = repeat_as_rows(one, s, like.shape), repeat_as_columns(one, s, like.shape)
     diagonal_mask = on_diagonal(ctx, like.shape)
-    gaps = times(one, one(ADD, right, left), one(SUB, right, left))
-    f = inverse_off_diagonal(ctx, gaps, diagonal_mask)
-    f, right, left = as_complex(one, f, like), as_complex(one, right, like), as_complex(one, left, like)
-    turned = conjugate_transpose(lin, inner)
-    across = plus(lin, lin(MUL, inner, right), lin(MUL, turned, left))  # M S + S M^H
-    along = plus(lin, lin(MUL, inner, left), lin(MUL, turned, right))  # S M + M^H S
-    inside = times(lin, f, across)
+    by_gap, by_sum = [
+        as_complex(one, inverse_off_diagonal(ctx, one(op, right, left), diagonal_mask), like) for op in (SUB, ADD)
+    ]
+    half, turned = scaled(lin, inner, 0.5), scaled(lin, conjugate_transpose(lin, inner), 0.5)
+    skew = minus(lin, half, turned)
+    along, across = times(lin, by_gap, plus(lin, half, turned)), times(lin, by_sum, skew)
+    inside = plus(lin, along, across)
     if like.dtype in dtypes.COMPLEX:
-        skew = scaled(lin, minus(lin, inner, turned), 0.5)
         skew = lin(SELECT_N, diagonal_mask, Lit.zero(like), skew)
-        inside = plus(lin, inside, lin(DIV, skew, right))
-    return dot(lin, u, inside), dot(lin, v, times(lin, f, along))
+        inside = plus(lin, inside, lin(DIV, skew, as_complex(one, right, like)))
+    return dot(lin, u, inside), dot(lin, v, minus(lin, along, across))

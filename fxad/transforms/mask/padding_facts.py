@@ -94,7 +94,7 @@ _ARITHMETIC: Final[frozenset[Primitive]] = frozenset(
 _REAL: Final[frozenset[Primitive]] = frozenset(
     [
         *(ew.ABS, ew.SIGN, ew.MAX, ew.MIN, ew.CLAMP, ew.SIN, ew.COS),
-        *(ew.TANH, ew.ATAN, ew.ASINH, ew.LOGISTIC, ew.ERF, ew.ERFC),
+        *(ew.TANH, ew.SECH2, ew.ATAN, ew.ASINH, ew.LOGISTIC, ew.ERF, ew.ERFC),
     ]
 )
 # Those that may overflow, or have an infinite slope elsewhere, but are finite at 0 with all derivatives.
@@ -102,10 +102,10 @@ _FINITE_AT_ZERO: Final[frozenset[Primitive]] = frozenset(
     [ew.EXP, ew.EXP2, ew.EXPM1, ew.LOG1P, ew.SINH, ew.COSH, ew.TAN, ew.ASIN, ew.ATANH, ew.ERF_INV]
 )
 # And those that are at 1.
-_FINITE_AT_ONE: Final[frozenset[Primitive]] = frozenset([ew.LOG, ew.SQRT, ew.RSQRT, ew.CBRT, ew.DIGAMMA, ew.LGAMMA])
+_FINITE_AT_ONE: Final[frozenset[Primitive]] = frozenset([ew.LOG, ew.LOG2, ew.LOG10, ew.SQRT, ew.RSQRT, ew.CBRT, ew.DIGAMMA, ew.LGAMMA])
 # Those that are not negative, of real operands.
 _NOT_NEGATIVE: Final[frozenset[Primitive]] = frozenset(
-    [ew.SQUARE, ew.ABS, ew.EXP, ew.EXP2, ew.LOGISTIC, ew.ERFC, ew.RSQRT]
+    [ew.SQUARE, ew.ABS, ew.EXP, ew.EXP2, ew.LOGISTIC, ew.SECH2, ew.ERFC, ew.RSQRT]
 )
 # With more than these, products in the padding may overflow where those of valid elements do not: (x - 1e10) ** 5.
 _MAX_FACTORS: Final = 4

@@ -18,10 +18,11 @@ from typing import Final, final
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Atoms, Aval, Lit, Mask, Primitive
-from fxad.primitives.elementwise.exponential import LOGISTIC, Exp, Exp2, Expm1, Log, Log1p, Logistic, Logit
+from fxad.primitives.elementwise.exponential import EXP2, Exp, Exp2, Expm1, Log, Log1p, Log2, Log10, Logit
 from fxad.primitives.elementwise.formula import Formula
 from fxad.primitives.elementwise.logic import IS_FINITE
-from fxad.primitives.elementwise.powers import SQUARE, Cbrt, IntegerPow, Rsqrt, Sqrt
+from fxad.primitives.elementwise.powers import POW, SQUARE, Cbrt, IntegerPow, Rsqrt, Sqrt
+from fxad.primitives.elementwise.sigmoid import LOGISTIC, TANH, Logistic, Tanh
 from fxad.primitives.elementwise.special import ERF, ERF_INV, ERFC, Erf, Erfc, ErfInv
 from fxad.primitives.elementwise.trigonometric import (
     ASINH,
@@ -31,7 +32,6 @@ from fxad.primitives.elementwise.trigonometric import (
     SIN,
     SINH,
     TAN,
-    TANH,
     Acos,
     Acosh,
     Asin,
@@ -39,11 +39,11 @@ from fxad.primitives.elementwise.trigonometric import (
     Atan,
     Atanh,
     Sinh,
-    Tanh,
 )
 from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRow, Outs, Refused, Solved, row
 
 LOG_2: Final = math.log(2)
+LOG_10: Final = math.log(10)
 PERIODIC: Final = "complex numbers a period apart have the same value"
 
 
@@ -151,6 +151,8 @@ SCALAR_INVERSES: Final[Mapping[type[Primitive], ScalarInverse]] = MappingProxyTy
         Exp2: ScalarInverse(lambda y: finite(y.log() / LOG_2), lambda x, _: x * LOG_2 + math.log(LOG_2), PERIODIC),
         Expm1: ScalarInverse(lambda y: finite(y.log1p()), lambda x, _: x, PERIODIC),
         Log: ScalarInverse(lambda y: y.exp(), lambda _, y: -y),
+        Log2: ScalarInverse(lambda y: y.apply(EXP2), lambda _, y: y * -LOG_2 - math.log(LOG_2)),
+        Log10: ScalarInverse(lambda y: y.like(10.0).apply(POW, y), lambda _, y: y * -LOG_10 - math.log(LOG_10)),
         Log1p: ScalarInverse(lambda y: y.expm1(), lambda _, y: -y),
         Logistic: ScalarInverse(logit, lambda x, _: -(abs(x) + (-abs(x)).exp().log1p() * 2.0), PERIODIC),
         Logit: ScalarInverse(logistic, slope_of_logit),

@@ -12,9 +12,10 @@ from fxad.primitives.collectives import AllGather, AllToAll, AxisIndex, Pmax, Pm
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.cumulative import CumMax, CumMin
 from fxad.primitives.elementwise.arithmetic import Max, Min, Rem
-from fxad.primitives.elementwise.bessel import BesselI0e, BesselI1e, Zeta
+from fxad.primitives.elementwise.bessel import BesselI0e, BesselI1e, BesselIOverPower, Zeta
 from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
 from fxad.primitives.elementwise.convert import ReducePrecision
+from fxad.primitives.elementwise.exponential import XLog1pY, XLogY
 from fxad.primitives.elementwise.gamma import Igamma, Igammac, IgammaGradA, RandomGammaGrad
 from fxad.primitives.elementwise.logic import (
     And,
@@ -30,8 +31,9 @@ from fxad.primitives.elementwise.logic import (
     ShiftRightArithmetic,
     ShiftRightLogical,
 )
-from fxad.primitives.elementwise.powers import Abs, Sign, Square
+from fxad.primitives.elementwise.powers import Abs, DirectionCosine, Hypot, Sign, Square
 from fxad.primitives.elementwise.select import Ceil, Clamp, Floor, Nextafter, Round
+from fxad.primitives.elementwise.sigmoid import Sech2
 from fxad.primitives.elementwise.special import Digamma, Lgamma, Polygamma
 from fxad.primitives.elementwise.trigonometric import Atan2, Cos, Cosh, Sin, Tan
 from fxad.primitives.fold import Reduce, ReduceWindow
@@ -47,7 +49,7 @@ from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
 from fxad.primitives.shape import Iota
-from fxad.primitives.softmax import Softmax
+from fxad.primitives.softmax import LogSoftmax, Softmax
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
 from fxad.transforms.inversion.rules.arithmetic import TRUTH_VALUE
@@ -67,6 +69,9 @@ REASONS: Final[Mapping[type[Primitive], str]] = MappingProxyType(
         **dict.fromkeys((Abs, Square, Cosh), SIGNS),
         **dict.fromkeys((Sin, Cos, Tan), WAVES),
         **dict.fromkeys((Sign, Floor, Ceil, Round, ReducePrecision, Nextafter), ROUNDED),
+        **dict.fromkeys((Sech2, BesselIOverPower), SIGNS),
+        **dict.fromkeys((XLogY, XLog1pY), NO_FORMULA),
+        **dict.fromkeys((Hypot, DirectionCosine), "one number says less than two"),
         **dict.fromkeys((Lgamma, Digamma, Polygamma, BesselI0e, BesselI1e), "several operands have the same result"),
         **dict.fromkeys((Igamma, Igammac, IgammaGradA, RandomGammaGrad, Zeta), NO_FORMULA),
         **dict.fromkeys((RegularizedIncompleteBeta, GammaSample, HouseholderProduct, Ormqr, ExpmFrechet), NO_FORMULA),
@@ -81,6 +86,7 @@ REASONS: Final[Mapping[type[Primitive], str]] = MappingProxyType(
         **dict.fromkeys((Slogdet, Det), "many matrices have the same determinant"),
         Rem: "the quotient is lost",
         Atan2: "the length of (x, y) is lost",
+        LogSoftmax: "a constant added to all elements changes nothing",
         Softmax: "a constant added to all elements changes nothing",
         Pinv: "it is computed from two forms of the matrix",
         Geqrf: "its reflections are a means; qr gives back its operand",

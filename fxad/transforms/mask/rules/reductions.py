@@ -13,7 +13,7 @@ from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, Cu
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor, Reduction, extreme_value
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum
-from fxad.primitives.softmax import Softmax
+from fxad.primitives.softmax import LogSoftmax, Softmax
 from fxad.transforms.mask.context import MaskCtx
 from fxad.transforms.mask.contract import MaskRow, row
 from fxad.transforms.mask.padding_facts import NO_AXES, PaddingFacts, moved_axes
@@ -82,6 +82,12 @@ def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) 
     return (y,)
 
 
+def _log_softmax(ctx: MaskCtx, prim: LogSoftmax, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    shape = ins[0].shape
+    filled = ctx.filled(args[0], shape, extreme_value(ins[0].dtype, -1), prim.axes)
+    return (ctx.cleared(ctx.one(prim, filled), shape),)
+
+
 REDUCTIONS: Final[tuple[MaskRow, ...]] = (
     row(ReduceSum, _sum, "padding is 0", clears_operands=False),
     row(ReduceMax, _extremum, "padding is the neutral element", clears_operands=False),
@@ -94,5 +100,6 @@ REDUCTIONS: Final[tuple[MaskRow, ...]] = (
         for kind in (CumSum, CumProd, CumMax, CumMin, CumLogSumExp)
     ],
     row(LinearRecurrence, _recurrence, "padding is 0"),
+    row(LogSoftmax, _log_softmax, "padding is -inf"),
     row(Softmax, _softmax, "padding is -inf", clears_operands=False),
 )

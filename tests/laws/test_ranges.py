@@ -1,0 +1,174 @@
+"""Elementwise functions and their derivatives against mpmath, over the whole range of each dtype."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import Array, lax, nn
+from fxad.scipy import special
+from tests.laws.budget import quick
+from tests.laws.ranges import (
+    BINARY,
+    DTYPES,
+    NAMES,
+    ORDER,
+    PARTIALS,
+    UNARY,
+    Law,
+    derivatives,
+    faults,
+    info,
+    is_subnormal,
+    moderate,
+    pairs,
+    partials,
+    points,
+    truth,
+    ulps_of,
+)
+
+COUNT = 6 if quick() else 60
+# functions that take most of the time of the compiler
+SLOW = frozenset({"i0", "i1", "i0e", "i1e", "exp1", "expi", "lgamma", "digamma", "gamma", "log_ndtr", "ndtri", "erf_inv"})
+
+
+def check(name: str, law: Law, dtype: str, operands: list[np.ndarray], results: list[Array], derived: bool) -> list[str]:
+    """The lines that tell where a function does not keep the law."""
+    eps = float(info(dtype).eps)
+    xs = [x.astype(np.float64) for x in operands]
+    wants = [truth(f, xs, eps) for f in law.true]
+    subnormal = np.any([is_subnormal(x, dtype) for x in xs], axis=0)
+    lines = []
+    for k, result in enumerate(results):
+        order = ORDER[k] if derived else k
+        have = np.asarray(result).astype(np.float64)
+        bad = faults(have, wants[order], dtype, ulps_of(law, order if derived else PARTIALS[k])) & ~subnormal
+        if not derived and PARTIALS[k] == 2:
+            bad &= moderate(xs, dtype)
+        label = (NAMES if derived else ("value", "d/dx", "d/dy", "d2/dx2", "d2/dxdy", "d2/dy2"))[k]
+        lines += [
+            f"{name} of {[float(x[i]) for x in xs]} in {dtype}, {label}: {have[i]}, by mpmath {wants[order].high[i]}"
+            for i in np.flatnonzero(bad)[:3]
+        ]
+    return lines
+
+
+def check_laws(laws: dict[str, Law], dtype: str, compiled: bool) -> None:
+    """All functions in one program, so that one compilation is enough."""
+    single = laws is UNARY
+    chosen = {n: law for n, law in laws.items() if dtype in law.only and not (compiled and quick() and n in SLOW)}
+    operands = {n: [points(v, dtype, COUNT)] if single else pairs(v, dtype, COUNT) for n, v in chosen.items()}
+    functions = [(derivatives if single else partials)(law.function) for law in chosen.values()]
+
+    def together(*args: list[Array]) -> list[tuple[Array, ...]]:
+        return [f(*xs) for f, xs in zip(functions, args, strict=True)]
+
+    program = fx.trace(together, *operands.values())
+    run = fx.lower(program).compile() if compiled else lambda *xs: fx.interpret(program, *xs)
+    found = run(*operands.values())
+    lines = [
+        line
+        for (name, law), results in zip(chosen.items(), found, strict=True)
+        for line in check(name, law, dtype, operands[name], list(results), single)
+    ]
+    assert not lines, "\n".join(lines)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_functions_of_one_number(dtype: str) -> None:
+    check_laws(UNARY, dtype, compiled=False)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"] if quick() else DTYPES)
+def test_functions_of_one_number_compiled(dtype: str) -> None:
+    check_laws(UNARY, dtype, compiled=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_functions_of_two_numbers(dtype: str) -> None:
+    check_laws(BINARY, dtype, compiled=False)
+
+
+@pytest.mark.parametrize("dtype", ["float32"] if quick() else DTYPES)
+def test_functions_of_two_numbers_compiled(dtype: str) -> None:
+    check_laws(BINARY, dtype, compiled=True)
+
+
+# ---------------------------------------------------------------------------------------------------- exact results
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "float8_e5m2"])
+def test_logarithms_of_powers_are_exact(dtype: str) -> None:
+    kind = fx.dtypes.as_dtype(dtype)
+    limits = ml_dtypes.finfo(kind)
+    exponents = np.arange(int(np.log2(float(limits.smallest_subnormal))), int(np.log2(float(limits.max))) + 1)
+    powers = np.array([2.0**k for k in exponents]).astype(kind)
+    tens = np.array([k for k in range(23) if 10.0**k <= float(limits.max) and float(kind.type(10.0**k)) == 10.0**k])
+    for run in (fx.jit, lambda f: lambda x: fx.interpret(fx.trace(f, x), x)):
+        found = np.asarray(run(fnp.log2)(powers)).astype(np.float64)
+        np.testing.assert_array_equal(found, exponents.astype(kind).astype(np.float64))
+        found = np.asarray(run(fnp.log10)((10.0**tens).astype(kind))).astype(np.float64)
+        np.testing.assert_array_equal(found, tens)
+    for log in (fnp.log2, fnp.log10):
+        edges = np.asarray(fx.jit(log)(np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, -limits.smallest_subnormal], kind)))
+        np.testing.assert_array_equal(
+            edges.astype(np.float64), [-np.inf, -np.inf, kind.type(np.inf).astype(np.float64), *[np.nan] * 4]
+        )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_hypotenuses_of_pythagorean_triples_are_exact(dtype: str) -> None:
+    kind = fx.dtypes.as_dtype(dtype)
+    triples = np.array([(a * a - b * b, 2 * a * b, a * a + b * b) for a in range(2, 40) for b in range(1, a)], float)
+    with np.errstate(over="ignore"):
+        a, b, c = triples[np.all(triples.astype(kind).astype(float) == triples, axis=1)].T.astype(kind)
+    for scale in (1, 2.0**-9 if dtype == "float16" else 2.0**-90, 2.0**3 if dtype == "float16" else 2.0**90):
+        x, y, z = [(v.astype(float) * scale).astype(kind) for v in (a, b, c)]
+        finite = np.isfinite(z.astype(float))
+        for f in (fx.jit(fnp.hypot), lambda x, y: fx.interpret(fx.trace(fnp.hypot, x, y), x, y)):
+            np.testing.assert_array_equal(np.asarray(f(x, y))[finite], z[finite])
+        if dtype in ("float32", "float64"):
+            np.testing.assert_array_equal(np.asarray(fx.jit(lambda x, y: fnp.abs(lax.complex(x, y)))(x, y)), z)
+
+
+def test_log_softmax_keeps_small_components() -> None:
+    x = np.array([40.0, 0.0, -3.0])
+    small = np.exp(-40.0) + np.exp(-43.0)
+    for f in (nn.log_softmax, fx.jit(nn.log_softmax)):
+        np.testing.assert_allclose(np.asarray(f(x)), [-small, -40, -43], rtol=1e-15)
+    p = np.array([1.0, np.exp(-40.0), np.exp(-43.0)])
+    want = np.eye(3) - p
+    want[0, 0] = small
+    for jacobian in (fx.jacfwd, fx.jacrev):
+        np.testing.assert_allclose(np.asarray(fx.jit(jacobian(nn.log_softmax))(x)), want, rtol=1e-14)
+    np.testing.assert_allclose(np.asarray(fx.hessian(lambda x: nn.log_softmax(x)[0])(x))[0, 0], -small, rtol=1e-14)
+    tied = np.asarray(nn.log_softmax(np.zeros(70_000, np.float16)))
+    np.testing.assert_allclose(tied.astype(float), -np.log(70_000), rtol=1e-3)
+
+
+def test_third_derivatives_of_bessel_functions_at_0() -> None:
+    def third(f: object, x: float) -> float:
+        return float(fx.grad(fx.grad(fx.grad(f)))(np.float64(x)))  # type: ignore[arg-type]
+
+    for x in (0.0, 1e-200, 1e-8):
+        assert third(lax.i0, x) == pytest.approx(0.375 * x, rel=1e-12, abs=1e-300)
+        assert third(lax.i1, x) == pytest.approx(3 / 8, rel=1e-12)
+
+
+def test_entropies_at_0() -> None:
+    zero, one, inf = np.float64(0), np.float64(1), np.inf
+    assert float(fx.grad(lax.entr)(zero)) == inf
+    assert float(fx.grad(fx.grad(lax.entr))(zero)) == -inf
+    for f in (lax.xlogy, special.rel_entr, special.kl_div):
+        assert float(fx.grad(f)(zero, np.float64(0.5))) == pytest.approx(np.log(0.5) if f is lax.xlogy else -inf)
+    assert float(fx.grad(lax.xlogy)(zero, zero)) == -inf
+    assert float(fx.grad(lax.xlogy, 1)(zero, zero)) == 0
+    assert float(fx.grad(fx.grad(lax.xlogy), 1)(zero, np.float64(0.5))) == 2
+    assert float(fx.grad(special.rel_entr, 1)(zero, one)) == 0
+    assert float(fx.grad(special.kl_div, 1)(zero, one)) == 1
+    assert float(fx.grad(lax.xlog1py)(zero, np.float64(-1))) == -inf
+    assert float(fx.grad(lax.xlog1py, 1)(zero, np.float64(-1))) == 0
