@@ -56,7 +56,7 @@ from fxad.primitives.control.bodies import (
 )
 from fxad.primitives.control.call import Call, adjoint_of
 from fxad.primitives.control.effects import guard_checks
-from fxad.primitives.control.examples import operands_of_others, reads_example, replaces_operands
+from fxad.primitives.control.examples import must_not_run, operands_of_others, replaces_operands
 from fxad.primitives.control.scan import scan_over_examples
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import EQ
@@ -87,8 +87,8 @@ class Cond(HigherOrder, Linear):
           "loop": a loop over the examples runs one branch for each.
           "select": every branch runs for all examples, and results are selected. An example that does not choose a
                     branch has no derivative there, so that no nan reaches its operands: `operands_of_others` replaces
-                    them. A branch that has a slope in a shared operand, or that may not end, runs only if an example
-                    chooses it.
+                    them. A branch that may not end, or has a slope in a shared matrix, runs only if an example chooses
+                    it.
           "apart": as "select", but every inexact operand, shared ones too, is 0.5 in examples that do not choose the
                     branch. This is not linear. Only inversion makes it.
     Source: stablehlo.case
@@ -194,37 +194,43 @@ class Cond(HigherOrder, Linear):
         (index, *operands), (_, *operand_dims) = args, dims
         if self.batched == LOOP or self.effects:  # effects of a branch that is not chosen must not happen
             return scan_over_examples(ctx, self, args, dims)
-        n_out = len(self.branches[0].outs)
         results: list[Sequence[Var]] = []
-        for k, branch in enumerate(self.branches):
-            guard = guard_checks(branch) if has_check(branch) else None
-            if guard is None and has_check(branch):
+        for k in range(len(self.branches)):
+            result = self._batched_branch(ctx, index, k, operands, tuple(operand_dims))
+            if result is None:
                 return scan_over_examples(ctx, self, args, dims)
-            replaces = self.batched == APART or replaces_operands(branch, operands, tuple(operand_dims))
-            if guard is None and not replaces:
-                body = ctx.recur(branch, tuple(operand_dims), (0,) * n_out)[0]
-                results.append(ctx(Call(body), *operands))
-                continue
-            chosen = self._mask_of_branch(ctx, index, k)
-            if self.batched == APART:
-                branch_operands, branch_dims = self._with_placeholders(ctx, chosen, operands, operand_dims)
-            else:
-                branch_operands = operands_of_others(ctx, branch, operands, tuple(operand_dims), chosen, linear=True)
-                branch_dims = operand_dims
-            if guard is None:
-                body = ctx.recur(branch, tuple(branch_dims), (0,) * n_out)[0]
-            else:
-                body = ctx.recur(guard, (0, *branch_dims), (0,) * n_out)[0]
-                branch_operands = [chosen, *branch_operands]
-            if self.batched == APART or not reads_example(branch, operands, tuple(operand_dims)):
-                results.append(ctx(Call(body), *branch_operands))
-            else:  # if no example chooses the branch, there are no operands at which it may run
-                is_chosen = ctx.one(ConvertElementType(dtypes.int32), ctx.one(ReduceOr((0,)), chosen))
-                results.append(ctx(Cond((_zeros_like(body), body)), is_chosen, *branch_operands))
+            results.append(result)
         shapes = dict.fromkeys([x.aval.shape for x in results[0]])
         selectors = {shape: emit_broadcast(ctx, index, shape, (0,)) for shape in shapes}
         picked = [ctx.one(SELECT_N, selectors[xs[0].aval.shape], *xs) for xs in zip(*results, strict=True)]
-        return tuple(picked), (0,) * n_out
+        return tuple(picked), (0,) * len(picked)
+
+    def _batched_branch(
+        self, ctx: BatchCtx, index: Atom, k: int, operands: Sequence[Atom], dims: Dims
+    ) -> Sequence[Var] | None:
+        """Return the results of a branch for all examples, whichever branch they choose. Return None for a branch with
+        checks that cannot be limited to the examples that choose it."""
+        branch, to = self.branches[k], (0,) * len(self.branches[k].outs)
+        guard = guard_checks(branch) if has_check(branch) else None
+        if guard is None and has_check(branch):
+            return None
+        is_apart = self.batched == APART
+        if guard is None and not is_apart and not replaces_operands(branch, operands, dims):
+            return ctx(Call(ctx.recur(branch, dims, to)[0]), *operands)
+        chosen = self._mask_of_branch(ctx, index, k)
+        if is_apart:
+            operands, dims = self._with_placeholders(ctx, chosen, operands, dims)
+        conditional = not is_apart and must_not_run(branch, operands, dims)
+        if not is_apart:
+            operands = operands_of_others(ctx, branch, operands, dims, chosen, linear=True, some=conditional)
+        if guard is None:
+            body = ctx.recur(branch, dims, to)[0]
+        else:
+            body, operands = ctx.recur(guard, (0, *dims), to)[0], (chosen, *operands)
+        if not conditional:
+            return ctx(Call(body), *operands)
+        is_chosen = ctx.one(ConvertElementType(dtypes.int32), ctx.one(ReduceOr((0,)), chosen))
+        return ctx(Cond((_zeros_like(body), body)), is_chosen, *operands)
 
     def _mask_of_branch(self, ctx: BatchCtx, index: Atom, k: int) -> Var:
         """Return a mask of the examples that choose the branch."""
@@ -232,8 +238,8 @@ class Cond(HigherOrder, Linear):
         return ctx.one(EQ, ctx.one(CLAMP, first, index, last), this)
 
     def _with_placeholders(
-        self, ctx: BatchCtx, chosen: Atom, operands: Sequence[Atom], dims: Sequence[int | None]
-    ) -> tuple[Sequence[Atom], Sequence[int | None]]:
+        self, ctx: BatchCtx, chosen: Atom, operands: Sequence[Atom], dims: Dims
+    ) -> tuple[Sequence[Atom], Dims]:
         """Return the operands of a branch and their mapped axes. In examples that do not choose the branch, the
         operands are `_PLACEHOLDER`. Operands that all examples share are replaced too: otherwise nan from any example
         would reach their derivative."""
@@ -243,7 +249,7 @@ class Cond(HigherOrder, Linear):
                 stack, axis = (broadcast_to_axis(ctx, a, None, ctx.size, 0), 0) if d is None else (a, d)
                 mask = emit_broadcast(ctx, chosen, stack.aval.shape, (axis,))
                 replaced[j], new_dims[j] = emit_where(ctx, mask, stack, Lit.of(_PLACEHOLDER, stack.aval)), axis
-        return replaced, new_dims
+        return replaced, tuple(new_dims)
 
     # ----------------------------------------------------------------------------------------------- differentiation
 

@@ -8,6 +8,7 @@ are selected, before a derivative is formed: see `operands_of_others`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import cast
 
@@ -15,18 +16,18 @@ from fxad import dtypes
 from fxad.core.dce import dependent_values
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Dims, Emit, Eqn, HigherOrder, Jaxpr, Linear, Lit, Mask, all_prims
-from fxad.primitives.argmax import ArgMax
 from fxad.primitives.control.call import Call
-from fxad.primitives.dynamic_slicing import DynamicSlice
-from fxad.primitives.elementwise.arithmetic import DIV
+from fxad.primitives.elementwise.arithmetic import DIV, MUL
 from fxad.primitives.elementwise.convert import STOP_GRADIENT
+from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.linearity import affine_operands
-from fxad.primitives.shape import emit_broadcast
+from fxad.primitives.reduce import ReduceMin, ReduceOr
+from fxad.primitives.shape import Iota, ReduceSum, emit_broadcast
 
 
 def operands_of_others(
-    emit: Emit, body: Jaxpr, operands: Sequence[Atom], dims: Dims, chosen: Atom, *, linear: bool
+    emit: Emit, body: Jaxpr, operands: Sequence[Atom], dims: Dims, chosen: Atom, *, linear: bool, some: bool
 ) -> list[Atom]:
     """Return the operands of a body that is batched later.
 
@@ -39,43 +40,68 @@ def operands_of_others(
         mapped, if `reads_example(...)`             that of the first example that takes part, behind `stop_gradient`
         mapped, inexact, `body` is affine in it     0, with `linear`: it may be a tangent, and this is linear
 
-    Law: the gradient is that of a loop over the examples, if an example takes part.
+    `some`: an example takes part. Otherwise, if none does, a shared operand is behind `stop_gradient`, or 0.
+
+    Law: the gradient is that of a loop over the examples.
     """
-    (size,) = chosen.aval.shape
     slopes = slope_operands(body)
-    by_example = reads_example(body, operands, dims) and size > 0
+    by_example = reads_example(body, operands, dims)
     affine = affine_operands(body) if linear else (False,) * len(dims)
     read = {a for eqn in body.eqns for a in eqn.ins}
-    example = emit.one(ArgMax(0, dtypes.int32 if size < 1 << 31 else dtypes.int64), chosen) if by_example else None
+    first = _first_example(emit, chosen) if by_example else None
+    any_chosen = emit.one(ReduceOr((0,)), chosen) if by_example and not some else None
     replaced = list(operands)
+    other: Atom
     for k, (v, a, d) in enumerate(zip(body.ins, operands, dims, strict=True)):
-        if d is None or not (slopes[k] or (by_example and v in read)):
+        if not (slopes[k] or (by_example and v in read and d is not None)) or isinstance(a, Lit):
             continue
-        other: Atom = a
+        if d is None:
+            if any_chosen is not None:
+                other = Lit.zero(a.aval) if affine[k] else emit.one(STOP_GRADIENT, a)
+                replaced[k] = emit_where(emit, emit_broadcast(emit, any_chosen, a.aval.shape, ()), a, other)
+            continue
         if affine[k]:
             other = Lit.zero(a.aval)
         else:
-            if example is not None:
-                other = _row_of_example(emit, a, d, example)
-            if a.aval.inexact:
-                other = emit.one(STOP_GRADIENT, other)
-            other = (
-                emit_broadcast(emit, other, a.aval.shape, tuple(range(a.aval.ndim))) if example is not None else other
-            )
+            other = emit.one(STOP_GRADIENT, a) if a.aval.inexact else a
+            if first is not None:
+                other = _repeated_row(emit, other, d, first)
         replaced[k] = emit_where(emit, emit_broadcast(emit, chosen, a.aval.shape, (d,)), a, other)
     return replaced
 
 
-def _row_of_example(emit: Emit, x: Atom, axis: int, example: Atom) -> Atom:
-    starts = [Lit.of(0, example.aval)] * x.aval.ndim
-    sizes = [*x.aval.shape[:axis], 1, *x.aval.shape[axis + 1 :]]
-    return emit.one(DynamicSlice(tuple(sizes)), x, *starts[:axis], example, *starts[axis + 1 :])
+def _first_example(emit: Emit, chosen: Atom) -> Atom:
+    """Return a mask of the first example that takes part. It is False everywhere if there is none."""
+    index = emit.one(Iota(chosen.aval.shape, dtypes.int64, 0))
+    none = Lit.of((1 << 63) - 1, index.aval)
+    first = emit.one(ReduceMin((0,)), emit_where(emit, chosen, index, none))
+    return emit.one(EQ, index, emit_broadcast(emit, first, index.aval.shape, ()))
+
+
+def _repeated_row(emit: Emit, x: Atom, axis: int, marked: Atom) -> Atom:
+    """Return an array of the same type in which each row along `axis` is the marked one; zeros if none is marked. A
+    reduction does this for any number of rows, 0 too."""
+    shape = x.aval.shape
+    row = emit_where(emit, emit_broadcast(emit, marked, shape, (axis,)), x, Lit.of(0, x.aval))
+    total = emit.one(ReduceSum((axis,)) if x.aval.inexact else ReduceOr((axis,)), row)
+    return emit_broadcast(emit, total, shape, tuple([k for k in range(len(shape)) if k != axis]))
 
 
 def replaces_operands(body: Jaxpr, operands: Sequence[Atom], dims: Dims) -> bool:
     """Return True if `operands_of_others` replaces an operand."""
     slopes = [s and d is not None for s, d in zip(slope_operands(body), dims, strict=True)]
     return any(slopes) or reads_example(body, operands, dims)
+
+
+def must_not_run(body: Jaxpr, operands: Sequence[Atom], dims: Dims) -> bool:
+    """Return True if a batched body must not run if no example takes part.
+
+    It must not if it may not end. And it does not if it has a slope in a shared matrix. Under a further `vmap`, where
+    an example takes part for some indices only, a selection of the matrix would be a copy for each index. For a number
+    or a vector, a selection takes less time than a conditional.
+    """
+    pairs = zip(operands, dims, slope_operands(body), strict=True)
+    return may_not_end(body) or any([d is None and slope and a.aval.ndim > 1 for a, d, slope in pairs])
 
 
 def reads_example(body: Jaxpr, operands: Sequence[Atom], dims: Dims) -> bool:
@@ -104,8 +130,8 @@ def slope_operands(body: Jaxpr) -> Mask:
 
 
 def _has_constant_slope(eqn: Eqn) -> bool:
-    """Return True if the derivative of an equation in its inexact operands is the same for all values, and is no larger
-    than 2. Larger ones could overflow in a chain of equations."""
+    """Return True if the derivative of an equation in its inexact operands is the same for all values, and no factor in
+    it is larger than 2. Larger ones could overflow in a chain of equations."""
     prim = eqn.prim
     if isinstance(prim, Call):
         return not any(slope_operands(prim.body))
@@ -114,7 +140,9 @@ def _has_constant_slope(eqn: Eqn) -> bool:
     if isinstance(prim, HigherOrder) or not isinstance(prim, Linear):
         return False
     literals = [a for a in eqn.ins if isinstance(a, Lit) and a.aval.inexact]
-    if not all([_is_moderate(a, least=0.5 if prim is DIV else 0.0) for a in literals]):
+    if (prim is MUL and not all([_magnitude(a) <= 2 for a in literals])) or (
+        prim is DIV and not all([_magnitude(a) >= 0.5 for a in literals])
+    ):
         return False
     every = tuple([a.aval.inexact for a in eqn.ins])
     return prim.linear_in(every) or prim.linear_in(
@@ -122,5 +150,6 @@ def _has_constant_slope(eqn: Eqn) -> bool:
     )
 
 
-def _is_moderate(a: Lit, least: float) -> bool:
-    return a.size is None and least <= abs(cast("complex", a.value)) <= 2
+def _magnitude(a: Lit) -> float:
+    """Return the magnitude of a literal; nan if it is a size, which has no value yet."""
+    return abs(cast("complex", a.value)) if a.size is None else math.nan

@@ -264,7 +264,7 @@ class Scan(HigherOrder, Linear):
         body, _ = ctx.recur(self.body if guard is None else guard, ((0,) if guard else ()) + dims, out_dims)
         steps = stop_at_count(self.steps, body, dims, ctx.size, guarded=guard is not None)
         index = ctx.one(Iota((self.length,), dtypes.int32, 0))
-        most = ctx.one(ReduceMax((0,)), counts) if ctx.size > 0 else Lit.of(0, INT32_SCALAR)
+        most = ctx.one(ReduceMax((0,)), counts)
         outs = ctx(self.with_steps(steps), most, *consts, counts, *carry, *xs, index)
         return outs, (*carry_dims, *[1] * (len(outs) - self.n_carry))
 
@@ -382,7 +382,7 @@ def stop_at_count(steps: Steps, body: Jaxpr, dims: Dims, size: int, *, guarded: 
     counts = b.input(Aval((size,), dtypes.int32))
     state, slices = b.inputs(carry), b.inputs(xs)
     within = b.one(LT, emit_broadcast(b, b.input(INT32_SCALAR), (size,), ()), counts)
-    operands = operands_of_others(b, steps.body, (*fixed, *state, *slices), dims, within, linear=True)
+    operands = operands_of_others(b, steps.body, (*fixed, *state, *slices), dims, within, linear=True, some=True)
     outs = b.inline(body, (*[within] * guarded, *operands))
     beyond: list[Atom] = [*state, *[Lit.zero(a.aval) for a in outs[n:]]]
     # no select for an unchanged carry or a zero result: the literal zero is linear in every operand, a select is not

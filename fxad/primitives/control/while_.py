@@ -433,7 +433,7 @@ def batched_step(loop: While, body: Jaxpr, cond: Jaxpr, mapped: Mask, size: int,
     cond_consts, body_consts = b.inputs(cond.in_avals[: loop.n_cond]), b.inputs(avals[:n_body])
     live = b.input(Aval((size,), dtypes.bool_))
     carry = b.inputs(avals[n_body:])
-    operands = operands_of_others(b, loop.body, (*body_consts, *carry), _dims(mapped), live, linear=False)
+    operands = operands_of_others(b, loop.body, (*body_consts, *carry), _dims(mapped), live, linear=False, some=True)
     stepped = b.inline(body, (*[live] * guarded, *operands))
     # a carry that no step changes needs no select
     unchanged = [a is v for a, v in zip(body.outs, body.ins[guarded + n_body :], strict=False)]
