@@ -27,6 +27,7 @@ from fxad.operations import index_arrays
 from fxad.operations.arguments import by_numpy, flag, no_out, not_in_place, to_int, to_tuple
 from fxad.operations.at import as_0d_scalar
 from fxad.operations.axes import normalize_axis_index
+from fxad.primitives.index import index_dtype
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
 from fxad.tracing.tracer import Tracer
 
@@ -187,7 +188,8 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     ndim = to_int("diag_indices", "ndim", ndim)
     if not 0 <= ndim <= 64:
         raise ParameterError(f"diag_indices: ndim is {ndim}", remedy="arrays have 0 to 64 axes")
-    return (broadcasted_iota("int32", as_shape((n,)), 0),) * ndim
+    shape = as_shape((n,))
+    return (broadcasted_iota(index_dtype(shape), shape, 0),) * ndim
 
 
 def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
