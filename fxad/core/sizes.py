@@ -839,6 +839,17 @@ def _compare(a: int, sign: str, b: object, margin: int) -> bool:
     )
 
 
+def assumption_of_equality(a: int, b: int) -> str:
+    """A remedy for two sizes that differ: the least assumption under which they are equal, or nothing."""
+    names = sorted({n for size in (a, b) for n in names_of(size)}, key=lambda n: n.name)
+    for k in range(1, 17):
+        stronger = {n.name: size_of(Name(n.name, max(k, n.at_least))) for n in names}
+        if names and substitute_sizes(a, stronger) == substitute_sizes(b, stronger):
+            stated = ", ".join([f"{n.name}>={k}" for n in names])
+            return f"; they are equal if '{stated}' is stated where the size is named"
+    return ""
+
+
 def _deciding(difference: int, margin: int) -> str:
     """A remedy: the assumption that decides if a difference is at least `margin`."""
     names = list(names_of(difference))
@@ -945,7 +956,9 @@ def _interval(size: int, bounds: Mapping[str, int], depth: int) -> tuple[int, in
     if known is not None and type(bound := bounds.get(known[0].name)) is int:
         name, line = known
         least = name.at_least
-        values = [_value_of_line(line, least, k) for k in {least, max(bound, least), *line[2]} if k <= max(bound, least)]
+        values = [
+            _value_of_line(line, least, k) for k in {least, max(bound, least), *line[2]} if k <= max(bound, least)
+        ]
         return min(values), max(values)
     depth -= depth > 0
     low, high = _interval_of_terms(size.terms, bounds, depth)

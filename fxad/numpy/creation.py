@@ -199,8 +199,8 @@ def linspace(
     k = lax.reshape(lax.iota(inner, num), (num, *[1] * max(a.ndim, b.ndim)))
     step = (b - a) / steps
     x = a + k * step
-    if endpoint and (type(num) is Size or num > 1):  # the last value is `stop` exactly
-        x = apply_op("linspace", elementwise.where, (b, x, k == num - 1))
+    if endpoint:  # the last value is `stop` exactly; a single value is `start`
+        x = apply_op("linspace", elementwise.where, (b, x, k == steps))
     if axis:
         x = apply_op("linspace", shapes.moveaxis, (x,), 0, axis)
     if want in dtypes.INTEGER:
