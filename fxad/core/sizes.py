@@ -415,9 +415,9 @@ def _floor_divide(a: int, b: int) -> int:
         if rest.keys() == {()}:
             return _size_of_terms(whole) + rest[()] // b
         inner = [(m, c) for m, c in rest.items() if m]
-        if b > 0 and len(inner) == 1 and inner[0][1] == 1 and (once := _only_function(inner[0][0], "//")) is not None:
-            if type(once.b) is int and once.b > 0:  # (a // k + c) // b
-                return (once.a + rest.get((), 0) * once.b) // (once.b * b)
+        once = _only_function(inner[0][0], "//") if len(inner) == 1 and inner[0][1] == 1 else None
+        if b > 0 and once is not None and type(once.b) is int and once.b > 0:  # (a // k + c) // b
+            return (once.a + rest.get((), 0) * once.b) // (once.b * b)
     else:
         if a == 0 or (at_least(a, 0) and at_least(b - a, 1)):
             return 0

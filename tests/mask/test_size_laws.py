@@ -134,7 +134,7 @@ CONSTRUCTORS: Final = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("text", (*SLICES, *CONSTRUCTORS))
+@pytest.mark.parametrize("text", [*SLICES, *CONSTRUCTORS])
 def test_symbolic_sizes_against_known_ones(text: str) -> None:
     """The program of symbolic size, specialized, gives what the function gives; NumPy agrees."""
 
