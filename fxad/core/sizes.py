@@ -342,7 +342,13 @@ def _terms(size: int) -> Terms:
 
 
 def _size_of_terms(terms: Terms) -> int:
-    """The size of terms in any order: an int if it is constant."""
+    """The size of terms in any order, in normal form: an int if it is constant."""
+    parts = _positive_parts(terms)
+    return _interned(terms) if parts is None else _normal_form(*parts)
+
+
+def _interned(terms: Terms) -> int:
+    """The size of terms in normal form."""
     kept = [(m, c) for m, c in terms.items() if c]
     if not kept:
         return 0
@@ -409,19 +415,24 @@ def _floor_divide(a: int, b: int) -> int:
             return _size_of_terms(whole)
         if rest.keys() == {()}:
             return _size_of_terms(whole) + rest[()] // b
+        inner = [(m, c) for m, c in rest.items() if m]
+        once = _only_function(inner[0][0], "//") if len(inner) == 1 and inner[0][1] == 1 else None
+        if b > 0 and once is not None and type(once.b) is int and once.b > 0:  # (a // k + c) // b
+            return (once.a + rest.get((), 0) * once.b) // (once.b * b)
     else:
         if a == 0 or (at_least(a, 0) and at_least(b - a, 1)):
             return 0
         if at_least(-a, 1) and at_least(a + b, 0):
             return -1
-        exact_quotient = _exact_quotient(a, b)
-        if exact_quotient is not None:
-            return exact_quotient
+        quotient = _bounded_quotient(a, b)
+        if quotient is not None:
+            return quotient
     return size_of(SizeFunction("//", a, b))
 
 
-def _exact_quotient(a: int, b: int) -> int | None:
-    """The polynomial a / b if it has integer coefficients and no remainder."""
+def _bounded_quotient(a: int, b: int) -> int | None:
+    """The polynomial a // b if the remainder of a division of polynomials, or that plus b, is known to be from 0 to
+    b - 1. (2*n - 1) // n is 1 for n >= 1."""
     out: int = 0
     left = a
     (lead, lead_c), *_ = sorted(_terms(b).items(), key=_term_order)
@@ -434,23 +445,176 @@ def _exact_quotient(a: int, b: int) -> int | None:
         for factor, power in lead:
             powers[factor] = powers.get(factor, 0) - power
         if c % lead_c or any([p < 0 for p in powers.values()]):
-            return None
+            break
         ordered = sorted(powers.items(), key=lambda item: _factor_order(item[0]))
         q = _size_of_terms({tuple([(factor, power) for factor, power in ordered if power]): c // lead_c})
         out, left = out + q, left - q * b
+    for below in (0, 1):
+        rest = left + below * b
+        if at_least(rest, 0) and at_least(b - rest, 1):
+            return out - below
     return None
 
 
 def maximum(a: int, b: int) -> int:
     """The larger of two sizes; a `SizeFunction` if the assumptions do not decide."""
     known = _in_order(a, b)
-    return known[1] if known else size_of(SizeFunction("max", *sorted((a, b), key=exact_text)))
+    return known[1] if known else _normal_form(a, [(b - a, 1)])  # a + max(0, b - a)
 
 
 def minimum(a: int, b: int) -> int:
     """The smaller of two sizes; a `SizeFunction` if the assumptions do not decide."""
     known = _in_order(a, b)
-    return known[0] if known else size_of(SizeFunction("min", *sorted((a, b), key=exact_text)))
+    return known[0] if known else _normal_form(b, [(b - a, -1)])  # b - max(0, b - a)
+
+
+def _only_function(mono: Monomial, *functions: str) -> SizeFunction | None:
+    """The function that is the only factor of a monomial, if it is one of these."""
+    if len(mono) == 1 and mono[0][1] == 1:
+        factor = mono[0][0]
+        if isinstance(factor, SizeFunction) and factor.function in functions:
+            return factor
+    return None
+
+
+def _normal_form(rest: int, parts: Sequence[tuple[int, int]]) -> int:
+    """The size `rest + sum(c * max(0, d) for d, c in parts)`. Equal sums of this form are one size.
+
+    max(0, -d) is max(0, d) - d, so each d is taken with the sign for which it grows with its first term. Then a part
+    grows too: `c * max(0, d)`, or, for c < 0, `c * d - c * min(0, d)`. A single part with c = 1 or -1 may be written as
+    the `max` or `min` of two sizes; the shorter text counts. In one named size, every sum of this form is a line with
+    bends, which are listed by their places: max(0, max(0, n - 1) - min(1, n)) is max(0, n - 2).
+    """
+    lines = _lines_of_one_size(rest, parts)
+    if lines is not None:
+        rest, parts = lines
+    coefficients: dict[int, int] = {}
+    for d, c in parts:
+        (_, first), *_ = sorted(_terms(d).items(), key=_term_order)
+        if first < 0:
+            d, rest = -d, rest + d * c
+        coefficients[d] = coefficients.get(d, 0) + c
+    kept = {d: c for d, c in coefficients.items() if c}
+    rest = rest + reduce(lambda total, part: total + part[0] * part[1], [p for p in kept.items() if p[1] < 0], 0)
+    functions = {d: _ordered_function("max" if c > 0 else "min", 0, d) for d, c in kept.items()}
+    terms = dict(_terms(rest))
+    terms.update({((functions[d], 1),): abs(c) for d, c in kept.items()})
+    split = _interned(terms)
+    if len(kept) == 1 and rest:
+        ((d, c),) = kept.items()
+        if abs(c) == 1:
+            joined = size_of(_ordered_function("max" if c > 0 else "min", rest, rest + d))
+            return joined if len(exact_text(joined)) <= len(exact_text(split)) else split
+    return split
+
+
+def _ordered_function(function: str, a: int, b: int) -> SizeFunction:
+    return SizeFunction(function, *sorted((a, b), key=exact_text))
+
+
+def _positive_parts(terms: Terms) -> tuple[int, list[tuple[int, int]]] | None:
+    """Terms as a rest and parts for `_normal_form`; None if no term is a multiple of `max` or `min`."""
+    parts: list[tuple[int, int]] = []
+    rest: int = 0
+    others: Terms = {}
+    for mono, c in terms.items():
+        function = _only_function(mono, "max", "min")
+        if function is None:
+            others[mono] = c
+        elif function.function == "max":
+            parts.append((function.b - function.a, c))
+            rest = rest + function.a * c
+        else:
+            parts.append((function.b - function.a, -c))
+            rest = rest + function.b * c
+    return (rest + _interned(others), parts) if parts else None
+
+
+# A line with bends: the least value of a named size, the value there, the slope, and the change of slope at each bend.
+_Line: TypeAlias = tuple[int, int, dict[int, int]]
+_MOST_BENDS: Final = 16
+
+
+def _lines_of_one_size(rest: int, parts: Sequence[tuple[int, int]]) -> tuple[int, list[tuple[int, int]]] | None:
+    """The same sum with a part `max(0, n - k)` for each bend, if it is in one named size and piecewise linear."""
+    names = {n for size in (rest, *[d for d, _ in parts]) for n in names_of(size)}
+    if len(names) != 1:
+        return None
+    (name,) = names
+    line = _line(rest, name)
+    for d, c in parts:
+        inner = _line(d, name)
+        if line is None or inner is None:
+            return None
+        line = _add_lines(line, _positive_line(inner, name.at_least), c)
+    if line is None or len(line[2]) > _MOST_BENDS:
+        return None
+    value, slope, bends = line
+    n = size_of(name)
+    return (n - name.at_least) * slope + value, [(n - k, c) for k, c in sorted(bends.items())]
+
+
+def _line(size: int, name: Name, side: int = 0) -> _Line | None:
+    """A size as a line with bends; None if it is none: a product of names, or a quotient. With `side` 1 a line that is
+    not below the size, with -1 one that is not above: there b * (a // b) is between a - b + 1 and a."""
+    out: _Line = (0, 0, {})
+    for mono, c in _terms(size).items():
+        inner = side if c > 0 else -side
+        function = _only_function(mono, "max", "min", "//")
+        term: _Line | None = None
+        if not mono:
+            term = (1, 0, {})
+        elif mono == ((name, 1),):
+            term = (name.at_least, 1, {})
+        elif function is not None and function.function == "//":
+            if side and type(function.b) is int and function.b > 0 and c % function.b == 0:
+                c = c // function.b
+                term = _line(function.a if inner > 0 else function.a - function.b + 1, name, inner)
+        elif function is not None:
+            x, y = _line(function.a, name, inner), _line(function.b, name, inner)
+            if x is not None and y is not None:
+                above = _positive_line(_add_lines(y, x, -1), name.at_least)
+                term = _add_lines(x, above, 1) if function.function == "max" else _add_lines(y, above, -1)
+        if term is None:
+            return None
+        out = _add_lines(out, term, c)
+        if len(out[2]) > _MOST_BENDS:
+            return None
+    return out
+
+
+def _add_lines(a: _Line, b: _Line, c: int) -> _Line:
+    """a + c * b."""
+    bends = dict(a[2])
+    for k, change in b[2].items():
+        bends[k] = bends.get(k, 0) + c * change
+    return a[0] + c * b[0], a[1] + c * b[1], {k: change for k, change in bends.items() if change}
+
+
+def _positive_line(line: _Line, least: int) -> _Line:
+    """max(0, line), exact at whole numbers from `least` on."""
+    value, slope, bends = line
+    starts = [least, *[k for k in sorted(bends) if k > least]]
+    points: set[int] = {least, least + 1}
+    for start, end in zip(starts, [*starts[1:], None], strict=True):
+        if start > least:
+            slope = slope + bends[start]
+        points.update((start, start + 1))
+        if slope and (value < 0) != (slope < 0):  # it crosses 0 at `start + steps`, or just before
+            steps = -(-abs(value) // abs(slope))
+            if end is None or start + steps <= end:
+                points.update((start + steps - 1, start + steps, start + steps + 1))
+        if end is not None:
+            value = value + slope * (end - start)
+    at = lambda n: max(0, _value_of_line(line, least, n))  # noqa: E731
+    first = at(least + 1) - at(least)
+    changes = {k: at(k + 1) - 2 * at(k) + at(k - 1) for k in points if k > least}
+    return at(least), first, {k: change for k, change in changes.items() if change}
+
+
+def _value_of_line(line: _Line, least: int, n: int) -> int:
+    value, slope, bends = line
+    return value + slope * (n - least) + sum([change * max(0, n - k) for k, change in bends.items()])
 
 
 def _in_order(a: int, b: int) -> tuple[int, int] | None:
@@ -492,7 +656,50 @@ def lower_bound(size: int) -> int | None:
     """The greatest known lower bound of a size under the assumptions; None if none is known."""
     if type(size) is int:
         return size
-    return _lower_bound_of_terms(_terms(size), 4)
+    known = _line_of(size)
+    if known is not None:
+        return _least_of_line(known[1], known[0].at_least)
+    low = _lower_bound_of_terms(_terms(size), 4)
+    names = names_of(size)
+    for form in (size, *_other_forms(size)) if len(names) == 1 else ():
+        below = _line(form, names[0], -1)
+        other = None if below is None else _least_of_line(below, names[0].at_least)
+        low = other if low is None else low if other is None else max(low, other)
+    return low
+
+
+def _other_forms(size: int) -> list[int]:
+    """The same size with max(a, b) as a + b - min(a, b), and the other way round. Bounds of quotients in it may cancel
+    in one form only."""
+    forms = []
+    for function, other in (("max", "min"), ("min", "max")):
+        terms: Terms = {}
+        for mono, c in _terms(size).items():
+            f = _only_function(mono, function)
+            replaced: Terms = {mono: c}
+            if f is not None:
+                replaced = {m: d * c for m, d in _terms(f.a + f.b).items()}
+                opposite: Monomial = ((_ordered_function(other, f.a, f.b), 1),)
+                replaced[opposite] = replaced.get(opposite, 0) - c
+            for m, d in replaced.items():
+                terms[m] = terms.get(m, 0) + d
+        forms.append(_interned(terms))
+    return forms
+
+
+def _least_of_line(line: _Line, least: int) -> int | None:
+    """The least value of a line from `least` on; None if there is none."""
+    value, slope, bends = line
+    if slope + sum(bends.values()) < 0:
+        return None
+    return min([value, *[_value_of_line(line, least, k) for k in bends]])
+
+
+def _line_of(size: int) -> tuple[Name, _Line] | None:
+    """The line with bends that a size is, and its name; None for one of two names, or one that is no line."""
+    names = names_of(size)
+    line = _line(size, names[0]) if len(names) == 1 else None
+    return None if line is None else (names[0], line)
 
 
 def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
@@ -635,6 +842,17 @@ def _compare(a: int, sign: str, b: object, margin: int) -> bool:
     )
 
 
+def assumption_of_equality(a: int, b: int) -> str:
+    """A remedy for two sizes that differ: the least assumption under which they are equal, or nothing."""
+    names = sorted({n for size in (a, b) for n in names_of(size)}, key=lambda n: n.name)
+    for k in range(1, 17):
+        stronger = {n.name: size_of(Name(n.name, max(k, n.at_least))) for n in names}
+        if names and substitute_sizes(a, stronger) == substitute_sizes(b, stronger):
+            stated = ", ".join([f"{n.name}>={k}" for n in names])
+            return f"; they are equal if '{stated}' is stated where the size is named"
+    return ""
+
+
 def _deciding(difference: int, margin: int) -> str:
     """A remedy: the assumption that decides if a difference is at least `margin`."""
     names = list(names_of(difference))
@@ -737,6 +955,14 @@ def _interval(size: int, bounds: Mapping[str, int], depth: int) -> tuple[int, in
     `depth` terms are replaced."""
     if not isinstance(size, Size):
         return size, size
+    known = _line_of(size)
+    if known is not None and type(bound := bounds.get(known[0].name)) is int:
+        name, line = known
+        least = name.at_least
+        values = [
+            _value_of_line(line, least, k) for k in {least, max(bound, least), *line[2]} if k <= max(bound, least)
+        ]
+        return min(values), max(values)
     depth -= depth > 0
     low, high = _interval_of_terms(size.terms, bounds, depth)
     for mono, c in sorted(size.terms, key=_longest_factor, reverse=True) if depth else ():  # outer quotients first

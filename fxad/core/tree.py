@@ -339,17 +339,20 @@ def paths(structure: Structure, root: str = "") -> list[str]:
     return [a.codify(root) for a in structure.accessors()]
 
 
-def broadcast_prefix(prefix: object, structure: Structure, what: str, is_leaf: Callable[[object], bool]) -> list[Any]:
+def broadcast_prefix(
+    prefix: object, structure: Structure, what: str, is_leaf: Callable[[object], bool], exact: bool = False
+) -> list[Any]:
     """The entries of a tree prefix, repeated so that there is one for each leaf of `structure`.
 
     `is_leaf` says what an entry is (None may be one). `what` names the argument, as in `vmap: in_axes`. Of the prefix
-    `(0, None)` and the structure of `({"w": x, "b": y}, z)`, they are 0, 0 and None.
+    `(0, None)` and the structure of `({"w": x, "b": y}, z)`, they are 0, 0 and None. A list may stand for a tuple, and
+    a tuple for a list, unless `exact`: users write `in_axes` either way.
     Raises: TreeError when the prefix does not fit.
     """
     if is_leaf(prefix):
         return [prefix] * structure.num_leaves
     try:
-        return _entries_of_leaves(prefix, structure, is_leaf)
+        return _entries_of_leaves(prefix, structure, is_leaf, exact)
     except (ValueError, TypeError):
         raise TreeError(
             f"{what}: {prefix!r} is not a tree prefix of {shape_text(structure)}",
@@ -357,17 +360,20 @@ def broadcast_prefix(prefix: object, structure: Structure, what: str, is_leaf: C
         ) from None
 
 
-def _entries_of_leaves(prefix: object, whole: Structure, is_leaf: Callable[[object], bool]) -> list[object]:
+def _entries_of_leaves(
+    prefix: object, whole: Structure, is_leaf: Callable[[object], bool], exact: bool
+) -> list[object]:
     """For each leaf of a structure, the entry of the prefix. Raises: ValueError, TypeError if it is no prefix."""
     if is_leaf(prefix):
         return [prefix] * whole.num_leaves
     entries, outer = _children(prefix)
     inner, parts = whole.one_level(), whole.children()
-    # a list may stand for a tuple: users write in_axes either way
-    same = outer == inner or ({type(prefix), whole.type} == {list, tuple} and len(entries) == len(parts))
+    # a list may stand for a tuple, unless `exact`: users write in_axes either way
+    either = not exact and {type(prefix), whole.type} == {list, tuple}
+    same = outer == inner or (either and len(entries) == len(parts))
     if not same or inner is None or (outer.num_leaves == 1 and outer.num_nodes == 1):
         raise ValueError("no prefix")
-    return [x for e, p in zip(entries, parts, strict=True) for x in _entries_of_leaves(e, p, is_leaf)]
+    return [x for e, p in zip(entries, parts, strict=True) for x in _entries_of_leaves(e, p, is_leaf, exact)]
 
 
 def _children(tree: object) -> tuple[list[object], Structure]:

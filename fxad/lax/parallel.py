@@ -70,6 +70,14 @@ def _to_groups(op: str, groups: AxisGroups) -> Groups:
     return tuple([to_ints(op, "axis_index_groups", g) for g in to_tuple(op, "axis_index_groups", groups)])
 
 
+def _checked(op: str, x: T) -> T:
+    """A pytree of arrays, as it is. Raises: ArgumentError for a leaf that is no array."""
+    leaves, structure = tree.flatten(x)
+    for leaf, path in zip(leaves, tree.paths(structure, "x"), strict=True):
+        aval_of(leaf, f"{op}: {path}")
+    return x
+
+
 def _each(prim: Primitive, x: T) -> T:
     """The primitive applied to each leaf of a pytree."""
     return tree.map(lambda leaf: binder().bind(prim, (leaf,))[0], x)
@@ -81,7 +89,7 @@ def psum(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> 
     names, sizes = named_axes("psum", axis_name)
     groups = _to_groups("psum", axis_index_groups)
     if not names:
-        return x
+        return _checked("psum", x)
     prim = Psum(names, sizes, groups)
     width = prim.width
 
@@ -114,13 +122,13 @@ def pmean(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) ->
 def pmax(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
     """The greatest value over the indices of named axes, of each leaf of a pytree."""
     names, sizes = named_axes("pmax", axis_name)
-    return _each(Pmax(names, sizes, _to_groups("pmax", axis_index_groups)), x) if names else x
+    return _each(Pmax(names, sizes, _to_groups("pmax", axis_index_groups)), x) if names else _checked("pmax", x)
 
 
 def pmin(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
     """The least value over the indices of named axes, of each leaf of a pytree."""
     names, sizes = named_axes("pmin", axis_name)
-    return _each(Pmin(names, sizes, _to_groups("pmin", axis_index_groups)), x) if names else x
+    return _each(Pmin(names, sizes, _to_groups("pmin", axis_index_groups)), x) if names else _checked("pmin", x)
 
 
 def all_gather(
@@ -233,7 +241,7 @@ def pshuffle(x: T, axis_name: AxisName, perm: Sequence[int]) -> T:
             f" {', '.join(map(repr, names))}",
             remedy="name each index once, or use ppermute",
         )
-    return _each(Ppermute(names, sizes, tuple([(s, d) for d, s in enumerate(sources)])), x)
+    return _each(Ppermute(names, sizes, tuple([(s, d) for d, s in enumerate(sources)])), _checked("pshuffle", x))
 
 
 def pbroadcast(x: T, axis_name: AxisName, source: int) -> T:
@@ -245,18 +253,22 @@ def pbroadcast(x: T, axis_name: AxisName, source: int) -> T:
             f"pbroadcast: source is {source}, there are {prod(sizes)} indices of {', '.join(map(repr, names))}",
             remedy="give an index",
         )
-    return tree.map(lambda leaf: all_gather(leaf, names)[source], x)
+    return tree.map(lambda leaf: all_gather(leaf, names)[source], _checked("pbroadcast", x))
 
 
 def pswapaxes(x: T, axis_name: AxisName, axis: int, *, axis_index_groups: AxisGroups = None) -> T:
     """A named axis exchanged with axis `axis`, which has as many entries as there are indices, for each leaf."""
-    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
+    _one_or_more_axes("pswapaxes", axis_name)
+    return all_to_all(_checked("pswapaxes", x), axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
 
 def pvary(x: T, axis_name: AxisName) -> T:
-    """The value itself. JAX marks it as one that may differ along named axes, which fxad finds out."""
+    """The value itself, a pytree of arrays. JAX marks it as one that may differ along named axes, which fxad finds out.
+
+    Raises: AxisNameError for an axis that no map around binds; ArgumentError for a leaf that is no array.
+    """
     named_axes("pvary", axis_name)
-    return x
+    return _checked("pvary", x)
 
 
 def pcast(x: T, axis_name: AxisName, *, to: str) -> T:
@@ -265,7 +277,8 @@ def pcast(x: T, axis_name: AxisName, *, to: str) -> T:
         raise ParameterError(
             f"pcast: to is {to!r:.40}", remedy='give to="varying": psum, pmean or pmax make values equal'
         )
-    return pvary(x, axis_name)
+    named_axes("pcast", axis_name)
+    return _checked("pcast", x)
 
 
 def axis_index(axis_name: AxisName) -> Array:
@@ -298,11 +311,11 @@ def with_sharding_constraint(x: T, shardings: object) -> T:
     entries = flatten_shardings(shardings, structure, f"{what}: shardings")
     constrained = []
     for leaf, entry, path in zip(leaves, entries, tree.paths(structure, "x"), strict=True):
+        aval = aval_of(leaf, f"{what}: {path}")
         if entry is None:
             constrained.append(leaf)
             continue
-        sharding = resolve_sharding(what, entry)
-        prim = sharding_in_program(what, sharding, aval_of(leaf, f"{what}: {path}"), path)
+        prim = sharding_in_program(what, resolve_sharding(what, entry), aval, path)
         constrained += binder().bind(prim, (leaf,))
     out: T = tree.unflatten(structure, constrained)
     return out

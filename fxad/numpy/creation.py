@@ -19,6 +19,7 @@ from fxad.operations import elementwise, promotion, shapes
 from fxad.operations.arguments import flag, text, to_int
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.elementwise.select import FLOOR
+from fxad.primitives.index import index_dtype
 from fxad.runtime import Device, SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 from fxad.tracing.tracer import TracedNumber, dtype_of_number, is_number, number_kind
@@ -102,21 +103,23 @@ def arange(
 ) -> Array:
     """Return start, start + step, ... below stop. With one argument, start is 0.
 
-    Type: int32 when all are ints, else float32, where no dtype is given.
+    Type: where no dtype is given, int32 if all are ints (int64 if the elements do not fit), else float32.
     """
     first, last = (0, start) if stop is None else (start, stop)
     a, b, d = [_static_number("arange", k, v) for k, v in enumerate((first, last, step))]
     if d == 0:
         raise ParameterError("arange: step is 0")
     whole = isinstance(a, int) and isinstance(b, int) and isinstance(d, int)
-    want = dtypes.as_dtype(dtype) if dtype is not None else dtypes.int32 if whole else dtypes.float32
+    alone = dtypes.float32
     if isinstance(a, int) and isinstance(b, int) and isinstance(d, int):
         size = maximum(0, -((a - b) // d))
+        alone = index_dtype([abs(k) for k in (a, b, d, a + (size - 1) * d) if type(k) is int])
     else:
         size = max(0, math.ceil((b - a) / d))
+    want = dtypes.as_dtype(dtype) if dtype is not None else alone
     # counted in a dtype in which the positions are exact
     counts = want in dtypes.INTEGER if whole else want in dtypes.FLOATING and want.itemsize >= 4
-    x = lax.iota(want if counts else dtypes.int32 if whole else dtypes.float32, size)
+    x = lax.iota(want if counts else alone, size)
     x = x if d == 1 else x * d
     x = x if a == 0 else x + a
     return to_device("arange", x.astype(want) if x.dtype is not want else x, device)
@@ -198,8 +201,8 @@ def linspace(
     k = lax.reshape(lax.iota(inner, num), (num, *[1] * max(a.ndim, b.ndim)))
     step = (b - a) / steps
     x = a + k * step
-    if endpoint and (type(num) is Size or num > 1):  # the last value is `stop` exactly
-        x = apply_op("linspace", elementwise.where, (b, x, k == num - 1))
+    if endpoint:  # the last value is `stop` exactly; a single value is `start`
+        x = apply_op("linspace", elementwise.where, (b, x, k == steps))
     if axis:
         x = apply_op("linspace", shapes.moveaxis, (x,), 0, axis)
     if want in dtypes.INTEGER:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final, TypeAlias, cast, final
 
-from fxad import dtypes
+from fxad import dtypes, lax
+from fxad.core.sizes import maximum
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.numpy.binary import power, where
 from fxad.numpy.composites import jit_composite, promote_arguments
@@ -197,11 +198,13 @@ def _factors(start: Array, stop: Array, num: int, endpoint: bool, want: dtypes.D
         unit = a / abs(a).astype(dtype)
     else:
         unit = where(sign(a) == sign(b), sign(a), float("nan"))
-    out = moveaxis(exp(linspace(log(a / unit), log(b / unit), num, endpoint=endpoint)), 0, -1) * unit[..., None]
-    ends = ([a[..., None]] if num else []) + (
-        [out[..., 1:-1], b[..., None]] if endpoint and num > 1 else [out[..., 1:]]
-    )
-    return moveaxis(concat(ends, -1), -1, axis).astype(want or dtype)
+    out = exp(linspace(log(a / unit), log(b / unit), num, endpoint=endpoint)) * unit
+    # the first value is `start` exactly, and the last one `stop`, if there are two
+    places = lax.broadcasted_iota(dtypes.int32, (num, *[1] * a.ndim), 0)
+    out = where(places == 0, a, out)
+    if endpoint:
+        out = where(places == maximum(num - 1, 1), b, out)
+    return moveaxis(out, 0, axis).astype(want or dtype)
 
 
 __all__ = ["c_", "geomspace", "index_exp", "logspace", "mgrid", "ogrid", "r_", "s_"]

@@ -23,6 +23,7 @@ from fxad.numpy.types import result_type
 from fxad.numpy.value_dependent import concrete_value
 from fxad.operations import promotion
 from fxad.operations.arguments import by_numpy, flag, is_one_integer, to_int, to_tuple
+from fxad.primitives.index import index_dtype
 from fxad.tracing.array import Array, ArrayLike
 
 Bins: TypeAlias = "int | str | ArrayLike | Sequence[float]"
@@ -32,7 +33,7 @@ Range: TypeAlias = "Sequence[ArrayLike] | None"
 def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *, length: int | None = None) -> Array:
     """Return the number of occurrences of 0, 1, 2, ... in a vector of integers, or the sum of their `weights`.
 
-    Type:   int32, or the dtype of the weights (float32 for integer weights).
+    Type:   int32 (int64 if a count may not fit), or the dtype of the weights (float32 for integer weights).
     Rule:   `length` is the size of the result; numbers outside [0, length) are ignored. Without it the size is the
             largest number plus 1, at least `minlength`; it depends on the values, so the function cannot be traced.
     """
@@ -57,7 +58,7 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
 def _count_bins(x: Array, w: Array | None, n: int) -> Array:
     """Return the number of occurrences of each of n numbers in x; others are ignored."""
     if w is None:
-        w = full((), 1)
+        w = full((), 1, index_dtype((x.size,)))
     elif w.dtype not in dtypes.INEXACT:
         w = w.astype(dtypes.float32)
     if x.dtype is dtypes.bool_ or x.dtype.itemsize < 4:
@@ -240,7 +241,7 @@ def _histogram(points: Array, w: Array | None, density: bool, *edges: Array) -> 
         inside = inside & (at >= 1) & (at <= shape[k])
         place = place * shape[k] + at - 1
     n = int(np.prod(shape))
-    weights = ones(place.shape, dtypes.int32) if w is None else w
+    weights = ones(place.shape, index_dtype((points.shape[0],))) if w is None else w
     counts = full((n,), 0, weights.dtype).at[where(inside, place, n)].add(weights, mode="drop").reshape(shape)
     if not density:
         return counts

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad.core.sizes import Size
+from fxad.dtypes import bool_
 from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError, SizeError, TracerError
 from fxad.ir import NDArray, as_shape
-from fxad.lax import broadcasted_iota, full
+from fxad.lax import broadcasted_iota, full, stop_gradient
 from fxad.numpy import binary, value_dependent
 from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.numpy.creation import full_like
@@ -26,6 +27,7 @@ from fxad.operations import index_arrays
 from fxad.operations.arguments import by_numpy, flag, no_out, not_in_place, to_int, to_tuple
 from fxad.operations.at import as_0d_scalar
 from fxad.operations.axes import normalize_axis_index
+from fxad.primitives.index import index_dtype
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
 from fxad.tracing.tracer import Tracer
 
@@ -186,7 +188,8 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     ndim = to_int("diag_indices", "ndim", ndim)
     if not 0 <= ndim <= 64:
         raise ParameterError(f"diag_indices: ndim is {ndim}", remedy="arrays have 0 to 64 axes")
-    return (broadcasted_iota("int32", as_shape((n,)), 0),) * ndim
+    shape = as_shape((n,))
+    return (broadcasted_iota(index_dtype(shape), shape, 0),) * ndim
 
 
 def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
@@ -266,8 +269,10 @@ def piecewise(
     **kw: object,
 ) -> Array:
     """Apply each function (or scalar) where its condition holds, and a further last one, or 0, elsewhere. The result
-    has the dtype of x. If several conditions hold, the last one counts, as in NumPy. Every function is applied to all
-    of x, so a function whose derivative is not finite outside its condition needs a safe argument there.
+    has the dtype of x. If several conditions hold, the last one counts, as in NumPy.
+
+    Cost:   every function is applied to all of x.
+    Rule:   x has no derivative in a function where another one counts. What a function closes over has.
     """
     array = as_array("piecewise", x)
     condition_arrays = cast("Sequence[ArrayLike]", condlist if isinstance(condlist, list | tuple) else [condlist])
@@ -275,11 +280,21 @@ def piecewise(
     functions = list(to_tuple("piecewise", "funclist", funclist))
     if len(functions) not in (len(conditions), len(conditions) + 1):
         raise ParameterError(f"piecewise: {len(functions)} functions for {len(conditions)} conditions")
-    out: Array = full_like(array, 0)
+    remaining: Array | None = None  # where no later condition holds
+    pieces: list[tuple[Array | None, Callable[..., ArrayLike] | Scalar]] = []
+    for k in reversed(range(len(conditions))):
+        holds = conditions[k].astype(bool_)
+        pieces.append((holds if remaining is None else holds & remaining, functions[k]))
+        remaining = ~holds if remaining is None else ~holds & remaining
     if len(functions) > len(conditions):
-        out = _piece(array, functions.pop(), args, kw)
-    for condition, fn in zip(conditions, functions, strict=True):
-        out = binary.where(condition, _piece(array, fn, args, kw), out)
+        pieces.append((remaining, functions[-1]))
+    out: Array = full_like(array, 0)
+    for chosen, fn in reversed(pieces):
+        if chosen is None:
+            out = _piece(array, fn, args, kw)
+        else:
+            x_chosen = binary.where(chosen, array, stop_gradient(array)) if callable(fn) else array
+            out = binary.where(chosen, _piece(x_chosen, fn, args, kw), out)
     return out
 
 

@@ -163,12 +163,12 @@ def _nan_extremum(x: Array, axis: Axes, keepdims: bool, greatest: bool) -> Array
 
 
 def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool = False) -> Array:
-    """Return the index of the greatest element, without nans, as int32; -1 if all are nan (NumPy raises an error)."""
+    """Return the index of the greatest element, without nans; -1 if all are nan (NumPy raises an error)."""
     return _nan_arg_extremum("nanargmax", a, axis, out, keepdims, True)
 
 
 def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool = False) -> Array:
-    """Return the index of the least element, without nans, as int32; -1 if all are nan (NumPy raises an error)."""
+    """Return the index of the least element, without nans; -1 if all are nan (NumPy raises an error)."""
     return _nan_arg_extremum("nanargmin", a, axis, out, keepdims, False)
 
 

@@ -197,18 +197,20 @@ def all(
 
 
 def count_nonzero(a: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
-    """Return the number of nonzero elements, as int32."""
+    """Return the number of nonzero elements, as int32, or as int64 if it may not fit."""
     return apply_op("count_nonzero", reductions.count_nonzero, (a,), hashable_axis(axis), keepdims)
 
 
 def argmax(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool = False) -> Array:
-    """Return the index of the greatest element, as int32: of the first one. None flattens the array."""
+    """Return the index of the greatest element, of the first one, as int32 (int64 if it may not fit). None flattens the
+    array."""
     no_out("argmax", out)
     return apply_op("argmax", reductions.argmax, (a,), axis, keepdims)
 
 
 def argmin(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool = False) -> Array:
-    """Return the index of the least element, as int32: of the first one. None flattens the array."""
+    """Return the index of the least element, of the first one, as int32 (int64 if it may not fit). None flattens the
+    array."""
     no_out("argmin", out)
     return apply_op("argmin", reductions.argmin, (a,), axis, keepdims)
 

@@ -23,7 +23,7 @@ from fxad.numpy.sets import distinct_values, isin
 from fxad.numpy.shapes import concat
 from fxad.numpy.sorting import argsort, searchsorted
 from fxad.numpy.types import result_type
-from fxad.numpy.value_dependent import as_int32, concrete_value
+from fxad.numpy.value_dependent import as_indices, concrete_value
 from fxad.operations.arguments import flag, to_int
 from fxad.tracing.array import Array, ArrayLike, asarray
 
@@ -96,7 +96,8 @@ def intersect1d(
         one, other, dtype = _concrete_pair("intersect1d", ar1, ar2)
         both, *at = np.intersect1d(one, other, assume_unique, return_indices=True)
         common = asarray(both.astype(dtype, copy=False))
-        outs = place_like_operands("intersect1d", (ar1, ar2), (common, as_int32(at[0]), as_int32(at[1])))
+        places = as_indices(at[0], one.size), as_indices(at[1], other.size)
+        outs = place_like_operands("intersect1d", (ar1, ar2), (common, *places))
         return outs if return_indices else outs[0]
     a, b = _flatten_pair("intersect1d", ar1, ar2)
     common, exists, first = _padded_set(a, None, b, "inside", size, fill_value)

@@ -18,7 +18,7 @@ from fxad.numpy.cumulative import cumulative_sum
 from fxad.numpy.shapes import concat, flip, moveaxis
 from fxad.numpy.sorting import argsort, lexsort, searchsorted, sort
 from fxad.numpy.types import result_type
-from fxad.numpy.value_dependent import as_int32, concrete_value
+from fxad.numpy.value_dependent import as_indices, concrete_value
 from fxad.operations.arguments import flag
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
@@ -69,17 +69,18 @@ def unique_all(x: ArrayLike, /) -> UniqueAll:
     distinct, first, inverse, counts = distinct_values(value, False)
     outs = UniqueAll(
         asarray(distinct),
-        as_int32(first),
-        as_int32(inverse.reshape(value.shape)),
-        as_int32(counts),
+        as_indices(first, value.size),
+        as_indices(inverse.reshape(value.shape), value.size),
+        as_indices(counts, value.size),
     )
     return place_like_operands("unique_all", (x,), outs)
 
 
 def unique_counts(x: ArrayLike, /) -> UniqueCounts:
     """Return the distinct elements in ascending order, and their counts; nans are distinct from each other."""
-    distinct, _, _, counts = distinct_values(concrete_value("unique_counts", x, _SIZED), False)
-    return place_like_operands("unique_counts", (x,), UniqueCounts(asarray(distinct), as_int32(counts)))
+    value = concrete_value("unique_counts", x, _SIZED)
+    distinct, _, _, counts = distinct_values(value, False)
+    return place_like_operands("unique_counts", (x,), UniqueCounts(asarray(distinct), as_indices(counts, value.size)))
 
 
 def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
@@ -88,7 +89,7 @@ def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
     value = concrete_value("unique_inverse", x, _SIZED)
     distinct, _, inverse, _ = distinct_values(value, False)
     return place_like_operands(
-        "unique_inverse", (x,), UniqueInverse(asarray(distinct), as_int32(inverse.reshape(value.shape)))
+        "unique_inverse", (x,), UniqueInverse(asarray(distinct), as_indices(inverse.reshape(value.shape), value.size))
     )
 
 
@@ -126,7 +127,7 @@ def unique(
     if size is None:
         value = concrete_value("unique", ar, _SIZED)
         distinct, *rest = distinct_values(value, equal_nan, k)
-        first, inverse, counts = [as_int32(r) for r in rest]
+        first, inverse, counts = [as_indices(r, value.size) for r in rest]
         shape = value.shape if k is None else (-1,)
         outs = place_like_operands("unique", (ar,), (asarray(distinct), first, inverse.reshape(shape), counts))
     elif k is None:

@@ -130,7 +130,11 @@ def _interpolate(
         # points above each other; XLA takes subnormal distances for 0, and 1 / them may be infinite
         still = abs(b - a) < finfo(real).smallest_normal
         share = where(still, 0, divide(x - a, where(still, 1, b - a)))
-        out = fp[k - 1] + share * (fp[k] - fp[k - 1])
+        low, high = fp[k - 1], fp[k]
+        if period is None:  # beyond the points no segment is read, so it has no slope there
+            within = (x >= xp[0]) & (x <= xp[-1])
+            low, high = where(within, low, 0), where(within, high, 0)
+        out = low + share * (high - low)
     if period is None:
         out = where(x < xp[0], fp[0] if left is None else left.astype(dtype), out)
         out = where(x > xp[-1], fp[-1] if right is None else right.astype(dtype), out)

@@ -32,6 +32,7 @@ from fxad.numpy.unary import ceil, floor, isnan, real, rint, sqrt
 from fxad.operations.arguments import by_numpy, flag, no_out, text, to_int
 from fxad.operations.axes import Axes, hashable_axis, normalize_axes
 from fxad.operations.promotion import optional_dtype
+from fxad.primitives.index import index_dtype
 from fxad.tracing.array import Array, ArrayLike
 from fxad.tracing.tracer import TracedNumber
 
@@ -433,7 +434,7 @@ def _unweighted_quantiles(
 
 def _take_last_axis(y: Array, at: Array) -> Array:
     """Return the elements at integral indices along the last axis."""
-    places = at.astype(dtypes.int32)
+    places = at.astype(index_dtype((y.shape[-1],)))
     if places.ndim == 1:
         return y[..., places]
     return take_along_axis(y, places, -1)

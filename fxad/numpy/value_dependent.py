@@ -21,6 +21,7 @@ from fxad.numpy.shapes import broadcast_to, take
 from fxad.numpy.sorting import searchsorted
 from fxad.operations import shapes
 from fxad.operations.axes import normalize_axis_index
+from fxad.primitives.index import index_dtype
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
 from fxad.tracing.tracer import Tracer
 
@@ -36,17 +37,18 @@ def concrete_value(name: str, x: ArrayLike, remedy: str, k: int = 0) -> NDArray:
     return np.asarray(x if isinstance(x, Array | np.ndarray | np.generic) else asarray(x)).astype(aval.dtype)
 
 
-def as_int32(values: NDArray) -> Array:
-    """Return indices or counts as int32."""
-    return asarray(values.astype(dtypes.int32))
+def as_indices(values: NDArray, size: int) -> Array:
+    """Return indices or counts that are at most `size` as int32, or as int64 if they may not fit."""
+    return asarray(values.astype(index_dtype((size,))))
 
 
 def nonzero(x: ArrayLike, /) -> tuple[Array, ...]:
-    """Return the indices of the nonzero elements in row-major order: one int32 array for each axis."""
+    """Return the indices of the nonzero elements in row-major order: one array for each axis, of int32, or of int64 if
+    x has more than 2**31 - 2 elements."""
     value = concrete_value("nonzero", x, "use nonzero(x, size=...), or where(condition, x, y) to choose")
     if not value.ndim:
         raise ShapeError("nonzero: takes an array with at least one axis", remedy="use x != 0")
-    return place_like_operands("nonzero", (x,), tuple([as_int32(i) for i in np.nonzero(value)]))
+    return place_like_operands("nonzero", (x,), tuple([as_indices(i, value.size + 1) for i in np.nonzero(value)]))
 
 
 def repeat(
@@ -70,10 +72,11 @@ def repeat(
     if aval.dtype not in dtypes.INTEGER or aval.shape not in {(), (1,), (n,)}:
         raise ParameterError(f"repeat: counts {aval} must be integers, one or {n} of them")
     if total_repeat_length is not None:
-        ends = cumulative_sum(broadcast_to(repeats, (n,)))
+        wide = index_dtype((dimension(total_repeat_length),))
+        ends = cumulative_sum(broadcast_to(repeats, (n,)), dtype=None if wide is dtypes.int32 else wide)
         at = searchsorted(ends, arange(total_repeat_length), side="right")
         return take(array, minimum(at, n - 1), axis=k)
     counts = concrete_value("repeat", repeats, "use a Python int, or say total_repeat_length", 1)
     if np.any(counts.astype(np.int64) < 0):
         raise ParameterError(f"repeat: counts {counts!r:.60} are below 0")
-    return take(array, as_int32(np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))), axis=k)
+    return take(array, as_indices(np.repeat(np.arange(n), np.broadcast_to(counts, (n,))), n), axis=k)

@@ -35,7 +35,7 @@ def nonzero(emit: Emit, x: Atom, size: int, fills: tuple[int, ...]) -> Atoms:
     missing = emit.one(EQ, flat, Lit.of(n, flat.aval))
     return tuple(
         [
-            emit_where(emit, missing, Lit.of(fill, flat.aval), axis)
+            emit_where(emit, missing, Lit.of(fill, flat.aval), convert(emit, axis, flat.aval.dtype))
             for axis, fill in zip(unravel_index(emit, flat, shape), fills, strict=True)
         ]
     )

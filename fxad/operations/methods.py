@@ -198,8 +198,7 @@ class Methods(Operators):
         out: None = None,
         keepdims: bool = False,
     ) -> Self:
-        """The index of the greatest element, as int32; of equal ones the first; in the flattened array for axis
-        None."""
+        """The index of the greatest element, of equal ones the first; in the flattened array for axis None."""
         no_out("argmax", out)
         return self._apply(reductions.argmax, (), (axis, keepdims))
 
@@ -209,7 +208,7 @@ class Methods(Operators):
         out: None = None,
         keepdims: bool = False,
     ) -> Self:
-        """The index of the least element, as int32; of equal ones the first; in the flattened array for axis None."""
+        """The index of the least element, of equal ones the first; in the flattened array for axis None."""
         no_out("argmin", out)
         return self._apply(reductions.argmin, (), (axis, keepdims))
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.numbers import plain_number
-from fxad.core.sizes import Size
+from fxad.core.sizes import Size, assumption_of_equality
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, NDArray, Shape
@@ -143,7 +143,7 @@ def common_shape(op: str, a: Shape, b: Shape) -> Shape:
         if x != y and x != 1 and y != 1:
             raise ShapeError(
                 f"{op}: shapes {a} and {b} do not broadcast: axis {k - n} has sizes {x} and {y}",
-                remedy="sizes must be equal or 1, counted from the last axis",
+                remedy=f"sizes must be equal or 1, counted from the last axis{assumption_of_equality(x, y)}",
             )
         out.append(y if x == 1 else x)
     return tuple(out)

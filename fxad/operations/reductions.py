@@ -7,6 +7,7 @@ Moments of floats below 32 bits are computed in float32: a sum or a count may ov
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from math import nan, prod as product
 
@@ -14,7 +15,7 @@ from fxad import dtypes
 from fxad.core.sizes import Size, maximum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
-from fxad.ir import Atom, Atoms, Emit, Lit, Primitive
+from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive
 from fxad.operations.arguments import flag
 from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index
 from fxad.operations.promotion import convert, to_inexact_dtype
@@ -24,6 +25,7 @@ from fxad.primitives.cumulative import CumProd, CumSum
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB
 from fxad.primitives.elementwise.complex_parts import CONJ, REAL
 from fxad.primitives.elementwise.powers import SQRT, SQUARE
+from fxad.primitives.index import index_dtype
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum, emit_broadcast, emit_reshape
@@ -35,6 +37,11 @@ def accumulation_dtype(dtype: DType) -> DType:
     if dtype is dtypes.bool_ or (dtype in dtypes.SIGNED and dtype.itemsize < 4):
         return dtypes.int32
     return dtypes.uint32 if dtype in dtypes.UNSIGNED and dtype.itemsize < 4 else dtype
+
+
+def count_dtype(op: str, x: Aval, axis: Axes) -> DType:
+    """Return the dtype of a number of elements along axes: int32, or int64 if the number may not fit."""
+    return index_dtype((math.prod([x.shape[a] for a in normalize_axes(op, axis, x.ndim)]),))
 
 
 def reduce_axes(emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axes: tuple[int, ...]) -> Atom:
@@ -54,7 +61,10 @@ def restore_axes(op: str, emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], k
 
 def sum(emit: Emit, x: Atom, axis: Axes = None, keepdims: bool = False, dtype: DType | None = None) -> Atoms:
     """Sum over axes."""
-    return _reduce("sum", emit, x, ReduceSum, axis, keepdims, dtype or accumulation_dtype(x.aval.dtype))
+    if dtype is None:
+        is_count = x.aval.dtype is dtypes.bool_
+        dtype = count_dtype("sum", x.aval, axis) if is_count else accumulation_dtype(x.aval.dtype)
+    return _reduce("sum", emit, x, ReduceSum, axis, keepdims, dtype)
 
 
 def prod(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Atoms:
@@ -92,8 +102,9 @@ def all(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
 
 
 def count_nonzero(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
-    """The number of nonzero elements, as int32."""
-    return _reduce("count_nonzero", emit, convert(emit, x, dtypes.bool_), ReduceSum, axis, keepdims, dtypes.int32)
+    """The number of nonzero elements, as int32, or as int64 if it may not fit."""
+    dtype = count_dtype("count_nonzero", x.aval, axis)
+    return _reduce("count_nonzero", emit, convert(emit, x, dtypes.bool_), ReduceSum, axis, keepdims, dtype)
 
 
 def _reduce(
@@ -181,12 +192,12 @@ def squared_magnitude(emit: Emit, x: Atom) -> Atom:
 
 
 def argmax(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Atoms:
-    """The index of the greatest element, as int32; of equal ones the first; in the flattened array for axis None."""
+    """The index of the greatest element, as int32 (int64 if it may not fit); the first of equal ones."""
     return _arg_extremum("argmax", emit, x, ArgMax, axis, keepdims)
 
 
 def argmin(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Atoms:
-    """The index of the least element, as int32; of equal ones the first; in the flattened array for axis None."""
+    """The index of the least element, as int32 (int64 if it may not fit); the first of equal ones."""
     return _arg_extremum("argmin", emit, x, ArgMin, axis, keepdims)
 
 
@@ -204,7 +215,8 @@ def _arg_extremum(
         flat, axes = x, (k,)
     if flat.aval.shape[k] == 0:
         raise ShapeError(f"{op}: axis {k} of {x.aval} is empty")
-    return restore_axes(op, emit, emit.one(prim(k, dtypes.int32), flat), x, axes, keepdims)
+    dtype = index_dtype((flat.aval.shape[k],))
+    return restore_axes(op, emit, emit.one(prim(k, dtype), flat), x, axes, keepdims)
 
 
 # ----------------------------------------------------------------------------------------------------- cumulative
@@ -219,7 +231,10 @@ def cumulate_flat(emit: Emit, x: Atom, product: bool, axis: int | None, dtype: D
 
 def _cumulate(emit: Emit, x: Atom, product: bool, axis: int, dtype: DType | None) -> Atoms:
     k = normalize_axis_index("cumprod" if product else "cumsum", axis, x.aval.ndim)
-    return emit((CumProd if product else CumSum)(k, False), convert(emit, x, dtype or accumulation_dtype(x.aval.dtype)))
+    if dtype is None:
+        is_count = x.aval.dtype is dtypes.bool_ and not product
+        dtype = index_dtype((x.aval.shape[k],)) if is_count else accumulation_dtype(x.aval.dtype)
+    return emit((CumProd if product else CumSum)(k, False), convert(emit, x, dtype))
 
 
 def cumulate_array_api(

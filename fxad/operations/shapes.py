@@ -23,6 +23,7 @@ from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG, REAL
 from fxad.primitives.elementwise.convert import BitcastConvertType
 from fxad.primitives.elementwise.logic import EQ, GE, NE
 from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.index import index_dtype
 from fxad.primitives.shape import ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, emit_slice
 
@@ -267,7 +268,8 @@ def diagonal_mask(emit: Emit, shape: Shape, a: int, b: int, offset: int) -> Atom
 
 
 def _row_and_column(emit: Emit, shape: Shape, a: int, b: int, offset: int) -> tuple[Atom, Atom]:
-    rows, columns = emit.one(Iota(shape, dtypes.int32, a)), emit.one(Iota(shape, dtypes.int32, b))
+    dtype = index_dtype((shape[a] + abs(offset), shape[b]))
+    rows, columns = emit.one(Iota(shape, dtype, a)), emit.one(Iota(shape, dtype, b))
     return (add_offset(emit, rows, offset), columns)
 
 

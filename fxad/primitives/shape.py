@@ -403,12 +403,15 @@ class Rev(Rearrange):
         return emit.one(self, ct)
 
 
+_WIDE_INTEGERS: Final = frozenset({dtypes.int32, dtypes.uint32})  # narrower ones count modulo their range
+
+
 @final
 @primitive
 class Iota(WithoutTangent):
     """0, 1, 2, ... along `axis`, repeated along the others. No operands.
 
-    Type: result of `shape` and `dtype`, any but bool.
+    Type: result of `shape` and `dtype`, any but bool. 32 bits must hold the greatest number.
     Source: stablehlo.iota
     """
 
@@ -423,6 +426,12 @@ class Iota(WithoutTangent):
         check_axis("iota", self.axis, out.ndim)
         if out.dtype == dtypes.bool_:
             raise DTypeError("iota: bool cannot count", remedy="use an integer dtype and compare")
+        n = out.shape[self.axis]
+        if out.dtype in _WIDE_INTEGERS and type(n) is int and n - 1 > dtypes.RANGES[out.dtype][1]:
+            raise DTypeError(
+                f"iota: {dtypes.short(out.dtype)} cannot count the {n} elements of axis {self.axis}",
+                remedy="give dtype='int64'",
+            )
         return (out,)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:

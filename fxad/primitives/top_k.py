@@ -35,6 +35,7 @@ from fxad.primitives.elementwise.family import ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import EQ, NE
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.gather_scatter import gather_along_axis, index_vectors
+from fxad.primitives.index import INT32_MAX
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import Iota, Rev, move_axis
 from fxad.primitives.slicing import emit_slice
@@ -67,6 +68,11 @@ class TopK(Primitive):
             raise DTypeError(f"top_k: {x} has no order")
         if not 0 <= self.k <= x.shape[-1]:
             raise ParameterError(f"top_k: k = {self.k} is not between 0 and {x.shape[-1]}, the size of the last axis")
+        if type(x.shape[-1]) is int and x.shape[-1] > INT32_MAX:
+            raise ShapeError(
+                f"top_k: places in the {x.shape[-1]} elements of the last axis do not fit in int32",
+                remedy="use argsort, whose indices are int64 there",
+            )
         values = x.with_shape((*x.shape[:-1], self.k))
         return values, values.with_dtype(dtypes.int32)
 

@@ -41,6 +41,7 @@ from fxad.operations.aval_attributes import Typed
 from fxad.operations.conversions import Conversions
 from fxad.operations.methods import Methods
 from fxad.operations.operators import ArrayLike, Operation
+from fxad.primitives.index import index_dtype
 from fxad.runtime import collect_garbage, collection_due, process_state
 from fxad.sharding import Shard, Sharding, sharding_of
 from fxad.tracing import placement
@@ -461,7 +462,7 @@ class Eager:
         self._programs: LRUCache[Hashable, ref[runtime.XlaExecutable]] = LRUCache(limit)
         # keyed by the scalar: `x + 1` in a loop transfers its 1 to the device once
         self._scalars: LRUCache[Hashable, Array] = LRUCache(limit)
-        self._plans: LRUCache[Hashable, tuple[index_plan.IndexPlan, tuple[int, ...]]] = LRUCache(limit)
+        self._plans: LRUCache[Hashable, tuple[index_plan.IndexPlan, tuple[int, ...], dtypes.DType]] = LRUCache(limit)
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
         arrays = [self._operand(prim.name, k, a) for k, a in enumerate(args)]
@@ -502,13 +503,14 @@ class Eager:
         key = index_plan.hashable_index(index)
         cached = self._plans.get((shape, key)) if key is not None else None
         if cached is not None:
-            plan, starts = cached
-            return self.apply(indexing.getitem, (x, *[self.scalar(k) for k in starts]), (plan,))[0]
+            plan, starts, dtype = cached
+            return self.apply(indexing.getitem, (x, *[self.scalar(k, dtype) for k in starts]), (plan,))[0]
         plan, operands = index_plan.plan(shape, index)
         plan, starts = index_plan.with_dynamic_starts(plan, shape)
+        dtype = index_dtype(shape)
         if key is not None:
-            self._plans.put((shape, key), (plan, starts))
-        return self.apply(indexing.getitem, (x, *map(self.scalar, starts), *operands), (plan,))[0]
+            self._plans.put((shape, key), (plan, starts, dtype))
+        return self.apply(indexing.getitem, (x, *[self.scalar(k, dtype) for k in starts], *operands), (plan,))[0]
 
     def apply_to_arrays(self, op: Operation, args: Sequence[Array], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
         """`apply` for Arrays that are not tracers. A cached operation takes one Python frame."""

@@ -167,8 +167,8 @@ def test_an_index_for_all_stays_one_cond() -> None:
 
 def test_select_runs_all_branches_and_loop_runs_examples_in_order() -> None:
     picked, _ = vmap(program(Cond(THREE), INT32_SCALAR, V, V), 4, (0, 0, None))
-    # in examples that do not select a branch, its operands are replaced if it is not linear
-    assert [eqns(picked).count(name) for name in ("call", "select_n", "while", "scan")] == [3, 4, 0, 0]
+    # two branches have slopes: for each, selections of the first example, of its row, of both operands
+    assert [eqns(picked).count(name) for name in ("call", "select_n", "while", "scan")] == [3, 10, 0, 0]
     looped, _ = vmap(program(Cond(THREE, "loop"), INT32_SCALAR, V, V), 4, (0, 0, None))
     (eqn,) = looped.eqns
     assert isinstance(eqn.prim, Scan)

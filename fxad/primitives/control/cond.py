@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final, NamedTuple, final
 
+from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, BranchIndex, Constant, Group, Layout, OneOf, Value
 from fxad.core.masks import mask_or, select_by_mask
+from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     INT32_SCALAR,
@@ -54,12 +56,14 @@ from fxad.primitives.control.bodies import (
 )
 from fxad.primitives.control.call import Call, adjoint_of
 from fxad.primitives.control.effects import guard_checks
+from fxad.primitives.control.examples import must_not_run, operands_of_others, replaces_operands
 from fxad.primitives.control.scan import scan_over_examples
-from fxad.primitives.elementwise.convert import STOP_GRADIENT
+from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.select import CLAMP, SELECT_N, emit_where
-from fxad.primitives.linearity import affine_operands, is_linear
+from fxad.primitives.linearity import is_linear
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
+from fxad.primitives.reduce import ReduceOr
 from fxad.primitives.shape import broadcast_to_axis, emit_broadcast
 
 # what `vmap` makes of the equation if the index varies: see `Cond`
@@ -82,9 +86,9 @@ class Cond(HigherOrder, Linear):
           operand, in any case.
           "loop": a loop over the examples runs one branch for each.
           "select": every branch runs for all examples, and results are selected. An example that does not choose a
-                    branch has no derivative there, so that no nan reaches its operands: an operand is 0 if the branch
-                    is affine in it. Another operand keeps its value, behind `stop_gradient`; it is 0.5 if examples
-                    share operands of the branch. Nothing is replaced if the branch is affine in each mapped operand.
+                    branch has no derivative there, so that no nan reaches its operands: `operands_of_others` replaces
+                    them. A branch that may not end, or has a slope in a shared matrix, runs only if an example chooses
+                    it.
           "apart": as "select", but every inexact operand, shared ones too, is 0.5 in examples that do not choose the
                     branch. This is not linear. Only inversion makes it.
     Source: stablehlo.case
@@ -190,23 +194,43 @@ class Cond(HigherOrder, Linear):
         (index, *operands), (_, *operand_dims) = args, dims
         if self.batched == LOOP or self.effects:  # effects of a branch that is not chosen must not happen
             return scan_over_examples(ctx, self, args, dims)
-        n_out = len(self.branches[0].outs)
-        separate = self._with_placeholders if self.batched == APART else self._with_stopped_gradients
         results: list[Sequence[Var]] = []
-        for k, branch in enumerate(self.branches):
-            branch_operands, branch_dims = separate(ctx, index, k, operands, operand_dims)
-            if not has_check(branch):
-                results.append(ctx(Call(ctx.recur(branch, tuple(branch_dims), (0,) * n_out)[0]), *branch_operands))
-                continue
-            guard = guard_checks(branch)
-            if guard is None:
+        for k in range(len(self.branches)):
+            result = self._batched_branch(ctx, index, k, operands, tuple(operand_dims))
+            if result is None:
                 return scan_over_examples(ctx, self, args, dims)
-            body = ctx.recur(guard, (0, *branch_dims), (0,) * n_out)[0]
-            results.append(ctx(Call(body), self._mask_of_branch(ctx, index, k), *branch_operands))
+            results.append(result)
         shapes = dict.fromkeys([x.aval.shape for x in results[0]])
         selectors = {shape: emit_broadcast(ctx, index, shape, (0,)) for shape in shapes}
         picked = [ctx.one(SELECT_N, selectors[xs[0].aval.shape], *xs) for xs in zip(*results, strict=True)]
-        return tuple(picked), (0,) * n_out
+        return tuple(picked), (0,) * len(picked)
+
+    def _batched_branch(
+        self, ctx: BatchCtx, index: Atom, k: int, operands: Sequence[Atom], dims: Dims
+    ) -> Sequence[Var] | None:
+        """Return the results of a branch for all examples, whichever branch they choose. Return None for a branch with
+        checks that cannot be limited to the examples that choose it."""
+        branch, to = self.branches[k], (0,) * len(self.branches[k].outs)
+        guard = guard_checks(branch) if has_check(branch) else None
+        if guard is None and has_check(branch):
+            return None
+        is_apart = self.batched == APART
+        if guard is None and not is_apart and not replaces_operands(branch, operands, dims):
+            return ctx(Call(ctx.recur(branch, dims, to)[0]), *operands)
+        chosen = self._mask_of_branch(ctx, index, k)
+        if is_apart:
+            operands, dims = self._with_placeholders(ctx, chosen, operands, dims)
+        conditional = not is_apart and must_not_run(branch, operands, dims)
+        if not is_apart:
+            operands = operands_of_others(ctx, branch, operands, dims, chosen, linear=True, some=conditional)
+        if guard is None:
+            body = ctx.recur(branch, dims, to)[0]
+        else:
+            body, operands = ctx.recur(guard, (0, *dims), to)[0], (chosen, *operands)
+        if not conditional:
+            return ctx(Call(body), *operands)
+        is_chosen = ctx.one(ConvertElementType(dtypes.int32), ctx.one(ReduceOr((0,)), chosen))
+        return ctx(Cond((_zeros_like(body), body)), is_chosen, *operands)
 
     def _mask_of_branch(self, ctx: BatchCtx, index: Atom, k: int) -> Var:
         """Return a mask of the examples that choose the branch."""
@@ -214,47 +238,18 @@ class Cond(HigherOrder, Linear):
         return ctx.one(EQ, ctx.one(CLAMP, first, index, last), this)
 
     def _with_placeholders(
-        self, ctx: BatchCtx, index: Atom, k: int, operands: Sequence[Atom], dims: Sequence[int | None]
-    ) -> tuple[Sequence[Atom], Sequence[int | None]]:
+        self, ctx: BatchCtx, chosen: Atom, operands: Sequence[Atom], dims: Dims
+    ) -> tuple[Sequence[Atom], Dims]:
         """Return the operands of a branch and their mapped axes. In examples that do not choose the branch, the
         operands are `_PLACEHOLDER`. Operands that all examples share are replaced too: otherwise nan from any example
         would reach their derivative."""
-        chosen, replaced, new_dims = self._mask_of_branch(ctx, index, k), list(operands), list(dims)
+        replaced, new_dims = list(operands), list(dims)
         for j, (a, d) in enumerate(zip(operands, dims, strict=True)):
             if a.aval.inexact and not isinstance(a, Lit):
                 stack, axis = (broadcast_to_axis(ctx, a, None, ctx.size, 0), 0) if d is None else (a, d)
                 mask = emit_broadcast(ctx, chosen, stack.aval.shape, (axis,))
                 replaced[j], new_dims[j] = emit_where(ctx, mask, stack, Lit.of(_PLACEHOLDER, stack.aval)), axis
-        return replaced, new_dims
-
-    def _with_stopped_gradients(
-        self, ctx: BatchCtx, index: Atom, k: int, operands: Sequence[Atom], dims: Sequence[int | None]
-    ) -> tuple[Sequence[Atom], Sequence[int | None]]:
-        """Return the operands of a branch and their mapped axes. In examples that do not choose the branch, mapped
-        operands have no derivative.
-
-            operand                                        its value in these examples
-            shared by all examples                         as it is: a copy for each example may not fit in memory
-            mapped, and so is every other inexact one      as it is, behind `stop_gradient`
-            mapped, beside a shared one                    `_PLACEHOLDER`: the derivative in the shared one is finite
-            mapped, and the branch is affine in it         0: it may be a tangent, and this is linear
-
-        If the branch is affine in each mapped operand, all stay as they are.
-        """
-        branch, replaced = self.branches[k], list(operands)
-        read = {a for eqn in branch.eqns for a in eqn.ins}
-        shared = any([v in read and v.aval.inexact and d is None for v, d in zip(branch.ins, dims, strict=True)])
-        affine = affine_operands(branch)
-        mapped = [v in read and v.aval.inexact and d is not None for v, d in zip(branch.ins, dims, strict=True)]
-        if not any([m and not aff for m, aff in zip(mapped, affine, strict=True)]):
-            return operands, dims
-        chosen = self._mask_of_branch(ctx, index, k)
-        for j, (a, d) in enumerate(zip(operands, dims, strict=True)):
-            if mapped[j] and d is not None:
-                fixed = Lit.of(0.0 if affine[j] else _PLACEHOLDER, a.aval)
-                other: Atom = fixed if shared or affine[j] else ctx.one(STOP_GRADIENT, a)
-                replaced[j] = emit_where(ctx, emit_broadcast(ctx, chosen, a.aval.shape, (d,)), a, other)
-        return replaced, dims
+        return replaced, tuple(new_dims)
 
     # ----------------------------------------------------------------------------------------------- differentiation
 
@@ -297,6 +292,14 @@ class Cond(HigherOrder, Linear):
         bars = insert_zeros(ctx(prim, index, *adjoint_operands) if any(nonzero) else (), nonzero, holes)
         remaining = iter(bars)
         return (None, *[next(remaining) if isinstance(a, Hole) else None for a in operands])
+
+
+@by_value
+def _zeros_like(body: Jaxpr) -> Jaxpr:
+    """Return a program of the same type that returns zeros."""
+    b = Builder()
+    b.inputs(body.in_avals)
+    return b.build([Lit.of(0, a) for a in body.out_avals], "zeros")
 
 
 def _check_same(k: int, verb: str, have: tuple[Aval, ...], want: tuple[Aval, ...]) -> None:

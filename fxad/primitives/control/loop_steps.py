@@ -33,15 +33,13 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import live_eqns
 from fxad.core.masks import mask_or, select_by_mask
 from fxad.dtypes import DType
-from fxad.ir import INT32_SCALAR, Atom, Eqn, Jaxpr, LinearizedBody, Lit, Mask, Primitive, Var
+from fxad.ir import Atom, Eqn, Jaxpr, LinearizedBody, Lit, Mask, Primitive, Var
 from fxad.primitives.check import prim_has_check
 from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.convert import ConvertElementType
-from fxad.primitives.elementwise.logic import LT
-from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS, Kinds
-from fxad.primitives.shape import BroadcastInDim, emit_broadcast
+from fxad.primitives.shape import BroadcastInDim
 
 T = TypeVar("T")
 
@@ -84,28 +82,6 @@ def unchanged_carries(steps: Steps) -> Mask:
     """Return a mask of the carries that every step returns unchanged."""
     _, carry, _ = steps.split(steps.body.ins)
     return tuple([a is v for a, v in zip(steps.body.outs, carry, strict=False)])
-
-
-def stop_at_count(steps: Steps, guard: Jaxpr | None) -> Steps:
-    """Return steps that do nothing beyond a count. The count is the last constant; the index is the last slice. Beyond
-    the count the carry is unchanged and results are zero. `guard` is the body with its checks guarded, if it has
-    any."""
-    body, n = steps.body, steps.n_carry
-    consts, carry, xs = steps.split(body.in_avals)
-    b = Builder()
-    fixed = b.inputs(consts)
-    count = b.input(INT32_SCALAR)
-    state, slices = b.inputs(carry), b.inputs(xs)
-    is_within = b.one(LT, b.input(INT32_SCALAR), count)
-    operands = (*fixed, *state, *slices)
-    outs = b.inline(body, operands) if guard is None else b.inline(guard, (is_within, *operands))
-    beyond: list[Atom] = [*state, *[Lit.zero(a.aval) for a in outs[n:]]]
-    # no select for an unchanged carry or a zero result: the literal zero is linear in every operand, a select is not
-    selected = [
-        a if a == other else emit_where(b, emit_broadcast(b, is_within, a.aval.shape, ()), a, other)
-        for a, other in zip(outs, beyond, strict=True)
-    ]
-    return Steps(b.build(selected, body.name), steps.n_consts + 1, n)
 
 
 # ------------------------------------------------------------------------------------------------------------ residuals

@@ -52,6 +52,7 @@ from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import insert_zeros
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks
+from fxad.primitives.control.examples import operands_of_others
 from fxad.primitives.control.loop_derivatives import (
     LoopContext,
     fuse_tangents,
@@ -60,13 +61,14 @@ from fxad.primitives.control.loop_derivatives import (
     split_known_carries,
     transpose_steps,
 )
-from fxad.primitives.control.loop_steps import Steps, stop_at_count
+from fxad.primitives.control.loop_steps import Steps, unchanged_carries
 from fxad.primitives.dynamic_slicing import read_row, write_row
 from fxad.primitives.elementwise.arithmetic import ADD, SUB
 from fxad.primitives.elementwise.logic import LT
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN, type_mismatch
 from fxad.primitives.reduce import ReduceMax
-from fxad.primitives.shape import Iota, broadcast_to_axis, emit_reshape, move_axis
+from fxad.primitives.shape import Iota, broadcast_to_axis, emit_broadcast, emit_reshape, move_axis
 from fxad.primitives.slicing import Concatenate, emit_slice
 from fxad.primitives.stablehlo import zeros_constant
 
@@ -236,17 +238,10 @@ class Scan(HigherOrder, Linear):
         count, args = self.split_count(args)
         consts, carry, xs = self.steps.split(args)
         const_dims, init_dims, xs_dims = self.steps.split(self.split_count(dims)[1])
-        # slices are along axis 0, so no array can have the mapped axis there
-        xs = tuple([move_axis(ctx, x, 0, 1) if d == 0 else x for x, d in zip(xs, xs_dims, strict=True)])
-        slice_dims = tuple([d if d is None else max(d - 1, 0) for d in xs_dims])
+        xs, slice_dims = _with_leading_slices(ctx, xs, xs_dims)
         carry_dims, row_dims = _carry_and_row_dims(ctx, self.steps, const_dims, init_dims, slice_dims)
         body, _ = ctx.recur(self.body, (*const_dims, *carry_dims, *slice_dims), (*carry_dims, *row_dims))
-        carry = tuple(
-            [
-                a if to is None else broadcast_to_axis(ctx, a, d, ctx.size, to)
-                for a, d, to in zip(carry, init_dims, carry_dims, strict=True)
-            ]
-        )
+        carry = _moved_carry(ctx, carry, init_dims, carry_dims)
         outs = ctx(self.with_bodies((body,)), *count, *consts, *carry, *xs)
         return outs, (*carry_dims, *[None if d is None else d + 1 for d in row_dims])
 
@@ -254,20 +249,24 @@ class Scan(HigherOrder, Linear):
         """Batch a scan whose count differs between examples. The loop runs to the largest count; steps beyond the count
         of an example do not change its carry."""
         check_uniform(ctx, self)
-        (counts, *operands), (count_dim, *operand_dims) = args, dims
+        (counts, *operands), (_, *operand_dims) = args, dims
         guard = guard_checks(self.body) if has_check(self.body) else None
         if self.effects or (guard is None and has_check(self.body)):  # effects beyond the count must not happen
             return scan_over_examples(ctx, self, args, dims)
-        steps = stop_at_count(self.steps, guard)
         consts, carry, xs = self.steps.split(operands)
-        const_dims, carry_dims, xs_dims = self.steps.split(operand_dims)
+        const_dims, init_dims, xs_dims = self.steps.split(operand_dims)
+        xs, slice_dims = _with_leading_slices(ctx, xs, xs_dims)
+        # a carry that changes differs between the examples
+        carry_dims = tuple([d if u else 0 for d, u in zip(init_dims, unchanged_carries(self.steps), strict=True)])
+        carry = _moved_carry(ctx, carry, init_dims, carry_dims)
+        dims = (*const_dims, *carry_dims, *slice_dims)
+        out_dims = (*carry_dims, *[0] * (len(self.body.outs) - self.n_carry))
+        body, _ = ctx.recur(self.body if guard is None else guard, ((0,) if guard else ()) + dims, out_dims)
+        steps = stop_at_count(self.steps, body, dims, ctx.size, guarded=guard is not None)
         index = ctx.one(Iota((self.length,), dtypes.int32, 0))
         most = ctx.one(ReduceMax((0,)), counts)
-        return self.with_steps(steps).batch(
-            ctx,
-            (most, *consts, counts, *carry, *xs, index),
-            (None, *const_dims, count_dim, *carry_dims, *xs_dims, None),
-        )
+        outs = ctx(self.with_steps(steps), most, *consts, counts, *carry, *xs, index)
+        return outs, (*carry_dims, *[1] * (len(outs) - self.n_carry))
 
     # ---------------------------------------------------------------------------------------------- differentiation
 
@@ -354,6 +353,49 @@ def scan_over_examples(ctx: BatchCtx, prim: Primitive, args: Atoms, dims: Dims) 
     step = b.build(b(prim, *[ins[k] for k in range(len(args))]), "example")
     outs = ctx(Scan(step, ctx.size, False, 1, len(same), 0), *[args[k] for k in same], *stacks.values())
     return outs, (0,) * len(outs)
+
+
+def _with_leading_slices(ctx: BatchCtx, xs: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
+    """Return the arrays with the axis of their slices at 0, and the mapped axes of the slices."""
+    moved = tuple([move_axis(ctx, x, 0, 1) if d == 0 else x for x, d in zip(xs, dims, strict=True)])
+    return moved, tuple([d if d is None else max(d - 1, 0) for d in dims])
+
+
+def _moved_carry(ctx: BatchCtx, carry: Atoms, dims: Dims, to: Dims) -> Atoms:
+    """Return the initial carry with its mapped axes at the places of `to`."""
+    return tuple(
+        [a if k is None else broadcast_to_axis(ctx, a, d, ctx.size, k) for a, d, k in zip(carry, dims, to, strict=True)]
+    )
+
+
+def stop_at_count(steps: Steps, body: Jaxpr, dims: Dims, size: int, *, guarded: bool) -> Steps:
+    """Return batched steps that do nothing beyond the count of an example. The counts are the last constant; the index
+    is the last slice. Beyond its count, the carry of an example is unchanged and its results are zero.
+
+    `body` is the body of `steps`, batched: `dims` are the mapped axes of its operands, and those of its results are 0.
+    `guarded`: its first operand marks the examples that take the step, for its checks.
+    """
+    n = steps.n_carry
+    consts, carry, xs = steps.split(body.in_avals[guarded:])
+    b = Builder()
+    fixed = b.inputs(consts)
+    counts = b.input(Aval((size,), dtypes.int32))
+    state, slices = b.inputs(carry), b.inputs(xs)
+    within = b.one(LT, emit_broadcast(b, b.input(INT32_SCALAR), (size,), ()), counts)
+    operands = operands_of_others(b, steps.body, (*fixed, *state, *slices), dims, within, linear=True, some=True)
+    outs = b.inline(body, (*[within] * guarded, *operands))
+    beyond: list[Atom] = [*state, *[Lit.zero(a.aval) for a in outs[n:]]]
+    # no select for an unchanged carry or a zero result: the literal zero is linear in every operand, a select is not
+    unchanged = (*unchanged_carries(steps), *[False] * len(beyond))
+
+    def select(a: Atom, other: Atom) -> Atom:
+        return emit_where(b, emit_broadcast(b, within, a.aval.shape, (0,)), a, other)
+
+    selected = [
+        other if same or a == other else select(a, other)
+        for a, other, same in zip(outs, beyond, unchanged, strict=False)
+    ]
+    return Steps(b.build(selected, body.name), steps.n_consts + 1, n)
 
 
 def _carry_and_row_dims(ctx: BatchCtx, steps: Steps, consts: Dims, carry: Dims, slices: Dims) -> tuple[Dims, Dims]:

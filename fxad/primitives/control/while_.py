@@ -34,21 +34,19 @@ from fxad.ir import (
     NDArray,
     Region,
     Tangents,
-    all_prims,
     primitive,
 )
-from fxad.primitives.argmax import ArgMax
 from fxad.primitives.check import has_check
 from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import insert_zeros
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks, without_checks, without_effects
+from fxad.primitives.control.examples import operands_of_others
 from fxad.primitives.control.loop_derivatives import LoopContext, fuse_tangents, linearize_steps
 from fxad.primitives.control.loop_steps import Steps, carry_fixpoint, unchanged_carries
 from fxad.primitives.control.scan import Scan, scan_over_examples
-from fxad.primitives.dynamic_slicing import DynamicSlice, write_row
+from fxad.primitives.dynamic_slicing import write_row
 from fxad.primitives.elementwise.arithmetic import ADD
-from fxad.primitives.elementwise.convert import STOP_GRADIENT
 from fxad.primitives.elementwise.logic import AND, LT
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.linear_call import LinearCall
@@ -255,12 +253,8 @@ class While(HigherOrder):
             return scan_over_examples(ctx, self, args, tuple([None if d is None else 0 for d in dims]))
         if guard is not None:
             body, _ = ctx.recur(guard, (0, *_dims((*body_mapped, *carry_mapped))), _dims((*carry_mapped, *rows_mapped)))
-        loops = [prim for prim in all_prims(self.body) if isinstance(prim, HigherOrder)]
-        may_not_end = any([prim.layout.has_predicate for prim in loops])
         marks = (*body_mapped, *carry_mapped)
-        step = batched_step(
-            body, cond, self.n_body, self.n_cond, marks, ctx.size, may_not_end=may_not_end, guarded=guard is not None
-        )
+        step = batched_step(self, body, cond, marks, ctx.size, guarded=guard is not None)
         loop = While(any_is_live(step, n), step, 0, n, self.max_steps)
         live: Atom = Lit.of(False, BOOL_SCALAR).with_shape((ctx.size,))
         if self.max_steps != 0:  # no steps: the predicate, which may have checks, does not run
@@ -425,36 +419,21 @@ def body_storing_rows(body: Jaxpr, n_consts: int, n_carry: int, max_steps: int) 
 # ---------------------------------------------------------------------------------------------------------- batching
 
 
-def batched_step(
-    body: Jaxpr,
-    cond: Jaxpr,
-    n_body: int,
-    n_cond: int,
-    mapped: Mask,
-    size: int,
-    *,
-    may_not_end: bool,
-    guarded: bool,
-) -> Jaxpr:
+def batched_step(loop: While, body: Jaxpr, cond: Jaxpr, mapped: Mask, size: int, *, guarded: bool) -> Jaxpr:
     """Return one step of a batched loop: (constants of cond, constants of body, live, carry) -> (live, carry, rows).
 
-    `body` and `cond` are batched; `mapped` marks the mapped operands of `body`. The carry of an example that is not
-    live is unchanged bit for bit, and its rows are zero. `may_not_end`: the body contains loops that may not terminate
-    for an example that has stopped; such an example then uses the operands of a live one. `guarded`: the first operand
-    of `body` marks the live examples, for its checks.
+    `body` and `cond` are those of `loop`, batched; `mapped` marks the mapped operands of `body`. The carry of an
+    example that is not live is unchanged bit for bit, and its rows are zero. `guarded`: the first operand of `body`
+    marks the live examples, for its checks.
     """
+    n_body = loop.n_body
     avals = body.in_avals[guarded:]
     n_carry = len(avals) - n_body
     b = Builder()
-    cond_consts, body_consts = b.inputs(cond.in_avals[:n_cond]), b.inputs(avals[:n_body])
+    cond_consts, body_consts = b.inputs(cond.in_avals[: loop.n_cond]), b.inputs(avals[:n_body])
     live = b.input(Aval((size,), dtypes.bool_))
     carry = b.inputs(avals[n_body:])
-    # the number of the first live example; of no examples, none is live
-    live_example = b.one(ArgMax(0, dtypes.int32), live) if may_not_end and size > 0 else None
-    operands = [
-        _operand_of_live(b, x, live_example, live) if is_mapped else x
-        for x, is_mapped in zip((*body_consts, *carry), mapped, strict=True)
-    ]
+    operands = operands_of_others(b, loop.body, (*body_consts, *carry), _dims(mapped), live, linear=False, some=True)
     stepped = b.inline(body, (*[live] * guarded, *operands))
     # a carry that no step changes needs no select
     unchanged = [a is v for a, v in zip(body.outs, body.ins[guarded + n_body :], strict=False)]
@@ -469,20 +448,6 @@ def batched_step(
 
 def _select_live(b: Builder, live: Atom, new: Atom, old: Atom) -> Atom:
     return emit_where(b, emit_broadcast(b, live, new.aval.shape, (0,)), new, old)
-
-
-def _operand_of_live(b: Builder, x: Atom, live_example: Atom | None, live: Atom) -> Atom:
-    """Return an operand of a step. For examples that have stopped it holds the values of the example `live_example`;
-    if that is None, their own values as constants.
-
-    The step of an example that has stopped is discarded, and so is its derivative. If that derivative is not finite, 0
-    times it would be nan. A constant has no derivative.
-    """
-    if live_example is not None:
-        starts = (live_example, *[Lit.of(0, live_example.aval)] * (x.aval.ndim - 1))
-        row = b.one(DynamicSlice((1, *x.aval.shape[1:])), x, *starts)
-        return _select_live(b, live, x, emit_broadcast(b, row, x.aval.shape, tuple(range(x.aval.ndim))))
-    return _select_live(b, live, x, b.one(STOP_GRADIENT, x)) if x.aval.inexact else x
 
 
 def any_is_live(step: Jaxpr, n_consts: int) -> Jaxpr:

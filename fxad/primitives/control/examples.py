@@ -1,0 +1,155 @@
+"""Bodies that are batched although some examples do not take part: branches that they do not choose, steps after their
+last one.
+
+The results of these examples are dropped, and so are the derivatives of their results. That is not enough in reverse
+mode: the cotangent 0 of a dropped result, times a slope that is nan or infinite, is nan. So the *operands* of the body
+are selected, before a derivative is formed: see `operands_of_others`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import cast
+
+from fxad import dtypes
+from fxad.core.dce import dependent_values
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Dims, Emit, Eqn, HigherOrder, Jaxpr, Linear, Lit, Mask, all_prims
+from fxad.primitives.control.call import Call
+from fxad.primitives.elementwise.arithmetic import DIV, MUL
+from fxad.primitives.elementwise.convert import STOP_GRADIENT
+from fxad.primitives.elementwise.logic import EQ
+from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.linearity import affine_operands
+from fxad.primitives.reduce import ReduceMin, ReduceOr
+from fxad.primitives.shape import Iota, ReduceSum, emit_broadcast
+
+
+def operands_of_others(
+    emit: Emit, body: Jaxpr, operands: Sequence[Atom], dims: Dims, chosen: Atom, *, linear: bool, some: bool
+) -> list[Atom]:
+    """Return the operands of a body that is batched later.
+
+    `dims` are their mapped axes, `chosen` is a mask of the examples that take part. `body` takes one example. In the
+    other examples, operands that a slope may depend on are:
+
+        operand                                     its value in the other examples
+        shared by all examples                      as it is: a copy for each example may not fit in memory
+        mapped                                      as it is, behind `stop_gradient`
+        mapped, if `reads_example(...)`             that of the first example that takes part, behind `stop_gradient`
+        mapped, inexact, `body` is affine in it     0, with `linear`: it may be a tangent, and this is linear
+
+    `some`: an example takes part. Otherwise, if none does, a shared operand is behind `stop_gradient`, or 0.
+
+    Law: the gradient is that of a loop over the examples.
+    """
+    slopes = slope_operands(body)
+    by_example = reads_example(body, operands, dims)
+    affine = affine_operands(body) if linear else (False,) * len(dims)
+    read = {a for eqn in body.eqns for a in eqn.ins}
+    first = _first_example(emit, chosen) if by_example else None
+    any_chosen = emit.one(ReduceOr((0,)), chosen) if by_example and not some else None
+    replaced = list(operands)
+    other: Atom
+    for k, (v, a, d) in enumerate(zip(body.ins, operands, dims, strict=True)):
+        if not (slopes[k] or (by_example and v in read and d is not None)) or isinstance(a, Lit):
+            continue
+        if d is None:
+            if any_chosen is not None:
+                other = Lit.zero(a.aval) if affine[k] else emit.one(STOP_GRADIENT, a)
+                replaced[k] = emit_where(emit, emit_broadcast(emit, any_chosen, a.aval.shape, ()), a, other)
+            continue
+        if affine[k]:
+            other = Lit.zero(a.aval)
+        else:
+            other = emit.one(STOP_GRADIENT, a) if a.aval.inexact else a
+            if first is not None:
+                other = _repeated_row(emit, other, d, first)
+        replaced[k] = emit_where(emit, emit_broadcast(emit, chosen, a.aval.shape, (d,)), a, other)
+    return replaced
+
+
+def _first_example(emit: Emit, chosen: Atom) -> Atom:
+    """Return a mask of the first example that takes part. It is False everywhere if there is none."""
+    index = emit.one(Iota(chosen.aval.shape, dtypes.int64, 0))
+    none = Lit.of((1 << 63) - 1, index.aval)
+    first = emit.one(ReduceMin((0,)), emit_where(emit, chosen, index, none))
+    return emit.one(EQ, index, emit_broadcast(emit, first, index.aval.shape, ()))
+
+
+def _repeated_row(emit: Emit, x: Atom, axis: int, marked: Atom) -> Atom:
+    """Return an array of the same type in which each row along `axis` is the marked one; zeros if none is marked. A
+    reduction does this for any number of rows, 0 too."""
+    shape = x.aval.shape
+    row = emit_where(emit, emit_broadcast(emit, marked, shape, (axis,)), x, Lit.of(0, x.aval))
+    total = emit.one(ReduceSum((axis,)) if x.aval.inexact else ReduceOr((axis,)), row)
+    return emit_broadcast(emit, total, shape, tuple([k for k in range(len(shape)) if k != axis]))
+
+
+def replaces_operands(body: Jaxpr, operands: Sequence[Atom], dims: Dims) -> bool:
+    """Return True if `operands_of_others` replaces an operand."""
+    slopes = [s and d is not None for s, d in zip(slope_operands(body), dims, strict=True)]
+    return any(slopes) or reads_example(body, operands, dims)
+
+
+def must_not_run(body: Jaxpr, operands: Sequence[Atom], dims: Dims) -> bool:
+    """Return True if a batched body must not run if no example takes part.
+
+    It must not if it may not end. And it does not if it has a slope in a shared matrix. Under a further `vmap`, where
+    an example takes part for some indices only, a selection of the matrix would be a copy for each index. For a number
+    or a vector, a selection takes less time than a conditional.
+    """
+    pairs = zip(operands, dims, slope_operands(body), strict=True)
+    return may_not_end(body) or any([d is None and slope and a.aval.ndim > 1 for a, d, slope in pairs])
+
+
+def reads_example(body: Jaxpr, operands: Sequence[Atom], dims: Dims) -> bool:
+    """Return True if the other examples must take the operands of one that takes part.
+
+    They must if examples share an operand that has a slope: the cotangents of all examples are added there, so the
+    slope must be finite in each. And they must if the body contains a loop that may not end for other operands.
+    """
+    shared = [d is None and not isinstance(a, Lit) for a, d in zip(operands, dims, strict=True)]
+    return any([s and slope for s, slope in zip(shared, slope_operands(body), strict=True)]) or may_not_end(body)
+
+
+@by_value
+def may_not_end(body: Jaxpr) -> bool:
+    """Return True if a body contains a loop that ends by a predicate."""
+    return any([isinstance(p, HigherOrder) and p.layout.has_predicate for p in all_prims(body)])
+
+
+@by_value
+def slope_operands(body: Jaxpr) -> Mask:
+    """Return a mask of the inexact operands in which the derivative may depend on values, and so may be nan or
+    infinite. For (x, y, z) -> (x * y, 2 * z) it is (True, True, False)."""
+    varying = [eqn for eqn in body.eqns if not _has_constant_slope(eqn)]
+    reads = {a for eqn in varying for a in eqn.ins if a.aval.inexact}
+    return tuple([v.aval.inexact and not reads.isdisjoint(dependent_values(body.eqns, (v,))) for v in body.ins])
+
+
+def _has_constant_slope(eqn: Eqn) -> bool:
+    """Return True if the derivative of an equation in its inexact operands is the same for all values, and no factor in
+    it is larger than 2. Larger ones could overflow in a chain of equations."""
+    prim = eqn.prim
+    if isinstance(prim, Call):
+        return not any(slope_operands(prim.body))
+    if not any([a.aval.inexact for a in eqn.ins]) or not any([v.aval.inexact for v in eqn.outs]):
+        return True
+    if isinstance(prim, HigherOrder) or not isinstance(prim, Linear):
+        return False
+    literals = [a for a in eqn.ins if isinstance(a, Lit) and a.aval.inexact]
+    if (prim is MUL and not all([_magnitude(a) <= 2 for a in literals])) or (
+        prim is DIV and not all([_magnitude(a) >= 0.5 for a in literals])
+    ):
+        return False
+    every = tuple([a.aval.inexact for a in eqn.ins])
+    return prim.linear_in(every) or prim.linear_in(
+        tuple([m and not isinstance(a, Lit) for m, a in zip(every, eqn.ins, strict=True)])
+    )
+
+
+def _magnitude(a: Lit) -> float:
+    """Return the magnitude of a literal; nan if it is a size, which has no value yet."""
+    return abs(cast("complex", a.value)) if a.size is None else math.nan

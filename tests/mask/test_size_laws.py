@@ -1,0 +1,166 @@
+"""Arithmetic of sizes against ints: every expression in + - * // % min max, for all small values of its names; equal
+functions of one name are one size. Constructors and slices of symbolic sizes against arrays of known sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad.core.sizes import (
+    exact_text,
+    lower_bound,
+    maximum,
+    minimum,
+    named_size,
+    read_size,
+    substitute_sizes,
+    upper_bound,
+)
+from fxad.errors import ShapeError, TreeError
+
+Expression = Any  # a name, an int, or an operation and its operands
+OPERATIONS: Final = ("+", "-", "*", "max", "min")
+BENDS: Final = 12  # values of one name that are compared
+
+
+def expressions(*names: str, quotients: bool) -> st.SearchStrategy[Expression]:
+    leaves = st.sampled_from([*names, *names]) | st.integers(-3, 5)
+
+    def grow(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+        pairs = st.tuples(st.sampled_from([k for k in OPERATIONS if k != "*"]), inner, inner)
+        scaled = st.tuples(st.just("*"), inner, st.integers(-2, 3))
+        if not quotients:
+            return pairs | scaled
+        divided = st.tuples(st.sampled_from(["//", "%"]), inner, st.integers(1, 4))
+        return pairs | scaled | divided | st.tuples(st.just("*"), inner, inner)
+
+    return st.recursive(leaves, grow, max_leaves=7)
+
+
+def compute(e: Expression, values: dict[str, int], larger: Any = max, smaller: Any = min) -> int:
+    if isinstance(e, str):
+        return values[e]
+    if not isinstance(e, tuple):
+        return e  # type: ignore[no-any-return]
+    operation, x, y = e
+    a, b = compute(x, values, larger, smaller), compute(y, values, larger, smaller)
+    functions: dict[str, Callable[[int, int], int]] = {
+        "+": lambda a, b: a + b,
+        "-": lambda a, b: a - b,
+        "*": lambda a, b: a * b,
+        "//": lambda a, b: a // b,
+        "%": lambda a, b: a % b,
+        "max": larger,
+        "min": smaller,
+    }
+    return functions[operation](a, b)
+
+
+def check(e: Expression, names: tuple[str, ...], least: int) -> tuple[int, list[int]]:
+    size = compute(e, {k: named_size(k, least) for k in names}, maximum, minimum)
+    count = BENDS if len(names) == 1 else 5
+    values = []
+    for point in product(range(least, least + count), repeat=len(names)):
+        ints = dict(zip(names, point, strict=True))
+        values.append(compute(e, ints))
+        assert substitute_sizes(size, ints) == values[-1], (e, size, ints)
+    low = lower_bound(size)
+    assert low is None or low <= min(values), (e, size, low)
+    assert upper_bound(size, dict.fromkeys(names, least + count - 1)) >= max(values), (e, size)
+    assert read_size(exact_text(size)) == size
+    return size, values
+
+
+@given(expressions("n", quotients=True), st.integers(0, 2))
+def test_one_name(e: Expression, least: int) -> None:
+    check(e, ("n",), least)
+
+
+@given(expressions("n", "m", quotients=True), st.integers(0, 2))
+def test_two_names(e: Expression, least: int) -> None:
+    check(e, ("n", "m"), least)
+
+
+@given(st.lists(expressions("n", quotients=False), min_size=2, max_size=6), st.integers(0, 2))
+def test_equal_functions_of_one_name_are_one_size(es: list[Expression], least: int) -> None:
+    """Each sum of lines with bends, against the same function written by its values and bends."""
+    for e in es:
+        size, values = check(e, ("n",), least)
+        n = named_size("n", least)
+        bends = [values[k + 1] - 2 * values[k] + values[k - 1] for k in range(1, BENDS - 1)]
+        line = values[0] + (values[1] - values[0]) * (n - least)
+        for k, change in enumerate(bends, least + 1):
+            line = line + maximum(0, n - k) * change
+        beyond = [compute(e, {"n": k}) for k in range(least, least + 3 * BENDS)]
+        if [substitute_sizes(line, {"n": k}) for k in range(least, least + 3 * BENDS)] == beyond:
+            assert size == line, (e, size, line)
+
+
+def test_the_sizes_of_the_issue() -> None:
+    n, m = named_size("n"), named_size("m", at_least=1)
+    assert n - minimum(1, n) == maximum(0, n - 1) == maximum(0, n - 1)
+    assert maximum(0, maximum(0, n - 1) - minimum(1, n)) == maximum(0, n - 2)
+    assert maximum(n, m) + minimum(n, m) == n + m
+    assert n - maximum(n, m) == minimum(0, n - m)
+    assert (2 * m - 1) // m == 1
+    assert (m * m + m - 1) // m == m
+    assert (n // 2 + 3) // 3 == (n + 6) // 6
+    assert [str(s) for s in (minimum(3, n), n - minimum(3, n), n - maximum(0, n - 3))] == [
+        "min(3, n)",
+        "max(0, n - 3)",
+        "min(3, n)",
+    ]
+
+
+SIZES: Final = (0, 1, 2, 3, 7)
+SLICES: Final = (
+    "x[1:]", "x[:-1]", "x[1:] - x[:-1]", "x[2:] - x[:-2]", "x[1:-1] - x[2:]", "x[-3:]", "x[:3]", "x[1:4]", "x[-2:-1]",
+    "x[::-1]", "x[::2]", "x[1::2]", "x[:-5:2]", "x[3:1]", "x[-1::-1]", "x[5:0:-2]", "x[1:][:-1]", "x[:-1][1:] - x[2:]",
+    "fnp.diff(x)", "fnp.diff(x, n=2)", "fnp.concatenate([x[:1], x[1:]]) - x", "fnp.concatenate([x[:-1], x[-1:]]) - x",
+)  # fmt: skip
+CONSTRUCTORS: Final = (
+    "fnp.arange(n)", "fnp.arange(1, n)", "fnp.arange(n, 0, -1)", "fnp.arange(0, n, 2)", "fnp.linspace(1.0, 3.0, n)",
+    "fnp.linspace(1.0, 3.0, n, endpoint=False)", "fnp.linspace(1.0, 3.0, n + 1)", "fnp.logspace(0.0, 2.0, n)",
+    "fnp.logspace(0.0, 2.0, n, endpoint=False)", "fnp.geomspace(1.0, 8.0, n)",
+    "fnp.geomspace(1.0, 8.0, n, endpoint=False)", "fnp.zeros(n)", "fnp.ones((n, 2))", "fnp.full(n, 3)", "fnp.eye(n)",
+    "fnp.eye(n, k=1)", "fnp.tri(n)", "fnp.identity(n)", "fnp.indices((n, 2))",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [*SLICES, *CONSTRUCTORS])
+def test_symbolic_sizes_against_known_ones(text: str) -> None:
+    """The program of symbolic size, specialized, gives what the function gives; NumPy agrees."""
+
+    def f(x: Any, fnp: Any = fnp) -> Any:
+        return eval(text, {"x": x, "n": x.shape[0], "fnp": fnp})
+
+    program = fx.trace(f, fx.Spec("n"))
+    for n in SIZES:
+        x = np.arange(1.0, n + 1, dtype=np.float32)
+        have = fx.interpret(fx.specialize(program, n=n), x)
+        np.testing.assert_allclose(have, f(x, np), rtol=1e-6, err_msg=f"{text} of {n}")
+
+
+def test_the_remedy_names_the_assumption() -> None:
+    with pytest.raises(ShapeError) as e:
+        fx.trace(lambda x: x + x[: x.shape[0] // 2 * 2], fx.Spec("n"))
+    assert "they are equal if" not in str(e.value)
+    with pytest.raises(ShapeError) as e:
+        fx.trace(lambda x: x[:3] + fnp.ones(3), fx.Spec("n"))
+    assert "; they are equal if 'n>=3' is stated where the size is named" in str(e.value)
+
+
+def test_out_shapes_has_the_containers_of_the_result() -> None:
+    pair = lambda x: (x, x)  # noqa: E731
+    x = np.ones(4, np.float32)
+    assert [a.shape for a in fx.mask(pair, "n", ("n", "n"))(x, sizes={"n": 2})] == [(4,), (4,)]
+    with pytest.raises(TreeError) as e:
+        fx.mask(pair, "n", ["n", "n"])(x, sizes={"n": 2})
+    assert "out_shapes: ['n', 'n'] is not a tree prefix of (*, *)" in str(e.value)
