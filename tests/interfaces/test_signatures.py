@@ -44,7 +44,7 @@ NOWHERE: Mapping[str, str] = {
 # Further keyword arguments that single functions do not have.
 ABSENT: Mapping[str, str] = {
     "numpy.argsort": "dtype", "numpy.can_cast": "casting", "numpy.compress": "out", "numpy.copy": "order",
-    "numpy.delete": "assume_unique_indices", "numpy.einsum": "out", "numpy.modf": "out", "numpy.polyfit": "full",
+    "numpy.einsum": "out", "numpy.modf": "out", "numpy.polyfit": "full",
     "numpy.put": "mode", "numpy.put_along_axis": "mode", "numpy.ravel_multi_index": "dtype order",
     "numpy.save": "allow_pickle", "numpy.trim_zeros": "axis", "numpy.linalg.matrix_rank": "hermitian tol",
     "numpy.linalg.pinv": "rcond", "lax.all_gather": "to", "lax.dot": "dimension_numbers", "lax.mul": "out_dtype",
