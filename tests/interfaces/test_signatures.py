@@ -51,7 +51,7 @@ ABSENT: Mapping[str, str] = {
     "lax.reshape": "dimensions", "lax.linalg.eig": "enable_eigvec_derivs",
     "lax.linalg.eigh": "sort_eigenvalues", "lax.linalg.qr": "pivoting",
     "lax.linalg.tridiagonal_solve": "perturb_singular",
-    "nn.dot_product_attention": "return_residual", "random.key": "dtype", "random.wrap_key_data": "dtype",
+    "random.key": "dtype", "random.wrap_key_data": "dtype",
     "scipy.special.log_ndtr": "series_order",
     "scipy.linalg.eigh": "check_finite eigvals overwrite_a overwrite_b turbo type",
     "scipy.linalg.eigh_tridiagonal": "key select_range tol", "scipy.linalg.polar": "eps max_iterations",
