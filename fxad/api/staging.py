@@ -110,12 +110,12 @@ def disable_jit(disable: bool = True) -> Iterator[None]:
 def checkpoint(
     fun: Callable[P, R],
     *,
-    prevent_cse: bool = True,
-    policy: Policy | None = None,
+    prevent_cse: bool | Sequence[object] = True,
+    policy: Policy | Callable[..., bool] | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Callable[P, R]:
-    """`remat` by JAX's name. A recompute is real for both values of `prevent_cse`."""
+    """`remat` by JAX's name. A recompute is real for every `prevent_cse`."""
     return remat(
         fun,
         policy=policy,
