@@ -130,7 +130,9 @@ def main(what: Sequence[str]) -> None:
         (p.name, f"{p.equations:,}", f"{p.planning:.0f}", f"{p.xla:.0f}", f"{p.planning / p.xla:.2f}", p.where)
         for p in offenders(meter.programs)
     ]
-    print(Table(("program", "equations", "planning ms", "XLA ms", "ratio", "in"), tuple(rows), right=(1, 2, 3, 4)).text())
+    print(
+        Table(("program", "equations", "planning ms", "XLA ms", "ratio", "in"), tuple(rows), right=(1, 2, 3, 4)).text()
+    )
     planning, xla = sum([p.planning for p in meter.programs]), sum([p.xla for p in meter.programs])
     print(f"{len(meter.programs)} programs, {len(rows)} too long; planning {planning:,.0f} ms, XLA {xla:,.0f} ms")
 

@@ -36,10 +36,14 @@ from fxad.core.tree_paths import (
     KeyPath,
     Partial,
     SequenceKey,
+    flatten_one_level,
+    flatten_one_level_with_keys,
     flatten_with_path,
     keystr,
     leaves_with_path,
     map_with_path,
+    prefix_errors,
+    reduce_associative,
     register_dataclass,
     register_pytree_node,
     register_pytree_node_class,
@@ -58,9 +62,10 @@ else:
 
 __all__ = [
     "DictKey", "FlattenedIndexKey", "GetAttrKey", "KeyEntry", "KeyPath", "Partial", "SequenceKey", "Structure", "all",
-    "broadcast", "broadcast_prefix", "dataclass", "difference", "flatten", "flatten_up_to", "flatten_with_path",
-    "global_norm", "keystr", "leaves", "leaves_with_path", "load", "map", "map_with_path", "paths", "ravel", "reduce",
-    "register", "register_dataclass", "register_pytree_node", "register_pytree_node_class",
+    "broadcast", "broadcast_prefix", "dataclass", "difference", "flatten", "flatten_one_level",
+    "flatten_one_level_with_keys", "flatten_up_to", "flatten_with_path", "global_norm", "keystr", "leaves",
+    "leaves_with_path", "load", "map", "map_with_path", "paths", "prefix_errors", "ravel", "reduce",
+    "reduce_associative", "register", "register_dataclass", "register_pytree_node", "register_pytree_node_class",
     "register_pytree_with_keys", "register_pytree_with_keys_class", "register_static", "save", "shape_text", "static",
     "structure", "transpose", "unflatten",
 ]  # fmt: skip

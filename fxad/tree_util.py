@@ -11,6 +11,7 @@ from fxad.core.tree import (
     all as tree_all,
     broadcast as tree_broadcast,
     flatten as tree_flatten,
+    is_container as is_tree_node,
     leaves as tree_leaves,
     map as tree_map,
     reduce as tree_reduce,
@@ -26,10 +27,14 @@ from fxad.core.tree_paths import (
     KeyPath,
     Partial,
     SequenceKey,
+    flatten_one_level,
+    flatten_one_level_with_keys,
     flatten_with_path as tree_flatten_with_path,
     keystr,
     leaves_with_path as tree_leaves_with_path,
     map_with_path as tree_map_with_path,
+    prefix_errors,
+    reduce_associative as tree_reduce_associative,
     register_dataclass,
     register_pytree_node,
     register_pytree_node_class,
@@ -67,11 +72,12 @@ def build_tree(treedef: PyTreeDef, xs: Sequence[object]) -> object:
 
 __all__ = [
     "DictKey", "FlattenedIndexKey", "GetAttrKey", "KeyEntry", "KeyPath", "Partial", "PyTreeDef", "SequenceKey",
-    "all_leaves", "build_tree", "keystr", "register_dataclass", "register_pytree_node", "register_pytree_node_class",
+    "all_leaves", "build_tree", "flatten_one_level", "flatten_one_level_with_keys", "is_tree_node", "keystr",
+    "prefix_errors", "register_dataclass", "register_pytree_node", "register_pytree_node_class",
     "register_pytree_with_keys", "register_pytree_with_keys_class", "register_static", "tree_all", "tree_broadcast",
     "tree_flatten", "tree_flatten_with_path", "tree_leaves", "tree_leaves_with_path", "tree_map", "tree_map_with_path",
-    "tree_reduce", "tree_structure", "tree_transpose", "tree_unflatten", "treedef_children", "treedef_is_leaf",
-    "treedef_tuple",
+    "tree_reduce", "tree_reduce_associative", "tree_structure", "tree_transpose", "tree_unflatten", "treedef_children",
+    "treedef_is_leaf", "treedef_tuple",
 ]  # fmt: skip
 
 

@@ -3,13 +3,14 @@ meaning."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 from fxad import transforms
 from fxad.api.budget import Within, parse_bytes, plan_memory
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import check_no_statics, check_program, lift
+from fxad.core import tree
 from fxad.errors import ArgumentError, described
 from fxad.ir import Jaxpr
 from fxad.operations.arguments import flag, function
@@ -31,7 +32,7 @@ def remat(f: NoFunction, **options: Any) -> Callable[..., Any]: ...
 def remat(
     f: Program[P, R],
     *,
-    policy: Policy | None = None,
+    policy: Policy | Callable[..., bool] | None = None,
     plan: Residuals | MemoryPlan | None = None,
     budget: int | str | None = None,
     within: Within | None = None,
@@ -41,43 +42,43 @@ def remat(
 def remat(
     f: Callable[P, R],
     *,
-    policy: Policy | None = None,
+    policy: Policy | Callable[..., bool] | None = None,
     budget: int | str | None = None,
     within: Within | None = None,
     reconstruct: bool = False,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-    prevent_cse: bool = True,
+    prevent_cse: bool | Sequence[object] = True,
 ) -> Callable[P, R]: ...
 @overload
 def remat(
     *,
-    policy: Policy | None = None,
+    policy: Policy | Callable[..., bool] | None = None,
     budget: int | str | None = None,
     within: Within | None = None,
     reconstruct: bool = False,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-    prevent_cse: bool = True,
+    prevent_cse: bool | Sequence[object] = True,
 ) -> Rewrite: ...
 @decorator_form
 def remat(
     f: Any,
     *,
-    policy: Policy | None = None,
+    policy: Policy | Callable[..., bool] | None = None,
     plan: Residuals | MemoryPlan | None = None,
     budget: int | str | None = None,
     within: Within | None = None,
     reconstruct: bool = False,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-    prevent_cse: bool = True,
+    prevent_cse: bool | Sequence[object] = True,
 ) -> object:
     """The same function. Reverse mode stores its arguments and the values that `policy` selects, and recomputes others.
 
     `remat` of a function that another function calls makes the call a segment; segments may be nested. `remat(policy=...)`
-    alone is a decorator. Policies are values, in `fxad.policies`; None stores nothing. `prevent_cse` is JAX's option: a
-    recompute is real for both values. `plan` is the result of `residuals(program)` for this program, edited.
+    alone is a decorator. Policies are values, in `fxad.policies`, or functions `(prim, *avals, **params)` as in JAX; None
+    stores nothing. `prevent_cse` is JAX's option, a bool or a tree of bools: a recompute is real for all of them. `plan` is the result of `residuals(program)` for this program, edited.
     Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
     declares static.
 
@@ -94,9 +95,10 @@ def remat(
     Raises: ArgumentError for an invalid policy or budget, for `within` or `reconstruct` without a budget, and for a plan
             of another program; ParameterError for a budget into which no plan fits, with the least one that does.
     """
-    if not isinstance(prevent_cse, bool):
+    wrong = [x for x in tree.leaves(prevent_cse) if not isinstance(x, bool)]
+    if wrong:
         raise ArgumentError(
-            f"remat: prevent_cse is {described(prevent_cse)}, not a bool: {prevent_cse!r:.60}",
+            f"remat: prevent_cse is {described(wrong[0])}, not a bool: {wrong[0]!r:.60}",
             remedy="leave it out: a recompute is always real",
         )
     policy = check_policy("remat", nothing if policy is None else policy)

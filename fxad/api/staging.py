@@ -141,16 +141,16 @@ def checkpoint(fun: NoFunction, **options: Any) -> Callable[..., Any]: ...
 def checkpoint(
     fun: Callable[P, R],
     *,
-    prevent_cse: bool = True,
-    policy: Policy | None = None,
+    prevent_cse: bool | Sequence[object] = True,
+    policy: Policy | Callable[..., bool] | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Callable[P, R]: ...
 @overload
 def checkpoint(
     *,
-    prevent_cse: bool = True,
-    policy: Policy | None = None,
+    prevent_cse: bool | Sequence[object] = True,
+    policy: Policy | Callable[..., bool] | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Rewrite: ...
@@ -158,12 +158,12 @@ def checkpoint(
 def checkpoint(
     fun: Callable[..., Any],
     *,
-    prevent_cse: bool = True,
-    policy: Policy | None = None,
+    prevent_cse: bool | Sequence[object] = True,
+    policy: Policy | Callable[..., bool] | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Any:
-    """`remat` by JAX's name. A recompute is real for both values of `prevent_cse`."""
+    """`remat` by JAX's name. A recompute is real for every `prevent_cse`."""
     return remat(
         fun,
         policy=policy,

@@ -550,7 +550,9 @@ class StaticDataError(ArgumentError):
         part = unhashable_part(value)
         has = "is" if part is None or part is value else f"is {described(value)}, which has"
         culprit = value if part is None else part
-        error = cls(f"tree: {what} {has} {described(culprit)}, which is not hashable: {shown(culprit)}", remedy=_STATIC_REMEDY)
+        error = cls(
+            f"tree: {what} {has} {described(culprit)}, which is not hashable: {shown(culprit)}", remedy=_STATIC_REMEDY
+        )
         error.problem = error.message.removeprefix("tree: ")
         return error
 

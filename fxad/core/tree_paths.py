@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Final, TypeAlias, TypeVar, final, overload
 
@@ -11,12 +11,14 @@ import optree
 
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
-from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, described, shown
+from fxad.core.tree import IsLeaf, Structure, leaves as leaves_of, outermost_node
+from fxad.errors import ArgumentError, TreeError, described, shown
 
 T = TypeVar("T")
 D = TypeVar("D")
 C = TypeVar("C", bound=type)
+
+_ABSENT: Final = object()
 
 
 # ------------------------------------------------------------------------------------------------------------- keys
@@ -201,6 +203,101 @@ def _by_path(is_leaf: Callable[..., bool]) -> Callable[[Any], bool]:
         return False
 
     return selects
+
+
+# ----------------------------------------------------------------------------------------------------- one container
+
+
+def flatten_one_level(tree: object) -> tuple[tuple[Any, ...], Any]:
+    """The children of the outermost container of a tree, and its data: the keys of a dict, the type of a namedtuple,
+    the static data of a registered class, None for the others. Raises: TreeError for a leaf."""
+    pairs, data = flatten_one_level_with_keys(tree)
+    return tuple([child for _, child in pairs]), data
+
+
+def flatten_one_level_with_keys(tree: object) -> tuple[tuple[tuple[KeyEntry, Any], ...], Any]:
+    """`flatten_one_level`, with the key of each child: pairs (key, child)."""
+    children, structure = _flatten_outermost(tree)
+    if structure.num_nodes == 1 and structure.num_leaves == 1:
+        raise TreeError(
+            f"tree.flatten_one_level: {described(tree)} is a leaf", remedy="register its class, or give a container"
+        )
+    keys = [_key(accessor[0]) for accessor in structure.accessors()]
+    return tuple(zip(keys, children, strict=True)), _without_lists(outermost_node(structure).data)
+
+
+def _flatten_outermost(x: object) -> tuple[list[Any], Structure]:
+    return tree.flatten(x, lambda y: y is not x)
+
+
+def _without_lists(data: Any) -> Any:
+    """optree's data of dicts has lists, which are not hashable."""
+    if type(data) is tuple:
+        return tuple([_without_lists(d) for d in data])
+    return tuple(data) if isinstance(data, list) else data
+
+
+def reduce_associative(
+    operation: Callable[[Any, Any], Any], tree: object, *, identity: object = _ABSENT, is_leaf: IsLeaf = None
+) -> Any:
+    """Combine the leaves by an associative function, in pairs and then pairs of pairs: `f(f(a, b), f(c, d))`.
+
+    Rule:   of an odd number of values, the second half is the longer one.
+    Cost:   the longest chain of operations has the logarithm of the number of leaves, where that of `reduce` has all.
+    Raises: ArgumentError for a tree without leaves and without `identity`.
+    """
+    if not callable(operation):
+        raise ArgumentError(f"tree.reduce_associative: {described(operation)} is not callable")
+    leaves = leaves_of(tree, is_leaf)
+    if not leaves and identity is _ABSENT:
+        raise ArgumentError("tree.reduce_associative: the tree has no leaves", remedy="give an identity")
+    return _in_pairs(operation, leaves) if leaves else identity
+
+
+def _in_pairs(operation: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
+    if len(values) == 1:
+        return values[0]
+    half = len(values) // 2
+    return operation(_in_pairs(operation, values[:half]), _in_pairs(operation, values[half:]))
+
+
+def prefix_errors(
+    prefix_tree: object, full_tree: object, is_leaf: Callable[[Any], bool] | None = None
+) -> list[Callable[[str], TreeError]]:
+    """The places where a tree is not a prefix of another one: for each a function that makes the error from the name of
+    the argument that has the prefix. Empty if it is a prefix."""
+    return list(_prefix_errors((), prefix_tree, full_tree, is_leaf))
+
+
+def _prefix_errors(
+    path: KeyPath, prefix: object, full: object, is_leaf: Callable[[Any], bool] | None
+) -> Iterator[Callable[[str], TreeError]]:
+    outer = _flatten_outermost(prefix)[1]
+    if (outer.num_nodes == 1 and outer.num_leaves == 1) or (is_leaf is not None and is_leaf(prefix)):
+        return  # an entry stands for a whole subtree
+    if type(prefix) is not type(full):
+        yield functools.partial(_prefix_error, path, f"{described(prefix)}, and the whole tree {described(full)}")
+        return
+    children, data = flatten_one_level_with_keys(prefix)
+    whole, whole_data = flatten_one_level_with_keys(full)
+    if len(children) != len(whole):
+        beside = {key for key, _ in children} ^ {key for key, _ in whole}
+        named = f"; only one of them has {', '.join(sorted([str(k) for k in beside]))}"
+        counts = f"{described(prefix)} with {len(children)} children, and the whole tree one with {len(whole)}{named}"
+        yield functools.partial(_prefix_error, path, counts)
+    elif data != whole_data:
+        difference = f"{described(prefix)} with {data}, and the whole tree one with {whole_data}"
+        yield functools.partial(_prefix_error, path, difference)
+    else:
+        for (key, child), (_, part) in zip(children, whole, strict=True):
+            yield from _prefix_errors((*path, key), child, part, is_leaf)
+
+
+def _prefix_error(path: KeyPath, difference: str, name: str) -> TreeError:
+    return TreeError(
+        f"{name}{keystr(path)}: the prefix has {difference}",
+        remedy="give one entry for the whole tree, or a tree whose entries stand for whole subtrees",
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- classes

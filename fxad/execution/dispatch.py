@@ -51,7 +51,7 @@ from fxad.runtime import (
 )
 from fxad.tracing.array import Array, aval_of, current_binder, device_array, wrap_buffers
 from fxad.tracing.placement import OperandSharding, Target, check_operands_on, is_committed, moved_to, target_of_call
-from fxad.tracing.program import Program, fit_leaf, tree_error
+from fxad.tracing.program import Program, fit_leaf, leaves_of_call
 from fxad.tracing.tracer import Tracer, active_trace
 from fxad.units.forwarding import forwarded_host_functions, forwarded_operands
 
@@ -135,11 +135,8 @@ class Dispatcher:
 
     def call(self, /, *args: object, **kwargs: object) -> object:
         """Call with any arguments. Flattens them once."""
-        leaves, in_tree = tree.flatten((args, kwargs))
-        if in_tree != self.program.in_tree:
-            raise tree_error(self.program, in_tree, len(args), kwargs)
+        leaves = leaves_of_call(self.program, args, kwargs)
         return self.call_leaves(leaves, avals_of_arrays(leaves))
-
 
     def has_structure(self, ordered: bool) -> Callable[[object], bool]:
         """A predicate of arguments `(args, kwargs)`: True if they have the structure of the program."""

@@ -3,22 +3,54 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, Literal, overload
 
 import numpy as np
 
 import fxad.numpy as fnp
 from fxad import dtypes, lax
 from fxad.errors import ParameterError, ShapeError
-from fxad.nn.normalisations import softmax
+from fxad.nn.normalisations import logsumexp, softmax
 from fxad.numpy.apply import as_array, as_inexact_array
-from fxad.numpy.composites import jit_composite
+from fxad.numpy.composites import jit_composite_all
 from fxad.operations.arguments import flag, number, one_or_more
 from fxad.tracing.array import Array, ArrayLike
 
 _LARGE: Final = -0.7  # of the greatest number: far below any score, and two of them do not overflow
 
 
+@overload
+def dot_product_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    bias: ArrayLike | None = ...,
+    mask: ArrayLike | None = ...,
+    *,
+    scale: float | None = ...,
+    is_causal: bool = ...,
+    query_seq_lengths: ArrayLike | None = ...,
+    key_value_seq_lengths: ArrayLike | None = ...,
+    local_window_size: int | tuple[int, int] | None = ...,
+    implementation: str | None = ...,
+    return_residual: Literal[False] = ...,
+) -> Array: ...
+@overload
+def dot_product_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    bias: ArrayLike | None = ...,
+    mask: ArrayLike | None = ...,
+    *,
+    scale: float | None = ...,
+    is_causal: bool = ...,
+    query_seq_lengths: ArrayLike | None = ...,
+    key_value_seq_lengths: ArrayLike | None = ...,
+    local_window_size: int | tuple[int, int] | None = ...,
+    implementation: str | None = ...,
+    return_residual: Literal[True],
+) -> tuple[Array, Array]: ...
 def dot_product_attention(
     query: ArrayLike,
     key: ArrayLike,
@@ -31,22 +63,29 @@ def dot_product_attention(
     query_seq_lengths: ArrayLike | None = None,
     key_value_seq_lengths: ArrayLike | None = None,
     local_window_size: int | tuple[int, int] | None = None,
-) -> Array:
+    implementation: str | None = None,
+    return_residual: bool = False,
+) -> Array | tuple[Array, Array]:
     """Return softmax(query @ key^T * scale + bias) @ value for each head.
 
     Type:   query [B,T,N,H]; key and value [B,S,K,H], where K divides N: each key and value head serves N / K query
             heads. All may lack B. bias and mask broadcast to [B,N,T,S]; mask is bool, True where attention is allowed.
             The lengths are [B]: positions from a length on are padding, and results of padded queries are 0.
             `local_window_size` limits the distance of a key to the left and to the right of a query. `scale` is 1 /
-            sqrt(H) by default.
+            sqrt(H) by default. `implementation` is None or "xla". With `return_residual` the result is a pair: the
+            second is the logarithm of the sum of the exponentials of the scores, [B,T,N], in the dtype of `key`; scores
+            where attention is not allowed are a large negative number. It has a derivative, which JAX sets to 0.
     Rule:   scores and weights are computed at least in float32. A query without an allowed key attends to all keys
             equally.
     Raises: ShapeError, ParameterError.
     Source: Vaswani et al., Attention Is All You Need, https://arxiv.org/abs/1706.03762; grouped heads: Ainslie et al.,
             https://arxiv.org/abs/2305.13245
     """
-    is_causal = flag("dot_product_attention", "is_causal", is_causal)
     name = "dot_product_attention"
+    is_causal = flag(name, "is_causal", is_causal)
+    return_residual = flag(name, "return_residual", return_residual)
+    if implementation not in (None, "xla"):
+        raise ParameterError(f"{name}: implementation {implementation!r:.40} is not there", remedy='use "xla", or None')
     q, k, v = [as_inexact_array(name, x, at) for at, x in enumerate((query, key, value))]
     unbatched = q.ndim == 3
     if unbatched:
@@ -65,8 +104,10 @@ def dot_product_attention(
     if window is not None and len(window) != 2:
         raise ParameterError(f"{name}: local_window_size {window} must be one size, or those to the left and right")
     scale = 1 / math.sqrt(h) if scale is None else number(name, "scale", scale)
-    out = jit_composite(_attention, q, k, v, *score, *lengths, scale, is_causal, window)
-    return out[0] if unbatched else out
+    static = scale, is_causal, window, return_residual
+    results = jit_composite_all(_attention, q, k, v, *score, *lengths, *static)
+    results = tuple([out[0] for out in results]) if unbatched else results
+    return (results[0], results[1]) if return_residual else results[0]
 
 
 def _check_operands(q: Array, k: Array, v: Array) -> None:
@@ -110,7 +151,8 @@ def _attention(
     scale: float,
     is_causal: bool,
     window: tuple[int, int] | None,
-) -> Array:
+    return_residual: bool,
+) -> tuple[Array, ...]:
     b, t, n, h = q.shape
     s, groups = k.shape[1], k.shape[2]
     wide = fnp.promote_types(q.dtype, np.float32)
@@ -125,7 +167,8 @@ def _attention(
     out = fnp.einsum("bkgts,bskh->btkgh", weights, v).reshape(b, t, n, h)
     if q_lengths is not None:
         out = fnp.where(_before_end(q_lengths, t).reshape(b, t, 1, 1), out, 0)
-    return out.astype(q.dtype)
+    out = out.astype(q.dtype)
+    return (out, logsumexp(scores, -1).transpose(0, 2, 1).astype(k.dtype)) if return_residual else (out,)
 
 
 def _attention_mask(

@@ -81,10 +81,8 @@ def truncated_normal(
 
 
 def _fans(name: str, shape: Shape, in_axis: Axis, out_axis: Axis, batch_axis: Axis) -> tuple[float, float]:
-    """Return the numbers of inputs and outputs of a unit."""
+    """Return the numbers of inputs and outputs of a unit. Without axes there is one, times the receptive field."""
     ins, outs, batch = [normalize_axis_tuple(name, a, len(shape)) for a in (in_axis, out_axis, batch_axis)]
-    if not ins or not outs:
-        raise ParameterError(f"{name}: in_axis {in_axis} and out_axis {out_axis} must name axes")
     inputs, outputs, batches = [math.prod([shape[a] for a in axes]) for axes in (ins, outs, batch)]
     field = math.prod(shape) / max(inputs * outputs * batches, 1)
     return inputs * field, outputs * field
@@ -103,7 +101,8 @@ def variance_scaling(
     ("fan_avg") or their geometric mean ("fan_geo_avg").
 
     Type: `distribution` is "uniform", "normal" or "truncated_normal" (cut off at two standard deviations, and widened
-          to have the variance all the same).
+          to have the variance all the same). Complex numbers are uniform in a disk, or normal in the plane, with their
+          modulus cut off. `in_axis`, `out_axis` and `batch_axis` are one axis, several, or none, ().
     """
     distribution = text("variance_scaling", "distribution", distribution)
     mode = text("variance_scaling", "mode", mode)
@@ -129,12 +128,31 @@ def variance_scaling(
 
 
 def _draw_with_variance(key: ArrayLike, shape: Shape, dtype: DType, variance: float, distribution: str) -> Array:
-    if distribution == "uniform":
-        top = math.sqrt(3 * variance)
-        return random.uniform(key, shape, dtype, -1) * top
-    if distribution == "normal" or dtype in dtypes.COMPLEX:
+    if distribution == "normal":
         return random.normal(key, shape, dtype) * math.sqrt(variance)
+    if dtype in dtypes.COMPLEX:
+        return _draw_in_disk(key, shape, dtype, distribution) * math.sqrt(variance)
+    if distribution == "uniform":
+        return random.uniform(key, shape, dtype, -1) * math.sqrt(3 * variance)
     return random.truncated_normal(key, -2, 2, shape, dtype) * (math.sqrt(variance) / _CUT_OFF_DEVIATION)
+
+
+def _draw_in_disk(key: ArrayLike, shape: Shape, dtype: DType, distribution: str) -> Array:
+    """Complex numbers of variance 1: uniform in a disk, or normal with a modulus of at most two standard deviations.
+
+    Source: the square of the modulus is uniform in [0, 2), or exponential; that of the truncated one is at most 4, with
+            mean 1 - 4 exp(-4) / (1 - exp(-4)) before it is widened.
+    """
+    real = dtypes.real_part(dtype)
+    of_modulus, of_angle = random.split(key)
+    share = random.uniform(of_modulus, shape, real)
+    if distribution == "uniform":
+        modulus = fnp.sqrt(2 * share)
+    else:
+        inside = -math.expm1(-4.0)
+        modulus = fnp.sqrt(-fnp.log1p(-inside * share) / (1 - 4 * math.exp(-4.0) / inside))
+    angle = 2 * math.pi * random.uniform(of_angle, shape, real)
+    return lax.complex(modulus * fnp.cos(angle), modulus * fnp.sin(angle))
 
 
 def glorot_uniform(

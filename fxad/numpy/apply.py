@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Final, cast
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final, TypeVar, cast
 from weakref import ref
 
 import numpy as np
 
+from fxad import dtypes
 from fxad.core.lru import LRUCache
 from fxad.core.numbers import NUMBER_ARGUMENTS
+from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Primitive
 from fxad.lax import full
 from fxad.lax.placement import committed_to
+from fxad.operations.arguments import number, to_int
 from fxad.operations.promotion import to_inexact_dtype
 from fxad.runtime import (
     Device,
@@ -26,6 +29,8 @@ from fxad.runtime import (
 from fxad.tracing.array import EAGER, Array, ArrayLike, _binder, apply_operation, asarray as put, aval_of, binder
 from fxad.tracing.placement import check_device
 from fxad.tracing.tracer import Tracer, active_trace
+
+T = TypeVar("T")
 
 _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
@@ -95,6 +100,47 @@ def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
         return full((), x)
     trace = active_trace()
     return put(x) if trace is None else Tracer(trace, trace.lift(name, k, x))
+
+
+def diagonal_number(name: str, what: str, k: int | Array) -> tuple[tuple[Array, ...], int | None]:
+    """The number of a diagonal, as operands and a static argument: an array is an operand, and None is static.
+
+    Raises: ArgumentError for what is neither an integer nor an array; DTypeError for an array of other numbers;
+            ShapeError for one with axes.
+    """
+    if not isinstance(k, Array):
+        return (), to_int(name, what, k)
+    if k.dtype not in dtypes.INTEGER:
+        raise DTypeError(f"{name}: {what} must be an integer, got {k.aval}", remedy=f"{what}.astype('int32')")
+    if k.ndim:
+        raise ShapeError(f"{name}: {what} must be one integer, got {k.aval}", remedy="map the function with vmap")
+    return (k,), None
+
+
+def contains_array(value: object) -> bool:
+    """Returns True for an array, and for a list or tuple with one: it may be traced."""
+    return isinstance(value, Array) or (isinstance(value, list | tuple) and any([isinstance(v, Array) for v in value]))
+
+
+def as_scalars(values: T | Array | Sequence[T | Array]) -> tuple[T | Array, ...]:
+    """One number, or several as a vector or a sequence, as a tuple."""
+    if isinstance(values, Array):
+        return tuple([values[k] for k in range(values.size)]) if values.ndim == 1 else (values,)
+    return tuple(values) if isinstance(values, list | tuple) else (cast("T", values),)
+
+
+def number_or_array(name: str, what: str, value: float | Array) -> float | Array:
+    """A number that does not decide a shape: a Python float, or an array without axes, which may be traced.
+
+    Raises: ArgumentError for what is neither; ShapeError for an array with axes; DTypeError for a complex one.
+    """
+    if not isinstance(value, Array):
+        return number(name, what, value)
+    if value.ndim:
+        raise ShapeError(f"{name}: {what} must be one number, got {value.aval}", remedy="map the function with vmap")
+    if value.dtype in dtypes.COMPLEX:
+        raise DTypeError(f"{name}: {what} must be real, got {value.aval}", remedy=f"give {what}.real")
+    return value
 
 
 def to_device(name: str, x: Array, device: Device | None) -> Array:

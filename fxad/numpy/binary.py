@@ -6,9 +6,9 @@ from typing import Final, cast
 
 from fxad.core.numbers import IntArgument
 from fxad.lax import full
-from fxad.numpy.apply import apply_op, as_array
+from fxad.numpy.apply import apply_op, as_array, number_or_array
 from fxad.operations import arithmetic, elementwise
-from fxad.operations.arguments import flag, number
+from fxad.operations.arguments import flag
 from fxad.primitives.elementwise.arithmetic import MAX, MIN, REM, SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, XOR
 from fxad.primitives.elementwise.select import NEXTAFTER
@@ -178,20 +178,27 @@ def bitwise_right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     return apply_op("bitwise_right_shift", arithmetic.shift_right, (x1, x2))
 
 
-def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
-    """True where a and b differ by at most atol + rtol * abs(b)."""
-    atol = number("isclose", "atol", atol)
-    rtol = number("isclose", "rtol", rtol)
-    equal_nan = flag("isclose", "equal_nan", equal_nan)
-    return apply_op("isclose", elementwise.isclose, (a, b), rtol, atol, equal_nan)
+def isclose(
+    a: ArrayLike, b: ArrayLike, rtol: float | Array = 1e-5, atol: float | Array = 1e-8, equal_nan: bool = False
+) -> Array:
+    """True where a and b differ by at most atol + rtol * abs(b). The tolerances may be traced."""
+    return _is_close("isclose", a, b, rtol, atol, equal_nan)
 
 
-def allclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
+def allclose(
+    a: ArrayLike, b: ArrayLike, rtol: float | Array = 1e-5, atol: float | Array = 1e-8, equal_nan: bool = False
+) -> Array:
     """True if `isclose` is True everywhere."""
-    atol = number("allclose", "atol", atol)
-    rtol = number("allclose", "rtol", rtol)
-    equal_nan = flag("allclose", "equal_nan", equal_nan)
-    return isclose(a, b, rtol, atol, equal_nan).all()
+    return _is_close("allclose", a, b, rtol, atol, equal_nan).all()
+
+
+def _is_close(
+    name: str, a: ArrayLike, b: ArrayLike, rtol: float | Array, atol: float | Array, equal_nan: bool
+) -> Array:
+    tolerances = number_or_array(name, "rtol", rtol), number_or_array(name, "atol", atol)
+    arrays = tuple([t for t in tolerances if isinstance(t, Array)])
+    static = [None if isinstance(t, Array) else t for t in tolerances]
+    return apply_op(name, elementwise.isclose, (a, b, *arrays), *static, flag(name, "equal_nan", equal_nan))
 
 
 def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:

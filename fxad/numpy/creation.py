@@ -14,7 +14,7 @@ from fxad.core.numbers import NUMBER_ARGUMENTS, IntArgument, number_argument
 from fxad.core.sizes import Size, maximum
 from fxad.errors import NEEDS_STATIC, ArgumentError, DTypeError, ParameterError, TracerError, described
 from fxad.lax.placement import place_like_operands
-from fxad.numpy.apply import apply_op, as_array, to_device
+from fxad.numpy.apply import apply_op, as_array, diagonal_number, to_device
 from fxad.operations import elementwise, promotion, shapes
 from fxad.operations.arguments import flag, text, to_int
 from fxad.operations.promotion import optional_dtype
@@ -221,17 +221,17 @@ def _as_float(x: ArrayLike) -> ArrayLike:
 def eye(
     N: int,
     M: int | None = None,
-    k: int = 0,
+    k: int | Array = 0,
     dtype: object = None,
     *,
     device: Device | None = None,
 ) -> Array:
-    """Return a matrix with ones on diagonal k and zeros elsewhere; square if `M` is not given."""
-    k = to_int("eye", "k", k)
+    """Return a matrix with ones on diagonal k and zeros elsewhere; square if `M` is not given. `k` may be traced."""
+    traced, static = diagonal_number("eye", "k", k)
     want = dtypes.as_dtype(float if dtype is None else dtype)
     rows = to_int("eye", "N", N)
     columns = rows if M is None else to_int("eye", "M", M)
-    return to_device("eye", binder().apply(shapes.eye, (), (rows, columns, k, want))[0], device)
+    return to_device("eye", binder().apply(shapes.eye, traced, (rows, columns, static, want))[0], device)
 
 
 def identity(n: int, dtype: object = None) -> Array:
@@ -239,22 +239,22 @@ def identity(n: int, dtype: object = None) -> Array:
     return eye(n, dtype=dtype)
 
 
-def tri(N: int, M: int | None = None, k: int = 0, dtype: object = None) -> Array:
-    """Return an N by M matrix with ones on and below diagonal k, zeros above."""
-    k = to_int("tri", "k", k)
+def tri(N: int, M: int | None = None, k: int | Array = 0, dtype: object = None) -> Array:
+    """Return an N by M matrix with ones on and below diagonal k, zeros above. `k` may be traced."""
+    diagonal_number("tri", "k", k)
     return tril(ones((N, N if M is None else M), dtype), k)
 
 
-def tril(m: ArrayLike, k: int = 0) -> Array:
-    """Return matrices with the elements on and below diagonal k, zeros above."""
-    k = to_int("tril", "k", k)
-    return apply_op("tril", shapes.triangle, (m,), k, True)
+def tril(m: ArrayLike, k: int | Array = 0) -> Array:
+    """Return matrices with the elements on and below diagonal k, zeros above. `k` may be traced."""
+    traced, static = diagonal_number("tril", "k", k)
+    return apply_op("tril", shapes.triangle, (m, *traced), static, True)
 
 
-def triu(m: ArrayLike, k: int = 0) -> Array:
-    """Return matrices with the elements on and above diagonal k, zeros below."""
-    k = to_int("triu", "k", k)
-    return apply_op("triu", shapes.triangle, (m,), k, False)
+def triu(m: ArrayLike, k: int | Array = 0) -> Array:
+    """Return matrices with the elements on and above diagonal k, zeros below. `k` may be traced."""
+    traced, static = diagonal_number("triu", "k", k)
+    return apply_op("triu", shapes.triangle, (m, *traced), static, False)
 
 
 def meshgrid(*arrays: ArrayLike, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Array, ...]:

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from fxad import dtypes
 from fxad.errors import ParameterError
-from fxad.numpy.apply import apply_op, as_array, to_device
+from fxad.numpy.apply import apply_op, as_array, number_or_array, to_device
 from fxad.numpy.binary import where
 from fxad.numpy.creation import arange
 from fxad.numpy.shapes import roll
 from fxad.operations import fft as transforms
-from fxad.operations.arguments import number, to_int, to_ints
+from fxad.operations.arguments import to_int, to_ints
 from fxad.operations.axes import normalize_axis_tuple
 from fxad.operations.methods import static_ints
 from fxad.runtime import Device
@@ -108,16 +108,19 @@ def irfft2(a: ArrayLike, s: Sizes = None, axes: Sizes = (-2, -1), norm: str | No
     return _transform_axes("irfft2", "IRFFT", a, s, axes, norm)
 
 
-def _frequencies(name: str, n: int, d: float, k: Array, dtype: object, device: Device | None) -> Array:
-    d = number(name, "d", d)
+def _frequencies(name: str, n: int, d: float | Array, k: Array, dtype: object, device: Device | None) -> Array:
+    d = number_or_array(name, "d", d)
     if n < 1:
         raise ParameterError(f"{name}: the number of samples must be positive, got {n}")
     values = k.astype(dtypes.float32 if dtype is None else dtype)
-    values = values / n if d == 1 else values / (n * d) if type(n) is int else values / n / d
+    if isinstance(d, Array):
+        values = values / (d * n)
+    else:
+        values = values / n if d == 1 else values / (n * d) if type(n) is int else values / n / d
     return to_device(name, values, device)
 
 
-def fftfreq(n: int, d: float = 1.0, *, dtype: object = None, device: Device | None = None) -> Array:
+def fftfreq(n: int, d: float | Array = 1.0, *, dtype: object = None, device: Device | None = None) -> Array:
     """Return the frequencies of the elements of `fft`, for n samples at spacing d: 0, 1, ..., then the negative ones,
     over n d."""
     n = to_int("fftfreq", "n", n)
@@ -125,7 +128,7 @@ def fftfreq(n: int, d: float = 1.0, *, dtype: object = None, device: Device | No
     return _frequencies("fftfreq", n, d, where(k < (n + 1) // 2, k, k - n), dtype, device)
 
 
-def rfftfreq(n: int, d: float = 1.0, *, dtype: object = None, device: Device | None = None) -> Array:
+def rfftfreq(n: int, d: float | Array = 1.0, *, dtype: object = None, device: Device | None = None) -> Array:
     """Return the frequencies of the elements of `rfft`, for n samples at spacing d: 0, 1, ..., n // 2, over n d."""
     n = to_int("rfftfreq", "n", n)
     return _frequencies("rfftfreq", n, d, arange(max(n, 0) // 2 + 1), dtype, device)

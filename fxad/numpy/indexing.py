@@ -14,15 +14,17 @@ from typing import Final, TypeAlias, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from fxad.core.sizes import Size
+from fxad import dtypes
+from fxad.core.sizes import Size, maximum
 from fxad.dtypes import bool_
 from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError, SizeError, TracerError
 from fxad.ir import NDArray, as_shape
 from fxad.lax import broadcasted_iota, full, stop_gradient
-from fxad.numpy import binary, value_dependent
-from fxad.numpy.apply import apply_op, apply_op_all, as_array
+from fxad.numpy import binary, reductions, value_dependent
+from fxad.numpy.apply import apply_op, apply_op_all, as_array, as_scalars, contains_array
 from fxad.numpy.creation import full_like
 from fxad.numpy.shapes import broadcast_to, concat, moveaxis, take
+from fxad.numpy.sorting import argsort
 from fxad.operations import index_arrays
 from fxad.operations.arguments import by_numpy, flag, no_out, not_in_place, to_int, to_tuple
 from fxad.operations.at import as_0d_scalar
@@ -41,7 +43,7 @@ _SIZED: Final = "give `size`: how many elements the result has"
 
 
 def nonzero(
-    a: ArrayLike, *, size: int | None = None, fill_value: int | Sequence[int] | None = None
+    a: ArrayLike, *, size: int | None = None, fill_value: int | Array | Sequence[int | Array] | None = None
 ) -> tuple[Array, ...]:
     """Return the indices of the nonzero elements in row-major order: one int32 array for each axis.
 
@@ -53,11 +55,29 @@ def nonzero(
     array = as_array("nonzero", a)
     if not array.ndim:
         raise ShapeError("nonzero: takes an array with at least one axis", remedy="use x != 0")
+    if fill_value is not None and contains_array(fill_value):
+        return _filled_nonzero(array, as_shape((size,))[0], fill_value)
     fills = index_arrays.fills("nonzero", fill_value, array.ndim)
     return apply_op_all("nonzero", index_arrays.nonzero, (array,), as_shape((size,))[0], fills)
 
 
-def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: int | Sequence[int] | None = None) -> Array:
+def _filled_nonzero(x: Array, size: int, fill_value: int | Array | Sequence[int | Array]) -> tuple[Array, ...]:
+    """`nonzero` with fill values that the program computes."""
+    fills = [as_array("nonzero", v, 2) for v in as_scalars(fill_value)]
+    if len(fills) not in (1, x.ndim) or not all([v.ndim == 0 and v.dtype in dtypes.INTEGER for v in fills]):
+        raise ParameterError(
+            f"nonzero: fill_value {fill_value!r:.60} for {x.ndim} axes", remedy="give one integer, or one for each axis"
+        )
+    found = broadcasted_iota("int32", (size,), 0) < reductions.count_nonzero(x)
+    places = nonzero(x, size=size)
+    return tuple([
+        binary.where(found, place, fills[k % len(fills)].astype(place.dtype)) for k, place in enumerate(places)
+    ])  # fmt: skip
+
+
+def argwhere(
+    a: ArrayLike, *, size: int | None = None, fill_value: int | Array | Sequence[int | Array] | None = None
+) -> Array:
     """Return the indices of the nonzero elements: one row for each."""
     array = as_array("argwhere", a)
     if not array.ndim:
@@ -67,7 +87,7 @@ def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: int | Sequenc
     return concat([c[:, None] for c in columns], 1)
 
 
-def flatnonzero(a: ArrayLike, *, size: int | None = None, fill_value: int | None = None) -> Array:
+def flatnonzero(a: ArrayLike, *, size: int | None = None, fill_value: int | Array | None = None) -> Array:
     """Return the indices of the nonzero elements of the flattened array."""
     array = a if isinstance(a, np.ndarray) else as_array("flatnonzero", a)
     return nonzero(array.ravel(), size=size, fill_value=fill_value)[0]
@@ -77,7 +97,7 @@ def flatnonzero(a: ArrayLike, *, size: int | None = None, fill_value: int | None
 def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Array: ...
 @overload
 def where(
-    condition: ArrayLike, /, *, size: int | None = None, fill_value: int | Sequence[int] | None = None
+    condition: ArrayLike, /, *, size: int | None = None, fill_value: int | Array | Sequence[int | Array] | None = None
 ) -> tuple[Array, ...]: ...
 def where(
     condition: ArrayLike,
@@ -86,7 +106,7 @@ def where(
     /,
     *,
     size: int | None = None,
-    fill_value: int | Sequence[int] | None = None,
+    fill_value: int | Array | Sequence[int | Array] | None = None,
 ) -> Array | tuple[Array, ...]:
     """Return x1 where the condition holds, else x2; all three broadcast. With the condition alone: `nonzero`."""
     if x1 is not None and x2 is not None:
@@ -124,8 +144,7 @@ def compress(
         raise ShapeError(f"compress: a condition of size {shape[0]} is longer than axis {k} of {array.aval}")
     if size is None:
         return take(array, np.flatnonzero(value_dependent.concrete_value("compress", condition, _SIZED)), axis=k)
-    at = flatnonzero(condition, size=size, fill_value=n)
-    return array.at[(*[slice(None)] * k, at)].get(mode="fill", fill_value=fill_value)
+    return take(array, flatnonzero(condition, size=size, fill_value=n), k, mode="fill", fill_value=fill_value)
 
 
 # ----------------------------------------------------------------------------------------------------- flat and not
@@ -353,15 +372,32 @@ def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
     return concat([as_array("append", arr), as_array("append", values, 1)], axis)
 
 
-def delete(arr: ArrayLike, obj: Where, axis: int | None = None) -> Array:
+def delete(arr: ArrayLike, obj: Where, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
     """Return `arr` without the slices that an int, a slice or an array of ints or bools selects along an axis; of the
-    flattened `arr` for None."""
+    flattened `arr` for None.
+
+    Rule:   one int may be traced. An array of ints may be traced with `assume_unique_indices`, the promise that no
+            place occurs twice, because the size of the result depends on it. A place that is known only when the
+            program runs and is out of range is moved to the nearest one.
+    """
+    unique = flag("delete", "assume_unique_indices", assume_unique_indices)
     array = as_array("delete", arr)
     if axis is None:
         array, axis = array.ravel(), 0
     k = normalize_axis_index("delete", axis, array.ndim)
+    if isinstance(obj, Tracer) and obj.ndim < 2 and (unique or obj.size == 1) and obj.dtype in dtypes.INTEGER:
+        n, places = array.shape[k], _traced_places(obj, array.shape[k], 0)
+        kept = full((n,), True).at[places].set(False)
+        return take(array, nonzero(kept, size=maximum(n - places.size, 0))[0], axis=k)
     dropped = _concrete_indices("delete", obj, array.shape[k], 0)
     return take(array, np.delete(np.arange(array.shape[k]), dropped), axis=k)
+
+
+def _traced_places(at: Array, n: int, more: int) -> Array:
+    """Indices that the program computes into an axis of size n, or up to `more` beyond it, as a vector. They are
+    counted from the start, and those out of range are moved to the nearest one."""
+    places = at.ravel().astype(index_dtype((2 * n + 1,))) if at.dtype.itemsize < 8 else at.ravel()
+    return binary.clip(binary.where(places < 0, places + n, places), 0, maximum(n - 1 + more, 0))
 
 
 def _concrete_indices(name: str, obj: Where, n: int, more: int) -> npt.NDArray[np.int64]:
@@ -377,7 +413,8 @@ def _concrete_indices(name: str, obj: Where, n: int, more: int) -> npt.NDArray[n
     if isinstance(obj, Tracer):
         raise TracerError(
             f"{name}: the shape of the result depends on {obj!r}, which has no value in a traced function",
-            remedy="use where or .at[...], which keep the shape, or a value from outside",
+            remedy="use where or .at[...], which keep the shape, or a value from outside"
+            + ("; delete takes assume_unique_indices=True with an array of ints" if name == "delete" else ""),
         )
     index = by_numpy(name, np.asarray, obj)
     if index.dtype == np.bool_ and index.shape == (n,):
@@ -393,17 +430,27 @@ def _concrete_indices(name: str, obj: Where, n: int, more: int) -> npt.NDArray[n
 
 def insert(arr: ArrayLike, obj: Where, values: ArrayLike, axis: int | None = None) -> Array:
     """Return `arr` with `values` inserted before the slices that an int, a slice or an array of ints selects along an
-    axis; None flattens `arr`."""
+    axis; None flattens `arr`.
+
+    Rule:   ints may be traced. A place that is known only when the program runs and is out of range is moved to the
+            nearest one.
+    """
     array, inserted = as_array("insert", arr), as_array("insert", values, 2)
     if axis is None:
         array, axis = array.ravel(), 0
     k = normalize_axis_index("insert", axis, array.ndim)
     n = array.shape[k]
-    at = _concrete_indices("insert", obj, n, 1)
+    traced = isinstance(obj, Tracer) and obj.ndim < 2 and obj.dtype in dtypes.INTEGER
+    at = cast("Tracer", obj) if traced else _concrete_indices("insert", obj, n, 1)
     inserted = inserted.reshape((1,) * (array.ndim - inserted.ndim) + inserted.shape)
     if not at.ndim:  # one place, as in x[:, 0] = values: the axes of the values go on behind it
         inserted = moveaxis(inserted, 0, k)
     count = inserted.shape[k] if at.size == 1 else at.size
     values = broadcast_to(inserted, (*array.shape[:k], count, *array.shape[k + 1 :]))
-    order = by_numpy("insert", np.insert, np.arange(n), at if at.ndim else int(at), np.arange(n, n + count))
+    if isinstance(at, Array):  # sorted by twice the place: the slices of `arr` are odd, those before them even
+        places = broadcast_to(_traced_places(at, n, 1), (count,))
+        by_place = argsort(concat([broadcasted_iota(places.dtype, (n,), 0) * 2 + 1, places * 2]), stable=True)
+        return take(concat([array, values.astype(array.dtype)], k), by_place, axis=k)
+    where = at if at.ndim else int(at)
+    order: NDArray = by_numpy("insert", np.insert, np.arange(n), where, np.arange(n, n + count))
     return take(concat([array, values.astype(array.dtype)], k), order, axis=k)

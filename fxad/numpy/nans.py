@@ -15,7 +15,7 @@ from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.binary import where
 from fxad.numpy.composites import jit_composite
 from fxad.numpy.cumulative import cumprod, cumsum
-from fxad.numpy.reductions import reduce_masked
+from fxad.numpy.reductions import count_share, reduce_masked, times_share
 from fxad.numpy.statistics import statistics_dtype, to_statistics_dtype
 from fxad.numpy.unary import conj, isnan, real, sqrt
 from fxad.operations import promotion, reductions
@@ -25,6 +25,7 @@ from fxad.operations.masked_reductions import degrees_of_freedom, is_unmasked
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.reduce import extreme_value
 from fxad.tracing.array import Array, ArrayLike
+from fxad.tracing.tracer import Tracer
 
 
 def _replace_nan(x: Array, value: complex) -> Array:
@@ -223,14 +224,17 @@ def nanvar(
     axis: Axes = None,
     dtype: object = None,
     out: None = None,
-    ddof: float | None = None,
+    ddof: float | Array | None = None,
     keepdims: bool = False,
     where: ArrayLike | None = None,
     *,
-    correction: float = 0.0,
+    correction: float | Array = 0.0,
 ) -> Array:
     """Return the variance over axes, without nans: the mean squared distance from the mean, with the count less
     `correction` (or `ddof`); nan if that is not positive."""
+    if isinstance(ddof, Tracer) or isinstance(correction, Tracer):
+        part = count_share("nanvar", a, axis, keepdims, where, correction, ddof, isnan(a))
+        return times_share(nanvar(a, axis, dtype, out, None, keepdims, where), part)
     subtracted = degrees_of_freedom("nanvar", correction, ddof)
     return _reduced("nanvar", _var, a, axis, dtype, out, keepdims, None, where, subtracted)
 
@@ -240,13 +244,16 @@ def nanstd(
     axis: Axes = None,
     dtype: object = None,
     out: None = None,
-    ddof: float | None = None,
+    ddof: float | Array | None = None,
     keepdims: bool = False,
     where: ArrayLike | None = None,
     *,
-    correction: float = 0.0,
+    correction: float | Array = 0.0,
 ) -> Array:
     """Return the standard deviation over axes, without nans: the square root of `nanvar`."""
+    if isinstance(ddof, Tracer) or isinstance(correction, Tracer):
+        part = count_share("nanstd", a, axis, keepdims, where, correction, ddof, isnan(a))
+        return times_share(nanstd(a, axis, dtype, out, None, keepdims, where), sqrt(part))
     subtracted = degrees_of_freedom("nanstd", correction, ddof)
     return _reduced("nanstd", _std, a, axis, dtype, out, keepdims, None, where, subtracted)
 

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fxad import dtypes, lax
 from fxad.ir import Atoms
-from fxad.numpy.apply import apply_op
+from fxad.numpy import binary
+from fxad.numpy.apply import apply_op, as_array, number_or_array
+from fxad.numpy.unary import sqrt
 from fxad.operations import masked_reductions, reductions
 from fxad.operations.arguments import no_out
 from fxad.operations.axes import Axes, hashable_axis
 from fxad.operations.masked_reductions import is_unmasked
-from fxad.operations.promotion import optional_dtype
+from fxad.operations.promotion import optional_dtype, to_inexact_dtype
 from fxad.tracing.array import Array, ArrayLike, aval_of
+from fxad.tracing.tracer import Tracer
 
 
 def reduce_masked(
@@ -150,14 +154,17 @@ def var(
     axis: Axes = None,
     dtype: object = None,
     out: None = None,
-    ddof: float | None = None,
+    ddof: float | Array | None = None,
     keepdims: bool = False,
     *,
-    correction: float = 0.0,
+    correction: float | Array = 0.0,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the variance over axes: the mean squared distance from the mean, with the count less `correction` (or
-    `ddof`)."""
+    `ddof`), which may be traced."""
+    if isinstance(ddof, Tracer) or isinstance(correction, Tracer):
+        part = count_share("var", a, axis, keepdims, where, correction, ddof)
+        return times_share(var(a, axis, dtype, out, None, keepdims, where=where), part)
     subtracted = masked_reductions.degrees_of_freedom("var", correction, ddof)
     return _reduce(
         "var", reductions.var, a, axis, out, keepdims, where=where, further=(optional_dtype(dtype), subtracted)
@@ -169,17 +176,47 @@ def std(
     axis: Axes = None,
     dtype: object = None,
     out: None = None,
-    ddof: float | None = None,
+    ddof: float | Array | None = None,
     keepdims: bool = False,
     *,
-    correction: float = 0.0,
+    correction: float | Array = 0.0,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the standard deviation over axes: the square root of `var`."""
+    if isinstance(ddof, Tracer) or isinstance(correction, Tracer):
+        part = count_share("std", a, axis, keepdims, where, correction, ddof)
+        return times_share(std(a, axis, dtype, out, None, keepdims, where=where), sqrt(part))
     subtracted = masked_reductions.degrees_of_freedom("std", correction, ddof)
     return _reduce(
         "std", reductions.std, a, axis, out, keepdims, where=where, further=(optional_dtype(dtype), subtracted)
     )
+
+
+def count_share(
+    name: str,
+    a: ArrayLike,
+    axis: Axes,
+    keepdims: bool,
+    where: ArrayLike | None,
+    correction: float | Array,
+    ddof: float | Array | None,
+    missing: Array | None = None,
+) -> Array:
+    """Return the count of a variance over the count less a correction that is traced; nan if that is not positive. It
+    counts the elements of a mask that are not `missing`."""
+    masked_reductions.refuse_both_names(name, correction, ddof)
+    what, subtracted = ("correction", correction) if ddof is None else ("ddof", ddof)
+    array = as_array(name, a)
+    wide = dtypes.accumulated(dtypes.real_part(to_inexact_dtype(array.dtype)))
+    counted = lax.full(array.shape, 1, wide) if missing is None else (~missing).astype(wide)
+    count = sum(counted, axis, where=where, keepdims=keepdims)
+    left = count - as_array(name, number_or_array(name, what, subtracted)).astype(wide)
+    return count / binary.where(left > 0, left, float("nan"))
+
+
+def times_share(spread: Array, share: Array) -> Array:
+    """Return a variance, or a deviation, times a factor, in its own dtype."""
+    return (spread * share).astype(spread.dtype)
 
 
 def any(

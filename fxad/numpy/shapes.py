@@ -8,18 +8,19 @@ from typing import Final, cast
 
 import numpy as np
 
-from fxad import dtypes
-from fxad.core.sizes import Size, minimum
+from fxad import dtypes, lax
+from fxad.core.sizes import Size, maximum, minimum
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import as_shape
 from fxad.lax.shapes import broadcast_shapes
-from fxad.numpy.apply import apply_op, apply_op_all, as_array
+from fxad.numpy.apply import apply_op, apply_op_all, as_array, as_scalars, contains_array
 from fxad.operations import arithmetic, contractions, elementwise, indexing, shapes
 from fxad.operations.arguments import by_numpy, column_major, flag, no_out, one_or_more, to_int
 from fxad.operations.at import default_fill
 from fxad.operations.axes import Axes, hashable_axis, normalize_axis_index
 from fxad.operations.methods import static_ints
 from fxad.primitives.elementwise.logic import GE, LT
+from fxad.primitives.index import index_dtype
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 Arrays = Sequence[ArrayLike]
@@ -103,9 +104,29 @@ def flipud(m: ArrayLike) -> Array:
     return flip(m, 0)
 
 
-def roll(a: ArrayLike, shift: int | Sequence[int], axis: Axes = None) -> Array:
-    """Shift elements cyclically along axes; None flattens the array."""
-    return apply_op("roll", shapes.roll, (a,), hashable_axis(shift), hashable_axis(axis))
+def roll(a: ArrayLike, shift: int | Array | Sequence[int | Array], axis: Axes = None) -> Array:
+    """Shift elements cyclically along axes; None flattens the array. Shifts and axes broadcast, the shifts of one axis
+    add up, and shifts may be traced."""
+    if not contains_array(shift):
+        return apply_op("roll", shapes.roll, (a,), hashable_axis(cast("Axes", shift)), hashable_axis(axis))
+    array = as_array("roll", a)
+    if axis is None:
+        return roll(array.ravel(), shift, 0).reshape(array.shape)
+    for places, k in shapes.shifts_along_axes(as_scalars(shift), cast("int | tuple[int, ...]", hashable_axis(axis))):
+        array = _roll_traced(array, as_array("roll", places, 1), normalize_axis_index("roll", k, array.ndim))
+    return array
+
+
+def _roll_traced(x: Array, shift: Array, axis: int) -> Array:
+    """x, shifted by a number of places that the program computes: a window of x twice."""
+    n = x.shape[axis]
+    if shift.dtype is dtypes.bool_:
+        shift = shift.astype(dtypes.int32)  # NumPy's True is 1
+    if shift.dtype not in dtypes.INTEGER or shift.ndim:
+        raise DTypeError(f"roll: a shift must be one integer, got {shift.aval}", remedy="shift.astype('int32')")
+    wide = shift.astype(index_dtype((2 * n,))) if shift.dtype.itemsize < 4 else shift
+    places = apply_op("roll", arithmetic.remainder, (wide, maximum(n, 1)))
+    return lax.dynamic_slice_in_dim(concat([x, x], axis), n - places, n, axis)
 
 
 def atleast_1d(x: ArrayLike) -> Array:
@@ -224,11 +245,11 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
 
 
 def trace(
-    a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: object = None, out: None = None
+    a: ArrayLike, offset: int | Array = 0, axis1: int = 0, axis2: int = 1, dtype: object = None, out: None = None
 ) -> Array:
-    """Return the sum of the diagonal of two axes."""
+    """Return the sum of the diagonal of two axes. `offset` may be traced."""
     no_out("trace", out)
-    return diagonal(a, offset, axis1, axis2).sum(-1, dtype=dtype)
+    return as_array("trace", a).trace(offset, axis1, axis2, dtype)
 
 
 def diag(v: ArrayLike, k: int = 0) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fxad import dtypes, lax
 from fxad.errors import DTypeError, ParameterError, ShapeError, described
-from fxad.numpy.apply import as_array
+from fxad.numpy.apply import as_array, number_or_array
 from fxad.numpy.binary import clip, divide, remainder, where
 from fxad.numpy.composites import jit_composite, promote_arguments
 from fxad.numpy.creation import full, ones
@@ -21,10 +21,11 @@ from fxad.numpy.special import i0
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, cos, sqrt
 from fxad.operations import promotion
-from fxad.operations.arguments import number, one_or_more, plain_ints, text, to_int
+from fxad.operations.arguments import one_or_more, plain_ints, text, to_int
 from fxad.operations.axes import normalize_axes, normalize_axis_index
 from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike
+from fxad.tracing.tracer import Tracer
 
 _OVERLAPS: Final = ("full", "same", "valid")
 
@@ -92,14 +93,16 @@ def interp(
         raise ShapeError(f"interp: xp and fp must be vectors of one size, at least 1, got {places.aval}, {values.aval}")
     if dtypes.COMPLEX & {at.dtype, places.dtype}:
         raise DTypeError(f"interp: x and xp must be real, got {at.aval} and {places.aval}")
-    period = None if period is None else _period(period)
+    length = None if period is None else _period(period)
     ends = ((3, left), (4, right))
     beyond = [None if v is None else promote_arguments("interp", v, first=k, dtype=values.dtype)[0] for k, v in ends]
-    return jit_composite(_interpolate, at, places, values, *beyond, period)
+    return jit_composite(_interpolate, at, places, values, *beyond, length)
 
 
-def _period(period: ArrayLike) -> float:
+def _period(period: ArrayLike) -> float | Array:
     """Return the size of a period. Raises: ParameterError for a value that is not one real number, and for 0."""
+    if isinstance(period, Tracer) and not period.ndim and period.dtype not in dtypes.COMPLEX:
+        return abs(period)
     if isinstance(period, Array | np.ndarray | np.generic) and period.ndim == 0:
         period = period.item()
     if not isinstance(period, int | float):
@@ -110,12 +113,13 @@ def _period(period: ArrayLike) -> float:
 
 
 def _interpolate(
-    x: Array, xp: Array, fp: Array, left: Array | None, right: Array | None, period: float | None
+    x: Array, xp: Array, fp: Array, left: Array | None, right: Array | None, period: float | Array | None
 ) -> Array:
     real = promotion.to_inexact_dtype(result_type(x, xp))
     dtype = result_type(real, promotion.to_inexact_dtype(fp.dtype))
     x, xp, fp = x.astype(real), xp.astype(real), fp.astype(dtype)
     if period is not None:
+        period = period.astype(real) if isinstance(period, Array) else period
         x, xp = remainder(x, period), remainder(xp, period)
         order = argsort(xp)
         xp, fp = xp[order], fp[order]
@@ -239,27 +243,32 @@ def _trapezoid(y: Array, x: Array | None, dx: Array | None, axis: int) -> Array:
     return ((both if dx is None else both * dx).sum(axis) / 2).astype(dtype)
 
 
-def unwrap(p: ArrayLike, discont: float | None = None, axis: int = -1, period: float = 2 * math.pi) -> Array:
+def unwrap(
+    p: ArrayLike, discont: float | Array | None = None, axis: int = -1, period: float | Array = 2 * math.pi
+) -> Array:
     """Return p with multiples of the period added, so that adjacent elements along an axis differ by at most half a
     period wherever they differ by at least `discont` (by default half a period)."""
-    period = plain_ints(period)
+    period = period if isinstance(period, Array) else plain_ints(period)
     if not isinstance(period, int):  # an integer period of integers gives integers
-        period = number("unwrap", "period", period)
-    discont = None if discont is None else number("unwrap", "discont", discont)
+        period = number_or_array("unwrap", "period", period)
+    discont = None if discont is None else number_or_array("unwrap", "discont", discont)
     array = as_array("unwrap", p)
     if array.dtype in dtypes.COMPLEX:
         raise DTypeError(f"unwrap: takes real values, got {array.aval}")
     return jit_composite(_unwrap, array, discont, normalize_axis_index("unwrap", axis, array.ndim), period)
 
 
-def _unwrap(p: Array, discont: float | None, axis: int, period: float) -> Array:
-    whole = p.dtype in dtypes.INTEGER and isinstance(period, int)
+def _unwrap(p: Array, discont: float | Array | None, axis: int, period: float | Array) -> Array:
+    whole = p.dtype in dtypes.INTEGER and (
+        period.dtype in dtypes.INTEGER if isinstance(period, Array) else isinstance(period, int)
+    )
     p = moveaxis(p if whole else p.astype(_inexact_dtype_of(p)), axis, -1)
     step = diff(p)
-    half: float = period // 2 if whole else period / 2
+    half = period // 2 if whole else period / 2
     moved = remainder(step + half, period) - half
-    if not whole or period % 2 == 0:  # half a period up stays half a period up
-        moved = where((moved == -half) & (step > 0), half, moved)
+    ambiguous = not whole or period % 2 == 0
+    if isinstance(ambiguous, Array) or ambiguous:  # half a period up stays half a period up
+        moved = where((moved == -half) & (step > 0) & ambiguous, half, moved)
     change = where(abs(step) < (period / 2 if discont is None else discont), 0, moved - step)
     out = concat([p[..., :1], p[..., 1:] + cumsum(change, -1).astype(p.dtype)], -1)
     return moveaxis(out, -1, axis)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from fxad import dtypes
-from fxad.numpy.apply import apply_op, to_device
+from fxad.numpy.apply import apply_op, number_or_array, to_device
 from fxad.operations import arithmetic, elementwise
-from fxad.operations.arguments import flag, no_out, number, to_int
+from fxad.operations.arguments import flag, no_out, to_int
 from fxad.primitives.elementwise.exponential import EXP, EXP2, EXPM1, LOG, LOG1P, LOG2, LOG10
 from fxad.primitives.elementwise.powers import CBRT, SIGN, SQRT, SQUARE
 from fxad.primitives.elementwise.select import CEIL, FLOOR
@@ -251,17 +251,24 @@ def astype(
 
 
 def nan_to_num(
-    x: ArrayLike, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+    x: ArrayLike,
+    copy: bool = True,
+    nan: float | Array = 0.0,
+    posinf: float | Array | None = None,
+    neginf: float | Array | None = None,
 ) -> Array:
-    """Return x with nan replaced by 0, and infinities by the greatest and the least finite number.
+    """Return x with nan replaced by 0, and infinities by the greatest and the least finite number. The replacements may
+    be traced.
 
     Rule:   arrays are immutable, so `copy` has no effect.
     """
     flag("nan_to_num", "copy", copy)
-    neginf = None if neginf is None else number("nan_to_num", "neginf", neginf)
-    posinf = None if posinf is None else number("nan_to_num", "posinf", posinf)
-    nan = number("nan_to_num", "nan", nan)
-    return apply_op("nan_to_num", elementwise.nan_to_num, (x,), nan, posinf, neginf)
+    given = ("nan", nan), ("posinf", posinf), ("neginf", neginf)
+    values = [None if v is None else number_or_array("nan_to_num", what, v) for what, v in given]
+    arrays = tuple([v for v in values if isinstance(v, Array)])
+    static = tuple([None if isinstance(v, Array) else v for v in values])
+    which = tuple([isinstance(v, Array) for v in values])
+    return apply_op("nan_to_num", elementwise.nan_to_num, (x, *arrays), static, which)
 
 
 # --------------------------------------------------------------------------------------------------- questions

@@ -15,7 +15,7 @@ from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import maximum, minimum
 from fxad.dtypes import DType
-from fxad.errors import ShapeError
+from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Atoms, Emit, Lit
 from fxad.operations.arithmetic import multiply
 from fxad.operations.axes import normalize_axis_index, normalize_axis_tuple
@@ -264,6 +264,16 @@ def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Atoms:
     x = slice_axis(emit, x, last - 1, max(-offset, 0), max(-offset, 0) + size)
     x = slice_axis(emit, x, last, max(offset, 0), max(offset, 0) + size)
     return (_take_diagonal(emit, x, last - 1, last),)
+
+
+def only_diagonal(emit: Emit, x: Atom, offset: Atom, axis1: int, axis2: int) -> Atoms:
+    """x with zeros beside a diagonal of two axes, which become the last ones. The program computes which diagonal."""
+    if offset.aval.dtype not in dtypes.INTEGER or offset.aval.shape:
+        raise DTypeError(f"trace: offset must be one integer, got {offset.aval}", remedy="offset.astype('int32')")
+    a, b = normalize_axis_tuple("trace", (axis1, axis2), x.aval.ndim)
+    x = emit_transpose(emit, x, (*other_axes((a, b), x.aval.ndim), a, b))
+    mask = diagonal_mask(emit, x.aval.shape, x.aval.ndim - 2, x.aval.ndim - 1, offset)
+    return (emit_where(emit, mask, x, literal_like(0, x)),)
 
 
 def einsum(

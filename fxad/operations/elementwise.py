@@ -10,7 +10,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError
-from fxad.ir import Atom, Atoms, Emit, Lit, Primitive
+from fxad.ir import Atom, Atoms, Emit, Lit, Primitive, Var
 from fxad.operations.arguments import to_int
 from fxad.operations.promotion import (
     broadcast,
@@ -292,27 +292,47 @@ def angle(emit: Emit, x: Atom) -> Atoms:
     return emit(ATAN2, *imag(emit, x), *real(emit, x))
 
 
-def nan_to_num(emit: Emit, x: Atom, nan: float, above: float | None, below: float | None) -> Atoms:
-    """x with nan and infinities replaced; None is the greatest and the least finite number."""
+def nan_to_num(
+    emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], tuple[float | None, ...], tuple[bool, ...]]
+) -> Atoms:
+    """x with nan and infinities replaced. Arguments: the replacements that are atoms, then those of nan, inf and -inf
+    that are numbers, and for each of the three if it is an atom. None is the greatest and the least finite number."""
+    *atoms, static, which = args
     if x.aval.dtype in dtypes.COMPLEX:
-        parts = [nan_to_num(emit, emit.one(part, x), nan, above, below)[0] for part in (REAL, IMAG)]
+        parts = [nan_to_num(emit, emit.one(part, x), *args)[0] for part in (REAL, IMAG)]
         return emit(COMPLEX, *parts)
     if x.aval.dtype not in dtypes.FLOATING:
         return (x,)
     limits = ml_dtypes.finfo(x.aval.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
-    high, low = [float(d) if v is None else v for d, v in ((limits.max, above), (limits.min, below))]
-    y = emit_where(emit, emit.one(NE, x, x), literal_like(nan, x), x)
-    y = emit_where(emit, emit.one(EQ, x, literal_like(np.inf, x)), literal_like(high, x), y)
-    return (emit_where(emit, emit.one(EQ, x, literal_like(-np.inf, x)), literal_like(low, x), y),)
+    defaults, given = (0.0, float(limits.max), float(limits.min)), iter(atoms)
+    nan, high, low = [
+        _broadcast_number(emit, next(given) if is_atom else default if v is None else v, x)
+        for default, v, is_atom in zip(defaults, static, which, strict=True)
+    ]
+    y = emit_where(emit, emit.one(NE, x, x), nan, x)
+    y = emit_where(emit, emit.one(EQ, x, literal_like(np.inf, x)), high, y)
+    return (emit_where(emit, emit.one(EQ, x, literal_like(-np.inf, x)), low, y),)
 
 
-def isclose(emit: Emit, x: Atom, y: Atom, rtol: float, atol: float, equal_nan: bool) -> Atoms:
-    """True where abs(x - y) <= atol + rtol * abs(y), or both are the same infinity."""
+def _broadcast_number(emit: Emit, value: Atom | float, like: Atom) -> Atom:
+    """A number, or an atom without axes, in the shape and the dtype of another value."""
+    if isinstance(value, Var | Lit):
+        return broadcast(emit, convert(emit, value, like.aval.dtype), like.aval.shape)
+    return literal_like(value, like)
+
+
+def isclose(emit: Emit, x: Atom, y: Atom, *args: *tuple[*tuple[Atom, ...], float | None, float | None, bool]) -> Atoms:
+    """True where abs(x - y) <= atol + rtol * abs(y), or both are the same infinity. A tolerance None is an atom, one of
+    the first arguments."""
+    *atoms, relative, absolute, equal_nan = args
+    given = iter(atoms)
+    rtol, atol = [next(given) if v is None else v for v in (relative, absolute)]
     x, y = promote_and_broadcast("isclose", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
     size = emit.one(ABS, y)
-    bound = emit.one(ADD, literal_like(atol, size), emit.one(MUL, literal_like(rtol, size), size))
+    scaled = emit.one(MUL, _broadcast_number(emit, rtol, size), size)
+    bound = emit.one(ADD, _broadcast_number(emit, atol, size), scaled)
     near = emit.one(LE, emit.one(ABS, emit.one(SUB, x, y)), bound)
     near = emit.one(AND, near, *isfinite(emit, y))
     near = emit.one(OR, near, emit.one(EQ, x, y))

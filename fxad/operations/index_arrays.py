@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from fxad import dtypes
 from fxad.dtypes import DType
@@ -46,9 +47,9 @@ def nonzero_along(emit: Emit, x: Atom, axis: int, size: int, fills: tuple[int, .
     return (nonzero(emit, x, size, fills)[axis],)
 
 
-def fills(op: str, fill_value: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+def fills(op: str, fill_value: object, ndim: int) -> tuple[int, ...]:
     """The index that stands for a missing element, for each axis. Raises: ArgumentError, ShapeError."""
-    values = one_or_more(op, "fill_value", 0 if fill_value is None else fill_value)
+    values = one_or_more(op, "fill_value", 0 if fill_value is None else cast("int | Sequence[int]", fill_value))
     out = (values,) * ndim if isinstance(values, int) else values * ndim if len(values) == 1 else values
     if len(out) != ndim:
         raise ShapeError(

@@ -74,14 +74,19 @@ def is_unmasked(initial: object, where: object) -> bool:
     return initial is None and (where is None or where is True)
 
 
-def degrees_of_freedom(name: str, correction: float, ddof: float | None) -> float:
+def degrees_of_freedom(name: str, correction: object, ddof: object) -> float:
     """Return the number subtracted from the count in a variance, from either of its names. Raises: ParameterError for
     both."""
-    if ddof is not None and correction:
+    refuse_both_names(name, correction, ddof)
+    return number(name, "correction", correction) if ddof is None else number(name, "ddof", ddof)
+
+
+def refuse_both_names(name: str, correction: object, ddof: object) -> None:
+    """Raises: ParameterError if the correction of a variance is given under both of its names."""
+    if ddof is not None and (type(correction) not in (int, float) or correction):
         raise ParameterError(
             f"{name}: correction {correction} and ddof {ddof} are two names of one argument", remedy="give one of them"
         )
-    return number(name, "correction", correction) if ddof is None else number(name, "ddof", ddof)
 
 
 def plan_masked_reduction(

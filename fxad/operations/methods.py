@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Self, TypeAlias
+from typing import Self, TypeAlias, cast
 
 import numpy as np
 
@@ -397,9 +397,11 @@ class Methods(Operators):
         """The diagonal of two axes, as a last axis."""
         return self._apply(contractions.diagonal, (), (to_int("diagonal", "offset", offset), axis1, axis2))
 
-    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: object = None) -> Self:
-        """The sum of the diagonal of two axes."""
-        return self.diagonal(offset, axis1, axis2).sum(-1, dtype=dtype)
+    def trace(self, offset: object = 0, axis1: int = 0, axis2: int = 1, dtype: object = None) -> Self:
+        """The sum of the diagonal of two axes. `offset` may be traced."""
+        if isinstance(offset, Typed):  # then the size of the diagonal is not known
+            return self._apply(contractions.only_diagonal, (offset,), (axis1, axis2)).sum((-2, -1), dtype=dtype)
+        return self.diagonal(to_int("trace", "offset", cast("int", offset)), axis1, axis2).sum(-1, dtype=dtype)
 
     def dot(self, other: Self | NDArray | Scalar) -> Self:
         """The product summed over the last axis of this and the last but one of `other`."""

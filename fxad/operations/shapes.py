@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
+from typing import Final, TypeVar
 
 from fxad import dtypes
 from fxad.core.sizes import maximum, minimum
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, ParameterError, ShapeError
-from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive, Shape
+from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive, Shape, Var
 from fxad.operations.arguments import to_int
 from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index, normalize_axis_tuple
 from fxad.operations.promotion import broadcast, convert, promote_dtypes
 from fxad.primitives.axes import other_axes, replace_entry
-from fxad.primitives.elementwise.arithmetic import ADD
+from fxad.primitives.elementwise.arithmetic import ADD, MAX, MIN
 from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG, REAL
 from fxad.primitives.elementwise.convert import BitcastConvertType
 from fxad.primitives.elementwise.logic import EQ, GE, NE
@@ -26,6 +27,9 @@ from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.index import index_dtype
 from fxad.primitives.shape import ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, emit_slice
+
+T = TypeVar("T")
+_FAR: Final = 2**62  # the number of a diagonal outside of every array
 
 
 def emit_rearrange(emit: Emit, prim: Primitive, x: Atom) -> Atom:
@@ -149,19 +153,28 @@ def flip(emit: Emit, x: Atom, axis: Axes) -> Atoms:
 
 
 def roll(emit: Emit, x: Atom, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None) -> Atoms:
-    """Shift elements cyclically along axes; flattened for axis None."""
+    """Shift elements cyclically along axes; flattened for axis None. Shifts and axes broadcast, and the shifts of one
+    axis add up."""
     if axis is None:
-        if isinstance(shift, tuple):
-            raise ParameterError(f"roll: shifts {shift} need axes", remedy="give axis as a tuple of the same length")
         (flat,) = reshape(emit, x, (-1,))
-        return reshape(emit, _roll_axis(emit, flat, shift, 0), x.aval.shape)
-    axes = axis if isinstance(axis, tuple) else (axis,)
-    shifts = shift if isinstance(shift, tuple) else (shift,) * len(axes)
-    if len(shifts) != len(axes):
-        raise ParameterError(f"roll: {len(shifts)} shifts {shifts} for {len(axes)} axes {axes}")
-    for s, a in zip(shifts, axes, strict=True):
+        (rolled,) = roll(emit, flat, shift, 0)
+        return reshape(emit, rolled, x.aval.shape)
+    for s, a in shifts_along_axes(shift if isinstance(shift, tuple) else (shift,), axis):
         x = _roll_axis(emit, x, s, normalize_axis_index("roll", a, x.aval.ndim))
     return (x,)
+
+
+def shifts_along_axes(shifts: tuple[T, ...], axis: int | tuple[int, ...]) -> list[tuple[T, int]]:
+    """The shifts of `roll`, each with its axis. Raises: ParameterError if there are more of one than of the other,
+    unless there is only one."""
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
+        raise ParameterError(
+            f"roll: {len(shifts)} shifts {shifts} for {len(axes)} axes {axes}",
+            remedy="give one shift, one axis, or as many of both",
+        )
+    count = max(len(shifts), len(axes)) if shifts and axes else 0
+    return [(shifts[k % len(shifts)], axes[k % len(axes)]) for k in range(count)]
 
 
 def _roll_axis(emit: Emit, x: Atom, shift: int, axis: int) -> Atom:
@@ -261,16 +274,31 @@ def emit_pad(emit: Emit, x: Atom, value: Atom, prim: Pad) -> Atoms:
 # ------------------------------------------------------------------------------------------ diagonals and triangles
 
 
-def diagonal_mask(emit: Emit, shape: Shape, a: int, b: int, offset: int) -> Atom:
+def diagonal_mask(emit: Emit, shape: Shape, a: int, b: int, offset: int | Atom) -> Atom:
     """A mask that is True where the index along axis `b` equals that along `a` plus `offset`."""
     rows, columns = _row_and_column(emit, shape, a, b, offset)
     return emit.one(EQ, rows, columns)
 
 
-def _row_and_column(emit: Emit, shape: Shape, a: int, b: int, offset: int) -> tuple[Atom, Atom]:
-    dtype = index_dtype((shape[a] + abs(offset), shape[b]))
+def _row_and_column(emit: Emit, shape: Shape, a: int, b: int, offset: int | Atom) -> tuple[Atom, Atom]:
+    if type(offset) is int:  # not a symbolic size
+        offset = max(min(offset, _FAR), -_FAR)
+    known = 0 if isinstance(offset, Var | Lit) else offset
+    dtype = index_dtype((shape[a] + abs(known), shape[b]))
     rows, columns = emit.one(Iota(shape, dtype, a)), emit.one(Iota(shape, dtype, b))
+    if isinstance(offset, Var | Lit):
+        return (emit.one(ADD, rows, broadcast(emit, _bounded_offset(emit, offset, dtype), shape)), columns)
     return (add_offset(emit, rows, offset), columns)
+
+
+def _bounded_offset(emit: Emit, offset: Atom, dtype: DType) -> Atom:
+    """The number of a diagonal that the program computes, in the dtype of positions. All diagonals far outside are
+    alike."""
+    like, far = offset.aval, _FAR if dtype is dtypes.int64 else 2**30
+    if like.dtype.itemsize >= dtype.itemsize:
+        offset = emit.one(MIN, offset, Lit.of(far, like))
+        offset = offset if like.dtype in dtypes.UNSIGNED else emit.one(MAX, offset, Lit.of(-far, like))
+    return convert(emit, offset, dtype)
 
 
 def add_offset(emit: Emit, x: Atom, offset: int) -> Atom:
@@ -278,18 +306,21 @@ def add_offset(emit: Emit, x: Atom, offset: int) -> Atom:
     return emit.one(ADD, x, Lit.of(offset, x.aval)) if offset else x
 
 
-def triangle(emit: Emit, x: Atom, k: int, lower: bool) -> Atoms:
-    """x with zeros above diagonal `k` (`lower`), or below it."""
+def triangle(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], int | None, bool]) -> Atoms:
+    """x with zeros above diagonal `k` (`lower`), or below it. `k` None is the second argument, an atom."""
+    *traced, k, lower = args
     if x.aval.ndim < 2:
         raise ShapeError(f"{'tril' if lower else 'triu'}: takes an array with at least two axes, got {x.aval}")
-    rows, columns = _row_and_column(emit, x.aval.shape, x.aval.ndim - 2, x.aval.ndim - 1, k)
+    offset = traced[0] if k is None else k
+    rows, columns = _row_and_column(emit, x.aval.shape, x.aval.ndim - 2, x.aval.ndim - 1, offset)
     mask = emit.one(GE, rows, columns) if lower else emit.one(GE, columns, rows)
     return (emit_where(emit, mask, x, Lit.of(0, x.aval)),)
 
 
-def eye(emit: Emit, n: int, m: int, k: int, dtype: DType) -> Atoms:
-    """Ones on diagonal `k` of an n by m array of zeros."""
-    return (convert(emit, diagonal_mask(emit, (n, m), 0, 1, k), dtype),)
+def eye(emit: Emit, *args: *tuple[*tuple[Atom, ...], int, int, int | None, DType]) -> Atoms:
+    """Ones on diagonal `k` of an n by m array of zeros. `k` None is the first argument, an atom."""
+    *traced, n, m, k, dtype = args
+    return (convert(emit, diagonal_mask(emit, (n, m), 0, 1, traced[0] if k is None else k), dtype),)
 
 
 def diagonal_matrix(emit: Emit, x: Atom, k: int) -> Atoms:

@@ -523,10 +523,28 @@ def flatten_arguments(program: Program[..., object], args: tuple[object, ...], k
 
     Raises: TreeError, ShapeError, DTypeError, ArgumentError naming the argument's path.
     """
+    return fit_leaves(program, leaves_of_call(program, args, kwargs))
+
+
+def leaves_of_call(program: Program[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> list[Any]:
+    """The argument leaves of a call. An array of float0 stands for None: JAX's tangent of an integer.
+
+    Raises: TreeError, ArgumentError if the arguments have another structure than those of the program.
+    """
     leaves, in_tree = tree.flatten((args, kwargs))
-    if in_tree != program.in_tree:
-        raise tree_error(program, in_tree, len(args), kwargs)
-    return fit_leaves(program, leaves)
+    if in_tree == program.in_tree:
+        return leaves
+    if any([is_float0(x) for x in leaves]):
+        given = tree.unflatten(in_tree, [None if is_float0(x) else x for x in leaves])
+        present, without = tree.flatten(given)
+        if without == program.in_tree:
+            return present
+    raise tree_error(program, in_tree, len(args), kwargs)
+
+
+def is_float0(x: object) -> bool:
+    """Returns True for an array of JAX's dtype of the tangents of integers."""
+    return isinstance(x, np.ndarray) and x.dtype == dtypes.float0
 
 
 def numpy_operands(

@@ -152,6 +152,11 @@ class Tracer(Array):
             self._refuse(f"to_device: {device}", "a program runs on one device: move its arguments, or its results")
         return self
 
+    @property
+    def literal(self) -> Lit | None:
+        """The constant that it is in the program; None for a variable."""
+        return self._var if isinstance(self._var, Lit) else None
+
     def __repr__(self) -> str:
         return f"Tracer<{self.aval}>"
 

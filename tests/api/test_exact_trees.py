@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import fxad as fx
 import fxad.numpy as fnp
@@ -85,7 +84,9 @@ def leaves_as_met(x: object) -> list[Any]:
 
 
 KEYS = st.sampled_from(["a", "b", "c", 1, 1.0, True, Letter.A, Letter.B, Named.A, (0,), (False,), 0.0, -0.0])
-STATIC = st.sampled_from([0, 0.0, -0.0, False, float("nan"), "a", Named.A, (1,), (True,), range(0, 3, 2), range(0, 4, 2)])
+STATIC = st.sampled_from(
+    [0, 0.0, -0.0, False, float("nan"), "a", Named.A, (1,), (True,), range(0, 3, 2), range(0, 4, 2)]
+)
 
 
 def containers(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

@@ -407,3 +407,38 @@ def test_segments_do_not_change_the_order_of_sums() -> None:
             got = fx.interpret(fx.grad(fx.trace(lambda x, w: f(wrap, x, w), x, w), argnums=(0, 1)), x, w)
             for g, v in zip(got, want, strict=True):
                 np.testing.assert_array_equal(g, v)
+
+
+def products_in_jax(prim: Any, *_: Any, **params: Any) -> bool:
+    return prim.name == "dot_general" and params["dimension_numbers"] == (((1,), (0,)), ((), ()))
+
+
+def named_pre(prim: Any, *avals: Any, **params: Any) -> bool:
+    return prim.name == "name" and params["name"] == "pre" and avals[0].shape == (4, 4)
+
+
+def test_policies_are_functions_as_in_jax() -> None:
+    jax_s = fx.checkpoint_policies
+    for function, policy in (
+        (products_in_jax, policies.dots_without_batch_dims),
+        (named_pre, policies.names("pre")),
+        (lambda *_, **__: True, policies.everything),
+        (lambda *args, **params: policies.dots(*args, **params), policies.dots),
+        (lambda *args, **params: policies.names("pre")(*args, **params), policies.names("pre")),
+        (jax_s.save_from_both_policies(products_in_jax, named_pre), policies.dots | policies.names("pre")),
+        (jax_s.save_anything_except_these_names("pre"), ~policies.names("pre")),
+        (jax_s.save_any_names_but_these("pre"), policies.names("post")),
+    ):
+        ours, theirs = [stored(layers(fx.remat(block, policy=p)), X) for p in (function, policy)]
+        assert [row.partition(":")[0] for row in ours] == [row.partition(":")[0] for row in theirs]
+        np.testing.assert_array_equal(gradient(layers(fx.remat(block, policy=function)), X), gradient(layers(block), X))
+    assert stored(fx.remat(block, policy=named_pre), X) == stored(fx.checkpoint(block, policy=named_pre), X)
+    assert "named_pre" in "".join(stored(fx.remat(block, policy=named_pre), X))
+
+
+def test_a_function_as_in_jax_that_raises_or_does_not_answer() -> None:
+    with pytest.raises(fx.errors.ArgumentError, match="the policy <lambda> answers a NoneType, not a bool"):
+        fx.grad(fx.remat(lambda x: fnp.sum(fnp.sin(x)), policy=lambda *_, **__: None))(X)
+    with pytest.raises(ZeroDivisionError) as caught:
+        fx.grad(fx.remat(lambda x: fnp.sum(fnp.sin(x)), policy=lambda *_, **__: 1 / 0))(X)
+    assert "raised by the policy <lambda> of remat, asked about the equation" in caught.value.__notes__[0]

@@ -249,13 +249,21 @@ def test_checkpoint() -> None:
     def f(x: Any) -> Any:
         return fnp.sin(fnp.sin(x))
 
-    for how in ({}, {"prevent_cse": False}, {"policy": fx.checkpoint_policies.everything_saveable}):
+    for how in (
+        {},
+        {"prevent_cse": False},
+        {"prevent_cse": (True,)},
+        {"prevent_cse": [{"x": False}]},
+        {"policy": fx.checkpoint_policies.everything_saveable},
+    ):
         assert float(fx.grad(fx.checkpoint(f, **how))(1.0)) == float(fx.grad(f)(1.0))
     g = fx.checkpoint(lambda x, n: x**n, static_argnums=(1,))
     assert float(fx.grad(g)(2.0, 3)) == 12
     with pytest.raises(ArgumentError) as e:
         fx.checkpoint(f, prevent_cse="no")  # type: ignore[arg-type]
     assert e.value.message == "remat: prevent_cse is a str, not a bool: 'no'"
+    with pytest.raises(ArgumentError, match="remat: prevent_cse is an int, not a bool: 1"):
+        fx.checkpoint(f, prevent_cse=(True, 1))
     assert e.value.remedy == "leave it out: a recompute is always real"
 
 

@@ -326,3 +326,68 @@ def test_saving_a_tree_as_a_program_says_what_to_use(tmp_path: Path) -> None:
 
 def test_the_norm_of_a_tree() -> None:
     assert float(tree.global_norm({"a": [3.0], "b": 4.0})) == 5
+
+
+def test_one_level_is_jax_s() -> None:
+    jax = pytest.importorskip("jax")
+    shared = [
+        {"b": 1, "a": [2]}, (1, [2]), [3], None, (), OrderedDict(b=1, a=2), defaultdict(int, b=1, a=2), Pair(1, (2,)),
+    ]  # fmt: skip
+    for x in shared:
+        children, data = tu.flatten_one_level(x)
+        wanted, wanted_data = jax.tree_util.flatten_one_level(x)
+        assert (list(children), data) == (list(wanted), wanted_data)
+        pairs, data = tu.flatten_one_level_with_keys(x)
+        wanted_pairs, _ = jax.tree_util.flatten_one_level_with_keys(x)
+        assert [(str(k), c) for k, c in pairs] == [(str(k), c) for k, c in wanted_pairs]
+        assert tu.is_tree_node(type(x))
+        assert jax.tree_util.is_tree_node(type(x))
+    assert not tu.is_tree_node(int)
+    assert tu.flatten_one_level(tu.Partial(print, 1, end="")) == (((1,), {"end": ""}), print)
+    with pytest.raises(TreeError, match=r"tree\.flatten_one_level: an int is a leaf"):
+        tu.flatten_one_level(3)
+
+
+def test_reduce_associative_combines_pairs() -> None:
+    def text(a: str, b: str) -> str:
+        return f"({a}{b})"
+
+    assert tree.reduce_associative(text, list("abcde")) == "((ab)(c(de)))"
+    assert tu.tree_reduce_associative(text, {"y": "b", "x": "a"}) == "(ab)"
+    assert tree.reduce_associative(text, ["a"]) == "a"
+    assert tree.reduce_associative(text, [], identity="-") == "-"
+    assert tree.reduce_associative(operator.add, [(1, 2), (3,)], is_leaf=lambda x: isinstance(x, tuple)) == (1, 2, 3)
+    with pytest.raises(ArgumentError, match="reduce_associative: the tree has no leaves"):
+        tree.reduce_associative(text, ())
+    with pytest.raises(ArgumentError, match="reduce_associative: an int is not callable"):
+        tree.reduce_associative(3, ())  # type: ignore[arg-type]
+
+
+PREFIXES: list[tuple[Any, Any, list[str]]] = [
+    (1, (1, 2), []),
+    ((1, None), ([2, 3], None), []),
+    ({"a": 1}, {"a": {"b": 2}}, []),
+    ((1, [2]), (1, (2,)), ["in_axes[1]: the prefix has a list, and the whole tree a tuple"]),
+    (((1,), (2,)), ([3], [4]), [
+        "in_axes[0]: the prefix has a tuple, and the whole tree a list",
+        "in_axes[1]: the prefix has a tuple, and the whole tree a list",
+    ]),
+    ([[1]], [[2, 3]], [
+        "in_axes[0]: the prefix has a list with 1 children, and the whole tree one with 2; only one of them has [1]"
+    ]),
+    ({"a": 1}, {"a": 2, "b": 3}, [
+        "in_axes: the prefix has a dict with 1 children, and the whole tree one with 2; only one of them has ['b']"
+    ]),
+    ({"a": 1}, {"b": 1}, ["in_axes: the prefix has a dict with ('a',), and the whole tree one with ('b',)"]),
+    (None, 1, ["in_axes: the prefix has a NoneType, and the whole tree an int"]),
+    ({"a": Pair([1], 2)}, {"a": Pair((1,), 2)}, ["in_axes['a'].x: the prefix has a list, and the whole tree a tuple"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("prefix", "whole", "messages"), PREFIXES)
+def test_prefix_errors(prefix: Any, whole: Any, messages: list[str]) -> None:
+    errors = [make("in_axes") for make in tu.prefix_errors(prefix, whole)]
+    assert [e.message for e in errors] == messages
+    for e in errors:
+        assert e.remedy == "give one entry for the whole tree, or a tree whose entries stand for whole subtrees"
+    assert tu.prefix_errors(prefix, whole, is_leaf=lambda x: x is prefix) == []

@@ -162,7 +162,10 @@ def test_a_pair_that_is_made_elsewhere_is_refused_when_an_instance_is_flattened(
     tree.register(Later, lambda x: tuple([(x.x,), None]), lambda _, xs: Later(*xs))
     with pytest.raises(fx.errors.ArgumentError) as e:
         tree.leaves(Later(1))
-    assert e.value.message == f"tree.register: {WRONG.replace('ByPair', 'test_a_pair_that_is_made_elsewhere_is_refused_when_an_instance_is_flattened.<locals>.Later')}"  # noqa: E501
+    assert (
+        e.value.message
+        == f"tree.register: {WRONG.replace('ByPair', 'test_a_pair_that_is_made_elsewhere_is_refused_when_an_instance_is_flattened.<locals>.Later')}"
+    )  # noqa: E501
     assert "test_users_classes.py" in e.value.caller
 
 

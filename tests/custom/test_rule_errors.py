@@ -79,7 +79,7 @@ TANGENTS: list[tuple[Callable[..., Any], type[FxadError], str, str]] = [
         lambda p, t: (f(*p), {"y": t[0], "n": 1.0}),
         DTypeError,
         "defjvp of f: rule returns a tangent of result['n'], which is i32[] and has none",
-        "return None for it",
+        "return None for it; an array of float0, or of zeros, is taken too",
     ),
     (
         lambda p, t: (f(*p), {"y": fnp.sum(t[0]), "n": None}),
@@ -168,10 +168,10 @@ COTANGENTS: list[tuple[Callable[..., Any], Callable[..., Any], type[FxadError], 
     ),
     (
         lambda x, n: (f(x, n), None),
-        lambda r, ct: (ct["y"], 0.0),
+        lambda r, ct: (ct["y"], 1.0),
         DTypeError,
         "defvjp of f: bwd returns a cotangent of n, which is i32[] and has none",
-        "return None for it",
+        "return None for it; an array of float0, or of zeros, is taken too",
     ),
     (
         lambda x, n: (f(x, n), None),

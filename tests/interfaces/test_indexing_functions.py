@@ -262,4 +262,4 @@ def test_refusals_while_tracing() -> None:
         with pytest.raises(TracerError, match="size"):
             traced(fn, X)
     with pytest.raises(TracerError, match="delete: the shape of the result depends on"):
-        traced(lambda i: fnp.delete(X, i), np.array(0))
+        traced(lambda i: fnp.delete(X, i), np.array([0, 1]))

@@ -15,6 +15,7 @@ import fxad.numpy as fnp
 from fxad import nn, random
 from fxad.errors import DTypeError, FxadError, ParameterError, ShapeError
 from fxad.nn import initializers
+from fxad.test_util import check_grads
 from fxad.tracing.array import Array
 
 RNG = np.random.default_rng(5)
@@ -243,6 +244,24 @@ def test_rows_of_padded_queries_are_zero_and_no_nan_comes_back() -> None:
     assert np.isfinite(np.asarray(fx.grad(lambda q: attend(q).sum())(fnp.asarray(Q)))).all()
 
 
+def test_attention_gives_the_logarithm_of_its_sums() -> None:
+    k, v = RNG.standard_normal((2, B, S, 2, H))
+    scores = np.einsum("btnh,bsnh->btns", Q, np.repeat(k, 2, 2)) * H**-0.5
+    out, sums = nn.dot_product_attention(Q, k, v, return_residual=True)
+    np.testing.assert_allclose(out, _reference(Q, k, v), atol=1e-9)
+    np.testing.assert_allclose(sums, sp.logsumexp(scores, -1), atol=1e-9)
+    mask = RNG.random((B, 1, T, S)) < 0.7
+    mask[..., 0] = True
+    _, sums = nn.dot_product_attention(Q, k, v, mask=mask, implementation="xla", return_residual=True)
+    allowed = np.broadcast_to(mask.transpose(0, 2, 1, 3), scores.shape)
+    np.testing.assert_allclose(sums, sp.logsumexp(scores, -1, b=allowed), atol=1e-9)
+    alone = nn.dot_product_attention(Q[0], k[0], v[0], return_residual=True)
+    assert [a.shape for a in alone] == [(T, N, H), (T, N)]
+    check_grads(lambda q: nn.dot_product_attention(q, k, v, return_residual=True), (Q,), 1)
+    with pytest.raises(ParameterError, match="dot_product_attention: implementation 'cudnn' is not there"):
+        nn.dot_product_attention(Q, k, v, implementation="cudnn")
+
+
 def test_attention_in_half_precision() -> None:
     half = Q.astype(np.float16)
     out = nn.dot_product_attention(half, half, half)
@@ -277,8 +296,26 @@ def test_variances() -> None:
         for kind in ("uniform", "normal", "truncated_normal")
     ]
     scaled.append((initializers.variance_scaling(1.0, "fan_in", "normal", batch_axis=0), 1 / 50))
+    for none in ((), []):
+        scaled += [
+            (initializers.variance_scaling(1.0, "fan_in", "normal", in_axis=none), 1 / 2000),
+            (initializers.variance_scaling(1.0, "fan_out", "normal", out_axis=none), 1 / 2400),
+            (initializers.variance_scaling(1.0, "fan_avg", "normal", none, none), 1 / 120_000),
+        ]
     for x, (_, want) in zip(fx.jit(lambda k: [pair[0](k, shape) for pair in scaled])(key), scaled, strict=True):
         assert abs(np.asarray(x, np.float64).var() / want - 1) < 4 * np.sqrt(2 / n)
+
+
+@pytest.mark.parametrize(("kind", "most"), [("uniform", math.sqrt(2)), ("normal", INF), ("truncated_normal", 2.1)])
+def test_complex_variance_scaling(kind: str, most: float) -> None:
+    """The second moment of n moduli is off by its square root of at most 1 / n. See `test_variances`."""
+    n = 60_000
+    z = np.asarray(initializers.variance_scaling(1.0, "fan_in", kind, (), ())(random.key(2), (n,), np.complex64))
+    z = z.astype(complex) * math.sqrt(n)
+    assert abs(z.mean()) < 4 / math.sqrt(n)
+    assert abs((abs(z) ** 2).mean() - 1) < 4 / math.sqrt(n)
+    assert abs((z**2).mean()) < 6 / math.sqrt(n)  # no direction is preferred
+    assert abs(z).max() < most
 
 
 def test_plain_initialisers() -> None:

@@ -44,14 +44,14 @@ NOWHERE: Mapping[str, str] = {
 # Further keyword arguments that single functions do not have.
 ABSENT: Mapping[str, str] = {
     "numpy.argsort": "dtype", "numpy.can_cast": "casting", "numpy.compress": "out", "numpy.copy": "order",
-    "numpy.delete": "assume_unique_indices", "numpy.einsum": "out", "numpy.modf": "out", "numpy.polyfit": "full",
+    "numpy.einsum": "out", "numpy.modf": "out", "numpy.polyfit": "full",
     "numpy.put": "mode", "numpy.put_along_axis": "mode", "numpy.ravel_multi_index": "dtype order",
     "numpy.save": "allow_pickle", "numpy.trim_zeros": "axis", "numpy.linalg.matrix_rank": "hermitian tol",
     "numpy.linalg.pinv": "rcond", "lax.all_gather": "to", "lax.dot": "dimension_numbers", "lax.mul": "out_dtype",
     "lax.reshape": "dimensions", "lax.linalg.eig": "enable_eigvec_derivs",
     "lax.linalg.eigh": "sort_eigenvalues", "lax.linalg.qr": "pivoting",
     "lax.linalg.tridiagonal_solve": "perturb_singular",
-    "nn.dot_product_attention": "return_residual", "random.key": "dtype", "random.wrap_key_data": "dtype",
+    "random.key": "dtype", "random.wrap_key_data": "dtype",
     "scipy.special.log_ndtr": "series_order",
     "scipy.linalg.eigh": "check_finite eigvals overwrite_a overwrite_b turbo type",
     "scipy.linalg.eigh_tridiagonal": "key select_range tol", "scipy.linalg.polar": "eps max_iterations",

@@ -33,10 +33,14 @@ from tests.laws.ranges import (
 
 COUNT = 6 if quick() else 60
 # functions that take most of the time of the compiler
-SLOW = frozenset({"i0", "i1", "i0e", "i1e", "exp1", "expi", "lgamma", "digamma", "gamma", "log_ndtr", "ndtri", "erf_inv"})
+SLOW = frozenset(
+    {"i0", "i1", "i0e", "i1e", "exp1", "expi", "lgamma", "digamma", "gamma", "log_ndtr", "ndtri", "erf_inv"}
+)
 
 
-def check(name: str, law: Law, dtype: str, operands: list[np.ndarray], results: list[Array], derived: bool) -> list[str]:
+def check(
+    name: str, law: Law, dtype: str, operands: list[np.ndarray], results: list[Array], derived: bool
+) -> list[str]:
     """The lines that tell where a function does not keep the law."""
     eps = float(info(dtype).eps)
     xs = [x.astype(np.float64) for x in operands]
@@ -114,7 +118,9 @@ def test_logarithms_of_powers_are_exact(dtype: str) -> None:
         found = np.asarray(run(fnp.log10)((10.0**tens).astype(kind))).astype(np.float64)
         np.testing.assert_array_equal(found, tens)
     for log in (fnp.log2, fnp.log10):
-        edges = np.asarray(fx.jit(log)(np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, -limits.smallest_subnormal], kind)))
+        edges = np.asarray(
+            fx.jit(log)(np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, -limits.smallest_subnormal], kind))
+        )
         np.testing.assert_array_equal(
             edges.astype(np.float64), [-np.inf, -np.inf, kind.type(np.inf).astype(np.float64), *[np.nan] * 4]
         )

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from fxad.api.custom.decorators import custom_vjp, custom_vmap
+from fxad.api.custom.traced_rules import is_absent_direction
 from fxad.api.directional import ResidualProgram
 from fxad.api.lift import check_function
 from fxad.core import tree
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, described
-from fxad.execution.executable import specs
 from fxad.ir import Aval
 from fxad.lax.control import map_
 from fxad.tracing.array import aval_of
-from fxad.tracing.program import function_name, trace
+from fxad.tracing.program import Spec, function_name, trace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,8 +25,9 @@ R = TypeVar("R")
 def custom_gradient(fun: Callable[..., object]) -> Callable[..., Any]:
     """A function whose gradient it gives itself: `fun(*args)` returns (results, function of the cotangent).
 
-    That function returns the cotangent of the argument, or a tuple with one for each argument. What it closes over is
-    stored between the forward and the backward pass.
+    That function returns the cotangent of the argument, or a tuple with one for each argument: None, an array of float0
+    or zeros for an integer. The cotangent of an integer result is None. What it closes over is stored between the
+    forward and the backward pass.
 
     >>> import fxad as fx, fxad.numpy as fnp
     >>> @fx.custom_gradient
@@ -44,16 +46,34 @@ def custom_gradient(fun: Callable[..., object]) -> Callable[..., Any]:
         out, pull = _pair(fun, fun(*args))
         leaves, structure = tree.flatten(out)
         avals = [aval_of(x) for x in leaves]
-        program = trace(pull, specs(structure, [Aval(a.shape, a.dtype) for a in avals]))
+        cotangents = [Spec(a.shape, a.dtype) if a.inexact else None for a in avals]
+        in_avals = [aval_of(x) for x in tree.leaves(args)]
+
+        @wraps(pull, updated=())
+        def cotangents_of_arguments(cotangent: object) -> object:
+            bars = pull(cotangent)
+            bars = bars if isinstance(bars, tuple) else (bars,)
+            return _without_integers(tree.structure(args), in_avals, bars)
+
+        program = trace(cotangents_of_arguments, tree.unflatten(structure, cotangents))
         return out, ResidualProgram.of(program)
 
     def backward(residuals: Callable[[object], object], cotangent: object) -> object:
-        out = residuals(cotangent)
-        return out if isinstance(out, tuple) else (out,)
+        return residuals(cotangent)
 
     function = custom_vjp(value)
     function.defvjp(forward, backward)
     return function
+
+
+def _without_integers(structure: Structure, avals: Sequence[Aval], bars: object) -> object:
+    """The cotangents of arguments, with None for that of an integer which says that it has none. A tree of another
+    structure is left to the check of the rule."""
+    leaves = tree.flatten_up_to(structure, bars)
+    if leaves is None:
+        return bars
+    pairs = zip(leaves, avals, strict=True)
+    return tree.unflatten(structure, [None if not a.inexact and is_absent_direction(x, a) else x for x, a in pairs])
 
 
 def _pair(fun: Callable[..., object], result: object) -> tuple[object, Callable[..., object]]:

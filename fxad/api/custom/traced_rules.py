@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Concatenate, Final, NamedTuple, ParamSpec, Typ
 
 import numpy as np
 
+from fxad import dtypes
 from fxad.api.lift import tangent_tree
 from fxad.api.symbolic_zeros import CustomVJPPrimal, SymbolicZero
 from fxad.core import tree
@@ -47,7 +48,7 @@ from fxad.tracing.program import (
     positional_name,
 )
 from fxad.tracing.static_args import Argnames, ArgumentNames
-from fxad.tracing.tracer import ArgumentType, TracedNumber, is_number, number_kind
+from fxad.tracing.tracer import ArgumentType, TracedNumber, Tracer, is_number, number_kind
 from fxad.transforms.ad.linear_rule import cotangent_maps, split_tangents
 
 Q = ParamSpec("Q")
@@ -340,7 +341,9 @@ def with_none(
     )
 
 
-def traced(what: str, fn: Callable[..., object], flat: Callable[..., object], avals: Sequence[ArgumentType]) -> TracedFunction:
+def traced(
+    what: str, fn: Callable[..., object], flat: Callable[..., object], avals: Sequence[ArgumentType]
+) -> TracedFunction:
     """Trace `flat`, a function of leaves, under the name of `fn`."""
     flat.__name__ = function_name(fn)
     return traced_body(what, flat, tree.structure((0,) * len(avals)), avals)
@@ -766,11 +769,26 @@ def directions(
             if not zero:
                 aval_of(x, f"{what}: {role} of {path}")
             out.append(splat(Zero(aval).instantiate()) if zero else x)
-        elif x is not None and not isinstance(x, SymbolicZero):
+        elif not is_absent_direction(x, aval):
             raise DTypeError(
-                f"{what} returns a {role} of {path}, which is {aval} and has none", remedy="return None for it"
+                f"{what} returns a {role} of {path}, which is {aval} and has none",
+                remedy="return None for it; an array of float0, or of zeros, is taken too",
             )
     return out
+
+
+def is_absent_direction(x: object, aval: Aval) -> bool:
+    """Returns True for what stands for the tangent, or the cotangent, of an integer of the type `aval`, which has none:
+    None, an array of float0, and constant zeros of its shape."""
+    if x is None or isinstance(x, SymbolicZero):
+        return True
+    if isinstance(x, Tracer):
+        literal = x.literal
+        return literal is not None and x.shape == aval.shape and not any(literal.bits)
+    if not isinstance(x, Array | np.ndarray | np.generic | bool | int | float):
+        return False
+    value = np.asarray(x)
+    return value.shape == aval.shape and (value.dtype == dtypes.float0 or not value.any())
 
 
 def check_types(what: str, verb: str, paths: Sequence[str], wants: Sequence[Aval], actual: Sequence[Aval]) -> None:

@@ -117,7 +117,6 @@ def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
     return _diagonal(x, offset, -2, -1)
 
 
-def trace(x: ArrayLike, /, *, offset: int = 0, dtype: object = None) -> Array:
-    """Return the sum of the diagonal of matrices on the last two axes."""
-    offset = to_int("trace", "offset", offset)
-    return diagonal(x, offset=offset).sum(-1, dtype=dtype)
+def trace(x: ArrayLike, /, *, offset: int | Array = 0, dtype: object = None) -> Array:
+    """Return the sum of the diagonal of matrices on the last two axes. `offset` may be traced."""
+    return as_array("trace", x).trace(offset, -2, -1, dtype)

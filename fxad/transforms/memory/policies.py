@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
-from typing import Final, final
+from dataclasses import fields
+from inspect import Parameter, signature
+from typing import Final, TypeGuard, final
 
 import numpy as np
 
 from fxad.core.constants import BYTES_PER_MICROSECOND
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, described
-from fxad.ir import Eqn, source_location
+from fxad.ir import Aval, Eqn, Primitive, Var, result_vars, source_location
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.marks import Name
 from fxad.transforms.costs import microseconds
@@ -32,6 +34,7 @@ class Policy(ABC):
 
     Rule: a value: frozen, hashable, equal to an equal one. `a | b` stores what `a` or `b` stores, `a & b` what both
           store, `~a` everything else. To write a policy, derive a frozen dataclass from this class, or use `where`.
+          A policy is also a function as in JAX, of a primitive, the types of its operands and its parameters.
     """
 
     __slots__ = ()
@@ -39,6 +42,11 @@ class Policy(ABC):
     @abstractmethod
     def keeps(self, eqn: Eqn) -> bool:
         """Returns True if the results of an equation are stored."""
+
+    def __call__(self, prim: Primitive, /, *avals: Aval, **params: object) -> bool:
+        """Returns True if the results of a primitive are stored. The primitive itself has the parameters."""
+        operands = tuple([Var(~k, a) for k, a in enumerate(avals)])
+        return decided(self, Eqn(prim, operands, result_vars(0, prim.abstract_eval(*avals)), None))
 
     def __or__(self, other: Policy) -> Policy:
         return Either(self, check_policy("|", other))
@@ -56,17 +64,33 @@ class Policy(ABC):
 
 
 def check_policy(what: str, policy: object) -> Policy:
-    """Returns `policy` if it is one. Raises: ArgumentError otherwise."""
+    """Returns `policy` if it is one, and the policy of a function as in JAX. Raises: ArgumentError otherwise."""
     if isinstance(policy, Policy):
         return policy
+    if _takes_parameters(policy):
+        return AsInJax(policy, str(getattr(policy, "__name__", type(policy).__name__)))
     remedy = "one of fxad.policies: nothing, everything, dots, names(...), where(predicate), ..."
     if isinstance(policy, type) and issubclass(policy, Policy):
         remedy = f"make one of the class: {policy.__name__}(...)"
     elif callable(policy):
-        remedy = "policies.where(predicate) makes one of a function of equations"
+        remedy = (
+            "policies.where(predicate) makes one of a function of equations; as in JAX, a function takes "
+            "(prim, *avals, **params)"
+        )
     elif isinstance(policy, str):
         remedy = "policies.names(...) chooses by name"
     raise ArgumentError(f"{what}: {described(policy)} is not a policy: {policy!r:.60}", remedy=remedy)
+
+
+def _takes_parameters(policy: object) -> TypeGuard[Callable[..., bool]]:
+    """Returns True for a function that takes any number of types and any parameters, as policies of JAX do."""
+    if not callable(policy) or isinstance(policy, type) or not isinstance(policy, Hashable):
+        return False
+    try:
+        kinds = [p.kind for p in signature(policy).parameters.values()]
+    except (TypeError, ValueError):
+        return False
+    return Parameter.VAR_POSITIONAL in kinds and Parameter.VAR_KEYWORD in kinds
 
 
 def decided(policy: Policy, eqn: Eqn) -> bool:
@@ -171,15 +195,46 @@ class Where(Policy):
     text: str
 
     def keeps(self, eqn: Eqn) -> bool:
-        try:
-            answer = self.predicate(eqn)
-        except Exception as e:
-            e.add_note(f"raised by the policy {self} of remat, asked about the equation {describe(eqn)}")
-            raise
-        return _answer(self, answer, eqn)
+        return _asked(self, eqn, lambda: self.predicate(eqn))
 
     def __str__(self) -> str:
         return f"where({self.text})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AsInJax(Policy):
+    """Stores the results of the equations for which a function of JAX returns True: it takes the primitive, the types
+    of the operands, and by keyword the parameters. These are the fields of the primitive, and JAX's `dimension_numbers`
+    of a product and `name` of a name."""
+
+    function: Callable[..., bool]
+    text: str
+
+    def keeps(self, eqn: Eqn) -> bool:
+        avals = [a.aval for a in eqn.ins]
+        return _asked(self, eqn, lambda: self.function(eqn.prim, *avals, **_parameters_in_jax(eqn.prim)))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _asked(policy: Policy, eqn: Eqn, answer: Callable[[], object]) -> bool:
+    try:
+        value = answer()
+    except Exception as e:
+        e.add_note(f"raised by the policy {policy} of remat, asked about the equation {describe(eqn)}")
+        raise
+    return _answer(policy, value, eqn)
+
+
+def _parameters_in_jax(prim: Primitive) -> dict[str, object]:
+    """The parameters of a primitive by name."""
+    params = {f.name: getattr(prim, f.name) for f in fields(prim)}
+    if isinstance(prim, DotGeneral):
+        contract, batch = (prim.lhs_contract, prim.rhs_contract), (prim.lhs_batch, prim.rhs_batch)
+        return {**params, "dimension_numbers": (contract, batch)}
+    return {**params, "name": prim.label} if isinstance(prim, Name) else params
 
 
 @final
