@@ -172,6 +172,10 @@ class CacheWarning(UserWarning):
     """The disk cache failed to read or write an entry; programs were compiled instead."""
 
 
+class RecompilationWarning(UserWarning):
+    """The calls at one line of the user have made a jitted function compile many programs."""
+
+
 class FxadError(Exception):
     """Root of all fxad errors.
 

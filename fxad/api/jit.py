@@ -36,12 +36,12 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.exact_key import exact_key
 from fxad.core.lru import LRUCache
 from fxad.core.tree import ExactStructure
-from fxad.errors import ArgumentError, ParameterError, shown
+from fxad.errors import ArgumentError, ParameterError, RecompilationWarning, shown, warn
 from fxad.execution.dispatch import FAST_CALL, avals_of_arrays, fast_path
 from fxad.execution.donation import Donate, Donation, donates_any, parse_donation
 from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower
 from fxad.execution.shardings import Shardings, check_shardings, with_program_shardings
-from fxad.ir import Aval
+from fxad.ir import Aval, source_text
 from fxad.operations.arguments import argument_keys
 from fxad.passes import Passes, check_passes
 from fxad.runtime import ReleaseReason, active_cache, default_device, parts_of
@@ -74,7 +74,7 @@ from fxad.tracing.static_args import (
     parameters,
     static_arguments,
 )
-from fxad.tracing.tracer import Tracer, active_trace
+from fxad.tracing.tracer import Tracer, active_trace, user_source
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -318,16 +318,26 @@ class _ByTypes(Generic[P, R]):
 
     def _compile(self, call: ExactStructure, types: tuple[Aval, ...], leaves: Sequence[object]) -> _Held[P, R]:
         program = self.program(call, types)
+        line = source_text(user_source(2))
         if _log.isEnabledFor(logging.INFO):
-            _log.info(
-                "jit of %s: %s",
-                program.name,
-                _recompilation_reason(program, [held.program for held in self.executables.values()]),
-            )
+            _log.info("jit of %s: %s; called at %s", program.name, self._reason(program), line)
+        cache = active_cache()
+        compiled = cache.compilations()
         buffers = [x._buffer if type(x) is Array else None for x in (*program.bound, *leaves)]
         target = placement.target_of_committed(program.name, buffers, program.operand_path)
         mesh = get_mesh() if self.on_mesh else None
-        return self._hold((call, types, mesh), program, self.options.lower(program).compile_for_operands(target))
+        executable = self.options.lower(program).compile_for_operands(target)
+        if line and cache.compilations() != compiled and cache.count_compiled_at(line) == _MANY_COMPILATIONS:
+            warn(
+                f"jit of {program.name}: the calls at {line} have compiled {_MANY_COMPILATIONS} programs. The last reason:"
+                f" {self._reason(program)}. Pad to a few sizes (fx.bucketed), compile for every size (symbolic), make the"
+                " function once, or see fx.cache.explain",
+                RecompilationWarning,
+            )
+        return self._hold((call, types, mesh), program, executable)
+
+    def _reason(self, program: Program[P, R]) -> str:
+        return _recompilation_reason(program, [held.program for held in self.executables.values()])
 
     def _redirect_to(self, held: _Held[P, R]) -> None:
         """Redirect the fast path of the function to one of its programs."""
@@ -340,6 +350,9 @@ class _ByTypes(Generic[P, R]):
                 self._fast.used = _USED  # its calls were not counted
             self._fast = held
             owner._set_call(fast_path(held.executable._dispatcher, self.call, ordered=True))
+
+
+_MANY_COMPILATIONS: Final = 10  # for the calls at one line
 
 
 def _recompilation_reason(program: Program[..., object], compiled: Sequence[Program[..., object]]) -> str:

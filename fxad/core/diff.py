@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import field
 from html import escape
 from typing import TypeAlias, final
 
 from fxad.core import printing
 from fxad.core.alignment import DiffLine, aligned, programs_in
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Eqn, Jaxpr, Param, Record, params
+from fxad.ir import Eqn, Jaxpr, Param, Record, params, source_text
 
 
 @final
@@ -23,6 +24,7 @@ class Difference:
     path: tuple[str, ...]
     left: str
     right: str
+    where: str = field(default="", compare=False)  # the user's line of the innermost equation of the first program
 
     def __str__(self) -> str:
         return f"{' / '.join(self.path)}: {self.left} vs {self.right}"
@@ -69,11 +71,15 @@ def diff(a: Jaxpr, b: Jaxpr) -> Difference | None:
     Cost: linear in the size of the equal part before the difference.
     """
     path: tuple[str, ...] = ()
+    where = ""
     while (difference := next(_differences(a, b), None)) is not None:
         steps, left, right = difference
         path += steps
+        kind, _, number = steps[0].partition(" ")
+        if kind == "equation":
+            where = source_text(a.eqns[int(number)].source) or where
         if isinstance(left, str) or isinstance(right, str):
-            return Difference(path, str(left), str(right))
+            return Difference(path, str(left), str(right), where)
         a, b = left, right
     return None
 

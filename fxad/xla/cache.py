@@ -27,6 +27,7 @@ import numpy as np
 
 from fxad.core.constants import PLANNED_EQUATION_BYTES
 from fxad.core.dataclasses import dataclass
+from fxad.core.lru import LRUCache
 from fxad.core.single_flight import FLIGHTS
 from fxad.core.weak import CLEANUP, RefWithCleanup, WeakKeyTable
 from fxad.errors import ArgumentError, CacheError, CacheWarning, ParameterError, warn
@@ -145,7 +146,7 @@ class _Contents:
     """The contents and counters of a cache. Thread-safe without a lock: each change is one operation in C. After an
     asynchronous exception between two changes, an executable is found or is compiled again."""
 
-    __slots__ = ("_counts", "calls", "entries", "entry_of", "held", "planned")
+    __slots__ = ("_counts", "calls", "compiled_at", "entries", "entry_of", "held", "planned")
 
     def __init__(self) -> None:
         self.entries: WeakKeyTable[Jaxpr, dict[CompileTarget, _Entry]] = WeakKeyTable()
@@ -154,6 +155,8 @@ class _Contents:
         self.entry_of: WeakKeyTable[XlaExecutable, _Entry] = WeakKeyTable()
         # by number, calls of jitted functions, and their bytes beside those of executables
         self.calls: OrderedDict[int, tuple[RefWithCleanup[HeldCall], int]] = OrderedDict()
+        # by line of the user, how many programs jitted functions have compiled for calls there
+        self.compiled_at: LRUCache[str, int] = LRUCache(1024)
         self._counts: dict[int, _Counts] = {}
 
     def entry(self, key: CacheKey) -> _Entry:
@@ -399,11 +402,25 @@ class Cache:
         keys = reversed(self._contents.keys())
         same_name = [(program, target) for (program, target), _ in keys if program.name == jaxpr.name]
         difference = explain_miss(key, same_name).difference
-        return f"; the nearest of that name differs at {difference}" if difference is not None else ""
+        if difference is None:
+            return ""
+        where = f"; traced at {difference.where}" if difference.where else ""
+        return f"; the nearest of that name differs at {difference}{where}"
 
     def hold_call(self, call: HeldCall, size: int, executables: Sequence[XlaExecutable] = ()) -> None:
         """Hold what a jitted function has for some types of arguments, `size` bytes beside those of the executables."""
         self._contents.hold_call(call, size, executables, self._settings.max_bytes // 4)
+
+    def compilations(self) -> int:
+        """How many programs this thread has compiled, here or in a cache that was cleared."""
+        return self._contents.counts().compilations
+
+    def count_compiled_at(self, line: str) -> int:
+        """Count a program that a jitted function has compiled for a call at a line of the user. Returns the number."""
+        at = self._contents.compiled_at
+        number = (at.get(line) or 0) + 1
+        at.put(line, number)
+        return number
 
     def hold_planned(self, jaxpr: Jaxpr) -> None:
         """Hold a program that runs as several executables, or with passes of its own, as the most recently used one.

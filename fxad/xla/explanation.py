@@ -59,6 +59,8 @@ class Explanation:
         lines = [f"{self.program!r}: {'held' if self.held else 'not held'}"]
         if self.nearest is not None:
             lines += [f"  nearest       {self.nearest!r}", f"  differs at    {self.difference}"]
+            if self.difference is not None and self.difference.where:
+                lines.append(f"  traced at     {self.difference.where}")
         return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import fxad as fx
-from fxad.errors import ArgumentError, ExecutionError, FxadError, ParameterError
+from fxad.errors import ArgumentError, ExecutionError, FxadError, ParameterError, RecompilationWarning
 from fxad.xla import profiler
 
 pytestmark = pytest.mark.smoke
@@ -35,11 +36,12 @@ def test_the_log_says_what_is_compiled_and_why(caplog: pytest.LogCaptureFixture)
     run(X)
     run(X[:2])
     lines = [r.getMessage() for r in caplog.records]
+    here = rf"; called at {re.escape(__file__)}:\d+ in test_the_log_says_what_is_compiled_and_why"
     compiled = r"compiled shifted for cpu:0 in [\d.]+ ms: 1 equations, \d+ temporary bytes"
     patterns = [
-        r"jit of shifted: called for the first time, with x f32\[3\]",
+        rf"jit of shifted: called for the first time, with x f32\[3\]{here}",
         compiled,
-        r"jit of shifted: x is f32\[2\], it was f32\[3\]",
+        rf"jit of shifted: x is f32\[2\], it was f32\[3\]{here}",
         rf"{compiled}; the nearest of that name differs at operand 0: f32\[2\] vs f32\[3\]",
     ]
     lines = [line for line in lines if "eager" not in line]
@@ -49,11 +51,36 @@ def test_the_log_says_what_is_compiled_and_why(caplog: pytest.LogCaptureFixture)
 
 
 def logged(caplog: pytest.LogCaptureFixture, call: Any) -> list[str]:
-    """Returns the messages about programs that a call logs, without figures."""
+    """Returns the messages about programs that a call logs, without figures and lines."""
     caplog.clear()
     call()
     lines = [r.getMessage() for r in caplog.records if "eager" not in r.getMessage()]
-    return [re.sub(r"in [\d.]+ ms: .* bytes", "...", line) for line in lines]
+    return [re.sub(r"; (called|traced) at .*", "", re.sub(r"in [\d.]+ ms: .* bytes", "...", line)) for line in lines]
+
+
+def test_many_compilations_for_the_calls_of_one_line_are_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    warnings.simplefilter("always", RecompilationWarning)
+    run = fx.jit(lambda x: x * 4099.25)
+
+    def messages(sizes: range) -> list[str]:
+        recwarn.clear()
+        for n in sizes:
+            run(np.ones(n, np.float32))
+            run(np.ones(n, np.float32))
+        return [str(w.message) for w in recwarn]
+
+    with fx.cache.private():
+        for n in range(3):
+            run(np.ones((n, 2), np.float32))  # another line
+        assert messages(range(1, 10)) == []
+        (message,) = messages(range(10, 11))
+        assert message.startswith(f"jit of <lambda>: the calls at {__file__}:")
+        assert "have compiled 10 programs. The last reason: x is f32[10], it was f32[9]. Pad to a few sizes" in message
+        assert messages(range(11, 25)) == []
+    with fx.cache.private():  # a program that is found in the cache is not compiled
+        for _ in range(12):
+            fx.jit(lambda x: x * 4100.25)(X)
+    assert not recwarn
 
 
 @pytest.mark.usefixtures("nothing_remembered")
