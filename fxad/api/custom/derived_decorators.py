@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from fxad.api.custom.decorators import custom_vjp, custom_vmap
+from fxad.api.custom.decorators import CustomFunction, custom_vjp, custom_vmap
 from fxad.api.directional import ResidualProgram
 from fxad.api.lift import check_function
 from fxad.core import tree
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def custom_gradient(fun: Callable[..., object]) -> Callable[..., Any]:
+def custom_gradient(fun: Callable[P, tuple[R, Callable[..., object]]]) -> Callable[P, R]:
     """A function whose gradient it gives itself: `fun(*args)` returns (results, function of the cotangent).
 
     That function returns the cotangent of the argument, or a tuple with one for each argument. What it closes over is
@@ -37,10 +37,10 @@ def custom_gradient(fun: Callable[..., object]) -> Callable[..., Any]:
     check_function("custom_gradient", fun)
 
     @wraps(fun, updated=())
-    def value(*args: object) -> object:
+    def value(*args: Any) -> object:
         return _pair(fun, fun(*args))[0]
 
-    def forward(*args: object) -> tuple[object, object]:
+    def forward(*args: Any) -> tuple[object, object]:
         out, pull = _pair(fun, fun(*args))
         leaves, structure = tree.flatten(out)
         avals = [aval_of(x) for x in leaves]
@@ -51,7 +51,7 @@ def custom_gradient(fun: Callable[..., object]) -> Callable[..., Any]:
         out = residuals(cotangent)
         return out if isinstance(out, tuple) else (out,)
 
-    function = custom_vjp(value)
+    function: CustomFunction[..., Any] = custom_vjp(value)
     function.defvjp(forward, backward)
     return function
 
