@@ -9,6 +9,7 @@ lint:
 
 types:
 	mypy
+	python -m pytest -m pyright tests/test_pyright.py
 
 contracts:
 	lint-imports

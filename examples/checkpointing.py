@@ -104,7 +104,7 @@ def steps_computed(jaxpr: fx.Jaxpr) -> int:
     return count
 
 
-def compare(guess: np.ndarray[Any, Any], steps: int) -> dict[str, float]:
+def compare(guess: fx.Array, steps: int) -> dict[str, float]:
     """Prints the number of computed steps, with the same number of stored states in both ways."""
     one = fx.jit(step)
 
@@ -138,12 +138,12 @@ def compare(guess: np.ndarray[Any, Any], steps: int) -> dict[str, float]:
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     """Prints the cost of each budget. Returns kilobytes of temporaries, and the difference of the gradients."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--unrolled", type=int, default=UNROLLED, help="steps of binomial checkpointing")
     args = parser.parse_args(argv)
     steps = args.steps
-    place, guess = np.array([20.0, 27.0], np.float32), np.array([22.0, 25.5], np.float32)
+    place, guess = fnp.array([20.0, 27.0], np.float32), fnp.array([22.0, 25.5], np.float32)
     heard = np.asarray(listen(fnp.asarray(place), steps, None))
 
     def misfit(place: fx.Array, budget: int | None) -> fx.Array:

@@ -85,7 +85,7 @@ def load(seed: int) -> tuple[Images, Labels, Images, Labels]:
     with gzip.open(DATA, "rt") as file:
         table = np.loadtxt(file, delimiter=",", dtype=np.float32)
     table = np.random.default_rng(seed).permutation(table)
-    x: Images = table[:, :-1] / np.float32(8) - np.float32(1)
+    x: Images = (table[:, :-1] / 8 - 1).astype(np.float32)
     y: Labels = table[:, -1].astype(np.int32)
     return x[HELD_OUT:], y[HELD_OUT:], x[:HELD_OUT], y[:HELD_OUT]
 

@@ -52,7 +52,7 @@ def reach(run: Callable[..., State], state: State, stiffness: fx.Array) -> fx.Ar
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     """Prints memory, agreement of gradients and error of the reconstruction. Returns the figures of the longest run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--pendulums", type=int, default=PENDULUMS)
     n = parser.parse_args(argv).pendulums
     rng = np.random.default_rng(0)

@@ -88,7 +88,7 @@ def figures_of(depth: int, images: Any, labels: Any) -> dict[str, float]:
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     """Prints memory by depth, then trains. Returns the figures and the accuracy on held-out digits."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, default=300)
     steps = parser.parse_args(argv).steps
     images, labels = digits()

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from rich.console import Console
 
 import fxad as fx
@@ -27,7 +26,7 @@ from fxad import lax
 SAMPLES, FEATURES, USEFUL = 60, 40, 5
 NOISE = 0.5
 
-Data = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+Data = tuple[fx.Array, fx.Array]
 
 
 def draw(seed: int) -> tuple[Data, Data, Data]:
@@ -38,7 +37,7 @@ def draw(seed: int) -> tuple[Data, Data, Data]:
 
     def part(n: int) -> Data:
         x = rng.normal(size=(n, FEATURES))
-        return x, x @ w + NOISE * rng.normal(size=n)
+        return fnp.asarray(x), fnp.asarray(x @ w + NOISE * rng.normal(size=n))
 
     return part(SAMPLES), part(SAMPLES), part(5000)
 
@@ -50,7 +49,7 @@ def fit(log_penalty: fx.Array, data: Data) -> fx.Array:
     def normal(w: fx.Array) -> fx.Array:
         return x.T @ (x @ w) + fnp.exp(log_penalty) * w
 
-    w, _ = lax.cg(normal, fnp.asarray(x.T @ y), tol=1e-12)
+    w, _ = lax.cg(normal, x.T @ y, tol=1e-12)
     found: fx.Array = w
     return found
 

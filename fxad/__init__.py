@@ -203,6 +203,6 @@ else:
             "fxad.xla.profiler": "profile",
         },
         "ad_checkpoint custom_batching custom_derivatives debug distributed dtypes errors experimental "
-        "extend flatten_util image interop lax nn numpy ops optim passes random scipy sharding stages test_util testing "
-        "text tree tree_util typing",
+        "extend flatten_util image interop lax nn numpy ops optim passes random scipy sharding stages test_util "
+        "testing text tree tree_util typing",
     )

@@ -30,7 +30,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from enum import Enum
 from math import prod
-from typing import ClassVar, Final, Self, TypeAlias, final
+from typing import ClassVar, Final, Generic, Self, TypeAlias, TypeVar, final
 
 import numpy as np
 
@@ -487,15 +487,18 @@ def buffer_sharding(sharding: NamedSharding) -> runtime.MeshSharding:
     return runtime.MeshSharding(tuple(mesh.devices.flat), tuple(mesh.shape.items()), sharding.spec.names)
 
 
+T = TypeVar("T")
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Shard:
+class Shard(Generic[T]):
     """A part of an array: its device, its place in the array, its value, and how many devices before it have the same
     part."""
 
     device: runtime.Device
     index: tuple[slice, ...]
-    data: object
+    data: T
     replica_id: int = 0
 
 

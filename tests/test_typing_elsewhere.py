@@ -1,5 +1,5 @@
 """A project outside of this repository, with fxad installed by `pip install -e`: mypy finds fxad's types, and its
-plugin accepts NumPy arrays where they are accepted at run time."""
+plugin says what Python's types cannot. The pages are modules of the project: mypy accepts their blocks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ import mypy.api
 import numpy as np
 
 from tests.test_typing import MODULES, OUTPUT_LINE, expectations
+from tests.typed_programs import write_pages
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# A page is a session, in which a name may get a value of another type.
+SETTINGS = "[mypy]\nstrict = True\nplugins = fxad.mypy_plugin\nallow_redefinition = True\n"
 PROJECT = '''
 """A project elsewhere."""
 
+from functools import partial
 from typing import reveal_type
 
 import numpy as np
@@ -68,6 +72,44 @@ reveal_type(np.asarray(x) @ params.w)  # R: Array
 reveal_type(np.float32(3) - params.b)  # R: Array
 reveal_type(x < params.b)  # R: Array
 
+reveal_type(divmod(np.asarray(x), params.b))  # R: tuple[Array, Array]
+reveal_type(np.asarray(params.b) + 1)  # R: ndarray[tuple[Any, ...], dtype[Any]]
+np.testing.assert_allclose(params.b, x[0])
+reveal_type(np.mean(params.b))  # R: floating[Any]
+reveal_type(np.sum(params.b))  # R: Any
+
+
+# functools.partial of a function with overloads
+def scaled(x: fx.Array, n: int) -> fx.Array:
+    return x * n
+
+
+def with_aux(x: fx.Array, n: int) -> tuple[fx.Array, int]:
+    return fnp.sum(x), n
+
+
+reveal_type(partial(fx.jit, static_argnames="n")(scaled))  # R: StaticJitted[[x: Array, n: int], Array]
+reveal_type(partial(fx.jit, donate="x")(scaled))  # R: Jitted[[x: Array, n: int], Array]
+reveal_type(partial(fx.jit, units="none")(program))  # R: Executable[[params: Params, x: Array], Array]
+reveal_type(partial(fx.vmap, in_axes=(0, None))(scaled)(params.b, 3))  # R: Array
+reveal_type(partial(fx.grad, argnums=0)(scaled)(params.b, 3))  # R: Array
+reveal_type(partial(fx.grad, argnums=1)(loss)(params, params.b))  # R: Array
+reveal_type(partial(fx.grad, has_aux=True)(with_aux)(params.b, 3))  # R: tuple[Array, int]
+reveal_type(partial(fx.value_and_grad)(loss)(params, params.b))  # R: tuple[Array, Params]
+reveal_type(partial(fx.remat, policy=fx.policies.dots)(scaled)(params.b, 3))  # R: Array
+reveal_type(partial(fx.shard_map, in_specs=(), out_specs=())(scaled)(params.b, 3))  # R: Array
+reveal_type(partial(fx.custom_jvp, nondiff_argnums=(1,))(scaled)(params.b, 3))  # R: Array
+partial(fx.jit, static_argnames="n")(scaled)("a", 3)  # E: incompatible type "str"
+
+
+@partial(fx.jit, static_argnames="n")
+def decorated(x: fx.Array, n: int) -> fx.Array:
+    return x * n
+
+
+reveal_type(decorated(params.b, n=3))  # R: Array
+
+
 # types that survive
 def total(x: fx.Array) -> fx.Array:
     return fnp.sum(x)
@@ -102,19 +144,26 @@ def test_a_project_elsewhere(tmp_path: Path) -> None:
     (site / "__editable__.fxad.pth").write_text(f"{ROOT}\n", encoding="utf-8")
     (site / "beside.pth").write_text(f"{Path(np.__file__).parents[1]}\n", encoding="utf-8")
     (tmp_path / "use.py").write_text(PROJECT, encoding="utf-8")
-    (tmp_path / "mypy.ini").write_text("[mypy]\nstrict = True\nplugins = fxad.mypy_plugin\n", encoding="utf-8")
+    (tmp_path / "mypy.ini").write_text(SETTINGS, encoding="utf-8")
+    pages = write_pages(tmp_path)
     out, err, _ = mypy.api.run([
         "--config-file", str(tmp_path / "mypy.ini"), "--python-executable", str(env / "bin" / "python"),
         "--cache-dir", str(tmp_path / "cache"), "--no-pretty", "--no-error-summary", str(tmp_path / "use.py"),
+        *[str(tmp_path / name) for name in pages],
     ])  # fmt: skip
     assert not err
     said: dict[int, list[str]] = {}
+    page_errors: list[str] = []
     for line in out.splitlines():
         m = OUTPUT_LINE.match(line)
         assert m is not None, line
-        assert Path(m["file"]).name == "use.py", line
-        if m["kind"] == "error" or m["text"].startswith("Revealed type"):
+        name = Path(m["file"]).name
+        if name in pages and m["kind"] == "error":
+            page_errors.append(f"{pages[name].name}:{m['line']}: {m['text']}")
+        assert name in (*pages, "use.py"), line
+        if name == "use.py" and (m["kind"] == "error" or m["text"].startswith("Revealed type")):
             said.setdefault(int(m["line"]), []).append(m["text"])
+    assert page_errors == []
     expected = {n: (kind, text) for n, kind, text in expectations(tmp_path / "use.py")}
     assert {n: t for n, t in said.items() if n not in expected} == {}
     for n, (kind, text) in expected.items():

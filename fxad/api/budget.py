@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, ParamSpec, TypeAlias
 
 from fxad import transforms
 from fxad.api.lift import check_program
@@ -23,15 +23,18 @@ from fxad.transforms.memory_plans.frontier import frontier
 from fxad.transforms.memory_plans.peak import peak
 from fxad.transforms.memory_plans.plans import MemoryPlan, apply_plan
 
+# A parameter `Program[..., object]` would be the context of a lambda in `f(trace(lambda ...))`, which mypy cannot infer.
+P = ParamSpec("P")
+
 # From the program that `remat` returns to the program whose executable must fit.
 Within: TypeAlias = Callable[[Program[..., Any]], Program[..., object]]
-
 
 _UNITS: Final[Mapping[str, int]] = MappingProxyType(
     {"": 1}
     | {f"{p}B": 1000**k for k, p in enumerate(("", "k", "M", "G", "T"))}
     | {f"{p}iB": 1024 ** (k + 1) for k, p in enumerate("KMGT")}
 )
+
 _TEXT: Final = re.compile(r"\s*(\d{1,18}(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
 
 
@@ -50,7 +53,7 @@ def parse_bytes(budget: object) -> int:
 
 
 def plan_memory(
-    program: Program[..., object], *, budget: int | str, within: Within | None = None, reconstruct: bool = False
+    program: Program[P, object], *, budget: int | str, within: Within | None = None, reconstruct: bool = False
 ) -> MemoryPlan:
     """Return the plan of `remat(program, budget=budget)`, as a value to print and to edit.
 

@@ -4,31 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from fxad import transforms
 from fxad.api.chosen_arguments import ChosenArguments, operand_mask, ranks
 from fxad.api.decorator_form import NoFunction, decorator_form
 from fxad.api.directional import result_and_aux, vjp
-from fxad.api.gradient_decorators import (
-    Derivative,
-    Derived,
-    Gradient0,
-    Gradient01,
-    Gradient1,
-    Gradient2,
-    GradientAux,
-    Hessian0,
-    Jacobian0,
-    Jacobian01,
-    Jacobian1,
-    Jacobian2,
-    ValueAndGradient0,
-    ValueAndGradient01,
-    ValueAndGradient1,
-    ValueAndGradient2,
-    ValueAndGradientAux,
-)
 from fxad.api.lift import check_no_reduce_axes, lift, select_outs
 from fxad.core import tree
 from fxad.core.tree import Structure
@@ -38,6 +19,27 @@ from fxad.operations.arguments import flag
 from fxad.tracing.array import Array, asarray
 from fxad.tracing.program import Program, ProgramProtocol, trace_for_call
 from fxad.tracing.static_args import Argnames, Argnums
+
+if TYPE_CHECKING:
+    from fxad.api.gradient_decorators import (
+        Derivative,
+        Derived,
+        Gradient0,
+        Gradient01,
+        Gradient1,
+        Gradient2,
+        GradientAux,
+        Hessian0,
+        Jacobian0,
+        Jacobian01,
+        Jacobian1,
+        Jacobian2,
+        ValueAndGradient0,
+        ValueAndGradient01,
+        ValueAndGradient1,
+        ValueAndGradient2,
+        ValueAndGradientAux,
+    )
 
 P = ParamSpec("P")
 # For pyright, a parameter of a lambda has the type of its type variable, and with this bound it is of any type.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, ParamSpec, final
 
 from fxad import transforms
 from fxad.api.chosen_arguments import ChosenArguments, operand_mask
@@ -19,8 +19,11 @@ from fxad.transforms.ad.linearize import operands_without_derivative
 from fxad.transforms.ad.partial_eval_rules import PassedValue
 from fxad.transforms.memory.residuals import Residuals
 
+# A parameter `Program[..., object]` would be the context of a lambda in `f(trace(lambda ...))`, which mypy cannot infer.
+P = ParamSpec("P")
 
-def residuals(program: Program[..., object], argnums: Argnums | None = None) -> Residuals:
+
+def residuals(program: Program[P, object], argnums: Argnums | None = None) -> Residuals:
     """Return the residuals of reverse mode: a table to print and to edit.
 
     Each row has the type and bytes of a value, the operation and user's line that compute it, the operation of the
@@ -65,7 +68,7 @@ class Partial:
     residuals: tuple[PassedValue, ...]
 
 
-def partial_eval(program: Program[..., object], known: Sequence[bool]) -> Partial:
+def partial_eval(program: Program[P, object], known: Sequence[bool]) -> Partial:
     """Split a program into what the known positional arguments determine, and the rest.
 
     >>> import fxad as fx

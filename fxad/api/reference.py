@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ParamSpec
 
 from fxad.api.lift import check_program
 from fxad.core import tree
@@ -13,8 +13,12 @@ from fxad.ir import Jaxpr
 from fxad.operations.arguments import function
 from fxad.tracing.program import Program, numpy_operands
 
+# A parameter `Program[..., object]` would be the context of a lambda in `f(trace(lambda ...))`, which mypy cannot infer.
+P = ParamSpec("P")
+Q = ParamSpec("Q")
 
-def interpret(program: Program[..., object], /, *args: object, observe: Observe | None = None, **kwargs: object) -> Any:
+
+def interpret(program: Program[P, object], /, *args: object, observe: Observe | None = None, **kwargs: object) -> Any:
     """Run a program equation by equation in NumPy: the reference semantics, without XLA.
 
     Results have the program's tree, with NumPy arrays for leaves. `observe(number, equation, results)` is called after
@@ -30,7 +34,7 @@ def interpret(program: Program[..., object], /, *args: object, observe: Observe 
     return program.out_tree.unflatten(run(jaxpr, operands, observe))
 
 
-def diff(a: Program[..., object] | Jaxpr, b: Program[..., object] | Jaxpr) -> Diff | None:
+def diff(a: Program[P, object] | Jaxpr, b: Program[Q, object] | Jaxpr) -> Diff | None:
     """Return the difference of two programs; None if they are equal.
 
     It prints as the path of the first difference and the equations of both programs side by side, with + and -, the

@@ -286,7 +286,7 @@ class Executable(_Staged, Generic[P, R_co]):
     Raises: TreeError, ShapeError, DTypeError, ArgumentError naming the argument's path; ExecutionError.
     """
 
-    # `__call__` is a slot that holds the closure of this program. Its name is no string here, because pyright would take
+    # `__call__` is a slot with the closure of this program. Its name is no string here, because pyright would take
     # the slot, and not the signature below, as the type of a call.
     __slots__ = (FAST_CALL, "__weakref__", "_dispatcher", "program")
     __signature__ = Signature([Parameter("args", Parameter.VAR_POSITIONAL), Parameter("kwargs", Parameter.VAR_KEYWORD)])

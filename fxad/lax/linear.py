@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 from fxad.core import tree
 from fxad.core.dce import dce
 from fxad.errors import DTypeError, FxadError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr
+from fxad.lax.control.host_values import HostValue
 from fxad.lax.control.traced_functions import TracedFunction, common_operands, traced_body
 from fxad.operations.arguments import flag
 from fxad.primitives.control.bodies import rotate_operands
@@ -20,17 +21,28 @@ from fxad.tracing.tracer import bind
 from fxad.transforms.ad.linear_rule import cotangent_maps, refuse_nonlinear
 from fxad.transforms.ad.transpose_by_basis import transpose_by_unit_vectors
 
+A = TypeVar("A")
+B = TypeVar("B")
 R = TypeVar("R")
 
 
+# A number or an array of NumPy is an Array inside the functions, also in a container.
+# fmt: off
+@overload
+def linear_call(fun: Callable[[A, B], R], fun_transpose: Callable[..., object] | None, residual_args: A, linear_args: B, *, as_whole: bool = False) -> R: ...
+@overload
+def linear_call(fun: Callable[[A, B], R], fun_transpose: Callable[..., object] | None, residual_args: HostValue, linear_args: object, *, as_whole: bool = False) -> R: ...
+@overload
+def linear_call(fun: Callable[[A, B], R], fun_transpose: Callable[..., object] | None, residual_args: object, linear_args: HostValue, *, as_whole: bool = False) -> R: ...
+# fmt: on
 def linear_call(
-    fun: Callable[..., R],
+    fun: Callable[[Any, Any], object],
     fun_transpose: Callable[..., object] | None,
     residual_args: object,
     linear_args: object,
     *,
     as_whole: bool = False,
-) -> R:
+) -> Any:
     """Call `fun(residual_args, linear_args)`, which is linear in the second argument. Its transpose is
     `fun_transpose(residual_args, cotangents)`, linear in the second argument.
 
@@ -73,7 +85,7 @@ def linear_call(
         prim = LinearCall(
             forward, _transpose_linear(forward, len(linear), f"{what}: fun {function_name(fun)}", as_whole), len(linear)
         )
-        return cast("R", tree.unflatten(body.out_tree, bind(prim, *linear, *captured, *residuals)))
+        return tree.unflatten(body.out_tree, bind(prim, *linear, *captured, *residuals))
     back = traced_body(
         f"{what}: fun_transpose",
         fun_transpose,

@@ -136,7 +136,7 @@ class Array(Typed, Conversions, Methods, Updatable):
         return self.__array__().tobytes(order)
 
     @property
-    def addressable_shards(self) -> tuple[Shard, ...]:
+    def addressable_shards(self) -> tuple[Shard[Array], ...]:
         """The parts of the value on the devices of this process, each with its device and its index."""
         buffer = self._buffer  # another thread may donate it
         if buffer.is_deleted():
@@ -163,7 +163,7 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     def addressable_data(self, index: int) -> Array:
         """The value of one part on the devices of this process."""
-        return cast("Array", self.addressable_shards[index].data)  # a `Shard` is below arrays, and says object
+        return self.addressable_shards[index].data
 
     def to_device(self, device: runtime.Device, /, *, stream: None = None) -> Array:
         """The value on another device; the array itself if it is there. `stream` must be None (array API standard)."""

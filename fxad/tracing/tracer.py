@@ -247,7 +247,7 @@ class Tracer(Array):
         self._refuse("sharding", "look at the sharding of the arguments, before the function is traced")
 
     @property
-    def addressable_shards(self) -> tuple[Shard, ...]:
+    def addressable_shards(self) -> tuple[Shard[Array], ...]:
         self._refuse("addressable_shards", "look at the parts of the arguments, before the function is traced")
 
     def devices(self) -> set[Device]:

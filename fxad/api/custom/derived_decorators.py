@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from fxad.api.custom.decorators import custom_vjp, custom_vmap
+from fxad.api.custom.decorators import CustomFunction, custom_vjp, custom_vmap
 from fxad.api.custom.traced_rules import is_absent_direction
 from fxad.api.directional import ResidualProgram
 from fxad.api.lift import check_function
@@ -22,7 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def custom_gradient(fun: Callable[..., object]) -> Callable[..., Any]:
+def custom_gradient(fun: Callable[P, tuple[R, Callable[..., object]]]) -> Callable[P, R]:
     """A function whose gradient it gives itself: `fun(*args)` returns (results, function of the cotangent).
 
     That function returns the cotangent of the argument, or a tuple with one for each argument: None, an array of float0
@@ -39,10 +39,10 @@ def custom_gradient(fun: Callable[..., object]) -> Callable[..., Any]:
     check_function("custom_gradient", fun)
 
     @wraps(fun, updated=())
-    def value(*args: object) -> object:
+    def value(*args: Any) -> object:
         return _pair(fun, fun(*args))[0]
 
-    def forward(*args: object) -> tuple[object, object]:
+    def forward(*args: Any) -> tuple[object, object]:
         out, pull = _pair(fun, fun(*args))
         leaves, structure = tree.flatten(out)
         avals = [aval_of(x) for x in leaves]
@@ -61,7 +61,7 @@ def custom_gradient(fun: Callable[..., object]) -> Callable[..., Any]:
     def backward(residuals: Callable[[object], object], cotangent: object) -> object:
         return residuals(cotangent)
 
-    function = custom_vjp(value)
+    function: CustomFunction[..., Any] = custom_vjp(value)
     function.defvjp(forward, backward)
     return function
 
