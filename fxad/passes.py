@@ -20,7 +20,7 @@ from math import inf
 from typing import Final, TypeAlias, final
 
 from fxad import transforms, units
-from fxad.core.constants import GROUP_MICROSECONDS, SAVED_MS, STRETCH_EQUATIONS, WASTE
+from fxad.core.constants import GROUP_MICROSECONDS, SAVED_MS, STRETCH_OPERATIONS, WASTE
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.core.tables import Table
@@ -207,7 +207,7 @@ def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> Plan
 def _plan_by_size(jaxpr: Jaxpr, donate: tuple[int, ...]) -> Plan | None:
     """The plan of a program that has a long stretch of fusible equations, whose pieces are units; None for another
     program, and for one that recomputes, in whose pieces XLA would merge what is computed again."""
-    if runs_on_devices(jaxpr) or weight_of_nested(jaxpr).equations <= STRETCH_EQUATIONS or recomputes(jaxpr):
+    if runs_on_devices(jaxpr) or weight_of_nested(jaxpr).equations <= STRETCH_OPERATIONS or recomputes(jaxpr):
         return None
     cut, chosen = cut_stretches(drop_derivative_rules(jaxpr), ())
     return linked_plan(cut, chosen, donate, jaxpr.name) if chosen else None

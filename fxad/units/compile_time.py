@@ -14,11 +14,13 @@ from typing import Final, Literal, TypeAlias, final
 
 from fxad.core.constants import (
     EQUATION_MS,
+    FEW_IN_KERNEL,
     KERNEL_MS,
     LIBRARY_MS,
     LOST_IN_PLACE,
     PROGRAM_MS,
     REPEATED_KERNELS,
+    UNFUSED_OPERATIONS,
 )
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
@@ -40,10 +42,10 @@ from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
 from fxad.transforms.costs import Fusion, time_of
 from fxad.units.in_place import microseconds_lost
-from fxad.units.kernels import Inlined, Kernels, Value
+from fxad.units.kernels import Inlined, Kernels, Value, longest_stretch
 
-# less: level 1 without fusion emitters; level 1: with them; full: XLA's defaults
-XlaEffort: TypeAlias = Literal["less", "level 1", "full"]
+# less: level 1 without fusion emitters; level 1: with them; full: XLA's defaults; unfused: without the fusion pass
+XlaEffort: TypeAlias = Literal["less", "level 1", "full", "unfused"]
 MAX_READ: Final = 4096  # equations that the estimate reads
 FIRST_READ: Final = 1024  # equations that `takes_at_least` reads first
 
@@ -81,7 +83,8 @@ class _Estimate:
     """Milliseconds to compile the program; those of its distinct kernels; those of all kernels, if each were compiled.
     Plain reductions, which call a library, are in the first figure only. `complete`: the program has no equations that
     were not read. `less_exact`: it would be less exact with less effort (`_is_less_exact`). `open_ended`: it has a loop
-    whose number of iterations a predicate determines."""
+    whose number of iterations a predicate determines. `explodes`: it has a long stretch of operations on small arrays,
+    outside of loops, that XLA would fuse into many kernels (`fxad.units.stretches`)."""
 
     milliseconds: float
     distinct_ms: float
@@ -89,6 +92,7 @@ class _Estimate:
     complete: bool
     less_exact: bool
     open_ended: bool
+    explodes: bool
 
 
 @by_value
@@ -106,7 +110,11 @@ def _estimate(jaxpr: Jaxpr, at_most: int) -> _Estimate:
     whole = PROGRAM_MS + EQUATION_MS * program.seen + library + distinct
     open_ended = any([isinstance(prim, HigherOrder) and prim.layout.has_predicate for prim, _, _ in program.ops])
     all_ms = sum([ms * uses for ms, uses in own])
-    return _Estimate(whole, distinct, all_ms, program.seen < at_most, _is_less_exact(program), open_ended)
+    stretch = longest_stretch(program)
+    many_kernels = FEW_IN_KERNEL * kernels.uses.total() >= stretch.operations
+    runs_once = not open_ended and max(program.runs, default=1) <= 1  # a step of a loop would take far longer
+    explodes = stretch.operations > UNFUSED_OPERATIONS and stretch.is_small and many_kernels and runs_once
+    return _Estimate(whole, distinct, all_ms, program.seen < at_most, _is_less_exact(program), open_ended, explodes)
 
 
 def _is_less_exact(program: Inlined) -> bool:
@@ -144,11 +152,12 @@ def less_effort_pays(jaxpr: Jaxpr) -> bool:
 
     - with many equal kernels, or so many equations that this is not known;
     - with functions that XLA computes less exactly with less effort, or comparisons with an extremum;
-    - with a loop that may run for long: each iteration with few elements takes up to a seventh longer.
+    - with a loop that may run for long: each iteration with few elements takes up to a seventh longer;
+    - with a long stretch of operations on small arrays, which is compiled without fusion.
     """
     estimate = _estimate(jaxpr, MAX_READ)
     repeats = estimate.all_ms > REPEATED_KERNELS * estimate.distinct_ms
-    return not (repeats or not estimate.complete or estimate.less_exact or estimate.open_ended)
+    return not (repeats or not estimate.complete or estimate.less_exact or estimate.open_ended or estimate.explodes)
 
 
 def wants_full_effort(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> bool:
@@ -166,11 +175,13 @@ def _microseconds_lost(jaxpr: Jaxpr, donate: tuple[int, ...]) -> float:
 def effort(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> XlaEffort:
     """XLA's effort to compile a program for a CPU, if the options leave it to fxad.
 
-    It is "less" unless the program wants full effort, and "level 1" if such a program runs on several devices and is
-    exact then.
+    It is "less" unless the program wants full effort. Such a program gets "unfused" if it has a long stretch of
+    operations on small arrays, and "level 1" if it runs on several devices and is exact then.
     """
     if not wants_full_effort(jaxpr, donate):
         return "less"
     estimate = _estimate(jaxpr, MAX_READ)
+    if estimate.explodes and not runs_on_devices(jaxpr):
+        return "unfused"
     exact = estimate.complete and not estimate.less_exact
     return "level 1" if exact and runs_on_devices(jaxpr) else "full"

@@ -38,9 +38,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TypeAlias, final
+from typing import Final, TypeAlias, final
 
-from fxad.core.constants import MAX_FUSED, REDUCED_WITH
+from fxad.core.constants import MAX_FUSED, REDUCED_WITH, SMALL_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import Carry, Layout, OneOf, Slice
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
@@ -323,3 +323,50 @@ class Kernels:
         if a in reads.from_memory or not reads.count[a]:  # no readers: a result, or the program was cut off
             return True
         return a in reads.reduced and (reads.count[a] > 1 or self._size[a] > REDUCED_WITH)
+
+
+FUSIBLE: Final = (Fusion.CHEAP, Fusion.EXPENSIVE)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The largest set of fusible operations of a program that are connected by their values: how many they are, and the
+    bytes of all their results."""
+
+    operations: int
+    nbytes: int
+
+    @property
+    def is_small(self) -> bool:
+        """True if the results are so small that it costs little to write and read each of them."""
+        return self.nbytes <= SMALL_BYTES * self.operations
+
+
+def longest_stretch(program: Inlined) -> Stretch:
+    """The longest stretch of a program. Cost: linear in its operations."""
+    kinds = {kind: compile_cost(kind)[0] for kind in {type(prim) for prim, _, _ in program.ops}}
+    parent = list(range(len(program.ops)))
+    size, nbytes = [0] * len(parent), [0] * len(parent)
+    producer: dict[Value, int] = {}
+
+    def root(k: int) -> int:
+        while parent[k] != k:
+            parent[k] = parent[parent[k]]
+            k = parent[k]
+        return k
+
+    for k, (prim, ins, outs) in enumerate(program.ops):
+        fusion = kinds[type(prim)]
+        if fusion in FUSIBLE:
+            size[k], nbytes[k] = 1, sum([program.avals[v].nbytes for v in outs])
+        elif fusion is not Fusion.VIEW:
+            continue
+        for a in ins:
+            if a in producer and (other := root(producer[a])) != k:
+                parent[other] = k
+                size[k] += size[other]
+                nbytes[k] += nbytes[other]
+        producer.update(dict.fromkeys(outs, k))
+    longest = max(range(len(parent)), key=size.__getitem__, default=None)
+    return Stretch(0, 0) if longest is None else Stretch(size[longest], nbytes[longest])

@@ -171,7 +171,12 @@ _KERNEL_BY_KERNEL: Final[Flags] = (
 )
 _OLD: Final = tuple(map(int, jaxlib_version.split(".")[:2])) < (0, 11)
 FLAGS: Final[Mapping[str, Flags]] = MappingProxyType(
-    {"less": _KERNEL_BY_KERNEL if _OLD else (), "level 1": _LEVEL if _OLD else (), "full": ()}
+    {
+        "less": _KERNEL_BY_KERNEL if _OLD else (),
+        "level 1": _LEVEL if _OLD else (),
+        "full": (),
+        "unfused": (("xla_disable_hlo_passes", "fusion"),),
+    }
 )
 
 
