@@ -163,7 +163,9 @@ def plan_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: 
     if isinstance(choice, tuple):
         plan = _plan_by_choice(jaxpr, choice, donate)
     elif choice == "auto":
-        plan = _plan_by_cost(jaxpr, donate, BEFORE_COMPILATION if passes is None else ()) or _plan_by_size(jaxpr, donate)
+        plan = _plan_by_cost(jaxpr, donate, BEFORE_COMPILATION if passes is None else ()) or _plan_by_size(
+            jaxpr, donate
+        )
     else:
         plan = None
     # A plan of a single unit refers to the program, so it is not memoised: it would keep the program alive.

@@ -61,7 +61,9 @@ def _levels(capacities: _Residual, start: int) -> dict[int, int]:
 
 def _add_blocking_flow(capacities: _Residual, level: Mapping[int, int], start: int, end: int) -> None:
     """Add flows along paths on which each edge leads to the next level, until every such path is blocked."""
-    untried = {u: list(capacities[u]) for u in level}  # for each vertex, the edges that are not blocked; the last is next
+    untried = {
+        u: list(capacities[u]) for u in level
+    }  # for each vertex, the edges that are not blocked; the last is next
     path = [start]
     while path:
         u = path[-1]
