@@ -2,8 +2,9 @@
 
     python -m benchmarks.planning tests/units tests/test_examples.py tests/interop    the programs of these tests
     python -m benchmarks.planning models                                              the gradients of benchmarks.models
+    python -m benchmarks.planning stretches                                           what docs/adr/0092 decides
 
-Planning is `BEFORE_DIFFERENTIATION`, `plan_of`, and the choice of XLA's effort; compilation is XLA's part alone. The
+Planning is `BEFORE_DIFFERENTIATION`, `plan_of`, and whether it is compiled without fusion; compilation is XLA's part alone. The
 times are processor time. The table has the programs whose planning takes more than `PART` of their compilation, longest
 planning first, and the totals. A pass that runs before differentiation counts for the program that is compiled next.
 """
@@ -18,9 +19,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest import mock
 
+import numpy as np
 import pytest
 
-from benchmarks.bench_units import ours_of
+import fxad as fx
+import fxad.numpy as fnp
+from benchmarks.bench_units import first, ours_of
 from benchmarks.models.adbench import bundle, mixture
 from benchmarks.models.dynamics import bodies
 from benchmarks.models.library import Model
@@ -30,6 +34,7 @@ from fxad.core.tables import Table
 from fxad.execution import executable
 from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.xla import executable as xla_executable
+from fxad.xla.compat import FLAGS
 
 PART: Final = 0.1  # of the compilation that planning may take
 LEAST_MS: Final = 5.0  # of planning; shorter ones are noise
@@ -62,7 +67,7 @@ class Meter:
             for module, name in (
                 (lift, "run_passes"),
                 (executable, "plan_of"),
-                (xla_executable, "with_effort"),
+                (xla_executable, "is_compiled_without_fusion"),
             ):
                 stack.enter_context(mock.patch.object(module, name, self._timed(getattr(module, name), "_planning")))
             compile_module = self._timed(xla_executable.compile_module, "_xla")
@@ -115,8 +120,36 @@ def run_models(*models: Callable[[], Model]) -> None:
         f.lower(*given).compile()
 
 
+def stretches(sizes: Sequence[int] = (20, 50, 100)) -> None:
+    """Prints what Hessians of irregular steps take to compile and to run: whole, without fusion, and as planned."""
+    steps = (fnp.sin, fnp.cos, lambda x: x * x * 0.5, lambda x: x + 1.0, fnp.tanh, lambda x: x * 0.9)
+    x = fx.asarray(np.full(5, 0.3, np.float32))
+    rows = []
+    for n in sizes:
+        choices = np.random.default_rng(0).integers(0, len(steps), n).tolist()
+
+        def f(x: Any, choices: list[int] = choices) -> Any:
+            for k in choices:
+                x = steps[k](x)
+            return fnp.sum(x)
+
+        program = fx.trace(fx.hessian(f), x)
+        unfused = fx.CompileOptions(flags=FLAGS["unfused"])
+        full = fx.CompileOptions(flags=(("xla_cpu_enable_fast_math", False),))
+        for name, units, options in (("whole", "none", full), ("unfused", "none", unfused), ("planned", "auto", None)):
+            lowered, start = fx.lower(program, units=units), time.process_time()
+            run = lowered.compile(*([options] if options else []))
+            seconds = time.process_time() - start
+            ms = min([first(lambda run=run: run(x).block_until_ready()) for _ in range(30)])  # type: ignore[misc]
+            rows.append((f"{n} steps", name, f"{seconds:.2f}", f"{ms:.3f}"))
+    print(Table(("Hessian of", "form", "compile s", "run ms"), tuple(rows), right=(2, 3)).text())
+
+
 def main(what: Sequence[str]) -> None:
     """Measures the programs of models and tests, and prints the table."""
+    if "stretches" in what:
+        stretches()
+        return
     meter = Meter()
     tests = [w for w in what if w != "models"]
     run_models(rnn)  # imports what planning needs

@@ -1,9 +1,10 @@
 """The passes that run on a program between tracing and XLA, as values in two tuples, one for each of two moments.
 
-    function ──trace──▶ BEFORE_DIFFERENTIATION ──grad, vjp, ...──▶ BEFORE_COMPILATION ──▶ plan of units ──▶ XLA
+    function ──trace──▶ program ──BEFORE_DIFFERENTIATION, grad, vjp, ...──▶ program ──BEFORE_COMPILATION──▶ units ──▶ XLA
 
-- `grad`, `vjp` and the like trace a *function* and run BEFORE_DIFFERENTIATION on the trace. They differentiate a
-  *program* unchanged; `fx.apply_passes(program, fx.passes.BEFORE_DIFFERENTIATION)` runs the passes on it.
+- `grad`, `vjp` and the like run BEFORE_DIFFERENTIATION on the program, that of a function as soon as it is traced. So
+  `grad(trace(f, x))` is the trace of `grad(f)`. `fx.apply_passes(program, fx.passes.BEFORE_DIFFERENTIATION)` is what they
+  differentiate. The transformations of jaxprs in `fxad.transforms` run no pass.
 - Compilation calls `plan_of`. It runs BEFORE_COMPILATION if the program is large enough, and plans units of the result.
   If the cost rule of `fxad.units.cost_rule` says that they pay, they are compiled; otherwise the program is compiled
   unchanged. `lower(program, passes=...)` and `jit(f, passes=...)` take another tuple, which is always run.
@@ -20,7 +21,7 @@ from math import inf
 from typing import Final, TypeAlias, final
 
 from fxad import transforms
-from fxad.core.constants import GROUP_MICROSECONDS, SAVED_MS, STRETCH_EQUATIONS, WASTE
+from fxad.core.constants import GROUP_MICROSECONDS, SAVED_MS, STRETCH_OPERATIONS, WASTE
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.core.tables import Table
@@ -201,7 +202,7 @@ def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> Plan
 def _plan_by_size(jaxpr: Jaxpr, donate: tuple[int, ...]) -> Plan | None:
     """The plan of a program that has a long stretch of fusible equations, whose pieces are units; None for another
     program, and for one that recomputes, in whose pieces XLA would merge what is computed again."""
-    if runs_on_devices(jaxpr) or weight_of_nested(jaxpr).equations <= STRETCH_EQUATIONS or recomputes(jaxpr):
+    if runs_on_devices(jaxpr) or weight_of_nested(jaxpr).equations <= STRETCH_OPERATIONS or recomputes(jaxpr):
         return None
     cut, chosen = cut_stretches(drop_derivative_rules(jaxpr), ())
     return linked_plan(cut, chosen, donate, jaxpr.name) if chosen else None

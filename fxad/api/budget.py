@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeAlias
 
 from fxad import transforms
-from fxad.api.lift import check_program
+from fxad.api.lift import before_differentiation, check_program
 from fxad.core import tree
 from fxad.core.constants import LEAST_SHARE
 from fxad.dtypes import FLOATING
@@ -109,7 +109,9 @@ def plan_memory(
 
 
 def gradient_of(program: Program[..., object], wrt: tuple[bool, ...]) -> Program[..., object]:
-    """Return the gradient of all floating arguments: of a scalar, or the cotangents of other results."""
+    """Return the gradient of all floating arguments, as `grad` gives it: of a scalar, or the cotangents of other
+    results."""
+    program = before_differentiation(program)
     outs = program.out_avals
     scalar = len(outs) == 1 and not outs[0].shape and outs[0].dtype in FLOATING
     jaxpr = transforms.grad(program.jaxpr, wrt) if scalar else vjp_fused(program.jaxpr, wrt)

@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, 
 from fxad import transforms
 from fxad.api.chosen_arguments import ChosenArguments, operand_mask, ranks
 from fxad.api.lift import (
+    before_differentiation,
     bind_arguments_without_tangent,
     bind_static_arguments,
     check_function,
@@ -110,7 +111,7 @@ def jvp(
             raise ArgumentError(
                 "jvp: a Program is transformed without has_aux", remedy="its result has the tangents of all results"
             )
-        transformed: Callable[..., object] = _jvp(f)
+        transformed: Callable[..., object] = _jvp(before_differentiation(f))
     else:
         check_function("jvp", f)
         statics = static_arguments(f"jvp of {function_name(f)}", f, static_argnums, static_argnames)
@@ -242,7 +243,7 @@ def linearize(
             raise ArgumentError(
                 "linearize: a Program is split without values", remedy="call the two parts of the result with them"
             )
-        return _linearize(f, argnums)
+        return _linearize(before_differentiation(f), argnums)
     check_function("linearize", f)
     statics = static_arguments(f"linearize of {function_name(f)}", f, static_argnums, static_argnames)
     g, primals, kwargs = bind_static_arguments("linearize", f, statics, primals, kwargs, argnums)
@@ -401,7 +402,7 @@ def vjp(
                 "vjp: a Program is transformed without values, and without has_aux",
                 remedy="call the result with (primals, cotangent)",
             )
-        return _vjp_program(f)
+        return _vjp_program(before_differentiation(f))
     check_function("vjp", f)
     statics = static_arguments(f"vjp of {function_name(f)}", f, static_argnums, static_argnames)
     g, primals, kwargs = bind_static_arguments("vjp", f, statics, primals, kwargs)

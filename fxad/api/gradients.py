@@ -286,8 +286,8 @@ def grad(
     integer arguments are allowed, and None stands for their gradients.
 
     Law:    `<grad f(x), x_dot> = jvp f(x, x_dot)`.
-    Rule:   linearize, transpose, apply to 1, remove equations that only the value needs. Repeated layers of a function
-            are first outlined as calls of one body, which is differentiated once. A program is differentiated unchanged.
+    Rule:   linearize, transpose, apply to 1, remove equations that only the value needs. The program goes through
+            `passes.BEFORE_DIFFERENTIATION` first: repeated layers become calls of one body, which is differentiated once.
     Raises: ShapeError for a result that is not a scalar; NotDifferentiableError for a result that is not real floating,
             and for an argument that is neither that nor complex, naming its path; ArgumentError for argnums that do not
             exist, or are static.

@@ -197,9 +197,9 @@ def invertible(
 
     Arguments are reconstructed. Arguments named in `keep` (by number or by name) and values that the function closes
     over are held in memory: they are weights, which exist anyway. Integers and bools that the results do not determine
-    are held too. A chain of steps stores one state, whether `invertible` wraps the chain or each step of a function:
-    consecutive calls are merged before differentiation, and so is a loop over such a call (the pass `merge_invertible`;
-    a program is differentiated unchanged, see `apply_passes`). `invertible(keep=...)` alone is a decorator.
+    are held too. A chain of steps stores one state, whether `invertible` wraps the chain or each step of it: consecutive
+    calls are merged before differentiation, and so is a loop over such a call (the pass `merge_invertible`).
+    `invertible(keep=...)` alone is a decorator.
 
     A value that is lost (a factor 0, tanh saturated) becomes nan. A loss of digits is detected at run time: up to 64
     signed sums of the values reconstructed last are stored and compared. If they differ by more than `tolerance`,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Final, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from fxad.core import tree
 from fxad.core.tree import Structure
@@ -25,6 +25,7 @@ from fxad.tracing.static_args import (
     static_arguments,
 )
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -43,7 +44,7 @@ def lift(
     """
     if isinstance(f, Program):
         check_no_statics(what, f, static_argnums, static_argnames)
-        return transform(f)
+        return transform(before_differentiation(f) if orders else f)
     check_function(what, f)
     statics = static_arguments(f"{what} of {function_name(f)}", f, static_argnums, static_argnames)
 
@@ -143,7 +144,15 @@ def trace_for_transform(
     """Return the program of a function that is differentiated `orders` times, after the passes before
     differentiation."""
     with context.differentiated(orders):
-        program = trace_for_call(f, args, kwargs, differentiated=True)
+        return before_differentiation(trace_for_call(f, args, kwargs, differentiated=True))
+
+
+def before_differentiation(program: Program[P, R]) -> Program[P, R]:
+    """Return a program that is differentiated as a whole, after the passes before differentiation. A function is traced
+    first, so both give one program.
+
+    Law: idempotent.
+    """
     return program.replace(run_passes(program.jaxpr, BEFORE_DIFFERENTIATION))
 
 

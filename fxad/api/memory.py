@@ -7,7 +7,7 @@ from typing import Any, ParamSpec, final
 
 from fxad import transforms
 from fxad.api.chosen_arguments import ChosenArguments, operand_mask
-from fxad.api.lift import check_program
+from fxad.api.lift import before_differentiation, check_program
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, NotDifferentiableError
@@ -35,6 +35,7 @@ def residuals(program: Program[P, object], argnums: Argnums | None = None) -> Re
             for an argument without floating leaves.
     """
     check_program("residuals", program)
+    program = before_differentiation(program)  # as `grad` of it does
     if argnums is None:
         avals, n = program.jaxpr.in_avals, len(program.bound)
         fixed = operands_without_derivative(program.jaxpr, tuple([k < n for k in range(len(avals))]))

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from fxad import transforms
 from fxad.api.budget import Within, parse_bytes, plan_memory
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
-from fxad.api.lift import check_no_statics, check_program, lift
+from fxad.api.lift import before_differentiation, check_no_statics, check_program, lift
 from fxad.core import tree
 from fxad.errors import ArgumentError, described
 from fxad.ir import Jaxpr
@@ -112,7 +112,7 @@ def remat(
         raise ArgumentError(f"remat: {option} is given without a budget", remedy='give both: budget="64 MiB"')
     if plan is not None:
         check_no_statics("remat", f, static_argnums, static_argnames)
-        return f.replace(_with_plan(f.jaxpr, plan))
+        return f.replace(_with_plan(f, plan))
     limit = None if budget is None else parse_bytes(budget)
     within = None if within is None else function("remat", "within", within)
     if limit is not None and policy != nothing:
@@ -136,12 +136,12 @@ def remat(
     )
 
 
-def _with_plan(jaxpr: Jaxpr, plan: Residuals | MemoryPlan) -> Jaxpr:
+def _with_plan(program: Program[..., object], plan: Residuals | MemoryPlan) -> Jaxpr:
     if isinstance(plan, Residuals):
-        return transforms.planned(jaxpr, plan)
-    if plan.jaxpr is not jaxpr:
+        return transforms.planned(before_differentiation(program).jaxpr, plan)
+    if plan.jaxpr is not program.jaxpr:
         raise ArgumentError(
-            f"remat: the memory plan is for another program: {plan.jaxpr!r}, this is {jaxpr!r}",
+            f"remat: the memory plan is for another program: {plan.jaxpr!r}, this is {program.jaxpr!r}",
             remedy="make it with plan_memory(program, budget=...) of this very program",
         )
     return apply_plan(plan)
@@ -274,8 +274,8 @@ def apply_passes(*, passes: Passes) -> Rewrite: ...
 def apply_passes(f: Callable[..., object], passes: Passes) -> object:
     """The same function after all passes of a tuple, in order: those of the default pipeline, or others.
 
-    A program is differentiated unchanged; a function is first rewritten by `fxad.passes.BEFORE_DIFFERENTIATION`.
-    `grad(apply_passes(program, BEFORE_DIFFERENTIATION))` does the same for a program.
+    A program or a function that is differentiated goes through `fxad.passes.BEFORE_DIFFERENTIATION` first. So
+    `apply_passes(program, BEFORE_DIFFERENTIATION)` is the program that `grad(program)` differentiates.
 
     Raises: ParameterError for a value that is not a tuple of passes; ArgumentError for a pass that does not keep the
             types.

@@ -38,6 +38,16 @@ EXPANDED_MS: Final[Mapping[str, float]] = MappingProxyType(
 MAX_FUSED: Final = 512  # operations of a kernel, each counted as often as it is computed
 REDUCED_WITH: Final = 4  # operations that are fused into a reduction of their result
 
+# XLA's time for connected fusible operations grows faster than their number. More than `UNFUSED_OPERATIONS` of them, on
+# arrays of `SMALL_BYTES`, are compiled without fusion if fusion would leave a kernel for each `FEW_IN_KERNEL` operations:
+# their kernels are equal then, and take at most twice as long. A program with more than `STRETCH_OPERATIONS` is cut into
+# units, of at most `PIECE_OPERATIONS` if its arrays are larger. See docs/adr/0092.
+UNFUSED_OPERATIONS: Final = 500
+FEW_IN_KERNEL: Final = 32
+STRETCH_OPERATIONS: Final = 2000
+PIECE_OPERATIONS: Final = 500
+SMALL_BYTES: Final = 1 << 13
+
 # ----------------------------------------------------------------------- compile costs of outlining, in equations
 
 PROGRAM_EQUATIONS: Final = 10  # of a compilation
@@ -61,10 +71,6 @@ SAVED_EQUATIONS: Final = 24
 SAVED_MS: Final = 500.0
 CERTAIN_MS: Final = 2000.0  # a saving that is certain, whatever part of the equations is compiled
 COMPILED_PART: Final = 0.6  # of the equations of a program, at most, in its units
-# A longer stretch of fusible equations is cut into units of at most so many: each costs a call, and XLA's time for a
-# stretch grows with the square of its length. See docs/adr/0088.
-STRETCH_EQUATIONS: Final = 2000
-PIECE_EQUATIONS: Final = 500
 MAX_FORMULA: Final = 24  # equations by which a unit recomputes a value
 MAX_READERS: Final = 2  # units that recompute a value
 MAX_CONSTANT_BYTES: Final = 1 << 12  # of a literal that a plan stores; a unit computes a larger one

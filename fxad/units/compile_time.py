@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from fxad.core.constants import EQUATION_MS, KERNEL_MS, LIBRARY_MS, PROGRAM_MS
+from fxad.core.constants import EQUATION_MS, FEW_IN_KERNEL, KERNEL_MS, LIBRARY_MS, PROGRAM_MS, UNFUSED_OPERATIONS
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Jaxpr
+from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.transforms.costs import Fusion
-from fxad.units.kernels import Inlined, Kernels
+from fxad.units.kernels import Inlined, Kernels, longest_stretch
 
 MAX_READ: Final = 4096  # equations that the estimate reads
 FIRST_READ: Final = 1024  # equations that `takes_at_least` reads first
@@ -42,16 +43,34 @@ def takes_at_least(jaxpr: Jaxpr, least: float) -> bool:
 @final
 @dataclass(frozen=True, slots=True)
 class _Estimate:
-    """Milliseconds to compile the program. `complete`: the program has no equations that were not read."""
+    """Milliseconds to compile the program. `complete`: the program has no equations that were not read. `explodes`: it
+    has a long stretch of operations on small arrays, outside of loops, that XLA would fuse into many kernels
+    (`fxad.units.stretches`)."""
 
     milliseconds: float
     complete: bool
+    explodes: bool
 
 
 @by_value
 def _estimate(jaxpr: Jaxpr, at_most: int) -> _Estimate:
     """The estimate for the first `at_most` equations."""
     program = Inlined(jaxpr, at_most)
-    kernels = Kernels(program).distinct.values()
-    own = sum([(LIBRARY_MS if k.fusion is Fusion.REDUCTION else KERNEL_MS) + k.milliseconds for k in kernels])
-    return _Estimate(PROGRAM_MS + EQUATION_MS * program.seen + own, program.seen < at_most)
+    kernels = Kernels(program)
+    own = sum(
+        [
+            (LIBRARY_MS if k.fusion is Fusion.REDUCTION else KERNEL_MS) + k.milliseconds
+            for k in kernels.distinct.values()
+        ]
+    )
+    stretch = longest_stretch(program)
+    many_kernels = FEW_IN_KERNEL * kernels.count >= stretch.operations
+    # a step of a loop would take far longer
+    explodes = stretch.operations > UNFUSED_OPERATIONS and stretch.is_small and many_kernels and not program.loops
+    return _Estimate(PROGRAM_MS + EQUATION_MS * program.seen + own, program.seen < at_most, explodes)
+
+
+def is_compiled_without_fusion(jaxpr: Jaxpr) -> bool:
+    """Returns True for a program that is compiled for a CPU without fusion: it has a long stretch of operations on small
+    arrays, which XLA would fuse into many kernels that each compute most of it. See docs/adr/0092."""
+    return _estimate(jaxpr, MAX_READ).explodes and not runs_on_devices(jaxpr)

@@ -37,14 +37,14 @@ Source: XLA's `InstructionFusion` (`ComputeGloballyUnfusible`, `EffectivelyAtMos
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TypeAlias, final
+from typing import Final, TypeAlias, final
 
-from fxad.core.constants import MAX_FUSED, REDUCED_WITH
+from fxad.core.constants import MAX_FUSED, REDUCED_WITH, SMALL_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
-from fxad.transforms.costs import CompileCost, Fusion, compile_cost
+from fxad.transforms.costs import CompileCost, Fusion, compile_cost, number_of_runs
 
 # Values and expressions are numbered in the order of their definition.
 Value: TypeAlias = int
@@ -78,12 +78,12 @@ class _Body:
 @final
 class Inlined:
     """The first `at_most` equations of a program with calls inlined, and with the bodies of loops and branches. A call
-    counts as one equation.
+    counts as one equation. `loops`: some body may run more than once.
 
     Cost: linear in `at_most`, for any depth of calls.
     """
 
-    __slots__ = ("_bodies", "avals", "literals", "ops", "results", "seen")
+    __slots__ = ("_bodies", "avals", "literals", "loops", "ops", "results", "seen")
 
     def __init__(self, jaxpr: Jaxpr, at_most: int) -> None:
         self.avals: list[Aval] = []
@@ -91,6 +91,7 @@ class Inlined:
         self.ops: list[Op] = []
         self.results: set[Value] = set()  # of the program and of bodies
         self.seen = 0
+        self.loops = False
         # memoised by type: there are thousands of equations
         self._bodies: dict[type[Primitive], bool] = {}
         stack = [self._body(jaxpr)]
@@ -135,7 +136,11 @@ class Inlined:
             values[v] = len(self.avals)
             self.avals.append(v.aval)
         self.ops.append((prim, ins, range(first, len(self.avals))))
-        return [self._body(inner.jaxpr) for inner in layout.bodies] if layout is not None else []
+        if layout is None:
+            return []
+        runs = [number_of_runs(body.runs) for body in layout.bodies]
+        self.loops = self.loops or layout.has_predicate or max(runs, default=1) > 1
+        return [self._body(inner.jaxpr) for inner in layout.bodies]
 
     def _value(self, aval: Aval) -> Value:
         self.avals.append(aval)
@@ -196,7 +201,7 @@ class _Reads:
 
 @final
 class Kernels:
-    """The kernels of a program. `distinct` has one for each number of an expression.
+    """The kernels of a program. `distinct` has one for each number of an expression, `count` is the number of all.
 
     Cost: linear in the operands of its equations.
     """
@@ -210,11 +215,13 @@ class Kernels:
         "_program",
         "_reads",
         "_size",
+        "count",
         "distinct",
     )
 
     def __init__(self, program: Inlined) -> None:
         self.distinct: dict[_Expression, Kernel] = {}
+        self.count = 0
         costs = {kind: compile_cost(kind) for kind in {type(prim) for prim, _, _ in program.ops}}
         self._program = program
         self._reads = _Reads(program, costs)
@@ -258,7 +265,7 @@ class Kernels:
             self._size[out] = size
             only_in_memory = size > MAX_FUSED or (expensive and reads.count[out] > 1)
             if size and (only_in_memory or self._is_needed_in_memory(out)):
-                self.distinct[expression] = Kernel(fusion, milliseconds)
+                self._add_kernel(expression, Kernel(fusion, milliseconds))
                 only_in_memory = only_in_memory or (out in reads.in_layout and self._joins_large_values(ins, out))
             if only_in_memory:
                 self._size[out] = 0
@@ -280,7 +287,11 @@ class Kernels:
         avals = self._program.avals
         numbers = [self._expression_of[a] if a in inside else self._intern(avals[a]) for a in ins]
         milliseconds += sum([self._milliseconds[a] for a in inside])
-        self.distinct[self._intern((prim, *numbers))] = Kernel(fusion, milliseconds)
+        self._add_kernel(self._intern((prim, *numbers)), Kernel(fusion, milliseconds))
+
+    def _add_kernel(self, expression: _Expression, kernel: Kernel) -> None:
+        self.distinct[expression] = kernel
+        self.count += 1
 
     def _is_needed_in_memory(self, a: Value) -> bool:
         """Returns True if some reader needs the value in memory."""
@@ -288,3 +299,50 @@ class Kernels:
         if a in reads.from_memory or not reads.count[a]:  # no readers: a result, or the program was cut off
             return True
         return a in reads.reduced and (reads.count[a] > 1 or self._size[a] > REDUCED_WITH)
+
+
+FUSIBLE: Final = (Fusion.CHEAP, Fusion.EXPENSIVE)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The largest set of fusible operations of a program that are connected by their values: how many they are, and the
+    bytes of all their results."""
+
+    operations: int
+    nbytes: int
+
+    @property
+    def is_small(self) -> bool:
+        """True if the results are so small that it costs little to write and read each of them."""
+        return self.nbytes <= SMALL_BYTES * self.operations
+
+
+def longest_stretch(program: Inlined) -> Stretch:
+    """The longest stretch of a program. Cost: linear in its operations."""
+    kinds = {kind: compile_cost(kind)[0] for kind in {type(prim) for prim, _, _ in program.ops}}
+    parent = list(range(len(program.ops)))
+    size, nbytes = [0] * len(parent), [0] * len(parent)
+    producer: dict[Value, int] = {}
+
+    def root(k: int) -> int:
+        while parent[k] != k:
+            parent[k] = parent[parent[k]]
+            k = parent[k]
+        return k
+
+    for k, (prim, ins, outs) in enumerate(program.ops):
+        fusion = kinds[type(prim)]
+        if fusion in FUSIBLE:
+            size[k], nbytes[k] = 1, sum([program.avals[v].nbytes for v in outs])
+        elif fusion is not Fusion.VIEW:
+            continue
+        for a in ins:
+            if a in producer and (other := root(producer[a])) != k:
+                parent[other] = k
+                size[k] += size[other]
+                nbytes[k] += nbytes[other]
+        producer.update(dict.fromkeys(outs, k))
+    longest = max(range(len(parent)), key=size.__getitem__, default=None)
+    return Stretch(0, 0) if longest is None else Stretch(size[longest], nbytes[longest])

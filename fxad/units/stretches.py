@@ -3,8 +3,9 @@
 XLA fuses an elementwise equation into each kernel that reads its result, and the kernel computes it again. A long
 stretch of such equations, such as the Hessian of a Python loop, is then compiled as kernels that each compute most of
 it: the time and the memory of the compilation grow with the square of its length, and at some lengths far faster
-(a gradient of 1,500 irregular steps does not compile in a minute). Values between units are in memory, so no kernel
-reaches beyond its unit. Units of bounded size compile in a time that is linear in the length.
+(a gradient of 1,500 irregular steps does not compile in a minute). So a stretch of operations on small arrays is
+compiled without XLA's fusion (`fxad.units.compile_time.effort`), which takes a time that is linear up to a few thousand
+equations. A longer stretch is cut. Values between units are in memory, so no kernel reaches beyond its unit.
 
 For example, with at most 3 equations in a body:
 
@@ -16,34 +17,31 @@ For example, with at most 3 equations in a body:
 mul exp tanh
 cos sin
 
-Decision: docs/adr/0088.
+Decision: docs/adr/0092.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import accumulate
-from typing import Final
 
 from fxad.core.builder import Builder, subprogram, substitute
-from fxad.core.constants import PIECE_EQUATIONS, STRETCH_EQUATIONS, VALUE_BYTES
+from fxad.core.constants import PIECE_OPERATIONS, STRETCH_OPERATIONS, VALUE_BYTES
 from fxad.ir import Atom, Jaxpr, Var, distinct_jaxprs
 from fxad.primitives.control.call import Call
-from fxad.transforms.costs import Fusion, compile_cost, weight_of_nested
+from fxad.transforms.costs import compile_cost, weight_of_nested
 from fxad.units.cost_rule import called_body
+from fxad.units.kernels import FUSIBLE, Inlined, longest_stretch
 from fxad.units.pieces import inline_calls
-
-_FUSIBLE: Final = (Fusion.CHEAP, Fusion.EXPENSIVE)
 
 
 def cut_stretches(
-    jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], stretch: int = STRETCH_EQUATIONS, piece: int = PIECE_EQUATIONS
+    jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], stretch: int = STRETCH_OPERATIONS, piece: int = PIECE_OPERATIONS
 ) -> tuple[Jaxpr, tuple[Jaxpr, ...]]:
     """Returns the program with its equations between the calls of `chosen` as calls of new bodies, and `chosen` with
     these bodies; both unchanged if at most `stretch` fusible equations are connected.
 
-    Calls of other bodies are inlined. A body has at most `piece` fusible equations. The cuts are where the fewest bytes
-    are live.
+    Calls of other bodies are inlined. A body has at most `stretch` fusible equations if they compute small arrays, and
+    `piece` otherwise. The cuts are where the fewest bytes are live.
 
     Law:  same value; the same equations in the same order.
     Cost: linear in the equations, with calls inlined.
@@ -53,8 +51,10 @@ def cut_stretches(
     flat, _ = inline_calls(jaxpr, {body for body in distinct_jaxprs(jaxpr) if body not in chosen})
     kinds = {kind: compile_cost(kind)[0] for kind in {type(eqn.prim) for eqn in flat.eqns}}
     fusions = [kinds[type(eqn.prim)] for eqn in flat.eqns]
-    if _longest_stretch(flat, fusions) <= stretch:
+    longest = longest_stretch(Inlined(flat, len(flat.eqns)))
+    if longest.operations <= stretch:
         return jaxpr, chosen
+    at_most = stretch if longest.is_small else piece
     b, env, bodies = Builder.like(flat), dict[Atom, Atom](), dict[Jaxpr, None]()
     live_bytes, last_use = _liveness(flat)
     is_unit = [called_body(eqn) in chosen for eqn in flat.eqns]
@@ -66,10 +66,10 @@ def cut_stretches(
             continue
         stop = start
         count, ends = 0, []
-        while stop < len(flat.eqns) and not is_unit[stop] and count < piece:
-            count += fusions[stop] in _FUSIBLE
+        while stop < len(flat.eqns) and not is_unit[stop] and count < at_most:
+            count += fusions[stop] in FUSIBLE
             stop += 1
-            if 2 * count >= piece:
+            if 2 * count >= at_most:
                 ends.append(stop)
         if ends and stop < len(flat.eqns) and not is_unit[stop]:
             stop = min(reversed(ends), key=lambda end: live_bytes[end])
@@ -83,29 +83,6 @@ def cut_stretches(
         env.update(zip(outs, b(Call(body), *substitute(ins, env)), strict=True))
         start = stop
     return b.build(substitute(flat.outs, env), jaxpr.name), (*chosen, *bodies)
-
-
-def _longest_stretch(jaxpr: Jaxpr, fusions: Sequence[Fusion]) -> int:
-    """The number of equations in the largest set of fusible equations that are connected by their values."""
-    parent = list(range(len(jaxpr.eqns)))
-
-    def root(k: int) -> int:
-        while parent[k] != k:
-            parent[k] = parent[parent[k]]
-            k = parent[k]
-        return k
-
-    size = [int(fusion in _FUSIBLE) for fusion in fusions]
-    producer: dict[Atom, int] = {}
-    for k, eqn in enumerate(jaxpr.eqns):
-        if fusions[k] not in (*_FUSIBLE, Fusion.VIEW):
-            continue
-        for a in eqn.ins:
-            if a in producer and (at := root(producer[a])) != (here := root(k)):
-                parent[at] = here
-                size[here] += size[at]
-        producer.update(dict.fromkeys(eqn.outs, k))
-    return max(size, default=0)
 
 
 def _liveness(jaxpr: Jaxpr) -> tuple[list[float], dict[Atom, int]]:

@@ -88,14 +88,16 @@ class CompilerConfiguration:
 
 def lowering_sources() -> list[str]:
     """The files of fxad that determine how a program is lowered and compiled: compiled modules if the sources are
-    not there, or one archive."""
+    not there, or one archive. `units` and `transforms/costs` decide which programs XLA compiles without fusion."""
     root = os.path.dirname(os.path.dirname(__file__))
     if not os.path.isdir(root):  # in an archive
         while root and not os.path.isfile(root):
             root = os.path.dirname(root).rstrip(os.sep)
         return [root] if root else []
     paths = [os.path.join(root, name) for name in os.listdir(root)]
-    for folder in ("core", "primitives", "lowering", "xla"):  # pathlib takes 3 ms more
+    transforms = os.path.join(root, "transforms")
+    paths += [os.path.join(transforms, name) for name in os.listdir(transforms) if name.startswith("costs.")]
+    for folder in ("core", "primitives", "lowering", "units", "xla"):  # pathlib takes 3 ms more
         for directory, folders, names in os.walk(os.path.join(root, folder)):
             folders[:] = [name for name in folders if name != "__pycache__"]
             paths += [os.path.join(directory, name) for name in names]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter, is_not
 from typing import Final, final
@@ -18,10 +19,11 @@ from fxad.ir import Aval, Jaxpr, source_location
 from fxad.lower import LoweredModule, ModuleSharding, lower_jaxpr
 from fxad.lowering.jaxlib import _jax
 from fxad.lowering.nesting import check_nesting
+from fxad.units.compile_time import is_compiled_without_fusion
 from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import resharded
 from fxad.xla.client import Device, process_count
-from fxad.xla.compat import reason, result_handler
+from fxad.xla.compat import WITHOUT_FUSION, reason, result_handler
 from fxad.xla.donated_buffers import start_pinned
 from fxad.xla.failures import Producer, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
@@ -336,6 +338,9 @@ def compile_uncached(jaxpr: Jaxpr, options: CompileOptions, device: Device) -> C
     """Compile, without a cache. Raises: CompileError."""
     check_nesting(jaxpr)
     lowered = lower_jaxpr(jaxpr, device.platform)
+    chosen = options.optimization_level is not None or options.flags
+    if device.platform == "cpu" and not chosen and is_compiled_without_fusion(jaxpr):
+        options = replace(options, flags=WITHOUT_FUSION)
     executable = compile_module(lowered, options, device, jaxpr)
     targets = tuple(sorted(custom_calls.custom_call_targets(lowered.body)))
     return Compilation(executable, targets, len(lowered.body) + len(lowered.locations), lowered.sharding)

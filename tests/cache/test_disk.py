@@ -190,7 +190,7 @@ def test_entries_of_other_configurations_are_not_found(home: Path, what: str, mo
     assert len(entries(home)) == 2
 
 
-@pytest.mark.parametrize("source", ["primitives/dot.py", "lowering/module.py", "dtypes.py"])
+@pytest.mark.parametrize("source", ["primitives/dot.py", "units/compile_time.py", "transforms/costs.py", "dtypes.py"])
 def test_the_sources_that_lower_are_in_the_key(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source = source.replace("/", os.sep)
     before = disk_tier._digest_of_sources()

@@ -41,7 +41,8 @@ def twice(x: Any) -> Any:
 
 
 def gradient(layers: int = 12) -> Any:
-    return fx.value_and_grad(fx.trace(loss, [ROWS] * layers, ROWS), argnums=(0,))
+    """Returns a gradient without calls, as of a program that was not outlined before it was differentiated."""
+    return fx.inline(fx.value_and_grad(fx.trace(loss, [ROWS] * layers, ROWS), argnums=(0,)))
 
 
 # --------------------------------------------------------------------------------------------------------------- laws
@@ -104,7 +105,8 @@ def test_a_program_is_outlined_at_one_stage(monkeypatch: pytest.MonkeyPatch) -> 
     x = fx.asarray(np.ones((256, 256), np.float32))
     of_function = fx.jit(fx.value_and_grad(loss), units="auto").lower([x] * 18, x)
     assert len(of_function.units.steps) > 18
-    assert not seen  # it was outlined before it was differentiated
+    assert len(fx.lower(fx.value_and_grad(fx.trace(loss, [ROWS] * 18, ROWS))).units.steps) > 18
+    assert not seen  # they were outlined before they were differentiated
     assert len(fx.lower(gradient(18)).units.steps) > 18
     assert seen
 
@@ -234,14 +236,89 @@ def custom_calls(jaxpr: Jaxpr) -> int:
     return sum([isinstance(e.prim, CallWithRules) for e in transforms.inline(jaxpr).eqns])
 
 
-def test_a_program_is_differentiated_as_it_stands_and_a_function_goes_through_passes_first() -> None:
+def test_a_program_goes_through_the_passes_before_differentiation() -> None:
     x, w = np.linspace(0.25, 1.0, 4), np.linspace(-1.0, 0.5, 4)
     program = fx.trace(blocks, x, w)
     prepared = fx.apply_passes(program, passes.BEFORE_DIFFERENTIATION)
     assert (custom_calls(program.jaxpr), custom_calls(prepared.jaxpr)) == (3, 1)
-    assert fx.trace(fx.grad(blocks), x, w).jaxpr == fx.trace(lambda x, w: fx.grad(prepared)(x, w), x, w).jaxpr
-    assert fx.grad(program).jaxpr is not fx.grad(prepared).jaxpr
-    assert fx.residuals(program).bytes > fx.residuals(prepared).bytes
+    assert fx.grad(program).jaxpr is fx.grad(prepared).jaxpr
+    assert fx.residuals(program).bytes == fx.residuals(prepared).bytes
+
+
+def layers(x: Any, w: Any) -> Any:
+    for _ in range(60):
+        x = fnp.tanh(x @ w) + x
+    return fnp.sum(x)
+
+
+SQUARE = fx.Spec((300, 300))
+CASES = ((blocks, (fx.Spec((4,)), fx.Spec((4,)))), (layers, (SQUARE, SQUARE)))
+TRANSFORMS: tuple[Any, ...] = (
+    fx.grad,
+    fx.value_and_grad,
+    fx.jacrev,
+    fx.jacfwd,
+    fx.hessian,
+    lambda f: fx.grad(fx.remat(f)),
+    lambda f: fx.vmap(fx.grad(f)),
+)
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize(("f", "specs"), CASES, ids=["invertible", "layers"])
+def test_a_function_and_its_program_have_one_derivative(f: Any, specs: Any, transform: Any) -> None:
+    """T(trace(f)) is the trace of T(f), with calls of the transformed program inlined."""
+    mapped = transform is TRANSFORMS[-1]
+    args = [fx.Spec((2, *s.shape)) for s in specs] if mapped else specs
+    of_program = transform(fx.trace(f, *specs)) if not mapped else fx.vmap(fx.grad(fx.trace(f, *specs)), axis_size=2)
+    assert flat(fx.trace(transform(f), *args)) is flat(of_program)
+
+
+def flat(program: Any) -> Any:
+    return transforms.inline(program.jaxpr)
+
+
+@pytest.mark.parametrize(("f", "specs"), CASES, ids=["invertible", "layers"])
+def test_the_halves_of_a_function_and_of_its_program(f: Any, specs: Any) -> None:
+    program = fx.trace(f, *specs)
+    x, w = [fnp.full(s.shape, 0.01, s.dtype) for s in specs]
+    _, pullback = fx.vjp(f, x, w)
+    _, linear = fx.linearize(f, x, w)
+    one = fx.asarray(1.0, np.float32)
+    both = fx.vjp(program)((x, w), one)
+    np.testing.assert_array_equal(both[1][0], pullback(one)[0])
+    split = fx.linearize(program, argnums=(0, 1))
+    assert len(split.linear.jaxpr.eqns) == len(linear.jaxpr.eqns)
+    out, residuals = split.primal(x, w)
+    np.testing.assert_array_equal(split.linear((x, w), residuals), linear(x, w))
+    assert out.shape == ()
+    pushed = fx.trace(lambda x, w: fx.jvp(f, (x, w), (x, w)), *specs)
+    assert flat(pushed) is flat(fx.trace(lambda x, w: fx.jvp(program)((x, w), (x, w)), *specs))
+
+
+def test_what_is_stored_for_a_chain_of_invertible_blocks_does_not_grow() -> None:
+    def chain(n: int) -> Any:
+        @fx.invertible
+        def block(p: Any) -> Any:
+            a, b = p
+            a = a + fnp.sin(b)
+            return a, b + fnp.tanh(a)
+
+        def loss(a: Any, b: Any) -> Any:
+            p = (a, b)
+            for _ in range(n):
+                p = block(p)
+            return fnp.sum(p[0] * p[1])
+
+        return fx.trace(loss, fx.Spec((50_000,)), fx.Spec((50_000,)))
+
+    stored, temporaries = [], []
+    for n in (4, 16):
+        program = chain(n)
+        stored.append(len(fx.residuals(program)))
+        temporaries.append(fx.lower(fx.grad(program, argnums=(0, 1))).compile().memory().temp_bytes)
+    assert stored[0] == stored[1]
+    assert temporaries[1] <= temporaries[0] + 2 * 200_000
 
 
 def test_passes_before_differentiation_apply_to_functions() -> None:
