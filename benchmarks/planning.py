@@ -34,7 +34,7 @@ from fxad.core.tables import Table
 from fxad.execution import executable
 from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.xla import executable as xla_executable
-from fxad.xla.compat import FLAGS
+from fxad.xla.compat import WITHOUT_FUSION
 
 PART: Final = 0.1  # of the compilation that planning may take
 LEAST_MS: Final = 5.0  # of planning; shorter ones are noise
@@ -134,7 +134,7 @@ def stretches(sizes: Sequence[int] = (20, 50, 100)) -> None:
             return fnp.sum(x)
 
         program = fx.trace(fx.hessian(f), x)
-        unfused = fx.CompileOptions(flags=FLAGS["unfused"])
+        unfused = fx.CompileOptions(flags=WITHOUT_FUSION)
         full = fx.CompileOptions(flags=(("xla_cpu_enable_fast_math", False),))
         for name, units, options in (("whole", "none", full), ("unfused", "none", unfused), ("planned", "auto", None)):
             lowered, start = fx.lower(program, units=units), time.process_time()
