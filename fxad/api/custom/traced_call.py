@@ -137,7 +137,9 @@ class TracedCall:
             return values
 
         # the function serves calls with other numbers, so no number is a constant of it
-        types = [DifferentiatedNumber(t) if isinstance(t, NumberType) and t.kind > 1 else t for t in self.signature.in_types]
+        types = [
+            DifferentiatedNumber(t) if isinstance(t, NumberType) and t.kind > 1 else t for t in self.signature.in_types
+        ]
         body = traced(self.signature.name, self.rules.fun, flat, types)
         assert out_tree is not None
         self.signature = self.signature.traced_as(body.jaxpr, out_tree)

@@ -340,7 +340,9 @@ def with_none(
     )
 
 
-def traced(what: str, fn: Callable[..., object], flat: Callable[..., object], avals: Sequence[ArgumentType]) -> TracedFunction:
+def traced(
+    what: str, fn: Callable[..., object], flat: Callable[..., object], avals: Sequence[ArgumentType]
+) -> TracedFunction:
     """Trace `flat`, a function of leaves, under the name of `fn`."""
     flat.__name__ = function_name(fn)
     return traced_body(what, flat, tree.structure((0,) * len(avals)), avals)
