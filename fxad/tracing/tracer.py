@@ -275,8 +275,8 @@ class Tracer(Array):
 class TracedNumber(Tracer):
     """A Python number whose value is not known: an argument of a traced function, or computed from one.
 
-    It takes the dtype of an array that it meets, as a number does. Everywhere else it is an array without axes, of int32,
-    float32, ...: it is *settled*.
+    It takes the dtype of an array that it meets, as a number does. Everywhere else it is an array without axes, of
+    int32, float32, ...: it is *settled*.
 
     The variable of an argument has the base type of the number, and `Trace.finish` decides the dtype of the operand. A
     computed number has an expression. Python computes in full precision, so the program does, in 64 bits (integers
@@ -356,7 +356,7 @@ class TracedNumber(Tracer):
         return self.in_dtype(dtype)
 
     def as_type(self, dtype: dtypes.DType) -> Tracer:
-        """The number converted to a dtype as by `astype`: exactly rounded; a complex one by itself if `dtype` is real."""
+        """The number converted to a dtype as by `astype`, rounded once; a complex one by itself if `dtype` is real."""
         if dtypes.is_complex(self.dtype) and not dtypes.is_complex(dtype):
             return self.beside()
         if dtype in _64_BITS:
@@ -421,7 +421,7 @@ class TracedNumber(Tracer):
 
 
 class NumberExpression(NamedTuple):
-    """An operation on numbers, at least one of which is traced; the type in which they are computed; the user's line."""
+    """An operation on numbers, at least one of which is traced; the type in which they are computed; the line."""
 
     op: Operation
     args: tuple[object, ...]
@@ -438,7 +438,7 @@ class DifferentiatedNumber(NamedTuple):
     """The type of an argument by which a function is differentiated and that is a Python number, with the number.
 
     Its tangent is of float32 or complex64 unless it meets an array of 64 bits. If Python computes with it, the program
-    needs all of its bits. Then its operand is the number rounded to 32 bits, and the rest is an operand without tangent.
+    needs all of its bits. Then its operand is the number rounded to 32 bits; the rest is an operand without tangent.
     Without a value there is no rest.
     """
 
@@ -450,8 +450,8 @@ class DifferentiatedNumber(NamedTuple):
         wide, narrow = self.number_type.base.dtype, self.number_type.dtype
         if type(self.value) is not TracedNumber:
             with np.errstate(all="ignore"):
-                x = np.asarray(self.value, wide)
-                rest = x - x.astype(narrow).astype(wide)
+                value = np.asarray(self.value, wide)
+                rest = value - value.astype(narrow).astype(wide)
             return rest if np.isfinite(rest) else np.zeros_like(rest)
         x, b = self.value.in_base(), self.value._trace.builder
         rounded = b.one(ConvertElementType(wide), b.one(ConvertElementType(narrow), x._var))
@@ -489,8 +489,8 @@ class Trace:
         self.outer = outer
         # of arrays that others can write to; a trace and those inside of it share them
         self.copies: Copies = copies_in_scope() if outer is None else outer.copies
-        # the numbers that are operands, by id and dtype, with their elements; and the NumPy scalars that are operands, by
-        # id: known arguments. A trace shares them with those around it, so that a number is one operand of each.
+        # known arguments that are operands: numbers, by id and dtype, with their elements; scalars of NumPy, by
+        # id. A trace shares them with those around it, so that a number is one operand of each.
         self.known: Known = {} if outer is None else outer.known
         self.numbers: list[TracedNumber] = []  # the arguments that are numbers, of unknown value
         self.differentiated: dict[Atom, DifferentiatedNumber] = {}  # those by which the function is differentiated
@@ -592,8 +592,8 @@ class Trace:
         atoms: Sequence[Atom | None],
         like: Aval | None,
     ) -> list[Atom | None]:
-        """The atoms of arguments, with literals for the Python scalars, and operands for those that are arguments of the
-        traced function. `like` is the type of the first array."""
+        """The atoms of arguments, with literals for the Python scalars, and operands for those that are arguments of
+        the traced function. `like` is the type of the first array."""
         if like is None:
             like = Aval((), promotion.ALONE[max(map(number_kind, args))])
         elif like.shape and not _NOT_ELEMENTWISE.isdisjoint((op, *static)):
@@ -753,17 +753,17 @@ class Trace:
                 if value is not None:
                     rests[v] = self.differentiated[v].rest(), b.input(kind.base)
         args: list[Atom] = [b.input(types.get(v, v.aval)) for v in jaxpr.ins[:n_args]]
-        whole = {v: a for v, a in zip(jaxpr.ins, args, strict=False) if v in types}
+        whole: dict[Atom, Atom] = {v: a for v, a in zip(jaxpr.ins, args, strict=False) if v in types}
         for v, (_, rest) in rests.items():
             whole[v] = b.one(ADD, promotion.convert(b, whole[v], rest.aval.dtype), rest)
 
         def convert_number(b: Builder, eqn: Eqn, _: Atoms) -> Atoms | None:
             """A conversion of a number, from the dtype that its operand has now."""
-            v = eqn.ins[0] if type(eqn.prim) is ConvertElementType else None
-            if v not in whole:
+            prim, v = eqn.prim, eqn.ins[0] if eqn.ins else None
+            if not isinstance(prim, ConvertElementType) or not isinstance(v, Var) or v not in whole:
                 return None
-            exact = v in rests and eqn.prim.dtype is types[v].dtype  # as the rounded number itself
-            return (args[~cast("Var", v).index] if exact else promotion.convert(b, whole[v], eqn.prim.dtype),)
+            exact = v in rests and prim.dtype is types[v].dtype  # as the rounded number itself
+            return (args[~v.index] if exact else promotion.convert(b, whole[v], prim.dtype),)
 
         in_base = [
             promotion.convert(b, whole[v], v.aval.dtype) if v in met and v.aval.dtype in met[v] else x
