@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, final, overload
 
+import numpy as np
+
 from fxad import transforms
 from fxad.api.chosen_arguments import ChosenArguments, operand_mask, ranks
 from fxad.api.lift import (
@@ -29,9 +31,10 @@ from fxad.errors import ArgumentError, DTypeError, described
 from fxad.ir import Aval, Jaxpr, Zero
 from fxad.operations.arguments import flag
 from fxad.primitives.control.bodies import instantiate_outs, reorder_operands
-from fxad.tracing.array import Array
+from fxad.tracing.array import Array, asarray
 from fxad.tracing.program import CotangentName, Program, TangentsName, function_name, spec_of, trace
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, static_arguments
+from fxad.tracing.tracer import dtype_of_number, is_number
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -129,10 +132,31 @@ def _jvp_of_function(f: Callable[..., object], statics: StaticArguments | None, 
         program = trace_for_transform(g, primals, kwargs)
         if has_aux:
             result_and_aux("jvp", program)
+        tangents = _with_number_tangents(program, primals, tangents)
         out, dots = _jvp(program)(primals, tangents, **kwargs)
         return (out[0], dots[0], out[1]) if has_aux else (out, dots)
 
     return transformed
+
+
+def _with_number_tangents(program: Program[..., object], primals: Primals, tangents: Primals) -> Primals:
+    """The tangents, with those of Python numbers in the dtypes of the operands: a number has no dtype, so its tangent
+    may be an array of float32 beside arrays of any dtype."""
+    leaves, structure = tree.flatten(primals)
+    dots = tree.flatten_up_to(structure, tangents) if any(map(is_number, leaves)) else None
+    if dots is None:
+        return tangents
+    fitted = [
+        asarray(t, a.dtype)
+        if is_number(x)
+        and isinstance(t, Array | np.ndarray | np.generic)
+        and t.dtype == dtype_of_number(x, None)
+        and not t.shape
+        else t
+        for x, t, a in zip(leaves, dots, program.in_avals, strict=False)
+    ]
+    result: Primals = tree.unflatten(structure, fitted)
+    return result
 
 
 def _as_tuple(name: str, value: object) -> Primals:

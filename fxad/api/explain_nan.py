@@ -89,8 +89,8 @@ class NanExplanation:
 def explain_nan(f: Callable[..., object], /, *args: object, **kwargs: object) -> NanExplanation | None:
     """Return the equation that makes the first nan when a program runs on these arguments; None if there is none.
 
-    A function is traced for the arguments: those that it declares static, strings, bools and functions are passed to it
-    unchanged, and so are numbers if it needs their values. The program is interpreted in NumPy, equation by equation,
+    A function is traced for the arguments: those that it declares static, Python numbers, and values that are no arrays
+    are passed to it unchanged. The program is interpreted in NumPy, equation by equation,
     including calls, the steps of loops, the branch that is taken, and all indices of a map over devices. A nan in an
     argument is not reported. A nan literal is reported at its first reader. The nan need not reach a result: a nan that
     `where` excludes from the value can return in the gradient.

@@ -278,8 +278,9 @@ def grad(
     returns (scalar, auxiliary) and the result is (gradient, auxiliary).
 
     Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
-    declares static. `argnums` counts them, and chooses others. In the arguments that `argnums` does not choose, strings,
-    bools and functions are passed unchanged too, and so are numbers if `f` needs their values.
+    declares static. `argnums` counts them, and chooses others. In the arguments that `argnums` does not choose, Python
+    numbers, and values that are no arrays, are passed unchanged too. One program serves all numbers with which `f` only
+    computes.
 
     The gradient in a complex argument z = x + iy is df/dx - i df/dy, as in JAX: step along its conjugate. `holomorphic`
     says that `f` is a holomorphic function of complex arguments; the result is its complex derivative. With `allow_int`,

@@ -99,7 +99,7 @@ def symbolic_types(
                     remedy=FITTING,
                 )
             dims.append(m if n is None else substitute_sizes(n, {a.name: b for a, b in renamed.items()}))
-        avals.append(Aval(dims, aval.dtype))
+        avals.append(Aval(dims, aval.dtype) if isinstance(aval, Aval) else aval)  # a number keeps its type
     user_names = {names_of(new)[0].name: old.name for old, new in renamed.items()}
     return unify_assumptions(avals), user_names
 

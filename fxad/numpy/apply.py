@@ -94,7 +94,7 @@ def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
     if isinstance(x, Array):
         if type(x) is not Array and cast("Tracer", x)._trace is not _binder.get():
             x.check_usable(f"{name}: argument {k}")
-        return x.settled()
+        return cast("Array", x.settled())
     aval_of(x, f"{name}: argument {k}")
     if isinstance(x, bool | int | float | complex) and type(x) not in NUMBER_ARGUMENTS:
         return full((), x)

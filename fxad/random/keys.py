@@ -129,7 +129,7 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
         if not data < 1 << 32:
             remedy = "fold in the halves of the number one after the other"
             raise ParameterError(f"random.fold_in: data {data} has more than 32 bits", remedy=remedy)
-        data = number_array(data, dtypes.uint32)  # type: ignore[assignment]  # an array
+        data = number_array(data, dtypes.uint32)
     aval = aval_of(data, "random.fold_in: data")
     if aval.dtype not in dtypes.INTEGER:
         raise DTypeError(f"random.fold_in: data is an integer, got {aval}", remedy="convert it with astype")

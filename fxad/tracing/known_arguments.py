@@ -1,6 +1,6 @@
 """Known arguments: those that a transformation only passes on, which a function gets as they are.
 
-A function is differentiated by some arguments, mapped over some, and compiled for some: these are traced. Of the others,
+A function is differentiated by some arguments, mapped over some, compiled for some: these are traced. Of the others,
 arrays are traced too, so that a program does not contain them. Python numbers and everything that is not an array are
 known: the function can ask for their values, and its program is made for them. A number that the function only computes
 with is an operand (`fxad.core.numbers`), so one program serves all numbers.
@@ -56,10 +56,10 @@ def with_known_values(
     known: Sequence[bool],
     as_literals: bool = False,
 ) -> Callable[..., Any]:
-    """A function with the values of the leaves that `known` marks, of arguments (positional, keyword) of this structure.
+    """A function with the values of the leaves that `known` marks, of (positional, keyword) arguments of this structure.
     It takes None in place of them. `as_literals`: its program contains the numbers."""
     values = [x if as_literals or not fixed else number_argument(x) for x, fixed in zip(leaves, known, strict=True)]
-    operands = {id(x): (x, None) for x in values if isinstance(x, np.generic)}
+    operands: dict[object, tuple[object, object]] = {id(x): (x, None) for x in values if isinstance(x, np.generic)}
 
     @wraps(f, updated=())
     def with_values(*args: object, **kwargs: object) -> object:

@@ -58,7 +58,6 @@ from fxad.transforms.specialize import specialize
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-T = TypeVar("T", bound=ArgumentType)
 
 
 @final
@@ -430,10 +429,11 @@ def flatten_call(
         raise
 
 
-def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval | NumberType, ...]:
-    """Types of the leaves of a call, examples or `Spec`s. Raises: ArgumentError, DTypeError naming the path."""
+def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:
+    """Types of the leaves of a call, examples or `Spec`s. That of a Python number is a `NumberType`, which has what is
+    read of an `Aval` here. Raises: ArgumentError, DTypeError naming the path."""
     try:
-        return unify_assumptions([argument_type(x, "") for x in leaves])
+        return unify_assumptions([cast("Aval", argument_type(x, "")) for x in leaves])
     except FxadError:  # the paths are for the message only
         names = parameter_names(f)
         for x, a in zip(leaves, in_tree.accessors(), strict=True):
@@ -441,7 +441,7 @@ def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure)
         raise
 
 
-def unify_assumptions(avals: Sequence[T]) -> tuple[T, ...]:
+def unify_assumptions(avals: Sequence[Aval]) -> tuple[Aval, ...]:
     """Types in which a size that is named several times has the strongest of its assumptions everywhere."""
     names = [name for a in avals if a.symbolic for n in a.shape for name in sizes.names_of(n)]
     if len({n.name for n in names}) == len(set(names)):

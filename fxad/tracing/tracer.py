@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from threading import get_ident
 from types import FrameType, TracebackType
@@ -60,7 +60,7 @@ from fxad.ir import (
     source_text,
 )
 from fxad.operations import arithmetic, contractions, elementwise, indexing, promotion, sorting
-from fxad.operations.number_types import BOOL, RESULTS, NumberType, number_type
+from fxad.operations.number_types import BOOL, INT, RESULTS, NumberType, number_type
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import whole_remat
 from fxad.primitives.elementwise.arithmetic import ADD, SUB
@@ -281,24 +281,30 @@ class Tracer(Array):
 class TracedNumber(Tracer):
     """A Python number whose value is not known: an argument of a traced function, or computed from one.
 
-    It takes the dtype of an array that it meets, as a number does. With a number it computes as Python does, in 64 bits
-    (integers wrap). Everywhere else it is an array without axes, of int32, float32, ...
+    It takes the dtype of an array that it meets, as a number does. Everywhere else it is an array without axes, of
+    int32, float32, ...: it is *settled*.
 
-    Its variable has the base type of the number. `in_dtype` converts it. `Trace.finish` decides the dtype of an operand.
-    `arguments` are the arguments of traced functions from which it is computed; `meets_64_bits` is True for one that has
-    met a floating array of 64 bits.
+    The variable of an argument has the base type of the number, and `Trace.finish` decides the dtype of the operand. A
+    computed number has an expression. Python computes in full precision, so the program does, in 64 bits (integers
+    wrap), if the number meets an array. A settled number is computed in 32 bits, as an array would be.
+
+    `arguments` are the arguments of traced functions from which the number is computed; `meets_64_bits` is True for one
+    that has met a floating array of 64 bits.
     """
 
-    __slots__ = ("_converted", "arguments", "meets_64_bits", "number_type")
+    __slots__ = ("_arrays", "_expression", "arguments", "meets_64_bits", "number_type")
 
     def __init__(
-        self, trace: Trace, var: Atom, number_type: NumberType, arguments: Iterable[TracedNumber] | None = None
+        self, trace: Trace, var: Atom, number_type: NumberType, expression: NumberExpression | None = None
     ) -> None:
         Tracer.__init__(self, trace, var)
         self.number_type = number_type
-        self.arguments = (self,) if arguments is None else tuple(arguments)
+        self._expression = expression
+        self.arguments: tuple[TracedNumber, ...] = (self,)
+        if expression is not None:
+            self.arguments = tuple([n for x in expression.args if type(x) is TracedNumber for n in x.arguments])
         self.meets_64_bits = False
-        self._converted: dict[dtypes.DType, Tracer] = {}
+        self._arrays: dict[tuple[dtypes.DType, bool], Tracer] = {}
 
     @property
     def aval(self) -> Aval:
@@ -312,30 +318,51 @@ class TracedNumber(Tracer):
     def dtype(self) -> dtypes.DType:
         return self.number_type.dtype
 
-    def in_dtype(self, dtype: dtypes.DType) -> Tracer:
-        """The number as an array of a dtype, in the trace of the number."""
-        array = self._converted.get(dtype)
+    def in_dtype(self, dtype: dtypes.DType, wide: bool = True) -> Tracer:
+        """The number as an array of a dtype, in the trace of the number. `wide`: computed in 64 bits."""
+        array = self._arrays.get((dtype, wide))
         if array is None:
-            var, b = self._var, self._trace.builder
+            b, expression = self._trace.builder, self._expression
+            b.source = user_source(2) if expression is None else expression.source
+            if expression is None:
+                var = self._var
+            elif wide or self.number_type is BOOL:  # a comparison is exact
+                var = self._computed(expression, expression.computed.base.dtype, True)
+            else:
+                var = self._computed(expression, expression.computed.dtype, False)
             if var.aval.dtype is not dtype:
-                b.source = user_source(2)
                 var = b.one(ConvertElementType(dtype), var)
-            array = self._converted[dtype] = Tracer(self._trace, var)
+            array = self._arrays[dtype, wide] = Tracer(self._trace, var)
         return array
+
+    def _computed(self, e: NumberExpression, dtype: dtypes.DType, wide: bool) -> Atom:
+        """The result of an expression that is computed in a dtype. Raises: DTypeError for an int that does not fit."""
+        trace, operands = self._trace, list[Atom]()
+        for k, x in enumerate(e.args):
+            if type(x) is TracedNumber:
+                operands.append(trace.lift(e.op.__name__, k, x.in_dtype(dtype, wide)))
+            elif type(x) in NUMBER_ARGUMENTS:
+                operands.append(trace.number_operand(cast("promotion.Scalar", x), dtype))
+            else:
+                operands.append(promotion.scalar_literal(cast("promotion.Scalar", x), Aval((), dtype)))
+        trace.builder.source = e.source
+        return e.op(trace.builder, *operands, *e.static)[0]
 
     def in_base(self) -> Tracer:
         """The number as an array with all of its bits."""
-        return self.in_dtype(self._var.aval.dtype)
+        return self.in_dtype(self._var.aval.dtype if self._expression is None else self.number_type.base.dtype)
 
     def beside(self, dtype: dtypes.DType | None = None) -> Tracer:
         """The number in the dtype that it takes beside an array of `dtype` (None: by itself)."""
+        if dtype is None:
+            return self.in_dtype(self.dtype, wide=False)
         dtype = self.number_type.dtype_beside(dtype)
         if dtype in _64_BITS:
             self.meet_64_bits()
         return self.in_dtype(dtype)
 
     def as_type(self, dtype: dtypes.DType) -> Tracer:
-        """The number converted to a dtype as by `astype`: exactly rounded; a complex one by itself if `dtype` is real."""
+        """The number converted to a dtype as by `astype`, rounded once; a complex one by itself if `dtype` is real."""
         if dtypes.is_complex(self.dtype) and not dtypes.is_complex(dtype):
             return self.beside()
         if dtype in _64_BITS:
@@ -370,7 +397,8 @@ class TracedNumber(Tracer):
             computed = max(computed, 2)
         elif not (logical or compared):  # a bool is an int
             computed = max(computed, 1)
-        return self._number_of(op, (x, y), static, RESULTS[computed], BOOL if compared else None)
+        in_32_bits = compared and all([n is INT for n in numbers])
+        return self._number_of(op, (x, y), static, INT if in_32_bits else RESULTS[computed], BOOL if compared else None)
 
     def _number_of(
         self,
@@ -380,18 +408,32 @@ class TracedNumber(Tracer):
         computed: NumberType,
         result: NumberType | None = None,
     ) -> TracedNumber:
-        """The number that an operation gives for numbers. It is computed in the base dtype of `computed`."""
-        trace = active_trace()
-        if trace is None:
-            self.check_usable(f"{operation_name(op, static)}: argument {0 if args[0] is self else 1}")
-        operands = [
-            x.in_dtype(computed.base.dtype) if type(x) is TracedNumber else _number_in(trace, x, computed.base.dtype)
-            for x in args
-        ]
-        (out,) = binder().apply(op, tuple(operands), static)
-        assert isinstance(out, Tracer)
-        arguments = [n for x in args if type(x) is TracedNumber for n in x.arguments]
-        return TracedNumber(out._trace, out._var, computed if result is None else result, arguments)
+        """The number that an operation gives for numbers. It is computed in the base dtype of `computed`.
+
+        Raises: DTypeError for an operation that numbers of this kind do not have, and for an int of more than 64 bits.
+        """
+        self.check_usable(f"{operation_name(op, static)}: argument {0 if args[0] is self else 1}")
+        trace = self._trace
+        for x in args:
+            if type(x) is not TracedNumber:
+                promotion.scalar_dtype(cast("promotion.Scalar", x), computed.base.dtype)
+            elif _encloses(trace, x._trace):  # the innermost one
+                trace = x._trace
+        scratch = Builder()
+        op(scratch, *scratch.inputs([computed.base] * len(args)), *static)  # it may refuse them
+        expression = NumberExpression(op, args, static, computed, user_source(2))
+        result = computed if result is None else result
+        return TracedNumber(trace, Lit.zero(result.base), result, expression)
+
+
+class NumberExpression(NamedTuple):
+    """An operation on numbers, at least one of which is traced; the type in which they are computed; the line."""
+
+    op: Operation
+    args: tuple[object, ...]
+    static: tuple[Hashable, ...]
+    computed: NumberType
+    source: Source
 
 
 _64_BITS: Final[frozenset[object]] = frozenset({dtypes.float64, dtypes.complex128})
@@ -402,7 +444,7 @@ class DifferentiatedNumber(NamedTuple):
     """The type of an argument by which a function is differentiated and that is a Python number, with the number.
 
     Its tangent is of float32 or complex64 unless it meets an array of 64 bits. If Python computes with it, the program
-    needs all of its bits. Then its operand is the number rounded to 32 bits, and the rest is an operand without tangent.
+    needs all of its bits. Then its operand is the number rounded to 32 bits; the rest is an operand without tangent.
     Without a value there is no rest.
     """
 
@@ -414,10 +456,10 @@ class DifferentiatedNumber(NamedTuple):
         wide, narrow = self.number_type.base.dtype, self.number_type.dtype
         if type(self.value) is not TracedNumber:
             with np.errstate(all="ignore"):
-                x = np.asarray(self.value, wide)
-                rest = x - x.astype(narrow).astype(wide)
+                value = np.asarray(self.value, wide)
+                rest = value - value.astype(narrow).astype(wide)
             return rest if np.isfinite(rest) else np.zeros_like(rest)
-        x, b = self.value.in_dtype(wide), self.value._trace.builder
+        x, b = self.value.in_base(), self.value._trace.builder
         rounded = b.one(ConvertElementType(wide), b.one(ConvertElementType(narrow), x._var))
         difference = b.one(SUB, x._var, rounded)
         finite = elementwise.isfinite(b, difference)[0]
@@ -454,8 +496,8 @@ class Trace:
         self.scope = "" if outer is None else outer.scope  # the names of `named_scope` around the running code
         # of arrays that others can write to; a trace and those inside of it share them
         self.copies: Copies = copies_in_scope() if outer is None else outer.copies
-        # the numbers that are operands, by id and dtype, with their elements; and the NumPy scalars that are operands, by
-        # id: known arguments. A trace shares them with those around it, so that a number is one operand of each.
+        # known arguments that are operands: numbers, by id and dtype, with their elements; scalars of NumPy, by
+        # id. A trace shares them with those around it, so that a number is one operand of each.
         self.known: Known = {} if outer is None else outer.known
         self.numbers: list[TracedNumber] = []  # the arguments that are numbers, of unknown value
         self.differentiated: dict[Atom, DifferentiatedNumber] = {}  # those by which the function is differentiated
@@ -559,8 +601,8 @@ class Trace:
         atoms: Sequence[Atom | None],
         like: Aval | None,
     ) -> list[Atom | None]:
-        """The atoms of arguments, with literals for the Python scalars, and operands for those that are arguments of the
-        traced function. `like` is the type of the first array."""
+        """The atoms of arguments, with literals for the Python scalars, and operands for those that are arguments of
+        the traced function. `like` is the type of the first array."""
         if like is None:
             like = Aval((), promotion.ALONE[max(map(number_kind, args))])
         elif like.shape and not _NOT_ELEMENTWISE.isdisjoint((op, *static)):
@@ -720,17 +762,17 @@ class Trace:
                 if value is not None:
                     rests[v] = self.differentiated[v].rest(), b.input(kind.base)
         args: list[Atom] = [b.input(types.get(v, v.aval)) for v in jaxpr.ins[:n_args]]
-        whole = {v: a for v, a in zip(jaxpr.ins, args, strict=False) if v in types}
+        whole: dict[Atom, Atom] = {v: a for v, a in zip(jaxpr.ins, args, strict=False) if v in types}
         for v, (_, rest) in rests.items():
             whole[v] = b.one(ADD, promotion.convert(b, whole[v], rest.aval.dtype), rest)
 
         def convert_number(b: Builder, eqn: Eqn, _: Atoms) -> Atoms | None:
             """A conversion of a number, from the dtype that its operand has now."""
-            v = eqn.ins[0] if type(eqn.prim) is ConvertElementType else None
-            if v not in whole:
+            prim, v = eqn.prim, eqn.ins[0] if eqn.ins else None
+            if not isinstance(prim, ConvertElementType) or not isinstance(v, Var) or v not in whole:
                 return None
-            exact = v in rests and eqn.prim.dtype is types[v].dtype  # as the rounded number itself
-            return (args[~cast("Var", v).index] if exact else promotion.convert(b, whole[v], eqn.prim.dtype),)
+            exact = v in rests and prim.dtype is types[v].dtype  # as the rounded number itself
+            return (args[~v.index] if exact else promotion.convert(b, whole[v], prim.dtype),)
 
         in_base = [
             promotion.convert(b, whole[v], v.aval.dtype) if v in met and v.aval.dtype in met[v] else x
@@ -783,14 +825,6 @@ def number_array(x: object, dtype: dtypes.DType) -> Array | NDArray:
     return (
         promotion.scalar_element(value, dtype) if trace is None else Tracer(trace, trace.number_operand(value, dtype))
     )
-
-
-def _number_in(trace: Trace | None, value: Any, dtype: dtypes.DType) -> object:
-    """A Python number as an operand of an operation, in a dtype. Raises: DTypeError for an int that does not fit."""
-    promotion.scalar_dtype(value, dtype)
-    if trace is not None and type(value) in NUMBER_ARGUMENTS:
-        return Tracer(trace, trace.number_operand(value, dtype))
-    return promotion.scalar_element(value, dtype)[()]
 
 
 def _encloses(outer: Trace, trace: Trace | None) -> bool:
