@@ -25,7 +25,7 @@ from pyrsistent import PMap, PRecord, PVector
 from pyrsistent._pvector import PythonPVector
 
 from fxad.core.exact_key import COMPARED_BY_EQUALITY, exact_key, exact_keys_of_mapping, unhashable_part
-from fxad.errors import ArgumentError, ParameterError, TreeError, described, shown
+from fxad.errors import ArgumentError, ExecutionError, ParameterError, TreeError, described, shown
 
 Structure: TypeAlias = optree.PyTreeSpec
 Accessor: TypeAlias = optree.PyTreeAccessor
@@ -70,9 +70,22 @@ def flatten(tree: object, is_leaf: IsLeaf = None) -> tuple[list[Any], Structure]
         leaves, structure = optree.tree_flatten(tree, is_leaf, namespace=_NAMESPACE)  # type: ignore[arg-type]  # any object
     except StaticDataError as e:
         raise e.found_in(tree) from None
+    if leaves and leaves[0] is tree and is_leaf is None and type(tree) in _ALWAYS_CONTAINERS:
+        raise _at_exit()
     if _register_records(leaves):
         return flatten(tree, is_leaf)
     return leaves, structure
+
+
+_ALWAYS_CONTAINERS: Final = frozenset({tuple, list, dict})
+
+
+def _at_exit() -> ExecutionError:
+    """The error for a container that optree takes for a leaf: it has removed all classes, in an exit handler of its own."""
+    return ExecutionError(
+        "tree: Python is exiting, and containers are no trees any more",
+        remedy="Python calls exit handlers in the reverse order: call atexit.register after `import fxad`",
+    )
 
 
 class ExactStructure(NamedTuple):
@@ -121,6 +134,8 @@ def flatten_exactly(args: tuple[object, ...], kwargs: Mapping[str, object]) -> t
         raise e.found_in(whole) from None
     finally:
         _running.notes = outer
+    if leaves and leaves[0] is whole:
+        raise _at_exit()
     if _register_records(leaves):
         return flatten_exactly(args, kwargs)
     return leaves, ExactStructure(structure, tuple(notes))

@@ -7,7 +7,6 @@ the functions.
 from __future__ import annotations
 
 import string
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
@@ -15,8 +14,8 @@ from typing import Any, Final, TypeVar, final, overload
 
 import numpy as np
 
-from fxad.core.exact_key import exact_key
 from fxad.core import tree
+from fxad.core.exact_key import exact_key
 from fxad.core.host_functions import HOST
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Aval, NDArray
@@ -128,8 +127,8 @@ def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: obj
     try_format("debug_print", fmt, args, kwargs)
 
     def show(*args: object, **kwargs: object) -> None:
-        sys.stdout.write(format_values(fmt, args, kwargs) + "\n")
-        sys.stdout.flush()
+        # one write, which does nothing if there is no standard output
+        print(format_values(fmt, args, kwargs) + "\n", end="", flush=True)
 
     _bind_host_call("debug_print", show, None, args, kwargs, _effect("debug_print", ordered), False)
 
