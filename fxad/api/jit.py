@@ -369,6 +369,7 @@ def _changes(program: Program[..., object], other: Program[..., object]) -> list
 
 
 _COPY: Final = "_fxad_copy"
+_BY_VALUE: Final = "._function_by_value"
 
 
 class _JittedFunction(Generic[P, R]):
@@ -410,7 +411,7 @@ class _JittedFunction(Generic[P, R]):
         """A copy of the function that pickle finds in a script as an attribute of this object, and cloudpickle pickles by
         value. The script has this object under the name of the function itself."""
         fn: Any = self.fn
-        if type(fn) is not FunctionType or fn.__module__ != "__main__":
+        if type(fn) is not FunctionType or fn.__module__ != "__main__" or fn.__qualname__.endswith(_BY_VALUE):
             return self.fn
         copy = self.__dict__.get(_COPY)
         if copy is None:
@@ -418,7 +419,7 @@ class _JittedFunction(Generic[P, R]):
             functools.update_wrapper(copy, fn)
             del copy.__dict__["__wrapped__"]
             copy.__kwdefaults__ = fn.__kwdefaults__
-            copy.__qualname__ = f"{fn.__qualname__}._function_by_value"
+            copy.__qualname__ = fn.__qualname__ + _BY_VALUE
             copy = self.__dict__.setdefault(_COPY, copy)
         return copy  # type: ignore[no-any-return]  # of the same type
 

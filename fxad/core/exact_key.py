@@ -88,7 +88,7 @@ def _keys_of_mappings(structure: optree.PyTreeSpec) -> list[Hashable]:
 
 
 def unhashable_part(value: object) -> object:
-    """The innermost part of a tuple, a frozenset or a dataclass that is not hashable; None if the key of the value is."""
+    """The innermost part of a value that is not hashable; None if the key of the value is hashable."""
     try:
         hash(exact_key(value))
     except Exception:  # noqa: BLE001  # the user's code

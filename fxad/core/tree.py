@@ -81,7 +81,7 @@ _ALWAYS_CONTAINERS: Final = frozenset({tuple, list, dict})
 
 
 def _at_exit() -> ExecutionError:
-    """The error for a container that optree takes for a leaf: it has removed all classes, in an exit handler of its own."""
+    """The error for a container that is a leaf to optree: it has removed all classes, in its own exit handler."""
     return ExecutionError(
         "tree: Python is exiting, and containers are no trees any more",
         remedy="Python calls exit handlers in the reverse order: call atexit.register after `import fxad`",
@@ -116,7 +116,8 @@ def flatten_exactly(args: tuple[object, ...], kwargs: Mapping[str, object]) -> t
     Cost: a third more than `flatten`.
     """
     whole: Any = args, kwargs
-    if not kwargs and optree.all_leaves(args, namespace=_NAMESPACE):  # the usual call has nothing to note
+    # the usual call has nothing to note
+    if not kwargs and optree.all_leaves(args, namespace=_NAMESPACE):  # type: ignore[arg-type]  # any object is a tree
         leaves, structure = flatten(whole)
         if structure.num_nodes == len(leaves) + 3:
             return leaves, ExactStructure(structure, ())
@@ -145,8 +146,8 @@ _MAPPINGS: Final = frozenset({dict, OrderedDict, defaultdict})
 
 
 def has_structure(structure: Structure, *, ordered: bool) -> Callable[[Any], bool]:
-    """A predicate of trees: True if a tree has this structure, and if `ordered`, the same exact structure, up to subtrees
-    at the leaves. `flatten_up_to` then returns the leaves.
+    """A predicate of trees: True if a tree has this structure up to subtrees at its leaves; with `ordered`, this exact
+    structure. `flatten_up_to` then returns the leaves.
 
     `flatten_up_to` itself takes dicts, OrderedDicts and defaultdicts for each other, in any order, and deques of other
     lengths; and the message of its error has the text of the tree, arrays included. The predicate is compiled from
@@ -559,8 +560,9 @@ class StaticDataError(ArgumentError):
         part = unhashable_part(value)
         has = "is" if part is None or part is value else f"is {described(value)}, which has"
         culprit = value if part is None else part
-        error = cls(f"tree: {what} {has} {described(culprit)}, which is not hashable: {shown(culprit)}", remedy=_STATIC_REMEDY)
-        error.problem = error.message.removeprefix("tree: ")
+        problem = f"{what} {has} {described(culprit)}, which is not hashable: {shown(culprit)}"
+        error = cls(f"tree: {problem}", remedy=_STATIC_REMEDY)
+        error.problem = problem
         return error
 
     def found_in(self, tree: object) -> Self:
@@ -694,8 +696,9 @@ def register(
     `flatten_node(x)` gives children, hashable structure data and one key per child; `unflatten_node(data, children)`
     returns the instance. Structures compare the data exactly: 1, 1.0 and True differ.
 
-    Raises: ParameterError when the class is a container already; ArgumentError for what is no class or function. When an
-            instance is flattened: ArgumentError if the functions do not return this, or if the data are not hashable.
+    Raises: ParameterError when the class is a container already; ArgumentError for what is no class or function, and
+            for a function that does not return three parts. When an instance is flattened, ArgumentError for such a
+            function, and for data that are not hashable.
     """
     register_fields(cls, (), flatten_node, unflatten_node, entry)
 
@@ -769,7 +772,7 @@ def _not_three_parts(cls: type, parts: object) -> ArgumentError:
 def _register(
     cls: type[Any],
     flatten_node: Callable[[Any], tuple[Sequence[object], _StaticData, Sequence[object]]],
-    unflatten_node: Callable[[_StaticData, Sequence[object]], Any],
+    unflatten_node: Callable[[Any, Any], Any],
     entry: type[optree.PyTreeEntry],
 ) -> None:
     try:

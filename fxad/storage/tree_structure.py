@@ -218,7 +218,9 @@ class _Reader:
             raise self.fail(f"{shown(name)} is not the name of a class")
         module, _, qualname = name.partition(":")
         loaded = sys.modules.get(module)
-        if loaded is None and (self.imports or module.startswith("fxad.")):  # an import of fxad runs no code of the file
+        if loaded is None and (
+            self.imports or module.startswith("fxad.")
+        ):  # an import of fxad runs no code of the file
             try:
                 loaded = import_module(module)
             except Exception as e:  # noqa: BLE001  # the module's code

@@ -28,7 +28,7 @@ def _alive(f: Any, refs: list[weakref.ref[Any]]) -> int:
 
 def test_new_shapes() -> None:
     with fx.cache.private(max_bytes=FEW) as mine:
-        f, refs = fx.jit(lambda x: x * 2), []
+        f, refs = fx.jit(lambda x: x * 2), list[weakref.ref[Any]]()
         for n in range(1, 40):
             np.testing.assert_array_equal(f(np.ones(n)), 2 * np.ones(n))
             assert _alive(f, refs) <= 9
@@ -39,14 +39,19 @@ def test_new_shapes() -> None:
         assert stats.calls * CALL_BYTES <= FEW // 4
 
 
+def _called_with_a_new_factory(f: Any, x: Any) -> weakref.ref[Any]:
+    def factory() -> int:
+        return 0
+
+    f(defaultdict(factory, a=x))
+    return weakref.ref(factory)
+
+
 def test_new_structures_of_one_program() -> None:
     with fx.cache.private(max_bytes=FEW) as mine:
         f, x, factories = fx.jit(lambda d: d["a"] + 1), fnp.ones(2), []
         for _ in range(150):
-            factory = lambda: 0  # noqa: E731
-            factories.append(weakref.ref(factory))
-            f(defaultdict(factory, a=x))
-        del factory
+            factories.append(_called_with_a_new_factory(f, x))
         gc.collect()
         assert mine.stats().compilations == 1
         assert mine.stats().calls * CALL_BYTES <= FEW // 4

@@ -234,9 +234,7 @@ def test_classes_that_have_changed() -> None:
     assert e.remedy == "register it with fxad.tree, as when it was saved"
     old = {"class": f"{here}:Layer", "data": {"tuple": ["dense", {"tuple": []}]}, "entries": ["w"], "children": ["*"]}
     e = rebuilt(old)
-    assert (
-        e.message == f"load: f: the class {here}:Layer has changed: its children were ('w',), they are ('w', 'b')"
-    )
+    assert e.message == f"load: f: the class {here}:Layer has changed: its children were ('w',), they are ('w', 'b')"
     assert e.remedy == changed
     old |= {"entries": ["w", "bias"], "children": ["*", "*"]}
     e = rebuilt(old)

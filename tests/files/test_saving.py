@@ -102,7 +102,7 @@ def test_a_failed_write_names_the_file(tmp_path: Path, monkeypatch: pytest.Monke
         real(path, **kwargs)
 
     monkeypatch.setattr(atomic_file, "_write_parts", write)
-    monkeypatch.setattr(atomic_file.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space") as e:
         fx.save(PROGRAM, tmp_path / "p")
     assert e.value.filename == str(tmp_path / "p")

@@ -29,8 +29,8 @@ from typing import Any, Final, final
 import numpy as np
 
 from fxad.api.custom.traced_rules import GivenRules, Signature, TracedRule, traced
-from fxad.core.exact_key import exact_key
 from fxad.core import tree
+from fxad.core.exact_key import exact_key
 from fxad.core.frames import Scoped
 from fxad.core.tree import Structure
 from fxad.ir import Jaxpr
