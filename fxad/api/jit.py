@@ -668,8 +668,8 @@ def jit(
     donate_argnames: str | Sequence[str] | None = None,
     in_shardings: Shardings = None,
     out_shardings: Shardings = None,
-    keep_unused: bool = False,  # noqa: ARG001
-    inline: bool = False,  # noqa: ARG001
+    keep_unused: bool = False,
+    inline: bool = False,
     device: None = None,
     backend: str | None = None,
     compiler_options: None = None,

@@ -62,7 +62,7 @@ def _exact_value(static: Hashable) -> Hashable:
     elif isinstance(static, range | slice):  # equal ranges may have other ends
         return exact_key((static.start, static.stop, static.step))
     elif hasattr(kind, "as_tuple") and hasattr(kind, "quantize"):  # a Decimal: 1.0 and 1.00 are equal, and no nan is
-        return static.as_tuple()
+        return exact_key(tuple(getattr(static, "as_tuple")()))  # a protocol of one class
     elif isinstance(static, optree.PyTreeSpec):
         return static, tuple(_keys_of_mappings(static))
     return static
@@ -91,7 +91,7 @@ def unhashable_part(value: object) -> object:
     """The innermost part of a value that is not hashable; None if the key of the value is hashable."""
     try:
         hash(exact_key(value))
-    except Exception:  # noqa: BLE001  # the user's code
+    except Exception:  # the user's code
         parts: list[object] = []
         if isinstance(value, tuple | frozenset):
             parts = list(value)

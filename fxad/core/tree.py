@@ -630,7 +630,7 @@ def _static_data(kind: type, names: Sequence[str], key: Hashable, value: Any) ->
     """The static data of an instance, noted for `flatten_exactly`. Raises: StaticDataError if it is not hashable."""
     try:
         hash(key)
-    except Exception:  # noqa: BLE001  # the user's code
+    except Exception:  # the user's code
         raise StaticDataError.of(kind, names, value) from None
     if _running.notes is not None:
         _running.notes.append(key)

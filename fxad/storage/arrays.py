@@ -409,7 +409,8 @@ def _head(what: str, text: str) -> dict[str, Any]:
         fits, version, names, as_bytes, described = False, _VERSION, [], {}, None
     if type(version) is not int or not 1 <= version <= _VERSION:
         raise FileFormatError(
-            f"{what} was written by a version of fxad that writes version {shown(version, 20)}, this one reads {_VERSION}",
+            f"{what} was written by a version of fxad that writes version {shown(version, 20)},"
+            f" this one reads {_VERSION}",
             remedy="install a later fxad",
         )
     if not fits or not isinstance(names, list):

@@ -206,8 +206,8 @@ _COLLECTIVE: Final = re.compile(
 
 
 def _check_port(port: int) -> None:
-    """Raises: ExecutionError for a port that another program uses: jaxlib would end the process by a signal, at times."""
-    for family, host in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # noqa: S104  # as the service does
+    """Raises: ExecutionError for a port in use, for which jaxlib sometimes ends the process by a signal."""
+    for family, host in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # as the service does
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections do not count

@@ -9,10 +9,10 @@ import gc
 import subprocess
 import sys
 import weakref
-from collections import OrderedDict, defaultdict, deque, namedtuple
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -32,13 +32,15 @@ class Letter(enum.Enum):
     B = 2
 
 
-class Named(str, enum.Enum):
+class Named(enum.StrEnum):
     """A key that is equal to a string."""
 
     A = "a"
 
 
-Pair = namedtuple("Pair", "x y")
+class Pair(NamedTuple):
+    x: Any
+    y: Any
 
 
 @tree.dataclass
@@ -262,7 +264,8 @@ def test_results_have_the_order_of_keys(name: str) -> None:
 
 def test_equal_structures_with_other_orders_are_other_values() -> None:
     a, b = tree.structure(D1), tree.structure(D2)
-    assert a == b and exact_key(a) != exact_key(b)
+    assert a == b
+    assert exact_key(a) != exact_key(b)
     take = fx.jit(tree.unflatten, static_argnums=0)
     assert [list(take(s, [1.0, 2.0])) for s in (a, b, a)] == [["b", "a"], ["a", "b"], ["b", "a"]]
     assert fx.trace(added, D1) != fx.trace(added, D2)
@@ -275,7 +278,8 @@ def test_a_call_with_keys_in_another_order_does_not_compile_again() -> None:
     with fx.cache.private() as mine:
         for d in (D1, D2, D1, D2):
             f(d)
-    assert len(runs) == 2 and mine.stats().compilations == 1  # traced for each order, and one program
+    assert len(runs) == 2
+    assert mine.stats().compilations == 1
 
 
 # ------------------------------------------------------------------------------------------------------ static data
@@ -396,7 +400,7 @@ def test_the_text_of_an_argument_is_not_made_in_a_call() -> None:
 
 def test_a_structure_keeps_no_function_alive() -> None:
     f = fx.jit(lambda d: d["a"])
-    factory = lambda: None  # noqa: E731
+    factory = lambda: None
     alive = weakref.ref(factory)
     f(defaultdict(factory, a=fnp.ones(2)))
     f.clear_cache()

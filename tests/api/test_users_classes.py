@@ -80,7 +80,7 @@ TRANSFORMED: dict[str, Callable[[Any, Path], object]] = {
     "in_axes": lambda p, _: fx.vmap(f, in_axes=(prefix(type(p)),))(p),
     "in_axes of a part": lambda p, _: fx.vmap(lambda d, y: d["p"].a + y, in_axes=({"p": 0}, None))({"p": p}, 1.0),
     "remat": lambda p, _: fx.grad(fx.remat(g))(p),
-    "scan": lambda p, _: lax.fori_loop(0, 2, lambda _, c: f(c), p),
+    "scan": lambda p, _: lax.fori_loop(0, 2, _step, p),
     "partial_eval": lambda p, _: fx.partial_eval(fx.trace(lambda p, q: f(q), p, p), (True, False)),
     "inverse": lambda p, _: fx.inverse(fx.trace(lambda q: type(q)(q.a + 1, q.b * 2), p))(p),
     "donation": lambda p, _: fx.jit(f, donate={"p": True})(type(p)(X * 2, X * 3)),
@@ -90,6 +90,10 @@ TRANSFORMED: dict[str, Callable[[Any, Path], object]] = {
     "text": lambda p, _: tree.shape_text(tree.structure({"p": p})),
     "other structure": lambda p, _: fx.jit(lambda q: X)({"p": p}),
 }
+
+
+def _step(_: object, carry: Any) -> Any:
+    return f(carry)
 
 
 def _through_a_file(program: Any, folder: Path) -> Any:
@@ -164,14 +168,14 @@ def test_a_pair_that_is_made_elsewhere_is_refused_when_an_instance_is_flattened(
     class Later(ByPair):
         pass
 
-    pair: Any = lambda x: tuple([(x.x,), None])  # noqa: E731
+    def pair(x: Any) -> Any:
+        parts = (x.x,), None
+        return parts
+
     tree.register(Later, pair, lambda _, xs: Later(*xs))
     with pytest.raises(fx.errors.ArgumentError) as e:
         tree.leaves(Later(1))
-    assert (
-        e.value.message
-        == f"tree.register: {WRONG.replace('ByPair', 'test_a_pair_that_is_made_elsewhere_is_refused_when_an_instance_is_flattened.<locals>.Later')}"
-    )  # noqa: E501
+    assert e.value.message == f"tree.register: {WRONG.replace('ByPair', Later.__qualname__)}"
     assert "test_users_classes.py" in e.value.caller
 
 

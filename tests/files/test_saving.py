@@ -34,7 +34,9 @@ def test_saving_through_a_link_writes_the_file(kind: str, tmp_path: Path) -> Non
     link.symlink_to(target)
     for _ in range(2):  # the link leads nowhere at first
         save(link)
-        assert link.is_symlink() and target.is_file() and not target.is_symlink()
+        assert link.is_symlink()
+        assert target.is_file()
+        assert not target.is_symlink()
         load(link)
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "folder", "latest"]
 
@@ -53,7 +55,8 @@ def test_a_folder_that_is_missing_is_named(kind: str, tmp_path: Path) -> None:
     save, _ = SAVES[kind]
     with pytest.raises(FileNotFoundError) as e:
         save(tmp_path / "missing" / "file")
-    assert e.value.filename == str(tmp_path / "missing") and e.value.errno == errno.ENOENT
+    assert e.value.filename == str(tmp_path / "missing")
+    assert e.value.errno == errno.ENOENT
     (tmp_path / "a file").touch()
     with pytest.raises(NotADirectoryError) as other:
         save(tmp_path / "a file" / "file")
