@@ -114,7 +114,7 @@ def exception_text(e: BaseException) -> str:
     """The class and the message of an exception, also if its `__str__` raises."""
     try:
         return f"{type(e).__name__}: {e}"
-    except Exception as own:
+    except Exception as own:  # noqa: BLE001  any error of the user's __str__
         return f"{type(e).__name__}, whose __str__ raised {type(own).__name__}"
 
 
@@ -142,7 +142,7 @@ def shown(value: object, width: int = 60) -> str:
     """The beginning of the text of a value, for messages. An object that cannot give its text is named by its type."""
     try:
         return f"{value!r}"[:width]
-    except Exception:  # the user's code
+    except Exception:  # noqa: BLE001  # the user's code
         if type(value) is dict:
             text = f"{{{', '.join([f'{shown(k)}: {shown(v)}' for k, v in value.items()])}}}"
         elif type(value) is list or type(value) is tuple:

@@ -37,7 +37,7 @@ def device_get(x: T) -> T:
 
 def visualize_sharding(shape: Sequence[int], sharding: Sharding) -> None:
     """Print how an array of a shape is divided, as text."""
-    print(picture(sharding, shape))  # which does nothing without a standard output
+    print(picture(sharding, shape))  # noqa: T201  # which does nothing without a standard output
 
 
 def visualize_array_sharding(x: Array) -> None:

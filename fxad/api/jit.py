@@ -20,6 +20,7 @@ from typing import (
     TypedDict,
     TypeVar,
     Unpack,
+    cast,
     final,
     overload,
 )
@@ -397,13 +398,10 @@ class _JittedFunction(Generic[P, R]):
             )
         return name
 
-    def _arguments(self) -> tuple[object, ...]:
-        """The arguments of the constructor, for pickles."""
-        raise NotImplementedError
-
     def __setstate__(self, arguments: tuple[Any, ...]) -> None:
         name, *others = arguments
-        self.__init__(*others)  # type: ignore[misc]  # the constructor of the class
+        made: Any = self
+        made.__init__(*others)
         self.__dict__["__qualname__"] = name  # not that of the copy
 
     @property
@@ -421,7 +419,7 @@ class _JittedFunction(Generic[P, R]):
             copy.__kwdefaults__ = fn.__kwdefaults__
             copy.__qualname__ = fn.__qualname__ + _BY_VALUE
             copy = self.__dict__.setdefault(_COPY, copy)
-        return copy  # type: ignore[no-any-return]  # of the same type
+        return cast("Callable[P, R]", copy)  # the same code
 
     def __repr__(self) -> str:
         return f"<jit {function_name(self.fn)}>"
@@ -668,8 +666,8 @@ def jit(
     donate_argnames: str | Sequence[str] | None = None,
     in_shardings: Shardings = None,
     out_shardings: Shardings = None,
-    keep_unused: bool = False,
-    inline: bool = False,
+    keep_unused: bool = False,  # noqa: ARG001
+    inline: bool = False,  # noqa: ARG001
     device: None = None,
     backend: str | None = None,
     compiler_options: None = None,

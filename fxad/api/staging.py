@@ -195,5 +195,5 @@ def stop_in_debugger(**values: object) -> None:
     debug_callback(_stop, values)
 
 
-def _stop(values: dict[str, object]) -> None:
-    breakpoint()
+def _stop(values: dict[str, object]) -> None:  # noqa: ARG001  to look at
+    breakpoint()  # noqa: T100  this is what it is for

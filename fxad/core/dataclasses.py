@@ -49,7 +49,7 @@ def frozen_dataclass(
     frozen: bool = False,
     slots: bool = False,
     eq: bool = True,
-    repr: bool = True,
+    repr: bool = True,  # noqa: A002 -- the names of the standard one
     init: bool = True,
     weakref_slot: bool = False,
 ) -> Callable[[type[T]], type[T]]:

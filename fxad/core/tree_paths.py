@@ -230,7 +230,7 @@ def register_pytree_with_keys(
     nodetype: type[T],
     flatten_with_keys: Callable[[T], tuple[Iterable[tuple[KeyEntry, object]], D]],
     unflatten_func: Callable[[D, Any], object],
-    flatten_func: Callable[[T], tuple[Iterable[object], D]] | None = None,
+    flatten_func: Callable[[T], tuple[Iterable[object], D]] | None = None,  # noqa: ARG001  as in JAX
 ) -> None:
     """Register a class as a container whose children have keys: `flatten_with_keys(x)` gives pairs (key, child), and
     static data. `flatten_func` is not needed, and accepted as JAX does."""

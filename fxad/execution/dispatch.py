@@ -367,7 +367,7 @@ def _call_of_any_arrays(dispatcher: Dispatcher, general: _Call, ordered: bool) -
         try:
             if current_binder() is None and has_structure((args, kwargs)):
                 leaves = tree.flatten_up_to(in_tree, (args, kwargs))
-        except Exception:  # the user's classes: `general` raises it again
+        except Exception:  # noqa: BLE001  # the user's classes: `general` raises it again
             pass
         if leaves is None or avals_of_arrays(leaves) != avals:
             return general(*args, **kwargs)
@@ -458,7 +458,7 @@ def _call_of_any_trees(dispatcher: Dispatcher, usual: Launcher, general: _Call, 
                         break
                     buffers.append(x._buffer)
                 fits = len(buffers) == n_operands and current_binder() is None
-        except Exception:  # a leaf that is no array, and the user's classes: `general` raises it again
+        except Exception:  # noqa: BLE001  # a leaf that is no array, and the user's classes: `general` raises it again
             pass
         if not fits:
             return general(*args, **kwargs)

@@ -223,7 +223,7 @@ class _Reader:
         ):  # an import of fxad runs no code of the file
             try:
                 loaded = import_module(module)
-            except Exception as e:  # the module's code
+            except Exception as e:  # noqa: BLE001  # the module's code
                 raise self.fail(f"the class {name} of a pytree cannot be imported: {e}", _INSTALL) from None
         if loaded is None:
             raise self.fail(
@@ -394,6 +394,6 @@ def _attribute(module: object, qualname: str) -> object:
     for part in qualname.split("."):
         try:
             module = getattr(module, part, None)
-        except Exception:  # the module's code
+        except Exception:  # noqa: BLE001  # the module's code
             return None
     return module

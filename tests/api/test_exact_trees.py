@@ -400,7 +400,7 @@ def test_the_text_of_an_argument_is_not_made_in_a_call() -> None:
 
 def test_a_structure_keeps_no_function_alive() -> None:
     f = fx.jit(lambda d: d["a"])
-    factory = lambda: None
+    factory = lambda: None  # noqa: E731
     alive = weakref.ref(factory)
     f(defaultdict(factory, a=fnp.ones(2)))
     f.clear_cache()

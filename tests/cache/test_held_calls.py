@@ -121,19 +121,21 @@ def test_a_cache_of_no_bytes() -> None:
         assert mine.stats().entries == 0
 
 
+def _closing_over(closed: Any) -> tuple[Any, weakref.ref[Any]]:
+    return fx.jit(lambda x: x * closed.factor), weakref.ref(closed)
+
+
 def test_a_function_is_freed_at_once() -> None:
     class Closed:
-        pass
+        factor = 2
 
-    closed = Closed()
-    alive = weakref.ref(closed)
-    f = fx.jit(lambda x: (closed, x * 2)[1])
+    f, alive = _closing_over(Closed())
     f(np.ones(2))
     f(np.ones(3))
     calls = fx.cache.stats().calls
     gc.disable()
     try:
-        del f, closed
+        del f
         assert alive() is None
         assert fx.cache.stats().calls == calls - 4
     finally:

@@ -15,7 +15,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import tree
+from fxad import optim, tree
 from fxad.core import atomic_file
 
 X = np.arange(3.0, dtype=np.float32)
@@ -124,8 +124,6 @@ print(type(state).__module__, type(state["state"]).__name__)
 
 
 def test_classes_of_fxad_are_found_in_a_new_process(tmp_path: Path) -> None:
-    import fxad.optim as optim
-
     state = optim.adam(1e-3).init({"w": fnp.ones(3)})
     tree.save(tmp_path / "t", {"state": state})
     subprocess.run([sys.executable, "-c", _OPTIMISER, str(tmp_path / "t")], check=True, capture_output=True)
@@ -154,8 +152,8 @@ def test_a_class_of_a_script_is_a_warning(tmp_path: Path) -> None:
         [sys.executable, "-c", _SCRIPT, str(tmp_path)], check=True, capture_output=True, text=True
     ).stdout.splitlines()
     expected = (
-        "StorageWarning <string> {}: the class __main__:Params is found only where a class of this name is in the script"
-        " that runs; define it in a module that the scripts import"
+        "StorageWarning <string> {}: the class __main__:Params is found only where a class of this name is in the"
+        " script that runs; define it in a module that the scripts import"
     )
     assert {*run} == {expected.format("tree.save"), expected.format("save")}
 

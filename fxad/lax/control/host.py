@@ -128,7 +128,7 @@ def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: obj
 
     def show(*args: object, **kwargs: object) -> None:
         # one write, which does nothing if there is no standard output
-        print(format_values(fmt, args, kwargs) + "\n", end="", flush=True)
+        print(format_values(fmt, args, kwargs) + "\n", end="", flush=True)  # noqa: T201
 
     _bind_host_call("debug_print", show, None, args, kwargs, _effect("debug_print", ordered), False)
 
