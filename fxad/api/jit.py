@@ -389,7 +389,8 @@ class _JittedFunction(Generic[P, R]):
         name = importable_name(self)
         if name is None and pickles_by_value():
             # The state is restored after the object is made: the function may refer to it
-            return object.__new__, (type(self),), self._arguments()
+            jitted: Any = self
+            return object.__new__, (type(self),), jitted._arguments()
         if name is None:
             raise ArgumentError(
                 f"pickle: {self!r} is compiled for the devices of this process, and no module has it under its name",
