@@ -81,7 +81,7 @@ TRANSFORMED: dict[str, Callable[[Any, Path], object]] = {
     "in_axes of a part": lambda p, _: fx.vmap(lambda d, y: d["p"].a + y, in_axes=({"p": 0}, None))({"p": p}, 1.0),
     "remat": lambda p, _: fx.grad(fx.remat(g))(p),
     "scan": lambda p, _: lax.fori_loop(0, 2, _step, p),
-    "partial_eval": lambda p, _: fx.partial_eval(fx.trace(lambda p, q: f(q), p, p), (True, False)),
+    "partial_eval": lambda p, _: fx.partial_eval(fx.trace(_second, p, p), (True, False)),
     "inverse": lambda p, _: fx.inverse(fx.trace(lambda q: type(q)(q.a + 1, q.b * 2), p))(p),
     "donation": lambda p, _: fx.jit(f, donate={"p": True})(type(p)(X * 2, X * 3)),
     "exported": lambda p, _: fx.load_exported(fx.lower(fx.trace(f, p)).export())(p),
@@ -90,6 +90,10 @@ TRANSFORMED: dict[str, Callable[[Any, Path], object]] = {
     "text": lambda p, _: tree.shape_text(tree.structure({"p": p})),
     "other structure": lambda p, _: fx.jit(lambda q: X)({"p": p}),
 }
+
+
+def _second(_: Any, q: Any) -> Any:
+    return f(q)
 
 
 def _step(_: object, carry: Any) -> Any:
