@@ -25,7 +25,7 @@ import optree
 
 
 def _folder_in_code() -> str:
-    """The folder of this file in tracebacks. It is another one than that of `__file__` if the file was compiled elsewhere."""
+    """The folder of this file in tracebacks: not that of `__file__`, if the file was compiled elsewhere."""
     return os.path.dirname(_folder_in_code.__code__.co_filename) + os.sep
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -38,7 +37,7 @@ def device_get(x: T) -> T:
 
 def visualize_sharding(shape: Sequence[int], sharding: Sharding) -> None:
     """Print how an array of a shape is divided, as text."""
-    sys.stdout.write(picture(sharding, shape) + "\n")
+    print(picture(sharding, shape))  # noqa: T201  # which does nothing without a standard output
 
 
 def visualize_array_sharding(x: Array) -> None:

@@ -8,7 +8,7 @@ import logging
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -21,6 +21,7 @@ from typing import (
     TypedDict,
     TypeVar,
     Unpack,
+    cast,
     final,
     overload,
 )
@@ -28,7 +29,7 @@ from typing import (
 import numpy as np
 
 from fxad.api.decorator_form import NoFunction, decorator_form
-from fxad.api.lift import check_function, check_no_statics, importable_name
+from fxad.api.lift import check_function, check_no_statics, importable_name, pickles_by_value
 from fxad.api.symbolic_shapes import Shapes, symbolic_types
 from fxad.core import tree
 from fxad.core.constants import CALL_BYTES
@@ -426,6 +427,10 @@ class _MethodOfTree(functools.partial[Any]):
         self.func.clear_cache()
 
 
+_COPY: Final = "_fxad_copy"
+_BY_VALUE: Final = "._function_by_value"
+
+
 class _JittedFunction(Generic[P, R]):
     """The parts of a jitted function that do not depend on static arguments. Copies are the function itself."""
 
@@ -438,8 +443,12 @@ class _JittedFunction(Generic[P, R]):
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
-    def __reduce__(self) -> str:
+    def __reduce__(self) -> str | tuple[object, ...]:
         name = importable_name(self)
+        if name is None and pickles_by_value():
+            # The state is restored after the object is made: the function may refer to it
+            jitted: Any = self
+            return object.__new__, (type(self),), jitted._arguments()
         if name is None:
             raise ArgumentError(
                 f"pickle: {self!r} is compiled for the devices of this process, and no module has it under its name",
@@ -447,6 +456,29 @@ class _JittedFunction(Generic[P, R]):
                 " Or hand over the bytes of jitted.lower(*args).export()",
             )
         return name
+
+    def __setstate__(self, arguments: tuple[Any, ...]) -> None:
+        name, *others = arguments
+        made: Any = self
+        made.__init__(*others)
+        self.__dict__["__qualname__"] = name  # not that of the copy
+
+    @property
+    def _function_by_value(self) -> Callable[P, R]:
+        """A copy of the function that pickle finds in a script as an attribute of this object, and cloudpickle pickles by
+        value. The script has this object under the name of the function itself."""
+        fn: Any = self.fn
+        if type(fn) is not FunctionType or fn.__module__ != "__main__" or fn.__qualname__.endswith(_BY_VALUE):
+            return self.fn
+        copy = self.__dict__.get(_COPY)
+        if copy is None:
+            copy = FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+            functools.update_wrapper(copy, fn)
+            del copy.__dict__["__wrapped__"]
+            copy.__kwdefaults__ = fn.__kwdefaults__
+            copy.__qualname__ = fn.__qualname__ + _BY_VALUE
+            copy = self.__dict__.setdefault(_COPY, copy)
+        return cast("Callable[P, R]", copy)  # the same code
 
     def __repr__(self) -> str:
         return f"<jit {function_name(self.fn)}>"
@@ -474,6 +506,9 @@ class Jitted(_JittedFunction[P, R]):
         self._set_call(self._by_types.call)
         functools.update_wrapper(self, fn)
         attach_declaration(self, None, lambda numbers, names: StaticJitted(fn, numbers, names, options))
+
+    def _arguments(self) -> tuple[object, ...]:
+        return getattr(self.fn, "__qualname__", ""), self._function_by_value, self._by_types.options
 
     def _set_call(self, call: Callable[..., object]) -> None:
         """Let this function handle the calls."""
@@ -542,6 +577,10 @@ class StaticJitted(_JittedFunction[P, R]):
         self._jitted: LRUCache[Hashable, Jitted[..., R]] = LRUCache(512)
         functools.update_wrapper(self, fn)
         attach_declaration(self, self._statics, lambda numbers, names: StaticJitted(fn, numbers, names, options))
+
+    def _arguments(self) -> tuple[object, ...]:
+        numbers, names = sorted(self._statics.numbers), sorted(self._statics.names)
+        return getattr(self.fn, "__qualname__", ""), self._function_by_value, numbers, names, self._options
 
     def _without_statics(self, donation: Donation) -> Donation:
         """Return the donation in terms of the remaining arguments. Raises: ParameterError for a static argument."""

@@ -66,14 +66,20 @@ def lift(
 
 def importable_name(f: object) -> str | None:
     """The name by which pickle finds a decorated function in its module, as for a function after `@jit`; None if the
-    module has another object under that name."""
+    module has another object under that name, or is a script whose functions are pickled by value."""
     name: object = getattr(f, "__qualname__", None)
-    value: object = sys.modules.get(str(getattr(f, "__module__", None)))
-    if not isinstance(name, str):
+    module = str(getattr(f, "__module__", None))
+    value: object = sys.modules.get(module)
+    if not isinstance(name, str) or (module == "__main__" and pickles_by_value()):
         return None
     for part in name.split("."):
         value = getattr(value, part, None)
     return name if value is f else None
+
+
+def pickles_by_value() -> bool:
+    """Returns True if this process has imported a library that pickles functions by value. joblib and ray have a copy."""
+    return any([name.rpartition(".")[2] in ("cloudpickle", "dill") for name in list(sys.modules)])
 
 
 def bind_static_arguments(

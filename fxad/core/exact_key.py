@@ -10,7 +10,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Hashable, Mapping
 from dataclasses import fields
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, Final
+from typing import Final, cast
 
 import numpy as np
 import optree
@@ -61,14 +61,14 @@ def _exact_value(static: Hashable) -> Hashable:
         return static.dtype, repr(static) if padded else static.tobytes()
     elif isinstance(static, range | slice):  # equal ranges may have other ends
         return exact_key((static.start, static.stop, static.step))
-    elif hasattr(kind, "as_tuple") and hasattr(kind, "quantize"):  # a Decimal: 1.0 and 1.00 are equal, and no nan is
-        return static.as_tuple()
+    elif kind.__module__ in ("decimal", "_decimal"):  # 1.0 and 1.00 are equal, and no nan is equal to another
+        return repr(static)
     elif isinstance(static, optree.PyTreeSpec):
         return static, tuple(_keys_of_mappings(static))
     return static
 
 
-def exact_keys_of_mapping(mapping: Mapping[Any, Any]) -> Hashable:
+def exact_keys_of_mapping(mapping: Mapping[object, object]) -> Hashable:
     """A key for the keys of a mapping: their values, types and order."""
     keys = tuple(mapping)
     kinds = tuple(map(type, keys))
@@ -78,17 +78,17 @@ def exact_keys_of_mapping(mapping: Mapping[Any, Any]) -> Hashable:
 def _keys_of_mappings(structure: optree.PyTreeSpec) -> list[Hashable]:
     """The keys of the dicts in a structure, in their order, which the equality of structures leaves out."""
     below = [keys for child in structure.children() for keys in _keys_of_mappings(child)]
-    kind: Any = structure.type
+    kind: object = structure.type
     if kind not in (dict, OrderedDict, defaultdict):
         return below
     outer = structure.one_level()
     assert outer is not None, "a dict is no leaf"
-    mapping: Any = outer.unflatten(range(structure.num_children))
+    mapping = cast("Mapping[object, object]", outer.unflatten(range(structure.num_children)))  # by its type
     return [exact_keys_of_mapping(mapping), *below]
 
 
 def unhashable_part(value: object) -> object:
-    """The innermost part of a tuple, a frozenset or a dataclass that is not hashable; None if the key of the value is."""
+    """The innermost part of a value that is not hashable; None if the key of the value is hashable."""
     try:
         hash(exact_key(value))
     except Exception:  # noqa: BLE001  # the user's code

@@ -57,5 +57,8 @@ class _Package(ModuleType):
         if not (isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}"):
             super().__setattr__(name, value)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return import_module, (self.__name__,)  # as cloudpickle does it for modules
+
 
 _NOT_EXPORTED = frozenset({"TYPE_CHECKING", "Final", "lazy_exports"})

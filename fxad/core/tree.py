@@ -25,7 +25,7 @@ from pyrsistent import PMap, PRecord, PVector
 from pyrsistent._pvector import PythonPVector
 
 from fxad.core.exact_key import COMPARED_BY_EQUALITY, exact_key, exact_keys_of_mapping, unhashable_part
-from fxad.errors import ArgumentError, ParameterError, TreeError, described, shown
+from fxad.errors import ArgumentError, ExecutionError, ParameterError, TreeError, described, shown
 
 Structure: TypeAlias = optree.PyTreeSpec
 Accessor: TypeAlias = optree.PyTreeAccessor
@@ -70,9 +70,22 @@ def flatten(tree: object, is_leaf: IsLeaf = None) -> tuple[list[Any], Structure]
         leaves, structure = optree.tree_flatten(tree, is_leaf, namespace=_NAMESPACE)  # type: ignore[arg-type]  # any object
     except StaticDataError as e:
         raise e.found_in(tree) from None
+    if leaves and leaves[0] is tree and is_leaf is None and type(tree) in _ALWAYS_CONTAINERS:
+        raise _at_exit()
     if _register_records(leaves):
         return flatten(tree, is_leaf)
     return leaves, structure
+
+
+_ALWAYS_CONTAINERS: Final = frozenset({tuple, list, dict})
+
+
+def _at_exit() -> ExecutionError:
+    """The error for a container that is a leaf to optree: it has removed all classes, in its own exit handler."""
+    return ExecutionError(
+        "tree: Python is exiting, and containers are no trees any more",
+        remedy="Python calls exit handlers in the reverse order: call atexit.register after `import fxad`",
+    )
 
 
 class ExactStructure(NamedTuple):
@@ -97,21 +110,22 @@ class _Notes(threading.local):
 _running: Final = _Notes()
 
 
-def flatten_exactly(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[list[Any], ExactStructure]:
+def flatten_exactly(args: tuple[Any, ...], kwargs: Mapping[str, object]) -> tuple[list[Any], ExactStructure]:
     """The leaves of the arguments of a call, and the exact structure of `(args, kwargs)`.
 
     Cost: a third more than `flatten`.
     """
     whole: Any = args, kwargs
-    if not kwargs and optree.all_leaves(args, namespace=_NAMESPACE):  # the usual call has nothing to note
+    # the usual call has nothing to note
+    if not kwargs and optree.all_leaves(args, namespace=_NAMESPACE):
         leaves, structure = flatten(whole)
         if structure.num_nodes == len(leaves) + 3:
             return leaves, ExactStructure(structure, ())
     notes: list[Hashable] = []
 
-    def note(x: object) -> bool:
+    def note(x: Any) -> bool:
         if type(x) in _MAPPINGS:
-            notes.append(exact_keys_of_mapping(x))  # type: ignore[arg-type]  # mypy does not narrow by `type(x) in`
+            notes.append(exact_keys_of_mapping(x))
         return False
 
     outer, _running.notes = _running.notes, notes
@@ -121,6 +135,8 @@ def flatten_exactly(args: tuple[object, ...], kwargs: Mapping[str, object]) -> t
         raise e.found_in(whole) from None
     finally:
         _running.notes = outer
+    if leaves and leaves[0] is whole:
+        raise _at_exit()
     if _register_records(leaves):
         return flatten_exactly(args, kwargs)
     return leaves, ExactStructure(structure, tuple(notes))
@@ -130,8 +146,8 @@ _MAPPINGS: Final = frozenset({dict, OrderedDict, defaultdict})
 
 
 def has_structure(structure: Structure, *, ordered: bool) -> Callable[[Any], bool]:
-    """A predicate of trees: True if a tree has this structure, and if `ordered`, the same exact structure, up to subtrees
-    at the leaves. `flatten_up_to` then returns the leaves.
+    """A predicate of trees: True if a tree has this structure up to subtrees at its leaves; with `ordered`, this exact
+    structure. `flatten_up_to` then returns the leaves.
 
     `flatten_up_to` itself takes dicts, OrderedDicts and defaultdicts for each other, in any order, and deques of other
     lengths; and the message of its error has the text of the tree, arrays included. The predicate is compiled from
@@ -550,17 +566,16 @@ class StaticDataError(ArgumentError):
         part = unhashable_part(value)
         has = "is" if part is None or part is value else f"is {described(value)}, which has"
         culprit = value if part is None else part
-        error = cls(
-            f"tree: {what} {has} {described(culprit)}, which is not hashable: {shown(culprit)}", remedy=_STATIC_REMEDY
-        )
-        error.problem = error.message.removeprefix("tree: ")
+        problem = f"{what} {has} {described(culprit)}, which is not hashable: {shown(culprit)}"
+        error = cls(f"tree: {problem}", remedy=_STATIC_REMEDY)
+        error.problem = problem
         return error
 
-    def found_in(self, tree: object) -> Self:
+    def found_in(self, tree: Any) -> Self:
         """The error with the path of the instance in a tree."""
         if self.accessor is None:
-            instances = optree.tree_leaves(tree, _has_unhashable_data, namespace=_NAMESPACE)  # type: ignore[arg-type]
-            accessors = optree.tree_accessors(tree, _has_unhashable_data, namespace=_NAMESPACE)  # type: ignore[arg-type]
+            instances = optree.tree_leaves(tree, _has_unhashable_data, namespace=_NAMESPACE)
+            accessors = optree.tree_accessors(tree, _has_unhashable_data, namespace=_NAMESPACE)
             for x, accessor in zip(instances, accessors, strict=True):
                 if _has_unhashable_data(x):
                     self.accessor = accessor
@@ -687,8 +702,9 @@ def register(
     `flatten_node(x)` gives children, hashable structure data and one key per child; `unflatten_node(data, children)`
     returns the instance. Structures compare the data exactly: 1, 1.0 and True differ.
 
-    Raises: ParameterError when the class is a container already; ArgumentError for what is no class or function. When an
-            instance is flattened: ArgumentError if the functions do not return this, or if the data are not hashable.
+    Raises: ParameterError when the class is a container already; ArgumentError for what is no class or function, and
+            for a function that does not return three parts. When an instance is flattened, ArgumentError for such a
+            function, and for data that are not hashable.
     """
     register_fields(cls, (), flatten_node, unflatten_node, entry)
 
@@ -762,7 +778,7 @@ def _not_three_parts(cls: type, parts: object) -> ArgumentError:
 def _register(
     cls: type[Any],
     flatten_node: Callable[[Any], tuple[Sequence[object], _StaticData, Sequence[object]]],
-    unflatten_node: Callable[[_StaticData, Sequence[object]], Any],
+    unflatten_node: Callable[[Any, Any], Any],
     entry: type[optree.PyTreeEntry],
 ) -> None:
     try:

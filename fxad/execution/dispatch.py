@@ -88,9 +88,9 @@ class Dispatcher:
     """
 
     __slots__ = (
-        "__weakref__", "_has_structure", "_launchers", "_last_committed_call", "avals", "bound", "build_results", "by_default",
-        "donate", "donated_leaves", "forwarded", "host_functions", "load", "loaded", "out_avals", "path", "producer",
-        "program", "takes_arrays",
+        "__weakref__", "_has_structure", "_launchers", "_last_committed_call", "avals", "bound", "build_results",
+        "by_default", "donate", "donated_leaves", "forwarded", "host_functions", "load", "loaded", "out_avals", "path",
+        "producer", "program", "takes_arrays",
     )  # fmt: skip
 
     def __init__(
@@ -338,7 +338,7 @@ def fast_path(dispatcher: Dispatcher, general: _Call, *, ordered: bool = False) 
     `general` handles calls with other arguments, and the dispatcher those with committed arrays. Types are compared by
     identity: equal avals are one object. The functions below inline `runtime.launch`: a Python frame takes 0.1 us.
 
-    Checking the structure, then flattening up to it, is 5 times as fast as computing the structure (100 leaves in 26 dicts).
+    Checking the structure, then flattening up to it, takes a fifth of the time of computing it.
     `ordered`: the keys of dicts must have the order of the program's too.
     """
     usual = dispatcher.by_default

@@ -176,7 +176,7 @@ class DonatingStart:
         first: dict[int, int] = {}  # the first operand with each array
         for k, b in enumerate(buffers):
             j = first.setdefault(id(b), k)
-            # arrays that were donated share a placeholder: the start refuses it, and the error says what has deleted them
+            # arrays that were donated share a placeholder, which the start refuses with what has deleted them
             if j != k and (j in donated or k in donated) and not b.is_deleted():
                 twice = "donated twice" if j in donated and k in donated else "donated and given a second time"
                 raise ArgumentError(

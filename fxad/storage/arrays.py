@@ -56,6 +56,7 @@ _FLOAT8: Final[Mapping[str, dtypes.DType]] = MappingProxyType(
         "F8_E5M2FNUZ": dtypes.float8_e5m2fnuz,
     }
 )
+_FLOAT8_DTYPES: Final = frozenset(_FLOAT8.values())
 _OS_ERROR: Final = re.compile(r"\(os error ([0-9]+)\)")  # in messages of the library
 _REMEDY: Final = "name a file of the safetensors format, as fxad.tree.save writes it"
 _GIVE_LIKE: Final = "give `like=` a tree of the structure that was saved, or a part of it"
@@ -154,9 +155,16 @@ class _File:
         metadata = file.metadata() or {}
         self.head: dict[str, Any] | None = _head(what, metadata[_METADATA]) if _METADATA in metadata else None
         self._all: dict[str, NDArray] | None = None
+        self._types: dict[str, tuple[tuple[int, ...], dtypes.DType]] = {}
 
     def type(self, name: str) -> tuple[tuple[int, ...], dtypes.DType]:
         """The shape and the dtype of an array, which is not read."""
+        found = self._types.get(name)
+        if found is None:
+            found = self._types[name] = self._read_type(name)
+        return found
+
+    def _read_type(self, name: str) -> tuple[tuple[int, ...], dtypes.DType]:
         view = self.file.get_slice(name)
         shape, stored = tuple(view.get_shape()), view.get_dtype()
         if self.head is not None and name in self.head["dtypes"]:
@@ -194,7 +202,7 @@ class _File:
     def read(self, name: str) -> Array:
         """An array."""
         shape, dtype = self.type(name)
-        if self.file.get_slice(name).get_dtype() in _FLOAT8:
+        if dtype in _FLOAT8_DTYPES:
             value = self._bytes_of_all()[name].view(dtype).reshape(shape)
         else:
             value = self.file.get_tensor(name)
@@ -401,7 +409,8 @@ def _head(what: str, text: str) -> dict[str, Any]:
         fits, version, names, as_bytes, described = False, _VERSION, [], {}, None
     if type(version) is not int or not 1 <= version <= _VERSION:
         raise FileFormatError(
-            f"{what} was written by a version of fxad that writes version {shown(version, 20)}, this one reads {_VERSION}",
+            f"{what} was written by a version of fxad that writes version {shown(version, 20)},"
+            f" this one reads {_VERSION}",
             remedy="install a later fxad",
         )
     if not fits or not isinstance(names, list):

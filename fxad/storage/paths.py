@@ -28,8 +28,8 @@ def path_to_write(operation: str, path: object) -> str:
     """The absolute path of a file to write, that of the file itself if `path` is a link. Removes the temporary files in
     its folder that killed processes have left.
 
-    Raises: ArgumentError if `path` is not a path; FileFormatError for a folder, a device or a pipe; FileNotFoundError and
-            NotADirectoryError for a folder that does not exist.
+    Raises: ArgumentError if `path` is not a path; FileFormatError for a folder, a device or a pipe; FileNotFoundError
+            and NotADirectoryError for a folder that does not exist.
     """
     absolute = os.path.realpath(absolute_path(operation, path))
     name = os.fsdecode(cast("str", path))  # `absolute_path` has checked it

@@ -107,8 +107,8 @@ def _class_name(cls: type, what: str) -> str:
         )
     if cls.__module__ == "__main__":
         warn(
-            f"{what}: the class {name} is found only where a class of this name is in the script that runs; define it in"
-            " a module that the scripts import",
+            f"{what}: the class {name} is found only where a class of this name is in the script that runs;"
+            " define it in a module that the scripts import",
             StorageWarning,
         )
     return name
@@ -250,8 +250,8 @@ _LEAF_STRUCTURE: Final = tree.structure(0)
 
 
 def _tree_from_json(d: Json, reader: _Reader) -> object:
-    """A tree of the described structure, of Python's own containers. In place of leaves and of instances of users' classes
-    it has their structures: no function of the classes is called."""
+    """A tree of the described structure, of Python's own containers. In place of leaves and of instances of users'
+    classes it has their structures: no function of the classes is called."""
     if d is None:
         return None
     if d == _LEAF:

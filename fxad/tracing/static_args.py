@@ -41,6 +41,18 @@ class StaticDeclaration:
     declare: Callable[[Sequence[int], Sequence[str]], Callable[..., object]]
     of: Callable[[], object]
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _declaration_of, (self.numbers, self.names, self.declare, self.of())
+
+
+def _declaration_of(
+    numbers: frozenset[int],
+    names: frozenset[str],
+    declare: Callable[[Sequence[int], Sequence[str]], Callable[..., object]],
+    fn: Callable[..., object],
+) -> StaticDeclaration:
+    return StaticDeclaration(numbers, names, declare, weakref.ref(fn))
+
 
 def attach_declaration(
     transformed: Callable[..., object],
@@ -50,7 +62,7 @@ def attach_declaration(
     """Store the static arguments of a transformed function on it."""
     numbers = frozenset[int]() if statics is None else statics.numbers
     names = frozenset[str]() if statics is None else statics.names
-    transformed.__dict__[_ATTRIBUTE] = StaticDeclaration(numbers, names, declare, weakref.ref(transformed))
+    transformed.__dict__[_ATTRIBUTE] = _declaration_of(numbers, names, declare, transformed)
 
 
 def _declaration(fn: Callable[..., object]) -> StaticDeclaration | None:

@@ -119,7 +119,7 @@ class _Entry:
         return None if self._reference is None else self._reference()
 
     def release(self) -> bool:
-        """Drop the calls of jitted functions that hold the executable, unless they were used. True if all are dropped."""
+        """Drop the calls of jitted functions that hold the executable, but those in use. True if all are dropped."""
         return all([call.release(ReleaseReason.EXECUTABLES) for call in self.calls.living_keys()])
 
     def fill(self, cached: CachedExecutable) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import errno
+import os
 import re
 import socket
 import sys
@@ -64,12 +66,14 @@ class Processes:
                 f"distributed.initialize: process_id is {k} of {n} processes", remedy="number processes from 0"
             )
         host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
-        if not isinstance(address, str) or not host or not port.isdecimal():
+        if not isinstance(address, str) or not host or not port.isdecimal() or not 0 < int(port) < 2**16:
             raise ParameterError(
                 f"distributed.initialize: coordinator_address is {address!r}, not a host and a port",
                 remedy='as in "127.0.0.1:8476": an address of process 0 that all processes reach',
             )
         check_no_devices()
+        if k == 0:
+            _check_port(int(port))
         # A service that is not recoverable tells all processes to end when one is lost. On CPUs that is not needed:
         # gloo sees that a connection is closed. NCCL would wait for ever.
         recoverable, service = default_platform() == "cpu", None
@@ -199,6 +203,21 @@ class AgreedStart:
 _COLLECTIVE: Final = re.compile(
     r" (?:all-reduce|all-gather|(?:ragged-)?all-to-all|reduce-scatter|collective-(?:permute|broadcast))(?:-start)?\("
 )
+
+
+def _check_port(port: int) -> None:
+    """Raises: ExecutionError for a port in use, for which jaxlib sometimes ends the process by a signal."""
+    for family, host in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # as the service does
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections do not count
+                probe.bind((host, port))
+        except OSError as e:
+            if e.errno in (errno.EADDRINUSE, errno.EACCES):
+                raise ExecutionError(
+                    f"distributed.initialize: process 0 cannot serve at port {port}: {os.strerror(e.errno)}",
+                    remedy="choose another port in coordinator_address, or end the program that uses this one",
+                ) from e
 
 
 def _reason(e: Exception, timeout: int) -> str:

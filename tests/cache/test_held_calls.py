@@ -28,25 +28,31 @@ def _alive(f: Any, refs: list[weakref.ref[Any]]) -> int:
 
 def test_new_shapes() -> None:
     with fx.cache.private(max_bytes=FEW) as mine:
-        f, refs = fx.jit(lambda x: x * 2), []
+        f, refs = fx.jit(lambda x: x * 2), list[weakref.ref[Any]]()
         for n in range(1, 40):
             np.testing.assert_array_equal(f(np.ones(n)), 2 * np.ones(n))
             assert _alive(f, refs) <= 9
         stats = mine.stats()
-        assert stats.compilations == 39 and stats.evictions >= 30
+        assert stats.compilations == 39
+        assert stats.evictions >= 30
         assert stats.entries == len(f._executables) <= 8
         assert stats.bytes <= FEW + FEW // 4
         assert stats.calls * CALL_BYTES <= FEW // 4
+
+
+def _called_with_a_new_factory(f: Any, x: Any) -> weakref.ref[Any]:
+    def factory() -> int:
+        return 0
+
+    f(defaultdict(factory, a=x))
+    return weakref.ref(factory)
 
 
 def test_new_structures_of_one_program() -> None:
     with fx.cache.private(max_bytes=FEW) as mine:
         f, x, factories = fx.jit(lambda d: d["a"] + 1), fnp.ones(2), []
         for _ in range(150):
-            factory = lambda: 0  # noqa: E731
-            factories.append(weakref.ref(factory))
-            f(defaultdict(factory, a=x))
-        del factory
+            factories.append(_called_with_a_new_factory(f, x))
         gc.collect()
         assert mine.stats().compilations == 1
         assert mine.stats().calls * CALL_BYTES <= FEW // 4
@@ -115,19 +121,21 @@ def test_a_cache_of_no_bytes() -> None:
         assert mine.stats().entries == 0
 
 
+def _closing_over(closed: Any) -> tuple[Any, weakref.ref[Any]]:
+    return fx.jit(lambda x: x * closed.factor), weakref.ref(closed)
+
+
 def test_a_function_is_freed_at_once() -> None:
     class Closed:
-        pass
+        factor = 2
 
-    closed = Closed()
-    alive = weakref.ref(closed)
-    f = fx.jit(lambda x: (closed, x * 2)[1])
+    f, alive = _closing_over(Closed())
     f(np.ones(2))
     f(np.ones(3))
     calls = fx.cache.stats().calls
     gc.disable()
     try:
-        del f, closed
+        del f
         assert alive() is None
         assert fx.cache.stats().calls == calls - 4
     finally:

@@ -15,7 +15,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import tree
+from fxad import optim, tree
 from fxad.core import atomic_file
 
 X = np.arange(3.0, dtype=np.float32)
@@ -34,7 +34,9 @@ def test_saving_through_a_link_writes_the_file(kind: str, tmp_path: Path) -> Non
     link.symlink_to(target)
     for _ in range(2):  # the link leads nowhere at first
         save(link)
-        assert link.is_symlink() and target.is_file() and not target.is_symlink()
+        assert link.is_symlink()
+        assert target.is_file()
+        assert not target.is_symlink()
         load(link)
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "folder", "latest"]
 
@@ -53,7 +55,8 @@ def test_a_folder_that_is_missing_is_named(kind: str, tmp_path: Path) -> None:
     save, _ = SAVES[kind]
     with pytest.raises(FileNotFoundError) as e:
         save(tmp_path / "missing" / "file")
-    assert e.value.filename == str(tmp_path / "missing") and e.value.errno == errno.ENOENT
+    assert e.value.filename == str(tmp_path / "missing")
+    assert e.value.errno == errno.ENOENT
     (tmp_path / "a file").touch()
     with pytest.raises(NotADirectoryError) as other:
         save(tmp_path / "a file" / "file")
@@ -102,7 +105,7 @@ def test_a_failed_write_names_the_file(tmp_path: Path, monkeypatch: pytest.Monke
         real(path, **kwargs)
 
     monkeypatch.setattr(atomic_file, "_write_parts", write)
-    monkeypatch.setattr(atomic_file.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space") as e:
         fx.save(PROGRAM, tmp_path / "p")
     assert e.value.filename == str(tmp_path / "p")
@@ -121,8 +124,6 @@ print(type(state).__module__, type(state["state"]).__name__)
 
 
 def test_classes_of_fxad_are_found_in_a_new_process(tmp_path: Path) -> None:
-    import fxad.optim as optim
-
     state = optim.adam(1e-3).init({"w": fnp.ones(3)})
     tree.save(tmp_path / "t", {"state": state})
     subprocess.run([sys.executable, "-c", _OPTIMISER, str(tmp_path / "t")], check=True, capture_output=True)
@@ -151,8 +152,8 @@ def test_a_class_of_a_script_is_a_warning(tmp_path: Path) -> None:
         [sys.executable, "-c", _SCRIPT, str(tmp_path)], check=True, capture_output=True, text=True
     ).stdout.splitlines()
     expected = (
-        "StorageWarning <string> {}: the class __main__:Params is found only where a class of this name is in the script"
-        " that runs; define it in a module that the scripts import"
+        "StorageWarning <string> {}: the class __main__:Params is found only where a class of this name is in the"
+        " script that runs; define it in a module that the scripts import"
     )
     assert {*run} == {expected.format("tree.save"), expected.format("save")}
 

@@ -7,7 +7,6 @@ the functions.
 from __future__ import annotations
 
 import string
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
@@ -128,8 +127,8 @@ def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: obj
     try_format("debug_print", fmt, args, kwargs)
 
     def show(*args: object, **kwargs: object) -> None:
-        sys.stdout.write(format_values(fmt, args, kwargs) + "\n")
-        sys.stdout.flush()
+        # one write, which does nothing if there is no standard output
+        print(format_values(fmt, args, kwargs) + "\n", end="", flush=True)  # noqa: T201
 
     _bind_host_call("debug_print", show, None, args, kwargs, _effect("debug_print", ordered), False)
 
