@@ -49,7 +49,7 @@ def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The remainder of x1 / x2, with the sign of x1."""
-    return apply_op("fmod", arithmetic.binary, (x1, x2), REM)
+    return apply_op("fmod", arithmetic.fmod, (x1, x2))
 
 
 def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:

@@ -19,7 +19,7 @@ from fxad.numpy.shapes import concat, diff, flip, moveaxis
 from fxad.numpy.sorting import argsort, searchsorted
 from fxad.numpy.special import i0
 from fxad.numpy.types import finfo, result_type
-from fxad.numpy.unary import abs, cos, sqrt
+from fxad.numpy.unary import abs, cos, isfinite, sqrt
 from fxad.operations import promotion
 from fxad.operations.arguments import number, one_or_more, plain_ints, text, to_int
 from fxad.operations.axes import normalize_axes, normalize_axis_index
@@ -130,7 +130,12 @@ def _interpolate(
         # points above each other; XLA takes subnormal distances for 0, and 1 / them may be infinite
         still = abs(b - a) < finfo(real).smallest_normal
         share = where(still, 0, divide(x - a, where(still, 1, b - a)))
-        out = fp[k - 1] + share * (fp[k] - fp[k - 1])
+        low, high = fp[k - 1], fp[k]
+        step = high - low
+        # beside an infinity or nan, and where the difference overflows: the weighted mean, without 0 times infinity
+        mean = where(x == a, low, where(x == b, high, (1 - share) * low + share * high))
+        finite = isfinite(step)
+        out = where(finite, low + share * where(finite, step, 0), lax.stop_gradient(mean))
     if period is None:
         out = where(x < xp[0], fp[0] if left is None else left.astype(dtype), out)
         out = where(x > xp[-1], fp[-1] if right is None else right.astype(dtype), out)
@@ -230,8 +235,10 @@ def _trapezoid(y: Array, x: Array | None, dx: Array | None, axis: int) -> Array:
     n = y.shape[axis]
     both = lax.slice_in_dim(y, 1, n, axis=axis) + lax.slice_in_dim(y, 0, max(n - 1, 0), axis=axis)
     if x is not None:
+        if x.dtype in dtypes.INTEGER:  # differences of narrow or unsigned integers need not fit
+            x = x.astype(dtypes.int64)
         gaps = diff(x).reshape([-1] + [1] * (y.ndim - axis - 1)) if x.ndim == 1 else diff(x, axis=axis)
-        both = both * gaps
+        both = both * gaps.astype(dtypes.accumulated(promotion.to_inexact_dtype(result_type(y, gaps))))
     return ((both if dx is None else both * dx).sum(axis) / 2).astype(dtype)
 
 

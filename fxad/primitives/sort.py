@@ -37,6 +37,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.axes import axis_after_insert
+from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG, REAL
 from fxad.primitives.elementwise.convert import BitcastConvertType, emit_convert
 from fxad.primitives.elementwise.family import as_accumulated
@@ -49,6 +50,7 @@ from fxad.primitives.stablehlo import bool_attribute, i64_attribute
 
 # ------------------------------------------------------------------------------------------------ floats as integers
 
+_NAN_PARTS: Final = 0xFFF00000  # a high word of sort keys, above those of all real parts; the `_nan_parts` are added
 _U32, _U64, _I32 = dtypes.as_dtype("u32"), dtypes.as_dtype("u64"), dtypes.as_dtype("i32")
 
 
@@ -104,20 +106,35 @@ def _unpack_words(emit: Emit, x: Atom) -> tuple[Atom, Atom]:
     return emit_convert(emit, high, _U32), emit_convert(emit, emit.one(AND, x, Lit.of(0xFFFFFFFF, x.aval)), _U32)
 
 
+def _nan_parts(emit: Emit, x: Atom) -> Atom:
+    """Return 0 for a complex number without nan, 1 if the imaginary part is nan, 2 if the real one is, 3 if both are.
+    In this order they are sorted, as in NumPy."""
+    real, imag = [emit_convert(emit, emit.one(NE, p, p), _U32) for p in (emit.one(REAL, x), emit.one(IMAG, x))]
+    return emit.one(OR, emit.one(SHIFT_LEFT, real, Lit.of(1, real.aval)), imag)
+
+
 def _to_sort_key(emit: Emit, x: Atom, ties: bool) -> Atom:
     """Return x, including complex64, as an unsigned integer in the same order."""
     if x.aval.dtype != dtypes.complex64:
         return order_preserving_bits(emit, x, ties)
-    return _pack_words(
-        emit, order_preserving_bits(emit, emit.one(REAL, x), ties), order_preserving_bits(emit, emit.one(IMAG, x), ties)
-    )
+    real, imag = [order_preserving_bits(emit, emit.one(part, x), ties) for part in (REAL, IMAG)]
+    # a number with a nan has its `_nan_parts` in the high word, above all numbers, and its other part in the low one
+    parts = _nan_parts(emit, x)
+    zero, two = Lit.of(0, parts.aval), Lit.of(2, parts.aval)
+    high = emit_where(emit, emit.one(EQ, parts, zero), real, emit.one(ADD, parts, Lit.of(_NAN_PARTS, parts.aval)))
+    low = emit_where(emit, emit.one(AND, emit.one(NE, parts, zero), emit.one(LT, parts, two)), real, imag)
+    return _pack_words(emit, high, low)
 
 
 def _from_sort_key(emit: Emit, key: Atom, dtype: DType) -> Atom:
     if dtype != dtypes.complex64:
         return _from_order_preserving_bits(emit, key, dtype)
-    real, imag = [_from_order_preserving_bits(emit, k, dtypes.float32) for k in _unpack_words(emit, key)]
-    return emit.one(COMPLEX, real, imag)
+    high, low = _unpack_words(emit, key)
+    first, second = [_from_order_preserving_bits(emit, k, dtypes.float32) for k in (high, low)]
+    nan = Lit.of(np.nan, first.aval)
+    parts = [emit.one(EQ, high, Lit.of(_NAN_PARTS + k, high.aval)) for k in (1, 2, 3)]
+    real = emit_where(emit, parts[0], second, emit_where(emit, emit.one(OR, parts[1], parts[2]), nan, first))
+    return emit.one(COMPLEX, real, emit_where(emit, parts[0], nan, second))
 
 
 # ------------------------------------------------------------------------------------------------------- primitives
@@ -129,7 +146,7 @@ class Sort(Primitive):
     """Sort all operands along `axis` by the first `num_keys` of them, in lexicographic order.
 
     Ascending and stable. nans come last and are equal, -0.0 equals 0.0, complex numbers are compared by real part, then
-    by imaginary part. A sort of one operand does not keep the signs of zeros and the bits of nans in their order: -0.0
+    by imaginary part; those with a nan are last, first those whose real part is a number. A sort of one operand does not keep the signs of zeros and the bits of nans in their order: -0.0
     comes before 0.0, and all nans get the same bits.
 
     Type:   operands of one shape, any dtypes.
@@ -201,7 +218,9 @@ class Sort(Primitive):
 
 
 def _real_parts(x: NDArray) -> tuple[NDArray, ...]:
-    return (x.real, x.imag) if x.dtype in dtypes.COMPLEX else (as_accumulated(x),)
+    if x.dtype not in dtypes.COMPLEX:
+        return (as_accumulated(x),)
+    return (2 * np.isnan(x.real) + np.isnan(x.imag), x.real, x.imag)
 
 
 def _lower_sort(hlo: Hlo, args: HloValues, avals: Avals, axis: int, less: Jaxpr) -> tuple[HloValue, ...]:
@@ -238,6 +257,7 @@ def _less(avals: tuple[Aval, ...], num_keys: int) -> Jaxpr:
     keys: list[tuple[Atom, Atom]] = []
     for x, y in zip(elements[: 2 * num_keys : 2], elements[1 : 2 * num_keys : 2], strict=True):
         if x.aval.dtype in dtypes.COMPLEX:
+            keys.append((_nan_parts(b, x), _nan_parts(b, y)))
             keys += [(b.one(part, x), b.one(part, y)) for part in (REAL, IMAG)]
         else:
             keys.append((x, y))

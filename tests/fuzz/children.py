@@ -26,7 +26,7 @@ from fxad.ir import NDArray
 from fxad.testing.compare import differ, largest_magnitude
 from tests.fuzz.forms import case, program
 
-LIMIT: Final = 120.0  # seconds without a result
+LIMIT: Final = 300.0  # seconds without a result
 AT_A_TIME: Final = 200  # programs of one process, so that none keeps many executables
 
 
