@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import final
+from typing import Final, final
 
-from hypothesis import strategies as st
+from hypothesis import assume, strategies as st
 
 from fxad import dtypes
 from fxad.core.sizes import Name
@@ -26,6 +26,8 @@ from fxad.testing.applied_steps import step_of
 from fxad.testing.growth import INPUT, Growth
 from fxad.testing.steps import GROWTH_STEPS, GrowthStep
 from fxad.testing.values import SEEDS, Domain, ShownByRepr, operands_text, sample
+
+LARGEST: Final = 300_000
 
 
 @final
@@ -64,6 +66,7 @@ def programs(
     steps: Sequence[GrowthStep] | None = None,
     primitives: Sequence[Specs] = (),
     sizes: Mapping[Name, int] = MappingProxyType({}),
+    long: int = 0,
 ) -> Jaxpr:
     """Draw well-typed programs of up to about `size` equations with bodies nested to `depth`.
 
@@ -72,14 +75,15 @@ def programs(
     have no bound, so the program has forward mode only. steps: the growth steps, `fxad.testing.steps.GROWTH_STEPS`
     by default (`fxad.testing.STEPS` are transformations).
     primitives: primitives of your own, drawn as for `applications`; a third of the equations are of these. sizes: named
-    sizes with their largest values; dimensions are sizes, too.
+    sizes with their largest values; dimensions are sizes, too. long: the size of one axis of many operands. No value of
+    the program has more than `LARGEST` elements.
     """
     steps = growth_steps(steps, primitives)
     inner = programs(
-        differentiable=differentiable, depth=depth - 1, size=4, unbounded=unbounded, steps=steps, sizes=sizes
+        differentiable=differentiable, depth=depth - 1, size=4, unbounded=unbounded, steps=steps, sizes=sizes, long=long
     )
     bodies = draw(st.lists(inner, max_size=2)) if depth else []
-    g = Growth(draw, differentiable, bodies, unbounded, sizes)
+    g = Growth(draw, differentiable, bodies, unbounded, sizes, long)
     for _ in range(draw(st.integers(1, 3))):
         dtype = g.dtypes[0] if draw(st.integers(0, 2)) == 0 else draw(st.sampled_from(g.dtypes))
         g.input(Aval(g.shape(), dtype))
@@ -88,6 +92,8 @@ def programs(
             draw(st.sampled_from(steps))(g, g.one_of(g.pool))
         except SizeError:
             assert sizes  # a step that needs numbers
+    if long:
+        assume(all([v.aval.size <= LARGEST for eqn in g.builder.eqns for v in eqn.outs]))
     used = {a for eqn in g.builder.eqns for a in eqn.ins} | g.conventions
     # most of what nothing uses is returned, so that a fault does not hide in dead code; and any values, twice perhaps
     outs: list[Atom] = [v for eqn in g.builder.eqns for v in eqn.outs if v not in used and draw(st.integers(0, 4))]
@@ -120,11 +126,20 @@ def cases(
     unbounded: bool = False,
     steps: Sequence[GrowthStep] | None = None,
     primitives: Sequence[Specs] = (),
+    long: int = 0,
 ) -> Case:
     """Draw programs of `programs`, with operands within the bounds they were grown for."""
     steps = growth_steps(steps, primitives)
     program = draw(
-        programs(differentiable=differentiable, depth=depth, size=size, scalar=scalar, unbounded=unbounded, steps=steps)
+        programs(
+            differentiable=differentiable,
+            depth=depth,
+            size=size,
+            scalar=scalar,
+            unbounded=unbounded,
+            steps=steps,
+            long=long,
+        )
     )
     seed = draw(SEEDS)
     return Case(program, operands(program, seed, zeros=not differentiable), seed, differentiable)
