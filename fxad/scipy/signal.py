@@ -115,7 +115,7 @@ def _convolved(
         raise ParameterError(f"{name}: method {method!r:.40}", remedy='use "auto", "direct" or "fft"')
     x, y = _of_one_dtype(name, in1, in2)
     _check_signals(name, x, y, mode)
-    if method == "fft" and x.inexact:
+    if method == "fft" and x.dtype in dtypes.INEXACT:
         return fftconvolve(x, fnp.conj(fnp.flip(y)) if correlated else y, mode)
     return _direct(name, x, y, mode, precision, correlated)
 
