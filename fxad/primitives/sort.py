@@ -37,7 +37,6 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.axes import axis_after_insert
-from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG, REAL
 from fxad.primitives.elementwise.convert import BitcastConvertType, emit_convert
 from fxad.primitives.elementwise.family import as_accumulated
@@ -50,7 +49,6 @@ from fxad.primitives.stablehlo import bool_attribute, i64_attribute
 
 # ------------------------------------------------------------------------------------------------ floats as integers
 
-_NAN_PARTS: Final = 0xFFF00000  # a high word of sort keys, above those of all real parts; the `_nan_parts` are added
 _U32, _U64, _I32 = dtypes.as_dtype("u32"), dtypes.as_dtype("u64"), dtypes.as_dtype("i32")
 
 
@@ -113,30 +111,6 @@ def _nan_parts(emit: Emit, x: Atom) -> Atom:
     return emit.one(OR, emit.one(SHIFT_LEFT, real, Lit.of(1, real.aval)), imag)
 
 
-def _to_sort_key(emit: Emit, x: Atom, ties: bool) -> Atom:
-    """Return x, including complex64, as an unsigned integer in the same order."""
-    if x.aval.dtype != dtypes.complex64:
-        return order_preserving_bits(emit, x, ties)
-    real, imag = [order_preserving_bits(emit, emit.one(part, x), ties) for part in (REAL, IMAG)]
-    # a number with a nan has its `_nan_parts` in the high word, above all numbers, and its other part in the low one
-    parts = _nan_parts(emit, x)
-    zero, two = Lit.of(0, parts.aval), Lit.of(2, parts.aval)
-    high = emit_where(emit, emit.one(EQ, parts, zero), real, emit.one(ADD, parts, Lit.of(_NAN_PARTS, parts.aval)))
-    low = emit_where(emit, emit.one(AND, emit.one(NE, parts, zero), emit.one(LT, parts, two)), real, imag)
-    return _pack_words(emit, high, low)
-
-
-def _from_sort_key(emit: Emit, key: Atom, dtype: DType) -> Atom:
-    if dtype != dtypes.complex64:
-        return _from_order_preserving_bits(emit, key, dtype)
-    high, low = _unpack_words(emit, key)
-    first, second = [_from_order_preserving_bits(emit, k, dtypes.float32) for k in (high, low)]
-    nan = Lit.of(np.nan, first.aval)
-    parts = [emit.one(EQ, high, Lit.of(_NAN_PARTS + k, high.aval)) for k in (1, 2, 3)]
-    real = emit_where(emit, parts[0], second, emit_where(emit, emit.one(OR, parts[1], parts[2]), nan, first))
-    return emit.one(COMPLEX, real, emit_where(emit, parts[0], nan, second))
-
-
 # ------------------------------------------------------------------------------------------------------- primitives
 
 
@@ -180,7 +154,8 @@ class Sort(Primitive):
         if not x.size or x.shape[self.axis] == 1:
             return args
         bits = _key_bits(x.dtype)
-        exact = len(ins) == 1 and (x.dtype not in dtypes.INEXACT or bits > 64)
+        # keys of complex numbers would order those with real parts 0.0 and -0.0 by the sign, and not by imaginary parts
+        exact = len(ins) == 1 and x.dtype not in dtypes.FLOATING
         if self.num_keys > 1 or x.size < RADIX_SORT_SIZE or exact or (len(ins) > 1 and bits > 32):
             return _lower_sort(hlo, args, outs, self.axis, _less(tuple([a.with_shape(()) for a in ins]), self.num_keys))
         if len(ins) == 1:
@@ -196,7 +171,7 @@ class Sort(Primitive):
     def _places(self, hlo: Hlo, key: HloValue, x: Aval) -> HloValues:
         """Return the permutation, by sorting a key and place packed together."""
         b = Builder()
-        ordered = _to_sort_key(b, b.input(x), True)
+        ordered = order_preserving_bits(b, b.input(x), True)
         pack = b.build((_pack_words(b, ordered, b.one(Iota(x.shape, _U32, self.axis))),), "pack_key_and_place")
         wide = x.with_dtype(_U64)
         done = self._by_integer(hlo, hlo.call(pack, (key,)), wide)
@@ -232,14 +207,14 @@ def _lower_sort(hlo: Hlo, args: HloValues, avals: Avals, axis: int, less: Jaxpr)
 def _to_sort_key_program(x: Aval) -> Jaxpr:
     """Return the program from an operand to integers in the same order."""
     b = Builder()
-    return b.build((_to_sort_key(b, b.input(x), False),), "to_sort_key")
+    return b.build((order_preserving_bits(b, b.input(x), False),), "to_sort_key")
 
 
 def _from_sort_key_program(x: Aval) -> Jaxpr:
     """Return the program from these integers back to the operand."""
     b = Builder()
     (key,) = b.inputs((x.with_dtype(_U32 if _key_bits(x.dtype) == 32 else _U64),))
-    return b.build((_from_sort_key(b, key, x.dtype),), "from_sort_key")
+    return b.build((_from_order_preserving_bits(b, key, x.dtype),), "from_sort_key")
 
 
 def take_along_axis_program(avals: tuple[Aval, ...], axis: int, places: Aval) -> Jaxpr:
