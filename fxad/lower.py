@@ -481,11 +481,15 @@ class _Function(_Operations):
         operands = list(operands)
         folded = [value[0] in constants for value in operands]
         if not any(folded) or not outs[0].inexact:
-            return self.append(f'"{name}"({operands[0][0]}, {operands[1][0]})', ", ".join([v[1] for v in operands]), outs)
+            return self.append(
+                f'"{name}"({operands[0][0]}, {operands[1][0]})', ", ".join([v[1] for v in operands]), outs
+            )
         for k, value in enumerate(operands):
             if not folded[k] and (value[0], kind) in self.with_constant:
                 (operands[k],) = self.append(f'"stablehlo.optimization_barrier"({value[0]})', value[1], outs)
-        results = self.append(f'"{name}"({operands[0][0]}, {operands[1][0]})', ", ".join([v[1] for v in operands]), outs)
+        results = self.append(
+            f'"{name}"({operands[0][0]}, {operands[1][0]})', ", ".join([v[1] for v in operands]), outs
+        )
         self.with_constant.add((results[0][0], kind))
         return results
 
@@ -509,7 +513,9 @@ class _Function(_Operations):
             inside = with_replica_axis(mesh_within(without_replica_axis(inside), mesh), self.module.devices)
         results = self.op("func.call", operands, body.out_avals, {"callee": self.module.symbol(body, inside)})
         if WITH_CONSTANT:
-            self.with_constant.update([(name, kind) for name, _ in cast("tuple[_Value, ...]", results) for kind in "+*"])
+            self.with_constant.update(
+                [(name, kind) for name, _ in cast("tuple[_Value, ...]", results) for kind in "+*"]
+            )
         return results
 
     def on_devices(

@@ -8,7 +8,7 @@ from fxad.lax import full
 from fxad.numpy.apply import apply_op, as_array
 from fxad.operations import arithmetic, elementwise
 from fxad.operations.arguments import flag, number
-from fxad.primitives.elementwise.arithmetic import MAX, MIN, REM, SUB
+from fxad.primitives.elementwise.arithmetic import MAX, MIN, SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, XOR
 from fxad.primitives.elementwise.select import NEXTAFTER
 from fxad.primitives.elementwise.trigonometric import ATAN2

@@ -21,8 +21,8 @@ def binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
 
 
 def _compare(emit: Emit, x: Atom, y: Atom, prim: Compare) -> Atoms:
-    """A comparison of two dtypes. No dtype holds all values of uint64 and of signed integers: these are compared as uint64 where they
-    are not negative, and are less than all others where they are."""
+    """A comparison of two dtypes. No dtype holds all values of uint64 and of signed integers: these are compared as
+    uint64 where they are not negative, and are less than all others where they are."""
     dtypes_of_both = x.aval.dtype, y.aval.dtype
     if dtypes.uint64 not in dtypes_of_both or not dtypes.SIGNED.intersection(dtypes_of_both):
         return emit(prim, *promote_and_broadcast(prim.name, emit, x, y))

@@ -37,7 +37,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.axes import axis_after_insert
-from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG, REAL
+from fxad.primitives.elementwise.complex_parts import IMAG, REAL
 from fxad.primitives.elementwise.convert import BitcastConvertType, emit_convert
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LT, NE, OR, SHIFT_LEFT, SHIFT_RIGHT_LOGICAL, XOR
@@ -120,8 +120,9 @@ class Sort(Primitive):
     """Sort all operands along `axis` by the first `num_keys` of them, in lexicographic order.
 
     Ascending and stable. nans come last and are equal, -0.0 equals 0.0, complex numbers are compared by real part, then
-    by imaginary part; those with a nan are last, first those whose real part is a number. A sort of one operand does not keep the signs of zeros and the bits of nans in their order: -0.0
-    comes before 0.0, and all nans get the same bits.
+    by imaginary part; those with a nan are last, first those whose real part is a number. A sort of one real operand
+    does not keep the signs of zeros and the bits of nans in their order: -0.0 comes before 0.0, and all nans get the
+    same bits.
 
     Type:   operands of one shape, any dtypes.
     Rule:   the tangents in the same order, by a gather.

@@ -174,8 +174,8 @@ FLAGS: Final[Mapping[str, Flags]] = MappingProxyType(
     {"less": _KERNEL_BY_KERNEL if _OLD else (), "level 1": _LEVEL if _OLD else (), "full": ()}
 )
 
-# XLA's fusions of a product with what reads it, by the library YNNPACK, are wrong from row 16,384 on in 0.10.2, and take
-# up to five times as long as its own: `docs/known-faults.md`. Products alone still go to the library.
+# XLA's fusions of a product with what reads it, by the library YNNPACK, are wrong from row 16,384 on in 0.10.2, and
+# take up to five times as long as its own: `docs/known-faults.md`. Products alone still go to the library.
 PRODUCTS_ALONE: Final[Flags] = (
     (("xla_cpu_experimental_ynn_fusion_type", "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"),) if _OLD else ()
 )

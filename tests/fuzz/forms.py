@@ -310,7 +310,9 @@ def product(draw: Draw, x: Any) -> Any:
     if draw.integers(2):
         matrix = _resized(fnp.flip(x), (one_of(draw, [1, 3, n]), n))
         return fx.vmap(lambda row: matrix @ row)(fnp.reshape(x, (-1, n)))
-    return x.T @ fnp.reshape(x, (x.shape[0], -1)) if x.size < 5000 and x.ndim == 2 else fnp.einsum("...i,...i->...", x, x)
+    return (
+        x.T @ fnp.reshape(x, (x.shape[0], -1)) if x.size < 5000 and x.ndim == 2 else fnp.einsum("...i,...i->...", x, x)
+    )
 
 
 def elementwise(draw: Draw, x: Any) -> Any:
