@@ -1,5 +1,5 @@
 # `make check` is the one command to remember. It runs in the environment you are in: pip install -e '.[dev]'
-.PHONY: check lint types contracts matrix tests peers examples deep deep-laws units-laws soak bench memory docs structure format
+.PHONY: check lint types contracts matrix tests peers examples deep deep-laws units-laws soak fuzz bench memory docs structure format
 
 check: lint types contracts matrix tests examples
 
@@ -62,6 +62,12 @@ FXAD_SOAK_CALLS ?= 1000000
 FXAD_SOAK_PROGRAMS ?= 20000
 soak:
 	python -m pytest -m soak tests/soak tests/api/test_threads.py tests/laws/test_depth.py
+
+# Random programs in processes of their own, because XLA may end the process: half an hour for each thousand.
+export FXAD_FUZZ_PROGRAMS
+FXAD_FUZZ_PROGRAMS ?= 3000
+fuzz:
+	python -m pytest -m fuzz tests/fuzz
 
 # fxad compared with JAX: pip install -e '.[bench]'. For some modules only: make bench MODULES="models units"
 bench:

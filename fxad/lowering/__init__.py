@@ -9,9 +9,9 @@ and calls no host is written as it is.
 | `failed_checks` | several devices, a check and a `while` | a flag ends the loops of all devices after a failed check |
 | `ordered_effects` | programs that call the host | ordered calls take and return a token; a last result, `DONE` |
 | `host_calls_on_devices` | several devices, programs that call the host | one device calls it for all |
-| `overlapping_updates` | updates of an array by its own elements, and a reshape | not rewritten: the writer computes the update in a branch |
 
-`threaded_values` threads the flag and the token through bodies. `shardings` reads the shardings of operands and results
+`known_faults` and `overlapping_updates` are asked while a program is written: which operations XLA compiles to wrong
+numbers, and which updates are computed apart. `threaded_values` threads the flag and the token through bodies. `shardings` reads the shardings of operands and results
 from the program. `mlir_text` and `locations` write types, constants and source locations. `nesting` refuses programs
 that overflow XLA's stack. `jaxlib`, `mlir` and `lapack` are jaxlib's libraries and bindings.
 

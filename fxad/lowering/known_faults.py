@@ -1,4 +1,4 @@
-"""Operations that XLA compiles to wrong numbers on some versions of jaxlib, on CPUs, and what is written in their place.
+"""Operations that XLA compiles to wrong numbers on some versions of jaxlib, and what is written in their place.
 
 `docs/known-faults.md` has the versions, and the faults that are avoided elsewhere. A version without faults has empty
 tables, and its programs do not change.

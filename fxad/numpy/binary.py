@@ -9,7 +9,7 @@ from fxad.lax import full
 from fxad.numpy.apply import apply_op, as_array, number_or_array
 from fxad.operations import arithmetic, elementwise
 from fxad.operations.arguments import flag
-from fxad.primitives.elementwise.arithmetic import MAX, MIN, REM, SUB
+from fxad.primitives.elementwise.arithmetic import MAX, MIN, SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, XOR
 from fxad.primitives.elementwise.select import NEXTAFTER
 from fxad.primitives.elementwise.trigonometric import ATAN2
@@ -50,7 +50,7 @@ def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The remainder of x1 / x2, with the sign of x1."""
-    return apply_op("fmod", arithmetic.binary, (x1, x2), REM)
+    return apply_op("fmod", arithmetic.fmod, (x1, x2))
 
 
 def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:

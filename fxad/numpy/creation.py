@@ -120,7 +120,10 @@ def arange(
     # counted in a dtype in which the positions are exact
     counts = want in dtypes.INTEGER if whole else want in dtypes.FLOATING and want.itemsize >= 4
     x = lax.iota(want if counts else alone, size)
-    x = x if d == 1 else x * d
+    if want in dtypes.UNSIGNED and whole and d < 0:
+        x = x * np.asarray(int(d) % (1 << 8 * want.itemsize), want)  # downwards, modulo 2^n
+    else:
+        x = x if d == 1 else x * d
     x = x if a == 0 else x + a
     return to_device("arange", x.astype(want) if x.dtype is not want else x, device)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from fxad.errors import DTypeError
 from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.shapes import concat, diff
 from fxad.operations import reductions
@@ -51,9 +54,17 @@ def cumulative_prod(
 def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None) -> Array:
     """Return the differences of adjacent elements of the flattened array, after `to_begin` and before `to_end`.
 
-    Type: the dtype of `ary`.
+    Type:   the dtype of `ary`. Floats do not become integers, nor complex numbers real ones.
+    Raises: DTypeError for an end of a higher kind, as NumPy.
     """
     array = as_array("ediff1d", ary).reshape(-1)
-    ends = [None if e is None else as_array("ediff1d", e).reshape(-1).astype(array.dtype) for e in (to_begin, to_end)]
+    given = [None if e is None else as_array("ediff1d", e).reshape(-1) for e in (to_begin, to_end)]
+    for name, end in zip(("to_begin", "to_end"), given, strict=True):
+        if end is not None and not np.can_cast(np.dtype(end.dtype), np.dtype(array.dtype), "same_kind"):
+            raise DTypeError(
+                f"ediff1d: {name} is {end.aval}, and the differences are {array.dtype}",
+                remedy="convert the array first: ediff1d(x.astype(...), ...)",
+            )
+    ends = [None if end is None else end.astype(array.dtype) for end in given]
     parts = [p for p in (ends[0], diff(array), ends[1]) if p is not None]
     return concat(parts) if len(parts) > 1 else parts[0]

@@ -19,7 +19,7 @@ from fxad.numpy.shapes import concat, diff, flip, moveaxis
 from fxad.numpy.sorting import argsort, searchsorted
 from fxad.numpy.special import i0
 from fxad.numpy.types import finfo, result_type
-from fxad.numpy.unary import abs, cos, sqrt
+from fxad.numpy.unary import abs, cos, isfinite, sqrt
 from fxad.operations import promotion
 from fxad.operations.arguments import one_or_more, plain_ints, text, to_int
 from fxad.operations.axes import normalize_axes, normalize_axis_index
@@ -138,7 +138,11 @@ def _interpolate(
         if period is None:  # beyond the points no segment is read, so it has no slope there
             within = (x >= xp[0]) & (x <= xp[-1])
             low, high = where(within, low, 0), where(within, high, 0)
-        out = low + share * (high - low)
+        step = high - low
+        # beside an infinity or nan, and where the difference overflows: the weighted mean, without 0 times infinity
+        mean = where(x == a, low, where(x == b, high, (1 - share) * low + share * high))
+        finite = isfinite(step)
+        out = where(finite, low + share * where(finite, step, 0), lax.stop_gradient(mean))
     if period is None:
         out = where(x < xp[0], fp[0] if left is None else left.astype(dtype), out)
         out = where(x > xp[-1], fp[-1] if right is None else right.astype(dtype), out)
@@ -238,8 +242,10 @@ def _trapezoid(y: Array, x: Array | None, dx: Array | None, axis: int) -> Array:
     n = y.shape[axis]
     both = lax.slice_in_dim(y, 1, n, axis=axis) + lax.slice_in_dim(y, 0, max(n - 1, 0), axis=axis)
     if x is not None:
+        if x.dtype in dtypes.INTEGER:  # differences of narrow or unsigned integers need not fit
+            x = x.astype(dtypes.int64)
         gaps = diff(x).reshape([-1] + [1] * (y.ndim - axis - 1)) if x.ndim == 1 else diff(x, axis=axis)
-        both = both * gaps
+        both = both * gaps.astype(dtypes.accumulated(promotion.to_inexact_dtype(result_type(y, gaps))))
     return ((both if dx is None else both * dx).sum(axis) / 2).astype(dtype)
 
 

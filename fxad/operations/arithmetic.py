@@ -7,14 +7,34 @@ from fxad.errors import DTypeError
 from fxad.ir import Atom, Atoms, Emit, Lit, Primitive
 from fxad.operations.promotion import convert, promote_and_broadcast, to_inexact_dtype
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, REM, SUB
-from fxad.primitives.elementwise.logic import AND, EQ, LT, NE, NOT, OR, SHIFT_RIGHT_ARITHMETIC, SHIFT_RIGHT_LOGICAL
+from fxad.primitives.elementwise.family import Compare
+from fxad.primitives.elementwise.logic import AND, EQ, LE, LT, NE, NOT, OR, SHIFT_RIGHT_ARITHMETIC, SHIFT_RIGHT_LOGICAL
 from fxad.primitives.elementwise.powers import ABS, POW, IntegerPow
 from fxad.primitives.elementwise.select import TO_NEAREST_EVEN, Round, emit_where
 
 
 def binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
     """`prim` over the operands in their common dtype and shape."""
+    if x.aval.dtype is not y.aval.dtype and isinstance(prim, Compare):
+        return _compare(emit, x, y, prim)
     return emit(prim, *promote_and_broadcast(prim.name, emit, x, y))
+
+
+def _compare(emit: Emit, x: Atom, y: Atom, prim: Compare) -> Atoms:
+    """A comparison of two dtypes. No dtype holds all values of uint64 and of signed integers: these are compared as
+    uint64 where they are not negative, and are less than all others where they are."""
+    dtypes_of_both = x.aval.dtype, y.aval.dtype
+    if dtypes.uint64 not in dtypes_of_both or not dtypes.SIGNED.intersection(dtypes_of_both):
+        return emit(prim, *promote_and_broadcast(prim.name, emit, x, y))
+    signed_first = x.aval.dtype is not dtypes.uint64
+    signed = x if signed_first else y
+    negative: Atom = emit.one(LT, signed, Lit.of(0, signed.aval))
+    bits = convert(emit, signed, dtypes.uint64)
+    (out,) = binary(emit, bits if signed_first else x, y if signed_first else bits, prim)
+    true_of_negative = prim is NE or (prim is not EQ and (prim in (LT, LE)) is signed_first)
+    if true_of_negative:
+        return binary(emit, out, negative, OR)
+    return binary(emit, out, emit.one(NOT, negative), AND)
 
 
 def add(emit: Emit, x: Atom, y: Atom) -> Atoms:
@@ -37,20 +57,27 @@ def true_divide(emit: Emit, x: Atom, y: Atom) -> Atoms:
 
 
 def floor_divide(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """floor(x / y), with Python's sign rule. An integer divided by zero gives XLA's quotient, less one if the remainder
-    is not zero."""
+    """floor(x / y), with Python's sign rule. An integer divided by zero is 0, as in NumPy."""
     x, y = promote_and_broadcast("floor_divide", emit, x, y)
     dtype = x.aval.dtype
     if dtype in dtypes.COMPLEX or dtype is dtypes.bool_:
         raise DTypeError(f"floor_divide: takes integer or real floating operands, got {x.aval}")
     if dtype in dtypes.UNSIGNED:
-        return emit(DIV, x, y)
+        return (_zero_by_zero(emit, y, emit.one(DIV, x, y)),)
     if dtype in dtypes.FLOATING:
         return _floor_quotient(emit, x, y)
     quotient, rest = emit.one(DIV, x, y), emit.one(REM, x, y)
     zero = Lit.of(0, x.aval)
     off_by_one = emit.one(AND, emit.one(NE, rest, zero), _signs_differ(emit, rest, y))
-    return (emit_where(emit, off_by_one, emit.one(SUB, quotient, Lit.of(1, x.aval)), quotient),)
+    floor = emit_where(emit, off_by_one, emit.one(SUB, quotient, Lit.of(1, x.aval)), quotient)
+    return (_zero_by_zero(emit, y, floor),)
+
+
+def _zero_by_zero(emit: Emit, divisor: Atom, out: Atom) -> Atom:
+    """Return a quotient or remainder of integers, and 0 where the divisor is 0."""
+    if isinstance(divisor, Lit) and divisor.value != 0:
+        return out
+    return emit_where(emit, emit.one(EQ, divisor, Lit.of(0, divisor.aval)), Lit.of(0, out.aval), out)
 
 
 def _floor_quotient(emit: Emit, x: Atom, y: Atom) -> Atoms:
@@ -65,14 +92,14 @@ def _floor_quotient(emit: Emit, x: Atom, y: Atom) -> Atoms:
 
 
 def remainder(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """x % y with the sign of y (Python's rule), also for a zero result."""
+    """x % y with the sign of y (Python's rule), also for a zero result. An integer modulo 0 is 0, as in NumPy."""
     x, y = promote_and_broadcast("remainder", emit, x, y)
     dtype = x.aval.dtype
     if dtype in dtypes.COMPLEX or dtype is dtypes.bool_:
         raise DTypeError(f"remainder: takes integer or real floating operands, got {x.aval}")
     rest = emit.one(REM, x, y)
     if dtype in dtypes.UNSIGNED:
-        return (rest,)
+        return (_zero_by_zero(emit, y, rest),)
     if dtype in dtypes.FLOATING:
         # 0.0 + 0.0 and -0.0 + 0.0 are 0.0; `rest - rest` is a 0.0 that XLA does not drop. Unlike a select of constants
         # it keeps the derivative where the remainder is 0.
@@ -80,7 +107,15 @@ def remainder(emit: Emit, x: Atom, y: Atom) -> Atoms:
         below = emit.one(NEG, emit.one(SUB, zero, rest))
         rest = emit_where(emit, emit.one(LT, y, Lit.of(0, x.aval)), below, emit.one(ADD, rest, zero))
     off_by_one = emit.one(AND, emit.one(NE, rest, Lit.of(0, x.aval)), _signs_differ(emit, rest, y))
-    return (emit_where(emit, off_by_one, emit.one(ADD, rest, y), rest),)
+    out = emit_where(emit, off_by_one, emit.one(ADD, rest, y), rest)
+    return (out if dtype in dtypes.FLOATING else _zero_by_zero(emit, y, out),)
+
+
+def fmod(emit: Emit, x: Atom, y: Atom) -> Atoms:
+    """x % y with the sign of x. An integer modulo 0 is 0, as in NumPy."""
+    x, y = promote_and_broadcast("rem", emit, x, y)
+    rest = emit.one(REM, x, y)
+    return (_zero_by_zero(emit, y, rest) if x.aval.dtype in dtypes.INTEGER else rest,)
 
 
 def _signs_differ(emit: Emit, x: Atom, y: Atom) -> Atom:

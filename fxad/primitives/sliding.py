@@ -162,8 +162,8 @@ class SlidingWindow:
     ) -> tuple[HloValues, Avals, SlidingWindow]:
         """Lower the windows along the axes whose window has one element: holes are padded, strides are slices.
 
-        Return the operands, their types, and the windows that are left to slide over them. XLA ends the process if it simplifies a
-        `reduce_window` whose windows have one element and whose operand has holes: `docs/known-faults.md`.
+        Return the operands, their types, and the windows that are left to slide over them. XLA ends the process if it
+        simplifies a `reduce_window` whose windows have one element and whose operand has holes: `docs/known-faults.md`.
         """
         single = [w == 1 for w in self.window]
         fields = list(zip(single, self.padding, self.base_dilation, self.strides, strict=True))

@@ -37,7 +37,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.axes import axis_after_insert
-from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG, REAL
+from fxad.primitives.elementwise.complex_parts import IMAG, REAL
 from fxad.primitives.elementwise.convert import BitcastConvertType, emit_convert
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LT, NE, OR, SHIFT_LEFT, SHIFT_RIGHT_LOGICAL, XOR
@@ -104,20 +104,11 @@ def _unpack_words(emit: Emit, x: Atom) -> tuple[Atom, Atom]:
     return emit_convert(emit, high, _U32), emit_convert(emit, emit.one(AND, x, Lit.of(0xFFFFFFFF, x.aval)), _U32)
 
 
-def _to_sort_key(emit: Emit, x: Atom, ties: bool) -> Atom:
-    """Return x, including complex64, as an unsigned integer in the same order."""
-    if x.aval.dtype != dtypes.complex64:
-        return order_preserving_bits(emit, x, ties)
-    return _pack_words(
-        emit, order_preserving_bits(emit, emit.one(REAL, x), ties), order_preserving_bits(emit, emit.one(IMAG, x), ties)
-    )
-
-
-def _from_sort_key(emit: Emit, key: Atom, dtype: DType) -> Atom:
-    if dtype != dtypes.complex64:
-        return _from_order_preserving_bits(emit, key, dtype)
-    real, imag = [_from_order_preserving_bits(emit, k, dtypes.float32) for k in _unpack_words(emit, key)]
-    return emit.one(COMPLEX, real, imag)
+def _nan_parts(emit: Emit, x: Atom) -> Atom:
+    """Return 0 for a complex number without nan, 1 if the imaginary part is nan, 2 if the real one is, 3 if both are.
+    In this order they are sorted, as in NumPy."""
+    real, imag = [emit_convert(emit, emit.one(NE, p, p), _U32) for p in (emit.one(REAL, x), emit.one(IMAG, x))]
+    return emit.one(OR, emit.one(SHIFT_LEFT, real, Lit.of(1, real.aval)), imag)
 
 
 # ------------------------------------------------------------------------------------------------------- primitives
@@ -129,8 +120,9 @@ class Sort(Primitive):
     """Sort all operands along `axis` by the first `num_keys` of them, in lexicographic order.
 
     Ascending and stable. nans come last and are equal, -0.0 equals 0.0, complex numbers are compared by real part, then
-    by imaginary part. A sort of one operand does not keep the signs of zeros and the bits of nans in their order: -0.0
-    comes before 0.0, and all nans get the same bits.
+    by imaginary part; those with a nan are last, first those whose real part is a number. A sort of one real operand
+    does not keep the signs of zeros and the bits of nans in their order: -0.0 comes before 0.0, and all nans get the
+    same bits.
 
     Type:   operands of one shape, any dtypes.
     Rule:   the tangents in the same order, by a gather.
@@ -163,7 +155,8 @@ class Sort(Primitive):
         if not x.size or x.shape[self.axis] == 1:
             return args
         bits = _key_bits(x.dtype)
-        exact = len(ins) == 1 and (x.dtype not in dtypes.INEXACT or bits > 64)
+        # keys of complex numbers would order those with real parts 0.0 and -0.0 by the sign, and not by imaginary parts
+        exact = len(ins) == 1 and x.dtype not in dtypes.FLOATING
         if self.num_keys > 1 or x.size < RADIX_SORT_SIZE or exact or (len(ins) > 1 and bits > 32):
             return _lower_sort(hlo, args, outs, self.axis, _less(tuple([a.with_shape(()) for a in ins]), self.num_keys))
         if len(ins) == 1:
@@ -179,7 +172,7 @@ class Sort(Primitive):
     def _places(self, hlo: Hlo, key: HloValue, x: Aval) -> HloValues:
         """Return the permutation, by sorting a key and place packed together."""
         b = Builder()
-        ordered = _to_sort_key(b, b.input(x), True)
+        ordered = order_preserving_bits(b, b.input(x), True)
         pack = b.build((_pack_words(b, ordered, b.one(Iota(x.shape, _U32, self.axis))),), "pack_key_and_place")
         wide = x.with_dtype(_U64)
         done = self._by_integer(hlo, hlo.call(pack, (key,)), wide)
@@ -201,7 +194,9 @@ class Sort(Primitive):
 
 
 def _real_parts(x: NDArray) -> tuple[NDArray, ...]:
-    return (x.real, x.imag) if x.dtype in dtypes.COMPLEX else (as_accumulated(x),)
+    if x.dtype not in dtypes.COMPLEX:
+        return (as_accumulated(x),)
+    return (2 * np.isnan(x.real) + np.isnan(x.imag), x.real, x.imag)
 
 
 def _lower_sort(hlo: Hlo, args: HloValues, avals: Avals, axis: int, less: Jaxpr) -> tuple[HloValue, ...]:
@@ -213,14 +208,14 @@ def _lower_sort(hlo: Hlo, args: HloValues, avals: Avals, axis: int, less: Jaxpr)
 def _to_sort_key_program(x: Aval) -> Jaxpr:
     """Return the program from an operand to integers in the same order."""
     b = Builder()
-    return b.build((_to_sort_key(b, b.input(x), False),), "to_sort_key")
+    return b.build((order_preserving_bits(b, b.input(x), False),), "to_sort_key")
 
 
 def _from_sort_key_program(x: Aval) -> Jaxpr:
     """Return the program from these integers back to the operand."""
     b = Builder()
     (key,) = b.inputs((x.with_dtype(_U32 if _key_bits(x.dtype) == 32 else _U64),))
-    return b.build((_from_sort_key(b, key, x.dtype),), "from_sort_key")
+    return b.build((_from_order_preserving_bits(b, key, x.dtype),), "from_sort_key")
 
 
 def take_along_axis_program(avals: tuple[Aval, ...], axis: int, places: Aval) -> Jaxpr:
@@ -238,6 +233,7 @@ def _less(avals: tuple[Aval, ...], num_keys: int) -> Jaxpr:
     keys: list[tuple[Atom, Atom]] = []
     for x, y in zip(elements[: 2 * num_keys : 2], elements[1 : 2 * num_keys : 2], strict=True):
         if x.aval.dtype in dtypes.COMPLEX:
+            keys.append((_nan_parts(b, x), _nan_parts(b, y)))
             keys += [(b.one(part, x), b.one(part, y)) for part in (REAL, IMAG)]
         else:
             keys.append((x, y))

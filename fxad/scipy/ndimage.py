@@ -50,7 +50,8 @@ def map_coordinates(
             f"map_coordinates: coordinates of {len(per_axis)} axes for {array.aval}",
             remedy="give one array of coordinates for each axis",
         )
-    places = promote_arguments("map_coordinates", *per_axis)
+    given = promote_arguments("map_coordinates", *per_axis)
+    places = [place.astype(fnp.result_type(*given)) for place in given]
     if not array.size:
         raise ShapeError(f"map_coordinates: the array is empty: {array.aval}", remedy="give at least one element")
     fill = as_array("map_coordinates", cval, 4)
@@ -60,7 +61,12 @@ def map_coordinates(
 def _interpolated(array: Array, cval: Array, order: int, mode: str, *places: Array) -> Array:
     wide = to_inexact_dtype(fnp.promote_types(array.dtype, places[0].dtype if places else dtypes.float32))
     dtype = dtypes.float32 if wide in dtypes.FLOATING and wide.itemsize < 4 else wide
-    values, fill = array.astype(dtype), cval.astype(dtype)
+    whole = order == 0 or not places or places[0].dtype in dtypes.INTEGER
+    if whole:  # the elements themselves
+        dtype = array.dtype
+    values, fill = array.astype(dtype), _to_dtype(cval, dtype) if whole else cval.astype(dtype)
+    if whole and not places:
+        return values
     total = fnp.zeros(places[0].shape if places else (), dtype)
     for corner in itertools.product(*[_neighbours(x, order) for x in places]):
         inside: Array | None = None
@@ -72,6 +78,8 @@ def _interpolated(array: Array, cval: Array, order: int, mode: str, *places: Arr
             index.append(_continued(at, size, mode))
         corner_values = values[tuple(index)]
         corner_values = corner_values if inside is None else fnp.where(inside, corner_values, fill)
+        if whole:
+            return corner_values
         weight = math.prod(
             [w for _, w in corner if w is not None], start=fnp.ones((), places[0].real.dtype) if places else 1
         )
@@ -105,4 +113,9 @@ def _continued(at: Array, size: int, mode: str) -> Array:
 
 
 def _to_dtype(x: Array, dtype: dtypes.DType) -> Array:
-    return fnp.round(x).astype(dtype) if dtype in dtypes.INTEGER else x.astype(dtype)
+    """Convert values. Integers are rounded as in SciPy: half away from 0, and cut to the range of the dtype."""
+    if dtype not in dtypes.INTEGER or x.dtype not in dtypes.FLOATING:
+        return x.astype(dtype)
+    low, high = dtypes.RANGES[dtype]
+    nearest = fnp.trunc(x + fnp.where(x > 0, 0.5, -0.5).astype(x.dtype))
+    return fnp.where(nearest >= high, high, fnp.where(nearest <= low, low, nearest.astype(dtype))).astype(dtype)

@@ -31,7 +31,8 @@ def convolve(
     """Return the convolution of two arrays of the same number of axes.
 
     Type:   the result is that of every overlap ("full"), its middle part of the shape of in1 ("same"), or that of
-            complete overlaps ("valid"). `method` is "direct" ("auto") or "fft".
+            complete overlaps ("valid"). `method` is "direct" ("auto") or "fft"; integers are computed directly, and
+            wrap. The dtype is that of a product of the two.
     Raises: ParameterError, ShapeError.
     """
     return _convolved("convolve", in1, in2, mode, method, precision, correlated=False)
@@ -114,7 +115,7 @@ def _convolved(
         raise ParameterError(f"{name}: method {method!r:.40}", remedy='use "auto", "direct" or "fft"')
     x, y = _of_one_dtype(name, in1, in2)
     _check_signals(name, x, y, mode)
-    if method == "fft":
+    if method == "fft" and x.dtype in dtypes.INEXACT:
         return fftconvolve(x, fnp.conj(fnp.flip(y)) if correlated else y, mode)
     return _direct(name, x, y, mode, precision, correlated)
 
@@ -163,7 +164,8 @@ def _direct(
     padding = {"full": [(n - 1, n - 1) for n in kernel.shape], "same": same, "valid": [(0, 0)] * x.ndim}[mode]
     inner = dtypes.int32 if x.dtype is dtypes.bool_ else x.dtype
     operand, filters = x.astype(inner)[None, None], kernel.astype(inner)[None, None]
-    return lax.conv_general_dilated(operand, filters, (1,) * x.ndim, padding, precision=precision)[0, 0]
+    out = lax.conv_general_dilated(operand, filters, (1,) * x.ndim, padding, precision=precision)[0, 0]
+    return out.astype(x.dtype)
 
 
 def _planar(
@@ -195,7 +197,7 @@ def _planar(
     kernel = fnp.conj(y) if correlated else fnp.flip(y)
     inner = dtypes.int32 if x.dtype is dtypes.bool_ else x.dtype
     operand, filters = wide.astype(inner)[None, None], kernel.astype(inner)[None, None]
-    full = lax.conv_general_dilated(operand, filters, (1, 1), [(0, 0)] * 2, precision=precision)[0, 0]
+    full = lax.conv_general_dilated(operand, filters, (1, 1), [(0, 0)] * 2, precision=precision)[0, 0].astype(x.dtype)
     if mode == "full":
         return full
     starts = _middle(y, later=correlated)

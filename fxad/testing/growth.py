@@ -73,7 +73,8 @@ _SIZES: Final = (2, 3, 1)
 @final
 class Growth:
     """A program while it grows. `pool` are the values that further equations may use, and `facts` says what is known of
-    each. `bodies` are programs that steps may call. `sizes` are named sizes that shapes may have."""
+    each. `bodies` are programs that steps may call. `sizes` are named sizes that shapes may have. `long` is the size of
+    one axis of many operands; 0 for none."""
 
     def __init__(
         self,
@@ -82,8 +83,10 @@ class Growth:
         bodies: list[Jaxpr],
         unbounded: bool = False,
         sizes: Mapping[Name, int] = MappingProxyType({}),
+        long: int = 0,
     ) -> None:
         self.draw = draw
+        self.long = long
         self.sizes = tuple([named_size(n.name, n.at_least) for n in sizes])
         self._bounds = {n.name: most for n, most in sizes.items()}
         self.smooth = differentiable
@@ -111,6 +114,8 @@ class Growth:
     def shape(self) -> Shape:
         """Draw a shape of up to three axes."""
         sizes = (*self.sizes, *(_SIZES if self.draw(st.integers(0, 7)) else (2, 0, 1)))
+        if self.long and self.draw(st.integers(0, 2)):
+            return self.draw(st.sampled_from([(self.long,), (self.long, 3), (2, self.long)]))
         shape: list[int] = self.draw(st.lists(st.sampled_from(sizes), max_size=3))
         return tuple(shape)
 

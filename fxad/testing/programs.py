@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import final
+from typing import Final, final
 
 import numpy as np
-from hypothesis import strategies as st
+from hypothesis import assume, strategies as st
 
 from fxad import dtypes
 from fxad.core.sizes import Name
@@ -30,6 +30,8 @@ from fxad.testing.patterns import pattern_step
 from fxad.testing.steps import GROWTH_STEPS, GrowthStep
 from fxad.testing.values import SEEDS, Domain, ShownByRepr, operands_text, sample
 from fxad.text import OwnPrimitives, parse
+
+LARGEST: Final = 300_000
 
 
 @final
@@ -107,6 +109,7 @@ def programs(
     primitives: Sequence[Specs] = (),
     patterns: Sequence[Callable[..., object]] = (),
     sizes: Mapping[Name, int] = MappingProxyType({}),
+    long: int = 0,
 ) -> Jaxpr:
     """Draw well-typed programs of up to about `size` equations with bodies nested to `depth`.
 
@@ -116,14 +119,15 @@ def programs(
     by default (`fxad.testing.STEPS` are transformations).
     primitives: primitives of your own, drawn as for `applications`. patterns: functions of arrays of one type, whose
     equations are drawn together, so that what a pass rewrites is not rare. A third of the steps are of these two.
-    sizes: named sizes with their largest values; dimensions are sizes, too.
+    sizes: named sizes with their largest values; dimensions are sizes, too. long: the size of one axis of many operands.
+    No value of the program has more than `LARGEST` elements.
     """
     steps = growth_steps(steps, primitives, patterns)
     inner = programs(
-        differentiable=differentiable, depth=depth - 1, size=4, unbounded=unbounded, steps=steps, sizes=sizes
+        differentiable=differentiable, depth=depth - 1, size=4, unbounded=unbounded, steps=steps, sizes=sizes, long=long
     )
     bodies = draw(st.lists(inner, max_size=2)) if depth else []
-    g = Growth(draw, differentiable, bodies, unbounded, sizes)
+    g = Growth(draw, differentiable, bodies, unbounded, sizes, long)
     for _ in range(draw(st.integers(1, 3))):
         dtype = g.dtypes[0] if draw(st.integers(0, 2)) == 0 else draw(st.sampled_from(g.dtypes))
         g.input(Aval(g.shape(), dtype))
@@ -132,6 +136,8 @@ def programs(
             draw(st.sampled_from(steps))(g, g.one_of(g.pool))
         except SizeError:
             assert sizes  # a step that needs numbers
+    if long:
+        assume(all([v.aval.size <= LARGEST for eqn in g.builder.eqns for v in eqn.outs]))
     used = {a for eqn in g.builder.eqns for a in eqn.ins} | g.conventions
     # most of what nothing uses is returned, so that a fault does not hide in dead code; and any values, twice perhaps
     outs: list[Atom] = [v for eqn in g.builder.eqns for v in eqn.outs if v not in used and draw(st.integers(0, 4))]
@@ -165,11 +171,20 @@ def cases(
     steps: Sequence[GrowthStep] | None = None,
     primitives: Sequence[Specs] = (),
     patterns: Sequence[Callable[..., object]] = (),
+    long: int = 0,
 ) -> Case:
     """Draw programs of `programs`, with operands within the bounds they were grown for."""
     steps = growth_steps(steps, primitives, patterns)
     program = draw(
-        programs(differentiable=differentiable, depth=depth, size=size, scalar=scalar, unbounded=unbounded, steps=steps)
+        programs(
+            differentiable=differentiable,
+            depth=depth,
+            size=size,
+            scalar=scalar,
+            unbounded=unbounded,
+            steps=steps,
+            long=long,
+        )
     )
     seed = draw(SEEDS)
     return Case(program, operands(program, seed, zeros=not differentiable), seed, differentiable)

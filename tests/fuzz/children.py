@@ -14,8 +14,9 @@ import os
 import queue
 import subprocess
 import sys
-import threading
-from typing import Any, Final
+from collections.abc import Callable
+from threading import Thread
+from typing import IO, Any, Final
 
 import ml_dtypes
 import numpy as np
@@ -26,7 +27,7 @@ from fxad.ir import NDArray
 from fxad.testing.compare import differ, largest_magnitude
 from tests.fuzz.forms import case, program
 
-LIMIT: Final = 120.0  # seconds without a result
+LIMIT: Final = 300.0  # seconds without a result
 AT_A_TIME: Final = 200  # programs of one process, so that none keeps many executables
 
 
@@ -40,7 +41,7 @@ def fault(seed: int) -> str:
         return ""  # parameters that fxad refuses, in one line of its own
     try:
         compiled = fx.lower(traced).compile()(x)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         return f"{of}: {type(error).__name__}: {str(error)[:200]}"
     with np.errstate(all="ignore"):
         want = np.asarray(fx.interpret(traced, x))
@@ -84,6 +85,8 @@ def _brief(have: NDArray, want: NDArray) -> str:
 def _child(first: int, count: int) -> None:
     for seed in range(first, first + count):
         print(seed, flush=True)
+        if os.environ.get("FXAD_FUZZ_ABORT") == str(seed):  # for the test of this module
+            os.abort()
         if found := fault(seed):
             print(f"fault {found}", flush=True)
     print("end", flush=True)
@@ -96,19 +99,27 @@ def _run(first: int, count: int) -> tuple[list[str], int]:
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **settings}
     )
+    with child:
+        return _watch(child, first, count)
+
+
+def _watch(child: subprocess.Popen[str], first: int, count: int) -> tuple[list[str], int]:
+    """The lines of a process, until it ends or is silent for too long."""
     assert child.stdout is not None
     assert child.stderr is not None
     lines: queue.Queue[str] = queue.Queue()
     errors: list[str] = []
-    readers = [
-        threading.Thread(target=lambda: [lines.put(line) for line in (*child.stdout, "")], daemon=True),  # type: ignore[misc]
-        threading.Thread(target=lambda: errors.extend(child.stderr), daemon=True),  # type: ignore[arg-type]
-    ]
+
+    def read(stream: IO[str], to: Callable[[str], object]) -> None:
+        for line in stream:
+            to(line)
+        to("")
+
+    readers = [Thread(target=read, args=args) for args in ((child.stdout, lines.put), (child.stderr, errors.append))]
     for reader in readers:
         reader.start()
     faults: list[str] = []
-    seed = first
-    ended = "the process ended"
+    seed, ended = first, "the process ended"
     while True:
         try:
             line = lines.get(timeout=LIMIT).strip()
@@ -116,18 +127,18 @@ def _run(first: int, count: int) -> tuple[list[str], int]:
             child.kill()
             ended = f"no result in {LIMIT:g} seconds"
             break
-        if line == "end":
-            child.wait()
-            return faults, first + count
-        if not line:
+        if line == "end" or not line:
             break
         if line.startswith("fault "):
             faults.append(f"seed {seed}: {line.removeprefix('fault ')}")
         else:
             seed = int(line)
     code = child.wait()
-    readers[1].join(5)
-    last = "".join([line for line in errors if line.strip()][-3:]).strip()
+    for reader in readers:
+        reader.join()
+    if line == "end":
+        return faults, first + count
+    last = "".join([text for text in errors if text.strip()][-3:]).strip()
     return [*faults, f"seed {seed}: {ended} ({code}): {case(seed)}: {last[-500:]}"], seed + 1
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, strategies as st
 
 from fxad import testing
 from fxad.core.builder import Builder
@@ -101,6 +101,17 @@ def test_lowering(case: Case) -> None:
 @given(cases(differentiable=True))
 def test_lowering_of_differentiable_programs(case: Case) -> None:
     check_lower(case)
+
+
+LONG = st.sampled_from([1, 100, 1000, 16_385, 20_000, 40_000, 100_000])
+
+
+@pytest.mark.as_users_compile
+@share(4)
+@given(st.data(), LONG, st.integers(5, 40), st.booleans())
+def test_lowering_of_long_programs_over_long_arrays(data: st.DataObject, long: int, size: int, smooth: bool) -> None:
+    """XLA divides the work on long arrays among threads, and fuses long programs in other ways than short ones."""
+    check_lower(data.draw(cases(differentiable=smooth, size=size, depth=1, long=long)))
 
 
 @share(4)
