@@ -227,7 +227,7 @@ def nanvar(
     keepdims: bool = False,
     where: ArrayLike | None = None,
     *,
-    correction: float = 0.0,
+    correction: float | None = None,
 ) -> Array:
     """Return the variance over axes, without nans: the mean squared distance from the mean, with the count less
     `correction` (or `ddof`); nan if that is not positive."""
@@ -244,7 +244,7 @@ def nanstd(
     keepdims: bool = False,
     where: ArrayLike | None = None,
     *,
-    correction: float = 0.0,
+    correction: float | None = None,
 ) -> Array:
     """Return the standard deviation over axes, without nans: the square root of `nanvar`."""
     subtracted = degrees_of_freedom("nanstd", correction, ddof)

@@ -27,7 +27,7 @@ def reduce_masked(
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
     dtype: object = None,
-    correction: float = 0.0,
+    correction: float | None = None,
 ) -> Array:
     """Reduce with an initial value or over a mask, or without nans."""
     own = aval_of(x, f"{name}: argument 0").dtype
@@ -153,7 +153,7 @@ def var(
     ddof: float | None = None,
     keepdims: bool = False,
     *,
-    correction: float = 0.0,
+    correction: float | None = None,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the variance over axes: the mean squared distance from the mean, with the count less `correction` (or
@@ -172,7 +172,7 @@ def std(
     ddof: float | None = None,
     keepdims: bool = False,
     *,
-    correction: float = 0.0,
+    correction: float | None = None,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the standard deviation over axes: the square root of `var`."""

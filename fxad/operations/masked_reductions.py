@@ -71,14 +71,16 @@ def is_unmasked(initial: object, where: object) -> bool:
     return initial is None and (where is None or where is True)
 
 
-def degrees_of_freedom(name: str, correction: float, ddof: float | None) -> float:
+def degrees_of_freedom(name: str, correction: float | None, ddof: float | None) -> float:
     """Return the number subtracted from the count in a variance, from either of its names. Raises: ParameterError for
     both."""
-    if ddof is not None and correction:
+    if ddof is not None and correction is not None:
         raise ParameterError(
             f"{name}: correction {correction} and ddof {ddof} are two names of one argument", remedy="give one of them"
         )
-    return number(name, "correction", correction) if ddof is None else number(name, "ddof", ddof)
+    if correction is not None:
+        return number(name, "correction", correction)
+    return 0.0 if ddof is None else number(name, "ddof", ddof)
 
 
 def plan_masked_reduction(
